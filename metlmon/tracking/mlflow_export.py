@@ -15,11 +15,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from msgspec import Struct, field
@@ -39,14 +38,11 @@ from metlmon.tracking.mlflow_client import (
     SEARCH_RUNS,
     UPDATE_RUN,
     Endpoint,
-    Experiment,
-    ExperimentAnswer,
     HistoryAnswer,
     KeyValue,
     Metric,
     NoContent,
     Run,
-    RunAnswer,
     RunData,
     RunInfo,
     RunsAnswer,
@@ -80,16 +76,9 @@ POINTS_TAG: Final = "metlmon.points"
 REPORT_TAG: Final = "metlmon.report_sha256"
 REPORT_NAME: Final = "report.html"
 
-FIRST_PAUSE_SECONDS: Final = 2.0
-LONGEST_PAUSE: Final = 30
-"""Pauses between attempts while the server fails: each is twice the one before, up to this multiple
-of the first one."""
-
 MAX_RUNS: Final = 1000
 MAX_POINTS: Final = 25_000
 """Runs and points in one answer."""
-
-Json = Mapping[str, Any]
 
 Page = TypeVar("Page", RunsAnswer, HistoryAnswer)
 
@@ -214,7 +203,7 @@ class MlflowExporter:
         """
         key = ensemble.parent.key
         if self._parent_id is not None:
-            parent = self._server.get(GET_RUN, RunAnswer, run_id=self._parent_id).run
+            parent = self._server.call(GET_RUN, run_id=self._parent_id).run
             experiment = parent.info.experiment_id
             return experiment, {**self._find_runs(experiment, key), key: parent}
         found = self._find_experiment()
@@ -223,24 +212,21 @@ class MlflowExporter:
     def _find_experiment(self) -> str | None:
         """The id of the experiment, which is created where there is none; None in a dry run."""
         try:
-            experiment = self._server.get(
-                GET_EXPERIMENT, ExperimentAnswer, experiment_name=self.experiment
-            ).experiment
+            found = self._server.call(GET_EXPERIMENT, experiment_name=self.experiment)
         except TrackingError as error:
             if error.code != "RESOURCE_DOES_NOT_EXIST":
                 raise
             if self._dry_run:
                 return None
         else:
-            if experiment.lifecycle_stage == "deleted":
+            if found.experiment.lifecycle_stage == "deleted":
                 raise TrackingError(
                     f"the experiment {plain(self.experiment, 80)} is deleted on {self._server.uri}",
                     "restore it there, or name another one by --experiment",
                 )
-            return experiment.experiment_id
+            return found.experiment.experiment_id
         try:
-            body = {"name": self.experiment}
-            return self._server.post(CREATE_EXPERIMENT, Experiment, body).experiment_id
+            return self._server.call(CREATE_EXPERIMENT, name=self.experiment).experiment_id
         except TrackingError as error:
             if error.code != "RESOURCE_ALREADY_EXISTS":
                 raise
@@ -250,13 +236,11 @@ class MlflowExporter:
     def _find_runs(self, experiment: str, ensemble: str) -> dict[str, Run]:
         """The runs of the ensemble, by key."""
         found: dict[str, list[Run]] = {}
-        body = {
-            "experiment_ids": [experiment],
-            "filter": f"tags.`{ENSEMBLE_TAG}` = '{ensemble}'",
-            "max_results": MAX_RUNS,
-        }
         for answer in self._pages(
-            lambda page: self._server.post(SEARCH_RUNS, RunsAnswer, {**body, **page})
+            SEARCH_RUNS,
+            experiment_ids=[experiment],
+            filter=f"tags.`{ENSEMBLE_TAG}` = '{ensemble}'",
+            max_results=MAX_RUNS,
         ):
             for run in answer.runs:
                 if KEY_TAG in run.tags:
@@ -272,7 +256,7 @@ class MlflowExporter:
         chosen, *others = sorted(same, key=lambda run: (_is_blank(run), run.id))
         for other in others:
             if _is_blank(other):
-                self._post(DELETE_RUN, other, {})
+                self._post(DELETE_RUN, other)
             else:
                 text = f"{self._server.uri} has a second run with the tag {KEY_TAG} of {chosen.id}"
                 self._result.warnings.append(
@@ -284,9 +268,8 @@ class MlflowExporter:
     def _newest_values(self, run: Run, key: str) -> dict[int, Metric]:
         """The newest value at each step of a metric."""
         newest: dict[int, Metric] = {}
-        metric = {"run_id": run.id, "metric_key": key, "max_results": str(MAX_POINTS)}
         for answer in self._pages(
-            lambda page: self._server.get(METRIC_HISTORY, HistoryAnswer, **metric, **page)
+            METRIC_HISTORY, run_id=run.id, metric_key=key, max_results=MAX_POINTS
         ):
             for item in answer.metrics:
                 have = newest.get(item.step)
@@ -294,23 +277,22 @@ class MlflowExporter:
                     newest[item.step] = item
         return newest
 
-    def _pages(self, request: Callable[[dict[str, str]], Page]) -> Iterator[Page]:
-        """All pages of an answer; ``request`` takes the parameters that name a page.
+    def _pages(self, endpoint: Endpoint[Page], **fields: Any) -> Iterator[Page]:
+        """All pages of an answer.
 
         Raises TrackingError where a page names itself as the next one: it would never end.
         """
-        parameters: dict[str, str] = {}
         while True:
-            page = request(parameters)
+            page = self._server.call(endpoint, **fields)
             yield page
             token = page.next_page_token
             if not token:
                 return
-            if token == parameters.get("page_token"):
+            if token == fields.get("page_token"):
                 raise TrackingError(
                     f"{self._server.uri} answered with the same page again", "see the server's log"
                 )
-            parameters = {"page_token": token}
+            fields["page_token"] = token
 
     # --- one run ----------------------------------------------------------------------------
 
@@ -331,21 +313,21 @@ class MlflowExporter:
             self._result.updated.add(run.key)
         # The tags come behind the points, which one of them confirms.
         for batch in (*_batches(points, params, {}), *_batches((), {}, tags)):
-            self._post(LOG_BATCH, known, batch)
+            self._post(LOG_BATCH, known, **batch)
             self._result.points_by_run[run.key] += len(batch.get("metrics", ()))
             self._result.texts += len(batch.get("params", ())) + len(batch.get("tags", ()))
         for tag in passed:
-            self._post(DELETE_TAG, known, {"key": tag})
+            self._post(DELETE_TAG, known, key=tag)
         if status:
-            self._post(UPDATE_RUN, known, status)
+            self._post(UPDATE_RUN, known, **status)
             if run.status != known.info.status:
                 self._result.statuses[run.name] = run.status
         return known
 
-    def _post(self, endpoint: Endpoint, run: Run, body: Json) -> None:
+    def _post(self, endpoint: Endpoint[NoContent], run: Run, **fields: Any) -> None:
         """Call an endpoint that writes to a run; not in a dry run."""
         if not self._dry_run:
-            self._server.post(endpoint, NoContent, {"run_id": run.id, **body})
+            self._server.call(endpoint, run_id=run.id, **fields)
 
     def _create(self, run: TrackedRun, experiment: str | None, parent: Run | None) -> Run:
         """The new run; in a dry run one without an id."""
@@ -355,13 +337,13 @@ class MlflowExporter:
         if self._dry_run:
             data = RunData(tags=[KeyValue(name, value) for name, value in tags.items()])
             return Run(RunInfo("", status="RUNNING"), data)
-        body = {
-            "experiment_id": experiment,
-            "run_name": run.name,
-            "start_time": run.start,
-            "tags": _pairs(tags),
-        }
-        return self._server.post(CREATE_RUN, RunAnswer, body).run
+        return self._server.call(
+            CREATE_RUN,
+            experiment_id=experiment,
+            run_name=run.name,
+            start_time=run.start,
+            tags=_pairs(tags),
+        ).run
 
     def _missing_points(self, run: TrackedRun, known: Run) -> Sequence[MetricPoint]:
         """The points that the server does not have.
@@ -423,7 +405,7 @@ class MlflowExporter:
         self._result.uploads += 1
         if not self._dry_run:
             self._server.put_artifact(f"{path}/{REPORT_NAME}", report, "text/html")
-            self._post(LOG_BATCH, parent, {"tags": _pairs({REPORT_TAG: digest})})
+            self._post(LOG_BATCH, parent, tags=_pairs({REPORT_TAG: digest}))
 
 
 # --- differences ----------------------------------------------------------------------------
@@ -509,127 +491,3 @@ def _metric_json(point: MetricPoint) -> dict[str, object]:
     elif math.isinf(point.value):
         value = "Infinity" if point.value > 0 else "-Infinity"
     return {"key": point.key, "value": value, "timestamp": point.time, "step": point.step}
-
-
-# --- a live ensemble ----------------------------------------------------------------------------
-
-
-class EnsembleState(NamedTuple):
-    """What is to be written; ``report``: HTML, None to leave the one that is there."""
-
-    ensemble: TrackedEnsemble
-    report: bytes | None = None
-
-
-class MlflowWriter:
-    """Writes the newest of the states that it is given.
-
-    ``show`` is called with each export and its result, ``warn`` with one sentence when the server
-    begins to fail and one when it works again; both in the writer's thread. ``failure``: what ended
-    the thread, such as a refusal of the first export that will not pass.
-    """
-
-    def __init__(
-        self,
-        exporter: MlflowExporter,
-        show: Callable[[TrackedEnsemble, ExportResult], None],
-        warn: Callable[[str], None],
-        first_pause: float = FIRST_PAUSE_SECONDS,
-    ) -> None:
-        self.failure: Exception | None = None
-        self._exporter = exporter
-        self._show = show
-        self._warn = warn
-        self._first_pause = first_pause
-        self._condition = threading.Condition()
-        self._waiting: EnsembleState | None = None
-        self._busy = False
-        self._failures = 0
-        self._no_pause = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="metlmon-mlflow", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread, which ends with the process."""
-        self._thread.start()
-
-    def put(self, state: EnsembleState) -> None:
-        """Write this state, in place of one that waits. Returns at once."""
-        with self._condition:
-            self._replace(state)
-            self._condition.notify_all()
-
-    @property
-    def is_done(self) -> bool:
-        """Whether everything is written, or nothing will be any more."""
-        with self._condition:
-            return self._is_done()
-
-    def flush(self, seconds: float) -> bool:
-        """Try at once to write what waits, for at most so long; returns whether it is written."""
-        with self._condition:
-            self._no_pause.set()
-            last = self._failures + 1 + self._busy
-            self._condition.wait_for(lambda: self._is_done() or self._failures >= last, seconds)
-            return self._is_done()
-
-    def _is_done(self) -> bool:
-        return self.failure is not None or (self._waiting is None and not self._busy)
-
-    def _replace(self, newer: EnsembleState) -> None:
-        older = self._waiting
-        if newer.report is None and older is not None:
-            newer = newer._replace(report=older.report)
-        self._waiting = newer
-
-    # --- the writing thread -----------------------------------------------------------------
-
-    def _run(self) -> None:
-        written = failing = False
-        pause = self._first_pause
-        while True:
-            state = self._take()
-            try:
-                result = self._exporter.export(state.ensemble, state.report, attempts=1)
-                if failing:
-                    self._warn("the tracking server works again")
-                self._show(state.ensemble, result)
-                written, failing, pause = True, False, self._first_pause
-                self._put_down(None)
-            except TrackingError as error:
-                if not written and not error.transient:
-                    self._fail(error)
-                    return
-                if not failing:
-                    self._warn(f"{error.event}; it is tried again until it works")
-                failing = True
-                self._put_down(state)
-                self._no_pause.wait(pause)
-                self._no_pause.clear()
-                pause = min(2 * pause, LONGEST_PAUSE * self._first_pause)
-            except Exception as error:  # The main thread ends with it.
-                self._fail(error)
-                return
-
-    def _take(self) -> EnsembleState:
-        with self._condition:
-            self._condition.wait_for(lambda: self._waiting is not None)
-            state, self._waiting = self._waiting, None
-            assert state is not None
-            self._busy = True
-            return state
-
-    def _put_down(self, again: EnsembleState | None) -> None:
-        """The export has ended; ``again``: its state, if it failed."""
-        with self._condition:
-            self._busy = False
-            if again is not None:
-                self._failures += 1
-                newer, self._waiting = self._waiting, again
-                if newer is not None:
-                    self._replace(newer)
-            self._condition.notify_all()
-
-    def _fail(self, error: Exception) -> None:
-        with self._condition:
-            self.failure = error
-            self._condition.notify_all()

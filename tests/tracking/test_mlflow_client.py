@@ -24,10 +24,6 @@ from metlmon.tracking.mlflow_client import (
     METRIC_HISTORY,
     SEARCH_RUNS,
     Credentials,
-    HistoryAnswer,
-    NoContent,
-    RunAnswer,
-    RunsAnswer,
     TrackingClient,
     TrackingError,
 )
@@ -55,7 +51,7 @@ def answer(value: Any, code: int = 200, **more: Any) -> Answer:
 def failure(client: TrackingClient) -> TrackingError:
     """The error of a search, in which there is no secret."""
     with pytest.raises(TrackingError) as raised:
-        client.post(SEARCH_RUNS, RunsAnswer, {})
+        client.call(SEARCH_RUNS)
     assert TOKEN not in f"{raised.value} {raised.value!r}"
     assert len(str(raised.value).splitlines()) == 1
     return raised.value
@@ -63,9 +59,9 @@ def failure(client: TrackingClient) -> TrackingError:
 
 def test_a_call(tracker: FaultyTracker, client: TrackingClient) -> None:
     tracker.always(answer({"run": {"info": {"run_id": "7", "run_uuid": "7", "end_time": "12"}}}))
-    run = client.get(GET_RUN, RunAnswer, run_id="a b&c").run
+    run = client.call(GET_RUN, run_id="a b&c").run
     assert (run.id, run.info.end_time, run.tags) == ("7", 12, {})
-    client.post(LOG_BATCH, NoContent, {"run_id": "7"})
+    client.call(LOG_BATCH, run_id="7")
     get, post = tracker.calls
     assert (get.method, get.path) == ("GET", "/api/2.0/mlflow/runs/get?run_id=a+b%26c")
     assert (post.method, post.json()) == ("POST", {"run_id": "7"})
@@ -77,7 +73,7 @@ def test_numbers_as_texts(tracker: FaultyTracker, client: TrackingClient) -> Non
     values = ["NaN", "Infinity", "-Infinity", "0.5", 1]
     metrics = [{"key": "m", "value": value, "step": "3"} for value in values]
     tracker.always(answer({"metrics": metrics}))
-    found = client.get(METRIC_HISTORY, HistoryAnswer).metrics
+    found = client.call(METRIC_HISTORY).metrics
     assert math.isnan(found[0].value)
     assert [each.value for each in found[1:]] == [math.inf, -math.inf, 0.5, 1.0]
     assert {each.step for each in found} == {3}
@@ -147,11 +143,11 @@ def test_a_refusal_that_repeats_the_password(tracker: FaultyTracker) -> None:
     client = TrackingClient(tracker.url, Credentials(user="ada", password="open sesame"))
     tracker.fault = lambda call: answer({"message": call.headers["Authorization"]}, 401)
     with pytest.raises(TrackingError) as raised:
-        client.post(SEARCH_RUNS, RunsAnswer, {})
+        client.call(SEARCH_RUNS)
     assert "Basic (hidden)" in str(raised.value)
     tracker.always(answer({"message": "ada:open sesame"}, 401))
     with pytest.raises(TrackingError) as raised:
-        client.post(SEARCH_RUNS, RunsAnswer, {})
+        client.call(SEARCH_RUNS)
     assert "sesame" not in str(raised.value)
 
 
@@ -173,7 +169,7 @@ def test_no_proxy_is_asked_for_this_machine(
     with FaultyTracker(None) as proxy:
         monkeypatch.setenv("http_proxy", proxy.url)
         tracker.always(answer({}))
-        TrackingClient(tracker.url).post(SEARCH_RUNS, RunsAnswer, {})
+        TrackingClient(tracker.url).call(SEARCH_RUNS)
         assert (len(tracker.calls), proxy.calls) == (1, [])
 
 
@@ -289,5 +285,5 @@ def test_encrypted_calls_need_a_certificate_that_is_trusted(
     assert (error.transient, tracker.calls) == (False, [])
     for options in ({"certificates": str(certificate)}, {"verify": False}):
         client = TrackingClient(url, Credentials(token=TOKEN), seconds=20, **options)
-        assert client.post(SEARCH_RUNS, RunsAnswer, {}).runs == []
+        assert client.call(SEARCH_RUNS).runs == []
     assert len(tracker.calls) == 2

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
@@ -28,19 +28,12 @@ from metlmon.report.to_html import render_html
 from metlmon.text.formatting import count, plain
 from metlmon.tracking.mlflow_client import (
     UPDATE_RUN,
-    NoContent,
     TrackingClient,
     TrackingError,
     experiment_name,
     tracking_server,
 )
-from metlmon.tracking.mlflow_export import (
-    FIRST_PAUSE_SECONDS,
-    EnsembleState,
-    ExportResult,
-    MlflowExporter,
-    MlflowWriter,
-)
+from metlmon.tracking.mlflow_export import ExportResult, MlflowExporter
 from metlmon.tracking.mlflow_runs import (
     ENDED_STATUSES,
     UNDER_WAY,
@@ -136,6 +129,10 @@ RECHECK_SECONDS: Final = 60.0
 REPORT_SECONDS: Final = 600.0
 """Minimum interval of uploading the report, which is some hundred kilobytes."""
 
+FIRST_PAUSE_SECONDS: Final = 2.0
+LONGEST_PAUSE_SECONDS: Final = 60.0
+"""Pauses between attempts while the server fails: each is twice the one before."""
+
 FLUSH_SECONDS: Final = 10.0
 """How long the last state may take to be written after ^C."""
 
@@ -184,9 +181,9 @@ def _sigterm_as_exception() -> Iterator[None]:
 class MlflowFollower:
     """Follows a dagdir, and keeps its runs up to date on a server.
 
-    ``reader``: one that has read everything. The thread that calls :meth:`run` reads the files; the
-    writer waits for the server in a thread of its own. What is written goes to standard output, a
-    line for each time; outages to standard error.
+    ``reader``: one that has read everything; while the server is asked it does not read, and reads
+    on afterwards. What is written goes to standard output, a line for each time; outages to
+    standard error.
     """
 
     def __init__(
@@ -195,19 +192,20 @@ class MlflowFollower:
         server: TrackingClient,
         exporter: MlflowExporter,
         *,
-        poll_seconds: float = POLL_SECONDS,
         update_seconds: float = UPDATE_SECONDS,
         first_pause: float = FIRST_PAUSE_SECONDS,
     ) -> None:
         self._reader = reader
         self._server = server
-        self._poll_seconds = poll_seconds
+        self._exporter = exporter
         self._update_seconds = update_seconds
-        self._writer = MlflowWriter(exporter, self._show, _warn, first_pause)
+        self._first_pause = first_pause
         self._ensemble: TrackedEnsemble | None = None
         self._seen: object = None
         self._updated_at = self._reported_at = -math.inf
         self._cost = 0.0
+        self._pause = 0.0  # Before the next attempt, while the server fails.
+        self._has_written = False
         self._is_resting = False
         self._shown_url: str | None = None
         self._warned: set[str] = set()
@@ -218,17 +216,12 @@ class MlflowFollower:
 
         Raises TrackingError if the first export is refused.
         """
-        self._writer.start()
         while True:
             self._update()
-            # In this order: a writer that has failed is done, too.
-            is_done = self._writer.is_done
-            if self._writer.failure is not None:
-                raise self._writer.failure
-            if self._is_over and is_done:
+            if self._is_over and not self._pause:
                 return Exit.REFUSED if self._refused else Exit.OK
             self._is_resting = True
-            time.sleep(self._poll_seconds)
+            time.sleep(POLL_SECONDS)
             self._is_resting = False
             self._reader.check()
             self._reader.read_all()
@@ -237,10 +230,13 @@ class MlflowFollower:
 
     def flush(self) -> None:
         """Write the newest state, after ^C ended :meth:`run`; not longer than FLUSH_SECONDS."""
-        # Interrupted while it read, the model may be incomplete: the state before is written.
+        is_written = False
+        # Interrupted while it read, the model may be incomplete.
         if self._is_resting:
-            self._put(with_report=True)
-        if not self._writer.flush(FLUSH_SECONDS):
+            self._server.deadline = time.monotonic() + FLUSH_SECONDS
+            with suppress(TrackingError):
+                is_written = self._write(with_report=True)
+        if not is_written:
             _warn("ended before everything was written: export again, which completes it")
 
     @property
@@ -248,28 +244,48 @@ class MlflowFollower:
         return self._ensemble is not None and self._ensemble.parent.status not in UNDER_WAY
 
     def _update(self) -> None:
-        """Give the newest state to the writer, if it is time and there may be something new."""
+        """Write the newest state, if it is time and there may be something new."""
         status = self._reader.snapshot_builder().status()
         seen = status.logs, status.dags, status.node_states
         interval = max(self._update_seconds, UPDATE_SHARE * self._cost)
-        if seen == self._seen:
+        if self._pause:
+            interval = self._pause
+        elif seen == self._seen:
             interval = max(interval, RECHECK_SECONDS)
         now = time.monotonic()
         if now >= self._updated_at + interval:
             self._seen, self._updated_at = seen, now
             started = time.thread_time()
-            self._put(with_report=now >= self._reported_at + REPORT_SECONDS)
+            self._write(with_report=now >= self._reported_at + REPORT_SECONDS)
             self._cost = time.thread_time() - started
 
-    def _put(self, *, with_report: bool) -> None:
+    def _write(self, *, with_report: bool) -> bool:
+        """Write the newest state; returns whether the server has it.
+
+        Raises TrackingError where the first export is refused.
+        """
         builder = self._reader.snapshot_builder()
         self._ensemble = tracked_ensemble(builder, input_with_trainings(self._reader))
         if self._ensemble is None:
-            return
-        report = None
-        if with_report or self._is_over:
-            report, self._reported_at = report_bytes(self._reader), time.monotonic()
-        self._writer.put(EnsembleState(self._ensemble, report))
+            return True
+        report = report_bytes(self._reader) if with_report or self._is_over else None
+        self._is_resting = True
+        try:
+            result = self._exporter.export(self._ensemble, report, attempts=1)
+        except TrackingError as error:
+            if not self._has_written and not error.transient:
+                raise
+            if not self._pause:
+                _warn(f"{error.event}; it is tried again until it works")
+            self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS) or self._first_pause
+            return False
+        if self._pause:
+            _warn("the tracking server works again")
+        self._has_written, self._pause = True, 0.0
+        if report is not None:
+            self._reported_at = time.monotonic()
+        self._show(self._ensemble, result)
+        return True
 
     def _show(self, ensemble: TrackedEnsemble, result: ExportResult) -> None:
         """Print what was written; not of tags alone, which change with every event."""
@@ -351,8 +367,8 @@ def export_until_end(dag: Path, run_id: str) -> int:
 
 def _end_run(server: TrackingClient, run_id: str, status: str) -> None:
     """Set the status of the run of a DAG that ended before it submitted a job."""
-    body = {"run_id": run_id, "status": status, "end_time": round(1000 * time.time())}
-    server.post(UPDATE_RUN, NoContent, body)
+    end = round(1000 * time.time())
+    server.call(UPDATE_RUN, run_id=run_id, status=status, end_time=end)
 
 
 def main() -> int:
