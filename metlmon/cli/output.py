@@ -46,6 +46,18 @@ def terminal_width() -> int:
     return min(shutil.get_terminal_size().columns, WIDEST)
 
 
+def require_package(what: str, module: str, extra: str) -> None:
+    """Raises InputError where a module that ``what`` needs is not installed.
+
+    ``extra``: the extra of metlmon that installs it.
+    """
+    from importlib.util import find_spec  # Most commands need no such module.
+
+    if find_spec(module) is None:
+        package = module.replace("_", "-")
+        raise InputError(f"{what} needs {package}: pip install 'metlmon[{extra}]'")
+
+
 def print_refusal(sentence: str) -> None:
     """Print why something cannot be used, on standard error."""
     from metlmon.redact import redact_secrets

@@ -1,8 +1,9 @@
 """HTTP for Prometheus: the newest figures of an ensemble, on the loopback interface only.
 
-A scrape is answered with the text that was made last, also while a file system hangs. Requests
-whose Host header names another machine are refused: a web page could otherwise read the figures
-by a name of its own that resolves to this machine (DNS rebinding).
+A scrape is answered with the values that were computed last, also while a file system hangs, by
+the handler of ``prometheus_client``. It would answer to everybody: here requests whose Host header
+names another machine are refused. A web page could otherwise read the figures by a name of its own
+that resolves to this machine (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import socket
 import threading
 from contextlib import suppress
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Final
 
+from prometheus_client import CollectorRegistry, MetricsHandler
+
 from metlmon.errors import NO_IPV6, InputError
-from metlmon.tracking.openmetrics import CLASSIC_TYPE, OPENMETRICS_TYPE
+from metlmon.tracking.openmetrics import MetricSamples
 
 ADDRESSES: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
@@ -32,12 +35,12 @@ PAGE: Final = """\
 class MetricsServer:
     """Answers ``GET /metrics`` on 127.0.0.1, and on ::1 where the machine has it.
 
-    ``text``: the answer, set from any thread; None before the first, and where none could be made:
-    then the status is 503, with ``reason``. Raises InputError where the port is taken.
+    ``samples``: the answer, set from any thread; None before the first, and where none could be
+    made: then the status is 503, with ``reason``. Raises InputError where the port is taken.
     """
 
     def __init__(self, port: int) -> None:
-        self.text: str | None = None
+        self.samples: MetricSamples | None = None
         self.reason = "reading"
         self._servers: list[_LoopbackServer] = []
         for family, address in ADDRESSES:
@@ -86,7 +89,7 @@ class _LoopbackServer(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
 
-class _MetricsHandler(BaseHTTPRequestHandler):
+class _MetricsHandler(MetricsHandler):
     server: _LoopbackServer
     timeout = REQUEST_SECONDS
     server_version = "metlmon"
@@ -102,12 +105,14 @@ class _MetricsHandler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.OK, PAGE, "text/html; charset=utf-8")
         elif path != "/metrics":
             self._answer(HTTPStatus.NOT_FOUND, "there is /metrics\n")
-        elif (text := metrics.text) is None:
+        elif (samples := metrics.samples) is None:
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{metrics.reason}\n")
         else:
-            accepted = ",".join(self.headers.get_all("Accept", [])).lower()
-            is_known = "application/openmetrics-text" in accepted
-            self._answer(HTTPStatus.OK, text, OPENMETRICS_TYPE if is_known else CLASSIC_TYPE)
+            self.registry = CollectorRegistry(auto_describe=True)
+            self.registry.register(samples)
+            # The client may have gone.
+            with suppress(OSError):
+                super().do_GET()
 
     def refuse_method(self) -> None:
         """Answer a request with another method than GET."""
@@ -119,19 +124,17 @@ class _MetricsHandler(BaseHTTPRequestHandler):
     def _answer(
         self, status: HTTPStatus, body: str, kind: str = "text/plain; charset=utf-8"
     ) -> None:
-        data = body.encode()
         self.send_response(status)
         self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(data)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
         if status is HTTPStatus.METHOD_NOT_ALLOWED:
             self.send_header("Allow", "GET")
         self.end_headers()
         if self.command != "HEAD":
-            # The client may have gone.
             with suppress(OSError):
-                self.wfile.write(data)
+                self.wfile.write(body.encode())
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Log nothing: a scrape every few seconds is no news."""
+    def end_headers(self) -> None:
+        """End the headers of any answer."""
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        super().end_headers()

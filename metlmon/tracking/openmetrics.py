@@ -4,13 +4,12 @@ Values are those of ``status --json``, in base units: hours become seconds. A va
 known has no sample. Labels are run, site, gpu, state and cause: all have few values, which
 neither name a cluster, a host or a user nor grow with the number of jobs.
 
-Source followed: OpenMetrics 1.0 (names, units, ``_total`` of counters, escapes, ``# EOF``). Readers
-of Prometheus' older text format 0.0.4 take the same text: what they do not know are comments there.
+``prometheus_client`` writes the text, in the format that a reader asks for. Source followed:
+OpenMetrics 1.0 (names, units, ``_total`` of counters).
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,6 +19,9 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from msgspec import Struct
+from prometheus_client import Metric
+from prometheus_client.openmetrics.exposition import generate_latest
+from prometheus_client.registry import Collector
 
 from metlmon.health.build import make_health
 from metlmon.health.types import Health, Severity
@@ -31,12 +33,9 @@ from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.run_figures import run_figures
 from metlmon.text.formatting import epoch_number, plain
 
-OPENMETRICS_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-CLASSIC_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-
 PREFIX: Final = "metlmon_"
 
-FIRST_LINE: Final = f"# TYPE {PREFIX}live gauge"
+FIRST_LINE: Final = f"# HELP {PREFIX}live "
 """How the text begins."""
 
 LABEL_LENGTH: Final = 100
@@ -71,13 +70,9 @@ class MetricFamily(Struct, frozen=True):
         return next((unit for unit in ("seconds", "bytes") if self.name.endswith(f"_{unit}")), "")
 
     @property
-    def full_name(self) -> str:
-        return PREFIX + self.name
-
-    @property
     def sample_name(self) -> str:
         """The name of its samples: that of a counter ends with ``_total``."""
-        return self.full_name + ("_total" if self.type == "counter" else "")
+        return f"{PREFIX}{self.name}{'_total' if self.type == 'counter' else ''}"
 
 
 def _gauge(name: str, help: str) -> MetricFamily:
@@ -161,7 +156,7 @@ Key = TypeVar("Key", str, str | None)
 _State = TypeVar("_State", State, DagState)
 
 
-class MetricSamples:
+class MetricSamples(Collector):
     """Samples by metric: the value of each set of labels."""
 
     def __init__(self) -> None:
@@ -174,33 +169,18 @@ class MetricSamples:
             key = tuple(labels.items())
             samples[key] = samples[key] + value if key in samples else value
 
+    def collect(self) -> Iterator[Metric]:
+        """The metrics that have samples, in the order of :data:`FAMILIES`."""
+        for name, family in FAMILIES.items():
+            if samples := self.by_family.get(name):
+                metric = Metric(PREFIX + name, family.help, family.type, family.unit)
+                for labels, value in samples.items():
+                    metric.add_sample(family.sample_name, dict(labels), value)
+                yield metric
+
     def text(self) -> str:
         """The text of ``application/openmetrics-text``, version 1.0.0."""
-        return "".join(self._lines())
-
-    def _lines(self) -> Iterator[str]:
-        for family in FAMILIES.values():
-            samples = self.by_family.get(family.name)
-            if not samples:
-                continue
-            yield f"# TYPE {family.full_name} {family.type}\n"
-            if family.unit:
-                yield f"# UNIT {family.full_name} {family.unit}\n"
-            yield f"# HELP {family.full_name} {family.help}\n"
-            for labels, value in samples.items():
-                texts = ",".join(f'{label}="{_escape(text)}"' for label, text in labels)
-                yield f"{family.sample_name}{f'{{{texts}}}' if texts else ''} {_number(value)}\n"
-        yield "# EOF\n"
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _number(value: float) -> str:
-    if math.isfinite(value):
-        return repr(value)
-    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+        return generate_latest(self).decode()
 
 
 def ensemble_samples(

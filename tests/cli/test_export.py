@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -163,13 +164,29 @@ def test_frames_that_there_are_not(capsys: Captured) -> None:
     assert os.listdir() == []
 
 
-# --- Parquet ----------------------------------------------------------------------------------
+# --- what an extra installs -------------------------------------------------------------------
 
 
-def test_parquet_without_its_package(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporting, "find_spec", lambda name: None)
-    result = a_sentence(capsys, str(RESCUE), "--to", "parquet")
-    assert "pip install pyarrow" in result
+@pytest.mark.parametrize(
+    ("target", "module", "package", "extra"),
+    [
+        ("parquet", "pyarrow", "pyarrow", "parquet"),
+        ("optuna", "optuna", "optuna", "optuna"),
+        ("openmetrics", "prometheus_client", "prometheus-client", "prometheus"),
+    ],
+)
+def test_an_extra_that_is_missing_is_one_sentence(
+    target: str,
+    module: str,
+    package: str,
+    extra: str,
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)  # Every import of it fails.
+    sentence = a_sentence(capsys, str(RESCUE), "--to", target)
+    expected = f"export --to {target} needs {package}: pip install 'metlmon[{extra}]'"
+    assert sentence.strip() == f"metlmon: {expected}"
     assert os.listdir() == []
 
 

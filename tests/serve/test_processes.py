@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from metlmon.cli.commands import serve as serve_command
 from metlmon.cli.main import main
 from tests.support.served_dashboard import DEMO, PATIENCE, ROOT, needed_module, open_tab, served
 
@@ -119,7 +119,7 @@ def test_what_cannot_be_served_is_said_at_once(
 def test_without_textual_serve_it_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(serve_command, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "textual_serve", None)
     assert main(["serve", DEMO]) == 2
     assert capsys.readouterr().err == (
         "metlmon: serve needs textual-serve: pip install 'metlmon[serve]'\n"

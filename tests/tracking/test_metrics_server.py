@@ -13,13 +13,15 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.openmetrics import parser as openmetrics_parser
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 
 from metlmon.cli.commands.export_openmetrics import LiveMetrics
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.tracking.metrics_server import MetricsServer
-from metlmon.tracking.openmetrics import CLASSIC_TYPE, OPENMETRICS_TYPE
+from metlmon.tracking.openmetrics import MetricSamples
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 
@@ -55,18 +57,26 @@ class Answer:
 @pytest.fixture(name="server")
 def _server() -> Iterator[MetricsServer]:
     server = MetricsServer(0)
-    server.text = "# EOF\n"
+    server.samples = MetricSamples()
+    server.samples.add("epochs_done", 7)
     server.start()
     yield server
     server.stop()
 
 
 def test_a_reader_gets_a_type_that_it_takes(server: MetricsServer) -> None:
-    types = {PROMETHEUS: OPENMETRICS_TYPE, "text/plain": CLASSIC_TYPE, None: CLASSIC_TYPE}
+    types = {
+        PROMETHEUS: CONTENT_TYPE_LATEST,
+        "text/plain": CONTENT_TYPE_PLAIN_0_0_4,
+        None: CONTENT_TYPE_PLAIN_0_0_4,
+    }
     for accepted, kind in types.items():
         answer = Answer(server.port, accept=accepted)
-        assert (answer.status, answer.text) == (200, "# EOF\n")
+        assert answer.status == 200
+        assert "metlmon_epochs_done 7.0\n" in answer.text
+        assert answer.text.endswith("# EOF\n") is (kind == CONTENT_TYPE_LATEST)
         assert answer.headers["Content-Type"] == kind
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
     page = Answer(server.port, "/")
     assert 'href="/metrics"' in page.text
     assert Answer(server.port, "/other").status == 404
@@ -85,7 +95,7 @@ def test_a_host_by_another_name_is_refused(server: MetricsServer) -> None:
     )
     for host in wrong:
         answer = Answer(port, host=host)
-        assert (answer.status, "EOF" in answer.text) == (403, False), host
+        assert (answer.status, "epochs" in answer.text) == (403, False), host
     # None at all, and two of them.
     for headers in ("", f"Host: localhost:{port}\r\nHost: evil.example\r\n"):
         with socket.create_connection(("127.0.0.1", port), timeout=30) as raw:
@@ -116,7 +126,7 @@ def test_a_port_that_is_taken(server: MetricsServer) -> None:
 
 
 def test_before_the_first_values_there_are_none(server: MetricsServer) -> None:
-    server.text, server.reason = None, "reading: 12%"
+    server.samples, server.reason = None, "reading: 12%"
     answer = Answer(server.port)
     assert (answer.status, answer.text) == (503, "reading: 12%\n")
 
@@ -139,13 +149,13 @@ def test_a_scrape_follows_the_directory(tmp_path: Path) -> None:
     metrics.start()
     try:
         port = metrics.server.port
-        scrape_until(port, 'metlmon_jobs{state="idle"} 1')
+        scrape_until(port, 'metlmon_jobs{state="idle"} 1.0')
         dagdir.append("metl.log", Log().execute(77).data)
-        scrape_until(port, 'metlmon_jobs{state="running"} 1')
+        scrape_until(port, 'metlmon_jobs{state="running"} 1.0')
         assert "metlmon_last_event_timestamp_seconds" in Answer(port).text
         dagdir.path.rename(tmp_path / "away")
-        scrape_until(port, "metlmon_read_errors 1")
-        assert 'metlmon_jobs{state="running"} 1' in Answer(port).text
+        scrape_until(port, "metlmon_read_errors 1.0")
+        assert 'metlmon_jobs{state="running"} 1.0' in Answer(port).text
     finally:
         metrics.stop()
 

@@ -21,7 +21,6 @@ from metlmon.cli.main import main
 from metlmon.model.reasons import code_text
 from metlmon.model.states import State
 from metlmon.text.formatting import plain
-from metlmon.tracking import openmetrics
 from metlmon.tracking.openmetrics import FAMILIES
 from tests.support.commands import Captured, json_output, run_command, usage_error
 from tests.support.dagdir_builder import DAG, NODE, Dagdir
@@ -266,13 +265,6 @@ def test_hostile_names_stay_one_label(capsys: Captured, tmp_path: Path) -> None:
     assert values(classic_parser.text_string_to_metric_families(text)) == found
 
 
-def test_escapes_are_those_of_the_format() -> None:
-    samples = openmetrics.MetricSamples()
-    name = 'line\nquote" backslash\\ \\n'
-    samples.add("run_epochs_done", 1, run=name)
-    assert list(parsed(samples.text())) == [("metlmon_run_epochs_done", (("run", name),))]
-
-
 def test_two_runs_of_one_name_are_two_series(capsys: Captured, tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("again.dag", DAG.replace("aaaa1111", "bbbb2222"))
@@ -350,11 +342,11 @@ def test_an_older_file_is_replaced_whole(
 
 def test_a_file_of_somebody_else_stays(capsys: Captured, tmp_path: Path) -> None:
     other = tmp_path / "node.prom"
-    other.write_text("# TYPE node_load1 gauge\nnode_load1 1\n")
+    other.write_text("# HELP node_load1 1m load average.\nnode_load1 1\n")
     demo = FIXTURES / "demo"
     error = usage_error("export --to openmetrics", capsys, demo, "--out", other)
     assert "--force" in error
-    assert other.read_text().startswith("# TYPE node_load1")
+    assert other.read_text().startswith("# HELP node_load1")
     inside = usage_error("export --to openmetrics", capsys, demo, "--out", demo / "x.prom")
     assert "in the dagdir" in inside
     assert not (demo / "x.prom").exists()

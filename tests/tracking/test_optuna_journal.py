@@ -12,7 +12,6 @@ from typing import Any, Final
 import optuna
 import pytest
 from msgspec.structs import replace
-from optuna.distributions import BaseDistribution, json_to_distribution
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
@@ -21,7 +20,7 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import DagState
 from metlmon.stats.sweep import GridChoice, Variable, grid
-from metlmon.tracking.optuna_journal import distribution_of, study_lines
+from metlmon.tracking.optuna_journal import distribution_of, study_journal, typed_value
 from tests.generated import sweeps
 from tests.support.commands import Captured, json_output, run_command, usage_error
 from tests.support.recordings import FIXTURES
@@ -170,7 +169,7 @@ def test_runs_of_a_removed_dag_have_failed(generated: Path) -> None:
     after = replace(basis, status=replace(basis.status, dags=removed))
 
     def states(of: StatsInput) -> list[int]:
-        lines = study_lines(sweep, of, "name", lambda time: time)
+        lines = study_journal(sweep, of, "name", lambda time: time).splitlines()
         return [record["state"] for line in lines if "state" in (record := json.loads(line))]
 
     assert set(states(basis)) == {TrialState.RUNNING, TrialState.COMPLETE, TrialState.WAITING}
@@ -245,10 +244,10 @@ def test_what_is_no_sweep_is_one_sentence(capsys: Captured, tmp_path: Path) -> N
 def test_distributions_are_optunas(
     values: tuple[str | None, ...], kind: str, typed: tuple[Any, ...]
 ) -> None:
-    made = distribution_of(Variable("x", values))
-    distribution: BaseDistribution = json_to_distribution(made.json())
+    distribution = distribution_of(Variable("x", values))
     assert type(distribution).__name__ == f"{kind}Distribution"
-    stored = [made.stored(value) for value in values if value is not None]
+    made = tuple(typed_value(distribution, value) for value in values if value is not None)
+    assert made == typed
+    # A journal has floats.
+    stored = map(distribution.to_internal_repr, made)
     assert tuple(map(distribution.to_external_repr, stored)) == typed
-    assert all(map(distribution._contains, stored))
-    assert stored == [distribution.to_internal_repr(value) for value in typed]

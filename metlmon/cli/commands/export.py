@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +20,7 @@ from metlmon.cli.output import (
     check_outside,
     check_replaceable,
     print_warnings,
+    require_package,
     terminal_width,
     write_output,
 )
@@ -32,10 +32,13 @@ from metlmon.tables.frames import TABLES, Frames, Value, listing
 from metlmon.tables.layout import Kind
 from metlmon.tables.sweep import no_sweep_lines
 from metlmon.text.formatting import count, plain, size
-from metlmon.tracking.optuna_journal import study_lines
 
-PARQUET_ENGINES: Final = ("pyarrow", "fastparquet")
-"""What pandas writes Parquet with. Neither is required: CSV and JSON need nothing."""
+PACKAGES: Final = {
+    "parquet": ("pyarrow", "parquet"),
+    "optuna": ("optuna", "optuna"),
+    "openmetrics": ("prometheus_client", "prometheus"),
+}
+"""Packages that a ``--to`` needs, and the extras of metlmon that have them."""
 
 _FORMULA: Final = re.compile(r"(?:^|(?<=;))(?=[\s\x22]*[=+\-@＝＋－＠])")
 """A text that begins so is a formula to a spreadsheet; some take the wide signs of East Asia,
@@ -54,6 +57,8 @@ of metlmon.load() have none. Texts are one line each; what a terminal would obey
 def export(options: argparse.Namespace) -> int:
     """``metlmon export``: here, or by the module ``export_<target>`` of ``--to``."""
     _check_options(options)
+    if options.to in PACKAGES and not options.columns:
+        require_package(f"export --to {options.to}", *PACKAGES[options.to])
     if options.to in WRITERS:
         return _export_frames(options)
     if options.to == "optuna":
@@ -78,8 +83,6 @@ def _export_frames(options: argparse.Namespace) -> int:
         print(listing([TABLES[name] for name in names], terminal_width()), end="")
         print(f"\n{ABOUT_TEXTS}", end="")
         return Exit.OK
-    if options.to == "parquet":
-        _check_parquet()
     dagdir = Path(options.dir)
     out = Path(options.out) if options.out is not None else Path(f"{directory_stem(dagdir)}-export")
     check_outside(str(out), dagdir.parent if dagdir.is_file() else dagdir)
@@ -118,14 +121,6 @@ def directory_stem(dagdir: Path) -> str:
 
 
 # --- where it goes ------------------------------------------------------------------------
-
-
-def _check_parquet() -> None:
-    if not any(find_spec(engine) for engine in PARQUET_ENGINES):
-        raise InputError(
-            "--to parquet: pandas needs the package pyarrow for it, which is not installed here; "
-            f"{Path(sys.executable).name} -m pip install pyarrow, or choose --to csv"
-        )
 
 
 def _make(out: Path) -> None:
@@ -230,7 +225,9 @@ def _export_optuna(options: argparse.Namespace) -> int:
             f"--to optuna: no direction of {plain(sweep.metric, 80)} is better; name another "
             "metric with --metric"
         )
-    text = "".join(study_lines(sweep, stats, stem, builder.clock.with_offset))
+    from metlmon.tracking.optuna_journal import study_journal  # Takes 0.2 s.
+
+    text = study_journal(sweep, stats, stem, builder.clock.with_offset)
     write_output(name, text, force=options.force)
     print_warnings(builder.notices())
     return Exit.OK

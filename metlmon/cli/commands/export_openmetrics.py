@@ -141,7 +141,7 @@ class LiveMetrics:
             seconds = max(self._update_seconds, UPDATE_SHARE * cost) if updated else 0.0
 
     def _update(self) -> bool:
-        """Make the texts of the newest snapshot; returns whether everything has been read."""
+        """Make the samples of the newest snapshot; returns whether everything has been read."""
         snapshot = self._session.latest
         if snapshot is None or (snapshot.progress.fraction < 1 and snapshot.error is None):
             done = 0.0 if snapshot is None else snapshot.progress.fraction
@@ -150,9 +150,8 @@ class LiveMetrics:
         try:
             stats = feed_stats(self._session, snapshot)
             convert = epoch_time(self._clock, stats.status.live)
-            samples = ensemble_samples(stats, epoch_time=convert, error=snapshot.error)
-            self.server.text = samples.text()
+            self.server.samples = ensemble_samples(stats, epoch_time=convert, error=snapshot.error)
         except Exception as error:  # Old values would hide it.
             self.server.reason = describe_error("the metrics could not be computed", error)
-            self.server.text = None
+            self.server.samples = None
         return True

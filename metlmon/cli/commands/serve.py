@@ -8,10 +8,10 @@ import os
 import signal
 import socket
 import sys
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from metlmon.cli.command_line import is_elsewhere
+from metlmon.cli.output import require_package
 from metlmon.cli.reading import has_dagdirs_below, names_one, new_reader, stop_watchdog
 from metlmon.errors import InputError
 from metlmon.remote.paths import split_argument
@@ -20,15 +20,12 @@ from metlmon.text.formatting import directory_name, plain
 if TYPE_CHECKING:
     from metlmon.serve.server import DashboardServer
 
-MISSING: Final = "serve needs textual-serve: pip install 'metlmon[serve]'"
-
 END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def serve(options: argparse.Namespace) -> int:
     """Serve the dashboard until ^C. Returns the exit status."""
-    if find_spec("textual_serve") is None:
-        raise InputError(MISSING)
+    require_package("serve", "textual_serve", "serve")
     title = _check(options)
     from metlmon.serve.app_process import watch_command
     from metlmon.serve.server import DashboardServer
