@@ -102,7 +102,7 @@ def read_value_pattern(value: object) -> SafePattern:
 
 def read_path(value: object) -> str:
     """A name pattern below the dagdir, with known placeholders."""
-    pattern = read_text(value)
+    pattern: str = read_text(value)
     if not pattern or pattern.startswith("/") or ".." in pattern.split("/"):
         raise InvalidValue(f": {pattern!r} is no file below the dagdir")
     *folders, _ = pattern.split("/")
@@ -141,7 +141,7 @@ NO_PLACEHOLDERS: Final = (
 
 def read_command(value: object) -> tuple[str, ...]:
     """A program, and its arguments, which are passed on as they are."""
-    words = read_texts(value)
+    words: tuple[str, ...] = read_texts(value)
     program = words[0] if words else ""
     if not program or "{" in program or ("/" in program and program[0] not in "/~"):
         raise InvalidValue(PROGRAM_FORM)

@@ -180,7 +180,8 @@ class MetricSamples(Collector):
 
     def text(self) -> str:
         """The text of ``application/openmetrics-text``, version 1.0.0."""
-        return generate_latest(self).decode()
+        text: bytes = generate_latest(self)  # type: ignore[no-untyped-call]
+        return text.decode()
 
 
 def ensemble_samples(

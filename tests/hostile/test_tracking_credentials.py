@@ -190,7 +190,7 @@ def test_a_server_that_has_them_in_its_runs(way: Way, tracker: FaultyTracker, da
     assert not secrets_in(shown)
 
 
-@pytest.mark.parametrize("code", [302, 307])
+@pytest.mark.parametrize("code", [301, 303, 308])
 def test_another_server_never_gets_them(
     code: int, way: Way, tracker: FaultyTracker, dagdir: Path
 ) -> None:

@@ -27,78 +27,11 @@ def _dagdir(tmp_path: Path, user: Path) -> Path:
     return tmp_path / "ensemble"
 
 
-WHOLE = r"""
-tz = "America/Chicago"
-train_node = '^(?P<run>fold\d+)_step(?P<epoch>\d+)$'
-side_node = '^(?P<run>fold\d+)_check(?P<epoch>\d+)$'
-checkpoint_codes = [85, 12]
-
-[[site]]
-host = "*.example.edu"
-name = "example"
-
-[[site]]
-host = "gpu2*"
-name = "lab"
-
-[site_aliases]
-"SDSC-PRP-CE1" = "NRP"
-Expanse-GPU = "expanse"
-
-[gpu_aliases]
-"Tesla V100-SXM2-32GB" = "V100-SXM2"
-
-[[label]]
-name = "control"
-runs = ["run1*", "0ee9fad9"]
-
-[[label]]
-name = "heterogeneous"
-runs = ["*"]
-
-[metrics]
-files = ["logs/{uuid}"]
-primary = "spearman"
-goal = "max"
-
-[[metric]]
-name = "spearman"
-file = "out"
-pattern = 'epoch (?P<epoch>\d+): rho=(?P<value>\S+)'
-"""
-
-
 def test_nothing_is_set(dagdir: Path) -> None:
     settings = load_settings(dagdir)
     assert settings.zone is None
     assert settings.sites == ()
     assert settings.train_node.match("run0-train_epoch12")
-
-
-def test_everything_that_can_be_set(dagdir: Path) -> None:
-    (dagdir / "metlmon.toml").write_text(WHOLE)
-    settings = load_settings(dagdir)
-    assert str(settings.zone) == "America/Chicago"
-    assert settings.checkpoint_codes == {85, 12}
-    assert settings.sites == (("*.example.edu", "example"), ("gpu2*", "lab"))
-    match = settings.train_node.match("fold3_step07")
-    assert match is not None
-    assert match.groupdict() == {"run": "fold3", "epoch": "07"}
-    assert settings.side_node.match("fold3_check07")
-    assert settings.site_aliases == (("SDSC-PRP-CE1", "NRP"), ("Expanse-GPU", "expanse"))
-    assert settings.gpu_aliases == (("Tesla V100-SXM2-32GB", "V100-SXM2"),)
-    control, rest = settings.labels
-    assert (control.name, rest.name) == ("control", "heterogeneous")
-    assert control.matches("run12", None)
-    assert control.matches("fold1", "0ee9fad9-1637")
-    assert not control.matches("fold1", "173f47c3")
-    metrics = settings.metrics
-    assert (metrics.files, metrics.primary, metrics.goal) == (("logs/{uuid}",), "spearman", "max")
-    (pattern,) = metrics.patterns
-    assert (pattern.metric, pattern.file) == ("spearman", "out")
-    result = pattern.pattern.search("epoch 3: rho=0.91")
-    assert result is not None
-    assert result.groupdict() == {"epoch": "3", "value": "0.91"}
 
 
 def test_the_documented_example_sets_every_key_there_is(dagdir: Path, user: Path) -> None:
@@ -108,6 +41,27 @@ def test_the_documented_example_sets_every_key_there_is(dagdir: Path, user: Path
     user.write_text(example)
     assert load_configuration(dagdir).problems == ()
     assert {where[0] for where in key_lines(example)} == set(KEYS) - {"keys"}
+    settings = load_settings(dagdir)
+    assert str(settings.zone) == "America/Chicago"
+    assert settings.checkpoint_codes == {85}
+    assert settings.sites == (("*.example.edu", "example"),)
+    for pattern, kind in ((settings.train_node, "train"), (settings.side_node, "eval")):
+        match = pattern.match(f"fold3-{kind}_epoch07")
+        assert match is not None
+        assert match.groupdict() == {"run": "fold3", "epoch": "07"}
+    assert settings.site_aliases == (("SDSC-PRP-CE1", "NRP"),)
+    assert settings.gpu_aliases == (("Tesla V100-SXM2-32GB", "V100-SXM2"),)
+    (control,) = settings.labels
+    assert control.name == "control"
+    assert control.matches("run12", None)
+    assert control.matches("fold1", "0ee9fad9-1637")
+    assert not control.matches("fold1", "173f47c3")
+    assert settings.metrics.files == ("output/training_logs/{uuid}",)
+    (metric,) = settings.metrics.patterns
+    assert (metric.metric, metric.file) == ("spearman", "out")
+    result = metric.pattern.search("epoch 3: rho=0.91")
+    assert result is not None
+    assert result.groupdict() == {"epoch": "3", "value": "0.91"}
 
 
 def test_each_kind_of_setting_is_merged_in_its_own_way(dagdir: Path, user: Path) -> None:

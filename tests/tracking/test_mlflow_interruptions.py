@@ -24,7 +24,7 @@ from metlmon.cli.reading import input_with_trainings
 from metlmon.tracking import mlflow_export
 from metlmon.tracking.mlflow_client import TrackingClient, TrackingError
 from metlmon.tracking.mlflow_export import MlflowExporter
-from metlmon.tracking.mlflow_runs import tracked_ensemble
+from metlmon.tracking.mlflow_runs import TrackedEnsemble, tracked_ensemble
 from tests.support.canned_tracker import canned_tracker, take_everything
 from tests.support.commands import Captured, run_command
 from tests.support.faulty_tracker import (
@@ -237,10 +237,15 @@ def test_a_server_that_fails_for_a_moment_is_not_noticed(
     assert ": 3 new runs, 50 points, " in out
 
 
-def test_a_line_of_progress_ends_before_an_error(tmp_path: Path) -> None:
+@pytest.fixture(name="ensemble")
+def _ensemble(tmp_path: Path) -> TrackedEnsemble:
     reader = small_ensemble(tmp_path / "ensemble").reader()
     ensemble = tracked_ensemble(reader.snapshot_builder(), input_with_trainings(reader))
     assert ensemble is not None
+    return ensemble
+
+
+def test_a_line_of_progress_ends_before_an_error(ensemble: TrackedEnsemble) -> None:
     shown: list[tuple[int, int]] = []
     with canned_tracker() as tracker:
         tracker.fault = lambda call: take_everything(call) if call.number < 7 else REFUSED
@@ -253,10 +258,7 @@ def test_a_line_of_progress_ends_before_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("endpoint", ["runs/search", "metrics/get-history"])
-def test_a_server_that_repeats_a_page_for_ever(tmp_path: Path, endpoint: str) -> None:
-    reader = small_ensemble(tmp_path / "ensemble").reader()
-    ensemble = tracked_ensemble(reader.snapshot_builder(), input_with_trainings(reader))
-    assert ensemble is not None
+def test_a_server_that_repeats_a_page_for_ever(ensemble: TrackedEnsemble, endpoint: str) -> None:
     point = {"key": ensemble.parent.points[-1].key, "step": 9999, "value": 1, "timestamp": 1}
     run = {"info": {"run_id": "1", "experiment_id": "1"}, "data": {"metrics": [point]}}
 

@@ -8,7 +8,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -400,19 +399,6 @@ def test_queries_name_metrics_that_are_exported(dashboard: dict[str, Any]) -> No
         "failed",
         "removed",
     }
-
-
-def test_panels_do_not_overlap(dashboard: dict[str, Any]) -> None:
-    panels = dashboard["panels"]
-    assert len({panel["id"] for panel in panels}) == len(panels)
-    cells: set[tuple[int, int]] = set()
-    for place in (panel["gridPos"] for panel in panels):
-        columns = range(place["x"], place["x"] + place["w"])
-        rows = range(place["y"], place["y"] + place["h"])
-        covered = set(product(columns, rows))
-        assert columns.stop <= 24
-        assert not covered & cells, place
-        cells |= covered
 
 
 def test_a_dashboard_replaces_no_file(capsys: Captured, tmp_path: Path) -> None:
