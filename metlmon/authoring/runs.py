@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from metlmon.authoring.graph import Graph, GraphNode, NodeRole, Precedence, VariableValue
 from metlmon.authoring.request import EnsembleShape, Policy, Request, RunPlan, SweptVariable
 from metlmon.authoring.templates import JobTemplate
+from metlmon.dagman.lexer import shown
 
 ANYWHERE: Final = "any"
 """Target of an epoch that may run at any of the named sites, or at any site if none is named."""
@@ -79,6 +80,8 @@ RESERVED_PREFIXES: Final = (
 """Prefixes of such names; DAGMan refuses any that begins with "queue"."""
 
 
+_VARIABLE: Final = re.compile(r"(?:\+|[Mm][Yy]\.)?[A-Za-z_]\w{0,199}", re.ASCII)
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _MACRO: Final = re.compile(r"(?<!\$)\$\w*\(\s*(\w+)|\bdefined\s+(\w+)", re.IGNORECASE)
 _COMMENT: Final = re.compile(r"^\s*#.*$", re.MULTILINE)
 
@@ -265,6 +268,18 @@ def require_gpus(request: Request) -> str:
 
 
 # --- the variables of a node -------------------------------------------------------------------
+
+
+def variable_problem(name: str, value: str) -> str | None:
+    """Why VARS cannot set this variable to this value, with the remedy; None if they can."""
+    if not _VARIABLE.fullmatch(name) or name.lower().startswith("queue"):
+        rule = "use letters, digits and '_', and do not begin with a digit or 'queue'"
+        return f"{shown(name)!r} cannot be a variable's name: {rule}"
+    if not value:
+        return f"{name} is empty, which HTCondor 25.5 refuses; give a value, or leave it out"
+    if _CONTROL.search(value):
+        return f"the value of {name} holds a line end or control character; take it out"
+    return None
 
 
 def is_reserved(name: str) -> bool:

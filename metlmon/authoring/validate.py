@@ -35,6 +35,7 @@ from metlmon.authoring.runs import (
     is_reserved,
     runs_of,
     used_names,
+    variable_problem,
 )
 from metlmon.authoring.templates import JobTemplate, TemplateError, fill, jobs_of, used_placeholders
 from metlmon.authoring.write_dag import (
@@ -51,6 +52,7 @@ from metlmon.authoring.write_files import (
     other_dags,
     path_exists,
 )
+from metlmon.dagman.lexer import shown
 from metlmon.dagman.submit_description import parse_description, submission
 from metlmon.redact import hide_value, is_secret_name, redact_secrets
 from metlmon.text.formatting import listed
@@ -81,7 +83,6 @@ SECRET_REMEDY: Final = (
     "you can read, and add that to transfer_input_files"
 )
 
-_VARIABLE: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*", re.ASCII)
 _UNWRITABLE: Final = re.compile(r'["\\]|\$\$?\w*\(')
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -422,9 +423,10 @@ def _variable(
 ) -> Iterator[RequestProblem]:
     """Problems of the name and of the values of a variable, defined at ``where``."""
     values = dict.fromkeys(all_values)
-    for text in filter(None, (_name_problem(name), *(_value_problem(name, v) for v in values))):
+    problems = {value: _variable_problem(name, value) for value in values}
+    for text in dict.fromkeys(filter(None, problems.values())):
         yield RequestProblem(field, _prefix(where) + text)
-    if any(hide_value(name, value) != value for value in values if not _value_problem(name, value)):
+    if any(not problem and hide_value(name, value) != value for value, problem in problems.items()):
         yield warning(field, f"{_prefix(where)}{name} looks like a secret, and {SECRET_REMEDY}")
 
 
@@ -432,28 +434,24 @@ def _prefix(where: str) -> str:
     return f"{where}: " if where else ""
 
 
-def _name_problem(name: str) -> str:
-    if not _VARIABLE.fullmatch(name) or len(name) > LONGEST_NAME:
-        rule = "use letters, digits and '_', and begin with a letter"
-        return f"{name!r} cannot be a variable's name: {rule}"
+def _variable_problem(name: str, value: str) -> str | None:
+    """Why a request cannot set this variable to this value; None if it can."""
+    if "." in name or "+" in name or len(name) > LONGEST_NAME:
+        name_rule = "use letters, digits and '_', 64 at most"
+        return f"{shown(name)!r} cannot be a variable's name: {name_rule}"
+    if text := variable_problem(name, value.strip()):
+        return text
     if name.lower() in OWN_VARIABLES:
         return f"{name} is given by metlmon itself; choose another name"
-    return f"{name} means something to HTCondor; choose another name" if is_reserved(name) else ""
-
-
-def _value_problem(name: str, value: str) -> str:
-    text = ""
-    if not value.strip():
-        text = f"{name} is empty, which HTCondor 25.5 refuses; leave it out"
-    elif not value.isprintable():
-        text = f"the value of {name} holds a line end or control character; take it out"
-    elif _UNWRITABLE.search(value):
-        text = f"the value of {name} holds a double quote, a backslash or '$(…)'; take it out"
-    elif len(value) > LONGEST_VALUE:
-        text = f"the value of {name} has {len(value)} characters; use {LONGEST_VALUE} at most"
-    elif name.lower() == SITE_VARIABLE.lower() and not SITE.fullmatch(value):
-        text = f"{value!r} cannot be a site's name: give that of its GLIDEIN_ResourceName"
-    return text
+    if is_reserved(name):
+        return f"{name} means something to HTCondor; choose another name"
+    if _UNWRITABLE.search(value):
+        return f"the value of {name} holds a double quote, a backslash or '$(…)'; take it out"
+    if len(value) > LONGEST_VALUE:
+        return f"the value of {name} has {len(value)} characters; use {LONGEST_VALUE} at most"
+    if name.lower() == SITE_VARIABLE.lower() and not SITE.fullmatch(value):
+        return f"{value!r} cannot be a site's name: give that of its GLIDEIN_ResourceName"
+    return None
 
 
 def _regions(request: Request) -> Iterator[RequestProblem]:
@@ -710,7 +708,8 @@ def _variable_usage(
     jobs: Sequence[JobTemplate], field: str, name: str, values: Sequence[str], where: str
 ) -> Iterator[RequestProblem]:
     """Values of a variable that a template does not accept, or that none uses."""
-    if _name_problem(name):
+    problems = {value: _variable_problem(name, value) for value in values}
+    if values and all(problems.values()):
         return  # Already reported.
     parameters = [
         parameter
@@ -722,7 +721,7 @@ def _variable_usage(
         for value in dict.fromkeys(values) if constraint is not None else ():
             expected = constraint.expectation(value) if constraint is not None else None
             # Of a value that looks like a secret a warning is given, without the value.
-            is_reported = _value_problem(name, value) or hide_value(name, value) != value
+            is_reported = problems[value] or hide_value(name, value) != value
             if expected is not None and not is_reported:
                 text = f"{name} is {value!r}; give {expected}"
                 yield RequestProblem(field, _prefix(where) + text)

@@ -15,7 +15,7 @@ from typing import Final
 from metlmon.authoring.gate_config import SUBMIT_HEAD
 from metlmon.authoring.graph import Graph, GraphNode, VariableValue
 from metlmon.authoring.request import EnsembleShape, PlanError, Request
-from metlmon.authoring.runs import epochs_of, require_gpus, requirements
+from metlmon.authoring.runs import epochs_of, require_gpus, requirements, variable_problem
 from metlmon.authoring.templates import JobTemplate, fill, may_be_dropped
 from metlmon.dagman.records import NodeKind
 from metlmon.dagman.submit_description import Statement, parse_description, submission
@@ -33,7 +33,6 @@ _COMMANDS: Final = {
 }
 
 _WORD: Final = re.compile(r"[^\s\"'+#\x00-\x1f\x7f][^\s\"'+\x00-\x1f\x7f]*")
-_VARIABLE_NAME: Final = re.compile(r"(?:\+|[Mm][Yy]\.)?[A-Za-z_]\w*", re.ASCII)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 
 _RESERVED: Final = frozenset({"all_nodes", "parent", "child"})
@@ -161,21 +160,10 @@ def _node_line(node: GraphNode) -> str:
 
 
 def _assignment(variable: VariableValue) -> str:
-    name, value = variable.name, variable.value
-    problem = ""
-    if not _VARIABLE_NAME.fullmatch(name):
-        problem = f"{name!r} cannot be a variable's name: letters, digits, _"
-    elif name.lower().startswith("queue"):
-        problem = f"{name!r} begins with 'queue', which DAGMan refuses as a variable's name"
-        problem += "; choose another"
-    elif not value:
-        problem = f"{name} is empty, which HTCondor 25.5 refuses; leave it out"
-    elif _CONTROL.search(value):
-        problem = f"the value of {name} holds a line end or control character; take it out"
-    if problem:
+    if problem := variable_problem(variable.name, variable.value):
         raise PlanError(f"{variable.where}: {problem}")
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return f'{name}="{escaped}"'
+    escaped = variable.value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{variable.name}="{escaped}"'
 
 
 def _is_submit_description(line: str) -> bool:

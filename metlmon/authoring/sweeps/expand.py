@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from itertools import product
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -46,34 +47,30 @@ from metlmon.authoring.sweeps.files import (
     read_submit_text,
     referenced_files,
 )
-from metlmon.authoring.sweeps.nodes import (
-    MARK,
-    TRAINING_ROLES,
-    NodeDraft,
-    RunDraft,
-    SweepNodes,
-    affected_nodes,
-    parse_command,
-)
-from metlmon.authoring.sweeps.parser import (
-    GenCommand,
-    GlobalCommand,
-    NodeDeclaration,
-    ParentChild,
-    SweepCommand,
-    SweepDescription,
-    SweepNodeCommand,
-    VarsLine,
-)
+from metlmon.authoring.sweeps.nodes import MARK, TRAINING_ROLES, SweepNodes, TemplateRun
+from metlmon.authoring.sweeps.parser import GenCommand, InlineDescription, SweepCommand
 from metlmon.authoring.sweeps.template import (
     RunTemplate,
+    fill_placeholders,
     placeholder_names,
     shared_description,
     topological_order,
 )
 from metlmon.authoring.templates import JobTemplate, jobs_of
-from metlmon.dagman.commands import ALL_NODES, RetryCommand
-from metlmon.dagman.lexer import shown
+from metlmon.dagman.commands import (
+    ALL_NODES,
+    DagCommand,
+    EdgeCommand,
+    NodeCommand,
+    NodeModifier,
+    PreSkipCommand,
+    RetryCommand,
+    ScriptCommand,
+    ScriptKind,
+    VarsCommand,
+)
+from metlmon.dagman.lexer import LogicalLines, SyntaxFault, Tokens, shown
+from metlmon.dagman.parser import READERS
 from metlmon.dagman.records import NodeKind
 
 MOST_EDGES: Final = 1_000_000
@@ -84,6 +81,11 @@ SINGLE_COMMANDS: Final = frozenset({"NODE_STATUS_FILE", "JOBSTATE_LOG", "CONFIG"
 
 PER_NODE_COMMANDS: Final = frozenset({"SCRIPT", "PRE_SKIP"})
 """Commands for ALL_NODES that the graph stores for each node."""
+
+_JOB_ONLY_COMMANDS: Final = frozenset(
+    {"RETRY", "PRIORITY", "CATEGORY", "SAVE_POINT_FILE", "TOLERANCE"}
+)
+"""Commands that apply to JOB and SUBDAG nodes only."""
 
 _INCLUDE: Final = re.compile(r"^\s*include\b", re.IGNORECASE | re.MULTILINE)
 
@@ -120,7 +122,7 @@ def expand(request: Request) -> Expansion:
         )
     sweep_files = SweepFiles(source.parent, is_copy=source.name == sweep_copy_name(source))
     commands = sweep_files.commands(source.name)
-    if not any(isinstance(command, GenCommand) for command in commands):
+    if not any(isinstance(read.command, GenCommand) for read in commands):
         raise PlanError(
             f"{source.name}: no line of it begins with GEN SUBDAG, so nothing is swept; write "
             "'GEN SUBDAG group file.subdag a from', and the values of a on the line below"
@@ -146,8 +148,9 @@ class _Expander:
         self._edge_count = 0
         self._uuids: list[str] = []
         self._lines: dict[str, None] = {}
-        self._descriptions: dict[str, SweepDescription] = {}
+        self._descriptions: dict[str, tuple[str, str]] = {}
         self._single_lines: dict[str, str] = {}
+        self._script_positions: dict[tuple[str, ScriptKind], str] = {}
         self._retries = request.retries
         self._unless: int | None = None
         self._graph_nodes: dict[str, GraphNode] = {}
@@ -156,32 +159,32 @@ class _Expander:
         """The graph. Raises PlanError."""
         nodes, request = self._nodes, self._request
         templates = iter(nodes.templates)
-        for command in self._commands:
-            match command:
+        for read in self._commands:
+            match read.command:
                 case GenCommand():
                     self._add_template(next(templates))
-                case ParentChild():
-                    self._add_edges(command)
-                case SweepNodeCommand():
-                    self._apply_to_workflow(command)
-                case SweepDescription():
-                    known = [template.known_names for template in nodes.templates]
-                    self._add_description(shared_description(command, frozenset().union(*known)))
-                case GlobalCommand():
-                    self._add_global_command(command, None)
-                case _:
-                    pass
-        for node in nodes.nodes.values():
-            if node.done:
-                self._add_line(f"DONE {node.name}", node.run)
+                case EdgeCommand() as edge:
+                    self._add_edges(edge, read.where)
+                case InlineDescription(name=name):
+                    known = (template.known_names for template in nodes.templates)
+                    self._add_description(read, name, frozenset().union(*known))
+                case NodeModifier(node=name) if not isinstance(read.command, VarsCommand):
+                    self._apply_to_workflow(read, name)
+                case _ if read.is_global:
+                    self._add_global_command(read, None)
+        for name, node in nodes.nodes.items():
+            if name in nodes.done:
+                self._add_line(f"DONE {name}", node.run)
         outer = [
             name for name, node in nodes.nodes.items() if node.run is None or not request.subdags
         ]
         topological_order([*outer, *(nodes.runs if request.subdags else ())], self._edges)
-        chains = {run.name: TrainingChain(request, self._jobs, run) for run in nodes.runs.values()}
+        chains = {
+            name: TrainingChain(request, self._jobs, nodes, run) for name, run in nodes.runs.items()
+        }
         self._uuids = [chain.uuid for chain in chains.values()]
         self._graph_nodes = {
-            node.name: self._graph_node(node, chains) for node in nodes.nodes.values()
+            name: self._completed(node, chains) for name, node in nodes.nodes.items()
         }
         self._check_uuids()
         ordered = list(self._ordered_nodes())
@@ -189,7 +192,7 @@ class _Expander:
             return self._part(ordered, self._edges, self._lines, self._retries)
         subdags = {
             self._subdag_file(run): self._part(
-                [self._graph_nodes[node.name] for node in run.nodes.values()],
+                [self._graph_nodes[name] for name in run.nodes.values()],
                 run.edges,
                 run.lines,
                 self._retries,
@@ -208,12 +211,11 @@ class _Expander:
     ) -> Graph:
         """The graph of one DAG file; ``retries`` None: it retries nothing by default."""
         fill = self._with_uuid
-        descriptions = (description.text for description in self._descriptions.values())
         return Graph(
             nodes=tuple(nodes),
             edges=tuple((fill(parent), fill(child)) for parent, child in edges),
             retries=retries or 0,
-            lines=(*descriptions, *map(fill, lines)),
+            lines=(*(text for text, _ in self._descriptions.values()), *map(fill, lines)),
             unless_exit=None if retries is None else self._unless,
             subdags=subdags or {},
         )
@@ -240,15 +242,15 @@ class _Expander:
                 parameters = {parameter.name.lower() for parameter in jobs[file].parameters}
                 return used_names(jobs[file].text) | parameters
             if file in self._descriptions:
-                return used_names(self._descriptions[file].text)
+                return used_names(self._descriptions[file][0])
             text = read_submit_text(file, contents.get(file), self._request.directory)
             return None if text is None or _INCLUDE.search(text) else used_names(text)
 
         nodes = {name: node for name, node in self._graph_nodes.items() if not node.noop}
         for template in self._nodes.templates:
-            group = self._nodes.groups[template.generate.group]
-            drafts = [node.name for run in group for node in run.nodes.values()]
-            used = used_by(nodes[name] for name in drafts if name in nodes)
+            runs = self._nodes.groups[template.sweep.group]
+            names = [name for run in runs for name in run.nodes.values()]
+            used = used_by(nodes[name] for name in names if name in nodes)
             if used is not None:
                 yield from _swept_without_effect(template, self._nodes, self._commands, used)
         request = self._request
@@ -262,121 +264,158 @@ class _Expander:
         Excludes descriptions in the DAG and files that metlmon writes.
         """
         excluded = {*self._descriptions, *(job.file for job in self._jobs)}
-        for node in self._nodes.nodes.values():
-            submit = self._graph_nodes[node.name].submit
-            if not node.noop and submit not in excluded:
-                yield NamedFile(submit, node.where, file_use(node.kind))
-            for script in node.scripts.values():
-                program = self._with_uuid(script.command).split(None, 1)[0]
-                yield NamedFile(program, script.where, FileUse.SCRIPT)
+        for name, node in self._graph_nodes.items():
+            if not node.noop and node.submit not in excluded:
+                yield NamedFile(node.submit, node.where, file_use(node.kind))
+            for kind in ScriptKind:
+                if (where := self._script_positions.get((name, kind))) is not None:
+                    program = getattr(node, kind.value).split(None, 1)[0]
+                    yield NamedFile(program, where, FileUse.SCRIPT)
 
     # --- commands -----------------------------------------------------------------------------
 
     def _add_template(self, template: RunTemplate) -> None:
         """Add the commands of a template for each of its runs."""
-        for description in template.commands_of(SweepDescription):
-            self._add_description(shared_description(description, template.known_names))
-        for run in self._nodes.groups[template.generate.group]:
+        modifiers = []
+        for read in template.commands:
+            match read.command:
+                case InlineDescription(name=name):
+                    self._add_description(read, name, template.known_names)
+                case NodeModifier(node=name) if not isinstance(read.command, VarsCommand):
+                    modifiers.append((read, name))
+        for run in self._nodes.groups[template.sweep.group]:
             self._add_run_edges(run)
-            for command in template.commands_of(SweepNodeCommand):
-                nodes: Iterable[NodeDraft] = run.resolve(command.name, command.where)
-                if command.name.upper() == ALL_NODES:
-                    nodes = affected_nodes(nodes, command)
-                self._apply(command, nodes)
-            for global_command in template.commands_of(GlobalCommand):
-                self._add_global_command(global_command, run)
+            for read, name in modifiers:
+                nodes = run.resolve(name, read.where)
+                if name.upper() == ALL_NODES:
+                    nodes = self._affected_nodes(nodes, read.keyword)
+                self._apply(read, nodes)
+            for read in template.commands:
+                if read.is_global:
+                    self._add_global_command(read, run)
 
-    def _add_description(self, command: SweepDescription) -> None:
-        previous = self._descriptions.setdefault(command.name, command)
-        if previous.text != command.text:
+    def _add_description(self, read: SweepCommand, name: str, known: frozenset[str]) -> None:
+        text = shared_description(read, name, known)
+        previous, where = self._descriptions.setdefault(name, (text, read.where))
+        if previous != text:
             raise PlanError(
-                f"{command.where}: {shown(command.name)} is described otherwise at "
-                f"{previous.where}; give one of the two another name"
+                f"{read.where}: {shown(name)} is described otherwise at {where}; give one of the "
+                "two another name"
             )
 
-    def _add_line(self, line: str, run: RunDraft | None = None) -> None:
-        lines = run.lines if run is not None and self._request.subdags else self._lines
+    def _add_line(self, line: str, run: str | None = None) -> None:
+        in_subdag = run is not None and self._request.subdags
+        lines = self._nodes.runs[run].lines if run is not None and in_subdag else self._lines
         lines[line] = None
 
-    def _add_global_command(self, command: GlobalCommand, run: RunDraft | None) -> None:
-        text = command.text if run is None else run.fill(command.text, command.where)
+    def _add_global_command(self, read: SweepCommand, run: TemplateRun | None) -> None:
+        text = read.text if run is None else run.fill(read.text, read.where)
         in_subdag = run is not None and self._request.subdags
-        is_single = command.keyword in SINGLE_COMMANDS and not in_subdag
-        if is_single and self._single_lines.setdefault(command.keyword, text) != text:
+        is_single = read.keyword in SINGLE_COMMANDS and not in_subdag
+        if is_single and self._single_lines.setdefault(read.keyword, text) != text:
             assert self._request.source is not None
             raise PlanError(
-                f"{command.where}: a DAG has one {command.keyword}, and this would be another "
-                f"one; write it once, in {self._request.source.name}"
+                f"{read.where}: a DAG has one {read.keyword}, and this would be another one; "
+                f"write it once, in {self._request.source.name}"
             )
-        parse_command(text, command.where)
-        self._add_line(text, run)
+        parse_command(text, read.where)
+        self._add_line(text, None if run is None else run.name)
 
-    def _apply_to_workflow(self, command: SweepNodeCommand) -> None:
+    def _apply_to_workflow(self, read: SweepCommand, name: str) -> None:
         """Apply a command of the workflow to its nodes, or to the DAG as a whole."""
-        if command.name.upper() != ALL_NODES:
-            self._apply(command, self._nodes.resolve(command.name, command.where))
+        if name.upper() != ALL_NODES:
+            self._apply(read, self._nodes.resolve(name, read.where))
             return
-        if command.keyword == "DONE":
-            raise PlanError(f"{command.where}: ALL_NODES cannot be DONE; name the nodes")
-        all_nodes = self._nodes.nodes.values()
-        eligible = [node for node in all_nodes if node.kind is not NodeKind.FINAL]
-        nodes = list(affected_nodes(eligible, command))
-        line = f"{command.head} {ALL_NODES} {command.rest}".rstrip()
-        per_node = command.keyword in PER_NODE_COMMANDS or placeholder_names(command.rest)
-        if command.keyword == "RETRY":
-            retry = parse_command(line, command.where)
+        if read.keyword == "DONE":
+            raise PlanError(f"{read.where}: ALL_NODES cannot be DONE; name the nodes")
+        all_nodes = self._nodes.nodes.items()
+        eligible = [each for each, node in all_nodes if node.kind is not NodeKind.FINAL]
+        nodes = self._affected_nodes(eligible, read.keyword)
+        line = f"{read.before} {ALL_NODES} {read.after}".rstrip()
+        per_node = read.keyword in PER_NODE_COMMANDS or placeholder_names(read.after)
+        if read.keyword == "RETRY":
+            retry = parse_command(line, read.where)
             assert isinstance(retry, RetryCommand)
             self._retries, self._unless = retry.retries, retry.unless_exit
-            for node in nodes:
-                node.retries = None
+            for each in nodes:
+                self._nodes.nodes[each] = replace(self._nodes.nodes[each], retries=None)
         elif per_node or len(nodes) < len(eligible):
-            self._apply(command, nodes)
+            self._apply(read, nodes)
         else:
-            parse_command(line, command.where)
+            parse_command(line, read.where)
             self._lines[line] = None
-            for run in self._nodes.runs.values():
+            for run in self._nodes.runs:
                 self._add_line(line, run)
 
-    def _apply(self, command: SweepNodeCommand, nodes: Iterable[NodeDraft]) -> None:
-        for node in nodes:
-            if (line := node.apply(command)) is not None:
-                self._add_line(line, node.run)
+    def _affected_nodes(self, names: Iterable[str], keyword: str) -> list[str]:
+        """The nodes to which a command about ALL_NODES applies.
+
+        DAGMan before 25.5 refuses a DAG whose command does not apply to a SERVICE node; later
+        versions skip the node.
+        """
+        kinds = ((name, self._nodes.nodes[name].kind) for name in names)
+        return [
+            name
+            for name, kind in kinds
+            if kind in (NodeKind.JOB, NodeKind.SUBDAG)
+            or (kind is not NodeKind.FINAL and keyword not in _JOB_ONLY_COMMANDS)
+        ]
+
+    def _apply(self, read: SweepCommand, names: Iterable[str]) -> None:
+        """Apply a command to nodes; one that a node has no field for becomes a line of the DAG."""
+        nodes = self._nodes
+        for name in names:
+            node, values = nodes.nodes[name], nodes.values_of(name)
+            before, after = (
+                fill_placeholders(text, values, read.where) for text in (read.before, read.after)
+            )
+            line = f"{before} {name} {after}".rstrip()
+            match parse_command(line, read.where):
+                case RetryCommand(retries=retries, unless_exit=unless):
+                    node = replace(node, retries=retries, unless_exit=unless)
+                case PreSkipCommand(code=code):
+                    node = replace(node, skip_code=code)
+                case ScriptCommand() as script:
+                    node = _with_script(node, script, before)
+                    self._script_positions[name, script.kind] = read.where
+                case _:
+                    self._add_line(line, node.run)
+            nodes.nodes[name] = node
 
     # --- edges --------------------------------------------------------------------------------
 
-    def _add_run_edges(self, run: RunDraft) -> None:
+    def _add_run_edges(self, run: TemplateRun) -> None:
         """Add the edges of a run; weak ones, which a graph cannot represent, as lines."""
         edges = run.edges if self._request.subdags else self._edges
-        for edge, command in run.template.edges.items():
-            parent, child = (run.fill(key, command.where) for key in edge)
+        for edge, read in run.template.edges.items():
+            parent, child = (run.fill(key, read.where) for key in edge)
             for name in (parent, child) if run.template.is_outside(*edge) else ():
                 node = self._nodes.nodes.get(name)
                 if node is None:
-                    raise self._nodes.unknown_name(name, command.where)
+                    raise self._nodes.unknown_name(name, read.where)
                 if self._request.subdags and node.run is None:
                     raise PlanError(
-                        f"{command.where}: {shown(name)} lies outside the run's own DAG; write "
-                        "this line in the workflow, with the group in the run's place"
+                        f"{read.where}: {shown(name)} lies outside the run's own DAG; write this "
+                        "line in the workflow, with the group in the run's place"
                     )
-            if command.weak:
-                self._add_line(f"WEAK PARENT {parent} CHILD {child}", run)
+            if read.keyword == "WEAK":
+                self._add_line(f"WEAK PARENT {parent} CHILD {child}", run.name)
                 continue
-            self._count_edges(1, command.where)
-            edges.setdefault((parent, child), command.where)
+            self._count_edges(1, read.where)
+            edges.setdefault((parent, child), read.where)
 
-    def _add_edges(self, command: ParentChild) -> None:
+    def _add_edges(self, edge: EdgeCommand, where: str) -> None:
         """Add the edges of a command of the workflow, or its line if it needs that."""
         nodes = self._nodes
-        parents = nodes.end_nodes(command.parents, command.where, last=True)
-        children = nodes.end_nodes(command.children, command.where, last=False)
-        self._count_edges(len(parents) * len(children), command.where)
-        if command.weak or not nodes.splices.isdisjoint((*parents, *children)):
-            weak = "WEAK " if command.weak else ""
+        parents = nodes.end_nodes(edge.parents, where, last=True)
+        children = nodes.end_nodes(edge.children, where, last=False)
+        self._count_edges(len(parents) * len(children), where)
+        if edge.weak or not nodes.splices.isdisjoint((*parents, *children)):
+            weak = "WEAK " if edge.weak else ""
             self._add_line(f"{weak}PARENT {' '.join(parents)} CHILD {' '.join(children)}")
             return
-        for parent in parents:
-            for child in children:
-                self._edges.setdefault((parent, child), command.where)
+        for pair in product(parents, children):
+            self._edges.setdefault(pair, where)
 
     def _count_edges(self, count: int, where: str) -> None:
         self._edge_count += count
@@ -396,70 +435,71 @@ class _Expander:
 
     def _ordered_nodes(self) -> Iterator[GraphNode]:
         """The nodes in the file's order; a run in a sub-DAG is one node."""
-        for command in self._commands:
-            if isinstance(command, NodeDeclaration):
-                if self._nodes.nodes[command.name].run is None:
-                    yield self._graph_nodes[command.name]
-            elif isinstance(command, GenCommand):
-                for run in self._nodes.groups[command.group]:
-                    if self._request.subdags:
-                        kind, file = NodeKind.SUBDAG, self._subdag_file(run)
-                        yield GraphNode(run.name, file, kind, run=run.name, where=command.where)
-                    else:
-                        yield from (self._graph_nodes[node.name] for node in run.nodes.values())
+        for read in self._commands:
+            match read.command:
+                case NodeCommand(name=name):
+                    if self._nodes.nodes[name].run is None:
+                        yield self._graph_nodes[name]
+                case GenCommand(sweep=sweep):
+                    for run in self._nodes.groups[sweep.group]:
+                        if self._request.subdags:
+                            kind, file = NodeKind.SUBDAG, self._subdag_file(run)
+                            yield GraphNode(run.name, file, kind, run=run.name, where=read.where)
+                        else:
+                            yield from (self._graph_nodes[name] for name in run.nodes.values())
 
-    def _subdag_file(self, run: RunDraft) -> str:
+    def _subdag_file(self, run: TemplateRun) -> str:
         return f"{self._request.name}-{run.name}.dag"
 
-    def _graph_node(self, node: NodeDraft, chains: Mapping[str, TrainingChain]) -> GraphNode:
-        request, run, fill = self._request, node.run, self._with_uuid
-        name = fill(node.name)
-        if run is None:
-            variables = merge_variables([*request_variables(request, name), *node.variables])
+    def _completed(self, node: GraphNode, chains: Mapping[str, TrainingChain]) -> GraphNode:
+        """The node with all variables and defaults, and without marks."""
+        request, nodes, name = self._request, self._nodes, node.name
+        gated = has_gate(request, node.role)
+        if node.run is None:
+            requested = request_variables(request, name)
+            variables = merge_variables([*requested, *nodes.variables[name]])
         else:
-            variables = chains[run.name].variables(node, gated=has_gate(request, node.role))
-        scripts = {kind: fill(script.command) for kind, script in node.scripts.items()}
-        options = {
-            kind: fill(script.options(deferred=kind != "PRE"))
-            for kind, script in node.scripts.items()
-        }
-        retries, unless = node.retries, node.unless
-        if retries is None and request.subdags and run is None:
+            chain = chains[node.run]
+            node = replace(node, epoch=chain.epochs[name])
+            variables = chain.variables(node, gated=gated)
+        if not node.submit:
+            job = next(job for job in self._jobs if job.role is node.role)
+            node = replace(node, submit=job.file)
+        if node.retries is None and request.subdags and node.run is None:
             # A workflow of sub-DAGs retries its own jobs, not whole runs.
             retried = self._retries and node.kind is NodeKind.JOB
             retries, unless = (self._retries, self._unless) if retried else (None, None)
-        # The failure of an evaluation without dependents is ignored if metlmon chose its template.
-        is_last = run is not None and node.key in run.template.lasts
-        awaited = request.evaluation is not None and request.evaluation.gates
-        is_evaluation = node.role is NodeRole.EVALUATE and not node.declared
-        default_post = ALWAYS_SUCCEEDS if is_evaluation and is_last and not awaited else None
-        submit = node.submit or next(job.file for job in self._jobs if job.role is node.role)
-        graph_node = GraphNode(
-            name=name,
-            submit=fill(submit),
-            kind=node.kind,
-            role=node.role,
-            run=run.name if run is not None else None,
-            epoch=node.epoch if node.role in TRAINING_ROLES else None,
-            variables=()
-            if node.kind is NodeKind.SUBDAG
-            else tuple(map(self._filled_variable, variables)),
-            pre=scripts.get("PRE"),
-            defer=node.scripts["PRE"].defer if "PRE" in scripts else None,
-            skip_code=node.skip,
-            post=scripts.get("POST", default_post),
-            hold=scripts.get("HOLD"),
-            options=tuple(ScriptOptions(kind, text) for kind, text in options.items() if text),
-            retries=retries,
-            unless_exit=unless,
-            noop=node.noop,
-            where=node.where,
+            node = replace(node, retries=retries, unless_exit=unless)
+        if node.post is None and self._is_optional(node):
+            node = replace(node, post=ALWAYS_SUCCEEDS)
+        if gated:
+            self._check_gate(node)
+            values = {variable.name.lower(): variable.value for variable in variables}
+            node = with_gate(request, node, values.get("run_uuid", ""))
+        variables = () if node.kind is NodeKind.SUBDAG else variables
+        fill = self._with_uuid
+        pre, post, hold = (each and fill(each) for each in (node.pre, node.post, node.hold))
+        return replace(
+            node,
+            name=fill(name),
+            submit=fill(node.submit),
+            variables=tuple(map(self._filled_variable, variables)),
+            pre=pre,
+            post=post,
+            hold=hold,
+            options=tuple(ScriptOptions(kind, fill(text)) for kind, text in node.options),
         )
-        if not has_gate(request, node.role):
-            return graph_node
-        self._check_gate(node, graph_node.name)
-        values = {variable.name.lower(): variable.value for variable in variables}
-        return with_gate(request, graph_node, fill(values.get("run_uuid", "")))
+
+    def _is_optional(self, node: GraphNode) -> bool:
+        """Whether the node's failure is ignored.
+
+        It is that of an evaluation without dependents, if metlmon chose its template.
+        """
+        nodes, evaluation = self._nodes, self._request.evaluation
+        if node.run is None or node.role is not NodeRole.EVALUATE or node.name in nodes.declared:
+            return False
+        is_last = nodes.keys[node.name] in nodes.runs[node.run].template.lasts
+        return is_last and not (evaluation is not None and evaluation.gates)
 
     def _filled_variable(self, variable: VariableValue) -> VariableValue:
         if "\x01" not in variable.value and not variable.hidden:
@@ -467,17 +507,18 @@ class _Expander:
         hidden = tuple(map(self._filled_variable, variable.hidden))
         return replace(variable, value=self._with_uuid(variable.value), hidden=hidden)
 
-    def _check_gate(self, node: NodeDraft, name: str) -> None:
+    def _check_gate(self, node: GraphNode) -> None:
         """Raises PlanError if the node cannot have a gate."""
-        if (script := node.scripts.get("PRE")) is not None:
+        name = shown(self._with_uuid(node.name))
+        if (where := self._script_positions.get((node.name, ScriptKind.PRE))) is not None:
             raise PlanError(
-                f"{script.where}: {shown(name)} has a PRE script of its own, but the gate that can "
-                "stop its run is one, too; take the script out, or write it without a gate"
+                f"{where}: {name} has a PRE script of its own, but the gate that can stop its run "
+                "is one, too; take the script out, or write it without a gate"
             )
         if not (self._retries if node.retries is None else node.retries):
             raise PlanError(
-                f"{node.where}: {shown(name)} is not tried again, which a run that can be stopped "
-                "must be; give it a RETRY of 1 or more, or write it without a gate"
+                f"{node.where}: {name} is not tried again, which a run that can be stopped must "
+                "be; give it a RETRY of 1 or more, or write it without a gate"
             )
 
     def _check_uuids(self) -> None:
@@ -495,6 +536,36 @@ class _Expander:
                     )
 
 
+def parse_command(line: str, where: str) -> DagCommand:
+    """The command in a line. Raises PlanError if DAGMan would refuse it."""
+    tokens = Tokens(line)
+    try:
+        keyword = tokens.next().upper().replace("-", "_")
+        return READERS[keyword](0, tokens, LogicalLines(b""))
+    except SyntaxFault as fault:
+        raise PlanError(f"{where}: {keyword.replace('_', '-')}: {fault}") from None
+
+
+def _with_script(node: GraphNode, script: ScriptCommand, before: str) -> GraphNode:
+    """The node with a script; ``before``: the command up to the node's name.
+
+    DEFER comes first, as before 25.5; that of PRE is a field of the node.
+    """
+    words = before.split()[1:-1]
+    options = {words[i].upper(): words[i + 1 : i + 3] for i in range(0, len(words), 3)}
+    kept = ("DEBUG",) if script.kind is ScriptKind.PRE else ("DEFER", "DEBUG")
+    text = " ".join(word for name in kept if name in options for word in (name, *options[name]))
+    others = (each for each in node.options if each.script != script.kind.name)
+    changes: dict[str, Any] = {script.kind.value: script.command}
+    if script.kind is ScriptKind.PRE:
+        changes["defer"] = script.defer
+    if text:
+        changes["options"] = (*others, ScriptOptions(script.kind.name, text))
+    else:
+        changes["options"] = tuple(others)
+    return replace(node, **changes)
+
+
 # --- variables without an effect ----------------------------------------------------------------
 
 
@@ -507,16 +578,20 @@ def _swept_without_effect(
     that name, or the variable belong to HTCondor or be a job attribute. Undecidable cases are not
     reported. ``commands``: of the workflow. ``used``: the names in the submit files of its runs.
     """
-    relevant = list(template.commands)
-    for command in commands:
-        if isinstance(command, VarsLine | SweepNodeCommand):
-            members = nodes.resolve(command.name, command.where)
-            if any(node.run is not None and node.run.template is template for node in members):
-                relevant.append(command)
-    pairs = [pair for each in relevant if isinstance(each, VarsLine) for pair in each.pairs]
+    own_nodes = {name for run in nodes.groups[template.sweep.group] for name in run.nodes.values()}
+    relevant = [
+        *template.commands,
+        *(
+            read
+            for read in commands
+            if isinstance(read.command, NodeModifier)
+            and not own_nodes.isdisjoint(nodes.resolve(read.command.node, read.where))
+        ),
+    ]
+    pairs = _assigned_pairs(relevant)
     used = used.union(*(used_names(text) for _, text in pairs))
     # Placeholders in names, scripts and other commands than VARS.
-    others = [command.text for command in relevant if not isinstance(command, VarsLine)]
+    others = [read.text for read in relevant if not isinstance(read.command, VarsCommand)]
     filled_in = {name for text in (*template.nodes, *others) for name in placeholder_names(text)}
     for swept in template.sweep.variables:
         placeholders = {swept.name, f"{swept.name}_label"}
@@ -531,6 +606,12 @@ def _swept_without_effect(
             yield RequestProblem("source", text, fatal=False)
 
 
+def _assigned_pairs(commands: Iterable[SweepCommand]) -> list[tuple[str, str]]:
+    """The names and values of all VARS."""
+    lines = (read.command for read in commands)
+    return [pair for line in lines if isinstance(line, VarsCommand) for pair in line.pairs]
+
+
 def _unused_variables(
     request: Request, commands: Sequence[SweepCommand], used: set[str]
 ) -> Iterator[RequestProblem]:
@@ -542,8 +623,7 @@ def _unused_variables(
     for region in request.regions:
         prefix = f"{region.where}: " if region.where else ""
         assigned += [("regions", name, prefix) for name in region.variables]
-    lines = (command for command in commands if isinstance(command, VarsLine))
-    used = used.union(*(used_names(text) for line in lines for _, text in line.pairs))
+    used = used.union(*(used_names(text) for _, text in _assigned_pairs(commands)))
     for field, name, prefix in assigned:
         if not has_effect(name, used):
             text = f"no template has a parameter {name!r} and no submit file says $({name})"
@@ -559,7 +639,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 
 
 class TrainingChain:
-    """One run: its epochs, its uuid, the variables of its nodes.
+    """One run: the epochs of its nodes by name, its uuid, the variables of its nodes.
 
     A swept DAG uses the same submit templates as any other, and is monitored as runs. Variables
     are added only where the sweep file does not set them. An evaluation belongs to the training
@@ -567,28 +647,39 @@ class TrainingChain:
     train_epoch0.
     """
 
-    def __init__(self, request: Request, jobs: Sequence[JobTemplate], run: RunDraft) -> None:
-        self._request = request
-        self._run = run
+    def __init__(
+        self,
+        request: Request,
+        jobs: Sequence[JobTemplate],
+        nodes: SweepNodes,
+        run: TemplateRun,
+    ) -> None:
+        self._request, self._nodes, self._run = request, nodes, run
+        self.epochs: dict[str, int | None] = {}
         self._epochs_before: dict[str, int | None] = {}
         self._find_epochs()
-        trains = [node for node in run.nodes.values() if node.role is NodeRole.TRAIN]
+        trains = [
+            node
+            for name in run.nodes.values()
+            if (node := nodes.nodes[name]).role is NodeRole.TRAIN
+        ]
         # Two nodes that train the same epoch would overwrite each other's checkpoints.
-        nodes: dict[tuple[str | None, int | None], NodeDraft] = {}
+        by_epoch: dict[tuple[str | None, int | None], GraphNode] = {}
         for node in trains:
-            previous = nodes.setdefault((self._value_of(node, "run_uuid"), node.epoch), node)
+            epoch = (self._value_of(node.name, "run_uuid"), self.epochs[node.name])
+            previous = by_epoch.setdefault(epoch, node)
             if previous is not node:
+                key, other = (shown(nodes.keys[each.name]) for each in (node, previous))
                 raise PlanError(
-                    f"{node.where}: {shown(node.key)} trains the same epoch of a run as "
-                    f"{shown(previous.key)} ({previous.where}); give one of them another epoch "
-                    "(from 1) or a run_uuid of its own in VARS"
+                    f"{node.where}: {key} trains the same epoch of a run as {other} "
+                    f"({previous.where}); give one of them another epoch (from 1) or a run_uuid of "
+                    "its own in VARS"
                 )
-        trains.sort(key=lambda node: node.epoch or 0)
-        self._epochs = max((node.epoch or 0) + 1 for node in trains) if trains else 0
+        trains.sort(key=lambda node: self.epochs[node.name] or 0)
+        train_epochs = [self.epochs[node.name] for node in trains]
+        self._count = max((epoch or 0) + 1 for epoch in train_epochs) if trains else 0
         chain = replace(request, shape=EnsembleShape.CHAIN, epochs=len(trains))
-        self._targets = dict(
-            zip((node.epoch for node in trains), target_sites(chain, run.index), strict=True)
-        )
+        self._targets = dict(zip(train_epochs, target_sites(chain, run.index), strict=True))
         self.uuid = self._make_uuid(jobs, trains)
 
     # --- epochs -------------------------------------------------------------------------------
@@ -597,20 +688,23 @@ class TrainingChain:
         """Set the epochs, from 0: by VAR epoch (from 1), or by the name's number."""
         run = self._run
         for key in run.template.order:
-            node = run.nodes[key]
-            parents = [run.nodes[parent] for parent in run.template.parents[key]]
+            node = self._nodes.nodes[run.nodes[key]]
             # The last epoch trained once each parent has ended.
+            parents = [run.nodes[parent] for parent in run.template.parents[key]]
             epochs = (
-                parent.epoch if parent.role is NodeRole.TRAIN else self._epochs_before[parent.key]
+                self.epochs[parent]
+                if self._nodes.nodes[parent].role is NodeRole.TRAIN
+                else self._epochs_before[parent]
                 for parent in parents
             )
             latest = max((epoch for epoch in epochs if epoch is not None), default=None)
-            self._epochs_before[key] = latest
+            self._epochs_before[node.name] = latest
+            self.epochs[node.name] = node.epoch
             if node.role not in TRAINING_ROLES:
                 continue
-            text = self._value_of(node, "epoch")
+            text = self._value_of(node.name, "epoch")
             if text is not None and _NUMBER.fullmatch(text) and int(text):
-                node.epoch = int(text) - 1
+                self.epochs[node.name] = int(text) - 1
             elif node.role is NodeRole.EVALUATE:
                 if latest is None:
                     raise PlanError(
@@ -618,27 +712,27 @@ class TrainingChain:
                         f"write 'PARENT {{run}}-train_epoch0 CHILD {shown(key)}', or its epoch in "
                         "VARS"
                     )
-                node.epoch = latest
+                self.epochs[node.name] = latest
 
-    def _value_of(self, node: NodeDraft, name: str) -> str | None:
-        """The value that the sweep file sets for a variable, or None."""
-        assignments = [variable for variable in node.variables if variable.name.lower() == name]
-        effective = merge_variables(assignments)
+    def _value_of(self, node: str, name: str) -> str | None:
+        """The value that the sweep file sets for a variable of a node, or None."""
+        assigned = self._nodes.variables[node]
+        effective = merge_variables(each for each in assigned if each.name.lower() == name)
         return effective[0].value if effective else None
 
     # --- the uuid -----------------------------------------------------------------------------
 
-    def _make_uuid(self, jobs: Sequence[JobTemplate], trains: Sequence[NodeDraft]) -> str:
+    def _make_uuid(self, jobs: Sequence[JobTemplate], trains: Sequence[GraphNode]) -> str:
         """The uuid, derived from everything that determines the model.
 
         These are its swept values and its nodes' variables, except where they run.
         """
         run, request = self._run, self._request
-        chain = replace(request, shape=EnsembleShape.CHAIN, epochs=self._epochs)
+        chain = replace(request, shape=EnsembleShape.CHAIN, epochs=self._count)
         node_variables = [
             sorted(
                 (variable.name, variable.value.replace(run.values["uuid"], "{uuid}"))
-                for variable in merge_variables(node.variables)
+                for variable in merge_variables(self._nodes.variables[node.name])
                 if variable.name.lower() not in LOCATION_VARIABLES
             )
             for node in trains
@@ -648,10 +742,10 @@ class TrainingChain:
 
     # --- variables ----------------------------------------------------------------------------
 
-    def variables(self, node: NodeDraft, *, gated: bool) -> tuple[VariableValue, ...]:
+    def variables(self, node: GraphNode, *, gated: bool) -> tuple[VariableValue, ...]:
         """All variables of the node, in the standard order."""
         requested = request_variables(self._request, node.name, self._run.name, node.epoch)
-        assigned = merge_variables([*requested, *node.variables])
+        assigned = merge_variables([*requested, *self._nodes.variables[node.name]])
         if node.role not in TRAINING_ROLES:
             return assigned
         by_name = {variable.name.lower(): variable for variable in assigned}
@@ -678,7 +772,7 @@ class TrainingChain:
         )
         return tuple(in_order((*added, *gate, *by_name.values())))
 
-    def _node_uuid(self, assigned: VariableValue | None, node: NodeDraft) -> str:
+    def _node_uuid(self, assigned: VariableValue | None, node: GraphNode) -> str:
         """The node's uuid. Raises PlanError if it cannot be a file name."""
         if assigned is None:
             return self.uuid
@@ -690,7 +784,7 @@ class TrainingChain:
             )
         return value
 
-    def _added_variables(self, node: NodeDraft, uuid: str) -> list[VariableValue]:
+    def _added_variables(self, node: GraphNode, uuid: str) -> list[VariableValue]:
         """The variables that metlmon adds."""
         run, request = self._run, self._request
         assert node.epoch is not None
@@ -702,15 +796,15 @@ class TrainingChain:
             *run_variables(request, plan),
             VariableValue("epoch", str(node.epoch + 1), Precedence.NODE, source),
         ]
-        if self._epochs:
+        if self._count:
             source = "metlmon: the last epoch of the run"
-            variables.append(VariableValue("epochs", str(self._epochs), Precedence.RUN, source))
+            variables.append(VariableValue("epochs", str(self._count), Precedence.RUN, source))
         if (target := self._targets.get(node.epoch)) is not None:
             variables.append(
                 VariableValue(
                     SITE_VARIABLE, target, Precedence.ALL, f"the policy: {request.policy}"
                 )
             )
-        if self._epochs_before[node.key] is not None:
+        if self._epochs_before[node.name] is not None:
             variables.append(checkpoint_variable(uuid))
         return variables

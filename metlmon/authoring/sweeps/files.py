@@ -19,9 +19,10 @@ from msgspec import Struct
 
 from metlmon.authoring.description import source_copy_name
 from metlmon.authoring.request import PlanError, Request
-from metlmon.authoring.sweeps.parser import GlobalCommand, SweepCommand, parse
+from metlmon.authoring.sweeps.parser import SweepCommand, parse
 from metlmon.authoring.write_dag import assignments, input_files
 from metlmon.dagman.commands import (
+    ConfigCommand,
     DescriptionCommand,
     IncludeCommand,
     NodeCommand,
@@ -81,10 +82,10 @@ class SweepFiles:
             self._commands_left -= 1
             if self._commands_left < 0:
                 raise PlanError(f"{command.where}: more than {MOST_COMMANDS} lines; make two DAGs")
-            if not (isinstance(command, GlobalCommand) and command.keyword == "INCLUDE"):
+            if not isinstance(command.command, IncludeCommand):
                 commands.append(command)
                 continue
-            included = command.words[1]
+            included = command.command.file
             if included in (*including, name):
                 raise PlanError(f"{command.where}: {shown(included)} leads back to itself")
             if len(including) >= MAX_DEPTH:
@@ -175,11 +176,12 @@ def referenced_files(
     bytes_left = MOST_BYTES
     pending = [*named]
     for command in commands:
-        if isinstance(command, GlobalCommand) and command.keyword in ("SPLICE", "CONFIG"):
-            is_dag = command.keyword == "SPLICE" and len(command.words) == 3  # Without DIR.
-            file = command.words[2 if command.keyword == "SPLICE" else 1]
-            use = FileUse.DAG if is_dag else FileUse.OTHER
-            pending.append(NamedFile(file, command.where, use))
+        match command.command:
+            case SpliceCommand(file=file, dir=directory):
+                use = FileUse.DAG if directory is None else FileUse.OTHER
+                pending.append(NamedFile(file, command.where, use))
+            case ConfigCommand(file=file):
+                pending.append(NamedFile(file, command.where, FileUse.OTHER))
     for name, where, use in pending:
         if name in files or name.startswith("/") or len(files) >= MOST_FILES:
             continue

@@ -1,7 +1,6 @@
 """The nodes of a sweep file: those of every run, and the workflow's own.
 
-Drafts of nodes and runs are filled in step by step. Their texts may contain the mark of a uuid that
-is not yet known.
+Until all of a run is known, its uuid is a mark in their names, files and values.
 """
 
 from __future__ import annotations
@@ -9,36 +8,29 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import translate
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.authoring.fields import nearest
-from metlmon.authoring.graph import MOST_NODES, NodeRole, Precedence, VariableValue
+from metlmon.authoring.graph import MOST_NODES, GraphNode, NodeRole, Precedence, VariableValue
 from metlmon.authoring.request import PlanError, Request
 from metlmon.authoring.sweeps.files import SweepFiles
-from metlmon.authoring.sweeps.parser import (
-    GenCommand,
-    GlobalCommand,
-    NodeDeclaration,
-    RegionCommand,
-    SweepCommand,
-    SweepNodeCommand,
-    VarsLine,
-)
+from metlmon.authoring.sweeps.parser import GenCommand, RegionCommand, SweepCommand
 from metlmon.authoring.sweeps.template import RunTemplate, fill_placeholders, placeholder_names
 from metlmon.config.settings import SIDE_NODE, TRAIN_NODE
 from metlmon.dagman.commands import (
     ALL_NODES,
     SCOPE_SIGN,
-    DagCommand,
-    PreSkipCommand,
-    RetryCommand,
-    ScriptCommand,
+    NodeCommand,
+    SpliceCommand,
+    VarsCommand,
+    VarsPlacement,
 )
 from metlmon.dagman.graph import APART
-from metlmon.dagman.lexer import LogicalLines, SyntaxFault, Tokens, shown
-from metlmon.dagman.parser import READERS, RESERVED
+from metlmon.dagman.lexer import shown
+from metlmon.dagman.parser import RESERVED
 from metlmon.dagman.records import NodeKind
 
 TRAINING_ROLES: Final = frozenset({NodeRole.TRAIN, NodeRole.EVALUATE})
@@ -65,109 +57,13 @@ _ROLES: Final = {
 _SINGLE_KINDS: Final = frozenset({NodeKind.FINAL, NodeKind.PROVISIONER})
 """Kinds of which a DAG has at most one node."""
 
-_JOB_ONLY_COMMANDS: Final = frozenset(
-    {"RETRY", "PRIORITY", "CATEGORY", "SAVE_POINT_FILE", "TOLERANCE"}
-)
-"""Commands that apply to JOB and SUBDAG nodes only."""
 
-
-class NodeScript(NamedTuple):
-    """A script of a node.
-
-    ``defer``: (exit code, seconds); ``debug``: the option DEBUG as DAG text, or "".
-    """
-
-    command: str
-    where: str
-    defer: tuple[int, int] | None
-    debug: str
-
-    def options(self, *, deferred: bool) -> str:
-        """The options as DAG text; ``deferred``: including DEFER, first as before 25.5."""
-        defer = "DEFER {} {}".format(*self.defer) if deferred and self.defer is not None else ""
-        return f"{defer} {self.debug}".strip()
-
-
-class NodeDraft(Struct, eq=False):
-    """A node under construction.
-
-    ``scripts``: by PRE, POST and HOLD. ``key``: the name in the template.
-    """
-
-    name: str
-    kind: NodeKind
-    where: str
-    submit: str = ""
-    declared: bool = False
-    noop: bool = False
-    done: bool = False
-    run: RunDraft | None = None
-    key: str = ""
-    role: NodeRole = NodeRole.PLAIN
-    epoch: int | None = None
-    variables: list[VariableValue] = []
-    scripts: dict[str, NodeScript] = {}
-    skip: int | None = None
-    retries: int | None = None
-    unless: int | None = None
-
-    def declare(self, command: NodeDeclaration, submit: str) -> None:
-        """Apply a JOB command or the like, with its placeholders filled in."""
-        unmarked = _without_marks(submit)
-        valid = _FILE.fullmatch(unmarked) and unmarked.isprintable()
-        if not valid or unmarked.startswith(("{", "@=")):
-            raise PlanError(
-                f"{command.where}: {shown(unmarked)!r} cannot be the name of a file in a DAG; use "
-                "one without blanks and quotes"
-            )
-        self.kind, self.submit, self.where = command.kind, submit, command.where
-        self.declared, self.noop, self.done = True, command.noop, command.done
-        self.role = _ROLES.get(self.kind, self.role)
-
-    def find_role(self) -> None:
-        """Set the role and the epoch in the name, by the patterns of monitoring."""
-        if self.kind is not NodeKind.JOB:
-            return
-        for role, pattern in _ROLE_PATTERNS.items():
-            match = pattern.match(self.name)
-            if match and _NUMBER.fullmatch(match["epoch"]):
-                self.role, self.epoch = role, int(match["epoch"])
-                return
-
-    def fill(self, text: str, where: str) -> str:
-        """A text with placeholders filled in for the node's run. Raises PlanError."""
-        return fill_placeholders(text, {} if self.run is None else self.run.values, where)
-
-    def apply(self, command: SweepNodeCommand) -> str | None:
-        """Apply a command; one without a field here is returned as DAG text.
-
-        Raises PlanError if DAGMan would refuse it.
-        """
-        head, rest = self.fill(command.head, command.where), self.fill(command.rest, command.where)
-        line = f"{head} {self.name} {rest}" if rest else f"{head} {self.name}"
-        match parse_command(line, command.where):
-            case RetryCommand(retries=retries, unless_exit=unless):
-                self.retries, self.unless = retries, unless
-            case PreSkipCommand(code=code):
-                self.skip = code
-            case ScriptCommand(kind=kind, command=script, defer=defer):
-                words = head.split()[1:-1]
-                options = {
-                    words[index].upper(): " ".join(words[index : index + 3])
-                    for index in range(0, len(words), 3)
-                }
-                debug = options.get("DEBUG", "")
-                self.scripts[kind.name] = NodeScript(script, command.where, defer, debug)
-            case _:
-                return line
-        return None
-
-
-class RunDraft(Struct, eq=False):
-    """A run under construction.
+class TemplateRun(Struct, eq=False):
+    """A run: an instance of a template.
 
     ``index``: its number among all runs of the file. ``point``: its swept values; ``values``: of
-    all placeholders; that of uuid is a mark. ``nodes``: by their names in the template.
+    all placeholders; that of uuid is a mark. ``nodes``: their names by those in the template.
+    ``edges`` and ``lines``: of its own DAG, if it has one.
     """
 
     name: str
@@ -176,7 +72,7 @@ class RunDraft(Struct, eq=False):
     point: Mapping[str, str]
     values: dict[str, str]
     seed: int
-    nodes: dict[str, NodeDraft] = {}
+    nodes: dict[str, str] = {}
     edges: dict[tuple[str, str], str] = {}
     lines: dict[str, None] = {}
 
@@ -184,32 +80,40 @@ class RunDraft(Struct, eq=False):
         """A text with the placeholders of the run filled in. Raises PlanError."""
         return fill_placeholders(text, self.values, where)
 
-    def resolve(self, name: str, where: str) -> list[NodeDraft]:
+    def resolve(self, name: str, where: str) -> list[str]:
         """The nodes that a command of the template is about. Raises PlanError."""
         return [self.nodes[key] for key in self.template.resolve(name, where)]
 
     def end_nodes(self, *, last: bool) -> list[str]:
         """The names of its last nodes, or of its first ones."""
         keys = self.template.lasts if last else self.template.firsts
-        return [self.nodes[key].name for key in keys]
+        return [self.nodes[key] for key in keys]
 
 
 class SweepNodes:
     """All nodes of a sweep file, with the names that commands may use for them.
 
-    Each name refers to one thing: a group, run, node, region or splice. ``templates``: those of
-    the GEN commands, in file order.
+    Each name refers to one thing: a group, run, node, region or splice.
+
+    - ``templates``: those of the GEN commands, in file order; ``groups``: the runs of each.
+    - ``nodes``: by name, without variables; ``keys``: their names in the template.
+    - ``variables``: of each node, as assigned.
+    - ``declared``, ``done``: nodes that a JOB command or the like names, also as DONE.
     """
 
     def __init__(
         self, request: Request, commands: Sequence[SweepCommand], files: SweepFiles
     ) -> None:
-        self.groups: dict[str, list[RunDraft]] = {}
-        self.runs: dict[str, RunDraft] = {}
-        self.nodes: dict[str, NodeDraft] = {}
-        self.regions: dict[str, list[NodeDraft]] = {}
-        self.splices: set[str] = set()
         self.templates: list[RunTemplate] = []
+        self.groups: dict[str, list[TemplateRun]] = {}
+        self.runs: dict[str, TemplateRun] = {}
+        self.nodes: dict[str, GraphNode] = {}
+        self.keys: dict[str, str] = {}
+        self.variables: dict[str, list[VariableValue]] = {}
+        self.declared: set[str] = set()
+        self.done: set[str] = set()
+        self.regions: dict[str, list[str]] = {}
+        self.splices: set[str] = set()
         self._request = request
         self._reserved: dict[str, tuple[str, str]] = {}
         self._single_nodes: dict[NodeKind, str] = {}
@@ -221,18 +125,18 @@ class SweepNodes:
 
     def _read_templates(self, commands: Sequence[SweepCommand], files: SweepFiles) -> None:
         """Read the templates, and check the number of nodes before any is built."""
-        total = sum(isinstance(command, NodeDeclaration) for command in commands)
-        for command in commands:
-            if not isinstance(command, GenCommand):
+        total = sum(isinstance(read.command, NodeCommand) for read in commands)
+        for read in commands:
+            if not isinstance(read.command, GenCommand):
                 continue
-            template = RunTemplate(command, files.commands(command.template, command.where))
+            template_commands = files.commands(read.command.template, read.where)
+            template = RunTemplate(read.command, template_commands)
             runs = len(template.points)
             total += runs * len(template.nodes)
             if total > MOST_NODES:
                 raise PlanError(
-                    f"{command.where}: {runs} runs of {len(template.nodes)} nodes: with them the "
-                    f"DAG has {total} nodes, more than the {MOST_NODES} it may have; make several "
-                    "DAGs"
+                    f"{read.where}: {runs} runs of {len(template.nodes)} nodes: with them the DAG "
+                    f"has {total} nodes, more than the {MOST_NODES} it may have; make several DAGs"
                 )
             self.templates.append(template)
         runs = sum(len(template.points) for template in self.templates)
@@ -244,36 +148,38 @@ class SweepNodes:
 
     def _build(self, commands: Sequence[SweepCommand]) -> None:
         templates = iter(self.templates)
-        for command in commands:
-            if isinstance(command, GenCommand):
-                self._build_runs(next(templates))
-            elif isinstance(command, RegionCommand):
-                self._reserve(command.name, "a region", command.where)
-            elif isinstance(command, GlobalCommand) and command.keyword == "SPLICE":
-                self._reserve(command.words[1], "a splice", command.where)
-                self.splices.add(command.words[1])
-        for command in commands:
-            if isinstance(command, NodeDeclaration):
-                self._declare(command)
-        for command in commands:
-            if isinstance(command, RegionCommand):
-                self._add_region(command)
+        for read in commands:
+            match read.command:
+                case GenCommand():
+                    self._build_runs(next(templates))
+                case RegionCommand(name=name):
+                    self._reserve(name, "a region", read.where)
+                case SpliceCommand(name=name):
+                    self._reserve(name, "a splice", read.where)
+                    self.splices.add(name)
+        for read in commands:
+            if isinstance(read.command, NodeCommand):
+                self._declare(read.command, read.where)
+        for read in commands:
+            if isinstance(read.command, RegionCommand):
+                self._add_region(read.command, read.where)
         for node in self.nodes.values():
-            if not node.declared and node.role is NodeRole.PLAIN:
+            if node.name not in self.declared and node.role is NodeRole.PLAIN:
+                key = shown(self.keys[node.name])
                 raise PlanError(
-                    f"{node.where}: {shown(node.key)} is named, but no line says what it runs, and "
-                    "its name is not one of a node that trains (…train_epoch0) or evaluates "
-                    f"(…eval_epoch1); add 'JOB {shown(node.key)} file.sub'"
+                    f"{node.where}: {key} is named, but no line says what it runs, and its name is "
+                    "not one of a node that trains (…train_epoch0) or evaluates (…eval_epoch1); "
+                    f"add 'JOB {key} file.sub'"
                 )
 
     def _build_runs(self, template: RunTemplate) -> None:
-        gen, seeds = template.generate, self._request.seeds
-        self._reserve(gen.group, "a group", gen.where)
-        group = self.groups[gen.group] = []
+        sweep, seeds = template.sweep, self._request.seeds
+        self._reserve(sweep.group, "a group", sweep.where)
+        group = self.groups[sweep.group] = []
         first = len(self.runs)
         marks = [f"\x01{first + number}\x02" for number in range(len(template.points))]
         for index, values in enumerate(template.run_values(marks), start=first):
-            run = RunDraft(
+            run = TemplateRun(
                 name=values["run"],
                 index=index,
                 template=template,
@@ -281,55 +187,78 @@ class SweepNodes:
                 values=values,
                 seed=seeds[index % len(seeds)] if seeds else index + 1,
             )
-            self._reserve(run.name, f"a run of {gen.group}", gen.where)
+            self._reserve(run.name, f"a run of {sweep.group}", sweep.where)
             self.runs[run.name] = run
             group.append(run)
-            self._build_nodes(run)
+            for key, where in template.nodes.items():
+                self._add_run_node(run, key, where)
 
-    def _build_nodes(self, run: RunDraft) -> None:
-        for key, where in run.template.nodes.items():
-            name = run.fill(key, where)
-            check_name(name, where)
-            node = NodeDraft(name, NodeKind.JOB, where, run=run, key=key)
-            if (declaration := run.template.declarations.get(key)) is not None:
-                node.declare(declaration, run.fill(declaration.submit, declaration.where))
-                if node.kind in _SINGLE_KINDS and not self._request.subdags:
-                    raise PlanError(
-                        f"{where}: a DAG has one {node.kind.name} node, and each run "
-                        "would bring one; declare it in the workflow, or make each run a sub-DAG"
-                    )
-            node.find_role()
-            self._reserve(name, f"a node of {run.template.generate.group}", node.where)
-            self.nodes[name] = run.nodes[key] = node
-
-    def _declare(self, command: NodeDeclaration) -> None:
-        """Declare a node of the workflow, or the job of a run's node."""
-        node = self.nodes.get(command.name)
-        if node is None:
-            check_name(command.name, command.where)
-            node = NodeDraft(command.name, command.kind, command.where)
-            node.declare(command, command.submit)
-            self._reserve(node.name, "a node", node.where)
-            self.nodes[node.name] = node
-            previous = self._single_nodes.setdefault(node.kind, node.where)
-            if node.kind in _SINGLE_KINDS and previous != node.where:
+    def _add_run_node(self, run: TemplateRun, key: str, where: str) -> None:
+        name = run.fill(key, where)
+        check_name(name, where)
+        node = GraphNode(name, "", run=run.name, where=where)
+        if key in run.template.declarations:
+            command, position = run.template.declarations[key]
+            node = self._declared(node, command, run.fill(command.submit or "", position), position)
+            if node.kind in _SINGLE_KINDS and not self._request.subdags:
                 raise PlanError(
-                    f"{node.where}: a DAG has one {node.kind.name} node, and there is one already "
+                    f"{where}: a DAG has one {node.kind.name} node, and each run would bring one; "
+                    "declare it in the workflow, or make each run a sub-DAG"
+                )
+        if node.kind is NodeKind.JOB:
+            node = _with_role(node)
+        self._reserve(name, f"a node of {run.template.sweep.group}", node.where)
+        run.nodes[key] = name
+        self.keys[name] = key
+        self.nodes[name] = node
+        self.variables[name] = []
+
+    def _declare(self, command: NodeCommand, where: str) -> None:
+        """Declare a node of the workflow, or the job of a run's node."""
+        name, submit = command.name, command.submit or ""
+        node = self.nodes.get(name)
+        if node is None:
+            check_name(name, where)
+            node = self._declared(GraphNode(name, ""), command, submit, where)
+            self._reserve(name, "a node", where)
+            self.keys[name] = ""
+            self.nodes[name] = node
+            self.variables[name] = []
+            previous = self._single_nodes.setdefault(node.kind, where)
+            if node.kind in _SINGLE_KINDS and previous != where:
+                raise PlanError(
+                    f"{where}: a DAG has one {node.kind.name} node, and there is one already "
                     f"({previous}); take one of the lines out"
                 )
-        elif node.declared:
+        elif name in self.declared:
             raise PlanError(
-                f"{command.where}: {shown(node.name)} is declared already ({node.where}); take one "
-                "of the lines out"
+                f"{where}: {shown(name)} is declared already ({node.where}); take one of the "
+                "lines out"
             )
         elif command.kind not in (NodeKind.JOB, NodeKind.SUBDAG):
-            run_name = node.run.name if node.run is not None else ""
             raise PlanError(
-                f"{command.where}: {shown(node.name)} is a node of the run {run_name}; "
-                "declare it with JOB"
+                f"{where}: {shown(name)} is a node of the run {node.run}; declare it with JOB"
             )
         else:
-            node.declare(command, command.submit)
+            self.nodes[name] = self._declared(node, command, submit, where)
+
+    def _declared(
+        self, node: GraphNode, command: NodeCommand, submit: str, where: str
+    ) -> GraphNode:
+        """The node as a JOB command or the like says. Raises PlanError."""
+        unmarked = _without_marks(submit)
+        valid = _FILE.fullmatch(unmarked) and unmarked.isprintable()
+        if not valid or unmarked.startswith(("{", "@=")):
+            raise PlanError(
+                f"{where}: {shown(unmarked)!r} cannot be the name of a file in a DAG; use one "
+                "without blanks and quotes"
+            )
+        self.declared.add(node.name)
+        if command.done:
+            self.done.add(node.name)
+        role = _ROLES.get(command.kind, node.role)
+        noop = command.noop
+        return replace(node, kind=command.kind, submit=submit, role=role, noop=noop, where=where)
 
     def _reserve(self, name: str, kind: str, where: str) -> None:
         """Reserve ``name`` for ``kind``. Raises PlanError if it is in use."""
@@ -344,37 +273,35 @@ class SweepNodes:
             f"already; {remedy}"
         )
 
-    def _add_region(self, region: RegionCommand) -> None:
+    def _add_region(self, region: RegionCommand, where: str) -> None:
         """Resolve the members of a region: any names, and patterns of node names."""
-        nodes: dict[str, NodeDraft] = {}
+        nodes: dict[str, None] = {}
         for member in region.members:
             members = self._nodes_of(member)
             if members is None and any(wildcard in member for wildcard in "*?["):
-                matches = re.compile(translate(member)).match
-                members = [node for name, node in self.nodes.items() if matches(name)]
+                members = list(filter(re.compile(translate(member)).match, self.nodes))
                 if not members:
                     raise PlanError(
-                        f"{region.where}: no node has a name like {shown(member)!r}; patterns are "
-                        "held against nodes' names, such as flow0-train_epoch1"
+                        f"{where}: no node has a name like {shown(member)!r}; patterns are held "
+                        "against nodes' names, such as flow0-train_epoch1"
                     )
             if not members:
-                raise self.unknown_name(member, region.where)
-            nodes |= {node.name: node for node in members}
-        self.regions[region.name] = list(nodes.values())
+                raise self.unknown_name(member, where)
+            nodes |= dict.fromkeys(members)
+        self.regions[region.name] = list(nodes)
 
     # --- names --------------------------------------------------------------------------------
 
-    def _nodes_of(self, name: str) -> list[NodeDraft] | None:
+    def _nodes_of(self, name: str) -> list[str] | None:
         """The nodes of a group, run, region or node; None for any other name."""
         runs = self.groups.get(name) or ([self.runs[name]] if name in self.runs else [])
         if runs:
             return [node for run in runs for node in run.nodes.values()]
-        node = self.nodes.get(name)
-        return self.regions.get(name) if node is None else [node]
+        return [name] if name in self.nodes else self.regions.get(name)
 
-    def resolve(self, name: str, where: str) -> list[NodeDraft]:
+    def resolve(self, name: str, where: str) -> list[str]:
         """The nodes that a command about ``name`` applies to. Raises PlanError."""
-        nodes = list(self.nodes.values()) if name.upper() == ALL_NODES else self._nodes_of(name)
+        nodes = list(self.nodes) if name.upper() == ALL_NODES else self._nodes_of(name)
         if nodes is None:
             raise self.unknown_name(name, where)
         return nodes
@@ -414,8 +341,8 @@ class SweepNodes:
             )
         if self._request.subdags and node.run is not None:
             raise PlanError(
-                f"{where}: {shown(name)} lies in the sub-DAG of {node.run.name}; name the run or "
-                "its group in PARENT … CHILD"
+                f"{where}: {shown(name)} lies in the sub-DAG of {node.run}; name the run or its "
+                "group in PARENT … CHILD"
             )
 
     def unknown_name(self, name: str, where: str) -> PlanError:
@@ -429,6 +356,11 @@ class SweepNodes:
             "others"
         )
 
+    def values_of(self, node: str) -> Mapping[str, str]:
+        """The placeholders of a node's run; none for a node of the workflow."""
+        run = self.nodes[node].run
+        return {} if run is None else self.runs[run].values
+
     # --- variables ----------------------------------------------------------------------------
 
     def _assign(self, commands: Sequence[SweepCommand]) -> None:
@@ -441,53 +373,60 @@ class SweepNodes:
                 VariableValue(swept.name, run.point[swept.name], Precedence.RUN, swept.where)
                 for swept in run.template.sweep.variables
             ]
-            for node in run.nodes.values():
-                if node.role in TRAINING_ROLES:
-                    node.variables += variables
-        lines: dict[Precedence, list[VarsLine]] = {level: [] for level in Precedence}
-        for command in commands:
-            if isinstance(command, VarsLine):
-                level = Precedence.NODE
-                if command.name.upper() == ALL_NODES:
-                    level = Precedence.ALL
-                elif command.name in self.regions:
-                    level = Precedence.REGION
-                elif command.name in self.groups or command.name in self.runs:
-                    level = Precedence.RUN
-                lines[level].append(command)
-        for line in lines[Precedence.ALL]:
-            nodes = [node for node in self.nodes.values() if node.kind is not NodeKind.FINAL]
-            _assign_line(line, nodes, Precedence.ALL)
+            for name in run.nodes.values():
+                if self.nodes[name].role in TRAINING_ROLES:
+                    self.variables[name] += variables
+        lines: dict[Precedence, list[tuple[VarsCommand, str]]] = {each: [] for each in Precedence}
+        for read in commands:
+            if isinstance(read.command, VarsCommand):
+                lines[self._precedence(read.command.node)].append((read.command, read.where))
+        all_but_final = [node.name for node in self._ordinary_nodes()]
+        for line, where in lines[Precedence.ALL]:
+            self._assign_line(line, where, all_but_final, Precedence.ALL)
         for run in self.runs.values():
-            for line in run.template.commands_of(VarsLine):
-                nodes = run.resolve(line.name, line.where)
-                _assign_line(line, nodes, run.template.precedence(line.name))
+            for read in run.template.commands:
+                if isinstance(line := read.command, VarsCommand):
+                    level = run.template.precedence(line.node)
+                    self._assign_line(line, read.where, run.resolve(line.node, read.where), level)
         # Those of a group before those of a run, which are narrower.
-        lines[Precedence.RUN].sort(key=lambda line: line.name in self.runs)
+        lines[Precedence.RUN].sort(key=lambda pair: pair[0].node in self.runs)
         for level in (Precedence.REGION, Precedence.RUN, Precedence.NODE):
-            for line in lines[level]:
-                _assign_line(line, self.resolve(line.name, line.where), level)
+            for line, where in lines[level]:
+                self._assign_line(line, where, self.resolve(line.node, where), level)
+
+    def _ordinary_nodes(self) -> Iterator[GraphNode]:
+        return (node for node in self.nodes.values() if node.kind is not NodeKind.FINAL)
+
+    def _precedence(self, name: str) -> Precedence:
+        """The precedence of variables that the workflow sets for ``name``."""
+        if name.upper() == ALL_NODES:
+            return Precedence.ALL
+        if name in self.regions:
+            return Precedence.REGION
+        is_run = name in self.groups or name in self.runs
+        return Precedence.RUN if is_run else Precedence.NODE
+
+    def _assign_line(
+        self, line: VarsCommand, where: str, nodes: Iterable[str], level: Precedence
+    ) -> None:
+        append = line.placement is VarsPlacement.APPEND
+        for node in nodes:
+            values = self.values_of(node)
+            self.variables[node] += [
+                VariableValue(
+                    name, fill_placeholders(text, values, where), level, where, append=append
+                )
+                for name, text in line.pairs
+            ]
 
 
-def _assign_line(line: VarsLine, nodes: Iterable[NodeDraft], level: Precedence) -> None:
-    for node in nodes:
-        node.variables += [
-            VariableValue(name, node.fill(text, line.where), level, line.where, append=line.append)
-            for name, text in line.pairs
-        ]
-
-
-def affected_nodes(nodes: Iterable[NodeDraft], command: SweepNodeCommand) -> Iterator[NodeDraft]:
-    """The nodes to which a command about ALL_NODES applies.
-
-    DAGMan before 25.5 refuses a DAG whose command does not apply to a SERVICE node; later
-    versions skip the node.
-    """
-    for node in nodes:
-        is_job = node.kind in (NodeKind.JOB, NodeKind.SUBDAG)
-        has_effect = command.keyword not in _JOB_ONLY_COMMANDS
-        if is_job or (node.kind is not NodeKind.FINAL and has_effect):
-            yield node
+def _with_role(node: GraphNode) -> GraphNode:
+    """The node with the role and the epoch in its name, by the patterns of monitoring."""
+    for role, pattern in _ROLE_PATTERNS.items():
+        match = pattern.match(node.name)
+        if match and _NUMBER.fullmatch(match["epoch"]):
+            return replace(node, role=role, epoch=int(match["epoch"]))
+    return node
 
 
 def check_name(name: str, where: str) -> None:
@@ -512,13 +451,3 @@ def check_name(name: str, where: str) -> None:
 
 def _without_marks(text: str) -> str:
     return text.replace("\x01", "").replace("\x02", "")
-
-
-def parse_command(line: str, where: str) -> DagCommand:
-    """The command in a line. Raises PlanError if DAGMan would refuse it."""
-    tokens = Tokens(line)
-    try:
-        keyword = tokens.next().upper().replace("-", "_")
-        return READERS[keyword](0, tokens, LogicalLines(b""))
-    except SyntaxFault as fault:
-        raise PlanError(f"{where}: {keyword.replace('_', '-')}: {fault}") from None

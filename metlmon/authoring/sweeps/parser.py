@@ -1,22 +1,32 @@
 """Parser of sweep files and of their template files: text to commands.
 
-Comments, continuations, quotes and case are handled as by DAGMan. Commands that metlmon need not
-interpret are kept as written. Placeholders are not filled in here.
+Comments, continuations, quotes and case are handled as by DAGMan, and its commands are read as
+such. Placeholders are not filled in here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.authoring.fields import nearest
-from metlmon.authoring.request import PlanError, SweepMode
-from metlmon.authoring.runs import is_reserved
-from metlmon.authoring.sweeps.values import Value, duplicate_variable, labelled_values
-from metlmon.dagman.commands import ScriptKind
+from metlmon.authoring.request import PlanError, SweepMode, SweepRequest, SweptVariable
+from metlmon.authoring.runs import is_reserved, variable_problem
+from metlmon.authoring.sweeps.values import duplicate_variable, labelled_values
+from metlmon.dagman.commands import (
+    ConfigCommand,
+    DagCommand,
+    NodeCommand,
+    NodeModifier,
+    ScriptKind,
+    SpliceCommand,
+    VarsCommand,
+    VarsPlacement,
+)
 from metlmon.dagman.lexer import Line, LogicalLines, SyntaxFault, Tokens, shown, without_secrets_of
 from metlmon.dagman.parser import READERS
 from metlmon.dagman.records import NodeKind
@@ -27,17 +37,8 @@ BUILTIN_NAMES: Final = ("run", "index", "uuid")
 
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _GROUP: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
-_VARIABLE: Final = re.compile(r"(?:\+|[Mm][Yy]\.)?[A-Za-z_][A-Za-z0-9_]{0,199}")
 _VALUE_LINE: Final = re.compile(r"^[^A-Za-z]|,|^[^ \t]+$| to ", re.IGNORECASE)
 
-_NODE_COMMANDS: Final = (
-    *("RETRY", "PRE_SKIP", "ABORT_DAG_ON", "PRIORITY", "CATEGORY", "DONE", "TOLERANCE"),
-    "SAVE_POINT_FILE",
-)
-_DAG_COMMANDS: Final = (
-    *("MAXJOBS", "CONFIG", "DOT", "NODE_STATUS_FILE", "JOBSTATE_LOG", "SET_JOB_ATTR", "ENV"),
-    *("REJECT", "CONNECT", "PIN_IN", "PIN_OUT", "SPLICE", "INCLUDE"),
-)
 _PER_NODE_VARIABLES: Final = frozenset({"epoch", "node", "run_uuid", "continue_from_checkpoint"})
 """Variables that the trainer needs per node, which cannot be swept per run."""
 
@@ -53,80 +54,48 @@ _REGION_USAGE: Final = "write 'REGION name { node node }', with blanks around th
 class SweepCommand(Struct, frozen=True):
     """A command of a sweep file.
 
-    ``where``: file and line; ``text``: the whole command as written.
+    ``where``: file and line; ``text``: the whole command as written. ``keyword``: in upper case,
+    with ``_``. ``command``: as DAGMan reads it; a plain DagCommand or NodeModifier if it is read
+    once its placeholders are filled in. ``before``, ``after``: the text around the name of such a
+    NodeModifier (``SCRIPT PRE`` and the script).
     """
 
     where: str
     text: str
+    keyword: str
+    command: DagCommand
+    before: str = ""
+    after: str = ""
+
+    @property
+    def is_global(self) -> bool:
+        """Whether it is about the DAG as a whole."""
+        return type(self.command) in (DagCommand, ConfigCommand, SpliceCommand)
 
 
-class GenCommand(SweepCommand, frozen=True):
-    """``GEN SUBDAG``; ``lines``: the position and the values of each value line."""
+class GenCommand(DagCommand, frozen=True):
+    """``GEN SUBDAG``.
 
-    group: str
+    ``labels``: by variable the label of each value; the value itself if it has none. Variables
+    without any labels are left out.
+    """
+
+    sweep: SweepRequest
     template: str
-    names: tuple[str, ...]
-    mode: SweepMode | None
-    lines: tuple[tuple[str, tuple[Value, ...]], ...]
+    labels: Mapping[str, Mapping[str, str]]
 
 
-class RegionCommand(SweepCommand, frozen=True):
+class RegionCommand(DagCommand, frozen=True):
     """``REGION name { members }``."""
 
     name: str
     members: tuple[str, ...]
 
 
-class NodeDeclaration(SweepCommand, frozen=True):
-    """JOB, SUBDAG EXTERNAL, FINAL, PROVISIONER or SERVICE."""
-
-    kind: NodeKind
-    name: str
-    submit: str
-    noop: bool
-    done: bool
-
-
-class SweepDescription(SweepCommand, frozen=True):
-    """SUBMIT-DESCRIPTION; ``text`` is all of its lines."""
+class InlineDescription(DagCommand, frozen=True):
+    """SUBMIT-DESCRIPTION; the text of its command is all of its lines."""
 
     name: str
-
-
-class ParentChild(SweepCommand, frozen=True):
-    """``[WEAK] PARENT … CHILD …``."""
-
-    parents: tuple[str, ...]
-    children: tuple[str, ...]
-    weak: bool
-
-
-class VarsLine(SweepCommand, frozen=True):
-    """VARS. ``append``: the variables override the submit file (VARS … APPEND)."""
-
-    name: str
-    pairs: tuple[tuple[str, str], ...]
-    append: bool
-
-
-class SweepNodeCommand(SweepCommand, frozen=True):
-    """A command about one node or ALL_NODES.
-
-    ``head``: the text before the name (``SCRIPT PRE``), ``rest``: the text after it. ``keyword``:
-    in upper case, with ``_``.
-    """
-
-    keyword: str
-    head: str
-    name: str
-    rest: str
-
-
-class GlobalCommand(SweepCommand, frozen=True):
-    """A command about the whole DAG. ``words``: all of it, without quotes."""
-
-    keyword: str
-    words: tuple[str, ...]
 
 
 def parse(name: str, text: str) -> Iterator[SweepCommand]:
@@ -149,9 +118,10 @@ class _Parser:
             tokens = Tokens(line.text)
             try:
                 keyword = tokens.next().upper().replace("-", "_")
-                if keyword not in _PARSERS:
+                if keyword not in _KEYWORDS:
                     raise PlanError(f"{where}: {_unknown_command(line.text, keyword, after_gen)}")
-                yield _PARSERS[keyword](self, where, keyword, tokens)
+                command = SweepCommand(where, line.text, keyword, DagCommand(line.number))
+                yield _PARSERS.get(keyword, _Parser.global_command)(self, command, tokens)
                 after_gen = keyword == "GEN"
             except SyntaxFault as fault:
                 message = without_secrets_of(line.text, str(fault))
@@ -159,7 +129,8 @@ class _Parser:
 
     # --- metlmon's commands -------------------------------------------------------------------
 
-    def gen(self, where: str, _: str, tokens: Tokens) -> SweepCommand:
+    def gen(self, read: SweepCommand, tokens: Tokens) -> SweepCommand:
+        where = read.where
         if tokens.next().upper() != "SUBDAG":
             raise PlanError(f"{where}: GEN is not followed by SUBDAG; {_GEN_USAGE}")
         group, template = tokens.next(), tokens.file()
@@ -169,12 +140,13 @@ class _Parser:
                 f"{where}: {shown(group)!r} cannot be a group's name: use letters, digits, '.', "
                 "'_' and '-', 64 at most"
             )
-        lines: list[tuple[str, tuple[Value, ...]]] = []
+        variables: list[SweptVariable] = []
+        labels: dict[str, dict[str, str]] = {}
         for name in names:
             previous = self._lines.number
             line = self._lines.logical()
             if line is None or _is_command(line.text):
-                found, plural = len(lines) or "no", "" if len(lines) == 1 else "s"
+                found, plural = len(variables) or "no", "" if len(variables) == 1 else "s"
                 raise PlanError(
                     f"{where}: GEN names {len(names)} variable{'s' * (len(names) > 1)} "
                     f"({', '.join(names)}) and has {found} line{plural} of values below; the "
@@ -182,21 +154,16 @@ class _Parser:
                 )
             position = f"{self._name}:{line.number}"
             values = labelled_values(line.text, f"{position}: {name}")
-            labels: dict[str, str | None] = {}
-            for value in values:
-                if labels.setdefault(value.text, value.label) != value.label:
-                    text = f"{shown(value.text)} has two labels; give it one"
-                    raise PlanError(f"{position}: {name}: {text}")
-            lines.append((position, values))
-        return GenCommand(
-            where,
-            tokens.text,
-            group=group,
-            template=template,
-            names=names,
-            mode=mode,
-            lines=tuple(lines),
-        )
+            variables.append(SweptVariable(name, tuple(text for text, _ in values), position))
+            given: dict[str, str | None] = {}
+            for text, label in values:
+                if given.setdefault(text, label) != label:
+                    problem = f"{shown(text)} has two labels; give it one"
+                    raise PlanError(f"{position}: {name}: {problem}")
+            if any(given.values()) and f"{name}_label" not in names:
+                labels[name] = {text: label or text for text, label in given.items()}
+        sweep = SweepRequest(group, tuple(variables), mode, where)
+        return replace(read, command=GenCommand(read.command.line, sweep, template, labels))
 
     def _misread_hint(self, previous: int, line: Line | None) -> str:
         """A hint that a value line may have been read as a comment or command.
@@ -213,8 +180,8 @@ class _Parser:
         text = f"line {number or last_line} is read as a {kind}"
         return f"; {text}: quote the value if it is meant as one"
 
-    def region(self, where: str, _: str, tokens: Tokens) -> SweepCommand:
-        name = tokens.next()
+    def region(self, read: SweepCommand, tokens: Tokens) -> SweepCommand:
+        where, name = read.where, tokens.next()
         if not _GROUP.fullmatch(name):
             raise PlanError(f"{where}: {shown(name)!r} cannot be a region's name; {_REGION_USAGE}")
         words = tokens.rest().replace(",", " ").split()
@@ -236,11 +203,14 @@ class _Parser:
             raise PlanError(f"{where}: something stands behind '}}'; {_REGION_USAGE}")
         if len(members) == 1:
             raise PlanError(f"{where}: the region {name} is empty; name its nodes")
-        return RegionCommand(where, " ".join(members[:-1]), name, tuple(members[:-1]))
+        region = RegionCommand(read.command.line, name, tuple(members[:-1]))
+        return replace(read, text=" ".join(region.members), command=region)
 
     # --- DAGMan's commands ---------------------------------------------------------------------
 
-    def node_declaration(self, where: str, keyword: str, tokens: Tokens) -> SweepCommand:
+    def node(self, read: SweepCommand, tokens: Tokens) -> SweepCommand:
+        """JOB and the like; unlike DAGMan's, a file's name may begin with a placeholder."""
+        where, keyword = read.where, read.keyword
         if keyword == "SUBDAG" and tokens.next().upper() != "EXTERNAL":
             raise SyntaxFault("Missing EXTERNAL keyword")
         name, submit = tokens.next(), tokens.file()
@@ -262,17 +232,19 @@ class _Parser:
             if option not in ("NOOP", "DONE"):
                 raise SyntaxFault(f"Unexpected token '{shown(option)}'")
             options.add(option)
-        return NodeDeclaration(
-            where,
-            tokens.text,
+        command = NodeCommand(
+            read.command.line,
             kind=NodeKind[keyword],
             name=name,
             submit=submit,
+            inline=None,
+            dir=None,
             noop="NOOP" in options,
             done="DONE" in options,
         )
+        return replace(read, command=command)
 
-    def submit_description(self, where: str, _: str, tokens: Tokens) -> SweepCommand:
+    def submit_description(self, read: SweepCommand, tokens: Tokens) -> SweepCommand:
         name, opening = tokens.next(), tokens.next()
         end = "}" if opening.startswith("{") else ""
         if opening.startswith("@=") and len(opening) > 2:
@@ -280,70 +252,70 @@ class _Parser:
         if not name or not end:
             raise SyntaxFault("No inline description provided")
         body, suffix = self._lines.block(end)
-        lines = [f"  {line.text}" for line in body if not _is_queue_one(line.text, where, name)]
-        return SweepDescription(where, "\n".join([tokens.text, *lines, end + suffix]), name)
+        lines = [
+            f"  {line.text}" for line in body if not _is_queue_one(line.text, read.where, name)
+        ]
+        text = "\n".join([tokens.text, *lines, end + suffix])
+        return replace(read, text=text, command=InlineDescription(read.command.line, name))
 
-    def parent_child(self, where: str, keyword: str, tokens: Tokens) -> SweepCommand:
-        if keyword == "WEAK" and tokens.next().upper() != "PARENT":
-            raise SyntaxFault("WEAK dependency missing PARENT keyword")
-        words = list(iter(tokens.next, ""))
-        positions = [index for index, word in enumerate(words) if word.upper() == "CHILD"]
-        if len(positions) != 1 or not 0 < positions[0] < len(words) - 1:
-            raise PlanError(f"{where}: write 'PARENT name … CHILD name …'")
-        parents, children = words[: positions[0]], words[positions[0] + 1 :]
-        is_weak = keyword == "WEAK"
-        return ParentChild(where, tokens.text, tuple(parents), tuple(children), weak=is_weak)
-
-    def vars_line(self, where: str, _: str, tokens: Tokens) -> SweepCommand:
+    def vars(self, read: SweepCommand, tokens: Tokens) -> SweepCommand:
+        """VARS; DAGMan's reader leaves out what is refused here."""
         name = tokens.next()
         if not name or "=" in name:
-            raise PlanError(f"{where}: write 'VARS name key=value …', with a node's name")
-        append = tokens.take_keyword(("PREPEND", "APPEND")) == "APPEND"
+            raise PlanError(f"{read.where}: write 'VARS name key=value …', with a node's name")
+        placement = tokens.take_keyword(VarsPlacement.__members__) or "PREPEND"
         pairs = tuple(iter(tokens.pair, None))
-        for pair in pairs:
-            if problem := _variable_problem(*pair):
-                raise PlanError(f"{where}: {problem}")
+        for key, value in pairs:
+            problem = variable_problem(key, value)
+            if is_environment(key):
+                problem = f"{key} in VARS: all who see the DAG would read it"
+                problem += "; set it in the submit file"
+            if problem:
+                raise PlanError(f"{read.where}: {problem}")
         if not pairs:
-            raise PlanError(f"{where}: VARS {shown(name)} gives nothing; write key=value behind it")
-        return VarsLine(where, tokens.text, name, pairs, append=append)
+            text = f"VARS {shown(name)} gives nothing; write key=value behind it"
+            raise PlanError(f"{read.where}: {text}")
+        command = VarsCommand(read.command.line, name, pairs, VarsPlacement[placement])
+        return replace(read, command=command)
 
-    def script(self, where: str, keyword: str, tokens: Tokens) -> SweepCommand:
-        text = tokens.text
-        READERS[keyword](0, tokens, LogicalLines(b""))
-        tokens = Tokens(text)
-        head = [tokens.next()]
-        while (word := tokens.next().upper()) not in ScriptKind.__members__:
-            head += [word, tokens.next(), tokens.next()]
-        name, rest = tokens.next(), tokens.rest()
-        return SweepNodeCommand(
-            where, text, keyword=keyword, head=" ".join([*head, word]), name=name, rest=rest
-        )
+    def script(self, read: SweepCommand, tokens: Tokens) -> SweepCommand:
+        start = tokens.position
+        self.whole(read, tokens)
+        tokens.position = start
+        while tokens.next().upper() not in ScriptKind.__members__:
+            for _ in range(2):  # DEFER and DEBUG have two arguments each.
+                tokens.next()
+        return self.about_node(read, tokens)
 
-    def node_command(self, where: str, keyword: str, tokens: Tokens) -> SweepCommand:
-        head, name, rest = Tokens(tokens.text).next(), tokens.require_node(), tokens.rest()
-        return SweepNodeCommand(
-            where, tokens.text, keyword=keyword, head=head, name=name, rest=rest
-        )
+    def about_node(self, read: SweepCommand, tokens: Tokens) -> SweepCommand:
+        before = read.text[: tokens.position].strip()
+        command = NodeModifier(read.command.line, tokens.require_node())
+        return replace(read, command=command, before=before, after=tokens.rest())
 
-    def global_command(self, where: str, keyword: str, tokens: Tokens) -> SweepCommand:
-        if keyword in ("SPLICE", "INCLUDE"):
-            READERS[keyword](0, tokens, LogicalLines(b""))
-        words = tuple(iter(Tokens(tokens.text).file, ""))
-        return GlobalCommand(where, tokens.text, keyword, words)
+    def whole(self, read: SweepCommand, tokens: Tokens) -> SweepCommand:
+        """A command without placeholders, or with some in names only."""
+        command = READERS[read.keyword](read.command.line, tokens, self._lines)
+        return replace(read, command=command)
+
+    def global_command(self, read: SweepCommand, _: Tokens) -> SweepCommand:
+        return read
 
 
-_PARSERS: Final[dict[str, Callable[[_Parser, str, str, Tokens], SweepCommand]]] = {
+_PARSERS: Final[dict[str, Callable[[_Parser, SweepCommand, Tokens], SweepCommand]]] = {
     "GEN": _Parser.gen,
     "REGION": _Parser.region,
-    **dict.fromkeys(("JOB", "SUBDAG", "FINAL", "PROVISIONER", "SERVICE"), _Parser.node_declaration),
+    **dict.fromkeys(("JOB", "SUBDAG", "FINAL", "PROVISIONER", "SERVICE"), _Parser.node),
     "SUBMIT_DESCRIPTION": _Parser.submit_description,
-    "PARENT": _Parser.parent_child,
-    "WEAK": _Parser.parent_child,
-    "VARS": _Parser.vars_line,
+    **dict.fromkeys(("PARENT", "WEAK", "SPLICE", "INCLUDE", "CONFIG"), _Parser.whole),
+    "VARS": _Parser.vars,
     "SCRIPT": _Parser.script,
-    **dict.fromkeys(_NODE_COMMANDS, _Parser.node_command),
-    **dict.fromkeys(_DAG_COMMANDS, _Parser.global_command),
+    **dict.fromkeys(
+        ("RETRY", "PRE_SKIP", "ABORT_DAG_ON", "PRIORITY", "CATEGORY", "DONE", "TOLERANCE"),
+        _Parser.about_node,
+    ),
+    "SAVE_POINT_FILE": _Parser.about_node,
 }
+"""All others are about the whole DAG."""
 
 
 def _unknown_command(text: str, keyword: str, after_gen: bool) -> str:
@@ -419,17 +391,3 @@ def _is_command(text: str) -> bool:
     rest = rest.lstrip()
     is_keyword = keyword.upper().replace("-", "_") in _KEYWORDS
     return is_keyword and bool(rest) and not rest.startswith((",", "as ", "to "))
-
-
-def _variable_problem(name: str, value: str) -> str | None:
-    """Why VARS cannot set this variable to this value, or None."""
-    if not _VARIABLE.fullmatch(name) or name.lower().startswith("queue"):
-        rule = "use letters, digits and '_', and do not begin with 'queue'"
-        return f"{shown(name)!r} cannot be a variable's name: {rule}"
-    if is_environment(name):
-        return f"{name} in VARS: all who see the DAG would read it; set it in the submit file"
-    if not value:
-        return f"{name} is empty, which newer DAGMans refuse; give a value, or leave it out"
-    if not value.isprintable():
-        return f"{name} holds a control character; take it out"
-    return None

@@ -10,28 +10,27 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
-from itertools import pairwise
-from typing import Final, TypeVar
-
-from msgspec.structs import replace
+from itertools import pairwise, product
+from typing import Final
 
 from metlmon.authoring.fields import nearest
 from metlmon.authoring.graph import Precedence
-from metlmon.authoring.request import PlanError, SweepRequest, SweptVariable
+from metlmon.authoring.request import PlanError
 from metlmon.authoring.sweeps.parser import (
     BUILTIN_NAMES,
     GenCommand,
-    GlobalCommand,
-    NodeDeclaration,
-    ParentChild,
     RegionCommand,
     SweepCommand,
-    SweepDescription,
-    SweepNodeCommand,
-    VarsLine,
 )
 from metlmon.authoring.sweeps.values import points
-from metlmon.dagman.commands import ALL_NODES
+from metlmon.dagman.commands import (
+    ALL_NODES,
+    EdgeCommand,
+    NodeCommand,
+    NodeModifier,
+    SpliceCommand,
+    VarsCommand,
+)
 from metlmon.dagman.graph import APART
 from metlmon.dagman.lexer import shown
 from metlmon.text.formatting import listed
@@ -40,9 +39,6 @@ RUN: Final = "{run}"
 """As the name in VARS of a template: all nodes of the run."""
 
 _WORD: Final = re.compile(r"\{\{([A-Za-z_]\w*+)\}\}|\{([A-Za-z_]\w*+)\}", re.ASCII)
-
-Kind = TypeVar("Kind", bound=SweepCommand)
-
 
 # --- placeholders ---------------------------------------------------------------------------------
 
@@ -79,20 +75,20 @@ def _unknown_placeholder(name: str, known: Collection[str]) -> str:
     return f"nothing is called {{{name}}}{hint} Write {{{{{name}}}}} to mean the braces"
 
 
-def shared_description(description: SweepDescription, known: Collection[str]) -> SweepDescription:
-    """A submit description as written into the DAG, once for all runs.
+def shared_description(read: SweepCommand, name: str, known: Collection[str]) -> str:
+    """The text of a submit description as written into the DAG, once for all runs.
 
     ``known``: names of placeholders. Raises PlanError if the description contains one, whose
     value differs between runs.
     """
-    text = fill_placeholders(description.text, dict.fromkeys(known, ""), description.where)
-    for name in placeholder_names(description.text):
-        macro = "run_uuid" if name == "uuid" else name
+    text = fill_placeholders(read.text, dict.fromkeys(known, ""), read.where)
+    for placeholder in placeholder_names(read.text):
+        macro = "run_uuid" if placeholder == "uuid" else placeholder
         raise PlanError(
-            f"{description.where}: {{{name}}} in the description {shown(description.name)}, which "
-            f"all runs share; use $({macro}), which VARS give"
+            f"{read.where}: {{{placeholder}}} in the description {shown(name)}, which all runs "
+            f"share; use $({macro}), which VARS give"
         )
-    return replace(description, text=text)
+    return text
 
 
 # --- the template ---------------------------------------------------------------------------------
@@ -101,8 +97,9 @@ def shared_description(description: SweepDescription, known: Collection[str]) ->
 class RunTemplate:
     """A template file with its GEN command; nodes go by their names as written.
 
-    - ``commands``: of the file; ``sweep``: of the GEN command; ``points``: the values of its runs.
-    - ``nodes``: each node, with the position that names it first; ``declarations``: JOB commands.
+    - ``commands``: of the file; ``points``: the values of its runs.
+    - ``nodes``: each node, with the position that names it first; ``declarations``: JOB commands,
+      each with its position.
     - ``edges``: in file order, each once, with its command.
     - ``parents``: of each node, within the run; ``order``: the nodes, parents first.
     - ``firsts``, ``lasts``: nodes without parents, and without children, within the run.
@@ -111,19 +108,14 @@ class RunTemplate:
     """
 
     def __init__(self, generate: GenCommand, commands: Sequence[SweepCommand]) -> None:
-        self.generate = generate
-        variables = []
-        self._labels: dict[str, dict[str, str]] = {}
-        for name, (where, values) in zip(generate.names, generate.lines, strict=True):
-            variables.append(SweptVariable(name, tuple(value.text for value in values), where))
-            if any(value.label for value in values) and f"{name}_label" not in generate.names:
-                self._labels[name] = {value.text: value.label or value.text for value in values}
-        self.sweep = SweepRequest(generate.group, tuple(variables), generate.mode, generate.where)
+        self.sweep, self._file, self._labels = generate.sweep, generate.template, generate.labels
         self.points = points(self.sweep)
         self.commands = commands
-        labels = (f"{name}_label" for name in self._labels)
-        self.known_names = frozenset({*generate.names, *labels, *BUILTIN_NAMES})
-        self.declarations: dict[str, NodeDeclaration] = {}
+        names = [variable.name for variable in self.sweep.variables]
+        self.known_names = frozenset(
+            {*names, *(f"{name}_label" for name in self._labels), *BUILTIN_NAMES}
+        )
+        self.declarations: dict[str, tuple[NodeCommand, str]] = {}
         self.nodes = self._find_nodes()
         self.edges = self._find_edges()
         inner_edges = {
@@ -140,25 +132,25 @@ class RunTemplate:
         self.firsts = [key for key in in_graph if not self.parents[key]]
         self.lasts = [key for key in in_graph if key not in with_children]
         self._regions: dict[str, tuple[str, ...]] = {}
-        for region in self.commands_of(RegionCommand):
-            if region.name in self._regions:
-                raise PlanError(f"{region.where}: the region {region.name} is there twice")
-            members: dict[str, None] = {}
-            for name in region.members:
-                known = self._regions.get(name) or [k for k in self.nodes if fnmatchcase(k, name)]
-                if name not in self.nodes and not known:
-                    raise self._unknown_name(name, region.where)
-                members |= dict.fromkeys([name] if name in self.nodes else known)
-            self._regions[region.name] = tuple(members)
+        for read in commands:
+            if isinstance(read.command, RegionCommand):
+                self._add_region(read.command, read.where)
         # Unknown names and placeholders are found now, at the first line that has one.
-        for command in self.commands:
-            self._check_placeholders(command.text, command.where)
-            if isinstance(command, VarsLine | SweepNodeCommand):
-                self.resolve(command.name, command.where)
+        for read in commands:
+            self._check_placeholders(read.text, read.where)
+            if isinstance(read.command, NodeModifier):
+                self.resolve(read.command.node, read.where)
 
-    def commands_of(self, kind: type[Kind]) -> Iterator[Kind]:
-        """The commands of one kind."""
-        return (command for command in self.commands if isinstance(command, kind))
+    def _add_region(self, region: RegionCommand, where: str) -> None:
+        if region.name in self._regions:
+            raise PlanError(f"{where}: the region {region.name} is there twice")
+        members: dict[str, None] = {}
+        for name in region.members:
+            known = self._regions.get(name) or [k for k in self.nodes if fnmatchcase(k, name)]
+            if name not in self.nodes and not known:
+                raise self._unknown_name(name, where)
+            members |= dict.fromkeys([name] if name in self.nodes else known)
+        self._regions[region.name] = tuple(members)
 
     def _check_placeholders(self, text: str, where: str) -> None:
         """Raises PlanError for an unknown placeholder."""
@@ -194,46 +186,51 @@ class RunTemplate:
         width = len(str(len(marks) - 1))
         for index, (point, mark) in enumerate(zip(self.points, marks, strict=True)):
             labels = {f"{name}_label": each[point[name]] for name, each in self._labels.items()}
-            run = f"{self.generate.group}{index:0{width}}"
+            run = f"{self.sweep.group}{index:0{width}}"
             yield {**point, **labels, "run": run, "index": str(index), "uuid": mark}
 
     # --- reading ------------------------------------------------------------------------------
 
     def _find_nodes(self) -> dict[str, str]:
-        for command in self.commands:
-            if isinstance(command, GenCommand):
-                raise PlanError(
-                    f"{command.where}: GEN within a template ({self.generate.where}); a run "
-                    "cannot be swept again: name all variables in one GEN line of the workflow"
-                )
-            if isinstance(command, GlobalCommand) and command.keyword == "SPLICE":
-                raise PlanError(
-                    f"{command.where}: a template cannot hold a SPLICE, which takes no variables; "
-                    "write its nodes here, or INCLUDE its file"
-                )
-        ordered = any(
-            any(map(self._is_own, command.parents)) for command in self.commands_of(ParentChild)
-        )
-        nodes: dict[str, str] = {}
-        for command in self.commands:
-            names: Iterable[str] = ()
-            if isinstance(command, NodeDeclaration):
-                previous = self.declarations.setdefault(command.name, command)
-                if previous is not command:
+        """The nodes, by JOB commands and edges; without any edges, by VARS, too."""
+        where = self.sweep.where
+        edges: list[EdgeCommand] = []
+        for read in self.commands:
+            match read.command:
+                case GenCommand():
                     raise PlanError(
-                        f"{command.where}: {shown(command.name)} is declared already "
-                        f"({previous.where}); take one of the lines out"
+                        f"{read.where}: GEN within a template ({where}); a run cannot be swept "
+                        "again: name all variables in one GEN line of the workflow"
                     )
-                names = (command.name,)
-            elif isinstance(command, ParentChild):
-                names = filter(self._is_own, (*command.parents, *command.children))
-            elif isinstance(command, VarsLine) and not ordered and self._is_own(command.name):
-                names = (command.name,)  # Without dependencies, VARS alone can name a node.
+                case SpliceCommand():
+                    raise PlanError(
+                        f"{read.where}: a template cannot hold a SPLICE, which takes no variables; "
+                        "write its nodes here, or INCLUDE its file"
+                    )
+                case EdgeCommand():
+                    edges.append(read.command)
+        ordered = any(self._is_own(name) for edge in edges for name in edge.parents)
+        nodes: dict[str, str] = {}
+        for read in self.commands:
+            names: Iterable[str] = ()
+            match read.command:
+                case NodeCommand(name=name) as command:
+                    declared, position = self.declarations.setdefault(name, (command, read.where))
+                    if declared is not command:
+                        raise PlanError(
+                            f"{read.where}: {shown(name)} is declared already ({position}); take "
+                            "one of the lines out"
+                        )
+                    names = (name,)
+                case EdgeCommand(parents=parents, children=children):
+                    names = filter(self._is_own, (*parents, *children))
+                case VarsCommand(node=name) if not ordered and self._is_own(name):
+                    names = (name,)
             for name in names:
-                nodes.setdefault(name, command.where)
+                nodes.setdefault(name, read.where)
         if not nodes:
             raise PlanError(
-                f"{self.generate.where}: {shown(self.generate.template)} has no node; write "
+                f"{where}: {shown(self._file)} has no node; write "
                 "'PARENT {run}-train_epoch0 CHILD {run}-train_epoch1', or JOB lines"
             )
         return nodes
@@ -242,19 +239,21 @@ class RunTemplate:
         return name != RUN and (bool(placeholder_names(name)) or name in self.declarations)
 
     def _is_apart(self, key: str) -> bool:
-        return key in self.declarations and self.declarations[key].kind in APART
+        return key in self.declarations and self.declarations[key][0].kind in APART
 
-    def _find_edges(self) -> dict[tuple[str, str], ParentChild]:
-        edges: dict[tuple[str, str], ParentChild] = {}
-        for command in self.commands_of(ParentChild):
-            for parent in command.parents:
-                for child in command.children:
-                    edges.setdefault((parent, child), command)
-            for name in filter(self._is_apart, (*command.parents, *command.children)):
-                raise PlanError(
-                    f"{command.where}: {shown(name)} stands outside the graph "
-                    f"({self.declarations[name].where}); take it out of PARENT … CHILD"
-                )
+    def _find_edges(self) -> dict[tuple[str, str], SweepCommand]:
+        edges: dict[tuple[str, str], SweepCommand] = {}
+        for read in self.commands:
+            if not isinstance(read.command, EdgeCommand):
+                continue
+            for edge in product(read.command.parents, read.command.children):
+                edges.setdefault(edge, read)
+            for name in (*read.command.parents, *read.command.children):
+                if self._is_apart(name):
+                    raise PlanError(
+                        f"{read.where}: {shown(name)} stands outside the graph "
+                        f"({self.declarations[name][1]}); take it out of PARENT … CHILD"
+                    )
         return edges
 
     def _unknown_name(self, name: str, where: str) -> PlanError:
@@ -263,8 +262,8 @@ class RunTemplate:
         known = listed([*map(shown, self.nodes)])
         hint = f"; is {similar} meant?" if similar else f"; there are {known}."
         return PlanError(
-            f"{where}: {shown(name)} is no node or region of {shown(self.generate.template)}"
-            f"{hint} A node is declared by 'JOB {shown(name)} file.sub'"
+            f"{where}: {shown(name)} is no node or region of {shown(self._file)}{hint} A node is "
+            f"declared by 'JOB {shown(name)} file.sub'"
         )
 
 
