@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from itertools import groupby
@@ -21,7 +21,7 @@ from textual.containers import Horizontal
 from metlmon import authoring
 from metlmon.authoring.ascii_graph import draw_graph
 from metlmon.authoring.fields import FIELDS as REQUEST_FIELDS
-from metlmon.authoring.fields import read_names, value_of, with_fields
+from metlmon.authoring.fields import SHAPES, read_names, value_of, with_fields
 from metlmon.authoring.request import (
     GATED_SHAPES,
     EnsembleShape,
@@ -83,23 +83,6 @@ from screens.widgets.footer import KeyFooter
 from screens.widgets.form import FormEntry, FormView, plain_with_blanks
 from screens.widgets.line_widget import EDGE, SidePane, StaticLines
 
-POLICIES: Final[Mapping[str, str]] = {
-    Policy.ANY.value: "every epoch at any of the sites",
-    Policy.PERMUTE.value: "each site once before one repeats",
-    Policy.PIN.value: "a run stays at one site",
-    Policy.GPU_PIN.value: "a run stays on one GPU model",
-}
-"""Policies with a one-line description."""
-
-SHAPES: Final[Mapping[str, str]] = {
-    EnsembleShape.CHAIN.value: "each run a chain of its epochs",
-    EnsembleShape.SWEEP.value: "a run for every combination of values",
-    EnsembleShape.STAGES.value: "pretrain, then finetune from its checkpoint",
-    EnsembleShape.BAG.value: "shards that need nothing of each other",
-    EnsembleShape.MULTI_NODE.value: "several machines train an epoch together",
-}
-"""Shapes with a one-line description."""
-
 AUTO: Final = "auto"
 """No sweep mode chosen."""
 
@@ -115,18 +98,6 @@ YES_OR_NO: Final[Mapping[str, str]] = {YES: "", NO: ""}
 
 MOST_DIGITS: Final = 9
 """Maximum digits of a number of epochs; bounds the time for parsing it."""
-
-SIZE_FIELDS: Final[Mapping[EnsembleShape, tuple[str, ...]]] = {
-    EnsembleShape.CHAIN: ("runs", "epochs", "seeds", "evaluation.every"),
-    EnsembleShape.SWEEP: ("sweep", "how", "epochs", "seeds", "evaluation.every"),
-    EnsembleShape.STAGES: ("runs", "stages", "seeds", "evaluation.every"),
-    EnsembleShape.BAG: ("shards", "gather"),
-    EnsembleShape.MULTI_NODE: ("runs", "epochs", "machines", "seeds"),
-}
-"""Fields of the ensemble's size, by shape."""
-
-GATE_FIELDS: Final = ("gate.patience", "gate.divergence", "gate.median_after")
-"""Fields of the gate's rules; hidden without a gate."""
 
 NUMBERS_OF_SHAPES: Final = {"shards": 10, "machines": 2}
 """Numbers to begin with where the request has another shape."""
@@ -219,170 +190,95 @@ class Field(Struct, frozen=True):
     title: str = ""
 
 
-FIELDS: Final = (
-    Field(
-        "template",
-        "Template",
-        "The job that trains one epoch. Left and right go through those that come along, enter "
-        "lists them; or type the path of a file of your own.",
-        title="What to train",
+OWN_FIELDS: Final[Mapping[str, tuple[Field, ...]]] = {
+    "template": (
+        Field(
+            "directory",
+            "Directory",
+            "A new directory for the DAG, its logs and what the jobs send back. Files that lie "
+            "there already are never replaced without being named and asked about.",
+            read=_directory,
+        ),
     ),
-    Field(
-        "directory",
-        "Directory",
-        "A new directory for the DAG, its logs and what the jobs send back. Files that lie there "
-        "already are never replaced without being named and asked about.",
-        read=_directory,
+    "runs": (
+        Field(
+            "sweep",
+            "Sweep",
+            "What differs from run to run: a = 0.01 to 0.1 by 0.01; b = 1, 2, 4. A template's "
+            "parameter of that name takes the values; else the jobs have them as $(a).",
+            read=_variables,
+        ),
+        Field(
+            "how",
+            "Together",
+            "How the values of several variables go together.",
+            read=lambda text: None if text == AUTO else SweepMode(text),
+            options=SWEEP_MODES,
+            options_only=True,
+        ),
     ),
-    Field("name", "DAG name", "The DAG file gets this name.", ".dag"),
-    Field(
-        "shape",
-        "Shape",
-        "How the nodes hang together.",
-        options=SHAPES,
-        options_only=True,
-        title="How much of it",
+    "epochs": (
+        Field(
+            "stages",
+            "Stages",
+            "One after the other in every run, each with its epochs: pretrain 5, finetune 3. A "
+            "stage begins with the checkpoint of the one before.",
+            read=_stages,
+        ),
     ),
-    Field(
-        "runs",
-        "Runs",
-        "How many models are trained, each on its own.",
-        "runs",
+    "shards": (
+        Field(
+            "gather",
+            "Gather",
+            "A node at the end that puts together what the shards made.",
+            read=lambda text: GATHER if text == YES else None,
+            options=YES_OR_NO,
+            options_only=True,
+        ),
     ),
-    Field(
-        "sweep",
-        "Sweep",
-        "What differs from run to run: a = 0.01 to 0.1 by 0.01; b = 1, 2, 4. A template's "
-        "parameter of that name takes the values; else the jobs have them as $(a).",
-        read=_variables,
+    "retries": (
+        Field(
+            "gate",
+            "Steer",
+            "yes: a script before each epoch lets a run be stopped, paused, or sent elsewhere "
+            "while the DAG goes on, and stops it by the rules below. Its later epochs are "
+            "skipped; the DAG does not fail.",
+            read=str,
+            options=YES_OR_NO,
+            options_only=True,
+            title="Steering it while it runs",
+        ),
     ),
-    Field(
-        "how",
-        "Together",
-        "How the values of several variables go together.",
-        read=lambda text: None if text == AUTO else SweepMode(text),
-        options=SWEEP_MODES,
-        options_only=True,
-    ),
-    Field(
-        "epochs",
-        "Epochs",
-        "How many epochs each run is trained for; every epoch is a job of its own.",
-        "per run",
-    ),
-    Field(
-        "stages",
-        "Stages",
-        "One after the other in every run, each with its epochs: pretrain 5, finetune 3. A stage "
-        "begins with the checkpoint of the one before.",
-        read=_stages,
-    ),
-    Field("shards", "Shards", "Into how many jobs the work is cut.", "jobs"),
-    Field(
-        "gather",
-        "Gather",
-        "A node at the end that puts together what the shards made.",
-        read=lambda text: GATHER if text == YES else None,
-        options=YES_OR_NO,
-        options_only=True,
-    ),
-    Field(
-        "machines",
-        "Machines",
-        "How many train an epoch together, at the same time.",
-        "per job",
-    ),
-    Field(
-        "seeds",
-        "Seeds",
-        "One for each run: 7, 11, 13 or 1-4. Empty: 1, 2, 3 and so on. In a sweep each point is "
-        "trained once with each of them; empty: once.",
-        empty="1, 2, 3 and so on",
-    ),
-    Field(
-        "evaluation.every",
-        "Evaluate",
-        "A side node after every Nth epoch, which the next epoch does not wait for; if it "
-        "fails, nothing else does. Empty: none.",
-        "epochs",
-        empty="none",
-    ),
-    Field(
-        "sites",
-        "Sites",
-        "Where jobs may run, as GLIDEIN_ResourceName, with commas between. enter lists those that "
-        "the collector knows now. Empty: anywhere.",
-        empty="anywhere",
-        title="Where",
-    ),
-    Field(
-        "policy",
-        "Policy",
-        "Which epoch may run at which site.",
-        options=POLICIES,
-        options_only=True,
-    ),
-    Field(
-        "gpu_models",
-        "GPU models",
-        "DeviceNames such as NVIDIA A40, with commas between: runs take them in turn. enter lists "
-        "those that the collector knows now.",
-    ),
-    Field(
-        "gpus",
-        "GPUs",
-        "How many GPUs each job asks for; 0 is none.",
-        "per job",
-        title="What each job asks for",
-    ),
-    Field(
-        "gpu_memory_mb",
-        "GPU memory",
-        "The least memory that each GPU must have: 40000, or 40 GB. Empty: any.",
-        "MB",
-        empty="any",
-    ),
-    Field("memory_mb", "Memory", "What each job asks for: 4096, or 4 GB.", "MB"),
-    Field(
-        "retries",
-        "Retries",
-        "How often DAGMan tries an epoch again that failed.",
-        "times",
-    ),
-    Field(
-        "gate",
-        "Steer",
-        "yes: a script before each epoch lets a run be stopped, paused, or sent elsewhere while "
-        "the DAG goes on, and stops it by the rules below. Its later epochs are skipped; the DAG "
-        "does not fail.",
-        read=str,
-        options=YES_OR_NO,
-        options_only=True,
-        title="Steering it while it runs",
-    ),
-    Field(
-        "gate.patience",
-        "Early stopping",
-        "Stop a run after this many epochs without a better val_loss. Empty: off.",
-        "epochs",
-        empty="off",
-    ),
-    Field(
-        "gate.divergence",
-        "Divergence",
-        "Stop a run whose val_loss is not a number, or this many times above its best. Empty: off.",
-        "times",
-        empty="off",
-    ),
-    Field(
-        "gate.median_after",
-        "Median",
-        "From this many finished epochs on, stop a run whose val_loss is worse than the median of "
-        "all runs at the same epoch. Empty: off.",
-        "epochs",
-        empty="off",
-    ),
-)
+}
+"""Fields with a notation of the form's own, by the field that they come after."""
+
+TITLES: Final = {
+    "template": "What to train",
+    "shape": "How much of it",
+    "sites": "Where",
+    "gpus": "What each job asks for",
+}
+"""Headings above fields."""
+
+
+def _form_fields() -> Iterator[Field]:
+    for field in REQUEST_FIELDS.values():
+        if field.form is not None:
+            label, about, unit, empty = field.form
+            yield Field(
+                field.name,
+                label,
+                about,
+                unit,
+                options=field.choices,
+                options_only=bool(field.choices),
+                empty=empty,
+                title=TITLES.get(field.name, ""),
+            )
+        yield from OWN_FIELDS.get(field.name, ())
+
+
+FIELDS: Final = tuple(_form_fields())
 """Fields common to all templates, in form order."""
 
 LABELS: Final = {field.name: field.label for field in FIELDS}
@@ -397,10 +293,13 @@ def fields_of(
     """
     first, *rest = FIELDS
     options = {bundled.name: bundled.title for bundled in templates}
-    hidden = {name for fields in SIZE_FIELDS.values() for name in fields}
-    hidden -= set(SIZE_FIELDS[state.shape])
+    hidden = {name for name, field in REQUEST_FIELDS.items() if state.shape not in field.shapes}
+    if state.shape is not EnsembleShape.SWEEP:
+        hidden |= {"sweep", "how"}
+    if state.shape is not EnsembleShape.STAGES:
+        hidden.add("stages")
     if not state.has_gate:
-        hidden |= set(GATE_FIELDS)
+        hidden |= {name for name in REQUEST_FIELDS if name.startswith("gate.")}
     if state.shape not in GATED_SHAPES:
         hidden.add("gate")
     if not state.pins_gpus:

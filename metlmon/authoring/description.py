@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +26,8 @@ from metlmon.authoring.fields import (
     FIELDS,
     MOST_ITEMS,
     NumberLiteral,
+    RequestField,
+    is_default,
     key_of,
     one_of,
     read_flag,
@@ -33,6 +35,7 @@ from metlmon.authoring.fields import (
     read_texts,
     read_whole,
     scalar_text,
+    value_of,
     with_fields,
 )
 from metlmon.authoring.request import (
@@ -64,17 +67,6 @@ COMMENT_AT: Final = 28
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
-RULES: Final[Mapping[str, tuple[str, str]]] = {
-    "metric": ("", "what a run is judged by"),
-    "goal": ('"max"', "which of its values are good; min or max by its name if not given"),
-    "patience": ("3", "stop after this many epochs without an improvement"),
-    "min_delta": ("", "of more than this"),
-    "divergence": ("5.0", "stop at NaN, or above this many times the best value"),
-    "median_after": ("3", "stop when worse than the median of the runs, from this many epochs on"),
-    "poll": ("", "seconds after which a paused run asks again"),
-}
-"""Fields of :class:`StopRules`: an example for a rule that is off, and the comment."""
-
 LARGEST: Final = 16 << 20
 """Maximum bytes of a description; it lists all swept values and digests."""
 
@@ -96,9 +88,9 @@ def example(shape: EnsembleShape, template: str) -> str:
 # --- the tables -------------------------------------------------------------------------------
 
 
-def _parts(request: Request) -> Iterator[Iterator[str] | list[str]]:
+def _parts(request: Request) -> Iterator[Iterable[str]]:
     """The lines of each table, those of the keys at the top first."""
-    yield _top_level_keys(request)
+    yield ["# An ensemble, for: metlmon new FILE.toml [DIR]", *_top_level_keys(request)]
     for comment, heading, table in (
         ("# Parameters of the template.", "values", request.values),
         ("# VARS of every node, beside what metlmon gives.", "variables", request.variables),
@@ -114,28 +106,16 @@ def _parts(request: Request) -> Iterator[Iterator[str] | list[str]]:
         )
         yield ["[[stage]]", *entries]
     if request.shape is EnsembleShape.BAG:
-        shards = _entry("shards", request.shards, "jobs that need nothing of each other")
-        gather = _entry("gather", request.gather, "template of a node after all shards")
-        yield ["[bag]", shards, *([] if request.gather is None else [gather])]
+        yield ["[bag]", *_entries(request, "bag")]
     if request.shape is EnsembleShape.MULTI_NODE:
-        yield ["[multi-node]", _entry("machines", request.machines, "that train an epoch together")]
+        yield ["[multi-node]", *_entries(request, "multi-node")]
     if (evaluation := request.evaluation) is not None:
-        every = _entry("every", evaluation.every, "after every Nth epoch")
-        gates = "does the next epoch wait for it, and fail with it?"
-        yield [
-            "# Side nodes that evaluate what an epoch left.",
-            "[evaluation]",
-            _entry("template", evaluation.template),
-            *([every] if request.source is None else []),  # else the sweep file sets it
-            _entry("gates", evaluation.gates, gates),
-            *([_entry("values", evaluation.values)] if evaluation.values else []),
-        ]
+        values = [_entry("values", evaluation.values)] if evaluation.values else []
+        comment = "# Side nodes that evaluate what an epoch left."
+        yield [comment, "[evaluation]", *_entries(request, "evaluation"), *values]
     if request.gate is not None and request.gate != StopRules():
-        rules = (
-            _entry(name, value, RULES[name][1], hint=RULES[name][0])
-            for name, value in asdict(request.gate).items()
-        )
-        yield ["# When a run is stopped without a request.", "[stop]", *rules]
+        comment = "# When a run is stopped without a request."
+        yield [comment, "[stop]", *_entries(request, "stop")]
     for region in request.regions:
         lines = [f"[region.{_key(region.name)}]"]
         if region.epochs is not None:
@@ -147,42 +127,44 @@ def _parts(request: Request) -> Iterator[Iterator[str] | list[str]]:
 
 
 def _top_level_keys(request: Request) -> Iterator[str]:
-    yield "# An ensemble, for: metlmon new FILE.toml [DIR]"
-    yield _entry("name", request.name, "of the DAG file, without .dag")
-    if request.source is None:
-        yield _entry("shape", request.shape, "one of " + ", ".join(EnsembleShape))
-    comment = "one that comes along, or a submit description beside this file"
-    yield _entry("template", request.template, comment)
+    lines = {FIELDS[name].key: line for name, line in _lines(request, "")}
+    for name in ("name", "shape", "template"):  # In the form the template comes first.
+        if name in lines:
+            yield lines.pop(name)
     if request.source is not None:
         yield _entry("source", str(request.source), "the sweep file that defines the runs")
-    else:
-        defaults = Request("", Path())
-        is_bag = request.shape is EnsembleShape.BAG
-        counted = not is_bag and request.shape is not EnsembleShape.SWEEP
-        if counted or request.runs != defaults.runs:
-            yield _entry("runs", request.runs, "models to train")
-        if not is_bag or request.epochs != defaults.epochs:
-            yield _entry("epochs", request.epochs, "of each run, one job each")
-    comment = "one for each run; 1, 2, 3, … if not given"
-    yield _list("seeds", request.seeds, comment, hint='"1-4"')
-    comment = "values of GLIDEIN_ResourceName; anywhere if not given"
-    yield _list("sites", request.sites, comment, hint='["A", "B"]')
-    comment = "any; permute: each site once, then again; pin: one a run; gpu-pin"
-    yield _entry("policy", request.policy, comment)
-    yield _entry("gpus", request.gpus, "of each job")
-    is_set = request.gpu_memory_mb is not None
-    comment = "MB, the least of a GPU" if is_set else "the least memory of a GPU"
-    yield _entry("gpu_memory", request.gpu_memory_mb, comment, hint='"40 GB"')
-    if request.gpu_models:
-        yield _list("gpu_models", request.gpu_models)
-    yield _entry("memory", request.memory_mb, 'MB of each job, or a text such as "4 GB"')
-    yield _entry("retries", request.retries, "of each node")
+    flags = [lines.pop(key) for key in ("subdags", "mlproject") if key in lines]
+    yield from lines.values()
     comment = "can a run be stopped, paused and sent elsewhere meanwhile?"
     yield _entry("gate", request.gate is not None, comment)
-    if request.subdags:
-        yield _entry("subdags", True, "each run in a sub-DAG of its own")
-    if request.mlproject:
-        yield _entry("mlproject", True, "also an MLflow project, for mlflow run . -b metlmon")
+    yield from flags
+
+
+def _entries(request: Request, table: str) -> Iterator[str]:
+    """The keys of a table with their values, or with hints."""
+    return (line for _, line in _lines(request, table))
+
+
+def _lines(request: Request, table: str) -> Iterator[tuple[str, str]]:
+    """The fields of a table (those at the top have ""), each with its line."""
+    for field in FIELDS.values():
+        heading, _, key = field.key.rpartition(".")
+        if heading != table or not _is_written(request, field):
+            continue
+        value = value_of(request, field.name)
+        comment = (value is None and field.usage) or field.comment
+        if isinstance(value, tuple):
+            yield field.name, _list(key, value, comment, field.hint)
+        else:
+            yield field.name, _entry(key, value, comment, field.hint)
+
+
+def _is_written(request: Request, field: RequestField) -> bool:
+    """Whether a description contains the field; one without an effect only if it is set."""
+    if request.source is not None and field.name in SET_BY_SWEEP_FILE:
+        return False
+    has_effect = request.shape in field.shapes
+    return (has_effect and not field.optional) or not is_default(request, field)
 
 
 def _sweep(sweep: SweepRequest) -> Iterator[str]:
@@ -266,6 +248,9 @@ _EXAMPLES: Final[Mapping[EnsembleShape, Callable[[Request], Request]]] = {
 
 # --- reading ----------------------------------------------------------------------------------
 
+
+SET_BY_SWEEP_FILE: Final = ("shape", "runs", "epochs", "evaluation.every")
+"""Fields that a sweep file sets."""
 
 GROUP: Final = "run"
 """Default prefix of the names of a sweep's runs."""
@@ -359,9 +344,8 @@ def _values(file: TomlFile) -> dict[str, Any]:
         inner = read.pop(name, {})
         read |= {f"{name}.{key}": value for key, value in inner.items()}
     values |= {_FIELD_NAMES.get(key, key): value for key, value in read.items()}
-    set_by_sweep_file = ("shape", "runs", "epochs", *_SHAPE_TABLES)
-    refused: list[Where] = [*((key,) for key in set_by_sweep_file), ("evaluation", "every")]
-    for where in refused if "source" in file.table else ():
+    keys = [*(key_of(name) for name in SET_BY_SWEEP_FILE), *_SHAPE_TABLES]
+    for where in (tuple(key.split(".")) for key in keys) if "source" in file.table else ():
         if _contains(file.table, where):
             text = "the sweep file (source) says that; take it out"
             file.report_problem(where, f"{dotted_key(where)}: {text}")

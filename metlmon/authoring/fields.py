@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import StrEnum
 from itertools import islice
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -177,95 +178,392 @@ def nearest(name: str, known: Collection[str]) -> str | None:
 # --- the table --------------------------------------------------------------------------------
 
 
+class Limits(NamedTuple):
+    """The least and the largest number, and what it counts."""
+
+    noun: str
+    low: float
+    high: float
+
+
+class FormText(NamedTuple):
+    """What the form shows of a field. ``empty``: what it means if it is empty."""
+
+    label: str
+    help: str
+    unit: str = ""
+    empty: str = ""
+
+
 class RequestField(Struct, frozen=True):
     """A field that users set.
 
     - ``name``: in :class:`Request`; behind a dot: in its evaluation or its gate.
-    - ``read``: see above.
-    - ``noun``, ``limits``: of a number, what it counts, and the least and the largest one.
-    - ``key``: in a description; ``option``: of commands, without ``--``.
+    - ``read``: see above; ``choices``: the words that it may be, with their meanings.
+    - ``comment``: behind its value in a description; ``hint``: a value to show there as a comment
+      if there is none; ``optional``: written only if it differs from the default.
+    - ``shapes``: of ensembles on which it has an effect; ``is_site``: whether it says where jobs
+      run and what they request, not what is trained.
+    - ``usage``: help of its option, if that differs; ``metavar``: its value there.
+    - ``toml``, ``flag``: its key and its option, if they differ; without an option ``flag`` is "".
     """
 
     name: str
     read: Callable[[Any], Any]
-    noun: str
-    limits: tuple[float, float] | None
-    key: str
-    option: str
+    comment: str = ""
+    form: FormText | None = None
+    limits: Limits | None = None
+    choices: Mapping[str, str] = {}
+    shapes: Collection[EnsembleShape] = EnsembleShape
+    is_site: bool = False
+    hint: str = ""
+    optional: bool = False
+    usage: str = ""
+    metavar: str = "N"
+    toml: str = ""
+    flag: str | None = None
+
+    @property
+    def key(self) -> str:
+        """In a description; behind a dot: in a table of it."""
+        return self.toml or self.name
+
+    @property
+    def option(self) -> str:
+        """Of commands, without ``--``; "" without one."""
+        return self.key.rpartition(".")[2].replace("_", "-") if self.flag is None else self.flag
 
     def problem_of(self, value: float) -> str | None:
         """Why the number is outside of the limits, with the remedy; None if it is not."""
         if self.limits is None:
             return None
-        low, high = self.limits
+        noun, low, high = self.limits
         expected = Constraint(low=low, high=high).expectation(str(value))
-        return None if expected is None else f"{value} {self.noun}: give {expected}"
+        return None if expected is None else f"{value} {noun}: give {expected}"
 
 
-def _field(
-    name: str,
-    read: Callable[[Any], Any],
-    noun: str = "",
-    limits: tuple[float, float] | None = None,
-    key: str = "",
-    option: str = "",
-) -> RequestField:
-    key = key or name
-    option = option or key.rpartition(".")[2].replace("_", "-")
-    return RequestField(name, read, noun, limits, key=key, option=option)
-
-
-_POSITIVE: Final = (1, math.inf)
-
-FIELDS: Final[Mapping[str, RequestField]] = {
-    field.name: field
-    for field in (
-        _field("name", read_text),
-        _field("shape", one_of(EnsembleShape)),
-        _field("template", read_text),
-        _field("runs", read_whole, "runs", (1, 500)),
-        _field("epochs", read_whole, "epochs of a run", (1, 10_000)),
-        _field("seeds", read_seeds),
-        _field("sites", read_names),
-        _field("policy", one_of(Policy)),
-        _field("gpus", read_whole, "GPUs of a job", (0, 64)),
-        _field("gpu_memory_mb", read_size, "MB of a GPU", (1, 1 << 20), key="gpu_memory"),
-        _field("gpu_models", read_names),
-        _field("memory_mb", read_size, "MB of memory", (16, 16 << 20), key="memory"),
-        _field("retries", read_whole, "retries", (0, 100)),
-        _field("subdags", read_flag),
-        _field("mlproject", read_flag),
-        _field("shards", read_whole, "shards", (1, MOST_NODES), key="bag.shards"),
-        _field("gather", read_text, key="bag.gather"),
-        # More machines are seldom free at the same time.
-        _field("machines", read_whole, "machines for an epoch", (2, 64), key="multi-node.machines"),
-        _field("evaluation.template", read_text, option="evaluate"),
-        _field("evaluation.every", read_whole, "epochs", _POSITIVE),
-        _field("evaluation.gates", read_flag),
-        _field("gate.metric", read_text, key="stop.metric"),
-        _field("gate.goal", one_of(MetricGoal), key="stop.goal"),
-        _field(
-            "gate.patience",
-            read_whole,
-            "epochs",
-            _POSITIVE,
-            key="stop.patience",
-            option="stop-patience",
-        ),
-        _field(
-            "gate.min_delta",
-            read_number,
-            "as the least improvement",
-            (0, math.inf),
-            key="stop.min_delta",
-        ),
-        _field("gate.divergence", read_number, key="stop.divergence", option="diverge"),
-        _field("gate.median_after", read_whole, "epochs", _POSITIVE, key="stop.median_after"),
-        # DAGMan starts a process for each check of each paused run.
-        _field("gate.poll", read_whole, "seconds between checks", (5, 86_400), key="stop.poll"),
-    )
+SHAPES: Final[Mapping[str, str]] = {
+    EnsembleShape.CHAIN.value: "each run a chain of its epochs",
+    EnsembleShape.SWEEP.value: "a run for every combination of values",
+    EnsembleShape.STAGES.value: "pretrain, then finetune from its checkpoint",
+    EnsembleShape.BAG.value: "shards that need nothing of each other",
+    EnsembleShape.MULTI_NODE.value: "several machines train an epoch together",
 }
-"""The fields by name; sweeps, stages, regions, values and variables have notations of their own."""
+POLICIES: Final[Mapping[str, str]] = {
+    Policy.ANY.value: "every epoch at any of the sites",
+    Policy.PERMUTE.value: "each site once before one repeats",
+    Policy.PIN.value: "a run stays at one site",
+    Policy.GPU_PIN.value: "a run stays on one GPU model",
+}
+
+_OF_RUNS: Final = frozenset(EnsembleShape) - {EnsembleShape.BAG}
+
+_TABLE: Final = (
+    RequestField(
+        "template",
+        read_text,
+        "one that comes along, or a submit description beside this file",
+        FormText(
+            "Template",
+            "The job that trains one epoch. Left and right go through those that come along, "
+            "enter lists them; or type the path of a file of your own.",
+        ),
+        usage="one of submit --list-templates, or a submit description",
+        metavar="T",
+    ),
+    RequestField(
+        "name",
+        read_text,
+        "of the DAG file, without .dag",
+        FormText("DAG name", "The DAG file gets this name.", ".dag"),
+        metavar="NAME",
+    ),
+    RequestField(
+        "shape",
+        one_of(EnsembleShape),
+        "one of " + ", ".join(EnsembleShape),
+        FormText("Shape", "How the nodes hang together."),
+        choices=SHAPES,
+    ),
+    RequestField(
+        "runs",
+        read_whole,
+        "models to train",
+        FormText("Runs", "How many models are trained, each on its own.", "runs"),
+        Limits("runs", 1, 500),
+        shapes=_OF_RUNS - {EnsembleShape.SWEEP},
+    ),
+    RequestField(
+        "epochs",
+        read_whole,
+        "of each run, one job each",
+        FormText(
+            "Epochs",
+            "How many epochs each run is trained for; every epoch is a job of its own.",
+            "per run",
+        ),
+        Limits("epochs of a run", 1, 10_000),
+        shapes=_OF_RUNS - {EnsembleShape.STAGES},
+    ),
+    RequestField(
+        "shards",
+        read_whole,
+        "jobs that need nothing of each other",
+        FormText("Shards", "Into how many jobs the work is cut.", "jobs"),
+        Limits("shards", 1, MOST_NODES),
+        shapes={EnsembleShape.BAG},
+        toml="bag.shards",
+    ),
+    RequestField(
+        "gather",
+        read_text,
+        "template of a node after all shards",
+        shapes={EnsembleShape.BAG},
+        optional=True,
+        toml="bag.gather",
+        flag="",
+    ),
+    RequestField(
+        "machines",
+        read_whole,
+        "that train an epoch together",
+        FormText("Machines", "How many train an epoch together, at the same time.", "per job"),
+        Limits("machines for an epoch", 2, 64),  # More are seldom free at the same time.
+        shapes={EnsembleShape.MULTI_NODE},
+        toml="multi-node.machines",
+    ),
+    RequestField(
+        "seeds",
+        read_seeds,
+        "one for each run; 1, 2, 3, … if not given",
+        FormText(
+            "Seeds",
+            "One for each run: 7, 11, 13 or 1-4. Empty: 1, 2, 3 and so on. In a sweep each point "
+            "is trained once with each of them; empty: once.",
+            empty="1, 2, 3 and so on",
+        ),
+        shapes=_OF_RUNS,
+        hint='"1-4"',
+        metavar="LIST",
+    ),
+    RequestField(
+        "evaluation.template",
+        read_text,
+        usage="evaluate what epochs leave, by this template (default: evaluate)",
+        metavar="T",
+        flag="evaluate",
+    ),
+    RequestField(
+        "evaluation.every",
+        read_whole,
+        "after every Nth epoch",
+        FormText(
+            "Evaluate",
+            "A side node after every Nth epoch, which the next epoch does not wait for; if it "
+            "fails, nothing else does. Empty: none.",
+            "epochs",
+            empty="none",
+        ),
+        Limits("epochs", 1, math.inf),
+        shapes=_OF_RUNS,
+        usage="evaluate after every Nth epoch",
+    ),
+    RequestField(
+        "evaluation.gates",
+        read_flag,
+        "does the next epoch wait for it, and fail with it?",
+        flag="",
+    ),
+    RequestField(
+        "sites",
+        read_names,
+        "values of GLIDEIN_ResourceName; anywhere if not given",
+        FormText(
+            "Sites",
+            "Where jobs may run, as GLIDEIN_ResourceName, with commas between. enter lists those "
+            "that the collector knows now. Empty: anywhere.",
+            empty="anywhere",
+        ),
+        is_site=True,
+        hint='["A", "B"]',
+        metavar="A,B",
+    ),
+    RequestField(
+        "policy",
+        one_of(Policy),
+        "any; permute: each site once, then again; pin: one a run; gpu-pin",
+        FormText("Policy", "Which epoch may run at which site."),
+        choices=POLICIES,
+        is_site=True,
+    ),
+    RequestField(
+        "gpus",
+        read_whole,
+        "of each job",
+        FormText("GPUs", "How many GPUs each job asks for; 0 is none.", "per job"),
+        Limits("GPUs of a job", 0, 64),
+        is_site=True,
+    ),
+    RequestField(
+        "gpu_memory_mb",
+        read_size,
+        "MB, the least of a GPU",
+        FormText(
+            "GPU memory",
+            "The least memory that each GPU must have: 40000, or 40 GB. Empty: any.",
+            "MB",
+            empty="any",
+        ),
+        Limits("MB of a GPU", 1, 1 << 20),
+        is_site=True,
+        hint='"40 GB"',
+        usage="the least memory of a GPU",
+        metavar="MB",
+        toml="gpu_memory",
+    ),
+    RequestField(
+        "gpu_models",
+        read_names,
+        form=FormText(
+            "GPU models",
+            "DeviceNames such as NVIDIA A40, with commas between: runs take them in turn. enter "
+            "lists those that the collector knows now.",
+        ),
+        is_site=True,
+        optional=True,
+        usage="DeviceNames such as 'NVIDIA A40': runs take them in turn (with --policy gpu-pin)",
+        metavar="A,B",
+    ),
+    RequestField(
+        "memory_mb",
+        read_size,
+        'MB of each job, or a text such as "4 GB"',
+        FormText("Memory", "What each job asks for: 4096, or 4 GB.", "MB"),
+        Limits("MB of memory", 16, 16 << 20),
+        is_site=True,
+        metavar="MB",
+        toml="memory",
+    ),
+    RequestField(
+        "retries",
+        read_whole,
+        "of each node",
+        FormText("Retries", "How often DAGMan tries an epoch again that failed.", "times"),
+        Limits("retries", 0, 100),
+        is_site=True,
+    ),
+    RequestField("subdags", read_flag, "each run in a sub-DAG of its own", optional=True),
+    RequestField(
+        "mlproject",
+        read_flag,
+        "also an MLflow project, for mlflow run . -b metlmon",
+        optional=True,
+    ),
+    RequestField("gate.metric", read_text, "what a run is judged by", toml="stop.metric", flag=""),
+    RequestField(
+        "gate.goal",
+        one_of(MetricGoal),
+        "which of its values are good; min or max by its name if not given",
+        hint='"max"',
+        toml="stop.goal",
+        flag="",
+    ),
+    RequestField(
+        "gate.patience",
+        read_whole,
+        "stop after this many epochs without an improvement",
+        FormText(
+            "Early stopping",
+            "Stop a run after this many epochs without a better val_loss. Empty: off.",
+            "epochs",
+            empty="off",
+        ),
+        Limits("epochs", 1, math.inf),
+        hint="3",
+        toml="stop.patience",
+        flag="stop-patience",
+    ),
+    RequestField(
+        "gate.min_delta",
+        read_number,
+        "of more than this",
+        limits=Limits("as the least improvement", 0, math.inf),
+        toml="stop.min_delta",
+        flag="",
+    ),
+    RequestField(
+        "gate.divergence",
+        read_number,
+        "stop at NaN, or above this many times the best value",
+        FormText(
+            "Divergence",
+            "Stop a run whose val_loss is not a number, or this many times above its best. "
+            "Empty: off.",
+            "times",
+            empty="off",
+        ),
+        hint="5.0",
+        metavar="X",
+        toml="stop.divergence",
+        flag="diverge",
+    ),
+    RequestField(
+        "gate.median_after",
+        read_whole,
+        "stop when worse than the median of the runs, from this many epochs on",
+        FormText(
+            "Median",
+            "From this many finished epochs on, stop a run whose val_loss is worse than the "
+            "median of all runs at the same epoch. Empty: off.",
+            "epochs",
+            empty="off",
+        ),
+        Limits("epochs", 1, math.inf),
+        hint="3",
+        toml="stop.median_after",
+    ),
+    RequestField(
+        "gate.poll",
+        read_whole,
+        "seconds after which a paused run asks again",
+        # DAGMan starts a process for each check of each paused run.
+        limits=Limits("seconds between checks", 5, 86_400),
+        toml="stop.poll",
+        flag="",
+    ),
+)
+
+FIELDS: Final[Mapping[str, RequestField]] = {field.name: field for field in _TABLE}
+"""The fields by name, in the order of the form and of ``--help``.
+
+Sweeps, stages, regions, values and variables have notations of their own.
+"""
+
+_DEFAULTS: Final = Request("", Path())
+
+
+def options() -> Iterator[tuple[str, dict[str, Any]]]:
+    """The options of commands that make a request, with the settings of ``add_argument``."""
+    for field in FIELDS.values():
+        usage = field.usage or field.comment
+        settings: dict[str, Any] = {"help": usage, "metavar": field.metavar}
+        if field.choices:
+            settings = {"help": "; ".join(field.choices.values()), "choices": [*field.choices]}
+        elif field.read is read_flag:
+            settings = {"help": usage, "action": "store_const", "const": True}
+        elif field.name == "evaluation.template":
+            settings |= {"nargs": "?", "const": ""}
+        default = value_of(_DEFAULTS, field.name)
+        if default and default is not True:
+            settings["help"] += f" (default: {default})"
+        if field.option:
+            yield f"--{field.option}", settings
+
+
+def is_default(request: Request, field: RequestField) -> bool:
+    """Whether the request has the default of a field."""
+    return bool(value_of(request, field.name) == value_of(_DEFAULTS, field.name))
+
 
 _TABLES: Final = {"evaluation": Evaluation, "gate": StopRules}
 
@@ -287,7 +585,8 @@ def key_of(name: str) -> str:
 def option_of(name: str) -> str:
     """The option for the field of a :class:`RequestProblem`."""
     if name in FIELDS:
-        return f"--{FIELDS[name].option}"
+        field = FIELDS[name]
+        return f"--{field.option}" if field.option else field.key
     table, dot, rest = name.partition(".")
     if dot and table in ("values", "variables"):
         return f"{_OPTIONS[table]} {rest}"

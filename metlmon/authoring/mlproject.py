@@ -17,7 +17,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.authoring.fields import FIELDS, RequestField, nearest, with_fields
+from metlmon.authoring.fields import FIELDS, RequestField, nearest, value_of, with_fields
 from metlmon.authoring.graph import ALWAYS_SUCCEEDS, Graph, GraphNode
 from metlmon.authoring.request import (
     EnsembleShape,
@@ -117,18 +117,8 @@ def _gateway(request: Request, texts: Mapping[str, str]) -> str:
 # --- parameters and configuration -------------------------------------------------------------
 
 
-_COUNTS: Final = {
-    EnsembleShape.CHAIN: ("runs", "epochs"),
-    EnsembleShape.SWEEP: ("epochs",),
-    EnsembleShape.STAGES: ("runs",),
-    EnsembleShape.BAG: ("shards",),
-    EnsembleShape.MULTI_NODE: ("runs", "epochs", "machines"),
-}
-"""Fields of the request with numbers that may be changed, by shape."""
-
 CONFIGURATION: Final[Mapping[str, RequestField]] = {
-    FIELDS[name].key: FIELDS[name]
-    for name in ("sites", "policy", "gpus", "gpu_memory_mb", "gpu_models", "memory_mb", "retries")
+    field.key: field for field in FIELDS.values() if field.is_site
 }
 """Keys of the configuration, as in a description."""
 
@@ -149,8 +139,10 @@ def project_parameters(request: Request) -> tuple[ProjectParameter, ...]:
     """
     found: dict[str, ProjectParameter] = {}
     if request.source is None:
-        for name in _COUNTS[request.shape]:
-            found[name] = ProjectParameter(name, str(getattr(request, name)), is_count=True)
+        for name, field in FIELDS.items():
+            is_size = field.limits is not None and "." not in name and not field.is_site
+            if is_size and request.shape in field.shapes:
+                found[name] = ProjectParameter(name, str(value_of(request, name)), is_count=True)
         if request.shape is not EnsembleShape.BAG:
             found["seeds"] = ProjectParameter("seeds", ",".join(map(str, request.seeds)))
     for variable in _swept(request):

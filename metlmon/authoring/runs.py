@@ -80,6 +80,7 @@ RESERVED_PREFIXES: Final = (
 """Prefixes of such names; DAGMan refuses any that begins with "queue"."""
 
 
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _VARIABLE: Final = re.compile(r"(?:\+|[Mm][Yy]\.)?[A-Za-z_]\w{0,199}", re.ASCII)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _MACRO: Final = re.compile(r"(?<!\$)\$\w*\(\s*(\w+)|\bdefined\s+(\w+)", re.IGNORECASE)
@@ -279,6 +280,18 @@ def variable_problem(name: str, value: str) -> str | None:
         return f"{name} is empty, which HTCondor 25.5 refuses; give a value, or leave it out"
     if _CONTROL.search(value):
         return f"the value of {name} holds a line end or control character; take it out"
+    return None
+
+
+def name_problem(name: str, own: Collection[str] = OWN_VARIABLES) -> str | None:
+    """Why a user's variable cannot have this name; None if it can. ``own``: those of metlmon."""
+    if not _IDENTIFIER.fullmatch(name):
+        rule = "use letters, digits and '_', 64 at most, and begin with a letter"
+        return f"{shown(name)!r} cannot be a variable's name: {rule}"
+    if name.lower() in own:
+        return f"{name} is given by metlmon itself; choose another name"
+    if is_reserved(name):
+        return f"{name} means something to HTCondor, and would change the job; choose another name"
     return None
 
 

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,11 +28,10 @@ from metlmon.authoring.request import (
 )
 from metlmon.authoring.runs import (
     ANYWHERE,
-    OWN_VARIABLES,
     SITE_VARIABLE,
     epochs_of,
     has_effect,
-    is_reserved,
+    name_problem,
     runs_of,
     used_names,
     variable_problem,
@@ -52,7 +51,6 @@ from metlmon.authoring.write_files import (
     other_dags,
     path_exists,
 )
-from metlmon.dagman.lexer import shown
 from metlmon.dagman.submit_description import parse_description, submission
 from metlmon.redact import hide_value, is_secret_name, redact_secrets
 from metlmon.text.formatting import listed
@@ -62,14 +60,6 @@ if TYPE_CHECKING:
 
 SEEDS: Final = (0, 2**32 - 1)
 """numpy accepts no larger seed."""
-
-_UNUSED_NUMBERS: Final[Mapping[EnsembleShape, tuple[str, ...]]] = {
-    EnsembleShape.CHAIN: ("shards", "machines"),
-    EnsembleShape.SWEEP: ("shards", "machines", "runs"),
-    EnsembleShape.STAGES: ("shards", "machines", "epochs"),
-    EnsembleShape.BAG: ("machines", "runs", "epochs"),
-    EnsembleShape.MULTI_NODE: ("shards",),
-}
 
 LONGEST_NAME: Final = 64
 """DAGMan appends up to 20 characters, and file names are limited to 255."""
@@ -173,12 +163,10 @@ def warning(field: str, text: str) -> RequestProblem:
 
 def _numbers(request: Request) -> Iterator[RequestProblem]:
     """Numbers outside of their limits, but for those without an effect on this shape."""
-    unused = set(_UNUSED_NUMBERS[request.shape])
-    if request.source is not None:
-        unused |= {"runs", "epochs"}
     for field in FIELDS.values():
         value = value_of(request, field.name) if field.limits is not None else None
-        if value is None or field.name in unused:
+        by_file = request.source is not None and field.name in ("runs", "epochs")
+        if value is None or by_file or request.shape not in field.shapes:
             continue
         if (text := field.problem_of(value)) is not None:
             yield RequestProblem(field.name, text)
@@ -436,15 +424,8 @@ def _prefix(where: str) -> str:
 
 def _variable_problem(name: str, value: str) -> str | None:
     """Why a request cannot set this variable to this value; None if it can."""
-    if "." in name or "+" in name or len(name) > LONGEST_NAME:
-        name_rule = "use letters, digits and '_', 64 at most"
-        return f"{shown(name)!r} cannot be a variable's name: {name_rule}"
-    if text := variable_problem(name, value.strip()):
+    if text := name_problem(name) or variable_problem(name, value.strip()):
         return text
-    if name.lower() in OWN_VARIABLES:
-        return f"{name} is given by metlmon itself; choose another name"
-    if is_reserved(name):
-        return f"{name} means something to HTCondor; choose another name"
     if _UNWRITABLE.search(value):
         return f"the value of {name} holds a double quote, a backslash or '$(…)'; take it out"
     if len(value) > LONGEST_VALUE:

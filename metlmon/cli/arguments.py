@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from metlmon.cli.exit_codes import CONDITIONS
@@ -17,12 +17,24 @@ class Argument(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A command: one-line help, arguments in the order of ``--help``, and texts."""
+    """A command: one-line help, arguments in the order of ``--help``, and texts.
+
+    ``makes_request``: it also has the options of a request for an ensemble.
+    """
 
     help: str
     arguments: tuple[Argument, ...]
     description: str | None = None
     epilog: str | None = None
+    makes_request: bool = False
+
+    def all_arguments(self) -> Iterator[Argument]:
+        """Its arguments, and the options of the fields of a request."""
+        yield from self.arguments
+        if self.makes_request:
+            from metlmon.authoring.fields import options  # Imported late: other commands need none.
+
+            yield from (Argument(name, settings) for name, settings in options())
 
 
 def option(name: str, help: str | None, **settings: Any) -> Argument:
@@ -145,31 +157,15 @@ WINDOW: Final = (
 QUEUE: Final = flag(
     "--queue", "ask the schedd, once: priorities, places in the queue, what differs from the logs"
 )
-ENSEMBLE: Final = (
-    option("--template", "one of submit --list-templates, or a submit description", metavar="T"),
-    option("--name", "of the DAG file, without .dag (default: ensemble)"),
-    option("--runs", "models to train (default: one per seed, or 4)", type=int, metavar="N"),
-    option("--epochs", "of each run, one job each (default: 3)", type=int, metavar="N"),
-    option("--seeds", "1,2,3 or 1-3 (default: 1, 2, 3, …)", metavar="LIST"),
-    option("--sites", "values of GLIDEIN_ResourceName (default: anywhere)", metavar="A,B"),
-    option(
-        "--policy",
-        (
-            "every epoch at any of the sites; each site once before one repeats; a run stays "
-            "at one site; a run stays on one GPU model (default: any)"
-        ),
-        choices=["any", "permute", "pin", "gpu-pin"],
-    ),
-    option("--gpus", "of each job (default: 1)", type=int, metavar="N"),
-    option("--gpu-memory", "the least memory of a GPU, e.g. 40GB", metavar="MB"),
-    option(
-        "--gpu-models",
-        "DeviceNames such as 'NVIDIA A40': runs take them in turn (with --policy gpu-pin)",
-        metavar="A,B",
-    ),
-    option("--memory", "of each job, e.g. 4GB (default: 1024)", metavar="MB"),
-    option("--retries", "of each epoch (default: 3)", type=int, metavar="N"),
+REQUEST: Final = (
     repeated("--set", "a parameter of the template; may be given again", metavar="NAME=VALUE"),
+    repeated("--var", "a variable (VARS) of every node; may be given again", metavar="NAME=VALUE"),
+    repeated(
+        "--sweep",
+        "a run for each value: 'a=0.01 to 0.1 by 0.01' or a=1,2,3; may be given again",
+        metavar="NAME=VALUES",
+    ),
+    option("--how", "several: first with first, or each with each", choices=["zip", "product"]),
     option(
         "--gate",
         "can a run be stopped, paused, sent elsewhere? (default: chain, sweep, stages)",
@@ -177,32 +173,7 @@ ENSEMBLE: Final = (
         default=None,
     ),
 )
-SHAPE: Final = (
-    option("--shape", ", ".join(SHAPES), choices=SHAPES, metavar="SHAPE"),
-    repeated(
-        "--sweep",
-        "a run for each value: 'a=0.01 to 0.1 by 0.01' or a=1,2,3; may be given again",
-        metavar="NAME=VALUES",
-    ),
-    option("--how", "several: first with first, or each with each", choices=["zip", "product"]),
-    option("--shards", "of a bag", type=int, metavar="N"),
-    option("--machines", "that train an epoch together", type=int, metavar="N"),
-    option(
-        "--evaluate",
-        "evaluate what epochs leave, by this template (default: evaluate)",
-        nargs="?",
-        const="",
-        metavar="T",
-    ),
-    option("--every", "evaluate after each N epochs", type=int, metavar="N"),
-    option("--stop-patience", "stop after N epochs without improvement", type=int, metavar="N"),
-    option("--diverge", "stop at NaN, or at X times the best loss", type=float, metavar="X"),
-    option(
-        "--median-after", "from N epochs on stop what is worse than most", type=int, metavar="N"
-    ),
-    repeated("--var", "a variable (VARS) of every node; may be given again", metavar="NAME=VALUE"),
-    option("--subdags", "each run in a sub-DAG of its own", action="store_const", const=True),
-)
+"""The options of a request that are no single field."""
 
 
 # --- the commands ---------------------------------------------------------------------------
@@ -484,14 +455,7 @@ COMMANDS: Final[dict[str, Command]] = {
                 nargs="?",
                 metavar="DIR",
             ),
-            *ENSEMBLE,
-            *SHAPE,
-            option(
-                "--mlproject",
-                "also an MLflow project (mlflow run . -b metlmon) and a gateway's configuration",
-                action="store_const",
-                const=True,
-            ),
+            *REQUEST,
             flag("--dry-run", "print what it would be, and exit"),
             flag("--force", "files that were changed by hand may be overwritten"),
             flag("--submit", "hand the DAG to the pool, unasked"),
@@ -517,6 +481,7 @@ COMMANDS: Final[dict[str, Command]] = {
         "(FILE.toml; --example prints one), a sweep file (GEN SUBDAG) or the options, which go "
         "before what FILE says. Where the DAG is there already: what differs; nodes that have run "
         "stay as they are. Nothing is submitted without --submit.",
+        makes_request=True,
     ),
     "submit": Command(
         "write an ensemble, submit it, and watch it",
@@ -527,7 +492,7 @@ COMMANDS: Final[dict[str, Command]] = {
                 nargs="?",
                 metavar="DIR",
             ),
-            *ENSEMBLE,
+            *REQUEST,
             flag("--dry-run", "print all that would be written, and exit"),
             flag("--yes", "write and submit without asking (no screen is opened)"),
             flag("--no-submit", "write the files only"),
@@ -538,6 +503,7 @@ COMMANDS: Final[dict[str, Command]] = {
         ),
         description="Write an ensemble as a DAG, submit it, and watch it. On a terminal a pane "
         "shows everything before it is written; the options are what it begins with.",
+        makes_request=True,
     ),
     "continue": Command(
         "write a DAG that continues stopped or unfinished runs",

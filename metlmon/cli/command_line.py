@@ -138,7 +138,9 @@ def unknown_command(word: str) -> str:
 def unknown_arguments(words: Sequence[str], command: str | None) -> str:
     """The error for arguments that ``command`` does not take."""
     known = (
-        [argument.name for argument in COMMANDS[command].arguments] if command else ["--version"]
+        [argument.name for argument in COMMANDS[command].all_arguments()]
+        if command
+        else ["--version"]
     )
     options = [name for name in known if name.startswith("-")]
     meant = did_you_mean(words[0], options) if words[0].startswith("-") else ""

@@ -89,7 +89,7 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
         subparser = subparsers.add_parser(
             name, help=declared.help, description=declared.description, epilog=declared.epilog
         )
-        for argument in declared.arguments:
+        for argument in declared.all_arguments():
             subparser.add_argument(argument.name, **argument.settings)
         subparser.set_defaults(report_error=subparser.error)
     return top

@@ -18,11 +18,10 @@ from metlmon.authoring.graph import MOST_NODES, GraphNode, NodeRole, Precedence,
 from metlmon.authoring.request import PlanError, Request
 from metlmon.authoring.sweeps.files import SweepFiles
 from metlmon.authoring.sweeps.parser import GenCommand, RegionCommand, SweepCommand
-from metlmon.authoring.sweeps.template import RunTemplate, fill_placeholders, placeholder_names
+from metlmon.authoring.sweeps.template import RunTemplate, fill_placeholders
 from metlmon.config.settings import SIDE_NODE, TRAIN_NODE
 from metlmon.dagman.commands import (
     ALL_NODES,
-    SCOPE_SIGN,
     NodeCommand,
     SpliceCommand,
     VarsCommand,
@@ -326,24 +325,18 @@ class SweepNodes:
 
     def _check_end_node(self, name: str, where: str) -> None:
         """Raises PlanError if the name cannot stand in PARENT … CHILD."""
+        node, reason = self.nodes.get(name), ""
         if name in self.regions or name.upper() == ALL_NODES:
-            raise PlanError(
-                f"{where}: {shown(name)} has no first and last nodes; name nodes, runs or groups "
-                "in PARENT … CHILD"
-            )
-        node = self.nodes.get(name)
-        if node is None:
+            reason = "has no first and last nodes"
+        elif node is None:
             raise self.unknown_name(name, where)
-        if node.kind in APART:
-            raise PlanError(
-                f"{where}: {shown(name)} is a {node.kind.name} node ({node.where}), which comes "
-                "before or after nothing; take it out of PARENT … CHILD"
-            )
-        if self._request.subdags and node.run is not None:
-            raise PlanError(
-                f"{where}: {shown(name)} lies in the sub-DAG of {node.run}; name the run or its "
-                "group in PARENT … CHILD"
-            )
+        elif node.kind in APART:
+            reason = f"is a {node.kind.name} node ({node.where}), outside of the graph"
+        elif self._request.subdags and node.run is not None:
+            reason = f"lies in the sub-DAG of {node.run}"
+        if reason:
+            remedy = "name other nodes, runs or groups in PARENT … CHILD"
+            raise PlanError(f"{where}: {shown(name)} {reason}; {remedy}")
 
     def unknown_name(self, name: str, where: str) -> PlanError:
         """The error for an unknown name."""
@@ -431,21 +424,12 @@ def _with_role(node: GraphNode) -> GraphNode:
 
 def check_name(name: str, where: str) -> None:
     """Raises PlanError if DAGMan, or a file named after the node, cannot use the name."""
-    if placeholder_names(name):
-        raise PlanError(
-            f"{where}: {shown(name)}: {{run}} and the like stand in a template only; write the "
-            "name of a group, a run or a node"
-        )
     unmarked = _without_marks(name)
-    if not _NAME.fullmatch(unmarked) or not unmarked.isprintable() or name.upper() in RESERVED:
-        reason = " ('+' joins the names of splices)" if SCOPE_SIGN in name else ""
+    valid = _NAME.fullmatch(unmarked) and unmarked.isprintable() and len(name) <= LONGEST_NAME
+    if not valid or name.upper() in RESERVED:
         raise PlanError(
-            f"{where}: {shown(unmarked)!r} cannot be a node's name{reason}; use letters, digits, "
-            "'-', '_' and '.'"
-        )
-    if len(name) > LONGEST_NAME:
-        raise PlanError(
-            f"{where}: a node's name of {len(name)} characters; use {LONGEST_NAME} at most"
+            f"{where}: {shown(unmarked)!r} cannot be a node's name; use letters, digits, '-', '_' "
+            f"and '.', {LONGEST_NAME} at most, and {{run}} and the like in a template only"
         )
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from metlmon.authoring.fields import nearest
 from metlmon.authoring.request import PlanError, SweepMode, SweepRequest, SweptVariable
-from metlmon.authoring.runs import is_reserved, variable_problem
+from metlmon.authoring.runs import name_problem, variable_problem
 from metlmon.authoring.sweeps.values import duplicate_variable, labelled_values
 from metlmon.dagman.commands import (
     ConfigCommand,
@@ -27,7 +27,7 @@ from metlmon.dagman.commands import (
     VarsCommand,
     VarsPlacement,
 )
-from metlmon.dagman.lexer import Line, LogicalLines, SyntaxFault, Tokens, shown, without_secrets_of
+from metlmon.dagman.lexer import LogicalLines, SyntaxFault, Tokens, shown, without_secrets_of
 from metlmon.dagman.parser import READERS
 from metlmon.dagman.records import NodeKind
 from metlmon.dagman.submit_description import is_environment
@@ -35,12 +35,11 @@ from metlmon.dagman.submit_description import is_environment
 BUILTIN_NAMES: Final = ("run", "index", "uuid")
 """Placeholders of every run: its name (group and padded index), index from 0, and uuid."""
 
-_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _GROUP: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _VALUE_LINE: Final = re.compile(r"^[^A-Za-z]|,|^[^ \t]+$| to ", re.IGNORECASE)
 
-_PER_NODE_VARIABLES: Final = frozenset({"epoch", "node", "run_uuid", "continue_from_checkpoint"})
-"""Variables that the trainer needs per node, which cannot be swept per run."""
+_OWN_NAMES: Final = {*BUILTIN_NAMES, "epoch", "node", "run_uuid", "continue_from_checkpoint"}
+"""Names that cannot be swept: the placeholders, and variables that differ between nodes."""
 
 _KEYWORDS: Final = frozenset({*READERS, "GEN", "REGION"})
 
@@ -108,7 +107,6 @@ class _Parser:
 
     def __init__(self, name: str, text: str) -> None:
         self._name = name
-        self._raw = text.split("\n")
         self._lines = LogicalLines(text.encode())
 
     def commands(self) -> Iterator[SweepCommand]:
@@ -143,14 +141,11 @@ class _Parser:
         variables: list[SweptVariable] = []
         labels: dict[str, dict[str, str]] = {}
         for name in names:
-            previous = self._lines.number
             line = self._lines.logical()
             if line is None or _is_command(line.text):
-                found, plural = len(variables) or "no", "" if len(variables) == 1 else "s"
                 raise PlanError(
-                    f"{where}: GEN names {len(names)} variable{'s' * (len(names) > 1)} "
-                    f"({', '.join(names)}) and has {found} line{plural} of values below; the "
-                    f"values of {name} are missing{self._misread_hint(previous, line)}"
+                    f"{where}: GEN names {', '.join(names)}, but the values of {name} are missing "
+                    "below; quote a value that looks like a comment or a command"
                 )
             position = f"{self._name}:{line.number}"
             values = labelled_values(line.text, f"{position}: {name}")
@@ -165,45 +160,21 @@ class _Parser:
         sweep = SweepRequest(group, tuple(variables), mode, where)
         return replace(read, command=GenCommand(read.command.line, sweep, template, labels))
 
-    def _misread_hint(self, previous: int, line: Line | None) -> str:
-        """A hint that a value line may have been read as a comment or command.
-
-        ``previous``: the number of the line where the values were expected first.
-        """
-        last_line = line.number if line is not None else len(self._raw) + 1
-        skipped = enumerate(self._raw[previous - 1 : last_line - 1], start=previous)
-        comments = (number for number, raw in skipped if raw.lstrip().startswith(("#", "//")))
-        number = next(comments, None)
-        if number is None and line is None:
-            return ""
-        kind = "command" if number is None else "comment"
-        text = f"line {number or last_line} is read as a {kind}"
-        return f"; {text}: quote the value if it is meant as one"
-
     def region(self, read: SweepCommand, tokens: Tokens) -> SweepCommand:
-        where, name = read.where, tokens.next()
-        if not _GROUP.fullmatch(name):
-            raise PlanError(f"{where}: {shown(name)!r} cannot be a region's name; {_REGION_USAGE}")
-        words = tokens.rest().replace(",", " ").split()
-        if not words or words[0] != "{":
-            raise PlanError(f"{where}: no '{{' behind the region's name; {_REGION_USAGE}")
-        members = words[1:]
-        while "}" not in members:
+        name, words = tokens.next(), tokens.rest().replace(",", " ").split()
+        usage = f"{shown(name)}: {_REGION_USAGE}"
+        while "}" not in words:
             line = self._lines.logical()
             if line is None:
-                text = f"the region {name} has no '}}' at its end; {_REGION_USAGE}"
-                raise PlanError(f"{where}: {text}")
+                raise PlanError(f"{read.where}: {usage}")
             if _is_command(line.text):
-                raise PlanError(
-                    f"{self._name}:{line.number}: a command within the region {name}; a "
-                    "region holds names of nodes, runs and groups only: end it with '}' before"
-                )
-            members += line.text.replace(",", " ").split()
-        if members[-1] != "}" or members.count("}") > 1:
-            raise PlanError(f"{where}: something stands behind '}}'; {_REGION_USAGE}")
-        if len(members) == 1:
-            raise PlanError(f"{where}: the region {name} is empty; name its nodes")
-        region = RegionCommand(read.command.line, name, tuple(members[:-1]))
+                text = f"a command within the region {usage}"
+                raise PlanError(f"{self._name}:{line.number}: {text}")
+            words += line.text.replace(",", " ").split()
+        first, *members, last = words if len(words) > 2 else ("", "")
+        if not _GROUP.fullmatch(name) or (first, last) != ("{", "}") or "}" in members:
+            raise PlanError(f"{read.where}: {usage}")
+        region = RegionCommand(read.command.line, name, tuple(members))
         return replace(read, text=" ".join(region.members), command=region)
 
     # --- DAGMan's commands ---------------------------------------------------------------------
@@ -214,24 +185,14 @@ class _Parser:
         if keyword == "SUBDAG" and tokens.next().upper() != "EXTERNAL":
             raise SyntaxFault("Missing EXTERNAL keyword")
         name, submit = tokens.next(), tokens.file()
-        if not name or not submit:
-            raise PlanError(f"{where}: write '{keyword} name file'")
-        if submit == "{" or submit.startswith("@="):
+        options = set(map(str.upper, iter(tokens.next, "")))
+        if not submit or submit == "{" or submit.startswith("@=") or "DIR" in options:
             raise PlanError(
-                f"{where}: the description of {shown(name)} stands in the DAG file, where every "
-                f"run would repeat it; put it into a file, and write '{keyword} {shown(name)} "
-                "file.sub'"
+                f"{where}: write '{keyword} name file', where the file is a submit file: here it "
+                "takes no description, and no DIR (initialdir in the submit file does that)"
             )
-        options = set()
-        while option := tokens.next().upper():
-            if option == "DIR":
-                raise PlanError(
-                    f"{where}: DIR is not possible here; write the directory before the names in "
-                    "the submit file instead (initialdir)"
-                )
-            if option not in ("NOOP", "DONE"):
-                raise SyntaxFault(f"Unexpected token '{shown(option)}'")
-            options.add(option)
+        if unknown := options - {"NOOP", "DONE"}:
+            raise SyntaxFault(f"Unexpected token '{shown(min(unknown))}'")
         command = NodeCommand(
             read.command.line,
             kind=NodeKind[keyword],
@@ -339,7 +300,8 @@ def _swept_names(text: str, where: str) -> tuple[tuple[str, ...], SweepMode | No
     names, mode_words = words[:position], lowered[position + 1 :]
     if not names:
         raise PlanError(f"{where}: no variable stands before 'from'; {_GEN_USAGE}")
-    for problem in (*map(_swept_name_problem, names), duplicate_variable(names)):
+    problems = (name_problem(name, _OWN_NAMES) for name in names)
+    for problem in (*problems, duplicate_variable(names)):
         if problem:
             raise PlanError(f"{where}: {problem}")
     if not mode_words:
@@ -350,23 +312,6 @@ def _swept_names(text: str, where: str) -> tuple[tuple[str, ...], SweepMode | No
         f"{where}: {shown(' '.join(words[position + 1 :]))!r} behind 'from'; only 'zip' or "
         "'product' may stand there, and values on the lines below"
     )
-
-
-def _swept_name_problem(name: str) -> str | None:
-    if not _IDENTIFIER.fullmatch(name):
-        rule = "use letters, digits and '_', and commas between names"
-        return f"{shown(name)!r} cannot be a variable's name; {rule}"
-    if name.lower() in _PER_NODE_VARIABLES:
-        remedy = "choose another name for what is swept"
-        return f"{name} tells nodes of one run apart, or runs; {remedy}"
-    if name.lower() in BUILTIN_NAMES:
-        return f"{{{name}}} is what metlmon fills in for every run; choose another name"
-    if is_reserved(name):
-        return (
-            f"{name} means something to HTCondor, and would change the job; choose another name, "
-            "and say $(name) where it is meant"
-        )
-    return None
 
 
 def _is_queue_one(line: str, where: str, name: str) -> bool:

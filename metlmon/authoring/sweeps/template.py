@@ -197,15 +197,10 @@ class RunTemplate:
         edges: list[EdgeCommand] = []
         for read in self.commands:
             match read.command:
-                case GenCommand():
+                case GenCommand() | SpliceCommand():
                     raise PlanError(
-                        f"{read.where}: GEN within a template ({where}); a run cannot be swept "
-                        "again: name all variables in one GEN line of the workflow"
-                    )
-                case SpliceCommand():
-                    raise PlanError(
-                        f"{read.where}: a template cannot hold a SPLICE, which takes no variables; "
-                        "write its nodes here, or INCLUDE its file"
+                        f"{read.where}: a template ({where}) cannot hold {read.keyword}; name all "
+                        "variables in one GEN line of the workflow, and nodes here, or INCLUDE them"
                     )
                 case EdgeCommand():
                     edges.append(read.command)

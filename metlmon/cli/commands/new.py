@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from metlmon import authoring
 from metlmon.authoring.ascii_graph import draw_graph
 from metlmon.authoring.description import (
+    SET_BY_SWEEP_FILE,
     DescriptionError,
     description_name,
     example,
@@ -251,14 +252,7 @@ def _with_own_description(plan: Plan, source: Path | None) -> Plan:
 
 
 # --- the options of a request -------------------------------------------------------------------
-# ``new`` has options for all shapes, and applies them to a description; ``submit`` has those of a
-# chain only.
-
-_SET_BY_SWEEP_FILE: Final = (
-    *("shape", "runs", "epochs", "sweep", "how"),
-    *("shards", "machines", "every"),
-)
-"""Options that have no effect on a sweep file."""
+# ``new`` applies them to a description, ``submit`` to the defaults.
 
 
 def is_given(options: argparse.Namespace, field: str) -> bool:
@@ -321,8 +315,9 @@ def with_options(request: Request, options: argparse.Namespace, plain: bool) -> 
 
 def refuse_sweep_file_options(options: argparse.Namespace) -> None:
     """Raise InputError for an option that would have no effect on a sweep file."""
-    given = [name for name in _SET_BY_SWEEP_FILE if getattr(options, name) not in (None, [])]
-    if given:
+    fields = (*SET_BY_SWEEP_FILE, "shards", "machines")
+    names = (*(FIELDS[name].option for name in fields), "sweep", "how")
+    if given := [name for name in names if getattr(options, name) not in (None, [])]:
         raise InputError(f"--{given[0]}: the sweep file says that; take it out")
     if options.evaluate == "":
         remedy = "name a template (--evaluate T), or take it out"
