@@ -45,6 +45,7 @@ from metlmon.authoring.request import (
     Request,
     Template,
 )
+from metlmon.live.file_access import read_regular_file
 
 BUILT_IN: Final = (
     *("name", "epochs", "gpus", "gpu_memory_mb", "memory_mb", "requirements", "require_gpus"),
@@ -75,6 +76,7 @@ GATHER: Final = "gather"
 _HOME: Final = Path(__file__).resolve().parents[1] / "trainer"
 _BUNDLED: Final = _HOME / "templates"
 
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)")
 _HEADER: Final = re.compile(r"#\s*(template|about|parameter|allowed|ship|later|role)\s*:(.*)")
 _PARAMETER: Final = re.compile(r"([A-Za-z_]\w*)\s*(?:=(.*))?", re.DOTALL)
 _SHIP: Final = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]{0,99})(\s+executable)?")
@@ -139,26 +141,27 @@ def load_template(name_or_path: str) -> Template:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_TEMPLATE_BYTES + 1)
+        return read_regular_file(path, MAX_TEMPLATE_BYTES)
     except OSError as error:
         raise PlanError(f"{path}: cannot be read: {error.strerror}") from None
-    if len(data) > MAX_TEMPLATE_BYTES:
-        limit = f"{MAX_TEMPLATE_BYTES >> 20} MB"
-        raise PlanError(f"{path}: larger than {limit}; name data in transfer_input_files instead")
-    return data
+
+
+def plain_text(data: bytes, name: str) -> str:
+    """The text of the file ``name``. Raises PlanError unless it is lines of UTF-8 text."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise PlanError(f"{name}:{line}: not UTF-8 text; save the file as UTF-8") from None
+    if control := _CONTROL.search(text):
+        line = text[: control.start()].count("\n") + 1
+        raise PlanError(f"{name}:{line}: a control character; take it out")
+    return text
 
 
 def _read_template(path: Path, folders: tuple[Path, ...], bundled: bool = False) -> Template:
     """The template at ``path``; the files that it ships are in one of the ``folders``."""
-    try:
-        text = _read_bytes(path).decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise PlanError(f"{path}:{line}: not UTF-8 text; save the template as UTF-8") from None
-    if "\0" in text:
-        line = text[: text.index("\0")].count("\n") + 1
-        raise PlanError(f"{path}:{line}: a NUL byte; a template is plain text")
+    text = plain_text(_read_bytes(path), str(path))
     header = _Header(path, folders)
     lines = []
     at_top = True

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -73,7 +73,7 @@ SECRET_REMEDY: Final = (
     "you can read, and add that to transfer_input_files"
 )
 
-_WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*", re.ASCII)
+_WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", re.ASCII)
 _UNWRITABLE: Final = re.compile(r'["\\]|\$\$?\w*\(')
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -207,21 +207,16 @@ def _sites(request: Request, known: Sequence[str]) -> Iterator[RequestProblem]:
     if not request.sites and request.policy in (Policy.PERMUTE, Policy.PIN):
         text = f"'{request.policy}' needs sites; name some, or take the policy 'any'"
         yield RequestProblem("policy", text)
-    for site in request.sites:
-        if site.lower() == ANYWHERE:
-            text = f"'{site}' means anywhere and is no site; leave it out (policy 'any' does that)"
-            yield RequestProblem("sites", text)
-        elif not SITE.fullmatch(site):
-            text = "give the value of its GLIDEIN_ResourceName: no quotes, no commas"
-            yield RequestProblem("sites", f"{site!r} cannot be a site's name: {text}")
-        elif known and site not in known:
-            yield warning("sites", _unknown(site, known))
-    if duplicates := _duplicates(request.sites):
-        yield RequestProblem("sites", f"{listed(duplicates)} is named twice; name each site once")
+    sites = [site for site in request.sites if site.lower() != ANYWHERE]
+    if len(sites) < len(request.sites):
+        text = f"'{ANYWHERE}' means anywhere and is no site; leave it out (policy 'any' does that)"
+        yield RequestProblem("sites", text)
+    rule = "a site's name: give the value of its GLIDEIN_ResourceName: no quotes, no commas"
+    yield from _names_of_pool("sites", sites, known, rule)
 
 
 def _gpu_models(request: Request, known: Sequence[str]) -> Iterator[RequestProblem]:
-    """Problems of the GPU models that runs are pinned to."""
+    """Problems of the GPU models that runs are pinned to; HTCondor ignores their case."""
     models, pinned = request.gpu_models, request.policy is Policy.GPU_PIN
     if pinned and not models:
         text = f"'{request.policy}' needs GPU models; name one such as NVIDIA A40 (its DeviceName)"
@@ -232,16 +227,26 @@ def _gpu_models(request: Request, known: Sequence[str]) -> Iterator[RequestProbl
     if pinned and request.gpus == 0:
         text = f"'{request.policy}' needs jobs that ask for a GPU; give 1 or more"
         yield RequestProblem("gpus", text)
-    known_models = {model.lower() for model in known}
-    for model in models:
-        if not SITE.fullmatch(model):
-            text = "give its DeviceName, as the log and condor_status name it: no quotes, no commas"
-            yield RequestProblem("gpu_models", f"{model!r} cannot be a GPU model: {text}")
-        elif known and model.lower() not in known_models:
-            yield warning("gpu_models", _unknown(model, known))
-    if duplicates := _duplicates(map(str.lower, models)):
-        text = f"{listed(duplicates)} is named twice; name each model once"
-        yield RequestProblem("gpu_models", text)
+    rule = "a GPU model: give its DeviceName, as condor_status names it: no quotes, no commas"
+    yield from _names_of_pool("gpu_models", models, known, rule, fold=str.lower)
+
+
+def _names_of_pool(
+    field: str,
+    names: Sequence[str],
+    known: Sequence[str],
+    rule: str,
+    fold: Callable[[str], str] = str,
+) -> Iterator[RequestProblem]:
+    """Names that the collector should know. ``fold``: makes equal names equal."""
+    known_names = set(map(fold, known))
+    for name in names:
+        if not SITE.fullmatch(name):
+            yield RequestProblem(field, f"{name!r} cannot be {rule}")
+        elif known and fold(name) not in known_names:
+            yield warning(field, _unknown(name, known))
+    if duplicates := _duplicates(map(fold, names)):
+        yield RequestProblem(field, f"{listed(duplicates)} is named twice; name each once")
 
 
 def _unknown(name: str, known: Sequence[str]) -> str:
@@ -311,9 +316,7 @@ def _sweep(request: Request) -> Iterator[RequestProblem]:
         return
     if sweep is None:
         return
-    if not _WORD.fullmatch(sweep.group) or len(sweep.group) > LONGEST_NAME:
-        text = f"{sweep.group!r} cannot be the name of runs; use letters, digits, '_' and '-'"
-        yield RequestProblem("sweep", text)
+    yield from _word("sweep", sweep.group, "the name of runs")
     for variable in sweep.variables:
         if len(set(variable.values)) < len(variable.values):
             text = f"{variable.name} has a value more than once: those runs train the same model"
@@ -324,6 +327,12 @@ def _sweep(request: Request) -> Iterator[RequestProblem]:
         yield RequestProblem("sweep", str(error))
 
 
+def _word(field: str, name: str, what: str) -> Iterator[RequestProblem]:
+    if not _WORD.fullmatch(name):
+        text = f"{name!r} cannot be {what}; use letters, digits, '_' and '-', 64 at most"
+        yield RequestProblem(field, text)
+
+
 def _stages(request: Request) -> Iterator[RequestProblem]:
     stages = request.stages
     if (request.shape is EnsembleShape.STAGES) != bool(stages):
@@ -331,9 +340,7 @@ def _stages(request: Request) -> Iterator[RequestProblem]:
         remedy = "choose that shape, and name them with their epochs"
         yield RequestProblem("stages", f"{text}; {remedy}")
     for name, times in Counter(stage.name for stage in stages).items():
-        if not _WORD.fullmatch(name) or len(name) > LONGEST_NAME:
-            text = f"{name!r} cannot be a stage's name; use letters, digits, '_' and '-'"
-            yield RequestProblem("stages", text)
+        yield from _word("stages", name, "a stage's name")
         if name == "evaluate" and request.evaluation is not None:
             text = f"two submit files would be called {request.name}-{name}.sub"
             yield RequestProblem("stages", f"{text}; give the stage another name")
@@ -366,11 +373,8 @@ def _other_shapes(request: Request) -> Iterator[RequestProblem]:
 
 
 def _evaluation(request: Request) -> Iterator[RequestProblem]:
-    evaluation = request.evaluation
-    if evaluation is None:
-        return
-    epochs = epochs_of(request)
-    if evaluation.every > epochs and request.source is None:
+    evaluation, epochs = request.evaluation, epochs_of(request)
+    if evaluation is not None and evaluation.every > epochs and request.source is None:
         text = f"a run has {epochs} epochs, so none is evaluated; give {epochs} at most"
         yield RequestProblem("evaluation.every", text)
 

@@ -7,7 +7,6 @@ path are left where they are.
 
 from __future__ import annotations
 
-import re
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import Enum, auto
@@ -20,6 +19,7 @@ from msgspec import Struct
 from metlmon.authoring.description import source_copy_name
 from metlmon.authoring.request import PlanError, Request
 from metlmon.authoring.sweeps.parser import SweepCommand, parse
+from metlmon.authoring.templates import plain_text
 from metlmon.authoring.write_dag import assignments, input_files
 from metlmon.dagman.commands import (
     ConfigCommand,
@@ -32,6 +32,7 @@ from metlmon.dagman.commands import (
 from metlmon.dagman.lexer import shown
 from metlmon.dagman.parser import parse_dag
 from metlmon.dagman.records import NodeKind
+from metlmon.live.file_access import read_regular_file
 
 MAX_FILE_BYTES: Final = 16 << 20
 """Size limit of one file; exceeds any DAG that may result."""
@@ -46,7 +47,6 @@ MAX_DEPTH: Final = 10
 MOST_FILES: Final = 10_000
 
 _DIRECTORY_KEYS: Final = frozenset({"initialdir", "initial_dir", "iwd"})
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)")
 
 
 # --- sweep files and templates --------------------------------------------------------------------
@@ -95,33 +95,18 @@ class SweepFiles:
 
 
 def _read_source(path: Path, name: str, named_at: str) -> bytes:
-    prefix = f"{named_at}: " if named_at else ""
     try:
-        if not path.is_file():
-            kind = "is no file" if path.exists() else "is not there"
-            directory = path.parent if str(path.parent) != "." else "the current directory"
-            raise PlanError(f"{prefix}{shown(name)} {kind}; it is looked for in {directory}")
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        return read_regular_file(path, MAX_FILE_BYTES)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "its name cannot be a file's"
-        raise PlanError(f"{prefix}{shown(name)} cannot be read: {reason}") from None
-    if len(data) > MAX_FILE_BYTES:
-        limit = f"{MAX_FILE_BYTES >> 20} MB"
-        raise PlanError(f"{prefix}{shown(name)} is larger than {limit}; make two DAGs")
-    return data
+        prefix = f"{named_at}: " if named_at else ""
+        reason = getattr(error, "strerror", None) or str(error)
+        directory = path.parent if str(path.parent) != "." else "the current directory"
+        raise PlanError(f"{prefix}{shown(name)} in {directory} cannot be read: {reason}") from None
 
 
 def _decode(data: bytes, name: str) -> str:
     """The text of a sweep file. Raises PlanError for anything but lines of UTF-8 text."""
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise PlanError(f"{name}:{line}: not UTF-8 text; save the file as UTF-8") from None
-    if control := _CONTROL.search(text):
-        line = text[: control.start()].count("\n") + 1
-        raise PlanError(f"{name}:{line}: a control character; take it out")
+    text = plain_text(data, name)
     *before, last = text.rstrip().split("\n")
     if last.endswith("\\") and not last.lstrip().startswith(("#", "//")):
         line = len(before) + 1
