@@ -76,7 +76,7 @@ def test_files_that_are_no_templates(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"x\.sub:2: not UTF-8"):
         load_template(str(path))
     path.write_bytes(b"a = 1\n\0\n")
-    with pytest.raises(PlanError, match=r"x\.sub:2: a NUL byte"):
+    with pytest.raises(PlanError, match=r"x\.sub:2: a control character"):
         load_template(str(path))
     with pytest.raises(PlanError, match="there is no such file"):
         load_template(str(tmp_path))
