@@ -69,10 +69,11 @@ class CommandParser(argparse.ArgumentParser):
             yield f"[{name}]" if optional else name
 
 
-def parser(command: str | None = None) -> argparse.ArgumentParser:
+def parser(command: str | None = None, whole: bool = False) -> argparse.ArgumentParser:
     """The parser of all commands; only of ``command``, if there is one of this name.
 
-    Building the parsers of the others takes longer than ``--help``.
+    Building the parsers of the others takes longer than ``--help``. ``whole``: of all commands,
+    with the options that make a request, too.
     """
     top: argparse.ArgumentParser = CommandParser(
         prog="metlmon",
@@ -89,7 +90,8 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
         subparser = subparsers.add_parser(
             name, help=declared.help, description=declared.description, epilog=declared.epilog
         )
-        for argument in declared.all_arguments():
+        is_whole = whole or name == command
+        for argument in declared.all_arguments() if is_whole else declared.arguments:
             subparser.add_argument(argument.name, **argument.settings)
         subparser.set_defaults(report_error=subparser.error)
     return top

@@ -72,7 +72,7 @@ def completion(options: argparse.Namespace) -> int:
 
     from metlmon.cli.main import parser
 
-    top = parser()
+    top = parser(whole=True)
     kinds = {"DIR": shtab.DIRECTORY, "DIRECTORY": shtab.DIRECTORY, "FILE": shtab.FILE}
     (commands,) = (a for a in top._actions if isinstance(a, argparse._SubParsersAction))
     for command in commands.choices.values():
