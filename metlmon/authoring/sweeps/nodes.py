@@ -378,9 +378,10 @@ class SweepNodes:
             self._assign_line(line, where, all_but_final, Precedence.ALL)
         for run in self.runs.values():
             for read in run.template.commands:
-                if isinstance(line := read.command, VarsCommand):
-                    level = run.template.precedence(line.node)
-                    self._assign_line(line, read.where, run.resolve(line.node, read.where), level)
+                if isinstance(read.command, VarsCommand):
+                    level = run.template.precedence(read.command.node)
+                    names = run.resolve(read.command.node, read.where)
+                    self._assign_line(read.command, read.where, names, level)
         # Those of a group before those of a run, which are narrower.
         lines[Precedence.RUN].sort(key=lambda pair: pair[0].node in self.runs)
         for level in (Precedence.REGION, Precedence.RUN, Precedence.NODE):
