@@ -218,7 +218,7 @@ _NO_VALUE: Final = re.compile(
     r"\(hidden\)|\$+\(|\$ENV\(|\$\{?\w+|<|none\b|null\b|true\b|false\b|undefined\b|\*+(?![\w*])|\.\.\.",
     re.IGNORECASE,
 )
-"""Values that are no secrets: empty ones, macros, switches."""
+"""Values that are not secrets: empty ones, macros, switches."""
 
 _NUMBER: Final = re.compile(
     r"[-+]?[0-9]{0,9}(?:\.[0-9]*)?(?:e[-+]?[0-9]+)?(?![\w/+=])(?![.-]\w)", re.IGNORECASE

@@ -61,7 +61,7 @@ class EstimatesScreen(ListScreen):
         if forecast is None or update is None or not update.is_complete:
             return [line("  ", ("Estimates come as soon as the logs are read.", DIM))]
         return [
-            line("  ", "There is no run to be estimated."),
+            line("  ", "There is no run to estimate."),
             line("  ", ("Runs come from nodes that are called run-train_epochN.", DIM)),
         ]
 

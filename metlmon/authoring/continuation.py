@@ -832,7 +832,7 @@ def _read_json_object(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict) or not isinstance(content.get("runs", {}), dict):
-        raise PlanError(f"{path}: these are no rules of a gate: a JSON object is expected; mend it")
+        raise PlanError(f"{path}: not the rules of a gate: a JSON object is expected; correct it")
     return content
 
 

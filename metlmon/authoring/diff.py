@@ -279,7 +279,7 @@ def plan_diff(plan: Plan, source: Path | None = None, force: bool = False) -> Pl
     if any(file.name.endswith(".dag") for file in files):
         path = directory / dag_file
         if _regular_content(path) is None:
-            text = "is no file that can be read; choose another name or directory"
+            text = "is not a file that can be read; choose another name or directory"
             raise PlanError(f"{path}: {text}")
         old = _nodes_by_key(load_workflow([path], _read_dag))
         new = _nodes_by_key(_planned_workflow(plan))

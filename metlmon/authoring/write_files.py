@@ -55,7 +55,7 @@ def _create_directory(directory: Path) -> bool:
     except (OSError, ValueError) as error:
         if directory.is_dir():
             return False
-        reason = "is no directory; choose another name"
+        reason = "is not a directory; choose another name"
         if not isinstance(error, FileExistsError):
             reason = f"cannot be made: {_reason(error)}"
         raise PlanError(f"{directory}: {reason}") from None

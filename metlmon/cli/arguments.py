@@ -193,7 +193,12 @@ COMMANDS: Final[dict[str, Command]] = {
         (
             DIRS,
             flag("--queue", "the ensembles of your DAGMan jobs in the queue, one line each"),
-            *(*MOMENT, ONLY, *SCREEN, READ_ONLY, *EXIT_ON, NOTIFY),
+            *MOMENT,
+            ONLY,
+            *SCREEN,
+            READ_ONLY,
+            *EXIT_ON,
+            NOTIFY,
         ),
         description="The live dashboard of one ensemble. Of several, of a directory that has some "
         "below it, and with --queue: Home, every ensemble in one line. The word watch may be left "
@@ -208,7 +213,9 @@ COMMANDS: Final[dict[str, Command]] = {
             flag(
                 "--allow-actions", "hold, release, submit, … from the browser (default: only look)"
             ),
-            *(*MOMENT, ONLY, *SCREEN),
+            *MOMENT,
+            ONLY,
+            *SCREEN,
         ),
         description="The dashboard in a browser, through textual-serve (pip install "
         "'metlmon[serve]'). Only this machine can connect, and only with the token in the URL "
@@ -606,7 +613,9 @@ OUTPUTS: Final = (
         for name, command in COMMANDS.items()
         if "--json" in (argument.name for argument in command.arguments)
     ),
-    *("new-explain", "submit-list-templates", "advise-undo"),
+    "new-explain",
+    "submit-list-templates",
+    "advise-undo",
 )
 """What is printed as JSON: each has a type, such as ``AdviseUndoOutput`` for ``advise-undo``."""
 

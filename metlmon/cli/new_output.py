@@ -245,7 +245,7 @@ def _diff_lines(diff: PlanDiff) -> Iterable[str]:
     for file in diff.files:
         name = plain(file.name, SENTENCE)
         if file.name in diff.protected_files:
-            yield f"  {name}: kept, it was changed by hand (--force writes it anew)"
+            yield f"  {name}: kept, it was changed by hand (--force writes it again)"
         elif file.name in diff.obsolete_files:
             yield f"  {name}: taken away, nothing needs it any more"
         elif file.kind == "unused":

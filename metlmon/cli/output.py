@@ -162,7 +162,7 @@ def is_terminal() -> bool:
         return True
     dumb = os.environ.get("TERM", "") in ("", "dumb", "unknown")
     streams: list[TextIO | None] = [sys.stdin, sys.stdout, sys.stderr]
-    # One that was closed by whoever started this is None.
+    # One that was closed by the parent process is None.
     return not dumb and all(each is not None and each.isatty() for each in streams)
 
 

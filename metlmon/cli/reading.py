@@ -58,7 +58,9 @@ def new_reader(options: argparse.Namespace) -> DagdirReader:
         settings,
         logs=logs,
         as_of=parse_time_argument(
-            *("--as-of", options.as_of, settings.zone),
+            "--as-of",
+            options.as_of,
+            settings.zone,
             lambda: _as_of(path, logs, settings, options.live),
         ),
         live=options.live,
@@ -69,7 +71,7 @@ def paths_to_read(options: argparse.Namespace) -> tuple[Path, tuple[Path, ...]]:
     """The directory, DAG file or log in ``options``; of several logs their directory, and they.
 
     ``options.dir`` may be a cluster instead, whose logs the schedd names. Raises InputError for
-    several words of which one is no file.
+    several words of which one is not a file.
     """
     paths = [Path(word) for word in (options.dir, *options.more)]
     if len(paths) == 1 and options.dir.isdecimal() and not os.path.lexists(paths[0]):
@@ -360,7 +362,9 @@ INTERRUPT_CHECKS: Final = 2
 """Checks at which an interrupt is pending before the process ends."""
 
 READERS: Final = (
-    *("/metlmon/live/", "/metlmon/home/", "/metlmon/remote/"),
+    "/metlmon/live/",
+    "/metlmon/home/",
+    "/metlmon/remote/",
     "/metlmon/cli/reading.py",
 )
 """Where the calls are that read a dagdir."""

@@ -175,7 +175,7 @@ UNLIMITED: Final = 1_000_000
 
 
 def _other_node_lines(status: Status) -> Iterator[Line]:
-    """Nodes that are no epochs and active or failed, and failures that were overruled."""
+    """Active or failed nodes that are not epochs, and failures that were overruled."""
     active = active_other_nodes(status)
     if status.special_nodes or active:
         content = line(("Other nodes:", BOLD))

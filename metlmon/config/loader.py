@@ -137,7 +137,7 @@ def time_zone(name: str) -> ZoneInfo:
     except (ZoneInfoNotFoundError, ValueError, OSError):
         near = get_close_matches(name[:40], available_timezones(), n=1, cutoff=0.8)
         advice = f"did you mean {near[0]}?" if near else "give one such as America/Chicago or UTC"
-        raise InputError(f"{name[:40]!r} is no time zone; {advice}") from None
+        raise InputError(f"{name[:40]!r} is not a time zone; {advice}") from None
 
 
 def configuration_directory() -> Path | None:

@@ -104,7 +104,7 @@ def read_path(value: object) -> str:
     """A name pattern below the dagdir, with known placeholders."""
     pattern: str = read_text(value)
     if not pattern or pattern.startswith("/") or ".." in pattern.split("/"):
-        raise InvalidValue(f": {pattern!r} is no file below the dagdir")
+        raise InvalidValue(f": {pattern!r} is not a file below the dagdir")
     *folders, _ = pattern.split("/")
     if sum(1 for folder in folders if set(folder) & set("*?[")) > MAX_WILDCARD_FOLDERS:
         limit = f"more than {MAX_WILDCARD_FOLDERS} folders with *"
@@ -174,7 +174,7 @@ def _url(value: object, expected: str, elsewhere: str) -> SplitResult:
 
 def read_webhook(value: object) -> SecretText:
     """An https URL, or an http one of this host; its text has the host alone."""
-    parts = _url(value, " is no valid URL", ", which is not supported")
+    parts = _url(value, " is not a valid URL", ", which is not supported")
     host, port = parts.hostname, parts.port
     if parts.scheme != "https" and not (parts.scheme == "http" and host in LOOPBACK):
         raise InvalidValue(" begins with https:// (http:// is for this host alone)")

@@ -56,7 +56,7 @@ class SafePattern:
                 re.compile(text)
                 self._compiled: Any = regex.compile(text, regex.VERSION0)
         except (re.error, regex.error, OverflowError, RecursionError) as error:
-            raise InvalidPattern(f"is no valid pattern: {error}") from None
+            raise InvalidPattern(f"is not a valid pattern: {error}") from None
         self.pattern = text
         self.groupindex: dict[str, int] = dict(self._compiled.groupindex)
         self.disabled = False

@@ -156,7 +156,7 @@ def parse_dag(data: bytes, name: str) -> DagFile:
         # May be any file that another file names, so its text is not quoted.
         problems = [replace(p, text=_NO_COMMAND) if p.kind == _UNKNOWN else p for p in problems]
     if omitted:
-        text = f"{omitted} more lines behind this one are no commands either"
+        text = f"{omitted} more lines behind this one are not commands either"
         last = problems[-1]
         problems.append(Problem(_UNKNOWN, name, last.line, text, error=False))
     return DagFile(name, tuple(commands), tuple(problems))

@@ -92,7 +92,7 @@ class Statement(Struct, frozen=True):
 class Description(Struct):
     """A parsed submit description, up to its first ``queue``, for any number of nodes.
 
-    ``file`` and ``line``: where it begins. ``stray``: lines that are no statement.
+    ``file`` and ``line``: where it begins. ``stray``: lines that are not statements.
     ``unresolved``: it includes an unreadable file, which may contain missing commands.
     ``recognized``: those of its files with one of :data:`COMMON_COMMANDS`; any other file may be
     named by mistake or malice, and is not quoted. ``assignments``: the final values of its macros

@@ -648,7 +648,8 @@ def _execute_ad(ad: Attributes) -> Execute:
     sizes = [gpu.integer("GlobalMemoryMb") for gpu in gpus]
     host, alias = _parse_host(ad["ExecuteHost"])
     return Execute(
-        *(host, alias),
+        host,
+        alias,
         slot=ad["SlotName"] or None,
         site=site_of_attributes(machine.ad.items()),
         gpus=machine.integer("GPUs"),

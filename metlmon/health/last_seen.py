@@ -45,7 +45,7 @@ class EnsembleSummary(Struct, frozen=True):
 def summarize(status: Status, seen_at: datetime) -> EnsembleSummary:
     """The summary of a status that was seen at ``seen_at``, a local time without zone."""
     states = counted_states(status)
-    # A name may have bytes that are no characters.
+    # A name may have bytes that are not characters.
     keyed = ((run.key.encode(errors="backslashreplace").decode(), run) for run in status.runs)
     runs = {key: state for key, run in keyed if (state := _state(run)) is not None}
     nodes = {word: states.get(state, 0) for state, word in TROUBLE.items()}

@@ -53,8 +53,11 @@ class EnsembleState(StrEnum):
 
 _ALIVE_FIRST: Final = (DagState.HELD, DagState.RESTARTING, DagState.RUNNING)
 _ENDED_WORST_FIRST: Final = (
-    *(DagState.FAILED, DagState.REMOVED, DagState.UNKNOWN),
-    *(DagState.NOT_SUBMITTED, DagState.DONE),
+    DagState.FAILED,
+    DagState.REMOVED,
+    DagState.UNKNOWN,
+    DagState.NOT_SUBMITTED,
+    DagState.DONE,
 )
 
 

@@ -436,10 +436,10 @@ class DagdirReader:
         at = clock_time(self._now())
         replaced = [name for name, reader in self._logs.items() if reader.content_replaced]
         for name in replaced:
-            text = f"at {at} what had been read of it was not in it any more: all was read anew"
+            text = f"at {at} what had been read of it was not in it any more: all was read again"
             self._rewritten_log_notices[name] = Notice("rewritten-log", name, None, text)
         if not replaced:
-            text = f"at {at} another directory was in its place: all was read anew"
+            text = f"at {at} another directory was in its place: all was read again"
             self._rewritten_log_notices[""] = Notice("rewritten-log", self.path_given, None, text)
         self._reset()
         self._dag_signature, self._non_logs, self._directory_mtimes = {}, {}, DirectoryMtimes()

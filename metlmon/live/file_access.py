@@ -493,7 +493,7 @@ def check_dagdir(dagdir: Path) -> None:
     if empty and status.st_nlink == 0:
         # Removed, but still the current directory of a process.
         raise InputError(
-            f"{dagdir}: this directory has been removed; cd to where the DAG is now, and start anew"
+            f"{dagdir}: this directory has been removed; go to where the DAG is now, start again"
         )
 
 

@@ -447,7 +447,7 @@ def _apply_evicted(history: JobHistory, event: Event, checkpoint_codes: Codes) -
             execution.return_value, execution.signal = detail.return_value, detail.signal
             execution.bytes_sent = detail.bytes_sent
             execution.bytes_received = detail.bytes_received
-            # Own requeues (max_retries, retry_until, on_exit_remove) are no evictions.
+            # Own requeues (max_retries, retry_until, on_exit_remove) are not evictions.
             execution.requeued = outcome is Outcome.FAILED
             if outcome is _GOOD or _stored_at_end(history, detail):
                 execution.checkpoint = event.time

@@ -675,7 +675,7 @@ def submit_lines(plan: PlacementPlan, feed: Feed) -> tuple[SubmitLine, ...]:
 
 
 def requirements_line(sites: Iterable[str], pinned: bool) -> str:
-    """The line; ``pinned``: the requirements of before name one site, and have to go."""
+    """The line; ``pinned``: the previous requirements name one site, and have to go."""
     member = (
         f'stringListIMember(TARGET.GLIDEIN_ResourceName, "{joined(sorted(sites))}", "{SEPARATOR}")'
     )

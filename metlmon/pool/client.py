@@ -190,7 +190,7 @@ class PoolClient:
         """
         dag_file = dag_file.absolute()
         if not dag_file.is_file():
-            raise PoolError(f"{dag_file} is no file")
+            raise PoolError(f"{dag_file} is not a file")
         leftovers = submission.leftovers(dag_file)
         if leftovers:
             raise PoolError(

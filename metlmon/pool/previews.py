@@ -81,8 +81,17 @@ SLOT_STATES: Final = ACTIVE - {State.IDLE, State.HELD}
 """States of a job that occupies a slot and can be vacated from it."""
 
 ALREADY: Final = (
-    *(STOPPED, STOP_ASKED, PAUSED, PAUSE_ASKED, NOT_ASKED, EXCLUDED, NOT_EXCLUDED),
-    *("held already", "it is halted already", "it is not halted", "DAGMan is not held"),
+    STOPPED,
+    STOP_ASKED,
+    PAUSED,
+    PAUSE_ASKED,
+    NOT_ASKED,
+    EXCLUDED,
+    NOT_EXCLUDED,
+    "held already",
+    "it is halted already",
+    "it is not halted",
+    "DAGMan is not held",
 )
 """Reasons that mean that the desired state is reached already."""
 

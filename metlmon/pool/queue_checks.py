@@ -167,7 +167,7 @@ def _job_entry(job: QueueJob, path: str) -> str | None:
 
 
 def _entry(path: str) -> str | None:
-    """The path with its directory's links resolved; None if it is no valid path."""
+    """The path with its directory's links resolved; None if it is not a valid path."""
     directory, name = os.path.split(path)
     real = _real_path(directory)
     return None if real is None else os.path.join(real, name)

@@ -87,8 +87,12 @@ A quoted site name with the same spelling matches too: retargeting is then offer
 PROJECTION: Final = [
     *JOB_TEXTS.values(),
     *JOB_NUMBERS.values(),
-    *("TransferringInput", "TransferringOutput", "TransferQueued"),
-    *(REQUIREMENTS, PERIODIC_REMOVE, exclusion.ATTRIBUTE),
+    "TransferringInput",
+    "TransferringOutput",
+    "TransferQueued",
+    REQUIREMENTS,
+    PERIODIC_REMOVE,
+    exclusion.ATTRIBUTE,
 ]
 """The attributes that queries request."""
 
@@ -297,7 +301,7 @@ class Pool:
     def place(self, cluster: int, proc: int, site: str) -> None:
         """Set a job's MetlSite. The absence of an exception does not prove success."""
         if not SITE.fullmatch(site) or not site.isprintable():
-            raise WorkerFailure(ErrorKind.REQUEST, f"{site!r} is no site")
+            raise WorkerFailure(ErrorKind.REQUEST, f"{site!r} is not a site")
         self._edit(cluster, proc, "MetlSite", f'"{site}"')
 
     def exclude(self, cluster: int, proc: int, site: str, excluded: bool) -> None:

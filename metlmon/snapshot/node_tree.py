@@ -1,6 +1,6 @@
 """The nodes of DAGs as a tree, sorted by urgency.
 
-A DAG is no tree. A node is placed after its immediate dominator: the last node that all paths
+A DAG is not a tree. A node is placed after its immediate dominator: the last node that all paths
 to it pass through. Of a fork and its join the join is placed beside the branches, not below one
 of them. A sequence of nodes is a line: of the nodes placed after another one at most one
 continues its line at the same depth, the others are branches. Splices and external sub-DAGs

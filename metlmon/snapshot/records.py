@@ -586,8 +586,15 @@ class Epoch(
         "evaluations",
     }
     json_properties: ClassVar[tuple[str, ...]] = (
-        *(*Node.json_properties, "submitted", "part", "reason"),
-        *("success_seconds", "longest_site", "longest_gpu", "longest_seconds", "trained_on"),
+        *Node.json_properties,
+        "submitted",
+        "part",
+        "reason",
+        "success_seconds",
+        "longest_site",
+        "longest_gpu",
+        "longest_seconds",
+        "trained_on",
     )
 
     run: str

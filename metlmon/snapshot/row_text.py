@@ -112,7 +112,7 @@ INACTIVE: Final = frozenset({State.COMPLETED, State.WAITING, State.SKIPPED})
 
 
 def active_other_nodes(status: Status) -> Mapping[State, int]:
-    """The number of active or failed nodes that are no epochs, by state.
+    """The number of active or failed nodes that are not epochs, by state.
 
     No epoch may make progress while there is one. Nodes listed by name (``special_nodes``), and
     failed evaluations (:func:`failed_evaluations`), are not included.

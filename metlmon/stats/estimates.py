@@ -20,7 +20,7 @@ Runs that share slots wait for each other (:mod:`metlmon.stats.slots`): these wa
 and come from a queue that is simulated with the epochs left.
 
 Estimates assume that the DAG keeps running: downtime between a removal and the next submission is
-neither in the history nor predicted. Epochs per day are no estimate but a count, downtime included.
+neither in the history nor predicted. Epochs per day are a count that includes downtime.
 
 Where runs do not wait for each other, an additional epoch in progress, of any age, never makes a
 run's estimate earlier. For an

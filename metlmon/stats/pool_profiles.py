@@ -208,7 +208,7 @@ def learn_profiles(
     transfer = _shrink({pool: each.transfer for pool, each in histories.items()}, TRANSFER_PRIOR)
     exclusions = _Exclusions(histories)
     found = {pool: exclusions.of(pool, hours[pool]) for pool in histories}
-    # Black holes are no example of what others lose.
+    # Black holes do not show what others lose.
     examples = {pool: each for pool, each in histories.items() if not found[pool][0]}
     lost = sum(each.lost for each in examples.values())
     lost_mean = sum(each.lost_hours for each in examples.values()) / lost if lost else None

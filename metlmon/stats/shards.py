@@ -165,8 +165,11 @@ FAILED: Final = frozenset({State.FAILED, State.REMOVED})
 
 RUNNING: Final = frozenset(
     {
-        *(State.STARTING, State.RUNNING, State.TRANSFERRING_OUTPUT),
-        *(State.SUSPENDED, State.DISCONNECTED),
+        State.STARTING,
+        State.RUNNING,
+        State.TRANSFERRING_OUTPUT,
+        State.SUSPENDED,
+        State.DISCONNECTED,
     }
 )
 """States of a job that occupies a machine."""

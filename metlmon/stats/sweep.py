@@ -44,10 +44,24 @@ Point: TypeAlias = tuple[Value, ...]
 
 
 STATE_PRIORITY: Final = (
-    *(State.HELD, State.FAILED, State.REMOVED, State.DISCONNECTED, State.SUSPENDED),
-    *(State.RETRYING, State.RUNNING, State.TRANSFERRING_OUTPUT, State.STARTING),
-    *(State.TRANSFERRING_INPUT, State.PRE, State.POST, State.IDLE, State.UNKNOWN),
-    *(State.FUTILE, State.WAITING, State.COMPLETED, State.SKIPPED),
+    State.HELD,
+    State.FAILED,
+    State.REMOVED,
+    State.DISCONNECTED,
+    State.SUSPENDED,
+    State.RETRYING,
+    State.RUNNING,
+    State.TRANSFERRING_OUTPUT,
+    State.STARTING,
+    State.TRANSFERRING_INPUT,
+    State.PRE,
+    State.POST,
+    State.IDLE,
+    State.UNKNOWN,
+    State.FUTILE,
+    State.WAITING,
+    State.COMPLETED,
+    State.SKIPPED,
 )
 """Priority of states in a cell with several runs: those that need a person, then active ones."""
 
@@ -56,8 +70,14 @@ NEEDS: Final = frozenset({State.HELD, State.FAILED, State.REMOVED})
 
 ACTIVE_STATES: Final = frozenset(
     {
-        *(State.TRANSFERRING_INPUT, State.STARTING, State.RUNNING, State.TRANSFERRING_OUTPUT),
-        *(State.SUSPENDED, State.DISCONNECTED, State.PRE, State.POST),
+        State.TRANSFERRING_INPUT,
+        State.STARTING,
+        State.RUNNING,
+        State.TRANSFERRING_OUTPUT,
+        State.SUSPENDED,
+        State.DISCONNECTED,
+        State.PRE,
+        State.POST,
     }
 )
 

@@ -401,7 +401,8 @@ class UsageGroups:
         groups = group_by(self.executions, lambda e: (e.gpu, e.gpus, e.site))
         return [
             SiteGpuUsage(
-                *(*group, sum_executions(entries, self.clipped.measure)),
+                *group,
+                sum_executions(entries, self.clipped.measure),
                 *self._completed_epochs(entries),
             )
             for group, entries in groups.items()

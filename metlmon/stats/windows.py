@@ -99,7 +99,7 @@ def _month(text: str) -> TimeWindow:
     try:
         first = datetime.strptime(text.strip(), "%Y-%m")
     except ValueError:
-        raise InputError(f"--month {text!r} is no month; write it as 2025-11") from None
+        raise InputError(f"--month {text!r} is not a month; write it as 2025-11") from None
     return TimeWindow(first, _period_end(first, Unit.MONTH))
 
 
@@ -247,7 +247,7 @@ class _WindowClipper:
         self.since, self.until = window.since, window.until
 
     def contains(self, moment: datetime | None) -> bool:
-        """Is ``moment`` in the window? None is in a window without a start."""
+        """Whether ``moment`` is in the window; None is in one without a start."""
         if moment is None:
             return self.since is None
         return self._before(moment, self.until) and not self._before(moment, self.since, False)
@@ -263,7 +263,7 @@ class _WindowClipper:
         )
 
     def _is_far_outside(self, start: datetime | None, end: datetime | None) -> bool:
-        """Is an entry so far outside that no UTC offset matters? A fast check."""
+        """Whether an entry is so far outside that no UTC offset matters; fast."""
         if start is None or end is None:
             return False
         return (self.until is not None and start > _shifted(self.until, SAFE_DISTANCE)) or (

@@ -199,7 +199,7 @@ EPOCHS: Final = (
     _text("dag", "top-level DAG file of its node"),
     _text("node", "its node"),
     EPOCH,
-    _count("epoch_var", "number in VAR epoch, as it stands there"),
+    _count("epoch_var", "number in VAR epoch, as it is written there"),
     _flag("counts", "this node counts for its epoch (another DAG may have the epoch, too)"),
     _state("state", "its state", words=tuple(State)),
     _flag("inferred", "taken for completed because a later node was submitted"),

@@ -588,8 +588,12 @@ def _dropped(row: Run, shown: set[str], cells: int, figures: RunFigures | None) 
     parts += [
         line((label, DIM)) + by_name[name].draw(row)
         for name, label in (
-            *(("site", ""), ("gpu", ""), ("since", "for "), ("uuid", "")),
-            *(("job", "job "), ("try", "try ")),
+            ("site", ""),
+            ("gpu", ""),
+            ("since", "for "),
+            ("uuid", ""),
+            ("job", "job "),
+            ("try", "try "),
         )
         if name not in shown and name in by_name
         if by_name[name].draw(row) != UNKNOWN_CELL

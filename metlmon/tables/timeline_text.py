@@ -226,7 +226,12 @@ def epoch_labels(lane: Lane, window: VisibleWindow) -> str:
 # --- the axis -------------------------------------------------------------------------------
 
 _STEPS: Final = (
-    *(1, 2, 5, 10, 15, 30),
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
     *(n * MINUTE for n in (1, 2, 5, 10, 15, 30)),
     *(n * HOUR for n in (1, 2, 3, 6, 12)),
     *(n * DAY for n in (1, 2, 7, 14)),

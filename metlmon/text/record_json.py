@@ -88,7 +88,7 @@ def json_of(value: Any, stamp: Stamp = unstamped) -> Any:
         return sorted(json_of(each, stamp) for each in value)
     if isinstance(value, Iterable):
         return [json_of(each, stamp) for each in value]
-    raise TypeError(f"{kind} is no JSON")
+    raise TypeError(f"{kind} is not JSON")
 
 
 def _object(record: Any, stamp: Stamp) -> dict[str, Any]:

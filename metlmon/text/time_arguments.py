@@ -65,7 +65,7 @@ def parse_time_argument(
         moment = value if isinstance(value, datetime) else _moment(value.strip(), now)
     except (ValueError, OverflowError):
         forms = FORMS if now() is None else f"{FORMS}, {RELATIVE_FORMS}".replace(" or", ",", 1)
-        raise InputError(f"{argument} is no time; write it as {forms}") from None
+        raise InputError(f"{argument} is not a time; write it as {forms}") from None
     if moment.tzinfo is not None:
         if zone is None:
             option = "tz=" if argument_name.endswith("=") else "--tz"

@@ -74,8 +74,16 @@ OWN_METRICS: Final = (
 """Names of metrics that a training cannot give to its own."""
 
 RUN_TAGS: Final = (
-    *("state", "uuid", "run_name", "label", "dag", "epochs_done", "epochs_total"),
-    *(*GPU_HOURS, "hold_code", "hold_reason"),
+    "state",
+    "uuid",
+    "run_name",
+    "label",
+    "dag",
+    "epochs_done",
+    "epochs_total",
+    *GPU_HOURS,
+    "hold_code",
+    "hold_reason",
 )
 """Columns of the frame ``runs`` that are tags."""
 
@@ -495,9 +503,13 @@ def _note(epochs: Sequence[EndedEpoch]) -> str:
         site, gpu = (shown.site, shown.gpu) if shown is not None else (None, None)
         gpus = epoch.success.gpus if epoch.success is not None else None
         cells = (
-            *(epoch_number(step), step, site or "—"),
+            epoch_number(step),
+            step,
+            site or "—",
             f"{gpu or '—'} ×{gpus}" if gpus else gpu or "—",
-            *(epoch.attempts, hours(spent.goodput), hours(spent.badput)),
+            epoch.attempts,
+            hours(spent.goodput),
+            hours(spent.badput),
         )
         line = f"| {' | '.join(plain(str(cell), 80).replace('|', '/') for cell in cells)} |"
         if sum(map(len, lines)) + len(lines) + len(line) > MAX_TAG - 100:

@@ -39,8 +39,16 @@ HANGUP_CHECK_MILLISECONDS: Final = 5000
 """Interval at which the hang-up thread checks whether it may end; a hang-up wakes it at once."""
 
 _EXIT_SIGNALS: Final = (
-    *(signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1),
-    *(signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGXCPU),
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+    signal.SIGVTALRM,
+    signal.SIGPROF,
+    signal.SIGXCPU,
 )
 """What ends a process that does not expect it; SIGXCPU is a batch system's or a shell's limit."""
 

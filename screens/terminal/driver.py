@@ -348,7 +348,7 @@ class FlowControlledWebDriver(FlowControl, WebDriver):
                     return
                 for kind, payload in packets.feed(data):
                     if kind == "D":
-                        # One key is one packet: several of them in one read are no paste.
+                        # One key is one packet: several of them in one read are not a paste.
                         for message in decoder.feed(payload):
                             self.process_message(message)
                     else:
@@ -492,7 +492,7 @@ class DiffRenderingApp(FaultTolerant, App[int]):
 
     @property
     def can_paint(self) -> bool:
-        """May output be written? The same conditions as in Textual."""
+        """Whether output may be written: on the same conditions as in Textual."""
         is_idle = self._running and not self._closed and not self._batch_count
         return is_idle and not self.is_headless and self._driver is not None
 

@@ -356,8 +356,8 @@ def test_directories(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name, text in (
         ("gone/new", "there is no such directory; make it first"),
-        ("file", "is no directory"),
-        ("link", "is no directory"),
+        ("file", "is not a directory"),
+        ("link", "is not a directory"),
         ("file/new", "no such directory"),
         ("a\nb", "control character"),
         ("x" * 300, "cannot be looked into"),

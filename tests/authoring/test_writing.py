@@ -135,7 +135,7 @@ def test_a_missing_parent_and_a_file_in_place_of_a_directory(tmp_path: Path, pla
     lost = replace(plan, request=replace(plan.request, directory=tmp_path / "a" / "b"))
     assert "no such directory; make it first" in refusal(lost)
     (tmp_path / "new").write_text("")
-    assert "is no directory" in refusal(plan)
+    assert "is not a directory" in refusal(plan)
 
 
 # --- half-way -------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def test_times_count_back_from_as_of(text: str, meant: datetime) -> None:
 
 @pytest.mark.parametrize("text", ["7x", "999999w", "31 Feb", "4 Nix", "d", ""])
 def test_other_words_are_no_time(text: str) -> None:
-    with pytest.raises(InputError, match=r"is no time; write it as 2025-11-14, .* 7d"):
+    with pytest.raises(InputError, match=r"is not a time; write it as 2025-11-14, .* 7d"):
         parse_time_argument("--since", text, None, lambda: NOW)
 
 

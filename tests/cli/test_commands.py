@@ -123,10 +123,10 @@ def test_a_directory_has_its_name(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--as-of", "noon"], "--as-of 'noon' is no time"),
+        (["--as-of", "noon"], "--as-of 'noon' is not a time"),
         (["--as-of", "2026-05-04T10:00:00Z"], "names a zone"),
         (["--as-of", "0001-01-01T00:00:00Z", "--tz", "America/Chicago"], "outside the calendar"),
-        (["--tz", "Mars/Olympus"], "'Mars/Olympus' is no time zone"),
+        (["--tz", "Mars/Olympus"], "'Mars/Olympus' is not a time zone"),
         (["--exit-on", "sunshine"], "--exit-on 'sunshine': there are all, done, failed, held"),
         (["--exit-on", ","], "there are all, done, failed, held"),
     ],

@@ -244,8 +244,8 @@ def test_notifications_are_shown_without_secrets(capsys: Captured, own: Path, us
     [
         ('webhook = "http://example.org/hunter2"', "begins with https:// (http:// is for this"),
         ('webhook = "https://ada:hunter2@example.org/"', "has a user name in it"),
-        ('webhook = "https:///hunter2"', "is no valid URL"),
-        ('webhook = "https://example.org/hunter2\\r\\nX: y"', "is no valid URL"),
+        ('webhook = "https:///hunter2"', "is not a valid URL"),
+        ('webhook = "https://example.org/hunter2\\r\\nX: y"', "is not a valid URL"),
         ('command = ["./tell.sh"]', "is a list: a program in PATH or with an absolute path"),
         ('command = "notify-send"', "is a list of texts"),
         ('command = ["notify-send", "{title}"]', "METLMON_TITLE in its environment"),

@@ -172,7 +172,7 @@ def test_what_cannot_be_written(capsys: Captured, tmp_path: Path, dagdir: Dagdir
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--month", "November"], "is no month"),
+        (["--month", "November"], "is not a month"),
         (["--since", "2025-11-02", "--until", "2025-11-01"], "nothing is between"),
     ],
 )

@@ -392,7 +392,7 @@ def test_what_is_no_file_is_reported_and_the_epoch_trains(
     dagdir.state.mkdir(parents=True)
     make(dagdir.file(kind))
     assert dagdir.asks_in_a_process(2) == GO
-    assert f"{UUID}.{kind} is no file" in dagdir.log[0]
+    assert f"{UUID}.{kind} is not a file" in dagdir.log[0]
     assert not (tmp_path / "placement").exists()
 
 

@@ -212,9 +212,9 @@ def test_windows_add_up_to_the_whole(path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ({"as_of": "yesterday"}, "as_of='yesterday' is no time"),
+        ({"as_of": "yesterday"}, "as_of='yesterday' is not a time"),
         ({"as_of": "2026-05-04T10:00:00Z"}, "add tz="),
-        ({"tz": "Mars/Olympus"}, "'Mars/Olympus' is no time zone"),
+        ({"tz": "Mars/Olympus"}, "'Mars/Olympus' is not a time zone"),
     ],
 )
 def test_what_cannot_be_meant_is_reported(

@@ -277,11 +277,11 @@ def test_a_moment_of_another_zone() -> None:
 @pytest.mark.parametrize(
     ("since", "until", "month", "sentence"),
     [
-        (None, None, "2025-13", "--month '2025-13' is no month; write it as 2025-11"),
-        (None, None, "November", "is no month"),
+        (None, None, "2025-13", "--month '2025-13' is not a month; write it as 2025-11"),
+        (None, None, "November", "is not a month"),
         ("2025-11-01", None, "2025-11", "leave out --since and --until"),
-        ("yesterday", None, None, "--since 'yesterday' is no time; write it as 2025-11-14"),
-        (None, "2025-11-32", None, "--until '2025-11-32' is no time"),
+        ("yesterday", None, None, "--since 'yesterday' is not a time; write it as 2025-11-14"),
+        (None, "2025-11-32", None, "--until '2025-11-32' is not a time"),
         ("2025-11-02", "2025-11-02", None, "nothing is between"),
         ("2025-11-02T00:00Z", None, None, "the logs' own is not known: add --tz"),
     ],

@@ -35,7 +35,7 @@ def json_output(command: str, capsys: Captured, *arguments: object) -> dict[str,
 
 
 def _refuse(name: str) -> NoReturn:
-    raise AssertionError(f"{name} is no JSON")
+    raise AssertionError(f"{name} is not JSON")
 
 
 def usage_error(command: str, capsys: Captured, *arguments: object) -> str:

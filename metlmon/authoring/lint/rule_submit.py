@@ -104,7 +104,7 @@ def unfinished(value: str) -> str | None:
 
 def _check_lines(context: LintContext, text: Description) -> None:
     """Conditions without an assignment, unparsable expressions, stray lines."""
-    alone = "stands here by itself: no requirement comes of it, the job goes anywhere"
+    alone = "is a line by itself: it is not a requirement, the job goes anywhere"
     for statement in text.statements:
         # condor_submit silently parses "TARGET.X == y" as an assignment of "= y" to an unused
         # name; it refuses a bare condition in brackets.

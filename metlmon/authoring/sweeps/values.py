@@ -97,7 +97,7 @@ def _range(first: str, last: str, increment: str, where: str) -> Iterator[str]:
 
 def _number(word: str, where: str) -> Decimal:
     if len(word) > LONGEST_NUMBER or not _NUMBER.fullmatch(word):
-        raise PlanError(f"{where}: {shown(word)!r} is no number; {RANGE}, or {_QUOTE_HINT}")
+        raise PlanError(f"{where}: {shown(word)!r} is not a number; {RANGE}, or {_QUOTE_HINT}")
     number = Decimal(word)
     exponents = (number.adjusted() if number else 0, int(number.as_tuple().exponent))
     if max(map(abs, exponents)) > LONGEST_NUMBER:

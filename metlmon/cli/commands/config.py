@@ -61,7 +61,7 @@ def config(options: argparse.Namespace) -> int:
         _print_validation(configuration)
     else:
         _print_settings(configuration)
-    # ``path`` serves to repair a file: errors in it are no failure.
+    # ``path`` serves to repair a file: errors in it do not fail the command.
     return Exit.OK if options.what == "path" else wrong
 
 

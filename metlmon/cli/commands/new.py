@@ -246,7 +246,7 @@ def _with_own_description(plan: Plan, source: Path | None) -> Plan:
     if read_description(source, request.directory) == request:
         return with_own_text(plan, source)
     if is_edited(source):
-        text = "options say it otherwise, so it is written anew, without comments of yours"
+        text = "options say it otherwise, so it is written again, without your comments"
         say(f"warning: {source}: {text}; change the file itself to keep them")
     return plan
 

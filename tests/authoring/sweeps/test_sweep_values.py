@@ -98,7 +98,7 @@ def test_labels_stand_behind_as() -> None:
         ("5 to 1 by 1", "goes the wrong way"),
         ("1 to 5", "write a range as 'A to B by S'"),
         ("1 to 5 by 1, 7", "write a range as 'A to B by S'"),
-        ("1 to five by 1", "w.dag:2: 'five' is no number"),
+        ("1 to five by 1", "w.dag:2: 'five' is not a number"),
         ("0 to 1 by 0.00001", f"makes 100001 values; {MOST_VALUES} are the most"),
         ("0 to 1 by 1e-39", "are the most"),
         ("1e99 to 1e100 by 1e99", "beyond what a range can count in"),
