@@ -218,11 +218,9 @@ class MetlmonApp(FaultTolerantApp):
     def _precompute(self) -> None:
         """Once all is read, compute what the screens of statistics show first."""
         snapshot = self.newest_snapshot
-        if self._precomputed_stats is self.present_stats or snapshot is None:
-            return
-        if isinstance(self.present_feed, NullFeed):
-            return
-        if not snapshot.is_complete:
+        is_done = self._precomputed_stats is self.present_stats
+        is_read = snapshot is not None and snapshot.is_complete
+        if is_done or not is_read or isinstance(self.present_feed, NullFeed):
             return
         self._precomputed_stats = self.present_stats
         from metlmon.stats.timeline import timeline
@@ -442,8 +440,8 @@ class MetlmonApp(FaultTolerantApp):
     def refuse_on_home(self) -> bool:
         """On Home say that the other screens are those of one ensemble."""
         is_home = name_of_screen(self.screen) == "home"
-        if is_home and isinstance(self.screen, SnapshotScreen):
-            self.screen.show_message("open an ensemble first: [enter]")
+        if is_home:
+            self._show_message("open an ensemble first: [enter]")
         return is_home
 
     def action_tab(self, number: int) -> None:
@@ -480,12 +478,10 @@ class MetlmonApp(FaultTolerantApp):
 
     def handle_unbound_key(self, key: str) -> None:
         """Say once on each screen that a key does nothing."""
-        screen = self.screen
-        if isinstance(screen, SnapshotScreen):
-            place = type(screen).__name__, key
-            if place not in self._unknown_keys:
-                self._unknown_keys.add(place)
-                screen.show_message(f"[{key_cap(key)}] does nothing here; [?] shows the keys")
+        place = type(self.screen).__name__, key
+        if place not in self._unknown_keys:
+            self._unknown_keys.add(place)
+            self._show_message(f"[{key_cap(key)}] does nothing here; [?] shows the keys")
 
     def save_list_states(self) -> None:
         """Remember the chosen columns and orders."""
@@ -496,9 +492,9 @@ class MetlmonApp(FaultTolerantApp):
         if self.options.read_only or not isinstance(self.screen, SnapshotScreen):
             return
         if self.time_travel.active:
-            self.screen.show_message(self.time_travel.refusal() or "")
+            self._show_message(self.time_travel.refusal() or "")
         elif self.options.submission_pool is None:
-            self.screen.show_message(f"nothing can be submitted: {self.options.no_pool_reason}")
+            self._show_message(f"nothing can be submitted: {self.options.no_pool_reason}")
         else:
             self.push_screen(create_screen("new", self.options.initial_request))
 
@@ -506,7 +502,7 @@ class MetlmonApp(FaultTolerantApp):
         if isinstance(self.screen, SnapshotScreen) and self.screen.SHOWS_ENSEMBLE:
             refusal = self.time_travel.step(steps)
             if refusal is not None:
-                self.screen.show_message(refusal)
+                self._show_message(refusal)
 
     action_earlier = partialmethod(_step_time, -1)
     action_later = partialmethod(_step_time, 1)
@@ -551,10 +547,8 @@ class MetlmonApp(FaultTolerantApp):
         # As the terminal does where ^Z is not a key: stop the whole process group.
         if not self.is_web and can_be_resumed():
             os.killpg(os.getpgrp(), signal.SIGTSTP)
-        elif isinstance(self.screen, SnapshotScreen):
-            self.screen.show_message(
-                "there is no shell to go back to: this was not started from one"
-            )
+        else:
+            self._show_message("there is no shell to go back to: this was not started from one")
 
     async def action_quit(self) -> None:
         self.exit(0)

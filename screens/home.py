@@ -43,6 +43,7 @@ class HomeScreen(ListScreen):
 
     SHOWS_ENSEMBLE: ClassVar[bool] = False
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "home")
+    FAULTS_NOTE = "only what needs a person"
     ORDERS: ClassVar[Sequence[tuple[str, Callable[[Any], tuple[Any, ...]] | None]]] = (
         home_table.ORDERS
     )
@@ -53,7 +54,6 @@ class HomeScreen(ListScreen):
     def __init__(self, home: HomeFeed) -> None:
         super().__init__()
         self.home = home
-        self.faults_only = False
         self._opening: str | None = None
         self._open: str | None = None
         self._to_drop: str | None = None
@@ -111,7 +111,6 @@ class HomeScreen(ListScreen):
             steady=(width,),
             empty=self._empty_text(width),
             no_match=nothing if only_faults else None,
-            extra=[line(("only what needs a person", NOTE))] if self.faults_only else (),
             noun="ensemble",
             cursor=self._first_row(shown),
             details=lambda row: padded(
@@ -172,10 +171,6 @@ class HomeScreen(ListScreen):
 
     def action_back(self) -> None:
         self.clear_filter_or_marks()
-
-    def action_faults(self) -> None:
-        self.faults_only = not self.faults_only
-        self._refresh_if_mounted()
 
     # --- opening one ------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial, partialmethod
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 from msgspec import Struct
 from rich.cells import chop_cells
@@ -68,6 +68,7 @@ from metlmon.text.spans import (
     join,
     justify,
     line,
+    merge_spans,
     style_of,
     symbol_span,
     width,
@@ -88,6 +89,8 @@ from screens.base.stats_worker import streams
 from screens.overview.header import seconds_ago
 from screens.pool_actions import ActionScreen, Selection
 from screens.widgets.line_widget import Document, StaticLines
+
+T = TypeVar("T")
 
 # --- a menu of what can be copied of a job, by OSC 52 --------------------------------------------
 
@@ -111,13 +114,6 @@ def copy_choices(view: JobView, dagdir: Path) -> dict[str, str]:
 
 RUNS: frozenset[State] = frozenset({State.RUNNING, State.SUSPENDED, State.TRANSFERRING_OUTPUT})
 """States of a job that has a machine, on which its output can be read."""
-
-
-def refusal_to_ask(state: State) -> str | None:
-    """Why no tool says anything of a job in this state; None where one does."""
-    if state is State.IDLE or state in RUNS:
-        return None
-    return f"it is {STATES[state].word}: only an idle or a running job can be asked about"
 
 
 class ToolScreen(DocumentScreen):
@@ -186,9 +182,31 @@ def copy_in_tmux(text: str) -> None:
 
 
 class JobTools(SnapshotScreen):
-    """A screen of one job, ``job``."""
+    """A screen of one job, ``job``, and of what it has written."""
 
-    job: tuple[int, int]
+    def __init__(self, cluster: int, proc: int) -> None:
+        super().__init__()
+        self.job = (cluster, proc)
+        self._files = FsExecutor(lambda: None)
+
+    def on_unmount(self) -> None:
+        self._files.close()
+
+    def read_file(
+        self, dagdir: Path, name: str, read: Callable[[Path], T]
+    ) -> tuple[T | None, str | None]:
+        """What ``read`` returns for an output file, or why it cannot be read.
+
+        To be called in a thread: a read on NFS can block, up to a time-out.
+        """
+        try:
+            with calls_through(self._files):
+                path = call_with_timeout(output_file, dagdir, name)
+                return call_with_timeout(read, path), None
+        except (UnreadableFile, FsTimeout) as reason:
+            return None, str(reason)
+        except Exception as error:
+            return None, describe_error("reading it failed", error)
 
     def action_copy(self) -> None:
         """Choose a text of the job, and copy it to the clipboard of the terminal."""
@@ -208,16 +226,19 @@ class JobTools(SnapshotScreen):
 
     def action_ask(self) -> None:
         """Ask why the job is idle, or for what it is writing where it runs."""
-        view = self.context.feed.job_view(*self.job)
-        context = self.context
+        view, context = self.context.feed.job_view(*self.job), self.context
         if context.time_travel.active:
             self.show_message(context.time_travel.refusal() or "")
         elif context.pool_actions is None and not context.options.read_only:
             self.show_message(context.options.no_pool_reason)
-        elif view is None or (refusal := refusal_to_ask(view.job.state)) is not None:
-            self.show_message("nothing is known of this job yet" if view is None else refusal or "")
-        else:
+        elif view is None:
+            self.show_message("nothing is known of this job yet")
+        elif view.job.state is State.IDLE or view.job.state in RUNS:
             self.app.push_screen(ToolScreen(*self.job, idle=view.job.state is State.IDLE))
+        else:
+            state = STATES[view.job.state].word
+            reason = "only an idle or a running job can be asked about"
+            self.show_message(f"it is {state}: {reason}")
 
 
 REASON: Final = 4000
@@ -598,16 +619,12 @@ def state_bar(state_spans: Sequence[StateSpan], cells: int) -> Line:
     if not state_spans or cells <= 0:
         return ()
     end = state_spans[-1].end
-    spans: list[tuple[str, State]] = []
+    bar = []
     for cell in range(cells):
         low, high = end * cell / cells, end * (cell + 1) / cells
         state = max(state_spans, key=lambda span: min(span.end, high) - max(span.start, low)).state
-        character = _TEXTURE.get(state, "·")
-        if spans and spans[-1][1] is state:
-            spans[-1] = (spans[-1][0] + character, state)
-        else:
-            spans.append((character, state))
-    return line(*((character, style_of(STATES[state])) for character, state in spans))
+        bar.append((_TEXTURE.get(state, "·"), style_of(STATES[state])))
+    return merge_spans(bar)
 
 
 def state_lines(
@@ -667,12 +684,10 @@ class JobScreen(JobTools, ActionScreen):
     AUTO_FOCUS = "#story"
 
     def __init__(self, cluster: int, proc: int) -> None:
-        super().__init__()
-        self.job = (cluster, proc)
+        super().__init__(cluster, proc)
         self._is_only_job = False
         self._tails: tuple[OutputTail, ...] = ()
         self._reading = False
-        self._files = FsExecutor(lambda: None)
         self._inputs: tuple[Any, ...] | None = None
         self._sections = Sections()
 
@@ -788,7 +803,7 @@ class JobScreen(JobTools, ActionScreen):
     def _update_note(self) -> None:
         self.show_document_note(self.query_one("#story", Document))
 
-    # --- output files: read in a thread with a time-out, since a read on NFS can block ---------
+    # --- the ends of the output files ------------------------------------------------------
 
     def _read_tails(self, view: JobView) -> None:
         if self._reading:
@@ -810,17 +825,8 @@ class JobScreen(JobTools, ActionScreen):
         )
 
     def _read_tail(self, dagdir: Path, title: str, name: str) -> OutputTail:
-        try:
-            with calls_through(self._files):
-                lines = call_with_timeout(lambda path: read_tail(output_file(path, name)), dagdir)
-            return OutputTail(title, name, tuple(lines[-TAIL_LINES:]))
-        except (UnreadableFile, FsTimeout) as reason:
-            return OutputTail(title, name, (), str(reason))
-        except Exception as error:
-            return OutputTail(title, name, (), describe_error("reading it failed", error))
-
-    def on_unmount(self) -> None:
-        self._files.close()
+        lines, problem = self.read_file(dagdir, name, read_tail)
+        return OutputTail(title, name, tuple((lines or ())[-TAIL_LINES:]), problem)
 
     def _set_tails(self, job: tuple[int, int], tails: tuple[OutputTail, ...]) -> None:
         self._reading = False
@@ -907,10 +913,8 @@ class OutputScreen(JobTools, FilterKeys):
     FILTER_HINT = "a text to find; capitals count if there are any"
 
     def __init__(self, cluster: int, proc: int) -> None:
-        super().__init__()
-        self.job = (cluster, proc)
-        self._files = FsExecutor(lambda: None)
-        self._shown_file = 0
+        super().__init__(cluster, proc)
+        self._shows_second = False
         self._page = EMPTY
         self._line_starts: list[int] = []
         self._wraps = True
@@ -933,7 +937,7 @@ class OutputScreen(JobTools, FilterKeys):
 
     def on_unmount(self) -> None:
         self._cancel_search()
-        self._files.close()
+        super().on_unmount()
 
     @property
     def view(self) -> OutputView:
@@ -941,10 +945,11 @@ class OutputScreen(JobTools, FilterKeys):
         return self.query_one(OutputView)
 
     def _output_names(self) -> list[tuple[str, str]]:
-        """Title and name of each output file, as in the submit description."""
+        """Title and name of each output file, the one that is shown first."""
         view = self.context.feed.job_view(*self.job)
         names = () if view is None else ((".out", view.output), (".err", view.error))
-        return [(title, name) for title, name in names if name]
+        known = [(title, name) for title, name in names if name]
+        return known[::-1] if self._shows_second else known
 
     # --- what is shown ----------------------------------------------------------------------
 
@@ -952,11 +957,10 @@ class OutputScreen(JobTools, FilterKeys):
         names = self._output_names()
         head = line(" ", ("job ", DIM), (formatting.job_id(*self.job), BOLD), "  ")
         if names:
-            title, name = names[self._shown_file % len(names)]
-            others = [other for other, _ in names if other != title]
+            (title, name), *others = names
             head += line((title, BOLD), "  ") + line(file_name(name, 60))
             head += line((f"  {size(self._page.size)}", DIM))
-            head += line((f"   [v] {others[0]}" if others else "", DIM))
+            head += line((f"   [v] {others[0][0]}" if others else "", DIM))
         self.show_head([crop(head, self.app.size.width)])
         self._show_note()
 
@@ -1012,12 +1016,15 @@ class OutputScreen(JobTools, FilterKeys):
         ends = [row.end for row in self._page.rows]
         self.view.scroll_to_line(self._line_starts[bisect_right(ends, offset)])
 
-    def on_resize(self) -> None:
-        top = self._top_offset()
-        follows = self._follows()
+    def _draw_again(self) -> None:
+        """Show the rows as they are drawn now; the same one stays at the top of the view."""
+        offset = self._page.size if self._follows() else self._top_offset()
         self._show_rows()
         if self._page.rows:
-            self._scroll_to_offset(self._page.size if follows else top)
+            self._scroll_to_offset(offset)
+
+    def on_resize(self) -> None:
+        self._draw_again()
 
     # --- reading, in a thread ---------------------------------------------------------------
 
@@ -1038,21 +1045,12 @@ class OutputScreen(JobTools, FilterKeys):
             self._refresh_if_mounted()
             return
         self._reading = True
-        name = names[self._shown_file % len(names)][1]
+        name = names[0][1]
         work = partial(self._read_in_thread, read, self.context.feed.dagdir, name)
         self.run_worker(work, thread=True, group="output", description="the output")
 
     def _read_in_thread(self, read: PagerRead, dagdir: Path, name: str) -> None:
-        page, problem = None, None
-        try:
-            with calls_through(self._files):
-                path = call_with_timeout(output_file, dagdir, name)
-                page = call_with_timeout(read, path)
-        except (UnreadableFile, FsTimeout) as reason:
-            problem = str(reason)
-        except Exception as error:
-            problem = describe_error("reading it failed", error)
-        self.call_later(self._show_page, page, problem)
+        self.call_later(self._show_page, *self.read_file(dagdir, name, read))
 
     def _show_page(self, page: OutputPage | None, problem: str | None) -> None:
         self._reading, self._problem = False, problem
@@ -1106,17 +1104,14 @@ class OutputScreen(JobTools, FilterKeys):
         if len(self._output_names()) < 2:
             self.show_message("it has no other output file")
         else:
-            self._shown_file += 1
+            self._shows_second = not self._shows_second
             self._page = EMPTY
             self._request(output_pager.page_at_end)
 
     def action_wrap(self) -> None:
         """Wrap long lines, or cut them at the edge of the screen."""
-        top, follows = self._top_offset(), self._follows()
         self._wraps = not self._wraps
-        self._show_rows()
-        if self._page.rows:
-            self._scroll_to_offset(self._page.size if follows else top)
+        self._draw_again()
         self.show_message("long lines are wrapped" if self._wraps else "long lines are cut")
 
     def action_pager(self) -> None:
@@ -1132,7 +1127,7 @@ class OutputScreen(JobTools, FilterKeys):
             self.show_message(why)
             return
         try:
-            path = output_file(self.context.feed.dagdir, names[self._shown_file % len(names)][1])
+            path = output_file(self.context.feed.dagdir, names[0][1])
             with self.app.suspend():
                 subprocess.run([tool, *command[1:], str(path)], check=False)
         except (UnreadableFile, OSError) as error:
@@ -1145,23 +1140,20 @@ class OutputScreen(JobTools, FilterKeys):
         """Find a text, from the top of the view on; none: mark nothing any more."""
         self.filter_text = text
         self.set_focus(self.view)
-        top = self._top_offset()
-        self._show_rows()
-        if self._page.rows:
-            self._scroll_to_offset(top)
+        self._draw_again()
         if text:
             self._find(backward=False)
 
     def _find(self, backward: bool) -> None:
         """Find the next match in a thread; [esc] cancels it."""
         names = self._output_names()
+        if not self.filter_text:
+            self.show_message("[/] finds a text")
         if not self.filter_text or not names or self._search is not None:
-            if not self.filter_text:
-                self.show_message("[/] finds a text")
             return
         search = self._search = Search(self.filter_text)
         offset = self._top_offset()
-        name = names[self._shown_file % len(names)][1]
+        name = names[0][1]
         work = partial(self._find_in_thread, search, name, offset, backward)
         self.run_worker(work, thread=True, group="search", description="the search")
         self._show_note()
@@ -1185,11 +1177,8 @@ class OutputScreen(JobTools, FilterKeys):
             self.show_message(problem or f"{plain(search.text, 40)!r} is not in this file")
         self._show_note()
 
-    def _step(self, backward: bool) -> None:
-        self._find(backward)
-
-    action_next = partialmethod(_step, False)
-    action_previous = partialmethod(_step, True)
+    action_next = partialmethod(_find, False)
+    action_previous = partialmethod(_find, True)
 
     def _cancel_search(self) -> None:
         if self._search is not None:

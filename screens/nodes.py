@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from functools import partial
+from collections.abc import Container
 from typing import ClassVar, Final
 
 from metlmon.health.build import make_health
@@ -23,15 +22,13 @@ from metlmon.snapshot.node_tree import (
 )
 from metlmon.snapshot.records import NodeRow
 from metlmon.tables.health import faulty_nodes
-from metlmon.tables.layout import fit_columns, render_cells, table_columns
 from metlmon.tables.nodes import columns, cursor_detail, empty, no_job_text
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES
-from metlmon.text.spans import BOLD, NOTE, Line, line, width
-from screens.base.screens import ListScreen, TreeScreen
+from metlmon.text.spans import BOLD, Line, line, width
+from screens.base.screens import TreeScreen, text_filter
 from screens.overview import header as overview_header
 from screens.pool_actions import ACTION_SCOPES, ActionScreen, Selection
-from screens.widgets.table import TableRow
 
 ORDERS: Final = (("what needs a person", urgency), ("DAG order", file_order))
 
@@ -75,12 +72,18 @@ class NodeList:
 
         ``faulty``: only these nodes; None: all.
         """
-        if faulty is None and not filter_text:
+        matches = text_filter(filter_text)
+        if faulty is None and matches is None:
             self._rows = self.tree.rows(self.expanded, ORDERS[order][1], backwards)
-        else:
-            passes = partial(_passes, filter_text=filter_text, faulty=faulty)
-            rows = self.tree.flat_rows(passes)
-            self._rows = rows[::-1] if backwards else rows
+            return self._rows
+
+        def passes(dag: DagNodes, name: str) -> bool:
+            if faulty is not None and (dag.key, name) not in faulty:
+                return False
+            return matches is None or matches(_text(dag, name, dag.state(name)))
+
+        rows = self.tree.flat_rows(passes)
+        self._rows = rows[::-1] if backwards else rows
         return self._rows
 
     def detail(self, feed: Feed, row: TreeRow | None) -> NodeRow | None:
@@ -103,79 +106,42 @@ class NodeList:
 
     # --- on a screen -----------------------------------------------------------------------
 
-    def fill(
-        self,
-        screen: ListScreen,
-        faults: bool,
-        update: Snapshot | None,
-        order: int = 0,
-        head: list[Line] | None = None,
-    ) -> None:
-        """Show the nodes in a screen's table, and the cursor detail below it.
-
-        ``head`` None: the screen renders its own header.
-        """
-        feed, room = screen.context.feed, screen.app.size.width
-        if update is not None:
-            self.update(feed, update)
-        health = screen.context.stats.value(make_health) if faults else None
-        faulty = faulty_nodes(health) if faults else None
+    def show(self, screen: TreeScreen, update: Snapshot | None, order: int = 0) -> None:
+        """Show the nodes in a screen's table, and below it details of the current one."""
+        screen.node_list = self
+        feed, faults, wanted = screen.context.feed, screen.faults_only, bool(screen.filter_text)
+        faulty = faulty_nodes(screen.context.stats.value(make_health)) if faults else None
         rows = self.rows(screen.filter_text, faulty, order, screen.state.reversed)
-        if head is not None:
-            screen.show_head(head)
-        shown = screen.chosen_columns(columns(), sortable=False)
-        sample = rows[:: 1 + len(rows) // SAMPLE]
-        widths = fit_columns(shown, [(row, self.detail(feed, row)) for row in sample], room)
-
-        def cells(row: TreeRow) -> Sequence[Line]:
-            return render_cells(shown, widths, (row, self.detail(feed, row)))
-
-        table = screen.table
-        if table.marks:
-            table.keep_marks(self.node_keys())
         reading = update is None or (not update.is_complete and not self.tree.total)
-        text = empty(bool(screen.filter_text), faults, reading)
-        table_rows = [TableRow(row.key, partial(cells, row)) for row in rows]
-        table.show(table_columns(shown, widths), table_rows, text)
-        filtered = bool(screen.filter_text) or faults
+        text = empty(wanted, faults, reading)
+        screen.fill(
+            columns(),
+            rows,
+            lambda row: row.key,
+            None,
+            item=lambda row: (row, self.detail(feed, row)),
+            all_keys=self.node_keys() if screen.table.marks else None,
+            total=self.tree.total if wanted or faults else None,
+            fitted_to=rows[:: 1 + len(rows) // SAMPLE],
+            empty=text,
+            no_match=text,
+            noun="node",
+            details=lambda row: cursor_detail(row, self.detail(feed, row), screen.app.size.width),
+        )
 
-        def show_details() -> None:
-            selected = self.row_with_key(table.cursor)
-            note = screen.note_line(
-                len(rows) if filtered else self.tree.total,
-                self.tree.total,
-                [line(("faults only", NOTE))] if faults else [],
-                noun="node",
-            )
-            detail = cursor_detail(selected, self.detail(feed, selected), room)
-            screen.show_note([note, *detail])
-
-        screen.show_selection(show_details)
-
-    def fold_at_cursor(self, screen: ListScreen, is_open: bool) -> None:
-        """Fold or unfold the current row, or move to its parent."""
-        parent = self.fold(screen.table.cursor, is_open)
-        screen.refresh_view()
-        if parent is not None:
-            screen.table.select(parent)
-
-    def open_node(self, screen: ListScreen, key: str) -> str | None:
-        """Open the latest job of a node, or fold or unfold a group.
-
-        Returns the reason if neither is possible.
-        """
+    def open(self, screen: TreeScreen, key: str) -> None:
+        """Open the latest job of a node, or fold or unfold a group."""
         row = self.row_with_key(key)
         node = self.detail(screen.context.feed, row)
         if row is not None and row.node is None:
             self.fold(key, not row.open)
             screen.refresh_view()
-            return None
-        if node is None:
-            return "this node is in no DAG of this directory any more"
-        if not node.jobs:
-            return no_job_text(node)
-        screen.context.open_screen("job", *node.jobs[-1])
-        return None
+        elif node is None:
+            screen.show_message("this node is in no DAG of this directory any more")
+        elif not node.jobs:
+            screen.show_message(no_job_text(node))
+        else:
+            screen.context.open_screen("job", *node.jobs[-1])
 
     # --- folding --------------------------------------------------------------------------
 
@@ -204,15 +170,6 @@ SAMPLE: Final = 50
 """Number of rows sampled for the column widths: each fetches its node."""
 
 
-def _passes(dag: DagNodes, name: str, filter_text: str, faulty: frozenset[NodeKey] | None) -> bool:
-    if faulty is not None and (dag.key, name) not in faulty:
-        return False
-    state = dag.state(name)
-    inverse = filter_text.startswith("!")
-    needle = filter_text[inverse:].strip().lower()
-    return not needle or (needle in _text(dag, name, state)) is not inverse
-
-
 def _text(dag: DagNodes, name: str, state: State) -> str:
     """Return the text of a node that the filter searches, in lower case."""
     node, state_record = dag.nodes[name], dag.states.get(name)
@@ -231,36 +188,31 @@ class NodesScreen(TreeScreen, ActionScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._node_list: NodeList = NodeList()
+        self._all_nodes = NodeList()
 
     def show(self, update: Snapshot | None) -> None:
-        self._node_list.fill(
-            self,
-            self.faults_only,
-            update,
-            order=self.state.order,
-            head=self._head(update),
-        )
+        if update is not None:
+            self._all_nodes.update(self.context.feed, update)
+        self.show_head(self._head(update))
+        self._all_nodes.show(self, update, self.state.order)
 
     def _head(self, update: Snapshot | None) -> list[Line]:
         room = self.app.size.width
         title = line(("Nodes", BOLD))
         if update is None:
             return [line(" ") + title, ()]
-        title += line(f"  {formatting.number(self._node_list.tree.total)}     ")
+        title += line(f"  {formatting.number(self._all_nodes.tree.total)}     ")
         counts = overview_header.state_counts(update.status.node_states, room - width(title) - 2)
         return [line(" ") + title + counts, ()]
 
     def open_row(self, key: str) -> None:
-        reason = self._node_list.open_node(self, key)
-        if reason:
-            self.show_message(reason)
+        self._all_nodes.open(self, key)
 
     def selection(self) -> Selection:
         """Select the jobs of the last submission of the marked or current nodes."""
         keys = self.table.marks or {self.table.cursor}
-        rows = (self._node_list.row_with_key(key) for key in keys)
-        details = (self._node_list.detail(self.context.feed, row) for row in rows)
+        rows = (self._all_nodes.row_with_key(key) for key in keys)
+        details = (self._all_nodes.detail(self.context.feed, row) for row in rows)
         nodes = [node for node in details if node is not None]
         if not nodes:
             snapshot = self.context.snapshot

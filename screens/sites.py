@@ -51,7 +51,7 @@ from metlmon.text.spans import (
     width,
     wrap,
 )
-from screens.base.screens import ListScreen, padded
+from screens.base.screens import ROOMY_LINES, ListScreen, padded
 from screens.pool_actions import ActionScreen, Selection
 
 
@@ -140,9 +140,6 @@ def _hidden_note(usage: Usage, room: int) -> Line:
     reason = ": a longer, failed try may have done the training"
     return first_that_fits((sign + line((text + reason, DIM)), sign + line((text, DIM))), room)
 
-
-ROOMY_LINES: Final = 30
-"""Minimum height for blank lines between the parts."""
 
 TALL_LINES: Final = 40
 """Minimum height for one line per cause."""

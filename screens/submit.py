@@ -76,6 +76,7 @@ from screens.base.screens import (
     SnapshotScreen,
     ask_in_thread,
     heading,
+    out_of_view,
     padded,
     rule,
 )
@@ -1193,8 +1194,7 @@ class SubmitScreen(SnapshotScreen):
         above, below = form.lines_above, form.lines_below
         if self._in_preview and not self._wide:
             above, below = preview_pane.top_line, preview_pane.lines_below
-        outside = [f"↑ {above}"] * (above > 0) + [f"↓ {below} more"] * (below > 0)
-        parts = [*self.messages(), *([line(("  ".join(outside), DIM))] if outside else [])]
+        parts = [*self.messages(), *out_of_view(above, below)]
         if self._wide and preview_pane.lines_below:
             total = formatting.number(len(preview_pane.lines))
             position = f"{preview_pane.top_line + 1} of {total} lines"

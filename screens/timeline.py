@@ -65,12 +65,13 @@ from metlmon.text.spans import (
     fit,
     join,
     line,
+    merge_spans,
     style_of,
     texture,
     width,
     wrap_parts,
 )
-from screens.base.screens import ListScreen
+from screens.base.screens import ROOMY_LINES, ListScreen
 from screens.widgets.line_widget import StaticLines
 from screens.widgets.table import Table, TableRow
 
@@ -216,12 +217,8 @@ def lane_line(
             character, style = "┃", CURSOR
         elif index == cursor and sign is None:
             character, style = "│", DIM
-        style = texture(style)
-        if spans and spans[-1][1] == style:
-            spans[-1] = (spans[-1][0] + character, style)
-        else:
-            spans.append((character, style))
-    return line(*spans)
+        spans.append((character, texture(style)))
+    return merge_spans(spans)
 
 
 _AXIS_LABEL: Final = re.compile(r"[^│ ]+(?: [^│ ]+)*")
@@ -386,9 +383,6 @@ def scale(window: VisibleWindow) -> Line:
     text = f"{seconds:.2g}s" if seconds < 10 else formatting.duration(seconds)
     return line((f"a cell is {text}, its bar the mean", DIM))
 
-
-ROOMY_LINES: Final = 30
-"""Minimum height for blank lines between the parts."""
 
 NAME_CELLS: Final = 16
 """Maximum width of a run's name; the lane needs the rest."""

@@ -15,6 +15,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import groupby
 from pathlib import PurePath
 from typing import Final, Literal
 
@@ -65,6 +66,14 @@ def line(*spans: Span | str) -> Line:
         elif span[0]:
             styled.append(span)
     return tuple(styled)
+
+
+def merge_spans(spans: Iterable[Span]) -> Line:
+    """A line in which neighbours of one style are one span."""
+    return tuple(
+        ("".join(text for text, _ in group), style)
+        for style, group in groupby(spans, key=lambda span: span[1])
+    )
 
 
 def texture(style: TextStyle) -> TextStyle:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial, partialmethod
 from math import inf
@@ -507,6 +507,12 @@ def hidden_below(count: int, style: TextStyle = DIM) -> list[Line]:
     return [line((f"↓ {count} more", style))] if count else []
 
 
+def out_of_view(above: int, below: int) -> list[Line]:
+    """The note on lines or rows above and below the view, if there are any."""
+    parts = ([f"↑ {above}"] if above else []) + ([f"↓ {below} more"] if below > 0 else [])
+    return [line(("  ".join(parts), DIM))] if parts else []
+
+
 def padded(lines: Sequence[Line], count: int) -> list[Line]:
     """These lines and blank ones, so that what is above keeps its height."""
     return [*lines, *[()] * (count - len(lines))]
@@ -817,13 +823,16 @@ class ListScreen(FilterKeys):
     """A screen with one table whose filter, order and columns survive every refresh.
 
     ``ORDERS`` are the criteria that the sort key goes through, by name; None: as given.
+    ``FAULTS_NOTE``: the note while only rows that need attention are shown.
     """
 
     ORDERS: ClassVar[Sequence[tuple[str, Callable[[Any], tuple[Any, ...]] | None]]] = ()
     FILTER_HINT = "text in any column; ! before it: rows without it"
+    FAULTS_NOTE: ClassVar[str] = "faults only"
 
     def __init__(self) -> None:
         super().__init__()
+        self.faults_only = False
         self._columns_defined: Sequence[Column[Any]] = ()
         self._sortable = True
         self._show_selection: Callable[[], None] | None = None
@@ -863,12 +872,15 @@ class ListScreen(FilterKeys):
 
     def fill(
         self,
-        columns: Sequence[Column[T]],
+        columns: Sequence[Column[Any]],
         rows: Sequence[T],
         key: Callable[[T], str],
-        text: Callable[[T], str],
+        text: Callable[[T], str] | None,
         *,
+        item: Callable[[T], Any] = lambda row: row,
         all_rows: Sequence[T] | None = None,
+        all_keys: Container[str] | None = None,
+        total: int | None = None,
         fitted_to: Sequence[T] | None = None,
         steady: tuple[object, ...] | None = None,
         empty: Sequence[Line] = (),
@@ -887,10 +899,13 @@ class ListScreen(FilterKeys):
     ) -> list[T]:
         """Show the rows that pass the filter, in chosen order and columns; return them.
 
-        ``key`` identifies a row, ``text`` is what the filter searches, in lower case. ``all_rows``
-        are those before a choice among them; to them, or to the rows ``fitted_to``, columns are
-        fitted, so that the choice does not move the columns. ``steady``: while it is equal, columns
-        only become wider. ``empty`` is shown if there are no rows, ``no_match`` if none is shown.
+        ``key`` identifies a row, ``text`` is what the filter searches, in lower case; None: the
+        rows have been filtered and sorted. ``item`` is what the columns are of, asked for where a
+        row is in view. ``all_rows`` are those before a choice among them, ``all_keys`` and
+        ``total`` their keys and number, if there are more; to them, or to the rows ``fitted_to``,
+        columns are fitted, so that the choice does not move the columns. ``steady``: while it is
+        equal, columns only become wider. ``empty`` is shown if there are no rows, ``no_match`` if
+        none is shown.
         ``cursor`` moves the cursor to this row. ``details`` are the lines below the note line for
         the row under the cursor. ``second_line`` is that of a row, if any, from the cell ``indent``
         on; ``sign`` a sign of one cell before it, where it is not marked.
@@ -899,19 +914,22 @@ class ListScreen(FilterKeys):
         the same. The rest are those of :meth:`note_line`.
         """
         all_rows = rows if all_rows is None else all_rows
-        columns = self.chosen_columns(columns)
+        total = len(all_rows) if total is None else total
+        self._columns_defined, self._sortable = columns, text is not None
+        choice = ColumnChoice(self.column_names, self.state.hidden, self.state.shown)
+        columns = choice.choose(columns)
         chosen = steady, [*self.state.hidden], [*self.state.shown]
         if steady is None or chosen != self._widest_of:
             self._widest, self._widest_of = {}, chosen
         widths = self.widths = fit_columns(
             columns,
-            all_rows if fitted_to is None else fitted_to,
+            [item(row) for row in (all_rows if fitted_to is None else fitted_to)],
             self.table_width,
             None if steady is None else self._widest,
         )
         shown, more = expand(self.filter_rows(rows, text)), self.filter_rows(more_rows, text)
         if self.table.marks:
-            self.table.keep_marks({key(row) for row in all_rows})
+            self.table.keep_marks(all_keys or {key(row) for row in all_rows})
         if all_rows:
             clears = [line("  ", f"No {noun} has this text."), line("  ", ("[esc] clears", DIM))]
             empty = clears if no_match is None else no_match
@@ -924,7 +942,7 @@ class ListScreen(FilterKeys):
                 if title is not None and title != previous:
                     yield TableRow.heading(title)
                 previous = title
-                cells = partial(render_cells, columns, widths, row)
+                cells = partial(_render_row, columns, widths, item, row)
                 yield TableRow(key(row), cells, second_line(row), start, sign(row))
 
         shown_rows = list(table_rows(shown))
@@ -937,7 +955,7 @@ class ListScreen(FilterKeys):
         by_key = {key(row): row for row in (*shown, *more)}
 
         def show_details() -> None:
-            note = self.note_line(len(shown) + len(more), len(all_rows), extra, noun)
+            note = self.note_line(len(shown) + len(more), total, extra, noun)
             self.show_note([note, *details(by_key.get(self.table.cursor or ""))])
 
         self.show_selection(show_details)
@@ -963,16 +981,6 @@ class ListScreen(FilterKeys):
         self.show_head([line(" ", (title, BOLD), "   ", (reason, DIM))])
         self.table.show([], [], text)
         self.show_selection(lambda: self.show_note([self.note_line(0, 0, noun=noun)]))
-
-    def chosen_columns(
-        self, columns: Sequence[Column[T]], sortable: bool = True
-    ) -> list[Column[T]]:
-        """The columns that are chosen; the first one always is.
-
-        ``sortable``: the rows can be sorted by a column; those of a tree cannot.
-        """
-        self._columns_defined, self._sortable = columns, sortable
-        return ColumnChoice(self.column_names, self.state.hidden, self.state.shown).choose(columns)
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -1009,15 +1017,15 @@ class ListScreen(FilterKeys):
 
     # --- filter and order -----------------------------------------------------------------
 
-    def filter_rows(self, rows: Iterable[T], text: Callable[[T], str]) -> list[T]:
+    def filter_rows(self, rows: Iterable[T], text: Callable[[T], str] | None) -> list[T]:
         """The rows that match the filter, in the chosen order.
 
-        ``text`` returns the lower-case text that is searched; a filter that starts with ``!``
-        keeps the rows without the text.
+        ``text`` returns the lower-case text that is searched; None: all rows, as they are.
         """
-        inverse = self.filter_text.startswith("!")
-        needle = self.filter_text[inverse:].strip().lower()
-        matching = [row for row in rows if not needle or (needle in text(row)) is not inverse]
+        if text is None:
+            return list(rows)
+        matches = text_filter(self.filter_text)
+        matching = [row for row in rows if matches(text(row))] if matches else list(rows)
         key = self._order()[1]
         if key is not None:
             matching.sort(key=key)
@@ -1040,7 +1048,8 @@ class ListScreen(FilterKeys):
     ) -> Line:
         """The rule below the table: filter, order, and rows outside the view."""
         width = self.app.size.width
-        parts = [*self.messages(), *self._marks_note(), *extra]
+        faults = [line((self.FAULTS_NOTE, NOTE))] if self.faults_only else []
+        parts = [*self.messages(), *self._marks_note(), *faults, *extra]
         if self.filter_text:
             parts.append(line(("filter ", DIM), (plain(self.filter_text, 30), NOTE)))
         if shown != total:
@@ -1049,13 +1058,7 @@ class ListScreen(FilterKeys):
         if order or self.state.reversed:
             order = order or (self.ORDERS[0][0] if self.ORDERS else "the file")
             parts.append(line((f"by {order}{', reversed' if self.state.reversed else ''}", DIM)))
-        rows_above, rows_below = self.table.rows_above, self.table.rows_below
-        down, up = ("↓", "↑")
-        outside = [f"{up} {rows_above}"] * (rows_above > 0) + [f"{down} {rows_below} more"] * (
-            rows_below > 0
-        )
-        if outside:
-            parts.append(line(("  ".join(outside), DIM)))
+        parts += out_of_view(self.table.rows_above, self.table.rows_below)
         return rule(parts, width)
 
     def _marks_note(self) -> list[Line]:
@@ -1086,6 +1089,10 @@ class ListScreen(FilterKeys):
         state.order = 0 if state.column else (state.order + 1) % max(1, len(self.ORDERS))
         state.column, state.reversed = None, False
         self.context.save_list_states()
+        self._refresh_if_mounted()
+
+    def action_faults(self) -> None:
+        self.faults_only = not self.faults_only
         self._refresh_if_mounted()
 
     def action_reverse(self) -> None:
@@ -1137,31 +1144,46 @@ class ListScreen(FilterKeys):
 
 
 class TreeScreen(ListScreen):
-    """A list that may show the tree of nodes, and of its rows only those with an open entry."""
+    """A list that may show the tree of nodes, ``node_list``."""
 
-    _node_list: NodeList | None = None
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.faults_only = False
-
-    def action_faults(self) -> None:
-        self.faults_only = not self.faults_only
-        self._refresh_if_mounted()
+    node_list: NodeList | None = None
 
     def _fold(self, is_open: bool) -> None:
-        if self._node_list is not None:
-            self._node_list.fold_at_cursor(self, is_open)
+        """Fold or unfold the current row, or move to its parent."""
+        if self.node_list is not None:
+            parent = self.node_list.fold(self.table.cursor, is_open)
+            self.refresh_view()
+            if parent is not None:
+                self.table.select(parent)
 
     def _fold_all(self, is_open: bool) -> None:
-        if self._node_list is not None:
-            self._node_list.fold_all(is_open)
+        if self.node_list is not None:
+            self.node_list.fold_all(is_open)
             self._refresh_if_mounted()
 
     action_unfold = partialmethod(_fold, True)
     action_fold = partialmethod(_fold, False)
     action_unfold_all = partialmethod(_fold_all, True)
     action_fold_all = partialmethod(_fold_all, False)
+
+
+def text_filter(wanted: str) -> Callable[[str], bool] | None:
+    """Whether a text in lower case passes a filter; None: all pass.
+
+    A filter that starts with ``!`` keeps what does not have the text.
+    """
+    inverse = wanted.startswith("!")
+    needle = wanted[inverse:].strip().lower()
+    return (lambda text: (needle in text) is not inverse) if needle else None
+
+
+def _render_row(
+    columns: Sequence[Column[Any]],
+    widths: Mapping[str, int],
+    item: Callable[[T], Any],
+    row: T,
+) -> Sequence[Line]:
+    return render_cells(columns, widths, item(row))
 
 
 def compare_marked(screen: ListScreen, metric: str | None = None) -> None:

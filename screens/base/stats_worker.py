@@ -38,9 +38,6 @@ SHARE_IDLE: Final = 400.0
 SHARE: Final = 5.0
 """Pause of the thread after each pass, as a multiple of its processor time."""
 
-JOB_FILES: Final = "what the jobs wrote"
-"""The name of reading the job files, in its error."""
-
 FORGET_SECONDS: Final = 10.0
 """A statistic that was not requested for this long is no longer updated."""
 
@@ -48,10 +45,11 @@ FORGET_SECONDS: Final = 10.0
 class _CachedStat(Struct):
     """The last value of a statistic, its input, and the time of the last request.
 
-    ``precompute``: it is to be evaluated once without a request.
+    ``error``: of its last evaluation. ``precompute``: evaluate it once without a request.
     """
 
     value: Any = None
+    error: str | None = None
     stats_input: StatsInput | None = None
     requested: float = 0.0
     precompute: bool = False
@@ -94,12 +92,20 @@ class StatsWorker:
         self._built: _BuiltInput | None = None
         self._job_files: tuple[Mapping[str, TrainingOutput], Mapping[JobId, Streamed]] | None = None
         self._files_requested = float("-inf")
-        self._errors: dict[object, str] = {}
+        self._file_error: str | None = None
+        self._input_error: str | None = None
 
     @property
     def error(self) -> str | None:
-        """The message of a requested statistic whose last evaluation failed; None if none did."""
-        return next(iter(self._errors.values()), None)
+        """The error of a requested statistic, or of its input; None if there is none."""
+        now = time.monotonic()
+        errors = [self._input_error]
+        if now - self._files_requested < FORGET_SECONDS:
+            errors.append(self._file_error)
+        with self._lock:
+            figures = self._figures.values()
+            errors += [each.error for each in figures if now - each.requested < FORGET_SECONDS]
+        return next(filter(None, errors), None)
 
     def value(self, statistic: Callable[[StatsInput], T]) -> T | None:
         """The newest value of ``statistic``; None until its first evaluation has finished.
@@ -159,50 +165,26 @@ class StatsWorker:
     # --- in the thread ------------------------------------------------------------------
 
     def _run(self) -> None:
-        last_read = float("-inf")
+        last_read, error = float("-inf"), self.error
         while not self._stop.is_set():
             started, cost = time.monotonic(), time.thread_time()
             self._skip_pause.clear()
             changed = False
             wanted = started - self._files_requested < FORGET_SECONDS
             if wanted and (started - last_read >= WRITTEN_SECONDS or self._job_files is None):
-                changed |= self._attempt(JOB_FILES, self._read_job_files)
+                changed, self._file_error = _attempt("what the jobs wrote", self._read_job_files)
                 last_read = time.monotonic()
-            changed |= self._attempt("adding up", self._evaluate_requested)
-            changed |= self._forget_errors(wanted)
-            if changed and not self._stop.is_set():
+            evaluated, self._input_error = _attempt("adding up", self._evaluate_requested)
+            previous, error = error, self.error
+            if (changed or evaluated or error != previous) and not self._stop.is_set():
                 self._on_change()
             with self._lock:
                 if not self._wake.is_set():
                     self._idle.set()
             # Of the processor: waiting for one, or for a file, is no cost.
             self._skip_pause.wait((time.thread_time() - cost) * SHARE)
-            self._wake.wait(WRITTEN_SECONDS if wanted or self._errors else None)
+            self._wake.wait(WRITTEN_SECONDS if wanted or error else None)
             self._wake.clear()
-
-    def _attempt(self, task: object, work: Callable[[], bool]) -> bool:
-        """Do ``work``, which returns whether a value changed; record its error, if any."""
-        try:
-            changed = work()
-        except Exception as error:  # One failing statistic must not stop the others.
-            name = task if isinstance(task, str) else "a figure"
-            text = describe_error(f"{name} failed", error)
-            changed = text != self._errors.get(task)
-            self._errors[task] = text
-            return changed
-        return self._errors.pop(task, None) is not None or changed
-
-    def _forget_errors(self, files_wanted: bool) -> bool:
-        """Drop the errors of what no screen requests any more; return whether there were any."""
-        forgotten = []
-        for task in self._errors:
-            cached = self._figures.get(task)  # type: ignore[call-overload]
-            recent = cached is None or time.monotonic() - cached.requested < FORGET_SECONDS
-            if not (files_wanted if task == JOB_FILES else recent):
-                forgotten.append(task)
-        for task in forgotten:
-            del self._errors[task]
-        return bool(forgotten)
 
     def _read_job_files(self) -> bool:
         """Read the job files; return whether their content changed.
@@ -241,7 +223,8 @@ class StatsWorker:
         for statistic, cached in requested:
             if cached.stats_input is not built.stats_input:
                 work = partial(_evaluate, statistic, cached, built.stats_input)
-                changed |= self._attempt(statistic, work)
+                is_new, cached.error = _attempt("a figure", work)
+                changed |= is_new
             cached.precompute = False
         built.cost += time.thread_time() - started
         return changed
@@ -268,6 +251,14 @@ def streams(stats_input: StatsInput) -> Mapping[JobId, Streamed]:
 def has_job_files(stats_input: StatsInput) -> bool:
     """The statistic whether what the jobs wrote has been read."""
     return stats_input.files_read
+
+
+def _attempt(name: str, work: Callable[[], bool]) -> tuple[bool, str | None]:
+    """Do ``work``, which returns whether a value has changed; return that, and its error."""
+    try:
+        return work(), None
+    except Exception as error:  # One failing statistic must not stop the others.
+        return False, describe_error(f"{name} failed", error)
 
 
 def _evaluate(

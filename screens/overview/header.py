@@ -400,20 +400,14 @@ def special_nodes(rows: Sequence[NodeRow], cells: int) -> Line:
     stay longest.
     """
     dot = line(("  ·  ", DIM))
-    for short in (False, True):
-        content = join((_special(row, short) for row in rows), dot)
-        if width(content) <= cells:
-            return content
-    shown = list(rows)
-    while shown:
-        # Drop finished and waiting nodes first, from the end.
-        droppable = [row for row in shown if row.state in row_text.INACTIVE] or shown
-        shown = [row for row in shown if row is not droppable[-1]]
-        more = line((f"{len(rows) - len(shown)} more", DIM), (" [6]", KEY))
-        content = join((*(_special(row, True) for row in shown), more), dot)
-        if width(content) <= cells:
-            return content
-    return ()
+    candidates = [join((_special(row, short) for row in rows), dot) for short in (False, True)]
+    # Finished and waiting nodes are left out first, from the end.
+    droppable = sorted(rows, key=lambda row: row.state in row_text.INACTIVE)[::-1]
+    for number in range(1, len(rows) + 1):
+        left_out = droppable[:number]
+        shown = (_special(row, True) for row in rows if row not in left_out)
+        candidates.append(join((*shown, line((f"{number} more", DIM), (" [6]", KEY))), dot))
+    return first_that_fits([*candidates, ()], cells)
 
 
 def _special(row: NodeRow, short: bool) -> Line:

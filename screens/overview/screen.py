@@ -81,7 +81,7 @@ class OverviewScreen(TreeScreen, ActionScreen):
         runs = () if snapshot is None else snapshot.status.runs
         if snapshot is not None and _has_nodes_only(snapshot) and self._show_nodes(snapshot):
             return
-        self._node_list = None
+        self.node_list = None
         self.context.stats.watch_job_files()
         figures = self.context.stats.value(run_figures)
         progress = self.context.stats.value(streams) or {}
@@ -104,7 +104,6 @@ class OverviewScreen(TreeScreen, ActionScreen):
             steady=(self.context.feed, is_read, width),
             empty=self._empty_text(rows, snapshot),
             no_match=self._empty_text(rows, snapshot),
-            extra=[line(("faults only", NOTE))] if self.faults_only else (),
             details=lambda row: self._details(row, figures),
             sign=lambda row: best_mark(row, figures),
             second_line=lambda row: runs_table.detail_line(row, width, self._indent()),
@@ -133,12 +132,11 @@ class OverviewScreen(TreeScreen, ActionScreen):
         """Show the nodes if there are no runs; False if there are no nodes either."""
         from screens.nodes import NodeList
 
-        nodes = self._node_list or NodeList()
+        nodes = self.node_list or NodeList()
         nodes.update(self.context.feed, snapshot)
         if not nodes.tree.total:
             return False
-        self._node_list = nodes
-        nodes.fill(self, self.faults_only, snapshot)
+        nodes.show(self, snapshot)
         return True
 
     def _header(self, snapshot: Snapshot | None) -> list[Line]:
@@ -225,28 +223,26 @@ class OverviewScreen(TreeScreen, ActionScreen):
     def hidden_actions(self) -> Collection[str]:
         snapshot = self.context.snapshot
         hidden = TREE_ACTIONS
-        if self._node_list is not None:
+        if self.node_list is not None:
             hidden = frozenset({"sort"})
         elif snapshot is not None and not (snapshot.status.dags or snapshot.status.runs):
             hidden = RUN_ACTIONS
         return hidden.union(super().hidden_actions())
 
     def action_compare(self) -> None:
-        if self._node_list is None:
+        if self.node_list is None:
             compare_marked(self)
         else:
             self.show_message("these are nodes: only runs can be compared")
 
     def open_row(self, key: str) -> None:
-        if self._node_list is None:
+        if self.node_list is None:
             self.context.open_screen("run", key)
-            return
-        refusal = self._node_list.open_node(self, key)
-        if refusal:
-            self.show_message(refusal)
+        else:
+            self.node_list.open(self, key)
 
     def action_sort(self) -> None:
-        if self._node_list is None:
+        if self.node_list is None:
             super().action_sort()
         else:
             self.show_message(
@@ -257,7 +253,7 @@ class OverviewScreen(TreeScreen, ActionScreen):
         pool = self.context.options.submission_pool is not None
         new = {} if pool else {"new": self.context.options.no_pool_reason}
         folds = dict.fromkeys(TREE_ACTIONS, "these are runs; [6] shows the nodes")
-        return {**super().refusals(), **new, **(folds if self._node_list is None else {})}
+        return {**super().refusals(), **new, **(folds if self.node_list is None else {})}
 
     def selection(self) -> Selection:
         """The marked runs, or the one under the cursor, with their queued jobs.

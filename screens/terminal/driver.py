@@ -132,6 +132,8 @@ class FlowControl(Driver):
     ``paint_pending`` is set where the application waits to paint until then.
     """
 
+    exit_event: threading.Event
+
     def __init__(self, app: App[Any], **kwargs: Any) -> None:
         super().__init__(app, **kwargs)
         self.paint_pending = False
@@ -139,6 +141,7 @@ class FlowControl(Driver):
         self._requested_at: float | None = None
         self._terminal_replies = False
         self._reply = threading.Event()
+        self._decoder = InputDecoder()
 
     @property
     def application(self) -> DiffRenderingApp:
@@ -172,6 +175,31 @@ class FlowControl(Driver):
             return False
         self._loop.call_soon_threadsafe(self.write, text)
         return True
+
+    def read_input(self, descriptor: int, take: Callable[[bytes], object]) -> None:
+        """Give all input to ``take``, and decode it, until exit or until there is no more."""
+        poller = select.poll()
+        poller.register(descriptor, select.POLLIN)
+        while not self.exit_event.is_set():
+            if self.application.message_queue_size > QUEUE_LIMIT:
+                self.exit_event.wait(READ_MILLISECONDS / 1000)
+                continue
+            if poller.poll(READ_MILLISECONDS):
+                try:
+                    data = os.read(descriptor, READ_BYTES)
+                except OSError:
+                    data = b""
+                if not data:
+                    self.application.terminal_lost()
+                    return
+                take(data)
+            for message in self._decoder.tick():
+                self.process_message(message)
+
+    def decode(self, data: bytes) -> None:
+        """Handle the messages that these bytes of a terminal complete."""
+        for message in self._decoder.feed(data):
+            self.process_message(message)
 
     def process_message(self, message: Message) -> None:
         if not isinstance(message, events.CursorPosition):
@@ -244,24 +272,7 @@ class FlowControlledDriver(FlowControl, LinuxDriver):
 
     def run_input_thread(self) -> None:
         """Read the terminal's input until exit, or until the terminal has gone."""
-        decoder, poller = InputDecoder(), select.poll()
-        poller.register(self.fileno, select.POLLIN)
-        while not self.exit_event.is_set():
-            if self.application.message_queue_size > QUEUE_LIMIT:
-                self.exit_event.wait(READ_MILLISECONDS / 1000)
-                continue
-            if poller.poll(READ_MILLISECONDS):
-                try:
-                    data = os.read(self.fileno, READ_BYTES)
-                except OSError:
-                    data = b""
-                if not data:
-                    self.application.terminal_lost()
-                    return
-                for message in decoder.feed(data):
-                    self.process_message(message)
-            for message in decoder.tick():
-                self.process_message(message)
+        self.read_input(self.fileno, self.decode)
 
     def _get_terminal_size(self) -> tuple[int, int]:
         return terminal_size((self._file.fileno(), self.fileno))
@@ -332,29 +343,17 @@ class FlowControlledWebDriver(FlowControl, WebDriver):
 
     def run_input_thread(self) -> None:
         """Read the server's packets until exit, or until the server has gone."""
-        decoder, packets, poller = InputDecoder(), ByteStream(), select.poll()
-        poller.register(STDIN, select.POLLIN)
-        while not self.exit_event.is_set():
-            if self.application.message_queue_size > QUEUE_LIMIT:
-                self.exit_event.wait(READ_MILLISECONDS / 1000)
-                continue
-            if poller.poll(READ_MILLISECONDS):
-                try:
-                    data = os.read(STDIN, READ_BYTES)
-                except OSError:
-                    data = b""
-                if not data:
-                    self.application.terminal_lost()
-                    return
-                for kind, payload in packets.feed(data):
-                    if kind == "D":
-                        # One key is one packet: several of them in one read are not a paste.
-                        for message in decoder.feed(payload):
-                            self.process_message(message)
-                    else:
-                        self._on_meta(kind, payload)
-            for message in decoder.tick():
-                self.process_message(message)
+        packets = ByteStream()
+
+        def take(data: bytes) -> None:
+            for kind, payload in packets.feed(data):
+                if kind == "D":
+                    # One key is one packet: several of them in one read are not a paste.
+                    self.decode(payload)
+                else:
+                    self._on_meta(kind, payload)
+
+        self.read_input(STDIN, take)
 
     def on_meta(self, packet_type: str, payload: dict[str, Any]) -> None:
         if packet_type == "resize":
