@@ -105,19 +105,6 @@ def test_json_and_text_say_which_sub_dag(
     ]
 
 
-async def test_tab_goes_from_one_sub_dags_bag_to_the_others(show: Show, same_names: Path) -> None:
-    async with show(dagdir_feed(same_names), size=MIDDLE) as seen:
-        await seen.press("6", "6", "6")
-        # The first that is not over.
-        assert "y.dag" in seen.text
-        assert "bag 2 of 2" in seen.text
-        await seen.press("v")
-        assert "x.dag" in seen.text
-        assert "bag 1 of 2" in seen.text
-        await seen.press("v")
-        assert "bag 2 of 2" in seen.text
-
-
 # --- shards that checkpoint ---------------------------------------------------------------------
 
 

@@ -15,11 +15,7 @@ import pytest
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.session import Session
 from metlmon.model.states import State
-from metlmon.pool.connection import PoolConnection
-from metlmon.pool.poller import QueueFeed, QueuePoller
 from metlmon.snapshot.builder import describe_dags
 from metlmon.stats.shards import Bag, bags, find_bags
 from metlmon.stats.simulation import KaplanMeier, Lifetime, RemainingShards, simulate_makespan
@@ -257,13 +253,6 @@ def test_the_last_one_is_no_faster_with_more_machines() -> None:
     assert steady == restless
 
 
-def test_shards_that_take_no_time_are_over_at_once() -> None:
-    assert (
-        max(simulate_makespan(curve_of([0] * 6), 0.0, RemainingShards([0.0], [0.0] * 5, 1.0, 0.2)))
-        < 60
-    )
-
-
 def test_before_the_first_is_done_nothing_is_reported(tmp_path: Path) -> None:
     generated.write(tmp_path, generated.live(20, 4, 1), until=600)
     (found,) = bags_of(tmp_path, generated.BEGUN + timedelta(seconds=600))
@@ -391,20 +380,3 @@ def test_without_a_bag_it_says_what_would_make_one(
 
 
 # --- over a feed ----------------------------------------------------------------------------------
-
-
-def test_every_feed_tells_of_its_nodes(dagdir: Path) -> None:
-    """Also one with a queue, which ``metlmon watch`` shows; and the same object as long as the
-    DAG files are the same."""
-    reader = DagdirReader(dagdir)
-    reader.open()
-    reader.read_all()
-    session = Session(reader)
-    session.take()
-    nodes = session.dag_description().nodes
-    assert len(nodes.all) == 241
-    session.take()
-    assert session.dag_description().nodes is nodes
-    queue = QueuePoller(session, PoolConnection())
-    assert QueueFeed(session, queue).dag_description().nodes is nodes
-    assert find_bags(nodes) is find_bags(nodes)

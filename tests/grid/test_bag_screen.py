@@ -13,7 +13,6 @@ from screens.widgets.table import Table
 from tests.generated import bags
 from tests.support.builder_feed import BuilderFeed
 from tests.support.dagdir_feed import BAG_SECONDS, bag, dagdir_feed, sweep
-from tests.support.sample_snapshots import FakeFeed
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
 
 AS_OF = bags.BEGUN + timedelta(seconds=BAG_SECONDS)
@@ -60,12 +59,6 @@ async def test_enter_opens_the_job(show: Show) -> None:
         assert "shard033" in seen.under_cursor
 
 
-async def test_a_filter_finds_stragglers_and_sites(show: Show) -> None:
-    async with show(feed()) as seen:
-        await seen.press("6", "6", "6", "slash", *"straggler", "enter")
-        assert [row.key for row in seen.app.screen.query_one(Table).rows] == ["shard033"]
-
-
 async def test_a_shard_without_a_job_says_so(show: Show, tmp_path: Path) -> None:
     (tmp_path / "x.dag").write_text("".join(f"JOB shard{n} s.sub\n" for n in range(6)))
     async with show(dagdir_feed(tmp_path)) as seen:
@@ -96,9 +89,3 @@ async def test_without_a_bag_it_says_what_would_make_one(show: Show) -> None:
         assert "No bag here" in seen.text
         await seen.press("v", "enter", "s")
         assert isinstance(seen.app.screen, ShardsScreen)
-
-
-async def test_before_anything_was_read(show: Show) -> None:
-    async with show(FakeFeed(None)) as seen:
-        await seen.press("6", "6", "6")
-        assert "Bags appear" in seen.text

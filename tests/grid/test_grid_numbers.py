@@ -25,7 +25,6 @@ from metlmon.stats.sweep import (
     grid,
     next_fixed,
     next_pair,
-    swap_axes,
 )
 from metlmon.tables import sweep as sweep_table
 from tests.generated import sweeps
@@ -173,15 +172,6 @@ def test_what_gates_ended_or_keep_waiting_is_reported_of_how_far_it_is(basis: St
     assert words.points == f"{before.finished} of 30 points done, 2 stopped"
     assert "1 paused" in words.active
     assert f"{before.waiting - 1} waiting" in words.active
-
-
-def test_swapped_twice_is_what_it_was(basis: StatsInput, found: Grid) -> None:
-    other = grid(basis, swap_axes(found, GridChoice()))
-    assert other.rows == found.columns
-    assert other.columns == found.rows
-    assert {(b, a) for a, b in other.cells} == set(found.cells)
-    again = grid(basis, swap_axes(other, GridChoice()))
-    assert (again.rows, again.columns) == (found.rows, found.columns)
 
 
 # --- three variables ---------------------------------------------------------------------------

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from pathlib import Path
-
 import pytest
-from pasted_words import WORDS
 
 from metlmon.text.spans import text, width
 from screens import sweep as sweep_screen
 from screens.run import RunScreen
 from screens.sweep import PointRunsScreen, SweepScreen
-from screens.terminal.input_decoder import InputDecoder
 from screens.widgets.matrix import Matrix, MatrixLayout
-from tests.generated import bags
-from tests.support.dagdir_feed import BAG_SECONDS, bag, dagdir_feed, sweep
-from tests.support.sample_snapshots import FakeFeed
+from tests.support.dagdir_feed import dagdir_feed, sweep
 from tests.support.sample_trainings import until
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Seen, Show
 
@@ -69,17 +62,6 @@ async def test_the_cursor_goes_both_ways_and_stays_on_its_point_when_swapped(
         assert "width ↓  lr →" in seen.text
         await seen.press("x")
         assert seen.app.screen.query_one(Matrix).cursor == (("0.1",), ("32",))
-
-
-async def test_enter_opens_the_run(show: Show) -> None:
-    async with show(dagdir_feed(sweep())) as seen:
-        await opened(seen)
-        await seen.press("enter")
-        assert isinstance(seen.app.screen, RunScreen)
-        assert "run18" in seen.text
-        await seen.press("escape")
-        assert isinstance(seen.app.screen, SweepScreen)
-        assert seen.app.screen.query_one(Matrix).cursor == (("0.003",), ("256",))
 
 
 async def test_a_point_with_several_runs_lists_them(show: Show) -> None:
@@ -157,25 +139,6 @@ async def test_without_a_sweep_it_says_what_would_make_one(show: Show) -> None:
         assert isinstance(seen.app.screen, SweepScreen)
 
 
-async def test_before_anything_was_read(show: Show) -> None:
-    async with show(FakeFeed(None)) as seen:
-        await seen.press("6", "6")
-        assert "A sweep appears" in seen.text
-
-
-async def test_long_values_are_reported_apart_and_whole_below(show: Show, tmp_path: Path) -> None:
-    where, lines = "/a/very/long/path/to/a/config/file", []
-    for n, (opt, file) in enumerate((opt, file) for opt in "xy" for file in ("one", "two")):
-        lines.append(f"JOB r{n}-train_epoch0 t.sub")
-        lines.append(f'VARS r{n}-train_epoch0 opt="{opt}" path="{where}/{file}.yaml"')
-    (tmp_path / "x.dag").write_text("\n".join(lines) + "\n")
-    async with show(dagdir_feed(tmp_path), size=NARROW) as seen:
-        await seen.press("6", "6")
-        assert "…one.yaml" in seen.text
-        assert "…two.yaml" in seen.text
-        assert f"opt x, path {where}/one.yaml" in seen.text
-
-
 async def test_one_variable_is_a_list(show: Show) -> None:
     async with show(dagdir_feed(sweep(widths=("256",))), size=NARROW) as seen:
         await opened(seen, "best 0.")
@@ -212,25 +175,3 @@ async def test_lines_fit_their_room(show: Show) -> None:
 
 
 # --- words that come as a paste does, without its marks ---------------------------------------
-
-
-@pytest.mark.parametrize("screen", ["sweep", "bag"])
-async def test_a_pasted_word_does_nothing(show: Show, screen: str) -> None:
-    of_sweep = screen == "sweep"
-    async with show(
-        dagdir_feed(sweep())
-        if of_sweep
-        else dagdir_feed(bag(), bags.BEGUN + timedelta(seconds=BAG_SECONDS))
-    ) as seen:
-        await seen.press("6", "6", *[] if of_sweep else ["6"])
-        words = "best 0.2133" if of_sweep else "110 of 240"
-        await until(seen.pilot, lambda: words in seen.text)
-        await seen.settle()
-        shown, before = type(seen.app.screen), seen.text
-        for word in WORDS[3::8]:
-            for message in InputDecoder().feed(word.encode()):
-                seen.app.post_message(message)
-            await seen.pilot.pause()
-        await seen.settle()
-        assert type(seen.app.screen) is shown
-        assert seen.text == before

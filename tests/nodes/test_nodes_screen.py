@@ -117,14 +117,6 @@ async def test_ten_thousand_nodes_are_made_as_they_come_into_view(show: Show) ->
     assert len(asked) < 400
 
 
-async def test_nothing_read_yet_says_what_will_come(show: Show) -> None:
-    shown = feed()
-    shown._latest = None
-    async with show(shown, size=NARROW) as seen:
-        await seen.press("6")
-        assert "as soon as their DAG has been read" in seen.text
-
-
 # --- ``metlmon nodes``: as a table, by state, and as JSON -------------------------------------
 
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from metlmon.model.states import ACTIVE, DagState, State
 from metlmon.pool.types import PoolAction, PoolError, QueueSnapshot, ResultCode
-from metlmon.text.formatting import THIN
 from screens.actions import ACTIONS, changes_something
 from screens.health import EntryScreen, HealthScreen
 from screens.help import HelpScreen
-from screens.job import JobScreen
 from screens.overview.screen import OverviewScreen
 from screens.pool_actions import (
     NOTE_TEXT,
@@ -23,18 +20,14 @@ from screens.pool_actions import (
     ConfirmScreen,
     MenuScreen,
     ResultsScreen,
-    parse_priority,
 )
-from screens.run import RunScreen
 from screens.widgets.table import Table
-from tests.health.ensembles import EventLog, chains, write
 from tests.support.acting_app import opened_to_act
-from tests.support.fake_pool import NOW, WORD, FakePool, HostileFeed, HostilePool, QueuedFeed, many
+from tests.support.fake_pool import NOW, WORD, FakePool, QueuedFeed
 from tests.support.four_sites import placed_feed
 from tests.support.queue_rows import job, row
 from tests.support.sample_snapshots import DAG, MEMORY_HOLD, RUNS, run, status, update
 from tests.support.screen_view import NARROW
-from tests.support.static_sessions import session
 
 SMALL = (60, 20)
 RUN1, RUN2, RUN3, RUN4, RUN7 = (RUNS[n].latest.cluster for n in (1, 2, 3, 4, 7))  # type: ignore[union-attr]
@@ -89,14 +82,6 @@ async def test_marks_outlive_refresh_order_and_filter() -> None:
         assert "2 marked, [&] compares, [esc] clears" in seen.text, "the filter goes first"
         await seen.press("escape")
         assert "marked" not in seen.text
-
-
-async def test_escape_clears_marks_before_it_leaves() -> None:
-    async with opened_to_act() as seen:
-        await seen.press(*TO_RUN1, "enter", "space", "escape")
-        assert isinstance(seen.app.screen, RunScreen)
-        await seen.press("escape")
-        assert isinstance(seen.app.screen, OverviewScreen)
 
 
 async def test_while_one_types_a_filter_no_key_acts() -> None:
@@ -169,15 +154,6 @@ async def test_from_a_run_an_epoch_that_is_over_says_why_not() -> None:
         assert seen.pool.orders == []
 
 
-async def test_from_a_job_this_job() -> None:
-    async with opened_to_act() as seen:
-        await seen.press("down", "down", "down", "down", "enter", "enter")
-        assert isinstance(seen.app.screen, JobScreen)
-        await seen.press("a", "V", "y", "escape")
-        assert seen.touched == [(PoolAction.VACATE, [f"{RUN4}.0"])]
-        assert isinstance(seen.app.screen, JobScreen)
-
-
 async def test_from_health_the_jobs_of_the_entries_that_are_in_the_queue() -> None:
     async with opened_to_act() as seen:
         await seen.press("2")
@@ -228,27 +204,6 @@ async def test_from_a_site_all_jobs_that_wait_and_back() -> None:
         assert pool.orders[1].act is PoolAction.INCLUDE_SITE
         await seen.press("escape", "v", "a")
         assert "✗ no site is selected" in seen.text, "a GPU model is none"
-
-
-async def test_from_the_health_entry_of_a_black_hole_too(tmp_path: Path) -> None:
-    log, runs = EventLog(), {f"run{number}": 2 for number in range(12)}
-    for name in runs:
-        begun = log.submit(f"{name}-train_epoch0")
-        log.execute(begun, "Hole")
-        log.evict(begun, 1007, "StarterError")
-        log.execute(begun, "Anvil")
-        log.end(begun)
-    pool = FakePool()
-    pool.queued = (row(5),)
-    pool.queue_snapshot = replace(WORD, user="anna@x", jobs=(job(5),))
-    feed = session(write(tmp_path, chains(runs), log).path)
-    async with opened_to_act(pool, feed=feed, size=(80, 30)) as seen:  # type: ignore[arg-type]
-        await seen.press("2", "slash", *"black", "enter", "a", "J")
-        assert "Exclude the site Hole?" in seen.text
-        await seen.press("y")
-        (order,) = pool.orders
-        assert (order.act, order.site) == (PoolAction.EXCLUDE_SITE, "Hole")
-        assert [each.id for each in order.targets] == ["5.0"], "whatever job may go there"
 
 
 async def test_a_name_that_no_machine_advertises_is_doubted() -> None:
@@ -333,18 +288,6 @@ async def test_the_question_names_every_job_and_how_to_undo_it(size: tuple[int, 
         assert all(len(line) == size[0] for line in seen.lines)
 
 
-async def test_three_hundred_jobs_can_be_scrolled_through() -> None:
-    feed = QueuedFeed(many(300))
-    async with opened_to_act(feed=feed) as seen:
-        await seen.press("ctrl+a", "a", "X")
-        assert "300 jobs" in seen.text
-        await seen.press("end")
-        assert "run299" in seen.text
-        await seen.press("y")
-        assert len(seen.pool.orders[0].targets) == 300
-        assert "✓ 300 done" in seen.text
-
-
 async def test_nothing_but_y_does_it() -> None:
     async with opened_to_act() as seen:
         for key in ("escape", "n", "enter", "space", "Y", "H", "X", "a"):
@@ -403,11 +346,6 @@ async def test_a_priority_is_typed_and_checked() -> None:
         await seen.press("y")
         (order,) = seen.pool.orders
         assert (order.act, order.value) == (PoolAction.PRIORITY, -5)
-
-
-def test_a_priority_is_a_number_that_the_schedd_takes() -> None:
-    assert parse_priority("-10") == -10
-    assert [parse_priority(text) for text in ("", "-", "4.5", "y", "2147483648")] == [None] * 5
 
 
 # --- the menu ---------------------------------------------------------------------------------
@@ -656,27 +594,7 @@ async def test_who_was_asked_is_reported_with_the_warnings() -> None:
         assert "not asked: this is a recording" in seen.text
 
 
-async def test_without_a_schedd_nothing_else_is_missing() -> None:
-    feed = QueuedFeed(update())
-    feed.queued = None
-    pool = FakePool()
-    pool.queue_snapshot = QueueSnapshot(error="no HTCondor is installed here")
-    async with opened_to_act(pool, feed=feed) as seen:
-        await seen.press("down", "down", "down")
-        assert "no HTCondor" not in seen.text
-        await seen.press("enter", "enter")
-        assert "no HTCondor" not in seen.text
-        assert "in the queue" not in seen.text
-
-
 # --- signs ------------------------------------------------------------------------------------
-
-
-def test_every_reply_has_a_sign_and_letter_of_its_own_weight() -> None:
-    from screens.pool_actions import RESULT_SYMBOLS
-
-    assert set(RESULT_SYMBOLS) == set(ResultCode)
-    assert all(sign.word == reply.value for reply, sign in RESULT_SYMBOLS.items())
 
 
 async def test_a_table_without_rows_has_nothing_to_mark() -> None:
@@ -684,19 +602,3 @@ async def test_a_table_without_rows_has_nothing_to_mark() -> None:
         await seen.press("space", "ctrl+a", "a", "H", "enter", "y")
         assert seen.app.screen_stack[1].query_one(Table).marks == frozenset()
         assert seen.pool.orders == []
-
-
-@pytest.mark.parametrize("ascii", [False, True])
-async def test_what_logs_and_schedd_say_is_only_text(ascii: bool) -> None:
-    async with opened_to_act(
-        HostilePool(), feed=HostileFeed(), size=(120, 40), ascii=ascii
-    ) as seen:
-        for keys in (("down", "space", "space", "a"), ("X",), ("y",), ("escape", "a", "P"),
-                     ("escape", "D"), ("y",), ("escape", "up", "enter", "enter"),
-                     ("8",)):  # fmt: skip
-            await seen.press(*keys)
-            assert "OWNED" in seen.text, "the payload is shown, so this test has seen it"
-            strange = {c for c in seen.text if not c.isprintable()} - {"\n", THIN}
-            assert not strange, keys
-            assert all(len(line) == 120 for line in seen.lines if line.isascii())
-        assert len(seen.pool.orders) == 2

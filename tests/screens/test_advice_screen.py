@@ -88,16 +88,6 @@ async def test_a_plan_is_applied_after_a_question_and_taken_back(tmp_path: Path)
         assert targets(dagdir) == [None, None, None]
 
 
-async def test_nothing_is_written_without_a_yes(tmp_path: Path) -> None:
-    dagdir = advised(tmp_path / "e")
-    async with advice_of(dagdir) as seen:
-        await seen.press("a")
-        await until(seen, lambda: "Send the next epochs of 3 runs" in seen.text)
-        await seen.press("escape")
-        assert isinstance(seen.app.screen, AdviceScreen)
-    assert not (dagdir.path / "gate").exists()
-
-
 async def test_a_closed_advice_screen_leaves_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,19 +101,6 @@ async def test_a_job_that_waits_again_moves_no_column() -> None:
         assert "→ Delta-GPU" in seen.line("run2")
 
 
-async def test_room_for_the_last_site_costs_no_column() -> None:
-    """At 78 columns: the GPU stays, and a job without a target names its last site briefly."""
-    many = tuple(run(f"run{n}", n % 30, 30, State.RUNNING, site="aws") for n in range(5))
-    many = tuple(replace(row, latest=replace(row.latest, target=None)) for row in many)
-    async with terminal(FakeFeed(update(status(many))), size=(78, 24)) as seen:
-        assert "GPU" in seen.line("PROGRESS")
-        latest = replace(many[2].latest, state=State.IDLE)
-        idle = replace(many[2], state=State.IDLE, latest=latest)
-        await seen.publish(update(status((*many[:2], idle, *many[3:]))))
-        assert "GPU" in seen.line("PROGRESS")
-        assert "was at aws" in seen.line("run2") or "(aws)" in seen.line("run2")
-
-
 async def test_the_filter_prompt_moves_the_lines_above_it() -> None:
     many = tuple(run(f"run{n}", n % 30, 30, State.RUNNING, seconds=90000.0) for n in range(60))
     async with terminal(FakeFeed(update(status(many)))) as seen:

@@ -12,14 +12,13 @@ from msgspec.structs import replace
 from metlmon.config.settings import MetricSettings, Settings
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
 from metlmon.text.spans import DIM, PLAIN, text
-from screens.app import AppOptions
 from screens.compare import CompareScreen
 from screens.curves import CurvesScreen
 from screens.overview.screen import OverviewScreen
 from screens.run import RunScreen
 from screens.widgets.plot import Area, Scale, Trace, chart, scale_of
 from tests.support.dagdir_feed import dagdir_feed
-from tests.support.sample_snapshots import FakeFeed, status, update
+from tests.support.sample_snapshots import status, update
 from tests.support.sample_trainings import LOST, RUNS, learning, until
 from tests.support.screen_view import NARROW, WIDE, Seen, Show
 
@@ -152,14 +151,6 @@ async def test_what_would_fill_it_where_it_was_looked_for_and_how_to_say(show: S
             assert result in seen.text
 
 
-async def test_while_reading_it_says_so(show: Show) -> None:
-    picture = update()
-    part = replace(picture, progress=replace(picture.progress, done=1, total=3))
-    async with show(FakeFeed(part), size=NARROW) as seen:
-        await seen.press("5")
-        assert "reading what the trainings wrote" in seen.text
-
-
 # --- percent of the running epoch on other screens ----------------------------------------------
 
 
@@ -253,20 +244,6 @@ def test_labels_are_round_and_in_order(low: float, high: float, log: bool) -> No
     assert labels == sorted(labels, reverse=True)
 
 
-async def test_where_no_training_has_written_it_says_so(show: Show) -> None:
-    feed = learning()
-    feed.written = {}
-    async with show(feed, size=NARROW) as seen:
-        await seen.press("5")
-        await until(seen.pilot, lambda: "No training has written" in seen.text)
-
-
-async def test_curves_in_ascii(show: Show) -> None:
-    async with show(learning(), size=NARROW, options=AppOptions(ascii=True)) as seen:
-        await opened(seen)
-        assert seen.text.isascii()
-
-
 # --- Marked runs side by side on a screen -----------------------------------------------------
 
 
@@ -335,12 +312,6 @@ async def test_all_runs_as_far_as_they_fit_and_as_long_as_they_are_there(show: S
         assert "8 more runs on a wider terminal" in seen.text
         await seen.publish(update(status(())))
         await until(seen.pilot, lambda: "None of these runs is here any more" in seen.text)
-
-
-async def test_runs_are_compared_read_only_too(show: Show) -> None:
-    async with show(learning(), size=WIDE, options=AppOptions(read_only=True)) as seen:
-        await compared(seen, "space", "space")
-        assert isinstance(seen.app.screen, CompareScreen)
 
 
 async def test_without_a_value_the_rest_is_compared(show: Show) -> None:

@@ -12,14 +12,13 @@ from metlmon.cli import saved_files
 from metlmon.errors import InputError
 from metlmon.model.states import State
 from screens.actions import ACTIONS
-from screens.app import AppOptions, MetlmonApp
+from screens.app import AppOptions
 from screens.health import HealthScreen
 from screens.help import HelpScreen
 from screens.job import JobScreen
 from screens.overview.screen import OverviewScreen
 from screens.palette import PaletteScreen
 from screens.run import RunScreen
-from screens.theme import DARK, LIGHT
 from tests.support.sample_snapshots import RUNS, FakeFeed, job_view, status, update
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
 from tests.support.static_sessions import FIXTURES, opened, session, until
@@ -52,19 +51,6 @@ async def test_a_runs_history(show: Show) -> None:
         assert "a try of 2h30m at anvil" in seen.text
         assert "Delta ≠ UIUC-RAILS" in seen.text
         assert "side nodes" in seen.text
-
-
-async def test_the_latest_epoch_is_in_view_on_a_small_screen(show: Show) -> None:
-    async with show(size=NARROW) as seen:
-        await seen.press("down", "enter")
-        assert "■ held" in seen.under_cursor
-        assert "↓" in seen.text
-
-
-async def test_the_chart_can_be_hidden(show: Show) -> None:
-    async with show(size=NARROW) as seen:
-        await seen.press("down", "enter")
-        assert "Execution time by epoch" in seen.text
         await seen.press("b")
         assert "Execution time by epoch" not in seen.text
 
@@ -173,15 +159,6 @@ async def test_output_outside_the_directory_is_not_read(show: Show, tmp_path: Pa
         assert "the secret" not in seen.text
 
 
-async def test_from_a_job_to_its_run(show: Show) -> None:
-    async with show() as seen:
-        await seen.press("down", "enter", "enter")
-        assert isinstance(seen.app.screen, JobScreen)
-        await seen.press("r")
-        assert isinstance(seen.app.screen, RunScreen)
-        assert "run1" in seen.lines[0]
-
-
 async def test_warnings_with_file_and_line(show: Show) -> None:
     async with show() as seen:
         await seen.press("8")
@@ -208,6 +185,10 @@ async def test_the_palette_finds_and_does(show: Show) -> None:
         assert isinstance(seen.app.screen, HealthScreen)
         await seen.press("escape", "ctrl+p", *"open entry", "enter")
         assert "faults only" in seen.text
+        await seen.press("f", "colon", *"run4", "enter")
+        assert isinstance(seen.app.screen, RunScreen)
+        assert "run4" in seen.lines[0]
+        await seen.press("escape")
         await seen.press("ctrl+p", "escape")
         assert isinstance(seen.app.screen, OverviewScreen)
 
@@ -237,14 +218,6 @@ async def test_it_can_start_on_a_run(show: Show) -> None:
         assert "run9" in seen.text
 
 
-async def test_dark_and_light(show: Show) -> None:
-    async with show() as seen:
-        await seen.press("ctrl+t")
-        assert seen.app.theme == LIGHT.name
-        await seen.press("ctrl+t")
-        assert seen.app.theme == DARK.name
-
-
 async def test_leaving(show: Show) -> None:
     async with show(size=MIDDLE) as seen:
         await seen.press("down", "enter", "q")
@@ -252,26 +225,6 @@ async def test_leaving(show: Show) -> None:
         await seen.pilot.press("q")
         await seen.pilot.pause()
     assert seen.app.return_code == 0
-
-
-async def test_the_capital_letter_leaves_from_any_screen(show: Show) -> None:
-    async with show(size=MIDDLE) as seen:
-        await seen.press("down", "enter")
-        await seen.pilot.press("Q")
-        await seen.pilot.pause()
-    assert seen.app.return_code == 0
-
-
-def test_a_bug_is_reported_without_the_values_of_variables() -> None:
-    app = MetlmonApp(FakeFeed(update()))
-    seen_in_a_log = "API_KEY=" + "x" * 3
-    try:
-        raise LookupError(len(seen_in_a_log))
-    except LookupError:
-        app._fatal_error()
-    (result,) = app.exit_messages
-    assert "LookupError" in result
-    assert "API_KEY=xxx" not in result
 
 
 # --- Which job made a checkpoint, on the screens of a run and of a job ------------------------
@@ -288,38 +241,34 @@ async def test_a_run_shows_who_made_its_checkpoints() -> None:
         assert "may have done the training" not in seen.text
 
 
+CHECKPOINTS = {
+    15: (
+        "made by job 12.0 at CHTC-Spark-CE1, not by this one",
+        "continues the checkpoint of epoch 1",
+        "sha256 a25706599459279b…",
+    ),
+    13: (
+        "made by this job in its execution 1 at Delta-GPU",
+        "continues an unrecorded checkpoint, sha256 ",
+    ),
+}
+"""What is said of the checkpoint of a job's epoch, by its cluster."""
+
+
+@pytest.mark.parametrize("cluster", CHECKPOINTS)
+async def test_a_job_says_which_job_made_its_checkpoint(cluster: int) -> None:
+    async with opened(session(FIXTURE), WIDE) as seen:
+        seen.app.open_screen("job", cluster, 0)
+        await seen.settle()
+        await until(seen, lambda: "Checkpoint ──" in seen.text)
+        assert [text for text in CHECKPOINTS[cluster] if text not in seen.text] == []
+
+
 async def test_a_narrow_screen_shows_it_below_the_epoch() -> None:
     async with opened(session(FIXTURE), NARROW) as seen:
         await seen.press("down", "enter")
         await until(seen, lambda: "made the checkpoint" in seen.text)
         assert "MADE BY" not in seen.text
-
-
-async def test_the_job_that_completed_an_epoch_names_the_one_that_trained_it() -> None:
-    async with opened(session(FIXTURE), WIDE) as seen:
-        seen.app.open_screen("job", 15, 0)
-        await seen.settle()
-        await until(seen, lambda: "Checkpoint ──" in seen.text)
-        assert "made by job 12.0 at CHTC-Spark-CE1, not by this one" in seen.text
-        assert "continues the checkpoint of epoch 1" in seen.text
-        assert "sha256 a25706599459279b…" in seen.text
-
-
-async def test_the_job_that_made_a_checkpoint() -> None:
-    async with opened(session(FIXTURE), WIDE) as seen:
-        seen.app.open_screen("job", 13, 0)
-        await seen.settle()
-        await until(seen, lambda: "Checkpoint ──" in seen.text)
-        assert "made by this job in its execution 1 at Delta-GPU" in seen.text
-        assert "continues an unrecorded checkpoint, sha256 " in seen.text
-
-
-async def test_a_job_without_records_has_no_such_section() -> None:
-    async with opened(session(FIXTURE.parent / "trainer"), WIDE) as seen:
-        seen.app.open_screen("job", 444, 0)
-        await seen.settle()
-        await until(seen, lambda: "Transfers ──" in seen.text)
-        assert "Checkpoint ──" not in seen.text
 
 
 # --- A report and pictures that are saved from the dashboard ----------------------------------

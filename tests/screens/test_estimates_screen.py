@@ -10,12 +10,11 @@ from msgspec.structs import replace
 from metlmon.stats.estimates import Forecast, Interval, Rate, make_forecast
 from metlmon.tables import estimates as estimates_table
 from metlmon.text.spans import first_that_fits, text, width
-from screens.app import AppOptions
 from screens.estimates import EstimatesScreen, head
 from screens.overview import header as overview_header
 from screens.run import RunScreen
 from tests.support.run_histories import NOON, Past, basis
-from tests.support.screen_view import MIDDLE, NARROW, WIDE
+from tests.support.screen_view import MIDDLE
 from tests.support.static_sessions import FIXTURES, opened, session
 
 HALFWAY = datetime(2026, 11, 21, 9, 45, 0)
@@ -81,13 +80,6 @@ async def test_a_run_that_failed_has_no_date() -> None:
         assert "stopped: failed" in seen.line("4/6")
 
 
-@pytest.mark.parametrize("size", [NARROW, WIDE])
-async def test_plain_characters_only(size: tuple[int, int]) -> None:
-    async with opened(session(FIXTURES / "demo", HALFWAY), size, AppOptions(ascii=True)) as seen:
-        await seen.press("7")
-        assert seen.text.isascii(), seen.text
-
-
 @pytest.mark.parametrize("cells", [40, 60, 80, 120, 200])
 def test_the_head_fits(cells: int) -> None:
     for made in (
@@ -96,10 +88,6 @@ def test_the_head_fits(cells: int) -> None:
         report_of(remaining=None, missing_reason="x" * 300),
     ):
         assert all(width(line) <= cells for line in head(made, cells))
-
-
-def test_before_anything_is_known() -> None:
-    assert "reading the history" in text(head(None, 80)[0])
 
 
 # --- the header of the overview ----------------------------------------------------------------
@@ -116,10 +104,6 @@ def test_the_line_of_the_overview() -> None:
     assert header(100, held).endswith(" · excludes run4 (held)")
     # The date stays longest.
     assert header(40, held) == "ETA 8 Mar (6–11 Mar) · 6d left"
-
-
-def test_nothing_before_it_is_computed() -> None:
-    assert overview_header.forecast_candidates(None) == ()
 
 
 @pytest.mark.parametrize("cells", [78, 118, 198])

@@ -13,9 +13,8 @@ from metlmon.text import spans
 from screens.app import AppOptions
 from screens.health import EntryPane, EntryScreen, HealthScreen
 from screens.job import JobScreen
-from screens.nodes import NodesScreen
 from screens.overview.header import health_lines
-from screens.overview.screen import MOST_LINES, OverviewScreen
+from screens.overview.screen import MOST_LINES
 from screens.run import RunScreen
 from screens.sites import ExecutionsScreen
 from tests.health.ensembles import REMOVED_BY_POLICY, EventLog, chains, removed_after_hold, write
@@ -92,15 +91,6 @@ async def test_stopped_is_the_first_thing_seen(removed: Still) -> None:
         for cause in ("disk quota", "wall-time limit", "output transfer failed", "input 5"):
             assert "→ " in seen.line(cause)
             assert "submit the DAG again [a][U]" in seen.line(cause)
-
-
-async def test_calm_is_one_line() -> None:
-    async with opened(session(FIXTURES / "rescue"), NARROW) as seen:
-        assert seen.lines[0].startswith(" ✓ no job is held, failed or removed")
-        assert "▲" not in seen.text
-        await seen.press("2")
-        assert isinstance(seen.app.screen, HealthScreen)
-        assert "✓ no job is held, failed or removed" in seen.lines[0]
 
 
 # --- the list -----------------------------------------------------------------------------------
@@ -204,25 +194,7 @@ async def test_the_cursor_is_on_the_worst_until_all_is_read(show: Show) -> None:
         assert "run1" in seen.under_cursor, "the user has moved it"
 
 
-async def test_the_filter_has_no_match(show: Show) -> None:
-    async with show() as seen:
-        await seen.press("2", "slash", *"zebra", "enter")
-        assert "No cause has this text." in seen.text
-
-
 # --- the faults filter --------------------------------------------------------------------------
-
-
-async def test_the_filter_shows_what_open_entries_concern(show: Show) -> None:
-    async with show() as seen:
-        await seen.press("f")
-        assert isinstance(seen.app.screen, OverviewScreen)
-        assert {row.name for row in RUNS if f" {row.name} " in seen.text} == {"run1", "run9"}
-    async with opened(session(FIXTURES / "scripts"), MIDDLE) as seen:
-        await seen.press("6", "f")
-        assert isinstance(seen.app.screen, NodesScreen)
-        rows = [line.split()[0] for line in seen.lines if "✗ failed" in line]
-        assert len(rows) == 3, seen.text
 
 
 # --- the clock of a removal policy, and whole reasons -------------------------------------------

@@ -57,16 +57,24 @@ def test_no_bytes_break_it_and_the_next_key_is_received(parts: list[bytes]) -> N
         assert keys(board, b"\x03")[-1:] == ["ctrl+c"]
 
 
-def test_bytes_that_are_no_text_are_not_the_end() -> None:
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"\xff\xfe", ["replacement_character"] * 2),
+        (b"\x1b[99999999;5u", []),
+        (b"jjj", ["j", "j", "j"]),
+        (b"\x1b[B\x1b[B\x1b[B", ["down", "down", "down"]),
+        (b"q\x03", ["q", "ctrl+c"]),
+        (b"\x1b[Ba", ["down", "a"]),
+        (b"\x1b[BDynamics", ["down", "Paste"]),
+        (b"\tepoch 3\r\x7f", ["tab", "Paste", "enter", "backspace"]),
+    ],
+)
+def test_bytes_that_arrive_together_are_keys_and_pastes(data: bytes, expected: list[str]) -> None:
     board = InputDecoder()
-    list(board.feed(b"\xff\xfe"))
-    assert keys(board, b"q") == ["q"]
-
-
-def test_a_key_whose_number_is_no_character_is_no_key() -> None:
-    board = InputDecoder()
-    assert keys(board, b"\x1b[99999999;5u") == []
-    assert keys(board, b"q") == ["q"]
+    messages = [getattr(m, "key", "Paste") for m in board.feed(data)]
+    assert messages == expected
+    assert keys(board, b"z") == ["z"]
 
 
 def test_what_nobody_can_have_typed_is_a_paste(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,23 +95,6 @@ def test_several_characters_in_one_read_are_a_paste(word: str) -> None:
     (message,) = InputDecoder().feed(word.encode())
     assert isinstance(message, events.Paste)
     assert message.text == word
-
-
-def test_a_key_that_repeats_is_a_key() -> None:
-    assert keys(InputDecoder(), b"jjj") == ["j", "j", "j"]
-    assert keys(InputDecoder(), b"\x1b[B\x1b[B\x1b[B") == ["down", "down", "down"]
-
-
-def test_editing_keys_around_what_comes_at_once_are_keys() -> None:
-    messages = list(InputDecoder().feed(b"\tepoch 3\r\x7f"))
-    assert [type(m).__name__ for m in messages] == ["Key", "Paste", "Key", "Key"]
-    assert keys(InputDecoder(), b"q\x03") == ["q", "ctrl+c"]
-
-
-def test_a_key_right_behind_a_sequence_is_a_key() -> None:
-    assert keys(InputDecoder(), b"\x1b[Ba") == ["down", "a"]
-    messages = list(InputDecoder().feed(b"\x1b[BDynamics"))
-    assert [type(m).__name__ for m in messages] == ["Key", "Paste"]
 
 
 @pytest.mark.parametrize("escape", [b"\x1b", b"\x1bP", b"\x1b]"])

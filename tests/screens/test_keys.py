@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import math
-import os
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -27,13 +25,11 @@ from screens.actions import (
     SCREENS,
     TABS,
     actions_of,
-    create_screen,
     keymap,
     name_of_screen,
     unknown_names,
 )
 from screens.app import AppOptions, MetlmonApp
-from screens.base.context import ListState, load_states, save_states
 from screens.base.screens import SnapshotScreen
 from screens.help import context_lines
 from screens.overview.header import header
@@ -42,11 +38,9 @@ from screens.widgets.form import FormView
 from screens.widgets.line_widget import SidePane
 from screens.widgets.matrix import Matrix
 from screens.widgets.table import Table
-from tests.support.dagdir_builder import NODE, Dagdir
-from tests.support.event_logs import Log
 from tests.support.four_sites import placed_feed
 from tests.support.sample_snapshots import FakeFeed, status, update
-from tests.support.screen_view import NARROW, WIDE, Show
+from tests.support.screen_view import NARROW, Show
 from tests.support.static_sessions import FIXTURES, opened, session, until
 
 
@@ -114,17 +108,17 @@ def test_no_two_actions_of_one_screen_share_a_key(cls: type[SnapshotScreen]) -> 
     assert sorted(keys) == sorted(set(keys))
 
 
-@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
-def test_every_action_of_a_screen_has_a_method(cls: type[SnapshotScreen]) -> None:
-    for action in actions_of((*cls.SCOPES, *cls.PALETTE_SCOPES)):
-        owner = MetlmonApp if action.name in {"new", "palette", "help", "quit"} else cls
-        assert callable(getattr(owner, f"action_{action.name}")), action
+OWNERS = [
+    *((cls, (*cls.SCOPES, *cls.PALETTE_SCOPES)) for cls in CLASSES),
+    *((owner, (scope,)) for scope, owner in WIDGETS.items()),
+]
 
 
-@pytest.mark.parametrize(("scope", "owner"), WIDGETS.items())
-def test_every_action_elsewhere_has_a_method(scope: str, owner: type) -> None:
-    for action in actions_of((scope,)):
-        assert callable(getattr(owner, f"action_{action.name.partition('(')[0]}")), action
+@pytest.mark.parametrize(("owner", "scopes"), OWNERS)
+def test_every_action_has_a_method(owner: type, scopes: tuple[str, ...]) -> None:
+    for action in actions_of(scopes):
+        cls = MetlmonApp if action.name in {"new", "palette", "help", "quit"} else owner
+        assert callable(getattr(cls, f"action_{action.name.partition('(')[0]}")), action
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
@@ -178,15 +172,6 @@ async def test_a_key_without_an_action_says_so_once(show: Show) -> None:
         assert "does nothing" not in seen.text
 
 
-async def test_the_palette_finds_runs_jobs_and_screens(show: Show) -> None:
-    async with show() as seen:
-        await seen.press("colon", *"run4", "enter")
-        assert name_of_screen(seen.app.screen) == "run"
-        assert "run4" in seen.lines[0]
-        await seen.press("colon", *"timeline", "enter")
-        assert name_of_screen(seen.app.screen) == "timeline"
-
-
 # --- keys and columns of one's own ---------------------------------------------------------------
 
 
@@ -223,27 +208,6 @@ async def test_columns_are_chosen_sorted_by_and_remembered(show: Show, tmp_path:
         assert "by GPU-H" in seen.text
 
 
-def test_a_damaged_file_of_choices_is_as_good_as_none(tmp_path: Path) -> None:
-    file = tmp_path / "lists.json"
-    for data in (b"", b"[]", b'{"a": 3}', b"\xff", b"[" * 9999):
-        file.write_bytes(data)
-        assert load_states(file) == {}
-    save_states(file, {"A": ListState(hidden=["x"])})
-    assert load_states(file) == {"A": ListState(hidden=["x"])}
-    save_states(tmp_path / "lists.json" / "below", {})
-
-
-def test_a_full_disk_leaves_no_draft_of_choices(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "replace", refuse)
-    save_states(tmp_path / "lists.json", {"A": ListState(hidden=["x"])})
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     "values",
     [
@@ -259,10 +223,6 @@ def test_rows_are_sorted_by_the_values_of_a_column(values: list[Value]) -> None:
     rows = values[::-1]
     rows.sort(key=value_order)
     assert rows == values
-
-
-def test_every_screen_of_a_tab_can_be_made() -> None:
-    assert all(name_of_screen(create_screen(name)) == name for names in TABS for name in names)
 
 
 def test_keys_are_read_from_the_users_own_file_only(
@@ -316,17 +276,6 @@ async def test_in_the_past_the_key_says_that_it_returns(way: tuple[str, ...]) ->
         assert "esc" not in seen.lines[-1]
 
 
-async def test_a_filter_in_the_past_goes_first() -> None:
-    async with opened(session(TRAINER), WIDE) as seen:
-        await seen.press("less_than_sign")
-        await until(seen, lambda: seen.app.time_travel.past_view is not None)
-        assert "returns to now" in seen.lines[0]
-        await seen.press("slash", "r", "enter")
-        assert "esc clear filter" in seen.lines[-1]
-        assert "as it was" in seen.lines[0]
-        assert "returns to now" not in seen.lines[0]
-
-
 # --- what is cut --------------------------------------------------------------------------------
 
 
@@ -350,14 +299,3 @@ def test_nodes_are_reported_to_be_done_in_every_width(cells: int) -> None:
     result = [each for each in lines if "146 of 450" in each]
     assert len(result) == len(dags) or cells < 80
     assert all(" done" in each for each in result)
-
-
-async def test_why_a_job_was_removed_is_read_in_full(tmp_path: Path) -> None:
-    reason = "removed because <OtherJobRemoveRequirements = DAGManJobId =?= 12713855> fired when"
-    dagdir = Dagdir(tmp_path / "ensemble")
-    log = Log().submit(77, NODE, at="10:00:00").remove(77, f"{reason} job was removed")
-    dagdir.write("metl.log", log.data)
-    async with opened(session(dagdir.path), NARROW) as seen:
-        await seen.press("enter", "enter")
-        text = " ".join(" ".join(seen.lines).split())
-        assert f"Job was aborted. {reason} job was removed" in text

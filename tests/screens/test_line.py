@@ -333,16 +333,6 @@ def test_with_closed_descriptors_it_still_says_how_it_went(dagdir: Path, closed:
         assert "Traceback" not in t.text
 
 
-def test_a_full_disk_below_the_output_is_reported(dagdir: Path) -> None:
-    if not os.access("/dev/full", os.W_OK):
-        pytest.skip("no /dev/full here")
-    command = f"{' '.join(PROGRAM)} status {dagdir} >/dev/full; echo status $?"
-    with on_a_line(argv=["/bin/sh", "-c", command], size=(200, 30)) as t:
-        t.end()
-        assert "metlmon: the output could not be written: No space left on device" in t.text
-        assert "status 70" in t.text
-
-
 def test_the_worker_ends_with_its_parent_whatever_it_waits_for() -> None:
     """The bindings wait for the schedd and let no other thread of Python run meanwhile."""
     import subprocess

@@ -8,14 +8,16 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
-from screens.app import AppOptions, MetlmonApp
 from tests.support.patience import PATIENCE
+from tests.support.sample_snapshots import FakeFeed
+from tests.support.screen_view import Eager
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
@@ -49,16 +51,10 @@ class Writer:
         self._process.stdout.close()
 
 
-class Eager(MetlmonApp):
-    """Shows every picture at once."""
-
-    CONFIRM_SECONDS = 0.0
-
-
 class Viewer:
     """What a person at the screen sees, waited for picture by picture."""
 
-    def __init__(self, app: MetlmonApp) -> None:
+    def __init__(self, app: Eager) -> None:
         self.app = app
         self.arrived = asyncio.Event()
 
@@ -124,7 +120,7 @@ async def dashboard(dagdir: Path) -> AsyncIterator[tuple[Viewer, Callable[..., o
     reader = DagdirReader(dagdir)
     reader.open()
     session = EnsembleReading(reader)
-    app = Eager(session, AppOptions())
+    app = Eager(cast(FakeFeed, session))
     viewer = session.viewer = Viewer(app)
     async with app.run_test(size=(140, 40)) as pilot:
         try:
@@ -181,21 +177,3 @@ async def test_all_that_happens_to_an_ensemble_comes_to_the_screen(
             lambda v: "4/4" in v.row("run2", "ens.dag") and "✓" in v.row("run2", "b.dag"), pause
         )
         assert "28 epochs" in viewer.screen()
-
-
-async def test_the_cursor_stays_on_its_run_while_others_come_and_go(
-    writer: Writer, dagdir: Path
-) -> None:
-    writer.tell("until 2026-11-21T09:43:18")
-    async with dashboard(dagdir) as (viewer, pause):
-        await viewer.sees(lambda v: "▶ running" in v.row("run2"), pause)
-        app = viewer.app
-        for _ in range(2):
-            app.simulate_key("down")
-        await viewer.sees(lambda v: any("▌ run2" in row for row in v.screen().splitlines()), pause)
-        writer.tell(f"copy {FIXTURES / 'shared-log'} b.*")
-        await viewer.sees(lambda v: "ens.dag" in v.row("run2", "ens.dag"), pause)
-        under = [line for line in viewer.screen().splitlines() if line.startswith("▌")]
-        assert len(under) == 1
-        assert "run2" in under[0]
-        assert "ens.dag" in under[0]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
-import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -20,7 +18,6 @@ from metlmon.errors import describe_error, format_traceback
 from metlmon.model.states import State
 from screens.app import AppOptions
 from screens.base.fault_tolerant_app import ERROR_LIMIT
-from screens.base.stats_worker import StatsWorker
 from screens.overview.screen import OverviewScreen
 from screens.widgets.footer import KeyFooter
 from screens.widgets.table import Table
@@ -202,75 +199,6 @@ async def test_an_act_that_breaks_off_is_reported_with_what_was_done(error: Exce
         assert "it broke off" in (seen.app.running_action.error or "")
         assert not seen.app.pending_task
         assert seen.app.action_refusal() is None
-
-
-async def test_a_past_that_cannot_be_opened_is_reported_and_left(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    feed = FakeFeed(update())
-    monkeypatch.setattr(feed, "historical", failing(RuntimeError("broke")), raising=False)
-    async with opened(feed) as seen:
-        moment = update().status.as_of
-        assert moment is not None
-        seen.app.time_travel.load(moment.replace(year=moment.year - 1))
-        for _ in range(100):
-            await seen.settle()
-            if seen.app.time_travel.error:
-                break
-            await asyncio.sleep(0.02)
-        assert "that past cannot be read" in seen.lines[0]
-        assert "broke" in seen.lines[0]
-        await seen.press("escape")
-        assert "broke" not in seen.text
-
-
-def test_a_figure_that_fails_is_tried_again_and_its_error_goes_when_it_works() -> None:
-    feed = FakeFeed(update())
-    study = StatsWorker(feed, lambda: None)
-    broken = threading.Event()
-    broken.set()
-
-    def figure(_: object) -> int:
-        if broken.is_set():
-            raise RuntimeError(HOSTILE)
-        return 42
-
-    def value() -> int | None:
-        study.value(figure)
-        assert study.wait_until_idle(10)
-        return study.value(figure)
-
-    assert value() is None
-    assert study.error is not None
-    assert study.error.isprintable()
-    assert study.wait_until_idle(10)
-    broken.clear()
-    assert value() == 42
-    assert study.error is None
-    study.close()
-
-
-def test_no_thread_of_the_screens_is_unheard_of() -> None:
-    """Whoever begins another thread or worker says here how its errors are shown."""
-    known = {
-        "app.py": 4,
-        "base/screens.py": 1,
-        "base/stats_worker.py": 1,
-        "base/fault_tolerant_app.py": 2,
-        "curves.py": 1,
-        "job.py": 3,
-        "submit.py": 2,
-        "time_travel.py": 3,
-        "timeline.py": 1,
-    }
-    found: dict[str, int] = {}
-    screens = Path(__file__).resolve().parents[2] / "screens"
-    for path in sorted(screens.rglob("*.py")):
-        text = path.read_text()
-        count = text.count("run_worker(") + text.count("threading.Thread(")
-        if count:
-            found[str(path.relative_to(screens))] = count
-    assert found == known
 
 
 # --- Screens that were opened and closed leave nothing behind, and a look at the files neither ---

@@ -274,22 +274,10 @@ def columns() -> list[Column[str]]:
     ]
 
 
-def test_names_that_differ_before_their_end_read_differently() -> None:
-    for room in (12, 16, 20, 27, 33, 45):
-        shown = distinct_texts(DETECTORS, room)
-        assert len(set(shown.values())) == len(DETECTORS), shown
-        assert all(cell_len(each) <= room for each in shown.values())
-
-
 def test_rows_of_a_table_read_differently() -> None:
     for width in (60, 80, 120):
         rows = [text(each) for each in table_lines(columns(), DETECTORS, width)[1:]]
         assert len(set(rows)) == len(DETECTORS), rows
-
-
-def test_a_name_that_fits_is_whole() -> None:
-    first, *_ = [text(each) for each in table_lines(columns(), ["run0", "run1"], 80)[1:]]
-    assert first.startswith("run0  ")
 
 
 @given(

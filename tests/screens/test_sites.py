@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from metlmon.snapshot.records import Ledger
 from metlmon.stats.causes import Cause
 from metlmon.stats.totals import UsageTotals
-from metlmon.stats.usage import Usage, UsageFilter, select_executions, usage_in_window
+from metlmon.stats.usage import Usage, select_executions, usage_in_window
 from metlmon.tables import epochs as epochs_table
 from metlmon.tables import usage as usage_table
 from metlmon.tables.usage import details
@@ -26,7 +26,6 @@ from screens.widgets.table import Table
 from tests.support.event_logs import Log, of_one_job, read_ensemble
 from tests.support.four_sites import painter, placed_feed
 from tests.support.records import read_dagdir
-from tests.support.sample_snapshots import FakeFeed, update
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -206,26 +205,6 @@ async def test_nothing_has_run(show: Show) -> None:
         assert "No badput" in seen.text
 
 
-async def test_before_anything_was_read(show: Show) -> None:
-    feed = FakeFeed(None)
-    async with show(feed) as seen:
-        await seen.press("3")
-        assert "Sites appear as the logs are read" in seen.text
-
-
-async def test_a_site_appears_while_one_looks(show: Show) -> None:
-    first = Log().submit(77, "run0-train_epoch0").execute(77, site="near", at="11:00:00")
-    feed = placed_feed(of_one_job(first).painter("12:00:00"))
-    async with show(feed) as seen:
-        await seen.press("3")
-        assert "near" in seen.under_cursor
-        first.evict(77, at="13:00:00").execute(77, gpus=2, site="far", at="14:00:00")
-        feed.builder = of_one_job(first).painter("18:00:00")
-        await seen.publish(update(feed.builder.status()))
-        assert "far" in seen.text
-        assert "near" in seen.under_cursor, "the cursor stays on its site, which is second now"
-
-
 # --- pure -------------------------------------------------------------------------------------
 
 
@@ -330,10 +309,3 @@ def test_the_nine_epochs_are_marked_in_their_runs(shared: Callable[[str], Path])
         success=replace(longest, carried=0.0, checkpoint=None, seconds=longest.trained / 2),
     )
     assert not half.hidden, "half of it is not less than half"
-
-
-def test_nine_executions_are_marked(shared: Callable[[str], Path]) -> None:
-    found = usage_in_window(read_dagdir(shared("examples/metl-aws")).ledger())
-    behind = select_executions(found, UsageFilter(site=("aws",)))
-    assert len(behind) == 93
-    assert sum(found.hidden_epoch(each) is not None for each in behind) == 9

@@ -182,20 +182,6 @@ async def test_files_are_written_without_a_schedd() -> None:
         pool.queue_snapshot = WORD
 
 
-@pytest.mark.parametrize(
-    "options", [{"read_only": True}, {"no_pool_reason": "this is a recording"}]
-)
-async def test_where_nothing_can_be_done_nothing_is_asked(options: dict[str, object]) -> None:
-    async with steer(**options) as seen:
-        if "no_pool_reason" in options:
-            seen.app.pool_actions = None
-        await seen.press(*TO_RUN8)
-        for key in "TKWCEO":
-            await seen.press("a", key, "y", "escape")
-            assert "run8" in seen.under_cursor
-        assert seen.pool.orders == []
-
-
 async def test_when_the_dag_has_ended_no_gate_looks() -> None:
     async with steer(dag=DagState.DONE) as seen:
         await seen.press(*TO_RUN8, "a", "T")
@@ -290,11 +276,4 @@ async def test_what_a_collector_says_is_only_text() -> None:
         assert "\x1b" not in seen.text
         await seen.press(*"[b]", "down", "enter")
         assert "is needed here" in seen.text, "such a name is none"
-        assert seen.pool.orders == []
-
-
-async def test_leaving_the_choice_asks_nothing() -> None:
-    async with steer(pool=knowing()) as seen:
-        await seen.press(*TO_RUN8, "a", "E", *"del", "escape")
-        assert isinstance(seen.app.screen, MenuScreen)
         assert seen.pool.orders == []

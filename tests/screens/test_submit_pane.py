@@ -296,17 +296,6 @@ async def test_the_policy_is_one_of_four_with_its_meaning(home: Path) -> None:
         assert "‹ any ›" in row(seen, "Policy")
 
 
-async def test_gpu_models_are_marked_in_a_list_of_those_that_the_collector_knows(
-    home: Path,
-) -> None:
-    async with pane(request_at(home, policy=Policy.GPU_PIN)) as seen:
-        seen.app.screen.query_one(FormView).select("gpu_models")
-        await seen.press("enter")
-        assert "Expanse-GPU" in seen.line("NVIDIA A100-SXM4-40GB")
-        await seen.press("down", "space", "down", "down", "space", "enter")
-        assert seen.app.form_state.text("gpu_models") == "NVIDIA A40, NVIDIA L40S"  # type: ignore[union-attr]
-
-
 async def test_sites_are_marked_by_keys_that_come_together(home: Path) -> None:
     async with pane(request_at(home)) as seen:
         seen.app.screen.query_one(FormView).select("sites")
@@ -418,16 +407,6 @@ async def test_another_size_is_another_arrangement(home: Path) -> None:
             assert "Template" in seen.under_cursor
             sheet = seen.app.screen.query_one(SidePane)
             assert size[0] < 130 or all(width(each) <= sheet.size.width - 2 for each in sheet.lines)
-
-
-async def test_a_large_ensemble_is_looked_through_to_its_end(home: Path) -> None:
-    async with pane(request_at(home, runs=100, epochs=40), size=WIDE) as seen:
-        sheet = seen.app.screen.query_one(SidePane)
-        assert "4\u202f000 jobs" in seen.line("epochs =")
-        assert len(sheet.lines) > 8_000
-        sheet.action_last()
-        await seen.settle()
-        assert "no end" in seen.text
 
 
 # --- the yes --------------------------------------------------------------------------------

@@ -162,14 +162,6 @@ async def test_one_event_is_a_timeline(tmp_path: Path) -> None:
         assert isinstance(seen.app.screen, TimelineScreen)
 
 
-async def test_more_runs_than_lines_scroll() -> None:
-    async with opened(session(FIXTURES / "first-round"), NARROW) as seen:
-        await seen.press("4")
-        assert "more" in seen.lines[-5]
-        await seen.press("end")
-        assert "hetero15" in seen.under_cursor
-
-
 # --- the cursor -----------------------------------------------------------------------------
 
 

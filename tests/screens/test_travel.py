@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -10,14 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli.main import main
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.snapshot.records import Status
 from metlmon.stats.timeline import build_timeline
 from metlmon.text.spans import text
-from screens.app import AppOptions
 from screens.health import HealthScreen
 from screens.overview.screen import OverviewScreen
 from screens.pool_actions import MenuScreen
@@ -80,23 +77,6 @@ async def test_the_picture_is_that_of_a_reader_as_of_then(
             assert all(run.end is None or run.end <= moment for run in ledger.executions)
 
 
-async def test_it_is_what_the_command_says(capsys: pytest.CaptureFixture[str]) -> None:
-    async with opened(session(TRAINER), NARROW) as seen:
-        await travelled(seen, MIDDLE)
-        assert seen.app.snapshot is not None
-        status = seen.app.snapshot.status
-    assert main(["status", str(TRAINER), "--as-of", MIDDLE.isoformat(), "--json"]) == 0
-    output = json.loads(capsys.readouterr().out)
-    assert output["as_of"] == MIDDLE.isoformat()
-    assert {run["run"]: run["state"] for run in output["runs"]} == {
-        run.name: str(run.state) for run in status.runs
-    }
-    assert output["epoch_states"] == {
-        str(state): number for state, number in status.epoch_states.items()
-    }
-    assert output["hours"]["total"] == pytest.approx(status.gpu_hours.total, abs=1e-6)
-
-
 # --- on every screen ------------------------------------------------------------------------
 
 
@@ -151,8 +131,11 @@ async def test_a_filter_goes_before_the_past_does() -> None:
         seen.app.time_travel.load(datetime(2030, 1, 1))
         assert not seen.app.time_travel.active, "now or later is the present"
         await travelled(seen, MIDDLE)
+        assert "returns to now" in seen.lines[0]
         await seen.press("slash", *"run3", "enter")
         assert " run1 " not in seen.text
+        assert "as it was" in seen.lines[0]
+        assert "returns to now" not in seen.lines[0]
         await seen.press("escape")
         assert " run1 " in seen.text
         assert seen.app.time_travel.active
@@ -332,10 +315,3 @@ async def test_a_past_that_cannot_be_read_says_why() -> None:
         assert not seen.app.time_travel.active
         await seen.press("escape")
         assert "cannot be read" not in seen.text
-
-
-async def test_ascii(shared: Callable[[str], Path]) -> None:
-    async with opened(session(TRAINER), NARROW, AppOptions(ascii=True)) as seen:
-        await travelled(seen, MIDDLE)
-        assert seen.lines[0].lstrip().startswith("<< as it was 21 Nov 2026 14:21:50")
-        assert seen.text.isascii()
