@@ -36,7 +36,7 @@ from metlmon.tables.timeline_text import (
     VisibleWindow,
     axis,
     cell_characters,
-    chart_maximum,
+    chart,
     epoch_labels,
     full_window,
     lane_cells,
@@ -45,8 +45,8 @@ from metlmon.tables.timeline_text import (
     site_symbol,
     site_symbols,
     snap_to_step,
-    stack_rows,
     stacks,
+    totals,
     waiting_symbols,
 )
 from metlmon.text import formatting
@@ -165,23 +165,6 @@ def _wait_text(wait: Wait) -> Line:
     )
 
 
-def totals(timeline: Timeline) -> Line:
-    """Render the maximum and mean number of concurrent GPUs and jobs."""
-    if timeline.length <= 0:
-        return ()
-    dot: Line = line((" · ", DIM))
-    parts = []
-    for name, maximum, seconds in (
-        ("GPUs", timeline.max_gpus, timeline.gpu_seconds),
-        ("jobs", timeline.max_jobs, timeline.job_seconds),
-    ):
-        mean = f"{seconds / timeline.length:.2f}"
-        parts.append(
-            line((f"{name} at a time ", DIM), f"{maximum}", (" max, ", DIM), mean, (" mean", DIM))
-        )
-    return join(parts, dot)
-
-
 def legend(
     signs: Sequence[Symbol], waiting: Container[Symbol], room: int, sites: bool
 ) -> list[Line]:
@@ -235,29 +218,6 @@ def axis_line(axis: str, cursor: int | None) -> str:
         if label.start() <= cursor < label.end():
             axis = axis[: label.start()] + " " * len(label[0]) + axis[label.end() :]
     return axis[:cursor] + "▼" + axis[cursor + 1 :]
-
-
-def chart(
-    columns: Sequence[Stack],
-    height: int,
-    indent: int,
-    unit: str,
-    cursor: int | None,
-    known_until: int | None,
-) -> list[Line]:
-    """Render the concurrency chart in ``height`` lines, with a scale at the left."""
-    if height <= 0:
-        return []
-    top = chart_maximum(columns)
-    unit = unit.removesuffix("s") if top == 1 else unit
-    lines = []
-    for index, row in enumerate(stack_rows(columns, top, height)):
-        label = f"{top} {unit}" if index == 0 else "0" if index == height - 1 else ""
-        if len(label) > indent - 2:
-            label = f"{top}"
-        margin: Line = line((f"{label:>{indent - 1}} ", DIM))
-        lines.append(margin + lane_line(row, cursor, False, known_until))
-    return lines
 
 
 # --- the cursor -----------------------------------------------------------------------------
@@ -475,8 +435,7 @@ class TimelineScreen(ListScreen):
                 height=chart_height,
                 indent=MARGIN + names + GAP,
                 unit="GPUs" if self._gpus(present) else "jobs",
-                cursor=cursor,
-                known_until=known_until,
+                draw=lambda row: lane_line(row, cursor, False, known_until),
             )
         self.query_one("#chart", StaticLines).show(chart_lines)
         # The cursor is valid only once the table has its rows.
@@ -484,16 +443,15 @@ class TimelineScreen(ListScreen):
 
     def _nothing(self, timeline: Timeline | None, update: Snapshot | None) -> None:
         self.query_one("#chart", StaticLines).show([])
-        reading = timeline is None or update is None or not update.is_complete
-        if reading:
+        if timeline is None or update is None or not update.is_complete:
             text = [line("  ", ("The times of all jobs are being added up.", DIM))]
             self.show_nothing("Timeline", "", text)
-        else:
-            text = [
-                line("  ", "No job has an event yet."),
-                line("  ", ("Each run gets a lane here when its first job is submitted.", DIM)),
-            ]
-            self.show_nothing("Timeline", "nothing has happened yet", text)
+            return
+        text = [
+            line("  ", "No job has an event yet."),
+            line("  ", ("Each run gets a lane here when its first job is submitted.", DIM)),
+        ]
+        self.show_nothing("Timeline", "nothing has happened yet", text)
 
     def _head(self, displayed: Timeline) -> list[Line]:
         room = self.app.size.width - 2

@@ -19,6 +19,7 @@ from metlmon.snapshot.records import Execution
 from metlmon.stats.timeline import Lane, Timeline, TimelineSpan
 from metlmon.stats.windows import MONTHS, round_times
 from metlmon.text.formatting import DAY, HOUR, MINUTE, Colour, Symbol, Weight, clip, epoch_number
+from metlmon.text.spans import DIM, Line, join, line
 
 GOODPUT: Final = Symbol("█", "goodput", Colour.GREEN)
 BADPUT: Final = Symbol("▚", "badput", Colour.ORANGE)
@@ -385,3 +386,38 @@ def _stack_cell(column: Stack, top: int, level: int, height: int) -> Cell:
 def chart_maximum(columns: Iterable[Stack]) -> int:
     """The value of the full height of a chart: an integer, at least 1."""
     return max(1, math.ceil(round(max((column.total for column in columns), default=0.0), 6)))
+
+
+def chart(
+    columns: Sequence[Stack],
+    height: int,
+    indent: int,
+    unit: str,
+    draw: Callable[[Sequence[Cell]], Line],
+) -> list[Line]:
+    """The stacks in ``height`` lines, each by ``draw``, with a scale at the left.
+
+    ``indent``: the cells of the scale; ``unit``: GPUs or jobs.
+    """
+    top = chart_maximum(columns)
+    unit = unit.removesuffix("s") if top == 1 else unit
+    lines = []
+    for index, row in enumerate(stack_rows(columns, top, height) if height > 0 else ()):
+        label = f"{top} {unit}" if index == 0 else "0" if index == height - 1 else ""
+        if len(label) > indent - 2:
+            label = f"{top}"
+        lines.append(line((f"{label:>{indent - 1}} ", DIM)) + draw(row))
+    return lines
+
+
+def totals(timeline: Timeline) -> Line:
+    """The maximum and the mean number of GPUs and jobs at a time."""
+    parts = [
+        line((f"{name} at a time ", DIM), f"{most}", (" max, ", DIM), f"{mean:.2f}", (" mean", DIM))
+        for name, most, mean in (
+            ("GPUs", timeline.max_gpus, timeline.mean_gpus),
+            ("jobs", timeline.max_jobs, timeline.mean_jobs),
+        )
+        if mean is not None
+    ]
+    return join(parts, line((" · ", DIM)))

@@ -32,17 +32,16 @@ from metlmon.tables.timeline_text import (
     WAITING,
     WORK,
     Cell,
-    VisibleWindow,
     axis,
     cell_characters,
-    chart_maximum,
+    chart,
     epoch_labels,
     full_window,
     lane_cells,
     outcome_symbol,
     span_symbol,
-    stack_rows,
     stacks,
+    totals,
 )
 from metlmon.tables.usage import exclusion, pool_site
 from metlmon.text.formatting import (
@@ -359,15 +358,16 @@ def _lines(data: Timeline, cells: int) -> Iterable[Line]:
     yield line(f"{period(data.first, data.last)}   {duration(data.length)}")
     yield from _stall_lines(data)
     if data.mean_jobs is not None:
-        text = f"GPUs at a time {data.max_gpus} max, {data.mean_gpus:.2f} mean"
-        yield line(f"{text} · jobs at a time {data.max_jobs} max, {data.mean_jobs:.2f} mean")
+        yield totals(data)
     yield ()
     yield line((" " * indent + axis(data, window).rstrip(), DIM))
     for name, lane in zip(names, data.lanes, strict=True):
         cells_of_lane = cell_characters(lane_cells(lane, window, outcome_symbol))
         yield line(f"{name:<{indent}}") + _cells(cells_of_lane)
         yield line((" " * indent + epoch_labels(lane, window), DIM))
-    yield from _chart(data, window, indent)
+    columns = stacks(data, window, outcome_symbol, WORK, gpus=data.max_gpus > 0)
+    unit = "GPUs" if data.max_gpus > 0 else "jobs"
+    yield from chart(columns, CHART_LINES, indent, unit, _cells)
     yield ()
     yield _legend(data)
 
@@ -388,17 +388,6 @@ def _stall_lines(data: Timeline) -> Iterable[Line]:
         if stall.ongoing:
             text = f"since {moment(stall.start, year_of(data.last))}"
         yield line((f"  {duration(stall.seconds):>6}  {text}", NOTE))
-
-
-def _chart(data: Timeline, window: VisibleWindow, indent: int) -> Iterable[Line]:
-    gpus = data.max_gpus > 0
-    columns = stacks(data, window, outcome_symbol, WORK, gpus=gpus)
-    top = chart_maximum(columns)
-    unit = "GPUs" if gpus else "jobs"
-    for at, row in enumerate(stack_rows(columns, top, CHART_LINES)):
-        label = f"{number(top)} {unit}" if at == 0 else ""
-        label = "0" if at == CHART_LINES - 1 else label
-        yield line((f"{label:>{indent - 1}} ", DIM)) + _cells(row)
 
 
 def _legend(data: Timeline) -> Line:
