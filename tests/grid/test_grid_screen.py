@@ -10,7 +10,6 @@ from screens.run import RunScreen
 from screens.sweep import PointRunsScreen, SweepScreen
 from screens.widgets.matrix import Matrix, MatrixLayout
 from tests.support.dagdir_feed import dagdir_feed, sweep
-from tests.support.sample_trainings import until
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Seen, Show
 
 MANY = tuple(str(n) for n in range(1, 41))
@@ -19,7 +18,7 @@ MANY = tuple(str(n) for n in range(1, 41))
 async def opened(seen: Seen, words: str = "best 0.2133") -> None:
     """The grid, when what the trainings wrote is read."""
     await seen.press("6", "6")
-    await until(seen.pilot, lambda: words in seen.text)
+    await seen.until(lambda: words in seen.text)
     await seen.settle()
 
 

@@ -25,7 +25,7 @@ from metlmon.text.spans import Line
 from screens.overview.header import health_lines
 from tests.support.commands import Captured, json_output, run_command, text_output
 from tests.support.records import read_dagdir, stats_input
-from tests.support.static_sessions import opened, session, until
+from tests.support.static_sessions import opened, session
 
 RECORDED: Final = Path(__file__).resolve().parents[2] / "fixtures" / "health"
 
@@ -470,11 +470,11 @@ def test_faults_only_shows_the_runs_of_open_entries(directory: str) -> None:
 async def test_the_overview_names_the_cause_and_f_shows_the_runs(directory: str) -> None:
     row, health = ROWS[directory], health_of(directory)
     async with opened(session(RECORDED / directory, as_of=look(directory)[0]), (80, 24)) as seen:
-        await until(seen, lambda: row.words.split(": ")[0] in seen.text)
+        await seen.until(lambda: row.words.split(": ")[0] in seen.text)
         head = seen.lines[:6]
         assert any(row.words.split(": ")[0] in each for each in head), seen.text
         await seen.press("f")
         shown = {name for name in health.names.values() if f" {name} " in seen.text}
         assert shown == {health.names[run] for run in faulty_runs(health)}
         await seen.press("2")
-        await until(seen, lambda: row.words.split(": ")[-1][:30] in seen.text)
+        await seen.until(lambda: row.words.split(": ")[-1][:30] in seen.text)

@@ -28,7 +28,7 @@ from tests.support.gate_rows import queued
 from tests.support.queue_rows import Schedd, dagman
 from tests.support.run_histories import A40
 from tests.support.screen_view import NARROW, WIDE, Seen
-from tests.support.static_sessions import opened, session, until
+from tests.support.static_sessions import opened, session
 
 
 @asynccontextmanager
@@ -70,21 +70,21 @@ async def test_a_plan_is_applied_after_a_question_and_taken_back(tmp_path: Path)
     dagdir = advised(tmp_path / "e")
     async with advice_of(dagdir) as seen:
         await seen.press("a")
-        await until(seen, lambda: "Send the next epochs of 3 runs" in seen.text)
+        await seen.until(lambda: "Send the next epochs of 3 runs" in seen.text)
         assert targets(dagdir) == [None, None, None]
         await seen.press("y")
-        await until(seen, lambda: "done; esc goes back" in seen.text)
+        await seen.until(lambda: "done; esc goes back" in seen.text)
         assert targets(dagdir) == [f"{FAST}\n", f"{FAST}\n", f"{FAST}|{SLOW}\n"]
         assert seen.text.count("done") >= 3
         await seen.press("y")
         await seen.press("escape", "a")
-        await until(seen, lambda: "tab" in seen.text)
+        await seen.until(lambda: "tab" in seen.text)
         await seen.press("tab")
         assert "Retarget 1 idle job" in seen.text
         await seen.press("tab")
         assert "Restore what was before" in seen.text
         await seen.press("y")
-        await until(seen, lambda: "done; esc goes back" in seen.text)
+        await seen.until(lambda: "done; esc goes back" in seen.text)
         assert targets(dagdir) == [None, None, None]
 
 
@@ -107,7 +107,7 @@ async def test_a_plan_is_applied_to_its_end_where_its_screen_is_closed(tmp_path:
     dagdir = advised(tmp_path / "e")
     async with advice_of(dagdir) as seen:
         await seen.press("a")
-        await until(seen, lambda: "Send the next epochs of 3 runs" in seen.text)
+        await seen.until(lambda: "Send the next epochs of 3 runs" in seen.text)
         screen = seen.app.screen
         assert isinstance(screen, ApplyScreen)
         await seen.press("escape")
@@ -129,7 +129,7 @@ async def test_without_a_gate_it_shows_the_line_to_add_and_why_no_act_helps(
     async with advice_of(advised(tmp_path / "e", gated=False), WIDE) as seen:
         assert "requirements = ($(requirements:true)) && stringListIMember(" in seen.text
         await seen.press("a")
-        await until(seen, lambda: isinstance(seen.app.screen, ApplyScreen) and "tab" in seen.text)
+        await seen.until(lambda: isinstance(seen.app.screen, ApplyScreen) and "tab" in seen.text)
         assert "left out: run0, run1, run2: " in seen.text
         await seen.press("y")
         assert "What came of it" not in seen.text
@@ -172,6 +172,6 @@ async def test_free_gpus_of_the_collector_count_while_the_ensemble_is_live(live:
         assert shown is not None
         feed.publish(replace(shown, status=replace(shown.status, live=live)))
         await seen.press("7", "7")
-        await until(seen, lambda: "Plan: " in seen.text)
+        await seen.until(lambda: "Plan: " in seen.text)
         assert ("anvil" in seen.text, pool.gpu_queries > 0) == (live, live)
         assert ("inferred from logs" in seen.text) is not live

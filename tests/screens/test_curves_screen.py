@@ -19,7 +19,7 @@ from screens.run import RunScreen
 from screens.widgets.plot import Area, Scale, Trace, chart, scale_of
 from tests.support.dagdir_feed import dagdir_feed
 from tests.support.sample_snapshots import status, update
-from tests.support.sample_trainings import LOST, RUNS, learning, until
+from tests.support.sample_trainings import LOST, RUNS, learning
 from tests.support.screen_view import NARROW, WIDE, Seen, Show
 
 DRAWN = "┤"
@@ -28,7 +28,7 @@ DRAWN = "┤"
 async def opened(seen: Seen, *keys: str) -> None:
     """To the curves, and until they are drawn."""
     await seen.press(*keys, "5")
-    await until(seen.pilot, lambda: DRAWN in seen.text or "+" in seen.lines[3])
+    await seen.until(lambda: DRAWN in seen.text or "+" in seen.lines[3])
 
 
 # --- the screen -----------------------------------------------------------------------------
@@ -93,10 +93,10 @@ async def test_views_logarithm_order_and_metrics_by_turns(show: Show) -> None:
         await seen.press("escape", "s", "s", "s")
         assert LOST in seen.text.split("TREND  ")[1].splitlines()[1]
         await seen.press("m")
-        await until(seen.pilot, lambda: "test/pearson_total_score" in seen.lines[1])
+        await seen.until(lambda: "test/pearson_total_score" in seen.lines[1])
         assert "higher is better" in seen.lines[1]
         await seen.press("M")
-        await until(seen.pilot, lambda: "val_loss" in seen.lines[1])
+        await seen.until(lambda: "val_loss" in seen.lines[1])
 
 
 async def test_without_labels_there_are_two_views(show: Show) -> None:
@@ -131,7 +131,7 @@ async def test_new_values_come_while_one_looks(show: Show) -> None:
         status = replace(later.status, as_of=later.status.as_of + timedelta(seconds=9))  # type: ignore[operator]
         seen.app.stats._wake.set()
         await seen.publish(replace(later, status=status))
-        await until(seen.pilot, lambda: "best 0.001 run1" in seen.lines[0])
+        await seen.until(lambda: "best 0.001 run1" in seen.lines[0])
         assert "run1" in seen.under_cursor
 
 
@@ -144,7 +144,7 @@ async def test_what_would_fill_it_where_it_was_looked_for_and_how_to_say(show: S
     feed.set = Settings(metrics=MetricSettings(files=("logs/{uuid}",)))
     async with show(feed, size=NARROW) as seen:
         await seen.press("5")
-        await until(seen.pilot, lambda: "No training has written" in seen.text)
+        await seen.until(lambda: "No training has written" in seen.text)
         assert f"logs/{RUNS[0].uuid}/version_<k>/metrics.csv" in seen.text
         assert "/nowhere/global_pretraining" in seen.text
         for result in ("*.out", "val_loss", "metlmon.toml", "[[metric]]", "pattern ="):
@@ -156,7 +156,7 @@ async def test_what_would_fill_it_where_it_was_looked_for_and_how_to_say(show: S
 
 async def test_a_running_run_shows_its_percent(show: Show) -> None:
     async with show(learning(), size=NARROW) as seen:
-        await until(seen.pilot, lambda: "▶ running 64 %" in seen.text)
+        await seen.until(lambda: "▶ running 64 %" in seen.text)
         assert "▶ running 64 %" in seen.line(" run1 ")
         assert "%" not in seen.line(" run2 ")
 
@@ -164,9 +164,9 @@ async def test_a_running_run_shows_its_percent(show: Show) -> None:
 async def test_an_epoch_and_its_job_show_it_too(show: Show) -> None:
     async with show(learning()) as seen:
         await seen.press("down", "enter")
-        await until(seen.pilot, lambda: "▶ running 64 %" in seen.text)
+        await seen.until(lambda: "▶ running 64 %" in seen.text)
         await seen.press("enter")
-        await until(seen.pilot, lambda: "it printed last" in seen.text)
+        await seen.until(lambda: "it printed last" in seen.text)
         assert "64 %   1.17 steps/s   13h30m left   loss 0.25" in seen.text
 
 
@@ -205,7 +205,7 @@ async def test_without_plotext_the_rest_is_there(
     monkeypatch.setitem(sys.modules, "plotext", None)
     async with show(learning(), size=NARROW) as seen:
         await seen.press("5")
-        await until(seen.pilot, lambda: "no chart: plotext cannot be loaded" in seen.text)
+        await seen.until(lambda: "no chart: plotext cannot be loaded" in seen.text)
         assert "✗ diverged in epoch 5" in seen.text
 
 
@@ -253,7 +253,7 @@ GATED, DEMO = FIXTURES / "gated", FIXTURES / "demo"
 
 async def compared(seen: Seen, *keys: str) -> None:
     await seen.press(*keys, "ampersand")
-    await until(seen.pilot, lambda: DRAWN in seen.text)
+    await seen.until(lambda: DRAWN in seen.text)
 
 
 async def test_two_marked_runs_are_side_by_side(show: Show) -> None:
@@ -292,11 +292,11 @@ async def test_below_two_marked_runs_it_says_what_to_do(show: Show, marks: int) 
 async def test_from_the_curves_with_their_metric_and_back(show: Show) -> None:
     async with show(learning(), size=WIDE) as seen:
         await seen.press("5", "m")
-        await until(seen.pilot, lambda: "test/pearson" in seen.lines[1])
+        await seen.until(lambda: "test/pearson" in seen.lines[1])
         await compared(seen, "space", "space")
         assert "higher is better" in seen.lines[1]
         await seen.press("m")
-        await until(seen.pilot, lambda: "val_loss" in seen.lines[1])
+        await seen.until(lambda: "val_loss" in seen.lines[1])
         await seen.press("L")
         assert "log" in seen.lines[1]
 
@@ -311,7 +311,7 @@ async def test_all_runs_as_far_as_they_fit_and_as_long_as_they_are_there(show: S
         await seen.press("end")
         assert "8 more runs on a wider terminal" in seen.text
         await seen.publish(update(status(())))
-        await until(seen.pilot, lambda: "None of these runs is here any more" in seen.text)
+        await seen.until(lambda: "None of these runs is here any more" in seen.text)
 
 
 async def test_without_a_value_the_rest_is_compared(show: Show) -> None:

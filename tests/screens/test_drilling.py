@@ -21,7 +21,7 @@ from screens.palette import PaletteScreen
 from screens.run import RunScreen
 from tests.support.sample_snapshots import RUNS, FakeFeed, job_view, status, update
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
-from tests.support.static_sessions import FIXTURES, opened, session, until
+from tests.support.static_sessions import FIXTURES, opened, session
 
 
 async def test_enter_drills_down_and_escape_comes_back(show: Show) -> None:
@@ -236,7 +236,7 @@ FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "lineage"
 async def test_a_run_shows_who_made_its_checkpoints() -> None:
     async with opened(session(FIXTURE), WIDE) as seen:
         await seen.press("down", "enter")
-        await until(seen, lambda: "made the checkpoint" in seen.text)
+        await seen.until(lambda: "made the checkpoint" in seen.text)
         assert "⇄ job 12.0 at CHTC-Spark-CE1 made the checkpoint (recorded)" in seen.text
         assert "may have done the training" not in seen.text
 
@@ -260,14 +260,14 @@ async def test_a_job_says_which_job_made_its_checkpoint(cluster: int) -> None:
     async with opened(session(FIXTURE), WIDE) as seen:
         seen.app.open_screen("job", cluster, 0)
         await seen.settle()
-        await until(seen, lambda: "Checkpoint ──" in seen.text)
+        await seen.until(lambda: "Checkpoint ──" in seen.text)
         assert [text for text in CHECKPOINTS[cluster] if text not in seen.text] == []
 
 
 async def test_a_narrow_screen_shows_it_below_the_epoch() -> None:
     async with opened(session(FIXTURE), NARROW) as seen:
         await seen.press("down", "enter")
-        await until(seen, lambda: "made the checkpoint" in seen.text)
+        await seen.until(lambda: "made the checkpoint" in seen.text)
         assert "MADE BY" not in seen.text
 
 
@@ -295,7 +295,7 @@ async def test_a_report_is_written_and_opened(here: Path, monkeypatch: pytest.Mo
         await seen.press("ctrl+o")
         assert "no report was written yet" in seen.text
         await seen.press("ctrl+y")
-        await until(seen, lambda: "report written" in seen.text)
+        await seen.until(lambda: "report written" in seen.text)
         report = here / "rescue-report.html"
         page = report.read_text()
         assert "16 of 16 epochs" in page
@@ -308,7 +308,7 @@ async def test_a_report_is_written_and_opened(here: Path, monkeypatch: pytest.Mo
         browser.chmod(stat.S_IRWXU)
         monkeypatch.setenv("BROWSER", str(browser))
         await seen.press("ctrl+o")
-        await until(seen, opens.exists)
+        await seen.until(opens.exists)
     assert opens.read_text().strip() == str(report)
 
 
@@ -317,7 +317,7 @@ async def test_no_other_file_is_replaced(here: Path) -> None:
     mine.write_text("not a report of metlmon")
     async with opened(session(RESCUE), MIDDLE, OPTIONS) as seen:
         await seen.press("ctrl+y")
-        await until(seen, lambda: "no report was written" in seen.text)
+        await seen.until(lambda: "no report was written" in seen.text)
     assert mine.read_text() == "not a report of metlmon"
 
 

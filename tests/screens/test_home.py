@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -58,14 +57,6 @@ async def shown(
             session.stop()
 
 
-async def until(seen: Seen, met: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not met():
-            await seen.pilot.pause()
-            await asyncio.sleep(0.01)
-    await seen.settle()
-
-
 def names(seen: Seen) -> list[str]:
     """The first words of the table's rows."""
     first = next(i for i, text in enumerate(seen.lines) if "ENSEMBLE" in text)
@@ -99,12 +90,12 @@ async def test_the_first_row_keeps_the_cursor_until_a_key_is_pressed() -> None:
     home = FakeHome(ENSEMBLES[0])
     async with shown(home) as seen:
         home.give(*ENSEMBLES)
-        await until(seen, lambda: "gb1" in seen.text)
+        await seen.until(lambda: "gb1" in seen.text)
         assert "gb1" in seen.under_cursor
         await seen.press("down", "down")
         assert "closed" in seen.under_cursor
         home.give(removed=("/data/alice/gb1",))
-        await until(seen, lambda: "gb1" not in seen.text)
+        await seen.until(lambda: "gb1" not in seen.text)
         assert "closed" in seen.under_cursor
 
 
@@ -115,7 +106,7 @@ async def test_enter_opens_one_and_back_returns_to_its_line(key: str) -> None:
         await seen.press("down")
         assert "rescue" in seen.under_cursor
         await seen.press("enter")
-        await until(seen, lambda: "goodput" in seen.text)
+        await seen.until(lambda: "goodput" in seen.text)
         assert name_of_screen(seen.app.screen) == "overview"
         assert "rescue" in "".join(seen.lines[:3])
         await seen.press("3", key, key) if key == "q" else await seen.press(key)
@@ -124,7 +115,7 @@ async def test_enter_opens_one_and_back_returns_to_its_line(key: str) -> None:
         assert isinstance(seen.app.feed, NullFeed)
         assert home.looked_at == [rescue.path]
         await seen.press("up", "enter")
-        await until(seen, lambda: "goodput" in seen.text)
+        await seen.until(lambda: "goodput" in seen.text)
         assert "holds" in "".join(seen.lines[:3])
 
 
@@ -140,14 +131,14 @@ async def test_an_action_under_way_ends_before_its_pool_is_closed() -> None:
     action, pool = SimpleNamespace(ended=False), Pool()
     async with shown(FakeHome(summary(FIXTURES / "rescue")), pool=pool) as seen:
         await seen.press("enter")
-        await until(seen, lambda: "goodput" in seen.text)
+        await seen.until(lambda: "goodput" in seen.text)
         seen.app.running_action = action  # type: ignore[assignment]
         await seen.pilot.press("q")
         await seen.pilot.pause()
         assert name_of_screen(seen.app.screen) == "home"
         assert not pool.closed
         action.ended = True
-        await until(seen, lambda: pool.closed)
+        await seen.until(lambda: pool.closed)
 
 
 async def test_lines_stay_in_their_order_as_the_clock_ticks() -> None:
@@ -155,14 +146,14 @@ async def test_lines_stay_in_their_order_as_the_clock_ticks() -> None:
     async with shown(home := FakeHome(first, second)) as seen:
         later = datetime(2025, 11, 14, 9, 0)
         home.give(summary("/data/b", as_of=later, done=13))
-        await until(seen, lambda: "13/30" in seen.text)
+        await seen.until(lambda: "13/30" in seen.text)
         assert names(seen) == ["a", "b"]
 
 
 async def test_one_that_cannot_be_opened_says_why() -> None:
     async with shown() as seen:
         await seen.press("enter")
-        await until(seen, lambda: "no such directory" in seen.text)
+        await seen.until(lambda: "no such directory" in seen.text)
         assert name_of_screen(seen.app.screen) == "home"
 
 
@@ -180,7 +171,7 @@ async def test_f_shows_only_what_needs_a_person() -> None:
 async def test_an_ensemble_submitted_from_home_is_watched_and_listed() -> None:
     async with shown(home := FakeHome(*ENSEMBLES)) as seen:
         seen.app.watch_dagdir(FIXTURES / "rescue")
-        await until(seen, lambda: "goodput" in seen.text)
+        await seen.until(lambda: "goodput" in seen.text)
         assert home.request.paths == ("/data", str(FIXTURES / "rescue"))
         await seen.press("q")
         assert name_of_screen(seen.app.screen) == "home"
@@ -189,7 +180,7 @@ async def test_an_ensemble_submitted_from_home_is_watched_and_listed() -> None:
 async def test_the_palette_opens_an_ensemble() -> None:
     async with shown(FakeHome(summary(FIXTURES / "rescue"))) as seen:
         await seen.press("colon", *"rescue", "enter")
-        await until(seen, lambda: "goodput" in seen.text)
+        await seen.until(lambda: "goodput" in seen.text)
         assert "rescue" in "".join(seen.lines[:3])
 
 
@@ -223,9 +214,9 @@ async def test_a_directory_of_another_machine_is_added_when_it_is_connected(
     home = FakeHome(*ENSEMBLES)
     async with shown(home) as seen:
         await seen.press("plus", *"none:runs", "enter")
-        await until(seen, lambda: messages == ["none: ssh: Could not resolve hostname none"])
+        await seen.until(lambda: messages == ["none: ssh: Could not resolve hostname none"])
         await seen.press("plus", *"ap40:runs", "enter")
-        await until(seen, lambda: "added to your list: ap40:/home/alice/runs" in messages)
+        await seen.until(lambda: "added to your list: ap40:/home/alice/runs" in messages)
     assert home.request.paths == ("/data", "/ap40:/home/alice/runs")
 
 

@@ -41,7 +41,7 @@ from screens.widgets.table import Table
 from tests.support.four_sites import placed_feed
 from tests.support.sample_snapshots import FakeFeed, status, update
 from tests.support.screen_view import NARROW, Show
-from tests.support.static_sessions import FIXTURES, opened, session, until
+from tests.support.static_sessions import FIXTURES, opened, session
 
 
 class RemappedFeed(FakeFeed):
@@ -270,7 +270,7 @@ async def test_marks_are_cleared_before_anything_else(show: Show) -> None:
 async def test_in_the_past_the_key_says_that_it_returns(way: tuple[str, ...]) -> None:
     async with opened(session(TRAINER), NARROW) as seen:
         await seen.press(*way, "less_than_sign")
-        await until(seen, lambda: seen.app.time_travel.past_view is not None)
+        await seen.until(lambda: seen.app.time_travel.past_view is not None)
         assert "esc now" in seen.lines[-1]
         await seen.press("escape")
         assert "esc" not in seen.lines[-1]

@@ -17,7 +17,7 @@ from screens.app import AppOptions
 from screens.job import OutputScreen, ToolScreen
 from tests.support.patience import PATIENCE
 from tests.support.screen_view import MIDDLE, NARROW
-from tests.support.static_sessions import FIXTURES, Seen, opened, session, until
+from tests.support.static_sessions import FIXTURES, Seen, opened, session
 
 LINES = [f"step {n:06d} loss {1 / (n + 1):.6f}" for n in range(20_000)]
 
@@ -38,7 +38,7 @@ async def open_output(seen: Seen, dagdir: Path) -> Path:
     await seen.settle()
     await seen.press("enter")
     assert isinstance(seen.app.screen, OutputScreen)
-    await until(seen, lambda: "step" in seen.text)
+    await seen.until(lambda: "step" in seen.text)
     return path
 
 
@@ -49,14 +49,14 @@ async def test_its_end_is_there_at_once_and_followed(dagdir: Path) -> None:
         assert "end of the file, followed" in seen.text
         with open(path, "a") as file:
             file.write("the very last line\n")
-        await until(seen, lambda: "the very last line" in seen.text)
+        await seen.until(lambda: "the very last line" in seen.text)
 
 
 async def test_the_whole_file_can_be_read(dagdir: Path) -> None:
     async with opened(session(dagdir), NARROW) as seen:
         await open_output(seen, dagdir)
         await seen.press("g")
-        await until(seen, lambda: LINES[0] in seen.text)
+        await seen.until(lambda: LINES[0] in seen.text)
         shown = set()
         for _ in range(60):
             shown |= {line.strip() for line in seen.lines}
@@ -65,7 +65,7 @@ async def test_the_whole_file_can_be_read(dagdir: Path) -> None:
         assert pages == LINES[: len(pages)]
         assert len(pages) > 900
         await seen.press("G")
-        await until(seen, lambda: LINES[-1] in seen.text)
+        await seen.until(lambda: LINES[-1] in seen.text)
 
 
 async def test_a_key_while_the_file_is_read_is_obeyed(
@@ -85,20 +85,20 @@ async def test_a_key_while_the_file_is_read_is_obeyed(
         await seen.settle()
         await seen.pilot.press("enter", "g")
         slow.set()
-        await until(seen, lambda: LINES[0] in seen.text)
+        await seen.until(lambda: LINES[0] in seen.text)
 
 
 async def test_a_text_is_found_anywhere(dagdir: Path) -> None:
     async with opened(session(dagdir), MIDDLE) as seen:
         await open_output(seen, dagdir)
         await seen.press("slash", *"STEP 0123", "enter")
-        await until(seen, lambda: "is not in this file" in seen.text)
+        await seen.until(lambda: "is not in this file" in seen.text)
         await seen.press("slash", *["backspace"] * 9, *"step 01234", "enter")
-        await until(seen, lambda: seen.lines[1].startswith("step 012340"))
+        await seen.until(lambda: seen.lines[1].startswith("step 012340"))
         await seen.press("full_stop")
-        await until(seen, lambda: seen.lines[1].startswith("step 012341"))
+        await seen.until(lambda: seen.lines[1].startswith("step 012341"))
         await seen.press("comma")
-        await until(seen, lambda: seen.lines[1].startswith("step 012340"))
+        await seen.until(lambda: seen.lines[1].startswith("step 012340"))
         await seen.press("escape")
         assert isinstance(seen.app.screen, OutputScreen), "esc clears the text first"
         await seen.press("escape")
@@ -110,18 +110,18 @@ async def test_long_lines_wrap_or_are_cut(dagdir: Path) -> None:
         path = await open_output(seen, dagdir)
         with open(path, "a") as file:
             file.write("a" * 100 + "END\n")
-        await until(seen, lambda: "END" in seen.text)
+        await seen.until(lambda: "END" in seen.text)
         await seen.press("backslash")
-        await until(seen, lambda: "END" not in seen.text)
+        await seen.until(lambda: "END" not in seen.text)
         await seen.press("backslash")
-        await until(seen, lambda: "END" in seen.text)
+        await seen.until(lambda: "END" in seen.text)
 
 
 async def test_escape_sequences_of_a_job_stay_in_its_file(dagdir: Path) -> None:
     async with opened(session(dagdir), NARROW) as seen:
         path = await open_output(seen, dagdir)
         path.write_bytes(b"\x1b]0;owned\x07title\n\x1b[2Jcleared [red]markup[/red]\n")
-        await until(seen, lambda: "cleared" in seen.text)
+        await seen.until(lambda: "cleared" in seen.text)
         assert "title" in seen.text
         assert "[red]markup[/red]" in seen.text
         assert "owned" not in seen.text
@@ -160,12 +160,12 @@ async def test_why_a_job_is_idle_is_asked_for(
     feed = session(FIXTURES / "trainer")
     async with opened(feed, MIDDLE, AppOptions(read_only=True)) as seen:
         seen.app.push_screen(ToolScreen(478, 0, idle=True))
-        await until(seen, lambda: "no slot" in seen.text)
+        await seen.until(lambda: "no slot" in seen.text)
         assert "-better-analyze 478.0" in seen.text
         assert "\x1b" not in seen.text
         install(tools, "condor_tail", "echo 'Job 478.0 is not running' >&2; exit 1")
         seen.app.push_screen(ToolScreen(478, 0, idle=False))
-        await until(seen, lambda: "Job 478.0 is not running" in seen.text)
+        await seen.until(lambda: "Job 478.0 is not running" in seen.text)
 
 
 async def test_an_ended_job_is_not_asked_about(dagdir: Path) -> None:

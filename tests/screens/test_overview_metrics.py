@@ -11,7 +11,7 @@ from metlmon.config.settings import Settings
 from metlmon.jobfiles.records import Point, TrainingOutput
 from screens.app import AppOptions
 from tests.support.dagdir_feed import dagdir_feed, sweep
-from tests.support.sample_trainings import LOST, RUNS, learning, until
+from tests.support.sample_trainings import LOST, RUNS, learning
 from tests.support.screen_view import NARROW, WIDE, Seen, Show
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -59,7 +59,7 @@ async def test_a_new_value_repaints_its_row_alone(show: Show) -> None:
         status = replace(later.status, as_of=later.status.as_of + timedelta(seconds=9))  # type: ignore[operator]
         seen.app.stats._wake.set()
         await seen.publish(replace(later, status=status))
-        await until(seen.pilot, lambda: "★run1" in seen.text)
+        await seen.until(lambda: "★run1" in seen.text)
         rows = {a[2:7] for a, b in zip(before[7:-4], seen.lines[7:-4], strict=True) if a != b}
         # The best run is another one now.
         assert {name.strip() for name in rows} == {"run0", "run1"}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from time import monotonic
 
 import pytest
 from textual.events import Key, Paste
@@ -40,7 +38,6 @@ from screens.submit import FormState, LaunchScreen, SubmitScreen, parse_form
 from screens.widgets.form import FormView
 from screens.widgets.line_widget import SidePane
 from tests.support.fake_pool import PAYLOAD, FakePool
-from tests.support.patience import PATIENCE
 from tests.support.screen_view import NARROW, WIDE, Eager, Seen
 
 TALL = (80, 40)
@@ -99,15 +96,6 @@ def request_at(home: Path, **changes: object) -> Request:
     return Request(**{**usual, "values": {"data": "gb1.tsv"}, **changes})  # type: ignore[arg-type]
 
 
-async def until(seen: Seen, what: Callable[[], bool]) -> None:
-    """Wait until this is so; answers come from threads of their own."""
-    end = monotonic() + PATIENCE
-    while not what():
-        assert monotonic() < end, f"it never came to that:\n{seen.text}"
-        await asyncio.sleep(0.005)
-        await seen.settle()
-
-
 @asynccontextmanager
 async def pane(
     draft: Request | None = None,
@@ -127,7 +115,7 @@ async def pane(
         if pool.gate.is_set():
             screen = app.screen
             assert isinstance(screen, SubmitScreen)
-            await until(seen, lambda: screen.pool_info.sites_asked is None)
+            await seen.until(lambda: screen.pool_info.sites_asked is None)
         yield seen
         pool.gate.set()
 
@@ -228,12 +216,12 @@ async def test_the_first_letter_replaces_a_default(home: Path) -> None:
             await seen.press("down")
         await typed(seen, "6")
         assert form._entry.text == "6"
-        await until(seen, lambda: " 6 runs × 3 epochs" in seen.text)
+        await seen.until(lambda: " 6 runs × 3 epochs" in seen.text)
         await typed(seen, "4")
         assert form._entry.text == "64"
         await seen.press("down", "up")
         await typed(seen, "0")
-        await until(seen, lambda: " 640 runs" in seen.text)
+        await seen.until(lambda: " 640 runs" in seen.text)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +244,7 @@ async def test_keys_that_come_together_are_taken_in_their_order(home: Path) -> N
         await seen.settle()
         assert " xzyw " in row(seen, "DAG name")
         assert " 9 " in row(seen, "Runs")
-        await until(seen, lambda: " 9 runs × 3 epochs" in seen.text)
+        await seen.until(lambda: " 9 runs × 3 epochs" in seen.text)
 
 
 async def test_a_template_brings_its_own_fields(home: Path) -> None:
@@ -302,7 +290,7 @@ async def test_sites_are_marked_by_keys_that_come_together(home: Path) -> None:
         await seen.press("ctrl+u", "enter")
         for key in ("space", "down", "space", "enter"):
             seen.app.simulate_key(key)
-        await until(seen, lambda: isinstance(seen.app.screen, SubmitScreen))
+        await seen.until(lambda: isinstance(seen.app.screen, SubmitScreen))
         chosen = seen.app.form_state.text("sites")  # type: ignore[union-attr]
         assert len(chosen.split(",")) == 2, chosen
 
@@ -313,7 +301,7 @@ async def test_fields_that_need_another_look_are_named_as_they_stand_in_the_form
     async with pane(request_at(home), size=WIDE) as seen:
         for field in ("memory_mb", "epochs", "gpus", "runs"):
             await into(seen, field, "x")
-        await until(seen, lambda: "look: Runs, Epochs, GPUs, Memory" in seen.text)
+        await seen.until(lambda: "look: Runs, Epochs, GPUs, Memory" in seen.text)
         await seen.press("enter", "space", "down", "space", "enter")
         assert "anywhere" in row(seen, "Sites"), "all marks were taken away"
         await into(seen, "sites", "Expanse-GPU, Nowhere")
@@ -521,8 +509,8 @@ async def test_a_submitted_ensemble_is_watched(home: Path) -> None:
     opened: list[Session] = []
     async with pane(request_at(home, runs=2), pool=Pool(), open_dagdir=opener, size=TALL) as seen:
         await seen.press("ctrl+s", "y")
-        await until(seen, lambda: isinstance(seen.app.screen, OverviewScreen))
-        await until(seen, lambda: "idle" in seen.text)
+        await seen.until(lambda: isinstance(seen.app.screen, OverviewScreen))
+        await seen.until(lambda: "idle" in seen.text)
         assert "ens.dag" in seen.text
         assert "idle" in seen.line("run1 ")
         assert "0/3" in seen.line("run0 ")
@@ -563,7 +551,7 @@ async def test_without_a_schedd_all_but_submitting_works(home: Path) -> None:
         await seen.press("escape")
         pool.answers["where"] = FakePool().answers["where"]
         await seen.press("ctrl+r")
-        await until(seen, lambda: "ap1.example.org" in seen.text)
+        await seen.until(lambda: "ap1.example.org" in seen.text)
 
 
 async def test_who_has_no_way_to_submit_is_reported(home: Path) -> None:
@@ -583,7 +571,7 @@ async def test_a_schedd_that_does_not_answer_holds_nothing_up(home: Path) -> Non
         await seen.press("ctrl+s")
         assert "the schedd has not answered yet" in seen.text
         pool.gate.set()
-        await until(seen, lambda: "writes 4 files and submits 12 jobs" in seen.text)
+        await seen.until(lambda: "writes 4 files and submits 12 jobs" in seen.text)
         pool.gate.clear()
         await seen.press("escape", "ctrl+r", "ctrl+q")
         assert not seen.app.is_running or seen.app._exit
@@ -595,7 +583,7 @@ async def test_of_a_long_complaint_the_remedy_is_seen(home: Path) -> None:
         (home / "ens" / f"ens.dag.{end}").touch()
     async with pane(request_at(home)) as seen:
         seen.app.screen.query_one(FormView).select("directory")
-        await until(seen, lambda: "or move them away" in " ".join(seen.text.split()))
+        await seen.until(lambda: "or move them away" in " ".join(seen.text.split()))
 
 
 # --- leaving and coming back ----------------------------------------------------------------
@@ -722,7 +710,7 @@ async def test_every_shape_is_chosen_and_drawn(bundled: Path, shape: str) -> Non
         await shaped(seen, shape)
         if shape == "stages":
             await into(seen, "stages", "pretrain 5, finetune 3")
-        await until(seen, lambda: total in seen.text)
+        await seen.until(lambda: total in seen.text)
         assert drawn in seen.text
         assert "✗" not in seen.text
 
@@ -733,10 +721,10 @@ async def test_a_sweep_says_how_many_values_and_draws_its_runs(bundled: Path) ->
         assert "nothing is swept" in row(seen, "Sweep")
         await into(seen, "sweep", "learning_rate = 0.01 to 0.1 by 0.01; batch_size = 16, 32")
         wrong = "learning_rate has 10 values and batch_size has 2"
-        await until(seen, lambda: wrong in " ".join(seen.text.split()))
+        await seen.until(lambda: wrong in " ".join(seen.text.split()))
         seen.app.screen.query_one(FormView).select("how")
         await seen.press("right", "right")
-        await until(seen, lambda: "20 runs × 3 epochs = 60 jobs" in seen.text)
+        await seen.until(lambda: "20 runs × 3 epochs = 60 jobs" in seen.text)
         assert "values: learning_rate 10, batch_size 2" in row(seen, "Sweep")
         assert "run00 … run19" in seen.text
 
@@ -746,7 +734,7 @@ async def test_a_comma_before_the_next_variable_is_reported(bundled: Path) -> No
         await shaped(seen, "sweep")
         await into(seen, "sweep", "hidden = 4, 8, batch_size = 16, 32")
         wrong = "batch_size= among the values of hidden; put ';' before a further variable"
-        await until(seen, lambda: wrong in " ".join(seen.text.split()))
+        await seen.until(lambda: wrong in " ".join(seen.text.split()))
 
 
 async def test_what_a_shape_does_not_have_is_not_asked(bundled: Path) -> None:
@@ -767,7 +755,7 @@ async def test_what_a_shape_does_not_have_is_not_asked(bundled: Path) -> None:
 async def test_rules_of_the_gate_are_written(bundled: Path) -> None:
     async with pane(size=TALL) as seen:
         await into(seen, "gate.patience", "x")
-        await until(seen, lambda: "1 field needs another look: Early stopping" in seen.text)
+        await seen.until(lambda: "1 field needs another look: Early stopping" in seen.text)
         await into(seen, "gate.patience", "4")
         await into(seen, "gate.divergence", "2.5")
         await seen.press("ctrl+s", "w")

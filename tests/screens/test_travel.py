@@ -27,7 +27,7 @@ from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.records import read_dagdir
 from tests.support.screen_view import NARROW, WIDE, Seen
-from tests.support.static_sessions import FIXTURES, Still, opened, session, until
+from tests.support.static_sessions import FIXTURES, Still, opened, session
 
 TRAINER = FIXTURES / "trainer"
 MIDDLE = datetime(2026, 11, 21, 14, 21, 50)
@@ -41,7 +41,7 @@ def as_it_was(dagdir: Path, moment: datetime) -> Status:
 async def travelled(seen: Seen, moment: datetime) -> None:
     travel = seen.app.time_travel
     travel.load(moment)
-    await until(seen, lambda: travel.past_view is not None and travel.past_view.moment == moment)
+    await seen.until(lambda: travel.past_view is not None and travel.past_view.moment == moment)
 
 
 # --- it is a prefix of the logs -------------------------------------------------------------
@@ -85,13 +85,13 @@ async def test_the_cursor_takes_every_screen_along_and_esc_returns() -> None:
         now = seen.app.snapshot
         await seen.press("4", "left", "left", "at")
         travel = seen.app.time_travel
-        await until(seen, lambda: travel.past_view is not None)
+        await seen.until(lambda: travel.past_view is not None)
         assert travel.past_view is not None
         first = travel.past_view.moment
         assert seen.lines[0].lstrip().startswith(f"◀◀ as it was {first:%d %b %Y %H:%M:%S}")
         assert "before the end) — esc returns to now" in seen.lines[0]
         await seen.press("left")
-        await until(seen, lambda: travel.past_view is not None and travel.past_view.moment < first)
+        await seen.until(lambda: travel.past_view is not None and travel.past_view.moment < first)
         await seen.press("2")
         assert isinstance(seen.app.screen, HealthScreen)
         assert "as it was" in seen.lines[0]
@@ -177,14 +177,14 @@ async def test_two_keys_step_through_time_from_anywhere() -> None:
     async with opened(session(TRAINER), NARROW) as seen:
         travel = seen.app.time_travel
         await seen.press("less_than_sign", "less_than_sign", "less_than_sign")
-        await until(seen, lambda: travel.past_view is not None and travel.requested_moment is None)
+        await seen.until(lambda: travel.past_view is not None and travel.requested_moment is None)
         assert travel.past_view is not None
         assert travel.past_view.moment == datetime(2026, 11, 21, 14, 22, 33)
         await seen.press("greater_than_sign")
-        await until(seen, lambda: travel.past_view is not None and travel.requested_moment is None)
+        await seen.until(lambda: travel.past_view is not None and travel.requested_moment is None)
         assert travel.past_view.moment == datetime(2026, 11, 21, 14, 22, 34)
         await seen.press(*["greater_than_sign"] * 3)
-        await until(seen, lambda: not travel.active)
+        await seen.until(lambda: not travel.active)
 
 
 def test_the_steps_are_round_and_end_with_the_story() -> None:
@@ -310,7 +310,7 @@ async def test_a_past_that_cannot_be_read_says_why() -> None:
     feed.take()
     async with opened(feed, NARROW) as seen:
         seen.app.time_travel.load(MIDDLE)
-        await until(seen, lambda: seen.app.time_travel.error is not None)
+        await seen.until(lambda: seen.app.time_travel.error is not None)
         assert "that past cannot be read: /x: there is no DAG file" in seen.lines[0]
         assert not seen.app.time_travel.active
         await seen.press("escape")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -13,6 +14,7 @@ from screens.actions import TABS
 from screens.app import AppOptions, MetlmonApp
 from screens.base import stats_worker
 from screens.theme import DARK
+from tests.support.patience import PATIENCE
 from tests.support.sample_snapshots import FakeFeed
 
 STATS_SECONDS = 10.0
@@ -80,6 +82,16 @@ class Seen:
         await self.pilot.pause()
         await settled(self.app)
         await self.pilot.pause()
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait for what comes from another thread."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, f"it never came to that:\n{self.text}"
+            await self.pilot.pause()
+            # The thread needs a turn, too.
+            await asyncio.sleep(0.005)
+        await self.settle()
 
     async def publish(self, new: object) -> None:
         """A new picture arrives."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -13,11 +11,10 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.live.session import Session
 from screens.app import AppOptions
-from tests.support.patience import PATIENCE
 from tests.support.sample_snapshots import FakeFeed
 from tests.support.screen_view import Eager, Seen, opened
 
-__all__ = ["FIXTURES", "Seen", "Still", "app", "opened", "session", "until"]
+__all__ = ["FIXTURES", "Seen", "Still", "app", "opened", "session"]
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
@@ -41,14 +38,3 @@ def session(dagdir: Path, as_of: datetime | None = None) -> Still:
 
 def app(feed: Feed, options: AppOptions | None = None) -> Eager:
     return Eager(cast(FakeFeed, feed), options)
-
-
-async def until(seen: Seen, what: Callable[[], bool]) -> None:
-    """Wait until it is so; an assertion with the screen when it does not come."""
-    deadline = time.monotonic() + PATIENCE
-    while not what():
-        assert time.monotonic() < deadline, seen.text
-        await seen.pilot.pause()
-        # The thread that reads needs a turn too.
-        await asyncio.sleep(0)
-    await seen.settle()
