@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from metlmon.model.states import ACTIVE, DagState, State
 from metlmon.pool.types import PoolAction, PoolError, QueueSnapshot, ResultCode
 from screens.actions import ACTIONS, changes_something
-from screens.health import EntryScreen, HealthScreen
+from screens.health import EntryScreen
 from screens.help import HelpScreen
 from screens.overview.screen import OverviewScreen
 from screens.pool_actions import (
@@ -95,12 +95,31 @@ async def test_while_one_types_a_filter_no_key_acts() -> None:
 # --- what is touched, from each screen --------------------------------------------------------
 
 
-async def test_from_the_overview_the_run_under_the_cursor() -> None:
+TOUCHED = {
+    "run": ((*TO_RUN1, "R"), PoolAction.RELEASE, (RUN1,)),
+    "marked runs": (
+        ("down", "space", "space", "down", "space", "end", "a", "X"),
+        PoolAction.REMOVE,
+        (RUN1, RUN2, RUN4),
+    ),
+    "job": (("down",) * 4 + ("enter", "enter", "a", "V"), PoolAction.VACATE, (RUN4,)),
+    "health entry": ((*HELD_ENTRY, "R"), PoolAction.RELEASE, (RUN1,)),
+    # run9 has failed: it has no job in the queue.
+    "health entries": (("2", "ctrl+a", "a", "X"), PoolAction.REMOVE, (RUN1,)),
+}
+
+
+@pytest.mark.parametrize("what", TOUCHED)
+async def test_an_act_is_for_what_is_marked_or_under_the_cursor(what: str) -> None:
+    keys, act, clusters = TOUCHED[what]
     async with opened_to_act() as seen:
-        await seen.press(*TO_RUN1, "R", "y")
-        assert seen.touched == [(PoolAction.RELEASE, [f"{RUN1}.0"])]
+        await seen.press(*keys)
+        shown = seen.app.screen_stack[1]
+        assert seen.touched == []
+        await seen.press("y")
+        assert seen.touched == [(act, [f"{cluster}.0" for cluster in clusters])]
         await seen.press("escape")
-        assert "■ held" in seen.under_cursor, "the screen shows the log and not the wish"
+        assert shown in seen.app.screen_stack, "leaving the answers comes back"
 
 
 async def test_an_acts_key_right_behind_a_filter_is_no_letter_of_it() -> None:
@@ -119,14 +138,6 @@ async def test_an_acts_key_right_behind_a_filter_is_no_letter_of_it() -> None:
         await seen.press("escape")
         assert "filter run3" not in seen.text
         assert seen.touched == []
-
-
-async def test_from_the_overview_all_marked_runs_and_not_the_cursors() -> None:
-    async with opened_to_act() as seen:
-        await seen.press("down", "space", "space", "down", "space", "end", "a", "X")
-        assert "Remove 3 jobs of run1, run2, run4 from the queue?" in seen.text
-        await seen.press("y")
-        assert seen.touched == [(PoolAction.REMOVE, [f"{RUN1}.0", f"{RUN2}.0", f"{RUN4}.0"])]
 
 
 async def test_from_a_run_its_epochs_by_node() -> None:
@@ -152,19 +163,6 @@ async def test_from_a_run_an_epoch_that_is_over_says_why_not() -> None:
         assert "not now: no job to hold is selected" in seen.text
         await seen.press("enter", "y")
         assert seen.pool.orders == []
-
-
-async def test_from_health_the_jobs_of_the_entries_that_are_in_the_queue() -> None:
-    async with opened_to_act() as seen:
-        await seen.press("2")
-        assert isinstance(seen.app.screen, HealthScreen)
-        await seen.press("slash", *"memory", "enter")
-        assert "then release [R]" in seen.text
-        await seen.press("R", "y", "escape")
-        assert seen.touched == [(PoolAction.RELEASE, [f"{RUN1}.0"])]
-        # run9 has failed: it has no job in the queue.
-        await seen.press("escape", "ctrl+a", "a", "X", "y")
-        assert seen.touched[1] == (PoolAction.REMOVE, [f"{RUN1}.0"])
 
 
 async def test_the_jobs_of_an_entry_are_chosen_by_marks() -> None:
