@@ -209,7 +209,7 @@ def _sites(request: Request, known: Sequence[str]) -> Iterator[RequestProblem]:
         yield RequestProblem("policy", text)
     sites = [site for site in request.sites if site.lower() != ANYWHERE]
     if len(sites) < len(request.sites):
-        text = f"'{ANYWHERE}' means anywhere and is no site; leave it out (policy 'any' does that)"
+        text = f"'{ANYWHERE}' means anywhere, it is not a site; leave it out (policy 'any' does it)"
         yield RequestProblem("sites", text)
     rule = "a site's name: give the value of its GLIDEIN_ResourceName: no quotes, no commas"
     yield from _names_of_pool("sites", sites, known, rule)
@@ -472,7 +472,7 @@ def _directory(request: Request, amending: bool) -> Iterator[RequestProblem]:
     try:
         target = directory if path_exists(directory) else directory.absolute().parent
         if not target.is_dir() and target is directory:
-            text = f"{directory}: is no directory; choose another name"
+            text = f"{directory}: is not a directory; choose another name"
         elif not target.is_dir():
             text = f"{target}: there is no such directory; make it first, or choose another"
         elif not os.access(target, os.W_OK | os.X_OK):
