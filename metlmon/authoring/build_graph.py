@@ -17,12 +17,11 @@ from metlmon.authoring.graph import (
     Precedence,
     VariableValue,
 )
-from metlmon.authoring.request import EnsembleShape, Policy, Request
+from metlmon.authoring.request import EnsembleShape, Policy, Request, RunPlan
 from metlmon.authoring.runs import (
     ANYWHERE,
     DESCRIPTION,
     SITE_VARIABLE,
-    SweptRun,
     checkpoint_variable,
     epochs_of,
     gpu_model,
@@ -73,7 +72,7 @@ def build_graph(request: Request, jobs: Sequence[JobTemplate] | None = None) -> 
 # --- runs: chains of epochs with their evaluations --------------------------------------------
 
 
-def _run_graph(request: Request, jobs: Sequence[JobTemplate], run: SweptRun) -> Graph:
+def _run_graph(request: Request, jobs: Sequence[JobTemplate], run: RunPlan) -> Graph:
     """The graph of one run: its training nodes, then its evaluation nodes."""
     epochs, evaluation = epochs_of(request), request.evaluation
     trainings = [
@@ -93,27 +92,27 @@ def _run_graph(request: Request, jobs: Sequence[JobTemplate], run: SweptRun) -> 
 
 
 def _run_node(
-    request: Request, jobs: Sequence[JobTemplate], run: SweptRun, epoch: int, role: NodeRole
+    request: Request, jobs: Sequence[JobTemplate], run: RunPlan, epoch: int, role: NodeRole
 ) -> GraphNode:
     """The node that trains ``epoch``, counted from 0, or that evaluates what it left.
 
     The name of an evaluation contains the number of epochs trained by then.
     """
-    plan, evaluation, epochs = run.plan, request.evaluation, epochs_of(request)
+    evaluation, epochs = request.evaluation, epochs_of(request)
     # The submit file of this role; of several stages that of the last one started.
     job = [job for job in jobs if job.role is role and job.first_epoch <= epoch][-1]
     evaluates = role is NodeRole.EVALUATE
-    name = f"{plan.name}-eval_epoch{epoch + 1}" if evaluates else f"{plan.name}-train_epoch{epoch}"
+    name = f"{run.name}-eval_epoch{epoch + 1}" if evaluates else f"{run.name}-train_epoch{epoch}"
     variables = [
-        *run_variables(request, plan),
+        *run_variables(request, run),
         _description_variable("epochs", epochs),
         *(
             VariableValue(name, value, Precedence.RUN, swept.where)
             for name, (value, swept) in run.point.items()
         ),
         VariableValue("epoch", str(epoch + 1), Precedence.NODE, "metlmon: epochs count from 1"),
-        _target(request, plan.targets[epoch]),
-        *([checkpoint_variable(plan.uuid)] if epoch or evaluates else []),
+        _target(request, run.targets[epoch]),
+        *([checkpoint_variable(run.uuid)] if epoch or evaluates else []),
     ]
     for stage in (stage for stage in request.stages if stage.name == job.stage):
         where = f"the stage {stage.name}"
@@ -131,18 +130,18 @@ def _run_node(
         is_awaited = evaluation.gates and epoch + 1 < epochs
         post = None if is_awaited else ALWAYS_SUCCEEDS
     gate = gate_variables(request.name, name) if has_gate(request, role) else ()
-    more = request_variables(request, name, plan.name, epoch)
+    more = request_variables(request, name, run.name, epoch)
     node = GraphNode(
         name,
         job.file,
         role=role,
-        run=plan.name,
+        run=run.name,
         epoch=epoch,
         variables=merge_variables([*in_order(variables), *gate, *more]),
         post=post,
         where=where,
     )
-    return with_gate(request, node, plan.uuid)
+    return with_gate(request, node, run.uuid)
 
 
 def _description_variable(name: str, number: int) -> VariableValue:

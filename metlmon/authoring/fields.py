@@ -167,12 +167,13 @@ def one_of(kinds: type[StrEnum]) -> Callable[[object], Any]:
     return read
 
 
-def nearest(name: str, known: Collection[str]) -> str | None:
-    """The most similar of the known names, or None."""
+def nearest(name: str, known: Collection[str], cutoff: float = 0.6) -> str | None:
+    """The most similar of the known names, or None if none has this similarity."""
     from difflib import get_close_matches  # Imported late: rarely needed.
 
     candidates = list(islice(known, MOST_COMPARED))
-    return next(iter(get_close_matches(name[:LONGEST_COMPARED], candidates, n=1)), None)
+    similar = get_close_matches(name[:LONGEST_COMPARED], candidates, n=1, cutoff=cutoff)
+    return next(iter(similar), None)
 
 
 # --- the table --------------------------------------------------------------------------------

@@ -268,9 +268,11 @@ class Template(Struct, frozen=True):
     """A submit description with parameters, for jobs of one ``role``.
 
     ``shipped_files``: (name beside the DAG, content, executable) of the files that come with it.
+    ``first_line``: number of the first line of ``text`` in its file, not counting comments at the
+    top.
     """
 
-    json_omits: ClassVar = frozenset({"text", "shipped_files"})
+    json_omits: ClassVar = frozenset({"text", "shipped_files", "first_line"})
     json_properties: ClassVar = ("ships",)
 
     name: str
@@ -281,6 +283,7 @@ class Template(Struct, frozen=True):
     shipped_files: tuple[tuple[str, bytes, bool], ...] = ()
     path: Path | None = None
     role: NodeRole = NodeRole.TRAIN
+    first_line: int = 1
 
     @property
     def ships(self) -> tuple[str, ...]:
@@ -330,14 +333,18 @@ class RunPlan(Struct, frozen=True):
     """A run of the plan.
 
     ``uuid``: the same for the same parameters. ``targets``: the site of each epoch ("any": any
-    site). ``gpu``: the GPU model of the run; None: any.
+    site). ``gpu``: the GPU model of the run; None: any. ``point``: its swept values by name, each
+    with its variable.
     """
+
+    json_omits: ClassVar = frozenset({"point"})
 
     name: str
     uuid: str
     seed: int
     targets: tuple[str, ...]
     gpu: str | None = None
+    point: Mapping[str, tuple[str, SweptVariable]] = {}
 
 
 class Plan(Struct, frozen=True):

@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.authoring.graph import Graph, GraphNode, NodeRole, Precedence, VariableValue
@@ -82,16 +81,11 @@ RESERVED_PREFIXES: Final = (
 
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _VARIABLE: Final = re.compile(r"(?:\+|[Mm][Yy]\.)?[A-Za-z_]\w{0,199}", re.ASCII)
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROL: Final = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+)
 _MACRO: Final = re.compile(r"(?<!\$)\$\w*\(\s*(\w+)|\bdefined\s+(\w+)", re.IGNORECASE)
 _COMMENT: Final = re.compile(r"^\s*#.*$", re.MULTILINE)
-
-
-class SweptRun(Struct, frozen=True):
-    """A run. ``point``: its swept values by name, each with its variable."""
-
-    plan: RunPlan
-    point: Mapping[str, tuple[str, SweptVariable]]
 
 
 def checkpoint_directory(uuid: str) -> str:
@@ -111,7 +105,7 @@ def gpus_of(request: Request) -> int | None:
     return request.gpus * request.machines if request.source is None else None
 
 
-def runs_of(request: Request, jobs: Sequence[JobTemplate]) -> tuple[SweptRun, ...]:
+def runs_of(request: Request, jobs: Sequence[JobTemplate]) -> tuple[RunPlan, ...]:
     """The runs of the request. Raises PlanError if a sweep has none."""
     inputs = uuid_inputs(request, jobs)
     sweep = request.sweep if request.shape is EnsembleShape.SWEEP else None
@@ -139,8 +133,9 @@ def runs_of(request: Request, jobs: Sequence[JobTemplate]) -> tuple[SweptRun, ..
             seed=seed,
             targets=target_sites(request, index),
             gpu=gpu_model(request, index),
+            point={key: (value, variables[key]) for key, value in point.items()},
         )
-        runs.append(SweptRun(plan, {key: (value, variables[key]) for key, value in point.items()}))
+        runs.append(plan)
     return tuple(runs)
 
 

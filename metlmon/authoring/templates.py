@@ -28,13 +28,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from metlmon.authoring.fields import nearest
 from metlmon.authoring.graph import NodeRole
 from metlmon.authoring.request import (
     Constraint,
@@ -80,7 +81,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)")
 _HEADER: Final = re.compile(r"#\s*(template|about|parameter|allowed|ship|later|role)\s*:(.*)")
 _PARAMETER: Final = re.compile(r"([A-Za-z_]\w*)\s*(?:=(.*))?", re.DOTALL)
 _SHIP: Final = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]{0,99})(\s+executable)?")
-_PLACEHOLDER: Final = re.compile(r"\{\{(\w+)\}\}|\{([A-Za-z_]\w*)\}")
+_PLACEHOLDER: Final = re.compile(r"\{\{([A-Za-z_]\w*+)\}\}|\{([A-Za-z_]\w*+)\}", re.ASCII)
 _RANGE: Final = re.compile(r"(whole\s+)?(-?[\d.]*\d)?\.\.(-?\d[\d.]*)?")
 
 
@@ -163,25 +164,27 @@ def _read_template(path: Path, folders: tuple[Path, ...], bundled: bool = False)
     """The template at ``path``; the files that it ships are in one of the ``folders``."""
     text = plain_text(_read_bytes(path), str(path))
     header = _Header(path, folders)
-    lines = []
+    lines: dict[int, str] = {}
     at_top = True
     for number, raw in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
         stripped = raw.strip()
         at_top = at_top and (not stripped or stripped.startswith("#"))
         match = _HEADER.fullmatch(stripped) if at_top else None
         if match is None:
-            lines.append(raw)
+            lines[number] = raw
         elif problem := header.add(match[1], match[2].strip()):
             raise PlanError(f"{path}:{number}: {problem}")
+    first_line = next((number for number, line in lines.items() if line), 1)
     return Template(
         name=path.stem,
         title=header.title,
         about=header.about,
-        text="\n".join(lines).strip("\n") + "\n",
+        text="\n".join(lines.values()).strip("\n") + "\n",
         parameters=tuple(header.parameters.values()),
         shipped_files=tuple((name, *file) for name, file in header.shipped_files.items()),
         path=None if bundled else path,
         role=header.role,
+        first_line=first_line,
     )
 
 
@@ -272,56 +275,67 @@ def read_allowed(text: str) -> Constraint | None:
 # --- filling in -----------------------------------------------------------------------------
 
 
-def _names_in(line: str) -> list[str]:
-    """The placeholders in a line; none in a comment."""
-    if line.lstrip().startswith("#"):
-        return []
-    return [match[2] for match in _PLACEHOLDER.finditer(line) if match[2]]
+def placeholder_names(text: str) -> frozenset[str]:
+    """The names of the placeholders in a text."""
+    return frozenset(match[2] for match in _PLACEHOLDER.finditer(text) if match[2])
+
+
+def fill_placeholders(text: str, values: Mapping[str, str], where: str, remedy: str = "") -> str:
+    """The text with these values filled in, and ``{{word}}`` as ``{word}``.
+
+    Raises PlanError for any other placeholder, with the most similar known name.
+    """
+    if "{" not in text:
+        return text
+
+    def value_of(match: re.Match[str]) -> str:
+        if match[1]:
+            return f"{{{match[1]}}}"
+        name = match[2]
+        if name in values:
+            return values[name]
+        hint = "there are such names for nodes of runs only."
+        if similar := nearest(name, values):
+            hint = f"is {{{similar}}} meant?"
+        elif values:
+            hint = f"there are {', '.join(f'{{{each}}}' for each in sorted(values))}."
+        text = f"{where}: nothing is called {{{name}}}; {hint}"
+        raise PlanError(f"{text} {remedy}Write {{{{{name}}}}} to mean the braces")
+
+    return _PLACEHOLDER.sub(value_of, text)
+
+
+def _lines(template: Template) -> Iterator[tuple[int, str]]:
+    """The lines that are no comments, with their numbers in the file."""
+    for number, line in enumerate(template.text.split("\n"), start=template.first_line):
+        if not line.lstrip().startswith("#"):
+            yield number, line
 
 
 def used_placeholders(template: Template) -> frozenset[str]:
     """Names of the placeholders in the text."""
-    return frozenset(name for line in template.text.split("\n") for name in _names_in(line))
+    return frozenset().union(*(placeholder_names(line) for _, line in _lines(template)))
 
 
 def may_be_dropped(template: Template) -> frozenset[str]:
     """Names of the placeholders in lines that are dropped if they are empty."""
-    lines = [line for line in template.text.split("\n") if line.lstrip().startswith("?")]
-    return frozenset(name for line in lines for name in _names_in(line))
+    lines = (line for _, line in _lines(template) if line.lstrip().startswith("?"))
+    return frozenset().union(*map(placeholder_names, lines))
 
 
 def fill(template: Template, values: Mapping[str, str]) -> str:
     """Fill ``values`` into the text. Raises PlanError for an unknown placeholder."""
-    result = []
-    for line in template.text.split("\n"):
-        if line.lstrip().startswith("#"):
-            result.append(line)
-            continue
-        names = _names_in(line)
-        for name in names:
-            if name not in values:
-                raise _unknown_placeholder(template, name, values)
-        if line.lstrip().startswith("?"):
-            if any(values[name].strip() in ("", "0") for name in names):
-                continue
-            line = line.replace("?", "", 1)
-        result.append(_PLACEHOLDER.sub(lambda m: f"{{{m[1]}}}" if m[1] else values[m[2]], line))
-    return "\n".join(result)
-
-
-def _unknown_placeholder(template: Template, name: str, values: Mapping[str, str]) -> PlanError:
+    lines = dict(enumerate(template.text.split("\n"), start=template.first_line))
     source = template.path or _BUNDLED / f"{template.name}.sub"
-    try:
-        # The line of the file: the parsed text lacks the header.
-        lines = source.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError):
-        lines = []
-    numbers = (number for number, line in enumerate(lines, start=1) if name in _names_in(line))
-    where = next((f":{number}" for number in numbers), "")
-    return PlanError(
-        f"{source}{where}: nothing is called {{{name}}}; there are {', '.join(sorted(values))}; "
-        f"declare it with '# parameter: {name} = …', or write {{{{{name}}}}} to mean the braces"
-    )
+    for number, line in _lines(template):
+        remedy = "Declare it with '# parameter: NAME = VALUE'. "
+        filled = fill_placeholders(line, values, f"{source}:{number}", remedy)
+        lines[number] = filled
+        if line.lstrip().startswith("?"):
+            lines[number] = filled.replace("?", "", 1)
+            if any(values[name].strip() in ("", "0") for name in placeholder_names(line)):
+                del lines[number]
+    return "\n".join(lines.values())
 
 
 # --- the submit files of a request ---------------------------------------------------------------

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.authoring.build_graph import build_graph, shard_names
-from metlmon.authoring.fields import FIELDS, value_of
+from metlmon.authoring.fields import FIELDS, nearest, value_of
 from metlmon.authoring.gate_config import INTERPRETER, has_gate
 from metlmon.authoring.graph import MOST_NODES, Graph, NodeRole
 from metlmon.authoring.request import (
@@ -251,11 +251,8 @@ def _names_of_pool(
 
 def _unknown(name: str, known: Sequence[str]) -> str:
     folded = {known_name.lower(): known_name for known_name in known}
-    from difflib import get_close_matches  # Imported late: rarely needed.
-
-    similar = get_close_matches(name.lower(), list(folded), n=1, cutoff=0.5)
-    if similar:
-        return f"the collector knows no {name} now; did you mean {folded[similar[0]]}?"
+    if similar := nearest(name.lower(), folded, cutoff=0.5):
+        return f"the collector knows no {name} now; did you mean {folded[similar]}?"
     return f"the collector knows no {name} now, only {listed(known)}; its jobs would wait"
 
 
@@ -725,7 +722,7 @@ def _unknown_runs(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[Req
         names = (
             shard_names(request.shards)
             if request.shape is EnsembleShape.BAG
-            else [swept_run.plan.name for swept_run in runs_of(request, jobs)]
+            else [run.name for run in runs_of(request, jobs)]
         )
     except PlanError:
         return  # Already reported.

@@ -123,7 +123,7 @@ def test_an_unknown_placeholder_is_reported_with_its_line(tmp_path: Path) -> Non
     with pytest.raises(PlanError) as caught:
         make_plan(request)
     message = str(caught.value)
-    assert "nap.sub:4: nothing is called {sed}; there are epochs, gpu_memory_mb, gpus," in message
+    assert "nap.sub:4: nothing is called {sed}; there are {epochs}, {gpu_memory_mb}," in message
 
 
 # --- those that come along ------------------------------------------------------------------

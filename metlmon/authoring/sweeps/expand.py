@@ -51,12 +51,15 @@ from metlmon.authoring.sweeps.nodes import MARK, TRAINING_ROLES, SweepNodes, Tem
 from metlmon.authoring.sweeps.parser import GenCommand, InlineDescription, SweepCommand
 from metlmon.authoring.sweeps.template import (
     RunTemplate,
-    fill_placeholders,
-    placeholder_names,
     shared_description,
     topological_order,
 )
-from metlmon.authoring.templates import JobTemplate, jobs_of
+from metlmon.authoring.templates import (
+    JobTemplate,
+    fill_placeholders,
+    jobs_of,
+    placeholder_names,
+)
 from metlmon.dagman.commands import (
     ALL_NODES,
     DagCommand,

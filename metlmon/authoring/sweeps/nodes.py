@@ -18,7 +18,8 @@ from metlmon.authoring.graph import MOST_NODES, GraphNode, NodeRole, Precedence,
 from metlmon.authoring.request import PlanError, Request
 from metlmon.authoring.sweeps.files import SweepFiles
 from metlmon.authoring.sweeps.parser import GenCommand, RegionCommand, SweepCommand
-from metlmon.authoring.sweeps.template import RunTemplate, fill_placeholders
+from metlmon.authoring.sweeps.template import RunTemplate
+from metlmon.authoring.templates import fill_placeholders
 from metlmon.config.settings import SIDE_NODE, TRAIN_NODE
 from metlmon.dagman.commands import (
     ALL_NODES,

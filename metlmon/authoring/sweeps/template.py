@@ -6,7 +6,6 @@ braces around anything but one word stay as they are, and ``{{word}}`` becomes `
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
@@ -23,6 +22,7 @@ from metlmon.authoring.sweeps.parser import (
     SweepCommand,
 )
 from metlmon.authoring.sweeps.values import points
+from metlmon.authoring.templates import fill_placeholders, placeholder_names
 from metlmon.dagman.commands import (
     ALL_NODES,
     EdgeCommand,
@@ -37,42 +37,6 @@ from metlmon.text.formatting import listed
 
 RUN: Final = "{run}"
 """As the name in VARS of a template: all nodes of the run."""
-
-_WORD: Final = re.compile(r"\{\{([A-Za-z_]\w*+)\}\}|\{([A-Za-z_]\w*+)\}", re.ASCII)
-
-# --- placeholders ---------------------------------------------------------------------------------
-
-
-def placeholder_names(text: str) -> frozenset[str]:
-    """The names of the placeholders in a text."""
-    return frozenset(match[2] for match in _WORD.finditer(text) if match[2])
-
-
-def fill_placeholders(text: str, values: Mapping[str, str], where: str) -> str:
-    """The text with these values filled in.
-
-    Raises PlanError for any other placeholder, with the most similar known name.
-    """
-    if "{" not in text:
-        return text
-
-    def value_of(match: re.Match[str]) -> str:
-        if match[1]:
-            return f"{{{match[1]}}}"
-        if match[2] not in values:
-            raise PlanError(f"{where}: {_unknown_placeholder(match[2], values)}")
-        return values[match[2]]
-
-    return _WORD.sub(value_of, text)
-
-
-def _unknown_placeholder(name: str, known: Collection[str]) -> str:
-    hint = "; there are such names for nodes of runs only."
-    if similar := nearest(name, known):
-        hint = f"; is {{{similar}}} meant?"
-    elif known:
-        hint = f"; there are {', '.join(f'{{{each}}}' for each in sorted(known))}."
-    return f"nothing is called {{{name}}}{hint} Write {{{{{name}}}}} to mean the braces"
 
 
 def shared_description(read: SweepCommand, name: str, known: Collection[str]) -> str:

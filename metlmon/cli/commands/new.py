@@ -30,7 +30,7 @@ from metlmon.authoring.description import (
     with_own_text,
 )
 from metlmon.authoring.diff import DagProgress, PlanDiff, amend_plan, plan_diff
-from metlmon.authoring.fields import FIELDS, option_of, with_fields
+from metlmon.authoring.fields import FIELDS, nearest, option_of, with_fields
 from metlmon.authoring.graph import VariableValue, explain, node_names
 from metlmon.authoring.request import (
     GATED_SHAPES,
@@ -378,10 +378,8 @@ def _explain(plan: Plan, source: Path | None, options: argparse.Namespace) -> in
         raise InputError(f"--explain: name a node, or several as 'run0-*'; there are {examples}")
     explanations = explain(plan.graph, pattern, plan.dag_file)
     if not explanations:
-        from difflib import get_close_matches  # Imported late: rarely needed.
-
-        similar = get_close_matches(pattern[:80], node_names(plan.graph)[:20_000], n=1, cutoff=0.4)
-        hint = f"; did you mean {similar[0]}?" if similar else ""
+        similar = nearest(pattern, node_names(plan.graph), cutoff=0.4)
+        hint = f"; did you mean {similar}?" if similar else ""
         raise InputError(f"--explain {pattern!r}: no node is called so{hint}")
     source_of = partial(_source_of, source, options)
     if options.json:
