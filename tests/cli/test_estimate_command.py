@@ -29,13 +29,6 @@ def test_the_first_line_is_the_answer(capsys: pytest.CaptureFixture[str]) -> Non
     assert "if the DAG keeps running" in assumption
 
 
-def test_an_ensemble_that_is_over(capsys: pytest.CaptureFixture[str]) -> None:
-    done = printed(capsys, "estimate", str(FIXTURES / "rescue"))
-    assert "done since 21 Nov 09:44" in done.splitlines()[0]
-    gave_up = printed(capsys, "estimate", DEMO)
-    assert "stopped: run4 failed" in gave_up.splitlines()[0]
-
-
 def test_json_has_every_number(capsys: pytest.CaptureFixture[str]) -> None:
     output = as_json(capsys, "estimate", DEMO, "--as-of", MIDDLE)
     assert output["schema"] == 1
@@ -56,15 +49,6 @@ def test_status_has_the_same_estimate(capsys: pytest.CaptureFixture[str]) -> Non
     status = as_json(capsys, "status", DEMO, "--as-of", MIDDLE)
     output = as_json(capsys, "estimate", DEMO, "--as-of", MIDDLE)
     assert status["estimate"] == output["estimate"]
-
-
-def test_status_shows_health(capsys: pytest.CaptureFixture[str]) -> None:
-    printed_status = printed(capsys, "status", DEMO)
-    assert (
-        "Health: STOPPED 1 of 6 runs · 2 epochs left · no job queued: epoch 5: exi"
-        in printed_status
-    )
-    assert "Estimate: stopped: run4 failed" in printed_status
 
 
 def test_the_backtest_as_table_and_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,8 +73,3 @@ def test_nothing_to_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     (tmp_path / "one.dag").write_text("JOB run0-train_epoch0 train.sub\n")
     assert "Nothing to test" in printed(capsys, "estimate", str(tmp_path), "--backtest")
     assert "0 of 1 epoch done" in printed(capsys, "estimate", str(tmp_path))
-
-
-@pytest.mark.parametrize("words", [(), ("--backtest",)])
-def test_plain_characters_only(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(capsys, "estimate", DEMO, "--as-of", MIDDLE, "--ascii", *words).isascii()

@@ -16,7 +16,6 @@ import pytest
 
 from metlmon.cli.commands import report
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.main import main
 from metlmon.report.to_text import text_lines
 from tests.support.commands import Captured, json_output, run_command, usage_error
 from tests.support.dagdir_builder import NODE, Dagdir
@@ -61,13 +60,6 @@ def test_files(capsys: Captured, tmp_path: Path, dagdir: Dagdir) -> None:
     mask = os.umask(0)
     os.umask(mask)
     assert md.stat().st_mode & 0o777 == 0o666 & ~mask
-
-
-def test_the_same_report_is_the_same_file(tmp_path: Path, dagdir: Dagdir) -> None:
-    files = [tmp_path / "a.html", tmp_path / "b.html"]
-    for file in files:
-        assert main(["report", str(dagdir.path), "--html", str(file)]) == Exit.OK
-    assert files[0].read_bytes() == files[1].read_bytes()
 
 
 def test_rows_are_in_one_order_whatever_the_hash_seed() -> None:

@@ -86,14 +86,6 @@ def test_only_yes_is_a_yes(
     assert schedd.acts() == []
 
 
-def test_a_finished_job_is_refused_with_the_reason(
-    dagdir: Dagdir, schedd: Schedd, capsys: Captured
-) -> None:
-    code, out, err = spoken(capsys, "act", "hold", dagdir.path, "78.0", "--yes")
-    assert (code, out) == (Exit.REFUSED, "")
-    assert "completed: no longer in the queue" in err
-
-
 def test_what_is_denied_is_an_exit_status(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
     schedd.answers[79] = "permission denied"
     code, out, _ = spoken(capsys, "act", "hold", dagdir.path, "all", "--yes", "--json")

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
@@ -67,15 +66,6 @@ def test_pauses_double_up_to_ten_minutes_and_are_short_again_after_an_answer() -
     assert queue.query().error is None
     clock.now += QUERY_SECONDS
     assert queue.is_due()
-
-
-def test_the_first_word_is_asked_for_at_once() -> None:
-    queue, _ = asker(Logs(), Schedd())
-    assert queue.snapshot.is_pending
-    assert queue.is_due()
-    queue.query()
-    assert not queue.snapshot.is_pending
-    assert queue.snapshot.user == WHERE.user
 
 
 @pytest.mark.parametrize(
@@ -150,20 +140,6 @@ def test_a_failure_that_nobody_foresaw_is_a_word_too() -> None:
 
 
 # --- what ---------------------------------------------------------------------------------
-
-
-def test_only_our_clusters_are_asked_for() -> None:
-    schedd = Schedd(job(1), dagman())
-    queue, _ = asker(Logs(row(1), dags=[dag()]), schedd)
-    queue.query()
-    assert [what for what in schedd.asked if what[0] == "query"] == [("query", {9}, {9})]
-
-
-def test_the_jobs_of_a_dag_below_are_found_by_its_dagman() -> None:
-    below = replace(dagman(20, "inner.dag"), node="sub", dagman=9)
-    schedd = Schedd(dagman(), below, replace(job(21), dagman=20))
-    queue, _ = asker(Logs(row(20, node="sub"), dags=[dag()]), schedd)
-    assert [each.cluster for each in queue.query().jobs] == [20, 21]
 
 
 def test_positions_are_by_priority_and_then_by_age() -> None:

@@ -191,14 +191,6 @@ def test_a_halt_file_is_never_written_through_a_link(of: Submitted, tmp_path: Pa
     assert not (tmp_path / "precious").exists()
 
 
-def test_a_directory_in_the_halt_files_place_stays(of: Submitted, tmp_path: Path) -> None:
-    logs, schedd = of()
-    (tmp_path / "ens.dag.halt").mkdir()
-    (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUME, dag="ens.dag"))
-    assert answer.code is ResultCode.FAILED
-    assert (tmp_path / "ens.dag.halt").is_dir()
-
-
 @pytest.mark.parametrize("act", [PoolAction.HALT, PoolAction.RESUME, PoolAction.REMOVE_DAG])
 def test_a_copys_dag_is_left_alone(act: PoolAction, of: Submitted, tmp_path: Path) -> None:
     logs, schedd = of()
@@ -320,33 +312,6 @@ def test_who_looks_through_a_replaced_job() -> None:
 
     answers = client(Logs(row(1), row(2)), schedd).perform(order(PoolAction.HOLD, 1, 2), report_of)
     assert [answer.code for answer in answers] == [ResultCode.DONE, ResultCode.NOT_FOUND]
-
-
-@pytest.mark.parametrize("act", [PoolAction.HALT, PoolAction.RESUME, PoolAction.REMOVE_DAG])
-def test_the_dagman_of_the_file_behind_a_link_is_left_alone(
-    act: PoolAction, tmp_path: Path
-) -> None:
-    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
-    for folder in (mine, theirs):
-        folder.mkdir()
-    (theirs / "ens.dag").write_text("JOB a a.sub\n")
-    (mine / "ens.dag").symlink_to(theirs / "ens.dag")
-    logs, schedd = Logs(dags=[dag()], dagdir=mine), Schedd(dagman(directory=theirs))
-    (answer,) = perform(logs, schedd, ActionRequest(act, dag="ens.dag"))
-    assert answer.text == "the queue's job 9.0 belongs to another directory"
-    assert schedd.acts() == []
-    assert sorted(os.listdir(mine)) == sorted(os.listdir(theirs)) == ["ens.dag"]
-
-
-def test_a_log_in_the_folder_above_takes_no_job_of_a_dagdir_below(tmp_path: Path) -> None:
-    below = tmp_path / "below"
-    below.mkdir()
-    theirs = job(1, directory=below, nodes_log=f"{below}/ens.dag.nodes.log")
-    logs = Logs(row(1), dags=[dag()], dagdir=tmp_path)
-    schedd = Schedd(theirs, dagman(directory=below))
-    (answer,) = perform(logs, schedd, order(PoolAction.REMOVE, 1))
-    assert answer.text == "the queue's job 1.0 belongs to another directory"
-    assert schedd.acts() == []
 
 
 # --- What a real pool's queue did to jobs under fire, and what may be asked of it -------------

@@ -175,22 +175,6 @@ def test_files_first_then_jobs_and_all_is_undone(tmp_path: Path) -> None:
     assert not there.file.exists()
 
 
-def test_a_job_that_is_not_ours_is_not_touched(tmp_path: Path) -> None:
-    there = Ensemble(tmp_path, job(1, directory=tmp_path), job(2, directory=tmp_path))
-    other = job(2, directory=tmp_path / "other", dagman=None)
-    client = PoolClient(there.logs, there.schedd)  # type: ignore[arg-type]
-    assert client.queue is not None
-    client.queue.query()
-    assert there.logs.latest is not None
-    made = client.previews(there.logs.latest.status, (), (), (), X)
-    request = next(each.request for each in made if each.act is EXCLUDE)
-    assert request is not None
-    there.schedd.jobs[2, 0] = other
-    results = client.perform(request, lambda result: None)
-    assert [each.code for each in results] == [ResultCode.DONE, ResultCode.NOT_FOUND]
-    assert there.schedd.acts() == [("exclude", 1, 0, X, True)]
-
-
 def test_only_the_ad_is_believed(tmp_path: Path) -> None:
     there = Ensemble(tmp_path, job(1, directory=tmp_path))
     there.schedd.deaf = {1}
@@ -279,10 +263,3 @@ def test_what_is_no_site(
     code, _, err = command(capsys, dagdir, "exclude-site", *words, "--yes")
     assert code == Exit.USAGE
     assert why in err
-
-
-def test_read_only_excludes_nothing(dagdir: Dagdir, capsys: Captured) -> None:
-    dagdir.write("metlmon.toml", "read_only = true\n")
-    code, _, err = command(capsys, dagdir, "exclude-site", X, "--yes")
-    assert code == Exit.USAGE
-    assert "read_only" in err

@@ -23,7 +23,7 @@ from tests.support.gate_rows import (
     selected,
     training,
 )
-from tests.support.queue_rows import dag, job, picture
+from tests.support.queue_rows import dag, picture
 
 NO_SCHEDD = QueueSnapshot(error="no schedd is known here")
 FILES_ALONE = (PoolAction.STOP, PoolAction.PAUSE, PoolAction.SEND)
@@ -259,9 +259,3 @@ def test_without_a_gate_its_submit_file_reads_no_placement() -> None:
 )
 def test_what_cannot_be_retargeted(state: State, ad: dict[str, object], why: str) -> None:
     assert retarget(state, **ad).refused == why  # type: ignore[arg-type]
-
-
-def test_retargeting_needs_the_schedd() -> None:
-    made = action_previews(NO_SCHEDD, (training(state=State.IDLE),), ())
-    assert {each.refused for each in made if each.act is PoolAction.RETARGET} == {NO_SCHEDD.error}
-    assert job(1).site is None

@@ -188,15 +188,6 @@ def test_without_the_gates_file_nobody_would_read_it(there: Ensemble) -> None:
     assert not (there.home / "gate").exists()
 
 
-def test_a_link_in_the_files_place_is_not_followed(there: Ensemble) -> None:
-    there.file("stop").parent.mkdir(parents=True)
-    there.file("stop").symlink_to(there.home / "precious")
-    (answer,) = there.perform(there.order(PoolAction.STOP))
-    assert answer.code is ResultCode.FAILED
-    assert answer.text.endswith("it is no ordinary file: delete it yourself")
-    assert not (there.home / "precious").exists()
-
-
 def test_anothers_directory_is_permission_denied(
     there: Ensemble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,14 +265,6 @@ def test_a_schedd_that_falls_silent_leaves_the_stop(there: Ensemble) -> None:
     assert there.file("stop").exists()
 
 
-def test_a_job_that_is_anothers_by_now_is_not_removed(there: Ensemble) -> None:
-    order = there.order(PoolAction.STOP_NOW)
-    there.schedd.jobs[7, 0] = queued(7, directory="/home/ben/ens", dagman=4711)
-    answers = there.perform(order)
-    assert [each.code for each in answers] == [ResultCode.DONE, ResultCode.NOT_FOUND]
-    assert there.schedd.acts() == []
-
-
 # --- retargeting ------------------------------------------------------------------------------
 
 
@@ -302,12 +285,6 @@ def test_an_idle_job_goes_elsewhere_and_its_retry_too(idle: Ensemble) -> None:
     assert idle.schedd.acts() == [("place", 7, 0, "expanse")]
     assert idle.schedd.jobs[7, 0].site == "expanse"
     assert (idle.home / PLACED).read_bytes() == b"ResourceName = expanse\n"
-
-
-def test_a_job_that_goes_there_already(idle: Ensemble) -> None:
-    (answer,) = idle.perform(idle.order(PoolAction.RETARGET, site="delta"))
-    assert answer == ActionResult("7.0", ResultCode.ALREADY, "its MetlSite is delta")
-    assert idle.schedd.acts() == []
 
 
 @pytest.mark.parametrize(
