@@ -273,7 +273,7 @@ class CurvesScreen(ListScreen, ChartScreen):
         """Show why there are no curves, and which files would be read."""
         feed = self.context.feed
         if update is None or not update.is_complete or not (curves and curves.files_read):
-            dagdir = plain(as_typed(str(feed.dagdir)), 60)
+            dagdir = plain(str(feed.dagdir), 60)
             wait = f"Curves appear when the files below {dagdir} are read."
             reading = "reading what the trainings wrote…"
             self.show_nothing("Curves", reading, [line("  ", (wait, DIM))])

@@ -16,7 +16,7 @@ from metlmon.home.feed import HomeFeed
 from metlmon.home.places import load_list, save_list
 from metlmon.live.feed import Snapshot
 from metlmon.pool.client import FeedAndPool
-from metlmon.remote.paths import as_typed, split_argument
+from metlmon.remote.paths import split_argument
 from metlmon.tables import home as home_table
 from metlmon.tables.home import HomeRow
 from metlmon.text.formatting import Colour, Weight, count, plain
@@ -140,7 +140,7 @@ class HomeScreen(ListScreen):
         return [*(crop(each, width) for each in lines), ()]
 
     def _empty_text(self, width: int) -> list[Line]:
-        paths = [plain(as_typed(path), 60) for path in self.home.request.paths]
+        paths = [plain(path, 60) for path in self.home.request.paths]
         below = f" below {paths[0]}" if len(paths) == 1 else " below any of your paths"
         below = below if paths else ""
         if self.home.searching:
@@ -187,7 +187,7 @@ class HomeScreen(ListScreen):
     def _opened(self, opened: FeedAndPool | None, error: str | None) -> None:
         path, self._opening = self._opening, None
         if opened is None:
-            self.show_message(as_typed(error or ""))
+            self.show_message(error or "")
         else:
             self._message, self._open = "", path
             self.context.show_ensemble(opened)
@@ -214,7 +214,7 @@ class HomeScreen(ListScreen):
 
     def _add(self, path: str) -> None:
         """Add a directory to the user's list, and to the screen."""
-        listed, name = load_list(), plain(as_typed(path), 60)
+        listed, name = load_list(), plain(path, 60)
         if path in listed:
             self.show_message(f"{name} is in your list")
         elif not self.context.options.remember_choices:
@@ -244,16 +244,12 @@ class HomeScreen(ListScreen):
         if others > 1 and self._to_drop != entry:
             self._to_drop = entry
             what = count(others, "ensemble")
-            self.show_message(
-                f"[-] again drops {plain(as_typed(entry), 60)} with {what} from your list"
-            )
+            self.show_message(f"[-] again drops {plain(entry, 60)} with {what} from your list")
             return
         self._to_drop = None
         if self._save([each for each in listed if each != entry]):
             self.home.set_paths(each for each in self.home.request.paths if each != entry)
-            self.show_message(
-                f"dropped from your list: {plain(as_typed(entry), 60)}; [+] adds it again"
-            )
+            self.show_message(f"dropped from your list: {plain(entry, 60)}; [+] adds it again")
 
     def _save(self, directories: Sequence[str]) -> bool:
         saved = save_list(directories)

@@ -25,7 +25,6 @@ from metlmon.live import output_pager
 from metlmon.live.feed import Snapshot
 from metlmon.live.file_access import (
     FsExecutor,
-    FsTimeout,
     UnreadableFile,
     call_with_timeout,
     calls_through,
@@ -37,7 +36,7 @@ from metlmon.model.reasons import code_text, signal_text
 from metlmon.model.states import TERMINAL, Outcome, State
 from metlmon.pool import job_tools
 from metlmon.redact import redact_secrets
-from metlmon.remote.paths import as_typed
+from metlmon.remote.paths import NoAnswer, as_typed
 from metlmon.snapshot.records import EventLine, Execution, Job, JobView, Transfer, UsageRow
 from metlmon.stats.lineage import CheckpointOrigin, lineage
 from metlmon.tables import curves as curves_table
@@ -203,7 +202,7 @@ class JobTools(SnapshotScreen):
             with calls_through(self._files):
                 path = call_with_timeout(output_file, dagdir, name)
                 return call_with_timeout(read, path), None
-        except (UnreadableFile, FsTimeout) as reason:
+        except (UnreadableFile, NoAnswer) as reason:
             return None, str(reason)
         except Exception as error:
             return None, describe_error("reading it failed", error)

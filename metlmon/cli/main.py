@@ -228,7 +228,7 @@ def _print_version() -> int:
 
 def _run_command(options: argparse.Namespace) -> int:
     from metlmon.errors import InputError, unusable_path
-    from metlmon.remote.paths import Disconnected
+    from metlmon.remote.paths import NoAnswer
 
     name = options.command
     if name is None:
@@ -246,7 +246,7 @@ def _run_command(options: argparse.Namespace) -> int:
         run = getattr(module, "continue_" if name == "continue" else name)
         with standard_output(ascii=bool(options.ascii)):
             return int(run(options))
-    except (InputError, Disconnected, OSError) as error:
+    except (InputError, NoAnswer, OSError) as error:
         refused = unusable_path(error) if isinstance(error, OSError) else error
         if refused is None:
             raise

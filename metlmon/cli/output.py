@@ -62,7 +62,7 @@ def print_refusal(sentence: str) -> None:
     """Print why something cannot be used, on standard error."""
     from metlmon.redact import redact_secrets
 
-    print(f"metlmon: {plain(as_typed(redact_secrets(sentence)), 2000)}", file=sys.stderr)
+    print(f"metlmon: {plain(redact_secrets(sentence), 2000)}", file=sys.stderr)
 
 
 @contextmanager

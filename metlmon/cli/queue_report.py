@@ -15,7 +15,6 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.job_events import JobId
 from metlmon.model.queue import QueueJob, QueueSnapshot, utc_time
 from metlmon.pool.queue_checks import STATUS_NAMES, QueueDiscrepancy, discrepancy_text
-from metlmon.remote.paths import is_remote
 from metlmon.text.formatting import plain
 from metlmon.text.record_json import Flat, Nullable
 
@@ -107,7 +106,7 @@ def query_queue(reader: DagdirReader) -> QueueReport:
     """One answer of the schedd. Raises InputError for a moment that is past."""
     if reader.as_of is not None:
         raise InputError("--queue shows the present state: leave out --as-of")
-    if is_remote(reader.dagdir):
+    if reader.host:
         raise InputError("--queue asks the schedd of this machine: leave it out, or run it there")
     with _connected(reader) as (queue, _), waiting_line("asking the schedd ..."):
         return QueueReport(queue.query(), queue.discrepancies)

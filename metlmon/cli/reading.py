@@ -26,7 +26,7 @@ from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.discovery import dag_file_paths, has_event_logs, is_event_log
 from metlmon.remote import filesystem
-from metlmon.remote.paths import Disconnected, as_typed, is_remote
+from metlmon.remote.paths import NoAnswer
 from metlmon.snapshot.builder import SnapshotBuilder, describe_dags
 from metlmon.snapshot.notices import OF_A_MOMENT
 from metlmon.snapshot.records import Progress, Run, Status
@@ -127,13 +127,11 @@ def _read_all(reader: DagdirReader) -> DagdirReader:
         line(f"reading {progress.total / 1e6:.0f} MB: {progress.fraction:4.0%}")
 
     reader.read_all(show)
-    while is_remote(reader.dagdir):
-        # What was read before a connection was lost is not all there is.
+    while reader.lacks_answers:
+        # A connection that was lost may be back; what was read before is not all there is.
         reader.check()
         if reader.error is not None:
             raise InputError(reader.error)
-        if reader.progress().fraction == 1:
-            break
         reader.read_all(show)
     line(None)
     return reader
@@ -266,8 +264,8 @@ def names_one(options: argparse.Namespace) -> bool:
     path = Path(options.dir)
     if len(paths) == 1 and not options.unusable:
         return not filesystem.isdir(path) or bool(dag_file_paths(path)) or has_event_logs(path)
-    # Of a machine that has gone meanwhile, reading tells.
-    with suppress(Disconnected):
+    # Where nothing answers, reading says so.
+    with suppress(NoAnswer):
         if all(map(filesystem.isfile, paths)) and any(is_event_log(Path(path)) for path in paths):
             options.more = paths[1:]
             return True
@@ -336,7 +334,7 @@ def read_each(
             try:
                 reader = open_reader(options)
                 work(reader)
-            except (InputError, Disconnected) as problem:
+            except (InputError, NoAnswer) as problem:
                 error = str(problem).removeprefix(f"{finding.path}: ")
         if finding.more:
             error = "only the first directories below it were searched"
@@ -383,7 +381,7 @@ def start_watchdog(directory: str) -> None:
     _stopped = threading.Event()
     # Tests call commands from other threads.
     if threading.current_thread() is threading.main_thread():
-        args = (threading.get_ident(), plain(as_typed(directory), 200), _stopped)
+        args = (threading.get_ident(), plain(directory, 200), _stopped)
         threading.Thread(target=_watch, args=args, name="metlmon-look", daemon=True).start()
 
 

@@ -29,7 +29,7 @@ from metlmon.pool.client import FeedAndPool, PoolClient
 from metlmon.pool.connection import PoolConnection
 from metlmon.pool.poller import QueueFeed, QueuePoller
 from metlmon.remote import filesystem
-from metlmon.remote.paths import Disconnected, is_remote
+from metlmon.remote.paths import NoAnswer
 
 if TYPE_CHECKING:
     from metlmon.authoring.request import Request
@@ -45,7 +45,7 @@ M_ARENA_MAX: Final = -8
 
 def connect_pool(reader: DagdirReader, options: argparse.Namespace) -> FeedAndPool:
     """The feed of a dagdir with a pool client, as options and settings allow one."""
-    if is_remote(reader.dagdir):
+    if reader.host:
         return FeedAndPool(Session(reader), None, ELSEWHERE)
     if options.read_only or reader.ensemble.settings.read_only:
         # The queue is polled all the same: reading it is no action.
@@ -73,7 +73,7 @@ def open_dagdir(options: argparse.Namespace, path: Path) -> FeedAndPool:
         settings = load_settings(path.parent if filesystem.isfile(path) else path)
         reader = DagdirReader(path, settings)
         reader.open()
-    except Disconnected as error:
+    except NoAnswer as error:
         raise InputError(str(error)) from None
     return connect_pool(reader, options)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -24,12 +23,11 @@ from metlmon.live.file_access import (
     COMMAND_PATIENCE,
     PATIENCE,
     FsExecutor,
-    FsTimeout,
     call_with_timeout,
     calls_through,
 )
 from metlmon.remote import filesystem
-from metlmon.remote.paths import host_of, is_remote
+from metlmon.remote.paths import NoAnswer, host_of
 
 MAX_DEPTH: Final = 5
 """Levels searched below a path: experiments are in folders by project, user or year."""
@@ -40,12 +38,6 @@ INNER_DEPTH: Final = 2
 MAX_DIRECTORIES: Final = 5000
 """Directories visited below one path: outputs of jobs may be in a folder each."""
 
-MAX_REMOTE_DIRECTORIES: Final = 1000
-"""The same on another machine, where each costs a part of an exchange."""
-
-LOOK_AHEAD: Final = 100
-"""Directories about which it is asked together."""
-
 NOTHING_HERE: Final = "no DAG file here or below"
 
 
@@ -54,8 +46,8 @@ class FoundDagdir(Struct, frozen=True):
 
     ``more``: there are more directories below this path than are searched. ``modified``: when a
     file was added to the directory or removed, in seconds since 1970; 0 if that is not known.
-    ``interrupted``: the machine of this path gave no answer, so that what was found below it before
-    may still be there.
+    ``interrupted``: a file system gave no answer, so that what was found below this path before may
+    still be there.
     """
 
     path: str
@@ -84,44 +76,34 @@ def find_dagdirs(paths: Iterable[str], *, wait: bool = False) -> Iterator[FoundD
     for path in paths:
         # One for each path: a file server that does not answer delays only what is on it.
         patience = COMMAND_PATIENCE if wait else PATIENCE
-        files = None if wait and is_remote(path) else FsExecutor(lambda: None, patience)
+        files = FsExecutor(lambda: None, patience)
         try:
             yield from _find_below(path, seen, files)
         finally:
-            if files is not None:
-                files.close()
+            files.close()
 
 
 def _find_below(
-    root: str, seen: set[tuple[str, int, int]], files: FsExecutor | None
+    root: str, seen: set[tuple[str, int, int]], files: FsExecutor
 ) -> Iterator[FoundDagdir | None]:
     """As :func:`find_dagdirs`, below one path; ``seen``: directories visited before."""
     pending: deque[tuple[str, int, str | None]] = deque([(root, 0, None)])
     links: deque[tuple[str, int, str | None]] = deque()
     belongs: dict[str, frozenset[str]] = {}
-    found, visited, asked = False, 0, set[str]()
-    limit = MAX_REMOTE_DIRECTORIES if is_remote(root) else MAX_DIRECTORIES
+    found, visited = False, 0
     while pending or links:
         path, depth, outer = pending.popleft() if pending else links.popleft()
         visited += 1
-        if visited > limit:
+        if visited > MAX_DIRECTORIES:
             yield FoundDagdir(root, more=True)
             return
         try:
             with calls_through(files):
-                if is_remote(root) and path not in asked:
-                    batch = [path, *(entry[0] for entry in islice(pending, LOOK_AHEAD))]
-                    _look_ahead(root, batch, first=not asked)
-                    asked.update(batch)
                 is_file = depth == 0 and call_with_timeout(filesystem.isfile, Path(path))
                 listing = None if is_file else call_with_timeout(_list, Path(path))
-        except FsTimeout as error:
-            found = True
-            if is_remote(root):
-                yield FoundDagdir(root, str(error), interrupted=True)
-                return
-            yield FoundDagdir(path, str(error))
-            continue
+        except NoAnswer as error:
+            yield FoundDagdir(root, str(error), interrupted=True)
+            return
         except OSError as error:
             # A link to nowhere, or a directory that has just been removed, is no trouble below.
             if depth == 0 or not isinstance(error, FileNotFoundError):
@@ -156,17 +138,6 @@ def _find_below(
             yield FoundDagdir(root, None if has_event_logs(Path(root)) else NOTHING_HERE)
 
 
-def _look_ahead(root: str, paths: list[str], *, first: bool) -> None:
-    """Ask another machine about the next directories together. Raises FsTimeout.
-
-    ``first``: these are the first ones of a search, which begins a look.
-    """
-    if first:
-        call_with_timeout(filesystem.look, Path(root))
-    queries = [(kind, path) for path in paths for kind in ("stat", "list")]
-    call_with_timeout(filesystem.prefetch, Path(root), queries)
-
-
 def _list(path: str | Path) -> _Listing:
     """List a directory. Raises OSError."""
     status = filesystem.stat(path)
@@ -187,7 +158,7 @@ def _referenced_directories(dagdir: str) -> frozenset[str]:
     """The real directories of the DAG files to which the DAGs of ``dagdir`` refer."""
     try:
         workflows = read_workflows(Path(dagdir))
-    except (OSError, InputError, FsTimeout):
+    except (OSError, InputError, NoAnswer):
         return frozenset()
     pending: list[Workflow | None] = list(workflows)
     directories: set[str] = set()

@@ -27,13 +27,12 @@ from metlmon.home.summary import HomeSummary, Phase, make_figures
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.file_access import (
     FsExecutor,
-    FsTimeout,
     call_with_timeout,
     calls_through,
     stat_all,
 )
 from metlmon.remote import filesystem
-from metlmon.remote.paths import Disconnected, is_remote, join
+from metlmon.remote.paths import Disconnected, NoAnswer, join
 
 STEP_SECONDS: Final = 0.05
 """Length of one step, between which commands are answered."""
@@ -56,8 +55,8 @@ AGAIN_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 30.0
 """Pause before a directory that could not be read is tried again."""
 
-REMOTE_RETRY_SECONDS: Final = 3.0
-"""The same for one on another machine, whose connection may be back."""
+CONNECTION_RETRY_SECONDS: Final = 3.0
+"""The same where a connection is lost: it may be back."""
 
 SHARE: Final = 20.0
 """Pause after bringing an ensemble up to date, and after a search, as a multiple of their time:
@@ -297,7 +296,7 @@ class HomeReader:
         self._search = None
         self._state_changed |= not self._searched_once
         self._searched_once = True
-        pause = REMOTE_RETRY_SECONDS if self._interrupted else SEARCH_SECONDS
+        pause = CONNECTION_RETRY_SECONDS if self._interrupted else SEARCH_SECONDS
         self._next_search = self._clock() + max(pause, SHARE * self._search_cost)
         for path in self._entries.keys() - self._found:
             self._entries.pop(path).close()
@@ -317,11 +316,10 @@ class HomeReader:
                 return
             else:
                 yield from self._read(entry)
-        except (FsTimeout, Disconnected) as error:
-            pause = REMOTE_RETRY_SECONDS if is_remote(entry.path) else RETRY_SECONDS
-            self._fail(
-                entry, error.describe() if isinstance(error, FsTimeout) else str(error), pause
-            )
+        except NoAnswer as error:
+            is_lost = isinstance(error, Disconnected)
+            pause = CONNECTION_RETRY_SECONDS if is_lost else RETRY_SECONDS
+            self._fail(entry, error.describe(), pause)
         except InputError as error:
             self._fail(entry, str(error))
         except OSError as error:
@@ -348,8 +346,6 @@ class HomeReader:
         path = Path(entry.path)
         entry.files = FsExecutor(lambda: None)
         with calls_through(entry.files):
-            if is_remote(path):
-                call_with_timeout(filesystem.look, path)
             is_file = call_with_timeout(filesystem.isfile, path)
             settings = load_settings(path.parent if is_file else path)
             reader = DagdirReader(path, settings)
@@ -379,7 +375,7 @@ class HomeReader:
 
     def _follow(self, entry: _Entry, reader: DagdirReader) -> Iterator[None]:
         assert entry.files is not None
-        with calls_through(entry.files), entry.files.prefetched(reader.dagdir):
+        with calls_through(entry.files), entry.files.prefetched():
             changed = reader.check()
         for step_changed in self._steps(entry, reader):
             changed |= step_changed
@@ -458,18 +454,15 @@ def _is_current(known: Signature) -> bool:
     files = FsExecutor(lambda: None)
     try:
         with calls_through(files):
-            elsewhere = next((path for path, _, _ in known if is_remote(path)), None)
-            if elsewhere is not None:
-                call_with_timeout(filesystem.look, Path(elsewhere))
             return signature(path for path, _, _ in known) == known
-    except FsTimeout:
+    except NoAnswer:
         return False
     finally:
         files.close()
 
 
 def signature(paths: Iterable[str]) -> Signature:
-    """The signature of these files; a missing one has size -1. Raises FsTimeout."""
+    """The signature of these files; a missing one has size -1. Raises NoAnswer."""
     return tuple(
         (str(path), -1, -1)
         if isinstance(status, OSError)

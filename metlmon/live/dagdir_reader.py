@@ -35,11 +35,9 @@ from metlmon.live.discovery import (
     has_event_logs,
     is_event_log,
     output_names,
-    prefetch_dagdir,
+    read_ahead,
 )
 from metlmon.live.file_access import (
-    FsTimeout,
-    begin_look,
     call_with_timeout,
     check_dagdir,
     clock_time,
@@ -55,7 +53,7 @@ from metlmon.model.job_events import NO_DAG
 from metlmon.model.model_state import LogRole, LogStats, Notice
 from metlmon.model.run import JobOutputs
 from metlmon.remote import filesystem
-from metlmon.remote.paths import is_remote
+from metlmon.remote.paths import NoAnswer, host_of
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.derive import Derivation
 from metlmon.snapshot.records import Progress
@@ -161,6 +159,7 @@ class DagdirReader:
         self._grew = False
         self._caught_up = False
         self._file_errors = FileErrors(self._now)
+        self._is_answered = True
         self._dagdir_error: tuple[str, float] | None = None
         self._directory_id: tuple[int, int] | None = None
         self._rewritten_log_notices: dict[str, Notice] = {}
@@ -173,11 +172,10 @@ class DagdirReader:
     def open(self) -> None:
         """Make the first check. Raises InputError if the dagdir is unusable."""
         try:
-            if is_remote(self.dagdir):
-                call_with_timeout(prefetch_dagdir, self.dagdir)
+            call_with_timeout(read_ahead, self.dagdir)
             with gc_paused():
                 self._reload_dags()
-        except FsTimeout as error:
+        except NoAnswer as error:
             raise InputError(error.describe()) from None
         self.check()
 
@@ -193,10 +191,9 @@ class DagdirReader:
 
         A dagdir that has become unusable leaves the model unchanged and sets ``error``.
         """
-        changed = False
+        changed, self._is_answered = False, True
         error: str | None = None
         try:
-            begin_look(self.dagdir)
             check_dagdir(self.dagdir)
             listing_changed = self._directory_mtimes.changed(
                 self.watched_directories(), self._now()
@@ -213,7 +210,8 @@ class DagdirReader:
                 return True
         except InputError as problem:
             error = self._removed_dags_error() or str(problem)
-        except FsTimeout as problem:
+        except NoAnswer as problem:
+            self._is_answered = False
             error = problem.describe() + duration_suffix(problem.since)
             # List all names again once the file system responds.
             self._directory_mtimes = DirectoryMtimes()
@@ -479,6 +477,20 @@ class DagdirReader:
         folders.update(dag.workflow.path.parent for dag in self._dags())
         return sorted(f for f in folders if is_directory(f))
 
+    @property
+    def lacks_answers(self) -> bool:
+        """Whether the file system has not answered everything since the last check."""
+        return not (
+            self._is_answered
+            and all(reader.follower.is_answered for reader in self._logs.values())
+            and all(files.are_answered for files in self._dagman_files)
+        )
+
+    @property
+    def host(self) -> str:
+        """The other machine that the dagdir is on, as typed; empty for this one."""
+        return host_of(self.dagdir)
+
     # --- results ------------------------------------------------------------------------
 
     def live(self) -> bool:
@@ -608,7 +620,7 @@ class DagdirReader:
 
 
 def _is_log_file(path: Path) -> bool:
-    with suppress(OSError, FsTimeout):
+    with suppress(OSError, NoAnswer):
         return is_event_log(path)
     return False
 

@@ -19,12 +19,12 @@ from metlmon.dagman.reports import (
     read_rescue,
     rescue_number,
 )
-from metlmon.live.file_access import FsTimeout, call_with_timeout, read_regular_file
+from metlmon.live.file_access import call_with_timeout, read_regular_file
 from metlmon.live.follower import CHUNK, DirectoryMtimes, FileCheck, FileErrors, Follower
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import NOTICES_PER_KIND, Ensemble
 from metlmon.remote import filesystem
-from metlmon.remote.paths import join
+from metlmon.remote.paths import NoAnswer, join
 
 MAX_SMALL_FILE_BYTES: Final = 64 << 20
 """Ten times the size of rescue, status and metrics files of 100,000 nodes."""
@@ -85,6 +85,11 @@ class DagmanFiles:
         return 0 if self._events_offset is None else self._out.offset - self._events_offset
 
     @property
+    def are_answered(self) -> bool:
+        """Whether the file system has answered the last question about each growing file."""
+        return self._out.is_answered and (self._jobstate is None or self._jobstate.is_answered)
+
+    @property
     def total_bytes(self) -> int:
         """Bytes of the growing files."""
         return self._out.size + (self._jobstate.size if self._jobstate else 0)
@@ -109,7 +114,7 @@ class DagmanFiles:
             halted = call_with_timeout(filesystem.exists, self._halt_file)
             changed |= halted != dag.halted
             dag.halted = halted
-        except FsTimeout:
+        except NoAnswer:
             # List all names again once the file system responds.
             self._directory_mtimes = DirectoryMtimes()
         restarted = self._check_growing(dag)

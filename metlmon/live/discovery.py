@@ -25,7 +25,6 @@ from metlmon.dagman.reports import CondorSub, read_condor_sub
 from metlmon.errors import InputError
 from metlmon.eventlog.reader import current_name, looks_like_event_log
 from metlmon.live.file_access import (
-    FsTimeout,
     call_with_timeout,
     check_dagdir,
     open_regular,
@@ -36,7 +35,7 @@ from metlmon.model.dag import Dag
 from metlmon.model.model_state import LogRole
 from metlmon.remote import filesystem
 from metlmon.remote.filesystem import Entry
-from metlmon.remote.paths import join, normalize, there
+from metlmon.remote.paths import NoAnswer, join, normalize, there
 
 SNIFF_BYTES: Final = 4096
 """First bytes read to distinguish an event log from any other ``*.log``."""
@@ -63,9 +62,9 @@ _LOG_OR_ROTATED: Final = re.compile(rf"\.log(?:{_ROTATED.pattern}|\Z)")
 Sniffed: TypeAlias = dict[Path, tuple[tuple[int, int, int], bool]]
 """For each file: inode, size and mtime (ns), and whether it was an event log."""
 
-MAX_PREFETCHED: Final = 1000
-PREFETCHED_BYTES: Final = 4 << 20
-"""Names and bytes that are asked for at once, when a dagdir of another machine is opened."""
+MAX_READ_AHEAD: Final = 1000
+LARGEST_READ_AHEAD: Final = 1 << 16
+"""Files that are read together when a dagdir is opened, and bytes at the end of each."""
 
 _READ_FIRST: Final = re.compile(
     r"\.(?:dag|sub|submit|log|toml|status|metrics|dagman\.out|rescue\d{1,3})\Z"
@@ -347,21 +346,14 @@ def dag_file_paths(dagdir: Path) -> list[Path]:
     return [dagdir / name for name in dag_files(_listing(dagdir))]
 
 
-def prefetch_dagdir(dagdir: Path) -> None:
-    """Ask about the files of a dagdir that are read first, if it is on another machine.
+def read_ahead(dagdir: Path) -> None:
+    """Read the files of a dagdir that are read first, where each would be waited for."""
+    filesystem.read_ahead(dagdir, _read_first(dagdir), LARGEST_READ_AHEAD)
 
-    Three exchanges, in place of some for each file.
-    """
-    filesystem.prefetch(dagdir, [("stat", dagdir), ("list", dagdir), ("real", dagdir)])
-    names = [name for name in _listing(dagdir) if not _OUTPUT.search(name)][:MAX_PREFETCHED]
-    paths = [dagdir / name for name in names]
-    filesystem.prefetch(dagdir, [("stat", path) for path in paths])
-    reads, room = [], PREFETCHED_BYTES
-    for path, status in stat_all(path for path in paths if _READ_FIRST.search(path.name)).items():
-        size = 0 if isinstance(status, OSError) else min(status.st_size, room)
-        reads.append((path, 0, size))
-        room -= size
-    filesystem.prefetch(dagdir, [], reads)
+
+def _read_first(dagdir: Path) -> Iterator[Path]:
+    names = (name for name in _listing(dagdir) if _READ_FIRST.search(name))
+    yield from (dagdir / name for name in islice(names, MAX_READ_AHEAD))
 
 
 def discover_dags(dagdir: Path, only: str | None = None) -> Discovery:
@@ -546,7 +538,7 @@ def discover_logs(
             signature = (status.st_ino, status.st_size, status.st_mtime_ns)
             if log.path not in sniffed or sniffed[log.path][0] != signature:
                 sniffed[log.path] = (signature, is_event_log(log.path))
-        except FsTimeout:
+        except NoAnswer:
             # Continue with the other logs.
             discovery.candidates.append(log.path)
             continue

@@ -34,7 +34,7 @@ from metlmon.errors import InputError, unusable_path
 from metlmon.redact import redact_secrets
 from metlmon.remote import filesystem
 from metlmon.remote.filesystem import OpenFile
-from metlmon.remote.paths import Disconnected, as_typed, is_remote
+from metlmon.remote.paths import NoAnswer
 
 T = TypeVar("T")
 
@@ -45,33 +45,12 @@ a screen may be blocked for this long."""
 COMMAND_PATIENCE: Final = 10.0
 """The same for a command that blocks no screen: on a busy machine a disk may take a second."""
 
-REMOTE_PATIENCE: Final = 3.0
-"""The same for a file of another machine, which may be far away."""
-
 LATE_RESULT_SECONDS: Final = 60.0
 """How long the result of a call that timed out is used for the next identical call."""
 
 Statuses = dict[Path, os.stat_result | OSError]
 
 _state = threading.local()
-
-
-class FsTimeout(Exception):
-    """A file-system call timed out, or there is no connection to the machine of the file.
-
-    ``path``: the file of the call; ``since``: when it started, in seconds since 1970;
-    ``sentence``: about a lost connection. Not an OSError, because the state of the file is unknown.
-    """
-
-    def __init__(self, path: Path, since: float, sentence: str | None = None) -> None:
-        super().__init__(sentence or f"no answer from the file system since {clock_time(since)}")
-        self.path = path
-        self.since = since
-        self.names_path = sentence is not None
-
-    def describe(self) -> str:
-        """One sentence with the path."""
-        return as_typed(str(self) if self.names_path else f"{self.path}: {self}")
 
 
 def clock_time(moment: float) -> str:
@@ -82,38 +61,23 @@ def clock_time(moment: float) -> str:
 def call_with_timeout(call: Callable[..., T], path: Path, *arguments: Any) -> T:
     """Return ``call(path, *arguments)``, a file-system call.
 
-    Raises what the call raises, and :class:`FsTimeout` if the thread has an executor and the
-    call times out.
+    Raises what the call raises, and NoAnswer if the thread has an executor and the call times out.
     """
     executor: FsExecutor | None = getattr(_state, "executor", None)
     try:
         return call(path, *arguments) if executor is None else executor.call(call, path, *arguments)
-    except Disconnected as error:
-        raise FsTimeout(path, error.since, str(error)) from None
     except ValueError as error:
         # A DAG file can contain a name with a NUL or a lone surrogate; no file can have it.
         raise OSError(errno.EINVAL, "no file can have this name", str(path)) from error
 
 
 def stat_all(paths: Iterable[Path]) -> Statuses:
-    """Return the status of each path, or the error. Raises FsTimeout."""
+    """Return the status of each path, or the error. Raises NoAnswer."""
     executor: FsExecutor | None = getattr(_state, "executor", None)
     paths = tuple(paths)
     if not paths:
         return {}
-    try:
-        return _statuses(*paths) if executor is None else executor.stat_all(paths)
-    except Disconnected as error:
-        raise FsTimeout(paths[0], error.since, str(error)) from None
-
-
-def begin_look(dagdir: Path) -> None:
-    """Begin a look at a dagdir on another machine: answers about its files are refreshed.
-
-    A session's executor does it before each check (:meth:`FsExecutor.prefetched`).
-    """
-    if getattr(_state, "executor", None) is None:
-        call_with_timeout(filesystem.look, dagdir)
+    return _statuses(*paths) if executor is None else executor.stat_all(paths)
 
 
 def _statuses(
@@ -168,6 +132,11 @@ class _Call:
         except Exception as error:
             self._error = error.with_traceback(None)
 
+    def no_answer(self) -> NoAnswer:
+        """The error while the call has not returned."""
+        sentence = f"no answer from the file system since {clock_time(self.since)}"
+        return NoAnswer(sentence, self.since, self.path)
+
     def result(self) -> Any:
         """Return what the call returned, or raise what it raised."""
         if self._error is not None:
@@ -180,8 +149,7 @@ class FsExecutor:
     """Makes the file-system calls of a session, one at a time, for all its threads.
 
     ``on_late_result`` is called in another thread when a call that timed out has finished.
-    ``patience``: time-out of one call, in seconds; of a file of another machine at least
-    ``REMOTE_PATIENCE``.
+    ``patience``: time-out of one call, in seconds; longer where answers take longer.
     """
 
     def __init__(self, on_late_result: Callable[[], None], patience: float = PATIENCE) -> None:
@@ -215,16 +183,11 @@ class FsExecutor:
         return cast(Statuses, self._run(_Call(_statuses, *paths)))
 
     @contextmanager
-    def prefetched(self, dagdir: Path | None = None) -> Iterator[None]:
-        """Context of one check, which begins with ``stat`` of the files of the previous.
-
-        ``dagdir``: on another machine, this begins a look at it.
-        """
+    def prefetched(self) -> Iterator[None]:
+        """Context of one check, which begins with ``stat`` of the files of the previous."""
         paths, self._checked = tuple(sorted(self._checked)), set()
         # Without their statuses the check itself reports what does not respond.
-        with suppress(FsTimeout, Disconnected):
-            if dagdir is not None and is_remote(dagdir):
-                self._run(_Call(filesystem.look, dagdir))
+        with suppress(NoAnswer):
             self._prefetched = self.stat_all(paths)
         try:
             yield
@@ -242,11 +205,11 @@ class FsExecutor:
         self._inbox.put(None)
 
     def _run(self, call: _Call) -> Any:
-        """Make a call in the other thread. Raises FsTimeout, and what the call raises."""
+        """Make a call in the other thread. Raises NoAnswer, and what the call raises."""
         with self._turn:
             with self._lock:
                 if self._hung is not None:
-                    raise FsTimeout(self._hung.path, self._hung.since)
+                    raise self._hung.no_answer()
                 late = self._late
                 if late is not None and late.key == call.key:
                     self._late = None
@@ -258,16 +221,14 @@ class FsExecutor:
                 )
                 self._thread.start()
             self._inbox.put(call)
-            patience = self._patience
-            if is_remote(call.path):
-                patience = max(patience, REMOTE_PATIENCE)
+            patience = max(self._patience, filesystem.answer_seconds(call.path))
             while not call.finished.wait(min(patience / 4, 0.1)):
                 is_late = time.monotonic() - call.progress_at >= patience
                 if is_late or self._closed.is_set():
                     with self._lock:
                         if not call.finished.is_set():
                             self._hung = call
-                            raise FsTimeout(call.path, call.since)
+                            raise call.no_answer()
             return call.result()
 
     def _run_calls(self) -> None:
@@ -458,7 +419,7 @@ def as_displayed(line: str, limit: int = LINE_CHARACTERS) -> str:
 
 
 def sizes_and_ctimes(paths: Iterable[Path]) -> dict[Path, tuple[int, int]]:
-    """Return size and ctime (also changed by permissions) of files. Raises FsTimeout."""
+    """Return size and ctime (also changed by permissions) of files. Raises NoAnswer."""
     return {
         path: (-1, -1) if isinstance(status, OSError) else (status.st_size, status.st_ctime_ns)
         for path, status in stat_all(paths).items()
@@ -469,7 +430,7 @@ def is_directory(path: Path) -> bool:
     """Whether this is a directory; assumed if the file system does not answer."""
     try:
         return call_with_timeout(filesystem.isdir, path)
-    except FsTimeout:
+    except NoAnswer:
         return True
 
 

@@ -18,8 +18,9 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from metlmon.live.file_access import FsTimeout, call_with_timeout, clock_time
+from metlmon.live.file_access import call_with_timeout, clock_time
 from metlmon.remote import filesystem
+from metlmon.remote.paths import NoAnswer
 from metlmon.text.formatting import MINUTE, age
 
 FINGERPRINT: Final = 256
@@ -61,6 +62,8 @@ class Follower:
         self.offset = 0
         self.size = 0
         self.mtime = 0.0
+        self.is_answered = True
+        """Whether the file system has answered the last question."""
         self._signature: tuple[int, ...] | None = None
         self._first_bytes: bytes | None = None
         self._chunk = (0, b"")
@@ -79,6 +82,7 @@ class Follower:
 
     def check(self) -> FileCheck:
         """Check the file's state with ``stat``; reads it only if that has changed."""
+        self.is_answered = True
         try:
             status = call_with_timeout(filesystem.stat, self.path)
             if not stat.S_ISREG(status.st_mode):
@@ -96,7 +100,8 @@ class Follower:
         except OSError as error:
             gone = isinstance(error, FileNotFoundError)
             return FileCheck(self.size, False, False, error.strerror or str(error), gone)
-        except FsTimeout:
+        except NoAnswer:
+            self.is_answered = False
             return FileCheck(self.size, False, False, SILENT)
         restarted = self._restarted(status, start, last_bytes) or not unchanged
         if restarted:
@@ -140,7 +145,7 @@ class Follower:
         self.offset = offset
 
     def skip_nuls(self, start: int) -> int:
-        """Consume NUL bytes from ``start`` on; returns their number. Raises OSError, FsTimeout."""
+        """Consume NUL bytes from ``start`` on; returns their number. Raises OSError, NoAnswer."""
         end = call_with_timeout(_end_of_nuls, self.path, start, self.size)
         self.consume(start)
         # What is known of the bytes before says nothing any more.
@@ -154,8 +159,8 @@ class Follower:
         """
         try:
             data = call_with_timeout(_part, self.path, at, limit)
-        except FsTimeout:
-            self._signature = None
+        except NoAnswer:
+            self._signature, self.is_answered = None, False
             raise OSError(errno.ETIMEDOUT, SILENT) from None
         except OSError:
             self._signature = None
@@ -226,7 +231,7 @@ class DirectoryMtimes:
                 large |= status.st_size >= LARGE_FOLDER
             except OSError:
                 file_times = -1, -1
-            except FsTimeout:
+            except NoAnswer:
                 file_times = self._times.get(folder, (-1, -1))
             times[folder] = file_times
             self._pending |= abs(now - file_times[0] / 1e9) < SETTLED

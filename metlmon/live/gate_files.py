@@ -25,7 +25,6 @@ from metlmon.jobfiles.gate_files import (
     read_target,
 )
 from metlmon.live.file_access import (
-    FsTimeout,
     UnreadableFile,
     call_with_timeout,
     read_file,
@@ -37,6 +36,7 @@ from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.run import gate_name
 from metlmon.remote import filesystem
+from metlmon.remote.paths import NoAnswer
 from metlmon.text.visible import visible
 
 ANEW_SECONDS: Final = 30.0
@@ -81,7 +81,7 @@ class GateDirectory(Generic[T]):
         self._checked_at = float("-inf")
 
     def check(self, now: float) -> bool:
-        """Read what is new; return whether anything is. Raises FsTimeout."""
+        """Read what is new; return whether anything is. Raises NoAnswer."""
         due = time.monotonic() - self._checked_at >= ANEW_SECONDS
         due = due and 0 < len(self.files) <= FEW
         if not self._directory_mtimes.changed([self.path], now) and not due:
@@ -89,7 +89,7 @@ class GateDirectory(Generic[T]):
         self._checked_at = time.monotonic()
         try:
             return self._update(self._list())
-        except FsTimeout:
+        except NoAnswer:
             self._directory_mtimes = DirectoryMtimes()
             raise
 
@@ -219,7 +219,7 @@ class GateFiles:
         try:
             changed = {path for path, gate in self._gates.items() if gate.states.check(now)}
             placed = [gate for gate in self._gates.values() if gate.placements.check(now)]
-        except FsTimeout:
+        except NoAnswer:
             # What was known stays; some directories may already have reported their changes.
             self._all_changed = True
             return False

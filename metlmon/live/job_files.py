@@ -44,7 +44,6 @@ from metlmon.live.file_access import (
 from metlmon.model.job_events import JobId
 from metlmon.model.states import State
 from metlmon.remote import filesystem
-from metlmon.remote.paths import is_remote
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.records import Job, Ledger, Run
 
@@ -59,15 +58,6 @@ MAX_MATCHES: Final = 1000
 MATCHING_SECONDS: Final = 3.0
 SECONDS_PER_RUN: Final = 0.002
 """CPU time of all patterns of one check: usual ones take less than 0.1 ms for each run."""
-
-
-class _Step(NamedTuple):
-    """The rest of a pattern, to be matched in a directory."""
-
-    folder: Path
-    parts: Sequence[str]
-    values: Mapping[str, str | None]
-    is_listed: bool = False
 
 
 class SafeGlob:
@@ -109,9 +99,8 @@ class SafeGlob:
         begin = time.thread_time()
         folders = self._folders_of(start or self.base, parts[:-1])
         is_walk = any(map(glob.has_magic, parts[:-1])) and not glob.has_magic(parts[-1])
-        if is_walk and not is_remote(self.base):
-            # Of many folders few have a name: one listing of them answers for all patterns. A
-            # machine far away was asked for the names beforehand, not for listings.
+        if is_walk:
+            # Of many folders few have a name: one listing of them answers for all patterns.
             folders = self._index_of(start or self.base, parts[:-1]).get(parts[-1], [])
         found = (self._matches_in(folder, parts[-1], last=True) for folder in folders)
         paths = list(chain.from_iterable(found))
@@ -143,57 +132,6 @@ class SafeGlob:
                     index.setdefault(name, []).append(folder)
         return self._indexes[key]
 
-    def prefetch(
-        self,
-        patterns: Sequence[str],
-        values: Sequence[Mapping[str, str | None]],
-        starts: Sequence[Path] | None = None,
-    ) -> list[Path]:
-        """Ask a machine far away about all that these patterns match, in few exchanges.
-
-        ``starts``: directories that matched before, by default the dagdir; they are listed.
-        Returns all matches.
-        """
-        folders = [self.base] if starts is None else starts
-        steps = [
-            _Step(folder, Path(pattern).parts, each, is_listed=True)
-            for each in values
-            for folder in folders
-            for pattern in patterns
-        ]
-        while steps:
-            queries: list[tuple[str, Path]] = []
-            steps = [later for step in steps for later in self._add_queries(queries, step)]
-            filesystem.prefetch(self.base, queries)
-        return [
-            path
-            for each in values
-            for folder in folders
-            for pattern in patterns
-            for path in self.matching(pattern, each, folder)
-        ]
-
-    def _add_queries(self, queries: list[tuple[str, Path]], step: _Step) -> Iterator[_Step]:
-        """Add the queries of a step up to a wildcard; yields the steps after their answers."""
-        folder, parts, values, is_listed = step
-        name = _expand(parts[0], values) if parts else None
-        if name is None:
-            return
-        last = len(parts) == 1
-        names = [name]
-        if is_listed:
-            names = self._names_in(folder, name, last)
-        elif glob.has_magic(name):
-            queries.append(("list", folder))
-            yield step._replace(is_listed=True)
-            return
-        for path in (folder / each for each in names[:MAX_MATCHES]):
-            queries.append(("lstat", path))
-            if not last:
-                yield from self._add_queries(queries, _Step(path, parts[1:], values))
-            elif not is_listed or self.list_directory(folder)[path.name]:
-                queries.append(("list", path))
-
     def list_directory(self, path: Path) -> Mapping[str, bool]:
         """Return the sorted names in a directory, and whether each is a directory.
 
@@ -223,9 +161,12 @@ class SafeGlob:
         For a name in a resolved directory, one ``lstat`` suffices unless it is a link.
         """
         try:
-            is_link = stat.S_ISLNK(filesystem.lstat(path).st_mode)
+            file_type = filesystem.file_type(path)
+            is_link = file_type == stat.S_IFLNK
             resolved = filesystem.resolve(path, strict=True) if is_link else path
         except (OSError, RuntimeError, ValueError):
+            return None
+        if file_type is None:
             return None
         return resolved if resolved.is_relative_to(self.base) and resolved != self.base else None
 
@@ -464,10 +405,12 @@ class TrainingFiles:
                     jobs.setdefault(job.run, []).append(job)
             completed = _completed_epochs(ledger) if builder.ensemble.cut is not None else None
             results = {}
-            self._prefetch_files(ledger, glob)
+            filesystem.read_ahead(
+                self._dagdir, self._run_files(ledger, glob), LARGEST_TEXT, follow=False
+            )
             event_folders = [path for name in EVENT_FOLDERS for path in glob.matching(name, {})]
             if any(pattern.file == "out" for pattern in self._matched):
-                self._prefetch_outputs(ledger.jobs, VALUES_TAIL, builder)
+                self._read_outputs_ahead(ledger.jobs, VALUES_TAIL, builder)
             collected = {
                 run.key: self._collect(run, jobs.get(run.key, ()), glob, builder)
                 for run in ledger.runs
@@ -477,7 +420,7 @@ class TrainingFiles:
                 for run, files in collected.items()
                 for job in self._without_value(files, jobs.get(run, ()))
             ]
-            self._prefetch_outputs(without, VALUES_TAIL, builder)
+            self._read_outputs_ahead(without, VALUES_TAIL, builder)
             if glob.disabled:
                 self.problem = TOO_SLOW
             if self.problem is not None and ledger.runs:
@@ -657,30 +600,27 @@ class TrainingFiles:
         values = files.values.get(self._settings.metrics.primary, ())
         return [job for job in jobs if job.epoch is None or job.epoch not in values]
 
-    def _prefetch_files(self, ledger: Ledger, glob: SafeGlob) -> None:
-        """Ask a machine far away about the files of all runs together."""
-        if not is_remote(self._dagdir):
-            return
-        values = [{"uuid": run.uuid, "run": run.name} for run in ledger.runs]
-        folders = glob.prefetch(self._settings.metrics.files, values)
-        folders += glob.prefetch(EVENT_FOLDERS, [{}])
-        paths = list(map(str, glob.prefetch(RUN_FILES, [{}], folders)))
-        versions = (version for each in folders for version in _versions(glob, [each]))
-        paths += [f"{each.path}/{name}" for each in versions for name in VERSION_FILES]
-        self._prefetch_ends(paths, LARGEST_TEXT)
+    def _run_files(self, ledger: Ledger, glob: SafeGlob) -> Iterator[Path]:
+        """The files that the patterns find of all runs, and those of their versions."""
+        patterns = self._settings.metrics.files
+        found = [
+            path
+            for run in ledger.runs
+            for pattern in patterns
+            for path in glob.matching(pattern, {"uuid": run.uuid, "run": run.name})
+        ]
+        for folder in (*found, *chain.from_iterable(glob.matching(n, {}) for n in EVENT_FOLDERS)):
+            for pattern in RUN_FILES:
+                yield from glob.matching(pattern, {}, folder)
+            for version in _versions(glob, [folder]):
+                yield from (Path(version.path, name) for name in VERSION_FILES)
 
-    def _prefetch_outputs(self, jobs: Iterable[Job], limit: int, builder: SnapshotBuilder) -> None:
-        """Ask a machine far away for the ends of the outputs of jobs together."""
-        if is_remote(self._dagdir):
-            names = filter(None, (builder.output_file(*job.job) for job in jobs))
-            paths = (f"{self._dagdir}/{name}" for name in names)
-            self._prefetch_ends([path for path in paths if filesystem.lexists(path)], limit)
-
-    def _prefetch_ends(self, paths: Sequence[str], limit: int) -> None:
-        filesystem.prefetch(self._dagdir, [("lstat", path) for path in paths])
-        sizes = [(path, state[1]) for path in paths if (state := file_state(path)) is not None]
-        reads = [(path, max(0, size - limit), min(size, limit)) for path, size in sizes]
-        filesystem.prefetch(self._dagdir, [], reads)
+    def _read_outputs_ahead(self, jobs: Iterable[Job], size: int, builder: SnapshotBuilder) -> None:
+        """Read the last bytes of the outputs of jobs together."""
+        names = (builder.output_file(*job.job) for job in jobs)
+        paths = (f"{self._dagdir}/{name}" for name in names if name)
+        existing = (path for path in paths if filesystem.lexists(path))
+        filesystem.read_ahead(self._dagdir, existing, size, follow=False)
 
     def _job_output(self, job: Job, builder: SnapshotBuilder) -> _Output | None:
         name = builder.output_file(*job.job)
@@ -703,7 +643,7 @@ class TrainingFiles:
             durations = {e.job: e.seconds for e in ledger.executions if e.end is None}
             lines, now = {}, filesystem.now(self._dagdir)
             running = [job for job in ledger.jobs if job.state in AT_WORK and not job.dagman]
-            self._prefetch_outputs(running, PROGRESS_TAIL, builder)
+            self._read_outputs_ahead(running, PROGRESS_TAIL, builder)
             for job in running:
                 output = self._job_output(job, builder)
                 known = self._progress.read(output.path) if output is not None else None

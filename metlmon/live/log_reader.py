@@ -14,11 +14,11 @@ from metlmon.eventlog.header import KnownDates, first_year
 from metlmon.eventlog.reader import parse, parse_fast
 from metlmon.eventlog.text_parser import nul_bytes_warning
 from metlmon.live.discovery import LogFile
-from metlmon.live.file_access import FsTimeout
 from metlmon.live.follower import CHUNK, GREATEST_REST, FileCheck, Follower
 from metlmon.model.clock import Clock
 from metlmon.model.model_state import Batch, LogRole
 from metlmon.remote import filesystem
+from metlmon.remote.paths import NoAnswer
 
 YEARLESS_HEADER: Final = re.compile(rb"\d{3} \([-\d.]+\) \d\d/\d\d ")
 """An event header whose date has no year."""
@@ -156,7 +156,7 @@ class LogReader:
         start = self.position.offset
         try:
             count = self.follower.skip_nuls(start + len(rest))
-        except (OSError, FsTimeout) as error:
+        except (OSError, NoAnswer) as error:
             self.read_error, self.at_end = str(error), True
             return self._empty_batch(), ()
         self.position = replace(result.after, offset=self.follower.offset)

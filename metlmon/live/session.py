@@ -23,13 +23,13 @@ from metlmon.errors import InputError, describe_error
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed, Snapshot
-from metlmon.live.file_access import FsExecutor, FsTimeout, calls_through
+from metlmon.live.file_access import FsExecutor, calls_through
 from metlmon.live.job_files import TrainingFiles
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.queue import QueueSnapshot
 from metlmon.model.run import Runs
-from metlmon.remote.paths import Disconnected, is_remote
+from metlmon.remote.paths import NoAnswer
 from metlmon.snapshot.builder import SnapshotBuilder, describe_dags
 from metlmon.snapshot.records import (
     DagDescription,
@@ -159,8 +159,7 @@ class Session:
         """Start the reader thread; see :class:`Feed`."""
         # Without a free file descriptor, polling every second still works.
         with suppress(OSError):
-            if not is_remote(self.dagdir):
-                self._directory_watcher = DirectoryWatcher()
+            self._directory_watcher = DirectoryWatcher()
         self._thread = threading.Thread(
             target=self._run, args=(notify,), name="metlmon-reader", daemon=True
         )
@@ -251,14 +250,14 @@ class Session:
 
     def training_outputs(self) -> Mapping[str, TrainingOutput]:
         builder, ledger = self._builder_and_ledger()
-        # While the connection to their machine is lost, what was read stays.
-        with suppress(Disconnected):
+        # While their file system does not answer, what was read stays.
+        with suppress(NoAnswer):
             self._training_outputs = self._training_files.training_outputs(ledger, builder)
         return self._training_outputs
 
     def progress_lines(self) -> Mapping[JobId, Streamed]:
         builder, ledger = self._builder_and_ledger()
-        with suppress(Disconnected):
+        with suppress(NoAnswer):
             self._progress_lines = self._training_files.progress_lines(ledger, builder)
         return self._progress_lines
 
@@ -274,7 +273,7 @@ class Session:
         try:
             with calls_through(self._files):
                 reader.open()
-        except FsTimeout as error:
+        except NoAnswer as error:
             raise InputError(error.describe()) from None
         return HistoricalSession(reader)
 
@@ -347,7 +346,7 @@ class Session:
                 # Statuses are fetched before the lock makes the UI wait.
                 with (
                     self._lock.exclusive,
-                    self._files.prefetched(self.dagdir),
+                    self._files.prefetched(),
                     self._lock.background(),
                 ):
                     dirty |= self._reader.check()

@@ -14,7 +14,6 @@ from msgspec import Struct
 from metlmon.health.kinds import KINDS
 from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.model.states import DagState
-from metlmon.remote.paths import as_typed
 from metlmon.snapshot.records import DagRow, Status
 from metlmon.text.formatting import count, directory_name, number, plain
 
@@ -125,7 +124,7 @@ def make_message(dagdir: str, events: Iterable[NotifyEvent]) -> Message:
     """One message about several events of an ensemble."""
     return Message(
         ensemble=plain(directory_name(dagdir), MAX_NAME),
-        dagdir=plain(as_typed(os.path.abspath(dagdir)), MAX_TEXT),
+        dagdir=plain(os.path.abspath(dagdir), MAX_TEXT),
         events=tuple(events),
     )
 

@@ -142,15 +142,11 @@ def signature_of(status: os.stat_result) -> "tuple[int, ...]":
     )
 
 
-def open_regular(path: bytes, follow: bool = True) -> int:
+def open_regular(path: bytes) -> int:
     """A descriptor of a regular file; nothing else is opened. Raises OSError."""
-    status = os.stat(path) if follow else os.lstat(path)
-    if not stat.S_ISREG(status.st_mode):
-        # As of open(2) with O_NOFOLLOW.
-        number = errno.ELOOP if stat.S_ISLNK(status.st_mode) else errno.EINVAL
-        raise OSError(number, os.strerror(number))
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
@@ -326,31 +322,24 @@ class Growth:
         return digest((first, read_at(descriptor, self.length - self.tail, self.tail)))
 
 
-def read_once(data: "list[bytes]", path: bytes, start: int, length: int, follow: bool) -> Any:
-    """The bytes of a range, with the file's status."""
-    descriptor = open_regular(path, follow)
+def read_once(
+    data: "list[bytes]", path: bytes, start: int, known: int, known_digest: str, end: int
+) -> Any:
+    """The bytes of a range behind the first ``known`` ones, with the file's status.
+
+    The near side has those, with this digest: nothing is read if the file has others.
+    """
+    descriptor = open_regular(path)
     try:
         status = os.fstat(descriptor)
+        same = not known or digest(parts(descriptor, start, known)) == known_digest
         # A file of the kernel has size 0, and reading it may block.
-        wanted = min(length, MAX_READ, max(0, status.st_size - start))
-        piece = read_at(descriptor, start, wanted)
+        wanted = min(end, status.st_size) - (start + known) if same else 0
+        piece = read_at(descriptor, start + known, min(wanted, MAX_READ))
     finally:
         os.close(descriptor)
     data.append(piece)
-    return {"status": status_of(status), "bytes": len(piece)}
-
-
-def digest_once(data: "list[bytes]", path: bytes, ranges: Any, follow: bool) -> Any:
-    """The digest of ranges of a file, with its status."""
-    descriptor = open_regular(path, follow)
-    try:
-        status = os.fstat(descriptor)
-        value = digest(
-            part for start, length in ranges for part in parts(descriptor, start, length)
-        )
-    finally:
-        os.close(descriptor)
-    return {"status": status_of(status), "digest": value}
+    return {"status": status_of(status), "same": same, "bytes": len(piece)}
 
 
 def checksum_once(data: "list[bytes]", path: bytes, start: int, length: int, checksum: int) -> Any:
@@ -413,7 +402,6 @@ def expand_once(data: "list[bytes]", path: bytes) -> str:
 
 ONCE: "dict[str, Callable[..., Any]]" = {
     "read": read_once,
-    "digest": digest_once,
     "checksum": checksum_once,
     "nuls": nuls_once,
     "expand": expand_once,

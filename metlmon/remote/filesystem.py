@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat as status_bits
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from metlmon.remote.machine import Machine
 
 AnyPath: TypeAlias = str | os.PathLike[str]
+
+SLOW_SECONDS: Final = 3.0
+"""Seconds within which another machine answers, which may be far away."""
 
 PART: Final = 1 << 19
 """Bytes of a file that are in memory at once for its checksum."""
@@ -58,9 +61,6 @@ class OpenFile(Protocol):
     def end_of_nuls(self, start: int, size: int) -> int:
         """Where the NUL bytes from ``start`` on end, at most at ``size``."""
 
-    def digest(self, ranges: Sequence[tuple[int, int]]) -> str:
-        """The digest of ranges, each with its start and length."""
-
 
 def _machine(place: Place) -> Machine:
     from metlmon.remote.machine import MACHINES  # Most processes read no other machine.
@@ -82,9 +82,19 @@ def exists(path: AnyPath) -> bool:
     return os.path.exists(path) if split(path) is None else _mode(stat, path) is not None
 
 
-def lexists(path: AnyPath) -> bool:
+def file_type(path: AnyPath) -> int | None:
+    """The type of a file or link (``S_IFMT`` of its mode); None if there is none."""
     place = split(path)
-    return os.path.lexists(path) if place is None else _machine(place).lexists(place.path)
+    try:
+        if place is not None:
+            return _machine(place).file_type(place.path)
+        return status_bits.S_IFMT(os.lstat(path).st_mode)
+    except (OSError, ValueError):
+        return None
+
+
+def lexists(path: AnyPath) -> bool:
+    return file_type(path) is not None
 
 
 def isfile(path: AnyPath) -> bool:
@@ -192,11 +202,6 @@ class _LocalFile:
 
         return int(end_of_nuls(self._descriptor, start, size))
 
-    def digest(self, ranges: Sequence[tuple[int, int]]) -> str:
-        from metlmon.remote.agent import digest  # Its hashlib takes 3 ms: only for large logs.
-
-        return str(digest(self.pread(length, start) for start, length in ranges))
-
 
 def user_number(path: AnyPath) -> int:
     """The number (uid) of the user on the path's machine."""
@@ -204,29 +209,22 @@ def user_number(path: AnyPath) -> int:
     return os.geteuid() if place is None else _machine(place).user_number
 
 
-def look(path: AnyPath) -> None:
-    """Begin a look at another machine: what is known of its files is refreshed."""
-    place = split(path)
-    if place is not None:
-        _machine(place).look()
-
-
-def prefetch(
-    directory: AnyPath,
-    queries: Iterable[tuple[str, AnyPath]],
-    reads: Iterable[tuple[AnyPath, int, int]] = (),
+def read_ahead(
+    directory: AnyPath, paths: Iterable[AnyPath], size: int, *, follow: bool = True
 ) -> None:
-    """Ask about many files at once, if ``directory`` and they are on another machine.
+    """Read the last ``size`` bytes of files that will be read, where each would be waited for.
 
-    ``queries``: ``stat``, ``lstat``, ``list`` or ``real``, and a path; ``reads``: paths, with the
-    start and the length of what will be read.
+    ``directory``: the files are below it; ``follow``: as of :func:`open_file`. Where reading is
+    quick, ``paths`` is not iterated.
     """
     place = split(directory)
     if place is not None:
-        _machine(place).prefetch(
-            [(kind, there(path)) for kind, path in queries],
-            [(there(path), start, length) for path, start, length in reads],
-        )
+        _machine(place).read_ahead([there(path) for path in paths], size, follow)
+
+
+def answer_seconds(path: AnyPath) -> float:
+    """Seconds that an answer about a file may take for its way alone."""
+    return 0.0 if split(path) is None else SLOW_SECONDS
 
 
 # --- clocks ------------------------------------------------------------------------------------

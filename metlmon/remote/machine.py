@@ -2,9 +2,9 @@
 
 A *look* is one exchange in which the agent answers all standing queries again: the status of each
 file that was asked for, the names in directories, and the new bytes of the files that have grown.
-Between two looks the answers hold. Contents that were received are in a private temporary file
-without a name; where a file has changed since, a digest shows whether they still hold, so that no
-byte is sent twice.
+Between two looks the answers hold; a question begins a look if the last one is half a second old.
+Contents that were received are in a private temporary file without a name; where a file has changed
+since, a digest shows whether they still hold, so that no byte is sent twice.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import stat
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from metlmon.remote.agent import ENDS, MAX_NAMES, MAX_READ, digest, to_bytes
@@ -148,24 +148,17 @@ Span = tuple[int, int]
 
 
 class Part(NamedTuple):
-    """A part of a file to be read, or to be compared with what is known of it."""
+    """A part of a file to be read, whose first ``known`` bytes were received before."""
 
     path: str
     start: int
+    known: int
     end: int
-    is_known: bool
 
     @property
     def size(self) -> int:
-        """Bytes that its answer has."""
-        return 0 if self.is_known else self.end - self.start
-
-    def query(self) -> list[Any]:
-        """The query for it."""
-        length = self.end - self.start
-        if self.is_known:
-            return ["digest", self.path, [[self.start, length]], True]
-        return ["read", self.path, self.start, length, True]
+        """Bytes that its answer may have."""
+        return self.end - self.start - self.known
 
 
 class Store:
@@ -279,18 +272,38 @@ class Content:
         """How far the file still has what was received, from an offset on; None: it may not."""
         return next((last for first, last in self.valid if first <= offset < last), None)
 
+    def range_around(self, start: int, end: int) -> Span:
+        """The range to fetch where this one is wanted: what is likely to be wanted next."""
+        known = self.span_with(start)
+        if known is not None:
+            # Of a file that is read in order more will be wanted.
+            more = COMPARED if end - start >= LEAST_READ else 0
+            return start, min(known[1], self.size, max(end, start + more))
+        following = min((first for first, _, _ in self.pieces if first > start), default=end)
+        is_in_order = start > 0 and start == self.prefix()
+        ahead = start + self.block if is_in_order else end
+        limit = min(max(end, ahead), self.size, following if following > start else end)
+        low = start
+        if is_in_order:
+            self.block = min(MOST_READ, 2 * self.block)
+        elif limit - start < LEAST_READ:
+            # Pages of an output are read backwards.
+            known_end = max((last for _, last, _ in self.pieces if last <= start), default=0)
+            low = max(known_end, limit - LEAST_READ, 0)
+        return low, min(limit, low + MAX_READ)
+
     def missing_parts(self, path: str, start: int, end: int) -> Iterator[Part]:
         """The parts of a range that must be read, or compared with what was received."""
-        for first, last in self.spans():
-            low, high = max(first, start), min(last, end)
-            if low < high:
-                if start < low:
-                    yield Part(path, start, low, False)
-                if not any(first <= low and high <= last for first, last in self.valid):
-                    yield Part(path, low, high, True)
-                start = high
-        if start < end:
-            yield Part(path, start, end, False)
+        spans = self.spans()
+        while start < end:
+            first, last = next((span for span in spans if start < span[1]), (end, end))
+            known = min(last, end) - start if first <= start else 0
+            if known and (self.valid_end(start) or 0) >= start + known:
+                start += known
+                continue
+            following = next((low for low, _ in spans if low >= start + max(known, 1)), end)
+            yield Part(path, start, known, min(following, end))
+            start = min(following, end)
 
 
 def _signature(status: os.stat_result) -> tuple[int, ...]:
@@ -321,6 +334,18 @@ DAY: Final = 86400
 
 SUMMED: Final = 256 << 20
 """Bytes of a file whose checksum is one answer: a file server may send 10 MB a second."""
+
+LOOK_SECONDS: Final = 0.5
+"""Age of the answers after which the next question begins a look."""
+
+LOOKED_AHEAD: Final = 100
+"""Directories about which it is asked together."""
+
+MOST_SEARCHED: Final = 5000
+"""Directories in one that may be asked about so."""
+
+FILE_TYPES: Final = {"f": stat.S_IFREG, "d": stat.S_IFDIR, "l": stat.S_IFLNK}
+"""Of the kinds that a listing has; those of links to something are capitals."""
 
 UNUSED_SECONDS: Final = 60.0
 """After which a standing query that nobody needed is forgotten."""
@@ -357,12 +382,14 @@ class Machine:
         self._queries: dict[int, tuple[str, str]] = {}
         self._answers: dict[tuple[str, str], Any] = {}
         self._used: dict[tuple[str, str], float] = {}
+        self._unlisted: dict[str, None] = {}
+        """Directories that listings have named, and that nobody has asked about."""
         self._contents: dict[str, Content] = {}
         self._store = Store()
         self._next = self._looks = self._requests = 0
+        self._looked_at = time.monotonic()
         self._skew = 0.0
         self._lost: Disconnected | None = None
-        """While there is no connection, only a look asks: no old answer passes for a new one."""
         self._offset = 0
         self._registered: set[int] = set()
         """Numbers of the standing queries that the agent has."""
@@ -382,7 +409,8 @@ class Machine:
     def look(self) -> None:
         """Ask all standing queries again, in one exchange."""
         with self._lock:
-            limit = time.monotonic() - UNUSED_SECONDS
+            self._looked_at = time.monotonic()
+            limit = self._looked_at - UNUSED_SECONDS
             unused = [key for key, at in self._used.items() if at < limit]
             forgotten = [self._forget(key) for key in unused if key in self._numbers]
             forgotten += self._follow_growth()
@@ -397,6 +425,15 @@ class Machine:
         """As :func:`os.lstat`."""
         return self._status("lstat", path)
 
+    def file_type(self, path: str) -> int:
+        """The type of a file or link; nothing is asked if the directory was listed."""
+        directory, name = posixpath.split(path)
+        with self._lock:
+            self._refresh()
+            kind, _ = (self._names(directory) or {}).get(name, ("o", 0))
+        known = stat.S_IFLNK if kind.isupper() else FILE_TYPES.get(kind)
+        return stat.S_IFMT(self.lstat(path).st_mode) if known is None else known
+
     def scandir(self, path: str) -> Iterator[RemoteEntry]:
         """The entries of a directory, as of :func:`os.scandir`."""
         prefix = path if path.endswith("/") else f"{path}/"
@@ -406,53 +443,77 @@ class Machine:
             RemoteEntry(prefix + name, name, kind, number) for name, (kind, number) in names.items()
         )
 
-    def lexists(self, path: str) -> bool:
-        """As :func:`os.path.lexists`; nothing is asked if the directory was listed."""
-        directory, name = posixpath.split(path)
-        with self._lock:
-            names = self._answers.get(("list", directory))
-            if isinstance(names, dict) and name in names:
-                self._used["list", directory] = time.monotonic()
-                return True
-        try:
-            self.lstat(path)
-        except OSError:
-            return False
-        return True
-
     def realpath(self, path: str) -> str:
         """As :func:`os.path.realpath`."""
         directory, name = posixpath.split(path)
         with self._lock:
-            names = self._answers.get(("list", directory))
-            known = isinstance(names, dict) and names.get(name, ("", 0))[0] in ("f", "d")
-            if known and directory != path:
+            self._refresh()
+            kind, _ = (self._names(directory) or {}).get(name, ("", 0))
+            if kind in ("f", "d") and directory != path:
                 return posixpath.join(self.realpath(directory), name)
         return str(self._ask("real", path))
 
-    def prefetch(
-        self, queries: Iterable[tuple[str, str]], reads: Iterable[tuple[str, int, int]] = ()
-    ) -> None:
-        """Ask ``stat``, ``lstat``, ``list`` and ``real`` of paths, and read ranges of files.
+    def ask_together(self, queries: Iterable[tuple[str, str]]) -> None:
+        """Ask ``stat``, ``lstat``, ``list`` and ``real`` of paths, in few exchanges.
 
-        All in few exchanges; errors are found by who asks for the same.
+        Errors are found by who asks for the same.
         """
         with self._lock:
             new = [key for key in dict.fromkeys(queries) if key not in self._answers]
-            wanted = [part for each in reads for part in self._missing_parts(*each)]
-            while new or wanted:
-                count = size = 0
-                while count < len(wanted) and (not size or size + wanted[count].size <= MAX_READ):
-                    size += wanted[count].size
-                    count += 1
-                once = [part.query() for part in wanted[:count]]
-                answers, data = self._exchange({"once": once}, new[:MAX_QUERIES])
-                for part, answer in zip(wanted, answers, strict=False):
-                    if part.is_known:
-                        self._take_digest(part, answer)
-                    else:
-                        data = self._take_read(part.path, part.start, answer, data)
-                new, wanted = new[MAX_QUERIES:], wanted[count:]
+            for start in range(0, len(new), MAX_QUERIES):
+                self._exchange({}, new[start : start + MAX_QUERIES])
+
+    def read_ahead(self, paths: Sequence[str], size: int, follow: bool) -> None:
+        """Read the status of files, and their last bytes, in few exchanges; as ``open`` would."""
+        kind = "stat" if follow else "lstat"
+        with self._lock:
+            self._refresh()
+            self.ask_together((kind, path) for path in paths if not self._is_missing(path))
+            wanted: list[Part] = []
+            for path in paths:
+                status = self._answers.get((kind, path))
+                if isinstance(status, os.stat_result) and stat.S_ISREG(status.st_mode):
+                    start = max(0, status.st_size - size)
+                    wanted += self._missing_parts(path, start, status.st_size - start)
+            self._fetch(wanted)
+
+    def _fetch(self, wanted: list[Part]) -> Failure | None:
+        """Read parts of files; returns the failure of one that cannot be read."""
+        failed = None
+        while wanted:
+            count = size = 0
+            while count < len(wanted) and (not size or size + wanted[count].size <= MAX_READ):
+                size += wanted[count].size
+                count += 1
+            answers, data = self._exchange({"once": list(map(self._part_query, wanted[:count]))})
+            changed = set[str]()
+            for part, answer in zip(wanted, answers, strict=False):
+                with self._parsing():
+                    failure = failure_of(answer)
+                    length = 0 if failure is not None else length_of(answer, data)
+                    if failure is None and part.path not in changed:
+                        self._take_part(part, answer, data[:length])
+                        changed.update(() if answer["same"] else (part.path,))
+                failed = failed or failure
+                data = data[length:]
+            wanted = wanted[count:]
+        return failed
+
+    def _part_query(self, part: Part) -> list[Any]:
+        end = part.start + part.known
+        own = digest(self._contents[part.path].parts(part.start, end))
+        return ["read", part.path, part.start, part.known, own, part.end]
+
+    def _take_part(self, part: Part, answer: Any, data: bytes) -> None:
+        """Store what was read of a file, unless it has other bytes before it than are known."""
+        content = self._contents[part.path]
+        self._update(part.path, content, answer["status"])
+        if not answer["same"]:
+            content.discard()
+            return
+        end = part.start + part.known
+        content.add_valid((part.start, end))
+        self._add(content, end, data)
 
     def _missing_parts(self, path: str, start: int, length: int) -> Iterator[Part]:
         """The parts of a range that must be read, or compared with what was received."""
@@ -478,13 +539,36 @@ class Machine:
             raise failure.error(path)
         return absolute
 
-    def _status(self, kind: str, path: str) -> os.stat_result:
+    def _refresh(self) -> None:
+        """Begin a look if the last one is too old. Raises Disconnected."""
+        if time.monotonic() - self._looked_at > LOOK_SECONDS:
+            self.look()
+        elif self._lost is not None:
+            # Between two attempts no old answer passes for a new one.
+            raise type(self._lost)(str(self._lost), self._lost.since)
+
+    def _names(self, directory: str) -> dict[str, tuple[str, int]] | None:
+        """The names in a directory, with their kinds and numbers; None if it was not listed.
+
+        One that a listing has named is listed now.
+        """
+        self.ask_together(self._next_directories(directory))
+        names = self._answers.get(("list", directory))
+        if not isinstance(names, dict):
+            return None
+        self._used["list", directory] = time.monotonic()
+        return names
+
+    def _is_missing(self, path: str) -> bool:
+        """Whether the directory of a file was listed, and has no such name."""
         directory, name = posixpath.split(path)
+        names = self._names(directory)
+        return names is not None and name not in ("", ".", "..") and name not in names
+
+    def _status(self, kind: str, path: str) -> os.stat_result:
         with self._lock:
-            names = self._answers.get(("list", directory)) if self._lost is None else None
-            is_name = name not in ("", ".", "..")
-            if isinstance(names, dict) and is_name and name not in names:
-                self._used[("list", directory)] = time.monotonic()
+            self._refresh()
+            if self._is_missing(path):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             status: os.stat_result = self._ask(kind, path)
             return status
@@ -493,19 +577,35 @@ class Machine:
         """The answer of a standing query, asked now if it is new. Raises OSError."""
         if "\0" in path:
             raise ValueError("embedded null byte")
-        key = kind, path
         with self._lock:
-            if self._lost is not None:
-                raise type(self._lost)(str(self._lost), self._lost.since)
+            self._refresh()
+            key = kind, path
             if key not in self._answers:
-                self._exchange({}, [key])
+                self.ask_together((*self._next_directories(path), key))
             self._used[key] = time.monotonic()
             answer = self._answers[key]
         if isinstance(answer, Failure):
             raise answer.error(path)
         return answer
 
+    def _next_directories(self, path: str) -> Iterator[tuple[str, str]]:
+        """Queries for a directory that a listing has named, and for others as deep.
+
+        Who searches below a directory asks for one after the other.
+        """
+        if path not in self._unlisted:
+            return
+        parent, depth = posixpath.dirname(path), path.count("/")
+        others = [each for each in self._unlisted if each.count("/") == depth]
+        others.sort(key=lambda each: (each != path, posixpath.dirname(each) != parent))
+        for directory in others[:LOOKED_AHEAD]:
+            del self._unlisted[directory]
+            yield from (("stat", directory), ("list", directory))
+
     def _forget(self, key: tuple[str, str]) -> int:
+        kind, path = key
+        if kind == "list":
+            self._unlisted[path] = None
         self._answers.pop(key, None)
         self._used.pop(key, None)
         number = self._numbers.pop(key)
@@ -564,68 +664,19 @@ class Machine:
                 break
         return end
 
-    def digest(self, path: str, ranges: Sequence[tuple[int, int]]) -> str:
-        """The digest of ranges of a file (:func:`metlmon.remote.agent.digest`)."""
-        (answer,), _ = self._exchange({"once": [["digest", path, ranges, True]]})
-        return str(self._value(answer, "digest", path))
-
     def _read_some(self, path: str, content: Content, start: int, end: int) -> bytes:
         """Bytes from ``start`` on; fetched, if they are not there or may have changed."""
-        valid = content.valid_end(start)
-        if valid is not None:
-            return content.read(start, min(end, valid))
-        known = content.span_with(start)
-        if known is not None:
-            # Of a file that is read in order more will be wanted.
-            more = COMPARED if end - start >= LEAST_READ else 0
-            part = Part(path, start, min(known[1], content.size, max(end, start + more)), True)
-            (answer,), _ = self._exchange({"once": [part.query()]})
-            self._value(answer, "digest", path)
-            self._take_digest(part, answer)
+        # A second time, if what was received is not in the file any more.
+        for _ in range(2):
             valid = content.valid_end(start)
             if valid is not None:
                 return content.read(start, min(end, valid))
-        following = min((first for first, _, _ in content.pieces if first > start), default=end)
-        # What comes next will be wanted next, where a file is read from its beginning.
-        ahead = start + content.block if start and start == content.prefix() else end
-        limit = min(max(end, ahead), content.size, following if following > start else end)
-        low = start
-        if start and start == content.prefix():
-            content.block = min(MOST_READ, 2 * content.block)
-        elif limit - start < LEAST_READ:
-            # Pages of an output are read backwards.
-            known_end = max((last for _, last, _ in content.pieces if last <= start), default=0)
-            low = max(known_end, limit - LEAST_READ, 0)
-        wanted = min(limit - low, MAX_READ)
-        (answer,), data = self._exchange({"once": [["read", path, low, wanted, True]]})
-        self._value(answer, "status", path)
-        self._take_read(path, low, answer, data)
-        return data[start - low : end - low]
-
-    def _take_digest(self, part: Part, answer: Any) -> None:
-        """Note whether a part of a file is still what was received; if not, discard all of it."""
-        content = self._contents[part.path]
-        own = digest(content.parts(part.start, part.end))
-        with self._parsing():
-            if "errno" in answer:
-                return
-            self._update(part.path, content, answer["status"])
-            same = answer["digest"] == own
-        if same:
-            content.add_valid((part.start, part.end))
-        else:
-            content.discard()
-
-    def _take_read(self, path: str, start: int, answer: Any, data: bytes) -> bytes:
-        """Store what was read; returns the data behind it."""
-        with self._parsing():
-            if "errno" in answer:
-                return data
-            content = self._content(path)
-            self._update(path, content, answer["status"])
-            length = length_of(answer, data)
-            self._add(content, start, data[:length])
-            return data[length:]
+            low, limit = content.range_around(start, end)
+            failure = self._fetch(list(content.missing_parts(path, low, limit)))
+            if failure is not None:
+                raise failure.error(path)
+        valid = content.valid_end(start)
+        return b"" if valid is None else content.read(start, min(end, valid))
 
     def _update(self, path: str, content: Content, status: Any) -> None:
         """Note the status that came with an answer, which may be newer than that of the look."""
@@ -805,18 +856,29 @@ class Machine:
             self._answers[key] = failure
         elif kind == "list" and "names" in answer:
             self._answers[key] = names_of(answer["names"])
+            self._add_unlisted(path, self._answers[key])
         elif kind == "list":
             gone = set(answer["gone"])
             names = {name: value for name, value in self._answers[key].items() if name not in gone}
-            names |= names_of(answer["new"])
+            new = names_of(answer["new"])
+            names |= new
             if len(names) > MAX_NAMES:
                 raise ValueError("more names than are sent")
             self._answers[key] = names
+            self._add_unlisted(path, new)
         elif kind == "real":
             self._answers[key] = path_of(answer)
         else:
             self._answers[key] = stat_result(answer)
         return data
+
+    def _add_unlisted(self, directory: str, names: Mapping[str, tuple[str, int]]) -> None:
+        """Note the directories that a listing has named; hidden ones are not searched."""
+        named = (name for name, (kind, _) in names.items() if kind == "d" and name[0] != ".")
+        for name in islice(named, MOST_SEARCHED):
+            path = posixpath.join(directory, name)
+            if ("list", path) not in self._numbers:
+                self._unlisted[path] = None
 
     def _take_growth(self, number: int, path: str, answer: Any, data: bytes) -> bytes:
         content = self._contents[path]
@@ -849,10 +911,6 @@ class RemoteFile:
         """Its whole content."""
         return BytesIO(self.pread(self.status.st_size, 0))
 
-    def digest(self, ranges: Sequence[tuple[int, int]]) -> str:
-        """The digest of ranges of it."""
-        return self._machine.digest(self._path, ranges)
-
     def end_of_nuls(self, start: int, size: int) -> int:
         """Where the NUL bytes from ``start`` on end, at most at ``size``."""
         return self._machine.end_of_nuls(self._path, start, size)
@@ -882,7 +940,7 @@ def connect_to(word: str, *, ask: bool = True) -> str:
     host, directory = _host_and_directory(word)
     try:
         path = machine.expand(directory)
-        machine.prefetch([("stat", path), ("list", path), ("real", path)])
+        machine.ask_together([("stat", path), ("list", path), ("real", path)])
     except (OSError, Disconnected) as error:
         raise UnusableMachine(str(error)) from None
     return remote_path(host, path)

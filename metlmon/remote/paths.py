@@ -14,15 +14,26 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 
-class Disconnected(Exception):
-    """There is no connection to a machine, which may come back; ``str()`` is a sentence.
+class NoAnswer(Exception):
+    """A file system, or the machine that it is on, does not answer.
 
-    ``since``: seconds since 1970.
+    ``str()`` is a sentence; ``since``: when that began, in seconds since 1970; ``path``: the file
+    that was asked about, unless the sentence names what does not answer. Not an OSError, because
+    the state of the file is unknown.
     """
 
-    def __init__(self, sentence: str, since: float = 0.0) -> None:
+    def __init__(self, sentence: str, since: float = 0.0, path: Path | None = None) -> None:
         super().__init__(sentence)
         self.since = since
+        self.path = path
+
+    def describe(self) -> str:
+        """One sentence with the path."""
+        return str(self) if self.path is None else f"{self.path}: {self}"
+
+
+class Disconnected(NoAnswer):
+    """There is no connection to a machine, which may come back; the sentence names it."""
 
 
 class UnusableMachine(Exception):

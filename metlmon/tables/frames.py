@@ -25,7 +25,6 @@ from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
-from metlmon.remote.paths import as_typed
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.records import EventLine, Ledger, Status
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger, window_text
@@ -573,7 +572,7 @@ class Frames:
     def __repr__(self) -> str:
         as_of = f" as of {self.as_of}" if self.as_of is not None else ""
         window = "" if self._window.unbounded else f", {window_text(self._window)}"
-        lines = [f"metlmon: {plain(as_typed(self.dagdir), 200)}{as_of}{window}"]
+        lines = [f"metlmon: {plain(self.dagdir, 200)}{as_of}{window}"]
         for table in TABLES.values():
             rows = sum(1 for _ in self._entries(table.name))
             lines.append(

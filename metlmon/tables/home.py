@@ -15,7 +15,6 @@ from rich.cells import cell_len
 from metlmon.health.types import Severity
 from metlmon.home.summary import EnsembleState, Figures, HomeSummary, Phase
 from metlmon.model.states import DagState
-from metlmon.remote.paths import as_typed
 from metlmon.tables.estimates import eta_text
 from metlmon.tables.layout import Column, Kind
 from metlmon.text.formatting import (
@@ -402,7 +401,7 @@ def detail_lines(row: HomeRow | None, this_year: int | None, room: int) -> list[
         why = plain(figures.no_eta, TROUBLE_CHARACTERS)
         lines = wrap(f"ETA {why}" if why.startswith("unknown") else why, room, DIM, indent=1)
     rest = join(parts, line("   "))
-    path = crop_middle(plain(as_typed(summary.path), 4000), max(20, room - width(rest) - 4))
+    path = crop_middle(plain(summary.path, 4000), max(20, room - width(rest) - 4))
     first = crop(line(" ", (path, BOLD), "   ") + rest, room)
     return [first, *limit_lines(lines, DETAIL_LINES - 1, room, 1)]
 

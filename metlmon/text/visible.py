@@ -9,6 +9,8 @@ from __future__ import annotations
 import unicodedata
 from typing import Final
 
+from metlmon.remote.paths import as_typed
+
 _UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Me"})
 """Unicode categories that a terminal obeys, hides or draws at no defined width.
 
@@ -38,13 +40,14 @@ def plain(text: str, limit: int | None = None) -> str:
 
     What no reader has made visible passes through here before it is shown: names of files,
     messages of errors, answers of a pool. As :func:`visible`, but white space of any kind becomes
-    single blanks. The result has at most ``limit`` characters, the last of them an ellipsis when
-    it was cut.
+    single blanks, and paths on other machines are as users type them. The result has at most
+    ``limit`` characters, the last of them an ellipsis when it was cut.
     """
     if limit is not None:
         # Bounds the work for a line of megabytes; the factor leaves room for blanks that are
         # collapsed below.
         text = text[: 4 * limit + 64]
+    text = as_typed(text)
     if text.isascii() and text.isprintable() and "  " not in text:
         shown = text.strip()
     else:

@@ -22,7 +22,8 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.live import file_access, follower
 from metlmon.live import session as session_module
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.file_access import FsExecutor, FsTimeout, call_with_timeout, calls_through
+from metlmon.live.file_access import FsExecutor, call_with_timeout, calls_through
+from metlmon.remote.paths import NoAnswer
 from metlmon.snapshot.records import JobView
 from tests.faults.fuse import Fuse
 from tests.support.patience import PATIENCE
@@ -202,7 +203,7 @@ def test_an_answer_that_comes_late_is_there_for_who_asks_again() -> None:
     received, server = threading.Event(), Server()
     with calls_through(FsExecutor(received.set)):
         for _ in range(3):
-            with pytest.raises(FsTimeout):
+            with pytest.raises(NoAnswer):
                 call_with_timeout(server.call, Path("/far/metl.log"))
         assert server.calls == [Path("/far/metl.log")]
         server.answers.set()
@@ -215,7 +216,7 @@ def test_one_thread_is_left_with_a_server_that_does_not_answer() -> None:
     server, asker = Server(), FsExecutor(lambda: None)
     with calls_through(asker):
         for number in range(50):
-            with pytest.raises(FsTimeout):
+            with pytest.raises(NoAnswer):
                 call_with_timeout(server.call, Path(f"/far/{number}.log"))
     assert len(server.calls) == 1
     server.answers.set()
@@ -233,7 +234,7 @@ def test_whoever_waits_is_let_go_at_the_end(monkeypatch: pytest.MonkeyPatch) -> 
     reported_slow = threading.Event()
 
     def waits() -> None:
-        with pytest.raises(FsTimeout):
+        with pytest.raises(NoAnswer):
             asker.call(server.call, Path("/far/metl.log"))
         reported_slow.set()
 

@@ -19,9 +19,9 @@ from metlmon.jobfiles.gate_files import Stopped
 from metlmon.live import gate_files
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import StatsInput
-from metlmon.live.file_access import FsTimeout
 from metlmon.model.run import GateStatus, gate_name
 from metlmon.model.states import State
+from metlmon.remote.paths import NoAnswer
 from metlmon.snapshot import row_text
 from metlmon.snapshot.records import Run
 from metlmon.snapshot.row_text import (
@@ -433,7 +433,7 @@ def test_what_was_seen_before_the_file_system_fell_silent_is_reported_later(
 
     def ask(call: Any, path: Path, *more: Any) -> Any:
         if path.parent.name == "placement":
-            raise FsTimeout(path, 0.0)
+            raise NoAnswer("no answer", 0.0, path)
         return plain(call, path, *more)
 
     with monkeypatch.context() as patched:

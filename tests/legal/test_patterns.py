@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -111,13 +110,13 @@ def test_patterns_share_one_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     dagdir = folders_and_patterns(tmp_path, "", 500)
     looks: list[Path] = []
-    lstat = filesystem.lstat
+    file_type = filesystem.file_type
 
-    def count(path: Path) -> Any:
+    def count(path: Path) -> int | None:
         looks.append(path)
-        return lstat(path)
+        return file_type(path)
 
-    monkeypatch.setattr(filesystem, "lstat", count)
+    monkeypatch.setattr(filesystem, "file_type", count)
     reader = dagdir.reader(live=False, settings=load_settings(dagdir.path))
     (training,) = input_with_trainings(reader).trainings.values()
     assert [point.value for point in training.metrics["val_loss"]] == [0.5]

@@ -6,17 +6,20 @@ import errno
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
-from metlmon.remote import connection, filesystem
-from metlmon.remote.machine import MACHINES, connect_to, failure_of, path_of, stat_result
+from metlmon.remote import agent, connection, filesystem
+from metlmon.remote.agent import decode, encode
+from metlmon.remote.machine import MACHINES, ForeignAnswer, Machine, connect_to
 from metlmon.remote.paths import HOSTS, Disconnected
 from tests.support.commands import Captured, json_output, run_command, usage_error
 from tests.support.dagdir_builder import NODE, Dagdir
@@ -55,6 +58,8 @@ def wait_for_connection() -> None:
 
 def look(reader: DagdirReader) -> State:
     """The state of the job after one more look."""
+    with suppress(Disconnected):
+        MACHINES["far"].look()
     reader.check()
     reader.read_all()
     (job,) = reader.snapshot_builder().job_rows()
@@ -91,7 +96,7 @@ def test_the_frame_that_carries_a_hold_is_bad(
 @pytest.mark.parametrize(
     ("mode", "after"),
     [
-        *((mode, 4) for mode in (*MODES, *SILENT)),
+        *((mode, 3) for mode in (*MODES, *SILENT)),
         *product(("garbage", "null", "too deep", "ended", "drip"), (0, 1, 2)),
     ],
 )
@@ -131,7 +136,7 @@ def test_a_request_that_is_not_read_is_given_up(
     monkeypatch.setattr(connection, "ANSWER_SECONDS", SOON)
 
     with pytest.raises(Disconnected, match="no whole answer within"):
-        far.prefetch([("stat", f"/{number:01000}") for number in range(2000)])
+        far.ask_together([("stat", f"/{number:01000}") for number in range(2000)])
 
 
 def test_a_line_that_is_slow_but_steady_has_time_enough() -> None:
@@ -229,27 +234,104 @@ def test_a_directory_with_too_many_names_is_said_to_have_them(
 
 # --- answers that can be parsed, and mean nothing -----------------------------------------------
 
-
-@pytest.mark.parametrize("number", [errno.EPIPE, errno.EACCES, errno.ENOENT])
-def test_the_errors_of_another_machine_are_those_of_its_files(number: int) -> None:
-    assert failure_of({"errno": number}).error("/a").errno == (
-        errno.EIO if number == errno.EPIPE else number
-    )
+STATUS = [0o100644, 1, 2, 1, 0, 0, 10, 0, 0, 0]
 
 
-@pytest.mark.parametrize("number", [0, -1, 1 << 40, "x", None])
-def test_no_error_has_this_number(number: object) -> None:
-    with pytest.raises((ValueError, TypeError)):
-        failure_of({"errno": number})
+class ForeignAgent:
+    """A channel whose answers somebody has made up."""
+
+    host = "foreign"
+
+    def __init__(self, *responses: Any) -> None:
+        hello = {"agent": "x", "time": 0, "offset": 0, "user": 0}
+        self._responses = [{"hello": hello}, *responses]
+
+    def exchange(self, message: dict[str, Any]) -> tuple[Any, bytes]:
+        response = self._responses.pop(0)
+        if isinstance(response, dict):
+            count = len(response.get("standing", "")) if "standing" in response else 0
+            response = {"count": count, "later": [], **response, "number": message["number"]}
+        return response, b""
+
+    def drop(self) -> None:
+        """There is one connection alone."""
 
 
-def test_times_of_files_are_dates() -> None:
-    for seconds in (10**30, -(10**30), 0):
-        status = stat_result([0o100644, 1, 2, 1, 0, 0, 10, *[seconds] * 3])
-        assert datetime.fromtimestamp(status.st_mtime, UTC)
+def answering(*answers: Any, once: Any = ()) -> dict[str, Any]:
+    """The response with the answers of the standing queries 1, 2, …"""
+    return {"standing": [*enumerate(answers, 1)], "once": list(once), "offset": 0}
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        *({}, [], None),
+        {"standing": 5, "once": [], "offset": 0},
+        {"standing": [], "once": [], "offset": "x"},
+        {"standing": [[99, STATUS]], "once": [], "offset": 0},
+        answering(),
+        *map(answering, ([1, 2, 3], [-1] * 10, "text")),
+        *(answering({"errno": number}) for number in ("x", 0, -1, 1 << 40, None)),
+    ],
+)
+def test_an_answer_that_makes_no_sense_is_an_error(response: Any) -> None:
+    with pytest.raises(ForeignAnswer):
+        Machine(ForeignAgent(response)).stat("/a")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(None, 5, {}, {"status": STATUS}, {"errno": "x"}),
+        {"status": [1], "same": True, "bytes": 0},
+        {"status": STATUS, "bytes": 0},
+        {"status": STATUS, "same": True, "bytes": 5},
+        {"status": STATUS, "same": True, "bytes": -1},
+    ],
+)
+def test_bytes_that_make_no_sense_are_an_error(answer: Any) -> None:
+    machine = Machine(ForeignAgent(answering(STATUS), answering(once=[answer])))
+    with machine.open("/a") as file, pytest.raises(ForeignAnswer):
+        file.pread(10, 0)
+    # Its earlier answers are not believed, either.
+    with pytest.raises(ForeignAnswer):
+        machine.stat("/a")
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", "", ".", "..", "a\0b", "\ud800"])
+def test_a_name_in_a_directory_leads_nowhere_else(name: str) -> None:
+    with pytest.raises(ForeignAnswer):
+        Machine(ForeignAgent(answering({"names": {name: ["f", 1]}}))).scandir("/a")
 
 
 @pytest.mark.parametrize("path", ["relative", "/a\0b", "/\ud800", 5, None, {}])
 def test_no_file_has_this_path(path: object) -> None:
+    with pytest.raises(ForeignAnswer):
+        Machine(ForeignAgent(answering(path))).realpath("/a")
+
+
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.EACCES, errno.ENOENT])
+def test_the_errors_of_another_machine_are_those_of_its_files(number: int) -> None:
+    with pytest.raises(OSError, match="/a") as error:
+        Machine(ForeignAgent(answering({"errno": number}))).stat("/a")
+    # A closed pipe would be one of this process.
+    assert error.value.errno == (errno.EIO if number == errno.EPIPE else number)
+
+
+@pytest.mark.parametrize("seconds", [10**30, -(10**30), 0])
+def test_times_of_files_are_dates(seconds: int) -> None:
+    status = Machine(ForeignAgent(answering([*STATUS[:7], *[seconds] * 3]))).stat("/a")
+    assert datetime.fromtimestamp(status.st_mtime, UTC)
+
+
+@pytest.mark.parametrize("content", [b"", b"x", encode(0, {})[5:-1], b"\0" * 1000])
+def test_a_damaged_frame_is_a_value_error(content: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        path_of(path)
+        decode(content)
+
+
+def test_a_frame_that_would_need_all_memory_is_a_value_error() -> None:
+    frame = encode(0, {}, [b"\0" * (agent.MAX_FRAME + 1)])
+    assert len(frame) < 1 << 20
+    with pytest.raises(ValueError, match="too large"):
+        decode(frame[agent.HEADER.size :])

@@ -17,12 +17,10 @@ import pytest
 from metlmon.cli.command_line import connect
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.discovery import PREFETCHED_BYTES
 from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
 from metlmon.remote import agent, connection
-from metlmon.remote.agent import decode, encode
-from metlmon.remote.machine import MACHINES, ForeignAnswer, Machine, connect_to
+from metlmon.remote.machine import MACHINES, connect_to
 from metlmon.remote.paths import UnusableMachine, split_argument
 from tests.support.commands import Captured, json_output, run_command, usage_error
 from tests.support.dagdir_builder import NODE, Dagdir, log_of
@@ -103,35 +101,34 @@ def test_attempts_to_connect_again_are_seconds_apart() -> None:
     assert 5 + connection.RETRY_SECONDS[-1] < 10
 
 
-def test_an_agent_that_is_killed_is_started_again(
-    access_point: str, ssh_server: SshServer, dagdir: Dagdir, tmp_path: Path
-) -> None:
-    number = tmp_path / "process"
-    host = ssh_server.add_host("killed", f"echo $$ > {number}\n{SHELL}")
-    with watched(connect_to(f"{host}:{dagdir.path}")) as view:
-        view.until(is_complete)
-        first = int(number.read_text())
-
-        os.kill(first, signal.SIGKILL)
-
-        view.until(lambda snapshot: "connection lost" in (snapshot.error or ""))
-        view.until(is_complete)
-        assert int(number.read_text()) != first
-
-
-def test_a_line_on_which_nothing_arrives_is_given_up(
-    access_point: str, ssh_server: SshServer, dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_killed", [True, False], ids=["a killed agent", "a silent line"])
+def test_a_connection_that_ends_or_falls_silent_is_made_again(
+    access_point: str,
+    ssh_server: SshServer,
+    dagdir: Dagdir,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_killed: bool,
 ) -> None:
     soon = ("-T", "-o", "ServerAliveInterval=1", "-o", "ServerAliveCountMax=1")
     monkeypatch.setattr(connection, "OPTIONS", soon)
+    number = tmp_path / "process"
     with Line(ssh_server.port) as line:
-        host = ssh_server.add_host("stalled-line", port=line.port)
+        name = "killed" if is_killed else "silent-line"
+        host = ssh_server.add_host(name, f"echo $$ > {number}\n{SHELL}", port=line.port)
         with watched(connect_to(f"{host}:{dagdir.path}")) as view:
             view.until(is_complete)
-            line.stall()
+            first = int(number.read_text())
+
+            if is_killed:
+                os.kill(first, signal.SIGKILL)
+            else:
+                line.stall()
+
             view.until(lambda snapshot: "connection lost" in (snapshot.error or ""))
             line.mend()
             view.until(is_complete)
+            assert int(number.read_text()) != first
 
 
 def test_a_login_that_would_have_to_ask_says_so(
@@ -173,8 +170,8 @@ def test_a_command_ends_with_a_sentence_if_the_connection_is_lost(
         monkeypatch.setattr(DagdirReader, "open", opened)
         log = Log().submit(77, NODE)
         event = log.image(77, 5).events.pop()
-        # More than what is asked for with the names of the files.
-        dagdir.write("metl.log", log.data + event * (PREFETCHED_BYTES // len(event) + 1000))
+        # More than what is read ahead.
+        dagdir.write("metl.log", log.data + event * ((2 << 20) // len(event)))
 
         error = usage_error("jobs", capsys, f"{host}:{dagdir.path}")
 
@@ -288,16 +285,12 @@ def test_a_host_that_ssh_would_take_for_an_option_is_refused(host: str) -> None:
 def test_commands_print_what_they_print_on_the_machine_itself(
     access_point: str, dagdir: Dagdir, capsys: Captured
 ) -> None:
-    for command in ("status", "health", "jobs", "nodes", "sites", "timeline", "estimate"):
+    commands = ("status", "health", "jobs", "nodes", "sites", "timeline", "estimate", "run run0")
+    for command in commands:
         code, out, err = run_command(command, capsys, dagdir.path, "--json", "--no-live")
         there = run_command(command, capsys, f"{access_point}:{dagdir.path}", "--json", "--no-live")
         assert out.startswith("{")
         assert (there[0], as_here(there[1]), as_here(there[2])) == (code, out, err)
-    here = run_command("run", capsys, "run0", dagdir.path, "--json", "--no-live")
-    there = run_command(
-        "run", capsys, f"{access_point}:{dagdir.path}", "run0", "--json", "--no-live"
-    )
-    assert as_here(there[1]) == here[1]
 
 
 def as_here(text: str) -> str:
@@ -387,99 +380,6 @@ def test_a_dag_of_this_machine_opens_no_file_of_another_one(
         reader.open()
 
     assert machine.channel.received_bytes == received
-
-
-# --- an agent that is not metlmon's -------------------------------------------------------------
-
-STATUS = [0o100644, 1, 2, 1, 0, 0, 10, 0, 0, 0]
-
-
-class ForeignAgent:
-    """A channel whose answers somebody has made up."""
-
-    host = "foreign"
-
-    def __init__(self, *responses: Any) -> None:
-        hello = {"agent": "x", "time": 0, "offset": 0, "user": 0}
-        self._responses = [{"hello": hello}, *responses]
-
-    def exchange(self, message: dict[str, Any]) -> tuple[Any, bytes]:
-        response = self._responses.pop(0)
-        if isinstance(response, dict):
-            count = len(response.get("standing", "")) if "standing" in response else 0
-            response = {"count": count, "later": [], **response, "number": message["number"]}
-        return response, b""
-
-    def drop(self) -> None:
-        """There is one connection alone."""
-
-
-@pytest.mark.parametrize(
-    "response",
-    [
-        {},
-        [],
-        None,
-        {"standing": 5, "once": [], "offset": 0},
-        {"standing": [], "once": [], "offset": "x"},
-        {"standing": [], "once": [], "offset": 0},
-        {"standing": [[99, STATUS]], "once": [], "offset": 0},
-        {"standing": [[1, [1, 2, 3]]], "once": [], "offset": 0},
-        {"standing": [[1, [-1] * 10]], "once": [], "offset": 0},
-        {"standing": [[1, {"errno": "x"}]], "once": [], "offset": 0},
-        {"standing": [[1, "text"]], "once": [], "offset": 0},
-    ],
-)
-def test_an_answer_that_makes_no_sense_is_an_error(response: Any) -> None:
-    with pytest.raises(ForeignAnswer):
-        Machine(ForeignAgent(response)).stat("/a")
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        None,
-        5,
-        {},
-        {"status": STATUS},
-        {"status": [1], "bytes": 0},
-        {"status": STATUS, "bytes": 5},
-        {"status": STATUS, "bytes": -1},
-        {"errno": "x"},
-    ],
-)
-def test_bytes_that_make_no_sense_are_an_error(answer: Any) -> None:
-    machine = Machine(
-        ForeignAgent(
-            {"standing": [[1, STATUS]], "once": [], "offset": 0},
-            {"standing": [], "once": [answer], "offset": 0},
-        )
-    )
-    with machine.open("/a") as file, pytest.raises(ForeignAnswer):
-        file.pread(10, 0)
-    # Its earlier answers are not believed, either.
-    with pytest.raises(ForeignAnswer):
-        machine.stat("/a")
-
-
-@pytest.mark.parametrize("name", ["../up", "a/b", "", ".", "..", "a\0b"])
-def test_a_name_in_a_directory_leads_nowhere_else(name: str) -> None:
-    response = {"standing": [[1, {"names": {name: ["f", 1]}}]], "once": [], "offset": 0}
-    with pytest.raises(ForeignAnswer):
-        Machine(ForeignAgent(response)).scandir("/a")
-
-
-@pytest.mark.parametrize("content", [b"", b"x", encode(0, {})[5:-1], b"\0" * 1000])
-def test_a_damaged_frame_is_a_value_error(content: bytes) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        decode(content)
-
-
-def test_a_frame_that_would_need_all_memory_is_a_value_error() -> None:
-    frame = encode(0, {}, [b"\0" * (agent.MAX_FRAME + 1)])
-    assert len(frame) < 1 << 20
-    with pytest.raises(ValueError, match="too large"):
-        decode(frame[agent.HEADER.size :])
 
 
 # --- the agent itself ---------------------------------------------------------------------------

@@ -62,18 +62,42 @@ def screen(terminal: PseudoTerminal, text: str) -> str:
 # --- what ssh asks ------------------------------------------------------------------------------
 
 
-def test_a_passphrase_is_asked_before_the_screen(
-    ssh_server: SshServer, dagdir: Dagdir, tmp_path: Path
+@pytest.mark.parametrize(
+    ("host", "passphrases", "options", "answers"),
+    [
+        ("locked", ["open sesame"], "", {"Enter passphrase for key": "open sesame"}),
+        ("two-keys", ["one", "two"], "", {"key-two-keys-0": "one", "key-two-keys-1": "two"}),
+        (
+            "unknown",
+            [""],
+            "HostKeyAlias new-machine\nStrictHostKeyChecking ask",
+            {"continue connecting (yes/no/[fingerprint])?": "yes"},
+        ),
+    ],
+    ids=["a passphrase", "a second factor", "an unknown host"],
+)
+def test_what_ssh_asks_is_asked_before_the_screen(
+    ssh_server: SshServer,
+    dagdir: Dagdir,
+    tmp_path: Path,
+    host: str,
+    passphrases: list[str],
+    options: str,
+    answers: dict[str, str],
 ) -> None:
-    with Line(ssh_server.port) as line:
-        host = ssh_server.add_host("locked", port=line.port, passphrases=["open sesame"])
+    port = ssh_server.two_keys_port if len(passphrases) > 1 else ssh_server.port
+    with Line(port) as line:
+        ssh_server.add_host(host, port=line.port, passphrases=passphrases, options=options)
         with metlmon(ssh_server, tmp_path, "watch", f"{host}:{dagdir.path}") as terminal:
-            answer(terminal, "Enter passphrase for key", "open sesame")
+            for prompt, text in answers.items():
+                answer(terminal, prompt, text)
 
-            assert "passphrase" not in screen(terminal, "run0")
+            shown = screen(terminal, "run0")
         assert line.connections == 1
-    assert b"sesame" not in terminal.bytes
-    assert terminal.bytes.count(b"Enter passphrase") == 1
+    assert "passphrase" not in shown
+    assert "fingerprint" not in shown
+    assert b"open sesame" not in terminal.bytes
+    assert terminal.bytes.count(b"Enter passphrase") == sum(map(bool, passphrases))
 
 
 def test_a_passphrase_is_asked_before_the_status(
@@ -87,34 +111,6 @@ def test_a_passphrase_is_asked_before_the_status(
         assert "run0" in terminal.text
     assert b"sesame" not in terminal.bytes
     assert terminal.bytes.count(b"Enter passphrase") == 1
-
-
-def test_a_second_factor_is_asked_before_the_screen(
-    ssh_server: SshServer, dagdir: Dagdir, tmp_path: Path
-) -> None:
-    with Line(ssh_server.two_keys_port) as line:
-        host = ssh_server.add_host("two-keys", port=line.port, passphrases=["first", "second"])
-        with metlmon(ssh_server, tmp_path, "watch", f"{host}:{dagdir.path}") as terminal:
-            answer(terminal, "key-two-keys-0", "first")
-            answer(terminal, "key-two-keys-1", "second")
-
-            assert "passphrase" not in screen(terminal, "run0")
-        assert line.connections == 1
-    assert terminal.bytes.count(b"Enter passphrase") == 2
-
-
-def test_an_unknown_host_is_confirmed_before_the_screen(
-    ssh_server: SshServer, dagdir: Dagdir, tmp_path: Path
-) -> None:
-    unknown = "HostKeyAlias new-machine\nStrictHostKeyChecking ask"
-    with Line(ssh_server.port) as line:
-        host = ssh_server.add_host("unknown", port=line.port, options=unknown)
-        with metlmon(ssh_server, tmp_path, "watch", f"{host}:{dagdir.path}") as terminal:
-            answer(terminal, "continue connecting (yes/no/[fingerprint])?", "yes")
-
-            assert "fingerprint" not in screen(terminal, "run0")
-        assert line.connections == 1
-    assert "new-machine" in (ssh_server.directory / "known_hosts").read_text()
 
 
 def test_home_asks_once_for_the_directories_of_one_host(

@@ -58,7 +58,6 @@ from metlmon.placement.what_if import answer_question, what_if_table
 from metlmon.pool.annex_ads import AnnexAnswer, FreeGpus
 from metlmon.pool.client import PoolClient
 from metlmon.pool.types import ActionResult, PoolError, ResultCode
-from metlmon.remote.paths import is_remote
 from metlmon.snapshot.records import HOUR
 from metlmon.stats.pool_profiles import PoolProfile
 from metlmon.tables import advice as tables
@@ -448,7 +447,7 @@ def annexes(options: argparse.Namespace) -> int:
     """Print all annexes as tables or as JSON; those of the past from the logs alone."""
     reader = open_reader(options)
     # The schedd here has no jobs of another machine.
-    asks = reader.as_of is None and not is_remote(reader.dagdir)
+    asks = reader.as_of is None and not reader.host
     answer = query_annexes(reader) if asks else None
     if answer is not None:
         reader.ensemble.add_annex_ends(answer.ends)

@@ -41,7 +41,6 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import StatsInput
 from metlmon.model.queue import QueueSnapshot
 from metlmon.remote import filesystem
-from metlmon.remote.paths import as_typed, is_remote
 from metlmon.snapshot.records import Epoch, Run, Status
 from metlmon.snapshot.row_text import format_run_list
 from metlmon.stats.estimates import Forecast, make_forecast
@@ -188,8 +187,7 @@ def wait(reader: DagdirReader, options: argparse.Namespace) -> Exit:
         if changed:
             health = cache(partial(read_health, reader))
         # While a connection is lost, what is missing decides nothing.
-        lost = reader.error is not None and is_remote(reader.dagdir)
-        code = None if lost else met(reader.snapshot_builder().status(), health)
+        code = None if reader.lacks_answers else met(reader.snapshot_builder().status(), health)
         if code is not None:
             return code
         if deadline is not None and time.monotonic() >= deadline:
@@ -254,7 +252,7 @@ def _print(reader: DagdirReader, as_json: bool, several: bool = False) -> None:
 
     out = TextOutput()
     if several:
-        out.print("", line((plain(as_typed(reader.path_given), 400), BOLD)))
+        out.print("", line((plain(reader.path_given, 400), BOLD)))
     out.print(*health_lines(result, builder.as_of, out.width))
 
 
