@@ -222,7 +222,7 @@ class Ensemble:
         """Have these nodes resolved again, and update the groups and sub-DAGs."""
         for name in self.groups.remove_emptied(self.nodes):
             nodes.discard((NO_DAG, name))
-            self.states.remove_table(NO_DAG)
+            self.states.invalidate(NO_DAG)
             self.structure += 1
         if self.groups.parts and NO_DAG not in self.dags:
             self.dags = {**self.dags, NO_DAG: self.groups.dag}

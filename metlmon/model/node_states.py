@@ -1,8 +1,8 @@
-"""The states of DAGs and of their nodes, updated incrementally.
+"""The states of DAGs and of their nodes.
 
-:mod:`metlmon.model.node` resolves the state of one node; here it is adjusted in the light of its
-ancestors and descendants. The cost of a change depends on the nodes that it affects, not on the
-size of the DAG.
+:mod:`metlmon.model.node` resolves a node's own state, which is kept until its jobs or DAGMan's
+reports on it change; here it is adjusted in the light of its ancestors and descendants, from
+nothing for all nodes of a DAG.
 
 Unrecorded nodes, which no file mentions, were either done before the newest DAGMan run, or are
 still waiting. DAGMan starts with the nodes that its rescue file marks ``DONE``, truncates its
@@ -14,12 +14,11 @@ Rescue DAG"; source followed: ``Dag::SubmitReadyNodes`` in ``dag.cpp``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from heapq import heapify, heappop, heappush
 from itertools import islice, pairwise
 from pathlib import PurePath
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -31,6 +30,14 @@ from metlmon.model.dagman_runs import Process
 from metlmon.model.job_events import NO_DAG, NodeKey, NodeRecord
 from metlmon.model.node import NodeState, NodeStateResolver, SubmissionResult, submission_result
 from metlmon.model.states import ACTIVE, DONE, FAILED_JOB, DagState, State
+
+# Module constants, since Python 3.11 looks up each Enum member through a function.
+_WAITING: Final = State.WAITING
+_COMPLETED: Final = State.COMPLETED
+_FUTILE: Final = State.FUTILE
+_FAILED: Final = State.FAILED
+_REMOVED: Final = State.REMOVED
+_JOIN: Final = NodeKind.JOIN
 
 END_TOLERANCE: Final = timedelta(seconds=1)
 """DAGMan submits nothing after its end; timestamps of two logs may differ by this."""
@@ -45,61 +52,55 @@ class DagStates:
         self._dags: Mapping[str, Dag] = {}
         self._nodes: Mapping[NodeKey, NodeRecord] = {}
         self._results: dict[NodeKey, SubmissionResult | None] = {}
-        self._tables: dict[tuple[str, bool], NodeStateTable] = {}
-        self._newest_tables: dict[str, NodeStateTable] = {}
+        self._tables: dict[str, NodeStateTable] = {}
 
     def set_dags(self, dags: Mapping[str, Dag], nodes: Mapping[NodeKey, NodeRecord]) -> None:
-        """Set the DAGs and their nodes, and drop all tables."""
+        """Set the DAGs and their nodes, and drop all states."""
         self._dags, self._nodes = dags, nodes
         self._results = {}
         self._tables = {}
-        self._newest_tables = {}
 
     def mark_changed(self, nodes: Iterable[NodeKey]) -> None:
         """Mark nodes whose reports or jobs may have changed."""
         for key in nodes:
             self._results.pop(key, None)
-            for alive in (False, True):
-                table = self._tables.get((key[0], alive))
-                if table is not None:
-                    table.pending.add(key[1])
-
-    def remove_table(self, dag_key: str) -> None:
-        """Resolve a DAG again, without the nodes that it has lost."""
-        self._newest_tables.pop(dag_key, None)
-        for alive in (False, True):
-            self._tables.pop((dag_key, alive), None)
+            if (table := self._tables.get(key[0])) is not None:
+                table.pending.add(key[1])
 
     def invalidate(self, dag_key: str | None = None) -> None:
         """Resolve all nodes of one DAG, or of all DAGs, again.
 
-        Needed after a change of the clock or of DAGMan's files.
+        Needed after a change of the clock or of DAGMan's files, and where a DAG has lost nodes.
         """
-        for (key, _), table in self._tables.items():
+        for key, table in self._tables.items():
             if dag_key is None or key == dag_key:
                 table.inputs = None
 
     def table(self, dag_key: str, live: bool = False, limit: int | None = None) -> NodeStateTable:
-        """The table of a DAG's node states; resolves at most ``limit`` changed nodes.
+        """The states of a DAG's nodes; resolves at most ``limit`` changed nodes.
 
         ``live``: an ensemble is running here, so that a DAG without any sign of DAGMan may be
         alive.
         """
         dag = self._dags[dag_key]
         ended = self.end_state(dag)
-        alive = self._is_alive(dag, ended is not None, live)
-        table = self._tables.get((dag_key, alive))
+        table = self._tables.get(dag_key)
         if table is None:
-            table = self._tables[dag_key, alive] = NodeStateTable(dag, alive)
-        self._newest_tables[dag_key] = table
-        run_facts = dag.fresh_start(), dag.last_fresh_start(), dag.aborted
-        evidence = unrecorded_evidence(dag, ended) if dag_key != NO_DAG else None
-        inputs = (dag.done_nodes(), *run_facts, dag.status, evidence)
-        if table.inputs is None or not _same(table.inputs, inputs):
-            table.set_inputs(inputs)
-            table.pending.update(dag.workflow.nodes)
+            table = self._tables[dag_key] = NodeStateTable(dag)
+        table.live = live
+        inputs = Inputs(
+            alive=self._is_alive(dag, ended is not None, live),
+            done=dag.done_nodes(),
+            fresh_start=dag.fresh_start(),
+            last_fresh_start=dag.last_fresh_start(),
+            aborted=dag.aborted,
+            evidence=unrecorded_evidence(dag, ended) if dag_key != NO_DAG else None,
+        )
+        # A changed status file is a new object: comparing identities is enough.
+        if table.inputs != inputs or table.status is not dag.status:
+            table.set_inputs(inputs, dag.status)
         if table.pending:
-            resolver = NodeStateResolver(dag, self._clock, alive, self._cut)
+            resolver = NodeStateResolver(dag, self._clock, inputs.alive, self._cut)
 
             def resolve(name: str) -> NodeState:
                 key = (dag_key, name)
@@ -122,11 +123,8 @@ class DagStates:
         return self._results[key]
 
     def unrecorded(self, dag_key: str) -> UnrecordedNodes | None:
-        """The unrecorded nodes of a DAG, None if there are none.
-
-        As of the last time that the states of its nodes were resolved.
-        """
-        table = self._newest_tables.get(dag_key)
+        """The unrecorded nodes of a DAG, None if there are none; as resolved last."""
+        table = self._tables.get(dag_key)
         return table.unrecorded if table is not None else None
 
     def end_state(self, dag: Dag) -> tuple[DagState, datetime | None] | None:
@@ -142,7 +140,7 @@ class DagStates:
         Uses the node states resolved last; DAGMan ends at once, so that without its output the
         value is enough. Source: ``Dag::CheckForDagAbort`` in ``dag.cpp``.
         """
-        table, dag = self._newest_tables.get(dag_key), self._dags[dag_key]
+        table, dag = self._tables.get(dag_key), self._dags[dag_key]
         if table is None or not table.aborts or (dag.processes and not dag.aborted):
             return None
         return max(table.aborts, key=lambda name: (table.states[name].since or datetime.min, name))
@@ -153,7 +151,7 @@ class DagStates:
         Then a DAGMan that ended at that moment is not the newest one. Uses the node states
         resolved last.
         """
-        table, status = self._newest_tables.get(dag_key), self._dags[dag_key].status
+        table, status = self._tables.get(dag_key), self._dags[dag_key].status
         signs = (
             table.last_submitted if table is not None else None,
             status.local if status is not None else None,
@@ -170,7 +168,8 @@ class DagStates:
             return ended
         if ended is None and dag.has_run():
             return dag.live_state(), None
-        states = self.table(dag_key).states.values()
+        table = self._tables.get(dag_key)
+        states = self.table(dag_key, table is not None and table.live).states.values()
         if not any(self._nodes[(dag_key, name)].jobs for name in dag.workflow.nodes):
             # A rescue file shows that a DAGMan ran and ended; a new one may have started.
             return (DagState.UNKNOWN if dag.rescue_files_at_cut() else DagState.NOT_SUBMITTED), None
@@ -179,237 +178,162 @@ class DagStates:
         return DagState.UNKNOWN, None
 
 
-def _same(old: Inputs, new: Inputs) -> bool:
-    # A changed status file is a new object: comparing identities is enough.
-    return old[4] is new[4] and old[:4] == new[:4] and old[5] == new[5]
+class Inputs(NamedTuple):
+    """What the states of all nodes of a DAG depend on, besides their own jobs and reports.
+
+    ``alive``: its DAGMan has not ended. ``done``: the nodes that a file marks ``DONE``.
+    ``fresh_start``, ``last_fresh_start``, ``aborted``: as in :class:`Dag`. ``evidence``: on
+    unrecorded nodes.
+    """
+
+    alive: bool
+    done: frozenset[str]
+    fresh_start: datetime | None
+    last_fresh_start: datetime | None
+    aborted: bool
+    evidence: UnrecordedEvidence | None
 
 
 class NodeStateTable:
-    """The states of one DAG's nodes, adjusted for their neighbours.
+    """The states of one DAG's nodes.
 
-    A node that was submitted before one of its ancestors was submitted again is superseded.
-    A node whose child was submitted after it must be done, even if its log lost the end
-    (``inferred``). A join node is done with its parents. A waiting descendant of a node that
-    failed for good is futile.
+    Each node's own state is kept until it is ``pending``. The ``states`` follow from these: a node
+    that was submitted before one of its ancestors was submitted again is superseded; one whose
+    child was submitted after it must be done, even if its log lost the end (``inferred``); a join
+    node is done with its parents; a waiting descendant of a node that failed for good is futile.
+    Nodes of a cycle have their own states.
 
-    ``pending``: names to resolve again. ``alive``: the DAGMan has not ended.
+    ``last_submitted``: the newest submission of any node. ``aborts``: the nodes with the value of
+    their ABORT-DAG-ON. ``live``: as in the last call of :meth:`DagStates.table`.
     """
 
-    def __init__(self, dag: Dag, alive: bool) -> None:
-        self.alive = alive
+    def __init__(self, dag: Dag) -> None:
         self.inputs: Inputs | None = None
-        self.nodes = dag.workflow.nodes
+        self.status: StatusFile | None = None
+        self.live = False
         self.pending: set[str] = set()
-        self._dag = dag
-        self._order: list[str] = []
-        self._index: dict[str, int] = {}
-        self._own: dict[str, NodeState] = {}
-        self._ancestor_submitted: dict[str, datetime] = {}
-        self._inferred: dict[str, NodeState] = {}
-        self._joins = {name for name, node in self.nodes.items() if node.kind is NodeKind.JOIN}
         self.states: dict[str, NodeState] = {}
         self.unrecorded: UnrecordedNodes | None = None
         self.last_submitted: datetime | None = None
-        """The newest submission of any node."""
-        self.aborts: set[str] = set()
-        """Nodes with the value of their ABORT-DAG-ON."""
+        self.aborts: list[str] = []
+        self._dag = dag
+        self._nodes = dag.workflow.nodes
+        self._own: dict[str, NodeState] = {}
+        self._is_outdated = False
 
-    def set_inputs(self, inputs: Inputs) -> None:
-        """Set the inputs that all nodes depend on."""
-        self.inputs = inputs
-        self.unrecorded = UnrecordedNodes(inputs[5], self.nodes) if inputs[5] is not None else None
-        if self.unrecorded is not None:
-            self.unrecorded.add_all(self.states)
+    @property
+    def alive(self) -> bool:
+        """Whether its DAGMan has not ended."""
+        return self.inputs is not None and self.inputs.alive
+
+    def set_inputs(self, inputs: Inputs, status: StatusFile | None) -> None:
+        """Set the inputs that all nodes depend on: all are pending."""
+        self.inputs, self.status = inputs, status
+        self.pending = set(self._nodes)
+        self._own = {}
 
     def resolve(self, resolve_own: Callable[[str], NodeState], limit: int | None = None) -> None:
-        """Resolve at most ``limit`` touched nodes, and the nodes that they affect.
+        """Resolve at most ``limit`` pending nodes, and with the last of them all ``states``.
 
         ``resolve_own`` returns a node's own state, without regard to other nodes.
         """
-        if not self._order:
-            self._order = self._dag.facts.order
-            self._index = {name: index for index, name in enumerate(self._order)}
-        touched = set(islice(self.pending, limit))
-        self.pending -= touched
-        resubmitted: set[str] = set()
-        for name in touched:
-            old, new = self._own.get(name), resolve_own(name)
-            self._own[name] = new
-            self._note_submission(new.submitted)
-            if old is None or old.submitted != new.submitted:
-                resubmitted.add(name)
-        affected = touched | self._update_ancestors(resubmitted)
-        # After a resubmission all nodes are touched: earlier failures block nothing any more.
-        changed = self._update_states(touched | self._infer_states(affected))
-        if self.unrecorded is not None:
-            changed |= self._update_states(self.unrecorded.update_verdict())
-        for name in touched | changed:
-            state = self.states.get(name)
-            aborts = state is not None and state.aborts
-            (self.aborts.add if aborts else self.aborts.discard)(name)
+        resolved = list(islice(self.pending, limit))
+        self.pending.difference_update(resolved)
+        for name in resolved:
+            state = resolve_own(name)
+            if state != self._own.get(name):
+                self._own[name] = state
+                self._is_outdated = True
+        if not self.pending and self._is_outdated:
+            self._is_outdated = False
+            self._resolve_all()
 
-    def _note_submission(self, time: datetime | None) -> None:
-        if time is not None and (self.last_submitted is None or time > self.last_submitted):
-            self.last_submitted = time
+    def _resolve_all(self) -> None:
+        assert self.inputs is not None
+        own, evidence = self._own, self.inputs.evidence
+        # Nodes of no DAG do not affect each other.
+        order = [] if self._dag.key == NO_DAG else self._dag.facts.order
+        inferred = self._inferred_states(order)
+        self.unrecorded = None
+        if evidence is not None:
+            self.unrecorded = UnrecordedNodes(evidence, self._nodes)
+            self.states = self._final_states(order, inferred)
+            verdict = self.unrecorded.verdict_now()
+            if verdict is not _WAITING:
+                self.unrecorded = UnrecordedNodes(evidence, self._nodes, verdict)
+        self.states = self._final_states(order, inferred)
+        times = [state.submitted for state in own.values() if state.submitted is not None]
+        self.last_submitted = max(times, default=None)
+        self.aborts = [name for name, state in self.states.items() if state.aborts]
 
-    def _update_ancestors(self, resubmitted: Iterable[str]) -> set[str]:
-        """Update the last ancestor submission of descendants; return the changed nodes."""
-        nodes, changed = self.nodes, set[str]()
-
-        def update(name: str) -> Iterable[str]:
-            times = [
-                time
-                for parent in nodes[name].parents
-                if parent in self._own
-                for time in (self._ancestor_submitted.get(parent), self._own[parent].submitted)
-                if time is not None
-            ]
-            latest = max(times, default=None)
-            if latest == self._ancestor_submitted.get(name):
-                return ()
+    def _inferred_states(self, order: Sequence[str]) -> dict[str, NodeState]:
+        """The own states, superseded by ancestors and inferred from descendants."""
+        nodes, own, states = self._nodes, self._own, dict(self._own)
+        done = self.inputs.done if self.inputs is not None else frozenset[str]()
+        newest: dict[str, datetime] = {}
+        for name in order:
+            state, latest = own[name], None
+            for parent in nodes[name].parents:
+                time = newest.get(parent)
+                if time is not None and (latest is None or time > latest):
+                    latest = time
+            submitted = state.submitted
             if latest is None:
-                del self._ancestor_submitted[name]
+                latest = submitted
+            elif submitted is not None and submitted < latest:
+                states[name] = superseded_state(state, name in done)
             else:
-                self._ancestor_submitted[name] = latest
-            changed.add(name)
-            return nodes[name].children
+                latest = submitted or latest
+            if latest is not None:
+                newest[name] = latest
+        for name in reversed(order):
+            state = states[name]
+            if state.state is not _COMPLETED and state.state not in DONE:
+                states[name] = infer_done(nodes[name], state, nodes, states)
+        return states
 
-        children = {child for name in resubmitted for child in nodes[name].children}
-        self._visit_in_order(children, update)
-        return changed
-
-    def _infer_states(self, affected: Iterable[str]) -> set[str]:
-        """Infer states from ancestors and descendants; return the changed nodes."""
-        nodes, states, changed = self.nodes, self._inferred, set[str]()
-        done = self.inputs[0] if self.inputs is not None else frozenset()
-
-        def infer(name: str) -> Iterable[str]:
-            if name not in self._own:
-                # Not resolved yet.
-                return ()
-            state = reset_superseded(
-                self._own[name], self._ancestor_submitted.get(name), name in done
-            )
-            if name in self._index:
-                state = infer_done(nodes[name], state, nodes, states)
-            if state == states.get(name):
-                return ()
+    def _final_states(
+        self, order: Iterable[str], inferred: Mapping[str, NodeState]
+    ) -> dict[str, NodeState]:
+        """With the joins that are complete, unrecorded nodes and futile ones."""
+        nodes, states, unrecorded = self._nodes, dict(inferred), self.unrecorded
+        for name in order:
+            node, state = nodes[name], states[name]
+            if node.kind is _JOIN:
+                state = complete_join(node, state, states)
+            if unrecorded is not None:
+                state = unrecorded.resolve(name, state, states)
+            if state.state is _WAITING:
+                state = mark_futile(node, state, states, self._failed_for_good)
             states[name] = state
-            changed.add(name)
-            return nodes[name].parents
-
-        # Nodes of a cycle have no topological order: nothing is inferred for them.
-        affected = set(affected)
-        for name in affected - self._index.keys():
-            infer(name)
-            affected.update(nodes[name].parents)
-        self._visit_in_order(affected, infer, backwards=True)
-        return changed
-
-    def _update_states(self, affected: set[str]) -> set[str]:
-        """Update final states; return the changed nodes.
-
-        Resolves joins, futile and unrecorded nodes. Without unrecorded nodes, only joins and
-        descendants of failed nodes cost more than a check of their parents.
-        """
-        nodes, states, inferred = self.nodes, self.states, self._inferred
-        old_states = {name: states.get(name) for name in affected}
-        queue = set(affected) if self.unrecorded is not None else set[str]()
-        for name in affected - (queue & self._index.keys()):
-            states[name] = inferred[name]
-        for name, old_state in old_states.items() if self.unrecorded is None else ():
-            node = nodes[name]
-            is_waiting = states[name].state is State.WAITING
-            if name in self._joins or (
-                is_waiting
-                and any(self._blocks_descendants(states.get(parent)) for parent in node.parents)
-            ):
-                queue.add(name)
-            if self._blocks_descendants(old_state) or self._blocks_descendants(states[name]):
-                queue.update(node.children)
-            elif self._joins:
-                queue.update(self._joins.intersection(node.children))
-
-        def update(name: str) -> Iterable[str]:
-            if name not in inferred:
-                return ()
-            state = complete_join(nodes[name], inferred[name], states)
-            record_changed = False
-            if self.unrecorded is not None:
-                state, record_changed = self.unrecorded.resolve(name, state, states)
-            state = mark_futile(nodes[name], state, states, self._failed_for_good)
-            if state == states.get(name) and not record_changed:
-                return ()
-            old_states.setdefault(name, states.get(name))
-            states[name] = state
-            return nodes[name].children
-
-        self._visit_in_order(queue, update)
-        return {name for name, old_state in old_states.items() if states[name] != old_state}
+        return states
 
     def _failed_for_good(self, state: NodeState) -> bool:
         """Whether a node has failed for good in the current DAGMan run.
 
         A new run retries the nodes that failed in an earlier one.
         """
-        run_start, aborted = self.inputs[2:4] if self.inputs is not None else (None, False)
+        assert self.inputs is not None
+        run_start, aborted = self.inputs.last_fresh_start, self.inputs.aborted
         if run_start is not None and state.since is not None and state.since < run_start:
             return False
         return has_failed(state, aborted and self._dag.facts.has_final) and not state.can_retry
 
-    def _blocks_descendants(self, state: NodeState | None) -> bool:
-        """Whether a node in this state prevents its descendants from running."""
-        return state is not None and (state.state is State.FUTILE or self._failed_for_good(state))
 
-    def _visit_in_order(
-        self, names: Iterable[str], step: Callable[[str], Iterable[str]], backwards: bool = False
-    ) -> None:
-        """Call ``step`` on ``names`` in the DAG's order, and on the names it returns.
+def superseded_state(state: NodeState, done: bool) -> NodeState:
+    """The state of a node that was submitted before an ancestor was submitted again.
 
-        The returned names must come later in that order.
-        """
-        sign = -1 if backwards else 1
-        queue = [sign * self._index[name] for name in names if name in self._index]
-        heapify(queue)
-        queued = set(queue)
-        while queue:
-            index = heappop(queue)
-            for name in step(self._order[sign * index]):
-                next_index = self._index.get(name)
-                if next_index is not None and sign * next_index not in queued:
-                    queued.add(sign * next_index)
-                    heappush(queue, sign * next_index)
-
-
-def reset_superseded(
-    state: NodeState, ancestor_submitted: datetime | None, done: bool
-) -> NodeState:
-    """Reset a node that was submitted before an ancestor was submitted again.
-
-    ``ancestor_submitted``: the last submission of any ancestor. ``done``: a file marks the
-    node ``DONE``.
+    ``done``: a file marks the node ``DONE``.
     """
-    if (
-        ancestor_submitted is None
-        or state.submitted is None
-        or ancestor_submitted <= state.submitted
-        or done
-    ):
-        return state
-    return state if state.state in ACTIVE else NodeState(State.WAITING, superseded=True)
+    return state if done or state.state in ACTIVE else NodeState(State.WAITING, superseded=True)
 
 
 def infer_done(
     node: Node, state: NodeState, nodes: Mapping[str, Node], states: Mapping[str, NodeState]
 ) -> NodeState:
     """Infer that a node is done because a child was submitted after it."""
-    if state.state in DONE:
-        return state
     for child in node.children:
         if node.name in nodes[child].weak_parents:
-            continue
-        if child not in states:
-            # It is resolved later, and then its parents again.
             continue
         reached, time = _was_reached(states[child])
         if reached and (state.submitted is None or (time and time > state.submitted)):
@@ -451,15 +375,15 @@ def mark_futile(
     A child over a weak edge is not futile: its parent only has to end. ``has_failed_for_good``:
     has a node failed for good? Source: ``Node::SetDescendantsToFutile`` in ``node.cpp``.
     """
-    if state.state is not State.WAITING:
-        return state
     first: tuple[datetime, str] | None = None
     for name in node.parents:
         parent = states.get(name)
         if parent is None:
             continue
-        if parent.state is State.FUTILE:
+        if parent.state is _FUTILE:
             failed = parent.failed_ancestor or name
+        elif parent.state is not _FAILED and parent.state is not _REMOVED:
+            continue
         elif name not in node.weak_parents and has_failed_for_good(parent):
             failed = name
         else:
@@ -492,7 +416,7 @@ def effective_parents(nodes: Mapping[str, Node], name: str) -> list[str]:
 
 def complete_join(node: Node, state: NodeState, states: Mapping[str, NodeState]) -> NodeState:
     """Mark a waiting join node as done if all its parents are done."""
-    if node.kind is not NodeKind.JOIN or state.state is not State.WAITING:
+    if state.state is not State.WAITING:
         return state
     parents = [states[parent].state for parent in node.parents if parent in states]
     done = bool(parents) and all(state in DONE for state in parents)
@@ -552,80 +476,61 @@ class UnrecordedEvidence(Struct, frozen=True):
         return State.WAITING
 
 
-Inputs: TypeAlias = tuple[
-    frozenset[str],
-    datetime | None,
-    datetime | None,
-    bool,
-    StatusFile | None,
-    UnrecordedEvidence | None,
-]
-"""DONE nodes, :meth:`Dag.fresh_start`, :meth:`Dag.last_start`, whether ABORT-DAG-ON applied, the
-node status file, and the evidence on unrecorded nodes."""
-
-
 class UnrecordedNodes:
-    """The unrecorded nodes of one DAG, updated while its states are resolved.
+    """The unrecorded nodes of one DAG, found while its states are resolved in order.
 
     All parents of an unrecorded node were done when the newest DAGMan run started, or are
     unrecorded, too: descendants of a node that this run submitted are waiting or recorded.
     All unrecorded nodes share one ``verdict``. ``inferred``, ``unknown``: numbers of nodes without
-    a log that are assumed done, or unknown.
+    a log that are assumed done, or unknown. ``has_lost_records``: nodes were submitted although
+    their ancestors have no record.
     """
 
-    def __init__(self, evidence: UnrecordedEvidence, nodes: Mapping[str, Node]) -> None:
-        self.evidence = evidence
-        self.verdict = State.WAITING
+    def __init__(
+        self,
+        evidence: UnrecordedEvidence,
+        nodes: Mapping[str, Node],
+        verdict: State = State.WAITING,
+    ) -> None:
+        self.verdict = verdict
         self.inferred = self.unknown = 0
-        self._submitted = self._done_before_run = 0
+        self._evidence = evidence
         self._nodes = nodes
         self._names: set[str] = set()
-        self._lost_records: set[str] = set()
+        self._lost = self._submitted = self._done_before_run = 0
 
     @property
     def has_lost_records(self) -> bool:
-        """Whether nodes were submitted although their ancestors have no record."""
-        return bool(self._lost_records)
+        return self._lost > 0
 
-    def add_all(self, states: Mapping[str, NodeState]) -> None:
-        """Add all resolved nodes with their states, before they are resolved again."""
-        for name, state in states.items():
-            self._count(name, state, 1)
-
-    def resolve(
-        self, name: str, state: NodeState, states: Mapping[str, NodeState]
-    ) -> tuple[NodeState, bool]:
-        """Resolve a node with the recorded ``state``.
-
-        Also returns whether the node became, or is no longer, unrecorded. ``states``: of all
-        nodes as resolved last.
-        """
-        old, was_unrecorded = states.get(name), name in self._names
-        if old is not None:
-            self._count(name, old, -1)
-        state = self._resolve(name, state, states)
-        self._count(name, state, 1)
-        return state, was_unrecorded is not (name in self._names)
-
-    def update_verdict(self) -> set[str]:
-        """Update the verdict; return the nodes to resolve again if it changed."""
-        verdict = self.evidence.verdict(
+    def verdict_now(self) -> State:
+        """The verdict that follows from the nodes resolved."""
+        return self._evidence.verdict(
             before=self._done_before_run,
             unrecorded=len(self._names),
-            lost=len(self._lost_records),
+            lost=self._lost,
             recorded=self._submitted > 0,
         )
-        if verdict is self.verdict:
-            return set()
-        self.verdict = verdict
-        return set(self._names)
 
-    def _resolve(self, name: str, state: NodeState, states: Mapping[str, NodeState]) -> NodeState:
-        node, evidence, verdict = self._nodes[name], self.evidence, self.verdict
+    def resolve(self, name: str, state: NodeState, states: Mapping[str, NodeState]) -> NodeState:
+        """Resolve a node with the recorded ``state``; those of its parents are final."""
+        node = self._nodes[name]
+        state = self._resolve(node, state, states)
+        if state.submitted is not None:
+            self._submitted += 1
+        elif state.job is None:
+            self.inferred += state.inferred
+            self.unknown += state.state is State.UNKNOWN
+        if name not in self._names and node.kind is not NodeKind.SERVICE:
+            self._done_before_run += state.state in DONE and not self._is_of_current_run(state)
+        return state
+
+    def _resolve(self, node: Node, state: NodeState, states: Mapping[str, NodeState]) -> NodeState:
+        evidence, verdict = self._evidence, self.verdict
         is_unsubmitted = state.job is None and state.submitted is None
         # Only these nodes have a job in a log if submitted: no NOOP, no sub-DAG, no join.
-        is_lost = state.inferred and is_unsubmitted and node.kind is NodeKind.JOB and not node.noop
-        _set_member(self._lost_records, name, is_lost)
+        may_be_lost = is_unsubmitted and node.kind is NodeKind.JOB and not node.noop
+        self._lost += state.inferred and may_be_lost
         if evidence.done and self._done_at_end(node, state):
             return NodeState(
                 State.COMPLETED, None, state.job, inferred=True, submitted=state.submitted
@@ -638,11 +543,12 @@ class UnrecordedNodes:
             state.state is State.WAITING and not state.superseded and node.kind in ORDERED_KINDS
         )
         is_unrecorded = is_plain and is_unsubmitted and state.since is None
-        is_unrecorded = is_unrecorded and all(
+        if not is_unrecorded or not all(
             self._may_predate_run(parent, states[parent]) for parent in parents
-        )
-        _set_member(self._names, name, is_unrecorded)
-        if not is_unrecorded or verdict is State.WAITING:
+        ):
+            return state
+        self._names.add(node.name)
+        if verdict is State.WAITING:
             return state
         # A PRE script may have prevented its submission.
         is_unsure = node.pre is not None and evidence.pre_completed is None
@@ -653,7 +559,7 @@ class UnrecordedNodes:
 
     def _done_at_end(self, node: Node, state: NodeState) -> bool:
         """Whether a node is done because DAGMan ended with all nodes done."""
-        ended = self.evidence.ended
+        ended = self._evidence.ended
         if state.state in DONE or node.kind not in ORDERED_KINDS:
             return False
         return state.submitted is None or ended is None or state.submitted <= ended
@@ -664,23 +570,8 @@ class UnrecordedNodes:
 
     def _is_of_current_run(self, state: NodeState) -> bool:
         """Whether the node was submitted by the newest DAGMan run."""
-        started = self.evidence.started
+        started = self._evidence.started
         return state.submitted is not None and (started is None or state.submitted >= started)
-
-    def _count(self, name: str, state: NodeState, delta: int) -> None:
-        """Add ``delta`` (1 or -1) nodes in this state to the counts."""
-        if state.submitted is not None:
-            self._submitted += delta
-        elif state.job is None:
-            self.inferred += delta * state.inferred
-            self.unknown += delta * (state.state is State.UNKNOWN)
-        if name not in self._names and self._nodes[name].kind is not NodeKind.SERVICE:
-            was_done = state.state in DONE and not self._is_of_current_run(state)
-            self._done_before_run += delta * was_done
-
-
-def _set_member(names: set[str], name: str, present: bool) -> None:
-    (names.add if present else names.discard)(name)
 
 
 # --- evidence in DAGMan's files -----------------------------------------------------------------

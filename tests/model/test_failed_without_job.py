@@ -4,14 +4,11 @@ end: DAGs of a real pool (HTCondor 23.9.6), and DAGMan's words laid out as it wr
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from metlmon.cli.main import main
-from metlmon.dagman.dagman_out import OutState, read_dagman_out
 from metlmon.dagman.reports import read_node_status
 from metlmon.model.states import State
 from metlmon.snapshot.row_text import state_reason
@@ -80,15 +77,6 @@ def test_runs_of_failed_nodes_have_failed(failures: Path) -> None:
         (1, "pre", "PRE Script failed with status 9"),
         (1, "submit", "Job submit failed"),
     ]
-
-
-def test_problems_name_nodes_that_failed_without_a_job(failures: Path) -> None:
-    groups = {group.cause: group for group in read_dagdir(failures).problems()}
-    pre = groups["PRE Script failed with status 9"]
-    assert (pre.kind, pre.now, pre.run_names) == ("failed", 1, ("run1",))
-    assert pre.nodes == ("run1-train_epoch1",)
-    assert pre.last == datetime(2026, 11, 22, 22, 16, 9)
-    assert groups["Job submit failed"].nodes == ("run2-train_epoch1",)
 
 
 def test_the_report_tells_them(failures: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,43 +167,6 @@ def test_retries_that_a_removed_dag_did_not_come_to_make_nothing_futile() -> Non
     log = Log().submit(77, E0).execute(77).terminate(77, 1)
     out = Out().start(at="09:59:00").say("Received SIGUSR1", at="10:30:00").exit(2)
     assert states(out, dag, log, live=False) == [State.FAILED, State.WAITING, State.WAITING]
-
-
-def test_what_is_futile_is_kept_up_line_by_line() -> None:
-    """Line by line, and read as a whole, the states are the same at each line; a join, too."""
-    dag = CHAIN + f"JOB X t.sub\nJOB Y t.sub\nJOB Z t.sub\nPARENT {E2} X CHILD Y Z\n"
-    out = Out().start(at="10:00:00").say(FAILED_PRE.format(E1)).say(FAILED_PRE.format("X"))
-    out.exit(1).start(at="11:00:00").say(FAILED_PRE.format(E0)).exit(1).start(at="12:00:00")
-    steady = read_ensemble(dag)
-    state = OutState()
-    seen = set()
-    for at, line in enumerate(out.lines, start=1):
-        text, state, _ = read_dagman_out(line, state)
-        steady.ensemble.apply_dagman_messages("run.dag", text)
-        part = Out()
-        part.lines = out.lines[:at]
-        now = steady.ensemble.node_states("run.dag", True)
-        assert now == read_ensemble(dag, out=part).ensemble.node_states("run.dag", True)
-        seen.update(each.state for each in now.values())
-    assert seen == {State.WAITING, State.FAILED, State.FUTILE}
-
-
-def test_a_failure_at_the_head_of_a_long_chain_costs_its_length_once() -> None:
-    length = 3000
-    names = [f"run0-train_epoch{n}" for n in range(length)]
-    dag = "".join(f"JOB {name} t.sub\n" for name in names)
-    dag += "".join(f"PARENT {a} CHILD {b}\n" for a, b in pairwise(names))
-    dag += "JOB other t.sub\n"
-    result = read_ensemble(dag, out=Out().start())
-    ensemble = result.ensemble
-    ensemble.node_states("run.dag", True)
-    out = Out().say(FAILED_PRE.format(names[0]), at="10:05:00")
-    ensemble.apply_dagman_messages("run.dag", read_dagman_out(out.data, OutState())[0])
-    weighed = ensemble.states.table("run.dag", True)
-    assert weighed.states[names[-1]].state is State.FUTILE
-    submitted = Out().submitted("other", 99, at="10:06:00")
-    ensemble.apply_dagman_messages("run.dag", read_dagman_out(submitted.data, OutState())[0])
-    assert weighed.pending == {"other"}
 
 
 # --- ABORT-DAG-ON -------------------------------------------------------------------------------
