@@ -17,28 +17,17 @@ from msgspec import Struct
 
 from metlmon.stats.causes import is_quota
 
-HOLD_SECTION: Final = "Job ClassAd Attributes: HoldReasonCode"
-VACATE_SECTION: Final = "Job ClassAd Attributes: VacateReasonCode"
-
 
 class Advice(Struct, frozen=True):
-    """The words for a cause, the next step, and the action that is offered, if any.
-
-    ``manual``: the section of HTCondor's manual that describes the cause.
-    """
+    """The words for a cause, the next step, and the action that is offered, if any."""
 
     title: str
     text: str
     act: str | None = None
-    manual: str = ""
 
 
 def _hold(title: str, text: str, act: str | None = "release") -> Advice:
-    return Advice(title, text, act, HOLD_SECTION)
-
-
-def _vacate(title: str, text: str, act: str | None = None) -> Advice:
-    return Advice(title, text, act, VACATE_SECTION)
+    return Advice(title, text, act)
 
 
 _PASSES: Final = "Usually passes: release; if it comes back, see the reason: file and host"
@@ -177,32 +166,32 @@ _ONE_OFF_HOST: Final = f"{_ONE_OFF}; if it comes back, leave the host out"
 
 VACATE_ADVICE: Final[Mapping[int, Advice]] = MappingProxyType(
     {
-        1000: _vacate("vacated by the job's policy", "See what its periodic_vacate tests"),
-        1001: _vacate("vacated by the access point's policy", _ONE_OFF),
-        1002: _vacate("shadow exception", f"{_ONE_OFF}; see the reason if it comes back"),
-        1003: _vacate("job not started", _ONE_OFF),
-        1004: _vacate("vacated by a user", _ONE_OFF),
-        1005: _vacate("job to be queued again", _ONE_OFF),
-        1006: _vacate("claim not activated", _ONE_OFF),
-        1007: _vacate("starter error", f"{_ONE_OFF}; if it comes back at one site, leave it out"),
-        1008: _vacate("reconnect failed", _ONE_OFF),
-        1009: _vacate("claim deactivated", _ONE_OFF),
-        1010: _vacate("vacated by the machine", _ONE_OFF),
-        1011: _vacate("preempted", _ONE_OFF),
-        1012: _vacate("machine error", _ONE_OFF_HOST),
-        1013: _vacate("machine shut down", _ONE_OFF),
-        1014: _vacate("machine draining", _ONE_OFF),
-        1015: _vacate("slots coalesced", _ONE_OFF),
-        1016: _vacate("machine hibernates", _ONE_OFF),
-        1017: _vacate("machine released", _ONE_OFF),
-        1018: _vacate("preempted by a better match", _ONE_OFF),
-        1019: _vacate("preempted by user priority", _ONE_OFF),
-        1020: _vacate("virtual machine error", _ONE_OFF),
-        1021: _vacate("container error", f"{_ONE_OFF}; check the image if it comes back"),
-        1022: _vacate("vacated by the access point", _ONE_OFF),
-        1023: _vacate("job removed", "Nothing to do"),
-        1024: _vacate("scratch directory error", _ONE_OFF_HOST),
-        1025: _vacate("checkpointed", "Nothing to do"),
+        1000: Advice("vacated by the job's policy", "See what its periodic_vacate tests"),
+        1001: Advice("vacated by the access point's policy", _ONE_OFF),
+        1002: Advice("shadow exception", f"{_ONE_OFF}; see the reason if it comes back"),
+        1003: Advice("job not started", _ONE_OFF),
+        1004: Advice("vacated by a user", _ONE_OFF),
+        1005: Advice("job to be queued again", _ONE_OFF),
+        1006: Advice("claim not activated", _ONE_OFF),
+        1007: Advice("starter error", f"{_ONE_OFF}; if it comes back at one site, leave it out"),
+        1008: Advice("reconnect failed", _ONE_OFF),
+        1009: Advice("claim deactivated", _ONE_OFF),
+        1010: Advice("vacated by the machine", _ONE_OFF),
+        1011: Advice("preempted", _ONE_OFF),
+        1012: Advice("machine error", _ONE_OFF_HOST),
+        1013: Advice("machine shut down", _ONE_OFF),
+        1014: Advice("machine draining", _ONE_OFF),
+        1015: Advice("slots coalesced", _ONE_OFF),
+        1016: Advice("machine hibernates", _ONE_OFF),
+        1017: Advice("machine released", _ONE_OFF),
+        1018: Advice("preempted by a better match", _ONE_OFF),
+        1019: Advice("preempted by user priority", _ONE_OFF),
+        1020: Advice("virtual machine error", _ONE_OFF),
+        1021: Advice("container error", f"{_ONE_OFF}; check the image if it comes back"),
+        1022: Advice("vacated by the access point", _ONE_OFF),
+        1023: Advice("job removed", "Nothing to do"),
+        1024: Advice("scratch directory error", _ONE_OFF_HOST),
+        1025: Advice("checkpointed", "Nothing to do"),
     }
 )
 
