@@ -144,8 +144,7 @@ def advice_lines(shown: ShownAdvice, room: int) -> list[Line]:
     """The body of the screen."""
     advice, plan = shown.advice, shown.advice.plan
     names = advice.values.supplies.profiles
-    rows = advice_table.plan_rows(plan, advice.run_names, names)
-    if not rows or not any(row.epochs for row in rows):
+    if not any(round(sum(run.epochs)) for run in plan.runs):
         lines = how_to((text(advice_table.plan_sentence(plan)), WHAT_IT_IS), room)
     else:
         lines = [
@@ -153,7 +152,8 @@ def advice_lines(shown: ShownAdvice, room: int) -> list[Line]:
             for each in advice_table.remark_lines(plan)
             for part in wrap(text(each), room - 2, DIM, indent=1)
         ]
-        lines += [(), *render_table(advice_table.plan_columns(), rows, room)]
+        columns = advice_table.plan_columns(plan, advice.run_names, names)
+        lines += [(), *render_table(columns, plan.runs, room)]
         lines += [
             wrapped
             for each in advice.elastic
@@ -163,7 +163,7 @@ def advice_lines(shown: ShownAdvice, room: int) -> list[Line]:
             lines.append(crop(line(" ", ("not ", DIM)) + each_line, room - 1))
         for each_line in advice_table.runs_excluded_lines(plan, advice.run_names):
             lines.append(crop(line(" ") + each_line, room - 1))
-    for row in shown.lines if rows else ():
+    for row in shown.lines if plan.runs else ():
         place, content = submit_line_text(row)
         lines += [(), *wrap(place, room - 2, DIM, indent=1), *wrap(content, room - 2, BOLD, 3)]
     if shown.what_if:

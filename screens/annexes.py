@@ -45,12 +45,7 @@ class AnnexesScreen(ListScreen):
     """All annexes; the command for another one below them."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "annexes", "below")
-    ORDERS = (
-        ("urgency", None),
-        ("name", lambda row: (row.name, row.request_id)),
-        ("alive until", lambda row: (row.alive_until is None, row.alive_until)),
-        ("idle jobs", lambda row: (-(row.jobs_idle or 0),)),
-    )
+    ORDERS = (("urgency", None), "name", "until", "idle")
 
     _queried = 0.0
 

@@ -225,7 +225,7 @@ class CurvesScreen(ListScreen, ChartScreen):
     """Metrics by epoch of all runs, or of one run over the ensemble's band."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "curves", "marking", "comparing", "below")
-    ORDERS = curves_table.ORDERS
+    ORDERS = (("DAG order", None), "best", "last", "course", "label")
 
     def __init__(self, key: str | None = None) -> None:
         super().__init__()

@@ -35,12 +35,7 @@ class EstimatesScreen(ListScreen):
     """The remaining time of each run and of the ensemble."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "below")
-    ORDERS = (
-        ("run", None),
-        ("what ends last", lambda run: (run.remaining is None, -_median_seconds(run))),
-        ("epochs left", lambda run: (-run.epochs_left,)),
-        ("time per epoch", lambda run: (-(run.durations.median if run.durations else 0.0),)),
-    )
+    ORDERS = (("run", None), "left", "epochs", "each")
 
     def show(self, update: Snapshot | None) -> None:
         # Progress lines give the best estimate of the current epoch.
@@ -130,10 +125,6 @@ def source_lines(run: RunForecast | None, room: int) -> list[Line]:
 
 
 # --- columns ------------------------------------------------------------------------------
-
-
-def _median_seconds(run: RunForecast) -> float:
-    return run.remaining.median if run.remaining is not None else 0.0
 
 
 def _text(run: RunForecast) -> str:

@@ -139,7 +139,7 @@ class HealthScreen(ListScreen, ActionScreen):
     """All entries, the open ones first; the one under the cursor in full."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "health", *ACTION_SCOPES, "below")
-    ORDERS = health_table.ORDERS
+    ORDERS = (("what it blocks", None), "hours", "since", "runs", "what")
 
     def __init__(self) -> None:
         super().__init__()

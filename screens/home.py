@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.message import Message
@@ -44,9 +44,7 @@ class HomeScreen(ListScreen):
     SHOWS_ENSEMBLE: ClassVar[bool] = False
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "home")
     FAULTS_NOTE = "only what needs a person"
-    ORDERS: ClassVar[Sequence[tuple[str, Callable[[Any], tuple[Any, ...]] | None]]] = (
-        home_table.ORDERS
-    )
+    ORDERS = (("urgency", home_table.urgency), "name", "progress", "eta", "badput")
 
     class SummariesChanged(Message):
         """There are newer summaries than those shown."""

@@ -60,13 +60,7 @@ class RunScreen(ListScreen, ActionScreen):
     """The history of one run."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "run", *ACTION_SCOPES, "below")
-    ORDERS = (
-        ("epoch", None),
-        ("execution time", lambda row: (-(row.execution or 0.0),)),
-        ("queue wait", lambda row: (-(row.queue_wait or 0.0),)),
-        ("tries", lambda row: (-row.attempts,)),
-        ("badput", lambda row: (-row.gpu_hours.badput,)),
-    )
+    ORDERS = (("epoch", None), "execution", "queued", "try", "lost")
 
     def __init__(self, key: str) -> None:
         super().__init__()

@@ -19,7 +19,6 @@ from metlmon.stats.usage import (
 )
 from metlmon.tables import usage as usage_table
 from metlmon.tables.usage import (
-    EXECUTION_ORDERS,
     HIDDEN,
     NAME_LIMIT,
     VIEWS,
@@ -157,10 +156,9 @@ class SitesScreen(ListScreen, ActionScreen):
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "sites", "acting", "below")
     ORDERS = (
         ("GPU-hours", None),
-        ("badput", lambda row: (-usage_table.lost_of(row), usage_table.name_of(row))),
-        ("epochs or times", lambda row: (-usage_table.times_of(row), usage_table.name_of(row))),
-        ("epoch time", lambda row: (-usage_table.median_of(row), usage_table.name_of(row))),
-        ("name", lambda row: (usage_table.name_of(row),)),
+        # Of each view those that are columns there.
+        *("badput", "lost", "loss", "epochs", "times", "epoch", "hours"),
+        *("name", "site", "what"),
     )
 
     def __init__(self) -> None:
@@ -282,7 +280,7 @@ class ExecutionsScreen(ListScreen):
     """The executions selected by ``usage_filter``, with their total above them."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "executions", "below")
-    ORDERS = EXECUTION_ORDERS
+    ORDERS = (("start", None), "hours", "seconds", "outcome", "run")
 
     def __init__(self, usage_filter: UsageFilter) -> None:
         super().__init__()

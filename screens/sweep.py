@@ -355,7 +355,7 @@ class PointRunsScreen(ListScreen):
     """The runs of a sweep point, the best first."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "below")
-    ORDERS = sweep_table.RUN_ORDERS
+    ORDERS = (("value", None), "run", "done")
 
     def __init__(self, choice: GridChoice, point: tuple[Point, Point]) -> None:
         super().__init__()

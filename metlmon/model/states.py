@@ -5,6 +5,7 @@ Their order is the order in which counts are shown.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -54,6 +55,34 @@ ACTIVE: Final = frozenset(
     }
 )
 """States of a job that is in the queue."""
+
+
+URGENCY: Final[Mapping[State, int]] = {
+    state: rank
+    for rank, state in enumerate(
+        (
+            State.HELD,
+            State.FAILED,
+            State.REMOVED,
+            State.DISCONNECTED,
+            State.SUSPENDED,
+            State.RETRYING,
+            State.RUNNING,
+            State.TRANSFERRING_OUTPUT,
+            State.POST,
+            State.STARTING,
+            State.TRANSFERRING_INPUT,
+            State.PRE,
+            State.IDLE,
+            State.UNKNOWN,
+            State.FUTILE,
+            State.WAITING,
+            State.SKIPPED,
+            State.COMPLETED,
+        )
+    )
+}
+"""Rank of the states in lists: those that need a person, active, queued, waiting, done."""
 
 
 class Outcome(StrEnum):

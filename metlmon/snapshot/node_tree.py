@@ -24,7 +24,7 @@ from metlmon.dagman.graph import topological_order
 from metlmon.dagman.records import Node, NodeKind
 from metlmon.model.job_events import NodeKey
 from metlmon.model.node import NodeState
-from metlmon.model.states import State
+from metlmon.model.states import URGENCY, State
 
 # --- positions, by the DAG file ----------------------------------------------------------------
 
@@ -259,34 +259,6 @@ MIN_LINE: Final = 3
 
 MAX_UNFOLDED_NODES: Final = 60
 """A DAG of at most this size is shown unfolded: two screens."""
-
-URGENCY: Final[Mapping[State, int]] = {
-    state: rank
-    for rank, state in enumerate(
-        (
-            State.HELD,
-            State.FAILED,
-            State.REMOVED,
-            State.DISCONNECTED,
-            State.SUSPENDED,
-            State.RETRYING,
-            State.RUNNING,
-            State.TRANSFERRING_OUTPUT,
-            State.POST,
-            State.STARTING,
-            State.TRANSFERRING_INPUT,
-            State.PRE,
-            State.IDLE,
-            State.UNKNOWN,
-            State.FUTILE,
-            State.WAITING,
-            State.SKIPPED,
-            State.COMPLETED,
-        )
-    )
-}
-"""Rank of the states: needing attention, active, queued, waiting, done."""
-
 
 # --- by state -----------------------------------------------------------------------------------
 

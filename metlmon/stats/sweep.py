@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from metlmon.jobfiles.records import Point as Reached
 from metlmon.live.feed import StatsInput
-from metlmon.model.states import DONE, State
+from metlmon.model.states import DONE, URGENCY, State
 from metlmon.snapshot.records import DescribedNode, Nodes, Run
 from metlmon.stats.curves import Course, Goal, MetricCurve
 from metlmon.stats.curves import curves as curves_in
@@ -42,28 +42,6 @@ Value: TypeAlias = str | None
 Point: TypeAlias = tuple[Value, ...]
 """The values of several variables."""
 
-
-STATE_PRIORITY: Final = (
-    State.HELD,
-    State.FAILED,
-    State.REMOVED,
-    State.DISCONNECTED,
-    State.SUSPENDED,
-    State.RETRYING,
-    State.RUNNING,
-    State.TRANSFERRING_OUTPUT,
-    State.STARTING,
-    State.TRANSFERRING_INPUT,
-    State.PRE,
-    State.POST,
-    State.IDLE,
-    State.UNKNOWN,
-    State.FUTILE,
-    State.WAITING,
-    State.COMPLETED,
-    State.SKIPPED,
-)
-"""Priority of states in a cell with several runs: those that need a person, then active ones."""
 
 NEEDS: Final = frozenset({State.HELD, State.FAILED, State.REMOVED})
 """States that need an action by a person."""
@@ -505,7 +483,7 @@ def _cells(
             row=row,
             column=column,
             runs=tuple(cell_runs),
-            state=min((run.state for run in cell_runs), key=STATE_PRIORITY.index),
+            state=min((run.state for run in cell_runs), key=URGENCY.__getitem__),
             # Equal values have the rank of the first one.
             rank=bisect_left(order, cost(cell_runs[0], goal)) + 1
             if order and cell_runs[0].value is not None

@@ -6,7 +6,7 @@ Pure functions.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -124,15 +124,6 @@ def alarm_order(curve: MetricCurve) -> tuple[object, ...]:
     return _ALARMING.index(curve.course), value_cost(curve.last, curve)
 
 
-ORDERS: Final[tuple[tuple[str, Callable[[MetricCurve], tuple[object, ...]] | None], ...]] = (
-    ("DAG order", None),
-    ("best value", lambda curve: (value_cost(curve.best, curve),)),
-    ("last value", lambda curve: (value_cost(curve.last, curve),)),
-    ("trend", alarm_order),
-    ("label", lambda curve: (curve.label is None, curve.label or "")),
-)
-
-
 def filter_text(curve: MetricCurve) -> str:
     """Return the text of a curve that the filter searches, in lower case."""
     parts = [curve.run_name, curve.uuid, curve.label, curve_symbol(curve).word]
@@ -214,7 +205,15 @@ def columns(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
             drop=2,
             cell=_trend,
         ),
-        Column("course", "TREND", curve_symbol, Kind.STATE, cell=_course, minimum=9),
+        Column(
+            "course",
+            "TREND",
+            curve_symbol,
+            Kind.STATE,
+            cell=_course,
+            order=alarm_order,
+            minimum=9,
+        ),
         Column(
             "now",
             "NOW",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -253,22 +253,6 @@ _MARKS: Final[Mapping[str, str]] = {
     "transfer-stalled": "◌",
 }
 """The symbols that the states of the jobs have; others have that of their severity."""
-
-Key = Callable[[HealthEntry], tuple[Any, ...]]
-
-ORDERS: Final[tuple[tuple[str, Key | None], ...]] = (
-    ("what it blocks", None),
-    ("badput", lambda entry: (-entry.gpu_hours, not entry.open)),
-    ("newest first", lambda entry: (_newest_first(entry), not entry.open)),
-    ("runs", lambda entry: (-len(entry.runs), -entry.nodes)),
-    ("kind", lambda entry: (kind_title(entry), not entry.open)),
-)
-"""Sort orders by name; None: as ranked, open entries first."""
-
-
-def _newest_first(entry: HealthEntry) -> float:
-    when = entry.since or entry.until
-    return 0.0 if when is None else -when.timestamp()
 
 
 def mark(entry: HealthEntry) -> tuple[str, TextStyle]:

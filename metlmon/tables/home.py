@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -64,8 +64,6 @@ NAME_CELLS: Final = 40
 TROUBLE_CHARACTERS: Final = 400
 BAR_CELLS: Final = 8
 
-Key = Callable[[Any], tuple[Any, ...]]
-
 
 class HomeRow(Struct, frozen=True):
     """One ensemble, and the end of its path that distinguishes it from the others."""
@@ -96,7 +94,7 @@ def short_names(paths: Iterable[str]) -> dict[str, str]:
     return names
 
 
-# --- orders and filter ----------------------------------------------------------------------
+# --- order and filter ----------------------------------------------------------------------
 
 
 def _newest_first(figures: Figures | None) -> float:
@@ -107,7 +105,7 @@ def _seconds(when: datetime) -> float:
     return (when.replace(tzinfo=None) - datetime.min).total_seconds()
 
 
-def _urgency(row: HomeRow) -> tuple[Any, ...]:
+def urgency(row: HomeRow) -> tuple[Any, ...]:
     """Live ones in trouble, other live ones, those that stopped, and the rest.
 
     Live ones are in the order of severity and name, which does not change as the clock ticks; the
@@ -126,13 +124,6 @@ def _urgency(row: HomeRow) -> tuple[Any, ...]:
     return rank, _newest_first(figures), row.name
 
 
-def _end(row: HomeRow) -> tuple[Any, ...]:
-    figures = row.figures
-    if figures is None or figures.remaining is None or figures.as_of is None:
-        return True, 0.0
-    return False, _seconds(figures.as_of) + figures.remaining.median
-
-
 def _end_time(row: HomeRow) -> datetime | None:
     figures = row.figures
     if figures is None or figures.remaining is None or figures.as_of is None:
@@ -141,15 +132,6 @@ def _end_time(row: HomeRow) -> datetime | None:
         return figures.as_of + timedelta(seconds=figures.remaining.median)
     except OverflowError:
         return None
-
-
-ORDERS: Final[tuple[tuple[str, Key | None], ...]] = (
-    ("urgency", _urgency),
-    ("name", lambda row: (row.name,)),
-    ("progress", lambda row: (_progress_share(row) or -1.0,)),
-    ("ETA", _end),
-    ("badput", lambda row: (-row.figures.hours.badput if row.figures else 0.0,)),
-)
 
 
 def filter_text(row: HomeRow) -> str:

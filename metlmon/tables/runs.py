@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final
@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from metlmon.config.settings import MetricSettings
 from metlmon.jobfiles.records import Streamed
 from metlmon.model.job_events import JobId
-from metlmon.model.states import DONE, TERMINAL, UNPLACED, State
+from metlmon.model.states import DONE, TERMINAL, UNPLACED, URGENCY, State
 from metlmon.snapshot.records import Epoch, Run
 from metlmon.snapshot.row_text import REQUESTED, gate_sentences, gate_symbol, has_open_request
 from metlmon.stats.curves import Course, MetricCurve, course_text, curve_symbol
@@ -62,27 +62,6 @@ FAULTS: Final = frozenset(
 )
 """States of the fault filter; held and failed need attention."""
 
-_URGENCY: Final = (
-    State.HELD,
-    State.FAILED,
-    State.REMOVED,
-    State.DISCONNECTED,
-    State.SUSPENDED,
-    State.RETRYING,
-    State.IDLE,
-    State.PRE,
-    State.TRANSFERRING_INPUT,
-    State.STARTING,
-    State.RUNNING,
-    State.TRANSFERRING_OUTPUT,
-    State.POST,
-    State.UNKNOWN,
-    State.FUTILE,
-    State.WAITING,
-    State.SKIPPED,
-    State.COMPLETED,
-)
-
 NO_STREAMS: Final[Mapping[JobId, Streamed]] = {}
 
 BAR_CELLS: Final = 8
@@ -100,30 +79,12 @@ MIN_NAME: Final = 3
 REASON_CELLS: Final = 100
 """From this width on, a hold reason is shown below its run, else below the table."""
 
-Key = Callable[[Run], tuple[object, ...]]
-
-
-def _seconds(row: Run) -> float:
-    return -1.0 if row.seconds is None else row.seconds
-
-
-def _site(row: Run) -> str:
-    return (
-        "\uffff"
-        if row.shown_epoch is None or row.shown_epoch.site is None
-        else row.shown_epoch.site
-    )
-
-
-ORDERS: Final[tuple[tuple[str, Key | None], ...]] = (
+ORDERS: Final = (
     ("DAG order", None),
-    ("what needs a person", lambda row: (_urgency(row), -_seconds(row))),
-    ("progress", lambda row: (row.epochs_done / max(1, row.epochs_total), row.epochs_done)),
-    ("time in state", lambda row: (-_seconds(row),)),
-    ("badput", lambda row: (-row.gpu_hours.badput,)),
-    ("site", lambda row: (_site(row),)),
+    ("what needs a person", lambda row: (_urgency(row), -(row.seconds or 0.0))),
+    *("progress", "since", "lost", "site"),
 )
-"""Sort orders by name; None is the order of the runs in the DAGs."""
+"""What the sort key goes through: the order of the DAGs, the urgency, and columns."""
 
 
 def filter_text(row: Run) -> str:
@@ -397,7 +358,7 @@ def is_between_epochs(row: Run) -> bool:
 
 
 def _urgency(row: Run) -> int:
-    return _URGENCY.index(State.WAITING if is_between_epochs(row) else row.state)
+    return URGENCY[State.WAITING if is_between_epochs(row) else row.state]
 
 
 def _since(row: Run) -> float | None:

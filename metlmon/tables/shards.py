@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
 from msgspec import Struct
 
-from metlmon.model.states import State
+from metlmon.model.states import URGENCY, State
 from metlmon.stats.shards import FAILED, RUNNING, Bag, Shard, ShardRate, ShardTimes
-from metlmon.stats.sweep import STATE_PRIORITY
 from metlmon.tables import estimates
 from metlmon.tables.layout import Column, Kind
 from metlmon.text import formatting
@@ -260,19 +259,10 @@ def urgency(shard: Shard) -> tuple[object, ...]:
     return (
         shard.state not in ALARM_COUNT,
         not shard.is_straggler,
-        STATE_PRIORITY.index(shard.state),
+        URGENCY[shard.state],
         -(shard.seconds or 0.0),
         shard.number,
     )
-
-
-ORDERS: Final[tuple[tuple[str, Callable[[Shard], tuple[object, ...]] | None], ...]] = (
-    ("what needs a person", None),
-    ("number", lambda shard: (shard.number,)),
-    ("time", lambda shard: (-(shard.seconds or 0.0),)),
-    ("site", lambda shard: (shard.site is None, shard.site or "", shard.number)),
-    ("tries", lambda shard: (-shard.attempts, shard.number)),
-)
 
 
 def filter_text(shard: Shard) -> str:

@@ -199,12 +199,6 @@ def folding_texts(grid: Grid) -> list[str]:
 
 # --- the points, and the runs of one ------------------------------------------------------------
 
-RUN_ORDERS = (
-    ("value", None),
-    ("name", lambda run: (run.entry.name,)),
-    ("progress", lambda run: (run.entry.epochs_done / max(1, run.entry.epochs_total),)),
-)
-
 
 def point_columns(axis: Axis) -> list[Column[GridCell]]:
     """The columns of the points of a sweep over one axis."""

@@ -114,37 +114,6 @@ def filter_of(row: Row, view: int) -> UsageFilter:
     return UsageFilter(gpu=(row.name,)) if view == OF_GPUS else UsageFilter(site=(row.name,))
 
 
-def lost_of(row: Row) -> float:
-    """Return the GPU-seconds lost; of a pool, the chance of a loss."""
-    if isinstance(row, PoolProfile):
-        return row.loss.value
-    return row.lost_gpu_seconds if isinstance(row, Cause) else row.totals.badput
-
-
-def times_of(row: Row) -> int:
-    """Return the epochs completed, or the occurrences of a cause."""
-    if isinstance(row, PoolProfile):
-        return row.epochs
-    return row.occurrences if isinstance(row, Cause) else row.totals.completed
-
-
-def median_of(row: Row) -> float:
-    """Return the median or mean epoch duration; -1 if there is none, for sorting."""
-    if isinstance(row, PoolProfile):
-        return row.hours.value * HOUR if row.hours is not None else -1.0
-    median = None if isinstance(row, Cause) else row.epoch.median
-    return -1.0 if median is None else median
-
-
-def name_of(row: Row) -> str:
-    if isinstance(row, Cause):
-        return row.text.lower()
-    if isinstance(row, PoolProfile):
-        return profile_text(row)
-    parts = (row.site, row.gpu) if isinstance(row, SiteGpuUsage) else (row.name,)
-    return " ".join(part or "" for part in parts).lower()
-
-
 def filter_text(row: Row) -> str:
     """Return the text of a row that the filter searches, in lower case."""
     if isinstance(row, Cause):
@@ -1066,15 +1035,6 @@ def _borrowed(figure: ProfileFigure) -> str:
 def execution_key(row: Execution) -> str:
     """Identifies a row: the job's id, and which execution of the job it is."""
     return f"{formatting.job_id(*row.job)}/{row.attempt}"
-
-
-EXECUTION_ORDERS = (
-    ("start", None),
-    ("GPU-hours", lambda row: (-(row.gpu_seconds or 0.0),)),
-    ("time", lambda row: (-row.seconds,)),
-    ("outcome", lambda row: (row.outcome.value, row.cause or "")),
-    ("run", lambda row: (row.run_name or "", row.epoch or 0)),
-)
 
 
 def execution_text(row: Execution, usage: Usage) -> str:

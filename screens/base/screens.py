@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial, partialmethod
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -819,14 +819,19 @@ class ColumnsScreen(ResultModal[ListState | None]):
         self.return_result(self._state)
 
 
+Order: TypeAlias = str | tuple[str, Callable[[Any], tuple[Any, ...]] | None]
+"""An order of rows: the name of a column, or its own name and a sort key."""
+
+
 class ListScreen(FilterKeys):
     """A screen with one table whose filter, order and columns survive every refresh.
 
-    ``ORDERS`` are the criteria that the sort key goes through, by name; None: as given.
+    ``ORDERS`` is what the sort key goes through: names of columns, or a name and a sort key
+    (None: the rows as given).
     ``FAULTS_NOTE``: the note while only rows that need attention are shown.
     """
 
-    ORDERS: ClassVar[Sequence[tuple[str, Callable[[Any], tuple[Any, ...]] | None]]] = ()
+    ORDERS: ClassVar[Sequence[Order]] = ()
     FILTER_HINT = "text in any column; ! before it: rows without it"
     FAULTS_NOTE: ClassVar[str] = "faults only"
 
@@ -1036,12 +1041,12 @@ class ListScreen(FilterKeys):
     def _order(self) -> tuple[str, Callable[[Any], tuple[Any, ...]] | None]:
         """The name and the key of the chosen order; empty: the list's own first one."""
         state = self.state
-        for column in self._columns_defined:
-            if column.name == state.column:
-                return column.title, column.sort_key
         index = state.order if state.order < len(self.ORDERS) else 0
-        name, key = self.ORDERS[index] if self.ORDERS else ("", None)
-        return (name if index else ""), key
+        order = state.column or (self.ORDERS[index] if self.ORDERS else ("", None))
+        if not isinstance(order, str):
+            return (order[0] if index else ""), order[1]
+        column = next((each for each in self._columns_defined if each.name == order), None)
+        return ("", None) if column is None else (column.title, column.sort_key)
 
     def note_line(
         self, shown: int, total: int, extra: Sequence[Line] = (), noun: str = "run"
@@ -1085,8 +1090,13 @@ class ListScreen(FilterKeys):
         self._refresh_if_mounted()
 
     def action_sort(self) -> None:
-        state = self.state
-        state.order = 0 if state.column else (state.order + 1) % max(1, len(self.ORDERS))
+        state, names = self.state, {column.name for column in self._columns_defined}
+        later = (
+            index
+            for index, order in enumerate(self.ORDERS)
+            if index > state.order and (not isinstance(order, str) or order in names)
+        )
+        state.order = 0 if state.column else next(later, 0)
         state.column, state.reversed = None, False
         self.context.save_list_states()
         self._refresh_if_mounted()

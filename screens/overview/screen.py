@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import takewhile
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from metlmon.health.build import make_health
 from metlmon.health.types import Health
@@ -64,9 +64,7 @@ class OverviewScreen(TreeScreen, ActionScreen):
 
     HAS_HEADER: ClassVar[bool] = True
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "overview", "tree", *ACTION_SCOPES, "comparing")
-    ORDERS: ClassVar[Sequence[tuple[str, Callable[[Any], tuple[Any, ...]] | None]]] = (
-        runs_table.ORDERS
-    )
+    ORDERS = runs_table.ORDERS
 
     @property
     def _health(self) -> Health | None:

@@ -108,7 +108,7 @@ async def test_what_one_policy_removed_stands_under_one_heading(removed: Still) 
             assert part in text
         assert "errno 122) Disk quota exceeded" in text, "the reason is not cut"
         await seen.press("s")
-        assert "by badput" in seen.text
+        assert "by GPU-H" in seen.text
         assert "⌫ held, then removed" not in "".join(seen.lines[2:7]), "no heading in other orders"
 
 
