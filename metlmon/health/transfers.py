@@ -14,8 +14,7 @@ from metlmon.health.logs import SILENT_SECONDS, LogGap
 from metlmon.health.losses import group_by_time
 from metlmon.health.types import HealthEntry
 from metlmon.snapshot.records import Transfer
-from metlmon.snapshot.totals import TRANSFER_LIMIT
-from metlmon.stats.totals import group_by
+from metlmon.stats.totals import TRANSFER_SECONDS, group_by
 from metlmon.text.formatting import age, count
 
 DAY: Final = 86400.0
@@ -32,7 +31,7 @@ MIN_TRANSFERS: Final = 3
 def stalled_transfers(facts: HealthFacts, gaps: list[LogGap]) -> Iterator[HealthEntry]:
     """Transfers that took much longer than the median of their site.
 
-    Where none has succeeded yet, those of half an hour: see :data:`TRANSFER_LIMIT`.
+    Where none has succeeded yet, those of half an hour: see :data:`TRANSFER_SECONDS`.
     """
     long = [t for t in facts.ledger.transfers if (t.seconds or 0.0) >= STALL_SECONDS]
     if not long:
@@ -50,7 +49,7 @@ def stalled_transfers(facts: HealthFacts, gaps: list[LogGap]) -> Iterator[Health
 
     def has_stalled(transfer: Transfer) -> bool:
         usual = usual_seconds(transfer.direction, transfer.site)
-        limit = TRANSFER_LIMIT.total_seconds() if usual is None else STALL_TIMES * usual
+        limit = TRANSFER_SECONDS if usual is None else STALL_TIMES * usual
         return transfer.start is not None and (transfer.seconds or 0.0) >= limit
 
     # A transfer within a gap of the log may have ended much earlier.

@@ -25,7 +25,6 @@ from metlmon.snapshot.records import (
     JobView,
     Ledger,
     NodeRow,
-    ProblemGroup,
     Progress,
     RunView,
     Status,
@@ -88,9 +87,6 @@ class Feed(Protocol):
     def node_row(self, key: NodeKey) -> NodeRow | None:
         """Return one node; ``key``: the key of its DAG, and its name."""
         return None
-
-    def problems(self) -> tuple[ProblemGroup, ...]:
-        return ()
 
     def queued_jobs(self, run: str | None = None) -> tuple[Job, ...]:
         """Return the jobs in the queue according to their logs, of one run or of all."""

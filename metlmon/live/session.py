@@ -9,7 +9,6 @@ import os
 import select
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -38,7 +37,6 @@ from metlmon.snapshot.records import (
     Ledger,
     NodeRow,
     Nodes,
-    ProblemGroup,
     RunView,
 )
 
@@ -50,13 +48,7 @@ POLL_SECONDS: Final = 0.9
 0.05 % of a core."""
 
 PICTURE_SECONDS: Final = 0.2
-"""Minimum mean interval between snapshots of changes: more is not seen, and costs bytes."""
-
-BURST: Final = 5
-"""Snapshots of changes without a delay: HTCondor logs several events of a job in a row."""
-
-LOADING_PICTURE_SECONDS: Final = 0.25
-"""Minimum interval during the first reading, which snapshots slow down."""
+"""Minimum interval between snapshots of changes: more is not seen, and costs bytes."""
 
 TURN_SECONDS: Final = 0.01
 """Length of one slice of background work, before the UI may use the model."""
@@ -225,10 +217,6 @@ class Session:
         with self._lock.foreground():
             return self._current_builder().node_row(key)
 
-    def problems(self) -> tuple[ProblemGroup, ...]:
-        with self._lock.foreground():
-            return self._current_builder().problems()
-
     def queued_jobs(self, run: str | None = None) -> tuple[Job, ...]:
         with self._lock.foreground():
             return self._current_builder().queued_rows(run)
@@ -336,8 +324,7 @@ class Session:
 
     def _read(self, notify: Callable[[Snapshot], None]) -> None:
         """Read, publish snapshots and wait, until stopped."""
-        published_at = checked_at = 0.0
-        changes = deque([0.0] * BURST, maxlen=BURST)
+        published_at = changed_at = checked_at = 0.0
         dirty = first = True
         while not self._stop.is_set():
             now = time.monotonic()
@@ -355,21 +342,19 @@ class Session:
                 step = self._reader.step(TURN_SECONDS)
                 dirty |= step.changed or self._notice_added
                 self._notice_added = False
-            pause = LOADING_PICTURE_SECONDS if step.more else PICTURE_SECONDS
-            pause = max(pause, self._snapshot_seconds * SHARE_MOVING)
+            pause = max(PICTURE_SECONDS, self._snapshot_seconds * SHARE_MOVING)
             live = self._latest is not None and self._latest.status.live
             tick = REST_SECONDS if self._unattended else CLOCK_SECONDS
             tick = max(tick, self._tick_seconds * SHARE_IDLE)
             due = dirty or (live and time.monotonic() - published_at >= tick)
             due |= self._latest is not None and self._latest.error != self._reader.error
             # A recent clock tick must not delay a real change.
-            earliest = changes[-1] + pause if step.more else changes[0] + BURST * pause
-            remaining = earliest - time.monotonic()
+            remaining = changed_at + pause - time.monotonic()
             if due and (first or remaining <= 0):
                 self._publish(notify)
                 published_at = time.monotonic()
                 if dirty:
-                    changes.append(published_at)
+                    changed_at = published_at
                 dirty = first = False
             if not step.more:
                 if dirty:
@@ -438,7 +423,7 @@ class HistoricalSession(Session):
         while more and not self._stop.is_set():
             with self._lock.exclusive, self._lock.background():
                 more = self._reader.step(TURN_SECONDS).more
-            pause = max(LOADING_PICTURE_SECONDS, SHARE_MOVING * self._snapshot_seconds)
+            pause = max(PICTURE_SECONDS, SHARE_MOVING * self._snapshot_seconds)
             if not more or time.monotonic() - published_at >= pause:
                 self._publish(notify)
                 published_at = time.monotonic()

@@ -21,7 +21,7 @@ from metlmon.snapshot.records import Execution, Ledger
 from metlmon.stats.causes import causes_of
 from metlmon.stats.pool_profiles import profiles_in_window
 from metlmon.stats.totals import group_by, sum_by
-from metlmon.stats.usage import GroupEntries, GroupUsage, UsageGroups, distribution
+from metlmon.stats.usage import GroupUsage, UsageGroups, distribution
 from metlmon.stats.windows import (
     ALL,
     TimeWindow,
@@ -139,7 +139,7 @@ class ReportUsage:
         self.sites = _used(groups.by_site(), moved=True)
         self.by_site_and_gpu = sum_by(executions, lambda e: (e.site, gpu_model(e.gpu)))
         self.runs = [
-            (run, by_run.get(run.key) or groups.usage(run.key, GroupEntries()))
+            (run, by_run.get(run.key) or groups.usage(run.key, (), ()))
             for run in groups.clipped.runs
         ]
         self.labels = _used(groups.by_label())

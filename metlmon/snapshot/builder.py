@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from datetime import datetime
 from itertools import chain
@@ -47,7 +47,6 @@ from metlmon.snapshot.records import (
     NodeFault,
     NodeRow,
     Nodes,
-    ProblemGroup,
     Run,
     RunView,
     SideCounts,
@@ -57,9 +56,6 @@ from metlmon.snapshot.records import (
 from metlmon.snapshot.totals import (
     AN_HOUR,
     ExecutionTotals,
-    ProblemCause,
-    ProblemTotals,
-    problems_by_cause,
     rank_by_hours,
 )
 
@@ -282,70 +278,6 @@ class SnapshotBuilder:
         subdag = None if node.subdag is None else dag.workflow.subdags[node.subdag]
         here = self._dags_by_path.get(subdag.path) if subdag is not None else None
         return here.key if here is not None and here.top == dag.top else None
-
-    # --- problems -----------------------------------------------------------------------
-
-    def problems(self) -> tuple[ProblemGroup, ...]:
-        """Problems by cause: those present now first, then by what they cost."""
-        derivation = self.derivation
-        jobs = (derivation.jobs[key] for key in sorted(derivation.jobs))
-        troubled = (job for job in jobs if job.is_troubled)
-        by_cause = problems_by_cause(troubled, self.as_of, self.clock)
-        groups = [self._problem_group(cause, totals) for cause, totals in by_cause.items()]
-        groups += self._nodes_without_jobs()
-        return tuple(
-            sorted(
-                groups,
-                key=lambda group: (-group.now, -group.lost, -group.times, group.cause, group.kind),
-            )
-        )
-
-    def _nodes_without_jobs(self) -> Iterable[ProblemGroup]:
-        """Nodes that failed without a job's failure, by DAGMan's reason."""
-        causes: dict[str, list[NodeKey]] = defaultdict(list)
-        for key, failure in self._derivation.sums.failed_without_job.items():
-            causes[failure.text].append(key)
-        for cause, keys in causes.items():
-            since = [when for key in keys if (when := self.states[key].since) is not None]
-            of_runs = [self.runs.by_node[key] for key in keys if key in self.runs.by_node]
-            runs = {run.key: run for run in of_runs}
-            yield ProblemGroup(
-                key=f"node:{cause}",
-                kind="failed",
-                cause=cause,
-                code=None,
-                subcode=None,
-                now=len(keys),
-                times=len(keys),
-                lost=0.0,
-                runs=tuple(runs),
-                run_names=self._run_names(runs),
-                jobs=(),
-                last=max(since, default=None),
-                example=None,
-                nodes=tuple(name for _, name in sorted(keys)),
-            )
-
-    def _problem_group(self, cause: ProblemCause, totals: ProblemTotals) -> ProblemGroup:
-        latest = totals.latest
-        return ProblemGroup(
-            key=":".join(cause),
-            kind=cause[0],
-            cause=cause[1],
-            code=totals.code,
-            subcode=totals.subcode,
-            now=len(totals.now),
-            times=totals.times,
-            lost=totals.lost_hours,
-            runs=tuple(totals.runs),
-            run_names=self._run_names(totals.runs),
-            jobs=latest,
-            last=totals.jobs[latest[0]] if latest else None,
-            example=totals.example,
-        )
-
-    def _run_names(self, runs: Iterable[str]) -> tuple[str, ...]:
-        return tuple(self._derivation.run_names(self.runs.by_key[key])[0] for key in runs)
 
     # --- jobs ---------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from metlmon.model.attribution import Attribution
 from metlmon.model.dag import MAX_UNKNOWN_NODES, named_by
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.job_events import NO_DAG, JobKey, LoggedJob, NodeKey, NodeRecord
-from metlmon.model.node import NodeFailure, NodeState, SubmissionResult, submission_result
+from metlmon.model.node import NodeState, SubmissionResult, submission_result
 from metlmon.model.node_states import NodeStateTable, has_failed
 from metlmon.model.run import (
     DagAbort,
@@ -38,7 +38,7 @@ from metlmon.model.run import (
 from metlmon.model.sites import NameTable, misses_target, normalize_name
 from metlmon.model.states import ACTIVE, ALIVE, DONE, FAILED_JOB, DagState, Outcome, State
 from metlmon.snapshot.entries import NO_NODE, EntryFactory
-from metlmon.snapshot.expiries import ExecutionId, execution_id, find_expiries, may_be_expiry
+from metlmon.snapshot.expiries import execution_id, find_expiries, may_be_expiry
 from metlmon.snapshot.records import Epoch, Execution, Job, JobNode
 from metlmon.snapshot.totals import Totals
 
@@ -151,9 +151,8 @@ class NodeSums:
     ``node_states``: all nodes; ``other_states``: those that train nothing; ``side_states``: those
     of runs that train nothing. ``runless_states``: by top-level DAG the nodes of no run, without
     SERVICE nodes. ``counts``: by DAG. ``overruled``: completed nodes whose job failed, but whose
-    POST script succeeded. ``failed_without_job``: failed or retrying nodes whose reason is not in
-    any job's events. ``unlogged``: nodes whose job ran, or was submitted, but has no execution in
-    any log here: the log is missing, or begins later. No total includes them. ``faulty``: nodes
+    POST script succeeded. ``unlogged``: nodes whose job ran, or was submitted, but has no execution
+    in any log here: the log is missing, or begins later. No total includes them. ``faulty``: nodes
     that are held, failed, removed or futile.
     """
 
@@ -164,7 +163,6 @@ class NodeSums:
         self.runless_states: dict[str, Counter[State]] = {}
         self.counts: dict[str, DagNodeCounts] = {}
         self.overruled: set[NodeKey] = set()
-        self.failed_without_job: dict[NodeKey, NodeFailure] = {}
         self.unlogged: set[NodeKey] = set()
         self.faulty: set[NodeKey] = set()
 
@@ -229,7 +227,6 @@ class Derivation:
         """Jobs with an execution, a transfer or a hold that has not ended."""
         self._strays: dict[JobKey, None] = {}
         """Jobs of no node."""
-        self._expired: dict[JobKey, tuple[Job, dict[ExecutionId, str], Job]] = {}
         self._names = NameTable(ensemble.settings)
         self._factory = EntryFactory(self._names, ensemble.clock)
         self._run_names: dict[str, tuple[str, str | None]] = {}
@@ -528,13 +525,10 @@ class Derivation:
                     sums.unlogged.add(key)
                 if state in FAULTY:
                     sums.faulty.add(key)
-            if failure is not None:
-                if failure.part == "lost":
-                    sums.faulty.add(key)
-                    # DAGMan has not done it: that is known.
-                    sums.counts[key[0]].unknown -= state is State.UNKNOWN
-                else:
-                    sums.failed_without_job[key] = failure
+            if failure is not None and failure.part == "lost":
+                sums.faulty.add(key)
+                # DAGMan has not done it: that is known.
+                sums.counts[key[0]].unknown -= state is State.UNKNOWN
         return found
 
     def _find_aborts(self) -> None:
@@ -636,20 +630,12 @@ class Derivation:
             ends=self.ensemble.annex_ends,
             as_of=as_of,
         )
-        if not causes:
-            return own
-        shown, expired = dict(own), self._expired
-        self._expired = {}
-        for key, of_job in evicted.items():
-            names = map(execution_id, of_job)
-            of_causes = {name: causes[name] for name in names if name in causes}
-            if of_causes:
-                known = expired.get(key)
-                if known is None or known[0] is not own[key] or known[1] != of_causes:
-                    known = own[key], of_causes, own[key].with_causes(of_causes)
-                self._expired[key] = known
-                shown[key] = known[2]
-        return shown
+        expired = {
+            key: own[key].with_causes(causes)
+            for key, of_job in evicted.items()
+            if any(execution_id(entry) in causes for entry in of_job)
+        }
+        return {**own, **expired} if expired else own
 
     def _add_up(self) -> Totals:
         """The totals of all jobs; those of a run are kept as long as its jobs are the same."""

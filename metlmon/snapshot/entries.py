@@ -28,16 +28,12 @@ from metlmon.snapshot.records import (
     Hold,
     Job,
     JobNode,
-    StateChanges,
     Transfer,
 )
 
 # Module constants, since Python 3.11 looks up each Enum member through a function.
 _IDLE: Final = State.IDLE
 _GOOD_OR_OPEN: Final = (Outcome.GOOD, Outcome.IN_FLIGHT)
-
-_SHARED_STATES: Final = 8
-"""State changes of a job up to which other jobs have probably the same."""
 
 Histories: TypeAlias = Mapping[JobKey, tuple[LoggedJob, JobHistory]]
 """The jobs of one node with their histories."""
@@ -63,7 +59,6 @@ class EntryFactory:
         self._host_sites: dict[str, set[str]] = {}
         self._host_users: dict[str, set[NodeKey | JobKey]] = {}
         self._texts: dict[str | None, str | None] = {}
-        self._state_tuples: dict[tuple[State, ...], tuple[State, ...]] = {}
 
     def build(
         self,
@@ -318,8 +313,6 @@ class EntryFactory:
         peak: float | None = job.memory_max
         if usage is not None and usage.usage is not None:
             peak = usage.usage if peak is None else max(peak, usage.usage)
-        states = tuple([state for _, state in history.states])
-        times = tuple([when for when, _ in history.states])
         return Job(
             **owner,
             job=job.id,
@@ -328,7 +321,7 @@ class EntryFactory:
             submitted=history.submitted,
             ended=history.since if history.state in TERMINAL else None,
             node_name=job.node_name if owner["in_dag"] == NO_DAG else owner["node"],
-            states=StateChanges(self._share(states), times),
+            states=tuple(history.states),
             executions=executions,
             transfers=transfers,
             holds=tuple(self._holds(history, starts)) if history.holds else (),
@@ -343,12 +336,6 @@ class EntryFactory:
             else tuple([(line, text) for line, _, text in history.gaps]),
             removal=self._texts.setdefault(history.removal, history.removal),
         )
-
-    def _share(self, states: tuple[State, ...]) -> tuple[State, ...]:
-        """Share the states of usual jobs; a long history is one job's, longer each time."""
-        if len(states) > _SHARED_STATES:
-            return states
-        return self._state_tuples.setdefault(states, states)
 
     def _holds(self, history: JobHistory, starts: StartTimes) -> Iterable[Hold]:
         # By index, not by time: the eviction that a hold causes has the same second.

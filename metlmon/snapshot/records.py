@@ -8,11 +8,11 @@ seconds, bytes bytes; None is "not known". A snapshot never changes; the next on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, overload
+from typing import ClassVar, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -284,49 +284,6 @@ class Hold(Struct, frozen=True, gc=False):
     reason: str | None = None
 
 
-StateChange = tuple[datetime, State]
-"""A state, and the time it was entered."""
-
-
-class StateChanges(Sequence[StateChange]):
-    """The states that a job entered, as a sequence of (time, state) pairs.
-
-    It takes a third of the memory of a tuple: thousands of jobs share one ``kinds`` tuple, each
-    with its own ``times``.
-    """
-
-    __slots__ = ("_kinds", "_times")
-
-    def __init__(self, kinds: tuple[State, ...], times: tuple[datetime, ...]) -> None:
-        self._kinds, self._times = kinds, times
-
-    def __len__(self) -> int:
-        return len(self._times)
-
-    @overload
-    def __getitem__(self, index: int) -> StateChange: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[StateChange, ...]: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            return tuple(self)[index]
-        return self._times[index], self._kinds[index]
-
-    def __iter__(self) -> Iterator[StateChange]:
-        return zip(self._times, self._kinds, strict=True)
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, StateChanges):
-            return self._times == other._times and self._kinds == other._kinds
-        return isinstance(other, tuple) and tuple(self) == other
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return repr(tuple(self))
-
-
 class Job(JobNode, frozen=True, kw_only=True):
     """One job, with its executions and transfers in order.
 
@@ -346,7 +303,7 @@ class Job(JobNode, frozen=True, kw_only=True):
 
     job: JobId
     state: State
-    states: Sequence[StateChange] = ()
+    states: Sequence[tuple[datetime, State]] = ()
     since: datetime | None = None
     submitted: datetime | None = None
     ended: datetime | None = None
@@ -420,19 +377,6 @@ class Job(JobNode, frozen=True, kw_only=True):
             any(entry.end is None for entry in self.executions)
             or any(each.end is None and each.start is not None for each in self.transfers)
             or any(hold.end is None for hold in self.holds)
-        )
-
-    @property
-    def is_troubled(self) -> bool:
-        """Whether it had, or may have, a problem."""
-        return bool(
-            self.holds
-            or self.state is State.DISCONNECTED
-            or any(entry.cause is not None for entry in self.executions)
-            or any(
-                each.outcome == "unfinished" or (each.end is None and each.direction == "input")
-                for each in self.transfers
-            )
         )
 
     def with_causes(self, causes: Mapping[tuple[JobId, datetime], str]) -> Job:
@@ -1012,31 +956,6 @@ class JobView(Struct, frozen=True):
     usage_execution: int = 0
     queue: QueueJob | None = None
     queried_at: float | None = None
-
-
-class ProblemGroup(Struct, frozen=True):
-    """Problems of one cause.
-
-    ``kind``: held, failed, evicted, stalled, removed, shadow-exception, reconnect-failed. ``now``:
-    number of jobs that have the problem at this moment, ``times``: number of occurrences. ``runs``
-    are run keys, ``jobs`` (cluster, proc), latest first. ``nodes``: names of nodes that failed
-    without a job, in place of jobs.
-    """
-
-    key: str
-    kind: str
-    cause: str
-    code: int | None
-    subcode: int | None
-    now: int
-    times: int
-    lost: float
-    runs: tuple[str, ...]
-    run_names: tuple[str, ...]
-    jobs: tuple[tuple[int, int], ...]
-    last: datetime | None
-    example: str | None
-    nodes: tuple[str, ...] = ()
 
 
 class Progress(Struct, frozen=True):

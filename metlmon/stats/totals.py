@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from msgspec import Struct
 
 from metlmon.snapshot.records import HOUR, Execution, GpuHours, HourUnit
 from metlmon.snapshot.totals import ExecutionTotals
+
+TRANSFER_SECONDS: Final = 1800.0
+"""Length of an input transfer from which it counts as stalled: those of tens of GB take minutes;
+one still in progress after this long has in every real log ended in an eviction."""
 
 K = TypeVar("K")
 T = TypeVar("T")

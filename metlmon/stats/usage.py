@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from metlmon.live.feed import StatsInput
 from metlmon.model.job import SAME_MOMENT
-from metlmon.model.job_events import JobId, NodeKey
+from metlmon.model.job_events import JobId
 from metlmon.model.states import State
 from metlmon.snapshot.records import (
     Epoch,
@@ -32,10 +32,15 @@ from metlmon.snapshot.records import (
     Transfer,
     in_hour_unit,
 )
-from metlmon.snapshot.totals import TRANSFER_LIMIT
 from metlmon.stats.causes import Cause, MatchedHold, cause_of_execution, causes_of, match_holds
 from metlmon.stats.pool_profiles import EVICTIONS, PoolProfile, profiles_in_window
-from metlmon.stats.totals import UsageTotals, group_by, quartiles, sum_executions
+from metlmon.stats.totals import (
+    TRANSFER_SECONDS,
+    UsageTotals,
+    group_by,
+    quartiles,
+    sum_executions,
+)
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger, full_seconds
 from metlmon.text.record_json import Flat
 
@@ -56,8 +61,8 @@ COST_MIN_EPOCHS: Final = 3
 STALL_FACTOR: Final = 3.0
 """A failed input transfer stalled if it exceeded this multiple of the site's upper quartile."""
 
-STALL_MIN_SECONDS: Final = TRANSFER_LIMIT.total_seconds()
-"""Minimum seconds of a stalled transfer, as for problems."""
+STALL_MIN_SECONDS: Final = TRANSFER_SECONDS
+"""Minimum seconds of a stalled transfer."""
 
 STALL_MIN_TRANSFERS: Final = 4
 """Minimum transfers for a site's upper quartile to be used."""
@@ -299,16 +304,6 @@ def stall_limit(seconds: Distribution) -> float:
 # --- groups -----------------------------------------------------------------------------------
 
 
-class GroupEntries(Struct, frozen=True):
-    """Entries of a group; ``idle_jobs``: jobs without an execution, for their bytes."""
-
-    executions: Sequence[Execution] = ()
-    epochs: Sequence[Epoch] = ()
-    transfers: Sequence[Transfer] = ()
-    holds: Sequence[MatchedHold] = ()
-    idle_jobs: Sequence[Job] = ()
-
-
 Groups = Mapping[str | None, Sequence[T]]
 
 
@@ -333,7 +328,6 @@ class UsageGroups:
         self.epoch_of: dict[JobId, Epoch] = {
             job: epoch for epoch in self.clipped.epochs for job in epoch.jobs
         }
-        self._longest = _longest_executions(ledger)
         self._starts = group_by(self.executions, lambda e: e.job)
         finals = [e for e in self.executions if e.final]
         timed: list[Execution | Transfer] = [*finals, *self.transfers]
@@ -355,8 +349,7 @@ class UsageGroups:
     def total(self) -> GroupUsage:
         """The usage of all entries."""
         return self.usage(
-            None,
-            GroupEntries(self.executions, self.epochs, self.transfers, self.holds, self.idle_jobs),
+            *(None, self.executions, self.epochs, self.transfers, self.holds, self.idle_jobs)
         )
 
     def by_site(self) -> tuple[GroupUsage, ...]:
@@ -392,7 +385,7 @@ class UsageGroups:
         executions = group_by(self.executions, lambda e: e.run)
         epochs: Groups[Epoch] = {**group_by(self.epochs, lambda e: e.run)}
         return {
-            run: self.usage(run, GroupEntries(executions.get(run, ()), epochs.get(run, ())))
+            run: self.usage(run, executions.get(run, ()), epochs.get(run, ()))
             for run in dict.fromkeys((*executions, *epochs))
         }
 
@@ -421,24 +414,29 @@ class UsageGroups:
         usages = [
             self.usage(
                 name,
-                GroupEntries(
-                    executions=executions.get(name, ()),
-                    epochs=epochs.get(name, ()),
-                    transfers=transfers.get(name, ()),
-                    holds=holds.get(name, ()),
-                    idle_jobs=self.idle_jobs if name is None else (),
-                ),
+                executions=executions.get(name, ()),
+                epochs=epochs.get(name, ()),
+                transfers=transfers.get(name, ()),
+                holds=holds.get(name, ()),
+                idle_jobs=self.idle_jobs if name is None else (),
             )
             for name in names
         ]
         usages.sort(key=lambda u: (-u.totals.total, -u.totals.executions, u.name or ""))
         return tuple(usages)
 
-    def usage(self, name: str | None, entries: GroupEntries) -> GroupUsage:
-        """The usage of one group."""
-        executions = entries.executions
+    def usage(
+        self,
+        name: str | None,
+        executions: Sequence[Execution],
+        epochs: Sequence[Epoch],
+        transfers: Sequence[Transfer] = (),
+        holds: Sequence[MatchedHold] = (),
+        idle_jobs: Sequence[Job] = (),
+    ) -> GroupUsage:
+        """The usage of one group; ``idle_jobs``: those without an execution, for their bytes."""
         counted = [e for e in executions if e.counted]
-        by_hold = {id(e) for _, e in entries.holds}
+        by_hold = {id(e) for _, e in holds}
         epoch, hidden = self._completed_epochs(executions)
         return GroupUsage(
             name=name,
@@ -448,13 +446,13 @@ class UsageGroups:
             totals=sum_executions(executions, self.clipped.measure),
             epoch=epoch,
             hidden=hidden,
-            longest=self._longest_of(entries.epochs),
+            longest=self._longest_of(epochs),
             wait=distribution(e.wait for e in counted),
-            input=self._transfer_stats(entries),
-            transfers=len(entries.transfers),
+            input=self._transfer_stats(transfers, [*executions, *idle_jobs]),
+            transfers=len(transfers),
             evictions=sum(e.outcome in EVICTIONS and id(e) not in by_hold for e in counted),
-            holds=len(entries.holds),
-            causes=causes_of(executions, entries.holds),
+            holds=len(holds),
+            causes=causes_of(executions, holds),
         )
 
     def _completed_epochs(self, executions: Iterable[Execution]) -> tuple[Distribution, int]:
@@ -463,22 +461,24 @@ class UsageGroups:
         return distribution(map(self.seconds, finals)), sum(map(self.is_hidden, finals))
 
     def _longest_of(self, epochs: Sequence[Epoch]) -> LongestExecutions:
-        longest = [self._longest[epoch.key] for epoch in epochs if epoch.key in self._longest]
+        longest = [epoch.longest for epoch in epochs if epoch.longest is not None]
+        weight = self.clipped.measure.weight
         return LongestExecutions(
             epochs=len(epochs),
             seconds=sum(epoch.longest_seconds or 0.0 for epoch in epochs),
-            gpu_seconds=sum(entry.trained * (entry.weight or 0) for entry in longest),
+            gpu_seconds=sum(each.trained * (weight(each.gpus, each.cpus) or 0) for each in longest),
         )
 
-    def _transfer_stats(self, entries: GroupEntries) -> TransferStats:
-        inputs = [t for t in entries.transfers if t.direction == "input"]
+    def _transfer_stats(
+        self, transfers: Iterable[Transfer], with_bytes: Sequence[Execution | Job]
+    ) -> TransferStats:
+        """``with_bytes``: also jobs without an execution, whose bytes are in none."""
+        inputs = [t for t in transfers if t.direction == "input"]
         ok = distribution(self.seconds(t) for t in inputs if t.outcome == "ok")
         limit = stall_limit(ok)
         failed = [t for t in inputs if t.outcome != "ok"]
         stalls = [s for t in failed if (s := self.seconds(t)) is not None and s > limit]
         outcomes = [t.outcome for t in failed]
-        # Bytes of jobs without an execution are in no execution entry.
-        with_bytes: list[Execution | Job] = [*entries.executions, *entries.idle_jobs]
         return TransferStats(
             ok=ok,
             aborted=outcomes.count("aborted"),
@@ -487,8 +487,8 @@ class UsageGroups:
             stalls=len(stalls),
             stalled_seconds=sum(stalls),
             limit=limit,
-            sent=sum(entry.bytes_sent or 0 for entry in with_bytes),
-            received=sum(entry.bytes_received or 0 for entry in with_bytes),
+            sent=sum(each.bytes_sent or 0 for each in with_bytes),
+            received=sum(each.bytes_received or 0 for each in with_bytes),
         )
 
     def _gpu_of(self, transfer: Transfer) -> str | None:
@@ -498,16 +498,6 @@ class UsageGroups:
         later = (e for e in self._starts.get(transfer.job, ()) if e.start >= transfer.start)
         execution = next(later, None)
         return execution.gpu if execution is not None else None
-
-
-def _longest_executions(ledger: Ledger) -> dict[NodeKey, Execution]:
-    """The execution of each node that trained longest, the first of several."""
-    longest: dict[NodeKey, Execution] = {}
-    for entry in ledger.executions:
-        key = entry.key
-        if key is not None and (key not in longest or entry.trained > longest[key].trained):
-            longest[key] = entry
-    return longest
 
 
 def _by_frequency(values: Iterable[K]) -> tuple[K, ...]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Final
 
-from msgspec import Struct
-
 from metlmon.placement.chains import name_list, pool_names
-from metlmon.placement.types import PlacementPlan, WhatIf
+from metlmon.placement.types import PlacementPlan, RunPlacement, WhatIf
 from metlmon.snapshot.records import HOUR
 from metlmon.stats.pool_profiles import ResourcePool
 from metlmon.tables.layout import Column, Kind
@@ -21,32 +19,6 @@ MOST_NAMES: Final = 8
 """Runs that one line names."""
 
 
-class PlanRow(Struct, frozen=True, kw_only=True):
-    """A run of a plan: how many epochs it places, where they may go (empty: nowhere), and why."""
-
-    name: str
-    epochs: int
-    where: str
-    reason: str
-
-
-def plan_rows(
-    plan: PlacementPlan, run_names: Mapping[str, str], pools: Iterable[ResourcePool] = ()
-) -> list[PlanRow]:
-    """The rows of a plan; ``run_names``: by key; ``pools``: all that have a name."""
-    known = {*pools, *(pool for run in plan.runs for pool in run.pools)}
-    names = pool_names(known)
-    return [
-        PlanRow(
-            name=run_names.get(run.run, run.run),
-            epochs=round(sum(run.epochs)),
-            where=_where_text(run.pools, known, names),
-            reason=plain(run.reason, REASON_LIMIT),
-        )
-        for run in plan.runs
-    ]
-
-
 def _where_text(
     pools: Sequence[ResourcePool], known: Set[ResourcePool], names: Mapping[ResourcePool, str]
 ) -> str:
@@ -57,16 +29,30 @@ def _where_text(
     return ", ".join(plain(names[pool], NAME_LIMIT) for pool in pools)
 
 
-def plan_columns() -> list[Column[Any]]:
-    """The columns of the runs of a plan."""
+def plan_columns(
+    plan: PlacementPlan, run_names: Mapping[str, str], pools: Iterable[ResourcePool] = ()
+) -> list[Column[RunPlacement]]:
+    """The columns of the runs of a plan; ``run_names``: by key; ``pools``: all that have a name."""
+    known = {*pools, *(pool for run in plan.runs for pool in run.pools)}
+    names = pool_names(known)
+
+    def where(row: RunPlacement) -> str:
+        return _where_text(row.pools, known, names)
+
     return [
-        Column("run", "RUN", lambda row: plain(row.name, NAME_LIMIT), minimum=6, maximum=30),
-        Column("epochs", "EPOCHS", lambda row: row.epochs, Kind.COUNT),
+        Column(
+            "run",
+            "RUN",
+            lambda row: plain(run_names.get(row.run, row.run), NAME_LIMIT),
+            minimum=6,
+            maximum=30,
+        ),
+        Column("epochs", "EPOCHS", lambda row: round(sum(row.epochs)), Kind.COUNT),
         Column(
             "where",
             "NEXT EPOCHS GO TO",
-            lambda row: row.where or "nowhere",
-            style=lambda row: PLAIN if row.where else ALARM,
+            lambda row: where(row) or "nowhere",
+            style=lambda row: PLAIN if where(row) else ALARM,
             minimum=12,
             comfortable=24,
             maximum=60,
@@ -74,7 +60,7 @@ def plan_columns() -> list[Column[Any]]:
         Column(
             "reason",
             "REASON",
-            lambda row: row.reason,
+            lambda row: plain(row.reason, REASON_LIMIT),
             drop=1,
             style=DIM,
             minimum=10,

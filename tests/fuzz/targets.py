@@ -464,7 +464,6 @@ def _reported_of(home: Path, settings: Settings) -> str:
     for row in painter.status().runs[:3]:
         view = painter.run_view(row.key)
         json.dumps(json_of(view, painter.clock.with_offset), allow_nan=False)
-    painter.problems()
     painter.ledger()
     return result
 

@@ -89,7 +89,6 @@ def test_a_picture_or_a_sentence(dagdir: Path, seed: int) -> None:
         status, rows = painter.status(), painter.job_rows()
         stamp = painter.clock.with_offset
         json.dumps(json_of([status, rows], stamp), allow_nan=False)
-        painter.problems()
         for run in status.runs:
             view = painter.run_view(run.key)
             assert view is not None

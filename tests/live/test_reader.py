@@ -272,7 +272,6 @@ def test_reading_writes_nothing(shared: Callable[[str], Path], tmp_path: Path) -
     reader.read_all()
     painter = reader.snapshot_builder()
     painter.status()
-    painter.problems()
     for row in painter.job_rows():
         painter.job_view(row.cluster, row.proc)
     again(reader)

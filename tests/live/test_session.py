@@ -99,8 +99,6 @@ def test_views_are_asked_from_any_thread(watched: Watched, dagdir: Dagdir) -> No
     job = watched.session.job_view(77, 0)
     assert job is not None
     assert [event.number for event in job.events] == [0, 1, 12]
-    (group,) = watched.session.problems()
-    assert (group.kind, group.now) == ("held", 1)
     assert watched.session.run_view("nobody") is None
     assert watched.session.job_view(1, 0) is None
 

@@ -80,7 +80,6 @@ def picture(dagdir: Path) -> tuple[int, int]:
     site_usage(stats_input)
     profiles_in_window(ledger)
     make_forecast(stats_input)
-    session.problems()
     view = session.job_view(1, 0)
     assert view is not None
     return sum(len(job.holds) for job in ledger.jobs), len(ledger.executions)

@@ -68,7 +68,6 @@ def facts(painter: SnapshotBuilder) -> tuple[object, ...]:
     rows = [painter.run_view(run.key) for run in painter.status().runs]
     return (
         painter.status(),
-        painter.problems(),
         painter.queued_rows(),
         painter.ledger(),
         states,

@@ -18,7 +18,7 @@ from metlmon.cli.main import main
 from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.records import Execution, Ledger, StateChanges
+from metlmon.snapshot.records import Execution, Ledger
 from tests.conftest import shared_path
 from tests.support.records import read_dagdir
 
@@ -294,16 +294,3 @@ def test_a_hold_lasts_to_its_release(aws: Ledger) -> None:
         datetime(2025, 11, 13, 9, 22, 27),
     )
     assert hold.seconds == 60137
-
-
-def test_states_kept_apart_from_their_times_are_as_pairs() -> None:
-    noon = datetime(2026, 5, 20, 12)
-    times, kinds = (noon, noon + timedelta(hours=1)), (State.IDLE, State.RUNNING)
-    entered, pairs = StateChanges(kinds, times), tuple(zip(times, kinds, strict=True))
-    assert entered == pairs
-    assert hash(entered) == hash(pairs)
-    assert (tuple(entered), len(entered), entered[-1], entered[1:]) == (
-        *(pairs, len(pairs)),
-        *(pairs[-1], pairs[1:]),
-    )
-    assert entered != StateChanges(kinds[:1], times[:1])

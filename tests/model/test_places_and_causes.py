@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from metlmon.config.settings import Settings
-from metlmon.eventlog.reader import parse
-from metlmon.model.model_state import Batch
 from metlmon.model.reasons import REASON_LIMIT, cause_of, fold_reason
 from metlmon.model.states import Outcome
 from tests.support.event_logs import Log, of_one_job, read_ensemble
@@ -228,47 +225,3 @@ def test_a_cause_is_reported_where_no_reason_was_given(
     outcome: Outcome, code: int, reason: str, value: int, signal: int, cause: str
 ) -> None:
     assert cause_of(outcome, code, reason, value, signal) == cause
-
-
-# --- problems -----------------------------------------------------------------------------
-
-
-def test_a_held_job_whose_hold_has_no_readable_detail_is_a_problem_now() -> None:
-    log = Log().submit(77, NODE).execute(77, gpus=1).raw(12, 77, "Job was held.")
-    held = replace(parse(log.data).events[-1], detail=None)
-    result = of_one_job(Log().submit(77, NODE).execute(77, gpus=1))
-    result.ensemble.apply(Batch(log.file, log.role, [held]))
-    (problem,) = result.painter().problems()
-    assert (problem.cause, problem.now, problem.times) == ("held, no reason given", 1, 1)
-    result.ensemble.apply(Batch(log.file, log.role, parse(log.release(77).data).events[-1:]))
-    (problem,) = result.painter().problems()
-    assert (problem.now, problem.times) == (0, 1), "released: it was held once"
-
-
-def test_problems_put_what_is_in_trouble_now_first() -> None:
-    log = Log().submit(1, NODE).execute(1, gpus=8, at="05-04 10:00:00")
-    log.terminate(1, 1, at="05-05 10:00:00")
-    log.submit(2, NODE).execute(2, gpus=1, at="05-05 11:00:00")
-    log.hold(2, 34, "too large", at="05-05 12:00:00")
-    groups = of_one_job(log).painter().problems()
-    assert [(g.kind, g.now, g.times, g.lost) for g in groups] == [
-        ("held", 1, 1, 1.0),
-        ("failed", 0, 1, 192.0),
-    ]
-    assert groups[0].run_names == ("run0",)
-    assert groups[0].jobs == ((2, 0),)
-
-
-@pytest.mark.parametrize(
-    ("log", "not_yet"),
-    [
-        (Log().submit(1, NODE).transfer(1, "started input", at="10:00:00"), "10:29:00"),
-        (Log().submit(1, NODE).execute(1).disconnect(1, at="10:10:00"), "10:15:00"),
-    ],
-    ids=["input transfer", "lost host"],
-)
-def test_what_stalls_is_a_problem_after_a_while(log: Log, not_yet: str) -> None:
-    result = of_one_job(log)
-    assert result.painter(not_yet).problems() == ()
-    (group,) = result.painter("12:00:00").problems()
-    assert (group.kind, group.now) == ("stalled", 1)

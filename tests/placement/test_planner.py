@@ -42,7 +42,7 @@ from metlmon.pool.annex_ads import FreeGpus
 from metlmon.snapshot.records import DagDescription, DescribedNode, Ledger, Nodes
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool
-from metlmon.tables.advice import plan_rows, plan_sentence, remark_lines
+from metlmon.tables.advice import plan_columns, plan_sentence, remark_lines
 from metlmon.text.spans import text
 from tests.conftest import SHARED
 from tests.support.pool_figures import DELTA, EXPANSE, by_pool, profile
@@ -135,10 +135,10 @@ def test_many_pools_are_named_by_the_few_others(count: int, text: str) -> None:
     pools = [ResourcePool(f"s{number}") for number in range(6)]
     placement = RunPlacement(run="run0", pools=tuple(pools[:count]), epochs=(1.0,), reason="")
     plan = PlacementPlan(as_of=NOON, hours=1.0, gpu_hours=1.0, runs=(placement,))
-    (row,) = plan_rows(plan, {}, pools)
-    assert row.where == text
-    (row,) = plan_rows(plan, {}, pools[:count])
-    assert row.where == ("s0, s1" if count == 2 else "anywhere")
+    where = next(each for each in plan_columns(plan, {}, pools) if each.name == "where")
+    assert where.value(placement) == text
+    where = next(each for each in plan_columns(plan, {}) if each.name == "where")
+    assert where.value(placement) == ("s0, s1" if count == 2 else "anywhere")
 
 
 def test_a_run_that_its_dag_keeps_on_a_gpu_model_stays_there() -> None:

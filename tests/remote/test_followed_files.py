@@ -86,7 +86,6 @@ def picture(reader: DagdirReader) -> dict[str, Any]:
         "status": replace(builder.status(), dagdir="", warnings=()),
         "jobs": builder.job_rows(),
         "notices": notices,
-        "problems": builder.problems(),
         "outputs": outputs.training_outputs(ledger, builder),
         "progress": outputs.progress_lines(ledger, builder),
         "error": reader.error and TIME.sub("", reader.error),

@@ -33,7 +33,6 @@ class BuilderFeed(FakeFeed):
         super().__init__(update(builder.status()), Path("/nowhere") / name)
         self.builder = builder
         self.written = written or {}
-        self.causes = builder.problems()
         self._nodes: Nodes | None = None
 
     def ledger(self) -> Ledger:

@@ -35,9 +35,9 @@ from metlmon.pool.types import (
     SiteInfo,
     Target,
 )
-from metlmon.snapshot.records import DagRow, Job, JobView, ProblemGroup, RunView, Status
+from metlmon.snapshot.records import DagRow, Job, JobView, RunView, Status
 from metlmon.text.visible import visible
-from tests.support.sample_snapshots import FakeFeed, problems, run, status, update
+from tests.support.sample_snapshots import FakeFeed, run, status, update
 
 SITES = (
     SiteInfo("Expanse-GPU", 2, ("NVIDIA A100-SXM4-40GB",)),
@@ -291,7 +291,6 @@ class HostileFeed(FakeFeed):
     def __init__(self) -> None:
         self._clean = FakeFeed(update(status()))
         super().__init__(replace(update(), status=harmed(status()), error=PAYLOAD))
-        self.causes = harmed(problems())
 
     def run_view(self, key: str) -> RunView | None:
         return harmed(self._clean.run_view(key.removesuffix(PAYLOAD)))
@@ -304,9 +303,6 @@ class HostileFeed(FakeFeed):
 
     def queued_jobs(self, run: str | None = None) -> tuple[Job, ...]:
         return harmed(self._clean.queued_jobs(run))
-
-    def problems(self) -> tuple[ProblemGroup, ...]:
-        return self.causes
 
 
 class HostilePool(FakePool):

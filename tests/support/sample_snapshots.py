@@ -35,7 +35,6 @@ from metlmon.snapshot.records import (
     LogRow,
     NodeFault,
     NodeRow,
-    ProblemGroup,
     Progress,
     Run,
     RunView,
@@ -289,41 +288,6 @@ def job_view(row: Run, cluster: int) -> JobView:
     )
 
 
-def problems() -> tuple[ProblemGroup, ...]:
-    def group(
-        kind: str, cause: str, now: int, times: int, lost: float, *names: str
-    ) -> ProblemGroup:
-        rows = [row for row in RUNS if row.name in names]
-        jobs = tuple((r.latest.cluster, 0) for r in rows if r.latest and r.latest.cluster)
-        return ProblemGroup(
-            key=f"{kind}:{cause}",
-            kind=kind,
-            cause=cause,
-            code=34,
-            subcode=0,
-            now=now,
-            times=times,
-            lost=lost,
-            runs=tuple(row.key for row in rows),
-            run_names=tuple(row.name for row in rows),
-            jobs=jobs,
-            last=AS_OF - timedelta(hours=times),
-            example=MEMORY_HOLD if kind == "held" else cause.replace("…", "slot1_3@node-17"),
-        )
-
-    return (
-        group("evicted", "Job disconnected too long: JobLeaseDuration (… seconds) expired", 0, 41,
-              188.2, "run4", "run6", "run9", "run1"),
-        group("held", "Error from …: Job has gone over cgroup memory limit of … megabytes. Last "
-              "measured usage: … megabytes. Consider resubmitting with a higher request_memory.",
-              1, 21, 212.4, "run1"),
-        group("failed", "return value 1", 1, 3, 44.7, "run9"),
-        group("shadow-exception", "Error from …: STARTER failed to receive file …", 0, 6, 1.2,
-              "run3", "run6"),
-        group("stalled", "input transfer for more than … minutes", 1, 2, 0.0, "run2"),
-    )  # fmt: skip
-
-
 WARNINGS = (
     Notice("glued-header", "metl.log", 48213, "the header of 12713917.000.000 stands behind a cut line"),
     Notice("unterminated-event", "metl.log", 48212, "event 001 of 12713911.000.000 is cut"),
@@ -400,7 +364,6 @@ class FakeFeed:
         self._dagdir = dagdir or Path("/home/someone/ensembles/global_pretraining")
         self._notify: Callable[[Snapshot], None] | None = None
         self.stopped = False
-        self.causes = problems()
         self.jobs: dict[tuple[int, int], JobView] = {}
         self.set = Settings()
         self.book: Ledger | None = None
@@ -463,9 +426,6 @@ class FakeFeed:
 
     def node_row(self, key: NodeKey) -> NodeRow | None:
         return self.node_rows.get(key)
-
-    def problems(self) -> tuple[ProblemGroup, ...]:
-        return self.causes
 
     @property
     def settings(self) -> Settings:

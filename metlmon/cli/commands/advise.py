@@ -403,10 +403,10 @@ def _print_advice(advice: Advice, what_if: Sequence[WhatIf], lines: Sequence[Sub
     out, plan = TextOutput(), advice.plan
     pools = advice.values.supplies.profiles
     out.print(tables.plan_sentence(plan), *tables.remark_lines(plan))
-    rows = tables.plan_rows(plan, advice.run_names, pools)
+    rows = plan.runs
     if rows and advice.values.supplies.usable:
         out.print()
-        out.table(tables.plan_columns(), rows)
+        out.table(tables.plan_columns(plan, advice.run_names, pools), rows)
     for each in advice.elastic:
         out.print(line(("elastic: ", BOLD), each.reason))
     excluded = tables.excluded_lines(plan, pools)
