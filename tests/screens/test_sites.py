@@ -172,7 +172,7 @@ async def test_only_what_was_lost(show: Show) -> None:
         assert rows() == 10, "esc shows all again before it goes back"
         assert isinstance(seen.app.screen, ExecutionsScreen)
         await seen.press("escape", "home", "enter", "s", "home")
-        assert "by GPU-H" in seen.text
+        assert "by GPU-h" in seen.text
         assert "8h50m" in seen.under_cursor
         await seen.press("escape", "slash", *"aws", "enter", "enter", "f", "f", "f", "f")
         assert "✓ succeeded ⇄" in seen.under_cursor
