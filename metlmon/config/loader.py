@@ -43,12 +43,9 @@ from metlmon.config.settings import (
     EventName,
     Label,
     MetricPattern,
-    MetricSettings,
-    NotifySettings,
     SecretText,
     Settings,
     TerminalNotice,
-    TrackingSettings,
 )
 from metlmon.config.toml_file import SettingProblem, TomlFile, Where, dotted_key
 from metlmon.config.user_state import user_directory
@@ -201,14 +198,7 @@ def load_configuration(dagdir: Path | None) -> Configuration:
         )
         for key, setting in SETTINGS.items()
         for number, (origin, item) in enumerate(
-            setting.merge(
-                [
-                    (origin, item)
-                    for origin in ORDER
-                    if origin in items
-                    for item in items[origin][key]
-                ]
-            )
+            setting.merge(key, [(o, item) for o in ORDER if o in items for item in items[o][key]])
         )
     ]
     return Configuration(
@@ -235,19 +225,20 @@ def _settings(entries: Iterable[SettingEntry]) -> Settings:
         if entry.origin != "built-in" or isinstance(SETTINGS[entry.key], _Value):
             found[entry.key].append(entry.value)
     values: dict[str, Any] = {
-        key: each[0] if isinstance(SETTINGS[key], _Value) else tuple(each)
+        _FIELDS.get(key, key): each[0] if isinstance(SETTINGS[key], _Value) else tuple(each)
         for key, each in found.items()
     }
-    metrics, notify, tracking = (
-        {key: values.pop(f"{table}.{key}") for key in _table_keys(table)} for table in TABLES
-    )
-    patterns = values.pop("metric")
-    return Settings(
-        **{_FIELDS.get(key, key): value for key, value in values.items()},
-        metrics=MetricSettings(**metrics, patterns=patterns),
-        notify=NotifySettings(**notify),
-        tracking=TrackingSettings(**tracking),
-    )
+    for name in TABLES:
+        fields = {key: values.pop(f"{name}.{key}") for key in _table_keys(name)}
+        values[name] = replace(getattr(Settings(), name), **fields)
+    values["metrics"] = replace(values["metrics"], patterns=values.pop("metric"))
+    return Settings(**values)
+
+
+def _default(key: str) -> Any:
+    """The value of a setting that is in no file."""
+    table, _, name = key.rpartition(".")
+    return getattr(getattr(Settings(), table) if table else Settings(), _FIELDS.get(name, name))
 
 
 # --- kinds of settings --------------------------------------------------------------------
@@ -279,16 +270,15 @@ class _Value(Struct):
     """
 
     reader: Reader
-    default: Any = None
     lasting: Any = None
 
     def read(self, file: TomlFile, where: Where, value: object) -> list[_Item]:
         fields = _read_fields(file, where[:-1], {where[-1]: value}, {str(where[-1]): self.reader})
         return [_Item(field, where) for field in fields.values()]
 
-    def merge(self, items: _Items) -> _Items:
+    def merge(self, key: str, items: _Items) -> _Items:
         lasting = [item for item in items if self.lasting and item[1].value == self.lasting]
-        return [*lasting, *items, ("built-in", _Item(self.default))][:1]
+        return [*lasting, *items, ("built-in", _Item(_default(key)))][:1]
 
 
 class _Names(Struct):
@@ -311,7 +301,7 @@ class _Names(Struct):
             return [_Item((harmless(key), each), (*where, key)) for key, each in fields.items()]
         return []
 
-    def merge(self, items: _Items) -> _Items:
+    def merge(self, key: str, items: _Items) -> _Items:
         return _first_of_each(items, lambda value: value[0])
 
 
@@ -354,28 +344,32 @@ class _Tables(Struct):
                 items.append(_Item(self.make(**name, **fields), path))
         return items
 
-    def merge(self, items: _Items) -> _Items:
+    def merge(self, key: str, items: _Items) -> _Items:
         if self.named:
             return _first_of_each(items, lambda value: value.name)
         return [*items, *(("built-in", _Item(item)) for item in self.built_in)]
 
 
+class _Table(NamedTuple):
+    """A table whose keys are settings of their own; ``example``: one of them.
+
+    ``danger``: what it does that a file of another user may not contain.
+    """
+
+    example: str
+    danger: str = ""
+
+
 TABLES: Final = {
-    "metrics": 'primary = "val_loss"',
-    "notify": 'terminal = ["bell"]',
-    "tracking": 'uri = "https://mlflow.example.edu"',
+    "metrics": _Table('primary = "val_loss"'),
+    "notify": _Table('terminal = ["bell"]', danger="run a command as you"),
+    "tracking": _Table(
+        'uri = "https://mlflow.example.edu"', danger="send what your ensembles do to anybody"
+    ),
 }
-"""Tables whose keys are settings of their own, with an example."""
 
 PRIVATE: Final = ("keys", "notify", "tracking")
 """Tables of the user's own file alone: a dagdir may be a copy of somebody else's."""
-
-
-DANGERS: Final = {
-    "notify": "run a command as you",
-    "tracking": "send what your ensembles do to anybody",
-}
-"""What tables do that the user's file may not contain if it belongs to another user."""
 
 
 def _table_keys(table: str) -> list[str]:
@@ -390,14 +384,12 @@ def _read(file: TomlFile, origin: str) -> dict[str, list[_Item]]:
         if name in values and origin != "user":
             file.report_problem((name,), f"[{name}] belongs to your own metlmon.toml")
             del values[name]
-    for name, danger in DANGERS.items():
-        if name in values and file.foreign:
+    for name, (example, danger) in TABLES.items():
+        table = values.pop(name, {})
+        if danger and table and file.foreign:
             text = f"[{name}] could {danger}, and this file belongs to another user"
             file.report_problem((name,), text)
-            del values[name]
-    for name, example in TABLES.items():
-        table = values.pop(name, {})
-        if isinstance(table, dict):
+        elif isinstance(table, dict):
             file.report_unknown_keys((name,), table, _table_keys(name))
             values |= {f"{name}.{key}": value for key, value in table.items()}
         else:
@@ -431,10 +423,10 @@ def _read_zone(value: object) -> ZoneInfo:
 
 SETTINGS: Final[Mapping[str, _Value | _Names | _Tables]] = {
     "tz": _Value(_read_zone),
-    "train_node": _Value(read_node_pattern, Settings().train_node),
-    "side_node": _Value(read_node_pattern, Settings().side_node),
-    "checkpoint_codes": _Value(read_codes, frozenset()),
-    "read_only": _Value(read_flag, default=False, lasting=True),
+    "train_node": _Value(read_node_pattern),
+    "side_node": _Value(read_node_pattern),
+    "checkpoint_codes": _Value(read_codes),
+    "read_only": _Value(read_flag, lasting=True),
     "site": _Tables(
         lambda host, name: (host, name),
         'each [[site]] needs host = "*.example.edu" and name = "example"',
@@ -448,9 +440,9 @@ SETTINGS: Final[Mapping[str, _Value | _Names | _Tables]] = {
         'each [[label]] needs name = "control" and runs = ["run1*", "0ee9fad9"]',
         {"name": read_name, "runs": read_texts},
     ),
-    "metrics.files": _Value(read_paths, MetricSettings().files),
-    "metrics.primary": _Value(read_name, MetricSettings().primary),
-    "metrics.goal": _Value(read_goal, MetricSettings().goal),
+    "metrics.files": _Value(read_paths),
+    "metrics.primary": _Value(read_name),
+    "metrics.goal": _Value(read_goal),
     "metric": _Tables(
         lambda name, file, pattern: MetricPattern(name, file, pattern),
         'each [[metric]] needs name = "val_loss", file = "out" and '
@@ -459,11 +451,11 @@ SETTINGS: Final[Mapping[str, _Value | _Names | _Tables]] = {
     ),
     "keys": _Names('sort = "o"'),
     "columns": _Names('overview = ["progress", "state", "best"]', reader=read_texts),
-    "notify.about": _Value(choices(EventName), NotifySettings().about),
-    "notify.terminal": _Value(choices(TerminalNotice), NotifySettings().terminal),
-    "notify.command": _Value(read_command, NotifySettings().command),
+    "notify.about": _Value(choices(EventName)),
+    "notify.terminal": _Value(choices(TerminalNotice)),
+    "notify.command": _Value(read_command),
     "notify.webhook": _Value(read_webhook),
-    "notify.interval": _Value(read_seconds, NotifySettings().interval),
+    "notify.interval": _Value(read_seconds),
     "tracking.uri": _Value(read_tracking_uri),
     "tracking.experiment": _Value(read_name),
     "tracking.token": _Value(read_secret),

@@ -284,25 +284,12 @@ class _LimitedResponse(HTTPResponse):
         self.fp = BufferedReader(_LimitedReads(sock))
 
 
-class _LimitedHTTP(HTTPHandler):
+class _LimitedHandler(HTTPSHandler, HTTPHandler):
+    """Connections whose responses are limited."""
+
     def do_open(self, http_class: Any, req: Request, **more: Any) -> HTTPResponse:
-        return super().do_open(_limited(http_class), req, **more)
-
-
-class _LimitedHTTPS(HTTPSHandler):
-    def do_open(self, http_class: Any, req: Request, **more: Any) -> HTTPResponse:
-        return super().do_open(_limited(http_class), req, **more)
-
-
-def _limited(http_class: Any) -> Any:
-    """The same connections, with limited responses."""
-
-    def connect(*arguments: Any, **more: Any) -> Any:
-        connection = http_class(*arguments, **more)
-        connection.response_class = _LimitedResponse
-        return connection
-
-    return connect
+        limited = type("Limited", (http_class,), {"response_class": _LimitedResponse})
+        return super().do_open(limited, req, **more)
 
 
 class _AnyStatus(HTTPErrorProcessor):
@@ -421,9 +408,7 @@ class TrackingClient:
         return b"".join(parts)
 
     def _make_opener(self, certificates: str | None, verify: bool) -> OpenerDirector:
-        handlers: list[BaseHandler] = [_AnyStatus(), _LimitedHTTP()]
-        if urlsplit(self.uri).hostname in LOOPBACK:
-            handlers.append(ProxyHandler({}))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # Trusts nobody: http has none.
         if self.uri.startswith("https:"):
             try:
                 context = ssl.create_default_context(cafile=certificates)
@@ -435,7 +420,9 @@ class TrackingClient:
             if not verify:
                 context.check_hostname = False
                 context.verify_mode = ssl.CERT_NONE
-            handlers.append(_LimitedHTTPS(context=context))
+        handlers: list[BaseHandler] = [_AnyStatus(), _LimitedHandler(context=context)]
+        if urlsplit(self.uri).hostname in LOOPBACK:
+            handlers.append(ProxyHandler({}))
         return build_opener(*handlers)
 
     # --- errors -----------------------------------------------------------------------------
