@@ -18,9 +18,6 @@ from metlmon.authoring.request import (
     Evaluation,
     Request,
     StageRequest,
-    SweepMode,
-    SweepRequest,
-    SweptVariable,
 )
 from metlmon.dagman.records import NodeKind
 from metlmon.text.spans import to_ascii
@@ -74,14 +71,6 @@ def test_a_chain(own: str) -> None:
     )  # fmt: skip
 
 
-def test_what_fits_is_drawn_whole(own: str) -> None:
-    graph = build_graph(Request(own, Path("x"), runs=1, epochs=4))
-    assert drawn(graph, 80) == (
-        "run0\n  train_epoch0 ─▶ train_epoch1 ─▶ train_epoch2 ─▶ train_epoch3\n"
-    )
-    assert drawn(graph, 40) == "run0\n  train_epoch0 ─▶ … ─▶ train_epoch3\n"
-
-
 def test_evaluations_hang_beneath_their_epochs(own: str) -> None:
     graph = build_graph(Request(own, Path("x"), runs=10, epochs=30, evaluation=Evaluation(own)))
     assert drawn(graph, 40) == (
@@ -110,18 +99,6 @@ def test_evaluations_that_are_waited_for_stand_in_the_chain(own: str) -> None:
     )
 
 
-def test_an_evaluation_now_and_then(own: str) -> None:
-    evaluation = Evaluation(own, every=3)
-    graph = build_graph(Request(own, Path("x"), runs=1, epochs=30, evaluation=evaluation))
-    assert drawn(graph, 80) == (
-        "run0\n"
-        "  train_epoch0 ─▶ train_epoch1 ─▶ train_epoch2 ─▶ … ─▶ train_epoch27\n"
-        "                                  └ eval_epoch3\n"
-        "  ─▶ train_epoch28 ─▶ train_epoch29\n"
-        "                      └ eval_epoch30\n"
-    )
-
-
 def test_what_hangs_may_be_longer_than_its_node() -> None:
     edges = [("r-a0", "r-a1"), ("r-a0", "r-look_at_what_a0_left"), ("r-a1", "r-b")]
     edges += [("r-a1", f"r-plot{number}") for number in range(9)]
@@ -133,21 +110,6 @@ def test_what_hangs_may_be_longer_than_its_node() -> None:
 
 
 # --- the other shapes -----------------------------------------------------------------------------
-
-
-def test_a_sweep(own: str) -> None:
-    swept = (SweptVariable("a", tuple("123"), ""), SweptVariable("b", tuple("wxyz"), ""))
-    sweep = SweepRequest("lr", swept, SweepMode.PRODUCT)
-    graph = build_graph(Request(own, Path("x"), shape=EnsembleShape.SWEEP, sweep=sweep, epochs=3))
-    assert drawn(graph, 80) == (
-        "lr00 … lr11  12 runs like this\n"
-        "  train_epoch0 ─▶ train_epoch1 ─▶ train_epoch2\n"
-    )  # fmt: skip
-    assert drawn(graph, 40) == (
-        "lr00 … lr11  12 runs like this\n"
-        "  train_epoch0 ─▶ train_epoch1\n"
-        "  ─▶ train_epoch2\n"
-    )  # fmt: skip
 
 
 def test_stages(own: str) -> None:
@@ -162,12 +124,6 @@ def test_stages(own: str) -> None:
         "  pre: train_epoch0 ─▶ train_epoch1 ─▶ … ─▶ train_epoch19 ─▶ "
         "fine: train_epoch20 ─▶ train_epoch21 ─▶ … ─▶ train_epoch29"
     )
-
-
-def test_a_bag(own: str) -> None:
-    request = Request(own, Path("x"), shape=EnsembleShape.BAG, shards=100, gather=own)
-    for cells in (40, 80, 200):
-        assert drawn(build_graph(request), cells) == "shard000 … shard099 (100) ─▶ gather\n"
 
 
 def test_sub_dags(own: str) -> None:

@@ -23,7 +23,6 @@ from metlmon.authoring import write_files as writing_module
 from metlmon.authoring.description import (
     DescriptionError,
     example,
-    format_request,
     read_description,
 )
 from metlmon.authoring.graph import GraphNode
@@ -321,13 +320,6 @@ def test_keys_are_warned_of_wherever_they_are(capsys: Captured) -> None:
         assert f"{name} looks like a secret, and all who can read the directory" in err
 
 
-def test_a_key_in_the_name_of_a_setting(capsys: Captured) -> None:
-    Path("e.toml").write_text(f'"{KEY}" = 1\n')
-    code, out, err = output_of(capsys, "e.toml D")
-    assert code == Exit.USAGE
-    assert KEY not in out + err
-
-
 # --- again ----------------------------------------------------------------------------------------
 
 
@@ -377,20 +369,6 @@ def test_a_file_that_was_handed_in_is_not_written_over(capsys: Captured) -> None
     assert Path("e.toml").read_text() == MINE
     assert output_of(capsys, "e.toml . --force")[0] == Exit.OK
     assert Path("e.toml").read_text().startswith(MINE)
-
-
-def test_a_description_of_many_values_is_read_again(capsys: Captured) -> None:
-    Path("e.toml").write_text(
-        'shape = "sweep"\nepochs = 1\n[sweep]\nlearning_rate = "0.00001 to 0.3 by 0.00001"\n'
-    )
-    asked = replace(read_description(Path("e.toml")), directory=Path("D"))
-    text = format_request(asked)
-    assert len(text) > 256_000
-    Path("kept.toml").write_text(text)
-    again = read_description(Path("kept.toml"))
-    assert [each.values for each in again.sweep.variables] == [
-        each.values for each in asked.sweep.variables
-    ]
 
 
 # --- descriptions as nobody writes them ---------------------------------------------------------

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from metlmon.authoring import Plan, PlanError, Policy, Request, make_plan, write_plan
 from metlmon.authoring.diff import DagProgress, PlanDiff, amend_plan, plan_diff
-from metlmon.authoring.request import EnsembleShape, StopRules
+from metlmon.authoring.request import StopRules
 from metlmon.authoring.validate import validate
 from tests.support.event_logs import Log, Out
 from tests.support.finished_ensembles import listing, ran, running
-from tests.support.sample_requests import NAP, a_request, nap
+from tests.support.sample_requests import a_request
 
 
 @pytest.fixture(name="request_")
@@ -274,14 +274,6 @@ def test_a_dagman_that_waits_in_the_queue_has_the_dag(request_: Request) -> None
     assert "a DAGMan has this DAG (ensemble.dag.dagman.log tells of no end)" in change.refusal
 
 
-def test_a_dag_that_is_submitted_meanwhile_keeps_its_file(request_: Request) -> None:
-    plan = amended_plan(replace(request_, runs=3))
-    change = plan_diff(plan)
-    (request_.directory / "ensemble.dag.condor.sub").write_text("")
-    with pytest.raises(PlanError, match="a DAGMan has taken"):
-        amend_plan(plan, change)
-
-
 def test_the_jobs_log_tells_of_a_dag_whose_dagman_left_nothing(request_: Request) -> None:
     ran(request_.directory, done=ALL, rescue=False)
     for path in request_.directory.glob("ensemble.dag.*"):
@@ -381,14 +373,6 @@ def test_what_a_running_dag_needs_is_not_changed(request_: Request) -> None:
     assert "ensemble.sub would change, and ensemble-2.dag, which runs, needs it" in change.refusal
     continued(request_)
     assert amended(request_, memory_mb=4096).refusal is None
-
-
-def test_a_shape_that_was_changed(request_: Request, tmp_path: Path) -> None:
-    own = nap(tmp_path / "shard", NAP)
-    change = amended(request_, shape=EnsembleShape.BAG, shards=4, gate=None, template=own)
-    assert change.refusal is None
-    assert change.runs_removed == ("run0", "run1")
-    assert {how for _, how in report_of(change)} == {"added", "removed"}
 
 
 def test_a_refusal_quotes_no_secret(request_: Request) -> None:

@@ -71,17 +71,6 @@ def test_the_nearest_wins_and_names_what_it_hides(capsys: Captured) -> None:
     assert variables(other)["project"]["hides"] == []
 
 
-def test_a_swept_value_goes_before_a_region_and_the_rest(capsys: Captured) -> None:
-    text = 'template = "own/nap.sub"\nvariables.seconds = "1"\n[region.late]\nepochs = 2\n'
-    Path("swept.toml").write_text(
-        text + "variables = { seconds = '2' }\n[sweep]\nseconds = [5, 6]\n"
-    )
-    (node,) = explanations(capsys, "swept.toml --explain run1-train_epoch2")
-    seconds = variables(node)["seconds"]
-    assert (seconds["value"], seconds["level"], seconds["where"]) == ("6", "run", "swept.toml:7")
-    assert [each["value"] for each in seconds["hides"]] == ["2", "1"]
-
-
 def test_an_option_is_named_where_it_speaks(capsys: Captured) -> None:
     (node,) = explanations(
         capsys, "mine.toml --epochs 4 --var project=x --explain run0-train_epoch0"

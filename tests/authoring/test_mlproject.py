@@ -27,8 +27,8 @@ from metlmon.authoring.request import (
 )
 from metlmon.authoring.templates import template_for
 from metlmon.cli.exit_codes import Exit
-from tests.support.commands import Captured, json_output, run_command
-from tests.support.sample_requests import NAP, a_request, nap, text_of
+from tests.support.commands import Captured, run_command
+from tests.support.sample_requests import NAP, a_request, text_of
 
 FILES = ["MLproject", "python_env.yaml", "ensemble.local.sh", "gateway_config.json"]
 
@@ -200,14 +200,6 @@ def test_the_files_are_shown_written_and_in_the_manifest(here: Path, capsys: Cap
     assert os.access(here / "ensemble/ensemble.local.sh", os.X_OK)
 
 
-def test_it_is_written_again_by_its_description(here: Path, capsys: Captured) -> None:
-    _, _, first = run_command("new", capsys, "ensemble", "--mlproject")
-    answer = json_output("new", capsys, "ensemble", "--dry-run")
-    assert answer["change"]["unchanged"]
-    assert "mlflow run ensemble -b metlmon" in first
-    assert set(FILES) <= {file["name"] for file in answer["files"]}
-
-
 def test_a_dag_that_is_there_becomes_a_project(here: Path, capsys: Captured) -> None:
     run_command("new", capsys, "ensemble")
     before = (here / "ensemble/ensemble.dag").read_bytes()
@@ -226,17 +218,6 @@ def test_without_the_option_there_is_no_project(here: Path, capsys: Captured) ->
     run_command("new", capsys, "ensemble")
     assert not set(FILES) & set(os.listdir(here / "ensemble"))
     assert "mlproject" not in (here / "ensemble/ensemble.toml").read_text()
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_file_that_is_there_is_not_overwritten(name: str, here: Path, capsys: Captured) -> None:
-    (here / "ensemble").mkdir()
-    (here / "ensemble" / name).write_text("a project of one's own\n")
-    code, _, err = run_command("new", capsys, "ensemble", "--mlproject")
-    assert code == Exit.USAGE
-    assert f"{name}: is there already" in err
-    assert (here / "ensemble" / name).read_text() == "a project of one's own\n"
-    assert os.listdir(here / "ensemble") == [name]
 
 
 def test_a_sweep_file_keeps_its_values_to_itself(here: Path, capsys: Captured) -> None:
@@ -385,17 +366,3 @@ def test_the_bundled_trainer_trains(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (metrics,) = request.directory.rglob("version_1/metrics.csv")
     assert metrics.stat().st_size > 0
-
-
-def test_own_template_is_found(tmp_path: Path) -> None:
-    """The copy of a template beside the DAG is what the description names."""
-    request = recording(tmp_path)
-    write_plan(make_plan(request))
-    again = read_description(request.directory / "ensemble.toml", tmp_path / "again")
-    assert [each.name for each in project_parameters(again)] == [
-        "runs",
-        "epochs",
-        "seeds",
-        "seconds",
-    ]
-    assert nap(tmp_path / "own")

@@ -19,7 +19,7 @@ from metlmon.pool import client
 from metlmon.pool.types import PoolError
 from tests.support.commands import Captured, json_output, run_command
 from tests.support.fake_pool import FakePool
-from tests.support.finished_ensembles import listing, ran, running
+from tests.support.finished_ensembles import listing, ran
 from tests.support.sample_requests import nap
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -230,16 +230,6 @@ def test_a_byte_order_mark_is_no_word_of_a_sweep_file(capsys: Captured) -> None:
     assert new_json(capsys, "s.dag o --dry-run")["nodes"] == 4
 
 
-def test_a_value_that_a_region_gives_to_some_is_reported_of_the_region(capsys: Captured) -> None:
-    Path("g.toml").write_text(
-        "runs = 2\nepochs = 2\n\n[region.x]\nruns = ['run1']\n"
-        "variables = { learning_rate = '0.1' }\n"
-    )
-    code, _, err = run_new(capsys, "g.toml o")
-    assert code == Exit.USAGE
-    assert err.startswith("metlmon: g.toml:4: region.x: only some nodes of g.sub have a value of l")
-
-
 def test_the_directory_may_stand_behind_the_options(capsys: Captured, own: str) -> None:
     found = new_json(capsys, f"--template {own} --dry-run out")
     assert found["directory"] == "out"
@@ -281,12 +271,6 @@ def test_what_is_wrong_ends_in_a_sentence(capsys: Captured, words: str, sentence
     assert files_here() == before
 
 
-def test_all_that_is_wrong_is_reported(capsys: Captured) -> None:
-    Path("bad.toml").write_text("runs = 'x'\nnam = 2\nepochs = 'x'\n")
-    _, _, err = run_new(capsys, "bad.toml")
-    assert [line.split(":")[2] for line in err.splitlines()] == ["1", "2", "3"]
-
-
 # --- a directory that holds one already -----------------------------------------------------------
 
 
@@ -311,18 +295,6 @@ def test_what_differs_is_reported(capsys: Captured, own: str) -> None:
     assert listing(Path("ensemble")) == before
     assert run_new(capsys, "ensemble --runs 3")[0] == Exit.OK
     assert b"run2-train_epoch1" in Path("ensemble/ensemble.dag").read_bytes()
-
-
-def test_many_changes_are_reported_in_few_lines(capsys: Captured, own: str) -> None:
-    run_new(capsys, f"--template {own} --runs 3 --no-gate")
-    _, out, _ = run_new(capsys, "ensemble --epochs 4 --dry-run")
-    lines = out.partition("differs from what is there")[2].splitlines()
-    assert lines[1:4] == [
-        "  ~ 3 nodes: run0-train_epoch0 … run2-train_epoch0: run_uuid; epochs from 3 to 4",
-        "  ~ 6 nodes: run0-train_epoch1 … run2-train_epoch2: run_uuid; epochs from 3 to 4; "
-        "continue_from_checkpoint",
-        "  + 3 nodes: run0-train_epoch3 … run2-train_epoch3",
-    ]
 
 
 def test_what_a_terminal_would_obey_is_not_printed(capsys: Captured, own: str) -> None:
@@ -371,26 +343,6 @@ def test_what_has_run_is_refused_and_the_rest_allowed(capsys: Captured, own: str
     assert code == Exit.OK
     assert "the next DAGMan continues from ensemble.dag.rescue001" in out
     assert "metlmon act resubmit ensemble" in err
-
-
-def test_a_running_dag_is_refused(capsys: Captured, own: str) -> None:
-    run_new(capsys, f"--template {own} --runs 2")
-    running(Path("ensemble"))
-    code, out, err = run_new(capsys, "ensemble --runs 3 --json")
-    assert code == Exit.USAGE
-    assert json.loads(out)["change"]["progress"] == "running"
-    assert "a DAGMan has this DAG" in err
-
-
-def test_a_file_that_is_in_the_way(capsys: Captured, own: str) -> None:
-    Path("ensemble").mkdir()
-    Path("ensemble/nap.sh").write_text("mine")
-    code, _, err = run_new(capsys, f"--template {own}")
-    assert code == Exit.USAGE
-    assert "nap.sh: is there already" in err
-    assert err.endswith("(--force)\n")
-    assert files_here() == ["ensemble/nap.sh"]
-    assert run_new(capsys, f"--template {own} --force")[0] == Exit.OK
 
 
 # --- handing it over ------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,28 +17,11 @@ from metlmon.authoring.request import EnsembleShape
 from metlmon.authoring.runs import requirements
 from tests.support.sample_requests import NAP, a_request, text_of, woven
 
-
-def test_no_value_in_the_dag_is_empty(tmp_path: Path) -> None:
-    # HTCondor before 25.5 takes x="", later ones refuse the whole DAG for it.
-    assert '=""' not in text_of(make_plan(a_request(tmp_path)), "ensemble.dag")
-
-
 # --- uuids --------------------------------------------------------------------------------
 
 
 def uuids(request: Request) -> list[str]:
     return [run.uuid for run in make_plan(request).runs]
-
-
-def test_a_uuid_is_known_in_advance(tmp_path: Path) -> None:
-    # Written down: a change of this value gives everybody's ensembles other names.
-    found = uuids(a_request(tmp_path))
-    assert found == [
-        "49c6f17a-a11d-590c-b9eb-7166e81d601c",
-        "4d8f5dd9-8576-5bbd-ad03-360f53d60515",
-    ]
-    shape = r"[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
-    assert all(re.fullmatch(shape, each) for each in found)
 
 
 @pytest.mark.parametrize(
@@ -213,17 +195,6 @@ def test_queue_is_added_where_it_lacks_and_counted_where_it_is(tmp_path: Path) -
     plan = make_plan(a_request(tmp_path, text=NAP + "queue 3\n"))
     assert text_of(plan, "ensemble.sub").count("queue") == 1
     assert (plan.nodes, plan.jobs) == (6, 18)
-
-
-def test_what_is_shipped_goes_along_as_it_is(tmp_path: Path) -> None:
-    plan = make_plan(a_request(tmp_path))
-    assert [(file.name, file.executable) for file in plan.files] == [
-        ("ensemble.dag", False),
-        ("ensemble.sub", False),
-        ("nap.sh", True),
-        ("nap.template", False),
-        ("ensemble.toml", False),
-    ]
 
 
 # --- How epochs that are added go on with those that a run has --------------------------------

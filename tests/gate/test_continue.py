@@ -386,13 +386,6 @@ def test_nothing_is_written_for_a_dry_run(ended: Ended, capsys: pytest.CaptureFi
     assert sorted(path.name for path in ended.path.iterdir()) == before
 
 
-def test_a_dry_run_says_what_it_would_be(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ended.go_on("--dry-run") == 0
-    output = capsys.readouterr().out
-    assert output.startswith("e-2.dag goes on with 2 runs of e.dag: 4 nodes")
-    assert output.rstrip().endswith("failed"), "the last of the runs"
-
-
 def refused(ended: Ended, capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert ended.go_on(*words) == 2
     assert not (ended.path / "e-3.dag").exists()
@@ -660,19 +653,3 @@ def test_what_is_no_text_is_refused(
     text = (ended.path / "e.dag").read_text()
     ended.write("e.dag", f"{text}{where}".encode("utf-8", "surrogateescape"))
     assert "no UTF-8 text" in refused(ended, capsys)
-
-
-def test_a_recorded_ensemble(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As real jobs left it: all is complete, and more epochs are asked for."""
-    folder = tmp_path / "trainer"
-    shutil.copytree(FIXTURES / "trainer", folder)
-    for lock in folder.glob("*.lock"):
-        lock.unlink()
-    assert main(["continue", str(folder), "--epochs", "9"]) == 0
-    output = capsys.readouterr().out
-    assert " goes on with " in output
-    (written,) = folder.glob("*-2.dag")
-    reader = DagdirReader(folder)
-    reader.open()
-    assert {row.epochs_total for row in reader.snapshot_builder().status().runs} >= {9}
-    assert written.read_text().count("\nJOB ") >= 3

@@ -122,24 +122,16 @@ def test_another_run_is_not_concerned(tmp_path: Path) -> None:
     assert dagdir.asks(2) == GO
 
 
-def test_the_next_epochs_are_sent_to_the_site_that_was_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("site", ["CHTC-Spark-CE1", "Delta-GPU|SDSC PRP"])
+def test_the_next_epochs_are_sent_to_the_site_that_was_named(tmp_path: Path, site: str) -> None:
     dagdir = Gated(tmp_path, {})
-    dagdir.ask_for("target", "CHTC-Spark-CE1\n")
+    dagdir.ask_for("target", f"{site}\n")
     assert dagdir.asks(2) == GO
     placed = tmp_path / "placement" / "ensemble" / "run0-train_epoch2.inc"
-    assert placed.read_text() == "ResourceName = CHTC-Spark-CE1\n"
+    assert placed.read_text() == f"ResourceName = {site}\n"
     dagdir.file("target").unlink()
     assert dagdir.asks(3) == GO
     assert os.listdir(placed.parent) == [placed.name], "what is there stays, and nothing new comes"
-
-
-def test_the_next_epochs_are_sent_to_any_of_several_sites(tmp_path: Path) -> None:
-    dagdir = Gated(tmp_path, {})
-    dagdir.ask_for("target", "Delta-GPU|SDSC PRP\n")
-    assert dagdir.asks(2) == GO
-    placed = tmp_path / "placement" / "ensemble" / "run0-train_epoch2.inc"
-    assert placed.read_text() == "ResourceName = Delta-GPU|SDSC PRP\n"
-    assert dagdir.log == []
 
 
 def test_a_retry_does_not_go_where_its_run_is_no_longer_sent(tmp_path: Path) -> None:
@@ -299,14 +291,6 @@ def test_a_goal_that_is_none_lets_the_epoch_train(tmp_path: Path) -> None:
     dagdir.trained([0.5, 0.6, 0.7, 0.8])
     assert dagdir.asks(4) == GO
     assert "goal must be min or max" in dagdir.log[-1]
-
-
-def test_nan_is_worse_than_any_median(tmp_path: Path) -> None:
-    dagdir = Gated(tmp_path, {"metric": "val_loss", "median_after": 1}, UUID, *OTHERS)
-    dagdir.trained([float("nan")])
-    for uuid in OTHERS:
-        dagdir.trained([0.5], uuid)
-    assert dagdir.asks(1) == SKIP
 
 
 def test_columns_in_any_order_and_the_last_row_of_the_last_version(tmp_path: Path) -> None:

@@ -143,21 +143,6 @@ def test_nothing_trains_after_a_stop(dag: str) -> None:
         assert [r for r in ran if r.start < since < (r.end or until) < until] == [], stop["run"]
 
 
-def test_each_run_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    result = {}
-    for run in output_of(capsys, "status", str(GATED))["runs"]:
-        stopped = run["gate"]["stopped"]
-        rule = stopped["rule"] if stopped is not None else None
-        result[run["run"]] = run["epochs_done"], run["epochs_skipped"], rule
-    assert result == {
-        STANDS_STILL: (3, 1, "patience"),
-        AT_ONCE: (1, 3, "file"),
-        WAITED: (4, 0, None),
-        WENT_ON: (4, 0, None),
-        DIVERGED: (2, 2, "divergence"),
-    }
-
-
 def test_a_run_that_was_stopped_twice_tells_of_the_last_time(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

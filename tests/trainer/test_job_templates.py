@@ -190,19 +190,6 @@ def test_shards_and_what_gathers_them() -> None:
     assert train.parse_arguments(words("gather", {"shards": "8"})).gather == 8
 
 
-def test_each_template_says_what_its_nodes_do() -> None:
-    roles = {name: load_template(name).role.value for name in [*TRAINING, *BESIDE]}
-    assert roles == {
-        "trainer": "train",
-        "metl": "train",
-        "multinode": "train",
-        "evaluate": "evaluate",
-        "infer": "shard",
-        "gather": "gather",
-        "provision": "provision",
-    }
-
-
 def test_the_provisioner_goes_along_and_can_be_run() -> None:
     ((name, data, executable),) = load_template("provision").shipped_files
     assert (name, executable) == ("provision.sh", True)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -90,48 +87,11 @@ def test_nothing_to_check(tmp_path: Path, name: str, capsys: pytest.CaptureFixtu
     assert "no DAG file in" in captured.err or name != "empty"
 
 
-def test_only_the_file_that_is_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(tmp_path, {**GOOD, "other.dag": "JOBS A a.sub\n"})
-    assert main(["check", str(tmp_path / "ens.dag")]) == 0
-    assert main(["check", str(tmp_path / "other.dag")]) == 1
-
-
 def test_plain_characters_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cycle = "PARENT run0-train_epoch1 CHILD run0-train_epoch0\n"
     write(tmp_path, {**GOOD, "ens.dag": DAG + cycle + "JÖB\n"})
     assert main(["check", "--ascii", str(tmp_path)]) == 1
     assert capsys.readouterr().out.isascii()
-
-
-def on_a_terminal(tmp_path: Path, **environment: str) -> bytes:
-    """What the command writes to a terminal."""
-    outer, inner = pty.openpty()
-    kept = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
-    subprocess.run(
-        [sys.executable, "-m", "metlmon", "check", str(tmp_path)],
-        stdout=inner,
-        env={**kept, "TERM": "xterm", **environment},
-        timeout=120,
-        check=False,
-    )
-    os.close(inner)
-    try:
-        return os.read(outer, 1 << 16)
-    finally:
-        os.close(outer)
-
-
-def test_colour_is_for_terminals_that_want_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(tmp_path, WARNED)
-    assert b"\x1b[33mwarning\x1b[0m" in on_a_terminal(tmp_path)
-    assert b"\x1b" not in on_a_terminal(tmp_path, NO_COLOR="1")
-    assert b"\x1b" not in on_a_terminal(tmp_path, TERM="dumb")
-    assert main(["check", str(tmp_path)]) == 0
-    assert "\x1b" not in capsys.readouterr().out
 
 
 def test_settings_say_what_a_training_is(

@@ -469,13 +469,6 @@ def test_a_program_of_the_image_is_not_looked_for_here(tmp_path: Path) -> None:
     assert report_of(tmp_path) == []
 
 
-def test_what_an_earlier_node_leaves_is_not_missing(tmp_path: Path) -> None:
-    """The checkpoint of the epoch before is not there until that has run."""
-    write(tmp_path, GOOD)
-    assert not (tmp_path / "output").exists()
-    assert report_of(tmp_path) == []
-
-
 @pytest.mark.parametrize("another", ["", 'VARS run0-eval_epoch1 APPEND other="1"\n'])
 def test_vars_override_a_description_only_where_they_are_appended(
     tmp_path: Path, another: str

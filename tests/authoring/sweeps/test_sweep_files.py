@@ -15,7 +15,6 @@ from metlmon.authoring.request import Policy, Region, Request, StopRules
 from metlmon.authoring.runs import run_plans
 from metlmon.authoring.sweeps import SYNTAX
 from metlmon.authoring.sweeps.expand import expand
-from metlmon.dagman.loader import load_workflow
 from metlmon.dagman.records import NodeKind
 from tests.authoring.sweeps.sweepfiles import (
     CHAIN,
@@ -289,22 +288,6 @@ def test_a_variable_may_begin_as_the_words_that_stand_before_variables(
     """DAGMan before 25.5 takes the beginning of the name for the word."""
     request = request_for(tmp_path, TWO + f"JOB x x.sub\nVARS x {name}=1\n")
     assert f'VARS x PREPEND {name}="1"\n' in written(request)
-
-
-def test_a_template_has_regions_and_levels_of_its_own(tmp_path: Path) -> None:
-    template = (
-        CHAIN + "VARS ALL_NODES v=all w=all x=all\n"
-        "region tail {\n  {run}-train_epoch1,\n}\nVARS tail v=region w=region\n"
-        "VARS {run} v={run} A=9\n"
-    )
-    made = expanded(tmp_path, TWO + "VARS ALL_NODES x=wide y=wide\nVARS g1 w=run\n", template)
-    first, last = (report_of(made.graph.node(f"g1-train_epoch{epoch}")) for epoch in (0, 1))
-    assert [first[name] for name in "vwxy"] == ["g1", "run", "all", "wide"]
-    assert [last[name] for name in "vwxy"] == ["g1", "run", "all", "wide"]
-    last = report_of(made.graph.node("g0-train_epoch1"))
-    assert [last[name] for name in "vwxy"] == ["g0", "region", "all", "wide"]
-    # HTCondor's macro names know no case: this is the swept a.
-    assert (first["a"], last["A"]) == ("2", "9")
 
 
 def test_the_requests_variables_and_regions_count_too(tmp_path: Path) -> None:
@@ -684,16 +667,6 @@ def test_the_syntax_that_is_printed_is_that_which_is_read(tmp_path: Path, subdag
     assert report_of(graph.node("flow0-train_epoch0"))["lr"] == "0.01"
     assert ("init", "flow1" if subdags else "flow1-train_epoch0") in graph.edges
     assert SYNTAX.count("\n") < 30
-
-
-def test_a_plan_of_sub_dags_reads_back(tmp_path: Path) -> None:
-    plan = make_plan(replace(request_for(tmp_path, TWO), subdags=True))
-    files = {Path("/planned") / file.name: file.data for file in plan.files}
-    workflow = load_workflow([Path("/planned/ensemble.dag")], lambda path: files[path])
-    inner = [sub for sub in workflow.subdags if sub is not None]
-    assert [[*sub.nodes] for sub in inner] == [
-        [f"g{run}-train_epoch0", f"g{run}-train_epoch1"] for run in (0, 1)
-    ]
 
 
 def test_a_plan_is_made_of_what_was_validated(
