@@ -394,10 +394,11 @@ def nuls_once(data: "list[bytes]", path: bytes, start: int, size: int) -> Any:
         os.close(descriptor)
 
 
-def expand_once(data: "list[bytes]", path: bytes) -> str:
+def expand_once(data: "list[bytes]", path: bytes) -> Any:
     """The absolute path of what a user typed, relative to the home directory."""
     home = os.path.expanduser(b"~")
-    return to_text(os.path.normpath(os.path.join(home, os.path.expanduser(path or b"~"))))
+    absolute = os.path.normpath(os.path.join(home, os.path.expanduser(path or b"~")))
+    return {"path": to_text(absolute)}
 
 
 ONCE: "dict[str, Callable[..., Any]]" = {

@@ -473,8 +473,10 @@ class Machine:
             for path in paths:
                 status = self._answers.get((kind, path))
                 if isinstance(status, os.stat_result) and stat.S_ISREG(status.st_mode):
+                    content = self._content(path)
+                    content.update(status)
                     start = max(0, status.st_size - size)
-                    wanted += self._missing_parts(path, start, status.st_size - start)
+                    wanted += content.missing_parts(path, start, status.st_size)
             self._fetch(wanted)
 
     def _fetch(self, wanted: list[Part]) -> Failure | None:
@@ -515,15 +517,6 @@ class Machine:
         content.add_valid((part.start, end))
         self._add(content, end, data)
 
-    def _missing_parts(self, path: str, start: int, length: int) -> Iterator[Part]:
-        """The parts of a range that must be read, or compared with what was received."""
-        content = self._content(path)
-        for kind in ("stat", "lstat"):
-            status = self._answers.get((kind, path))
-            if isinstance(status, os.stat_result):
-                content.update(status)
-        return content.missing_parts(path, start, start + length)
-
     def _content(self, path: str) -> Content:
         if path not in self._contents:
             self._contents[path] = Content(self._store)
@@ -531,13 +524,9 @@ class Machine:
 
     def expand(self, path: str) -> str:
         """The absolute path of what a user typed, relative to the home directory there."""
-        (answer,), _ = self._exchange({"once": [["expand", path]]})
+        answer = self._ask_once("path", "expand", path)
         with self._parsing():
-            failure = failure_of(answer)
-            absolute = path_of(answer) if failure is None else ""
-        if failure is not None:
-            raise failure.error(path)
-        return absolute
+            return path_of(answer)
 
     def _refresh(self) -> None:
         """Begin a look if the last one is too old. Raises Disconnected."""
@@ -643,10 +632,10 @@ class Machine:
         """The CRC-32 of the first bytes of a file."""
         checksum = 0
         for start in range(0, length, SUMMED):
-            query = ["checksum", path, start, min(SUMMED, length - start), checksum]
-            (answer,), _ = self._exchange({"once": [query]})
+            part = min(SUMMED, length - start)
+            answer = self._ask_once("checksum", "checksum", path, start, part, checksum)
             with self._parsing():
-                checksum = int(self._value(answer, "checksum", path))
+                checksum = int(answer)
         return checksum
 
     def end_of_nuls(self, path: str, start: int, size: int) -> int:
@@ -655,9 +644,9 @@ class Machine:
         while end < size:
             # One answer takes no longer than the checksum of so many bytes.
             limit = min(size, end + SUMMED)
-            (answer,), _ = self._exchange({"once": [["nuls", path, end, limit]]})
+            answer = self._ask_once("end", "nuls", path, end, limit)
             with self._parsing():
-                before, end = end, int(self._value(answer, "end", path))
+                before, end = end, int(answer)
                 if not before <= end <= size:
                     raise ValueError("an end before the start")
             if end < limit:
@@ -788,11 +777,12 @@ class Machine:
         self._lost = None
         return response
 
-    def _value(self, answer: Any, key: str, path: str) -> Any:
-        """A field of an answer. Raises the error that the agent met."""
+    def _ask_once(self, field: str, kind: str, path: str, *arguments: Any) -> Any:
+        """A field of the answer of a query that is not standing. Raises OSError."""
+        (answer,), _ = self._exchange({"once": [[kind, path, *arguments]]})
         with self._parsing():
             failure = failure_of(answer)
-            value = answer[key] if failure is None else None
+            value = answer[field] if failure is None else None
         if failure is not None:
             raise failure.error(path)
         return value
