@@ -96,7 +96,7 @@ ALREADY: Final = (
 """Reasons that mean that the desired state is reached already."""
 
 MAX_NAMES: Final = 3
-"""Most owners, or reasons, that a message lists."""
+"""Most reasons, or names of sites, that a message lists."""
 
 
 def action_previews(
@@ -146,7 +146,7 @@ def _job_preview(
         else:
             left_out.append(LeftOut(target(row), reason))
     refused = missing_queue_reason(snapshot) or (
-        jobs_missing(snapshot, targets) if targets else _no_job(jobs, left_out, queue, snapshot)
+        jobs_missing(snapshot, targets) if targets else _nothing_left("job", left_out)
     )
     return ActionPreview(
         act=act,
@@ -191,8 +191,6 @@ def _exclusion_reason(
         return "suspended: only jobs that run can be vacated"
     if act is not PoolAction.RETARGET or (queued.site is not None and queued.by_site):
         return None
-    if queued.site is None:
-        return "without MetlSite: its submit file does not let its site be chosen"
     return "not placed by MetlSite: its requirements do not look at it"
 
 
@@ -239,32 +237,13 @@ def _with_placement_files(
     )
 
 
-def _no_job(
-    jobs: Sequence[Job],
-    left_out: Sequence[LeftOut],
-    queue: Mapping[tuple[int, int], QueueJob],
-    snapshot: QueueSnapshot,
-) -> str:
-    """Why the action has no target."""
-    if not jobs:
-        return "no job is selected"
-    owners = {
-        job.owner
-        for row in jobs
-        if (job := queue.get((row.cluster, row.proc))) is not None and owner_mismatch(job, snapshot)
-    }
-    if owners and snapshot.user:
-        names = ", ".join(plain(owner, 40) for owner in sorted(owners)[:MAX_NAMES])
-        subject = "these jobs belong" if len(jobs) > 1 else "this job belongs"
-        return f"{subject} to {names}, you are {plain(user_name(snapshot.user), 40)}"
-    if len(jobs) == 1:
-        return f"the job is {left_out[0].reason}"
-    return "; ".join(f"{number} {reason}" for reason, number in _common_reasons(left_out))
-
-
-def _common_reasons(left_out: Sequence[LeftOut]) -> list[tuple[str, int]]:
-    """The most frequent reasons, each with the number of what is left out for it."""
-    return Counter(each.reason for each in left_out).most_common(MAX_NAMES)
+def _nothing_left(noun: str, left_out: Sequence[LeftOut]) -> str:
+    """Why the action has no target: ``2 jobs: held already; 1 job: completed: …``."""
+    reasons = Counter(each.reason for each in left_out)
+    if len(left_out) == 1:
+        return left_out[0].reason
+    texts = (f"{count(n, noun)}: {reason}" for reason, n in reasons.most_common(MAX_NAMES))
+    return "; ".join(texts) or f"no {noun} is selected"
 
 
 def describe_targets(targets: Sequence[Target]) -> str:
@@ -352,15 +331,7 @@ def _dagman_refusal(dag: DagRow, snapshot: QueueSnapshot) -> str | None:
         if job.cluster == dag.cluster:
             reason = owner_mismatch(job, snapshot)
             return f"the DAG {reason}" if reason else None
-    if (dag.cluster, 0) in snapshot.foreign_jobs:
-        return (
-            f"the queue's job {dag.cluster}.0 is another directory's: the logs are a copy, or "
-            "another machine's"
-        )
-    return (
-        f"the schedd {plain(snapshot.schedd or '', 60)} does not have its DAGMan: the logs are "
-        "another machine's, or old"
-    )
+    return _missing(snapshot, [] if dag.cluster is None else [(dag.cluster, 0)])
 
 
 # --- runs --------------------------------------------------------------------------------------
@@ -402,7 +373,7 @@ def run_preview(
             left_out.append(LeftOut(run_target, reason))
     refused = missing_queue_reason(snapshot) if needs_schedd else None
     if not targets:
-        refused = refused or _no_run(left_out)
+        refused = refused or _nothing_left("run", left_out)
     if act is PoolAction.STOP_NOW:
         refused = refused or jobs_missing(snapshot, [job for run in targets for job in run.jobs])
     skipped = [each.target for each in left_out if isinstance(each.target, RunTarget)]
@@ -544,14 +515,6 @@ def _target(act: PoolAction, row: Run, jobs: tuple[Target, ...]) -> RunTarget:
         files=files,
         jobs=jobs if act is PoolAction.STOP_NOW else (),
     )
-
-
-def _no_run(left_out: Sequence[LeftOut]) -> str:
-    """Why the action has no target."""
-    if len(left_out) == 1:
-        return left_out[0].reason
-    reasons = (f"{count(n, 'run')}: {reason}" for reason, n in _common_reasons(left_out))
-    return "; ".join(reasons) or "no run is selected"
 
 
 def _effect(act: PoolAction, runs: Sequence[RunTarget]) -> str:
@@ -757,14 +720,18 @@ def jobs_missing(snapshot: QueueSnapshot, targets: Sequence[Target]) -> str | No
     """
     if snapshot.jobs or snapshot.dagmans or not targets:
         return None
-    strangers = set(snapshot.foreign_jobs)
+    return _missing(snapshot, [(target.cluster, target.proc) for target in targets])
+
+
+def _missing(snapshot: QueueSnapshot, jobs: Iterable[tuple[int, int]]) -> str:
+    """That the queue does not have what the logs have there."""
     schedd = plain(snapshot.schedd or "", 60)
-    if any((target.cluster, target.proc) in strangers for target in targets):
+    if set(snapshot.foreign_jobs).intersection(jobs):
         return (
-            f"the schedd {schedd} has jobs of these numbers that belong to "
-            "another directory: the logs are a copy, or another machine's"
+            f"the schedd {schedd} has jobs of these numbers that belong to another directory: the "
+            "logs are a copy, or another machine's"
         )
-    return f"the schedd {schedd} does not have these jobs: the logs are another machine's, or old"
+    return f"the schedd {schedd} does not have it: the logs are another machine's, or old"
 
 
 def dagman_not_running(dag: DagRow) -> str | None:

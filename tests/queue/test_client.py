@@ -340,26 +340,24 @@ def test_a_job_that_was_held_as_it_ended_can_be_let_go(act: PoolAction, state: S
 
 
 def test_it_is_held_already_and_at_no_machine() -> None:
-    assert offer(PoolAction.HOLD, State.COMPLETED, HELD).refused == "the job is held already"
-    assert (
-        offer(PoolAction.VACATE, State.COMPLETED, HELD).refused == "the job is held: at no machine"
-    )
+    assert offer(PoolAction.HOLD, State.COMPLETED, HELD).refused == "held already"
+    assert offer(PoolAction.VACATE, State.COMPLETED, HELD).refused == "held: at no machine"
 
 
 def test_an_ended_job_that_only_the_last_word_still_has_is_not_touched() -> None:
     made = offer(PoolAction.REMOVE, State.COMPLETED, 2)
-    assert made.refused == "the job is completed: no longer in the queue"
+    assert made.refused == "completed: no longer in the queue"
 
 
 def test_anothers_job_is_refused_also_then() -> None:
     made = offer(PoolAction.RELEASE, State.COMPLETED, HELD, owner="ben")
-    assert made.refused == "this job belongs to ben, you are anna"
+    assert made.refused == "belongs to ben, you are anna"
 
 
 # A real schedd answers "not possible in this state" to what is suspended in its own eyes.
 def test_a_job_that_the_queue_has_suspended_is_not_vacated() -> None:
     made = offer(PoolAction.VACATE, State.SUSPENDED, SUSPENDED)
-    assert made.refused == "the job is suspended: only jobs that run can be vacated"
+    assert made.refused == "suspended: only jobs that run can be vacated"
     assert offer(PoolAction.VACATE, State.SUSPENDED, 2).request is not None
     assert offer(PoolAction.HOLD, State.SUSPENDED, SUSPENDED).request is not None
 

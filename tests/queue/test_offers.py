@@ -88,7 +88,7 @@ def test_a_runs_name_cannot_move_the_cursor() -> None:
 def test_nothing_to_do_says_so() -> None:
     made = offer(PoolAction.HOLD, row(1, State.HELD))
     assert made.request is None
-    assert made.refused == "the job is held already"
+    assert made.refused == "held already"
     assert is_already_done(made)
     assert not is_already_done(offer(PoolAction.RELEASE, row(1)))
 
@@ -102,12 +102,12 @@ def test_nothing_to_do_says_so() -> None:
         (
             (row(1), row(2)),
             replace(WORD, user="ben@example.org"),
-            "these jobs belong to anna, you are ben",
+            "2 jobs: belongs to anna, you are ben",
         ),
         (
             (row(1),),
             replace(WORD, jobs=(), dagmans=()),
-            "the schedd ap.example.org does not have these jobs: the logs are another machine's",
+            "the schedd ap.example.org does not have it: the logs are another machine's",
         ),
         (
             (row(1),),
@@ -196,7 +196,7 @@ def test_halting_names_the_file() -> None:
     ("word", "why"),
     [
         (replace(WORD, user="ben@example.org"), "the DAG belongs to anna, you are ben"),
-        (replace(WORD, dagmans=()), "does not have its DAGMan"),
+        (replace(WORD, dagmans=()), "does not have it"),
         (replace(WORD, dagmans=(), foreign_jobs=((9, 0),)), "another directory"),
     ],
 )

@@ -241,20 +241,14 @@ def test_without_a_gate_its_submit_file_reads_no_placement() -> None:
 @pytest.mark.parametrize(
     ("state", "ad", "why"),
     [
-        (State.RUNNING, {}, "the job is running: only idle jobs can be retargeted"),
-        (State.HELD, {}, "the job is held: only idle jobs can be retargeted"),
-        (State.COMPLETED, {}, "the job is completed: no longer in the queue"),
-        (
-            State.IDLE,
-            {"site": None},
-            "the job is without MetlSite: its submit file does not let its site be chosen",
+        (State.RUNNING, {}, "running: only idle jobs can be retargeted"),
+        (State.HELD, {}, "held: only idle jobs can be retargeted"),
+        (State.COMPLETED, {}, "completed: no longer in the queue"),
+        *(
+            (State.IDLE, ad, "not placed by MetlSite: its requirements do not look at it")
+            for ad in ({"site": None}, {"by_site": False})
         ),
-        (
-            State.IDLE,
-            {"by_site": False},
-            "the job is not placed by MetlSite: its requirements do not look at it",
-        ),
-        (State.IDLE, {"owner": "ben"}, "this job belongs to ben, you are anna"),
+        (State.IDLE, {"owner": "ben"}, "belongs to ben, you are anna"),
     ],
 )
 def test_what_cannot_be_retargeted(state: State, ad: dict[str, object], why: str) -> None:
