@@ -72,11 +72,6 @@ def test_nodes_and_epochs_of_no_dag_have_none(capsys: Captured, logs: Dagdir) ->
     ]
 
 
-def test_one_log_of_several_is_read_alone(capsys: Captured, logs: Dagdir) -> None:
-    value = json.loads(printed(capsys, "jobs", str(logs.path / "job_8.log"), "--json"))
-    assert [(job["cluster"], job["run"], job["node"]) for job in value["jobs"]] == [(8, "8", None)]
-
-
 def test_watch_without_a_terminal_takes_what_the_shell_makes_of_a_star(
     capsys: Captured, logs: Dagdir
 ) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.reading import read_health, read_whole
-from metlmon.config.user_state import state_directory, state_path, write_state
+from metlmon.config.user_state import state_path, write_state
 from metlmon.health.headline import health_headline
 from metlmon.health.last_seen import PURPOSE, summarize
 from metlmon.home import finder, reading, worker
@@ -282,14 +282,3 @@ def test_looking_at_an_ensemble_changes_what_is_new_in_it(tmp_path: Path) -> Non
     write_state(seen, now)
     watch.reader.look_again(str(tmp_path / "ens"))
     assert figures(watch.later(2.0)["ens"]).since_seen is None
-
-
-def test_nothing_is_written_into_a_dagdir(tmp_path: Path) -> None:
-    shutil.copytree(FIXTURES / "demo", tmp_path / "ens")
-    before = sorted((p, p.stat().st_mtime_ns) for p in (tmp_path / "ens").rglob("*"))
-    reader = HomeReader(lambda update: None)
-    reader.set_paths([str(tmp_path / "ens")])
-    while reader.turn() == 0:
-        pass
-    assert sorted((p, p.stat().st_mtime_ns) for p in (tmp_path / "ens").rglob("*")) == before
-    assert state_directory() == tmp_path / "state" / "metlmon"

@@ -92,12 +92,6 @@ def test_what_was_seen_is_remembered_outside_of_the_dagdir(tmp_path: Path) -> No
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_nothing_is_written_into_a_dagdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "dagdir/.state"))
-    assert not write_state(state_path(PURPOSE, tmp_path / "dagdir"), summarize(status(), SEEN))
-    assert not (tmp_path / "dagdir").exists()
-
-
 def test_what_others_may_have_written_is_not_read(tmp_path: Path) -> None:
     path = state_path("seen", tmp_path / "dagdir")
     assert path is not None
