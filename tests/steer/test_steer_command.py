@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from metlmon.authoring.runs import requirements
 from metlmon.cli.commands import act
 from metlmon.cli.exit_codes import Exit
 from metlmon.pool import client
+from metlmon.pool.gate_requests import ONE_SITE
 from metlmon.pool.types import PoolError, SiteInfo
 from tests.support.commands import Captured, run_command
 from tests.support.dagdir_builder import Dagdir
@@ -115,6 +117,21 @@ def test_sending_and_going_back(dagdir: Dagdir, schedd: Schedd, capsys: Captured
     assert f"go where the DAG file says; deletes gate/ens/{UUID}.target\n" in err
     assert out == f"run0  done: gate/ens/{UUID}.target was deleted\n"
     assert not file(dagdir, "target").exists()
+
+
+def test_sending_to_any_of_several_sites_needs_requirements_that_match_a_list(
+    dagdir: Dagdir, schedd: Schedd, capsys: Captured
+) -> None:
+    result = output_of(capsys, "send", dagdir.path, "run0", "--to", "delta|SDSC PRP")
+    assert [(each["reply"], each["text"]) for each in result["answers"]] == [
+        ("not possible in this state", ONE_SITE)
+    ]
+    assert not file(dagdir, "target").exists()
+    head = f"log = metl.log\nexecutable = train.py\nrequirements = {requirements((), gated=True)}\n"
+    dagdir.write("e.sub", f"{head}queue\n")
+    result = output_of(capsys, "send", dagdir.path, "run0", "--to", "delta|SDSC PRP")
+    assert result["code"] == Exit.OK
+    assert file(dagdir, "target").read_text() == "delta|SDSC PRP\n"
 
 
 def test_a_waiting_job_is_retargeted_to_any_of_several_sites_if_it_matches_a_list(
