@@ -96,8 +96,7 @@ Fault = Answer | Slow | Kill
 class FaultyTracker:
     """The proxy. ``fault``: called with each call; what it returns happens to the call.
 
-    ``calls``: all calls so far. ``vanish()`` closes the port, ``come_back()`` opens it again. Use
-    it with ``with``.
+    ``calls``: all calls so far. Use it with ``with``.
     """
 
     def __init__(self, server_url: str | None) -> None:
@@ -107,18 +106,23 @@ class FaultyTracker:
         self._lock = threading.Lock()
         self._slow: list[Slow] = []
         self._connections: set[socket.socket] = set()
-        self._server = self._listen(0)
+        self._server = self._listen()
         self.port: int = self._server.server_port
         self.url = f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
-        self._serve()
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         for slow in self._slow:
             slow.over()
-        self.vanish()
+        self._server.shutdown()
+        self._server.server_close()
+        with self._lock:
+            for connection in self._connections:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
 
     @property
     def writes(self) -> list[Call]:
@@ -143,26 +147,9 @@ class FaultyTracker:
         """From now on speak TLS."""
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
 
-    def vanish(self) -> None:
-        """Close the port, and all connections."""
-        self._server.shutdown()
-        self._server.server_close()
-        with self._lock:
-            for connection in self._connections:
-                with suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
-
-    def come_back(self) -> None:
-        """Listen on the same port again."""
-        self._server = self._listen(self.port)
-        self._serve()
-
     # --- in the threads of the server -------------------------------------------------------
 
-    def _serve(self) -> None:
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def _listen(self, port: int) -> ThreadingHTTPServer:
+    def _listen(self) -> ThreadingHTTPServer:
         tracker = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -201,7 +188,7 @@ class FaultyTracker:
             def log_message(self, *_: object) -> None:
                 pass
 
-        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         server.daemon_threads = True
         # A client may go before it has its answer.
         server.handle_error = lambda *_: None  # type: ignore[method-assign]

@@ -208,8 +208,8 @@ def test_long_and_odd_texts_are_what_a_server_takes(small: Small) -> None:
         for name, value in more.items()
     ]
     small.dagdir.write("run.dag", dag_text() + "".join(lines))
-    names = ["val loss (%)", "../up", "a//b", "c:d", "größe"]
-    text = f"epoch,step,{','.join(names)}\n0,1,1,2,3,4,5\n"
+    names = ["val loss (%)", "val loss [%]", "../up", "a//b", "c:d", "größe", "metlmon/seconds"]
+    text = f"epoch,step,{','.join(names)}\n0,1,1,2,3,4,5,6,7\n"
     small.dagdir.write(f"training_logs/{uuid('run0')}/version_0/metrics.csv", text)
     assert small.written().startswith("3 new runs, ")
     run = small.runs["run0"]
@@ -219,7 +219,13 @@ def test_long_and_odd_texts_are_what_a_server_takes(small: Small) -> None:
     assert len(run.params["long"]) == 6000
     assert run.params["odd_name"] == "é \U0001f600 'quoted'"
     own = {name for name in run.metrics if not name.startswith(("metlmon/", "system/"))}
-    assert own == {"val loss ___", "_up", "a/b", "c_d", "größe"}
+    assert own >= {"val loss ___", "_up", "a/b", "c_d", "größe"}
+    # Different names stay different, and a column of the frame keeps its own.
+    (same,) = own - {"val loss ___", "_up", "a/b", "c_d", "größe"}
+    assert same.startswith("val loss ____")
+    (other,) = [name for name in run.metrics if name.startswith("metlmon/seconds_")]
+    assert [point.value for point in run.metrics[other]] == [7.0]
+    assert 7.0 not in [point.value for point in run.metrics["metlmon/seconds"]]
     assert small.written() == "up to date"
 
 

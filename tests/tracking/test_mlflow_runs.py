@@ -230,21 +230,6 @@ def test_a_metric_is_written_when_its_epoch_has_ended(dagdir: Dagdir) -> None:
     assert values(child(tracked(dagdir)), "val_loss") == {0: 0.5}
 
 
-def test_names_of_metrics_are_names_of_mlflow(dagdir: Dagdir) -> None:
-    dagdir.write(LOG, ended(Log(), (101, "run0", 0)).data)
-    header = "epoch,step,val loss (%),val loss [%],../up,metlmon/seconds,a//b\n"
-    text = f"{header}0,1,1,2,3,4,5\n"
-    dagdir.write(f"training_logs/{uuid('run0')}/version_0/metrics.csv", text)
-    run = child(tracked(dagdir))
-    own = {point.key for point in run.points if not point.key.startswith("metlmon/")}
-    odd = {name for name in own if name.startswith("val loss ___")}
-    assert len(odd) == 2
-    assert own - odd == {"_up", "a/b", "system/memory_mb"}
-    # The column of the frame keeps its own name.
-    assert values(run, "metlmon/seconds") == {0: 60.0}
-    assert 4.0 in [p.value for p in run.points if p.key.startswith("metlmon/seconds_")]
-
-
 # --- params, tags and the description -----------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -273,10 +273,44 @@ def test_a_mistake_makes_no_run(
     assert list(Path().iterdir()) == []
 
 
-def test_a_directory_with_an_ensemble_makes_no_run(backend: Backend, project: Path) -> None:
-    with pytest.raises(ExecutionException, match=r"study\.dag is there already; name a new one"):
-        backend.run(config={"directory": str(project)})
-    assert backend.runs == []
+def no_schedd(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend.pool.answers["where"] = PoolError("no schedd is here")
+
+
+def read_only(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("metlmon").mkdir()
+    Path("metlmon/metlmon.toml").write_text("read_only = true\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(Path.cwd()))
+
+
+def another_project(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    (backend.project / "study.toml").unlink()
+
+
+@pytest.mark.parametrize(
+    ("prepare", "options", "sentence"),
+    [
+        (None, {"config": {"directory": "PROJECT"}}, "study.dag is there already; name a new one"),
+        (None, {"entry_point": "train.py"}, "metlmon runs the entry point main"),
+        (no_schedd, {}, "no schedd is here"),
+        (read_only, {}, "read_only = true"),
+        (another_project, {}, "projects that metlmon new --mlproject wrote"),
+    ],
+)
+def test_where_nothing_can_be_submitted_there_is_no_run(
+    prepare: Callable[[Backend, pytest.MonkeyPatch], None] | None,
+    options: dict[str, Any],
+    sentence: str,
+    backend: Backend,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if "config" in options:
+        options = {"config": {"directory": str(backend.project)}}
+    if prepare is not None:
+        prepare(backend, monkeypatch)
+    with pytest.raises(ExecutionException, match=sentence):
+        backend.run(**options)
+    assert (backend.runs, backend.pool.dags) == ([], [])
 
 
 def test_a_swept_value_is_named_once(backend: Backend, tmp_path: Path) -> None:
@@ -288,44 +322,12 @@ def test_a_swept_value_is_named_once(backend: Backend, tmp_path: Path) -> None:
     assert str(raised.value).startswith("-P learning_rate: learning_rate is '99'")
 
 
-def test_without_a_schedd_there_is_no_run(backend: Backend) -> None:
-    backend.pool.answers["where"] = PoolError("no schedd is here")
-    with pytest.raises(ExecutionException, match="no schedd is here"):
-        backend.run()
-    assert backend.runs == []
-    assert list(Path().iterdir()) == []
-
-
-def test_where_nothing_may_be_done_nothing_is_submitted(
-    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    (tmp_path / "metlmon").mkdir()
-    (tmp_path / "metlmon/metlmon.toml").write_text("read_only = true\n")
-    with pytest.raises(ExecutionException, match="read_only = true"):
-        backend.run()
-    assert backend.runs == []
-
-
 def test_a_dag_that_is_refused_is_a_run_that_failed(backend: Backend) -> None:
     backend.pool.submitted = PoolError("the schedd takes no more jobs")
     with pytest.raises(ExecutionException, match="the schedd takes no more jobs"):
         backend.run()
     assert [run.status for run in backend.runs] == ["FAILED"]
     assert backend.exports == []
-
-
-def test_another_project_is_refused(backend: Backend, project: Path) -> None:
-    (project / "study.toml").unlink()
-    with pytest.raises(ExecutionException, match="projects that metlmon new --mlproject wrote"):
-        backend.run()
-    assert backend.runs == []
-
-
-def test_a_script_of_the_project_is_no_entry_point(backend: Backend) -> None:
-    with pytest.raises(ExecutionException, match="metlmon runs the entry point main"):
-        backend.run(entry_point="train.py")
-    assert backend.runs == []
 
 
 def test_a_store_without_a_server_is_refused(backend: Backend, tmp_path: Path) -> None:
