@@ -109,29 +109,34 @@ def test_without_a_user_name_a_request_without_an_owner_is_not_ours() -> None:
 # --- which collectors ---------------------------------------------------------------------
 
 
-def test_the_configured_collector_and_those_of_our_own_requests_are_asked() -> None:
-    requests = (
-        request(1, "delta", collector=OURS),
-        request(2, "spark", owner="carl", collector=THEIRS),
-    )
-    queue = AnnexQueue(requests=requests, collector=CONFIGURED, pool_collector=POOL)
-    there = Annexes(queue, (annex_job(9, "spark"),))
-    there.poller.query()
-    names = ("delta", "spark")
-    assert there.asked == [(CONFIGURED, names), (OURS, names)]
-    assert there.poller.answer.configured_collector == CONFIGURED
-
-
-def test_the_pools_collector_is_asked_where_no_other_is_known() -> None:
-    there = Annexes(AnnexQueue(pool_collector=POOL), (annex_job(9, "delta"),))
-    there.poller.query()
-    assert there.asked == [(POOL, ("delta",))]
-
-
-def test_without_requests_and_targets_no_collector_is_asked() -> None:
-    there = Annexes(AnnexQueue(collector=CONFIGURED, pool_collector=POOL), (job(9),))
+@pytest.mark.parametrize(
+    ("queue", "jobs", "asked"),
+    [
+        # The configured one and those of our own requests; the pool's where no other is known.
+        (
+            AnnexQueue(
+                requests=(
+                    request(1, "delta", collector=OURS),
+                    request(2, "spark", owner="carl", collector=THEIRS),
+                ),
+                collector=CONFIGURED,
+                pool_collector=POOL,
+            ),
+            (annex_job(9, "spark"),),
+            [(CONFIGURED, ("delta", "spark")), (OURS, ("delta", "spark"))],
+        ),
+        (AnnexQueue(pool_collector=POOL), (annex_job(9, "delta"),), [(POOL, ("delta",))]),
+        # None without requests and targets.
+        (AnnexQueue(collector=CONFIGURED, pool_collector=POOL), (job(9),), []),
+    ],
+)
+def test_the_collectors_that_are_asked(
+    queue: AnnexQueue, jobs: tuple[QueueJob, ...], asked: list[tuple[str, tuple[str, ...]]]
+) -> None:
+    there = Annexes(queue, jobs)
     answer = there.poller.query()
-    assert (there.asked, answer.collectors, answer.errors) == ([], (), ())
+    assert (there.asked, answer.errors) == (asked, ())
+    assert answer.configured_collector == queue.collector
 
 
 def test_a_slot_counts_once_although_two_addresses_name_its_collector() -> None:
@@ -156,16 +161,8 @@ def test_a_silent_collector_keeps_its_slots_and_says_so_in_one_sentence() -> Non
     assert answer.errors == (f"the annex collector gave no answer in 10 s ({CONFIGURED})",)
     (collector,) = answer.collectors
     assert (collector.answered_at, answer.queried_at) == (1000.0, 1060.0)
-
-
-def test_what_the_collector_answered_replaces_its_earlier_slots() -> None:
-    there = Annexes(
-        AnnexQueue(requests=(request(1, "delta"),), collector=CONFIGURED),
-        slots={CONFIGURED: [slot("delta")]},
-    )
-    there.poller.query()
     there.slots[CONFIGURED] = []
-    assert there.poller.query().ads == ()
+    assert there.poller.query().ads == (), "an answer replaces its earlier slots"
 
 
 def test_a_silent_schedd_leaves_its_requests_and_the_collectors_are_still_asked() -> None:
@@ -184,6 +181,9 @@ def test_a_schedd_that_did_not_answer_the_queue_is_not_asked_a_second_time() -> 
     assert there.schedd_queries == 0
     assert answer.error == "the schedd gave no answer in 40 s"
     assert answer.generation is None
+    there.queue_error = None
+    there.now += QUERY_SECONDS
+    assert there.poller.is_due(), "with the next query of the queue"
 
 
 # --- when ---------------------------------------------------------------------------------
@@ -201,14 +201,6 @@ def test_the_rhythm_is_the_queues_with_annexes_and_slow_without(
     there.now += pause - 0.1
     assert not there.poller.is_due()
     there.now += 0.2
-    assert there.poller.is_due()
-
-
-def test_a_schedd_that_answers_again_is_asked_with_the_next_query_of_the_queue() -> None:
-    there = Annexes(queue_error="the schedd gave no answer in 40 s")
-    there.poller.query()
-    there.queue_error = None
-    there.now += QUERY_SECONDS
     assert there.poller.is_due()
 
 
@@ -299,21 +291,18 @@ class Expression:
     """An attribute that is not a literal."""
 
 
-def test_a_request_says_its_name_id_and_owner() -> None:
+def test_a_request_says_what_was_requested() -> None:
     request = annex_ads.annex_request({**JOB, "hpc_annex_request_id": Expression()})
     assert request is not None
     assert (request.name, request.owner, request.status) == ("delta-b", "anna", 2)
     assert request.request_id == "ap#1329.0#1795484901"
     assert request.generation is AnnexGeneration.NEW
     assert (request.started_at, request.lifetime, request.nodes) == (None, None, None)
-
-
-def test_a_request_of_the_old_generation_says_what_was_requested() -> None:
-    request = annex_ads.annex_request({**JOB, **OLD})
-    assert request is not None
-    assert request.generation is AnnexGeneration.OLD
-    assert (request.lifetime, request.nodes, request.queue) == (7200.0, 2, "gpuA100x4")
-    assert (request.allocation, request.batch_job, request.cpus) == ("abc123", "815", None)
+    old = annex_ads.annex_request({**JOB, **OLD})
+    assert old is not None
+    assert old.generation is AnnexGeneration.OLD
+    assert (old.lifetime, old.nodes, old.queue) == (7200.0, 2, "gpuA100x4")
+    assert (old.allocation, old.batch_job, old.cpus) == ("abc123", "815", None)
 
 
 @pytest.mark.parametrize("missing", ["ClusterId", "ProcId", "JobStatus", "hpc_annex_name"])
@@ -321,28 +310,21 @@ def test_a_job_that_lacks_its_identity_is_no_request(missing: str) -> None:
     assert annex_ads.annex_request({**JOB, missing: Expression()}) is None
 
 
-def test_a_partitionable_slot_has_the_gpus_of_the_node() -> None:
+def test_a_slot_has_its_own_gpus_a_partitionable_one_those_of_the_node() -> None:
     slot = annex_ads.annex_slot(SLOT)
     assert slot is not None
-    assert (slot.slot_type, slot.gpus) == (AnnexSlotType.PARTITIONABLE, 4)
-    assert not slot.busy
+    assert (slot.slot_type, slot.gpus, slot.busy) == (AnnexSlotType.PARTITIONABLE, 4, False)
     assert (slot.started_at, slot.stops_at) == (1795484910.0, 1795492110.0)
-
-
-def test_a_dynamic_slot_has_its_own_gpus_and_the_same_node() -> None:
     name = "slot1_1@gpua001.delta.ncsa.illinois.edu"
     own = {"Name": name, "SlotType": "Dynamic", "State": "Claimed", "Activity": "Busy"}
-    slot, parent = annex_ads.annex_slot({**SLOT, **own}), annex_ads.annex_slot(SLOT)
-    assert slot is not None
-    assert parent is not None
-    assert (slot.gpus, slot.busy, slot.node) == (1, True, parent.node)
-
-
-def test_a_slot_without_gpus_or_stop_time_does_not_have_0_of_them() -> None:
+    dynamic = annex_ads.annex_slot({**SLOT, **own})
+    assert dynamic is not None
+    assert (dynamic.gpus, dynamic.busy, dynamic.node) == (1, True, slot.node)
+    # None, and not 0 of them.
     missing = ("GPUs", "TotalSlotGPUs", "GPUs_DeviceName", "DaemonStopTime")
-    slot = annex_ads.annex_slot({key: SLOT[key] for key in SLOT if key not in missing})
-    assert slot is not None
-    assert (slot.gpus, slot.gpu, slot.stops_at) == (None, "", None)
+    bare = annex_ads.annex_slot({key: SLOT[key] for key in SLOT if key not in missing})
+    assert bare is not None
+    assert (bare.gpus, bare.gpu, bare.stops_at) == (None, "", None)
 
 
 @pytest.mark.parametrize(

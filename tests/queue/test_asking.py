@@ -22,7 +22,7 @@ from metlmon.pool.poller import (
     QueuePoller,
     match_jobs,
 )
-from metlmon.pool.types import ScheddInfo
+from metlmon.pool.types import QueueJob, ScheddInfo
 from metlmon.snapshot.records import LogRow, Progress
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
@@ -304,19 +304,16 @@ def test_a_schedd_that_falls_silent_is_reported_on_every_picture_until_it_answer
     assert feed.latest.error is None
 
 
-def test_of_an_ensemble_that_has_ended_no_schedd_is_missed() -> None:
-    logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 2), dagman())
-    queue, _ = silent(logs, schedd)
-    logs.live = False
+@pytest.mark.parametrize(("live", "jobs"), [(False, [job(1, 2), dagman()]), (True, [])])
+def test_no_schedd_is_missed_by_an_ended_ensemble_or_one_that_it_never_had(
+    live: bool, jobs: list[QueueJob]
+) -> None:
+    logs = Logs(row(1, State.RUNNING), dags=[dag()])
+    queue, _ = silent(logs, Schedd(*jobs))
+    logs.live = live
     shown = QueueFeed(logs, queue).latest
     assert shown is not None
     assert shown.error is None
-
-
-def test_where_no_schedd_ever_had_the_jobs_none_is_missed() -> None:
-    logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd()
-    queue, _ = silent(logs, schedd)
-    assert queue.silence_warning is None
 
 
 def test_what_is_logged_after_the_silence_has_it_asked_again_soon() -> None:

@@ -52,17 +52,12 @@ def test_one_call_and_one_answer_for_each_job() -> None:
 
 @pytest.mark.parametrize("reply", list(ResultCode))
 def test_the_schedds_answers_are_reported_apart(reply: ResultCode) -> None:
-    schedd = Schedd(job(1))
+    schedd = Schedd(job(1, owner="ben"))
     schedd.answers[1] = reply
     (answer,) = perform(Logs(row(1)), schedd, order(PoolAction.RELEASE, 1))
     assert answer.code is reply
-
-
-def test_permission_denied_says_whose_job_it_is() -> None:
-    schedd = Schedd(job(1, owner="ben"))
-    schedd.answers[1] = ResultCode.DENIED
-    (answer,) = perform(Logs(row(1)), schedd, order(PoolAction.REMOVE, 1))
-    assert answer.text == "the job belongs to ben, you are anna"
+    if reply is ResultCode.DENIED:
+        assert answer.text == "the job belongs to ben, you are anna"
 
 
 def test_a_finished_job_is_not_touched() -> None:
