@@ -127,6 +127,14 @@ class Selection(msgspec.Struct, frozen=True):
     runs: tuple[SelectedRun, ...] = ()
     site: str | None = None
 
+    @property
+    def acts(self) -> tuple[PoolAction, ...]:
+        """The actions that are for such a selection."""
+        if self.site is None:
+            return tuple(act for act in PoolAction if act not in SITE_ACTS)
+        only_site = not (self.jobs or self.dags or self.runs)
+        return SITE_ACTS if only_site else tuple(PoolAction)
+
 
 class RunningAction(Struct):
     """A pool action that is running or has ended.
@@ -228,10 +236,9 @@ def common_folder(runs: Sequence[RunTarget]) -> str | None:
 
 def refused_previews(reason: str, selection: Selection) -> tuple[ActionPreview, ...]:
     """Return every pool action, refused for one reason."""
-    acts = [act for act in PoolAction if selection.site is not None or act not in SITE_ACTS]
     return tuple(
         ActionPreview(act, "" if act in DAG_ACTS else selection.description, None, reason)
-        for act in acts
+        for act in selection.acts
     )
 
 
@@ -1032,31 +1039,11 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
         )
         refusal = self.context.action_refusal()
         if refusal is not None or snapshot is None or pool is None:
-            refused = refused_previews(refusal or "nothing was read yet", selection)
-            return without_ruled_out(self._fitting(refused, selection))
+            return without_ruled_out(refused_previews(refusal or "nothing was read yet", selection))
         previews = pool.previews(
             snapshot.status, selection.jobs, selection.dags, selection.runs, selection.site
         )
-        if len(selection.dags) > 1:
-            previews = tuple(preview for preview in previews if preview.act not in DAG_ACTS)
-            for dag in selection.dags:
-                dag_previews = pool.previews(snapshot.status, (), (dag,))
-                previews += tuple(preview for preview in dag_previews if preview.act in DAG_ACTS)
-            # Sorted by action, then DAG: a menu row too far is the same action on another
-            # DAG, not another action.
-            previews = tuple(
-                sorted(previews, key=lambda preview: list(PoolAction).index(preview.act))
-            )
-        return without_ruled_out(self._fitting(previews, selection))
-
-    def _fitting(
-        self, previews: Iterable[ActionPreview], selection: Selection
-    ) -> list[ActionPreview]:
-        """The previews without those of jobs, DAGs and runs where only a site is selected."""
-        only_site = selection.site is not None and not (
-            selection.jobs or selection.dags or selection.runs
-        )
-        return [each for each in previews if not only_site or each.act in SITE_ACTS]
+        return without_ruled_out([each for each in previews if each.act in selection.acts])
 
     def refusals(self) -> Mapping[str, str]:
         """Reasons, by action name, of actions of which every preview is refused."""

@@ -31,11 +31,7 @@ from metlmon.pool.queue_checks import SUSPENDED, target, user_name
 from metlmon.pool.types import (
     ACTS,
     AS_THE_DAG_SAYS,
-    DAG_ACTS,
     HELD,
-    JOB_ACTS,
-    RUN_ACTS,
-    SITE_ACTS,
     ActionPreview,
     ActionRequest,
     DagTarget,
@@ -106,19 +102,27 @@ def action_previews(
     runs: Sequence[SelectedRun] = (),
     status: Status | None = None,
 ) -> tuple[ActionPreview, ...]:
-    """The preview of every action for the selection but SITE_ACTS, in :class:`PoolAction` order.
+    """Previews of all actions for the selection but SITE_ACTS, in :class:`PoolAction` order.
 
-    ``status``: the snapshot with these rows.
+    Those on DAGs once for each. ``status``: the snapshot with these rows.
     """
     queue = snapshot.by_id()
     all_dags = {dag.file: dag for dag in (status.dags if status is not None else dags)}
-    previews = {act: _job_preview(act, snapshot, queue, jobs) for act in JOB_ACTS}
-    previews[PoolAction.RETARGET] = _with_placement_files(
-        previews[PoolAction.RETARGET], jobs, queue, status
-    )
-    previews |= {act: _dag_preview(act, snapshot, dags) for act in DAG_ACTS}
-    previews |= {act: run_preview(act, snapshot, queue, runs, all_dags) for act in RUN_ACTS}
-    return tuple(previews[act] for act in PoolAction if act not in SITE_ACTS)
+    previews: list[ActionPreview] = []
+    for act, row in ACTS.items():
+        if row.on == "jobs":
+            preview = _job_preview(act, snapshot, queue, jobs)
+            if act is PoolAction.RETARGET:
+                preview = _with_placement_files(preview, jobs, queue, status)
+            previews.append(preview)
+        elif row.on == "dag":
+            of_none = ActionPreview(
+                act, "no DAG", refused="no DAG is selected", effect=row.effect, undo=row.undo
+            )
+            previews += [_dag_preview(act, snapshot, dag) for dag in dags] or [of_none]
+        elif row.on == "runs":
+            previews.append(run_preview(act, snapshot, queue, runs, all_dags))
+    return tuple(previews)
 
 
 def is_already_done(preview: ActionPreview) -> bool:
@@ -260,14 +264,8 @@ def describe_targets(targets: Sequence[Target]) -> str:
 # --- DAGs ---------------------------------------------------------------------------------
 
 
-def _dag_preview(act: PoolAction, snapshot: QueueSnapshot, dags: Sequence[DagRow]) -> ActionPreview:
-    effect, undo = ACTS[act].effect, ACTS[act].undo
-    if len(dags) != 1:
-        reason = "no DAG is selected" if not dags else "more than one DAG is selected: choose one"
-        subject = "no DAG" if not dags else f"{len(dags)} DAGs"
-        return ActionPreview(act=act, subject=subject, refused=reason, effect=effect, undo=undo)
-    dag = dags[0]
-    name = plain(dag.file, 60)
+def _dag_preview(act: PoolAction, snapshot: QueueSnapshot, dag: DagRow) -> ActionPreview:
+    effect, name = ACTS[act].effect, plain(dag.file, 60)
     refused = _state_refusal(act, dag) or missing_queue_reason(snapshot)
     if act is PoolAction.RESUBMIT:
         effect += (
@@ -289,7 +287,7 @@ def _dag_preview(act: PoolAction, snapshot: QueueSnapshot, dags: Sequence[DagRow
         request=None if refused else ActionRequest(act, targets, dag.file),
         refused=refused,
         effect=effect,
-        undo=undo,
+        undo=ACTS[act].undo,
     )
 
 

@@ -204,6 +204,8 @@ def test_another_owners_or_a_copied_dag_is_not_halted(word: QueueSnapshot, why: 
     assert why in (offer(PoolAction.HALT, dags=(dag(),), word=word).refused or "")
 
 
-def test_one_dag_at_a_time() -> None:
-    made = offer(PoolAction.HALT, dags=(dag(), dag(file="b.dag")))
-    assert made.refused == "more than one DAG is selected: choose one"
+def test_each_of_several_dags_has_its_act() -> None:
+    made = action_previews(WORD, (), [dag(), dag(file="b.dag")])
+    halts = [each for each in made if each.act is PoolAction.HALT]
+    assert [each.subject for each in halts] == ["ens.dag", "b.dag"]
+    assert halts[0] == offer(PoolAction.HALT, dags=(dag(),))

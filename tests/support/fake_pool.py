@@ -121,7 +121,9 @@ class FakePool:
                 exclusion_preview(act, self.queue_snapshot, site, self.queued, status, {})
                 for act in SITE_ACTS
             )
-        made = (*(self._of_jobs(act, jobs) for act in JOB_ACTS), *self._of_dags(dags))
+        of_dags = [preview for dag in dags for preview in self._of_dag(dag)] or self._of_no_dag()
+        of_dags.sort(key=lambda preview: list(PoolAction).index(preview.act))
+        made = (*(self._of_jobs(act, jobs) for act in JOB_ACTS), *of_dags)
         if self.queue_snapshot.is_pending:
             made = tuple(
                 replace(each, request=None, refused=missing_queue_reason(self.queue_snapshot))
@@ -141,12 +143,11 @@ class FakePool:
             return ActionPreview(act, "", None, why, out, *EFFECTS[act])
         return ActionPreview(act, subject, ActionRequest(act, fit), None, out, *EFFECTS[act])
 
-    def _of_dags(self, dags: Sequence[DagRow]) -> tuple[ActionPreview, ...]:
-        if len(dags) != 1:
-            why = "several DAGs" if dags else "no DAG is selected"
-            acts = (PoolAction.HALT, PoolAction.RESUME, PoolAction.REMOVE_DAG, PoolAction.RESUBMIT)
-            return tuple(ActionPreview(act, "", None, why, (), "", "") for act in acts)
-        (dag,) = dags
+    def _of_no_dag(self) -> list[ActionPreview]:
+        acts = (PoolAction.HALT, PoolAction.RESUME, PoolAction.REMOVE_DAG, PoolAction.RESUBMIT)
+        return [ActionPreview(act, "", None, "no DAG is selected", (), "", "") for act in acts]
+
+    def _of_dag(self, dag: DagRow) -> tuple[ActionPreview, ...]:
         runs = dag.state is DagState.RUNNING
         own = Target(14690000, 0, dag.file, None, None, None, State.RUNNING)
         whys = {
