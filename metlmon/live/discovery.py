@@ -62,7 +62,7 @@ _LOG_OR_ROTATED: Final = re.compile(rf"\.log(?:{_ROTATED.pattern}|\Z)")
 Sniffed: TypeAlias = dict[Path, tuple[tuple[int, int, int], bool]]
 """For each file: inode, size and mtime (ns), and whether it was an event log."""
 
-MAX_READ_AHEAD: Final = 1000
+MAX_READ_AHEAD: Final = 250
 LARGEST_READ_AHEAD: Final = 1 << 16
 """Files that are read together when a dagdir is opened, and bytes at the end of each."""
 

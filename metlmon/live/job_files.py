@@ -619,8 +619,7 @@ class TrainingFiles:
         """Read the last bytes of the outputs of jobs together."""
         names = (builder.output_file(*job.job) for job in jobs)
         paths = (f"{self._dagdir}/{name}" for name in names if name)
-        existing = (path for path in paths if filesystem.lexists(path))
-        filesystem.read_ahead(self._dagdir, existing, size, follow=False)
+        filesystem.read_ahead(self._dagdir, paths, size, follow=False)
 
     def _job_output(self, job: Job, builder: SnapshotBuilder) -> _Output | None:
         name = builder.output_file(*job.job)

@@ -56,6 +56,9 @@ ANSWERED_AT_ONCE = 4 << 20
 MAX_NAMES = 1000000
 """Names in one directory; one with more is not listed."""
 
+FEW_NAMES = 1000
+"""The same where it is listed before anybody asks for it."""
+
 HEADER = struct.Struct(">IB")
 LENGTH = struct.Struct(">I")
 
@@ -179,11 +182,13 @@ def kind_of(entry: "os.DirEntry[bytes]") -> str:
 class Listing:
     """A standing query for the names in a directory.
 
-    ``entries``: those that were sent. ``is_partial``: there are more, which the next answers send.
+    ``most``: names that it may have. ``entries``: those that were sent. ``is_partial``: there are
+    more, which the next answers send.
     """
 
-    def __init__(self, path: bytes) -> None:
+    def __init__(self, path: bytes, most: int) -> None:
         self.path = path
+        self.most = most
         self.signature: tuple[int, ...] | None = None
         self.listed_at = 0.0
         self.entries: dict[str, list[Any]] | None = None
@@ -204,7 +209,7 @@ class Listing:
             with os.scandir(self.path) as scanned:
                 for entry in scanned:
                     entries[to_text(entry.name)] = [kind_of(entry), entry.inode()]
-                    if len(entries) > MAX_NAMES:
+                    if len(entries) > self.most:
                         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         except OSError as error:
             known, self.error, self.entries = self.error, error.errno, None
@@ -412,8 +417,8 @@ ONCE: "dict[str, Callable[..., Any]]" = {
 def standing_query(kind: str, name: str, *arguments: Any) -> "Listing | Answer | Growth":
     """The query of a request."""
     path = to_bytes(name)
-    if kind == "list":
-        return Listing(path)
+    if kind in ("list", "few"):
+        return Listing(path, MAX_NAMES if kind == "list" else FEW_NAMES)
     if kind == "growth":
         return Growth(path, *arguments)
     evaluate = {"stat": evaluate_stat, "lstat": evaluate_lstat, "real": evaluate_real}[kind]

@@ -438,7 +438,11 @@ class Machine:
         """The entries of a directory, as of :func:`os.scandir`."""
         prefix = path if path.endswith("/") else f"{path}/"
         # Names are never changed in place: a look replaces them.
-        names = self._ask("list", path)
+        with self._lock:
+            self._refresh()
+            names = self._names(path)
+            if names is None:
+                names = self._ask("list", path)
         return (
             RemoteEntry(prefix + name, name, kind, number) for name, (kind, number) in names.items()
         )
@@ -456,7 +460,8 @@ class Machine:
     def ask_together(self, queries: Iterable[tuple[str, str]]) -> None:
         """Ask ``stat``, ``lstat``, ``list`` and ``real`` of paths, in few exchanges.
 
-        Errors are found by who asks for the same.
+        ``few``: as ``list``, of a directory with few names. Errors are found by who asks for the
+        same.
         """
         with self._lock:
             new = [key for key in dict.fromkeys(queries) if key not in self._answers]
@@ -542,11 +547,12 @@ class Machine:
         One that a listing has named is listed now.
         """
         self.ask_together(self._next_directories(directory))
-        names = self._answers.get(("list", directory))
-        if not isinstance(names, dict):
-            return None
-        self._used["list", directory] = time.monotonic()
-        return names
+        for key in (("list", directory), ("few", directory)):
+            names = self._answers.get(key)
+            if isinstance(names, dict):
+                self._used[key] = time.monotonic()
+                return names
+        return None
 
     def _is_missing(self, path: str) -> bool:
         """Whether the directory of a file was listed, and has no such name."""
@@ -589,11 +595,11 @@ class Machine:
         others.sort(key=lambda each: (each != path, posixpath.dirname(each) != parent))
         for directory in others[:LOOKED_AHEAD]:
             del self._unlisted[directory]
-            yield from (("stat", directory), ("list", directory))
+            yield from (("stat", directory), ("few", directory))
 
     def _forget(self, key: tuple[str, str]) -> int:
         kind, path = key
-        if kind == "list":
+        if kind == "few" and isinstance(self._answers.get(key), dict):
             self._unlisted[path] = None
         self._answers.pop(key, None)
         self._used.pop(key, None)
@@ -844,10 +850,10 @@ class Machine:
         failure = failure_of(answer)
         if failure is not None:
             self._answers[key] = failure
-        elif kind == "list" and "names" in answer:
+        elif kind in ("list", "few") and "names" in answer:
             self._answers[key] = names_of(answer["names"])
             self._add_unlisted(path, self._answers[key])
-        elif kind == "list":
+        elif kind in ("list", "few"):
             gone = set(answer["gone"])
             names = {name: value for name, value in self._answers[key].items() if name not in gone}
             new = names_of(answer["new"])
@@ -867,7 +873,7 @@ class Machine:
         named = (name for name, (kind, _) in names.items() if kind == "d" and name[0] != ".")
         for name in islice(named, MOST_SEARCHED):
             path = posixpath.join(directory, name)
-            if ("list", path) not in self._numbers:
+            if not self._numbers.keys() & {("list", path), ("few", path)}:
                 self._unlisted[path] = None
 
     def _take_growth(self, number: int, path: str, answer: Any, data: bytes) -> bytes:

@@ -19,6 +19,8 @@ from metlmon.live.file_access import UnreadableFile, output_file, read_tail
 from metlmon.live.job_files import TrainingFiles
 from metlmon.live.output_pager import Search, page_above, page_around, page_at_end
 from metlmon.model.states import State
+from metlmon.remote import filesystem
+from metlmon.remote.agent import FEW_NAMES
 from metlmon.remote.machine import MACHINES, Machine, connect_to
 from tests.support.dagdir_builder import NODE, Dagdir, log_of
 from tests.support.event_logs import Log
@@ -357,6 +359,25 @@ def test_a_look_is_one_exchange_with_what_has_grown(
     assert len(reader.snapshot_builder().job_rows()) == 1 + grows
     assert len(exchanges) == 1
     assert grows or exchanges[0] < 200
+
+
+def test_a_large_directory_beside_the_one_that_is_searched_is_not_listed(
+    access_point: str, dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_metrics(dagdir)
+    (dagdir.path / "logs").mkdir()
+    for _ in range(FEW_NAMES + 1):
+        dagdir.write(f"logs/{os.urandom(50).hex()}", b"")
+    reader = DagdirReader(Path(connect_to(f"{access_point}:{dagdir.path}")), live=False)
+    reader.open()
+    reader.read_all()
+    exchanges = count_exchanges(MACHINES[access_point], monkeypatch)
+
+    assert len(picture(reader)["outputs"]) == 1
+    assert sum(exchanges) < 50 * FEW_NAMES
+    assert len(os.listdir(dagdir.path / "logs")) == len(
+        filesystem.listdir(Path(reader.path_given) / "logs")
+    )
 
 
 @pytest.mark.parametrize("runs", [1, 8])
