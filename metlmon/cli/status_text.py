@@ -111,8 +111,8 @@ def print_run(view: RunView, origins: Mapping[int, CheckpointOrigin]) -> None:
     )
     done = f"{row.epochs_done} of {count(row.epochs_total, row.item)} done"
     out.print(line((f"{name}  {done}", BOLD)), hours_line(row.gpu_hours, view.nodes_unlogged))
-    out.print(*_gate_lines(row), "")
-    out.table(epochs.columns(view, origins=origins), [*view.epochs, *view.side])
+    rows = [*view.epochs, *view.side]
+    out.table(epochs.columns(view, origins=origins), rows, *_gate_lines(row), "")
     for epoch in view.epochs:
         origin = origin_of(epoch, origins)
         if origin is not None and (origin.made_by_another or epochs.is_broken(origin)):

@@ -49,9 +49,12 @@ class TextOutput:
         """Print lines that were made for the width of the terminal."""
         self._write(lines)
 
-    def table(self, columns: Sequence[Column[T]], rows: Sequence[T]) -> None:
-        """Print a table with the columns that fit."""
-        self._write(table_lines(columns, rows, self.width))
+    def table(self, columns: Sequence[Column[T]], rows: Sequence[T], *heading: Line | str) -> None:
+        """Print a heading, and a table with the columns that fit; nothing without rows."""
+        if rows:
+            if heading:
+                self.print(*heading)
+            self._write(table_lines(columns, rows, self.width))
 
     def _write(self, lines: Sequence[Line]) -> None:
         for content in lines:

@@ -134,8 +134,8 @@ def advise(options: argparse.Namespace) -> int:
         what_if = (answer_question(advice.values, advice.plan, options.what_if),)
         if not options.json:
             out = TextOutput()
-            out.print(tables.plan_sentence(advice.plan), "")
-            out.table(tables.what_if_columns(advice.plan), what_if)
+            sentence = tables.plan_sentence(advice.plan)
+            out.table(tables.what_if_columns(advice.plan), what_if, sentence, "")
             return Exit.OK
     session = Session(reader)
     session.take()
@@ -405,8 +405,7 @@ def _print_advice(advice: Advice, what_if: Sequence[WhatIf], lines: Sequence[Sub
     out.print(tables.plan_sentence(plan), *tables.remark_lines(plan))
     rows = plan.runs
     if rows and advice.values.supplies.usable:
-        out.print()
-        out.table(tables.plan_columns(plan, advice.run_names, pools), rows)
+        out.table(tables.plan_columns(plan, advice.run_names, pools), rows, "")
     for each in advice.elastic:
         out.print(line(("elastic: ", BOLD), each.reason))
     excluded = tables.excluded_lines(plan, pools)
@@ -417,12 +416,8 @@ def _print_advice(advice: Advice, what_if: Sequence[WhatIf], lines: Sequence[Sub
     for each_line in lines:
         place, content = submit_line_text(each_line)
         out.print("", place, line("  ", (content, BOLD)))
-    if what_if:
-        out.print()
-        out.table(tables.what_if_columns(plan), what_if)
-    if advice.profiles:
-        out.print()
-        out.table(profile_columns({}), advice.profiles)
+    out.table(tables.what_if_columns(plan), what_if, "")
+    out.table(profile_columns({}), advice.profiles, "")
 
 
 def _print_commands(session: Session, advice: Advice, directory: str) -> None:
@@ -461,8 +456,7 @@ def print_annexes(report: AnnexReport) -> None:
     out, year = TextOutput(), year_of(report.as_of)
     out.print(*head_lines(report))
     if report.annexes:
-        out.print()
-        out.table(columns(report), report.annexes)
+        out.table(columns(report), report.annexes, "")
     else:
         for paragraph in WHAT_IT_IS:
             out.print("", paragraph)
@@ -470,6 +464,4 @@ def print_annexes(report: AnnexReport) -> None:
         out.print("", command_line(report, report.command))
     if report.site_command:
         out.print(site_line(report.site_command))
-    if report.sites:
-        out.print("", "By the logs, jobs ran at:")
-        out.table(site_columns(year), report.sites)
+    out.table(site_columns(year), report.sites, "", "By the logs, jobs ran at:")

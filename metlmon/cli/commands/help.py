@@ -61,9 +61,7 @@ def _print_columns() -> None:
         ("Estimates, and metlmon estimate", estimates.columns(None)),
         ("Home", home.columns([], None)),
     ):
-        out = TextOutput()
-        out.print("", f"{title}:", "")
-        out.table(printed, columns)
+        TextOutput().table(printed, columns, "", f"{title}:", "")
 
 
 def completion(options: argparse.Namespace) -> int:

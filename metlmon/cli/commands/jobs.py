@@ -157,6 +157,6 @@ def _print_nodes(
         names = ", ".join(sorted(wanted)) if wanted else ""
         out.print(f"None of {total} is {names}." if wanted else "The DAG has no nodes.")
         return
-    out.print(line((total if wanted is None else f"{len(rows)} of {total}", BOLD)))
     nodes = [builder.node_row(row.node) if row.node is not None else None for row in rows]
-    out.table(columns(), list(zip(rows, nodes, strict=True)))
+    heading = line((total if wanted is None else f"{len(rows)} of {total}", BOLD))
+    out.table(columns(), list(zip(rows, nodes, strict=True)), heading)

@@ -93,13 +93,10 @@ def print_curves(result: Curves, live: bool, metrics: MetricSettings) -> None:
     parts = (summary.runs, summary.best, summary.diverged, summary.flat)
     out.print(line((" · ".join(filter(None, parts)), BOLD)))
     out.print(f"{plain(result.metric, 80)}{GOALS[result.goal]}")
-    out.print()
-    out.table(columns(result.curves), result.curves)
+    out.table(columns(result.curves), result.curves, "")
     for band in (result.band, *result.bands):
-        out.print()
         name = "all runs" if band is result.band else plain(band.label or "no label", NAME_LIMIT)
-        out.print(line((name, BOLD)))
-        out.table(band_columns(), band.levels)
+        out.table(band_columns(), band.levels, "", line((name, BOLD)))
 
 
 # --- grid -----------------------------------------------------------------------------------
@@ -192,16 +189,15 @@ def print_grid(grid_data: Grid) -> None:
     ]
     out.print("; ".join(notes))
     if grid_data.columns is None:
-        out.print()
-        out.table(sweep_table.point_columns(grid_data.rows), list(grid_data.cells.values()))
+        cells = list(grid_data.cells.values())
+        out.table(sweep_table.point_columns(grid_data.rows), cells, "")
         return
     head = f"{sweep_table.axis_name(grid_data.rows)} / {sweep_table.axis_name(grid_data.columns)}"
     rows, heads = sweep_table.labels(grid_data.rows), sweep_table.labels(grid_data.columns)
     for across in _blocks(grid_data, head, rows, heads, room=out.width):
-        out.print()
         columns: list[Column[Point]] = [Column("row", head, rows.__getitem__)]
         columns += [_across(grid_data, heads[item], item) for item in across]
-        out.table(columns, grid_data.rows.points)
+        out.table(columns, grid_data.rows.points, "")
 
 
 def _blocks(

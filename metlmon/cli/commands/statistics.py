@@ -88,14 +88,11 @@ def print_sites(usage: Usage) -> None:
     for index, view in enumerate(usage_table.VIEWS):
         rows = view.rows(usage)
         if rows:
-            out.print()
             columns = usage_table.columns(index, rows, usage.measure, usage, usage.item)
-            out.table(columns, rows)
+            out.table(columns, rows, "")
     for remark in _remarks(usage):
         out.print("", remark)
-    if usage.hidden:
-        out.print()
-        out.table(usage_table.hidden_columns(), usage.hidden)
+    out.table(usage_table.hidden_columns(), usage.hidden, "")
 
 
 def _remarks(usage: Usage) -> Iterable[str]:
@@ -185,10 +182,7 @@ def _print_bag(out: TextOutput, bag: Bag, live: bool) -> None:
         sure = bag.remaining.quality
         out.print(f"How sure: {sure}, from {bag.remaining.samples} shards that have ended")
     out.print(hours_line(bag.totals.hours))
-    if not bag.stragglers:
-        return
-    out.print()
-    out.table(shards_table.straggler_columns(), bag.stragglers[:LISTED])
+    out.table(shards_table.straggler_columns(), bag.stragglers[:LISTED], "")
     if len(bag.stragglers) > LISTED:
         out.print(f"and {len(bag.stragglers) - LISTED} more: see --json")
 
@@ -229,11 +223,8 @@ def _backtest(reader: DagdirReader, options: argparse.Namespace) -> Backtest:
 def _print_forecast(forecast: Forecast) -> None:
     out = TextOutput()
     out.print(line((first_line(forecast), BOLD)))
-    if not forecast.runs:
-        return
-    out.print()
-    out.table(estimates_table.columns(year_of(forecast.as_of)), forecast.runs)
-    if forecast.remaining is not None:
+    out.table(estimates_table.columns(year_of(forecast.as_of)), forecast.runs, "")
+    if forecast.runs and forecast.remaining is not None:
         out.print()
         out.print(
             line(
@@ -272,8 +263,8 @@ def _print_backtest(backtested: Backtest) -> None:
         )
         out.print(f"Nothing to test: {why}.")
         return
-    out.print(line((_verdict(backtested), BOLD)), "")
-    out.table(estimates_table.backtest_columns(), backtested.predictions)
+    verdict = line((_verdict(backtested), BOLD))
+    out.table(estimates_table.backtest_columns(), backtested.predictions, verdict, "")
     out.print()
     out.print(
         line(

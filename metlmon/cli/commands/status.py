@@ -168,10 +168,7 @@ def _status_of_each(found: Sequence[FoundDagdir], options: argparse.Namespace) -
 
     code = read_each(found, options, take)
     rows, out = home_rows(summaries), TextOutput()
-    if not rows:
-        return code
-    out.print(totals_line(rows), "")
-    out.table(columns(rows, None), rows)
+    out.table(columns(rows, None), rows, totals_line(rows), "")
     return code
 
 
