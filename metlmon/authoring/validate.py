@@ -41,6 +41,7 @@ from metlmon.authoring.write_dag import (
     PartlyDefined,
     assignments,
     input_files,
+    missing_file,
     nodes_by_file,
     placeholders,
     secret_variables,
@@ -611,20 +612,13 @@ def _inputs(request: Request, job: JobTemplate, names: list[str]) -> Iterator[Re
     """Warnings about input files of the jobs that do not exist yet."""
     shipped = {name for name, _, _ in job.template.shipped_files}
     for name in names:
-        if name in shipped or os.path.exists(request.directory / name):
-            continue
-        parameters = (key for key, value in job.values.items() if value.strip() and name in value)
-        field = next((f"values.{parameter}" for parameter in parameters), job.field)
-        if Path(name).is_absolute():
-            text = f"{name}: no such file; jobs take it along"
-        elif os.path.exists(Path(name)):
-            text = (
-                f"{name} lies in the current directory, but jobs take it from "
-                f"{request.directory}; give its absolute path, or copy it there"
+        text = missing_file(name, request.directory, Path())
+        if text is not None and name not in shipped:
+            parameters = (
+                key for key, value in job.values.items() if value.strip() and name in value
             )
-        else:
-            text = f"{name}: no such file in {request.directory}, where jobs take it from"
-        yield warning(field, text)
+            field = next((f"values.{parameter}" for parameter in parameters), job.field)
+            yield warning(field, text)
 
 
 def _partly_defined_parameters(
@@ -655,14 +649,16 @@ def _sweep_problems(
     request: Request, jobs: Sequence[JobTemplate], expansion: Expansion
 ) -> Iterator[RequestProblem]:
     """Problems in a sweep file, and files that its DAG needs but that are missing."""
-    from metlmon.authoring.sweeps.files import missing  # Imported late, as the expansion.
-
+    assert request.source is not None
     yield from _partly_defined_parameters(request, jobs, expansion.graph)
     yield from expansion.warnings
     users = nodes_by_file(expansion.graph)
     shipped = {file[0] for job in jobs if job.file in users for file in job.template.shipped_files}
-    for message in missing(request, expansion.files, shipped):
-        yield warning("source", message)
+    for file in expansion.files:
+        text = missing_file(file.name, request.directory, request.source.parent)
+        if text is not None and file.data is None and file.name not in shipped:
+            suffix = ", unless an earlier job brings it" if file.is_input else ""
+            yield warning("source", f"{file.where}: {text}{suffix}")
 
 
 def _usage(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestProblem]:

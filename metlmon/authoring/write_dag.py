@@ -6,10 +6,12 @@ the strict parser of 25.5 and later.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Final
 
 from metlmon.authoring.gate_config import SUBMIT_HEAD
@@ -316,6 +318,21 @@ def input_files(commands: list[Statement]) -> list[str]:
                 if name and "$" not in name and "://" not in name:
                     names[name] = None
     return list(names)
+
+
+def missing_file(name: str, directory: Path, elsewhere: Path) -> str | None:
+    """That a file which jobs need is not in the DAG's directory; None if it is.
+
+    ``elsewhere``: where the user may have put it instead.
+    """
+    if os.path.exists(directory / name):
+        return None
+    if os.path.isabs(name):
+        return f"{name}: no such file; jobs take it along"
+    if os.path.exists(elsewhere / name):
+        place = "the current directory" if elsewhere == Path() else elsewhere
+        return f"{name} lies in {place}, but is needed in {directory}; copy it there"
+    return f"{name}: no such file in {directory}; put it there before submitting"
 
 
 def secret_variables(commands: list[Statement]) -> list[tuple[int, str]]:

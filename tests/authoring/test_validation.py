@@ -469,7 +469,7 @@ def test_files_that_jobs_transfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     )
     data, gone, nowhere = validate(a_request(tmp_path, text=text)).problems
     assert (data.field, gone.field, nowhere.field) == ("values.data", "template", "template")
-    assert "lies in the current directory, but jobs take it from" in data.text
+    assert "lies in the current directory, but is needed in" in data.text
     assert gone.text.startswith("gone.sh: no such file in ")
     assert nowhere.text.startswith("/nowhere/x: no such file;")
     assert not any(problem.fatal for problem in (data, gone, nowhere))

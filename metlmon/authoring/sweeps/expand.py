@@ -40,20 +40,22 @@ from metlmon.authoring.runs import (
 )
 from metlmon.authoring.sweeps.files import (
     FileUse,
-    NamedFile,
     Referenced,
     SweepFiles,
     file_use,
     read_submit_text,
     referenced_files,
 )
-from metlmon.authoring.sweeps.nodes import MARK, TRAINING_ROLES, SweepNodes, TemplateRun
-from metlmon.authoring.sweeps.parser import GenCommand, InlineDescription, SweepCommand
-from metlmon.authoring.sweeps.template import (
+from metlmon.authoring.sweeps.nodes import (
+    MARK,
+    TRAINING_ROLES,
     RunTemplate,
+    SweepNodes,
+    TemplateRun,
     shared_description,
     topological_order,
 )
+from metlmon.authoring.sweeps.parser import GenCommand, InlineDescription, SweepCommand
 from metlmon.authoring.templates import (
     JobTemplate,
     fill_placeholders,
@@ -261,7 +263,7 @@ class _Expander:
         if asked and (used := used_by(nodes.values())) is not None:
             yield from _unused_variables(request, self._commands, used)
 
-    def named_files(self) -> Iterator[NamedFile]:
+    def named_files(self) -> Iterator[Referenced]:
         """The files that nodes submit and run.
 
         Excludes descriptions in the DAG and files that metlmon writes.
@@ -269,11 +271,11 @@ class _Expander:
         excluded = {*self._descriptions, *(job.file for job in self._jobs)}
         for name, node in self._graph_nodes.items():
             if not node.noop and node.submit not in excluded:
-                yield NamedFile(node.submit, node.where, file_use(node.kind))
+                yield Referenced(node.submit, node.where, file_use(node.kind))
             for kind in ScriptKind:
                 if (where := self._script_positions.get((name, kind))) is not None:
                     program = getattr(node, kind.value).split(None, 1)[0]
-                    yield NamedFile(program, where, FileUse.SCRIPT)
+                    yield Referenced(program, where, FileUse.SCRIPT)
 
     # --- commands -----------------------------------------------------------------------------
 

@@ -8,16 +8,17 @@ path are left where they are.
 from __future__ import annotations
 
 import stat
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, auto
 from os.path import exists
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.authoring.description import source_copy_name
-from metlmon.authoring.request import PlanError, Request
+from metlmon.authoring.request import PlanError
 from metlmon.authoring.sweeps.parser import SweepCommand, parse
 from metlmon.authoring.templates import plain_text
 from metlmon.authoring.write_dag import assignments, input_files
@@ -127,31 +128,27 @@ class FileUse(Enum):
     OTHER = auto()
 
 
-class NamedFile(NamedTuple):
-    """A file with the position that refers to it."""
-
-    name: str
-    where: str
-    use: FileUse
-
-
 class Referenced(Struct, frozen=True):
     """A file that the DAG names: submit file, script, sub-DAG or configuration.
 
-    ``data`` None: it is not beside the sweep file (or is named by a path), so that it must exist
-    where the DAG is submitted. ``is_input``: an input file of jobs, which an earlier job may
-    create.
+    ``where``: the position that names it. ``data`` None: it is not beside the sweep file (or is
+    named by a path), so that it must exist where the DAG is submitted.
     """
 
     name: str
     where: str
-    data: bytes | None
+    use: FileUse
+    data: bytes | None = None
     executable: bool = False
-    is_input: bool = False
+
+    @property
+    def is_input(self) -> bool:
+        """Whether it is an input file of jobs, which an earlier job may create."""
+        return self.use is FileUse.INPUT
 
 
 def referenced_files(
-    source: Path, commands: Sequence[SweepCommand], named: Iterable[NamedFile]
+    source: Path, commands: Sequence[SweepCommand], named: Iterable[Referenced]
 ) -> tuple[Referenced, ...]:
     """Each file once, in the order of reference.
 
@@ -162,47 +159,25 @@ def referenced_files(
     pending = [*named]
     for command in commands:
         match command.command:
-            case SpliceCommand(file=file, dir=directory):
+            case SpliceCommand(file=splice, dir=directory):
                 use = FileUse.DAG if directory is None else FileUse.OTHER
-                pending.append(NamedFile(file, command.where, use))
-            case ConfigCommand(file=file):
-                pending.append(NamedFile(file, command.where, FileUse.OTHER))
-    for name, where, use in pending:
+                pending.append(Referenced(splice, command.where, use))
+            case ConfigCommand(file=config):
+                pending.append(Referenced(config, command.where, FileUse.OTHER))
+    for file in pending:
+        name = file.name
         if name in files or name.startswith("/") or len(files) >= MOST_FILES:
             continue
         data, has_execute_bit = _read_bytes(source.parent, name, bytes_left)
         bytes_left -= len(data or b"")
-        is_input = use is FileUse.INPUT
-        executable = use is FileUse.SCRIPT or (is_input and has_execute_bit)
-        files[name] = Referenced(name, where, data, executable, is_input=is_input)
+        executable = file.use is FileUse.SCRIPT or (file.is_input and has_execute_bit)
+        files[name] = replace(file, data=data, executable=executable)
         # Extended during the iteration: files may refer to further files.
-        if data is not None and use is FileUse.DAG:
+        if data is not None and file.use is FileUse.DAG:
             pending += _files_of_dag(name, data)
-        elif data is not None and use is FileUse.SUBMIT:
+        elif data is not None and file.use is FileUse.SUBMIT:
             pending += _files_of_submit(name, data)
     return tuple(files.values())
-
-
-def missing(
-    request: Request, files: Iterable[Referenced], written: Collection[str]
-) -> Iterator[str]:
-    """Messages about files that are neither copied nor present.
-
-    ``written``: names of files that are written anyway.
-    """
-    assert request.source is not None
-    for file in files:
-        if file.data is not None or file.name in written or exists(request.directory / file.name):
-            continue
-        reason = "lies neither beside the sweep file nor in "
-        if exists(request.source.parent / file.name):
-            size = f"larger than {MAX_FILE_BYTES >> 20} MB"
-            reason = f"is not copied, since it is a path, a directory, or {size}, and is not in "
-        suffix = ", unless an earlier job brings it" if file.is_input else ""
-        yield (
-            f"{file.where}: {file.name} {reason}{request.directory}; put it there before "
-            f"submitting{suffix}"
-        )
 
 
 def read_submit_text(name: str, data: bytes | None, directory: Path) -> str | None:
@@ -224,7 +199,7 @@ def file_use(kind: NodeKind) -> FileUse:
     return FileUse.DAG if kind is NodeKind.SUBDAG else FileUse.SUBMIT
 
 
-def _files_of_dag(name: str, data: bytes) -> Iterator[NamedFile]:
+def _files_of_dag(name: str, data: bytes) -> Iterator[Referenced]:
     """The files that a DAG file refers to."""
     commands = parse_dag(data, name).commands
     descriptions = {command.name for command in commands if isinstance(command, DescriptionCommand)}
@@ -232,14 +207,14 @@ def _files_of_dag(name: str, data: bytes) -> Iterator[NamedFile]:
         where = f"{name}:{command.line}"
         match command:
             case NodeCommand(submit=str(file), dir=None, noop=False) if file not in descriptions:
-                yield NamedFile(file, where, file_use(command.kind))
+                yield Referenced(file, where, file_use(command.kind))
             case ScriptCommand(command=line):
-                yield NamedFile(line.split(None, 1)[0], where, FileUse.SCRIPT)
+                yield Referenced(line.split(None, 1)[0], where, FileUse.SCRIPT)
             case SpliceCommand(file=file, dir=None) | IncludeCommand(file=file):
-                yield NamedFile(file, where, FileUse.DAG)
+                yield Referenced(file, where, FileUse.DAG)
 
 
-def _files_of_submit(name: str, data: bytes) -> Iterator[NamedFile]:
+def _files_of_submit(name: str, data: bytes) -> Iterator[Referenced]:
     """The input files of jobs, relative to their initial directory."""
     statements = assignments(data.decode("utf-8", "replace"))
     lines: dict[str, int] = {}
@@ -253,7 +228,7 @@ def _files_of_submit(name: str, data: bytes) -> Iterator[NamedFile]:
         return
     for file in input_files(statements):
         path = f"{directory.rstrip('/')}/{file}" if directory and not file.startswith("/") else file
-        yield NamedFile(path, f"{name}:{lines[file]}", FileUse.INPUT)
+        yield Referenced(path, f"{name}:{lines[file]}", FileUse.INPUT)
 
 
 def _read_bytes(directory: Path, name: str, limit: int) -> tuple[bytes | None, bool]:

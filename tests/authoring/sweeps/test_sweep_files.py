@@ -82,7 +82,7 @@ def test_the_reports_example_makes_ten_runs_one_of_each(tmp_path: Path) -> None:
 def test_a_file_that_is_not_to_be_had_is_asked_for(tmp_path: Path) -> None:
     request = request_for(tmp_path, TWO + "JOB init init.sub\nJOB none none.sub NOOP\n")
     (result,) = [each for each in validate(request).problems if "init.sub" in each.text]
-    assert result.text.startswith("w.dag:3: init.sub lies neither beside the sweep file nor in ")
+    assert result.text.startswith("w.dag:3: init.sub: no such file in ")
     assert not result.fatal
     (tmp_path / "init.sub").write_text("queue\n")
     assert [each for each in validate(request).problems if "init.sub" in each.text] == []
@@ -454,7 +454,7 @@ def test_scripts_of_every_kind_go_along(tmp_path: Path) -> None:
     plan = make_plan(request)
     assert {"h.sh", "p.sh"} <= {file.name for file in plan.files if file.executable}
     (result,) = [each.text for each in validate(request).problems if "x.sh" in each.text]
-    assert result.startswith("w.dag:5: x.sh lies neither beside")
+    assert result.startswith("w.dag:5: x.sh: no such file in ")
 
 
 def test_what_jobs_take_along_goes_along(tmp_path: Path) -> None:
@@ -485,11 +485,10 @@ def test_what_jobs_take_along_goes_along(tmp_path: Path) -> None:
         "a.sh",
     ]
     result = [each.text for each in validate(request).problems if each.text.startswith("my.sub:")]
-    here = f"in {tmp_path / 'new'}; put it there before submitting, unless an earlier job brings it"
+    new, later = tmp_path / "new", ", unless an earlier job brings it"
     assert result == [
-        "my.sub:2: in/x.csv is not copied, since it is a path, a directory, or larger than 16 MB, "
-        f"and is not {here}",
-        f"my.sub:2: no.csv lies neither beside the sweep file nor {here}",
+        f"my.sub:2: in/x.csv lies in {tmp_path}, but is needed in {new}; copy it there{later}",
+        f"my.sub:2: no.csv: no such file in {new}; put it there before submitting{later}",
     ]
 
 
