@@ -321,10 +321,15 @@ def fields_of(
 # --- the state ----------------------------------------------------------------------------------
 
 
+NOT_IN_FORM: Final = ("variables", "regions", "subdags", "mlproject", "evaluation", "gate")
+"""What an option can set beside the fields of the form."""
+
+
 class FormState(Struct, frozen=True):
-    """State of the form: the texts by field name."""
+    """State of the form: the texts by field name. ``base``: with what is not in the form."""
 
     texts: Mapping[str, str] = {}
+    base: Request = DEFAULTS
 
     @classmethod
     def from_request(cls, request: Request) -> FormState:
@@ -343,7 +348,8 @@ class FormState(Struct, frozen=True):
                 "machines": str(max(NUMBERS_OF_SHAPES["machines"], request.machines)),
                 "gate": NO if request.gate is None else YES,
                 **{f"values.{name}": value for name, value in request.values.items()},
-            }
+            },
+            replace(DEFAULTS, **{name: getattr(request, name) for name in NOT_IN_FORM}),
         )
 
     @property
@@ -374,7 +380,7 @@ class FormState(Struct, frozen=True):
 
     def with_text(self, name: str, text: str) -> FormState:
         """Return a copy with another text in one field."""
-        return FormState({**self.texts, name: text})
+        return replace(self, texts={**self.texts, name: text})
 
 
 def _text(value: object) -> str:
@@ -428,12 +434,14 @@ def parse_form(
     mode, variables = values.pop("how", None), values.pop("sweep", None)
     if variables is not None:
         values["sweep"] = SweepRequest("run", variables, mode)
-    values["gate"] = StopRules() if state.has_gate else None
+    base = state.base
+    values["gate"] = (base.gate or StopRules()) if state.has_gate else None
+    values["evaluation"] = base.evaluation if "evaluation.every" in values else None
     parameters = template.parameters if template is not None else ()
     texts = {each: state.text(f"values.{each.name}", template) for each in parameters}
     # Values equal to the template's default are omitted.
     values["values"] = {each.name: text for each, text in texts.items() if text != each.default}
-    return with_fields(DEFAULTS, values), tuple(problems)
+    return with_fields(base, values), tuple(problems)
 
 
 UNREADABLE: Final = (PlanError, OSError, ValueError)

@@ -198,7 +198,7 @@ class CheckpointFinder:
     def __init__(self, directory: Path, sources: SourceDags) -> None:
         self._directory, self._sources = directory, sources
 
-    def find(self, uuid: str, nodes: Mapping[int, tuple[Dag, Node]]) -> RunCheckpoint:
+    def find(self, uuid: str, nodes: Mapping[int, SourceNode]) -> RunCheckpoint:
         """The checkpoint of the run ``uuid`` with the training ``nodes`` by epoch.
 
         Raises PlanError if a DAG file names a path outside of the directory.
@@ -354,8 +354,7 @@ def _continued_run(
         return f"it is in a sub-DAG: continue that one, {dag.file}"
     gate_notes = gate_sentences(builder.run_row(run))
     reason = gate_notes[0] if gate_notes else STATES[run_state.state].word
-    sources = {number: (source.dag, source.node) for number, source in nodes.items()}
-    checkpoint = checkpoints.find(run.uuid, sources)
+    checkpoint = checkpoints.find(run.uuid, nodes)
     # An epoch without a job in any log counts as done if its output is here.
     done = last_logged if checkpoint.epoch < 0 else max(completed, default=None)
     first = first_epoch if done is None else done + 1
@@ -465,21 +464,6 @@ def _free_name(builder: SnapshotBuilder, directory: Path, base: str) -> str:
 # --- the DAG, from the nodes of the old DAG files ----------------------------------------------
 
 
-class _NewNode(NamedTuple):
-    """A node to write.
-
-    ``source``: the node that it is derived from; ``shift``: by how many epochs it comes later;
-    ``sites``: the site of each epoch of its run.
-    """
-
-    run_plan: ContinuedRunPlan
-    source: SourceNode
-    shift: int
-    epoch: int
-    role: NodeRole
-    sites: Mapping[int, str]
-
-
 class SourceDags:
     """The old DAGs as written, with secrets and descriptions; each is loaded once."""
 
@@ -523,6 +507,7 @@ class ContinuationBuilder:
         self._node_lines: list[str] = []
         self._gate_by_run: dict[str, str] = {}
         self._retries: dict[str, int] = {}
+        self._sites: Mapping[int, str] = {}
 
     def plan(self) -> Plan:
         """Return the plan of the DAG. Raises PlanError."""
@@ -570,7 +555,8 @@ class ContinuationBuilder:
     def _run_nodes(self, run_plan: ContinuedRunPlan) -> Iterator[tuple[GraphNode, list[str]]]:
         """The nodes of one run, each with the names of its parents."""
         continued, old_nodes = run_plan.continued, run_plan.nodes
-        sites, kinds = self._planned_sites(run_plan), self._evaluation_kinds(run_plan)
+        self._sites = self._planned_sites(run_plan)
+        kinds = self._evaluation_kinds(run_plan)
         before: list[str] = []
         for epoch in range(continued.first, continued.last + 1):
             nearest = max((number for number in old_nodes if number <= epoch), default=None)
@@ -579,9 +565,7 @@ class ContinuationBuilder:
                 remedy = "put the DAG file that has it beside this"
                 raise PlanError(f"{run_plan.dag.file}: {text}; {remedy}")
             source, shift = old_nodes[nearest], epoch - nearest
-            training = self._new_node(
-                _NewNode(run_plan, source, shift, epoch, role=NodeRole.TRAIN, sites=sites)
-            )
+            training = self._new_node(run_plan, source, epoch, shift, role=NodeRole.TRAIN)
             yield training, before
             before = [training.name]
             next_source = old_nodes.get(epoch + 1)
@@ -590,11 +574,8 @@ class ContinuationBuilder:
                 added = (_added_evaluation(old_nodes, kind, epoch) for kind in kinds.values())
                 evaluations = [evaluation for evaluation in added if evaluation is not None]
             for evaluation, shift in evaluations:
-                node = self._new_node(
-                    _NewNode(
-                        run_plan, evaluation, shift, epoch, role=NodeRole.EVALUATE, sites=sites
-                    )
-                )
+                role = NodeRole.EVALUATE
+                node = self._new_node(run_plan, evaluation, epoch, shift, role=role)
                 yield node, [training.name]
                 if next_source is not None and next_source.node.name in evaluation.node.children:
                     before.append(node.name)
@@ -648,8 +629,11 @@ class ContinuationBuilder:
         ]
         return [SourceNode(source.dag, node) for node in sorted(nodes, key=lambda node: node.line)]
 
-    def _new_node(self, new: _NewNode) -> GraphNode:
-        node, dag = new.source.node, new.source.dag
+    def _new_node(
+        self, run_plan: ContinuedRunPlan, source: SourceNode, epoch: int, shift: int, role: NodeRole
+    ) -> GraphNode:
+        """The node of an epoch, by one of an old DAG, which is ``shift`` epochs earlier."""
+        dag, node = source
         if node.dir is not None or node.submit is None:
             reason = "its submit description" if node.submit is None else "a directory of its own"
             raise PlanError(
@@ -657,9 +641,9 @@ class ContinuationBuilder:
                 "carried over: put it into a submit file"
             )
         name, submit = node.name, node.submit
-        if new.shift:
-            before, number, behind = self._split_name(new.source)
-            name = f"{before}{int(number) + new.shift}{behind}"
+        if shift:
+            before, number, behind = self._split_name(source)
+            name = f"{before}{int(number) + shift}{behind}"
         node = self._sources.node(dag, node.name)
         self._source_dags[dag.key] = dag
         self._retries[name] = node.retries
@@ -675,17 +659,20 @@ class ContinuationBuilder:
         graph_node = GraphNode(
             name,
             submit,
-            role=new.role,
-            run=new.run_plan.continued.run,
-            epoch=new.epoch,
-            variables=tuple(self._variables(new, node, name)),
+            role=role,
+            run=run_plan.continued.run,
+            epoch=epoch,
             post=post,
             noop=node.noop,
             where=f"{node.file}:{node.line}",
         )
-        return self._with_pre_script(graph_node, new, node)
+        variables = tuple(self._variables(graph_node, node, run_plan, dag, shift=shift))
+        graph_node = replace(graph_node, variables=variables)
+        return self._with_pre_script(graph_node, node, run_plan, dag)
 
-    def _with_pre_script(self, graph_node: GraphNode, new: _NewNode, node: Node) -> GraphNode:
+    def _with_pre_script(
+        self, graph_node: GraphNode, node: Node, run_plan: ContinuedRunPlan, dag: Dag
+    ) -> GraphNode:
         """The node with its PRE script; that of a gate with the new DAG's rules."""
         if node.pre is None:
             return graph_node
@@ -694,12 +681,12 @@ class ContinuationBuilder:
             skip = node.pre_skip
             return replace(graph_node, pre=node.pre.command, defer=defer, skip_code=skip)
         script, gate = called
-        uuid = new.run_plan.continued.uuid
-        if new.source.dag.key == new.run_plan.dag.key or uuid not in self._gate_by_run:
+        uuid = run_plan.continued.uuid
+        if dag.key == run_plan.dag.key or uuid not in self._gate_by_run:
             self._gate_by_run[uuid] = gate
+        rules = gate_config.rules_file(self._name)
         quote = script[-1:] if script.endswith(("'", '"')) else ""
-        role = "train" if new.role is NodeRole.TRAIN else "evaluate"
-        arguments = f"{gate_config.rules_file(self._name)}{quote} {uuid} {new.epoch} {role} $JOB"
+        arguments = f"{rules}{quote} {uuid} {graph_node.epoch} {graph_node.role} $JOB"
         return replace(
             graph_node,
             pre=f"{script}{arguments}",
@@ -723,35 +710,34 @@ class ContinuationBuilder:
             start, end = numbers[-1].span()
         return node.name[:start], node.name[start:end], node.name[end:]
 
-    def _variables(self, new: _NewNode, node: Node, name: str) -> Iterator[VariableValue]:
-        where = f"{node.file}:{node.line}"
-        run_plan, epoch, shift, sites = new.run_plan, new.epoch, new.shift, new.sites
-        dag_key = new.source.dag.key
-        dags_by_epoch = run_plan.run.epochs.items()
-        old_epochs = 1 + max(
-            n for n, keys in dags_by_epoch if any(key == dag_key for key, _ in keys)
-        )
+    def _variables(
+        self, new: GraphNode, node: Node, run_plan: ContinuedRunPlan, dag: Dag, shift: int
+    ) -> Iterator[VariableValue]:
+        """The variables of a new node, by those of the old one."""
+        assert new.epoch is not None
+        sites, old_site = self._sites, self._sites.get(new.epoch - shift)
+        epochs = run_plan.run.epochs.items()
+        old_epochs = 1 + max(n for n, keys in epochs if any(key == dag.key for key, _ in keys))
         attributes = {f"My.{key}": value for key, value in node.attributes.items()}
         names = set()
         for key, value in [*node.vars.items(), *attributes.items()]:
             lowered = key.lower()
             names.add(lowered)
             if lowered == gate_config.NODE_VARIABLE and value == node.name:
-                value = name
+                value = new.name
             elif lowered == gate_config.DAG_VARIABLE:
                 value = self._name
             elif lowered == "epoch" and value.isdecimal():
                 value = str(int(value) + shift)
-            elif lowered == SITE_VARIABLE.lower() and value == sites.get(epoch - shift):
-                value = sites.get(epoch, value)
+            elif lowered == SITE_VARIABLE.lower() and value == old_site:
+                value = sites.get(new.epoch, value)
             elif lowered == "epochs" and value == str(old_epochs):
                 value = str(run_plan.continued.last + 1)
             if value:
-                yield VariableValue(key, value, Precedence.NODE, where)
-        if epoch and new.role is NodeRole.TRAIN and CHECKPOINT_VARIABLE not in names:
-            yield VariableValue(
-                CHECKPOINT_VARIABLE, run_plan.checkpoint, Precedence.NODE, "it goes on"
-            )
+                yield VariableValue(key, value, Precedence.NODE, new.where)
+        if new.epoch and new.role is NodeRole.TRAIN and CHECKPOINT_VARIABLE not in names:
+            path, where = run_plan.checkpoint, "it goes on"
+            yield VariableValue(CHECKPOINT_VARIABLE, path, Precedence.NODE, where)
 
     # --- lines and rules ----------------------------------------------------------------------
 

@@ -647,6 +647,11 @@ SHAPED: dict[str, dict[str, object]] = {
     "pinned": {"policy": Policy.GPU_PIN, "gpu_models": ("NVIDIA A40", "NVIDIA L40S")},
     "evaluated": {"evaluation": Evaluation(every=2), "gpu_memory_mb": 40000},
     "gated": {"gate": StopRules(patience=3, divergence=2.5, median_after=4)},
+    "beside the form": {
+        "variables": {"project": "METL"},
+        "subdags": True,
+        "evaluation": Evaluation(every=2, gates=True),
+    },
     "stages": {
         "shape": EnsembleShape.STAGES,
         "stages": (StageRequest("pretrain", 5), StageRequest("finetune", 3)),
