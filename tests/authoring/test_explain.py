@@ -187,11 +187,3 @@ def test_nodes_of_sub_dags(tmp_path: Path) -> None:
         Precedence.RUN,
         Precedence.NODE,
     }
-
-
-def test_secrets_and_escapes_are_not_shown(capsys: Captured) -> None:
-    words = "mine.toml --var WANDB_API_KEY=0123456789abcdef0123456789abcdef01234567"
-    for form in ("", " --json"):
-        text = new_text(capsys, f"{words} --explain run0-train_epoch0{form}")
-        assert "0123456789abcdef" not in text
-        assert "WANDB_API_KEY" in text

@@ -163,15 +163,6 @@ def test_values_fit_or_not(output_of: str, fits: list[str], misfits: list[str]) 
     assert [value for value in misfits if allowed.expectation(value) is None] == []
 
 
-def test_a_complaint_says_what_to_give(tmp_path: Path) -> None:
-    request = Request("trainer", tmp_path / "new", values={"fail_rate": "7", "backend": "jax"})
-    result = {each.field: each.text for each in validate(request).problems if each.fatal}
-    assert result == {
-        "values.fail_rate": "fail_rate is '7'; give a number from 0 to 1",
-        "values.backend": "backend is 'jax'; give one of python, torch, auto",
-    }
-
-
 def test_a_default_is_allowed_whatever_the_range_says(tmp_path: Path) -> None:
     own = tmp_path / "own.sub"
     own.write_text("# parameter: capability = | of a GPU\n# allowed: capability 1..99\nqueue\n")

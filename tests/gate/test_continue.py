@@ -16,7 +16,6 @@ from metlmon.cli.main import main
 from metlmon.dagman.commands import VarsCommand
 from metlmon.dagman.parser import parse_dag
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.model.states import State
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log, Out
 from tests.support.gated_dagdir import GATE, GO, SKIP, Gated, table
@@ -281,25 +280,6 @@ def test_its_nodes_are_sent_elsewhere_by_its_own_gate_alone(ended: Ended) -> Non
     assert ended.go_on("run0") == 0
     assert ended.second.count('metlmon_dag="e-2"') == 2
     assert 'metlmon_dag="e"' not in ended.second
-
-
-def test_each_run_is_seen_once_and_goes_on(ended: Ended) -> None:
-    assert ended.go_on() == 0
-    reader = ended.reader()
-    rows = reader.snapshot_builder().status().runs
-    assert [(row.name, row.dag) for row in rows] == [(run, "e.dag") for run in RUNS]
-    ended.write(
-        "e-2.dag.dagman.out", Out().start("13:00:00").submitted("run0-train_epoch2", 99).data
-    )
-    ended.append("metl.log", Log().submit(99, "run0-train_epoch2", "13:01:00").data)
-    reader = ended.reader(live=True)
-    first = reader.snapshot_builder().status().runs[0]
-    assert (first.name, first.dag, first.state, first.epochs_done) == (
-        *("run0", "e-2.dag", State.IDLE, 2),
-    )
-    assert first.gate is not None
-    assert first.gate.stopped is None
-    assert len(reader.snapshot_builder().status().runs) == 3
 
 
 def test_a_run_without_a_checkpoint_is_named_and_left_out(

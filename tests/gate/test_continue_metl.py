@@ -184,16 +184,6 @@ def test_the_directory_that_jobs_are_submitted_in_counts(
     assert run["checkpoint"] == "jobs/output/training_logs/0ee9fad9"
 
 
-def test_the_description_may_be_a_file(tmp_path: Path) -> None:
-    metl = Metl(tmp_path / "metl")
-    text = (metl.path / "metl.dag").read_text()
-    metl.write("metl.dag", text[text.index("\n}") + 2 :])
-    metl.write("aws_pretrain.sub", DESCRIPTION)
-    metl.trained()
-    assert metl.go_on() == 0
-    assert "JOB run1-train_epoch3 aws_pretrain.sub" in (metl.path / "metl-2.dag").read_text()
-
-
 @pytest.mark.parametrize(
     ("place", "why"),
     [

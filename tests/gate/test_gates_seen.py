@@ -331,21 +331,6 @@ def test_nothing_is_asked_of_a_run_that_has_all_its_epochs() -> None:
     assert gate_sentences(complete) == []
 
 
-def test_in_json_and_in_the_table(dagdir: Dagdir, capsys: pytest.CaptureFixture[str]) -> None:
-    say(dagdir, "stopped", STOPPING)
-    assert main(["status", "--json", str(dagdir.path)]) == 0
-    first, second = json.loads(capsys.readouterr().out)["runs"]
-    assert first["gate"]["stopped"] == {
-        **{"rule": "patience", "epoch": 3, "reason": "it stands still"},
-        **{"time": "2026-05-04T11:00:00", "node": "run0-train_epoch2"},
-    }
-    assert second["gate"] == dict.fromkeys(
-        ("stop_requested", "pause_requested", "paused", "target", "stopped")
-    )
-    assert main(["status", str(dagdir.path)]) == 0
-    assert "run0 stopped by patience before epoch 3" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("command", "name"),
     [

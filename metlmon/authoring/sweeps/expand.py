@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import product
 from typing import Any, Final
 
@@ -229,20 +230,10 @@ class _Expander:
         """Warnings about variables without an effect. ``files``: those that the DAG names."""
         contents = {file.name: file.data for file in files}
         jobs = {job.file: job.template for job in self._jobs}
-        names_by_file: dict[str, set[str] | None] = {}
 
-        def used_by(nodes: Iterable[GraphNode]) -> set[str] | None:
-            """The names used in the nodes' submit files; None if not all can be read."""
-            used: set[str] = set()
-            for file in {node.submit for node in nodes if node.kind is not NodeKind.SUBDAG}:
-                if file not in names_by_file:
-                    names_by_file[file] = names_in(file)
-                if (names := names_by_file[file]) is None:
-                    return None
-                used |= names
-            return used
-
+        @cache
         def names_in(file: str) -> set[str] | None:
+            """The names used in a submit file; None if not all of it can be read."""
             if file in jobs:
                 parameters = {parameter.name.lower() for parameter in jobs[file].parameters}
                 return used_names(jobs[file].text) | parameters
@@ -251,16 +242,22 @@ class _Expander:
             text = read_submit_text(file, contents.get(file), self._request.directory)
             return None if text is None or _INCLUDE.search(text) else used_names(text)
 
-        nodes = {name: node for name, node in self._graph_nodes.items() if not node.noop}
+        def used_by(names: Iterable[str]) -> set[str] | None:
+            """The names used in the submit files of these nodes; None if not all are known."""
+            nodes = (self._graph_nodes[name] for name in names)
+            jobs = (node for node in nodes if not node.noop and node.kind is not NodeKind.SUBDAG)
+            used = [names_in(file) for file in {node.submit for node in jobs}]
+            known = [names for names in used if names is not None]
+            return set[str]().union(*known) if len(known) == len(used) else None
+
         for template in self._nodes.templates:
             runs = self._nodes.groups[template.sweep.group]
-            names = [name for run in runs for name in run.nodes.values()]
-            used = used_by(nodes[name] for name in names if name in nodes)
+            used = used_by(name for run in runs for name in run.nodes.values())
             if used is not None:
                 yield from _swept_without_effect(template, self._nodes, self._commands, used)
         request = self._request
         asked = request.variables or request.regions
-        if asked and (used := used_by(nodes.values())) is not None:
+        if asked and (used := used_by(self._graph_nodes)) is not None:
             yield from _unused_variables(request, self._commands, used)
 
     def named_files(self) -> Iterator[Referenced]:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from metlmon.authoring.lint import context
 from metlmon.authoring.lint.rules import KINDS
-from metlmon.cli.main import main
 from metlmon.live.discovery import read_workflows
 from tests.support.command_server import Ran, run_program
 from tests.support.lint_ensemble import DAG, EVALUATE, GOOD, TRAIN, findings, report_of, write
@@ -162,19 +161,6 @@ def hostile_names() -> dict[str, str | bytes]:
         "a.sub": f"{e}\nexecutable = {e}.sh\ntransfer_input_files = {e}\n{e} = 1\nfoo = $(x{e})\n"
         f'environment = "TOKEN{e}=0123456789abcdef"\nnotification = {e}\nlog = {e}\n',
     }
-
-
-@pytest.mark.parametrize("options", [[], ["--json"], ["--ascii"]])
-def test_nothing_that_a_terminal_obeys_is_printed(
-    tmp_path: Path, options: list[str], capsysbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    directory = write(tmp_path / f"d{ESCAPE}".replace("/", ""), hostile_names())
-    assert main(["check", str(directory), *options]) == 1
-    captured = capsysbinary.readouterr()
-    printed = captured.out + captured.err
-    assert b"duplicate-node" in printed
-    assert not [byte for byte in printed if byte < 0x20 and byte != 0x0A]
-    assert b"0123456789abcdef" not in printed
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")

@@ -271,16 +271,6 @@ def test_what_is_appended_counts_at_its_level_as_the_rest_does(tmp_path: Path) -
     assert woven(make_plan(request)).nodes[first.name].vars["C"] == "g0"
 
 
-def test_a_uuid_is_made_of_what_is_appended_too(tmp_path: Path) -> None:
-    def uuids(name: str, line: str = "") -> list[str]:
-        return [run.uuid for run in run_plans(expanded(tmp_path / name, TWO + line).graph)]
-
-    plain, one, other = uuids("no"), uuids("one", "VARS g APPEND x=1\n"), uuids("two")
-    assert other == plain
-    assert not set(one) & set(plain)
-    assert uuids("other", "VARS g APPEND x=2\n") != one
-
-
 @pytest.mark.parametrize("name", ["prepended", "APPEND_x"])
 def test_a_variable_may_begin_as_the_words_that_stand_before_variables(
     tmp_path: Path, name: str
