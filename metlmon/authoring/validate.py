@@ -47,7 +47,7 @@ from metlmon.authoring.write_dag import (
     secret_variables,
 )
 from metlmon.authoring.write_files import (
-    is_locked,
+    leftover_problem,
     leftovers,
     other_dags,
     path_exists,
@@ -484,16 +484,7 @@ def _directory(request: Request, amending: bool) -> Iterator[RequestProblem]:
 
 
 def _existing_dags(directory: Path, name: str) -> Iterator[RequestProblem]:
-    leftover_files = leftovers(directory, name)
-    if is_locked(leftover_files, name):
-        text = f"{name}.dag.lock: a DAGMan runs this DAG; choose another name or directory"
-        yield RequestProblem("directory", text)
-    elif leftover_files:
-        text = (
-            f"{name}.dag was submitted from here before and left {listed(leftover_files)}: "
-            "a new DAGMan would go on from these; choose another name or directory, or "
-            "move them away"
-        )
+    if text := leftover_problem(leftovers(directory, name), name):
         yield RequestProblem("directory", text)
     elif path_exists(directory / f"{name}.dag"):
         yield warning(

@@ -15,6 +15,7 @@ from metlmon.authoring.gate_config import FOLDERS
 from metlmon.authoring.request import Plan, PlanError, PlannedFile
 from metlmon.authoring.write_dag import jobstate_log
 from metlmon.live.file_access import draft_name, remove_stale_drafts
+from metlmon.text.formatting import listed
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 """Errors of file systems without hard links (some FUSE and AFS mounts)."""
@@ -74,15 +75,8 @@ def _check_target(plan: Plan, overwrite: bool) -> None:
         leftover_files = leftovers(directory, name)
     except OSError as error:
         raise PlanError(f"{directory}: cannot be listed: {_reason(error)}") from None
-    if leftover_files:
-        locked = is_locked(leftover_files, name)
-        reason = (
-            "a DAGMan runs this DAG"
-            if locked
-            else f"{leftover_files[0]} is left of an earlier submission"
-        )
-        text = f"{directory / plan.dag_file}: {reason}; choose another name or directory"
-        raise PlanError(text)
+    if problem := leftover_problem(leftover_files, name):
+        raise PlanError(f"{directory}: {problem}")
     for file in plan.files:
         path = directory / file.name
         if not path_exists(path) or _is_unchanged(plan, file):
@@ -183,6 +177,18 @@ def leftovers(directory: Path, name: str) -> tuple[str, ...]:
     folders = (f"{folder}/{name}" for folder in FOLDERS if folder in entries)
     used_folders = [folder for folder in folders if _entries(directory / folder)]
     return (*sorted(file for file in entries if is_dagman_file(file, name)), *used_folders)
+
+
+def leftover_problem(leftover_files: tuple[str, ...], name: str) -> str | None:
+    """Why a DAG of this name cannot be written among these files; None if it can."""
+    if is_locked(leftover_files, name):
+        return f"{name}.dag.lock: a DAGMan runs this DAG; choose another name or directory"
+    if not leftover_files:
+        return None
+    return (
+        f"{name}.dag was submitted from here before and left {listed(leftover_files)}: a new "
+        "DAGMan would go on from these; choose another name or directory, or move them away"
+    )
 
 
 def _entries(directory: Path) -> list[str]:

@@ -306,7 +306,7 @@ def test_a_new_dag_finds_no_answers_of_an_old_gate(tmp_path: Path, folder: str) 
     )
     assert "move them away" in complaint.text
     plan = amended_plan(request)
-    with pytest.raises(PlanError, match=f"{folder} is left of an earlier submission"):
+    with pytest.raises(PlanError, match=f"left {folder}: a new DAGMan would go on"):
         write_plan(plan)
     (request.directory / folder).rename(request.directory / "elsewhere")
     write_plan(plan)

@@ -149,20 +149,6 @@ def test_too_large_a_dag(tmp_path: Path) -> None:
     assert [each[0] for each in report_of(tmp_path)] == ["too-large"]
 
 
-def hostile_names() -> dict[str, str | bytes]:
-    """An escape sequence wherever a file can put one."""
-    e = ESCAPE
-    return {
-        "ens.dag": f"JOB A{e} a.sub\nJOB A{e} a.sub\nPARENT Z{e} CHILD Y{e}\nSPLICE S{e} s{e}.dag\n"
-        f"JOB B b{e}.sub\nSCRIPT PRE B run{e}.sh\n{e} x\nCONFIG c{e}\nRETRY B x{e}\n"
-        f'VARS A{e} x{e}="{e}" API_KEY="{e}0123456789abcdef"\n'
-        f"MAXJOBS c{e} 1\nJOB C b.sub DIR d{e}\n"
-        f"JOB D a.sub\n",
-        "a.sub": f"{e}\nexecutable = {e}.sh\ntransfer_input_files = {e}\n{e} = 1\nfoo = $(x{e})\n"
-        f'environment = "TOKEN{e}=0123456789abcdef"\nnotification = {e}\nlog = {e}\n',
-    }
-
-
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
     """A pipe that nobody writes to would block for ever."""
