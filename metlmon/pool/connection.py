@@ -28,9 +28,9 @@ from metlmon.pool.protocol import (
     Answer,
     QueueJob,
     ScheddInfo,
-    Slot,
+    SiteInfo,
 )
-from metlmon.pool.types import PoolError, SiteInfo
+from metlmon.pool.types import PoolError
 
 ANSWER_SECONDS: Final = {
     "where": 30.0,
@@ -179,13 +179,7 @@ class PoolConnection:
 
     def sites(self) -> tuple[SiteInfo, ...]:
         """The sites currently known to the collector, sorted by name."""
-        slots: dict[str, list[str | None]] = {}
-        for slot in self._call(list[Slot], "sites"):
-            slots.setdefault(slot.name, []).append(slot.gpu)
-        return tuple(
-            SiteInfo(name, len(gpus), tuple(sorted({gpu for gpu in gpus if gpu})))
-            for name, gpus in sorted(slots.items())
-        )
+        return tuple(self._call(list[SiteInfo], "sites"))
 
     def free_gpus(self) -> tuple[FreeGpus, ...]:
         """The free GPUs of the pool's collector, by site and model."""

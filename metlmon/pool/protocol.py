@@ -103,8 +103,13 @@ class ScheddInfo(Struct, frozen=True):
     submit_command: str | None
 
 
-class Slot(Struct, frozen=True):
-    """A slot: its site (GLIDEIN_ResourceName), and the model of its GPUs."""
+class SiteInfo(Struct, frozen=True):
+    """A site currently known to the collector.
+
+    ``name``: the value of GLIDEIN_ResourceName; ``slots``: how many slots advertise it; ``gpus``:
+    the names of their GPUs.
+    """
 
     name: str
-    gpu: str | None
+    slots: int
+    gpus: tuple[str, ...]

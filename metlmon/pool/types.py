@@ -18,6 +18,7 @@ from metlmon.model.queue import QueueSnapshot as QueueSnapshot
 from metlmon.model.states import State
 from metlmon.pool.protocol import ResultCode as ResultCode
 from metlmon.pool.protocol import ScheddInfo as ScheddInfo
+from metlmon.pool.protocol import SiteInfo as SiteInfo
 from metlmon.redact import redact_secrets
 from metlmon.snapshot.records import Job, Run
 from metlmon.text.formatting import plain
@@ -382,15 +383,3 @@ class ActionResult(Struct, frozen=True, rename={"code": "reply"}):
     subject: str
     code: ResultCode
     text: Nullable[str] = ""
-
-
-class SiteInfo(Struct, frozen=True):
-    """A site currently known to the collector.
-
-    ``name``: the value of GLIDEIN_ResourceName; ``slots``: how many slots advertise it; ``gpus``:
-    the names of their GPUs.
-    """
-
-    name: str
-    slots: int
-    gpus: tuple[str, ...]

@@ -35,7 +35,7 @@ from metlmon.pool.protocol import (
     QueueJob,
     ResultCode,
     ScheddInfo,
-    Slot,
+    SiteInfo,
     WorkerRequest,
     encodable,
 )
@@ -326,14 +326,24 @@ class Pool:
         with self._translating_errors(ErrorKind.REFUSED):
             schedd.edit([f"{cluster:d}.{proc:d}"], attribute, value)
 
-    def sites(self) -> list[Slot]:
-        """The slots that advertise a site: its name and the GPU."""
+    def sites(self) -> list[SiteInfo]:
+        """The sites that slots advertise, sorted by name."""
         attributes = ["GLIDEIN_ResourceName", "GPUs_DeviceName", "AvailableGPUs", "TotalGPUs"]
         with self._translating_errors(ErrorKind.NO_COLLECTOR):
             ads = self._api.Collector().query(
                 self._api.AdType.Startd, "GLIDEIN_ResourceName isnt undefined", attributes
             )
-        return [slot for slot in map(_slot, ads) if slot is not None]
+        gpus: dict[str, list[str]] = {}
+        for ad in ads:
+            if isinstance(name := ad.get("GLIDEIN_ResourceName"), str):
+                gpu = annex_ads.gpu_model(ad) or ""
+                gpus.setdefault(encodable(name[:LONGEST_TEXT]), []).append(
+                    encodable(gpu[:LONGEST_TEXT])
+                )
+        return [
+            SiteInfo(name, len(models), tuple(sorted({*models} - {""})))
+            for name, models in sorted(gpus.items())
+        ]
 
     def free_gpus(self) -> list[FreeGpus]:
         """The free GPUs of the pool's collector, by site and model."""
@@ -370,14 +380,6 @@ class Pool:
             raise WorkerFailure(ErrorKind.NO_ANNEX_COLLECTOR, text) from None
         slots = map(annex_ads.annex_slot, ads)
         return [slot for slot in slots if slot is not None]
-
-
-def _slot(ad: Any) -> Slot | None:
-    name = ad.get("GLIDEIN_ResourceName")
-    if not isinstance(name, str):
-        return None
-    gpu = annex_ads.gpu_model(ad)
-    return Slot(encodable(name[:LONGEST_TEXT]), encodable(gpu[:LONGEST_TEXT]) if gpu else None)
 
 
 # --- the process --------------------------------------------------------------------------

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from metlmon.authoring.runs import requirements
 from metlmon.pool import exclusion
-from metlmon.pool.protocol import ErrorKind, QueueJob
+from metlmon.pool.protocol import ErrorKind, QueueJob, SiteInfo
 from metlmon.pool.worker import (
     IDS_AT_ONCE,
     LONGEST_TEXT,
@@ -265,6 +266,18 @@ def test_a_job_that_has_a_list_of_excluded_sites_gets_another_one(pool: Pool) ->
     assert pool._api.schedd.acted[-1] == ("edit", ["12.3"], "MetlExcluded", '"A|B c|D"')
     pool.exclude(12, 3, "b C", False)
     assert pool._api.schedd.acted[-1] == ("edit", ["12.3"], "MetlExcluded", '"A"')
+
+
+def test_sites_are_counted_by_their_slots(pool: Pool) -> None:
+    ads = [
+        {"GLIDEIN_ResourceName": "b", "GPUs_DeviceName": "NVIDIA A40"},
+        {"GLIDEIN_ResourceName": "b"},
+        {"GLIDEIN_ResourceName": "a\ud800"},
+        {"GLIDEIN_ResourceName": 5},
+    ]
+    pool._api.AdType = SimpleNamespace(Startd=1)
+    pool._api.Collector = lambda: SimpleNamespace(query=lambda *_: ads)
+    assert pool.sites() == [SiteInfo("a?", 1, ()), SiteInfo("b", 2, ("NVIDIA A40",))]
 
 
 def test_an_act_names_one_job_and_gives_a_reason_of_ours(pool: Pool) -> None:
