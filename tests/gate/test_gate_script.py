@@ -176,26 +176,65 @@ def test_no_target_breaks_out_of_its_line(tmp_path: Path, site: str) -> None:
 # --- rules --------------------------------------------------------------------------------
 
 
-def test_patience_counts_epochs_without_an_improvement_of_more_than_min_delta(
+NAN, INF = float("nan"), float("inf")
+DIVERGENCE = {"metric": "val_loss", "divergence": 10}
+MOST = {"metric": "val_loss", "goal": "max"}
+
+
+@pytest.mark.parametrize(
+    ("rules", "losses", "codes", "reason"),
+    [
+        (
+            {**PATIENT, "patience": 3},
+            [0.9, 0.5, 0.4213, 0.4212, 0.44, 0.4209],
+            {5: GO, 6: SKIP},
+            "val_loss has not improved by more than 0.001 for 3 epochs; best 0.4209 at epoch 6",
+        ),
+        # A retry of epoch 3 finds the metrics of its first start.
+        ({**PATIENT, "patience": 2}, [0.5, 0.4, 0.6, 0.7], {3: GO, 4: SKIP}, "val_loss has not"),
+        (
+            {**MOST, "patience": 2, "min_delta": 0.01},
+            [0.1, 0.5, 0.505, 0.4],
+            {3: GO, 4: SKIP},
+            "val_loss has not improved by more than 0.01 for 2 epochs; best 0.505 at epoch 3",
+        ),
+        (DIVERGENCE, [0.5, NAN], {1: GO, 2: SKIP}, "val_loss is NaN at epoch 2"),
+        (DIVERGENCE, [0.5, INF], {1: GO, 2: SKIP}, "val_loss is inf at epoch 2"),
+        (
+            DIVERGENCE,
+            [0.5, 0.4, 4.1],
+            {2: GO, 3: SKIP},
+            "val_loss is 4.1 at epoch 3, more than 10 times its best (0.4 at epoch",
+        ),
+        # A multiple of a loss below zero says nothing.
+        (DIVERGENCE, [-0.5, -0.4, 3.0], {3: GO}, ""),
+        ({**MOST, "divergence": 3}, [0.6, 0.21], {2: GO}, ""),
+        (
+            {**MOST, "divergence": 3},
+            [0.6, 0.19],
+            {2: SKIP},
+            "val_loss is 0.19 at epoch 2, below its best (0.6 at epoch 1) divided by 3",
+        ),
+        ({**MOST, "divergence": 3}, [0.6, -0.3], {2: SKIP}, "val_loss is -0.3 at epoch 2, below"),
+        ({**MOST, "divergence": 3}, [-0.1, -0.5], {2: GO}, ""),
+    ],
+)
+def test_a_rule_ends_a_run(
     tmp_path: Path,
+    rules: dict[str, Any],
+    losses: list[float],
+    codes: dict[int, int],
+    reason: str,
 ) -> None:
-    dagdir = Gated(tmp_path, {**PATIENT, "patience": 3})
-    dagdir.trained([0.9, 0.5, 0.4213, 0.4212, 0.44, 0.4209])
-    assert dagdir.asks(5) == GO
-    assert dagdir.asks(6) == SKIP
-    result = dagdir.stopped()
-    assert (result["rule"], result["epoch"]) == ("patience", 6)
-    assert result["reason"] == (
-        "val_loss has not improved by more than 0.001 for 3 epochs; best 0.4209 at epoch 6"
-    )
-
-
-def test_an_epoch_that_has_not_ended_is_not_judged(tmp_path: Path) -> None:
-    """A retry of epoch 3 finds the metrics of its first start."""
-    dagdir = Gated(tmp_path, {**PATIENT, "patience": 2})
-    dagdir.trained([0.5, 0.4, 0.6, 0.7])
-    assert dagdir.asks(3) == GO
-    assert dagdir.asks(4) == SKIP
+    dagdir = Gated(tmp_path, rules)
+    dagdir.trained(losses)
+    assert {epoch: dagdir.asks(epoch) for epoch in codes} == codes
+    assert dagdir.file("stopped").exists() == bool(reason)
+    if reason:
+        result = dagdir.stopped()
+        assert result["rule"] == ("divergence" if "divergence" in rules else "patience")
+        assert result["epoch"] == max(codes)
+        assert result["reason"].startswith(reason)
 
 
 def test_epochs_before_since_count_as_what_to_beat_only(tmp_path: Path) -> None:
@@ -205,29 +244,6 @@ def test_epochs_before_since_count_as_what_to_beat_only(tmp_path: Path) -> None:
     dagdir.rules({"schema": 1, "rules": PATIENT, "runs": {UUID: run}})
     dagdir.trained([0.5, 0.4, 0.6, 0.6, 0.6, 0.6])
     assert [dagdir.asks(epoch) for epoch in (4, 5, 6)] == [GO, GO, SKIP]
-
-
-@pytest.mark.parametrize(
-    ("losses", "reason"),
-    [
-        ([0.5, float("nan")], "val_loss is NaN at epoch 2"),
-        ([0.5, float("inf")], "val_loss is inf at epoch 2"),
-        ([0.5, 0.4, 4.1], "val_loss is 4.1 at epoch 3, more than 10 times its best (0.4 at epoch"),
-    ],
-)
-def test_divergence(tmp_path: Path, losses: list[float], reason: str) -> None:
-    dagdir = Gated(tmp_path, {"metric": "val_loss", "divergence": 10})
-    dagdir.trained(losses)
-    assert dagdir.asks(len(losses) - 1) == GO
-    assert dagdir.asks(len(losses)) == SKIP
-    assert dagdir.stopped()["rule"] == "divergence"
-    assert dagdir.stopped()["reason"].startswith(reason)
-
-
-def test_a_loss_below_zero_has_no_multiple_that_says_anything(tmp_path: Path) -> None:
-    dagdir = Gated(tmp_path, {"metric": "val_loss", "divergence": 10})
-    dagdir.trained([-0.5, -0.4, 3.0])
-    assert dagdir.asks(3) == GO
 
 
 def test_the_median_of_the_ensemble(tmp_path: Path) -> None:
@@ -245,32 +261,6 @@ def test_the_median_of_the_ensemble(tmp_path: Path) -> None:
     assert dagdir.stopped()["reason"] == (
         "val_loss 0.8 at epoch 2 is worse than the median of 4 runs, 0.6"
     )
-
-
-def test_of_a_metric_whose_greatest_value_is_best_the_greatest_is(tmp_path: Path) -> None:
-    rules = {"metric": "val_loss", "goal": "max", "patience": 2, "min_delta": 0.01}
-    dagdir = Gated(tmp_path, rules)
-    dagdir.trained([0.1, 0.5, 0.505, 0.4])
-    assert dagdir.asks(3) == GO
-    assert dagdir.asks(4) == SKIP
-    assert dagdir.stopped()["reason"] == (
-        "val_loss has not improved by more than 0.01 for 2 epochs; best 0.505 at epoch 3"
-    )
-
-
-@pytest.mark.parametrize(
-    ("values", "code"),
-    [([0.6, 0.21], GO), ([0.6, 0.19], SKIP), ([0.6, -0.3], SKIP), ([-0.1, -0.5], GO)],
-)
-def test_a_metric_diverges_below_its_best_divided_by_the_factor(
-    tmp_path: Path, values: list[float], code: int
-) -> None:
-    dagdir = Gated(tmp_path, {"metric": "val_loss", "goal": "max", "divergence": 3})
-    dagdir.trained(values)
-    assert dagdir.asks(2) == code
-    if code == SKIP:
-        result = f"val_loss is {values[1]} at epoch 2, below its best (0.6 at epoch 1) divided by 3"
-        assert dagdir.stopped()["reason"] == result
 
 
 def test_the_median_of_a_metric_whose_greatest_value_is_best(tmp_path: Path) -> None:
