@@ -16,6 +16,7 @@ from textual import events
 from textual.binding import BindingType
 from textual.message import Message
 
+from metlmon.config.user_state import read_state, write_state
 from metlmon.errors import InputError
 from metlmon.health.build import make_health
 from metlmon.live.feed import Feed, NullFeed, Snapshot
@@ -36,7 +37,7 @@ from screens.actions import (
     unknown_names,
 )
 from screens.base.absence import Absence
-from screens.base.context import AppOptions, SavedFiles, load_states, save_states
+from screens.base.context import AppOptions, ListState, SavedFiles
 from screens.base.fault_tolerant_app import FaultTolerantApp, terminal_guard, write_stderr
 from screens.base.screens import SnapshotScreen
 from screens.base.stats_worker import StatsWorker
@@ -123,7 +124,8 @@ class MetlmonApp(FaultTolerantApp):
         self._input_at = monotonic()
         self._shown_count = 0
         self.form_state: FormState | None = None
-        self.list_states = load_states(self.options.state_file)
+        states = read_state(self.options.state_file, dict[str, ListState])
+        self.list_states = states or {}
         self.keys: Mapping[str, str] = dict(feed.settings.keys)
         self._unknown_keys: set[tuple[str, str]] = set()
         self.absence = Absence(self, self.options.notify, remembers=self.options.remember_seen)
@@ -486,7 +488,8 @@ class MetlmonApp(FaultTolerantApp):
     def save_list_states(self) -> None:
         """Remember the chosen columns and orders."""
         if self.options.remember_choices:
-            save_states(self.options.state_file, self.list_states)
+            # Where that is not possible, they last for the session.
+            write_state(self.options.state_file, self.list_states)
 
     def action_new(self) -> None:
         if self.options.read_only or not isinstance(self.screen, SnapshotScreen):

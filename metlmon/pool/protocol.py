@@ -15,7 +15,6 @@ from metlmon.model.queue import QueueJob as QueueJob
 
 JobNumber = Annotated[int, Meta(ge=0, lt=2**31)]
 Priority = Annotated[int, Meta(gt=-(2**31), lt=2**31)]
-EditedField = Literal["priority", "site"]
 JobAction = Literal["hold", "release", "remove", "vacate"]
 AnnexName = Annotated[str, Meta(min_length=1, max_length=200)]
 CollectorAddress = Annotated[str, Meta(min_length=1, max_length=400)]
@@ -36,7 +35,8 @@ OPERATIONS: Final[dict[str, Any]] = {
     "job": tuple[JobNumber, JobNumber],
     "dagmans": tuple[()],
     "act": tuple[JobAction, JobNumber, JobNumber],
-    "edit": tuple[JobNumber, JobNumber, EditedField, Priority | str],
+    "priority": tuple[JobNumber, JobNumber, Priority],
+    "place": tuple[JobNumber, JobNumber, str],
     "exclude": tuple[JobNumber, JobNumber, str, bool],
     "sites": tuple[()],
     "free_gpus": tuple[()],

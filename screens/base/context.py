@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from msgspec import Struct
 
 from metlmon.config.settings import NotifySettings
-from metlmon.config.user_state import read_state, state_directory, write_state
+from metlmon.config.user_state import state_directory
 from metlmon.health.types import ExitWhen
 from metlmon.live.feed import Feed
 from metlmon.pool.client import FeedAndPool, PoolClient
@@ -103,13 +103,3 @@ def state_file() -> Path | None:
     """The file of the user's choices, ``lists.json``; None if there is no home."""
     directory = state_directory()
     return None if directory is None else directory / "lists.json"
-
-
-def load_states(path: Path | None) -> dict[str, ListState]:
-    """The states by name of their screen; empty if the file is missing or damaged."""
-    return read_state(path, dict[str, ListState]) or {}
-
-
-def save_states(path: Path | None, states: dict[str, ListState]) -> None:
-    """Write the states; where that is not possible, they last for the session."""
-    write_state(path, states)

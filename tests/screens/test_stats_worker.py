@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -45,6 +45,25 @@ class OneNode:
         return QueueSnapshot()
 
 
+Make = Callable[..., StatsWorker]
+
+
+@pytest.fixture(name="worker")
+def _worker() -> Iterator[Make]:
+    """Makes a worker of a feed, which is closed at the end."""
+    made = []
+
+    def make(
+        feed: OneNode | None = None, changed: Callable[[], None] = lambda: None
+    ) -> StatsWorker:
+        made.append(StatsWorker(cast(Feed, feed or OneNode()), changed))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
 def first(basis: StatsInput) -> str:
     return "first"
 
@@ -60,48 +79,43 @@ def comes(what: Callable[[], object], seconds: float = PATIENCE) -> bool:
     return bool(what())
 
 
-def test_a_figure_asked_for_the_first_time_ends_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_figure_asked_for_the_first_time_ends_the_rest(
+    worker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # After the least work the thread would rest for longer than anybody waits here.
     monkeypatch.setattr(stats_worker, "SHARE", 1e7)
-    study = StatsWorker(cast(Feed, OneNode()), lambda: None)
-    try:
-        assert comes(lambda: study.value(first) == "first")
-        assert comes(lambda: study.value(second) == "second")
-    finally:
-        study.close()
+    study = worker()
+    assert comes(lambda: study.value(first) == "first")
+    assert comes(lambda: study.value(second) == "second")
 
 
 def broken(basis: StatsInput) -> str:
     raise ValueError("no such thing")
 
 
-def test_a_figure_that_fails_in_the_thread_leaves_the_others() -> None:
-    study = StatsWorker(cast(Feed, OneNode()), lambda: None)
-    try:
-        study.value(broken)
-        assert comes(lambda: study.error)
-        assert "ValueError: no such thing" in str(study.error)
-        assert comes(lambda: study.value(first) == "first")
-    finally:
-        study.close()
+def test_a_figure_that_fails_in_the_thread_leaves_the_others(worker: Make) -> None:
+    study = worker()
+    study.value(broken)
+    assert comes(lambda: study.error)
+    assert "ValueError: no such thing" in str(study.error)
+    assert comes(lambda: study.value(first) == "first")
 
 
-def test_an_error_ends_with_the_requests_of_its_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_ends_with_the_requests_of_its_figure(
+    worker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stats_worker, "FORGET_SECONDS", 0.05)
     monkeypatch.setattr(stats_worker, "WRITTEN_SECONDS", 0.01)
     changes: list[str | None] = []
-    study = StatsWorker(cast(Feed, OneNode()), lambda: changes.append(study.error))
-    try:
-        study.value(broken)
-        assert comes(lambda: changes)
-        assert "ValueError" in str(changes[0])
-        assert comes(lambda: study.error is None)
-        assert comes(lambda: changes[-1] is None)
-    finally:
-        study.close()
+    study = worker(OneNode(), lambda: changes.append(study.error))
+    study.value(broken)
+    assert comes(lambda: changes)
+    assert "ValueError" in str(changes[0])
+    assert comes(lambda: study.error is None)
+    assert comes(lambda: changes[-1] is None)
 
 
-def test_an_error_ends_when_its_figure_is_computed_again() -> None:
+def test_an_error_ends_when_its_figure_is_computed_again(worker: Make) -> None:
     errors = [ValueError("not yet")]
 
     def at_first_broken(basis: StatsInput) -> str:
@@ -109,26 +123,20 @@ def test_an_error_ends_when_its_figure_is_computed_again() -> None:
             raise error
         return "computed"
 
-    study = StatsWorker(cast(Feed, OneNode()), lambda: None)
-    try:
-        study.value(at_first_broken)
-        assert comes(lambda: study.error)
-        errors.clear()
-        assert comes(lambda: study.value(at_first_broken) == "computed")
-        assert study.error is None
-    finally:
-        study.close()
+    study = worker()
+    study.value(at_first_broken)
+    assert comes(lambda: study.error)
+    errors.clear()
+    assert comes(lambda: study.value(at_first_broken) == "computed")
+    assert study.error is None
 
 
-def test_what_is_foreseen_is_there_when_it_is_asked_for() -> None:
+def test_what_is_foreseen_is_there_when_it_is_asked_for(worker: Make) -> None:
     received: list[str] = []
-    study = StatsWorker(cast(Feed, OneNode()), lambda: received.append("came"))
-    try:
-        study.precompute(first, second)
-        assert comes(lambda: received)
-        assert study.value(second) == "second"
-    finally:
-        study.close()
+    study = worker(OneNode(), lambda: received.append("came"))
+    study.precompute(first, second)
+    assert comes(lambda: received)
+    assert study.value(second) == "second"
 
 
 def written(basis: StatsInput) -> bool:
@@ -142,56 +150,51 @@ def no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_second_look")
-def test_a_figure_computed_in_advance_is_brought_up_to_date_when_it_is_asked_for() -> None:
+def test_a_figure_computed_in_advance_is_brought_up_to_date_when_it_is_asked_for(
+    worker: Make,
+) -> None:
     feed = OneNode()
-    study = StatsWorker(cast(Feed, feed), lambda: None)
-    try:
-        study.precompute(written)
-        assert comes(lambda: study._figures[written].stats_input)
-        study.watch_job_files()
-        assert comes(lambda: study.value(first) and feed.asked and study.wait_until_idle(0.1))
-        assert study._figures[written].value is False
-        assert comes(lambda: study.value(written))
-    finally:
-        study.close()
+    study = worker(feed)
+    study.precompute(written)
+    assert comes(lambda: study._figures[written].stats_input)
+    study.watch_job_files()
+    assert comes(lambda: study.value(first) and feed.asked and study.wait_until_idle(0.1))
+    assert study._figures[written].value is False
+    assert comes(lambda: study.value(written))
 
 
 @pytest.mark.usefixtures("no_second_look")
-def test_files_are_read_at_once_when_the_logs_have_been_read() -> None:
+def test_files_are_read_at_once_when_the_logs_have_been_read(worker: Make) -> None:
     feed = OneNode(Progress(1, 2))
-    study = StatsWorker(cast(Feed, feed), lambda: None)
-    try:
-        study.watch_job_files()
-        assert comes(lambda: study.value(written) is not None)
-        assert study.value(written) is False
-        assert feed.asked == 0
-        feed.latest = replace(feed.latest, progress=Progress(2, 2))
-        study.watch_job_files()
-        assert comes(lambda: study.value(written))
-        assert feed.asked == 1
-    finally:
-        study.close()
+    study = worker(feed)
+    study.watch_job_files()
+    assert comes(lambda: study.value(written) is not None)
+    assert study.value(written) is False
+    assert feed.asked == 0
+    feed.latest = replace(feed.latest, progress=Progress(2, 2))
+    study.watch_job_files()
+    assert comes(lambda: study.value(written))
+    assert feed.asked == 1
 
 
-def test_files_are_read_again_when_somebody_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_read_again_when_somebody_comes_back(
+    worker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stats_worker, "FORGET_SECONDS", 0.05)
     monkeypatch.setattr(stats_worker, "WRITTEN_SECONDS", 0.01)
     feed = OneNode()
-    study = StatsWorker(cast(Feed, feed), lambda: None)
-    try:
+    study = worker(feed)
+    study.watch_job_files()
+    assert comes(lambda: feed.asked)
+
+    def read_again_after_a_rest() -> bool:
+        before, quiet_until = feed.asked, time.monotonic() + 0.2
+        while time.monotonic() < quiet_until:
+            if feed.asked != before:  # Not before it rests.
+                before, quiet_until = feed.asked, time.monotonic() + 0.2
+            time.sleep(0.01)
         study.watch_job_files()
-        assert comes(lambda: feed.asked)
+        return comes(lambda: feed.asked > before, seconds=2)
 
-        def read_again_after_a_rest() -> bool:
-            before, quiet_until = feed.asked, time.monotonic() + 0.2
-            while time.monotonic() < quiet_until:
-                if feed.asked != before:  # Not before it rests.
-                    before, quiet_until = feed.asked, time.monotonic() + 0.2
-                time.sleep(0.01)
-            study.watch_job_files()
-            return comes(lambda: feed.asked > before, seconds=2)
-
-        # On a busy machine it may not have rested yet.
-        assert comes(read_again_after_a_rest)
-    finally:
-        study.close()
+    # On a busy machine it may not have rested yet.
+    assert comes(read_again_after_a_rest)
