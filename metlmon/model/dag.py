@@ -14,7 +14,7 @@ from enum import Enum
 from functools import cached_property
 from itertools import islice
 from pathlib import Path, PurePath
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct, field
 
@@ -200,11 +200,19 @@ DAG_REMOVED: Final = 4
 """``DagStatus`` of ``.metrics`` for a DAGMan that was removed."""
 
 
+class Component(NamedTuple):
+    """Nodes of a DAG that edges connect: all, and those of no cycle, parents before children."""
+
+    members: list[str]
+    order: list[str]
+
+
 class WorkflowFacts:
     """What follows from a DAG file alone; computed once.
 
-    ``order``: names of its nodes, parents before children, without nodes of a cycle.
-    ``has_final``: it has a FINAL node, so that DAGMan reads logs even after ABORT-DAG-ON.
+    ``components``: its nodes by what connects them; ``component_of``: by the name of a node.
+    ``aborting``: nodes with ABORT-DAG-ON. ``has_final``: it has a FINAL node, so that DAGMan reads
+    logs even after ABORT-DAG-ON.
     """
 
     def __init__(self, workflow: Workflow) -> None:
@@ -226,11 +234,30 @@ class WorkflowFacts:
         return any(node.kind is NodeKind.FINAL for node in self._nodes.values())
 
     @cached_property
-    def order(self) -> list[str]:
-        nodes = self._nodes
-        return topological_order(
-            {name: node.parents & nodes.keys() for name, node in nodes.items()}
-        )
+    def aborting(self) -> list[str]:
+        return [name for name, node in self._nodes.items() if node.abort_on is not None]
+
+    @cached_property
+    def components(self) -> list[Component]:
+        nodes, components, found = self._nodes, list[Component](), dict[str, Component]()
+        for first in nodes:
+            connected = [] if first in found else [first]
+            if connected:
+                components.append(Component([], []))
+            while connected:
+                name = connected.pop()
+                if name in nodes and name not in found:
+                    found[name] = components[-1]
+                    components[-1].members.append(name)
+                    connected += nodes[name].parents | nodes[name].children
+        parents = {name: node.parents & nodes.keys() for name, node in nodes.items()}
+        for name in topological_order(parents):
+            found[name].order.append(name)
+        return components
+
+    @cached_property
+    def component_of(self) -> dict[str, Component]:
+        return {name: each for each in self.components for name in each.members}
 
 
 class Dag:

@@ -14,18 +14,19 @@ Rescue DAG"; source followed: ``Dag::SubmitReadyNodes`` in ``dag.cpp``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from metlmon.dagman.records import DagMetrics, Node, NodeKind, StatusFile
 from metlmon.dagman.reports import rescue_number
 from metlmon.model.clock import Clock
-from metlmon.model.dag import Dag
+from metlmon.model.dag import Component, Dag
 from metlmon.model.dagman_runs import Process
 from metlmon.model.job_events import NO_DAG, NodeKey, NodeRecord
 from metlmon.model.node import NodeState, NodeStateResolver, SubmissionResult, submission_result
@@ -33,11 +34,9 @@ from metlmon.model.states import ACTIVE, DONE, FAILED_JOB, DagState, State
 
 # Module constants, since Python 3.11 looks up each Enum member through a function.
 _WAITING: Final = State.WAITING
-_COMPLETED: Final = State.COMPLETED
 _FUTILE: Final = State.FUTILE
 _FAILED: Final = State.FAILED
 _REMOVED: Final = State.REMOVED
-_JOIN: Final = NodeKind.JOIN
 
 END_TOLERANCE: Final = timedelta(seconds=1)
 """DAGMan submits nothing after its end; timestamps of two logs may differ by this."""
@@ -122,7 +121,7 @@ class DagStates:
             self._results[key] = submission_result(self._nodes[key])
         return self._results[key]
 
-    def unrecorded(self, dag_key: str) -> UnrecordedNodes | None:
+    def unrecorded(self, dag_key: str) -> UnrecordedCounts | None:
         """The unrecorded nodes of a DAG, None if there are none; as resolved last."""
         table = self._tables.get(dag_key)
         return table.unrecorded if table is not None else None
@@ -203,8 +202,8 @@ class NodeStateTable:
     node is done with its parents; a waiting descendant of a node that failed for good is futile.
     Nodes of a cycle have their own states.
 
-    ``last_submitted``: the newest submission of any node. ``aborts``: the nodes with the value of
-    their ABORT-DAG-ON. ``live``: as in the last call of :meth:`DagStates.table`.
+    ``last_submitted``: the newest submission of any node. ``live``: as in the last call of
+    :meth:`DagStates.table`.
     """
 
     def __init__(self, dag: Dag) -> None:
@@ -213,27 +212,45 @@ class NodeStateTable:
         self.live = False
         self.pending: set[str] = set()
         self.states: dict[str, NodeState] = {}
-        self.unrecorded: UnrecordedNodes | None = None
         self.last_submitted: datetime | None = None
-        self.aborts: list[str] = []
         self._dag = dag
         self._nodes = dag.workflow.nodes
+        # Nodes of no DAG do not affect each other, and become more.
+        self._component_of = {} if dag.key == NO_DAG else dag.facts.component_of
         self._own: dict[str, NodeState] = {}
-        self._is_outdated = False
+        self._outdated: dict[int, Component] = {}
+        self._verdict = _WAITING
+        self._unrecorded: dict[int, UnrecordedNodes] = {}
 
     @property
     def alive(self) -> bool:
         """Whether its DAGMan has not ended."""
         return self.inputs is not None and self.inputs.alive
 
+    @property
+    def aborts(self) -> list[str]:
+        """The nodes with the value of their ABORT-DAG-ON."""
+        names = self._dag.facts.aborting if self._dag.key != NO_DAG else ()
+        return [name for name in names if name in self.states and self.states[name].aborts]
+
+    @property
+    def unrecorded(self) -> UnrecordedCounts | None:
+        """The unrecorded nodes, None if the files cover all nodes."""
+        if self.inputs is None or self.inputs.evidence is None:
+            return None
+        return UnrecordedCounts.sum_of(each.counts for each in self._unrecorded.values())
+
     def set_inputs(self, inputs: Inputs, status: StatusFile | None) -> None:
         """Set the inputs that all nodes depend on: all are pending."""
         self.inputs, self.status = inputs, status
         self.pending = set(self._nodes)
+        self.last_submitted = None
         self._own = {}
+        self._verdict = _WAITING
+        self._unrecorded = {}
 
     def resolve(self, resolve_own: Callable[[str], NodeState], limit: int | None = None) -> None:
-        """Resolve at most ``limit`` pending nodes, and with the last of them all ``states``.
+        """Resolve at most ``limit`` pending nodes, and with the last of them the ``states``.
 
         ``resolve_own`` returns a node's own state, without regard to other nodes.
         """
@@ -241,34 +258,42 @@ class NodeStateTable:
         self.pending.difference_update(resolved)
         for name in resolved:
             state = resolve_own(name)
-            if state != self._own.get(name):
-                self._own[name] = state
-                self._is_outdated = True
-        if not self.pending and self._is_outdated:
-            self._is_outdated = False
-            self._resolve_all()
+            if state == self._own.get(name):
+                continue
+            self._own[name] = state
+            if state.submitted is not None:
+                self.last_submitted = max(self.last_submitted or datetime.min, state.submitted)
+            component = self._component_of.get(name)
+            if component is None:
+                self.states[name] = state
+            else:
+                self._outdated[id(component)] = component
+        if self.pending or not self._outdated:
+            return
+        self._resolve_components(self._outdated.values())
+        self._outdated = {}
+        unrecorded, evidence = self.unrecorded, self.inputs and self.inputs.evidence
+        if unrecorded is not None and evidence is not None:
+            verdict = evidence.verdict(unrecorded)
+            if verdict is not self._verdict:
+                self._verdict = verdict
+                self._resolve_components(self._dag.facts.components)
 
-    def _resolve_all(self) -> None:
+    def _resolve_components(self, components: Iterable[Component]) -> None:
         assert self.inputs is not None
-        own, evidence = self._own, self.inputs.evidence
-        # Nodes of no DAG do not affect each other.
-        order = [] if self._dag.key == NO_DAG else self._dag.facts.order
-        inferred = self._inferred_states(order)
-        self.unrecorded = None
-        if evidence is not None:
-            self.unrecorded = UnrecordedNodes(evidence, self._nodes)
-            self.states = self._final_states(order, inferred)
-            verdict = self.unrecorded.verdict_now()
-            if verdict is not _WAITING:
-                self.unrecorded = UnrecordedNodes(evidence, self._nodes, verdict)
-        self.states = self._final_states(order, inferred)
-        times = [state.submitted for state in own.values() if state.submitted is not None]
-        self.last_submitted = max(times, default=None)
-        self.aborts = [name for name, state in self.states.items() if state.aborts]
+        evidence = self.inputs.evidence
+        for component in components:
+            unrecorded = None
+            if evidence is not None:
+                unrecorded = UnrecordedNodes(evidence, self._nodes, self._verdict)
+                self._unrecorded[id(component)] = unrecorded
+            inferred = self._inferred_states(component)
+            self.states.update(self._final_states(component.order, inferred, unrecorded))
 
-    def _inferred_states(self, order: Sequence[str]) -> dict[str, NodeState]:
+    def _inferred_states(self, component: Component) -> dict[str, NodeState]:
         """The own states, superseded by ancestors and inferred from descendants."""
-        nodes, own, states = self._nodes, self._own, dict(self._own)
+        nodes, own, order = self._nodes, self._own, component.order
+        states = {name: own[name] for name in component.members}
         done = self.inputs.done if self.inputs is not None else frozenset[str]()
         newest: dict[str, datetime] = {}
         for name in order:
@@ -287,19 +312,21 @@ class NodeStateTable:
             if latest is not None:
                 newest[name] = latest
         for name in reversed(order):
-            state = states[name]
-            if state.state is not _COMPLETED and state.state not in DONE:
-                states[name] = infer_done(nodes[name], state, nodes, states)
+            if states[name].state not in DONE:
+                states[name] = infer_done(nodes[name], states[name], nodes, states)
         return states
 
     def _final_states(
-        self, order: Iterable[str], inferred: Mapping[str, NodeState]
+        self,
+        order: Iterable[str],
+        inferred: Mapping[str, NodeState],
+        unrecorded: UnrecordedNodes | None,
     ) -> dict[str, NodeState]:
         """With the joins that are complete, unrecorded nodes and futile ones."""
-        nodes, states, unrecorded = self._nodes, dict(inferred), self.unrecorded
+        nodes, states = self._nodes, dict(inferred)
         for name in order:
             node, state = nodes[name], states[name]
-            if node.kind is _JOIN:
+            if node.kind is NodeKind.JOIN:
                 state = complete_join(node, state, states)
             if unrecorded is not None:
                 state = unrecorded.resolve(name, state, states)
@@ -457,80 +484,81 @@ class UnrecordedEvidence(Struct, frozen=True):
     unthrottled: bool = False
     has_ended: bool = False
 
-    def verdict(self, before: int, unrecorded: int, lost: int, recorded: bool) -> State:
-        """The common state of the ``unrecorded`` nodes.
-
-        ``before``: number of nodes known to be done when the newest run started. ``lost``:
-        number of nodes without a record that must be done, because descendants were
-        submitted. ``recorded``: any job of the DAG is in any log.
-        """
+    def verdict(self, counts: UnrecordedCounts) -> State:
+        """The common state of the unrecorded nodes."""
         if self.pre_completed is not None:
-            missing = self.pre_completed - before
+            missing = self.pre_completed - counts.done_before_run
             if missing <= 0:
                 return State.WAITING
-            return State.COMPLETED if missing == unrecorded else State.UNKNOWN
-        if self.has_ended and not (self.recorded or recorded):
+            return State.COMPLETED if missing == counts.unrecorded else State.UNKNOWN
+        if self.has_ended and not (self.recorded or counts.submitted):
             return State.UNKNOWN
-        if self.rescue_missing or lost:
+        if self.rescue_missing or counts.lost:
             return State.COMPLETED if self.unthrottled else State.UNKNOWN
         return State.WAITING
 
 
+class UnrecordedCounts(Struct):
+    """Numbers of nodes of a DAG, or of a component of it.
+
+    ``unrecorded``: in no file. ``inferred``, ``unknown``: without a log, and assumed done, or
+    unknown. ``lost``: without a record although they must be done, because descendants were
+    submitted. ``submitted``: with a job in a log. ``done_before_run``: known to be done when the
+    newest run started.
+    """
+
+    unrecorded: int = 0
+    inferred: int = 0
+    unknown: int = 0
+    lost: int = 0
+    submitted: int = 0
+    done_before_run: int = 0
+
+    @staticmethod
+    def sum_of(counts: Iterable[UnrecordedCounts]) -> UnrecordedCounts:
+        """The counts of all of these."""
+        return UnrecordedCounts(*map(sum, zip(*map(astuple, counts), strict=True)))
+
+
 class UnrecordedNodes:
-    """The unrecorded nodes of one DAG, found while its states are resolved in order.
+    """The unrecorded nodes of a component, found while its states are resolved in order.
 
     All parents of an unrecorded node were done when the newest DAGMan run started, or are
     unrecorded, too: descendants of a node that this run submitted are waiting or recorded.
-    All unrecorded nodes share one ``verdict``. ``inferred``, ``unknown``: numbers of nodes without
-    a log that are assumed done, or unknown. ``has_lost_records``: nodes were submitted although
-    their ancestors have no record.
+    All unrecorded nodes of a DAG share one ``verdict``.
     """
 
     def __init__(
-        self,
-        evidence: UnrecordedEvidence,
-        nodes: Mapping[str, Node],
-        verdict: State = State.WAITING,
+        self, evidence: UnrecordedEvidence, nodes: Mapping[str, Node], verdict: State
     ) -> None:
-        self.verdict = verdict
-        self.inferred = self.unknown = 0
+        self.counts = UnrecordedCounts()
         self._evidence = evidence
         self._nodes = nodes
+        self._verdict = verdict
         self._names: set[str] = set()
-        self._lost = self._submitted = self._done_before_run = 0
-
-    @property
-    def has_lost_records(self) -> bool:
-        return self._lost > 0
-
-    def verdict_now(self) -> State:
-        """The verdict that follows from the nodes resolved."""
-        return self._evidence.verdict(
-            before=self._done_before_run,
-            unrecorded=len(self._names),
-            lost=self._lost,
-            recorded=self._submitted > 0,
-        )
 
     def resolve(self, name: str, state: NodeState, states: Mapping[str, NodeState]) -> NodeState:
         """Resolve a node with the recorded ``state``; those of its parents are final."""
-        node = self._nodes[name]
+        node, counts = self._nodes[name], self.counts
         state = self._resolve(node, state, states)
         if state.submitted is not None:
-            self._submitted += 1
+            counts.submitted += 1
         elif state.job is None:
-            self.inferred += state.inferred
-            self.unknown += state.state is State.UNKNOWN
-        if name not in self._names and node.kind is not NodeKind.SERVICE:
-            self._done_before_run += state.state in DONE and not self._is_of_current_run(state)
+            counts.inferred += state.inferred
+            counts.unknown += state.state is State.UNKNOWN
+        if name in self._names:
+            counts.unrecorded += 1
+        elif node.kind is not NodeKind.SERVICE:
+            was_done = state.state in DONE and not self._is_of_current_run(state)
+            counts.done_before_run += was_done
         return state
 
     def _resolve(self, node: Node, state: NodeState, states: Mapping[str, NodeState]) -> NodeState:
-        evidence, verdict = self._evidence, self.verdict
+        evidence, verdict = self._evidence, self._verdict
         is_unsubmitted = state.job is None and state.submitted is None
         # Only these nodes have a job in a log if submitted: no NOOP, no sub-DAG, no join.
         may_be_lost = is_unsubmitted and node.kind is NodeKind.JOB and not node.noop
-        self._lost += state.inferred and may_be_lost
+        self.counts.lost += state.inferred and may_be_lost
         if evidence.done and self._done_at_end(node, state):
             return NodeState(
                 State.COMPLETED, None, state.job, inferred=True, submitted=state.submitted

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -317,7 +317,7 @@ class PoolClient:
             return ActionResult(target.id, ResultCode.NOT_FOUND, FINISHED)
         if not ownership.includes(job, target.node):
             return ActionResult(target.id, ResultCode.NOT_FOUND, belongs_elsewhere(job))
-        if request.act in (PoolAction.PRIORITY, PoolAction.RETARGET):
+        if ACTS[request.act].value:
             return self._edit(job, target, request, user)
         if request.act in SITE_ACTS:
             return self._exclude(job, request, user)
@@ -338,27 +338,25 @@ class PoolClient:
     ) -> ActionResult:
         """Set the job's priority or MetlSite, and check the ad."""
         result = partial(ActionResult, target.id)
-        value: Any
-        edit: Callable[[int, int, Any], None]
-        if request.act is PoolAction.PRIORITY:
-            name, attribute, value = "priority", "priority", request.value
-            edit = self._connection.priority
-        else:
+        field = ACTS[request.act].value
+        value: int | str = request.value or 0
+        name: str = field
+        if field == "site":
             if (refusal := _retarget_refusal(job, request.site or "")) is not None:
                 return result(ResultCode.BAD_STATE, refusal)
-            name, attribute, value = "MetlSite", "site", (request.site or "").strip()
-            edit = self._connection.place
-        if getattr(job, attribute) == value:
+            name, value = "MetlSite", (request.site or "").strip()
+        if getattr(job, field) == value:
             return result(ResultCode.ALREADY, f"its {name} is {value}")
         if request.dry:
             return result(ResultCode.DONE)
-        edited, error = self._edited(job, partial(edit, job.cluster, job.proc, value))
+        edit = partial(self._connection.edit, job.cluster, job.proc, field, value)
+        edited, error = self._edited(job, edit)
         if edited is None:
             return result(ResultCode.NOT_FOUND, FINISHED)
-        if getattr(edited, attribute) != value:
-            still = f"its {name} is still {getattr(edited, attribute)}"
+        if getattr(edited, field) != value:
+            still = f"its {name} is still {getattr(edited, field)}"
             return _failure(job, user, error or still)
-        text = f"its {name} was {getattr(job, attribute)}"
+        text = f"its {name} was {getattr(job, field)}"
         if request.act is PoolAction.RETARGET and self._feed is not None:
             if edited.status != IDLE:
                 text += "; it began to run in this moment, maybe there"

@@ -50,7 +50,7 @@ COLLECTOR_OPERATIONS: Final = {
 }
 """Operations that wait for a collector, and its name in messages."""
 
-CHANGING: Final = frozenset({"act", "priority", "place", "exclude"})
+CHANGING: Final = frozenset({"act", "edit", "exclude"})
 """Operations that change something in the pool."""
 
 END_SECONDS: Final = 1.0
@@ -162,13 +162,12 @@ class PoolConnection:
         """Hold, release, remove or vacate one job; returns a ResultCode's text."""
         return str(self._call(str, "act", action, cluster, proc))
 
-    def priority(self, cluster: int, proc: int, value: int) -> None:
-        """Request a new priority; only the job's ad shows whether it was set."""
-        self._call(object, "priority", cluster, proc, value)
+    def edit(self, cluster: int, proc: int, field: str, value: int | str) -> None:
+        """Request another priority or site; only the job's ad shows whether it was set.
 
-    def place(self, cluster: int, proc: int, site: str) -> None:
-        """Request a new site (MetlSite); only the job's ad shows whether it was set."""
-        self._call(object, "place", cluster, proc, site)
+        ``field``: of :class:`QueueJob`.
+        """
+        self._call(object, "edit", cluster, proc, field, value)
 
     def exclude(self, cluster: int, proc: int, site: str, excluded: bool) -> None:
         """Request that a site is excluded, or included again; only the job's ad shows the result.

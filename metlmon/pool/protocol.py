@@ -15,6 +15,7 @@ from metlmon.model.queue import QueueJob as QueueJob
 
 JobNumber = Annotated[int, Meta(ge=0, lt=2**31)]
 Priority = Annotated[int, Meta(gt=-(2**31), lt=2**31)]
+EditedField = Literal["priority", "site"]
 JobAction = Literal["hold", "release", "remove", "vacate"]
 AnnexName = Annotated[str, Meta(min_length=1, max_length=200)]
 CollectorAddress = Annotated[str, Meta(min_length=1, max_length=400)]
@@ -35,8 +36,7 @@ OPERATIONS: Final[dict[str, Any]] = {
     "job": tuple[JobNumber, JobNumber],
     "dagmans": tuple[()],
     "act": tuple[JobAction, JobNumber, JobNumber],
-    "priority": tuple[JobNumber, JobNumber, Priority],
-    "place": tuple[JobNumber, JobNumber, str],
+    "edit": tuple[JobNumber, JobNumber, EditedField, Priority | str],
     "exclude": tuple[JobNumber, JobNumber, str, bool],
     "sites": tuple[()],
     "free_gpus": tuple[()],

@@ -71,8 +71,8 @@ class Act(Struct, frozen=True):
     ``phrase``: what is done to a subject, in the imperative. ``effect``: on each job, on the DAG,
     on each run; ``undo``: how to revert it; both of a site depend on its jobs. ``worker``: what
     the schedd does to the jobs, or to DAGMan's own job. ``files``: kinds of the requests to a
-    run's gate that it writes or deletes. ``value``: what it has to be given. ``is_final``: no
-    other action undoes it.
+    run's gate that it writes or deletes. ``value``: what it has to be given; of jobs also the
+    field of :class:`QueueJob` that it sets. ``is_final``: no other action undoes it.
     """
 
     on: Literal["jobs", "dag", "runs", "site"]

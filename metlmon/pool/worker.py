@@ -294,15 +294,13 @@ class Pool:
                 return result
         return ResultCode.FAILED
 
-    def priority(self, cluster: int, proc: int, value: int) -> None:
-        """Set a job's priority. The absence of an exception does not prove success."""
-        self._edit(cluster, proc, "JobPrio", f"{value:d}")
-
-    def place(self, cluster: int, proc: int, site: str) -> None:
-        """Set a job's MetlSite. The absence of an exception does not prove success."""
-        if not SITE.fullmatch(site) or not site.isprintable():
-            raise WorkerFailure(ErrorKind.REQUEST, f"{site!r} is not a site")
-        self._edit(cluster, proc, "MetlSite", f'"{site}"')
+    def edit(self, cluster: int, proc: int, field: str, value: int | str) -> None:
+        """Set a job's priority, or its site. The absence of an exception does not prove success."""
+        is_site = isinstance(value, str) and SITE.fullmatch(value) and value.isprintable()
+        if not (is_site if field == "site" else isinstance(value, int)):
+            raise WorkerFailure(ErrorKind.REQUEST, f"{value!r} is no {field}")
+        text = f'"{value}"' if is_site else str(value)
+        self._edit(cluster, proc, (JOB_TEXTS | JOB_NUMBERS)[field], text)
 
     def exclude(self, cluster: int, proc: int, site: str, excluded: bool) -> None:
         """Exclude a site for a job, or include it again.

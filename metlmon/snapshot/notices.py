@@ -142,7 +142,7 @@ def _missing_files(derivation: Derivation, dag: Dag) -> Iterator[Notice]:
     counted = " and ".join(states)
     if name is not None:
         text = f"the rescue file with which DAGMan began is not here: {counted}"
-    elif without.has_lost_records:
+    elif without.lost:
         text = f"a rescue file was in force that is not here, or an earlier log: {counted}"
     elif unknown:
         text = (

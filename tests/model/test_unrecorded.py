@@ -163,7 +163,9 @@ def test_a_number_that_others_make_up_leaves_the_rest_waiting(tmp_path: Path) ->
     copy = Copy(tmp_path, DAG)
     out = last_life().replace(b"pre-completed nodes: 14", b"pre-completed nodes: 2")
     copy.write(OUT, out[: out.index(b"Node run2-train_epoch2 job proc")])
-    assert copy.status(live=True).epoch_states[State.WAITING] == 13
+    status = copy.status(live=True)
+    assert status.epoch_states[State.WAITING] == 13
+    assert "2 nodes taken for done" in notice(status, "missing-rescue").text
 
 
 # --- counts without logs ----------------------------------------------------------------------

@@ -208,7 +208,7 @@ def test_no_line_that_would_do_nothing_or_harm(tmp_path: Path, capsys: Captured,
 def test_retarget_changes_idle_jobs_alone(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
     code, out, _ = run(capsys, dagdir.path, "--apply", "retarget")
     assert code == Exit.OK
-    assert schedd.acts() == [("place", 103, 0, BOTH)]
+    assert schedd.acts() == [("edit", 103, 0, "site", BOTH)]
     assert "run2 103.0  done: its MetlSite was any" in out
     placed = dagdir.path / "placement" / "ens" / "run2-train_epoch2.inc"
     assert placed.read_text() == f"ResourceName = {BOTH}\n"

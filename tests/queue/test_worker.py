@@ -127,16 +127,16 @@ def test_what_is_no_request_does_not_end_the_line(request_: object) -> None:
             for case in (
                 ("job", cluster, 0),
                 ("act", "hold", cluster, 0),
-                ("priority", cluster, 0, 1),
-                ("place", cluster, 0, "x"),
+                ("edit", cluster, 0, "priority", 1),
                 ("exclude", cluster, 0, "x", True),
             )
         ),
         *(("query", [], clusters) for clusters in ("12", [1, "2"], [True], [[1]], None)),
         *(("act", action, 1, 0) for action in ("Hold", "continue", None, "__init__", "RemoveX")),
-        *(("priority", 1, 0, value) for value in ("5", 1.5, True, 2**31, None)),
+        *(("edit", 1, 0, "priority", value) for value in ("5", 1.5, True, 2**31, None)),
+        *(("edit", 1, 0, field, 1) for field in ("site", "owner", "JobPrio", None)),
         *(
-            ("place", 12, 0, site)
+            ("edit", 12, 0, "site", site)
             for site in ('a"', "a'b", "a\n", "$(x)", "", " ", "a\\", 5, None, "\x1b[2J")
         ),
         *(
@@ -157,8 +157,12 @@ def test_requests_that_are_refused_unasked(pool: Pool, request_: tuple[object, .
 
 
 def test_placing_edits_one_attribute_of_one_job(pool: Pool) -> None:
-    pool.place(12, 3, "SDSC PRP")
-    assert pool._api.schedd.acted == [("edit", ["12.3"], "MetlSite", '"SDSC PRP"')]
+    pool.edit(12, 3, "site", "SDSC PRP")
+    pool.edit(12, 3, "priority", -5)
+    assert pool._api.schedd.acted == [
+        ("edit", ["12.3"], "MetlSite", '"SDSC PRP"'),
+        ("edit", ["12.3"], "JobPrio", "-5"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,7 @@ def test_an_idle_job_goes_elsewhere_and_its_retry_too(idle: Ensemble) -> None:
     assert answer == ActionResult(
         "7.0", ResultCode.DONE, f"its MetlSite was delta; {PLACED} was written"
     )
-    assert idle.schedd.acts() == [("place", 7, 0, "expanse")]
+    assert idle.schedd.acts() == [("edit", 7, 0, "site", "expanse")]
     assert idle.schedd.jobs[7, 0].site == "expanse"
     assert (idle.home / PLACED).read_bytes() == b"ResourceName = expanse\n"
 
@@ -320,13 +320,13 @@ def test_an_edit_is_believed_when_the_ad_has_it(idle: Ensemble) -> None:
 
 def test_a_job_that_starts_in_this_moment_is_reported(idle: Ensemble) -> None:
     order = idle.order(PoolAction.RETARGET, site="expanse")
-    place = idle.schedd.place
+    edit = idle.schedd.edit
 
-    def placed(cluster: int, proc: int, site: str) -> None:
-        place(cluster, proc, site)
+    def placed(cluster: int, proc: int, field: str, site: int | str) -> None:
+        edit(cluster, proc, field, site)
         idle.schedd.jobs[7, 0] = replace(idle.schedd.jobs[7, 0], status=2)
 
-    idle.schedd.place = placed  # type: ignore[method-assign]
+    idle.schedd.edit = placed  # type: ignore[method-assign]
     (answer,) = idle.perform(order)
     assert answer.code is ResultCode.DONE
     assert "it began to run in this moment" in answer.text

@@ -175,17 +175,11 @@ class Schedd:
         self._received(action, cluster, proc)
         return self.answers.get(cluster, "done")
 
-    def priority(self, cluster: int, proc: int, value: int) -> None:
-        self._received("priority", cluster, proc, value)
+    def edit(self, cluster: int, proc: int, field: str, value: int | str) -> None:
+        self._received("edit", cluster, proc, field, value)
         if cluster not in self.deaf:
             key = (cluster, proc)
-            self.jobs[key] = replace(self.jobs[key], priority=value)
-
-    def place(self, cluster: int, proc: int, site: str) -> None:
-        self._received("place", cluster, proc, site)
-        if cluster not in self.deaf:
-            key = (cluster, proc)
-            self.jobs[key] = replace(self.jobs[key], site=site)
+            self.jobs[key] = replace(self.jobs[key], **{field: value})  # type: ignore[arg-type]
 
     def exclude(self, cluster: int, proc: int, site: str, excluded: bool) -> None:
         self._received("exclude", cluster, proc, site, excluded)
