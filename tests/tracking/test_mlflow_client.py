@@ -182,6 +182,14 @@ def test_an_answer_without_an_end() -> None:
     assert error.transient
 
 
+def test_after_the_deadline_of_all_calls_there_is_none(
+    tracker: FaultyTracker, client: TrackingClient
+) -> None:
+    client.deadline = 0.0
+    assert failure(client).transient
+    assert tracker.calls == []
+
+
 def test_a_head_that_comes_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     # Of the clock each look is ten seconds later; no part of the head is late by itself.
     monkeypatch.setattr(mlflow_client.time, "monotonic", count(0.0, 10.0).__next__)
