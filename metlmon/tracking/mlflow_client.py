@@ -288,7 +288,7 @@ class _LimitedHandler(HTTPSHandler, HTTPHandler):
     """Connections whose responses are limited."""
 
     def do_open(self, http_class: Any, req: Request, **more: Any) -> HTTPResponse:
-        limited = type("Limited", (http_class,), {"response_class": _LimitedResponse})
+        limited: Any = type("Limited", (http_class,), {"response_class": _LimitedResponse})
         return super().do_open(limited, req, **more)
 
 
