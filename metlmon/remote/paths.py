@@ -98,11 +98,6 @@ def split(path: str | os.PathLike[str]) -> Place | None:
     return Place(host, f"/{there}") if name.startswith("/") and host in HOSTS else None
 
 
-def is_remote(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is on another machine."""
-    return split(path) is not None
-
-
 def host_of(path: str | os.PathLike[str]) -> str:
     """The machine of a path, as users type it; empty for this one."""
     place = split(path)
@@ -115,7 +110,7 @@ def join(directory: Path, name: str | Path) -> Path:
     if place is None:
         path = directory / name
         # A local file that names another machine names nothing.
-        return directory / f"\0{name}" if is_remote(path) else path
+        return directory / f"\0{name}" if split(path) is not None else path
     return Path(remote_path(place.host, posixpath.join(place.path, name)))
 
 
