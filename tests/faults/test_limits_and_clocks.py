@@ -123,7 +123,7 @@ def test_the_current_directory_is_gone(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(FIXTURES.parent)},
     )  # fmt: skip
     assert done.returncode == 2
-    assert done.stderr.startswith("metlmon: .: this directory has been removed; cd to where")
+    assert done.stderr.startswith("metlmon: .: this directory has been removed")
 
 
 # --- clocks ---------------------------------------------------------------------------------
