@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.authoring.build_graph import build_graph, shard_names
-from metlmon.authoring.fields import FIELDS, nearest, value_of
+from metlmon.authoring.fields import FIELDS, is_default, nearest, value_of
 from metlmon.authoring.gate_config import INTERPRETER, has_gate
 from metlmon.authoring.graph import MOST_NODES, Graph, NodeRole
 from metlmon.authoring.request import (
@@ -36,7 +36,14 @@ from metlmon.authoring.runs import (
     used_names,
     variable_problem,
 )
-from metlmon.authoring.templates import JobTemplate, TemplateError, fill, jobs_of, used_placeholders
+from metlmon.authoring.templates import (
+    JobTemplate,
+    TemplateError,
+    fill,
+    jobs_of,
+    placeholder_names,
+    used_placeholders,
+)
 from metlmon.authoring.write_dag import (
     PartlyDefined,
     assignments,
@@ -561,23 +568,24 @@ def _parameters(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
             yield warning(field, f"{name} looks like a secret, and {SECRET_REMEDY}")
 
 
+_PLACEHOLDERS: Final = {
+    "gpus": "request_gpus = {gpus}",
+    "gpu_memory_mb": "?gpus_minimum_memory = {gpu_memory_mb}",
+    "memory_mb": "request_memory = {memory_mb}",
+    "sites": "requirements = {requirements}",
+    "gpu_models": "?require_gpus = {require_gpus}",
+    "machines": "queue {machines}",
+}
+"""The line of a template by which a field has an effect."""
+
+
 def _unused(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
     """Fields that have no effect because the template lacks their placeholder."""
     used = used_placeholders(job.template)
-    defaults = Request(template="", directory=Path())
-    fields = {
-        "gpus": (request.gpus != defaults.gpus, "request_gpus = {gpus}"),
-        "gpu_memory_mb": (request.gpu_memory_mb, "?gpus_minimum_memory = {gpu_memory_mb}"),
-        "memory_mb": (request.memory_mb != defaults.memory_mb, "{memory_mb}"),
-        "sites": (request.sites, "requirements = {requirements}"),
-        "gpu_models": (request.gpu_models, "?require_gpus = {require_gpus}"),
-        "machines": (request.shape is EnsembleShape.MULTI_NODE, "queue {machines}"),
-    }
-    placeholder_of = {"sites": "requirements", "gpu_models": "require_gpus"}
-    for field, (requested, line) in fields.items():
-        placeholder = placeholder_of.get(field, field)
-        if requested and placeholder not in used:
-            text = f"the template does not ask for {{{placeholder}}}, so this has no effect"
+    for field, line in _PLACEHOLDERS.items():
+        missing = placeholder_names(line) - used
+        if missing and not is_default(request, FIELDS[field]):
+            text = f"the template does not ask for {{{min(missing)}}}, so this has no effect"
             yield warning(field, f"{text}; add a line such as '{line}' to it")
 
 

@@ -557,14 +557,11 @@ def _with_script(node: GraphNode, script: ScriptCommand, before: str) -> GraphNo
     options = {words[i].upper(): words[i + 1 : i + 3] for i in range(0, len(words), 3)}
     kept = ("DEBUG",) if script.kind is ScriptKind.PRE else ("DEFER", "DEBUG")
     text = " ".join(word for name in kept if name in options for word in (name, *options[name]))
-    others = (each for each in node.options if each.script != script.kind.name)
-    changes: dict[str, Any] = {script.kind.value: script.command}
+    others = tuple(each for each in node.options if each.script != script.kind.name)
+    own = (ScriptOptions(script.kind.name, text),) if text else ()
+    changes: dict[str, Any] = {script.kind.value: script.command, "options": (*others, *own)}
     if script.kind is ScriptKind.PRE:
         changes["defer"] = script.defer
-    if text:
-        changes["options"] = (*others, ScriptOptions(script.kind.name, text))
-    else:
-        changes["options"] = tuple(others)
     return replace(node, **changes)
 
 
