@@ -81,6 +81,13 @@ def test_an_option_is_named_where_it_speaks(capsys: Captured) -> None:
     assert found["project"]["where"] == "--var project"
 
 
+def test_epochs_of_stages_are_reported_of_their_table(capsys: Captured) -> None:
+    stage = '[[stage]]\nname = "one"\nepochs = 1\n'
+    Path("s.toml").write_text(f'template = "own/nap.sub"\n{stage}')
+    (node,) = explanations(capsys, "s.toml --explain run0-train_epoch0")
+    assert variables(node)["epochs"]["where"] == "s.toml:2: stage"
+
+
 SWEPT = "GEN SUBDAG g t.subdag a from\n 1,2\n"
 CHAIN = "PARENT {run}-train_epoch0 CHILD {run}-train_epoch1\n"
 

@@ -82,8 +82,8 @@ SWEEP_SYNTAX: Final = "sweep-file"
 SLOW: Final = 1.0
 """Seconds after which a message says that planning takes a while."""
 
-_FIELDS: Final = {"random_seed": "seeds"}
-"""Variables whose names differ from those of the fields."""
+_FIELDS: Final = {"random_seed": ("seeds",), "epochs": ("epochs", "stages")}
+"""The fields that set a variable, if it is not one of its own name."""
 
 _PLACED: Final = re.compile(r"[^:]+:[0-9]+: ")
 """Matches a message that begins with file and line."""
@@ -395,8 +395,8 @@ def _source_of(source: Path | None, options: argparse.Namespace, variable: Varia
     """What set a variable; if it is the description, with the line or the option."""
     if variable.where != DESCRIPTION:
         return variable.where
-    field = _FIELDS.get(variable.name, variable.name)
-    fields = (f"variables.{variable.name}", f"values.{variable.name}", field)
+    name = variable.name
+    fields = (f"variables.{name}", f"values.{name}", *_FIELDS.get(name, (name,)))
     for field in fields:
         if is_given(options, field):
             return option_of(field)
