@@ -177,7 +177,7 @@ class Ensemble:
         return self.states.dag_state(dag_key)
 
     def node_states(self, dag_key: str, live: bool = False) -> dict[str, NodeState]:
-        """The states of all nodes of one DAG, by name; updated incrementally."""
+        """The states of all nodes of one DAG, by name."""
         return self.states.table(dag_key, live).states
 
     def _offset_changed(self) -> None:

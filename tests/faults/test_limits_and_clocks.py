@@ -24,7 +24,7 @@ from metlmon.live.session import Session
 from tests.support.dagdir_builder import NODE, Dagdir, log_of
 from tests.support.event_logs import Log
 from tests.support.patience import PATIENCE
-from tests.support.recordings import FIXTURES, again, copied, opened, report_of
+from tests.support.recordings import FIXTURES, again, copied, opened, read_all, report_of
 
 CHICAGO = Settings(zone=ZoneInfo("America/Chicago"))
 
@@ -140,9 +140,7 @@ def test_a_clock_that_is_set_back_takes_no_time_away(tmp_path: Path) -> None:
     dagdir.write("metl.log", Log().submit(77, NODE).execute(77, at="10:05:00").data)
     day = opened(dagdir.path).snapshot_builder().status().logs[0].last
     assert day is not None
-    reader = DagdirReader(dagdir.path, live=True)
-    reader.open()
-    reader.read_all()
+    reader = read_all(DagdirReader(dagdir.path, live=True))
     assert at(reader, day.replace(hour=10, minute=25)) == 1200
     assert at(reader, day.replace(hour=9, minute=0)) == 0
     assert at(reader, day.replace(hour=10, minute=35)) == 1800

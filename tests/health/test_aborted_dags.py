@@ -18,6 +18,7 @@ from metlmon.snapshot.row_text import state_reason
 from metlmon.stats.causes import causes_of
 from tests.health.ensembles import HOST, EventLog, chains, health_of, only, write
 from tests.support.dagdir_builder import Dagdir
+from tests.support.recordings import opened
 from tests.support.records import stats_input
 
 BY_DAGMAN = "DAG Abort: DAG is exiting and writing rescue file. (by user anna)"
@@ -176,9 +177,7 @@ def test_a_run_that_failed_before_the_abort_stays_failed(tmp_path: Path) -> None
 
 def test_a_real_gate_that_ends_its_sub_dag(shared: Callable[[str], Path]) -> None:
     path = shared("cases/abort-dag-on-return-0")
-    reader = DagdirReader(path, live=False)
-    reader.open()
-    reader.read_all()
+    reader = opened(path)
     status, health = read(reader, path)
     assert exit_codes(status, health) == NOTHING
     assert not health.open_entries
@@ -199,9 +198,7 @@ def test_a_gate_without_dagmans_output(shared: Callable[[str], Path], tmp_path: 
     for file in path.iterdir():
         if not file.name.endswith((".dagman.out", ".metrics", ".md")):
             (tmp_path / file.name).write_bytes(file.read_bytes())
-    reader = DagdirReader(tmp_path, live=False)
-    reader.open()
-    reader.read_all()
+    reader = opened(tmp_path)
     status, health = read(reader, tmp_path)
     assert not health.open_entries
     assert exit_codes(status, health)["all"] == 0
@@ -260,9 +257,7 @@ def test_a_requeue_is_no_eviction(tmp_path: Path, end: str, cause: str, last: in
 
 def test_the_requeues_of_a_real_pool(shared: Callable[[str], Path]) -> None:
     """max_retries, on_exit_remove and retry_until: nobody evicted a job."""
-    reader = DagdirReader(shared("cases/own-requeue-is-called-evicted") / "dagdir", live=False)
-    reader.open()
-    reader.read_all()
+    reader = opened(shared("cases/own-requeue-is-called-evicted") / "dagdir")
     executions = ledger_of(reader).executions
     assert Outcome.EVICTED not in {entry.outcome for entry in executions}
     failed = [entry for entry in executions if "exited with return value 5" in (entry.cause or "")]
@@ -407,9 +402,7 @@ def test_a_local_job_that_fails_is_no_badput(tmp_path: Path) -> None:
 
 def test_a_real_service_node(shared: Callable[[str], Path]) -> None:
     path = shared("cases/service-node-ended-with-its-dag")
-    reader = DagdirReader(path, live=False)
-    reader.open()
-    reader.read_all()
+    reader = opened(path)
     hours = reader.snapshot_builder().status().gpu_hours
     assert hours.measure is HourUnit.CPU
     assert (round(hours.goodput, 1), hours.badput) == (17.3, 0.0)

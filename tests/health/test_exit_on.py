@@ -31,6 +31,7 @@ from tests.health.ensembles import (
 from tests.support.commands import Captured, run_command
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log, Out
+from tests.support.recordings import opened
 from tests.support.records import stats_input
 
 AS_OF = datetime(2026, 1, 1, 20)
@@ -122,13 +123,6 @@ def test_each_combination(tmp_path: Path, run: str, other: str, dagman: str) -> 
 def test_a_failed_node_of_no_run_on_a_real_pool(shared: Callable[[str], Path]) -> None:
     path = shared("cases/exit-on-failed-misses-a-failed-dag") / "dagdir"
     assert codes_of(opened(path)) == {"all": 3, "done": 3, "failed": 3, "held": None}
-
-
-def opened(path: Path) -> DagdirReader:
-    reader = DagdirReader(path, live=False)
-    reader.open()
-    reader.read_all()
-    return reader
 
 
 # --- continued DAGs -----------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from metlmon.stats.usage import usage_in_window
 from tests.hostile.corpus import A_KEY, fields_in, forbidden
 from tests.hostile.dagdir import Dagdir
 from tests.hostile.keyed_files import NODES
+from tests.support.recordings import read_all
 
 FILES: Final = frozenset(
     {
@@ -59,10 +60,7 @@ def texts(value: Any, where: str = "") -> Iterator[tuple[str, str]]:
 
 
 def read(path: Path) -> DagdirReader:
-    reader = DagdirReader(path, load_settings(path))
-    reader.open()
-    reader.read_all()
-    return reader
+    return read_all(DagdirReader(path, load_settings(path)))
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from tests.support.dagdir_builder import DAG, NODE, Dagdir
 from tests.support.event_logs import Log, Out
+from tests.support.recordings import read_all
 
 OTHER = "run0-train_epoch1"
 
@@ -118,9 +119,7 @@ def test_a_log_that_is_rotated_while_it_is_watched(
     events = a_life().events
     for part in (3, 5):
         dagdir.write("metl.log", b"".join(events[:part]))
-        reader = DagdirReader(dagdir.path, live=False)
-        reader.open()
-        reader.read_all()
+        reader = read_all(DagdirReader(dagdir.path, live=False))
     os.replace(dagdir.path / "metl.log", dagdir.path / name)
     dagdir.write("metl.log", b"".join(events[5:]))
     reader.check()

@@ -15,6 +15,7 @@ from metlmon.config.settings import Settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import DagState
 from tests.conftest import HERE
+from tests.support.recordings import read_all
 
 FIXTURES = HERE.parent / "fixtures"
 CHICAGO = ZoneInfo("America/Chicago")
@@ -35,10 +36,7 @@ def laid_out(source: str, place: Path, *without: str, z_stamps: bool = True) -> 
 
 
 def read(path: Path, as_of: str, zone: ZoneInfo | None = None) -> DagdirReader:
-    reader = DagdirReader(path, Settings(zone=zone), as_of=datetime.fromisoformat(as_of))
-    reader.open()
-    reader.read_all()
-    return reader
+    return read_all(DagdirReader(path, Settings(zone=zone), as_of=datetime.fromisoformat(as_of)))
 
 
 def claims(reader: DagdirReader) -> Any:
@@ -169,9 +167,7 @@ def test_travel_from_a_session_infers_the_offset_too(tmp_path: Path) -> None:
     from metlmon.live.session import Session
 
     path = laid_out("rescue", tmp_path, *OTHERS, ".dagman.out", z_stamps=False)
-    present = DagdirReader(path)
-    present.open()
-    present.read_all()
+    present = read_all(DagdirReader(path))
     past = Session(present).historical(datetime(2026, 11, 21, 9, 43, 40))
     received: list[Any] = []
     past.start(received.append)

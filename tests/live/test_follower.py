@@ -17,6 +17,7 @@ from metlmon.model.states import State
 from metlmon.snapshot.records import Status
 from tests.support.dagdir_builder import NODE, Dagdir, again, jobs, log_of, states
 from tests.support.event_logs import Log
+from tests.support.recordings import read_all
 
 
 @pytest.fixture(name="dagdir")
@@ -257,9 +258,7 @@ TORN = b"001 (077.000.000) 2026-05-04 10:01:00 Job executing on host: <1.2.3.4:9
 
 
 def read(dagdir: Path) -> Status:
-    reader = DagdirReader(dagdir)
-    reader.open()
-    reader.read_all()
+    reader = read_all(DagdirReader(dagdir))
     return reader.snapshot_builder().status()
 
 

@@ -18,6 +18,7 @@ from metlmon.stats.curves import curves
 from tests.conftest import shared_path
 from tests.support.dagdir_builder import Dagdir, again
 from tests.support.event_logs import Log, moment
+from tests.support.recordings import read_all
 from tests.support.records import read_dagdir, stats_input
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -374,9 +375,7 @@ def test_only_the_named_logs_are_read(tmp_path: Path) -> None:
 def test_an_empty_log_among_several_becomes_one(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path, "")
     paths = [dagdir.write("a.log", Log().submit(7).data), dagdir.write("b.log", "")]
-    reader = DagdirReader(tmp_path, logs=paths, live=True)
-    reader.open()
-    reader.read_all()
+    reader = read_all(DagdirReader(tmp_path, logs=paths, live=True))
     dagdir.append("b.log", Log().submit(8).data)
     assert [run.name for run in again(reader).runs] == ["7", "8"]
 

@@ -19,6 +19,7 @@ from metlmon.model.model_state import Batch
 from metlmon.model.states import State
 from tests.support.dagdir_builder import NODE, Dagdir, again, log_of, states
 from tests.support.event_logs import Log, Out, moment
+from tests.support.recordings import read_all
 
 
 @pytest.fixture(name="dagdir")
@@ -116,9 +117,7 @@ def test_a_log_that_says_utc_from_some_day_on(dagdir: Dagdir) -> None:
         b"\t5  -  MemoryUsage of job (MB)\n\t5  -  ResidentSetSize of job (KB)\n...\n"
     )
     dagdir.write("metl.log", report + log.data)
-    reader = DagdirReader(dagdir.path, Settings(zone=ZoneInfo("America/Chicago")))
-    reader.open()
-    reader.read_all()
+    reader = read_all(DagdirReader(dagdir.path, Settings(zone=ZoneInfo("America/Chicago"))))
     (job,) = reader.snapshot_builder().job_rows()
     assert job.memory_mb == 5
     assert reader.ensemble.log_stats["metl.log"].first == datetime(2026, 5, 4, 5, 30)
@@ -267,9 +266,7 @@ def test_reading_writes_nothing(shared: Callable[[str], Path], tmp_path: Path) -
     copy = tmp_path / "copy"
     shutil.copytree(shared("examples/pool-ensemble"), copy)
     before = snapshot(copy)
-    reader = DagdirReader(copy)
-    reader.open()
-    reader.read_all()
+    reader = read_all(DagdirReader(copy))
     painter = reader.snapshot_builder()
     painter.status()
     for row in painter.job_rows():

@@ -22,6 +22,7 @@ from tests.generated.story import story
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.patience import PATIENCE
+from tests.support.recordings import read_all
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
@@ -35,10 +36,7 @@ def files(directory: Path) -> dict[str, bytes]:
 
 
 def read(dagdir: Path, as_of: datetime | None = None) -> DagdirReader:
-    reader = DagdirReader(dagdir, live=False, as_of=as_of)
-    reader.open()
-    reader.read_all()
-    return reader
+    return read_all(DagdirReader(dagdir, live=False, as_of=as_of))
 
 
 @DIRS
@@ -115,9 +113,7 @@ def written(path: Path) -> Dagdir:
 
 
 def present(dagdir: Dagdir) -> Session:
-    reader = DagdirReader(dagdir.path, live=False)
-    reader.open()
-    reader.read_all()
+    reader = read_all(DagdirReader(dagdir.path, live=False))
     return Session(reader)
 
 
@@ -195,9 +191,7 @@ def test_the_archive_is_what_is_generated() -> None:
 
 def test_the_story_has_its_size_and_its_troubles(tmp_path: Path) -> None:
     recording, captions = extract_story(tmp_path)
-    reader = DagdirReader(recording)
-    reader.open()
-    reader.read_all()
+    reader = read_all(DagdirReader(recording))
     builder = reader.snapshot_builder()
     status, ledger = builder.status(), builder.ledger()
     assert (len(status.runs), status.node_states[State.COMPLETED]) == (24, 928)

@@ -23,6 +23,7 @@ from metlmon.model.states import State
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.patience import PATIENCE
+from tests.support.recordings import read_all
 
 
 class Watched:
@@ -244,9 +245,7 @@ def test_each_change_of_a_job_costs_the_same_memory(tmp_path: Path) -> None:
     """Nothing that grows with the job's history is stored at each of its events."""
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", Log().submit(77, NODE, at="10:00:00").data)
-    reader = DagdirReader(dagdir.path, live=True)
-    reader.open()
-    reader.read_all()
+    reader = read_all(DagdirReader(dagdir.path, live=True))
     begun = datetime(2026, 1, 1, 11)
 
     def grow(first: int, last: int) -> int:

@@ -21,6 +21,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.job_files import TrainingFiles
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import DAY, Log
+from tests.support.recordings import read_all
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 TRAINER = FIXTURES / "trainer"
@@ -88,10 +89,7 @@ class Look:
 
 
 def _read(path: Path, settings: Settings, as_of: datetime | None = None) -> DagdirReader:
-    reader = DagdirReader(path, settings, as_of=as_of)
-    reader.open()
-    reader.read_all()
-    return reader
+    return read_all(DagdirReader(path, settings, as_of=as_of))
 
 
 # --- versions -----------------------------------------------------------------------------

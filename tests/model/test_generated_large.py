@@ -16,6 +16,7 @@ from metlmon.model import job_events
 from metlmon.model.states import State
 from tests.bench.totals import differences
 from tests.generated.large import PLANS, Large, Plan
+from tests.support.recordings import read_all
 
 SIZE = 300_000
 
@@ -49,10 +50,7 @@ def _no_settings_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def opened(directory: Path, live: bool | None = None) -> DagdirReader:
-    reader = DagdirReader(directory, load_settings(directory), live=live)
-    reader.open()
-    reader.read_all()
-    return reader
+    return read_all(DagdirReader(directory, load_settings(directory), live=live))
 
 
 def truth_of(directory: Path) -> dict[str, Any]:
@@ -85,9 +83,9 @@ def test_a_live_one_goes_on_from_the_newest_event(ensembles: Ensembles, name: st
     reader = opened(directory)
     now = reader.ensemble.newest
     assert now is not None
-    reader = DagdirReader(directory, load_settings(directory), live=True, local_now=lambda: now)
-    reader.open()
-    reader.read_all()
+    reader = read_all(
+        DagdirReader(directory, load_settings(directory), live=True, local_now=lambda: now)
+    )
     assert differences(reader, truth, live=True) == []
     assert sum(truth["nodes"].get(state, 0) for state in ("idle", "running")) > 0
 

@@ -31,7 +31,7 @@ from metlmon.text.record_json import json_of
 from tests.conftest import SHARED
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log
-from tests.support.recordings import writable_copy
+from tests.support.recordings import read_all, writable_copy
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
@@ -381,9 +381,7 @@ def test_each_job_of_a_number_has_its_own_hours_and_memory(given_out_again: Grow
 
 
 def read_whole(dagdir: Path) -> Facts:
-    reader = DagdirReader(dagdir, live=False)
-    reader.open()
-    reader.read_all()
+    reader = read_all(DagdirReader(dagdir, live=False))
     return report_of(reader)
 
 

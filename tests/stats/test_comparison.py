@@ -19,15 +19,14 @@ from metlmon.stats.estimates import make_forecast
 from metlmon.stats.run_figures import VARIES, compare_runs
 from metlmon.tables.comparison import ComparisonLines, comparison_lines, headline, run_name
 from metlmon.text.spans import text, width
+from tests.support.recordings import read_all
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 GATED, TRAINER = FIXTURES / "gated", FIXTURES / "trainer"
 
 
 def read(dagdir: Path) -> StatsInput:
-    reader = DagdirReader(dagdir)
-    reader.open()
-    reader.read_all()
+    reader = read_all(DagdirReader(dagdir))
     return input_with_trainings(reader)
 
 

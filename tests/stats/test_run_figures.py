@@ -21,6 +21,7 @@ from metlmon.tables.layout import fit_columns
 from metlmon.tables.runs import columns as columns_of
 from metlmon.tables.runs import sparkline
 from metlmon.text.spans import text
+from tests.support.recordings import read_all
 from tests.support.sample_snapshots import RUNS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,9 +29,7 @@ TRAINER = ROOT / "fixtures" / "trainer"
 
 
 def read(dagdir: Path, as_of: datetime | None = None) -> StatsInput:
-    reader = DagdirReader(dagdir, as_of=as_of, live=True if as_of is not None else None)
-    reader.open()
-    reader.read_all()
+    reader = read_all(DagdirReader(dagdir, as_of=as_of, live=True if as_of is not None else None))
     return input_with_trainings(reader)
 
 

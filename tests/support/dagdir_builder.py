@@ -11,6 +11,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from metlmon.snapshot.records import Job, Status
 from tests.support.event_logs import Log
+from tests.support.recordings import read_all
 
 NODE = "run0-train_epoch0"
 
@@ -62,10 +63,7 @@ class Dagdir:
     ) -> DagdirReader:
         """One that has read everything there is; ``now`` is the access point's time."""
         clock = None if now is None else lambda: datetime.fromisoformat(now)
-        reader = DagdirReader(self.path, settings, as_of=as_of, live=live, local_now=clock)
-        reader.open()
-        reader.read_all()
-        return reader
+        return read_all(DagdirReader(self.path, settings, as_of=as_of, live=live, local_now=clock))
 
 
 def again(reader: DagdirReader) -> Status:

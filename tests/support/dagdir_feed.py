@@ -14,6 +14,7 @@ from metlmon.live.job_files import TrainingFiles
 from metlmon.snapshot.builder import SnapshotBuilder
 from tests.generated import bags, sweeps
 from tests.support.builder_feed import BuilderFeed
+from tests.support.recordings import read_all
 
 
 def dagdir_feed(path: Path, as_of: datetime | None = None) -> BuilderFeed:
@@ -27,9 +28,7 @@ def _read(
     path: Path, as_of: datetime | None
 ) -> tuple[SnapshotBuilder, Mapping[str, TrainingOutput]]:
     """A dagdir that does not change, read once for all feeds that show it."""
-    reader = DagdirReader(path, as_of=as_of, live=True if as_of is not None else None)
-    reader.open()
-    reader.read_all()
+    reader = read_all(DagdirReader(path, as_of=as_of, live=True if as_of is not None else None))
     painter = reader.snapshot_builder()
     written = TrainingFiles(reader.dagdir, painter.ensemble.settings)
     return painter, written.training_outputs(painter.ledger(), painter)

@@ -33,7 +33,11 @@ def writable_copy(source: Path, to: Path, *ignored: str) -> Path:
 
 def opened(dagdir: Path) -> DagdirReader:
     """A reader that has read all there is."""
-    reader = DagdirReader(dagdir, live=False)
+    return read_all(DagdirReader(dagdir, live=False))
+
+
+def read_all(reader: DagdirReader) -> DagdirReader:
+    """The reader, once it has read all there is."""
     reader.open()
     reader.read_all()
     return reader

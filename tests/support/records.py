@@ -19,6 +19,7 @@ from metlmon.live.job_files import TrainingFiles
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder, describe_dags
 from metlmon.snapshot.records import Execution, Hold, Job
+from tests.support.recordings import read_all
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -79,10 +80,8 @@ def job_at(
 
 def read_dagdir(path: Path, **options: Any) -> SnapshotBuilder:
     """Read a dagdir with its settings; ``options``: those of DagdirReader."""
-    reader = DagdirReader(path, options.pop("settings", None) or load_settings(path), **options)
-    reader.open()
-    reader.read_all()
-    return reader.snapshot_builder()
+    settings = options.pop("settings", None) or load_settings(path)
+    return read_all(DagdirReader(path, settings, **options)).snapshot_builder()
 
 
 def stats_input(builder: SnapshotBuilder, files_in: Path | None = None) -> StatsInput:

@@ -11,6 +11,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.live.session import Session
 from screens.app import AppOptions
+from tests.support.recordings import read_all
 from tests.support.sample_snapshots import FakeFeed
 from tests.support.screen_view import Eager, Seen, opened
 
@@ -28,9 +29,7 @@ class Still(Session):
 
 def session(dagdir: Path, as_of: datetime | None = None) -> Still:
     """All of ``dagdir``, read."""
-    reader = DagdirReader(dagdir, as_of=as_of)
-    reader.open()
-    reader.read_all()
+    reader = read_all(DagdirReader(dagdir, as_of=as_of))
     made = Still(reader)
     made.take()
     return made
