@@ -67,8 +67,8 @@ def entry_lines(
     lines += wrap(f"→ {advice}{act_keys(entry.act)}", room, advice_style)
     if entry.code is not None:
         lines += wrap(f"code {code_text(entry.code, entry.subcode)}", room, DIM)
-    if entry.reason:
-        lines += wrap(plain(entry.reason, REASON_LIMIT), room, BAD if entry.open else NOTE)
+    if entry.evidence:
+        lines += wrap(plain(entry.evidence, REASON_LIMIT), room, BAD if entry.open else NOTE)
     if entry.policy:
         lines += wrap(f"policy: {plain(entry.policy, REASON_LIMIT)}", room, DIM)
     return lines

@@ -17,7 +17,7 @@ from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import print_refusal, print_warnings, progress_line
@@ -178,16 +178,10 @@ def input_with_trainings(reader: DagdirReader, **more: Any) -> StatsInput:
     builder = reader.snapshot_builder()
     ledger = builder.ledger()
     files = TrainingFiles(reader.dagdir, builder.ensemble.settings)
-    trainings = files.training_outputs(ledger, builder)
+    job_files = asdict(files.read(ledger, builder))
     if files.problem is not None:
         print(f"metlmon: warning: {files.problem}", file=sys.stderr)
-    return stats_input(
-        reader,
-        trainings=trainings,
-        streams=files.progress_lines(ledger, builder),
-        files_read=True,
-        **more,
-    )
+    return stats_input(reader, **job_files, files_read=True, **more)
 
 
 def feed_stats(feed: Feed, snapshot: Snapshot) -> StatsInput:
@@ -198,8 +192,7 @@ def feed_stats(feed: Feed, snapshot: Snapshot) -> StatsInput:
         snapshot.status,
         feed.ledger(),
         feed.settings,
-        trainings=feed.training_outputs(),
-        streams=feed.progress_lines(),
+        **asdict(feed.job_files()),
         files_read=True,
         load_description=feed.dag_description,
     )

@@ -38,6 +38,7 @@ def make_health(stats_input: StatsInput) -> Health:
     """The health of the ensemble at as-of."""
     facts = HealthFacts(stats_input)
     ledger = facts.ledger
+    gpu_hours = stats_input.status.gpu_hours
     stopped, left = len(facts.blocked.stopped), facts.blocked.left
     order = {run: number for number, run in enumerate(facts.runs)}
     entries = [_in_order(entry, order) for entry in _entries(facts)]
@@ -51,6 +52,8 @@ def make_health(stats_input: StatsInput) -> Health:
         runs_stopped=stopped,
         epochs_left=left,
         jobs_queued=facts.jobs_queued,
+        badput=gpu_hours.badput,
+        ended_hours=gpu_hours.goodput + gpu_hours.badput,
         names={run.key: run.name for run in ledger.runs},
         hour_unit=ledger.measure.short,
         item=ledger.item,

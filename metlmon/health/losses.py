@@ -270,15 +270,23 @@ def _by_cause(facts: HealthFacts, ended: Iterable[Execution]) -> Iterator[Health
     """Lost executions that were run again, by cause."""
     groups: dict[tuple[str, str, int | None, bool], Group] = {}
     strays = {job.job for job in facts.strays_failed if facts.is_last_of_run(job)}
+    errors = facts.stats_input.errors
     for entry in ended:
         kind = "job-failed" if entry.outcome is Outcome.FAILED else "evicted"
         cause, is_open = entry.cause or "", entry.job in strays
+        error = errors.get(entry.job) if entry.outcome is Outcome.FAILED else None
+        line = error.line if error is not None else None
+        if line is not None:
+            how = cause if entry.return_value is None else f"exit {entry.return_value}"
+            cause = f"{line.cause or line.text} ({how})"
         group = groups.get((kind, cause, entry.code, is_open))
         if group is None:
             known = VACATE_ADVICE.get(entry.code) if entry.code is not None else None
             advice = known.text if known is not None else KIND_ADVICE[kind][0]
             if is_open:
                 advice = "See in the job's output why; then submit it again"
+                if line is not None and line.advice is not None:
+                    advice = f"{line.advice}; then submit it again"
             group = groups[kind, cause, entry.code, is_open] = Group(
                 kind,
                 f"{cause} {entry.code}",
@@ -287,7 +295,8 @@ def _by_cause(facts: HealthFacts, ended: Iterable[Execution]) -> Iterator[Health
                 advice=advice,
                 code=entry.code,
                 subcode=entry.subcode,
-                reason=entry.reason,
+                reason=entry.reason if line is None else line.text,
+                error_file=error.file if error is not None and line is not None else None,
             )
         group.add_execution(entry, facts.seconds_of(entry))
     for group in groups.values():

@@ -16,6 +16,7 @@ from metlmon.health.groups import Group, make_entry
 from metlmon.health.hold_text import hold_text, shorten
 from metlmon.health.removals import Removals, removal_of
 from metlmon.health.types import HealthEntry, Severity
+from metlmon.jobfiles.error_lines import ErrorLine, JobError
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.reasons import cause_of
 from metlmon.model.run import DagAbort
@@ -28,6 +29,7 @@ FailureCause: TypeAlias = tuple[str, str]
 
 _RETRIED: Final = "retries-exhausted"
 _NO_FILE: Final = re.compile(r"No such file or directory")
+NO_ERROR_FILE: Final = "Its submit description names no error file: add error = …"
 MISSING_INPUT: Final = "Put the file where the reason names it; then submit the DAG again"
 RESCUE_LINE: Final = (
     "Give the node back its name in the DAG file, or remove the line of the rescue file; then "
@@ -83,23 +85,40 @@ class Failures:
     def _add(self, fault: NodeFault, end: Execution | None) -> None:
         abort = self._facts.ledger.aborts.get(fault.key[0])
         key = kind, cause = _cause(fault, end)
+        error = self._error_of(fault) if kind != "script-failed" and fault.part is None else None
+        line = error.line if error is not None else None
         if abort is not None and abort.node == fault.key:
             # It ended the DAG at once, whatever its RETRY.
             kind = ("run-failed" if fault.training else "node-failed") if kind == _RETRIED else kind
             key = kind, cause = kind, f"{cause} (ABORT-DAG-ON)"
+        if line is not None:
+            key = kind, f"{cause}: {line.cause or line.text}"
         group = self._groups.get(key)
         if group is None:
             advice, act = KIND_ADVICE[kind]
             reason = fault.reason or (end.reason if end is not None else None)
+            if line is not None:
+                reason, advice = line.text, _error_advice(line, end) or advice
+            elif error is not None and error.file is None:
+                advice = f"{NO_ERROR_FILE}; {advice[0].lower()}{advice[1:]}"
             if fault.error:
                 reason = fault.error.rstrip(" :")
                 advice = MISSING_INPUT if _NO_FILE.search(fault.error) else advice
             group = self._groups[key] = Group(
                 kind, key[1], is_open=True, advice=advice, act=act, reason=reason
             )
+            if line is not None and error is not None:
+                group.fields["error_file"] = error.file
+                exit_status = end.return_value if end is not None else None
+                how = cause if exit_status is None else f"exit {exit_status}"
+                cause = f"{line.cause or line.text} ({how}"
             group.fields["text"] = cause
         group.add_fault(fault)
         self.by_node[fault.key] = group
+
+    def _error_of(self, fault: NodeFault) -> JobError | None:
+        errors = self._facts.stats_input.errors
+        return errors.get(fault.job) if fault.job is not None else None
 
     def count_blocked(self) -> None:
         """Count the epochs that the failures block.
@@ -141,6 +160,15 @@ def _cause(fault: NodeFault, end: Execution | None) -> FailureCause:
     return ("run-failed" if fault.training else "node-failed"), cause
 
 
+def _error_advice(line: ErrorLine, end: Execution | None) -> str | None:
+    """What to do about a known error; with the GPU that the job had, where that matters."""
+    if line.advice is None:
+        return None
+    gpu = end.gpu if end is not None and "GPU" in line.advice else None
+    ran_on = f"; it ran on {gpu}" if gpu else ""
+    return f"{line.advice}{ran_on}. Then submit the DAG again"
+
+
 def _text(group: Group) -> str:
     """The cause, with the epoch or the node if it is only one, and the tries."""
     faults, cause = group.faults, group.fields["text"]
@@ -151,6 +179,8 @@ def _text(group: Group) -> str:
         suffix = f", {used} of {allowed} tries used" if len(tries) == 1 else ", all tries used"
     if "node retries)" in cause:
         suffix = ""
+    if "error_file" in group.fields:
+        suffix += ")"
     if len(faults) > 1:
         return f"{cause}{suffix}"
     fault = faults[0]

@@ -44,6 +44,7 @@ class HealthEntry(Struct, frozen=True, kw_only=True):
     somebody acts. ``code``, ``subcode``: of the hold, vacate or exit. ``policy``: the expression
     that held or removed it; ``removal_at``: when the policy will remove the first held job, and
     ``removal_times``: each of them.
+    ``error_file``: where a failed job wrote ``reason``, relative to the dagdir.
     ``gpu_hours``: badput, in the ensemble's hour unit. ``heading``: what several entries have in
     common, under which a screen lists them (one policy that removed jobs held for different
     reasons). Names and reasons are as logged: screens and commands make them safe.
@@ -73,9 +74,15 @@ class HealthEntry(Struct, frozen=True, kw_only=True):
     removal_at: datetime | None = None
     removal_times: Mapping[JobId, datetime] = {}
     reason: str | None = None
+    error_file: str | None = None
     gpu_hours: float = 0.0
     site: str | None = None
     heading: str | None = None
+
+    @property
+    def evidence(self) -> str | None:
+        """The reason, behind the name of the file that it is in."""
+        return f"{self.error_file}: {self.reason}" if self.error_file else self.reason
 
 
 class Health(Struct, frozen=True, rename={"entries": "health"}):
@@ -83,7 +90,8 @@ class Health(Struct, frozen=True, rename={"entries": "health"}):
 
     ``runs_stopped``: runs that can go on no further unless somebody acts; ``epochs_left``: their
     epochs that are not done; ``jobs_queued``: jobs in the queue according to the logs;
-    ``names``: run names by run key. ``hour_unit``: the unit of all hours, as ``GPU-h``. ``item``:
+    ``names``: run names by run key. ``badput``: of the ``ended_hours`` of all executions that have
+    ended. ``hour_unit``: the unit of all hours, as ``GPU-h``. ``item``:
     what runs consist of, "job" for jobs without epochs. ``unlogged``: jobs were submitted, and no
     event log of any is here.
     """
@@ -93,6 +101,8 @@ class Health(Struct, frozen=True, rename={"entries": "health"}):
     runs_stopped: int = 0
     epochs_left: int = 0
     jobs_queued: int = 0
+    badput: float = 0.0
+    ended_hours: float = 0.0
     names: Mapping[str, str] = {}
     hour_unit: str = "GPU-h"
     item: str = "epoch"

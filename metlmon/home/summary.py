@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from metlmon.config.settings import EVENT_NAMES
 from metlmon.health.build import make_health
@@ -122,8 +123,8 @@ def make_figures(reader: DagdirReader) -> Figures:
     builder = reader.snapshot_builder()
     status = builder.status()
     settings, ledger = reader.ensemble.settings, builder.ledger()
-    trainings = TrainingFiles(reader.dagdir, settings).training_outputs(ledger, builder)
-    stats_input = StatsInput(status, ledger, settings, trainings, files_read=True)
+    job_files = asdict(TrainingFiles(reader.dagdir, settings).read(ledger, builder))
+    stats_input = StatsInput(status, ledger, settings, **job_files, files_read=True)
     health = make_health(stats_input)
     forecast = make_forecast(stats_input)
     counted = counted_states(status)

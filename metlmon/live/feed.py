@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct, field
 
 from metlmon.config.settings import Settings
+from metlmon.jobfiles.error_lines import JobError
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.queue import QueueSnapshot
@@ -52,6 +53,18 @@ class Snapshot(Struct, frozen=True):
     def is_complete(self) -> bool:
         """Whether all files have been read once."""
         return self.progress.fraction >= 1
+
+
+class JobFiles(Struct, frozen=True):
+    """What jobs wrote beside their logs.
+
+    ``trainings``: the output of the runs' trainings, by run key. ``streams``: the newest progress
+    line of each running job that wrote one. ``errors``: of jobs that failed.
+    """
+
+    trainings: Mapping[str, TrainingOutput] = {}
+    streams: Mapping[JobId, Streamed] = {}
+    errors: Mapping[JobId, JobError] = {}
 
 
 class Feed(Protocol):
@@ -102,19 +115,12 @@ class Feed(Protocol):
     def dag_description(self) -> DagDescription:
         """Return the nodes as described by the DAG files of the newest snapshot."""
 
-    def training_outputs(self) -> Mapping[str, TrainingOutput]:
-        """Return the training output of the runs, by run key.
+    def job_files(self) -> JobFiles:
+        """Return what the jobs wrote beside their logs.
 
         Reads the files that have changed: not for the UI thread.
         """
-        return {}
-
-    def progress_lines(self) -> Mapping[JobId, Streamed]:
-        """Return the newest progress line of each running job that wrote one.
-
-        Reads files: not for the UI thread.
-        """
-        return {}
+        return JobFiles()
 
     def queue(self) -> QueueSnapshot:
         """Return the queue when it was last queried; empty where it is not known."""
@@ -213,9 +219,9 @@ class NullFeed(Feed):
 class StatsInput(Struct, frozen=True):
     """The input of every statistic.
 
-    ``trainings`` (by run key) and ``streams`` (by job) hold the content of the job files; both
-    are empty until the first read (``files_read`` is False). ``load_description`` loads the
-    description of the DAG files' nodes, which few statistics need.
+    ``trainings``, ``streams`` and ``errors`` are those of :class:`JobFiles`; all are empty until
+    the first read (``files_read`` is False). ``load_description`` loads the description of the DAG
+    files' nodes, which few statistics need.
     """
 
     status: Status
@@ -223,6 +229,7 @@ class StatsInput(Struct, frozen=True):
     settings: Settings = field(default_factory=Settings)
     trainings: Mapping[str, TrainingOutput] = field(default_factory=dict)
     streams: Mapping[JobId, Streamed] = field(default_factory=dict)
+    errors: Mapping[JobId, JobError] = field(default_factory=dict)
     files_read: bool = False
     load_description: Callable[[], DagDescription] = DagDescription
     queue: QueueSnapshot = field(default_factory=QueueSnapshot)

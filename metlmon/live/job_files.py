@@ -20,6 +20,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from msgspec import Struct, field
 
 from metlmon.config.settings import MetricPattern, Settings
+from metlmon.jobfiles.error_lines import ERROR_TAIL, ErrorLine, JobError, find_error_line
 from metlmon.jobfiles.provenance import SIDECAR_SUFFIX, read_events, read_sidecar
 from metlmon.jobfiles.records import CheckpointRecord, Point, Streamed, TrainingOutput
 from metlmon.jobfiles.training_files import (
@@ -32,6 +33,7 @@ from metlmon.jobfiles.training_files import (
     read_metrics_txt,
 )
 from metlmon.jobfiles.wandb_run import BLOCK_BYTES, WandbRun, read_wandb_run
+from metlmon.live.feed import JobFiles
 from metlmon.live.file_access import (
     FileState,
     UnreadableFile,
@@ -240,6 +242,9 @@ PROGRESS_TAIL: Final = 16 * 1024
 VALUES_TAIL: Final = 64 * 1024
 """Bytes at the end of a job's output that are searched for values of metrics."""
 
+MOST_FAILED_JOBS: Final = 200
+"""Failed jobs whose error files are read: of more than that a person reads none."""
+
 MOST_LINES: Final = 200_000
 
 MOST_VERSIONS: Final = 2000
@@ -385,17 +390,27 @@ class TrainingFiles:
             for pattern in settings.metrics.patterns
         }
         self._progress: FileCache[Streamed | None] = FileCache(_read_progress, None)
+        self._error_lines: FileCache[ErrorLine | None] = FileCache(_read_error_line, None)
         self._outputs: dict[str, tuple[tuple[Any, ...], TrainingOutput]] = {}
         self.problem: str | None = None
         """That the patterns of the settings took too long: they are not used any more."""
 
-    def training_outputs(
+    def read(self, ledger: Ledger, builder: SnapshotBuilder) -> JobFiles:
+        """Read the files that have changed.
+
+        A training's output that has not changed is the same object as before. Of an ensemble as
+        of a past time there are neither progress lines nor errors: what a file says is of now.
+        """
+        trainings = self._training_outputs(ledger, builder)
+        if builder.ensemble.cut is not None:
+            return JobFiles(trainings)
+        with self._lock:
+            streams = self._progress_lines(ledger, builder)
+            return JobFiles(trainings, streams, self._job_errors(ledger, builder))
+
+    def _training_outputs(
         self, ledger: Ledger, builder: SnapshotBuilder
     ) -> Mapping[str, TrainingOutput]:
-        """Return the output of each run's training, by run key; not of runs without any.
-
-        An output that has not changed is the same object as before.
-        """
         with self._lock:
             glob = SafeGlob(self._dagdir, len(ledger.runs))
             self._base = f"{glob.base}/"
@@ -615,14 +630,18 @@ class TrainingFiles:
             for version in _versions(glob, [folder]):
                 yield from (Path(version.path, name) for name in VERSION_FILES)
 
-    def _read_outputs_ahead(self, jobs: Iterable[Job], size: int, builder: SnapshotBuilder) -> None:
+    def _read_outputs_ahead(
+        self, jobs: Iterable[Job], size: int, builder: SnapshotBuilder, suffix: str = "out"
+    ) -> None:
         """Read the last bytes of the outputs of jobs together."""
-        names = (builder.output_file(*job.job) for job in jobs)
+        names = (builder.output_file(*job.job, suffix) for job in jobs)
         paths = (f"{self._dagdir}/{name}" for name in names if name)
         filesystem.read_ahead(self._dagdir, paths, size, follow=False)
 
-    def _job_output(self, job: Job, builder: SnapshotBuilder) -> _Output | None:
-        name = builder.output_file(*job.job)
+    def _job_output(
+        self, job: Job, builder: SnapshotBuilder, suffix: str = "out"
+    ) -> _Output | None:
+        name = builder.output_file(*job.job, suffix)
         # Resolving a path takes twenty times as long, and a copy may lack all of them.
         if name is None or not filesystem.lexists(f"{self._dagdir}/{name}"):
             return None
@@ -631,27 +650,41 @@ class TrainingFiles:
         except UnreadableFile:
             return None
 
-    def progress_lines(self, ledger: Ledger, builder: SnapshotBuilder) -> Mapping[JobId, Streamed]:
-        """Return the newest progress line of every running job.
+    def _progress_lines(self, ledger: Ledger, builder: SnapshotBuilder) -> Mapping[JobId, Streamed]:
+        """The newest progress line of every running job."""
+        durations = {e.job: e.seconds for e in ledger.executions if e.end is None}
+        lines, now = {}, filesystem.now(self._dagdir)
+        running = [job for job in ledger.jobs if job.state in AT_WORK and not job.dagman]
+        self._read_outputs_ahead(running, PROGRESS_TAIL, builder)
+        for job in running:
+            output = self._job_output(job, builder)
+            known = self._progress.read(output.path) if output is not None else None
+            if known is None or known[1] is None:
+                continue
+            if not (ledger.live and _is_stale(known[0], durations.get(job.job), now)):
+                lines[job.job] = known[1]
+        self._progress.forget_unused()
+        return lines
 
-        None of an ensemble as of a past time, whose output then is not known any more.
-        """
-        if builder.ensemble.cut is not None:
-            return {}
-        with self._lock:
-            durations = {e.job: e.seconds for e in ledger.executions if e.end is None}
-            lines, now = {}, filesystem.now(self._dagdir)
-            running = [job for job in ledger.jobs if job.state in AT_WORK and not job.dagman]
-            self._read_outputs_ahead(running, PROGRESS_TAIL, builder)
-            for job in running:
-                output = self._job_output(job, builder)
-                known = self._progress.read(output.path) if output is not None else None
-                if known is None or known[1] is None:
-                    continue
-                if not (ledger.live and _is_stale(known[0], durations.get(job.job), now)):
-                    lines[job.job] = known[1]
-            self._progress.forget_unused()
-            return lines
+    def _job_errors(self, ledger: Ledger, builder: SnapshotBuilder) -> Mapping[JobId, JobError]:
+        """What the failed jobs wrote of their failure, of the newest ones if there are many."""
+        failed = [job for job in ledger.jobs if job.state is State.FAILED and not job.dagman]
+        failed = failed[-MOST_FAILED_JOBS:]
+        for suffix in ("err", "out"):
+            self._read_outputs_ahead(failed, ERROR_TAIL, builder, suffix)
+        errors = {job.job: self._job_error(job, builder) for job in failed}
+        self._error_lines.forget_unused()
+        return errors
+
+    def _job_error(self, job: Job, builder: SnapshotBuilder) -> JobError:
+        for suffix in ("err", "out"):
+            output = self._job_output(job, builder, suffix)
+            known = self._error_lines.read(output.path) if output is not None else None
+            line = known[1] if known is not None else None
+            # The last line of an output that is no error says nothing.
+            if output is not None and line is not None and (line.cause or suffix == "err"):
+                return JobError(output.name, line)
+        return JobError(builder.output_file(*job.job, "err"))
 
 
 def _epoch_at(moment: float | None, jobs: Iterable[Job], builder: SnapshotBuilder) -> int | None:
@@ -721,6 +754,10 @@ def _read_matches(pattern: MetricPattern, path: str) -> EpochValues:
         return matched_values(_LINES.split(read_file_end(path, VALUES_TAIL)), pattern.pattern)
     with open_text(path, LARGEST_CSV) as file:
         return matched_values(islice(file, MOST_LINES), pattern.pattern)
+
+
+def _read_error_line(path: str) -> ErrorLine | None:
+    return find_error_line(read_file_end(path, ERROR_TAIL))
 
 
 def _read_progress(path: str) -> Streamed | None:

@@ -19,12 +19,11 @@ from msgspec.structs import replace
 
 from metlmon.config.settings import Settings
 from metlmon.errors import InputError, describe_error
-from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.feed import Feed, Snapshot
+from metlmon.live.feed import Feed, JobFiles, Snapshot
 from metlmon.live.file_access import FsExecutor, calls_through
 from metlmon.live.job_files import TrainingFiles
-from metlmon.model.job_events import JobId, NodeKey
+from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.queue import QueueSnapshot
 from metlmon.model.run import Runs
@@ -136,8 +135,7 @@ class Session:
         self._notice_added = False
         self._files = FsExecutor(self._wake.set)
         self._training_files = TrainingFiles(reader.dagdir, self.settings)
-        self._training_outputs: Mapping[str, TrainingOutput] = {}
-        self._progress_lines: Mapping[JobId, Streamed] = {}
+        self._job_files = JobFiles()
 
     @property
     def dagdir(self) -> Path:
@@ -236,18 +234,12 @@ class Session:
             self._dag_description = builder.runs, description.nodes
             return description
 
-    def training_outputs(self) -> Mapping[str, TrainingOutput]:
+    def job_files(self) -> JobFiles:
         builder, ledger = self._builder_and_ledger()
         # While their file system does not answer, what was read stays.
         with suppress(NoAnswer):
-            self._training_outputs = self._training_files.training_outputs(ledger, builder)
-        return self._training_outputs
-
-    def progress_lines(self) -> Mapping[JobId, Streamed]:
-        builder, ledger = self._builder_and_ledger()
-        with suppress(NoAnswer):
-            self._progress_lines = self._training_files.progress_lines(ledger, builder)
-        return self._progress_lines
+            self._job_files = self._training_files.read(ledger, builder)
+        return self._job_files
 
     def _builder_and_ledger(self) -> tuple[SnapshotBuilder, Ledger]:
         """Return the ledger of the current snapshot; nothing is read meanwhile."""
@@ -406,10 +398,6 @@ class HistoricalSession(Session):
             target=self._run, args=(notify,), name="metlmon-past", daemon=True
         )
         self._thread.start()
-
-    def progress_lines(self) -> Mapping[JobId, Streamed]:
-        """Return nothing: a progress line has no time, and the newest one is of today."""
-        return {}
 
     def _run(self, notify: Callable[[Snapshot], None]) -> None:
         try:

@@ -334,10 +334,13 @@ class SnapshotBuilder:
             or (event.time, event.detail) in holds
         )
 
-    def output_file(self, cluster: int, proc: int) -> str | None:
-        """The output file of a job, from its submit description; None where not known."""
+    def output_file(self, cluster: int, proc: int, suffix: str = "out") -> str | None:
+        """The output file of a job, or its error file ("err"); None where not known.
+
+        From its submit description.
+        """
         job = self.job(cluster, proc)
-        return self._file_of(job, "out") if job is not None else None
+        return self._file_of(job, suffix) if job is not None else None
 
     def _file_of(self, job: LoggedJob, suffix: str) -> str | None:
         """The output file of a job ("out"), or its error file ("err"), where known.

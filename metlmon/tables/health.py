@@ -126,8 +126,9 @@ def entry_lines(
     facts = _facts(entry, health, as_of)
     if facts:
         lines += _wrapped(facts, cells, inner)
-    if entry.reason and plain(entry.reason, REASON_LIMIT) not in plain(entry.text, REASON_LIMIT):
-        lines += _wrapped(entry.reason, cells, inner, DIM)
+    reason = plain(entry.reason or "", REASON_LIMIT)
+    if entry.error_file or reason not in plain(entry.text, REASON_LIMIT):
+        lines += _wrapped(entry.evidence or "", cells, inner, DIM)
     if entry.policy and entry.heading is None and entry.policy not in (entry.reason or ""):
         lines += _wrapped(f"policy: {entry.policy}", cells, inner, DIM)
     act = f"  [metlmon act {entry.act}]" if entry.act else ""

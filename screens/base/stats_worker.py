@@ -14,10 +14,11 @@ from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from metlmon.errors import describe_error
-from metlmon.jobfiles.records import Streamed, TrainingOutput
-from metlmon.live.feed import Feed, Snapshot, StatsInput
+from metlmon.jobfiles.records import Streamed
+from metlmon.live.feed import Feed, JobFiles, Snapshot, StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.snapshot.records import Status
 
@@ -90,7 +91,7 @@ class StatsWorker:
         self._thread: threading.Thread | None = None
         self._figures: dict[Callable[[StatsInput], Any], _CachedStat] = {}
         self._built: _BuiltInput | None = None
-        self._job_files: tuple[Mapping[str, TrainingOutput], Mapping[JobId, Streamed]] | None = None
+        self._job_files: JobFiles | None = None
         self._files_requested = float("-inf")
         self._file_error: str | None = None
         self._input_error: str | None = None
@@ -194,7 +195,7 @@ class StatsWorker:
         snapshot = self._feed.latest
         if snapshot is None or not snapshot.is_complete:
             return False
-        job_files = self._feed.training_outputs(), self._feed.progress_lines()
+        job_files = self._feed.job_files()
         if job_files == self._job_files:
             return False
         self._job_files, self._built = job_files, None
@@ -230,13 +231,12 @@ class StatsWorker:
         return changed
 
     def _build(self, snapshot: Snapshot) -> StatsInput:
-        trainings, streams = self._job_files or ({}, {})
+        job_files = asdict(self._job_files or JobFiles())
         return StatsInput(
             status=snapshot.status,
             ledger=self._feed.ledger(),
             settings=self._feed.settings,
-            trainings=trainings,
-            streams=streams,
+            **job_files,
             files_read=self._job_files is not None,
             load_description=lambda: self._feed.dag_description(),
             queue=self._feed.queue(),

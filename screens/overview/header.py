@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from metlmon.health.headline import CALM, health_headline
+from metlmon.health.headline import health_headline
 from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import ACTIVE, FAILED_JOB, TERMINAL, DagState, State
@@ -563,7 +563,7 @@ def health_lines(health: Health | None, status: Status, room: int, *, roomy: boo
 def _calm(health: Health, status: Status) -> Line:
     states = status.node_states
     true = not any(states.get(state) for state in (State.HELD, *FAILED_JOB))
-    text = CALM if true else "nothing needs a person"
+    text = health_headline(health).text if true else "nothing needs a person"
     notes = len(health.open_entries)
     return line(("✓ ", GOOD), (text, DIM)) + line(
         (f"   {formatting.count(notes, 'note')}" if notes else "", DIM)

@@ -21,6 +21,9 @@ from metlmon.model.model_state import Notice
 from metlmon.model.reasons import ANNEX_EXPIRED, ANNEX_EXPIRED_INFERRED
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.records import Job, LogRow, NodeFault, Transfer
+from tests.support.dagdir_builder import Dagdir
+from tests.support.event_logs import Log
+from tests.support.records import read_dagdir, stats_input
 from tests.support.run_histories import FIXTURES, NOON, Past, basis, lost, recorded, with_executions
 
 HOUR = 3600.0
@@ -52,7 +55,7 @@ def only(of: StatsInput, kind: str) -> HealthEntry:
 def test_a_calm_ensemble_has_none() -> None:
     health = make_health(basis(CALM))
     assert health.entries == ()
-    assert health_headline(health).line == ALL_WELL
+    assert health_headline(health).line.startswith(ALL_WELL)
 
 
 def test_evictions_one_by_one_are_none() -> None:
@@ -68,7 +71,7 @@ def test_healthy_recordings_have_nothing_open(name: str) -> None:
     health = make_health(recorded(FIXTURES / name))
     assert not health.open_entries
     assert health.closed_entries
-    assert health_headline(health).line == ALL_WELL
+    assert health_headline(health).line.startswith(ALL_WELL)
 
 
 def test_a_recording_in_which_a_run_gave_up() -> None:
@@ -78,6 +81,46 @@ def test_a_recording_in_which_a_run_gave_up() -> None:
     assert entry.text == "epoch 5: exited with return value 3, 3 of 3 tries used"
     assert [health.names[run] for run in entry.runs] == ["run4"]
     assert (entry.epochs_blocked, entry.act) == (2, "resubmit")
+
+
+def test_where_all_is_well_much_badput_is_named_with_its_main_cause(
+    shared: Callable[[str], Path],
+) -> None:
+    health = make_health(recorded(shared("examples/metl-aws")))
+    line = health_headline(health).line
+    removed = sum(e.gpu_hours for e in health.closed_entries if e.kind == "removed-by-user")
+    assert (
+        line == f"{ALL_WELL} · 42 % badput, over half of it removed by a user ({removed:.0f} GPU-h)"
+    )
+    assert health_headline(make_health(basis(CALM))).line == ALL_WELL
+
+
+def test_what_the_failed_job_wrote_is_the_cause() -> None:
+    demo = FIXTURES / "demo"
+    health = make_health(stats_input(read_dagdir(demo), demo))
+    (entry,) = [each for each in health.open_entries if each.severity is Severity.STOPPED]
+    assert entry.text == "epoch 5: CUDA out of memory (exit 3, 3 of 3 tries used)"
+    assert entry.error_file == "df298ac7_5_501.err"
+    assert (entry.evidence or "") in f"{entry.error_file}: {(demo / entry.error_file).read_text()}"
+    assert "Tesla V100-SXM2-32GB" in entry.advice
+    assert "gpus_minimum_memory" in entry.advice
+    retried = [each for each in health.closed_entries if "CUDA out of memory" in each.text]
+    assert [len(each.runs) for each in retried] == [3]
+
+
+def test_a_failure_without_an_error_file_says_how_to_get_one(tmp_path: Path) -> None:
+    dag = "JOB a a.sub\n"
+    log = Log().submit(7, "a", at="10:00:00").execute(7).terminate(7, 3, at="11:00:00")
+    dagdir = Dagdir(tmp_path / "ens", dag)
+    dagdir.write("a.log", log.data)
+    for error, advised in (("", True), ("error = a.err\n", False)):
+        dagdir.write("a.sub", f"executable = a.sh\nlog = a.log\n{error}queue\n")
+        health = make_health(stats_input(read_dagdir(dagdir.path), dagdir.path))
+        (entry,) = health.open_entries
+        assert ("names no error file" in entry.advice) is advised
+    dagdir.write("a.err", "Traceback (most recent call last):\nKeyError: 'ddg'\n")
+    (entry,) = make_health(stats_input(read_dagdir(dagdir.path), dagdir.path)).open_entries
+    assert (entry.text, entry.error_file) == ("a: KeyError: 'ddg' (exit 3)", "a.err")
 
 
 def test_a_recording_in_which_scripts_failed() -> None:

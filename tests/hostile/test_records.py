@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pytest
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from metlmon.config.loader import load_settings
 from metlmon.health.build import make_health
@@ -74,7 +75,7 @@ def records(hostile: Dagdir) -> Mapping[str, Any]:
         builder.status(),
         ledger,
         reader.ensemble.settings,
-        trainings=files.training_outputs(ledger, builder),
+        **asdict(files.read(ledger, builder)),
         files_read=True,
         load_description=lambda: describe_dags(builder),
     )

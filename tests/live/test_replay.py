@@ -138,7 +138,7 @@ def test_its_thread_ends_when_all_is_read(tmp_path: Path) -> None:
         assert not thread.is_alive()
     past.stop()
     assert past.ledger().executions == ()
-    assert past.progress_lines() == {}
+    assert past.job_files().streams == {}
     assert past.settings == session.settings
 
 

@@ -72,7 +72,7 @@ class Look:
 
     def trainings(self) -> Mapping[str, TrainingOutput]:
         painter = self.reader.snapshot_builder()
-        return self.files.training_outputs(painter.ledger(), painter)
+        return self.files.read(painter.ledger(), painter).trainings
 
     def training(self) -> TrainingOutput:
         (found,) = self.trainings().values()
@@ -85,7 +85,7 @@ class Look:
 
     def streams(self) -> Mapping[tuple[int, int], Streamed]:
         painter = self.reader.snapshot_builder()
-        return self.files.progress_lines(painter.ledger(), painter)
+        return self.files.read(painter.ledger(), painter).streams
 
 
 def _read(path: Path, settings: Settings, as_of: datetime | None = None) -> DagdirReader:
@@ -316,10 +316,10 @@ def test_an_earlier_starts_line_is_not_this_ones_progress(tmp_path: Path) -> Non
     reader = dagdir.reader(live=True, now=f"{DAY} 12:00:00")
     painter = reader.snapshot_builder()
     files = TrainingFiles(dagdir.path, Settings())
-    assert len(files.progress_lines(painter.ledger(), painter)) == 1
+    assert len(files.read(painter.ledger(), painter).streams) == 1
     old = time.time() - 3600
     os.utime(path, (old, old))
-    assert files.progress_lines(painter.ledger(), painter) == {}
+    assert files.read(painter.ledger(), painter).streams == {}
 
 
 # --- recorded trainings ---------------------------------------------------------------------------

@@ -93,7 +93,7 @@ def test_the_dashboard_sends_by_its_terminal_and_a_webhook_once(
         with dashboard(dagdir) as screen:
             screen.wait_for("held")
             dagdir.release()
-            screen.wait_for("no job is held")  # Health, and so the notifier, has seen it.
+            screen.wait_for("nothing held")  # Health, and so the notifier, has seen it.
             dagdir.hold()
             screen.until(lambda: len(listener.requests) > 1, "nothing for what came again")
             screen.type("Q")

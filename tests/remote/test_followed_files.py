@@ -88,8 +88,7 @@ def picture(reader: DagdirReader) -> dict[str, Any]:
         "status": replace(builder.status(), dagdir="", warnings=()),
         "jobs": builder.job_rows(),
         "notices": notices,
-        "outputs": outputs.training_outputs(ledger, builder),
-        "progress": outputs.progress_lines(ledger, builder),
+        "files": outputs.read(ledger, builder),
         "error": reader.error and TIME.sub("", reader.error),
     }
 
@@ -241,8 +240,8 @@ def test_the_files_of_a_whole_ensemble_are_read_as_on_the_machine_itself(
 ) -> None:
     shown = Both(access_point, copied_fixture(name, tmp_path)).compare()
 
-    assert len(shown["status"].runs) == len(shown["outputs"]) == runs
-    assert {len(each.checkpoints) for each in shown["outputs"].values()} == {checkpoints}
+    assert len(shown["status"].runs) == len(shown["files"].trainings) == runs
+    assert {len(each.checkpoints) for each in shown["files"].trainings.values()} == {checkpoints}
 
 
 def test_names_with_quotes_line_ends_and_leading_dashes(access_point: str, tmp_path: Path) -> None:
@@ -373,7 +372,7 @@ def test_a_large_directory_beside_the_one_that_is_searched_is_not_listed(
     reader.read_all()
     exchanges = count_exchanges(MACHINES[access_point], monkeypatch)
 
-    assert len(picture(reader)["outputs"]) == 1
+    assert len(picture(reader)["files"].trainings) == 1
     assert sum(exchanges) < 50 * FEW_NAMES
     assert len(os.listdir(dagdir.path / "logs")) == len(
         filesystem.listdir(Path(reader.path_given) / "logs")
@@ -398,7 +397,7 @@ def test_files_of_all_runs_are_read_in_few_exchanges(
     reader.read_all()
     exchanges = count_exchanges(MACHINES[access_point], monkeypatch)
 
-    outputs = picture(reader)["outputs"]
+    outputs = picture(reader)["files"].trainings
 
     assert len(outputs) == runs
     for output in outputs.values():

@@ -74,7 +74,7 @@ def test_notes_are_no_alarm() -> None:
     assert len(lines) == 1
     assert "1 note" in lines[0]
     # A job is held here, whatever the entries are.
-    assert "no job is held" not in lines[0]
+    assert "nothing held" not in lines[0]
     assert header(None) == []
 
 
@@ -145,7 +145,7 @@ async def test_several_jobs_are_listed_and_one_is_opened() -> None:
     async with opened(session(FIXTURES / "demo"), MIDDLE) as seen:
         await seen.press("2", "slash", *"job-failed", "enter", "enter")
         assert isinstance(seen.app.screen, EntryScreen)
-        assert "exited with return value 3" in seen.lines[0]
+        assert "CUDA out of memory" in seen.lines[0]
         jobs = [line for line in seen.lines if " run" in line and ".0 " in line]
         assert len(jobs) == 4
         await seen.press("enter")

@@ -233,7 +233,7 @@ async def test_empty_states_say_what_would_fill_them(show: Show) -> None:
     async with show(healthy) as seen:
         await seen.press("f")
         assert "No open entry of Health [2] concerns a run." in seen.text
-        assert "✓ no job is held, failed or removed" in seen.lines[0]
+        assert "✓ nothing held or failed" in seen.lines[0]
         await seen.press("2", "slash", *"zebra", "enter")
         assert "No cause has this text." in seen.text
 

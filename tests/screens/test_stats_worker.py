@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
 
 from metlmon.config.settings import Settings
 from metlmon.jobfiles.records import TrainingOutput
-from metlmon.live.feed import Feed, Snapshot, StatsInput
+from metlmon.live.feed import Feed, JobFiles, Snapshot, StatsInput
 from metlmon.model.queue import QueueSnapshot
 from metlmon.model.states import State
 from metlmon.snapshot.records import Ledger, Progress, Status
@@ -34,12 +34,9 @@ class OneNode:
     def ledger(self) -> Ledger:
         return Ledger("/nowhere", None, False)
 
-    def training_outputs(self) -> dict[str, TrainingOutput]:
+    def job_files(self) -> JobFiles:
         self.asked += 1
-        return {"run0": TrainingOutput("run0", {}, {}, {})}
-
-    def progress_lines(self) -> dict[Any, Any]:
-        return {}
+        return JobFiles({"run0": TrainingOutput("run0", {}, {}, {})})
 
     def queue(self) -> QueueSnapshot:
         return QueueSnapshot()

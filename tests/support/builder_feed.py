@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
-from metlmon.jobfiles.records import TrainingOutput
+from msgspec.structs import astuple
+
+from metlmon.live.feed import JobFiles
 from metlmon.model.job_events import NodeKey
 from metlmon.snapshot.builder import SnapshotBuilder, describe_dags
 from metlmon.snapshot.node_tree import DagNodes
@@ -28,11 +29,12 @@ class BuilderFeed(FakeFeed):
         self,
         builder: SnapshotBuilder,
         name: str = "ensemble",
-        written: Mapping[str, TrainingOutput] | None = None,
+        files: JobFiles | None = None,
     ) -> None:
         super().__init__(update(builder.status()), Path("/nowhere") / name)
         self.builder = builder
-        self.written = written or {}
+        if files is not None:
+            self.written, self.streamed, self.errors = astuple(files)
         self._nodes: Nodes | None = None
 
     def ledger(self) -> Ledger:

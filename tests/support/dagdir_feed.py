@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from metlmon.jobfiles.records import TrainingOutput
 from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.feed import JobFiles
 from metlmon.live.job_files import TrainingFiles
 from metlmon.snapshot.builder import SnapshotBuilder
 from tests.generated import bags, sweeps
@@ -19,19 +18,17 @@ from tests.support.recordings import read_all
 
 def dagdir_feed(path: Path, as_of: datetime | None = None) -> BuilderFeed:
     """Shows a dagdir as it is now."""
-    builder, written = _read(path, as_of)
-    return BuilderFeed(builder, "sweep", written)
+    builder, files = _read(path, as_of)
+    return BuilderFeed(builder, "sweep", files)
 
 
 @cache
-def _read(
-    path: Path, as_of: datetime | None
-) -> tuple[SnapshotBuilder, Mapping[str, TrainingOutput]]:
+def _read(path: Path, as_of: datetime | None) -> tuple[SnapshotBuilder, JobFiles]:
     """A dagdir that does not change, read once for all feeds that show it."""
     reader = read_all(DagdirReader(path, as_of=as_of, live=True if as_of is not None else None))
     painter = reader.snapshot_builder()
-    written = TrainingFiles(reader.dagdir, painter.ensemble.settings)
-    return painter, written.training_outputs(painter.ledger(), painter)
+    files = TrainingFiles(reader.dagdir, painter.ensemble.settings)
+    return painter, files.read(painter.ledger(), painter)
 
 
 @cache

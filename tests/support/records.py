@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
-from msgspec.structs import fields
+from msgspec.structs import asdict, fields
 
 from metlmon.config.loader import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.feed import StatsInput
+from metlmon.live.feed import JobFiles, StatsInput
 from metlmon.live.job_files import TrainingFiles
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder, describe_dags
@@ -87,14 +87,14 @@ def read_dagdir(path: Path, **options: Any) -> SnapshotBuilder:
 def stats_input(builder: SnapshotBuilder, files_in: Path | None = None) -> StatsInput:
     """The input of the statistics; with the job files below ``files_in``, if given."""
     ledger, settings = builder.ledger(), builder.ensemble.settings
-    trainings: Any = {}
+    job_files = JobFiles()
     if files_in is not None:
-        trainings = TrainingFiles(files_in, settings).training_outputs(ledger, builder)
+        job_files = TrainingFiles(files_in, settings).read(ledger, builder)
     return StatsInput(
         builder.status(),
         ledger,
         settings,
-        trainings,
+        **asdict(job_files),
         files_read=files_in is not None,
         load_description=lambda: describe_dags(builder),
     )

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from metlmon.config.settings import Settings
 from metlmon.eventlog.events import UsageRow
+from metlmon.jobfiles.error_lines import JobError
 from metlmon.jobfiles.records import Streamed, TrainingOutput
-from metlmon.live.feed import Snapshot
+from metlmon.live.feed import JobFiles, Snapshot
 from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Notice
 from metlmon.model.queue import QueueSnapshot
@@ -371,6 +372,7 @@ class FakeFeed:
         self.node_rows: dict[NodeKey, NodeRow] = {}
         self.written: Mapping[str, TrainingOutput] = {}
         self.streamed: Mapping[tuple[int, int], Streamed] = {}
+        self.errors: Mapping[tuple[int, int], JobError] = {}
 
     @property
     def dagdir(self) -> Path:
@@ -437,14 +439,11 @@ class FakeFeed:
     def dag_description(self) -> DagDescription:
         return DagDescription()
 
-    def training_outputs(self) -> Mapping[str, TrainingOutput]:
-        return self.written
+    def job_files(self) -> JobFiles:
+        return JobFiles(self.written, self.streamed, self.errors)
 
     def queue(self) -> QueueSnapshot:
         return QueueSnapshot()
-
-    def progress_lines(self) -> Mapping[tuple[int, int], Streamed]:
-        return self.streamed
 
 
 def ledger(of: Snapshot | None) -> Ledger:

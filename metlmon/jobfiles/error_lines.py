@@ -1,0 +1,313 @@
+"""Finds the line that says why a job failed, in the end of its standard error.
+
+What a person looks for is rarely the last line: a launcher reports that a process of its ended,
+progress bars are drawn over each other, libraries warn at exit. A line that matches one of
+:data:`CAUSES` counts first, then the exception that ends a traceback, then the last line that is
+none of these. Every text is bounded, visible and without secrets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from metlmon.redact import redact_secrets
+from metlmon.text.visible import clip, visible
+
+ERROR_TAIL: Final = 64 * 1024
+"""Bytes at the end of a file that are searched."""
+
+MOST_LINES: Final = 2000
+LINE_CHARACTERS: Final = 400
+"""Characters kept of the line: an exception may print a tensor."""
+
+MATCHED_CHARACTERS: Final = 2000
+"""Characters of a line that are matched."""
+
+
+class ErrorLine(Struct, frozen=True):
+    """``text``: the line. ``cause``: what it means in a few words, ``advice``: the next step; both
+    None where no known pattern matches."""
+
+    text: str
+    cause: str | None = None
+    advice: str | None = None
+
+
+class JobError(Struct, frozen=True):
+    """What a failed job wrote of its failure.
+
+    ``file``: its error file, or its output where that says nothing, relative to the dagdir; None
+    if the submit description names none. ``line``: None if nothing is found, or the file is not
+    here.
+    """
+
+    file: str | None = None
+    line: ErrorLine | None = None
+
+
+class Cause(Struct, frozen=True):
+    """A pattern of lines; ``title`` may use its group ``name``."""
+
+    pattern: re.Pattern[str]
+    title: str
+    advice: str
+
+
+def _cause(pattern: str, title: str, advice: str) -> Cause:
+    return Cause(re.compile(pattern), title, advice)
+
+
+CAUSES: Final[Sequence[Cause]] = (
+    _cause(
+        r"(?:CUDA|HIP) out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED|"
+        r"CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|RESOURCE_EXHAUSTED",
+        "CUDA out of memory",
+        "Use a smaller batch, or require a GPU with more memory (gpus_minimum_memory)",
+    ),
+    _cause(
+        r"insufficient shared memory|^Bus error|signal: Bus error",
+        "too little shared memory",
+        "Use fewer DataLoader workers (num_workers), or a larger /dev/shm",
+    ),
+    _cause(
+        r"DefaultCPUAllocator: can't allocate|Cannot allocate memory|^MemoryError\b|"
+        r"Unable to allocate [\d.]+ [KMGT]iB|oom[-_ ]?kill|std::bad_alloc",
+        "out of memory",
+        "Raise request_memory, or use fewer DataLoader workers (num_workers)",
+    ),
+    _cause(
+        r"No module named '?(?P<name>[\w.]{1,80})",
+        "no module named {name}",
+        "Install it in the environment or the container image of the job",
+    ),
+    _cause(
+        r"error while loading shared libraries|cannot open shared object file|"
+        r"version `?GLIBC(?:XX)?_[\d.]+' not found",
+        "a shared library is missing",
+        "Run the job in a container image that has it, or require a newer system",
+    ),
+    _cause(
+        r"[Cc]ommand not found|Exec format error|executable file not found|bad interpreter",
+        "a command cannot be executed",
+        "Check the name and the path of the command, and the container image",
+    ),
+    _cause(
+        r"Disk quota exceeded",
+        "disk quota exceeded",
+        "Free space or raise the quota (quota -s)",
+    ),
+    _cause(
+        r"No space left on device",
+        "no space left on device",
+        "Raise request_disk, or write less",
+    ),
+    _cause(
+        r"Found no NVIDIA driver|No CUDA GPUs are available|no CUDA-capable device|"
+        r"CUDA_ERROR_NO_DEVICE|Torch not compiled with CUDA|No supported gpu backend found",
+        "no GPU found",
+        "Check request_gpus and that the container sees the GPU; if it is one host, exclude it",
+    ),
+    _cause(
+        r"driver on your system is too old|CUDA driver version is insufficient|"
+        r"forward compatibility was attempted|unsupported display driver",
+        "the GPU driver is too old",
+        "Use an image with an older CUDA, or require a newer driver (gpus_minimum_runtime)",
+    ),
+    _cause(
+        r"no kernel image is available|not compatible with the current PyTorch installation",
+        "this build does not support the GPU",
+        "Use a build for this GPU, or require another (gpus_minimum_capability)",
+    ),
+    _cause(
+        r"device-side assert triggered",
+        "an assertion failed on the GPU",
+        "Often a label or an index out of range: run it with CUDA_LAUNCH_BLOCKING=1",
+    ),
+    _cause(
+        r"uncorrectable ECC error|GPU is lost|fallen off the bus|unspecified launch failure|"
+        r"illegal memory access",
+        "GPU error",
+        "If it happens on one host only, exclude the host",
+    ),
+    _cause(
+        r"NCCL error|ncclSystemError|ncclUnhandledCudaError|ncclInternalError|"
+        r"collective operation timeout",
+        "communication between GPUs failed",
+        "Often another process of the job ended first: see its output",
+    ),
+    _cause(
+        r"(?i)\b(?:loss|gradients?|grad_norm|logits|output)\b.{0,80}\b(?:nan|inf)\b(?!-)|"
+        r"\b(?:nan|inf)\b.{0,40}\b(?:loss|gradient)|non-finite|invalid values:.{0,20}",
+        "NaN or infinite values",
+        "Lower the learning rate or clip gradients; continue from an earlier checkpoint",
+    ),
+    _cause(
+        r"PytorchStreamReader failed|archive is corrupted|Ran out of input|UnpicklingError|"
+        r"not a gzip file|Unexpected end of (?:file|input|archive)|unexpected EOF|"
+        r"[Cc]hecksum (?:mismatch|failed|error)|does not match checksum|"
+        r"Unable to open file.{0,40}truncated",
+        "a file is damaged",
+        "Transfer the file again; if it is the checkpoint, continue from the one before",
+    ),
+    _cause(
+        r"size mismatch for |(?:Missing|Unexpected) key\(s\) in state_dict",
+        "the checkpoint does not match the model",
+        "Continue with the code and the hyperparameters that wrote the checkpoint",
+    ),
+    _cause(
+        r"Connection refused|Could not resolve host|Name or service not known|"
+        r"Temporary failure in name resolution|Network is unreachable|[Cc]onnection timed out|"
+        r"Max retries exceeded|Connection reset by peer",
+        "no connection",
+        "Usually passes: try again; if it happens at one site only, exclude the site",
+    ),
+    _cause(
+        r"CERTIFICATE_VERIFY_FAILED|certificate has expired",
+        "a certificate was refused",
+        "Check the date of the certificate and the certificates in the container image",
+    ),
+    _cause(
+        r"\b401\b.{0,20}(?i:unauthorized)|\b403\b.{0,20}(?i:forbidden)|(?i:invalid api key)|"
+        r"(?i:api key not configured|authentication failed)",
+        "access denied",
+        "Check the credentials that the job uses",
+    ),
+    _cause(
+        r"Permission denied|Operation not permitted|Read-only file system",
+        "permission denied",
+        "Check owner and permissions of the file; write only below the job's own directory",
+    ),
+    _cause(
+        r"No such file or directory|FileNotFoundError",
+        "a file is missing",
+        "Check transfer_input_files and the path that the job uses",
+    ),
+    _cause(
+        r"unrecognized arguments?|error: argument |the following arguments are required|"
+        r"No such option|Missing option|invalid option",
+        "wrong arguments",
+        "Correct arguments in the submit description; try the command by hand",
+    ),
+    _cause(
+        r"DUE TO TIME LIMIT",
+        "the time limit was reached",
+        "Checkpoint more often, or ask for more time",
+    ),
+    _cause(
+        r"Segmentation fault|SIGSEGV|signal 11\b|exit(?:ed on signal|code) *:? *-?11\b",
+        "segmentation fault",
+        "If it happens on one host only, exclude the host; else run it under a debugger",
+    ),
+    _cause(
+        r"^AssertionError\b|Assertion .{0,200}failed",
+        "an assertion failed",
+        "See the condition, and the frame above it in the file",
+    ),
+    _cause(
+        r"^Killed$|(?:^|\s)Killed\s+\S|signal: Killed|SIGKILL",
+        "killed",
+        "Often too little memory: compare the memory used with request_memory",
+    ),
+)
+"""The first that matches a line names it; a later line counts before an earlier one, but after
+:data:`_GENERAL` causes only where there is no other."""
+
+_GENERAL: Final = frozenset({"killed", "a file is missing", "communication between GPUs failed"})
+"""Causes that often follow from another one: they count where no other is found."""
+
+_SEQUENCES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,500}(?:\x07|\x1b\\)|.)")
+_LINES: Final = re.compile(r"[\r\n]+")
+
+_EXCEPTION: Final = re.compile(
+    r"(?:[A-Za-z_]\w*\.){0,8}[A-Z]\w*"
+    r"(?:Error|Exception|Interrupt|Exit|Failure|Iteration|Timeout)\b(?::|$)"
+)
+_TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\)")
+_PREFIX: Final = re.compile(r"^(?:\[?rank ?\d+\]?: ?|\d+: |\[\d+\]: ?|\[[\w.-]+:\d+\] )(?=\S)")
+"""What launchers put before the lines of their processes."""
+
+_NOISE: Final = re.compile(
+    r"^\s*$|^ +\S|^[│╭╰]|"  # frames
+    r"^\S.*\b\d{1,3}%\|| \[\d+:\d\d(?::\d\d)?<|\d(?:it/s|s/it)\b|"  # bars
+    r"^Traceback \(|^File \"|^During handling of|^The above exception|^\W+$|"
+    r"Warning\b|\bWARN(?:ING)?\b|\bwarnings?\.warn|\[W\d|^W\d{4} |\bINFO\b|\bDEBUG\b|^I\d{4} |"
+    r"^\++ |^set [-+]|^wandb: (?!ERROR|CommError)|^To (?:suppress|fix) |^For debugging consider|"
+    r"^Compile with |^CUDA kernel errors|^resource_tracker|leaked semaphore|^Aborted\b|"
+    r"^Exception ignored in|^Press |^For more |^See ",
+    re.ASCII,
+)
+_WRAPPER: Final = re.compile(
+    r"ChildFailedError|ProcessRaisedException|CalledProcessError|returned non-zero exit|"
+    r"exit(?:ed with)?[ _](?:code|status)\b|^exitcode\b|failed \(exitcode|MPI_ABORT|"
+    r"^-+$|^mpirun|^orterun|^prterun|^srun: |^slurmstepd: error: \*\*\*(?!.*DUE TO TIME LIMIT)|"
+    r"Sending process \d+ closing signal|ProcessExitedException|^make(?:\[\d+\])?: \*\*\*|"
+    r"^error_file|^traceback :|^time +:|^host +:|^rank +:|terminate called|SignalException"
+)
+"""What a launcher says of a process that failed: it counts where nothing else is found."""
+
+
+def find_error_line(text: str) -> ErrorLine | None:
+    """The line of a job's output that says why it failed; None if there is none.
+
+    ``text``: its end, :data:`ERROR_TAIL` bytes at most; the first line may be incomplete.
+    """
+    lines = [line[:MATCHED_CHARACTERS] for line in _LINES.split(_SEQUENCES.sub("", text))]
+    lines = lines[-MOST_LINES:]
+    general: tuple[str, Cause] | None = None
+    for line in reversed(lines):
+        stripped = _PREFIX.sub("", line.strip())
+        if not stripped or _is_quoted(line, stripped):
+            continue
+        cause = next((each for each in CAUSES if each.pattern.search(stripped)), None)
+        if cause is None:
+            continue
+        if cause.title not in _GENERAL:
+            return _error_line(stripped, cause)
+        general = general or (stripped, cause)
+    exceptions = _exceptions(lines)
+    if general is not None:
+        return _error_line(*general)
+    if exceptions:
+        return _error_line(exceptions[-1], None)
+    plain_lines = [
+        stripped
+        for line in lines
+        if not _NOISE.search(line) and (stripped := _PREFIX.sub("", line.strip()))
+    ]
+    own = [line for line in plain_lines if not _WRAPPER.search(line)]
+    best = (own or plain_lines)[-1:]
+    return _error_line(best[0], None) if best else None
+
+
+def _is_quoted(line: str, stripped: str) -> bool:
+    """Whether the line is code of a frame, a progress bar or a warning, which only mention it."""
+    indented = line[:1] == " " and not _EXCEPTION.match(stripped)
+    return indented or bool(_NOISE.search(stripped)) or bool(_WRAPPER.search(stripped))
+
+
+def _exceptions(lines: Sequence[str]) -> list[str]:
+    """The exceptions that end tracebacks, wrappers of launchers left out where others are."""
+    found = []
+    inside = False
+    for line in lines:
+        stripped = _PREFIX.sub("", line.strip())
+        if _TRACEBACK.search(line):
+            inside = True
+        elif inside and _EXCEPTION.match(stripped):
+            found.append(stripped)
+            inside = False
+    return [line for line in found if not _WRAPPER.search(line)] or found
+
+
+def _error_line(line: str, cause: Cause | None) -> ErrorLine:
+    text = clip(visible(redact_secrets(line)).strip(), LINE_CHARACTERS)
+    if cause is None:
+        return ErrorLine(text)
+    match = cause.pattern.search(line)
+    groups = match.groupdict().values() if match is not None else ()
+    name = next((visible(each) for each in groups if each), "")
+    return ErrorLine(text, cause.title.replace("{name}", name), cause.advice)
