@@ -437,7 +437,7 @@ class DirectoryWatcher:
     On Linux inotify(7) reports writes of this machine, but not those of other clients of a network
     file system; this is therefore only an early wake-up for a reader that polls.
 
-    watchfiles polls its own queue, which costs 0.3 % of a core when idle. A blocking read of
+    watchfiles polls its own queue: 0.3 % of a core when idle, and 30 ms later. A blocking read of
     inotify costs nothing, so watchfiles is used on other systems only.
     """
 
