@@ -24,19 +24,41 @@ def said(ran: Ran) -> str:
     return text
 
 
-@pytest.mark.parametrize("attacks", [NAMES[at::4] for at in range(4)], ids=" ".join)
-def test_what_would_be_written_is_visible(
-    attacks: tuple[str, ...], tmp_path: Path, metlmon: Callable[..., Ran]
+def template_line(attack: str) -> str:
+    """A comment of a submit file; what is no UTF-8 is refused before."""
+    text = one_line(payload("template", NAMES.index(attack), False)).decode("utf-8", "replace")
+    return f"# a  comment\twith {text}\n"
+
+
+def has_controls(text: str) -> bool:
+    """Whether a text has control characters of ASCII but tab and line end."""
+    return any(each.isascii() and not each.isprintable() and each not in "\t\n" for each in text)
+
+
+def write_template(path: Path, lines: str) -> tuple[str | Path, ...]:
+    """A submit file with these lines; returns the command that would use it."""
+    begin = "executable = /bin/true\noutput = $(run_uuid).out\nlog = x.log\n"
+    template = path / "somebody.sub"
+    template.write_text(begin + lines + "arguments = --x $(epoch)\nqueue\n", newline="")
+    return "submit", "--dry-run", "--template", template, "--name", "x", "new"
+
+
+CONTROLS = [name for name in NAMES if has_controls(template_line(name))]
+
+
+@pytest.mark.parametrize("attack", CONTROLS)
+def test_a_template_with_control_characters_is_refused(
+    attack: str, tmp_path: Path, metlmon: Callable[..., Ran]
 ) -> None:
-    lines = b"executable = /bin/true\noutput = $(run_uuid).out\nlog = x.log\n"
-    for name in attacks:
-        result = one_line(payload("template", NAMES.index(name), False)).replace(b"\0", b"")
-        # What is no UTF-8 is refused before.
-        result = result.decode("utf-8", "replace").encode()
-        lines += b"# a  comment\twith " + result + b"\n"
-    template = tmp_path / "somebody.sub"
-    template.write_bytes(lines + b"arguments = --x $(epoch)\nqueue\n")
-    asked = ("submit", "--dry-run", "--template", template, "--name", "x", "new")
+    ran = metlmon(*write_template(tmp_path, template_line(attack)))
+    assert ran.returncode == 2
+    assert "somebody.sub:4: a control character" in said(ran)
+
+
+def test_what_would_be_written_is_visible(tmp_path: Path, metlmon: Callable[..., Ran]) -> None:
+    others = [name for name in NAMES if name not in CONTROLS]
+    assert {"bidi", "rich", "zero-width"} <= set(others)
+    asked = write_template(tmp_path, "".join(map(template_line, others)))
     ran = metlmon(*asked)
     assert ran.returncode == 0, ran.stderr
     shown = said(ran)
