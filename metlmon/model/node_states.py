@@ -2,7 +2,7 @@
 
 :mod:`metlmon.model.node` resolves a node's own state, which is kept until its jobs or DAGMan's
 reports on it change; here it is adjusted in the light of its ancestors and descendants, from
-nothing for all nodes of a DAG.
+nothing for all nodes that edges connect.
 
 Unrecorded nodes, which no file mentions, were either done before the newest DAGMan run, or are
 still waiting. DAGMan starts with the nodes that its rescue file marks ``DONE``, truncates its
