@@ -433,11 +433,11 @@ SCREENS: Final = (
     ("run", (), "enter"),
     ("job", ("enter",), "enter"),
     ("health", (), "2"),
-    ("sites", (), "w"),
-    ("timeline", (), "t"),
-    ("curves", (), "c"),
-    ("estimates", (), "e"),
-    ("warnings", (), "!"),
+    ("sites", (), "3"),
+    ("timeline", (), "4"),
+    ("curves", (), "5"),
+    ("estimates", (), "7"),
+    ("warnings", (), "8"),
     ("help", (), "?"),
 )
 """Name, keys that lead to where it is opened, key that opens it."""
@@ -447,7 +447,7 @@ IDLE: Final = (
     *(("overview", (), size, 0.0) for size in SIZES),
     ("overview, left alone", (), SIZES[1], 22.0),
     ("run", ("down", "down", "enter"), SIZES[1], 0.0),
-    ("timeline", ("t",), SIZES[1], 0.0),
+    ("timeline", ("4",), SIZES[1], 0.0),
 )
 """What is looked at, the keys that lead there, the size, and seconds until it is measured."""
 
@@ -554,7 +554,7 @@ def slow(base: Path) -> None:
                 ("cursor key held", ("down",)),
                 ("pages held", ("pagedown", "pageup")),
                 ("sorting", ("s", "s", "S")),
-                ("to and fro", ("t", "escape", "w", "escape")),
+                ("to and fro", ("4", "escape", "3", "escape")),
             ):
                 behind(seen, name, size, held)
     ensemble = Ensemble(base / "slow")
