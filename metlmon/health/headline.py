@@ -22,7 +22,8 @@ class Headline(Struct, frozen=True):
 
     ``severity``: that of the worst entry, None if all is well. ``label``: STOPPED where runs are
     stopped, else empty. ``text``: the figures, or the worst entry. ``cause``: with stopped runs,
-    the worst entry; a second line where the first has no room for it. ``others``: the number of
+    the worst entry, and where all is well that of most badput; left out, or in a second line,
+    where the first has no room for it. ``others``: the number of
     further open entries above a note.
     """
 
@@ -55,19 +56,20 @@ def health_headline(health: Health) -> Headline:
     if worst is None and health.unlogged:
         return Headline(Severity.NOTE, "", UNLOGGED)
     if worst is None:
-        return Headline(None, "", f"{CALM}{_badput_text(health)}")
+        return _calm(health)
     return Headline(worst.severity, "", worst.text, None, others)
 
 
-def _badput_text(health: Health) -> str:
-    """`` · 42 % badput, over half of it removed by a user (223 GPU-h)``, where it is much."""
+def _calm(health: Health) -> Headline:
+    """That all is well; where much was badput, its share, and its main cause."""
     if health.badput <= NOTABLE_BADPUT * health.ended_hours:
-        return ""
+        return Headline(None, "", CALM)
     by_kind = defaultdict[str, float](float)
     for entry in health.closed_entries:
         by_kind[entry.kind] += entry.gpu_hours
     kind, most = max(by_kind.items(), key=lambda item: item[1], default=("", 0.0))
-    cause = ""
+    cause = None
     if 2 * most > health.badput:
-        cause = f", over half of it {KINDS[kind].title} ({hours(most)} {health.hour_unit})"
-    return f" · {share(health.badput, health.ended_hours)} badput{cause}"
+        cause = f"mostly {KINDS[kind].title} ({hours(most)} {health.hour_unit})"
+    lost = share(health.badput, health.ended_hours)
+    return Headline(None, "", f"{CALM} · {lost} badput", cause)

@@ -89,7 +89,7 @@ def headline_line(health: Health) -> Line:
     """``✗ STOPPED  10 of 10 runs · 206 epochs left · no job queued``."""
     headline = health_headline(health)
     if headline.severity is None:
-        return line((f" ✓ {headline.text}", GOOD))
+        return line((f" ✓ {headline.line}", GOOD))
     symbol = SEVERITIES[headline.severity]
     if headline.label:
         return line(" ", (f"{symbol.glyph} {headline.label}  {headline.text}", style_of(symbol)))

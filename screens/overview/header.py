@@ -49,6 +49,7 @@ from metlmon.text.spans import (
     style_of,
     symbol_span,
     width,
+    wrap,
 )
 from metlmon.text.spans import width as cells
 from screens.actions import DIRECT
@@ -106,10 +107,12 @@ def header(
     *,
     read_only: bool = False,
     several: int = SEVERAL_DAGS,
+    ending: Line = (),
 ) -> list[Line]:
     """Directory, live state and age of the logs on the first line, DAGs below it.
 
-    Of more than ``several`` DAGs states are counted. With 0, a single DAG is on the first line.
+    Of more than ``several`` DAGs states are counted. With 0, a single DAG is on the first line,
+    with its ``ending`` where there is room.
     """
     name = plain(directory_name(dagdir), 48)
     title = line(("metlmon", TextStyle(formatting.Colour.SKY, formatting.Weight.BOLD)), "  ")
@@ -127,10 +130,18 @@ def header(
         glyph = line((dag_sign(dag.state, dag.nodes_failed).glyph, _dag_style(dag.state)))
         room = width - 7 - cells(right)
         starts = (title, line(("read-only  " if read_only else "", NOTE), (name, BOLD)))
+        gap = line("   ")
+        if ending:
+            # When it will be done matters more than how old the logs are.
+            right = join((_live_state(status), _warnings(status)), gap)
+            room = width - 7 - cells(right)
+            ending = gap + ending
         lefts = [
-            start + line("   ") + dag_state(dag, status, room - cells(start)) for start in starts
+            start + gap + dag_state(dag, status, room - cells(start) - cells(end)) + end
+            for end in dict.fromkeys((ending, ()))
+            for start in starts
         ]
-        left = first_that_fits((*lefts, starts[1] + line("   ") + glyph), room + 3)
+        left = first_that_fits((*lefts, starts[1] + gap + glyph), room + 3)
         return [_with_margins(left, right, width), *error]
     return [_with_margins(title, right, width), *error, *_dag_lines(status, width, several)]
 
@@ -538,7 +549,9 @@ def health_lines(health: Health | None, status: Status, room: int, *, roomy: boo
     worst = health.worst
     hint = line(("[2]", KEY))
     if worst is None:
-        return [justify(_calm(health, status), hint if health.entries else (), room)]
+        right = hint if health.entries else ()
+        calm = first_that_fits(_calm(health, status), room - width(right) - 1)
+        return [justify(calm, right, room)]
     lines = [_stopped(health)] if is_stopped(health, status) else []
     group = [e for e in health.open_entries if worst.heading and e.heading == worst.heading]
     serious = [e for e in health.open_entries if e.severity is not Severity.NOTE]
@@ -560,14 +573,16 @@ def health_lines(health: Health | None, status: Status, room: int, *, roomy: boo
     return [*lines, line("  ") + advice_line(worst, room - 2)]
 
 
-def _calm(health: Health, status: Status) -> Line:
+def _calm(health: Health, status: Status) -> list[Line]:
+    """That nothing is wrong, and shorter forms of it."""
     states = status.node_states
-    true = not any(states.get(state) for state in (State.HELD, *FAILED_JOB))
-    text = health_headline(health).text if true else "nothing needs a person"
+    texts = ["nothing needs a person"]
+    if not any(states.get(state) for state in (State.HELD, *FAILED_JOB)):
+        headline = health_headline(health)
+        texts = [headline.line, headline.text]
     notes = len(health.open_entries)
-    return line(("✓ ", GOOD), (text, DIM)) + line(
-        (f"   {formatting.count(notes, 'note')}" if notes else "", DIM)
-    )
+    end = line((f"   {formatting.count(notes, 'note')}" if notes else "", DIM))
+    return [line(("✓ ", GOOD), (text, DIM)) + end for text in texts]
 
 
 def _stopped(health: Health) -> Line:
@@ -629,6 +644,33 @@ def advice_line(entry: HealthEntry, room: int | None = None) -> Line:
     keys = line((act_keys(entry.act), KEY))
     text = line((f"→ {plain(entry.advice, health_table.TEXT_LIMIT)}", TextStyle(KEY.colour)))
     return (text if room is None else crop(text, room - width(keys))) + keys
+
+
+def run_trouble(health: Health | None, run: str, room: int, *, brief: bool = False) -> list[Line]:
+    """Why a run needs a person: the cause, the line that says so, and what to do; none if not.
+
+    ``brief``: the cause and what to do, in a line each.
+    """
+    entries = () if health is None else health.open_entries
+    entry = next((e for e in entries if run in e.runs and e.severity is not Severity.NOTE), None)
+    if entry is None:
+        return []
+    glyph, style = health_table.mark(entry)
+    evidence = plain(entry.evidence or "", health_table.TEXT_LIMIT)
+    text = plain(f"{entry.heading}: {entry.text}" if entry.heading else entry.text)
+    if brief:
+        cause = crop(line(" ", (f"{glyph} {text}", style)), room)
+        return [cause, line("   ") + advice_line(entry, room - 2)]
+    return [
+        *wrap(f"{glyph} {text}", room, style, indent=1),
+        *(wrap(evidence, room, indent=3) if evidence and evidence not in text else []),
+        *wrap(
+            f"→ {plain(entry.advice)}{act_keys(entry.act)}",
+            room,
+            TextStyle(KEY.colour),
+            indent=3,
+        ),
+    ]
 
 
 def act_keys(act: str | None) -> str:

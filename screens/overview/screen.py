@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from itertools import takewhile
 from typing import ClassVar, Final
 
@@ -124,7 +125,18 @@ class OverviewScreen(TreeScreen, ActionScreen):
         if latest is not None and latest.state is State.IDLE:
             job = latest.cluster or 0, latest.proc or 0
         name = "" if row is None else formatting.plain(row.name, 24)
-        return [*lines, *queue_lines_below(self.context, job, name, self.app.size.height)]
+        lines += queue_lines_below(self.context, job, name, self.app.size.height)
+        if row is None:
+            return lines
+        trouble = overview_header.run_trouble(self._health, row.key, width - 2)
+        # Below a list that fills the screen it would move the rows.
+        fits = len(lines) + len(trouble) < self._lines_below_rows()
+        return [*lines, *trouble] if fits else lines
+
+    def _lines_below_rows(self) -> int:
+        """The lines below the last row, those of the note line and the details among them."""
+        lines = self.table.size.height + self.query_one("#note").size.height
+        return lines - 1 - sum(row.height for row in self.table.rows)
 
     def _show_nodes(self, snapshot: Snapshot) -> bool:
         """Show the nodes if there are no runs; False if there are no nodes either."""
@@ -140,13 +152,15 @@ class OverviewScreen(TreeScreen, ActionScreen):
     def _header(self, snapshot: Snapshot | None) -> list[Line]:
         """All lines if there is room, else the most important five, in the same order."""
         room, roomy = self.app.size.width, self.app.size.height >= ROOMY_LINES
-        head = overview_header.header(
+        head_of = partial(
+            overview_header.header,
             snapshot,
             str(self.context.feed.dagdir),
             room,
             read_only=self.context.options.read_only,
             several=overview_header.SEVERAL_DAGS if roomy else 0,
         )
+        head = head_of()
         if snapshot is None or not (snapshot.status.dags or snapshot.status.runs):
             return head
         status, room = snapshot.status, room - 2
@@ -180,7 +194,13 @@ class OverviewScreen(TreeScreen, ActionScreen):
         ]
         most = min(MOST_LINES, self.app.size.height - BELOW_HEADER - self.tab_lines)
         kept = sorted(range(len(ranked)), key=lambda index: ranked[index][0])[:most]
-        return [ranked[index][1] for index in sorted(kept)]
+        lines = [ranked[index][1] for index in sorted(kept)]
+        if forecast is not None and forecast.remaining and line(" ") + hours[-1] not in lines:
+            # The line with the forecast gave way to trouble.
+            ending = overview_header.forecast_candidates(forecast)[-1]
+            with_end = dict(zip(head, head_of(ending=ending), strict=True))
+            lines = [with_end.get(each, each) for each in lines]
+        return lines
 
     def _state_lines(self, status: Status, available: int) -> list[Line]:
         """The epochs as a bar and by state, with other active nodes if there is room."""

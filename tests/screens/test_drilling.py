@@ -50,9 +50,9 @@ async def test_a_runs_history(show: Show) -> None:
             assert result in row, "the cursor starts on the latest epoch"
         assert "a try of 2h30m at anvil" in seen.text
         assert "Delta ≠ UIUC-RAILS" in seen.text
-        assert "side nodes" in seen.text
         await seen.press("b")
         assert "Execution time by epoch" not in seen.text
+        assert "side nodes" in seen.text
 
 
 async def test_a_node_that_was_never_submitted_has_no_job(show: Show) -> None:

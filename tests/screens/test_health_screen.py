@@ -13,6 +13,7 @@ from metlmon.text import spans
 from screens.app import AppOptions
 from screens.health import EntryPane, EntryScreen, HealthScreen
 from screens.job import JobScreen
+from screens.overview.header import header as overview_header
 from screens.overview.header import health_lines
 from screens.overview.screen import MOST_LINES
 from screens.run import RunScreen
@@ -139,6 +140,26 @@ async def test_a_run_that_failed_leads_to_it(size: tuple[int, int]) -> None:
         assert "3 of 3 tries used" in seen.text
         await seen.press("enter")
         assert isinstance(seen.app.screen, RunScreen)
+        assert "CUDA out of memory" in seen.text
+        assert "Use a smaller batch" in seen.text
+
+
+async def test_below_a_short_list_the_run_under_the_cursor_says_why_it_stopped() -> None:
+    async with opened(session(FIXTURES / "demo"), MIDDLE) as seen:
+        await seen.press("end")
+        assert "df298ac7_5_501.err" not in seen.text
+        await seen.press("up")
+        assert "df298ac7_5_501.err: RuntimeError: CUDA out of memory" in seen.text
+        assert "run4" in seen.under_cursor
+
+
+@pytest.mark.parametrize("cells", [80, 50])
+def test_a_crowded_header_has_the_end_on_the_line_of_the_dag(cells: int) -> None:
+    snapshot = update(status(RUNS))
+    end = spans.line("ETA 23 Oct")
+    (shown,) = overview_header(snapshot, "ens", cells, several=0, ending=end)
+    assert spans.width(shown) == cells
+    assert ("ETA 23 Oct" in spans.text(shown)) is (cells == 80)
 
 
 async def test_several_jobs_are_listed_and_one_is_opened() -> None:
