@@ -150,7 +150,7 @@ def _read_bytes(path: Path) -> bytes:
 def plain_text(data: bytes, name: str) -> str:
     """The text of the file ``name``. Raises PlanError unless it is lines of UTF-8 text."""
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise PlanError(f"{name}:{line}: not UTF-8 text; save the file as UTF-8") from None

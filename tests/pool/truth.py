@@ -384,6 +384,14 @@ def _differs(ad: Ad, output_of: dict[tuple[int, int], dict[str, Any]]) -> str | 
     job = output_of.get((ad["ClusterId"], ad["ProcId"]))
     if job is None:
         return f"{name} is in the queue, and metlmon does not know it"
+    if ad["JobStatus"] == HELD and job["state"] == "completed":
+        # Held as it ended: its shadow has written the 005 since then, which DAGMan goes by.
+        since = float(ad["EnteredCurrentStatus"]) - CLOCK_SECONDS
+        return (
+            None
+            if seconds(job["executions"][-1]["end"]) >= since
+            else f"{name} ended before its hold"
+        )
     if job["state"] not in IN_QUEUE[ad["JobStatus"]]:
         return f"{name} is {job['state']}, in the queue JobStatus {ad['JobStatus']}"
     if job["node"] != ad["DAGNodeName"]:
