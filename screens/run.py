@@ -10,8 +10,6 @@ from typing import ClassVar, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.health.build import make_health
-from metlmon.health.types import Health
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import TERMINAL, UNPLACED, State
 from metlmon.pool.types import SelectedRun
@@ -170,7 +168,7 @@ class RunScreen(ListScreen, ActionScreen):
         lines = [
             line(" ") + self._title_line(view, room - 2),
             line(" ") + first_that_fits(self._progress(view), room - 2),
-            *overview_header.run_trouble(self._health(), self.key, room - 2, brief=not roomy),
+            *overview_header.run_trouble(self.health, self.key, room - 2, brief=not roomy),
             *runs_table.gate_details(view.row, room),
             *self._forecast(room - 2),
         ]
@@ -181,13 +179,6 @@ class RunScreen(ListScreen, ActionScreen):
             chart = [title, *bars] if bars else []
             lines += [()] * (roomy and bool(bars)) + [line(" ") + content for content in chart]
         return [*lines, ()] if roomy else lines
-
-    def _health(self) -> Health | None:
-        """The newest health; None from a partly read log."""
-        snapshot = self.context.snapshot
-        if snapshot is None or not snapshot.is_complete:
-            return None
-        return self.context.stats.value(make_health)
 
     def _forecast(self, room: int) -> list[Line]:
         """The forecast of the run and of its current epoch, if there is one."""

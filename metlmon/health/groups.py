@@ -26,6 +26,8 @@ class Group:
         self.kind, self.key, self.open = kind, key, is_open
         self.fields = fields
         self.severity: Severity | None = None
+        self.title: str | None = None
+        """What the failed job wrote; the cause follows in brackets."""
         self.seconds = 0.0
         self.blocked = 0
         self.times = 0
@@ -105,6 +107,12 @@ class Group:
             gpu_hours=self.seconds / HOUR,
             **fields,
         )
+
+
+def short_cause(execution: Execution, cause: str) -> str:
+    """``exit 3`` where an execution returned a value, for behind what its job wrote."""
+    value = execution.return_value
+    return cause if value is None else f"exit {value}"
 
 
 def make_entry(

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from metlmon.health.advice import KIND_ADVICE, QUOTA, VACATE_ADVICE
 from metlmon.health.facts import HealthFacts
-from metlmon.health.groups import Group, make_entry
+from metlmon.health.groups import Group, make_entry, short_cause
 from metlmon.health.hold_text import shorten
 from metlmon.health.holds import Holds
 from metlmon.health.nodes import Failures
@@ -277,8 +277,7 @@ def _by_cause(facts: HealthFacts, ended: Iterable[Execution]) -> Iterator[Health
         error = errors.get(entry.job) if entry.outcome is Outcome.FAILED else None
         line = error.line if error is not None else None
         if line is not None:
-            how = cause if entry.return_value is None else f"exit {entry.return_value}"
-            cause = f"{line.cause or line.text} ({how})"
+            cause = f"{line.title} ({short_cause(entry, cause)})"
         group = groups.get((kind, cause, entry.code, is_open))
         if group is None:
             known = VACATE_ADVICE.get(entry.code) if entry.code is not None else None

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from metlmon.health.advice import KIND_ADVICE, hold_advice
 from metlmon.health.facts import WAITED_FOR, HealthFacts
-from metlmon.health.groups import Group, make_entry
+from metlmon.health.groups import Group, make_entry, short_cause
 from metlmon.health.hold_text import hold_text, shorten
 from metlmon.health.removals import Removals, removal_of
 from metlmon.health.types import HealthEntry, Severity
@@ -84,41 +84,37 @@ class Failures:
 
     def _add(self, fault: NodeFault, end: Execution | None) -> None:
         abort = self._facts.ledger.aborts.get(fault.key[0])
-        key = kind, cause = _cause(fault, end)
-        error = self._error_of(fault) if kind != "script-failed" and fault.part is None else None
+        error = self._error_of(fault)
         line = error.line if error is not None else None
+        kind, cause = _cause(fault, end, brief=line is not None)
         if abort is not None and abort.node == fault.key:
             # It ended the DAG at once, whatever its RETRY.
             kind = ("run-failed" if fault.training else "node-failed") if kind == _RETRIED else kind
-            key = kind, cause = kind, f"{cause} (ABORT-DAG-ON)"
-        if line is not None:
-            key = kind, f"{cause}: {line.cause or line.text}"
+            cause = f"{cause} (ABORT-DAG-ON)"
+        key = kind, cause if line is None else f"{cause}: {line.title}"
         group = self._groups.get(key)
         if group is None:
             advice, act = KIND_ADVICE[kind]
             reason = fault.reason or (end.reason if end is not None else None)
-            if line is not None:
-                reason, advice = line.text, _error_advice(line, end) or advice
-            elif error is not None and error.file is None:
-                advice = f"{NO_ERROR_FILE}; {advice[0].lower()}{advice[1:]}"
             if fault.error:
                 reason = fault.error.rstrip(" :")
                 advice = MISSING_INPUT if _NO_FILE.search(fault.error) else advice
             group = self._groups[key] = Group(
-                kind, key[1], is_open=True, advice=advice, act=act, reason=reason
+                kind, key[1], is_open=True, advice=advice, act=act, reason=reason, text=cause
             )
             if line is not None and error is not None:
-                group.fields["error_file"] = error.file
-                exit_status = end.return_value if end is not None else None
-                how = cause if exit_status is None else f"exit {exit_status}"
-                cause = f"{line.cause or line.text} ({how}"
-            group.fields["text"] = cause
+                group.title = line.title
+                group.fields |= {"reason": line.text, "error_file": error.file}
+                group.fields["advice"] = _error_advice(line, end) or advice
+            elif error is not None and error.file is None:
+                group.fields["advice"] = f"{NO_ERROR_FILE}; {advice[0].lower()}{advice[1:]}"
         group.add_fault(fault)
         self.by_node[fault.key] = group
 
     def _error_of(self, fault: NodeFault) -> JobError | None:
-        errors = self._facts.stats_input.errors
-        return errors.get(fault.job) if fault.job is not None else None
+        if fault.job is None or fault.part is not None:
+            return None
+        return self._facts.stats_input.errors.get(fault.job)
 
     def count_blocked(self) -> None:
         """Count the epochs that the failures block.
@@ -140,7 +136,8 @@ class Failures:
             yield group.entry()
 
 
-def _cause(fault: NodeFault, end: Execution | None) -> FailureCause:
+def _cause(fault: NodeFault, end: Execution | None, *, brief: bool) -> FailureCause:
+    """``brief``: behind what the job wrote."""
     if fault.part in PARTS and fault.reason is not None:
         if fault.part == "submit":
             error = (fault.error or fault.reason).rstrip(" :")
@@ -149,6 +146,7 @@ def _cause(fault: NodeFault, end: Execution | None) -> FailureCause:
     if end is not None:
         outcome = end.outcome
         cause = cause_of(outcome, end.code, end.reason, end.return_value, end.signal)
+        cause = short_cause(end, cause) if brief else cause
     else:
         cause = fault.reason or ("the POST script failed" if fault.part == "post" else "failed")
     if fault.part == "post":
@@ -179,13 +177,12 @@ def _text(group: Group) -> str:
         suffix = f", {used} of {allowed} tries used" if len(tries) == 1 else ", all tries used"
     if "node retries)" in cause:
         suffix = ""
-    if "error_file" in group.fields:
-        suffix += ")"
+    text = f"{cause}{suffix}" if group.title is None else f"{group.title} ({cause}{suffix})"
     if len(faults) > 1:
-        return f"{cause}{suffix}"
+        return text
     fault = faults[0]
     where = f"epoch {epoch_number(fault.epoch)}" if fault.epoch is not None else fault.key[1]
-    return f"{where}: {cause}{suffix}"
+    return f"{where}: {text}"
 
 
 # --- futile nodes ---------------------------------------------------------------------------

@@ -36,6 +36,11 @@ class ErrorLine(Struct, frozen=True):
     cause: str | None = None
     advice: str | None = None
 
+    @property
+    def title(self) -> str:
+        """The cause, or the line itself."""
+        return self.cause or self.text
+
 
 class JobError(Struct, frozen=True):
     """What a failed job wrote of its failure.

@@ -681,7 +681,7 @@ class TrainingFiles:
             output = self._job_output(job, builder, suffix)
             known = self._error_lines.read(output.path) if output is not None else None
             line = known[1] if known is not None else None
-            # The last line of an output that is no error says nothing.
+            # The last line of an output need not be an error.
             if output is not None and line is not None and (line.cause or suffix == "err"):
                 return JobError(output.name, line)
         return JobError(builder.output_file(*job.job, "err"))

@@ -24,6 +24,7 @@ from textual.widgets import Input
 
 from metlmon.errors import InputError, describe_error, unusable_path
 from metlmon.health.build import make_health
+from metlmon.health.types import Health
 from metlmon.live.feed import Snapshot
 from metlmon.pool.types import PoolError, QueueJob, QueueSnapshot
 from metlmon.remote.paths import UnusableMachine
@@ -119,6 +120,14 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         if self._application is None:
             self._application = cast("MetlmonApp", self.app)
         return self._application
+
+    @property
+    def health(self) -> Health | None:
+        """The newest health; None from a partly read log, or before it is known."""
+        snapshot = self.context.snapshot
+        if snapshot is None or not snapshot.is_complete:
+            return None
+        return self.context.stats.value(make_health)
 
     @property
     def this_year(self) -> int | None:

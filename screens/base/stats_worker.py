@@ -182,7 +182,7 @@ class StatsWorker:
             with self._lock:
                 if not self._wake.is_set():
                     self._idle.set()
-            # Of the processor: waiting for one, or for a file, is no cost.
+            # Of the processor: waiting for one, or for a file, costs nothing.
             self._skip_pause.wait((time.thread_time() - cost) * SHARE)
             self._wake.wait(WRITTEN_SECONDS if wanted or error else None)
             self._wake.clear()

@@ -7,8 +7,6 @@ from functools import partial
 from itertools import takewhile
 from typing import ClassVar, Final
 
-from metlmon.health.build import make_health
-from metlmon.health.types import Health
 from metlmon.live.feed import NullFeed, Snapshot
 from metlmon.model.states import State
 from metlmon.pool.types import SelectedRun
@@ -67,14 +65,6 @@ class OverviewScreen(TreeScreen, ActionScreen):
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "overview", "tree", *ACTION_SCOPES, "comparing")
     ORDERS = runs_table.ORDERS
 
-    @property
-    def _health(self) -> Health | None:
-        """The newest health; None from a partly read log."""
-        snapshot = self.context.snapshot
-        if snapshot is None or not snapshot.is_complete:
-            return None
-        return self.context.stats.value(make_health)
-
     def show(self, snapshot: Snapshot | None) -> None:
         self.show_head(self._header(snapshot))
         runs = () if snapshot is None else snapshot.status.runs
@@ -84,7 +74,7 @@ class OverviewScreen(TreeScreen, ActionScreen):
         self.context.stats.watch_job_files()
         figures = self.context.stats.value(run_figures)
         progress = self.context.stats.value(streams) or {}
-        health, width = self._health, self.app.size.width
+        health, width = self.health, self.app.size.width
         rows = self._select_runs(runs)
         shown = rows
         if self.faults_only:
@@ -128,7 +118,7 @@ class OverviewScreen(TreeScreen, ActionScreen):
         lines += queue_lines_below(self.context, job, name, self.app.size.height)
         if row is None:
             return lines
-        trouble = overview_header.run_trouble(self._health, row.key, width - 2)
+        trouble = overview_header.run_trouble(self.health, row.key, width - 2)
         # Below a list that fills the screen it would move the rows.
         fits = len(lines) + len(trouble) < self._lines_below_rows()
         return [*lines, *trouble] if fits else lines
@@ -165,7 +155,7 @@ class OverviewScreen(TreeScreen, ActionScreen):
             return head
         status, room = snapshot.status, room - 2
         whole = snapshot.is_complete
-        health = self._health
+        health = self.health
         trouble = overview_header.health_lines(health, status, room, roomy=roomy)
         trouble = [line(" ") + content for content in trouble]
         # No forecast from a partly read log.

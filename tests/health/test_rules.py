@@ -121,6 +121,23 @@ def test_a_failure_without_an_error_file_says_how_to_get_one(tmp_path: Path) -> 
     assert (entry.text, entry.error_file) == ("a: KeyError: 'ddg' (exit 3)", "a.err")
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("ABORT-DAG-ON a 3", "ABORT-DAG-ON"), ("RETRY a 2 UNLESS-EXIT 3", "UNLESS-EXIT 3")],
+)
+def test_what_the_job_wrote_does_not_hide_why_it_was_not_retried(
+    command: str, said: str, tmp_path: Path
+) -> None:
+    dagdir = Dagdir(tmp_path / "ens", f"JOB a a.sub\n{command}\n")
+    log = Log().submit(7, "a", at="10:00:00").execute(7).terminate(7, 3, at="11:00:00")
+    dagdir.write("a.log", log.data)
+    dagdir.write("a.sub", "executable = a.sh\nlog = a.log\nerror = a.err\nqueue\n")
+    dagdir.write("a.err", "KeyError: 'ddg'\n")
+    health = make_health(stats_input(read_dagdir(dagdir.path), dagdir.path))
+    (text,) = [e.text for e in health.open_entries if "KeyError: 'ddg' (exit 3" in e.text]
+    assert said in text
+
+
 def test_a_recording_in_which_scripts_failed() -> None:
     """The node "badshards" trains nothing, and nothing is behind it: it stops no run."""
     health = make_health(recorded(FIXTURES / "scripts"))

@@ -254,8 +254,8 @@ class RunTemplate:
         known = listed([*map(shown, self.nodes)])
         hint = f"; is {similar} meant?" if similar else f"; there are {known}."
         return PlanError(
-            f"{where}: {shown(name)} is no node or region of {shown(self._file)}{hint} A node is "
-            f"declared by 'JOB {shown(name)} file.sub'"
+            f"{where}: {shown(name)} is not a node or region of {shown(self._file)}{hint} A node "
+            f"is declared by 'JOB {shown(name)} file.sub'"
         )
 
 

@@ -126,7 +126,7 @@ IN_THE_TEMPLATE = [
     ("VARS {run}-train_epoch0 x={rnu}\n", "t.subdag:1: nothing is called {rnu}; is {run} meant?"),
     (
         CHAIN + "VARS {run}-train_epoch7 x=1\n",
-        "t.subdag:3: {run}-train_epoch7 is no node or region",
+        "t.subdag:3: {run}-train_epoch7 is not a node or region",
     ),
     (
         CHAIN + "PARENT {run}-train_epoch1 CHILD {run}-pack\n",
