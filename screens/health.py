@@ -34,9 +34,9 @@ from metlmon.text.spans import (
     NOTE,
     Line,
     TextStyle,
+    first_that_fits,
     join,
     line,
-    width,
     wrap,
 )
 from screens.base.screens import ListScreen, heading
@@ -235,12 +235,11 @@ class HealthScreen(ListScreen, ActionScreen):
         title = line(" ", ("Health", BOLD), "  ")
         if self._health is None or update is None:
             return [title + line(("reading the logs", DIM)), ()]
-        head = title + headline_line(self._health)
+        heads = [title + headline_line(self._health, brief=brief) for brief in (False, True)]
         closed = len(self._health.closed_entries)
         more = line((f"{closed} closed", DIM)) if closed else ()
-        room = self.app.size.width - 1
-        fits = width(head) + width(more) + 3 <= room
-        return [join((head, more if fits else ()), line("   ")), ()]
+        candidates = [*(join((head, more), line("   ")) for head in heads), *heads]
+        return [first_that_fits(candidates, self.app.size.width - 1), ()]
 
     def _show_entry(self, entry: HealthEntry | None) -> list[Line]:
         """Show the entry under the cursor in the pane; no lines below the note line."""

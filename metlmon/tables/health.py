@@ -85,11 +85,14 @@ def health_lines(health: Health, as_of: datetime | None, cells: int | None) -> l
     return lines
 
 
-def headline_line(health: Health) -> Line:
-    """``✗ STOPPED  10 of 10 runs · 206 epochs left · no job queued``."""
+def headline_line(health: Health, *, brief: bool = False) -> Line:
+    """``✗ STOPPED  10 of 10 runs · 206 epochs left · no job queued``.
+
+    ``brief``: where all is well without the main cause of badput.
+    """
     headline = health_headline(health)
     if headline.severity is None:
-        return line((f" ✓ {headline.line}", GOOD))
+        return line((f" ✓ {headline.text if brief else headline.line}", GOOD))
     symbol = SEVERITIES[headline.severity]
     if headline.label:
         return line(" ", (f"{symbol.glyph} {headline.label}  {headline.text}", style_of(symbol)))
