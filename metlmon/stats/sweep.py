@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from metlmon.jobfiles.records import Point as Reached
 from metlmon.live.feed import StatsInput
-from metlmon.model.states import DONE, URGENCY, State
+from metlmon.model.states import ACTIVE, DONE, URGENCY, State
 from metlmon.snapshot.records import DescribedNode, Nodes, Run
 from metlmon.stats.curves import Course, Goal, MetricCurve
 from metlmon.stats.curves import curves as curves_in
@@ -46,18 +46,7 @@ Point: TypeAlias = tuple[Value, ...]
 NEEDS: Final = frozenset({State.HELD, State.FAILED, State.REMOVED})
 """States that need an action by a person."""
 
-ACTIVE_STATES: Final = frozenset(
-    {
-        State.TRANSFERRING_INPUT,
-        State.STARTING,
-        State.RUNNING,
-        State.TRANSFERRING_OUTPUT,
-        State.SUSPENDED,
-        State.DISCONNECTED,
-        State.PRE,
-        State.POST,
-    }
-)
+ACTIVE_STATES: Final = ACTIVE - {State.IDLE, State.HELD} | {State.PRE, State.POST}
 
 
 class Variable(Struct, frozen=True):
