@@ -139,7 +139,7 @@ class NodeList:
         elif node is None:
             screen.show_message("this node is in no DAG of this directory any more")
         elif not node.jobs:
-            screen.show_message(no_job_text(node))
+            screen.show_no_job(no_job_text(node))
         else:
             screen.context.open_screen("job", *node.jobs[-1])
 

@@ -307,7 +307,7 @@ class RunScreen(ListScreen, ActionScreen):
             if epochs_table.key_of(row) == key and row.state is State.COMPLETED:
                 rescue = next((dag.rescue for dag in self.dags_of([row.dag])), None)
                 reason = f"is {formatting.done_without_job(rescue)}"
-        self.show_message(f"this node {reason}: it has no job to open")
+        self.show_no_job(f"this node {reason}: it has no job to open")
 
     def action_view(self) -> None:
         self.show_evaluations = not self.show_evaluations

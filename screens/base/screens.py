@@ -240,6 +240,12 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         self._message = message
         self._refresh_if_mounted()
 
+    def show_no_job(self, reason: str) -> None:
+        """Say why a row has no job to open: ``reason``, as soon as all logs are read."""
+        snapshot = self.context.snapshot
+        is_read = snapshot is not None and snapshot.is_complete
+        self.show_message(reason if is_read else "its log is still being read: no job is known yet")
+
     def messages(self) -> list[Line]:
         """Messages at the start of the note line."""
         caption = self.context.options.caption

@@ -121,7 +121,7 @@ def header(
         return [_with_margins(title, (), width), line(" ", ("opening the directory", DIM))]
     status = snapshot.status
     right = join(
-        (_live_state(status), _log_ages(snapshot, width), _warnings(status)),
+        (_live_state(snapshot), _log_ages(snapshot, width), _warnings(status)),
         line("   "),
     )
     error = [line(" ", (plain(snapshot.error, 4 * width), ALARM))] if snapshot.error else []
@@ -133,7 +133,7 @@ def header(
         gap = line("   ")
         if ending:
             # When it will be done matters more than how old the logs are.
-            right = join((_live_state(status), _warnings(status)), gap)
+            right = join((_live_state(snapshot), _warnings(status)), gap)
             room = width - 7 - cells(right)
             ending = gap + ending
         lefts = [
@@ -150,7 +150,10 @@ def _with_margins(left: Line, right: Line, width: int) -> Line:
     return line(" ") + justify(left, right, width - 2) + line(" ")
 
 
-def _live_state(status: Status) -> Line:
+def _live_state(snapshot: Snapshot) -> Line:
+    status = snapshot.status
+    if status.as_of is None and not snapshot.is_complete:
+        return ()
     if status.as_of is None:
         return line((formatting.nothing_logged((dag.ended for dag in status.dags)), DIM))
     if status.live:

@@ -196,6 +196,7 @@ class Document(MovingWidget):
         self._sections: Sequence[int] = ()
         self._top = 0
         self._follow = follow
+        self._at_end = True
 
     @property
     def lines(self) -> Sequence[Line]:
@@ -221,7 +222,8 @@ class Document(MovingWidget):
 
     def on_resize(self) -> None:
         previous_top = self._top
-        self._top = self._last_top if self._follow else min(self._top, self._last_top)
+        follows = self._follow and self._at_end
+        self._top = self._last_top if follows else min(self._top, self._last_top)
         if self._top != previous_top:
             self.refresh_changed()
         self.post_message(self.Scrolled())
@@ -236,7 +238,7 @@ class Document(MovingWidget):
 
     def scroll_to_line(self, top: int) -> None:
         """Scroll line ``top_line`` to the top of the view, as far as there is text."""
-        self._follow = self._follow and top >= self._last_top
+        self._at_end = top >= self._last_top
         self._top = max(0, min(top, self._last_top))
         self.refresh_changed()
         self.post_message(self.Scrolled())

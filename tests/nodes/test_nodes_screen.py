@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from metlmon.cli.main import main
 from metlmon.model.states import State
 from metlmon.snapshot.derive import MOST_SPECIAL
+from metlmon.snapshot.records import Progress
 from metlmon.snapshot.row_text import counted_states, state_reason
 from metlmon.text.record_json import json_of
 from metlmon.text.spans import text, width
@@ -62,6 +64,12 @@ async def test_enter_opens_the_latest_job_or_says_why_there_is_none(show: Show) 
         assert "it has no job to open: waits for the end of all others" in seen.text
         await seen.press("slash", *"gather", "enter", "enter")
         assert "no job to open: waits for work_003, work_007, work_016" in seen.text
+        part = seen.feed.latest
+        assert part is not None
+        await seen.publish(replace(part, progress=Progress(1, 2)))
+        await seen.press("enter")
+        assert "still being read" in seen.text
+        assert "no job to open" not in seen.text
 
 
 async def test_filter_and_faults_show_nodes_alone(show: Show) -> None:

@@ -50,6 +50,14 @@ async def test_its_end_is_there_at_once_and_followed(dagdir: Path) -> None:
         with open(path, "a") as file:
             file.write("the very last line\n")
         await seen.until(lambda: "the very last line" in seen.text)
+        await seen.press("g")
+        await seen.until(lambda: LINES[0] in seen.text)
+        await seen.press("G")
+        await seen.until(lambda: "followed" in seen.text)
+        await seen.press("slash")
+        with open(path, "a") as file:
+            file.write("one more line\n")
+        await seen.until(lambda: "one more line" in seen.text)
 
 
 async def test_the_whole_file_can_be_read(dagdir: Path) -> None:

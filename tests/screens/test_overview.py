@@ -214,6 +214,7 @@ async def test_reading_says_how_far_it_is(show: Show) -> None:
         assert "opening the directory" in seen.text
         await seen.publish(update(nothing, Progress(12_400_000, 40_000_000)))
         assert "reading 31 % of 40.0 MB" in seen.text
+        assert "nothing was logged" not in seen.text
         await seen.publish(update(status(), Progress(20_000_000, 40_000_000)))
         assert "reading 50 %" in seen.lines[0]
         assert "run4" in seen.text
