@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice
+from heapq import nsmallest
 from typing import ClassVar, Final
 
 import msgspec
@@ -17,8 +17,8 @@ from textual.widgets import Input
 from metlmon.snapshot.records import Job
 from metlmon.stats.usage import UsageFilter, site_usage
 from metlmon.tables.layout import TableColumn
-from metlmon.text.formatting import STATES, job_id, plain
-from metlmon.text.spans import DIM, KEY, Line, line
+from metlmon.text.formatting import STATES, Colour, Weight, job_id, plain
+from metlmon.text.spans import DIM, KEY, PLAIN, Line, TextStyle, line, merge_spans
 from screens.actions import TABS, actions_of, title_of
 from screens.base.screens import Prompt, ResultModal, SnapshotScreen
 from screens.widgets.table import Table, TableRow
@@ -26,18 +26,45 @@ from screens.widgets.table import Table, TableRow
 MOST_ROWS: Final = 200
 """Rows shown at most: a further word finds the others."""
 
+NAME_CELLS: Final = 14
+"""Names are padded to this, so that most texts begin below each other."""
+
+MATCH: Final = TextStyle(Colour.ORANGE, Weight.BOLD)
+
+ACTIONS, RUNS, JOBS, CURSOR_KEYS = 1, 2, 3, 4
+"""Ranks of kinds among equal matches; screens have 0."""
+
 Choice = tuple[str, ...] | tuple[str, UsageFilter] | tuple[str, int, int]
 """What was chosen: ``("action", name)``, ``("ensemble", path)``, or a screen and its arguments."""
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One row: key cap or kind, text, the words it is found by, and what it opens."""
+    """One row: key cap or kind, its name and what it is, and what it opens.
+
+    ``words``: further words it is found by, in lower case; ``rank`` that of its kind among equal
+    matches.
+    """
 
     cap: str
+    name: str
     text: str
-    words: str
     choice: Choice
+    words: str = ""
+    rank: int = 0
     refused: bool = False
+
+    def quality(self, wanted: str) -> int | None:
+        """How well it is what was typed: 0 is its very name; None: it is not."""
+        name = self.name.lower()
+        if name.startswith(wanted):
+            return 0 if name == wanted else 1
+        words = wanted.split()
+        if all(_start_of_word(name, word) >= 0 for word in words):
+            return 2
+        others = f"{name} {self.text.lower()} {self.words}"
+        if all(word in others for word in words):
+            return 3 if all(_start_of_word(others, word) >= 0 for word in words) else 4
+        return 5 if _letters_in(name, wanted) else None
 
 
 class PaletteScreen(ResultModal[Choice | None]):
@@ -55,6 +82,7 @@ class PaletteScreen(ResultModal[Choice | None]):
         super().__init__()
         self._origin = origin
         self._fixed = [*_actions(origin), *(() if origin.entries() else _screens())]
+        self._all: list[Entry] | None = None
         self._entries: dict[str, Entry] = {}
 
     def compose(self) -> ComposeResult:
@@ -68,29 +96,40 @@ class PaletteScreen(ResultModal[Choice | None]):
     @on(Input.Changed)
     def fill(self) -> None:
         table = self.query_one(Table)
-        words = self.query_one(Prompt).value.lower().split()
-        found = iter(self._fixed) if not words else self._everything()
-        matches = (entry for entry in found if all(word in entry.words for word in words))
-        self._entries = {str(i): entry for i, entry in enumerate(islice(matches, MOST_ROWS))}
+        wanted = " ".join(self.query_one(Prompt).value.lower().split())
+        if wanted and self._all is None:
+            self._all = list(self._everything())
+        found = self._all if wanted and self._all else self._fixed
+        ranked = (
+            (quality, entry.refused, entry.rank, index)
+            for index, entry in enumerate(found)
+            if (quality := entry.quality(wanted)) is not None
+        )
+        best = nsmallest(MOST_ROWS, ranked)
+        self._entries = {str(index): found[index] for *_, index in best}
         columns = [TableColumn("KEY", 8), TableColumn("ACTION", max(10, table.size.width - 18))]
-        rows = [TableRow(key, partial(_cells, entry)) for key, entry in self._entries.items()]
+        rows = [
+            TableRow(key, partial(_cells, entry, wanted)) for key, entry in self._entries.items()
+        ]
         table.show(columns, rows, [line("  ", ("nothing has these words", DIM))])
+        if rows:
+            table.select(rows[0].key or "")
 
     def _everything(self) -> Iterator[Entry]:
         yield from self._fixed
         for kind, text, key in self._origin.entries():
-            yield Entry(kind, plain(text, 60), f"{kind} {text} {key}".lower(), (kind, key))
+            yield Entry(kind, plain(text, 60), "", (kind, key), f"{kind} {key}".lower())
         context = self._origin.context
         if context.snapshot is None:
             return
         for run in context.snapshot.status.runs:
-            text = f"{plain(run.name, 40)}   {STATES[run.state].word}"
-            words = f"run {run.name} {run.uuid or ''} {run.dag}".lower()
-            yield Entry("run", text, words, ("run", run.key))
+            words = f"run {run.uuid or ''} {run.dag}".lower()
+            state = STATES[run.state].word
+            yield Entry("run", plain(run.name, 40), state, ("run", run.key), words, RUNS)
         usage = context.stats.value(site_usage)
         for site in () if usage is None else usage.sites:
             name, choice = plain(site.name or "unknown", 60), UsageFilter((site.name,))
-            yield Entry("site", name, f"site {name.lower()}", ("executions", choice))
+            yield Entry("site", name, "", ("executions", choice), "site", RUNS)
         yield from map(_job, context.feed.queued_jobs())
 
     def action_move(self, direction: str) -> None:
@@ -110,37 +149,75 @@ class PaletteScreen(ResultModal[Choice | None]):
         self.return_result(None)
 
 
+def _start_of_word(text: str, word: str) -> int:
+    """Where a word of the text begins with this one; -1: nowhere."""
+    at = text.find(word)
+    while at > 0 and text[at - 1].isalnum():
+        at = text.find(word, at + 1)
+    return at
+
+
+def _letters_in(name: str, wanted: str) -> list[int]:
+    """Where the letters of what was typed are, in their order, from the first of a word on."""
+    letters = wanted.replace(" ", "")
+    if len(letters) < 2 or not letters[0].isalpha():
+        return []
+    found = [_start_of_word(name, letters[0])]
+    for letter in letters[1:]:
+        if found[-1] < 0:
+            return []
+        found.append(name.find(letter, found[-1] + 1))
+    return found if found[-1] >= 0 else []
+
+
+def _matches(name: str, text: str, wanted: str) -> set[int]:
+    """The characters of a row, its name and then its text, that match what was typed."""
+    row = f"{name}{text}".lower()
+    found = set()
+    for word in wanted.split():
+        at = _start_of_word(row, word)
+        at = row.find(word) if at < 0 else at
+        if at < 0:
+            return set(_letters_in(name.lower(), wanted))
+        found |= set(range(at, at + len(word)))
+    return found
+
+
 def _actions(screen: SnapshotScreen) -> Iterator[Entry]:
     refusals, context = screen.refusals(), screen.context
     scopes = (*screen.SCOPES, *screen.PALETTE_SCOPES, "everywhere")
     for action in actions_of(scopes, context.options.read_only, context.keys):
         if action.name == "palette":
             continue
-        words = f"{action.label} {action.help} {action.name}".lower()
         why = refusals.get(action.name)
-        text = action.help if why is None else f"✗ {action.label}: {plain(why, 200)}"
+        text = action.help if why is None else f"✗ {plain(why, 200)}"
+        words = f"{action.help} {action.name.replace('_', ' ')}".lower()
+        rank = CURSOR_KEYS if action.scope in ("moving", "sideways") else ACTIONS
+        choice = ("action", action.name)
         cap = " ".join(action.keys)
-        yield Entry(cap, text, words, ("action", action.name), refused=why is not None)
+        yield Entry(cap, action.label, text, choice, words, rank, why is not None)
 
 
 def _screens() -> Iterator[Entry]:
     for number, names in enumerate(TABS, 1):
         for i, name in enumerate(names):
-            title = title_of(name)
-            words = f"{title} screen {name}".lower()
-            yield Entry(" ".join([str(number)] * (i + 1)), title, words, (name,))
+            cap = " ".join([str(number)] * (i + 1))
+            yield Entry(cap, title_of(name), "screen", (name,), name)
 
 
 def _job(job: Job) -> Entry:
     number = job_id(job.cluster, job.proc)
-    text = f"{number}   {plain(job.run_name or job.node_name or '', 40)}   {STATES[job.state].word}"
-    words = (
-        f"job {job.cluster}.{job.proc} {number} {job.run_name or ''} {job.node_name or ''}".lower()
-    )
-    return Entry("job", text, words, ("job", job.cluster, job.proc))
+    text = f"{plain(job.run_name or job.node_name or '', 40)}   {STATES[job.state].word}"
+    words = f"job {job.cluster}.{job.proc} {job.run_name or ''} {job.node_name or ''}".lower()
+    return Entry("job", number, text, ("job", job.cluster, job.proc), words, JOBS)
 
 
-def _cells(entry: Entry) -> tuple[Line, Line]:
-    if entry.refused:
-        return line((entry.cap, DIM)), line((entry.text, DIM))
-    return line((entry.cap, KEY)), line(entry.text)
+def _cells(entry: Entry, wanted: str) -> tuple[Line, Line]:
+    name = entry.name.ljust(NAME_CELLS) if entry.text else entry.name
+    text = f"  {entry.text}" if entry.text else ""
+    found = _matches(name, text, wanted)
+    style = DIM if entry.refused else PLAIN
+    spans = [
+        (letter, MATCH if index in found else style) for index, letter in enumerate(name + text)
+    ]
+    return line((entry.cap, DIM if entry.refused else KEY)), merge_spans(spans)

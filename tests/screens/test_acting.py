@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 
 import pytest
@@ -414,10 +415,14 @@ async def test_before_the_schedd_has_answered_nothing_can_be_done() -> None:
 async def test_the_palette_has_the_acts_and_why_not() -> None:
     async with opened_to_act(size=(120, 44)) as seen:
         await seen.press("colon")
-        assert "✗ hold: no job to hold is selected" in seen.text
-        assert "✗ resubmit DAG: it is running" in seen.text
-        assert "✗ exclude site: no site is selected: see Sites" in seen.text
-        await seen.press(*"halt", "enter")
+        for act, why in (
+            ("hold", "no job to hold is selected"),
+            ("resubmit DAG", "it is running"),
+            ("exclude site", "no site is selected: see Sites"),
+        ):
+            await seen.press("ctrl+u", *act)
+            assert re.search(rf"{act} +✗ {why}", seen.text)
+        await seen.press("ctrl+u", *"halt", "enter")
         assert isinstance(seen.app.screen, ConfirmScreen)
         await seen.press("enter", "escape")
         assert seen.pool.orders == []
@@ -484,7 +489,7 @@ async def test_each_job_has_its_answer_trouble_first(size: tuple[int, int]) -> N
             assert result in words
         at = [next(i for i, line in enumerate(seen.lines) if f"{job}.0" in line)
               for job in (RUN2, RUN4, RUN3, RUN1)]  # fmt: skip
-        assert at == sorted(at), "what needs a person comes first"
+        assert at == sorted(at), "what needs attention comes first"
         assert "permission denied" in seen.line(f"{RUN2}.0")
 
 

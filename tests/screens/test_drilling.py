@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from pathlib import Path
 
@@ -191,6 +192,25 @@ async def test_the_palette_finds_and_does(show: Show) -> None:
         await seen.press("escape")
         await seen.press("ctrl+p", "escape")
         assert isinstance(seen.app.screen, OverviewScreen)
+
+
+@pytest.mark.parametrize(
+    ("typed", "first"),
+    [
+        ("rel", "R +release"),
+        ("report", r"\^y +report"),
+        ("adv", "7 7 +Advice"),
+        ("run4", "run +run4"),
+        ("site", "3 +Sites"),
+        ("tmln", "4 +Timeline"),
+        ("", "1 +Overview"),
+    ],
+)
+async def test_the_palette_begins_with_what_is_meant(show: Show, typed: str, first: str) -> None:
+    async with show() as seen:
+        await seen.press("colon", *typed)
+        rows = seen.lines[1 + next(i for i, row in enumerate(seen.lines) if "ACTION" in row) :]
+        assert re.search(first, rows[0])
 
 
 async def test_what_is_typed_in_the_palette_counts_before_the_enter_behind_it(show: Show) -> None:
