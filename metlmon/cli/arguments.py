@@ -240,7 +240,7 @@ COMMANDS: Final[dict[str, Command]] = {
         "object of the same kind per line.",
     ),
     "health": Command(
-        "what is wrong, ranked by what it blocks, and what to do about it",
+        "what is wrong, the worst first, and what to do about it",
         (DIRS, JSON, *MOMENT, ASCII),
         description="Everything that is held, failed, removed, futile or stalled, once: the cause "
         "with HTCondor's code, the runs, the full reason, the next step and the action of "
@@ -252,7 +252,7 @@ COMMANDS: Final[dict[str, Command]] = {
         (DIR, JSON, *MOMENT, ONLY, QUEUE, ASCII),
     ),
     "nodes": Command(
-        "every node of any DAG as a tree, what needs a person first",
+        "every node of any DAG as a tree, what needs attention first",
         (
             *COMMON,
             option("--state", "only nodes in these: held,failed,waiting, …", metavar="STATES"),
@@ -281,7 +281,7 @@ COMMANDS: Final[dict[str, Command]] = {
         ),
     ),
     "compare": Command(
-        "runs side by side: what differs, what they reached, what they cost",
+        "runs side by side: what differs, results, cost",
         (
             option(
                 "runs", "two or more: names, uuids or beginnings of uuids", nargs="+", metavar="RUN"
@@ -295,7 +295,7 @@ COMMANDS: Final[dict[str, Command]] = {
         "the last of the arguments.",
     ),
     "grid": Command(
-        "a sweep's points as rows and columns: which is best, and how far it is",
+        "a sweep as rows and columns: which point is best",
         (
             *COMMON,
             option("--metric", "this metric (default: val_loss)", metavar="NAME"),
@@ -308,9 +308,7 @@ COMMANDS: Final[dict[str, Command]] = {
             ),
         ),
     ),
-    "shards": Command(
-        "bags of equal nodes: done, rate, stragglers, and when they will be done", COMMON
-    ),
+    "shards": Command("bags of equal nodes: done, rate, stragglers, their end", COMMON),
     "estimate": Command(
         "when each run and the whole will be done, and how sure that is",
         (
@@ -319,7 +317,7 @@ COMMANDS: Final[dict[str, Command]] = {
         ),
     ),
     "advise": Command(
-        "where the next epochs should go, what would change the end, and how to send them there",
+        "where the next epochs should go, and send them there",
         (
             *COMMON,
             option(
@@ -605,7 +603,7 @@ COMMANDS: Final[dict[str, Command]] = {
         "print a shell completion script", (option("shell", None, choices=["bash", "zsh"]),)
     ),
 }
-"""In the order of ``--help``."""
+"""In the order of messages; :data:`GROUPS` has that of ``--help``."""
 
 OUTPUTS: Final = (
     *(
@@ -624,6 +622,16 @@ COMMANDS["schema"] = Command(
     (option("output", ", ".join(OUTPUTS), choices=OUTPUTS, metavar="COMMAND"),),
 )
 
+GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "watch": ("watch", "serve", "demo", "notify"),
+    "look": ("status", "run", "jobs", "nodes", "shards", "annexes", "timeline"),
+    "explain": ("health", "sites", "curves", "compare", "grid", "estimate", "advise"),
+    "act": ("act",),
+    "write": ("new", "check", "submit", "continue"),
+    "export": ("report", "export"),
+    "help and settings": ("help", "config", "schema", "completion"),
+}
+"""The commands by what they are for, as ``--help`` lists them."""
 
 ABSENT: Final[Mapping[str, Any]] = {
     **{

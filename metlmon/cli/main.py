@@ -75,16 +75,24 @@ def parser(command: str | None = None, whole: bool = False) -> argparse.Argument
     Building the parsers of the others takes longer than ``--help``. ``whole``: of all commands,
     with the options that make a request, too.
     """
+    description = DESCRIPTION
+    if command not in COMMANDS:
+        from metlmon.cli.command_line import command_list
+
+        description += f"\n\n{command_list()}"
     top: argparse.ArgumentParser = CommandParser(
         prog="metlmon",
-        description=DESCRIPTION,
+        usage="metlmon [-h] [--version] COMMAND ...",
+        description=description,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.set_defaults(**ABSENT)
     top.add_argument("--version", action="store_true", help="print the version and exit")
     # Without a name argparse would print a usage line for itself, and load what that takes.
-    subparsers = top.add_subparsers(dest="command", metavar="COMMAND", prog=top.prog)
+    subparsers = top.add_subparsers(
+        dest="command", metavar="COMMAND", prog=top.prog, help=argparse.SUPPRESS
+    )
     shown = {command: COMMANDS[command]} if command and command in COMMANDS else COMMANDS
     for name, declared in shown.items():
         subparser = subparsers.add_parser(

@@ -99,7 +99,7 @@ def _print_jobs(rows: Sequence[Job], this_year: int | None) -> None:
 
 
 def nodes(options: argparse.Namespace) -> int:
-    """Print every node, what needs a person first. Returns the exit status."""
+    """Print every node, what needs attention first. Returns the exit status."""
     from metlmon.snapshot.node_tree import NodeTree
 
     wanted = wanted_states(options.state)
