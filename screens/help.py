@@ -7,11 +7,13 @@ from typing import Final
 
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import State
+from metlmon.pool.types import DAG_ACTS, RUN_ACTS, SITE_ACTS, PoolAction
 from metlmon.snapshot.row_text import PAUSED, REQUESTED, STOPPED
 from metlmon.text.formatting import BETWEEN, OUTCOMES, STALLED, STATES, Symbol
-from metlmon.text.spans import BOLD, DIM, KEY, Line, fit, line, style_of, wrap
-from screens.actions import DIRECT, HELP_CELLS, SCOPES, TABS, Action, actions_of
+from metlmon.text.spans import BOLD, DIM, KEY, Line, fit, line, style_of, wrap, wrap_parts
+from screens.actions import HELP_CELLS, SCOPES, TABS, Action, actions_of
 from screens.base.screens import DocumentScreen, heading
+from screens.pool_actions import action_of
 
 STATE_MEANINGS: Final[dict[State, str]] = {
     State.WAITING: "its turn in the DAG has not come",
@@ -22,7 +24,7 @@ STATE_MEANINGS: Final[dict[State, str]] = {
     State.TRANSFERRING_OUTPUT: "its output is on the way",
     State.SUSPENDED: "stopped for now, keeps its GPUs",
     State.DISCONNECTED: "the connection is lost, it may run on",
-    State.HELD: "needs a person to release it",
+    State.HELD: "waits for somebody to release it",
     State.PRE: "the script before the job runs",
     State.POST: "the script after the job runs",
     State.COMPLETED: "ended well, or known to be done",
@@ -36,6 +38,15 @@ STATE_MEANINGS: Final[dict[State, str]] = {
 
 COLUMN_CELLS: Final = HELP_CELLS + 11
 """A key cap and its help."""
+
+ACTS_TITLE: Final = " a  "
+
+MOVING_PAIRS: Final = (
+    ("up", "down", "One row"),
+    ("page_up", "page_down", "One page"),
+    ("first", "last", "First, last row"),
+)
+"""Actions that are opposite, and what both do."""
 
 TAB_KEYS: Final = f"1…{len(TABS)}"
 
@@ -72,15 +83,15 @@ def context_lines(
 ) -> list[Line]:
     """The keys of a screen in two columns: its own, then those of every screen."""
     common = () if set(scopes) & {"submit", "launch", "question"} else ("everywhere",)
-    own = [a for a in actions_of(scopes, read_only, keys) if a.keys]
-    if "acting" in scopes:
-        own += [a for a in actions_of(("acts",), read_only, keys) if a.name in DIRECT]
+    own = [a for a in actions_of(scopes, read_only, keys) if a.keys and a.scope != "acting"]
+    acts = _acts(keys, room) if "acting" in scopes and not read_only else []
     tabs = [_row(TAB_KEYS, "Screens of the tab bar")] if common else []
     rows = [_key_row(action) for action in own] + tabs
-    rows += [_key_row(action) for action in actions_of((*common, "moving"), read_only, keys)]
+    rows += [_key_row(action) for action in actions_of(common, read_only, keys)]
+    rows += _moving_rows(keys)
     count = -(-len(rows) // max(1, min(4, room // COLUMN_CELLS)))
     columns = [rows[i : i + count] for i in range(0, len(rows), count)]
-    return [
+    lines = [
         tuple(
             span
             for column in columns
@@ -89,6 +100,38 @@ def context_lines(
         )
         for i in range(count)
     ]
+    return lines + acts
+
+
+def _moving_rows(keys: Mapping[str, str] | None) -> list[Line]:
+    """The keys of moving, one row for each two that are opposite."""
+    moving = {action.name: action.keys for action in actions_of(("moving",), keys=keys)}
+    rows = []
+    for one, other, text in MOVING_PAIRS:
+        (cap, *more), (other_cap, *other_more) = moving[one], moving[other]
+        also = " ".join((*more, *other_more))
+        rows.append(_row(f"{cap} {other_cap}", f"{text}; also {also}" if also else text))
+    return rows
+
+
+def _acts(keys: Mapping[str, str] | None, room: int) -> list[Line]:
+    """The acts behind the menu, by what they are done to, in as few lines as possible."""
+    subjects = {"runs": RUN_ACTS, "sites": SITE_ACTS, "DAGs": DAG_ACTS}
+    of_others = {act for acts in subjects.values() for act in acts}
+    groups = {"jobs": [act for act in PoolAction if act not in of_others], **subjects}
+    remapped = {action.name: action for action in actions_of(("acts",), keys=keys)}
+    parts: list[Line] = []
+    for subject, acts in groups.items():
+        title = line((f"{subject}: ", DIM))
+        for name in dict.fromkeys(action_of(act).name for act in acts):
+            # Acts that share a key have one place.
+            if (action := remapped.pop(name, None)) is not None:
+                cap = " ".join(action.keys)
+                parts.append(title + line((cap, KEY), f" {action.label}"))
+                title = ()
+    first, *rest = wrap_parts(parts, line("  "), room - len(ACTS_TITLE) - 1)
+    indent = line(" " * len(ACTS_TITLE))
+    return [line((ACTS_TITLE, KEY)) + first, *(indent + part for part in rest)]
 
 
 def _key_row(action: Action) -> Line:
