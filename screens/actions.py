@@ -110,11 +110,11 @@ interrupt | ^c       |    ^c: quit    | Quit, with exit status 130
 earlier   | <        |    <: earlier  | All screens a step earlier
 later     | >        |    >: later    | A step later, or now
 light     | ^t       |    ^t: theme   | Dark or light colours
-redraw    | ^l       |    ^l: redraw  | Write the screen again
+redraw    | ^l       |    ^l: redraw  | Redraw the screen
 report    | ^y       |    ^y: report  | Write the report, as HTML
 browse    | ^o       |    ^o: browser | Open that report
 picture   | ^x       |    ^x: picture | Save this screen, as SVG
-pause     | ^z       |    ^z: suspend | To the shell; fg returns
+pause     | ^z       |    ^z: suspend | Suspend; fg returns
 
 # below: Everywhere
 back      | esc      |    esc: back   | Clear filter, marks; or back
@@ -126,7 +126,7 @@ new       | N        | 3 N: new       | Submit a new ensemble
 
 # home: Home
 back      | esc      |    esc: clear  | Clear filter
-faults    | f        | 5 f: only      | Only what needs a person
+faults    | f        | 5 f: only      | Only what needs attention
 add       | +        | 4 +: add       | Add a directory to your list
 drop      | -        | 2 -: drop      | Drop one from your list
 new       | N        | 3 N: new       | Submit a new ensemble

@@ -43,7 +43,7 @@ class HomeScreen(ListScreen):
 
     SHOWS_ENSEMBLE: ClassVar[bool] = False
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "home")
-    FAULTS_NOTE = "only what needs a person"
+    FAULTS_NOTE = "only what needs attention"
     ORDERS = (("urgency", home_table.urgency), "name", "progress", "eta", "badput")
 
     class SummariesChanged(Message):
@@ -96,7 +96,7 @@ class HomeScreen(ListScreen):
         self.show_head(self._head(rows, width))
         shown = [row for row in rows if row.summary.needs_person] if self.faults_only else rows
         nothing = [
-            line("  ", ("No ensemble needs a person.", GOOD)),
+            line("  ", ("No ensemble needs attention.", GOOD)),
             line("  ", ("[f] shows all of them again.", DIM)),
         ]
         only_faults = self.faults_only and not self.filter_text

@@ -30,7 +30,7 @@ from screens.base.screens import TreeScreen, text_filter
 from screens.overview import header as overview_header
 from screens.pool_actions import ACTION_SCOPES, ActionScreen, Selection
 
-ORDERS: Final = (("what needs a person", urgency), ("DAG order", file_order))
+ORDERS: Final = (("what needs attention", urgency), ("DAG order", file_order))
 
 
 class NodeList:

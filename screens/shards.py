@@ -16,7 +16,7 @@ class ShardsScreen(ListScreen):
     """The shards of one bag, most urgent first."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "bag", "below")
-    ORDERS = (("what needs a person", None), "shard", "time", "site", "tries")
+    ORDERS = (("what needs attention", None), "shard", "time", "site", "tries")
 
     def __init__(self) -> None:
         super().__init__()

@@ -82,7 +82,7 @@ URGENCY: Final[Mapping[State, int]] = {
         )
     )
 }
-"""Rank of the states in lists: those that need a person, active, queued, waiting, done."""
+"""Rank of the states in lists: those that need attention, active, queued, waiting, done."""
 
 
 class Outcome(StrEnum):

@@ -98,7 +98,7 @@ def headline_line(health: Health, *, brief: bool = False) -> Line:
         return line(" ", (f"{symbol.glyph} {headline.label}  {headline.text}", style_of(symbol)))
     things = count(headline.others + 1, "thing")
     needs = "needs" if not headline.others else "need"
-    text = f"{things} {needs} a person"
+    text = f"{things} {needs} attention"
     if headline.severity is Severity.COSTLY:
         text = f"{things} cost{'s' if not headline.others else ''} time or GPU-hours"
     return line(" ", (f"{symbol.glyph} {text}", style_of(symbol)))

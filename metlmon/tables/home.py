@@ -389,7 +389,7 @@ def detail_lines(row: HomeRow | None, this_year: int | None, room: int) -> list[
 
 
 def totals_line(rows: Sequence[HomeRow]) -> Line:
-    """``12 ensembles   5 running   2 need a person``; of how many all is read."""
+    """``12 ensembles   5 running   2 need attention``; of how many all is read."""
     figures = [row.figures for row in rows]
     live = sum(each is not None and each.live for each in figures)
     trouble = sum(row.summary.needs_person for row in rows)
@@ -397,7 +397,7 @@ def totals_line(rows: Sequence[HomeRow]) -> Line:
     needs = "needs" if trouble == 1 else "need"
     parts = [line(count(len(rows), "ensemble"))]
     parts += [line((f"{number(live)} live", MOVING))] * bool(live)
-    parts += [line((f"{number(trouble)} {needs} a person", ALARM))] * bool(trouble)
+    parts += [line((f"{number(trouble)} {needs} attention", ALARM))] * bool(trouble)
     unread = len(rows) - read
     parts += [line((f"{number(read)} of {number(len(rows))} read", NOTE))] * bool(unread)
     return join(parts, line("   "))

@@ -81,7 +81,7 @@ REASON_CELLS: Final = 100
 
 ORDERS: Final = (
     ("DAG order", None),
-    ("what needs a person", lambda row: (_urgency(row), -(row.seconds or 0.0))),
+    ("what needs attention", lambda row: (_urgency(row), -(row.seconds or 0.0))),
     *("progress", "since", "lost", "site"),
 )
 """What the sort key goes through: the order of the DAGs, the urgency, and columns."""

@@ -41,7 +41,7 @@ class SweepHeadline(Struct, frozen=True):
     """The best point and the progress of a sweep in parts, which can be "".
 
     ``best 0.2308 at lr 0.03, width 64``, ``run17 epoch 4``, ``7 of 10 points done, 3 stopped``
-    (``points_short``: ``7 of 10 done``), ``2 running, 1 paused``, ``1 needs a person``,
+    (``points_short``: ``7 of 10 done``), ``2 running, 1 paused``, ``1 needs attention``,
     ``43 of 60 epochs``.
     """
 
@@ -119,7 +119,7 @@ def cell_value_text(cell: GridCell) -> str:
 
 
 def cell_symbol(cell: GridCell) -> Symbol:
-    """The symbol of a cell: needs a person, diverged, stopped, paused, or state."""
+    """The symbol of a cell: needs attention, diverged, stopped, paused, or state."""
     if cell.state in NEEDS:
         return STATES[cell.state]
     if cell.diverged_run is not None:
@@ -171,7 +171,7 @@ def sweep_headline(grid: Grid, full: bool = False) -> SweepHeadline:
         points=f"{number(progress.finished)} of {points} done{stopped}",
         points_short=f"{number(progress.finished)} of {number(progress.points)} done",
         active=", ".join(moving),
-        needs_action=f"{number(progress.needs_action)} {verb} a person"
+        needs_action=f"{number(progress.needs_action)} {verb} attention"
         if progress.needs_action
         else "",
         epochs=f"{number(progress.epochs_done)} of {count(progress.epochs_total, 'epoch')}",

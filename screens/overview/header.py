@@ -579,7 +579,7 @@ def health_lines(health: Health | None, status: Status, room: int, *, roomy: boo
 def _calm(health: Health, status: Status) -> list[Line]:
     """That nothing is wrong, and shorter forms of it."""
     states = status.node_states
-    texts = ["nothing needs a person"]
+    texts = ["nothing needs attention"]
     if not any(states.get(state) for state in (State.HELD, *FAILED_JOB)):
         headline = health_headline(health)
         texts = [headline.line, headline.text]
@@ -650,7 +650,7 @@ def advice_line(entry: HealthEntry, room: int | None = None) -> Line:
 
 
 def run_trouble(health: Health | None, run: str, room: int, *, brief: bool = False) -> list[Line]:
-    """Why a run needs a person: the cause, the line that says so, and what to do; none if not.
+    """Why a run needs attention: the cause, the line that says so, and what to do; none if not.
 
     ``brief``: the cause and what to do, in a line each.
     """

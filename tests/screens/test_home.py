@@ -67,7 +67,7 @@ def names(seen: Seen) -> list[str]:
 async def test_every_ensemble_has_a_line_and_the_worst_living_one_is_first() -> None:
     async with shown() as seen:
         assert names(seen) == ["gb1", "long", "closed", "alice/sweep", "bob/sweep"]
-        assert "5 ensembles   2 live   2 need a person   4 of 5 read" in seen.lines[0]
+        assert "5 ensembles   2 live   2 need attention   4 of 5 read" in seen.lines[0]
         assert "held by the acces" in seen.under_cursor
         assert TROUBLE in seen.text
         assert "free space, then release" in seen.text
@@ -163,7 +163,7 @@ async def test_f_shows_only_what_needs_a_person() -> None:
         assert names(seen) == ["gb1", "long", "alice/sweep"]
     async with shown(FakeHome(ENSEMBLES[0])) as seen:
         await seen.press("f")
-        assert "No ensemble needs a person." in seen.text
+        assert "No ensemble needs attention." in seen.text
 
 
 async def test_an_ensemble_submitted_from_home_is_watched_and_listed() -> None:

@@ -140,7 +140,7 @@ async def test_sorting_by_what_needs_a_person(show: Show) -> None:
         assert order(seen.lines) == [f"run{n}" for n in range(10)]
         await seen.press("s")
         assert order(seen.lines)[:2] == ["run1", "run9"]
-        assert "by what needs a person" in seen.text
+        assert "by what needs attention" in seen.text
         await seen.press("S")
         assert order(seen.lines)[-2:] == ["run9", "run1"]
 

@@ -47,7 +47,7 @@ def test_counts_lose_words_before_numbers() -> None:
         assert len(result) <= cells
         for number in ("143", "149"):
             assert number in result
-        assert "held" in result, "what needs a person keeps its word longest"
+        assert "held" in result, "what needs attention keeps its word longest"
 
 
 def test_the_bar_gives_way_to_the_words_of_the_counts() -> None:
