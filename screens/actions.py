@@ -42,6 +42,7 @@ SCREENS: Final = {
     "estimates": ScreenEntry("estimates.EstimatesScreen", "Estimates", 7),
     "advice": ScreenEntry("advice.AdviceScreen", "Advice", 7),
     "inputs": ScreenEntry("sources.SourcesScreen", "Sources", 8),
+    "changes": ScreenEntry("changes.ChangesScreen", "Changes", 9),
     "compare": ScreenEntry("compare.CompareScreen"),
     "executions": ScreenEntry("sites.ExecutionsScreen"),
     "help": ScreenEntry("help.HelpScreen"),
@@ -268,6 +269,9 @@ left        | left h   |   left: left     | One column left
 right       | right l  |   right: right   | One column right
 far_left    | sh+left  |   sh+left: first | To the first column
 far_right   | sh+right |   sh+right: last | To the last column
+
+# changes: Changes
+view        | v   | 8 v: period     | Last look, day, week, or all
 
 # bag: Shards of a bag
 view        | v   | 7 v: next bag   | The next bag

@@ -42,7 +42,9 @@ PLACES: Final = (
 SECONDS: Final = 120
 """How long one output may take."""
 
-OF_LOGS: Final = ("jobs", "nodes", "sites", "annexes", "timeline", "curves", "estimate", "report")
+OF_LOGS: Final = (
+    *("jobs", "nodes", "sites", "annexes", "timeline", "changes", "curves", "estimate", "report"),
+)
 OF_DIRECTORIES: Final = ("status", *OF_LOGS, "health", "grid", "shards", "advise")
 OF_A_MOMENT: Final = ("status", "jobs", "sites", "health")
 SIZES: Final = ((80, 24), (200, 50))

@@ -53,7 +53,7 @@ def repeated(name: str, help: str, metavar: str) -> Argument:
 
 
 LOG_COMMANDS: Final = frozenset(
-    ("jobs", "nodes", "sites", "annexes", "timeline", "curves", "estimate", "report", "export")
+    "jobs nodes sites annexes timeline changes curves estimate report export".split()  # noqa: SIM905
 )
 """Commands that take several event logs instead of a directory."""
 
@@ -273,6 +273,21 @@ COMMANDS: Final[dict[str, Command]] = {
         "alone have, marked as inferred.",
     ),
     "timeline": Command("when what ran where, and how many at a time", (*COMMON, *WINDOW)),
+    "changes": Command(
+        "what has happened since yesterday, and the estimate then and now",
+        (
+            *COMMON,
+            option(
+                "--since",
+                "from then on ('14 Nov', 7d; default: yesterday, a day before the newest event)",
+                default="yesterday",
+                metavar="TIME",
+            ),
+        ),
+        description="What has changed since then: holds and releases, removals, failures, "
+        "submissions, starts and ends of DAGMan, epochs done, a new best value, sites that turned "
+        "bad, and the estimated end then and now.",
+    ),
     "curves": Command(
         "metrics by epoch: is it learning",
         (
@@ -624,7 +639,7 @@ COMMANDS["schema"] = Command(
 
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "watch": ("watch", "serve", "demo", "notify"),
-    "look": ("status", "run", "jobs", "nodes", "shards", "annexes", "timeline"),
+    "look": ("status", "run", "jobs", "nodes", "shards", "annexes", "timeline", "changes"),
     "explain": ("health", "sites", "curves", "compare", "grid", "estimate", "advise"),
     "act": ("act",),
     "write": ("new", "check", "submit", "continue"),

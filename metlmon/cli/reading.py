@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
@@ -149,6 +150,14 @@ def stats_input(reader: DagdirReader, **more: Any) -> StatsInput:
         load_description=cache(partial(describe_dags, builder)),
         **more,
     )
+
+
+def stats_at(options: argparse.Namespace, moment: datetime) -> StatsInput:
+    """What statistics of an earlier moment are made from: the ensemble is read again."""
+    earlier = copy(options)
+    # As the logs have it, in their own time: no zone is to be taken off it again.
+    earlier.as_of, earlier.live = moment.replace(tzinfo=None).isoformat(), None
+    return stats_input(open_reader(earlier))
 
 
 def window_of(options: argparse.Namespace, builder: SnapshotBuilder) -> TimeWindow:

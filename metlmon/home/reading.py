@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from metlmon.config.loader import load_settings
 from metlmon.config.user_state import state_path
 from metlmon.errors import InputError, describe_error, unusable_path
-from metlmon.health.last_seen import PURPOSE
+from metlmon.health.changes import PURPOSE
 from metlmon.home.finder import NOTHING_HERE, FoundDagdir, find_dagdirs
 from metlmon.home.summary import HomeSummary, Phase, make_figures
 from metlmon.live.dagdir_reader import DagdirReader

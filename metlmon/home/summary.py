@@ -12,8 +12,8 @@ from msgspec.structs import asdict
 
 from metlmon.config.settings import EVENT_NAMES
 from metlmon.health.build import make_health
+from metlmon.health.changes import ChangesSince, load_last_seen, since_seen
 from metlmon.health.headline import health_headline
-from metlmon.health.last_seen import difference, load_last_seen, summarize
 from metlmon.health.types import Health, Severity
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import StatsInput
@@ -129,6 +129,7 @@ def make_figures(reader: DagdirReader) -> Figures:
     forecast = make_forecast(stats_input)
     counted = counted_states(status)
     headline, worst = health_headline(health), health.worst
+    seen = load_last_seen(Path(reader.path_given))
     return Figures(
         as_of=status.as_of,
         live=status.live,
@@ -145,9 +146,7 @@ def make_figures(reader: DagdirReader) -> Figures:
         others=headline.others,
         advice="" if worst is None else worst.advice,
         hours=status.gpu_hours,
-        since_seen=difference(
-            load_last_seen(Path(reader.path_given)), summarize(status, datetime.now())
-        ),
+        since_seen=(seen and since_seen(ChangesSince(seen.until)(stats_input))) or None,
         remaining=forecast.remaining,
         completed_at=forecast.completed_at,
         no_eta=forecast.missing_reason,

@@ -378,6 +378,8 @@ class Dag:
                 process.pre_completed = line.value
             case DagmanMessageKind.RESCUE_USED if process:
                 process.rescue = line.text
+            case DagmanMessageKind.RESCUE_WRITTEN if process:
+                process.wrote = line.text
             case DagmanMessageKind.TOTALS if process:
                 process.total = dict(line.totals).get("total")
             case DagmanMessageKind.ERROR if process:

@@ -46,7 +46,8 @@ def is_restart_status(status: int | None) -> bool:
 class Process(Struct):
     """One process of DAGMan, as reported in ``.dagman.out``.
 
-    ``cluster``: None when not reported. ``refused``: it ended because another DAGMan runs.
+    ``cluster``: None when not reported. ``rescue``: the rescue file that it began with, ``wrote``:
+    the one that it wrote. ``refused``: it ended because another DAGMan runs.
     ``aborted``: a node returned its ABORT-DAG-ON value. ``total``: DAGMan's number of nodes.
     ``last``: its newest message. ``crash``: the message of the EXCEPT that ended it.
     ``log_error``: when it last failed to read an event. ``bad_events``: the first event that
@@ -58,6 +59,7 @@ class Process(Struct):
     recovery: bool = False
     pre_completed: int | None = None
     rescue: str | None = None
+    wrote: str | None = None
     end: datetime | None = None
     status: int | None = None
     ended: bool = False

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from datetime import datetime
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -34,6 +34,7 @@ from metlmon.snapshot.notices import input_notices
 from metlmon.snapshot.records import (
     CauseRow,
     DagDescription,
+    DagmanLife,
     DagRow,
     DescribedNode,
     Epoch,
@@ -753,6 +754,7 @@ def _build_ledger(builder: SnapshotBuilder) -> Ledger:
         ),
         aborts=derivation.aborts,
         restarts=_restarts(builder),
+        dagmans=tuple(_dagmans(builder)),
         item="job" if any(run.item == "job" for run in runs) else "epoch",
     )
 
@@ -761,6 +763,32 @@ def _restarts(builder: SnapshotBuilder) -> tuple[datetime, ...]:
     """When the schedd was started again, by the logs of the DAGs' DAGMans."""
     jobs = (job for dag in builder.dags.values() for job in dag.logs.jobs)
     return tuple(sorted({time for job in jobs for time in job.restarts}))
+
+
+def _dagmans(builder: SnapshotBuilder) -> Iterator[DagmanLife]:
+    """The DAGMans of the top-level DAGs, those of each DAG in the order of their starts."""
+    for dag in builder.dags.values():
+        if not dag.is_top or dag.key == NO_DAG:
+            continue
+        for run in dag.dagman_runs():
+            # Other files than its log and output tell of the current one.
+            is_current = run is dag.current_run()
+            ended = builder.ensemble.dag_state(dag.key) if is_current else run.end_state()
+            state, end = ended or (None, None)
+            began = [PurePath(p.rescue).name for p in run.processes if p.rescue]
+            wrote = [PurePath(p.wrote).name for p in run.processes if p.wrote]
+            starts = [p.start for p in run.processes if p.start is not None]
+            yield DagmanLife(
+                dag=dag.file,
+                cluster=run.cluster,
+                start=run.start,
+                end=end,
+                state=state if state in ENDED else None,
+                rescue=began[0] if began else None,
+                wrote=wrote[-1] if wrote else None,
+                restarts=tuple(starts[1:]),
+                refused=run.refused,
+            )
 
 
 def _fault(builder: SnapshotBuilder, key: NodeKey) -> NodeFault:

@@ -746,6 +746,25 @@ class DagRow(Struct, frozen=True):
         return self.dagmans or len(self.submissions)
 
 
+class DagmanLife(Struct, frozen=True):
+    """One DAGMan of a top-level DAG, from its start to its end.
+
+    ``state``: that in which it left the DAG, None while it runs. ``rescue``: the file with which it
+    began, ``wrote``: the rescue file that it wrote. ``restarts``: when further processes of it were
+    started. ``refused``: it ended at once because another DAGMan was running.
+    """
+
+    dag: str
+    cluster: int | None
+    start: datetime | None
+    end: datetime | None = None
+    state: DagState | None = None
+    rescue: str | None = None
+    wrote: str | None = None
+    restarts: tuple[datetime, ...] = ()
+    refused: bool = False
+
+
 class SiteRow(Struct, frozen=True, rename={"gpu_hours": "hours"}):
     site: str | None
     target: tuple[str, ...]
@@ -1046,7 +1065,8 @@ class Ledger(Struct, frozen=True):
     the ensemble; entries are in GPU-seconds all the same, unless :func:`measured`. Executions are
     ordered by job, then by start. ``faults``: the nodes that are held, failed, removed or futile,
     without those that an end on purpose left so. ``aborts``: by the key of a DAG what ended it.
-    ``restarts``: when the access point was started again, by the logs of DAGMan.
+    ``restarts``: when the access point was started again, by the logs of DAGMan. ``dagmans``: the
+    DAGMans of the top-level DAGs.
     ``item``: what runs consist of, "job" for jobs without epochs.
     """
 
@@ -1064,6 +1084,7 @@ class Ledger(Struct, frozen=True):
     faults: tuple[NodeFault, ...] = ()
     aborts: Mapping[str, DagAbort] = MappingProxyType({})
     restarts: tuple[datetime, ...] = ()
+    dagmans: tuple[DagmanLife, ...] = ()
     item: str = "epoch"
 
     def __eq__(self, other: object) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from metlmon.config.settings import NotifySettings
 from metlmon.config.user_state import read_state, state_path, write_state
 from metlmon.health.build import make_health
-from metlmon.health.last_seen import PURPOSE, EnsembleSummary, difference, summarize
+from metlmon.health.changes import PURPOSE, Changes, ChangesSince, LastSeen, seen, since_seen
 from metlmon.live.feed import Snapshot
 from metlmon.snapshot.records import Status
 from screens.base.stats_worker import StatsWorker, has_job_files
@@ -35,32 +35,31 @@ READ_SECONDS: Final = 2.0
 
 
 class LastLook:
-    """Follows when somebody looks, and remembers what they saw between sessions.
+    """Follows when somebody looks, and remembers how far they saw between sessions.
 
-    ``clock``: seconds; ``local_time``: this host's.
+    ``clock``: seconds. ``since``: how far they had seen before they came, or came back; None
+    where that is not known.
     """
 
-    def __init__(
-        self,
-        clock: Callable[[], float] = monotonic,
-        local_time: Callable[[], datetime] = datetime.now,
-    ) -> None:
-        self._clock, self._local_time = clock, local_time
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
         self._path: Path | None = None
-        self._before: EnsembleSummary | None = None
-        self._newest: tuple[Status, datetime] | None = None
+        self.since: datetime | None = None
+        self._newest: Status | None = None
+        self._last: LastSeen | None = None
         self._input_at = clock()
         self._returned = True
         self._text = ""
         self._shown_at = 0.0
 
     def load(self, dagdir: Path) -> None:
-        """Read what was seen last of a dagdir; without this call nothing is remembered.
+        """Read how far a dagdir was seen; without this call nothing is remembered.
 
         Reads a file: not for the UI thread.
         """
         path = state_path(PURPOSE, dagdir)
-        self._before = read_state(path, EnsembleSummary)
+        before = read_state(path, LastSeen)
+        self.since = None if before is None else before.until
         self._path = path
 
     @property
@@ -71,15 +70,16 @@ class LastLook:
     def save(self) -> None:
         """Remember what was seen last, if that has not been done. Writes a file."""
         newest, self._newest = self._newest, None
-        if newest is not None:
-            self._before = summarize(*newest)
-            write_state(self._path, self._before)
+        if newest is not None and (last := seen(newest)) is not None:
+            self._last = last
+            write_state(self._path, last)
 
     def record_input(self) -> None:
         """Somebody has pressed a key."""
         now = self._clock()
         if now - self._input_at > AWAY_SECONDS:
             self.save()
+            self.since = self._last.until if self._last is not None else self.since
             self._returned = True
         elif now - self._shown_at > READ_SECONDS:
             self._text = ""
@@ -88,19 +88,21 @@ class LastLook:
     def see(self, status: Status) -> None:
         """Some screen shows this; it is seen if somebody looks."""
         if self._clock() - self._input_at <= ATTENDED_SECONDS:
-            self._newest = status, self._local_time()
+            self._newest = status
 
-    def show(self, status: Status) -> str:
+    def show(self, status: Status, changes_since: Callable[[ChangesSince], Changes | None]) -> str:
         """What has changed since the last look, as one line; empty if that is not news.
 
-        ``status``: that of a complete snapshot, which is shown now.
+        ``status``: that of a complete snapshot, which is shown now. ``changes_since``: returns what
+        has changed in it, None until that is known.
         """
         self.see(status)
         now = self._clock()
-        if self._returned and (self._path is not None or self._before is not None):
-            self._returned = False
-            current = summarize(status, self._local_time())
-            self._text, self._shown_at = difference(self._before, current) or "", now
+        if self._returned and self.since is not None:
+            changes = changes_since(ChangesSince(self.since))
+            if changes is not None:
+                self._returned = False
+                self._text, self._shown_at = since_seen(changes), now
         if now - self._shown_at > SHOWN_SECONDS:
             self._text = ""
         return self._text
@@ -189,11 +191,11 @@ class Absence:
                 complete=snapshot.error is None and is_complete(status),
             )
 
-    def news(self, snapshot: Snapshot | None) -> str:
+    def news(self, snapshot: Snapshot | None, stats: StatsWorker) -> str:
         """What has changed since somebody last looked; empty if that is not new."""
         if snapshot is None or not snapshot.is_complete:
             return ""
-        return self.last_look.show(snapshot.status)
+        return self.last_look.show(snapshot.status, stats.value)
 
     def close(self) -> None:
         """Remember what was seen last; what has not been sent is sent by the next process."""

@@ -22,7 +22,7 @@ from metlmon.tables.layout import (
 )
 from metlmon.tables.runs import best_mark
 from metlmon.text import formatting
-from metlmon.text.spans import DIM, NOTE, Line, join, line, width
+from metlmon.text.spans import DIM, KEY, NOTE, Line, join, line, width
 from screens.base.screens import (
     ROOMY_LINES,
     TreeScreen,
@@ -221,8 +221,10 @@ class OverviewScreen(TreeScreen, ActionScreen):
         return runs_table.empty(self.faults_only, wanted, bool(rows), bool(snapshot.status.dags))
 
     def messages(self) -> list[Line]:
-        news = "" if self._in_past else self.context.absence.news(self.context.snapshot)
-        return [*([line((news, NOTE))] if news else ()), *super().messages()]
+        context = self.context
+        news = "" if self._in_past else context.absence.news(context.snapshot, context.stats)
+        key = (" [9]", KEY) if news else ""
+        return [*([line((news, NOTE), key)] if news else ()), *super().messages()]
 
     def footer_labels(self) -> Mapping[str, str]:
         close = "quit" if self.context.options.home is None else "home"

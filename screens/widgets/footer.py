@@ -75,9 +75,9 @@ def key_line(keys: Sequence[tuple[int, str, str]], cells: int) -> Line:
 
 def tab_line(current: str | None, cells: int) -> Line:
     """The tab bar: every tab with its digit, that of ``current`` in brackets."""
-    active = next((i for i, names in enumerate(TABS) if current in names), -1)
+    active = next((i for i, names in enumerate(TABS) if current in names), None)
 
-    def bar(gap: int, titles: Sequence[str]) -> Line:
+    def bar(gap: int, blank: str, titles: Sequence[str]) -> Line:
         content: Line = ()
         for i in range(len(titles) + 1):
             ends, begins = i - 1 == active, i == active
@@ -85,11 +85,13 @@ def tab_line(current: str | None, cells: int) -> Line:
             content += line((marks if gap > 1 else marks.strip() or " ", DIM))
             if i < len(titles):
                 style = BOLD if begins else DIM
-                content += line((str(i + 1), KEY), (f" {titles[i]}" if titles[i] else "", style))
+                content += line(
+                    (str(i + 1), KEY), (f"{blank}{titles[i]}" if titles[i] else "", style)
+                )
         return content
 
     titles = [title_of(names[0]) for names in TABS]
     full = [title_of(current) if i == active and current else t for i, t in enumerate(titles)]
     short = [title if i == active else "" for i, title in enumerate(titles)]
-    candidates = ((2, full), (1, full), (1, titles), (1, short))
-    return first_that_fits((bar(gap, shown) for gap, shown in candidates), cells)
+    candidates = ((2, " ", full), (1, " ", full), (1, "", full), (1, "", titles), (1, " ", short))
+    return first_that_fits((bar(*each) for each in candidates), cells)

@@ -52,7 +52,9 @@ def test_status_of_a_directory_of_logs(capsys: Captured, logs: Dagdir) -> None:
     assert "epoch" not in text.lower()
 
 
-@pytest.mark.parametrize("command", ["status", "jobs", "sites", "nodes", "timeline", "estimate"])
+@pytest.mark.parametrize(
+    "command", ["status", "jobs", "sites", "nodes", "timeline", "changes", "estimate"]
+)
 def test_commands_take_several_logs(capsys: Captured, logs: Dagdir, command: str) -> None:
     both = [str(logs.path / f"job_{cluster}.log") for cluster in (7, 8)]
     of_files = json.loads(printed(capsys, command, *both, "--json"))

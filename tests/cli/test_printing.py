@@ -149,7 +149,7 @@ def test_a_wrapped_line_keeps_its_words(content: str, cells: int) -> None:
 
 
 ABOUT_A_DAGDIR = (
-    *("status", "jobs", "nodes", "sites", "timeline", "curves", "estimate", "grid"),
+    *("status", "jobs", "nodes", "sites", "timeline", "changes", "curves", "estimate", "grid"),
     *("check", "health"),
 )
 WITHOUT_A_DAGDIR = ("--help", "--version", "help", "status --help")

@@ -12,8 +12,8 @@ import pytest
 
 from metlmon.cli.reading import read_health, read_whole
 from metlmon.config.user_state import state_path, write_state
+from metlmon.health.changes import PURPOSE, seen
 from metlmon.health.headline import health_headline
-from metlmon.health.last_seen import PURPOSE, summarize
 from metlmon.home import finder, reading, worker
 from metlmon.home.reading import HomeReader, HomeUpdate, StoredSummary
 from metlmon.home.summary import EnsembleState, Figures, HomeSummary, Phase
@@ -274,11 +274,11 @@ def test_summaries_of_other_paths_stay_stored(tmp_path: Path) -> None:
 def test_looking_at_an_ensemble_changes_what_is_new_in_it(tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / "holds", tmp_path / "ens")
     status = opened(tmp_path / "ens").snapshot_builder().status()
-    now = summarize(status, status.as_of.replace(tzinfo=None))  # type: ignore[union-attr]
-    seen = state_path(PURPOSE, tmp_path / "ens")
-    write_state(seen, type(now)(now.seen_at, now.done - 3, now.noun, now.runs))
+    now, path = seen(status), state_path(PURPOSE, tmp_path / "ens")
+    assert now is not None
+    write_state(path, type(now)(now.until - timedelta(seconds=2)))
     watch = Watch(tmp_path / "ens")
-    assert (figures(watch.settle()["ens"]).since_seen or "").endswith(": 3 epochs done")
-    write_state(seen, now)
+    assert (figures(watch.settle()["ens"]).since_seen or "").endswith(" epochs done")
+    write_state(path, now)
     watch.reader.look_again(str(tmp_path / "ens"))
     assert figures(watch.later(2.0)["ens"]).since_seen is None

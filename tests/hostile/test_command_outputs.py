@@ -44,6 +44,8 @@ COMMANDS: dict[str, set[str]] = {
     "sites --json": RUNS | ENDED | WARNED,
     "timeline": of_each("run"),
     "timeline --json": RUNS | WARNED,
+    "changes --since 30000d": of_each("run", "abort"),
+    "changes --since 30000d --json": of_each("run", "abort") | WARNED,
     "curves": of_each("run") | {"label"},
     "curves --json": of_each("run", "metric") | {"label"} | WARNED,
     "estimate": of_each("run"),

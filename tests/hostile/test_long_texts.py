@@ -28,7 +28,17 @@ def _long(tmp_path_factory: pytest.TempPathFactory) -> Dagdir:
     return dagdir
 
 
-PEOPLE = ("status", "jobs", "sites", "timeline", "curves", "estimate", "report", "config show")
+PEOPLE = (
+    "status",
+    "jobs",
+    "sites",
+    "timeline",
+    "changes",
+    "curves",
+    "estimate",
+    "report",
+    "config show",
+)
 
 
 @pytest.mark.parametrize("command", PEOPLE)

@@ -30,6 +30,7 @@ COMMANDS = (
     ["jobs", "--json", "{dir}"],
     ["sites", "{dir}"],
     ["timeline", "{dir}"],
+    ["changes", "{dir}"],
     ["curves", "{dir}"],
     ["estimate", "{dir}"],
     ["report", "{dir}"],

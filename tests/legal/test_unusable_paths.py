@@ -30,6 +30,7 @@ ON_A_DAGDIR = (
         ["health", "{path}"],
         ["compare", "run0", "run1", "{path}"],
         ["estimate", "{path}"],
+        ["changes", "{path}"],
         ["advise", "{path}"],
         ["annexes", "{path}"],
         ["report", "{path}"],

@@ -12,7 +12,7 @@ import pytest
 from metlmon.cli.exit_codes import Exit
 from metlmon.config.readers import read_webhook
 from metlmon.config.settings import NotifySettings
-from metlmon.health.last_seen import load_last_seen
+from metlmon.health.changes import load_last_seen
 from metlmon.home.summary import make_figures
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import NullFeed
@@ -285,7 +285,7 @@ async def test_home_notifies_and_remembers_what_was_opened(
             await seen.settle()
             remembered = load_last_seen(dagdir)
             assert remembered is not None
-            assert remembered.done == 30
+            assert remembered.until == session.take().status.as_of
         session.stop()
         assert len(listener.requests) == 2
     assert not any("data" in str(path) for path in tmp_path.iterdir())

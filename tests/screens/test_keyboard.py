@@ -181,6 +181,7 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "curves": ("5",),
     "estimates": ("7",),
     "warnings": ("8",),
+    "changes": ("9",),
     "nodes": ("6",),
     "help": ("question_mark",),
     "submit": ("N",),

@@ -152,7 +152,7 @@ async def test_digits_choose_screens(show: Show) -> None:
             await seen.press(str(number))
             for i, name in enumerate(names):
                 assert name_of_screen(seen.app.screen) == name
-                assert f"[{number} " in seen.lines[-2]
+                assert f"[{number}" in seen.lines[-2]
                 await seen.press(*[str(number)] * (i + 1 < len(names)))
         await seen.press("1")
         assert len(seen.app.screen_stack) == 2

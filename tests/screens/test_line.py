@@ -32,6 +32,7 @@ SCREENS = {
     "sites": ("3", "SUCCESS"),
     "curves": ("5", "┤"),
     "estimates": ("7", "CYCLE TIME"),
+    "changes": ("9", "COUNT"),
     "palette": (":", "Search actions"),
     "prompt": ("/run1", "1 of 6 runs"),
     "help": ("?", "Keys and signs"),

@@ -5,19 +5,15 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections.abc import Iterable
-from copy import copy
-from datetime import datetime
 from functools import partial
 from typing import Final
 
 from msgspec import UNSET, Struct, UnsetType
 
 from metlmon.cli.output import LISTED, EnsembleOutput, show
-from metlmon.cli.reading import open_reader, stats_input, window_of
+from metlmon.cli.reading import open_reader, stats_at, stats_input, window_of
 from metlmon.cli.status_text import NAME_LIMIT, hours_line
 from metlmon.cli.text_output import TextOutput
-from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.feed import StatsInput
 from metlmon.snapshot.records import Execution, in_hour_unit
 from metlmon.stats.backtest import Backtest, backtest
 from metlmon.stats.estimates import Forecast, make_forecast
@@ -202,22 +198,12 @@ def estimate(options: argparse.Namespace) -> int:
     reader = open_reader(options)
     builder = reader.snapshot_builder()
     if options.backtest:
-        tested = _backtest(reader, options)
+        tested = backtest(stats_input(reader), partial(stats_at, options))
         print_text = partial(_print_backtest, tested)
         return show(options, EstimateOutput, builder, print_text, backtest=tested)
     forecast = make_forecast(stats_input(reader))
     print_text = partial(_print_forecast, forecast)
     return show(options, EstimateOutput, builder, print_text, estimate=forecast)
-
-
-def _backtest(reader: DagdirReader, options: argparse.Namespace) -> Backtest:
-    def then(moment: datetime) -> StatsInput:
-        earlier = copy(options)
-        # As the logs have it, in their own time: no zone is to be taken off it again.
-        earlier.as_of, earlier.live = moment.replace(tzinfo=None).isoformat(), None
-        return stats_input(open_reader(earlier))
-
-    return backtest(stats_input(reader), then)
 
 
 def _print_forecast(forecast: Forecast) -> None:

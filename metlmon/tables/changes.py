@@ -1,0 +1,107 @@
+"""The columns of what has changed, and the texts beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from metlmon.health.changes import Change, ChangeKind
+from metlmon.model.states import State
+from metlmon.stats.estimates import Forecast
+from metlmon.tables.estimates import eta_text
+from metlmon.tables.layout import Column, Kind
+from metlmon.text.formatting import (
+    STATES,
+    Colour,
+    Symbol,
+    Weight,
+    clip,
+    count,
+    duration,
+    epoch_number,
+    moment,
+    plain,
+    year_of,
+)
+
+TEXT_LIMIT: Final = 400
+
+SYMBOLS: Final[Mapping[ChangeKind, Symbol]] = {
+    ChangeKind.FAILED: STATES[State.FAILED],
+    ChangeKind.REMOVED: STATES[State.REMOVED],
+    ChangeKind.HELD: STATES[State.HELD],
+    ChangeKind.DAGMAN_ENDED: Symbol("◇", "DAGMan ended", Colour.ORANGE),
+    ChangeKind.BAD_SITE: Symbol("▲", "site turned bad", Colour.VERMILLION, Weight.BOLD),
+    ChangeKind.RELEASED: Symbol("◦", "released", Colour.BLUE),
+    ChangeKind.DAGMAN_STARTED: Symbol("◆", "DAGMan started", Colour.SKY),
+    ChangeKind.BEST: Symbol("★", "new best", Colour.GREEN),
+    ChangeKind.FINISHED: Symbol("✓", "run finished", Colour.GREEN),
+    ChangeKind.DONE: Symbol("✓", "done", Colour.GREEN),
+    ChangeKind.JOB_DONE: Symbol("✓", "job done", Colour.GREEN),
+    ChangeKind.SUBMITTED: Symbol("↗", "submitted", Colour.BLUE),
+}
+
+
+def what_text(change: Change) -> str:
+    """The reason, or the epochs that are done, or the DAG."""
+    text = plain(change.text, TEXT_LIMIT)
+    first, last = change.first_epoch, change.last_epoch
+    if not text and first is not None and last is not None:
+        numbers = (epoch_number(first), epoch_number(last))
+        return f"epoch {numbers[0]}" if first == last else f"epochs {numbers[0]}–{numbers[1]}"
+    dag = plain(change.dag or "", TEXT_LIMIT)
+    return ": ".join(filter(None, (dag, text)))
+
+
+def who_text(change: Change) -> str:
+    """The runs, or the jobs, or the site."""
+    names = list(change.runs.values())
+    if len(names) > 1:
+        return count(len(names), "run")
+    return clip(names[0], 40) if names else ""
+
+
+def columns(this_year: int | None) -> list[Column[Change]]:
+    """The columns of changes."""
+    return [
+        Column("when", "WHEN", lambda row: row.last, Kind.TIME, year=this_year),
+        Column("what", "WHAT", lambda row: SYMBOLS[row.kind], Kind.STATE),
+        Column("count", "COUNT", lambda row: row.number, Kind.COUNT),
+        Column("run", "RUN", who_text, maximum=24, minimum=6),
+        Column("why", "WHY", what_text, minimum=12),
+    ]
+
+
+def filter_text(change: Change) -> str:
+    """What the filter searches, in lower case."""
+    words = SYMBOLS[change.kind].word, what_text(change), change.site or "", *change.runs.values()
+    return "\n".join(words).lower()
+
+
+def estimate_text(then: Forecast | None, now: Forecast) -> str:
+    """``ETA 23 Oct (20–28 Oct), was 21 Oct (18–26 Oct): 2d03h later``.
+
+    ``then``: None where nothing had happened yet. Empty if neither is known.
+    """
+    new, old = _end(now), _end(then)
+    if new is None and old is None:
+        return ""
+    text = _end_text(now)
+    if then is not None:
+        text += f", was {_end_text(then).removeprefix('ETA ')}"
+    seconds = (new - old).total_seconds() if new is not None and old is not None else 0.0
+    change = f"{duration(abs(seconds))} {'later' if seconds > 0 else 'earlier'}"
+    return f"{text}: {change}" if abs(seconds) >= 60 else text
+
+
+def _end(forecast: Forecast | None) -> datetime | None:
+    return None if forecast is None else forecast.completed_at or forecast.expected_end
+
+
+def _end_text(forecast: Forecast) -> str:
+    if forecast.completed_at is not None:
+        return f"done {moment(forecast.completed_at, year_of(forecast.as_of))}"
+    if forecast.remaining is None or forecast.as_of is None:
+        return "ETA unknown"
+    return f"ETA {eta_text(forecast.as_of, forecast.remaining)}"

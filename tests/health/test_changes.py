@@ -1,0 +1,148 @@
+"""What has changed since a moment: counted again in the logs, printed, and on the screen."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from metlmon.cli.reading import input_with_trainings
+from metlmon.health.changes import Change, ChangeKind, Changes, ChangesSince, since_seen
+from metlmon.stats.estimates import make_forecast
+from metlmon.tables.changes import estimate_text
+from screens.changes import ChangesScreen
+from tests.support.commands import json_output, text_output
+from tests.support.recordings import FIXTURES
+from tests.support.recordings import opened as read
+from tests.support.static_sessions import opened, session
+
+EVENT = re.compile(
+    r"^(\d{3}) \(\d+\.\d+\.\d+\) (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(.*(?:\n\t.*)?)", re.M
+)
+MIDDLE = {
+    "holds": datetime(2026, 11, 21, 9, 42, 40),
+    "demo": datetime(2026, 11, 21, 9, 45),
+    "rescue": datetime(2026, 11, 21, 9, 43, 50),
+}
+CASES = [(name, since) for name, middle in MIDDLE.items() for since in (datetime.min, middle)]
+
+
+def changes_of(name: str, since: datetime) -> Changes:
+    return ChangesSince(since)(input_with_trainings(read(FIXTURES / name)))
+
+
+def total(changes: Changes, *kinds: ChangeKind) -> int:
+    return sum(change.number for change in changes.changes if change.kind in kinds)
+
+
+def logged(log: Path, since: datetime) -> Counter[str]:
+    """Events of jobs in this log, by number; 005 with ``!`` of a job that failed."""
+    counted: Counter[str] = Counter()
+    for number, time, rest in EVENT.findall(log.read_text()):
+        if datetime.fromisoformat(time) > since:
+            failed = number == "005" and "(return value 0)" not in rest
+            counted[number + "!" * failed] += 1
+    return counted
+
+
+@pytest.mark.parametrize(("name", "since"), CASES)
+def test_the_counts_are_those_of_the_events(name: str, since: datetime) -> None:
+    events = logged(FIXTURES / name / "metl.log", since)
+    changes = changes_of(name, since)
+    assert sum(events.values()) > 0
+    assert total(changes, ChangeKind.SUBMITTED) == events["000"]
+    assert total(changes, ChangeKind.HELD) == events["012"]
+    assert total(changes, ChangeKind.RELEASED) == events["013"]
+    assert total(changes, ChangeKind.REMOVED) == events["009"]
+    assert total(changes, ChangeKind.FAILED) == events["005!"]
+    assert (
+        total(changes, ChangeKind.DONE, ChangeKind.FINISHED, ChangeKind.JOB_DONE) == events["005"]
+    )
+    assert all(change.first > since for change in changes.changes)
+    lasts = [change.last for change in changes.changes]
+    assert lasts == sorted(lasts, reverse=True)
+
+
+def test_each_life_of_dagman_says_how_it_began_and_ended() -> None:
+    lives = [c for c in changes_of("rescue", datetime.min).changes if c.kind.startswith("dagman")]
+    assert [re.sub(r" \(job \d+\)", "", change.text) for change in reversed(lives)] == [
+        "from the beginning",
+        "removed, wrote ens.dag.rescue001",
+        "from ens.dag.rescue001",
+        "failed, wrote ens.dag.rescue002",
+        "from ens.dag.rescue002",
+        "done",
+    ]
+
+
+def test_a_new_best_names_the_one_before() -> None:
+    def best(since: datetime) -> Change:
+        changes = changes_of("first-round", since).changes
+        return next(c for c in changes if c.kind is ChangeKind.BEST)
+
+    whole, late = best(datetime.min), best(datetime(2025, 12, 1))
+    assert whole.text == "val_loss 0.1926", "there was none before"
+    assert late.text == "val_loss 0.1926, was 0.1958 (control4 epoch 30)"
+    changes = changes_of("first-round", late.last).changes
+    assert not [c for c in changes if c.kind is ChangeKind.BEST]
+
+
+def test_what_is_seen_is_no_news() -> None:
+    changes = changes_of("demo", MIDDLE["demo"])
+    assert since_seen(changes).startswith("since 21 Nov 09:45: ")
+    assert since_seen(replace(changes, changes=())) == ""
+    assert changes.as_of is not None
+    assert since_seen(changes_of("demo", changes.as_of)) == ""
+
+
+def test_the_command_tells_the_estimate_then_and_now(capsys: pytest.CaptureFixture[str]) -> None:
+    dagdir, since = str(FIXTURES / "first-round"), "2025-12-01"
+    output = json_output("changes", capsys, dagdir, "--since", since)
+    then = json_output("estimate", capsys, dagdir, "--as-of", since)["estimate"]
+    assert output["estimate_then"] == then
+    assert output["estimate_now"] == json_output("estimate", capsys, dagdir)["estimate"]
+    printed = text_output("changes", capsys, dagdir, "--since", since)
+    assert printed.splitlines()[1].startswith("done 10 Dec 13:04, was 13 Dec")
+    for change in output["changes"]:
+        assert change["text"] in printed
+
+
+@pytest.mark.parametrize("since", [None, "30d"])
+def test_before_the_first_event_there_was_no_estimate(
+    capsys: pytest.CaptureFixture[str], since: str | None
+) -> None:
+    """By default since a day before the newest event, whatever day it is."""
+    words = [] if since is None else ["--since", since]
+    output = json_output("changes", capsys, str(FIXTURES / "demo"), *words)
+    days = 1 if since is None else 30
+    period = datetime.fromisoformat(output["as_of"]) - datetime.fromisoformat(output["since"])
+    assert period == timedelta(days=days)
+    assert output["estimate_then"] is None
+
+
+def test_an_estimate_that_has_not_moved_has_no_difference() -> None:
+    forecast = make_forecast(input_with_trainings(read(FIXTURES / "demo")))
+    assert estimate_text(forecast, forecast).count(":") <= 2
+
+
+async def test_the_screen_lists_what_is_new_since_the_last_look() -> None:
+    feed = session(FIXTURES / "first-round")
+    async with opened(feed, (80, 24)) as seen:  # type: ignore[arg-type]
+        seen.app.absence.last_look.since = datetime(2025, 12, 2)
+        await seen.press("9")
+        assert isinstance(seen.app.screen, ChangesScreen)
+        assert "since you last looked, 2 Dec 00:00" in seen.lines[0]
+        await seen.until(lambda: ", was " in seen.text)
+        assert "1 new best" in seen.text
+        await seen.press("slash", *"best", "enter")
+        assert "new best" in seen.under_cursor
+        await seen.press("escape", "v")
+        assert "since a day before the newest event" in seen.lines[0]
+        await seen.press("v", "v")
+        assert "from the beginning" in seen.lines[0]
+        await seen.press("v")
+        assert "since you last looked" in seen.lines[0]
