@@ -163,6 +163,7 @@ release    | R |    R: release      | Release held jobs
 remove     | X |    X: remove       | Remove jobs, for good
 vacate     | V |    V: vacate       | Off the machine, idle again
 priority   | P |    P: priority     | Set the priority of jobs
+raise      | B |    B: raise        | Raise memory or disk, release
 retarget   | O |    O: retarget     | Idle jobs to another site
 stop       | T |    T: stop         | Stop runs after this epoch
 stop_now   | K |    K: stop now     | Stop runs; epoch's work lost

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 from msgspec import Struct, field
-from msgspec.structs import replace
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -20,12 +19,14 @@ from metlmon.errors import describe_error
 from metlmon.live.feed import Snapshot
 from metlmon.pool.client import PoolClient
 from metlmon.pool.gate_requests import site_of
-from metlmon.pool.previews import EXCLUDED, NOT_EXCLUDED, unknown_site, with_site
+from metlmon.pool.previews import EXCLUDED, NOT_EXCLUDED, unknown_site, with_value
 from metlmon.pool.queue_checks import target
+from metlmon.pool.resource_requests import EXPECTED, RAISED, UNITS, amount, is_value
 from metlmon.pool.types import (
     ACTS,
     AS_THE_DAG_SAYS,
     DAG_ACTS,
+    RAISE_ACTS,
     RUN_ACTS,
     SITE_ACTS,
     ActionPreview,
@@ -109,6 +110,8 @@ _NAMES: Final = {
     PoolAction.RESUME: "halt",
     PoolAction.RELEASE_DAG: "release",
     PoolAction.PAUSE: "pause_run",
+    PoolAction.RAISE_MEMORY: "raise",
+    PoolAction.RAISE_DISK: "raise",
 }
 """Names of actions that differ from the pool action: ``pause`` is ctrl+z."""
 
@@ -204,7 +207,8 @@ def name_of(act: PoolAction) -> str:
     """Return the short name of a pool action."""
     if act is PoolAction.RELEASE_DAG:
         return "release DAG"
-    return act.value if act in (PoolAction.HALT, PoolAction.RESUME) else action_of(act).label
+    shares_key = act in (PoolAction.HALT, PoolAction.RESUME, *RAISE_ACTS)
+    return act.value.replace("-", " ") if shares_key else action_of(act).label
 
 
 def question_text(preview: ActionPreview, job_count: int, value: int | str | None) -> str:
@@ -246,7 +250,7 @@ def without_ruled_out(previews: Sequence[ActionPreview]) -> list[ActionPreview]:
     """Drop halt or resume of each DAG, whichever its state rules out.
 
     They share a key. Releasing DAGMan is offered only while it is held; excluding a site or
-    including it, whichever is possible.
+    including it, and raising the request for memory or disk, whichever is possible.
     """
     resumable = {
         preview.subject
@@ -254,6 +258,7 @@ def without_ruled_out(previews: Sequence[ActionPreview]) -> list[ActionPreview]:
         if preview.act is PoolAction.RESUME and is_possible(preview)
     }
 
+    can_raise_disk = any(is_possible(p) for p in previews if p.act is PoolAction.RAISE_DISK)
     can_include = any(is_possible(p) for p in previews if p.act is PoolAction.INCLUDE_SITE)
 
     def is_offered(preview: ActionPreview) -> bool:
@@ -261,7 +266,9 @@ def without_ruled_out(previews: Sequence[ActionPreview]) -> list[ActionPreview]:
             return (preview.act is PoolAction.RESUME) == (preview.subject in resumable)
         if preview.act is PoolAction.EXCLUDE_SITE and can_include:
             return is_possible(preview)
-        if preview.act in (PoolAction.RELEASE_DAG, PoolAction.INCLUDE_SITE):
+        if preview.act is PoolAction.RAISE_MEMORY and can_raise_disk:
+            return is_possible(preview)
+        if preview.act in (PoolAction.RELEASE_DAG, PoolAction.INCLUDE_SITE, PoolAction.RAISE_DISK):
             return is_possible(preview)
         return True
 
@@ -420,7 +427,7 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
 
 def _key(preview: ActionPreview) -> str:
     # Halt and resume of one DAG share a row; its state decides which applies.
-    return f"{action_of(preview.act).name}\n{preview.subject}"
+    return f"{action_of(preview.act).name}\n{ACTS[preview.act].value}\n{preview.subject}"
 
 
 def _columns(previews: Sequence[ActionPreview]) -> list[Column[ActionPreview]]:
@@ -679,14 +686,18 @@ PRIORITY_LIMIT: Final = 2**31 - 1
 """JobPrio is a 32-bit number in the schedd."""
 
 
-class NumberPrompt(Prompt):
-    """Input of a whole number; ``enter`` goes on to the confirmation."""
+class ValuePrompt(Prompt):
+    """Input of a priority or a request; ``enter`` goes on to the confirmation."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "screen.back", show=False)]
 
-    def __init__(self) -> None:
-        super().__init__(id="value", hint="a whole number; larger goes first, 0 is the usual")
-        self.restrict = r"-?\d{0,10}"
+    def __init__(self, field: str) -> None:
+        if field == "priority":
+            super().__init__(id="value", hint="a whole number; larger goes first, 0 is the usual")
+            self.restrict = r"-?\d{0,10}"
+        else:
+            super().__init__(id="value", hint=EXPECTED)
+            self.value = RAISED
 
 
 class ConfirmScreen(ConfirmationBase):
@@ -714,10 +725,10 @@ class ConfirmScreen(ConfirmationBase):
         self._sites_error: str | None = None
 
     def compose_input(self) -> ComposeResult:
-        if self._takes == "priority":
-            yield NumberPrompt()
-        elif self._takes == "site":
+        if self._takes == "site":
             yield SitePrompt(self._known_sites)
+        elif self._takes:
+            yield ValuePrompt(self._takes)
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -734,9 +745,11 @@ class ConfirmScreen(ConfirmationBase):
 
     @property
     def _current_preview(self) -> ActionPreview:
-        """The action preview, with the entered site applied."""
-        entered = self._entered
-        return with_site(self._preview, entered) if isinstance(entered, str) else self._preview
+        """The action preview, with what was entered."""
+        pool = self.context.pool_actions
+        if self._entered is None or pool is None:
+            return self._preview
+        return with_value(self._preview, self._entered, pool.queue_snapshot)
 
     def show(self, update: Snapshot | None) -> None:
         room = self.app.size.width
@@ -761,7 +774,7 @@ class ConfirmScreen(ConfirmationBase):
         if preview.undo:
             undo = wrap(undo_text(preview), room, DIM, indent=1)
             lines += limit_lines(undo, EFFECT_LINES, room, 1)
-        if isinstance(self._entered, str):
+        if self._takes == "site" and isinstance(self._entered, str):
             warning = unknown_site(self._entered, self._pool_sites, list(self._known_sites()))
             lines += wrap(capitalized(warning), room, NOTE, indent=1) if warning else []
         if preview.act is PoolAction.EXCLUDE_SITE and preview.request is not None:
@@ -777,7 +790,8 @@ class ConfirmScreen(ConfirmationBase):
             return line(" ") + confirm + line(("esc", KEY), " or ", ("n", KEY), " touches nothing")
         if self._input_error:
             return line(" ", (self._input_error, BAD))
-        hint = line(" Type the new priority, then ")
+        noun = "priority" if self._takes == "priority" else "request"
+        hint = line(f" Type the new {noun}, then ")
         if self._takes == "site":
             hint = line(" Type a site, or take one with ", ("up", KEY), " and ", ("down", KEY))
             hint += line(", then ")
@@ -789,7 +803,7 @@ class ConfirmScreen(ConfirmationBase):
         targets, runs = (order.targets, order.runs) if order is not None else ((), ())
         lines = self._site_list(room) if self._input_missing else []
         if preview.line is not None:
-            added = "Add to" if preview.act is PoolAction.EXCLUDE_SITE else "Take out of"
+            added = "Take out of" if preview.act is PoolAction.INCLUDE_SITE else "Write into"
             lines += [heading(f"{added} the submit file, for later jobs", room)]
             lines += [*wrap(plain(preview.line, 600), room - 2, BOLD, indent=1), ()]
         if order is not None and order.dags:
@@ -836,10 +850,14 @@ class ConfirmScreen(ConfirmationBase):
         event.stop()
         self._entered = self._parse(event.value)
         if self._entered is None:
-            expected = "a site's name, without quotes, $ and backslash,"
+            expected = EXPECTED
+            if self._takes == "site":
+                expected = "a site's name, without quotes, $ and backslash,"
             if self._takes == "priority":
                 expected = f"a whole number from {-PRIORITY_LIMIT} to {PRIORITY_LIMIT}"
             self._input_error = f"{expected} is needed here"
+        elif self._current_preview.refused is not None:
+            self._input_error, self._entered = plain(self._current_preview.refused, 200), None
         else:
             self.set_focus(self.query_one(Document))
             self.start_delay()
@@ -848,6 +866,8 @@ class ConfirmScreen(ConfirmationBase):
     def _parse(self, text: str) -> int | str | None:
         if self._takes == "priority":
             return parse_priority(text)
+        if self._takes in UNITS:
+            return text.strip() if is_value(text) else None
         if self._preview.act is PoolAction.SEND and text.strip() == DAG_DEFAULT:
             return AS_THE_DAG_SAYS
         return site_of(text)
@@ -887,8 +907,6 @@ class ConfirmScreen(ConfirmationBase):
             return
         if self._input_missing or not self.key_confirms:
             return
-        if isinstance(self._entered, int):
-            order = replace(order, value=self._entered)
         context = self.context
         running = context.perform(preview, order)
         self._on_confirmed()
@@ -948,13 +966,14 @@ def _job_columns(
     It guides the new one, and is needed to go back.
     """
 
-    def priority(target: Target) -> int | str:
-        job = queue.job(target.cluster, target.proc) if queue is not None else None
-        return "" if job is None else job.priority
+    field = ACTS[act].value
 
-    def site(target: Target) -> str:
+    def now(target: Target) -> str:
         job = queue.job(target.cluster, target.proc) if queue is not None else None
-        return "" if job is None or job.site is None else plain(job.site, 40)
+        value = None if job is None else getattr(job, field)
+        if value is None:
+            return ""
+        return amount(field, value) if field in UNITS else plain(str(value), 40)
 
     columns: list[Column[Target]] = [
         Column("job", "JOB", lambda target: _text(target.id), align="right"),
@@ -979,10 +998,9 @@ def _job_columns(
             comfortable=12,
         )
         columns.append(dag)
-    if queue is not None and act is PoolAction.PRIORITY:
-        columns.insert(3, Column("now", "NOW", priority, align="right", write=str))
-    if queue is not None and act is PoolAction.RETARGET:
-        columns.insert(3, Column("now", "NOW FOR", site, maximum=24))
+    if queue is not None and field:
+        title = "NOW FOR" if field == "site" else "NOW"
+        columns.insert(3, Column("now", title, now, maximum=24))
     return columns
 
 

@@ -94,7 +94,7 @@ EXPORT_OPTIONS: Final = {
 
 SHAPES: Final = ("chain", "sweep", "stages", "bag", "multi-node")
 ACTIONS: Final = (
-    *("hold", "release", "remove", "vacate", "priority", "retarget"),
+    *("hold", "release", "remove", "vacate", "priority", "retarget", "raise-memory", "raise-disk"),
     *("halt", "resume", "release-dag", "remove-dag", "resubmit"),
     *("stop", "stop-now", "pause", "resume-run", "send", "exclude-site", "include-site"),
 )
@@ -565,7 +565,12 @@ COMMANDS: Final[dict[str, Command]] = {
                 nargs="*",
                 metavar="TARGET",
             ),
-            option("--value", "priority: the new one", type=int, metavar="N"),
+            option(
+                "--value",
+                "priority: the new one; raise-memory, raise-disk: a factor of the request, or an "
+                "amount (12GB); default 1.5x",
+                metavar="N",
+            ),
             option(
                 "--to",
                 "send, retarget: a site, or any of A|B (send: or dag, as the DAG file says)",
@@ -592,7 +597,8 @@ COMMANDS: Final[dict[str, Command]] = {
         epilog="stop: no epoch after the one under way; stop-now: cuts that one off, too; pause, "
         "resume-run: wait before the next epoch, and go on (also takes a stop back that no epoch "
         "has met); send: the next epochs elsewhere. These need a gate before the run's nodes, as "
-        "metlmon new writes it. retarget: an idle job to another site.",
+        "metlmon new writes it. retarget: an idle job to another site. raise-memory, raise-disk: a "
+        "larger request for jobs that were held because they exceeded it, and their release.",
     ),
     "demo": Command(
         "an ensemble of METL's size: two months, replayed in two minutes, over and over",

@@ -15,6 +15,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from metlmon.model.reasons import exceeded_request
 from metlmon.stats.causes import is_quota
 
 
@@ -33,7 +34,11 @@ def _hold(title: str, text: str, act: str | None = "release") -> Advice:
 _PASSES: Final = "Usually passes: release; if it comes back, see the reason: file and host"
 _FREE_SPACE: Final = "Free space or raise the quota (quota -s, df), then release"
 _ASK: Final = "Ask the administrator of the access point"
-_MEMORY: Final = "Raise request_memory (condor_qedit), then release"
+_RAISE: Final = {
+    "request_memory": ("Raise request_memory, and release", "raise-memory"),
+    "request_disk": ("Raise request_disk, and release", "raise-disk"),
+}
+"""The advice and the act by the request that a held job exceeded."""
 _OPEN_FILE: Final = (
     "Check that the directory of output, error and input exists at the access point and may be "
     "written, then release"
@@ -117,10 +122,10 @@ HOLD_ADVICE: Final[Mapping[tuple[int, int | None], Advice]] = MappingProxyType(
         ),
         (34, None): _hold(
             "more memory or disk than requested",
-            "Raise request_memory (condor_qedit), then release",
+            "Raise request_memory or request_disk (condor_qedit), then release",
         ),
-        (34, 102): _hold("memory limit reached", _MEMORY),
-        (34, 104): _hold("disk limit reached", "Raise request_disk (condor_qedit), then release"),
+        (34, 102): _hold("memory limit reached", *_RAISE["request_memory"]),
+        (34, 104): _hold("disk limit reached", *_RAISE["request_disk"]),
         (35, None): _hold("container image invalid", "Correct the image, then release"),
         (36, None): _hold(
             "checkpoint upload failed",
@@ -245,9 +250,6 @@ KIND_ADVICE: Final[Mapping[str, tuple[str, str | None]]] = MappingProxyType(
 """The advice and the action for kinds whose cause has no code."""
 
 OUT_OF_RESOURCES: Final = 34
-
-RESOURCES: Final = {"memory limit": 102, "memory usage": 102, "disk usage": 104}
-"""Subcodes by words of the reason: since HTCondor 23 the starter logs 0."""
 
 
 OUTPUT, INPUT = 12, 13
@@ -400,8 +402,12 @@ def hold_advice(code: int | None, subcode: int | None, reason: str | None) -> Ad
     code, subcode = hold_codes(code, subcode, reason)
     if code in (OUTPUT, INPUT):
         code = transfer_code(code, reason)
-    if code == OUT_OF_RESOURCES and (code, subcode) not in HOLD_ADVICE:
-        subcode = next((sub for word, sub in RESOURCES.items() if word in (reason or "")), subcode)
+    request = exceeded_request(code, subcode, reason)
+    if request is not None and code == OUT_OF_RESOURCES:
+        subcode = 102 if request == "request_memory" else 104
+    elif request is not None:
+        text, act = _RAISE[request]
+        return Advice(HOLD_ADVICE[code or 0, None].title, text, act)
     known = HOLD_ADVICE.get((code, subcode)) if code is not None else None
     if code == OUTPUT and subcode == ENOENT and _WRITING.search((reason or "")[:REASON_LIMIT]):
         return _NO_DIRECTORY

@@ -26,7 +26,8 @@ class QueueJob(Struct, frozen=True):
     that metlmon excluded; ``by_list``: whether its Requirements refer to MetlExcluded, a list of
     these. ``removal_policy`` [PeriodicRemove]. ``annex`` [TargetAnnexName]: the only annex that it
     may run in. ``slot`` [RemoteHost]: where it runs. ``differs``: the queue's state, as text, where
-    it persistently differs from the log's.
+    it persistently differs from the log's. ``request_memory`` [RequestMemory, MB], ``request_disk``
+    [RequestDisk, kB]: None if it is an expression.
     """
 
     cluster: int
@@ -59,6 +60,8 @@ class QueueJob(Struct, frozen=True):
     annex: str | None = None
     slot: str | None = None
     differs: str | None = None
+    request_memory: int | None = None
+    request_disk: int | None = None
 
 
 class QueueSnapshot(Struct, frozen=True):

@@ -89,6 +89,27 @@ _FOLDS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
 )
 
 
+EXCEEDED_CODES: Final = frozenset({3, 21, 26, 34})
+"""Codes of holds by a policy, of the job, machine or access point, and by the starter (34)."""
+
+_EXCEEDED: Final = {102: "request_memory", 104: "request_disk"}
+"""The requests by the subcodes of 34; since HTCondor 23 the starter logs 0."""
+
+
+def exceeded_request(code: int | None, subcode: int | None, reason: str | None) -> str | None:
+    """``request_memory`` or ``request_disk``: the request that a held job exceeded.
+
+    None where its codes and reason name neither, or both.
+    """
+    if code not in EXCEEDED_CODES:
+        return None
+    if code == 34 and subcode in _EXCEEDED:
+        return _EXCEEDED[subcode]
+    text = (reason or "")[:REASON_LIMIT].lower()
+    named = [request for request in _EXCEEDED.values() if request.removeprefix("request_") in text]
+    return named[0] if len(named) == 1 else None
+
+
 def is_expiry(cause: str | None) -> bool:
     """Whether a cause is the end of an annex."""
     return cause in (ANNEX_EXPIRED, ANNEX_EXPIRED_INFERRED)

@@ -44,11 +44,13 @@ from metlmon.pool.queue_checks import (
     runs_file,
     user_name,
 )
+from metlmon.pool.resource_requests import UNITS, amount
 from metlmon.pool.types import (
     ACTS,
     AS_THE_DAG_SAYS,
     HELD,
     JOB_ACTS,
+    RAISE_ACTS,
     RUN_ACTS,
     SITE_ACTS,
     ActionPreview,
@@ -336,16 +338,22 @@ class PoolClient:
     def _edit(
         self, job: QueueJob, target: Target, request: ActionRequest, user: str
     ) -> ActionResult:
-        """Set the job's priority or MetlSite, and check the ad."""
+        """Set the job's priority, MetlSite or request, and check the ad."""
         result = partial(ActionResult, target.id)
-        field = ACTS[request.act].value
+        field, then = ACTS[request.act].value, ACTS[request.act].worker
         value: int | str = request.value or 0
         name: str = field
+        if request.act in RAISE_ACTS:
+            if target.value is None:
+                raise PoolError("no new request is given")
+            if (refusal := _raise_refusal(job, field)) is not None:
+                return result(ResultCode.BAD_STATE, refusal)
+            value = target.value
         if field == "site":
             if (refusal := _retarget_refusal(job, request.site or "")) is not None:
                 return result(ResultCode.BAD_STATE, refusal)
             name, value = "MetlSite", (request.site or "").strip()
-        if getattr(job, field) == value:
+        if getattr(job, field) == value and not then:
             return result(ResultCode.ALREADY, f"its {name} is {value}")
         if request.dry:
             return result(ResultCode.DONE)
@@ -356,7 +364,13 @@ class PoolClient:
         if getattr(edited, field) != value:
             still = f"its {name} is still {getattr(edited, field)}"
             return _failure(job, user, error or still)
-        text = f"its {name} was {getattr(job, field)}"
+        before = getattr(job, field)
+        text = f"its {name} was {amount(field, before) if field in UNITS else before}"
+        if then:
+            released = self._act_on(request, job, user)
+            if released.code is not ResultCode.DONE:
+                text += f"; the job was not released: {released.text or released.code}"
+            return replace(released, text=text)
         if request.act is PoolAction.RETARGET and self._feed is not None:
             if edited.status != IDLE:
                 text += "; it began to run in this moment, maybe there"
@@ -483,6 +497,13 @@ def _owner_text(job: QueueJob, user: str) -> str:
     if not user:
         return f"the job belongs to {job.owner}; the schedd did not authenticate you"
     return f"the job belongs to {job.owner}, you are {user}"
+
+
+def _raise_refusal(job: QueueJob, field: str) -> str | None:
+    """Why the job does not get another request."""
+    if job.status != HELD:
+        return f"it is {STATUS_NAMES.get(job.status, 'not held')} in the queue: only held jobs go"
+    return f"its {field} is an expression" if getattr(job, field) is None else None
 
 
 def _retarget_refusal(job: QueueJob, site: str) -> str | None:

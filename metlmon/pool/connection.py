@@ -163,7 +163,7 @@ class PoolConnection:
         return str(self._call(str, "act", action, cluster, proc))
 
     def edit(self, cluster: int, proc: int, field: str, value: int | str) -> None:
-        """Request another priority or site; only the job's ad shows whether it was set.
+        """Request another value of a field; only the job's ad shows whether it was set.
 
         ``field``: of :class:`QueueJob`.
         """

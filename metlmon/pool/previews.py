@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from metlmon.model.run import GateStatus
 from metlmon.model.states import ACTIVE, ALIVE, TERMINAL, DagState, State
+from metlmon.pool import resource_requests
 from metlmon.pool.exclusion import can_exclude, submit_line
 from metlmon.pool.gate_requests import (
     FILE_NAME,
@@ -32,6 +33,7 @@ from metlmon.pool.types import (
     ACTS,
     AS_THE_DAG_SAYS,
     HELD,
+    RAISE_ACTS,
     ActionPreview,
     ActionRequest,
     DagTarget,
@@ -185,9 +187,13 @@ def _exclusion_reason(
         return f"{name}: not held"
     if act is PoolAction.VACATE and state not in SLOT_STATES:
         return f"{name}: at no machine"
+    if act in RAISE_ACTS and state is not State.HELD:
+        return f"{name}: only held jobs get another request"
     if act is PoolAction.RETARGET and state is not State.IDLE:
         return f"{name}: only idle jobs can be retargeted"
     reason = owner_mismatch(queued, snapshot)
+    if reason is None and act in RAISE_ACTS:
+        return resource_requests.refusal(act, row, queued)
     if reason is not None or queued is None:
         return reason
     # A schedd (23.9.6) refuses to vacate a job whose JobStatus is suspended.
@@ -388,13 +394,18 @@ def run_preview(
     )
 
 
-def with_site(preview: ActionPreview, site: str) -> ActionPreview:
-    """The preview with ``site`` as the destination of its request.
+def with_value(preview: ActionPreview, value: int | str, snapshot: QueueSnapshot) -> ActionPreview:
+    """The preview with the priority, site or request that the action needs.
 
     Effect and undo are others for a SEND that cancels an earlier one.
     """
     if preview.request is None:
         return preview
+    if isinstance(value, int):
+        return replace(preview, request=replace(preview.request, value=value))
+    if preview.act in RAISE_ACTS:
+        return resource_requests.with_request(preview, value, snapshot)
+    site = value
     request = replace(preview.request, site=site)
     if site != AS_THE_DAG_SAYS:
         return replace(preview, request=request)

@@ -15,7 +15,7 @@ from metlmon.model.queue import QueueJob as QueueJob
 
 JobNumber = Annotated[int, Meta(ge=0, lt=2**31)]
 Priority = Annotated[int, Meta(gt=-(2**31), lt=2**31)]
-EditedField = Literal["priority", "site"]
+EditedField = Literal["priority", "site", "request_memory", "request_disk"]
 JobAction = Literal["hold", "release", "remove", "vacate"]
 AnnexName = Annotated[str, Meta(min_length=1, max_length=200)]
 CollectorAddress = Annotated[str, Meta(min_length=1, max_length=400)]

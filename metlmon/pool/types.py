@@ -51,6 +51,8 @@ class PoolAction(StrEnum):
     VACATE = "vacate"
     PRIORITY = "priority"
     RETARGET = "retarget"
+    RAISE_MEMORY = "raise-memory"
+    RAISE_DISK = "raise-disk"
     HALT = "halt"
     RESUME = "resume"
     RELEASE_DAG = "release-dag"
@@ -72,7 +74,8 @@ class Act(Struct, frozen=True):
     on each run; ``undo``: how to revert it; both of a site depend on its jobs. ``worker``: what
     the schedd does to the jobs, or to DAGMan's own job. ``files``: kinds of the requests to a
     run's gate that it writes or deletes. ``value``: what it has to be given; of jobs also the
-    field of :class:`QueueJob` that it sets. ``is_final``: no other action undoes it.
+    field of :class:`QueueJob` that it sets, before ``worker``. ``is_final``: no other action
+    undoes it.
     """
 
     on: Literal["jobs", "dag", "runs", "site"]
@@ -81,9 +84,14 @@ class Act(Struct, frozen=True):
     undo: str = ""
     worker: str = ""
     files: tuple[str, ...] = ()
-    value: Literal["", "priority", "site"] = ""
+    value: Literal["", "priority", "site", "request_memory", "request_disk"] = ""
     is_final: bool = False
 
+
+_RAISED: Final = (
+    "then released: in the queue for a machine with that much, from its last checkpoint if the job "
+    "writes any; retries have the request of the submit file"
+)
 
 ACTS: Final[Mapping[PoolAction, Act]] = {
     PoolAction.HOLD: Act(
@@ -133,6 +141,22 @@ ACTS: Final[Mapping[PoolAction, Act]] = {
         "allow); sets MetlSite",
         undo="retarget to the previous site",
         value="site",
+    ),
+    PoolAction.RAISE_MEMORY: Act(
+        on="jobs",
+        phrase="raise request_memory of {}",
+        effect=_RAISED,
+        undo="hold, then set the former request",
+        worker="release",
+        value="request_memory",
+    ),
+    PoolAction.RAISE_DISK: Act(
+        on="jobs",
+        phrase="raise request_disk of {}",
+        effect=_RAISED,
+        undo="hold, then set the former request",
+        worker="release",
+        value="request_disk",
     ),
     PoolAction.HALT: Act(
         on="dag",
@@ -210,6 +234,7 @@ ACTS: Final[Mapping[PoolAction, Act]] = {
 }
 """All actions, in the order of :class:`PoolAction`."""
 
+RAISE_ACTS: Final = (PoolAction.RAISE_MEMORY, PoolAction.RAISE_DISK)
 JOB_ACTS: Final = tuple(act for act, row in ACTS.items() if row.on == "jobs")
 DAG_ACTS: Final = tuple(act for act, row in ACTS.items() if row.on == "dag")
 RUN_ACTS: Final = tuple(act for act, row in ACTS.items() if row.on == "runs")
@@ -224,6 +249,7 @@ class Target(Struct, frozen=True):
 
     ``dag`` is its DAG file and ``state`` its state in the logs. ``file``, a path relative to the
     DAG file's directory, is written as well (RETARGET, if the job's submit file includes it).
+    ``value``: its new request (RAISE_MEMORY in MB, RAISE_DISK in kB).
     """
 
     cluster: int
@@ -234,6 +260,7 @@ class Target(Struct, frozen=True):
     epoch: int | None
     state: State
     file: str | None = None
+    value: int | None = None
 
     @property
     def id(self) -> str:
@@ -348,7 +375,7 @@ class ActionPreview(Struct, frozen=True):
     be performed. ``left_out``: selected jobs or runs that the action skips, with the reason (a
     completed job cannot be held). ``subject``: the targets as text ("3 jobs of run4", "ens.dag").
     ``effect``: what will happen. ``undo``: how to revert it. ``line``: what the user adds to the
-    submit file, for jobs that the action cannot reach (SITE_ACTS: takes out of it).
+    submit file, for jobs that the action cannot reach (INCLUDE_SITE: takes out of it).
     """
 
     act: PoolAction

@@ -75,6 +75,8 @@ JOB_NUMBERS: Final = {
     "dagman": "DAGManJobId",
     "universe": "JobUniverse",
     "hold_code": "HoldReasonCode",
+    "request_memory": "RequestMemory",
+    "request_disk": "RequestDisk",
 }
 REQUIREMENTS: Final = "Requirements"
 PERIODIC_REMOVE: Final = "PeriodicRemove"
@@ -295,9 +297,13 @@ class Pool:
         return ResultCode.FAILED
 
     def edit(self, cluster: int, proc: int, field: str, value: int | str) -> None:
-        """Set a job's priority, or its site. The absence of an exception does not prove success."""
+        """Set a job's priority, site or request.
+
+        The absence of an exception does not prove success.
+        """
         is_site = isinstance(value, str) and SITE.fullmatch(value) and value.isprintable()
-        if not (is_site if field == "site" else isinstance(value, int)):
+        is_number = isinstance(value, int) and (value > 0 or field == "priority")
+        if not (is_site if field == "site" else is_number):
             raise WorkerFailure(ErrorKind.REQUEST, f"{value!r} is no {field}")
         text = f'"{value}"' if is_site else str(value)
         self._edit(cluster, proc, (JOB_TEXTS | JOB_NUMBERS)[field], text)

@@ -115,7 +115,7 @@ EVERY_KIND: Final = (
     ),
     Trouble(
         *("memory", "held", BLOCKED, "run0 run1", "memory limit reached (hold 34)"),
-        *(4, "release", 34),
+        *(4, "raise-memory", 34),
         exits="held",
     ),
     Trouble(

@@ -116,7 +116,8 @@ def test_a_held_job(tmp_path: Path, code: int, subcode: int, reason: str, text: 
     log.hold(cluster, reason, code, subcode)
     entry = only(of_log(tmp_path, log), "quota" if subcode == 122 else "held")
     assert (entry.text, entry.code, entry.reason) == (text, code, reason)
-    assert (entry.severity, entry.act) == (Severity.BLOCKED, "release")
+    act = "raise-memory" if code == 34 else "release"
+    assert (entry.severity, entry.act) == (Severity.BLOCKED, act)
     # The job itself, and the two epochs behind it.
     assert (entry.epochs_blocked, entry.gpu_hours) == (3, 2.0)
 

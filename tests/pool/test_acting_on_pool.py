@@ -131,6 +131,34 @@ def test_priority(acting: Acting) -> None:
     assert acting.job(2)["JobPrio"] == 7
 
 
+def test_a_larger_request_and_back(second_pool: Pool) -> None:
+    """A policy holds the job for the memory that it requests, as one does that it exceeds."""
+    dag = gated_dag.write(second_pool, "raising", more=["on_exit_hold = RequestMemory < 96"])
+    dag.open("run0-train_epoch0")
+    acting = Acting(second_pool, dag, dag.submit())
+    until(lambda: second_pool.queue(acting.of_dag), "its job is in the queue")
+    job = name(acting.becomes(0, truth.HELD))
+    (dag.directory / "gates" / "run0-train_epoch0").unlink()
+    truth.quiet_moment(second_pool, dag.directory)
+
+    raised = acting.act("raise-memory", "run0")
+    assert replies(raised) == [(job, "done")]
+    assert raised["line"] == "request_memory = 96MB"
+    assert acting.becomes(0, truth.RUNNING)["RequestMemory"] == 96
+    truth.quiet_moment(second_pool, dag.directory)
+    refused = acting.act("raise-memory", "run0", expect=REFUSED)
+    assert "only held jobs" in refused["refused"]
+
+    former = raised["undo"].rpartition(" ")[2]
+    acting.act("hold", job)
+    acting.becomes(0, truth.HELD)
+    truth.quiet_moment(second_pool, dag.directory)
+    undone = acting.act("raise-memory", job, more=("--value", former))
+    assert replies(undone) == [(job, "done")]
+    assert acting.becomes(0, truth.RUNNING)["RequestMemory"] == 64
+    acting.act("remove-dag")
+
+
 def test_each_of_several_jobs_gets_its_answer(acting: Acting) -> None:
     jobs = [acting.job(0), acting.job(2)]
     answered = acting.act("hold", *map(name, jobs))

@@ -111,7 +111,12 @@ def test_a_schedd_that_is_down_is_one_sentence(act: Act, schedd: Schedd) -> None
     ("words", "reason"),
     [
         (("priority", "all"), "--value"),
+        (("priority", "all", "--value", "1.5x"), "--value N, a whole number"),
         (("hold", "all", "--value", "3"), "--value is for priority"),
+        *(
+            (("raise-memory", "all", "--value", value), "a factor above 1")
+            for value in ("1x", "0.5x", "12", "0GB", "1e9x", "12 GiB", "x")
+        ),
         (("hold", "79.0", "--keep=x"), "for resubmit"),
         (("hold",), "name jobs"),
         (("hold", "99.0"), "no log has"),

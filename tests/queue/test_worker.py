@@ -134,6 +134,7 @@ def test_what_is_no_request_does_not_end_the_line(request_: object) -> None:
         *(("query", [], clusters) for clusters in ("12", [1, "2"], [True], [[1]], None)),
         *(("act", action, 1, 0) for action in ("Hold", "continue", None, "__init__", "RemoveX")),
         *(("edit", 1, 0, "priority", value) for value in ("5", 1.5, True, 2**31, None)),
+        *(("edit", 1, 0, "request_memory", value) for value in ("1", 0, -1, 2**31, "undefined")),
         *(("edit", 1, 0, field, 1) for field in ("site", "owner", "JobPrio", None)),
         *(
             ("edit", 12, 0, "site", site)
@@ -159,9 +160,11 @@ def test_requests_that_are_refused_unasked(pool: Pool, request_: tuple[object, .
 def test_placing_edits_one_attribute_of_one_job(pool: Pool) -> None:
     pool.edit(12, 3, "site", "SDSC PRP")
     pool.edit(12, 3, "priority", -5)
+    pool.edit(12, 3, "request_memory", 12288)
     assert pool._api.schedd.acted == [
         ("edit", ["12.3"], "MetlSite", '"SDSC PRP"'),
         ("edit", ["12.3"], "JobPrio", "-5"),
+        ("edit", ["12.3"], "RequestMemory", "12288"),
     ]
 
 

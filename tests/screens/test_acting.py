@@ -347,6 +347,24 @@ async def test_a_priority_is_typed_and_checked() -> None:
         assert (order.act, order.value) == (PoolAction.PRIORITY, -5)
 
 
+async def test_a_request_is_raised_by_what_is_typed() -> None:
+    pool = FakePool()
+    queued = replace(job(RUN1 or 0, 5), request_memory=8192)
+    pool.queue_snapshot = replace(WORD, jobs=(queued,))
+    async with opened_to_act(pool, size=(80, 24)) as seen:
+        await seen.press(*TO_RUN1, "a", "B")
+        assert "8GB" in seen.text, "what it is now"
+        await seen.press(*["backspace"] * 4, *"1x", "enter")
+        assert "a factor above 1" in seen.text
+        await seen.press(*["backspace"] * 2, *"12GB", "enter")
+        assert "From 8GB to 12GB" in seen.text
+        assert "request_memory = 12GB" in seen.text, "the line of the submit file"
+        await seen.press("y")
+        (order,) = pool.orders
+        assert order.act is PoolAction.RAISE_MEMORY
+        assert [each.value for each in order.targets] == [12288]
+
+
 # --- the menu ---------------------------------------------------------------------------------
 
 
@@ -390,11 +408,11 @@ async def test_without_a_pool_all_acts_are_there_with_the_reason() -> None:
         assert "a act" in seen.lines[-1]
         seen.app.pool_actions = None
         await seen.press(*TO_RUN1)
-        for key in "HRXVPZDUOTKWCE":
+        for key in "HRXVPBZDUOTKWCE":
             await seen.press("a", key)
             assert isinstance(seen.app.screen, MenuScreen)
             assert "not now: this is a recording" in seen.text
-            assert seen.text.count("✗ this is a recording") == 14
+            assert seen.text.count("✗ this is a recording") == 15
             await seen.press("enter", "y", "escape")
         assert seen.pool.orders == []
 

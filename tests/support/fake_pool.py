@@ -65,6 +65,8 @@ EFFECTS = {
         "Those with a larger number are matched first.", "set the number of before"
     ),
     PoolAction.RETARGET: ("They wait for a machine there.", "send them back"),
+    PoolAction.RAISE_MEMORY: ("They are released.", "hold them, and set it"),
+    PoolAction.RAISE_DISK: ("They are released.", "hold them, and set it"),
     PoolAction.HALT: ("Nothing more is submitted; what is queued runs to its end.", "Z resumes it"),
     PoolAction.RESUME: ("DAGMan goes on submitting.", "Z halts it"),
     PoolAction.REMOVE_DAG: ("DAGMan writes a rescue file and ends.", "U submits it again"),
@@ -77,6 +79,8 @@ FITTING = {
     PoolAction.VACATE: frozenset({State.RUNNING, State.SUSPENDED, State.TRANSFERRING_INPUT}),
     PoolAction.PRIORITY: ACTIVE,
     PoolAction.RETARGET: frozenset({State.IDLE}),
+    PoolAction.RAISE_MEMORY: frozenset({State.HELD}),
+    PoolAction.RAISE_DISK: frozenset(),
 }
 
 

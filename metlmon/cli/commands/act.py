@@ -20,12 +20,14 @@ from metlmon.live.session import Session
 from metlmon.pool.client import PoolClient
 from metlmon.pool.exclusion import can_exclude
 from metlmon.pool.gate_requests import NO_SITE, site_of
-from metlmon.pool.previews import NO_NAME, is_already_done, unknown_site, with_site
+from metlmon.pool.previews import NO_NAME, is_already_done, unknown_site, with_value
 from metlmon.pool.queue_checks import target
+from metlmon.pool.resource_requests import EXPECTED, RAISED, is_value
 from metlmon.pool.types import (
     ACTS,
     AS_THE_DAG_SAYS,
     DAG_ACTS,
+    RAISE_ACTS,
     RUN_ACTS,
     SITE_ACTS,
     ActionPreview,
@@ -59,7 +61,8 @@ def act(options: argparse.Namespace) -> int:
     """Perform an action. Returns 0 if all results are "done" or "already so"."""
     swap_target_and_directory(options)
     action = PoolAction(options.action)
-    site = _check_options(action, options)
+    value = _check_options(action, options)
+    site = value if isinstance(value, str) and action not in RAISE_ACTS else None
     reader = open_reader(options)
     if reader.ensemble.settings.read_only:
         raise InputError("read_only is set in metlmon.toml: nothing can be done to jobs from here")
@@ -89,12 +92,12 @@ def act(options: argparse.Namespace) -> int:
             preview = replace(preview, subject=subject, request=None, refused=reason)
         warning = None
         if preview.request is not None:
-            request = replace(preview.request, value=options.value, confirmed=tuple(options.keep))
+            request = replace(preview.request, confirmed=tuple(options.keep))
             preview = replace(preview, request=request)
-            if site is not None:
-                preview = with_site(preview, site)
-                if action is not PoolAction.INCLUDE_SITE:
-                    warning = _unknown_site(client, builder, action, site)
+            if value is not None:
+                preview = with_value(preview, value, client.queue_snapshot)
+            if site is not None and action is not PoolAction.INCLUDE_SITE:
+                warning = _unknown_site(client, builder, action, site)
         if warning is not None and (options.yes or options.dry_run):
             refused = f"{warning} (without --yes you are asked)"
             preview = replace(preview, request=None, refused=refused)
@@ -102,19 +105,22 @@ def act(options: argparse.Namespace) -> int:
         return _perform(client, preview, options, removed, warning=warning)
 
 
-def _check_options(action: PoolAction, options: argparse.Namespace) -> str | None:
-    """The site of ``--to``. Raises InputError for options that the action has not."""
-    takes = ACTS[action].value
-    if takes == "priority" and options.value is None:
-        raise InputError("priority needs --value N, a whole number; higher ones go first")
-    if takes != "priority" and options.value is not None:
-        raise InputError(f"--value is for priority, not for {action}")
+def _check_options(action: PoolAction, options: argparse.Namespace) -> int | str | None:
+    """The priority, site or request. Raises InputError for options that the action has not."""
+    takes, is_raise = ACTS[action].value, action in RAISE_ACTS
+    if takes != "priority" and not is_raise and options.value is not None:
+        raise InputError(f"--value is for priority, raise-memory and raise-disk, not for {action}")
     if options.keep and action is not PoolAction.RESUBMIT:
         raise InputError(f"--keep is for resubmit, not for {action}")
     if takes != "site":
         if options.to is not None:
             raise InputError(f"--to is for retarget and send, not for {action}")
-        return None
+        if is_raise:
+            value = RAISED if options.value is None else str(options.value)
+            if not is_value(value):
+                raise InputError(f"--value {plain(value, 60)}: {EXPECTED} is needed")
+            return value
+        return _priority(options.value) if takes == "priority" else None
     is_send = action is PoolAction.SEND
     if options.to is None:
         hint = f" (or --to {TO_DAG}: as the DAG file says)" if is_send else ""
@@ -125,6 +131,13 @@ def _check_options(action: PoolAction, options: argparse.Namespace) -> str | Non
     if site is None:
         raise InputError(f"--to {options.to}: {NO_SITE}")
     return site
+
+
+def _priority(text: str | None) -> int:
+    if text is not None and re.fullmatch(r"[+-]?\d{1,10}", text, re.ASCII):
+        return int(text)
+    wrong = "" if text is None else f"--value {plain(text, 60)}: "
+    raise InputError(f"{wrong}priority needs --value N, a whole number; higher ones go first")
 
 
 def _unknown_site(
