@@ -120,11 +120,9 @@ class AdviceScreen(DocumentScreen):
             waiting = (line("  ", ("The plan comes as soon as the logs are read.", DIM)),)
             self.show_document([title, ()], waiting)
             return
-        sentence = advice_table.plan_sentence(shown.advice.plan)
-        self.show_document(
-            [crop(title + sentence, room - 1), ()],
-            advice_lines(shown, room),
-        )
+        end, *others = advice_table.plan_lines(shown.advice.plan)
+        head = [title + end, *(line(" ") + each for each in others), ()]
+        self.show_document([crop(each, room - 1) for each in head], advice_lines(shown, room))
 
     def refusals(self) -> Mapping[str, str]:
         refusal = self.context.action_refusal()
@@ -144,33 +142,31 @@ def advice_lines(shown: ShownAdvice, room: int) -> list[Line]:
     """The body of the screen."""
     advice, plan = shown.advice, shown.advice.plan
     names = advice.values.supplies.profiles
+    lines: list[Line] = []
     if not any(round(sum(run.epochs)) for run in plan.runs):
-        lines = how_to((text(advice_table.plan_sentence(plan)), WHAT_IT_IS), room)
+        lines = how_to((text(advice_table.plan_lines(plan)[-1]), WHAT_IT_IS), room)
     else:
-        lines = [
-            part
-            for each in advice_table.remark_lines(plan)
-            for part in wrap(text(each), room - 2, DIM, indent=1)
-        ]
-        columns = advice_table.plan_columns(plan, advice.run_names, names)
-        lines += [(), *render_table(columns, plan.runs, room)]
+        if advice_table.shows_plan(plan):
+            columns = advice_table.plan_columns(plan, advice.run_names, names)
+            lines = render_table(columns, advice_table.plan_rows(plan), room)
         lines += [
             wrapped
             for each in advice.elastic
             for wrapped in wrap(plain(each.reason, 300), room - 2, indent=1)
         ]
         for each_line in advice_table.excluded_lines(plan, names):
-            lines.append(crop(line(" ", ("not ", DIM)) + each_line, room - 1))
+            lines.append(crop(line(" ", ("avoid ", NOTE)) + each_line, room - 1))
         for each_line in advice_table.runs_excluded_lines(plan, advice.run_names):
             lines.append(crop(line(" ") + each_line, room - 1))
-    for row in shown.lines if plan.runs else ():
+    for row in shown.lines if advice_table.shows_plan(plan) else ():
         place, content = submit_line_text(row)
         lines += [(), *wrap(place, room - 2, DIM, indent=1), *wrap(content, room - 2, BOLD, 3)]
     if shown.what_if:
         lines += [(), heading("What would change the end", room)]
         lines += render_table(advice_table.what_if_columns(plan), shown.what_if, room)
     if advice.profiles:
-        lines += [(), heading("What is known of the pools", room)]
+        source = ", inferred from logs" if plan.inferred else ""
+        lines += [(), heading(f"What is known of the pools{source}", room)]
         lines += render_table(profile_columns({}), advice.profiles, room)
     return lines
 

@@ -3,8 +3,9 @@
 Epochs left and the end of the running epoch are those of the estimates
 (:mod:`metlmon.stats.estimates`), hours and losses those of the profiles
 (:mod:`metlmon.stats.pool_profiles`). The end without a plan is that of the estimates; a plan
-changes it by what the profiles say. Balances are those of ``[advisor]`` less what the ledger shows
-was used since. A plan is made again when something happened that it depends on, or it is old.
+changes it by what the profiles say (:mod:`metlmon.placement.gain`). Balances are those of
+``[advisor]`` less what the ledger shows was used since. A plan is made again when something
+happened that it depends on, or it is old.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from metlmon.model.sites import ANY_SITE_TARGETS, normalize_name
 from metlmon.model.states import DONE, Outcome
 from metlmon.placement.chains import pool_names, solve_chains
 from metlmon.placement.elastic import ElasticAdvice, elastic_advice
+from metlmon.placement.gain import Openings, end_hours, gain_of_plan, planned_openings
 from metlmon.placement.supplies import (
     Supplies,
     find_supplies,
@@ -39,7 +41,14 @@ from metlmon.placement.types import (
 )
 from metlmon.pool.annex_ads import FreeGpus
 from metlmon.snapshot.records import HOUR, Ledger
-from metlmon.stats.estimates import NO_EPOCH, LeftOut, RunForecast, counted_epochs, make_forecast
+from metlmon.stats.estimates import (
+    NO_EPOCH,
+    Interval,
+    LeftOut,
+    RunForecast,
+    counted_epochs,
+    make_forecast,
+)
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool, learn_profiles, observations_of
 from metlmon.text.formatting import count, duration, plain
 from metlmon.text.site_lists import site_list
@@ -52,7 +61,8 @@ class PlanInput(Struct, frozen=True, kw_only=True):
     """All that a plan depends on, at ``as_of``.
 
     ``runs_excluded``: keys of runs that have epochs left but do not continue, with the reason.
-    ``estimate_hours``: as of a plan. ``as_is_hours``: the same by the profiles.
+    ``estimate``: as of a plan. ``as_is``: where the DAG sends the epochs of each run. ``offers``:
+    of the starts of jobs that are sent to a pool, those that go there.
     """
 
     as_of: datetime | None
@@ -60,8 +70,9 @@ class PlanInput(Struct, frozen=True, kw_only=True):
     supplies: Supplies
     allocations: tuple[AllocationSettings, ...]
     runs_excluded: tuple[LeftOut, ...]
-    estimate_hours: float | None = None
-    as_is_hours: float = 0.0
+    estimate: Interval | None = None
+    as_is: Openings = {}
+    offers: Mapping[ResourcePool, float] = {}
 
     def names(self) -> Mapping[ResourcePool, str]:
         """The names of all pools, as short as tells them apart."""
@@ -102,7 +113,7 @@ def plan_input(
         _demand(run, run.run in executing, models.get(run.run), supplies.profiles)
         for run in continuing
     )
-    hours = None if forecast.remaining is None else forecast.remaining.median / HOUR
+    targets = _target_pools(ledger, supplies.profiles)
     return PlanInput(
         as_of=ledger.as_of,
         demands=demands,
@@ -111,63 +122,62 @@ def plan_input(
             balance_left(allocation, ledger) for allocation in stats_input.settings.advisor
         ),
         runs_excluded=tuple(LeftOut(*each) for each in missing.items()),
-        estimate_hours=hours,
-        as_is_hours=_as_is_hours(
-            demands, [*supplies.usable, *supplies.avoided], _target_pools(ledger, supplies.profiles)
-        ),
+        estimate=forecast.remaining,
+        as_is=_as_is(ledger, demands, targets),
+        offers=_offers(ledger),
     )
 
 
 def _target_pools(
     ledger: Ledger, pools: Iterable[ResourcePool]
-) -> dict[str, list[frozenset[ResourcePool]]]:
-    """The pools where the DAG sends each epoch left of a run, in order; empty: anywhere."""
+) -> Mapping[str | None, frozenset[ResourcePool]]:
+    """The pools where the DAG sends epochs with each target; empty: anywhere."""
     ran_at: defaultdict[str | None, set[ResourcePool]] = defaultdict(set)
-    for entry in ledger.executions:
-        if entry.training and not entry.dagman:
-            pool = ResourcePool(entry.site or "", entry.gpu or "", entry.annex or "")
-            ran_at[entry.target].add(pool)
+    for target, pool in _starts(ledger):
+        ran_at[target].add(pool)
     own: dict[str | None, frozenset[ResourcePool]] = {}
-    for target in {epoch.target for epoch in ledger.epochs}:
+    for target in {*ran_at, *(epoch.target for epoch in ledger.epochs)}:
         sites = {normalize_name(site) for site in site_list(target or "")}
         named = {pool for pool in pools if normalize_name(pool.site) in sites}
         is_anywhere = not sites or sites & ANY_SITE_TARGETS
         # One execution that strayed says nothing of the others: where they ran counts only for
         # targets that name their sites otherwise than the logs do.
         own[target] = frozenset() if is_anywhere else frozenset(named or ran_at[target])
-    found: defaultdict[str, list[frozenset[ResourcePool]]] = defaultdict(list)
-    for run, epochs in counted_epochs(ledger).items():
-        found[run] = [own[epoch.target] for epoch in epochs if epoch.state not in DONE]
-    return found
+    return own
 
 
-def _as_is_hours(
+def _starts(ledger: Ledger) -> Iterator[tuple[str | None, ResourcePool]]:
+    """Target and pool of each execution of an epoch."""
+    for entry in ledger.executions:
+        if entry.training and not entry.dagman:
+            yield entry.target, ResourcePool(entry.site or "", entry.gpu or "", entry.annex or "")
+
+
+def _as_is(
+    ledger: Ledger,
     demands: Iterable[RunDemand],
-    supplies: Sequence[PoolSupply],
-    targets: Mapping[str, Sequence[frozenset[ResourcePool]]],
-) -> float:
-    """Hours until the last run is done where the DAG sends each epoch, by the profiles.
-
-    That of the longest chain, or of the pool with the most to do. Pools where nothing has started
-    yet have a slot, for which epochs wait as so far.
-    """
-    chain = 0.0
-    to_do: defaultdict[PoolSupply, float] = defaultdict(float)
+    targets: Mapping[str | None, frozenset[ResourcePool]],
+) -> Openings:
+    """Where the DAG sends the epochs that each run has left."""
+    epochs, openings = counted_epochs(ledger), {}
     for demand in demands:
-        hours = demand.ready_in
-        own = targets.get(demand.run, ())
-        for pools in own[max(0, len(own) - demand.epochs_left) :]:
-            pools &= demand.pools or pools
-            there = [each for each in supplies if each.pool in pools] or [
-                each for each in supplies if each.slots
-            ]
-            slots = sum(max(1.0, each.slots) for each in there)
-            for each in there:
-                part = max(1.0, each.slots) / slots
-                hours += part * each.hours
-                to_do[each] += part * each.occupancy / max(1.0, each.slots)
-        chain = max(chain, hours)
-    return max(chain, max(to_do.values(), default=0.0))
+        own = [targets[each.target] for each in epochs[demand.run] if each.state not in DONE]
+        sent = own[max(0, len(own) - demand.epochs_left) :]
+        sent += [frozenset()] * (demand.epochs_left - len(sent))
+        openings[demand.run] = Counter(
+            (pools & demand.pools) or demand.pools or pools for pools in sent
+        )
+    return openings
+
+
+def _offers(ledger: Ledger) -> dict[ResourcePool, float]:
+    """Of the starts of jobs with one target those at a pool; by the target that goes there most."""
+    starts = Counter(_starts(ledger))
+    of_target = Counter(target for target, _ in starts.elements())
+    offers: defaultdict[ResourcePool, float] = defaultdict(float)
+    for (target, pool), went in starts.items():
+        offers[pool] = max(offers[pool], went / of_target[target])
+    return offers
 
 
 def _free_by_pool(
@@ -198,22 +208,51 @@ def plan_of(values: PlanInput) -> PlacementPlan:
     """The plan for these values."""
     supplies = values.supplies
     plan = solve_chains(values.demands, supplies.usable, values.allocations, names=values.names())
-    scale = 1.0
-    if values.estimate_hours and plan.hours:
-        # No plan is later than what the DAG does without it.
-        scale = values.estimate_hours / max(values.as_is_hours, plan.hours)
     plan = replace(
         plan,
         as_of=values.as_of,
-        hours=plan.hours * scale,
-        scale=scale,
         inferred=supplies.inferred,
         excluded=(*plan.excluded, *supplies.excluded),
         runs_excluded=values.runs_excluded,
-        estimate_hours=values.estimate_hours,
+        estimate=values.estimate,
         remarks=tuple(_allocation_remarks(values)),
     )
+    if not round(plan.epochs_unplaced):
+        plan = replace(plan, hours=planned_hours(values, plan, supplies.usable) or plan.hours)
+        if values.estimate is not None:
+            gain = gain_of_plan(
+                values.estimate.median / HOUR,
+                values.demands,
+                [*supplies.usable, *supplies.avoided],
+                values.as_is,
+                planned_openings(plan, values.demands),
+                values.offers,
+                supplies.profiles,
+            )
+            plan = replace(plan, gain=gain)
     return _with_probes(plan, values)
+
+
+def planned_hours(
+    values: PlanInput, plan: PlacementPlan, supplies: Sequence[PoolSupply]
+) -> float | None:
+    """Hours until the last run is done by a plan with these supplies; None: there is no slot.
+
+    What the profiles change of the estimate; without an estimate what they say.
+    """
+    demands, offers = values.demands, values.offers
+    everywhere = [*values.supplies.usable, *values.supplies.avoided]
+    slots = {each.pool: each.slots for each in everywhere if each.slots}
+    # A pool with twice as many slots offers twice as many starts.
+    then = {
+        each.pool: offers.get(each.pool, 1.0) * each.slots / slots.get(each.pool, each.slots or 1.0)
+        for each in supplies
+    }
+    planned = end_hours(demands, supplies, planned_openings(plan, demands), then)
+    if planned is None or values.estimate is None:
+        return planned
+    as_is = end_hours(demands, everywhere, values.as_is, offers)
+    return values.estimate.median / HOUR * planned / as_is if as_is else None
 
 
 def _allocation_remarks(values: PlanInput) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import ClassVar, Final, NamedTuple
 from msgspec import Struct
 
 from metlmon.model.job_events import JobId
-from metlmon.stats.estimates import LeftOut
+from metlmon.stats.estimates import Interval, LeftOut
 from metlmon.stats.pool_profiles import ResourcePool
 from metlmon.text.record_json import Flat
 
@@ -88,6 +88,32 @@ class ExcludedPool(NamedTuple):
     why: str
 
 
+NOTABLE: Final = 0.005
+"""Smaller changes of the end, as a share of it, are none."""
+
+WORTH: Final = 0.05
+"""Gain, as a share of the time left, below which profiles of pools are too rough to show it."""
+
+
+class PlanGain(Struct, frozen=True, kw_only=True):
+    """Hours by which all runs end sooner with a plan, and the interval of 80 %.
+
+    ``share``: of the time left.
+    """
+
+    json_properties: ClassVar = ("is_worth_it",)
+
+    hours: float
+    low: float
+    high: float
+    share: float
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether the gain is larger than its error."""
+        return self.low > 0 and self.share >= WORTH
+
+
 class PlacementPlan(Struct, frozen=True, kw_only=True):
     """The plan for all runs at ``as_of``.
 
@@ -95,12 +121,12 @@ class PlacementPlan(Struct, frozen=True, kw_only=True):
     get no epoch, with the reason. ``inferred``: made from logs alone. ``epochs_unplaced``: epochs
     for which annexes and balances do not suffice; the others are planned. ``runs_excluded``: keys
     of runs that have epochs left but do not continue, with the reason. ``remarks``: what a user
-    should check, such as a site of an allocation where nothing ran. ``estimate_hours``: until the
-    last run is done without a plan, by the estimates (:mod:`metlmon.stats.estimates`).
-    ``scale``: hours of the estimates per hour of the program, so that both agree without a change.
+    should check, such as a site of an allocation where nothing ran. ``estimate``: until the last
+    run is done without the plan (:mod:`metlmon.stats.estimates`). ``gain``: what the plan gains of
+    it, None where there is no estimate, or an epoch has no place.
     """
 
-    json_omits: ClassVar = frozenset({"as_of", "scale"})
+    json_omits: ClassVar = frozenset({"as_of"})
 
     as_of: datetime | None
     hours: float
@@ -111,8 +137,8 @@ class PlacementPlan(Struct, frozen=True, kw_only=True):
     epochs_unplaced: float = 0.0
     runs_excluded: tuple[LeftOut, ...] = ()
     remarks: tuple[str, ...] = ()
-    estimate_hours: float | None = None
-    scale: float = 1.0
+    estimate: Interval | None = None
+    gain: PlanGain | None = None
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):

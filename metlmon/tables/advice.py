@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Final
 
+from msgspec import Struct
+
 from metlmon.placement.chains import name_list, pool_names
-from metlmon.placement.types import PlacementPlan, RunPlacement, WhatIf
+from metlmon.placement.types import NOTABLE, PlacementPlan, PlanGain, RunPlacement, WhatIf
 from metlmon.snapshot.records import HOUR
 from metlmon.stats.pool_profiles import ResourcePool
+from metlmon.stats.totals import group_by
+from metlmon.tables.estimates import approximate_text, end_text, range_text
 from metlmon.tables.layout import Column, Kind
-from metlmon.text.formatting import count, duration, hours, plain
+from metlmon.text.formatting import count, plain
 from metlmon.text.spans import ALARM, BOLD, DIM, GOOD, PLAIN, Line, line
 
 NAME_LIMIT: Final = 40
@@ -29,25 +33,48 @@ def _where_text(
     return ", ".join(plain(names[pool], NAME_LIMIT) for pool in pools)
 
 
+class PlanRow(Struct, frozen=True):
+    """Runs whose next epochs may go to the same pools."""
+
+    runs: tuple[RunPlacement, ...]
+
+    @property
+    def reason(self) -> str:
+        """The reason that all of them have."""
+        reasons = {run.reason for run in self.runs}
+        return reasons.pop() if len(reasons) == 1 else ""
+
+
+def plan_rows(plan: PlacementPlan) -> list[PlanRow]:
+    """The runs of a plan by their pools, the most runs first."""
+    groups = group_by(plan.runs, lambda run: frozenset(run.pools))
+    return sorted(
+        (PlanRow(tuple(runs)) for runs in groups.values()), key=lambda row: -len(row.runs)
+    )
+
+
 def plan_columns(
     plan: PlacementPlan, run_names: Mapping[str, str], pools: Iterable[ResourcePool] = ()
-) -> list[Column[RunPlacement]]:
-    """The columns of the runs of a plan; ``run_names``: by key; ``pools``: all that have a name."""
+) -> list[Column[PlanRow]]:
+    """The columns of a plan; ``run_names``: by key; ``pools``: all that have a name."""
     known = {*pools, *(pool for run in plan.runs for pool in run.pools)}
     names = pool_names(known)
 
-    def where(row: RunPlacement) -> str:
-        return _where_text(row.pools, known, names)
+    def runs(row: PlanRow) -> str:
+        text = ", ".join(plain(run_names.get(each.run, each.run), NAME_LIMIT) for each in row.runs)
+        return text if len(text) <= NAME_LIMIT else count(len(row.runs), "run")
+
+    def where(row: PlanRow) -> str:
+        return _where_text(row.runs[0].pools, known, names)
 
     return [
+        Column("run", "RUN", runs, minimum=7, maximum=NAME_LIMIT),
         Column(
-            "run",
-            "RUN",
-            lambda row: plain(run_names.get(row.run, row.run), NAME_LIMIT),
-            minimum=6,
-            maximum=30,
+            "epochs",
+            "EPOCHS",
+            lambda row: round(sum(sum(run.epochs) for run in row.runs)),
+            Kind.COUNT,
         ),
-        Column("epochs", "EPOCHS", lambda row: round(sum(row.epochs)), Kind.COUNT),
         Column(
             "where",
             "NEXT EPOCHS GO TO",
@@ -79,7 +106,7 @@ def what_if_columns(plan: PlacementPlan) -> list[Column[Any]]:
         if abs(seconds) < 1:
             return line(("no change", DIM))
         later = seconds > 0
-        text = f"{duration(abs(seconds))} {'later' if later else 'sooner'}"
+        text = f"{approximate_text(abs(seconds))} {'later' if later else 'sooner'}"
         return line((text, PLAIN if later else GOOD))
 
     return [
@@ -98,42 +125,59 @@ def what_if_columns(plan: PlacementPlan) -> list[Column[Any]]:
             "IN",
             lambda row: None if row.hours is None else row.hours * HOUR,
             Kind.DURATION,
+            write=approximate_text,
         ),
         Column("gpu_hours", "GPU-H", lambda row: row.gpu_hours, Kind.HOURS, drop=1),
     ]
 
 
-def hours_text(value: float | None) -> str | None:
-    """``1d06h``; None where it is not known."""
-    return None if value is None else duration(value * HOUR)
+def plan_lines(plan: PlacementPlan) -> list[Line]:
+    """The end of the estimates, what the plan gains of it, and what a user should check."""
+    end = [line((end_text(plan.as_of, plan.estimate), BOLD))] if plan.estimate is not None else []
+    remarks = [line((plain(remark, REASON_LIMIT), DIM)) for remark in plan.remarks]
+    return [*end, _gain_sentence(plan), *remarks]
 
 
-def plan_sentence(plan: PlacementPlan) -> Line:
-    """``Plan: all runs end in 1d06h, 310 GPU-h; from logs alone``."""
-    epochs = round(sum(sum(run.epochs) for run in plan.runs))
-    unplaced = round(plan.epochs_unplaced)
+def _gain_sentence(plan: PlacementPlan) -> Line:
+    """``This plan gains 12d of 47d (26 %; 80 % interval: 3–22d).``"""
+    epochs, unplaced = round(sum(sum(run.epochs) for run in plan.runs)), plan.epochs_unplaced
     if not epochs and plan.runs:
         return line(("No plan yet: ", BOLD), "no epoch has completed yet.")
     if not epochs and plan.runs_excluded:
-        reasons = ", ".join(_reasons(plan))
-        return line(("No plan: ", BOLD), plain(reasons, REASON_LIMIT))
+        return line(("No plan: ", BOLD), plain(", ".join(_reasons(plan)), REASON_LIMIT))
     if not epochs:
         return line(("Nothing to plan: ", BOLD), "no run has epochs left.")
-    parts = [f"{count(epochs, 'epoch')} in {hours_text(plan.hours)}, {hours(plan.gpu_hours)} GPU-h"]
-    if unplaced:
-        parts.append(f"{count(unplaced, 'epoch')} more fit nowhere")
-    if plan.inferred:
-        parts.append("inferred from logs")
-    return line(("Plan: ", BOLD), "; ".join(parts))
+    if round(unplaced):
+        return line((f"{count(round(unplaced), 'epoch')} fit nowhere", ALARM), ".")
+    gain = plan.gain
+    if gain is None:
+        return line("What the plan gains is not known.")
+    if gain.share < NOTABLE:
+        return line(("Nothing to gain: ", BOLD), "no other pools end sooner than those of the DAG.")
+    left = signed_text(gain.hours / gain.share)
+    ends = f"{100 * gain.share:.0f} %; 80 % interval: {gain_range(gain)}"
+    figures = f"{signed_text(gain.hours)} of {left} ({ends})"
+    if gain.is_worth_it:
+        return line("This plan gains ", (figures, GOOD), ".")
+    return line(f"A plan gains {figures}: ", ("below its error, not worth it", BOLD), ".")
 
 
-def remark_lines(plan: PlacementPlan) -> list[Line]:
-    """The end without a plan, by the estimates; and what a user should check."""
-    remarks = list(plan.remarks)
-    if plan.estimate_hours is not None and plan.hours:
-        end = hours_text(plan.estimate_hours)
-        remarks.insert(0, f"As is, the last run ends in {end} (Estimates).")
-    return [line((plain(remark, REASON_LIMIT), DIM)) for remark in remarks]
+def signed_text(hours: float) -> str:
+    """``6h``, ``−8h``."""
+    return f"{'−' if hours < 0 else ''}{approximate_text(abs(hours) * HOUR)}"
+
+
+def gain_range(gain: PlanGain) -> str:
+    """``3–22d``, ``−8h to 20h``."""
+    if gain.low >= 0:
+        return range_text(gain.low * HOUR, gain.high * HOUR)
+    return f"{signed_text(gain.low)} to {signed_text(gain.high)}"
+
+
+def shows_plan(plan: PlacementPlan) -> bool:
+    """Whether it says where epochs should go: not where that is not worth it."""
+    has_place = any(round(sum(run.epochs)) for run in plan.runs)
+    return has_place and (plan.gain is None or plan.gain.is_worth_it)
 
 
 def excluded_lines(plan: PlacementPlan, pools: Iterable[ResourcePool] = ()) -> list[Line]:

@@ -22,7 +22,7 @@ from metlmon.text.formatting import (
     progress_bar,
     year_of,
 )
-from metlmon.text.spans import BAD, BOLD, DIM, GOOD, MOVING, NOTE, PLAIN, Line, TextStyle, line
+from metlmon.text.spans import BAD, BOLD, DIM, GOOD, MOVING, NOTE, Line, TextStyle, line
 
 if TYPE_CHECKING:
     from metlmon.stats.backtest import Prediction
@@ -105,12 +105,15 @@ def remaining_text(forecast: Forecast, brief: bool = False) -> str:
     if forecast.remaining is None:
         why = plain(forecast.missing_reason or "")
         return f"ETA {why}" if why.startswith("unknown") else why
-    parts = [f"{approximate_text(forecast.remaining.median)} left"]
-    if forecast.as_of is not None:
-        parts.insert(0, f"ETA {eta_text(forecast.as_of, forecast.remaining)}")
-    if forecast.excluded:
-        parts.append(excluded_text(forecast.excluded, brief))
-    return " · ".join(parts)
+    end = end_text(forecast.as_of, forecast.remaining)
+    excluded = excluded_text(forecast.excluded, brief) if forecast.excluded else ""
+    return f"{end} · {excluded}" if excluded else end
+
+
+def end_text(as_of: datetime | None, remaining: Interval) -> str:
+    """``ETA 23 Nov (20–28 Nov) · 9d left``."""
+    left = f"{approximate_text(remaining.median)} left"
+    return left if as_of is None else f"ETA {eta_text(as_of, remaining)} · {left}"
 
 
 def slots_text(forecast: Forecast) -> str:
@@ -130,19 +133,19 @@ def eta_text(as_of: datetime, remaining: Interval) -> str:
     except OverflowError:
         return UNKNOWN
     if remaining.median >= 2 * DAY:
-        first, last = _date_text(low, as_of), _date_text(high, as_of)
+        first, last = _date_text(low, as_of.year), _date_text(high, as_of.year)
         if (low.year, low.month) == (high.year, high.month):
             first = str(low.day)
-        return f"{_date_text(middle, as_of)} ({first}–{last})"
+        return f"{_date_text(middle, as_of.year)} ({first}–{last})"
     if low.date() == middle.date() == high.date():
         return f"{moment(middle, as_of.year)} ({low:%H:%M}–{high:%H:%M})"
     ends = f"{moment(low, as_of.year)}–{moment(high, as_of.year)}"
     return f"{moment(middle, as_of.year)} ({ends})"
 
 
-def _date_text(when: datetime, as_of: datetime) -> str:
-    """``23 Nov``, with the year where it is not that of ``as_of``."""
-    return f"{when.day} {when:%b}" + ("" if when.year == as_of.year else f" {when.year}")
+def _date_text(when: datetime, this_year: int | None) -> str:
+    """``23 Nov``, with the year where it is not this one."""
+    return f"{when.day} {when:%b}" + ("" if when.year == this_year else f" {when.year}")
 
 
 def excluded_text(excluded: Sequence[tuple[str, str]], brief: bool = False) -> str:
@@ -246,8 +249,12 @@ def columns(this_year: int | None) -> list[Column[RunForecast]]:
         style = GOOD if not run.epochs_left else BAD if stopped else DIM
         return line((run_remaining_text(run, this_year), style))
 
-    def confidence(run: RunForecast) -> str | None:
-        return None if run.remaining is None else run.remaining.quality
+    def end(run: RunForecast, _: int | None) -> Line:
+        if run.expected_end is None or run.remaining is None:
+            return UNKNOWN_CELL
+        if run.remaining.median < 2 * DAY:
+            return line(moment(run.expected_end, this_year))
+        return line(_date_text(run.expected_end, this_year))
 
     return [
         Column("run", "RUN", lambda run: clip(run.run_name, 40), minimum=5, comfortable=12),
@@ -312,14 +319,6 @@ def columns(this_year: int | None) -> list[Column[RunForecast]]:
             Kind.TIME,
             doc="when the run ends",
             drop=2,
-            year=this_year,
-        ),
-        Column(
-            "sure",
-            "CONFIDENCE",
-            confidence,
-            doc="by the width of the interval, and the number of samples",
-            drop=1,
-            style=lambda run: SURENESS_STYLES.get(confidence(run) or "", PLAIN),
+            cell=end,
         ),
     ]

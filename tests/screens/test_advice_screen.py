@@ -58,11 +58,12 @@ async def test_the_plan_comes_first_then_what_would_change_it_then_the_pools(
     tmp_path: Path,
 ) -> None:
     async with advice_of(advised(tmp_path / "e")) as seen:
-        assert seen.lines[0].startswith(" Advice   Plan: 10 epochs in ")
+        assert seen.lines[0].startswith(" Advice   ETA ")
+        assert "This plan gains" in seen.lines[1]
         assert f"{FAST}, {SLOW}" in seen.line("run2")
         places = [seen.text.index(each) for each in ("NEXT EPOCHS", "What would", "What is known")]
         assert places == sorted(places)
-        assert "its last 12 executions were lost" in seen.line(f"not {BROKEN}")
+        assert "its last 12 executions were lost" in seen.line(f"avoid {BROKEN}")
         assert "later" in seen.line(f"without {FAST}")
 
 
@@ -172,6 +173,6 @@ async def test_free_gpus_of_the_collector_count_while_the_ensemble_is_live(live:
         assert shown is not None
         feed.publish(replace(shown, status=replace(shown.status, live=live)))
         await seen.press("7", "7")
-        await seen.until(lambda: "Plan: " in seen.text)
+        await seen.until(lambda: "What is known" in seen.text)
         assert ("anvil" in seen.text, pool.gpu_queries > 0) == (live, live)
         assert ("inferred from logs" in seen.text) is not live

@@ -134,8 +134,8 @@ def advise(options: argparse.Namespace) -> int:
         what_if = (answer_question(advice.values, advice.plan, options.what_if),)
         if not options.json:
             out = TextOutput()
-            sentence = tables.plan_sentence(advice.plan)
-            out.table(tables.what_if_columns(advice.plan), what_if, sentence, "")
+            sentences = tables.plan_lines(advice.plan)
+            out.table(tables.what_if_columns(advice.plan), what_if, *sentences, "")
             return Exit.OK
     session = Session(reader)
     session.take()
@@ -343,7 +343,7 @@ def _apply_again(
     session = Session(reader)
     session.take()
     answered: dict[str, Any] = {}
-    parts = [why, text(tables.plan_sentence(advice.plan))]
+    parts = [why, *map(text, tables.plan_lines(advice.plan))]
     if options.apply in (ApplyWay.SEND, ApplyWay.RETARGET):
         with closing(PoolClient(session)) as client:
             application = _planned(session, client, advice, ApplyWay(options.apply))
@@ -402,18 +402,19 @@ def _print_advice(advice: Advice, what_if: Sequence[WhatIf], lines: Sequence[Sub
     """The plan, what would change its end, and what is known of the pools."""
     out, plan = TextOutput(), advice.plan
     pools = advice.values.supplies.profiles
-    out.print(tables.plan_sentence(plan), *tables.remark_lines(plan))
+    out.print(*tables.plan_lines(plan))
     rows = plan.runs
-    if rows and advice.values.supplies.usable:
-        out.table(tables.plan_columns(plan, advice.run_names, pools), rows, "")
+    if tables.shows_plan(plan):
+        columns = tables.plan_columns(plan, advice.run_names, pools)
+        out.table(columns, tables.plan_rows(plan), "")
     for each in advice.elastic:
         out.print(line(("elastic: ", BOLD), each.reason))
     excluded = tables.excluded_lines(plan, pools)
     if excluded and rows:
-        out.print("", line(("No epochs there", BOLD)), *excluded)
+        out.print(*(line("avoid ") + each for each in excluded))
     if rows and plan.runs_excluded:
         out.print(*tables.runs_excluded_lines(plan, advice.run_names))
-    for each_line in lines:
+    for each_line in lines if tables.shows_plan(plan) else ():
         place, content = submit_line_text(each_line)
         out.print("", place, line("  ", (content, BOLD)))
     out.table(tables.what_if_columns(plan), what_if, "")
