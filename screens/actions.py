@@ -122,6 +122,7 @@ back      | esc      |    esc: back   | Clear filter, marks; or back
 
 # overview: Overview
 back      | esc      |    esc: clear  | Clear filter, marks, past
+section   | tab      | 2 tab: the run | To the run below, and back
 faults    | f        | 5 f: only      | Runs with an open entry
 new       | N        | 3 N: new       | Submit a new ensemble
 

@@ -14,16 +14,15 @@ from metlmon.tables.health import entry_lines
 from metlmon.text import formatting
 from metlmon.text.formatting import clip
 from metlmon.text.spans import BOLD, DIM, GOOD, NOTE, Line, TextStyle, join, line
+from screens.base.plots import CHOSEN, run_trace
 from screens.base.screens import DocumentScreen
 from screens.curves import (
-    CHOSEN,
     COHORT_SIGNS,
     COHORTS,
     LEAST_CHART,
     ChartScreen,
     goal_text,
     metric_position,
-    run_trace,
 )
 from screens.widgets import plot
 from screens.widgets.plot import Scale

@@ -12,7 +12,7 @@ from metlmon.remote.paths import as_typed
 from metlmon.stats.curves import Curves, Goal, MetricBand, MetricCurve, curves_stat
 from metlmon.tables import curves as curves_table
 from metlmon.text import formatting
-from metlmon.text.formatting import Colour, Weight, clip, plain
+from metlmon.text.formatting import Colour, clip, plain
 from metlmon.text.spans import (
     ALARM,
     BAD,
@@ -28,14 +28,11 @@ from metlmon.text.spans import (
     line,
     width,
 )
+from screens.base.plots import CHOSEN, OTHER, PlotScreen, areas, chart_scale, place, run_trace
 from screens.base.screens import ListScreen, SnapshotScreen, compare_marked
 from screens.widgets import plot
-from screens.widgets.plot import Area, Scale, Trace, scale_of
+from screens.widgets.plot import Area, Scale, Trace
 
-CHOSEN: Final = TextStyle(Colour.SKY, Weight.BOLD)
-"""Style of the selected run's curve."""
-
-OTHER: Final = DIM
 COHORTS: Final = tuple(
     TextStyle(colour)
     for colour in (Colour.ORANGE, Colour.GREEN, Colour.PURPLE, Colour.YELLOW, Colour.BLUE)
@@ -46,28 +43,6 @@ COHORT_SIGNS: Final = "ox+%&"
 
 MOST_TRACES: Final = 200
 """Maximum number of curves drawn individually."""
-
-
-def _x(epoch: int) -> float:
-    """The place of an epoch on the axis."""
-    return float(formatting.epoch_number(epoch))
-
-
-def chart_scale(curves: Sequence[MetricCurve], log: bool) -> Scale | None:
-    """Return the scale of the chart.
-
-    Values of diverged runs from their divergence on are ignored: they would flatten all others.
-    """
-    plausible = [
-        point.value
-        for curve in curves
-        for point in curve.points
-        if not (curve.diverged and curve.since is not None and point.epoch >= curve.since)
-    ]
-    points = [point for curve in curves for point in curve.points]
-    finite = [value for value in plausible if math.isfinite(value)]
-    values = finite or [point.value for point in points]
-    return scale_of(values, [_x(point.epoch) for point in points], log)
 
 
 def out_of_range(curves: Sequence[MetricCurve], scale: Scale) -> Line:
@@ -91,11 +66,6 @@ def out_of_range(curves: Sequence[MetricCurve], scale: Scale) -> Line:
     return join(notes, line("  "))
 
 
-def run_trace(curve: MetricCurve, style: TextStyle, sign: str) -> Trace:
-    """Return the trace of a run."""
-    return Trace(tuple((_x(p.epoch), p.value) for p in curve.points), style, sign)
-
-
 def _traces(curves: Sequence[MetricCurve], selected: str | None) -> list[Trace]:
     """Return the traces of all runs: diverged ones over others, the selected on top."""
     drawn_curves = [curve for curve in curves if curve.points][:MOST_TRACES]
@@ -104,19 +74,10 @@ def _traces(curves: Sequence[MetricCurve], selected: str | None) -> list[Trace]:
     return [*calm, *lost, *(run_trace(c, CHOSEN, "*") for c in curves if c.run == selected)]
 
 
-def _areas(band: MetricBand, style: TextStyle) -> list[Area]:
-    """Return the areas of a band: extremes light, quartiles dense."""
-    wide = tuple((_x(level.epoch), level.minimum, level.maximum) for level in band.levels)
-    narrow = tuple(
-        (_x(level.epoch), level.lower_quartile, level.upper_quartile) for level in band.levels
-    )
-    return [Area(wide, style, False, "."), Area(narrow, style, True, ":")]
-
-
 def _median(band: MetricBand, style: TextStyle, sign: str) -> Trace:
     """Return the median trace of a band."""
     return Trace(
-        tuple((_x(level.epoch), level.median) for level in band.levels),
+        tuple((place(level.epoch), level.median) for level in band.levels),
         style,
         sign,
     )
@@ -157,22 +118,12 @@ class MetricKeys(SnapshotScreen):
     action_previous_metric = partialmethod(_step_metric, -1)
 
 
-class ChartScreen(MetricKeys):
+class ChartScreen(MetricKeys, PlotScreen):
     """A screen with curves over each other."""
 
     def __init__(self) -> None:
         super().__init__()
         self.log_scale = False
-        self._no_chart: str | None = None
-
-    def on_mount(self) -> None:
-        super().on_mount()
-        # Importing the plot library takes 0.25 s: do it in a thread.
-        self.run_worker(self._load, thread=True)
-
-    def _load(self) -> None:
-        self._no_chart = plot.load_library()
-        self.call_later(self._refresh_if_mounted)
 
     @property
     def _colourless(self) -> bool:
@@ -196,7 +147,7 @@ class ChartScreen(MetricKeys):
         if self._no_chart is not None:
             text = plain(f"no chart: {self._no_chart}", room - 4)
             return [*lines, line("   ", (text, NOTE)), ()]
-        if not plot.is_loaded():
+        if not self.can_plot():
             return [*lines, line("   ", ("the chart is being drawn", DIM)), ()]
         return [*lines, *draw(scale)]
 
@@ -318,12 +269,12 @@ class CurvesScreen(ListScreen, ChartScreen):
             return [], _traces(filtered, selected_run)
         if self.view == 1:
             median = _median(curves.band, PLAIN, "o")
-            return _areas(curves.band, DIM), [median, *own_trace]
+            return areas(curves.band, DIM), [median, *own_trace]
         shades: list[Area] = []
         middles: list[Trace] = []
         for index, band in enumerate(curves.bands):
             style = COHORTS[index % len(COHORTS)]
-            shades += _areas(band, style)[1:]
+            shades += areas(band, style)[1:]
             middles.append(_median(band, style, COHORT_SIGNS[index % 5]))
         return shades, [*middles, *own_trace]
 

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import ClassVar, Final
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Container
 
 from metlmon.health.build import make_health
@@ -42,7 +41,7 @@ from metlmon.text.spans import (
 from screens.base.screens import ListScreen, heading
 from screens.overview.header import act_keys
 from screens.pool_actions import ACTION_SCOPES, ActionScreen, Selection, jobs_of_runs
-from screens.widgets.line_widget import EDGE, Document, SidePane, StaticLines
+from screens.widgets.line_widget import EDGE, Document, SelectionPane, StaticLines
 from screens.widgets.table import Table
 
 REASON_LIMIT: Final = 20_000
@@ -125,10 +124,9 @@ FILE_KINDS: Final = frozenset(
 """Kinds whose row opens the Sources screen."""
 
 
-class EntryPane(SidePane):
+class EntryPane(SelectionPane):
     """The whole text of an entry; a line at its left only where it is beside the list."""
 
-    BINDINGS: ClassVar[list[BindingType]] = []
     beside = True
 
     def line_at(self, y: int) -> tuple[Line, bool]:

@@ -18,6 +18,7 @@ from metlmon.snapshot.row_text import gate_symbol
 from metlmon.stats.curves import evaluations
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.lineage import CheckpointOrigin, lineage, origin_of
+from metlmon.stats.run_figures import VARIES, parameters_stat, run_figures
 from metlmon.tables import epochs as epochs_table
 from metlmon.tables import estimates as estimates_table
 from metlmon.tables import runs as runs_table
@@ -46,7 +47,8 @@ from metlmon.text.spans import (
     width,
     wrap,
 )
-from screens.base.screens import ROOMY_LINES, ListScreen, queue_lines_below
+from screens.base.plots import PlotScreen
+from screens.base.screens import ROOMY_LINES, WIDE, ListScreen, beside, queue_lines_below
 from screens.base.stats_worker import streams
 from screens.overview import header as overview_header
 from screens.overview.header import gpu_hours
@@ -56,7 +58,7 @@ EVALUATION_ACTIONS: Final = frozenset({"view", "evaluation"})
 """Actions without effect in a run without evaluations."""
 
 
-class RunScreen(ListScreen, ActionScreen):
+class RunScreen(ListScreen, ActionScreen, PlotScreen):
     """The history of one run."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "run", *ACTION_SCOPES, "below")
@@ -86,6 +88,7 @@ class RunScreen(ListScreen, ActionScreen):
             (stats.value(evaluations) or {}).get(self.key),
             this_year=self.this_year,
             origins=origins,
+            figures=stats.value(run_figures),
         )
 
         def second_line(row: Epoch) -> Line:
@@ -171,14 +174,43 @@ class RunScreen(ListScreen, ActionScreen):
             *overview_header.run_trouble(self.health, self.key, room - 2, brief=not roomy),
             *runs_table.gate_details(view.row, room),
             *self._forecast(room - 2),
+            *self._parameters(room - 2),
         ]
         if self.show_chart:
-            height = CHART_LINES if roomy else CHART_LINES_NARROW
-            bars = seconds_chart(epoch_bars(view), room - 4, height)
-            title = chart_title(view.epochs, view.row.item)
-            chart = [title, *bars] if bars else []
-            lines += [()] * (roomy and bool(bars)) + [line(" ") + content for content in chart]
+            chart = self._charts(view, room - 2, roomy)
+            lines += [()] * (roomy and bool(chart)) + [line(" ") + content for content in chart]
         return [*lines, ()] if roomy else lines
+
+    def _charts(self, view: RunView, room: int, roomy: bool) -> list[Line]:
+        """The bars of execution times, and beside them the curve where there is room for both."""
+        height = CHART_LINES if roomy else CHART_LINES_NARROW
+        # The lines that the epochs and all around them do not need.
+        height += max(0, min(CHART_LINES, self.app.size.height - len(view.epochs) - 26))
+        title = chart_title(view.epochs, view.row.item)
+        figures = self.context.stats.value(run_figures)
+        cells = max(room // 2, width(title) + 2)
+        curve = None if figures is None or room + 2 < WIDE else figures.curves
+        curve_lines = self.run_chart(curve, self.key, room - cells, height)
+        cells = cells if curve_lines else room
+        bars = seconds_chart(epoch_bars(view), cells - 2, height)
+        return beside([title, *bars] if bars else [], curve_lines, cells)
+
+    def _parameters(self, room: int) -> list[Line]:
+        """The parameters of the run, those that differ between runs first, as far as they fit."""
+        stats = self.context.stats
+        values, figures = stats.value(parameters_stat(self.key)) or {}, stats.value(run_figures)
+        swept = figures.swept_names if figures is not None else ()
+        names = sorted(values, key=lambda name: name not in swept)
+        parts = [
+            line(
+                (f"{clip(name, 30)} ", DIM),
+                (clip(values[name], 30), BOLD if name in swept else PLAIN),
+            )
+            for name in names
+            if values[name] != VARIES
+        ]
+        lines = [join(parts[:number], line("   ")) for number in range(len(parts), 0, -1)]
+        return [line(" ") + first_that_fits(lines, room)] if lines else []
 
     def _forecast(self, room: int) -> list[Line]:
         """The forecast of the run and of its current epoch, if there is one."""

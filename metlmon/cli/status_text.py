@@ -31,7 +31,7 @@ from metlmon.snapshot.row_text import (
     waits_since,
 )
 from metlmon.stats.lineage import CheckpointOrigin, origin_of
-from metlmon.stats.run_figures import run_figures
+from metlmon.stats.run_figures import RunFigures, run_figures
 from metlmon.tables import epochs, runs
 from metlmon.tables.estimates import rate_text, remaining_text
 from metlmon.tables.layout import ColumnChoice
@@ -100,10 +100,10 @@ def print_status(stats: StatsInput, forecast: Forecast, health: Health) -> None:
     _print_warnings(out, status)
 
 
-def print_run(view: RunView, origins: Mapping[int, CheckpointOrigin]) -> None:
+def print_run(view: RunView, origins: Mapping[int, CheckpointOrigin], figures: RunFigures) -> None:
     """One run: its hours and its gate, then a line per epoch and per other node.
 
-    ``origins``: of its checkpoints, by epoch.
+    ``origins``: of its checkpoints, by epoch. ``figures``: the metric.
     """
     out, row = TextOutput(), view.row
     name = (
@@ -112,7 +112,7 @@ def print_run(view: RunView, origins: Mapping[int, CheckpointOrigin]) -> None:
     done = f"{row.epochs_done} of {count(row.epochs_total, row.item)} done"
     out.print(line((f"{name}  {done}", BOLD)), hours_line(row.gpu_hours, view.nodes_unlogged))
     rows = [*view.epochs, *view.side]
-    out.table(epochs.columns(view, origins=origins), rows, *_gate_lines(row), "")
+    out.table(epochs.columns(view, origins=origins, figures=figures), rows, *_gate_lines(row), "")
     for epoch in view.epochs:
         origin = origin_of(epoch, origins)
         if origin is not None and (origin.made_by_another or epochs.is_broken(origin)):

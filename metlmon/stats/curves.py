@@ -23,7 +23,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cache, partial
-from typing import ClassVar, Final, Literal
+from itertools import pairwise
+from typing import ClassVar, Final, Literal, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,6 +32,7 @@ from msgspec.structs import replace
 from metlmon.config.settings import MetricSettings
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput, more_is_better
 from metlmon.live.feed import StatsInput
+from metlmon.model.job_events import NodeKey
 from metlmon.snapshot.records import Epoch, Run
 from metlmon.stats.totals import quartiles
 from metlmon.text.formatting import (
@@ -129,6 +131,13 @@ class MetricCurve(
     def diverged(self) -> bool:
         """Whether the curve diverged or became NaN."""
         return self.course in (Course.DIVERGED, Course.NAN)
+
+
+class EpochValue(NamedTuple):
+    """The value of a metric in an epoch, and its change per epoch since the value before."""
+
+    value: float
+    change: float | None
 
 
 class BandLevel(Struct, frozen=True):
@@ -391,6 +400,21 @@ def trend_of(finite: Sequence[Point]) -> float | None:
     earlier = [point for point in finite[:-1] if point.epoch <= last.epoch - TREND_EPOCHS]
     first = earlier[-1] if earlier else finite[0]
     return (last.value - first.value) / (last.epoch - first.epoch)
+
+
+def values_by_epoch(curve: MetricCurve | None, rows: Iterable[Epoch]) -> dict[NodeKey, EpochValue]:
+    """The values of a run's curve by the key of the node that counts for the epoch."""
+    points = () if curve is None else curve.points
+    changes = [None, *(trend_of(pair) for pair in pairwise(points))]
+    values = {
+        point.epoch: EpochValue(point.value, change)
+        for point, change in zip(points, changes, strict=False)
+    }
+    return {
+        row.key: values[row.epoch]
+        for row in rows
+        if row.counts and row.training and row.epoch in values
+    }
 
 
 def course_of(points: Sequence[Point], goal: Goal | None) -> tuple[Course, int | None]:

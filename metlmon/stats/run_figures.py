@@ -248,6 +248,20 @@ def _completed_epochs(
     return sites, gpus
 
 
+@cache
+def parameters_stat(run: str) -> Callable[[StatsInput], Mapping[str, str]]:
+    """The statistic of a run's parameters, as one function for each run."""
+    return partial(parameters, run=run)
+
+
+def parameters(stats_input: StatsInput, run: str) -> Mapping[str, str]:
+    """The variables and arguments of a run, by name, as in :class:`ComparedRun`."""
+    row = next((row for row in stats_input.status.runs if row.key == run), None)
+    nodes = stats_input.load_description().nodes.all
+    own = [node for node in nodes if node.training and node.run == run]
+    return {} if row is None else _parameters(row, own, stats_input.trainings.get(run))
+
+
 def _parameters(
     row: Run, nodes: Sequence[DescribedNode], training: TrainingOutput | None
 ) -> dict[str, str]:

@@ -18,6 +18,7 @@ from metlmon.stats.curves import (
     BandLevel,
     Course,
     Curves,
+    Goal,
     MetricCurve,
     course_text,
     curve_symbol,
@@ -203,7 +204,7 @@ def columns(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
             Kind.NUMBER,
             doc="slope of the last values",
             drop=2,
-            cell=_trend,
+            cell=lambda curve, _: change_cell(curve.trend, curve.goal),
         ),
         Column(
             "course",
@@ -261,14 +262,14 @@ def last_cell(curve: MetricCurve) -> Line:
     return value_cell(curve.last, BAD if curve.diverged else PLAIN)
 
 
-def _trend(curve: MetricCurve, _: int | None) -> Line:
-    trend = curve.trend
-    if trend is None or curve.goal is None:
+def change_cell(change: float | None, goal: Goal | None) -> Line:
+    """Render a change, as good or bad by the goal."""
+    if change is None or goal is None or not math.isfinite(change):
         return UNKNOWN_CELL
-    good = trend < 0 if curve.goal == "min" else trend > 0
-    sign = "+" if trend > 0 else "−" if trend < 0 else ""
-    text = formatting.metric(float(f"{abs(trend):.3g}"))
-    return line((f"{sign}{text}", GOOD if good else BAD if trend else DIM))
+    good = change < 0 if goal == "min" else change > 0
+    sign = "+" if change > 0 else "−" if change < 0 else ""
+    text = formatting.metric(float(f"{abs(change):.3g}"))
+    return line((f"{sign}{text}", GOOD if good else BAD if change else DIM))
 
 
 def _course(curve: MetricCurve, _: int | None) -> Line:

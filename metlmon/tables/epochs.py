@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
 from metlmon.jobfiles.records import Streamed
 from metlmon.model.job_events import JobId
 from metlmon.model.states import FAILED_JOB, State
-from metlmon.snapshot.records import Epoch, Run, RunView
+from metlmon.snapshot.records import Epoch, Job, Run, RunView
 from metlmon.snapshot.row_text import (
     PAUSED,
     epoch_target,
@@ -17,10 +17,13 @@ from metlmon.snapshot.row_text import (
     job_result_text,
     waits_since,
 )
-from metlmon.stats.curves import EvaluationResult
+from metlmon.stats.curves import EvaluationResult, values_by_epoch
 from metlmon.stats.lineage import Break, CheckpointOrigin, origin_of
+from metlmon.stats.run_figures import RunFigures
+from metlmon.tables.curves import METRIC_CELLS, change_cell
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
 from metlmon.tables.runs import (
+    NAME_CELLS,
     NO_STREAMS,
     epoch_percent,
     hold_reason,
@@ -72,13 +75,21 @@ def columns(
     result: EvaluationResult | None = None,
     this_year: int | None = None,
     origins: Mapping[int, CheckpointOrigin] = NO_ORIGINS,
+    figures: RunFigures | None = None,
 ) -> list[Column[Epoch]]:
     """The columns of a run's epochs.
 
     ``streams``: progress lines of running jobs. ``marks``: evaluations are shown beside their
     epochs, with their ``result``. ``origins``: of the checkpoints, by epoch; their column is there
-    if any is recorded.
+    if any is recorded. ``figures``: the primary metric; None: not known yet.
     """
+    curve = figures.by_run.get(view.row.key) if figures is not None else None
+    values = values_by_epoch(curve, view.epochs)
+    goal = curve.goal if curve is not None else None
+
+    def change(e: Epoch) -> float | None:
+        return values[e.key].change if e.key in values else None
+
     row, run = view.row, view.row.name
     job = row.item == "job"
     unit = row.gpu_hours.measure.short
@@ -110,6 +121,25 @@ def columns(
             cell=partial(_evaluation, result=result),
             minimum=4,
             comfortable=9 if result else 4,
+        ),
+        Column(
+            "metric",
+            clip(figures.curves.metric, NAME_CELLS) if figures is not None else "METRIC",
+            lambda e: values[e.key].value if e.key in values else "",
+            Kind.NUMBER,
+            doc="value of the primary metric",
+            drop=1.5,
+            minimum=METRIC_CELLS,
+        ),
+        Column(
+            "change",
+            "CHANGE",
+            change,
+            Kind.NUMBER,
+            doc="its change per epoch, since the value before",
+            drop=4.5,
+            cell=lambda e, _: change_cell(change(e), goal) if e.key in values else (),
+            minimum=METRIC_CELLS,
         ),
         Column(
             "site",
@@ -218,6 +248,7 @@ def columns(
     evaluated = marks and any(epoch.evaluations for epoch in view.epochs)
     recorded = any(origin.recorded for origin in origins.values())
     absent = (set() if evaluated else {"eval"}) | (set() if recorded else {"made"})
+    absent |= set() if values else {"metric", "change"}
     return [column for column in columns if column.name not in absent]
 
 
@@ -251,6 +282,40 @@ def _epoch(row: Epoch, run: str) -> str | int:
     if not is_epoch(row):
         return clip(name_in_run(run, row.node), 40)
     return formatting.epoch_number(row.epoch or 0)
+
+
+PASSING: Final = frozenset(
+    {State.TRANSFERRING_INPUT, State.STARTING, State.TRANSFERRING_OUTPUT, State.POST, State.PRE}
+)
+"""States that last for a short time in most executions."""
+
+
+def last_changes(jobs: Iterable[Job], most: int, this_year: int | None) -> list[Line]:
+    """The last states that jobs of a run entered, the newest first: when, of what, and where.
+
+    Left out are those that pass, unless a job is in it now.
+    """
+    entered = []
+    for job in sorted(jobs, key=lambda job: job.job):
+        shown: State | None = None
+        for index, (time, state) in enumerate(job.states, 1):
+            if state is not shown and (state not in PASSING or index == len(job.states)):
+                shown = state
+                entered.append((time, state, job))
+    entered.sort(key=lambda each: each[0])
+    lines = []
+    for time, state, job in entered[: -most - 1 : -1]:
+        number = formatting.epoch_text(job.epoch) if job.training else ""
+        node = f"epoch {number}" if number else name_in_run(job.run_name or "", job.node or "")
+        site = job.site if state is State.RUNNING else None
+        if state is State.RUNNING:
+            site = next((each.site for each in job.executions if each.start == time), site)
+        lines.append(
+            line((f"{formatting.moment(time, this_year):>12}  ", DIM), f"{clip(node, 20)}  ")
+            + symbol_span(STATES[state])
+            + line((f"  {clip(site, 40)}" if site else "", DIM))
+        )
+    return lines
 
 
 def is_epoch(row: Epoch) -> bool:

@@ -44,11 +44,16 @@ MARGIN: Final = 2
 
 
 class TableColumn(Struct, frozen=True):
-    """A rendered column: heading, width in cells, and alignment."""
+    """A rendered column: heading, width in cells, alignment, and its name.
+
+    ``mark``: one character behind the heading of the column that the rows are sorted by.
+    """
 
     title: str
     width: int
     align: Align = "left"
+    name: str = ""
+    mark: str = ""
 
 
 class Kind(StrEnum):
@@ -288,8 +293,8 @@ def _short_names(
 def distinct_texts(names: Collection[str], cells: int) -> dict[str, str]:
     """Texts of at most ``cells`` cells for long names, which differ where the names do.
 
-    What all share at their beginning goes first, then, of those that would read the same, what
-    these share; the end of a name goes last.
+    Of those that would read the same, what all share at the beginning and at the end goes first,
+    then what some of them share; the end of a name goes last.
     """
     texts = {name: crop_middle(name, cells) for name in names}
     return _tell_apart(texts, cells)
@@ -303,7 +308,8 @@ def _tell_apart(texts: dict[str, str], cells: int) -> dict[str, str]:
     for group in alike.values():
         if len(group) > 1:
             cut = shared_start(group)
-            shown_of = {name: _window(name, cut, cells) for name in group}
+            end = shared_start([name[cut:][::-1] for name in group])
+            shown_of = {name: _window(name, cut, end, cells) for name in group}
             if 1 < len(set(shown_of.values())) < len(group):
                 shown_of = _tell_apart(shown_of, cells)
             texts.update(shown_of)
@@ -318,12 +324,17 @@ def shared_start(texts: Collection[str]) -> int:
     return max(first.rfind(mark, 0, same) for mark in "/_- ,;:=") + 1 or max(0, same - 2)
 
 
-def _window(name: str, cut: int, cells: int) -> str:
-    """A name without characters before ``cut``, as many as there is no room for."""
-    rest = name[cut:]
+def _window(name: str, cut: int, end: int, cells: int) -> str:
+    """A name without characters before ``cut``, as many as there is no room for.
+
+    Where that does not help, without the last ``end`` ones either.
+    """
+    rest, different = name[cut:], name[cut : len(name) - end]
     room = cells - cell_len(rest) - 1
     if cut and room > 0:
         return f"{set_cell_size(name, room)}…{rest}"
+    if cut and end and (room := cells - cell_len(different) - 2) >= 0:
+        return f"{set_cell_size(name, room)}…{different}…"
     return f"…{crop_middle(rest, cells - 1)}" if cut else crop_middle(rest, cells)
 
 
@@ -375,10 +386,21 @@ def _shrink(
         widths[widest.name] -= 1
 
 
-def table_columns(columns: Sequence[Column[T]], widths: Mapping[str, int]) -> list[TableColumn]:
-    """The columns that fit, as the table widget takes them."""
+def table_columns(
+    columns: Sequence[Column[T]],
+    widths: Mapping[str, int],
+    sorted_by: str | None = None,
+    mark: str = "",
+) -> list[TableColumn]:
+    """The columns that fit, as the table widget takes them; ``mark``: of one, by its name."""
     return [
-        TableColumn(column.title, widths[column.name], column.alignment)
+        TableColumn(
+            column.title,
+            widths[column.name],
+            column.alignment,
+            column.name,
+            mark if column.name == sorted_by else "",
+        )
         for column in columns
         if column.name in widths
     ]

@@ -81,10 +81,11 @@ REASON_CELLS: Final = 100
 
 ORDERS: Final = (
     ("DAG order", None),
+    "best",
     ("what needs attention", lambda row: (_urgency(row), -(row.seconds or 0.0))),
     *("progress", "since", "lost", "site"),
 )
-"""What the sort key goes through: the order of the DAGs, the urgency, and columns."""
+"""What the sort key goes through: the order of the DAGs, the metric, the urgency, columns."""
 
 
 def filter_text(row: Run) -> str:
@@ -161,7 +162,8 @@ def every_column(
             doc="name of the run, a part of the names of its nodes",
             style=_run_style,
             minimum=6,
-            maximum=28,
+            comfortable=28,
+            maximum=80,
             identifies=lambda row: clip(row.name, 80),
         ),
         Column(
@@ -236,7 +238,7 @@ def every_column(
         Column(
             "hours",
             unit.upper(),
-            lambda row: row.gpu_hours.total,
+            lambda row: None if _is_unlogged(row) else row.gpu_hours.total,
             Kind.HOURS,
             doc="all hours of the run, once all runs have ended",
             unit=unit,
@@ -269,7 +271,7 @@ def every_column(
         Column(
             "good",
             "GOODPUT",
-            lambda row: row.gpu_hours.goodput,
+            lambda row: None if _is_unlogged(row) else row.gpu_hours.goodput,
             Kind.HOURS,
             doc="hours of what succeeded, or up to the last checkpoint",
             unit=unit,
@@ -451,10 +453,17 @@ def hours_cell(hours: float, style: TextStyle = PLAIN) -> Line:
     return line((formatting.hours(hours), style if hours > 0 else DIM))
 
 
+def _is_unlogged(row: Run) -> bool:
+    """Whether epochs are done, and no log has the hours of any of them."""
+    return row.epochs_done > 0 and not row.gpu_hours.goodput
+
+
 def _lost(row: Run, cells: int | None) -> Line:
     """``87.9  41 %``, of the hours that have ended; with less room the share alone."""
     bad, ended = row.gpu_hours.badput, row.gpu_hours.badput + row.gpu_hours.goodput
-    share = formatting.share(bad, ended)
+    if _is_unlogged(row) and not bad:
+        return UNKNOWN_CELL
+    share = formatting.UNKNOWN if _is_unlogged(row) else formatting.share(bad, ended)
     full = hours_cell(bad, BAD) + line((share.rjust(SHARE_CELLS), DIM))
     short = line((share, BAD if bad > 0 else DIM))
     return first_that_fits((full, short), LONGEST if cells is None else cells)

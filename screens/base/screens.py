@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial, partialmethod
+from itertools import zip_longest
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeVar, cast
@@ -52,6 +53,7 @@ from metlmon.text.spans import (
     Line,
     TextStyle,
     crop,
+    fit,
     join,
     line,
     width,
@@ -528,6 +530,14 @@ def out_of_view(above: int, below: int) -> list[Line]:
     return [line(("  ".join(parts), DIM))] if parts else []
 
 
+def beside(left: Sequence[Line], right: Sequence[Line], cells: int) -> list[Line]:
+    """Lines side by side; the left ones have so many cells."""
+    if not right:
+        return list(left)
+    pairs = zip_longest(left, right, fillvalue=())
+    return [fit(first, cells, "left") + second for first, second in pairs]
+
+
 def padded(lines: Sequence[Line], count: int) -> list[Line]:
     """These lines and blank ones, so that what is above keeps its height."""
     return [*lines, *[()] * (count - len(lines))]
@@ -575,6 +585,9 @@ def ask_in_thread(
 
 ROOMY_LINES: Final = 30
 """Height from which there is room for blank lines."""
+
+WIDE: Final = 120
+"""Width from which there is room for two things side by side."""
 
 MAX_REASON: Final = 400
 """Maximum length in characters of the negotiator's reasons and the schedd's errors."""
@@ -834,7 +847,8 @@ class ColumnsScreen(ResultModal[ListState | None]):
         self.return_result(self._state)
 
 
-Order: TypeAlias = str | tuple[str, Callable[[Any], tuple[Any, ...]] | None]
+OwnOrder: TypeAlias = tuple[str, Callable[[Any], tuple[Any, ...]] | None]
+Order: TypeAlias = str | OwnOrder
 """An order of rows: the name of a column, or its own name and a sort key."""
 
 
@@ -969,7 +983,10 @@ class ListScreen(FilterKeys):
         if more:
             gap = [TableRow.heading("")] if shown_rows else []
             shown_rows += [*gap, TableRow.heading(more_title), *table_rows(more)]
-        self.table.show(table_columns(columns, widths), shown_rows, empty)
+        sorted_by = self._sorted_by if self._sortable else None
+        up, down = "↑↓" if self.context.options.ascii else "▲▼"
+        mark = down if self.state.reversed else up
+        self.table.show(table_columns(columns, widths, sorted_by, mark), shown_rows, empty)
         if cursor is not None:
             self.table.select(cursor)
         by_key = {key(row): row for row in (*shown, *more)}
@@ -1055,13 +1072,22 @@ class ListScreen(FilterKeys):
 
     def _order(self) -> tuple[str, Callable[[Any], tuple[Any, ...]] | None]:
         """The name and the key of the chosen order; empty: the list's own first one."""
-        state = self.state
-        index = state.order if state.order < len(self.ORDERS) else 0
-        order = state.column or (self.ORDERS[index] if self.ORDERS else ("", None))
-        if not isinstance(order, str):
-            return (order[0] if index else ""), order[1]
-        column = next((each for each in self._columns_defined if each.name == order), None)
+        if self._sorted_by is None:
+            order = self.ORDERS[self._order_index] if self.ORDERS else ("", None)
+            return (order[0] if self._order_index else ""), cast("OwnOrder", order)[1]
+        named = (each for each in self._columns_defined if each.name == self._sorted_by)
+        column = next(named, None)
         return ("", None) if column is None else (column.title, column.sort_key)
+
+    @property
+    def _order_index(self) -> int:
+        return self.state.order if self.state.order < len(self.ORDERS) else 0
+
+    @property
+    def _sorted_by(self) -> str | None:
+        """The name of the column that the rows are sorted by; None in an order of the list."""
+        order = self.ORDERS[self._order_index] if self.ORDERS else None
+        return self.state.column or (order if isinstance(order, str) else None)
 
     def note_line(
         self, shown: int, total: int, extra: Sequence[Line] = (), noun: str = "run"
@@ -1132,6 +1158,17 @@ class ListScreen(FilterKeys):
     def on_table_row_selected(self, event: Table.RowSelected) -> None:
         event.stop()
         self.open_row(event.key)
+
+    def on_table_heading_selected(self, event: Table.HeadingSelected) -> None:
+        """Sort by the column; again, the other way round."""
+        event.stop()
+        if not self._sortable:
+            return
+        state = self.state
+        state.reversed = event.name == self._sorted_by and not state.reversed
+        state.column = event.name
+        self.context.save_list_states()
+        self._refresh_if_mounted()
 
     async def on_table_row_highlighted(self, event: Table.RowHighlighted) -> None:
         event.stop()

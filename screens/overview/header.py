@@ -111,8 +111,8 @@ def header(
 ) -> list[Line]:
     """Directory, live state and age of the logs on the first line, DAGs below it.
 
-    Of more than ``several`` DAGs states are counted. With 0, a single DAG is on the first line,
-    with its ``ending`` where there is room.
+    Of more than ``several`` DAGs states are counted. With 0, a single DAG is on the first line.
+    ``ending``: the forecast, which is on the first line where there is room.
     """
     name = plain(directory_name(dagdir), 48)
     title = line(("metlmon", TextStyle(formatting.Colour.SKY, formatting.Weight.BOLD)), "  ")
@@ -125,17 +125,16 @@ def header(
         line("   "),
     )
     error = [line(" ", (plain(snapshot.error, 4 * width), ALARM))] if snapshot.error else []
+    gap = line("   ")
+    if ending:
+        # When it will be done matters more than how old the logs are.
+        right = join((_live_state(snapshot), _warnings(status)), gap)
+        ending = gap + ending
     if not several and len(status.dags) == 1:
         (dag,) = status.dags
         glyph = line((dag_sign(dag.state, dag.nodes_failed).glyph, _dag_style(dag.state)))
         room = width - 7 - cells(right)
         starts = (title, line(("read-only  " if read_only else "", NOTE), (name, BOLD)))
-        gap = line("   ")
-        if ending:
-            # When it will be done matters more than how old the logs are.
-            right = join((_live_state(snapshot), _warnings(status)), gap)
-            room = width - 7 - cells(right)
-            ending = gap + ending
         lefts = [
             start + gap + dag_state(dag, status, room - cells(start) - cells(end)) + end
             for end in dict.fromkeys((ending, ()))
@@ -143,6 +142,7 @@ def header(
         ]
         left = first_that_fits((*lefts, starts[1] + gap + glyph), room + 3)
         return [_with_margins(left, right, width), *error]
+    title = first_that_fits((title + ending, title), width - 6 - cells(right))
     return [_with_margins(title, right, width), *error, *_dag_lines(status, width, several)]
 
 

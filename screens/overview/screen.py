@@ -7,6 +7,9 @@ from functools import partial
 from itertools import takewhile
 from typing import ClassVar, Final
 
+from textual.app import ComposeResult
+from textual.timer import Timer
+
 from metlmon.live.feed import NullFeed, Snapshot
 from metlmon.model.states import State
 from metlmon.pool.types import SelectedRun
@@ -14,6 +17,7 @@ from metlmon.snapshot.records import Job, Run, Status
 from metlmon.snapshot.row_text import counted_states, matches_run, paused_epochs
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.run_figures import RunFigures, run_figures
+from metlmon.tables import epochs as epochs_table
 from metlmon.tables import health as health_table
 from metlmon.tables import runs as runs_table
 from metlmon.tables.layout import (
@@ -22,16 +26,33 @@ from metlmon.tables.layout import (
 )
 from metlmon.tables.runs import best_mark
 from metlmon.text import formatting
-from metlmon.text.spans import DIM, KEY, NOTE, Line, join, line, width
+from metlmon.text.formatting import STATES
+from metlmon.text.spans import (
+    BOLD,
+    DIM,
+    KEY,
+    NOTE,
+    Line,
+    crop,
+    join,
+    line,
+    symbol_span,
+    width,
+    wrap_parts,
+)
+from screens.base.plots import PlotScreen
 from screens.base.screens import (
     ROOMY_LINES,
+    WIDE,
     TreeScreen,
+    beside,
     compare_marked,
     queue_lines_below,
 )
 from screens.base.stats_worker import streams
 from screens.overview import header as overview_header
 from screens.pool_actions import ACTION_SCOPES, ActionScreen, Selection, jobs_of_runs
+from screens.widgets.line_widget import EDGE, SelectionPane, StaticLines
 
 TREE_ACTIONS: Final = frozenset({"fold", "unfold", "fold_all", "unfold_all"})
 RUN_ACTIONS: Final = TREE_ACTIONS | {
@@ -58,17 +79,41 @@ def _has_nodes_only(snapshot: Snapshot) -> bool:
     return not snapshot.status.runs and any(dag.nodes_total for dag in snapshot.status.dags)
 
 
-class OverviewScreen(TreeScreen, ActionScreen):
-    """All runs, one row each."""
+LEAST_PANE: Final = 6
+MOST_PANE: Final = 16
+"""Lines of the pane below the list, which shows the run under the cursor."""
+
+REST_SECONDS: Final = 0.1
+"""For which the cursor rests on a run before the pane shows it: a curve takes 20 ms to draw."""
+
+MOST_JOBS: Final = 4
+"""Jobs whose states the pane shows, the newest ones."""
+
+
+class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
+    """All runs, one row each; where there is room the one under the cursor in a pane below."""
 
     HAS_HEADER: ClassVar[bool] = True
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "overview", "tree", *ACTION_SCOPES, "comparing")
     ORDERS = runs_table.ORDERS
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._selected: Run | None = None
+        self._in_pane: str | None = None
+        self._rest: Timer | None = None
+
+    def compose_foot(self) -> ComposeResult:
+        note, *others = super().compose_foot()
+        pane = SelectionPane(id="run")
+        pane.display = False
+        yield from (note, pane, *others)
+
     def show(self, snapshot: Snapshot | None) -> None:
         self.show_head(self._header(snapshot))
         runs = () if snapshot is None else snapshot.status.runs
         if snapshot is not None and _has_nodes_only(snapshot) and self._show_nodes(snapshot):
+            self.query_one(SelectionPane).display = False
             return
         self.node_list = None
         self.context.stats.watch_job_files()
@@ -106,7 +151,22 @@ class OverviewScreen(TreeScreen, ActionScreen):
         return MARGIN + (sum(cells) if "state" in self.widths else 0)
 
     def _details(self, row: Run | None, figures: RunFigures | None) -> list[Line]:
-        """The lines under the rule: what the columns lack, and the queue on an idle job."""
+        """The lines under the rule, unless the pane has them: more of the run, and what to do."""
+        self._selected = row
+        if self._lay_out():
+            self._show_when_at_rest()
+            return []
+        width = self.app.size.width
+        lines = self._facts(row, figures)
+        if row is None:
+            return lines
+        trouble = overview_header.run_trouble(self.health, row.key, width - 2)
+        # Below a list that fills the screen it would move the rows.
+        fits = len(lines) + len(trouble) < self._lines_below_rows()
+        return [*lines, *trouble] if fits else lines
+
+    def _facts(self, row: Run | None, figures: RunFigures | None) -> list[Line]:
+        """What the columns lack, and the queue on an idle job."""
         width = self.app.size.width
         detail = runs_table.cursor_detail(row, set(self.widths), width, figures)
         lines = detail if width < runs_table.REASON_CELLS or any(detail) else []
@@ -115,13 +175,77 @@ class OverviewScreen(TreeScreen, ActionScreen):
         if latest is not None and latest.state is State.IDLE:
             job = latest.cluster or 0, latest.proc or 0
         name = "" if row is None else formatting.plain(row.name, 24)
-        lines += queue_lines_below(self.context, job, name, self.app.size.height)
-        if row is None:
-            return lines
-        trouble = overview_header.run_trouble(self.health, row.key, width - 2)
-        # Below a list that fills the screen it would move the rows.
-        fits = len(lines) + len(trouble) < self._lines_below_rows()
-        return [*lines, *trouble] if fits else lines
+        return lines + queue_lines_below(self.context, job, name, self.app.size.height)
+
+    # --- the pane: the run under the cursor ---------------------------------------------------
+
+    def _lay_out(self) -> bool:
+        """Give the pane the lines that rows do not need; False where these are too few."""
+        pane, size = self.query_one(SelectionPane), self.app.size
+        heads = len(self.query_one("#head", StaticLines).lines) + (self._banner is not None)
+        rows = sum(row.height for row in self.table.rows)
+        # Titles, rule and keys; and a blank line, where the filter is typed.
+        free = size.height - heads - rows - 4 - self.tab_lines
+        is_shown = self._selected is not None and size.width >= WIDE and free >= LEAST_PANE
+        if is_shown:
+            pane.styles.height = min(free, MOST_PANE)
+        elif pane.has_focus:
+            self.set_focus(self.table)
+        pane.display = is_shown
+        return is_shown
+
+    def _show_when_at_rest(self) -> None:
+        """Show the run in the pane: a new value at once, another run when the cursor rests."""
+        if self._rest is not None:
+            self._rest.stop()
+            self._rest = None
+        if self._selected is not None and self._in_pane in (None, self._selected.key):
+            self._fill_pane()
+        else:
+            self._rest = self.set_timer(REST_SECONDS, self._fill_pane)
+
+    def _fill_pane(self) -> None:
+        """Its curve over those of all; beside it its state, trouble, and last changes."""
+        row, pane = self._selected, self.query_one(SelectionPane)
+        if row is None or not pane.display:
+            return
+        stats, room = self.context.stats, self.app.size.width - EDGE - 1
+        figures = stats.value(run_figures)
+        height = min(MOST_PANE, int(pane.styles.height.value) if pane.styles.height else 0)
+        left = room * 3 // 5
+        curves = None if figures is None else figures.curves
+        chart = self.run_chart(curves, row.key, left - 1, height - 2)
+        cells = room - left if chart else room
+        best = runs_table.best_text(row, figures)
+        title = line((formatting.clip(row.name, 40), BOLD), "  ") + symbol_span(STATES[row.state])
+        texts = [
+            *wrap_parts([part for part in (title, best) if part], line("  "), cells),
+            *overview_header.run_trouble(self.health, row.key, cells),
+            *(crop(each, cells) for each in self._facts(row, figures) if each),
+        ]
+        view = self.context.feed.run_view(row.key)
+        rows = () if view is None else (*view.epochs, *view.side)
+        newest = sorted({job for each in rows for job in each.jobs})[-MOST_JOBS:]
+        changes = epochs_table.last_changes(
+            self.job_rows(newest), max(2, height - len(texts)), self.this_year
+        )
+        pane.show(beside(chart, [crop(each, cells) for each in (*texts, *changes)], left))
+        if row.key != self._in_pane:
+            pane.scroll_to_line(0)
+        self._in_pane = row.key
+
+    def action_section(self) -> None:
+        pane = self.query_one(SelectionPane)
+        if not pane.display:
+            self.show_message("below the list there is no room for the run; [enter] opens it")
+        else:
+            self.set_focus(self.table if pane.has_focus else pane)
+
+    def action_back(self) -> None:
+        if self.query_one(SelectionPane).has_focus:
+            self.set_focus(self.table)
+        else:
+            super().action_back()
 
     def _lines_below_rows(self) -> int:
         """The lines below the last row, those of the note line and the details among them."""

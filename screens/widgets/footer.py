@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
-from metlmon.text.spans import BOLD, DIM, KEY, Line, first_that_fits, join, line, width
+from textual import events
+
+from metlmon.text.spans import BOLD, DIM, KEY, Line, crop, first_that_fits, join, line, width
 from screens.actions import TABS, actions_of, title_of
 from screens.widgets.line_widget import LineWidget
 
@@ -43,6 +45,14 @@ class KeyFooter(LineWidget):
             return tab_line(self.context.screen_name, self.size.width), False
         return line(" ") + key_line(list(self._shown()), self.size.width - 2), False
 
+    async def on_click(self, event: events.Click) -> None:
+        """Open the tab whose digit is at this place, or before it."""
+        if event.y < self._owner.tab_lines:
+            before = crop(tab_line(self.context.screen_name, self.size.width), event.x + 1)
+            digits = [text for text, style in before if style == KEY]
+            if digits:
+                self.context.action_tab(int(digits[-1]))
+
     def _shown(self) -> Iterable[tuple[int, str, str]]:
         options = self.context.options
         actions = actions_of(self._scopes, options.read_only, self.context.keys)
@@ -74,24 +84,30 @@ def key_line(keys: Sequence[tuple[int, str, str]], cells: int) -> Line:
 
 
 def tab_line(current: str | None, cells: int) -> Line:
-    """The tab bar: every tab with its digit, that of ``current`` in brackets."""
+    """The tab bar: every tab with its digit, that of ``current`` in brackets.
+
+    Where there is room a tab names all of its screens, else the one that it shows or opens.
+    """
     active = next((i for i, names in enumerate(TABS) if current in names), None)
 
-    def bar(gap: int, blank: str, titles: Sequence[str]) -> Line:
+    def bar(gap: int, tabs: Sequence[Sequence[str]], blank: str = " ") -> Line:
         content: Line = ()
-        for i in range(len(titles) + 1):
+        for i in range(len(tabs) + 1):
             ends, begins = i - 1 == active, i == active
             marks = ("]" if ends else " ") + ("[" if begins else " ")
             content += line((marks if gap > 1 else marks.strip() or " ", DIM))
-            if i < len(titles):
-                style = BOLD if begins else DIM
-                content += line(
-                    (str(i + 1), KEY), (f"{blank}{titles[i]}" if titles[i] else "", style)
+            if i < len(tabs):
+                alone = begins and len(tabs[i]) == 1
+                titles = (
+                    line((title_of(name), BOLD if alone or name == current else DIM))
+                    for name in tabs[i]
                 )
+                content += line((str(i + 1), KEY), blank if tabs[i] else "")
+                content += join(titles, line(("·", DIM)))
         return content
 
-    titles = [title_of(names[0]) for names in TABS]
-    full = [title_of(current) if i == active and current else t for i, t in enumerate(titles)]
-    short = [title if i == active else "" for i, title in enumerate(titles)]
-    candidates = ((2, " ", full), (1, " ", full), (1, "", full), (1, "", titles), (1, " ", short))
-    return first_that_fits((bar(*each) for each in candidates), cells)
+    firsts = [names[:1] for names in TABS]
+    one = [(current,) if i == active and current else names for i, names in enumerate(firsts)]
+    short = [names if i == active else () for i, names in enumerate(firsts)]
+    candidates = (bar(2, TABS), bar(1, TABS), bar(2, one), bar(1, one), bar(1, one, ""))
+    return first_that_fits((*candidates, bar(1, firsts, ""), bar(1, short)), cells)

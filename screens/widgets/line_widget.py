@@ -252,21 +252,25 @@ class Document(MovingWidget):
         self.scroll_to_line(self._top + lines)
 
 
-class SidePane(Document):
-    """A document with a vertical line at its left, highlighted while it has the focus."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("preview")]
+class SelectionPane(Document):
+    """Of the row under the cursor, after a vertical line that is highlighted with the focus."""
 
     def line_at(self, y: int) -> tuple[Line, bool]:
         content, selected = super().line_at(y)
         edge = "│"
         return line((edge, MOVING if self.has_focus else DIM), " ") + content, selected
 
-    def action_next(self) -> None:
-        self.next_section()
-
     def on_focus(self) -> None:
         self.refresh_changed()
 
     def on_blur(self) -> None:
         self.refresh_changed()
+
+
+class SidePane(SelectionPane):
+    """The same with sections, and a key for the next one."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("preview")]
+
+    def action_next(self) -> None:
+        self.next_section()

@@ -18,7 +18,7 @@ from textual.message import Message
 
 from metlmon.tables.layout import GAP, MARGIN, TableColumn
 from metlmon.text.formatting import Colour, Weight
-from metlmon.text.spans import DIM, Line, TextStyle, fit, line
+from metlmon.text.spans import DIM, Line, TextStyle, crop, fit, line
 from screens.widgets.line_widget import MovingWidget
 
 HEADING: Final = TextStyle(Colour.GREY)
@@ -51,7 +51,7 @@ class TableRow(Struct, frozen=True):
 
 
 class Table(MovingWidget):
-    """A table with a fixed heading; posts ``RowSelected`` and ``RowHighlighted``."""
+    """A table with a fixed heading; posts ``RowSelected``, ``RowHighlighted``, …"""
 
     class RowSelected(Message):
         """A row was double-clicked."""
@@ -59,6 +59,13 @@ class Table(MovingWidget):
         def __init__(self, key: str) -> None:
             super().__init__()
             self.key = key
+
+    class HeadingSelected(Message):
+        """The heading of a column was clicked."""
+
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
 
     class RowHighlighted(Message):
         """The cursor moved to another row (None: there is no row)."""
@@ -228,8 +235,7 @@ class Table(MovingWidget):
 
     def line_at(self, y: int) -> tuple[Line, bool]:
         if y == 0:
-            titles = [line((column.title, HEADING)) for column in self._columns]
-            return self._compose_row(titles, False), False
+            return self._heading, False
         if not self._rows:
             # A blank line, then the text for an empty table.
             return (self._empty[y - 2] if 2 <= y < len(self._empty) + 2 else ()), False
@@ -252,6 +258,17 @@ class Table(MovingWidget):
             self._rendered[cache_key] = self._compose_row(row.cells(), selected, sign)
         return self._rendered[cache_key], selected
 
+    @property
+    def _heading(self) -> Line:
+        """The titles; the mark of the one that the rows are sorted by is in the gap behind it."""
+        content, gap = line(" " * MARGIN), 0
+        for column in self._columns:
+            title = crop(line((column.title, HEADING)), column.width) + line((column.mark, CURSOR))
+            cells = column.width + len(column.mark)
+            content += line(" " * gap) + fit(title, cells, column.align)
+            gap = GAP - len(column.mark)
+        return content
+
     def _cursor_sign(self, selected: bool) -> tuple[str, TextStyle]:
         return ("▌" if selected else " ", CURSOR)
 
@@ -272,8 +289,14 @@ class Table(MovingWidget):
         self.select(self._rows[index].key or "")
 
     def on_click(self, event: events.Click) -> None:
+        if event.y == 0:
+            ends = accumulate((column.width + GAP for column in self._columns), initial=MARGIN)
+            place = bisect_right(list(ends), event.x) - 1
+            if 0 <= place < len(self._columns) and self._columns[place].name:
+                self.post_message(self.HeadingSelected(self._columns[place].name))
+            return
         index = bisect_right(self._ends, self._top + event.y - 1)
-        key = self._rows[index].key if event.y > 0 and index < len(self._rows) else None
+        key = self._rows[index].key if index < len(self._rows) else None
         if key is None:
             return
         self.select(key)

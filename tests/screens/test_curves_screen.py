@@ -91,7 +91,7 @@ async def test_views_logarithm_order_and_metrics_by_turns(show: Show) -> None:
         assert "4 of 12 runs" in seen.text
         assert " run1 " not in seen.text.split("TREND  ")[1]
         await seen.press("escape", "s", "s", "s")
-        assert LOST in seen.text.split("TREND  ")[1].splitlines()[1]
+        assert LOST in seen.text.split("TREND▲")[1].splitlines()[1]
         await seen.press("m")
         await seen.until(lambda: "test/pearson_total_score" in seen.lines[1])
         assert "higher is better" in seen.lines[1]

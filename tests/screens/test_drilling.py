@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 import stat
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from metlmon.cli import saved_files
+from metlmon.cli.main import main
 from metlmon.errors import InputError
 from metlmon.model.states import State
+from metlmon.text.formatting import metric
 from screens.actions import ACTIONS
 from screens.app import AppOptions
 from screens.health import HealthScreen
@@ -54,6 +58,25 @@ async def test_a_runs_history(show: Show) -> None:
         await seen.press("b")
         assert "Execution time by epoch" not in seen.text
         assert "side nodes" in seen.text
+
+
+async def test_a_run_shows_its_curve_and_parameters_and_the_values_of_its_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["run", "run0", str(FIXTURES / "demo"), "--json"]) == 0
+    epochs = json.loads(capsys.readouterr().out)["epochs"]
+    async with opened(session(FIXTURES / "demo"), (120, 40)) as seen:
+        await seen.press("enter")
+        await seen.until(lambda: "━ run0   ⣿ all 6 runs" in seen.text)
+        assert "random_seed" in seen.text
+        shown = [line.split() for line in seen.lines[1:] if "✓ completed  " in line]
+    values = [epoch["metric"]["value"] for epoch in epochs]
+    changes = [None, *(later - before for before, later in pairwise(values))]
+    for row, epoch, change in zip(shown, epochs, changes, strict=True):
+        assert epoch["metric"]["change"] == (None if change is None else pytest.approx(change))
+        texts = [metric(epoch["metric"]["value"])]
+        texts += ["–" if change is None else f"−{metric(float(f'{-change:.3g}'))}"]
+        assert " ".join(texts) in " ".join(row)
 
 
 async def test_a_node_that_was_never_submitted_has_no_job(show: Show) -> None:

@@ -8,11 +8,15 @@ import pytest
 from msgspec.structs import replace
 
 from metlmon.model.states import DagState, State
-from metlmon.snapshot.records import Progress
+from metlmon.snapshot.records import GpuHours, Progress
+from metlmon.tables.runs import columns
+from metlmon.text import spans
 from screens.app import AppOptions
+from screens.overview.header import header
 from screens.widgets.table import Table
 from tests.support.sample_snapshots import DAG, RUNS, WHOLE, FakeFeed, run, status, update
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
+from tests.support.static_sessions import FIXTURES, opened, session
 
 
 async def test_the_first_lines_say_whether_it_moves_and_what_needs_a_person(show: Show) -> None:
@@ -134,7 +138,8 @@ async def test_a_filter_that_fits_nothing_says_so(show: Show) -> None:
 
 async def test_sorting_by_what_needs_a_person(show: Show) -> None:
     def order(lines: list[str]) -> list[str]:
-        return [word for line in lines for word in line.split() if word in {r.name for r in RUNS}]
+        names = {run.name for run in RUNS}
+        return list(dict.fromkeys(w for line in lines for w in line.split() if w in names))
 
     async with show() as seen:
         assert order(seen.lines) == [f"run{n}" for n in range(10)]
@@ -167,6 +172,55 @@ async def test_several_dags_are_reported_apart(show: Show) -> None:
         assert "DAG" in seen.line("PROGRESS").split()
         assert sum("second.dag" in line for line in seen.lines) == 3
         assert sum("run1 " in line for line in seen.lines) == 2
+
+
+async def test_headings_and_tabs_can_be_clicked(show: Show) -> None:
+    async with show(size=NARROW) as seen:
+        heading, tabs = (seen.lines.index(seen.line(text)) for text in (" PROGRESS ", "Overview"))
+        place = seen.lines[heading].index("PROGRESS")
+        for mark in "▲▼":
+            await seen.pilot.click(offset=(place, heading))
+            await seen.settle()
+            assert f"PROGRESS{mark}" in seen.lines[heading].replace(" ", "")
+        await seen.pilot.click(offset=(seen.lines[tabs].index("Sites") + 3, tabs))
+        await seen.settle()
+        assert "[3Sites" in seen.text
+
+
+async def test_below_the_rows_is_the_run_under_the_cursor_where_there_is_room(show: Show) -> None:
+    async with opened(session(FIXTURES / "demo"), (120, 40)) as seen:
+        await seen.until(lambda: "━ run0" in seen.text)
+        await seen.press("down")
+        await seen.until(lambda: "━ run1" in seen.text)
+        assert "epoch 6  ✓ completed" in seen.text
+        await seen.press("tab", "down")
+        assert "run1" in seen.under_cursor
+        await seen.press("escape", "down")
+        assert "run2" in seen.under_cursor
+        await seen.pilot.resize_terminal(119, 40)
+        await seen.settle()
+        assert "━ run" not in seen.text
+    async with show(size=(120, 24)) as seen:
+        await seen.press("tab")
+        assert "no room for the run" in seen.text
+
+
+def test_hours_that_no_log_has_are_unknown() -> None:
+    row = replace(RUNS[0], gpu_hours=GpuHours(badput=2.0))
+    known = {column.name: spans.text(column.draw(row)).split() for column in columns([row])}
+    assert row.epochs_done
+    assert known["good"] == ["–"]
+    assert known["lost"] == ["2.0", "–"]
+
+
+@pytest.mark.parametrize("dags", [1, 2])
+def test_a_crowded_header_has_the_end_on_its_first_line(dags: int) -> None:
+    made = status()
+    several = tuple(replace(made.dags[0], file=f"d{n}.dag") for n in range(dags))
+    snapshot = update(replace(made, dags=several))
+    first, *_ = header(snapshot, "ens", 80, several=0, ending=spans.line("ETA 23 Oct"))
+    assert "ETA 23 Oct" in spans.text(first)
+    assert spans.width(first) == 80
 
 
 @pytest.mark.parametrize("lines", [9, 10, 12])

@@ -43,6 +43,7 @@ from metlmon.model.queue import QueueSnapshot
 from metlmon.remote import filesystem
 from metlmon.snapshot.records import Epoch, Run, Status
 from metlmon.snapshot.row_text import format_run_list
+from metlmon.stats.curves import EpochValue, values_by_epoch
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.lineage import CheckpointOrigin, lineage, origin_of
 from metlmon.stats.run_figures import RunMetric, run_figures
@@ -259,13 +260,15 @@ def _print(reader: DagdirReader, as_json: bool, several: bool = False) -> None:
 class EpochOutput(Struct, frozen=True):
     """An epoch, or another node of a run, and where its checkpoint comes from.
 
-    ``seconds``: for which it is in its state; ``evaluations``: the side nodes behind it.
+    ``seconds``: for which it is in its state; ``evaluations``: the side nodes behind it;
+    ``metric``: the value of the primary metric, and its change per epoch since the one before.
     """
 
     row: Flat[Epoch]
     seconds: float | None
     evaluations: tuple[str, ...]
     checkpoint: CheckpointOrigin | None
+    metric: EpochValue | None
 
 
 class RunOutput(EnsembleOutput, frozen=True, kw_only=True):
@@ -298,8 +301,9 @@ def run(options: argparse.Namespace) -> int:
     if not options.json:
         from metlmon.cli.status_text import print_run
 
-        print_run(view, origins)
+        print_run(view, origins, run_figures(stats))
         return Exit.OK
+    values = values_by_epoch(run_figures(stats).by_run.get(row.key), view.epochs)
 
     def outputs(rows: Iterable[Epoch]) -> tuple[EpochOutput, ...]:
         return tuple(
@@ -308,6 +312,7 @@ def run(options: argparse.Namespace) -> int:
                 seconds=builder.seconds(row.since),
                 evaluations=tuple(each.node for each in row.evaluations),
                 checkpoint=origin_of(row, origins),
+                metric=values.get(row.key),
             )
             for row in rows
         )
