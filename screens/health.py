@@ -314,6 +314,10 @@ class HealthScreen(ListScreen, ActionScreen):
         elif entry is not None:
             self.show_message("[enter] lists its jobs" if entry.jobs else "it concerns no run")
 
+    def advised(self) -> HealthEntry | None:
+        """The entry under the cursor."""
+        return self._entry(self.table.cursor)
+
     def selection(self) -> Selection:
         """Select the jobs and runs of the marked or current entries."""
         keys = self.table.marks or {self.table.cursor}

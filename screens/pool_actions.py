@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial, partialmethod
 from pathlib import PurePath
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
 from msgspec import Struct, field
@@ -16,6 +16,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
 from metlmon.errors import describe_error
+from metlmon.health.types import HealthEntry
 from metlmon.live.feed import Snapshot
 from metlmon.pool.client import PoolClient
 from metlmon.pool.gate_requests import site_of
@@ -335,7 +336,10 @@ DETAIL_LINES: Final = 4
 
 
 class MenuScreen(PoolActionKeys, SnapshotScreen):
-    """Pool actions on the selection of the screen below; rebuilt with every snapshot."""
+    """Pool actions on the selection of the screen below; rebuilt with every snapshot.
+
+    A row for each that is possible, then one for each reason why others are not.
+    """
 
     SCOPES: ClassVar[tuple[str, ...]] = ("menu", "acts", "below")
     SHOWS_ENSEMBLE: ClassVar[bool] = False
@@ -345,6 +349,7 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
         self._origin = origin
         self._initial_key = None if initial is None else _key(initial)
         self._previews: Sequence[ActionPreview] = ()
+        self._rows: Sequence[MenuRow] = ()
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
@@ -360,36 +365,45 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
         selection = self._origin.selection().description
         self._previews = without_ruled_out(self._origin.previews())
         self.show_head([line(" ", ("Act on ", DIM), (plain(selection, 60), BOLD)), ()])
+        self._rows = _menu_rows(self._previews)
         columns = _columns(self._previews)
-        widths = fit_columns(columns, self._previews, room)
+        widths = fit_columns(columns, self._rows, room)
         rows = [
-            TableRow(_key(preview), partial(render_cells, columns, widths, preview))
-            for preview in self._previews
+            TableRow(_key(row[0]), partial(render_cells, columns, widths, row))
+            for row in self._rows
         ]
         # Keep the cursor detail right below the table on tall screens too.
         table.styles.max_height = len(rows) + 2
         table.show(table_columns(columns, widths), rows)
         if self._initial_key is not None:
-            table.select(self._initial_key)
+            table.select(self._row_key(self._initial_key))
             self._initial_key = None
         parts = [*self.messages(), *hidden_below(table.rows_below)]
         self.show_note([rule(parts, room), *padded(self._details(room - 2), DETAIL_LINES)])
 
     def _details(self, room: int) -> list[Line]:
         """Return what the action under the cursor does, or why it is not possible."""
-        preview = self._under_cursor()
-        if preview is None:
+        row = self._under_cursor()
+        if not row:
             return []
+        preview = row[0]
         if not is_possible(preview):
+            names = ", ".join(dict.fromkeys(name_of(each.act) for each in row))
             lines = wrap(f"not now: {refusal_text(preview, 1000)}", room, NOTE, indent=1)
-            return limit_lines(lines, DETAIL_LINES, room, 1)
+            listed = wrap(names, room, DIM, indent=1) if len(row) > 1 else []
+            listed = limit_lines(listed, 2, room, 1)
+            return [*limit_lines(lines, DETAIL_LINES - len(listed), room, 1), *listed]
         effect = wrap(capitalized(preview.effect), room, indent=1)
         undo = wrap(undo_text(preview), room, DIM, indent=1) if preview.undo else []
         return [*limit_lines(effect, 2, room, 1), *limit_lines(undo, 2, room, 1)]
 
-    def _under_cursor(self) -> ActionPreview | None:
+    def _under_cursor(self) -> MenuRow:
         key = self.query_one(Table).cursor
-        return next((preview for preview in self._previews if _key(preview) == key), None)
+        return next((row for row in self._rows if _key(row[0]) == key), ())
+
+    def _row_key(self, key: str) -> str:
+        """The key of the row that has this action."""
+        return next((_key(row[0]) for row in self._rows if key in map(_key, row)), key)
 
     def on_table_row_highlighted(self, event: Table.RowHighlighted) -> None:
         event.stop()
@@ -402,9 +416,9 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
     # --- choosing -------------------------------------------------------------------------
 
     def action_choose(self) -> None:
-        preview = self._under_cursor()
-        if preview is not None and is_possible(preview):
-            self._origin.open_confirmation(preview)
+        row = self._under_cursor()
+        if row and is_possible(row[0]):
+            self._origin.open_confirmation(row[0])
 
     def request_action(self, *acts: PoolAction) -> None:
         """Open the confirmation; with several DAGs, move to the next matching row."""
@@ -413,7 +427,8 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
         if len(matching) == 1 and possible:
             self._origin.open_confirmation(possible[0])
         elif matching:
-            keys, table = [_key(preview) for preview in possible or matching], self.query_one(Table)
+            keys = [self._row_key(_key(preview)) for preview in possible or matching]
+            table = self.query_one(Table)
             index = keys.index(table.cursor) if table.cursor in keys else -1
             table.select(keys[(index + 1) % len(keys)])
 
@@ -427,38 +442,59 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
 
 def _key(preview: ActionPreview) -> str:
     # Halt and resume of one DAG share a row; its state decides which applies.
-    return f"{action_of(preview.act).name}\n{ACTS[preview.act].value}\n{preview.subject}"
+    dag = preview.subject if preview.act in DAG_ACTS else ""
+    return f"{action_of(preview.act).name}\n{ACTS[preview.act].value}\n{dag}"
 
 
-def _columns(previews: Sequence[ActionPreview]) -> list[Column[ActionPreview]]:
-    """Columns of the menu. With several DAGs, a refusal names its DAG."""
-    several_dags = len({each.subject for each in previews if each.act in DAG_ACTS}) > 1
+MenuRow: TypeAlias = tuple[ActionPreview, ...]
+"""An action that is possible, or those that are refused for one reason."""
 
-    def name_style(preview: ActionPreview) -> TextStyle:
-        if not is_possible(preview):
+
+def _menu_rows(previews: Sequence[ActionPreview]) -> list[MenuRow]:
+    refused = group_by(
+        (preview for preview in previews if not is_possible(preview)),
+        lambda preview: (_named_dag(preview, previews), preview.refused),
+    )
+    possible = [(preview,) for preview in previews if is_possible(preview)]
+    return [*possible, *map(tuple, refused.values())]
+
+
+def _named_dag(preview: ActionPreview, previews: Sequence[ActionPreview]) -> str:
+    """The DAG that a refusal has to name: with several DAGs, its own."""
+    subjects = {each.subject for each in previews if each.act in DAG_ACTS}
+    is_one = len(subjects) > 1 and preview.act in DAG_ACTS
+    return f"{plain(preview.subject, 40)}: " if is_one else ""
+
+
+def _columns(previews: Sequence[ActionPreview]) -> list[Column[MenuRow]]:
+    """Columns of the menu."""
+
+    def name_style(row: MenuRow) -> TextStyle:
+        if not is_possible(row[0]):
             return DIM
-        return ALARM if ACTS[preview.act].is_final else BOLD
+        return ALARM if ACTS[row[0].act].is_final else BOLD
 
-    def targets(preview: ActionPreview) -> str:
-        if is_possible(preview):
-            return target_text(preview)
-        one_dag = several_dags and preview.act in DAG_ACTS
-        prefix = f"{plain(preview.subject, 40)}: " if one_dag else ""
-        return f"✗ {prefix}{refusal_text(preview, 200)}"
+    def name(row: MenuRow) -> str:
+        return name_of(row[0].act) if len(row) == 1 else formatting.count(len(row), "act")
+
+    def targets(row: MenuRow) -> str:
+        if is_possible(row[0]):
+            return target_text(row[0])
+        return f"✗ {_named_dag(row[0], previews)}{refusal_text(row[0], 200)}"
 
     return [
         Column(
             "key",
             "KEY",
-            lambda preview: action_of(preview.act).cap,
-            style=lambda preview: KEY if is_possible(preview) else DIM,
+            lambda row: " ".join(dict.fromkeys(action_of(each.act).cap for each in row)),
+            style=lambda row: KEY if is_possible(row[0]) else DIM,
         ),
-        Column("name", "ACT", lambda preview: name_of(preview.act), style=name_style),
+        Column("name", "ACT", name, style=name_style),
         Column(
             "what",
             "TOUCHES",
             targets,
-            style=lambda preview: PLAIN if is_possible(preview) else DIM,
+            style=lambda row: PLAIN if is_possible(row[0]) else DIM,
             minimum=20,
             comfortable=20,
         ),
@@ -1109,8 +1145,24 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
         for table in self.query(Table):
             table.clear_marks()
 
+    def advised(self) -> HealthEntry | None:
+        """The worst entry of Health on what is selected, which an action is advised for."""
+        selection, health = self.selection(), self.health
+        jobs, runs = {job.job for job in selection.jobs}, {run.row.key for run in selection.runs}
+        return next(
+            (
+                entry
+                for entry in (() if health is None else health.open_entries)
+                if entry.act and not (jobs.isdisjoint(entry.jobs) and runs.isdisjoint(entry.runs))
+            ),
+            None,
+        )
+
     def action_acts(self) -> None:
-        self.context.push_screen(MenuScreen(self))
+        entry, previews = self.advised(), self.previews()
+        matching = [each for each in previews if entry is not None and each.act == entry.act]
+        possible = [each for each in (*matching, *previews) if is_possible(each)]
+        self.context.push_screen(MenuScreen(self, next(iter((*possible, *matching)), None)))
 
     def action_answers(self) -> None:
         if self.context.running_action is None:
