@@ -7,11 +7,9 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
-from shutil import get_terminal_size
-from textwrap import fill
 from typing import Final
 
-from metlmon.cli.arguments import COMMANDS, GROUPS, LOG_COMMANDS
+from metlmon.cli.arguments import COMMANDS, LOG_COMMANDS
 from metlmon.cli.output import is_terminal, print_refusal
 from metlmon.errors import InputError
 
@@ -130,19 +128,6 @@ def _path_later(word: str) -> str | None:
         return connect_later(word) if ":/" in word else None
     except UnusableMachine:
         return None
-
-
-def command_list() -> str:
-    """All commands in the groups of their purposes, each with its line of help."""
-    cells = min(100, get_terminal_size().columns - 2)
-    margin = 2 + max(map(len, COMMANDS)) + 2
-    lines = []
-    for title, names in GROUPS.items():
-        lines += ["", f"{title}:"]
-        for name in names:
-            text = fill(COMMANDS[name].help, max(20, cells - margin)).splitlines()
-            lines += [f"  {name:<{margin - 2}}{text[0]}", *(" " * margin + t for t in text[1:])]
-    return "\n".join(lines[1:])
 
 
 def unknown_command(word: str) -> str:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Final, NoReturn
 
-from metlmon.cli.arguments import ABSENT, COMMANDS, LOG_COMMANDS, MODULES
+from metlmon.cli.arguments import ABSENT, COMMANDS, GROUPS, LOG_COMMANDS, MODULES
 from metlmon.cli.exit_codes import Exit
 
 DESCRIPTION: Final = "Watch ensembles of model trainings that run as HTCondor DAGs."
@@ -77,9 +77,7 @@ def parser(command: str | None = None, whole: bool = False) -> argparse.Argument
     """
     description = DESCRIPTION
     if command not in COMMANDS:
-        from metlmon.cli.command_line import command_list
-
-        description += f"\n\n{command_list()}"
+        description += f"\n\n{_command_list()}"
     top: argparse.ArgumentParser = CommandParser(
         prog="metlmon",
         usage="metlmon [-h] [--version] COMMAND ...",
@@ -103,6 +101,22 @@ def parser(command: str | None = None, whole: bool = False) -> argparse.Argument
             subparser.add_argument(argument.name, **argument.settings)
         subparser.set_defaults(report_error=subparser.error)
     return top
+
+
+def _command_list() -> str:
+    """All commands in the groups of their purposes, each with its line of help."""
+    from shutil import get_terminal_size
+    from textwrap import fill
+
+    cells = min(100, get_terminal_size().columns - 2)
+    margin = 2 + max(map(len, COMMANDS)) + 2
+    lines = []
+    for title, names in GROUPS.items():
+        lines += ["", f"{title}:"]
+        for name in names:
+            text = fill(COMMANDS[name].help, max(20, cells - margin)).splitlines()
+            lines += [f"  {name:<{margin - 2}}{text[0]}", *(" " * margin + t for t in text[1:])]
+    return "\n".join(lines[1:])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
