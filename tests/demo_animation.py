@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from metlmon.cli.commands.demo import STORY_SECONDS, Captions, extract_story
+from metlmon.cli.commands.demo import STORY_SECONDS, Captions, read_story
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.replay import Replay, replay_pieces
+from metlmon.live.replay import Replay, ReplayPiece
 from metlmon.live.session import Session
 from screens.app import MetlmonApp
 from screens.base.context import AppOptions
@@ -27,12 +28,12 @@ KEYS: Final = {15: "3", 20: "3", 30: "2", 35: "2", 40: "5", 50: "2", 55: "7"}
 """The key that opens the screen, by second of the demo; the overview otherwise."""
 
 
-async def frame(recording: Path, captions: Captions, second: int) -> str:
+async def frame(pieces: Sequence[ReplayPiece], captions: Captions, second: int) -> str:
     """The SVG of what the demo shows at this second."""
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch, "demo")
         directory.mkdir()
-        replay = Replay(replay_pieces(recording), directory, 1.0)
+        replay = Replay(pieces, directory, 1.0)
         moment = replay.begin + (replay.end - replay.begin) * second / STORY_SECONDS
         replay.write_until(moment)
         caption = next((text for time, text in reversed(captions) if time <= moment), "")
@@ -51,10 +52,9 @@ async def frame(recording: Path, captions: Captions, second: int) -> str:
 
 
 async def main() -> None:
-    with tempfile.TemporaryDirectory() as scratch:
-        recording, captions = extract_story(Path(scratch))
-        seconds = range(0, 60, FRAME_SECONDS)
-        frames = [await frame(recording, captions, second) for second in seconds]
+    pieces, captions = read_story()
+    seconds = range(0, 60, FRAME_SECONDS)
+    frames = [await frame(pieces, captions, second) for second in seconds]
     size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', frames[0])
     assert size is not None
     share = 100 / len(frames)

@@ -24,8 +24,9 @@ from metlmon.live import dagdir_reader as reader_module
 from metlmon.live import follower as follower_module
 from metlmon.live import log_reader
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.replay import ReplayPiece, replay_pieces
+from metlmon.live.replay import ReplayPiece
 from tests.support.recordings import FIXTURES, again, opened, report_of
+from tests.support.replay_pieces import replay_pieces
 
 RECORDINGS = ("rescue", "shared-log", "demo")
 SEEDS = int(os.environ.get("METLMON_CHAOS", "2"))

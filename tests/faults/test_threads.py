@@ -13,10 +13,11 @@ import pytest
 from metlmon.live import session as session_module
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
-from metlmon.live.replay import Replay, replay_pieces
+from metlmon.live.replay import Replay
 from metlmon.live.session import DirectoryWatcher
 from tests.support.patience import PATIENCE
 from tests.support.recordings import FIXTURES, copied
+from tests.support.replay_pieces import replay_pieces
 from tests.support.watched_session import WatchedSession
 
 HOSTILE = "odd \x1b[2J\u202e" + "x" * 5000

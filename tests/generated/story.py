@@ -1,8 +1,8 @@
 """The demo's ensemble: ``python -m tests.generated.story`` writes ``fixtures/story.zip``.
 
 A sweep of 24 models, 40 epochs each, at six sites: two months with a full disk, a site that
-takes jobs and finishes none, and a model that diverges. The archive has the dagdir below
-``ensemble/``, and ``captions.json``: what happens, and when.
+takes jobs and finishes none, and a model that diverges. The archive has ``pieces.json``: what is
+written into which file of the dagdir, and when; and ``captions.json``: what happens, and when.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from itertools import pairwise, product
 from math import exp, log10
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Final
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
@@ -21,6 +22,7 @@ from tests.generated import ensembles
 from tests.generated.ensembles import DagPlan, Job, Life, Telling, moment
 from tests.generated.places import A5000, PLACES, Place
 from tests.generated.write import dagman_files, job_lines, job_log, local
+from tests.support.replay_pieces import replay_pieces
 
 TARGET: Final = Path(__file__).resolve().parents[2] / "fixtures" / "story.zip"
 
@@ -158,7 +160,8 @@ def dag_text(targets: dict[str, str]) -> str:
         *("\tuniverse = container", "\tcontainer_image = osdf:///example/metl_global.sif"),
         *("\trequest_disk = 100GB", "\trequest_memory = 64000", "\trequest_gpus = 1"),
         *("\texecutable = pretrain.sh", "\targuments = $(epoch) $(run_uuid) $(lr) $(batch_size)"),
-        *("\ttransfer_output_files = output", "\tlog = metl.log", "\tqueue", "}", ""),
+        *("\ttransfer_output_files = output", f"\terror = {error_file('$(run)', '$(epoch)')}"),
+        *("\tlog = metl.log", "\tqueue", "}", ""),
     ]
     for name, uuid, rate, batch in runs():
         nodes = [f"{name}-train_epoch{epoch}" for epoch in range(EPOCHS)]
@@ -171,6 +174,24 @@ def dag_text(targets: dict[str, str]) -> str:
         lines += [f"PARENT {a} CHILD {b}" for a, b in pairwise(nodes)]
         lines.append("")
     return "\n".join([*lines, f"RETRY ALL_NODES {RETRIES}", ""])
+
+
+def error_file(run: str, epoch: int | str) -> str:
+    """The error file of the jobs of an epoch; epochs are numbered from 1 in it."""
+    return f"{run}-epoch{epoch if isinstance(epoch, str) else epoch + 1}.err"
+
+
+NAN_ERROR: Final = """\
+Epoch 8:  20%|##        | 10297/51484 [1:02:11<4:08:44,  2.76it/s, loss=nan]
+Traceback (most recent call last):
+  File "code/train_source_model.py", line 512, in <module>
+    main(parser.parse_args())
+  File "code/train_source_model.py", line 447, in main
+    trainer.fit(model=task, datamodule=dm, ckpt_path=ckpt_path)
+  File "code/callbacks.py", line 61, in on_train_batch_end
+    raise ValueError(f"Loss is {loss}: it is not finite")
+ValueError: Loss is nan: it is not finite
+"""
 
 
 def losses(index: int, run: Run) -> list[float]:
@@ -208,7 +229,7 @@ def training_files(jobs: list[Job]) -> dict[str, str]:
     return files
 
 
-def captions(jobs: list[Job]) -> list[dict[str, str]]:
+def captions(jobs: list[Job]) -> list[tuple[str, str]]:
     """What a watcher is to look at, and when."""
     fallen = [e.start for j in jobs for e in j.executions if e.slot.place is BLACK_HOLE]
     nan = [j for j in jobs if j.run == f"run{DIVERGES}" and j.epoch == DIVERGED_EPOCH]
@@ -222,7 +243,7 @@ def captions(jobs: list[Job]) -> list[dict[str, str]]:
         (RELEASED + 4 * DAY, "when will it be done, and what did it cost? (7: estimates)"),
     ]
     shown.append((max(job.last for job in jobs), "23 models are trained; one failed"))
-    return [{"time": local(when).isoformat(), "text": text} for when, text in sorted(shown)]
+    return [(local(when).isoformat(), text) for when, text in sorted(shown)]
 
 
 def story() -> dict[str, str]:
@@ -241,9 +262,22 @@ def story() -> dict[str, str]:
     files["metl.log"] = job_log(job_lines(jobs))
     files["metlmon.toml"] = 'tz = "America/Chicago"\n'
     files |= training_files(jobs)
-    return {f"ensemble/{name}": text for name, text in files.items()} | {
-        "captions.json": json.dumps(captions(jobs), indent=1) + "\n"
+    files[error_file(f"run{DIVERGES}", DIVERGED_EPOCH)] = NAN_ERROR
+    return {
+        "pieces.json": json.dumps(pieces_of(files)) + "\n",
+        "captions.json": json.dumps(captions(jobs), indent=1) + "\n",
     }
+
+
+def pieces_of(files: dict[str, str]) -> list[tuple[str, str, str]]:
+    """Time, file and text of each piece, in the order in which they are written."""
+    with TemporaryDirectory() as scratch:
+        for name, text in files.items():
+            path = Path(scratch, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        pieces = replay_pieces(Path(scratch))
+    return [(piece.time.isoformat(), piece.file, piece.data.decode()) for piece in pieces]
 
 
 def _failed(name: str, text: str) -> str:

@@ -12,10 +12,10 @@ from zipfile import ZipFile
 
 import pytest
 
-from metlmon.cli.commands.demo import archive, extract_story
+from metlmon.cli.commands.demo import archive
 from metlmon.live.dagdir_reader import DagdirReader, ReadStep
 from metlmon.live.feed import Snapshot
-from metlmon.live.replay import LoopingFeed, Replay, replay_pieces
+from metlmon.live.replay import LoopingFeed, Replay
 from metlmon.live.session import HistoricalSession, Session
 from metlmon.model.states import State
 from tests.generated.story import story
@@ -23,6 +23,7 @@ from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.patience import PATIENCE
 from tests.support.recordings import read_all
+from tests.support.replay_pieces import extract_story, replay_pieces
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from metlmon.cli.commands.demo import extract_story
 from metlmon.report.to_html import range_ticks
 from tests.support.commands import Captured, json_output, run_command
+from tests.support.replay_pieces import extract_story
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 

@@ -16,7 +16,7 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
-from metlmon.live.replay import replay_pieces
+from tests.support.replay_pieces import replay_pieces
 
 LOGGED = re.compile(rb"^(000|001|004|005|009|012|013) ")
 

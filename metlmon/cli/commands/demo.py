@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final, cast
 from zipfile import ZipFile
+
+from msgspec import json
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import is_terminal
@@ -19,7 +20,7 @@ from metlmon.cli.session_setup import RECORDING, open_screens
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed
-from metlmon.live.replay import PAUSE_SECONDS, LoopingFeed, Replay, replay_pieces
+from metlmon.live.replay import PAUSE_SECONDS, LoopingFeed, Replay, ReplayPiece
 from metlmon.pool.client import FeedAndPool
 
 STORY_SECONDS: Final = 120.0
@@ -40,14 +41,15 @@ def archive() -> Path:
     raise InputError(f"{package}: the demo's ensemble is not there; install metlmon again")
 
 
-def extract_story(directory: Path) -> tuple[Path, Captions]:
-    """Extract the story into ``directory``; returns its dagdir, and what happens when."""
+def read_story() -> tuple[list[ReplayPiece], Captions]:
+    """The pieces of the story, and what happens when."""
     with ZipFile(archive()) as story:
-        story.extractall(directory)
-    captions = json.loads((directory / "captions.json").read_text())
-    return directory / "ensemble", [
-        (datetime.fromisoformat(caption["time"]), caption["text"]) for caption in captions
-    ]
+        pieces = json.decode(story.read("pieces.json"), type=list[tuple[datetime, str, str]])
+        captions = json.decode(story.read("captions.json"), type=Captions)
+    return [
+        ReplayPiece(time, order, file, text.encode())
+        for order, (time, file, text) in enumerate(pieces)
+    ], captions
 
 
 def demo(options: argparse.Namespace) -> int:
@@ -55,15 +57,15 @@ def demo(options: argparse.Namespace) -> int:
     if options.speed is not None and options.speed <= 0:
         raise InputError(f"--speed {options.speed:g}: give a number above 0, such as 4")
     with tempfile.TemporaryDirectory(prefix="metlmon-demo-") as scratch:
-        recording, captions = extract_story(Path(scratch) / "story")
+        directory = Path(scratch) / "demo"
+        pieces, captions = read_story()
         if options.status or not is_terminal():
-            return _print_end(recording)
-        pieces = replay_pieces(recording)
+            return _print_end(pieces, directory)
         length = (pieces[-1].time - pieces[0].time).total_seconds()
         speed = options.speed or max(1.0, length / STORY_SECONDS)
-        replay = Replay(pieces, Path(scratch) / "demo", speed)
+        replay = Replay(pieces, directory, speed)
         pause = None if options.still else PAUSE_SECONDS
-        feed = LoopingFeed(replay, Path(scratch) / "demo", pause)
+        feed = LoopingFeed(replay, directory, pause)
         try:
             return open_screens(
                 FeedAndPool(cast(Feed, feed), None, RECORDING),
@@ -86,11 +88,12 @@ def _caption(feed: LoopingFeed, captions: Captions) -> Callable[[], str]:
     return current
 
 
-def _print_end(directory: Path) -> int:
+def _print_end(pieces: Sequence[ReplayPiece], directory: Path) -> int:
     from metlmon.cli.status_text import print_status
     from metlmon.health.build import make_health
     from metlmon.stats.estimates import make_forecast
 
+    Replay(pieces, directory, 1.0).write_until(pieces[-1].time)
     reader = DagdirReader(directory)
     reader.open()
     reader.read_all()
