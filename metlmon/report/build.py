@@ -7,6 +7,8 @@ from datetime import datetime
 from itertools import accumulate
 from typing import Final
 
+from metlmon.health.headline import health_headline
+from metlmon.health.types import Health
 from metlmon.remote.paths import as_typed
 from metlmon.report.document import (
     NOT_KNOWN,
@@ -60,6 +62,8 @@ from metlmon.text.formatting import (
 
 TITLE_LIMIT: Final = 200
 
+VERDICT_LIMIT: Final = 600
+
 
 def build_report(
     status: Status,
@@ -69,11 +73,13 @@ def build_report(
     zone: str | None = None,
     measure: HourUnit = HourUnit.GPU,
     learning: Section | None = None,
+    health: Health | None = None,
 ) -> Report:
     """Build the report of one snapshot.
 
     ``ledger``: the whole one; ``zone``: name of the logs' time zone, if known; ``measure``: unit
-    of hours, that of the ledger; ``learning``: what the models learned.
+    of hours, that of the ledger; ``learning``: what the models learned; ``health``: that of the
+    whole, with which the report opens.
     """
     usage = ReportUsage(in_hour_unit(ledger) if measure is not HourUnit.GPU else ledger, window)
     digits = hours_digits(usage.total.totals.total / HOUR)
@@ -86,6 +92,7 @@ def build_report(
         window=window,
         as_of=status.as_of,
         live=status.live,
+        verdict=_verdict(health) if health is not None else "",
         headline=_headline(usage, digits),
         metadata=tuple(_lead(status, window, zone)),
         sections=sections,
@@ -99,6 +106,12 @@ def build_report(
 
 def _name(status: Status) -> str:
     return plain(directory_name(status.dagdir), TITLE_LIMIT)
+
+
+def _verdict(health: Health) -> str:
+    """The first line of Health, and what to do about the worst entry."""
+    advice = health.worst.advice if health.worst is not None else ""
+    return plain(" → ".join(filter(None, (health_headline(health).line, advice))), VERDICT_LIMIT)
 
 
 def _headline(usage: ReportUsage, digits: int) -> str:

@@ -158,7 +158,8 @@ class Section(Struct, frozen=True):
 class Report(Struct, frozen=True):
     """A report.
 
-    ``metadata``: subject and time; ``headline``: the totals in one sentence; ``limitations``:
+    ``metadata``: subject and time; ``verdict``: the first line of Health, with what to do, empty
+    for a window of time; ``headline``: the totals in one sentence; ``limitations``:
     limitations of the numbers; ``definitions``: by the key that columns and figures have as their
     footnote, in the order of their numbers; ``hours_digits``: decimals of all hours in it.
 
@@ -170,6 +171,7 @@ class Report(Struct, frozen=True):
     window: TimeWindow
     as_of: datetime | None
     live: bool
+    verdict: str
     headline: str
     metadata: tuple[tuple[str, str], ...]
     sections: tuple[Section, ...]

@@ -41,8 +41,10 @@ def render_markdown(report: Report) -> str:
 
 
 def _document(report: Report) -> Iterable[str]:
-    yield from (MARK, "", f"# {_text(report.title)}", "", f"**{_prose(report, report.headline)}**")
-    yield ""
+    yield from (MARK, "", f"# {_text(report.title)}", "")
+    if report.verdict:
+        yield from (f"**Health: {_text(report.verdict)}**", "")
+    yield from (_prose(report, report.headline), "")
     yield from (f"- {_text(name)}: {_text(value)}" for name, value in report.metadata)
     for section in report.sections:
         yield from ("", f"## {_prose(report, section.heading)}", "")

@@ -35,6 +35,8 @@ PROSE_WIDTH: Final = 100
 def text_lines(report: Report, width: int) -> Iterable[str]:
     """Yield the lines of a report without its figures and definitions."""
     yield from _wrapped(sanitize(report.title), width)
+    if report.verdict:
+        yield from _wrapped(f"Health: {sanitize(report.verdict)}", width)
     yield from _wrapped(report.prose(report.headline), width)
     for name, value in report.metadata:
         yield clip(f"{sanitize(name)}: {sanitize(value)}", width)

@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli.arguments import COMMANDS
+from metlmon.cli.arguments import COMMANDS, GROUPS
 from metlmon.cli.commands.help import GUIDE, sections
 from metlmon.cli.main import main
 from metlmon.tables import runs
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_each_command_is_in_one_group() -> None:
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)
 
 
 def test_without_a_topic_the_sections_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -222,6 +222,7 @@ def test_a_real_ensemble(capsys: Captured, shared: Callable[[str], Path]) -> Non
     output = as_json(capsys, str(shared("examples/metl-aws")))
     assert output["totals"]["runs"] == 5
     assert output["headline"].startswith("42 of 150 epochs of 5 runs completed")
+    assert output["verdict"].startswith("nothing held or failed")
     causes = {row["code"]: round(row["gpu_hours"], 2) for row in output["causes"]["rows"]}
     assert causes["1023/0"] == 222.69
     assert [round(part["gpu_hours"], 2) for part in _parts(output, "1007/0")] == [10.16, 4.12]

@@ -53,6 +53,7 @@ class ReportOutput(Output, frozen=True, kw_only=True):
     as_of: datetime | None
     live: bool
     title: str
+    verdict: str
     headline: str
     limitations: tuple[str, ...]
     window: TimeWindow
@@ -105,6 +106,7 @@ def _output(document: Report) -> ReportOutput:
         as_of=document.as_of,
         live=document.live,
         title=document.title,
+        verdict=document.verdict,
         headline=document.prose(document.headline),
         limitations=tuple(map(document.prose, document.limitations)),
         window=document.window,
@@ -136,6 +138,7 @@ def report_from(
     measure: HourUnit | None = None,
 ) -> Report:
     """The report of an ensemble whose times are in this ``zone``, if it is known."""
+    from metlmon.health.build import make_health
     from metlmon.report.build import build_report
     from metlmon.report.learning import learning_section
 
@@ -150,6 +153,7 @@ def report_from(
         learning=learning_section(curves(stats), grid(stats, GridChoice()))
         if window.unbounded
         else None,
+        health=make_health(stats) if window.unbounded else None,
     )
 
 
