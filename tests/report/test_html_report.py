@@ -145,8 +145,9 @@ addEventListener('load', () => {
     .filter(e => !e.closest('.table') && !e.closest('figure') && !e.closest('sup'))
     .filter(e => e.getBoundingClientRect().right > root.clientWidth + 1)
     .map(e => e.tagName + '.' + e.className);
-  // The lines of text in Totals: none may reach into another cell's.
-  const texts = [...document.querySelectorAll('.facts dt, .facts dd')].map(cell => {
+  // The lines of text in Totals, tables and drawings: none may reach into another's.
+  const cells = '.facts dt, .facts dd, th, td, caption, svg text';
+  const texts = [...document.querySelectorAll(cells)].map(cell => {
     const range = document.createRange();
     range.selectNodeContents(cell);
     return [cell, [...range.getClientRects()]];
