@@ -333,7 +333,7 @@ def _plan(
 
 
 def pool_names(pools: Iterable[ResourcePool]) -> Mapping[ResourcePool, str]:
-    """``delta``; ``delta A40`` where several models of one site are among them; ``delta (annex)``.
+    """``delta``; ``delta A40 ×2`` where it has several among them; ``delta (annex)``.
 
     Several GPU models of one site without an annex are distinguished by the model.
     """
@@ -341,7 +341,7 @@ def pool_names(pools: Iterable[ResourcePool]) -> Mapping[ResourcePool, str]:
     shared = Counter((pool.site, pool.annex) for pool in pools)
     names = {}
     for pool in pools:
-        gpu = f" {gpu_short(pool.gpu or None)}" if shared[pool.site, pool.annex] > 1 else ""
+        gpu = f" {gpu_short(pool.model or None)}" if shared[pool.site, pool.annex] > 1 else ""
         annex = f" (annex {pool.annex})" if pool.annex else ""
         names[pool] = plain(f"{pool.site or 'unknown site'}{gpu}{annex}")
     return names

@@ -49,7 +49,13 @@ from metlmon.stats.estimates import (
     counted_epochs,
     make_forecast,
 )
-from metlmon.stats.pool_profiles import PoolProfile, ResourcePool, learn_profiles, observations_of
+from metlmon.stats.pool_profiles import (
+    PoolProfile,
+    ResourcePool,
+    learn_profiles,
+    observations_of,
+    pool_of,
+)
 from metlmon.text.formatting import count, duration, plain
 from metlmon.text.site_lists import site_list
 
@@ -150,7 +156,7 @@ def _starts(ledger: Ledger) -> Iterator[tuple[str | None, ResourcePool]]:
     """Target and pool of each execution of an epoch."""
     for entry in ledger.executions:
         if entry.training and not entry.dagman:
-            yield entry.target, ResourcePool(entry.site or "", entry.gpu or "", entry.annex or "")
+            yield entry.target, pool_of(entry)
 
 
 def _as_is(
@@ -197,7 +203,7 @@ def _free_by_pool(
     seconds = min(each.seen_at for each in free_gpus)
     seen = datetime.fromtimestamp(seconds, settings.zone).replace(tzinfo=None)
     for entry in ledger.executions:
-        pool = ResourcePool(entry.site or "", entry.gpu or "", entry.annex or "")
+        pool = pool_of(entry).place
         if pool in counts:
             had_gpus = entry.start <= seen and (entry.end is None or entry.end > seen)
             counts[pool] += (had_gpus - (entry.end is None)) * (entry.gpus or 0)

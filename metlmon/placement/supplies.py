@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from metlmon.placement.types import ABSENT, Annex, AnnexState, ExcludedPool, PoolSupply
 from metlmon.snapshot.records import HOUR, Ledger
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool
+from metlmon.stats.totals import group_by
 from metlmon.text.formatting import count, plain
 
 MOST_LOSS: Final = 0.95
@@ -110,10 +111,13 @@ def slots_with_free_gpus(
         profile.pool.gpu for profile in profiles.values() if profile.epochs and not profile.excluded
     }
     slots = {}
+    known = group_by(profiles.values(), lambda profile: profile.pool.place)
     for pool, free in free_gpus.items():
-        if (profile := profiles.get(pool)) is not None:
-            slots[pool] = max(profile.slots, profile.running + _epochs_on(free, profile))
-        elif pool.gpu in models and (similar := _borrowed(pool, profiles.values())) is not None:
+        for profile in known.get(pool, ()):
+            slots[profile.pool] = max(profile.slots, profile.running + _epochs_on(free, profile))
+        if pool in known:
+            continue
+        if pool.gpu in models and (similar := _borrowed(pool, profiles.values())) is not None:
             slots[pool] = _epochs_on(free, similar)
     return {pool: number for pool, number in slots.items() if number}
 

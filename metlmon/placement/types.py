@@ -89,7 +89,7 @@ class ExcludedPool(NamedTuple):
 
 
 NOTABLE: Final = 0.005
-"""Smaller changes of the end, as a share of it, are none."""
+"""Smaller gains, as a share of the time left, are none."""
 
 WORTH: Final = 0.05
 """Gain, as a share of the time left, below which profiles of pools are too rough to show it."""

@@ -13,11 +13,14 @@ from metlmon.errors import InputError
 from metlmon.model.sites import normalize_name
 from metlmon.placement.chains import solve_chains
 from metlmon.placement.planner import PlanInput, planned_hours
-from metlmon.placement.types import NOTABLE, PlacementPlan, PoolSupply, WhatIf
+from metlmon.placement.types import PlacementPlan, PoolSupply, WhatIf
 
 MORE_SLOTS: Final = 2
 MORE_HOURS: Final = 12.0
 """Changes that are tried: slots at a pool, hours of an annex."""
+
+NOTABLE: Final = 0.02
+"""Smaller changes of the end, as a share of it, are left out."""
 
 NO_SLOT: Final = "no slot is left before all epochs are done"
 

@@ -463,6 +463,7 @@ def profile_table(usage: ReportUsage) -> ReportTable | None:
     columns: list[AnyColumn] = [
         Column("site", "Resource", lambda row: row.pool.site or None),
         Column("gpu", "GPU model", lambda row: gpu_model(row.pool.gpu)),
+        Column("gpus", "GPUs", lambda row: row.pool.gpus_per_job, Kind.COUNT),
         Column("annex", "Annex", lambda row: row.pool.annex or None),
         Column("epochs", "Epochs", attrgetter("epochs"), Kind.COUNT, footnote="profile"),
         Column("hours", "mean", seconds("hours.value"), time, group="Epoch"),
@@ -473,6 +474,8 @@ def profile_table(usage: ReportUsage) -> ReportTable | None:
         Column("loss", "Loss", attrgetter("loss.value"), Kind.SHARE, footnote="profile_loss"),
         Column("borrowed", "Borrowed from", _borrowed_from, drop=6),
     ]
+    if all(profile.pool.gpus_per_job == 1 for profile in profiles):
+        columns = [column for column in columns if column.name != "gpus"]
     if not any(profile.pool.annex for profile in profiles):
         columns = [column for column in columns if column.name != "annex"]
     return ReportTable(

@@ -43,11 +43,31 @@ from metlmon.text.site_lists import site_list
 
 
 class ResourcePool(Struct, frozen=True, order=True):
-    """A site with one GPU model, and the annex that its slots belong to; empty: unknown, none."""
+    """A site with one GPU model, and the annex that its slots belong to; empty: unknown, none.
+
+    ``gpus_per_job``: a job with two GPUs takes half as long, and waits longer; 1 where unknown.
+    """
 
     site: Nullable[str]
     gpu: Nullable[str] = ""
     annex: Nullable[str] = ""
+    gpus_per_job: int = 1
+
+    @property
+    def model(self) -> str:
+        """``NVIDIA A40``, ``NVIDIA A40 ×2``."""
+        return self.gpu if self.gpus_per_job == 1 else f"{self.gpu} ×{self.gpus_per_job}"
+
+    @property
+    def place(self) -> ResourcePool:
+        """The slots, whatever jobs take of them."""
+        return replace(self, gpus_per_job=1)
+
+
+def pool_of(entry: Execution) -> ResourcePool:
+    """The pool in which an execution ran."""
+    gpus = max(1, entry.gpus or 1)
+    return ResourcePool(entry.site or "", entry.gpu or "", entry.annex or "", gpus)
 
 
 class Observation(Struct, frozen=True, kw_only=True):
@@ -148,7 +168,7 @@ class FigurePrior(Struct, frozen=True):
     label: str
 
 
-HOURS_PRIOR: Final = FigurePrior(0.25, 0.2, 0.55, attrgetter("gpu"), "{} elsewhere")
+HOURS_PRIOR: Final = FigurePrior(0.25, 0.2, 0.55, attrgetter("model"), "{} elsewhere")
 WAIT_PRIOR: Final = FigurePrior(1.0, 0.15, 0.5, attrgetter("site"), "other pools of {}")
 TRANSFER_PRIOR: Final = FigurePrior(0.5, 0.15, 0.5, attrgetter("site"), "other pools of {}")
 """As in a recorded ensemble of 800 executions at eleven pools (``fixtures/first-round``)."""
@@ -601,7 +621,7 @@ def observations_of(ledger: Ledger) -> tuple[Observation, ...]:
     for entry in ledger.executions:
         if not entry.training or entry.at_access_point:
             continue
-        pool = ResourcePool(entry.site or "", entry.gpu or "", entry.annex or "")
+        pool = pool_of(entry)
         sites[pool.site][pool] += 1
         if entry.target:
             targets[entry.target][pool] += 1

@@ -99,7 +99,7 @@ def key_of(row: Row) -> str:
     if isinstance(row, SiteGpuUsage):
         return "\n".join(str(part) for part in (row.gpu, row.gpus, row.site))
     if isinstance(row, PoolProfile):
-        return "\n".join((row.pool.site, row.pool.gpu, row.pool.annex))
+        return "\n".join((row.pool.site, row.pool.model, row.pool.annex))
     return row.key if isinstance(row, Cause) else f"{row.name}"
 
 
@@ -110,7 +110,8 @@ def filter_of(row: Row, view: int) -> UsageFilter:
     if isinstance(row, Cause):
         return UsageFilter(cause=row.key)
     if isinstance(row, PoolProfile):
-        return UsageFilter(site=(row.pool.site or None,), gpu=(row.pool.gpu or None,))
+        gpus = (row.pool.gpus_per_job,) if row.pool.gpus_per_job > 1 else None
+        return UsageFilter(site=(row.pool.site or None,), gpu=(row.pool.gpu or None,), gpus=gpus)
     return UsageFilter(gpu=(row.name,)) if view == OF_GPUS else UsageFilter(site=(row.name,))
 
 
@@ -871,7 +872,8 @@ def profile_columns(gpu_names: Mapping[str | None, str]) -> list[Column[Any]]:
     """The columns of profiles; ``gpu_names``: by GPU model as logged."""
 
     def gpu(row: PoolProfile) -> str:
-        return gpu_names.get(row.pool.gpu or None) or formatting.gpu_short(row.pool.gpu or None)
+        model = gpu_names.get(row.pool.gpu or None) or formatting.gpu_short(row.pool.gpu or None)
+        return model if row.pool.gpus_per_job == 1 else f"{model} ×{row.pool.gpus_per_job}"
 
     def loss(row: PoolProfile, _: int | None) -> Line:
         text = _mark(row.loss) + formatting.share(row.loss.value, 1)
@@ -960,7 +962,7 @@ def exclusion(row: PoolProfile, item: str = "epoch") -> str:
 
 def profile_text(row: PoolProfile) -> str:
     """What the filter searches, in lower case."""
-    parts = (row.pool.site or "unknown", row.pool.gpu, row.pool.annex, row.excluded)
+    parts = (row.pool.site or "unknown", row.pool.model, row.pool.annex, row.excluded)
     return "\n".join(parts).lower()
 
 
@@ -987,7 +989,7 @@ def profile_details(row: PoolProfile, room: int, item: str = "epoch") -> list[Li
     counts = f"{formatting.count(row.epochs, item)} of {formatting.count(row.starts, 'execution')}"
     running = f", {formatting.number(row.running)} running" if row.running else ""
     most = f"most at a time: {formatting.number(row.slots)}" if row.slots else ""
-    first = line(" ", (f"{pool_site(row)} {formatting.gpu_short(row.pool.gpu or None)}", BOLD))
+    first = line(" ", (f"{pool_site(row)} {formatting.gpu_short(row.pool.model or None)}", BOLD))
     lines = [join([first, line(counts + running), line((most, DIM))], GAP)]
     if row.excluded:
         lines.append(line(" ", ("excluded", ALARM), f": {exclusion(row, item)}"))

@@ -19,11 +19,13 @@ from metlmon.model.states import Outcome
 from metlmon.snapshot.records import Ledger
 from metlmon.stats.black_holes import beta_cdf, beta_quantile
 from metlmon.stats.pool_profiles import (
+    ENOUGH_SAMPLES,
     Observation,
     PoolProfile,
     ResourcePool,
     learn_profiles,
     observations_of,
+    pool_of,
 )
 from tests.conftest import shared_path
 from tests.support.event_logs import Log, read_ensemble
@@ -250,6 +252,21 @@ def test_evictions_of_executions_that_ran_together_are_one_event() -> None:
     assert (profile.loss.samples, profile.slots) == (12, 12)
 
 
+def test_jobs_with_more_gpus_are_a_pool_of_their_own() -> None:
+    """A mean of epochs on one GPU and on two would fit neither."""
+    log = Log()
+    for number, gpus in enumerate((1, 2), start=1):
+        log.submit(number, f"run0-train_epoch{number - 1}", at=f"{8 * number:02}:00:00")
+        log.execute(number, site="delta", at=f"{8 * number:02}:30:00", gpus=gpus)
+        log.terminate(number, at=f"{8 * number + 4 // gpus:02}:30:00")
+    ledger = read_ensemble(DAG, log).painter().ledger()
+    assert ledger.as_of is not None
+    profiles = learn_profiles(observations_of(ledger), ledger.as_of)
+    assert {pool.gpus_per_job: each.epochs for pool, each in profiles.items()} == {1: 1, 2: 1}
+    hours = {pool.model: each.hours.value for pool, each in profiles.items() if each.hours}
+    assert hours["NVIDIA L40S"] > hours["NVIDIA L40S ×2"]
+
+
 # --- logs -------------------------------------------------------------------------------------
 
 
@@ -309,12 +326,10 @@ def recorded(name: str) -> Ledger:
 def test_counts_of_recorded_ensembles_are_those_of_their_epochs(ledger: Ledger) -> None:
     assert ledger.as_of is not None
     profiles = learn_profiles(observations_of(ledger), ledger.as_of)
-    epochs = Counter((e.success.site, e.success.gpu) for e in ledger.epochs if e.success)
-    assert {(pool.site, pool.gpu): p.epochs for pool, p in profiles.items()} == epochs
+    epochs = Counter(pool_of(e.success) for e in ledger.epochs if e.success)
+    assert {pool: p.epochs for pool, p in profiles.items() if p.epochs} == epochs
     for pool, profile in profiles.items():
-        there = [
-            e for e in ledger.executions if e.training and (e.site, e.gpu) == (pool.site, pool.gpu)
-        ]
+        there = [e for e in ledger.executions if e.training and pool_of(e) == pool]
         assert profile.starts == len(there)
         assert profile.running == sum(e.outcome is Outcome.IN_FLIGHT for e in there)
         assert profile.gpus == pytest.approx(mean(e.gpus or 0 for e in there))
@@ -328,10 +343,12 @@ def test_hours_of_recorded_ensembles_by_the_product_limit(ledger: Ledger) -> Non
     profiles = learn_profiles(observations_of(ledger), ledger.as_of)
     hidden = {job for epoch in ledger.epochs if epoch.hidden for job in epoch.jobs}
     for pool, profile in profiles.items():
+        if profile.epochs < ENOUGH_SAMPLES:
+            continue
         there = [
             (e.seconds / 3600, e.final)
             for e in ledger.executions
-            if e.training and (e.site, e.gpu) == (pool.site, pool.gpu) and e.job not in hidden
+            if e.training and pool_of(e) == pool and e.job not in hidden
         ]
         ended = sorted({hours for hours, final in there if final})
         survival, expected, before = 1.0, 0.0, 0.0
@@ -357,12 +374,12 @@ def test_waits_and_losses_of_recorded_ensembles(ledger: Ledger) -> None:
         if not each.started:
             idle[each.pool] += each.wait or 0.0
     for pool, profile in learn_profiles(observations, ledger.as_of).items():
-        there = [
-            e for e in ledger.executions if e.training and (e.site, e.gpu) == (pool.site, pool.gpu)
-        ]
+        there = [e for e in ledger.executions if e.training and pool_of(e) == pool]
         waits = [e.wait / 3600 for e in there if e.wait is not None]
         assert profile.wait is not None
         assert profile.wait.samples == len(waits)
+        if len(waits) < ENOUGH_SAMPLES:
+            continue
         # Jobs that waited for hours and started within minutes are one sample.
         starts = sorted((e.start, e.wait / 3600) for e in there if e.wait is not None)
         together = [
