@@ -107,7 +107,7 @@ def _worth(usage: Usage, room: int) -> Line:
         badput = per_epoch + line((f", {lost} of it badput", DIM))
         alone = badput + line(("; no other site to compare", DIM))
         return first_that_fits((alone, badput, per_epoch), room)
-    gpus = [_main_gpu(site) for site in (best, worst)]
+    gpus = [_main_gpu(site, usage) for site in (best, worst)]
     cheapest = line("cheapest: ", (name, GOOD))
     costs = line(", ", (cost, BOLD), unit)
     dearest = line(("; most expensive: ", DIM), (worst_name, NOTE))
@@ -122,11 +122,11 @@ def _worth(usage: Usage, room: int) -> Line:
     )
 
 
-def _main_gpu(site: GroupUsage) -> Line:
+def _main_gpu(site: GroupUsage, usage: Usage) -> Line:
     """Return the most frequent GPU of a site; GPU-hours differ between models."""
     if not site.machines or site.machines[0][0] is None:
         return ()
-    return line((f" ({formatting.gpu_short(site.machines[0][0])})", DIM))
+    return line((f" ({usage_table.gpu_names(usage)[site.machines[0][0]]})", DIM))
 
 
 def _hidden_note(usage: Usage, room: int) -> Line:
@@ -180,7 +180,7 @@ class SitesScreen(ListScreen, ActionScreen):
             return padded(shown, self._lines)
 
         self.fill(
-            usage_table.columns(self.view, rows, usage.measure, item=usage.item),
+            usage_table.columns(self.view, rows, usage),
             rows,
             usage_table.key_of,
             usage_table.filter_text,

@@ -84,9 +84,9 @@ _FOLDS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"\bip-\d+-\d+-\d+-\d+\b"), "<host>"),
     (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<id>"),
     (re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b"), "<id>"),
-    (re.compile(r"-?\b\d+(?:[.,]\d+)*\b"), "N"),
     (re.compile(r"\s+"), " "),
 )
+_NUMBER: Final = re.compile(r"-?\b\d+(?:[.,]\d+)*\b")
 
 
 EXCEEDED_CODES: Final = frozenset({3, 21, 26, 34})
@@ -118,10 +118,28 @@ def is_expiry(cause: str | None) -> bool:
 @lru_cache(maxsize=4096)
 def fold_reason(reason: str) -> str:
     """``reason`` with hosts, slots, files, ids and numbers replaced by placeholders."""
+    return _NUMBER.sub("N", _fold_names(reason))
+
+
+@lru_cache(maxsize=4096)
+def _fold_names(reason: str) -> str:
+    """``reason`` with all of these but its numbers replaced."""
     text = reason[:REASON_LIMIT]
     for pattern, placeholder in _FOLDS:
         text = pattern.sub(placeholder, text)
     return text.strip()
+
+
+def with_common_numbers(cause: str, reasons: Iterable[str | None]) -> str:
+    """A folded reason, with the numbers that are equal in all ``reasons`` it is folded from."""
+    texts = {_fold_names(reason) if reason else "" for reason in reasons}
+    if len(texts) == 1 and _NUMBER.sub("N", text := texts.pop()) == cause:
+        return text
+    if any(_NUMBER.sub("N", text) != cause for text in texts):
+        return cause
+    columns = zip(*map(_NUMBER.findall, texts), strict=True)
+    common = iter([column[0] if len(set(column)) == 1 else "N" for column in columns])
+    return _NUMBER.sub(lambda _: next(common), min(texts)) if texts else cause
 
 
 def cause_of(

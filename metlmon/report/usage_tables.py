@@ -546,7 +546,7 @@ def _reasons(cause: Cause) -> list[tuple[str, int, float]]:
     """The reasons of a cause, the most expensive first: text, executions and GPU-hours."""
     reasons = [
         (text, sum(r.executions for r in group), sum(r.badput for r in group))
-        for text, group in group_by(cause.reasons, attrgetter("text")).items()
+        for text, group in group_by(cause.reasons, attrgetter("common")).items()
     ]
     return sorted(reasons, key=lambda reason: (-reason[2], -reason[1], reason[0]))
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from metlmon.model.job import SAME_MOMENT
 from metlmon.model.job_events import JobId
-from metlmon.model.reasons import REQUEUED, is_expiry
+from metlmon.model.reasons import REQUEUED, is_expiry, with_common_numbers
 from metlmon.model.states import Outcome
 from metlmon.snapshot.records import HOUR, Execution, Hold, Job
 from metlmon.stats.totals import group_by
@@ -43,12 +43,16 @@ MatchedHold = tuple[Hold, Execution | None]
 
 
 class CauseReason(Struct, frozen=True, rename={"text": "reason"}):
-    """One folded text of a cause, with the outcome and the lost GPU-seconds."""
+    """One folded text of a cause, with the outcome and the lost GPU-seconds.
+
+    ``common``: the text, with the numbers that are equal wherever it was logged.
+    """
 
     json_omits: ClassVar = frozenset({"lost_gpu_seconds"})
     json_properties: ClassVar = ("badput",)
 
     text: str
+    common: str
     outcome: Outcome
     executions: int
     lost_gpu_seconds: float
@@ -82,6 +86,12 @@ class Cause(Struct, frozen=True, rename={"text": "cause"}):
     reasons: tuple[CauseReason, ...]
     example: str | None
     end_unknown: bool
+
+    @property
+    def common(self) -> str:
+        """Its text, with the numbers that are equal wherever it was logged."""
+        text = self.reasons[0].common
+        return f"{self.key}: {text}" if self.end_unknown else text.removesuffix(REQUEUED)
 
     @property
     def badput(self) -> float:
@@ -141,15 +151,26 @@ def causes_of(
 
 def _build_cause(key: str, executions: Sequence[Execution], holds: Sequence[MatchedHold]) -> Cause:
     texts = group_by(executions, lambda e: (e.cause or e.outcome.value, e.outcome))
+    holds_alone = (hold for hold, execution in holds if execution is None)
+    held = group_by(holds_alone, lambda hold: hold.cause)
+    logged = {text: {hold.reason for hold in group} for text, group in held.items()}
+    for (text, _), group in texts.items():
+        logged.setdefault(text, set()).update(e.reason for e in group)
+    common = {text: with_common_numbers(text, reasons) for text, reasons in logged.items()}
     reasons = [
-        CauseReason(text, outcome, sum(e.counted for e in es), sum(e.lost_gpu_seconds for e in es))
-        for (text, outcome), es in texts.items()
+        CauseReason(
+            text=text,
+            common=common[text],
+            outcome=outcome,
+            executions=sum(e.counted for e in group),
+            lost_gpu_seconds=sum(e.lost_gpu_seconds for e in group),
+        )
+        for (text, outcome), group in texts.items()
     ]
     execution_texts = {text for text, _ in texts}
-    hold_texts = dict.fromkeys(hold.cause for hold, execution in holds if execution is None)
     reasons += [
-        CauseReason(text, Outcome.HELD, 0, 0.0)
-        for text in hold_texts
+        CauseReason(text, common[text], Outcome.HELD, 0, 0.0)
+        for text in held
         if text not in execution_texts
     ]
     reasons.sort(key=lambda reason: (-reason.lost_gpu_seconds, -reason.executions, reason.text))

@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.model.reasons import code_text
+from metlmon.model.reasons import code_text, with_common_numbers
 from metlmon.snapshot.records import HOUR, Epoch, Execution, HourUnit
 from metlmon.stats.causes import Cause
 from metlmon.stats.pool_profiles import PoolProfile, ProfileFigure
@@ -119,13 +119,13 @@ def filter_text(row: Row) -> str:
     """Return the text of a row that the filter searches, in lower case."""
     if isinstance(row, Cause):
         outcomes = [OUTCOMES[item].word for item in row.outcomes]
-        return "\n".join([row.key, *(item.text for item in row.reasons), *outcomes]).lower()
+        return "\n".join([row.key, *(item.common for item in row.reasons), *outcomes]).lower()
     if isinstance(row, SiteGpuUsage):
         return "\n".join([row.gpu or "unknown", row.site or "unknown", slow_sites(row)]).lower()
     if isinstance(row, PoolProfile):
         return profile_text(row)
     machines = [f"{gpu} x{number}" for gpu, number in row.machines]
-    causes = [cause.text for cause in row.causes]
+    causes = [cause.common for cause in row.causes]
     sites = [site or "unknown" for site in row.sites]
     return "\n".join([row.name or "unknown", *row.targets, *machines, *sites, *causes]).lower()
 
@@ -135,13 +135,12 @@ def site_name(name: str | None, limit: int) -> str:
 
 
 def models(names: Iterable[str | None]) -> dict[str | None, str]:
-    """Return the display names of GPU models: short, unless ambiguous."""
+    """Return the display names of GPU models: short, with the form factor where two are alike."""
     known_names = [name for name in dict.fromkeys(names) if name is not None]
     short = [formatting.gpu_short(name) for name in known_names]
     by_name: dict[str | None, str] = {None: "unknown"}
     for name, brief in zip(known_names, short, strict=True):
-        long_name = clip(name, NAME_LIMIT).removeprefix("NVIDIA ").removeprefix("Tesla ")
-        by_name[name] = long_name if short.count(brief) > 1 else brief
+        by_name[name] = formatting.gpu_precise(name) if short.count(brief) > 1 else brief
     return by_name
 
 
@@ -293,42 +292,41 @@ HOURS: Final[Column[Any]] = Column(
 
 
 def columns(
-    view: int,
-    rows: Sequence[Row],
-    measure: HourUnit = HourUnit.GPU,
-    usage: Usage | None = None,
-    item: str = "epoch",
+    view: int, rows: Sequence[Row], usage: Usage, *, places: bool = False
 ) -> list[Column[Any]]:
     """Return the columns of a view; the bars of all ``rows`` share one scale.
 
-    ``usage``: adds the sites and GPU models to causes; without a cursor nothing else shows them.
-    ``item``: what runs consist of, in the titles.
+    ``places``: with the sites and GPU models of causes, which a cursor shows otherwise.
     """
     if view == OF_CAUSES:
-        return _cause_columns([row for row in rows if isinstance(row, Cause)], usage)
+        return _cause_columns([row for row in rows if isinstance(row, Cause)], usage, places)
+    model_names = gpu_names(usage)
     if view == OF_CELLS:
-        columns = _cell_columns([row for row in rows if isinstance(row, SiteGpuUsage)])
+        cells = [row for row in rows if isinstance(row, SiteGpuUsage)]
+        columns = _cell_columns(cells, model_names)
     elif view == OF_PROFILES:
-        pools = [row.pool for row in rows if isinstance(row, PoolProfile)]
-        columns = profile_columns(models(pool.gpu or None for pool in pools))
+        columns = profile_columns(model_names)
     else:
-        places = [row for row in rows if isinstance(row, GroupUsage)]
-        columns = _place_columns(places, view, measure)
-    return [replace(each, title=each.title.replace("EPOCH", item.upper())) for each in columns]
+        groups = [row for row in rows if isinstance(row, GroupUsage)]
+        columns = _place_columns(groups, usage.measure, model_names if view == OF_GPUS else None)
+    title = usage.item.upper()
+    return [replace(each, title=each.title.replace("EPOCH", title)) for each in columns]
 
 
-def _place_columns(rows: Sequence[GroupUsage], view: int, measure: HourUnit) -> list[Column[Any]]:
+def _place_columns(
+    rows: Sequence[GroupUsage], measure: HourUnit, model_names: Mapping[str | None, str] | None
+) -> list[Column[Any]]:
+    """The columns of sites, or of the GPUs with these names."""
     largest = max((row.totals.total for row in rows), default=0.0)
     hours = _hours_writer(row.totals.total for row in rows)
-    model_names = models(row.name for row in rows) if view == OF_GPUS else {}
 
     def name(row: GroupUsage) -> str:
-        return model_names[row.name] if view == OF_GPUS else site_name(row.name, NAME_LIMIT)
+        return model_names[row.name] if model_names else site_name(row.name, NAME_LIMIT)
 
     return [
         Column(
             "name",
-            "GPU MODEL" if view == OF_GPUS else "SITE",
+            "GPU MODEL" if model_names else "SITE",
             name,
             style=lambda r: DIM if r.name is None else PLAIN,
             minimum=8,
@@ -399,10 +397,11 @@ def _spread(drop: int) -> Column[Any]:
     )
 
 
-def _cell_columns(rows: Sequence[SiteGpuUsage]) -> list[Column[Any]]:
+def _cell_columns(
+    rows: Sequence[SiteGpuUsage], model_names: Mapping[str | None, str]
+) -> list[Column[Any]]:
     longest = max((row.epoch.median or 0.0 for row in rows), default=0.0)
     hours = _hours_writer(row.totals.total for row in rows)
-    model_names = models(row.gpu for row in rows)
     sites = Counter((row.gpu, row.gpus) for row in rows)
 
     def bar(row: SiteGpuUsage, width: int | None) -> Line:
@@ -480,13 +479,13 @@ def slow_sites(row: SiteGpuUsage) -> str:
     return f"{times} slow" if row.slow else times
 
 
-def _cause_columns(rows: Sequence[Cause], usage: Usage | None) -> list[Column[Any]]:
+def _cause_columns(rows: Sequence[Cause], usage: Usage, places: bool) -> list[Column[Any]]:
     largest = max((row.badput for row in rows), default=0.0)
 
     def what(row: Cause, max_width: int | None) -> Line:
         others = len(row.reasons) - 1
         more = f" (+{others})" if others else ""
-        text = clip(row.text, 400)
+        text = clip(row.common, 400)
         if max_width is not None:
             text = crop_middle(text, max(0, max_width - len(more)))
         return line(text, (more, DIM))
@@ -533,31 +532,40 @@ def _cause_columns(rows: Sequence[Cause], usage: Usage | None) -> list[Column[An
         Column(
             "what",
             "CAUSE",
-            lambda row: clip(row.text, 400),
+            lambda row: clip(row.common, 400),
             cell=what,
             minimum=20,
             comfortable=40,
             maximum=400,
         ),
     ]
-    if usage is not None:
+    if places:
         columns[4:4] = [
-            _places_column("at", "AT", usage.sites, drop=4),
-            _places_column("on", "ON", usage.gpus, drop=5),
+            _places_column("at", "AT", usage.sites, {}, drop=4),
+            _places_column("on", "ON", usage.gpus, gpu_names(usage), drop=5),
         ]
     return columns
 
 
-def _places_column(name: str, title: str, groups: Sequence[GroupUsage], drop: int) -> Column[Cause]:
-    """Where a cause lost hours, and how many."""
+def _places_column(
+    name: str,
+    title: str,
+    groups: Sequence[GroupUsage],
+    names: Mapping[str | None, str],
+    drop: int,
+) -> Column[Cause]:
+    """Where a cause lost hours; if at several places, how many at each."""
 
     def places(row: Cause) -> str:
-        return ", ".join(
-            f"{site_name(group.name, 28)} {hours_text(cause.lost_gpu_seconds)}"
+        found = [
+            (names.get(group.name) or site_name(group.name, 28), cause.lost_gpu_seconds)
             for group in groups
             for cause in group.causes
             if cause.key == row.key
-        )
+        ]
+        if len(found) == 1:
+            return found[0][0]
+        return ", ".join(f"{place} {hours_text(lost)}" for place, lost in found)
 
     def cell(row: Cause, width: int | None) -> Line:
         return crop(line(places(row)), width or MAX_PLACES_WIDTH)
@@ -628,7 +636,7 @@ def details(row: Row, usage: Usage, room: int, lines: int) -> list[Line]:
     elif isinstance(row, SiteGpuUsage):
         lines_shown = _cell_details(row, usage, room)
     elif isinstance(row, PoolProfile):
-        lines_shown = profile_details(row, room, usage.item)
+        lines_shown = profile_details(row, usage, room)
     else:
         lines_shown = _place_details(row, usage, room, lines)
     return [crop(detail_line, room) for detail_line in lines_shown[:lines]]
@@ -636,7 +644,7 @@ def details(row: Row, usage: Usage, room: int, lines: int) -> list[Line]:
 
 def _place_details(row: GroupUsage, usage: Usage, room: int, lines: int) -> list[Line]:
     rows = [
-        _fit_parts(line(" "), _identity_parts(row, _model_names(usage)), room),
+        _fit_parts(line(" "), _identity_parts(row, gpu_names(usage)), room),
         _epoch_time(row, usage, room),
         _fit_parts(_label("queue wait"), _wait_parts(row, usage), room, "nothing has started"),
         _fit_parts(_label("input"), _input_parts(row), room, "no transfer was logged"),
@@ -657,7 +665,8 @@ def _fit_parts(start: Line, parts: Sequence[Line], room: int, empty: str = "") -
     return start + join(fitting, GAP)
 
 
-def _model_names(usage: Usage) -> dict[str | None, str]:
+def gpu_names(usage: Usage) -> dict[str | None, str]:
+    """Return the one name that each GPU model of an ensemble is shown by."""
     return models(place.name for place in usage.gpus)
 
 
@@ -666,12 +675,14 @@ def _identity_parts(row: GroupUsage, model_names: Mapping[str | None, str]) -> l
     n = formatting.number
     in_flight = totals.executions - totals.good_executions - totals.bad_executions
     if row.name in row.sites or row.name is None:
+        name = site_name(row.name, NAME_LIMIT)
         places = [machine(model_names, gpu, number) for gpu, number in row.machines]
     else:
+        name = model_names.get(row.name) or site_name(row.name, NAME_LIMIT)
         places = [f"at {site_name(site, 24)}" for site in row.sites]
     targets = ", ".join(clip(target, 24) for target in row.targets)
     return [
-        line((site_name(row.name, NAME_LIMIT), BOLD)),
+        line((name, BOLD)),
         line(
             formatting.count(totals.executions, "execution"),
             (f": {n(totals.good_executions)} goodput, {n(totals.bad_executions)} badput", DIM),
@@ -747,12 +758,14 @@ def _cause_lines(causes: Sequence[Cause], room: int, lines: int) -> list[Line]:
         return [_label("badput") + line(("none", GOOD))]
     indent = width(_label(""))
     if lines >= min(len(causes), ROOMY_CAUSES):
-        widest = max(width(_cause_cost(cause)) for cause in causes[:lines])
-        rows = []
-        for cause in causes[:lines]:
-            cost = _cause_cost(cause)
-            name = crop_middle(_cause_text(cause), room - indent - widest - 4)
-            rows.append(line(" " * (widest - width(cost))) + cost + line("   ", name))
+        shown = causes[:lines]
+        hours_room = max(len(hours_text(cause.lost_gpu_seconds)) for cause in shown)
+        times_room = max(len(formatting.number(cause.occurrences)) for cause in shown)
+        costs = [_cause_cost(cause, hours_room, times_room) for cause in shown]
+        rows = [
+            cost + line("   ", crop_middle(_cause_text(cause), room - indent - width(cost) - 4))
+            for cost, cause in zip(costs, shown, strict=True)
+        ]
     else:
         short = [
             _cause_cost(cause) + line(" ", formatting.clip(_short_name(cause), 28))
@@ -763,11 +776,11 @@ def _cause_lines(causes: Sequence[Cause], room: int, lines: int) -> list[Line]:
     return [start + cause for start, cause in zip(starts, rows, strict=False)]
 
 
-def _cause_cost(cause: Cause) -> Line:
-    times = f"{formatting.number(cause.occurrences)}×"
-    return line(
-        (hours_text(cause.lost_gpu_seconds), BAD if cause.badput > 0 else DIM), (f" h {times}", DIM)
-    )
+def _cause_cost(cause: Cause, hours_room: int = 0, times_room: int = 0) -> Line:
+    """Return the hours and the number of times, each to the right in its room."""
+    cost = hours_text(cause.lost_gpu_seconds).rjust(hours_room)
+    times = formatting.number(cause.occurrences).rjust(times_room)
+    return line((cost, BAD if cause.badput > 0 else DIM), (f" h  {times}×", DIM))
 
 
 ROOMY_CAUSES: Final = 4
@@ -781,11 +794,11 @@ def _short_name(cause: Cause) -> str:
 
 def _cause_text(cause: Cause) -> str:
     code = code_of(cause)
-    return clip(f"{code}: {cause.text}" if code else cause.text, 400)
+    return clip(f"{code}: {cause.common}" if code else cause.common, 400)
 
 
 def _cell_details(row: SiteGpuUsage, usage: Usage, room: int) -> list[Line]:
-    gpu = machine(_model_names(usage), row.gpu, row.gpus)
+    gpu = machine(gpu_names(usage), row.gpu, row.gpus)
     site, totals = site_name(row.site, NAME_LIMIT), row.totals
     executions = line(formatting.count(totals.executions, "execution"))
     parts = [line((f"{gpu} at {site}", BOLD)), executions, legend(totals)]
@@ -838,7 +851,7 @@ def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> lis
     )
     rows = [line(" ") + first]
     for label, places in (("at", usage.sites), ("on", usage.gpus)):
-        model_names = _model_names(usage) if label == "on" else {}
+        model_names = gpu_names(usage) if label == "on" else {}
         rows.append(_label(label) + _where_lost(row, places, model_names))
     for reason in row.reasons[: max(1, lines - len(rows))]:
         sign = OUTCOMES[reason.outcome]
@@ -846,7 +859,7 @@ def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> lis
         if len(row.reasons) > 1:
             start += hours_cell(reason.badput, BAD) + line(" h  ")
         room = total_room - width(start) - 2
-        rows.append(line(" ") + start + line(crop_middle(clip(reason.text, 400), room)))
+        rows.append(line(" ") + start + line(crop_middle(clip(reason.common, 400), room)))
     return rows
 
 
@@ -871,10 +884,6 @@ ESTIMATED: Final = "~"
 def profile_columns(gpu_names: Mapping[str | None, str]) -> list[Column[Any]]:
     """The columns of profiles; ``gpu_names``: by GPU model as logged."""
 
-    def gpu(row: PoolProfile) -> str:
-        model = gpu_names.get(row.pool.gpu or None) or formatting.gpu_short(row.pool.gpu or None)
-        return model if row.pool.gpus_per_job == 1 else f"{model} ×{row.pool.gpus_per_job}"
-
     def loss(row: PoolProfile, _: int | None) -> Line:
         text = _mark(row.loss) + formatting.share(row.loss.value, 1)
         return line((text, DIM if row.loss.borrowed else PLAIN))
@@ -892,7 +901,7 @@ def profile_columns(gpu_names: Mapping[str | None, str]) -> list[Column[Any]]:
         Column(
             "gpu",
             "GPU",
-            gpu,
+            lambda row: pool_gpu(row, gpu_names),
             style=lambda row: PLAIN if row.pool.gpu else DIM,
             minimum=5,
             comfortable=8,
@@ -952,6 +961,12 @@ def pool_site(row: PoolProfile) -> str:
     return (clip(row.pool.site, NAME_LIMIT) or "unknown") + annex
 
 
+def pool_gpu(row: PoolProfile, model_names: Mapping[str | None, str]) -> str:
+    """The GPU of a pool, and how many a job there has, if several."""
+    model = model_names.get(row.pool.gpu or None) or formatting.gpu_short(row.pool.gpu or None)
+    return model if row.pool.gpus_per_job == 1 else f"{model} ×{row.pool.gpus_per_job}"
+
+
 def exclusion(row: PoolProfile, item: str = "epoch") -> str:
     """Why a pool is excluded, and until when."""
     tried = f"one {item} tries it now"
@@ -983,13 +998,14 @@ def _sources(row: PoolProfile) -> str:
     return ", ".join(clip(each, NAME_LIMIT) for each in known)
 
 
-def profile_details(row: PoolProfile, room: int, item: str = "epoch") -> list[Line]:
+def profile_details(row: PoolProfile, usage: Usage, room: int) -> list[Line]:
     """The lines about one pool, its figures with what they are made of."""
+    item = usage.item
     ended = row.loss.samples
     counts = f"{formatting.count(row.epochs, item)} of {formatting.count(row.starts, 'execution')}"
     running = f", {formatting.number(row.running)} running" if row.running else ""
     most = f"most at a time: {formatting.number(row.slots)}" if row.slots else ""
-    first = line(" ", (f"{pool_site(row)} {formatting.gpu_short(row.pool.model or None)}", BOLD))
+    first = line(" ", (f"{pool_site(row)} {pool_gpu(row, gpu_names(usage))}", BOLD))
     lines = [join([first, line(counts + running), line((most, DIM))], GAP)]
     if row.excluded:
         lines.append(line(" ", ("excluded", ALARM), f": {exclusion(row, item)}"))
@@ -1064,14 +1080,15 @@ def filter_title(usage_filter: UsageFilter, usage: Usage | None, room: int) -> s
     if usage_filter.gpu is not None:
         number = usage_filter.gpus[0] if usage_filter.gpus is not None else None
         name = usage_filter.gpu[0]
-        model = clip(name, NAME_LIMIT) if name else "GPU unknown"
+        names = {} if usage is None else gpu_names(usage)
+        model = names.get(name) or formatting.gpu_short(name) if name else "GPU unknown"
         parts.append(f"{model} ×{number}" if number else model)
     if usage_filter.site is not None:
         parts.append(f"at {site_name(usage_filter.site[0], NAME_LIMIT)}")
     if usage_filter.cause is not None:
         causes = () if usage is None else usage.causes
         cause = next((item for item in causes if item.key == usage_filter.cause), None)
-        text = usage_filter.cause if cause is None else cause.text
+        text = usage_filter.cause if cause is None else cause.common
         code = (
             f"{code_text(cause.code, cause.subcode or 0)}: "
             if cause is not None and cause.code is not None
@@ -1096,9 +1113,7 @@ def execution_columns(usage: Usage | None, usage_filter: UsageFilter) -> list[Co
     """The columns; that of the selected site, GPU or cause is dropped first."""
     this_year = None if usage is None else formatting.year_of(usage.as_of)
     measure = HourUnit.GPU if usage is None else usage.measure
-    model_names: Mapping[str | None, str] = models(
-        place.name for place in (() if usage is None else usage.gpus)
-    )
+    model_names: Mapping[str | None, str] = {} if usage is None else gpu_names(usage)
 
     def gpu(row: Execution) -> str:
         return machine(model_names, row.gpu, row.gpus)
@@ -1183,4 +1198,5 @@ def _epoch(row: Execution, _: int | None) -> Line:
 
 def _cause(row: Execution) -> str:
     code = f"{code_text(row.code, row.subcode or 0)}: " if row.code else ""
-    return "" if row.cause is None else clip(code + row.cause, 400)
+    cause = row.cause and with_common_numbers(row.cause, [row.reason])
+    return "" if cause is None else clip(code + cause, 400)

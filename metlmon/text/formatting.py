@@ -368,6 +368,12 @@ def gpu_short(name: str | None) -> str:
     return "+".join(_one_gpu(plain(part, 40)) for part in name.split(" + "))
 
 
+def gpu_precise(name: str) -> str:
+    """``NVIDIA A100-SXM4-40GB`` → ``A100-40 SXM4``: with what the short name leaves out."""
+    left_out = (part.strip(" -") for part in _FORM_FACTOR.findall(plain(name, 40)))
+    return " ".join((gpu_short(name), *left_out)) if _FORM_FACTOR.search(name) else plain(name, 40)
+
+
 def _one_gpu(name: str) -> str:
     short = _FORM_FACTOR.sub("", _VENDORS.sub("", name))
     memory = _MEMORY.search(short)

@@ -37,7 +37,8 @@ def test_the_tables(capsys: Captured, dagdir: Path) -> None:
     for heading in ("SITE", "GPU MODEL", "SAME GPU", "CAUSE"):
         assert heading in out
     (cause,) = (line for line in out.splitlines() if "1005/0" in line)
-    assert "far 2.00" in cause
+    assert cause.split()[0] == "2.00"
+    assert " far " in cause
     assert "1 job idle, longest 40m00s" in out
     assert "near" in out.split("RUN ")[-1], "the epoch that may have been trained elsewhere"
     assert "\x1b" not in out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from metlmon.config.settings import Settings
-from metlmon.model.reasons import REASON_LIMIT, cause_of, fold_reason
+from metlmon.model.reasons import REASON_LIMIT, cause_of, fold_reason, with_common_numbers
 from metlmon.model.states import Outcome
 from tests.support.event_logs import Log, of_one_job, read_ensemble
 
@@ -185,6 +185,20 @@ def test_a_pools_target_is_judged_within_its_own_dag() -> None:
 )
 def test_reasons_that_differ_in_places_and_numbers_are_one_cause(reasons: tuple[str, str]) -> None:
     assert fold_reason(reasons[0]) == fold_reason(reasons[1])
+
+
+@pytest.mark.parametrize(
+    ("reasons", "shown"),
+    [
+        (["held for 30 days, 2:00:07", "held for 30 days, 2:00:07"], "held for 30 days, 2:00:07"),
+        (["held for 30 days, 2:00:07", "held for 30 days, 5:00:09"], "held for 30 days, N:00:N"),
+        (["on slot1@a: errno 122 after 7 s", "on slot2@b: errno 122 after 9 s"],
+         "on <slot>: errno 122 after N s"),
+        (["1 of 2", None], "N of N"),
+    ],
+)  # fmt: skip
+def test_numbers_equal_in_all_reasons_are_shown(reasons: list[str], shown: str) -> None:
+    assert with_common_numbers(fold_reason(reasons[0]), reasons) == shown
 
 
 def test_other_words_are_another_cause() -> None:

@@ -238,7 +238,7 @@ def test_bars_share_their_scale(found: Usage) -> None:
 def test_two_models_with_one_short_name_are_reported_apart() -> None:
     names = ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-PCIE-40GB", "NVIDIA A40", None)
     assert list(usage_table.models(names).values()) == [
-        "unknown", "A100-SXM4-40GB", "A100-PCIE-40GB", "A40",
+        "unknown", "A100-40 SXM4", "A100-40 PCIE", "A40",
     ]  # fmt: skip
 
 
@@ -278,7 +278,7 @@ async def test_profiles_say_what_to_expect_and_open_their_executions(show: Show)
 def test_a_black_hole_is_excluded_with_its_reason() -> None:
     found = usage_in_window(read_dagdir(FIXTURES / "health" / "black-hole").ledger())
     row = next(row for row in found.profiles if row.pool.site == "Expanse-GPU")
-    columns = {column.name: column for column in usage_table.columns(4, found.profiles)}
+    columns = {column.name: column for column in usage_table.columns(4, found.profiles, found)}
     assert spans.text(columns["hours"].draw(row)) == "excluded"
     text = "\n".join(map(spans.text, details(row, found, 200, 6)))
     assert "excluded: its last 13 executions were lost, 0 % elsewhere; worth one epoch" in text

@@ -137,7 +137,7 @@ def test_json_keeps_gpu_hours_and_says_the_others_beside_them(
 def test_bars_of_sites_are_headed_by_the_measure() -> None:
     places = usage_in_window(in_hour_unit(report_of(log_of(4)).ledger()))
     for view, rows in enumerate((places.sites, places.gpus, places.site_gpus, places.causes)):
-        heads = [spec.title for spec in usage_table.columns(view, rows, places.measure)]
+        heads = [spec.title for spec in usage_table.columns(view, rows, places)]
         assert "GPU-HOURS" not in heads
         assert ("CPU-HOURS" in heads) == (view < 2)
 

@@ -43,7 +43,6 @@ from metlmon.tables.usage import exclusion, pool_site
 from metlmon.text.formatting import (
     count,
     duration,
-    gpu_short,
     moment,
     number,
     period,
@@ -84,7 +83,7 @@ def print_sites(usage: Usage) -> None:
     for index, view in enumerate(usage_table.VIEWS):
         rows = view.rows(usage)
         if rows:
-            columns = usage_table.columns(index, rows, usage.measure, usage, usage.item)
+            columns = usage_table.columns(index, rows, usage, places=True)
             out.table(columns, rows, "")
     for remark in _remarks(usage):
         out.print("", remark)
@@ -102,9 +101,11 @@ def _remarks(usage: Usage) -> Iterable[str]:
         of_all = share(place.totals.badput, ended)
         hours_ = usage.measure.hours
         yield f"{name}: {lost} {hours_} of badput ({of_all} of what has ended), {epochs} completed."
+    gpu_names = usage_table.gpu_names(usage)
     for profile in usage.profiles:
         if profile.excluded:
-            name = plain(f"{pool_site(profile)} {gpu_short(profile.pool.gpu or None)}", NAME_LIMIT)
+            gpu = usage_table.pool_gpu(profile, gpu_names)
+            name = plain(f"{pool_site(profile)} {gpu}", NAME_LIMIT)
             yield f"{name} is excluded: {exclusion(profile, usage.item)}."
     if usage.waiting:
         waits = "; ".join(_waited(item) for item in usage.waiting)
