@@ -46,7 +46,7 @@ def test_the_columns_of_the_overview_are_explained(capsys: pytest.CaptureFixture
 
 def test_an_unknown_topic_names_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help", "weather"]) == 2
-    assert "'weather'; there are screens, keys" in capsys.readouterr().err
+    assert "'weather'; there are daily work, screens, keys" in capsys.readouterr().err
 
 
 def test_commands_that_readme_and_guide_name_exist() -> None:
