@@ -9,7 +9,7 @@ from typing import Final
 from metlmon.health.changes import Change, ChangeKind
 from metlmon.model.states import State
 from metlmon.stats.estimates import Forecast
-from metlmon.tables.estimates import eta_text
+from metlmon.tables.estimates import approximate_text, eta_text
 from metlmon.tables.layout import Column, Kind
 from metlmon.text.formatting import (
     STATES,
@@ -18,7 +18,6 @@ from metlmon.text.formatting import (
     Weight,
     clip,
     count,
-    duration,
     epoch_number,
     moment,
     plain,
@@ -80,19 +79,20 @@ def filter_text(change: Change) -> str:
 
 
 def estimate_text(then: Forecast | None, now: Forecast) -> str:
-    """``ETA 23 Oct (20–28 Oct), was 21 Oct (18–26 Oct): 2d03h later``.
+    """``ETA 23 Oct (20–28 Oct), 2d later, was 21 Oct (18–26 Oct)``.
 
     ``then``: None where nothing had happened yet. Empty if neither is known.
     """
     new, old = _end(now), _end(then)
     if new is None and old is None:
         return ""
-    text = _end_text(now)
-    if then is not None:
-        text += f", was {_end_text(then).removeprefix('ETA ')}"
     seconds = (new - old).total_seconds() if new is not None and old is not None else 0.0
-    change = f"{duration(abs(seconds))} {'later' if seconds > 0 else 'earlier'}"
-    return f"{text}: {change}" if abs(seconds) >= 60 else text
+    moved = f"{approximate_text(abs(seconds))} {'later' if seconds > 0 else 'earlier'}"
+    texts = [_end_text(each) for each in (now, then) if each is not None]
+    if len(texts) < 2 or texts[0] == texts[1]:
+        return texts[0]
+    parts = texts[0], moved if abs(seconds) >= 60 else "", f"was {texts[1].removeprefix('ETA ')}"
+    return ", ".join(filter(None, parts))
 
 
 def _end(forecast: Forecast | None) -> datetime | None:

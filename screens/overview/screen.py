@@ -347,8 +347,9 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
     def messages(self) -> list[Line]:
         context = self.context
         news = "" if self._in_past else context.absence.news(context.snapshot, context.stats)
-        key = (" [9]", KEY) if news else ""
-        return [*([line((news, NOTE), key)] if news else ()), *super().messages()]
+        # The key comes first: the end of a long line is cut.
+        messages = [line(("[9]", KEY), (f" {news}", NOTE))] if news else []
+        return [*messages, *super().messages()]
 
     def footer_labels(self) -> Mapping[str, str]:
         close = "quit" if self.context.options.home is None else "home"

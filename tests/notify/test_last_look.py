@@ -124,7 +124,7 @@ async def test_the_overview_shows_it_below_the_runs_up_to_the_next_key(
     async with opened(feed, size, AppOptions(remember_seen=True)) as seen:
         head = next(n for n, text in enumerate(seen.lines) if " PROGRESS " in text)
         (line,) = (n for n, text in enumerate(seen.lines) if "since 14 Nov" in text)
-        assert "08:14: 1 hold [9]" in seen.lines[line]
+        assert "[9] since 14 Nov 08:14: 1 hold" in seen.lines[line]
         assert line > head
         await seen.press("down")
         assert "since 14 Nov" not in seen.text
