@@ -190,6 +190,7 @@ next        | ]   | 8 ]: newer job  | Newer job of this node
 owner       | r   | 4 r: run        | The run of this job
 output      | enter | 9 enter: output | Its output files, whole
 copy        | Y   | 3 Y: copy       | Copy id, reason, path, …
+view        | v   | 2 v: contacts   | Addresses in full, or hosts
 ask         | ^n  | 5 ^n: ask pool  | Why idle, or what it writes
 
 # output: Output of a job

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -24,6 +25,7 @@ from metlmon.errors import describe_error
 from metlmon.live import output_pager
 from metlmon.live.feed import Snapshot
 from metlmon.live.file_access import (
+    NO_FILE_YET,
     FsExecutor,
     UnreadableFile,
     call_with_timeout,
@@ -33,7 +35,8 @@ from metlmon.live.file_access import (
 )
 from metlmon.live.output_pager import OutputPage, Search
 from metlmon.model.reasons import code_text, signal_text
-from metlmon.model.states import TERMINAL, Outcome, State
+from metlmon.model.sites import alias_of
+from metlmon.model.states import TERMINAL, UNPLACED, Outcome, State
 from metlmon.pool import job_tools
 from metlmon.redact import redact_secrets
 from metlmon.remote.paths import NoAnswer, as_typed
@@ -41,7 +44,7 @@ from metlmon.snapshot.records import EventLine, Execution, Job, JobView, Transfe
 from metlmon.stats.lineage import CheckpointOrigin, lineage
 from metlmon.tables import curves as curves_table
 from metlmon.tables.layout import Column, Kind, render_table
-from metlmon.tables.runs import site_and_target
+from metlmon.tables.runs import host_and_site, site_and_target
 from metlmon.text import formatting
 from metlmon.text.formatting import (
     OUTCOMES,
@@ -66,6 +69,7 @@ from metlmon.text.spans import (
     file_name,
     join,
     justify,
+    limit_lines,
     line,
     merge_spans,
     style_of,
@@ -74,6 +78,7 @@ from metlmon.text.spans import (
     wrap,
     wrap_parts,
 )
+from metlmon.text.spans import text as text_of
 from screens.base.screens import (
     ChoiceScreen,
     DocumentScreen,
@@ -247,6 +252,16 @@ REASON: Final = 4000
 NO_OUTPUT_IN_PAST: Final = "what it had written then is not known: its lines carry no times"
 
 
+def file_problem(problem: str, job: Job) -> str:
+    """Why an output file of a job was not read; a job that has ended makes no file any more."""
+    if problem != NO_FILE_YET or job.state not in TERMINAL:
+        return problem
+    if not job.executions:
+        return "no such file (it never ran)"
+    removed = job.state is State.REMOVED
+    return f"no such file ({'removed before its output came back' if removed else 'not here now'})"
+
+
 class OutputTail(Struct, frozen=True):
     """The end of an output file: its ``lines``, or the ``problem`` with reading it."""
 
@@ -263,29 +278,32 @@ def build_sections(
     room: int,
     this_year: int | None = None,
     origin: CheckpointOrigin | None = None,
+    in_full: bool = False,
 ) -> Sections:
-    """All sections of a job; for a failed one, its output comes early.
+    """All sections of a job; for a failed one, its output comes first.
 
     ``tails``: the ends of its output files, if they are shown here. ``this_year``: see
     :func:`metlmon.text.formatting.moment`. ``origin``: of the checkpoint of its epoch.
+    ``in_full``: with the contact strings of hosts, in place of their names.
     """
     sections = Sections()
     row = view.job
     failed = row.state is State.FAILED
+    if failed:
+        _add_tails(sections, tails, room, FIRST_LINES)
     sections.add("Why it is held", _hold(view, room), room)
     sections.add("Life", _indent(state_lines(row, as_of, room - 2, this_year)), room)
     title = formatting.count(len(row.executions), "execution")
     sections.add(title.capitalize(), _executions(row.executions, room, this_year), room)
     if origin is not None and origin.recorded:
         sections.add("Checkpoint", _indent(_checkpoint(row, origin)), room)
-    if failed:
-        _add_tails(sections, tails, room)
     sections.add("Transfers", _transfers(row, room, this_year), room)
     resources, used_in = "Resources", view.usage_execution
-    if 0 < used_in < len(row.executions):
-        resources = f"Resources of execution {used_in}, the newest that logged them"
+    if used_in and len(row.executions) > 1:
+        newest = ", the newest that logged them" if used_in < len(row.executions) else ""
+        resources = f"Resources of execution {used_in} of {len(row.executions)}{newest}"
     sections.add(resources, _usage(view.usage, room), room)
-    sections.add("Events", _events(view, room, this_year), room)
+    sections.add("Events", _events(view, room, this_year, in_full), room)
     if not failed:
         _add_tails(sections, tails, room)
     return sections
@@ -298,15 +316,27 @@ def output_sections(tails: Sequence[OutputTail], room: int) -> Sections:
     return sections
 
 
-def _add_tails(sections: Sections, tails: Iterable[OutputTail], room: int) -> None:
+FIRST_LINES: Final = 8
+"""Lines of each output file above what else is known of a failed job; [enter] shows all."""
+
+
+def _add_tails(
+    sections: Sections, tails: Iterable[OutputTail], room: int, limit: int | None = None
+) -> None:
     for tail in tails:
         name = plain(tail.name, 60)
-        body = (
-            [line(" ", (f"not shown: {plain(tail.problem, 200)}", DIM))]
-            if tail.problem is not None
-            else [line(" ", plain(text, room - 2)) for text in tail.lines]
-        )
+        lines = tail.lines[-limit:] if limit is not None else tail.lines
+        body: list[Line] = []
+        if tail.problem is not None:
+            body = [line(" ", (f"not shown: {plain(tail.problem, 200)}", DIM))]
+        for text in lines:
+            if limit is None:
+                body.append(line(" ", plain(text, room - 2)))
+            else:
+                body += limit_lines(wrap(plain(text), room - 2, indent=1), 2, room - 2, 1)
         title = f"{tail.title}  {name}" if name else tail.title
+        if len(lines) < len(tail.lines):
+            title += f"  last {len(lines)} lines"
         sections.add(title, body or [line(" ", ("it is empty", DIM))], room)
 
 
@@ -531,7 +561,26 @@ DATED_WIDTH: Final = 110
 """From this width on, every event shows its date; else there is a line for each new day."""
 
 
-def _events(view: JobView, room: int, this_year: int | None) -> list[Line]:
+_CONTACT: Final = re.compile(r"<([^<>\s?]{1,200})\?[^<>\s]{0,4000}>")
+"""A contact string: the address of a daemon, and how to reach it."""
+
+
+def _without_contacts(text: str) -> str:
+    """``<128.105.68.62:9618?addrs=…&alias=ap40.uw.osg-htc.org&…>`` as ``ap40.uw.osg-htc.org``."""
+    return _CONTACT.sub(lambda found: alias_of(found[0]) or found[1], text)
+
+
+def _event_text(event: EventLine, job: Job) -> str:
+    """The text of an event, with hosts by their names; of an execution, with its site."""
+    if event.number == 1:
+        for execution in job.executions:
+            if execution.start == event.time and execution.host:
+                name = clip(execution.site or "", 40)
+                return text_of(host_and_site(execution.host, line(name or "unknown")))
+    return _without_contacts(event.text)
+
+
+def _events(view: JobView, room: int, this_year: int | None, in_full: bool) -> list[Line]:
     lines: list[Line] = []
     previous: EventLine | None = None
     one_line_per_day = room < DATED_WIDTH
@@ -551,7 +600,8 @@ def _events(view: JobView, room: int, this_year: int | None) -> list[Line]:
             (f" {symbol.glyph} {word:<17} ", style_of(symbol)),
         )
         damaged = line(("cut in the log  ", NOTE)) if event.damaged else ()
-        text, indent = plain(event.text, REASON), width(prefix + damaged)
+        shown = event.text if in_full else _event_text(event, view.job)
+        text, indent = plain(shown, REASON), width(prefix + damaged)
         first, *more = wrap(text, room, DIM, indent)
         lines += [prefix + damaged + first[1:], *more]
         previous = event
@@ -652,10 +702,15 @@ def state_lines(
 
 
 def facts(view: JobView, this_year: int | None) -> list[Line]:
-    """Site, GPU, memory and submission time of a job, as parts of one line."""
-    row, parts = view.job, []
+    """Host, site, GPU, memory and submission time of a job, as parts of one line."""
+    row, parts = view.job, list[Line]()
+    several = len(row.executions) > 1
     if row.site is not None:
-        parts.append(site_and_target(row.site, row.target, view.off_target, None, state=row.state))
+        site = site_and_target(row.site, row.target, view.off_target, None, state=row.state)
+        placed = row.state not in UNPLACED and row.executions
+        place = host_and_site(row.executions[-1].host, site) if placed else site
+        number = len(row.executions)
+        parts.append(place + line((f", execution {number} of {number}" if several else "", DIM)))
     elif row.target is not None:
         parts.append(line(("wants ", DIM), clip(row.target, 40)))
     if row.gpu is not None or row.gpus is not None:
@@ -664,7 +719,9 @@ def facts(view: JobView, this_year: int | None) -> list[Line]:
         requested = (
             f" of {formatting.number(row.request_memory_mb)}" if row.request_memory_mb else ""
         )
-        parts.append(line(("memory ", DIM), f"{formatting.number(row.memory_mb)}{requested} MB"))
+        of_all = (", the most of all" if several else "", DIM)
+        memory = f"{formatting.number(row.memory_mb)}{requested} MB"
+        parts.append(line(("memory ", DIM), memory, of_all))
     if row.submitted is not None:
         parts.append(line(("submitted ", DIM), formatting.moment(row.submitted, this_year)))
     return parts
@@ -687,6 +744,7 @@ class JobScreen(JobTools, ActionScreen):
         self._is_only_job = False
         self._tails: tuple[OutputTail, ...] = ()
         self._reading = False
+        self._in_full = False
         self._inputs: tuple[Any, ...] | None = None
         self._sections = Sections()
 
@@ -721,13 +779,19 @@ class JobScreen(JobTools, ActionScreen):
         as_of = None if snapshot is None or ended else snapshot.status.as_of
         left_width = room * 3 // 5 if side_by_side else room
         tails = () if side_by_side else self._tails
-        inputs = (view, as_of, tails, left_width - 1, self.this_year, self._origin())
+        inputs = (
+            *(view, as_of, tails, left_width - 1, self.this_year, self._origin()),
+            self._in_full,
+        )
         if inputs != self._inputs:
             # A job may have thousands of events: build the sections only after a change.
             self._inputs, self._sections = inputs, build_sections(*inputs)
         content = self._sections
         if side_by_side:
-            output_content = output_sections(self._tails, room - left_width - 1)
+            # The end is in view: of a failed job, that of its error file.
+            failed = view.job.state is State.FAILED
+            shown = self._tails[::-1] if failed else self._tails
+            output_content = output_sections(shown, room - left_width - 1)
             output.show(output_content.lines, output_content.sections)
         document.show(content.lines, content.sections)
         self._update_note()
@@ -816,16 +880,17 @@ class JobScreen(JobTools, ActionScreen):
         job, dagdir = self.job, self.context.feed.dagdir
 
         def read() -> None:
-            tails = tuple(self._read_tail(dagdir, *file) for file in files)
+            tails = tuple(self._read_tail(dagdir, view.job, *file) for file in files)
             self.call_later(self._set_tails, job, tails)
 
         self.run_worker(
             read, thread=True, exit_on_error=True, group="tails", description="the output"
         )
 
-    def _read_tail(self, dagdir: Path, title: str, name: str) -> OutputTail:
+    def _read_tail(self, dagdir: Path, job: Job, title: str, name: str) -> OutputTail:
         lines, problem = self.read_file(dagdir, name, read_tail)
-        return OutputTail(title, name, tuple((lines or ())[-TAIL_LINES:]), problem)
+        reason = problem and file_problem(problem, job)
+        return OutputTail(title, name, tuple((lines or ())[-TAIL_LINES:]), reason)
 
     def _set_tails(self, job: tuple[int, int], tails: tuple[OutputTail, ...]) -> None:
         self._reading = False
@@ -861,6 +926,11 @@ class JobScreen(JobTools, ActionScreen):
 
     action_previous = partialmethod(_step, -1)
     action_next = partialmethod(_step, 1)
+
+    def action_view(self) -> None:
+        """Show the contact strings of hosts in full, or their names."""
+        self._in_full = not self._in_full
+        self._refresh_if_mounted()
 
     def action_section(self) -> None:
         self.query_one("#story", Document).next_section()
@@ -913,6 +983,7 @@ class OutputScreen(JobTools, FilterKeys):
 
     def __init__(self, cluster: int, proc: int) -> None:
         super().__init__(cluster, proc)
+        self._error_first = False
         self._shows_second = False
         self._page = EMPTY
         self._line_starts: list[int] = []
@@ -931,6 +1002,8 @@ class OutputScreen(JobTools, FilterKeys):
 
     def on_mount(self) -> None:
         super().on_mount()
+        view = self.context.feed.job_view(*self.job)
+        self._error_first = view is not None and view.job.state is State.FAILED
         self.set_interval(POLL_SECONDS, self._poll)
         self._request(output_pager.page_at_end)
 
@@ -948,7 +1021,7 @@ class OutputScreen(JobTools, FilterKeys):
         view = self.context.feed.job_view(*self.job)
         names = () if view is None else ((".out", view.output), (".err", view.error))
         known = [(title, name) for title, name in names if name]
-        return known[::-1] if self._shows_second else known
+        return known[::-1] if self._shows_second is not self._error_first else known
 
     # --- what is shown ----------------------------------------------------------------------
 
@@ -984,7 +1057,11 @@ class OutputScreen(JobTools, FilterKeys):
             self._line_starts.append(len(lines))
             lines += self._row_lines(row.text, room)
         if not lines:
-            reason = self._problem or ("reading …" if self._reading else "it is empty")
+            view = self.context.feed.job_view(*self.job)
+            problem = self._problem
+            if problem is not None and view is not None:
+                problem = file_problem(problem, view.job)
+            reason = problem or ("reading …" if self._reading else "it is empty")
             lines = [line("  ", (plain(reason, 300), DIM))]
         self.view.show(lines)
 

@@ -264,6 +264,9 @@ FileState = tuple[int, int, int]
 """Identifies an unchanged file: inode, size and mtime in nanoseconds."""
 
 
+NO_FILE_YET: Final = "there is no such file yet"
+
+
 class UnreadableFile(Exception):
     """A file was not read; ``str()`` is the reason."""
 
@@ -383,7 +386,7 @@ def output_file(dagdir: Path, name: str) -> Path:
     try:
         mode = filesystem.lstat(path).st_mode
     except FileNotFoundError as error:
-        raise UnreadableFile("there is no such file yet") from error
+        raise UnreadableFile(NO_FILE_YET) from error
     except OSError as error:
         raise UnreadableFile(f"it cannot be read: {error.strerror}") from error
     if not stat.S_ISREG(mode):

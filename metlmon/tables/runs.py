@@ -391,6 +391,9 @@ def _site_room(row: Run) -> int:
     return cell_len(formatting.site(job.site, job.target, job.off_target, state=State.IDLE))
 
 
+_ADDRESS: Final = re.compile(r"[\d.]+|[0-9a-fA-F:]+")
+
+
 def site_and_target(
     site: str | None,
     target: str | None,
@@ -413,6 +416,14 @@ def site_and_target(
     if target is None:
         return UNKNOWN_CELL
     return line((formatting.wants(target), DIM))
+
+
+def host_and_site(host: str | None, site: Line) -> Line:
+    """``on rails08 (UIUC-TGI-RAILS-CE1)``; the site alone where the host is not known."""
+    if not host:
+        return site
+    name = host if _ADDRESS.fullmatch(host) else host.partition(".")[0]
+    return line(("on ", DIM), clip(name, 40), " (") + site + line(")")
 
 
 def site_minimum(rows: Iterable[Epoch | Epoch | None]) -> int:

@@ -14,13 +14,14 @@ from msgspec.structs import replace
 from metlmon.cli import saved_files
 from metlmon.cli.main import main
 from metlmon.errors import InputError
+from metlmon.live.file_access import NO_FILE_YET
 from metlmon.model.states import State
 from metlmon.text.formatting import metric
 from screens.actions import ACTIONS
 from screens.app import AppOptions
 from screens.health import HealthScreen
 from screens.help import HelpScreen
-from screens.job import JobScreen
+from screens.job import JobScreen, file_problem
 from screens.overview.screen import OverviewScreen
 from screens.palette import PaletteScreen
 from screens.run import RunScreen
@@ -167,7 +168,38 @@ async def test_of_a_failed_job_the_last_words_come_early(show: Show, tmp_path: P
         await seen.press("down", "enter", "enter")
         lines = seen.lines
         boom = next(i for i, line in enumerate(lines) if "boom" in line)
-        assert boom < next(i for i, line in enumerate(lines) if "Events" in line)
+        assert boom < next(i for i, line in enumerate(lines) if "Life" in line)
+        await seen.press("enter")
+        await seen.until(lambda: "boom" in seen.text)
+        assert ".err" in seen.lines[0], "it is shown first here, too"
+
+
+@pytest.mark.parametrize(
+    ("state", "ran", "problem"),
+    [
+        (State.RUNNING, True, NO_FILE_YET),
+        (State.REMOVED, True, "no such file (removed before its output came back)"),
+        (State.REMOVED, False, "no such file (it never ran)"),
+    ],
+)
+def test_why_an_output_file_is_missing(state: State, ran: bool, problem: str) -> None:
+    job = job_view(RUNS[1], 14700390).job
+    job = replace(job, state=state, executions=job.executions if ran else ())
+    assert file_problem(NO_FILE_YET, job) == problem
+    assert file_problem("it is not a regular file", job) == "it is not a regular file"
+
+
+async def test_hosts_are_named_and_their_addresses_shown_on_request(show: Show) -> None:
+    address = "<10.0.0.9:9618?addrs=10.0.0.9-9618&alias=ap40.example.org&noUDP>"
+    feed = FakeFeed(update())
+    view = job_view(RUNS[1], 14700390)
+    event = replace(view.events[0], text=f"Job submitted from host: {address}")
+    feed.jobs[14700390, 0] = replace(view, events=(event,))
+    async with show(feed, size=(200, 60)) as seen:
+        await seen.press("down", "enter", "enter")
+        assert "from host: ap40.example.org" in seen.text
+        await seen.press("v")
+        assert address in seen.text
 
 
 async def test_output_outside_the_directory_is_not_read(show: Show, tmp_path: Path) -> None:
