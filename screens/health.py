@@ -29,10 +29,8 @@ from metlmon.text.spans import (
     BOLD,
     DIM,
     GOOD,
-    KEY,
     NOTE,
     Line,
-    TextStyle,
     first_that_fits,
     join,
     line,
@@ -61,9 +59,7 @@ def entry_lines(
         lines += wrap(f"{count(len(names), 'run')}: {' '.join(names)}", room)
     facts = [fact for fact in _facts(health, entry, as_of, this_year) if fact]
     lines += wrap("   ".join(facts), room, DIM)
-    advice = plain(entry.advice, REASON_LIMIT)
-    advice_style = TextStyle(KEY.colour)
-    lines += wrap(f"→ {advice}{act_keys(entry.act)}", room, advice_style)
+    lines += health_table.step_lines(entry.steps, act_keys(entry.act), room + 1, 0)
     if entry.code is not None:
         lines += wrap(f"code {code_text(entry.code, entry.subcode)}", room, DIM)
     if entry.evidence:

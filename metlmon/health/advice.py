@@ -1,4 +1,4 @@
-"""What a person can do: by hold code, by vacate code, else by kind of entry.
+"""What a person can do, in steps: by hold code, by vacate code, else by kind of entry.
 
 Titles are what a line has of a cause. ``act`` is an action of ``metlmon act``. Manual: "Job ClassAd
 Attributes", HoldReasonCode with HoldReasonSubCode, and VacateReasonCode; names and numbers are in
@@ -8,60 +8,71 @@ Attributes", HoldReasonCode with HoldReasonSubCode, and VacateReasonCode; names 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from errno import EACCES, EDQUOT, ENOENT, ENOSPC
 from types import MappingProxyType
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.model.reasons import exceeded_request
 from metlmon.stats.causes import is_quota
 
 
 class Advice(Struct, frozen=True):
-    """The words for a cause, the next step, and the action that is offered, if any."""
+    """The words for a cause, the next steps, and the action that is offered, if any."""
 
     title: str
-    text: str
+    steps: tuple[str, ...]
     act: str | None = None
 
 
-def _hold(title: str, text: str, act: str | None = "release") -> Advice:
-    return Advice(title, text, act)
+RELEASE: Final = "Release"
+RESUBMIT: Final = "Submit the DAG again"
+RESUBMIT_JOBS: Final = "Submit the jobs again"
+PUT_RESCUE_BACK: Final = "Put the rescue file back"
+GENERAL_STEPS: Final = frozenset({RELEASE, RESUBMIT, RESUBMIT_JOBS, PUT_RESCUE_BACK})
+"""Steps that many causes have in common."""
 
 
-_PASSES: Final = "Usually passes: release; if it comes back, see the reason: file and host"
-_FREE_SPACE: Final = "Free space or raise the quota (quota -s, df), then release"
+def own_steps(steps: Sequence[str]) -> tuple[str, ...]:
+    """The steps of the cause alone; all of them where it has none of its own."""
+    return tuple(step for step in steps if step not in GENERAL_STEPS) or tuple(steps)
+
+
+def _hold(title: str, step: str) -> Advice:
+    return Advice(title, (step, RELEASE), "release")
+
+
+_PASSES: Final = "Usually passes; if it comes back, see the reason: file and host"
+_FREE_SPACE: Final = "Free space or raise the quota (quota -s, df)"
 _ASK: Final = "Ask the administrator of the access point"
 _RAISE: Final = {
-    "request_memory": ("Raise request_memory, and release", "raise-memory"),
-    "request_disk": ("Raise request_disk, and release", "raise-disk"),
+    "request_memory": Advice(
+        "memory limit reached", ("Raise request_memory", RELEASE), "raise-memory"
+    ),
+    "request_disk": Advice("disk limit reached", ("Raise request_disk", RELEASE), "raise-disk"),
 }
-"""The advice and the act by the request that a held job exceeded."""
-_OPEN_FILE: Final = (
-    "Check that the directory of output, error and input exists at the access point and may be "
-    "written, then release"
-)
-_EC2: Final = "See the reason; correct it in the submit description, then release"
+"""The advice by the request that a held job exceeded."""
+_OPEN_FILE: Final = "Make sure that its directory at the access point exists and is writable"
+_EC2: Final = "See the reason; correct it in the submit description"
 
 HOLD_ADVICE: Final[Mapping[tuple[int, int | None], Advice]] = MappingProxyType(
     {
-        (1, None): _hold("held by a user", "Release when it may continue"),
+        (1, None): Advice("held by a user", ("Release when it may continue",), "release"),
         (3, None): _hold(
             "held by the job's policy",
-            "See what its periodic_hold or on_exit_hold tests; remove the cause, then release",
+            "Remove the cause: see its periodic_hold and on_exit_hold",
         ),
-        (4, None): _hold(
-            "credentials invalid", "Renew the credentials (condor_store_cred), then release"
-        ),
+        (4, None): _hold("credentials invalid", "Renew the credentials (condor_store_cred)"),
         (5, None): _hold(
             "job policy undefined",
-            "Correct the periodic_ and on_exit_ expressions (condor_qedit), then release",
+            "Correct the periodic_ and on_exit_ expressions (condor_qedit)",
         ),
         (6, None): _hold(
             "executable not started",
-            "Check that the executable is there, executable, and for that system; then release",
+            "Check that the executable exists and is built for that system",
         ),
         (7, None): _hold("output file not opened", _OPEN_FILE),
         (8, None): _hold("input file not opened", _OPEN_FILE),
@@ -71,180 +82,170 @@ HOLD_ADVICE: Final[Mapping[tuple[int, int | None], Advice]] = MappingProxyType(
         (12, None): _hold("output transfer failed", _PASSES),
         (12, ENOENT): _hold(
             "output file missing",
-            "The job did not write a file of transfer_output_files: see its output; then release",
+            "See in the job's output why it did not write the file",
         ),
         (12, EACCES): _hold(
             "output not writable",
-            "Make the directory that receives the output writable, then release",
+            "Make the directory that receives the output writable",
         ),
         (12, ENOSPC): _hold("disk full at the access point", _FREE_SPACE),
         (12, EDQUOT): _hold("disk quota at the access point", _FREE_SPACE),
         (13, None): _hold("input transfer failed", _PASSES),
         (13, ENOENT): _hold(
             "input file missing",
-            "Put the file of transfer_input_files where the reason names it, then release",
+            "Put the input file where the reason names it",
         ),
-        (13, EACCES): _hold("input not readable", "Make the input file readable, then release"),
+        (13, EACCES): _hold("input not readable", "Make the input file readable"),
         (14, None): _hold(
-            "initial directory not accessible", "Check initialdir and its permissions, then release"
+            "initial directory not accessible", "Check initialdir and its permissions"
         ),
-        (15, None): _hold("submitted on hold", "Release when it may run"),
-        (16, None): _hold("input is being spooled", "Wait: it is released by itself", None),
-        (17, None): _hold("shadow does not match", "Submit it again", "remove"),
+        (15, None): Advice("submitted on hold", ("Release when it may run",), "release"),
+        (16, None): Advice("input is being spooled", ("Wait: it is released by itself",)),
+        (17, None): Advice("shadow does not match", ("Submit it again",), "remove"),
         (18, None): _hold("transfer protocol error", _PASSES),
         (19, None): _hold(
             "prepare hook failed",
-            "The site could not prepare the job, often its container image: check the image, then "
-            "release",
+            "Check the container image: the site could not prepare the job",
         ),
-        (20, None): _hold("deferred start missed", "Correct deferral_time, then release"),
+        (20, None): _hold("deferred start missed", "Correct deferral_time"),
         (21, None): _hold(
             "held by the machine's policy",
-            "Often more memory or disk used than requested: raise the request, then release",
+            "Raise request_memory or request_disk: often too little",
         ),
         (22, None): _hold(
             "event log not writable",
-            "Check the directory of the log, its permissions and quota; then release",
+            "Check the directory of the log, its permissions and quota",
         ),
         (23, None): _hold("user account not accessible", _ASK),
         (24, None): _hold("no compatible shadow", _ASK),
-        (25, None): _hold("cron settings invalid", "Correct the cron_ commands, then release"),
+        (25, None): _hold("cron settings invalid", "Correct the cron_ commands"),
         (26, None): _hold(
             "held by the access point's policy",
-            "See what its SYSTEM_PERIODIC_HOLD tests; remove the cause, then release",
+            "Remove the cause: see SYSTEM_PERIODIC_HOLD (condor_config_val)",
         ),
         (27, None): _hold("access point's policy undefined", _ASK),
-        (32, None): _hold(
-            "input larger than allowed", "Shrink the checkpoint or use osdf://, then release"
-        ),
-        (33, None): _hold(
-            "output larger than allowed", "Write less or use osdf:// for output, then release"
-        ),
+        (32, None): _hold("input larger than allowed", "Shrink the checkpoint or use osdf://"),
+        (33, None): _hold("output larger than allowed", "Write less or use osdf:// for output"),
         (34, None): _hold(
             "more memory or disk than requested",
-            "Raise request_memory or request_disk (condor_qedit), then release",
+            "Raise request_memory or request_disk (condor_qedit)",
         ),
-        (34, 102): _hold("memory limit reached", *_RAISE["request_memory"]),
-        (34, 104): _hold("disk limit reached", *_RAISE["request_disk"]),
-        (35, None): _hold("container image invalid", "Correct the image, then release"),
+        (34, 102): _RAISE["request_memory"],
+        (34, 104): _RAISE["request_disk"],
+        (35, None): _hold("container image invalid", "Correct the image"),
         (36, None): _hold(
             "checkpoint upload failed",
             "Check transfer_checkpoint_files and checkpoint_destination of the submit description: "
-            "the files must exist at each checkpoint, and the destination be writable; then "
-            "release",
+            "the files must exist at each checkpoint, and the destination be writable",
         ),
         (37, None): _hold("EC2: user error", _EC2),
         (38, None): _hold("EC2: internal error", _EC2),
         (39, None): _hold("EC2: not set up here", _ASK),
         (40, None): _hold("EC2: connection problem", _PASSES),
         (41, None): _hold("EC2: server error", _PASSES),
-        (42, None): _hold(
-            "EC2: instance perhaps lost", "See whether the instance still runs, then release"
-        ),
-        (43, None): _hold("PRE command failed", "See why its pre command failed, then release"),
-        (44, None): _hold("POST command failed", "See why its post command failed, then release"),
-        (45, None): _hold(
-            "container test failed at the machine", "Usually passes elsewhere: release"
-        ),
+        (42, None): _hold("EC2: instance perhaps lost", "See whether the instance still runs"),
+        (43, None): _hold("PRE command failed", "See why its pre command failed"),
+        (44, None): _hold("POST command failed", "See why its post command failed"),
+        (45, None): _hold("container test failed at the machine", "Usually passes elsewhere"),
         (46, None): _hold(
             "allowed job duration exceeded",
-            "Checkpoint more often, or raise allowed_job_duration; then release",
+            "Checkpoint more often, or raise allowed_job_duration",
         ),
         (47, None): _hold(
             "wall-time limit reached",
-            "Checkpoint more often, or raise allowed_execute_duration or the job class; release",
+            "Checkpoint more often, or raise allowed_execute_duration",
         ),
         (48, None): _hold(
             "shadow's prepare hook failed",
-            f"{_ASK}, then release",
+            _ASK,
         ),
     }
 )
 """By code and subcode of a hold; the subcode None stands for all others."""
 
-UNKNOWN_HOLD: Final = _hold("held", "See the reason; remove the cause, then release")
+UNKNOWN_HOLD: Final = _hold("held", "See the reason; remove the cause")
 
 QUOTA: Final = _hold("disk quota or full disk", _FREE_SPACE)
 
 _ONE_OFF: Final = "Nothing to do: HTCondor queues the job again"
 _ONE_OFF_HOST: Final = f"{_ONE_OFF}; if it comes back, leave the host out"
 
+SEE_OUTPUT: Final = "See in the job's output why"
+
 VACATE_ADVICE: Final[Mapping[int, Advice]] = MappingProxyType(
     {
-        1000: Advice("vacated by the job's policy", "See what its periodic_vacate tests"),
-        1001: Advice("vacated by the access point's policy", _ONE_OFF),
-        1002: Advice("shadow exception", f"{_ONE_OFF}; see the reason if it comes back"),
-        1003: Advice("job not started", _ONE_OFF),
-        1004: Advice("vacated by a user", _ONE_OFF),
-        1005: Advice("job to be queued again", _ONE_OFF),
-        1006: Advice("claim not activated", _ONE_OFF),
-        1007: Advice("starter error", f"{_ONE_OFF}; if it comes back at one site, leave it out"),
-        1008: Advice("reconnect failed", _ONE_OFF),
-        1009: Advice("claim deactivated", _ONE_OFF),
-        1010: Advice("vacated by the machine", _ONE_OFF),
-        1011: Advice("preempted", _ONE_OFF),
-        1012: Advice("machine error", _ONE_OFF_HOST),
-        1013: Advice("machine shut down", _ONE_OFF),
-        1014: Advice("machine draining", _ONE_OFF),
-        1015: Advice("slots coalesced", _ONE_OFF),
-        1016: Advice("machine hibernates", _ONE_OFF),
-        1017: Advice("machine released", _ONE_OFF),
-        1018: Advice("preempted by a better match", _ONE_OFF),
-        1019: Advice("preempted by user priority", _ONE_OFF),
-        1020: Advice("virtual machine error", _ONE_OFF),
-        1021: Advice("container error", f"{_ONE_OFF}; check the image if it comes back"),
-        1022: Advice("vacated by the access point", _ONE_OFF),
-        1023: Advice("job removed", "Nothing to do"),
-        1024: Advice("scratch directory error", _ONE_OFF_HOST),
-        1025: Advice("checkpointed", "Nothing to do"),
+        1000: Advice("vacated by the job's policy", ("See what its periodic_vacate tests",)),
+        1001: Advice("vacated by the access point's policy", (_ONE_OFF,)),
+        1002: Advice("shadow exception", (f"{_ONE_OFF}; see the reason if it comes back",)),
+        1003: Advice("job not started", (_ONE_OFF,)),
+        1004: Advice("vacated by a user", (_ONE_OFF,)),
+        1005: Advice("job to be queued again", (_ONE_OFF,)),
+        1006: Advice("claim not activated", (_ONE_OFF,)),
+        1007: Advice("starter error", (f"{_ONE_OFF}; if it comes back at one site, leave it out",)),
+        1008: Advice("reconnect failed", (_ONE_OFF,)),
+        1009: Advice("claim deactivated", (_ONE_OFF,)),
+        1010: Advice("vacated by the machine", (_ONE_OFF,)),
+        1011: Advice("preempted", (_ONE_OFF,)),
+        1012: Advice("machine error", (_ONE_OFF_HOST,)),
+        1013: Advice("machine shut down", (_ONE_OFF,)),
+        1014: Advice("machine draining", (_ONE_OFF,)),
+        1015: Advice("slots coalesced", (_ONE_OFF,)),
+        1016: Advice("machine hibernates", (_ONE_OFF,)),
+        1017: Advice("machine released", (_ONE_OFF,)),
+        1018: Advice("preempted by a better match", (_ONE_OFF,)),
+        1019: Advice("preempted by user priority", (_ONE_OFF,)),
+        1020: Advice("virtual machine error", (_ONE_OFF,)),
+        1021: Advice("container error", (f"{_ONE_OFF}; check the image if it comes back",)),
+        1022: Advice("vacated by the access point", (_ONE_OFF,)),
+        1023: Advice("job removed", ("Nothing to do",)),
+        1024: Advice("scratch directory error", (_ONE_OFF_HOST,)),
+        1025: Advice("checkpointed", ("Nothing to do",)),
     }
 )
 
-KIND_ADVICE: Final[Mapping[str, tuple[str, str | None]]] = MappingProxyType(
+KIND_ADVICE: Final[Mapping[str, tuple[tuple[str, ...], str | None]]] = MappingProxyType(
     {
-        "dag-failed": (
-            "See its .dagman.out for the error; then submit the DAG again",
-            "resubmit",
-        ),
-        "dag-stopped": ("Submit the DAG again: it continues from there", "resubmit"),
+        "dag-failed": (("See its .dagman.out for the error", RESUBMIT), "resubmit"),
+        "dag-stopped": ((RESUBMIT,), "resubmit"),
         "dag-crashes": (
-            "It will not get past this place: remove the DAG, then submit it again; nodes that its "
-            "rescue file does not mark DONE run again",
+            (
+                "Remove the DAG: it will not get past this place",
+                f"{RESUBMIT}: nodes that its rescue file does not mark DONE run again",
+            ),
             None,
         ),
         "dag-stuck": (
-            "See its .dagman.out and condor_q: what it waits for may never come; remove the DAG, "
-            "which writes a rescue file, then submit it again",
+            (
+                "See its .dagman.out and condor_q: what it waits for may never come",
+                "Remove the DAG, which writes a rescue file",
+                RESUBMIT,
+            ),
             None,
         ),
-        "dag-held": (
-            "Remove the cause, then release DAGMan: it continues",
-            "release-dag",
-        ),
-        "dag-halted": ("Resume the DAG when it may submit jobs again", "resume"),
-        "run-failed": ("See in the job's output why; then submit the DAG again", "resubmit"),
-        "run-removed": ("Submit the DAG again: it continues from there", "resubmit"),
-        "node-failed": ("See in the job's output why; then submit the DAG again", "resubmit"),
-        "removed-by-policy": ("Remove the cause, then submit the DAG again", "resubmit"),
-        "removed-by-user": ("Submit the DAG again to continue from there", "resubmit"),
-        "script-failed": ("See why the script failed; then submit the DAG again", "resubmit"),
+        "dag-held": (("Remove the cause", "Release DAGMan: it continues"), "release-dag"),
+        "dag-halted": (("Resume the DAG when it may submit jobs again",), "resume"),
+        "run-failed": ((SEE_OUTPUT, RESUBMIT), "resubmit"),
+        "run-removed": ((RESUBMIT,), "resubmit"),
+        "node-failed": ((SEE_OUTPUT, RESUBMIT), "resubmit"),
+        "removed-by-policy": (("Remove the cause", RESUBMIT), "resubmit"),
+        "removed-by-user": ((RESUBMIT,), "resubmit"),
+        "script-failed": (("See why the script failed", RESUBMIT), "resubmit"),
         "submit-failed": (
-            "Check its submit description (metlmon check); then submit the DAG again",
+            ("Check its submit description (metlmon check)", RESUBMIT),
             "resubmit",
         ),
-        "retries-exhausted": (
-            "See in the job's output why; remove the cause, then submit the DAG again",
-            "resubmit",
-        ),
-        "futile": ("See why the node before them failed; then submit the DAG again", "resubmit"),
-        "ended-early": ("Nothing to do: its DAG had ended", None),
-        "job-failed": ("Nothing to do: the job ran again", None),
+        "retries-exhausted": ((SEE_OUTPUT, "Remove the cause", RESUBMIT), "resubmit"),
+        "futile": (("See why the node before them failed", RESUBMIT), "resubmit"),
+        "ended-early": (("Nothing to do: its DAG had ended",), None),
+        "job-failed": (("Nothing to do: the job ran again",), None),
         "annex-expired": (
-            "HTCondor queues the jobs again; metlmon annexes says before an epoch starts whether "
-            "it fits: request a longer lifetime",
+            (
+                "HTCondor queues the jobs again; metlmon annexes says before an epoch starts "
+                "whether it fits: request a longer lifetime",
+            ),
             None,
         ),
-        "evicted": (_ONE_OFF, None),
+        "evicted": ((_ONE_OFF,), None),
     }
 )
 """The advice and the action for kinds whose cause has no code."""
@@ -303,10 +304,8 @@ _REFUSED: Final = re.compile(
 )
 """Pelican's classes of what another try does not change (``docs/error_codes.yaml``)."""
 
-_CHECK_URL: Final = "Check the URL in the submit description: correct it"
-_NO_ACCESS: Final = (
-    "Access is refused: check the URL, its permissions and the job's token; then release"
-)
+_CHECK_URL: Final = "Correct the URL in the submit description"
+_NO_ACCESS: Final = "Check the URL, its permissions and the job's token"
 
 _REFUSALS: Final = (
     (
@@ -315,8 +314,7 @@ _REFUSALS: Final = (
         None,
         _hold(
             "output exists already",
-            "The destination has this file, and nothing replaces it: remove it there, or write "
-            "another name; then release",
+            "Remove the file at the destination, or write another name",
         ),
     ),
     (
@@ -329,14 +327,14 @@ _REFUSALS: Final = (
     (
         _MISSING,
         ENOENT,
-        _hold("input file missing", f"{_CHECK_URL}, or put the file there; then release"),
-        _hold("output destination missing", f"{_CHECK_URL}, or create it; then release"),
+        _hold("input file missing", f"{_CHECK_URL}, or put the file there"),
+        _hold("output destination missing", f"{_CHECK_URL}, or create it"),
     ),
     (
         _REFUSED,
         None,
-        _hold("input URL refused", f"{_CHECK_URL}, then release"),
-        _hold("output URL refused", f"{_CHECK_URL}, then release"),
+        _hold("input URL refused", _CHECK_URL),
+        _hold("output URL refused", _CHECK_URL),
     ),
 )
 """Failures of transfers that come back: a pattern of the reason, the errno of the same failure of
@@ -349,7 +347,7 @@ _WRITING: Final = re.compile(r"writing to file .{1,4096}: \(errno 2\)")
 
 _NO_DIRECTORY: Final = _hold(
     "output directory missing",
-    "Create the directory that receives the output at the access point, then release",
+    "Create the directory that receives the output at the access point",
 )
 
 
@@ -406,8 +404,7 @@ def hold_advice(code: int | None, subcode: int | None, reason: str | None) -> Ad
     if request is not None and code == OUT_OF_RESOURCES:
         subcode = 102 if request == "request_memory" else 104
     elif request is not None:
-        text, act = _RAISE[request]
-        return Advice(HOLD_ADVICE[code or 0, None].title, text, act)
+        return replace(_RAISE[request], title=HOLD_ADVICE[code or 0, None].title)
     known = HOLD_ADVICE.get((code, subcode)) if code is not None else None
     if code == OUTPUT and subcode == ENOENT and _WRITING.search((reason or "")[:REASON_LIMIT]):
         return _NO_DIRECTORY

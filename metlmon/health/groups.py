@@ -119,7 +119,7 @@ def make_entry(
     *,
     kind: str,
     text: str,
-    advice: str,
+    steps: tuple[str, ...],
     is_open: bool,
     entries: Sequence[Execution | Transfer | Job] = (),
     key: str = "",
@@ -142,7 +142,7 @@ def make_entry(
         kind=kind,
         open=is_open,
         text=text,
-        advice=advice,
+        steps=steps,
         **(values | fields),
     )
 

@@ -105,7 +105,7 @@ class Holds:
                 " ".join(map(str, cause)),
                 is_open=is_open,
                 text=hold_text(hold),
-                advice=advice.text,
+                steps=advice.steps,
                 act=advice.act if is_open else None,
                 code=hold.code,
                 subcode=hold.subcode,

@@ -40,8 +40,10 @@ def broken_chains(facts: HealthFacts) -> Iterator[HealthEntry]:
             kind="lineage-gap",
             text=f"nothing is recorded of {count(len(missing), 'checkpoint')} that later epochs "
             f"continue, the first of epoch {epoch_text(first.before)}",
-            advice="Which job made these is inferred; keep the *.ckpt.provenance.json, or the "
-            "events of the run, with its checkpoints",
+            steps=(
+                "Which job made these is inferred; keep the *.ckpt.provenance.json, or the "
+                "events of the run, with its checkpoints",
+            ),
             is_open=any(facts.runs[run].state not in ENDED_RUNS for run in runs),
             key=first.run,
             runs=runs,
@@ -61,8 +63,10 @@ def _broken_run(
     return make_entry(
         kind="lineage-broken",
         text=f"{_sentence(facts, first)}{more}",
-        advice=f"The model lacks the training of epoch {before}: to have it, put its checkpoint "
-        f"back, and train epoch {number} and the later ones again",
+        steps=(
+            f"The model lacks the training of epoch {before}: to have it, put its checkpoint "
+            f"back, and train epoch {number} and the later ones again",
+        ),
         is_open=facts.runs[run].state not in ENDED_RUNS,
         key=run,
         runs=(run,),

@@ -11,6 +11,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from metlmon.health.advice import PUT_RESCUE_BACK
 from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import make_entry
 from metlmon.health.kinds import KINDS
@@ -70,8 +71,10 @@ def restarts(facts: HealthFacts) -> Iterator[HealthEntry]:
         yield make_entry(
             kind="evicted",
             text=f"the access point was restarted: {count(len(lost), 'execution')} ended with it",
-            advice="Nothing to do: HTCondor queued the jobs again; their hours are counted up to "
-            "the moment that proves the end",
+            steps=(
+                "Nothing to do: HTCondor queued the jobs again; their hours are counted up to "
+                "the moment that proves the end",
+            ),
             is_open=False,
             since=restart,
             until=max(map(end_of, lost)),
@@ -108,8 +111,9 @@ def log_gaps(facts: HealthFacts, gaps: list[LogGap]) -> Iterator[HealthEntry]:
             yield make_entry(
                 kind="log-damage",
                 text=f"the log does not say how {count(lost, 'execution')} ended",
-                advice="Nothing to do: the hours are counted up to the moment that proves it was "
-                "over",
+                steps=(
+                    "Nothing to do: the hours are counted up to the moment that proves it was over",
+                ),
                 is_open=False,
                 since=gap.since,
                 until=gap.until,
@@ -127,8 +131,10 @@ def log_gaps(facts: HealthFacts, gaps: list[LogGap]) -> Iterator[HealthEntry]:
             kind="log-gap",
             text=f"{age(gap.seconds)} gap in the log while {count(ran, 'job')} {was} running"
             f"{damaged}: {ends} unknown",
-            advice="Look for a full disk or quota at that time where the log is written; hours are "
-            "counted up to the moment that proves the end",
+            steps=(
+                "Look for a full disk or quota at that time where the log is written; hours are "
+                "counted up to the moment that proves the end",
+            ),
             is_open=False,
             since=since,
             until=until,
@@ -139,7 +145,7 @@ def log_gaps(facts: HealthFacts, gaps: list[LogGap]) -> Iterator[HealthEntry]:
         yield make_entry(
             kind="log-damage",
             text=f"the log was cut in the middle of an event ({where}): the rest of it is missing",
-            advice="Look for a full disk or quota at that time where the log is written",
+            steps=("Look for a full disk or quota at that time where the log is written",),
             is_open=False,
             key=where,
         )
@@ -154,7 +160,7 @@ def unwritable_logs(facts: HealthFacts) -> Iterator[HealthEntry]:
         yield make_entry(
             kind="log-damage",
             text=f"the log could not be written: HTCondor queued {count(len(lost), 'job')} again",
-            advice="Free space or raise the quota where the logs are (df, quota -s)",
+            steps=("Free space or raise the quota where the logs are (df, quota -s)",),
             severity=Severity.BLOCKED,
             is_open=True,
             since=min(map(end_of, lost)),
@@ -187,7 +193,7 @@ def silent_logs(facts: HealthFacts) -> Iterator[HealthEntry]:
         kind="log-silent",
         text=f"nothing has been logged for {age(silent)} although {count(len(running), 'job')} ran "
         "at the last event",
-        advice="Ask the queue (condor_q); see whether the log's disk is full, or was unmounted",
+        steps=("Ask the queue (condor_q); see whether the log's disk is full, or was unmounted",),
         is_open=True,
         since=last,
         entries=running,
@@ -198,19 +204,21 @@ def silent_logs(facts: HealthFacts) -> Iterator[HealthEntry]:
 MISSING_FILES: Final = {
     "missing-rescue": (
         "rescue-missing",
-        "Put the rescue file beside the DAG file before the DAG is submitted again: without it "
-        "all starts from the beginning",
+        (
+            "Put the rescue file beside the DAG file before the DAG is submitted again: without it "
+            "all starts from the beginning",
+        ),
     ),
     "dag-file-changed": (
         "dag-file-changed",
-        "Put the DAG file that ran beside its logs; or submit this one as a new DAG",
+        ("Put the DAG file that ran beside its logs; or submit this one as a new DAG",),
     ),
 }
-"""The kind of entry and the advice, by the kind of notice."""
+"""The kind of entry and what to do, by the kind of notice."""
 
 RUN_THE_REST: Final = (
     "Submit the nodes that did not run as a DAG of their own: submitted again, this one runs all "
-    "of its nodes"
+    "of its nodes",
 )
 """A DAG that is done left no rescue file."""
 
@@ -221,7 +229,7 @@ def missing_files(facts: HealthFacts) -> Iterator[HealthEntry]:
     for notice in facts.status.warnings:
         if notice.kind not in MISSING_FILES:
             continue
-        kind, advice = MISSING_FILES[notice.kind]
+        kind, steps = MISSING_FILES[notice.kind]
         file = notice.file or ""
         text = f"{file}: {notice.text}" if file else notice.text
         dag = done.get(file) if kind == "dag-file-changed" else None
@@ -229,11 +237,11 @@ def missing_files(facts: HealthFacts) -> Iterator[HealthEntry]:
         if dag is not None and blocked:
             nodes = count(dag.nodes_total - dag.nodes_done, "node")
             text = f"{file} was changed after it was submitted: DAGMan is done, {nodes} did not run"
-            advice = RUN_THE_REST
+            steps = RUN_THE_REST
         yield make_entry(
             kind=kind,
             text=text,
-            advice=advice,
+            steps=steps,
             severity=Severity.STOPPED if blocked else KINDS[kind].severity,
             is_open=facts.blocked.any_left,
             key=file,
@@ -249,4 +257,4 @@ def with_lost_rescue(entry: HealthEntry, entries: Sequence[HealthEntry]) -> Heal
     lost = next((e for e in entries if e.kind == "rescue-missing" and e.open), None)
     if lost is None or entry.act != "resubmit" or not entry.open:
         return entry
-    return replace(entry, advice=f"Put the rescue file back first. {entry.advice}")
+    return replace(entry, steps=(PUT_RESCUE_BACK, *entry.steps))

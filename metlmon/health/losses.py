@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from metlmon.health.advice import KIND_ADVICE, QUOTA, VACATE_ADVICE
+from metlmon.health.advice import KIND_ADVICE, QUOTA, RESUBMIT_JOBS, SEE_OUTPUT, VACATE_ADVICE
 from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import Group, make_entry, short_cause
 from metlmon.health.hold_text import shorten
@@ -83,7 +83,7 @@ def lost_executions(
     rest, full = _split_full_disk(rest)
     if full:
         past = holds.past_quota()
-        group = past or Group("quota", "", is_open=False, advice=QUOTA.text)
+        group = past or Group("quota", "", is_open=False, steps=QUOTA.steps)
         group.fields |= {"text": "disk full or over disk quota", "reason": full[0].reason}
         for entry in full:
             group.add_execution(entry, facts.seconds_of(entry))
@@ -185,7 +185,7 @@ def _expiry(
             f"{what}{where} expired{inferred}{often}: {count(len(evicted), 'job')} of "
             f"{count(runs, 'run')} evicted, {hours(lost)} {facts.ledger.measure.short} badput"
         ),
-        advice=KIND_ADVICE["annex-expired"][0],
+        steps=KIND_ADVICE["annex-expired"][0],
         is_open=False,
         entries=evicted,
         key=f"{first} {site} {annex}",
@@ -230,8 +230,10 @@ def _mass_eviction(facts: HealthFacts, site: str | None, group: list[Execution])
             f"{age(facts.seconds_between(first, last))}, {hours(lost)} "
             f"{facts.ledger.measure.short} badput{cause}"
         ),
-        advice="HTCondor queues them again; if it happens again, ask the site what ended there, or "
-        "leave it out",
+        steps=(
+            "HTCondor queues them again; if it happens again, ask the site what ended there, or "
+            "leave it out",
+        ),
         is_open=False,
         entries=group,
         key=f"{first} {site}",
@@ -252,7 +254,7 @@ def _mass_evictions_of(
         kind="evictions",
         text=f"{count(len(groups), 'mass eviction')}{'' if site is None else f' at {site}'} of "
         f"{count(len(evicted), 'job')}, {hours(lost)} {facts.ledger.measure.short} badput",
-        advice="If they happen again, ask the site what ends there, or leave it out",
+        steps=("If they happen again, ask the site what ends there, or leave it out",),
         is_open=False,
         entries=evicted,
         key=str(site),
@@ -281,17 +283,16 @@ def _by_cause(facts: HealthFacts, ended: Iterable[Execution]) -> Iterator[Health
         group = groups.get((kind, cause, entry.code, is_open))
         if group is None:
             known = VACATE_ADVICE.get(entry.code) if entry.code is not None else None
-            advice = known.text if known is not None else KIND_ADVICE[kind][0]
+            steps = known.steps if known is not None else KIND_ADVICE[kind][0]
             if is_open:
-                advice = "See in the job's output why; then submit it again"
-                if line is not None and line.advice is not None:
-                    advice = f"{line.advice}; then submit it again"
+                cure = line.advice if line is not None else None
+                steps = (cure or SEE_OUTPUT, RESUBMIT_JOBS)
             group = groups[kind, cause, entry.code, is_open] = Group(
                 kind,
                 f"{cause} {entry.code}",
                 is_open=is_open,
                 text=shorten(cause) or "no reason logged",
-                advice=advice,
+                steps=steps,
                 code=entry.code,
                 subcode=entry.subcode,
                 reason=entry.reason if line is None else line.text,

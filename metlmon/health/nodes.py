@@ -7,10 +7,11 @@ neither uses nor logs the result of a HOLD script (``Dag::HoldScriptReaper``).
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
-from metlmon.health.advice import KIND_ADVICE, hold_advice
+from metlmon.health.advice import KIND_ADVICE, RESUBMIT, hold_advice
 from metlmon.health.facts import WAITED_FOR, HealthFacts
 from metlmon.health.groups import Group, make_entry, short_cause
 from metlmon.health.hold_text import hold_text, shorten
@@ -22,7 +23,7 @@ from metlmon.model.reasons import cause_of
 from metlmon.model.run import DagAbort
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.records import DagRow, Execution, Hold, NodeFault
-from metlmon.text.formatting import count, epoch_number, number
+from metlmon.text.formatting import count, epoch_number, gpu_short, number
 
 FailureCause: TypeAlias = tuple[str, str]
 """Kind of entry, and the cause in words."""
@@ -30,10 +31,10 @@ FailureCause: TypeAlias = tuple[str, str]
 _RETRIED: Final = "retries-exhausted"
 _NO_FILE: Final = re.compile(r"No such file or directory")
 NO_ERROR_FILE: Final = "Its submit description names no error file: add error = …"
-MISSING_INPUT: Final = "Put the file where the reason names it; then submit the DAG again"
+MISSING_INPUT: Final = ("Put the file where the reason names it", RESUBMIT)
 RESCUE_LINE: Final = (
-    "Give the node back its name in the DAG file, or remove the line of the rescue file; then "
-    "submit the DAG again"
+    "Give the node back its name in the DAG file, or remove the line of the rescue file",
+    RESUBMIT,
 )
 _OF_RESCUE_FILE: Final = re.compile(r"\.rescue\d{3,} \(line \d+\)")
 
@@ -65,8 +66,8 @@ class Failures:
     def _early_end(self, abort: DagAbort) -> Group:
         """A DAG that ABORT-DAG-ON ended with RETURN 0, with its runs that had epochs left."""
         text = shorten(f"ended by ABORT-DAG-ON (return 0): {abort.text}")
-        advice = KIND_ADVICE["ended-early"][0]
-        group = Group("ended-early", "/".join(abort.node), is_open=False, text=text, advice=advice)
+        steps = KIND_ADVICE["ended-early"][0]
+        group = Group("ended-early", "/".join(abort.node), is_open=False, text=text, steps=steps)
         group.severity = Severity.NOTE
         group.add_node(abort.node, abort.since)
         group.add_runs(run.key for run in self._facts.runs.values() if run.abort == abort)
@@ -94,20 +95,22 @@ class Failures:
         key = kind, cause if line is None else f"{cause}: {line.title}"
         group = self._groups.get(key)
         if group is None:
-            advice, act = KIND_ADVICE[kind]
+            steps, act = KIND_ADVICE[kind]
             reason = fault.reason or (end.reason if end is not None else None)
             if fault.error:
                 reason = fault.error.rstrip(" :")
-                advice = MISSING_INPUT if _NO_FILE.search(fault.error) else advice
+                steps = MISSING_INPUT if _NO_FILE.search(fault.error) else steps
+            elif fault.script is not None:
+                steps = (f"Run it by hand to see why: {fault.script}", RESUBMIT)
             group = self._groups[key] = Group(
-                kind, key[1], is_open=True, advice=advice, act=act, reason=reason, text=cause
+                kind, key[1], is_open=True, steps=steps, act=act, reason=reason, text=cause
             )
             if line is not None and error is not None:
                 group.title = line.title
                 group.fields |= {"reason": line.text, "error_file": error.file}
-                group.fields["advice"] = _error_advice(line, end) or advice
+                group.fields["steps"] = _error_steps(line, end) or steps
             elif error is not None and error.file is None:
-                group.fields["advice"] = f"{NO_ERROR_FILE}; {advice[0].lower()}{advice[1:]}"
+                group.fields["steps"] = (NO_ERROR_FILE, *steps)
         group.add_fault(fault)
         self.by_node[fault.key] = group
 
@@ -142,7 +145,7 @@ def _cause(fault: NodeFault, end: Execution | None, *, brief: bool) -> FailureCa
         if fault.part == "submit":
             error = (fault.error or fault.reason).rstrip(" :")
             return PARTS[fault.part], f"submission failed: {error}"
-        return PARTS[fault.part], fault.reason
+        return PARTS[fault.part], _script_words(fault.script, fault.reason)
     if end is not None:
         outcome = end.outcome
         cause = cause_of(outcome, end.code, end.reason, end.return_value, end.signal)
@@ -158,13 +161,20 @@ def _cause(fault: NodeFault, end: Execution | None, *, brief: bool) -> FailureCa
     return ("run-failed" if fault.training else "node-failed"), cause
 
 
-def _error_advice(line: ErrorLine, end: Execution | None) -> str | None:
+def _script_words(script: str | None, reason: str) -> str:
+    """``PRE script check.sh failed with status 2``."""
+    words = shlex.split(script) if script else [""]
+    name = words[3 if words[0] == "cd" else 0].removeprefix("./")
+    return reason.replace(" Script ", f" script {name} " if name else " script ", 1)
+
+
+def _error_steps(line: ErrorLine, end: Execution | None) -> tuple[str, ...] | None:
     """What to do about a known error; with the GPU that the job had, where that matters."""
     if line.advice is None:
         return None
-    gpu = end.gpu if end is not None and "GPU" in line.advice else None
+    gpu = gpu_short(end.gpu) if end is not None and end.gpu and "GPU" in line.advice else None
     ran_on = f"; it ran on {gpu}" if gpu else ""
-    return f"{line.advice}{ran_on}. Then submit the DAG again"
+    return f"{line.advice}{ran_on}", RESUBMIT
 
 
 def _text(group: Group) -> str:
@@ -195,8 +205,8 @@ def futile_nodes(facts: HealthFacts) -> Iterator[HealthEntry]:
         if fault.state is not State.FUTILE or fault.key in facts.blocked.explained:
             continue
         if group is None:
-            advice, act = KIND_ADVICE["futile"]
-            group = Group("futile", "", is_open=True, advice=advice, act=act)
+            steps, act = KIND_ADVICE["futile"]
+            group = Group("futile", "", is_open=True, steps=steps, act=act)
         group.add_fault(fault)
         group.blocked += facts.blocked.take(fault)
     if group is not None:
@@ -263,8 +273,8 @@ def _stuck_dag(facts: HealthFacts, row: DagRow) -> Iterator[HealthEntry]:
         if fault.part == "lost" and fault.dag == row.file and fault.state is State.UNKNOWN
     ]
     if lost:
-        advice, act = KIND_ADVICE["dag-stuck"]
-        group = Group("dag-stuck", row.file, is_open=True, advice=advice, act=act)
+        steps, act = KIND_ADVICE["dag-stuck"]
+        group = Group("dag-stuck", row.file, is_open=True, steps=steps, act=act)
         for fault in lost:
             group.add_fault(fault)
             group.blocked += facts.blocked.take(fault)
@@ -294,7 +304,7 @@ def _stuck_dag(facts: HealthFacts, row: DagRow) -> Iterator[HealthEntry]:
 
 def _held_dag(facts: HealthFacts, row: DagRow) -> HealthEntry:
     hold = row.hold
-    text, act_advice = "DAGMan is held", KIND_ADVICE["dag-held"][0]
+    text, steps = "DAGMan is held", KIND_ADVICE["dag-held"][0]
     if hold is not None:
         entry = Hold(
             start=hold.time,
@@ -310,14 +320,14 @@ def _held_dag(facts: HealthFacts, row: DagRow) -> HealthEntry:
         cause = hold_text(entry)
         text = f"DAGMan {cause}" if cause.startswith("held") else f"DAGMan is held: {cause}"
         if hold.code not in (None, 1):
-            act_advice = hold_advice(hold.code, hold.subcode, hold.reason).text
+            steps = hold_advice(hold.code, hold.subcode, hold.reason).steps
     return _dag_entry(
         facts,
         row,
         "dag-held",
         text,
         blocked=facts.blocked.waiting_in(row.file),
-        advice=act_advice,
+        steps=steps,
         since=hold.time if hold is not None else None,
         code=hold.code if hold is not None else None,
         subcode=hold.subcode if hold is not None else None,
@@ -353,7 +363,7 @@ def _ended_dag(
         text = error or f"{row.file} failed: {nodes}"
         if row.abort is not None:
             text = f"{row.file} failed: {row.abort.text} (ABORT-DAG-ON), {nodes}"
-        fields = {"advice": RESCUE_LINE} if _OF_RESCUE_FILE.search(text) else {}
+        fields = {"steps": RESCUE_LINE} if _OF_RESCUE_FILE.search(text) else {}
         yield _dag_entry(
             facts,
             row,
@@ -395,8 +405,8 @@ def _dagman_error(facts: HealthFacts, file: str) -> str | None:
 def _dag_entry(
     facts: HealthFacts, row: DagRow, kind: str, text: str, *, blocked: int, **fields: Any
 ) -> HealthEntry:
-    advice, act = KIND_ADVICE[kind]
-    values: dict[str, Any] = {"advice": advice, "since": row.ended}
+    steps, act = KIND_ADVICE[kind]
+    values: dict[str, Any] = {"steps": steps, "since": row.ended}
     return make_entry(
         kind=kind,
         text=shorten(text),

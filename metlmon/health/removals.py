@@ -11,7 +11,7 @@ import re
 from collections.abc import Container
 from typing import Final, NamedTuple
 
-from metlmon.health.advice import KIND_ADVICE, hold_advice
+from metlmon.health.advice import KIND_ADVICE, RESUBMIT, hold_advice
 from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import Group
 from metlmon.health.hold_text import HoldCause, hold_cause, hold_text, shorten
@@ -201,13 +201,14 @@ class Removals:
         *,
         is_open: bool,
     ) -> Group:
-        advice, act = KIND_ADVICE[removal.kind]
+        steps, act = KIND_ADVICE[removal.kind]
         text, heading, reason = removal.remover, None, job.removal if job is not None else None
         if hold is not None:
             text, heading = hold_text(hold), f"held, then {removal.remover}"
             reason = hold.reason or reason
-            cure = hold_advice(hold.code, hold.subcode, hold.reason).text
-            advice = f"{_without_release(cure)}; then submit the DAG again"
+            # The job is not there to be released any more.
+            cure = hold_advice(hold.code, hold.subcode, hold.reason).steps
+            steps = (*cure[:-1], RESUBMIT)
         code, subcode = (hold.code, hold.subcode) if hold is not None else (None, None)
         dag = job.dag if job is not None and removal.with_dag else None
         group = Group(
@@ -215,9 +216,9 @@ class Removals:
             f"{heading or ''} {'DAG' if removal.with_dag else text} {dag or ''}",
             is_open=is_open,
             text=shorten(text),
-            advice=advice
+            steps=steps
             if is_open or removal.kind == "ended-early"
-            else "Nothing to do: submitted again since",
+            else ("Nothing to do: submitted again since",),
             act=act if is_open else None,
             heading=heading,
             reason=reason,
@@ -235,12 +236,3 @@ class Removals:
         blocked = self._facts.blocked
         for group in self._groups.values():
             group.blocked = sum(blocked.take(fault) for fault in group.faults)
-
-
-def _without_release(advice: str) -> str:
-    """The advice on a hold for a job that is not there to be released any more."""
-    for end in ("; then release", ", then release", "; release", ": release"):
-        head, found, tail = advice.partition(end)
-        if found:
-            return head + tail
-    return advice

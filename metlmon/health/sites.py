@@ -105,7 +105,7 @@ def _black_hole(
     return make_entry(
         kind="black-hole",
         text=f"{name}: {starts}, 0 {'epochs' if facts.runs else 'completed'}{cost}",
-        advice=f"Exclude this {where}: other places finish what fails here",
+        steps=(f"Exclude this {where}: other places finish what fails here",),
         act="exclude-site" if name == site else None,
         is_open=is_open,
         entries=tally.lost,
@@ -155,7 +155,7 @@ def wrong_sites(facts: HealthFacts) -> Iterator[HealthEntry]:
             kind="wrong-site",
             text=f"{number(len(missed))} of {count(len(served), 'execution')} that requested "
             f"{target} ran at {shown}",
-            advice="Check the requirements of the submit description: they allow other sites",
+            steps=("Check the requirements of the submit description: they allow other sites",),
             is_open=ongoing,
             entries=missed,
             key=f"{dag} {target}",
@@ -182,7 +182,7 @@ def unmatched_jobs(facts: HealthFacts) -> Iterator[HealthEntry]:
             yield make_entry(
                 kind="unmatched",
                 text=f"{count(len(idle), 'job')} idle for {age(waited)}: no job has started yet",
-                advice="Ask condor_q -better-analyze which requirement no machine meets",
+                steps=("Ask condor_q -better-analyze which requirement no machine meets",),
                 is_open=True,
                 entries=idle,
                 key="all",
@@ -204,8 +204,10 @@ def unmatched_jobs(facts: HealthFacts) -> Iterator[HealthEntry]:
             kind="unmatched",
             text=f"{count(len(jobs), 'job')} for {target} idle for {age(waited)}: no job "
             "of this target has started, jobs of other targets have",
-            advice="See whether the name is the site's, and what it offers; or give the epochs "
-            "another",
+            steps=(
+                "See whether the name is the site's, and what it offers; or give the epochs "
+                "another",
+            ),
             act="retarget",
             is_open=True,
             entries=jobs,
@@ -234,8 +236,10 @@ def _jobs_without_annex(facts: HealthFacts, waiting: Iterable[Job]) -> Iterator[
             kind="unmatched",
             text=f"{count(len(jobs), 'job')} idle for {age(waited)}: for annex {annex} alone, "
             f"which {seen}",
-            advice=f"Request it: htcondor annex create {shlex.quote(annex)} … (metlmon annexes), "
-            "or give the epochs another target",
+            steps=(
+                f"Request it: htcondor annex create {shlex.quote(annex)} … (metlmon annexes), "
+                "or give the epochs another target",
+            ),
             is_open=True,
             entries=jobs,
             key=f"annex {name}",
@@ -266,8 +270,10 @@ def disconnected_jobs(facts: HealthFacts) -> Iterator[HealthEntry]:
     yield make_entry(
         kind="disconnected",
         text=f"{count(len(found), 'job')} disconnected for {age(seconds)}, {left}",
-        advice="See whether the machine, or the network to it, is down; at the end of its lease "
-        "HTCondor queues a job again, and what it did is lost",
+        steps=(
+            "See whether the machine, or the network to it, is down; at the end of its lease "
+            "HTCondor queues a job again, and what it did is lost",
+        ),
         is_open=True,
         entries=[job for _, job in found],
         key="lease",

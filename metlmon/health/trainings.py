@@ -39,8 +39,10 @@ def diverged_runs(facts: HealthFacts) -> Iterator[HealthEntry]:
         yield make_entry(
             kind="diverged",
             text=f"{metric_curves.metric} {curve_symbol(curve).word}{since}",
-            advice=f"{'Stop the run, or restart' if goes_on else 'Restart'} it from an earlier "
-            "checkpoint with a lower learning rate",
+            steps=(
+                f"{'Stop the run, or restart' if goes_on else 'Restart'} it from an earlier "
+                "checkpoint with a lower learning rate",
+            ),
             act="stop" if goes_on else None,
             is_open=goes_on or (not run.stopped and run.epochs_done < run.epochs_total),
             key=curve.run,
@@ -67,8 +69,10 @@ def configuration_changes(facts: HealthFacts) -> Iterator[HealthEntry]:
         yield make_entry(
             kind="configuration",
             text=f"arguments changed: {changed}",
-            advice="If this was not intended, compare the args.txt of these versions: epochs "
-            "with other arguments are not of the same model",
+            steps=(
+                "If this was not intended, compare the args.txt of these versions: epochs "
+                "with other arguments are not of the same model",
+            ),
             is_open=is_open,
             key=runs[0],
             runs=tuple(runs),

@@ -86,9 +86,11 @@ def stalled_transfers(facts: HealthFacts, gaps: list[LogGap]) -> Iterator[Health
             yield make_entry(
                 kind="transfer-stalled",
                 text=text,
-                advice="Wait, or vacate the job (V): it tries again, perhaps elsewhere"
-                if ongoing
-                else "See whether other jobs transfer there now; if not, leave the site out",
+                steps=(
+                    "Wait, or vacate the job (V): it tries again, perhaps elsewhere"
+                    if ongoing
+                    else "See whether other jobs transfer there now; if not, leave the site out",
+                ),
                 act="vacate" if ongoing else None,
                 is_open=ongoing,
                 entries=group,

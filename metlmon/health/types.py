@@ -6,7 +6,7 @@ The header, the Health screen, the faults filter, ``metlmon health``, ``status -
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
@@ -32,14 +32,21 @@ class Severity(StrEnum):
     NOTE = "note"
 
 
+def numbered(steps: Sequence[str]) -> tuple[str, ...]:
+    """The steps with their numbers, where there are several."""
+    if len(steps) < 2:
+        return tuple(steps)
+    return tuple(f"{number}. {step}" for number, step in enumerate(steps, 1))
+
+
 class HealthEntry(Struct, frozen=True, kw_only=True):
     """One trouble: what it is, whom it concerns, and the next step.
 
     ``key`` identifies the trouble in later snapshots and in later processes. ``kind``: one of
     :data:`metlmon.health.kinds.KINDS`. ``open``: it is so at as-of. ``text``: one line that
     names the cause, without the names of runs; ``reason``: the full text as logged, None if
-    there is none. ``act``: the offered action's name as in ``metlmon act``, or None.
-    ``act_when``: when that is possible, None if nothing in the files rules it out now.
+    there is none. ``steps``: what to do, in order. ``act``: the offered action's name as in
+    ``metlmon act``, or None.
     ``runs``: run keys; ``nodes``: the number of nodes; ``node_keys`` and ``jobs``: which of them
     the cursor or an action can go to. ``epochs_blocked``: epochs that will not be trained unless
     somebody acts. ``code``, ``subcode``: of the hold, vacate or exit. ``policy``: the expression
@@ -52,15 +59,15 @@ class HealthEntry(Struct, frozen=True, kw_only=True):
     """
 
     json_omits: ClassVar = frozenset({"node_keys", "removal_times"})
+    json_properties: ClassVar = ("advice",)
 
     key: str
     kind: str
     severity: Severity
     open: bool
     text: str
-    advice: str
+    steps: tuple[str, ...]
     act: str | None = None
-    act_when: str | None = None
     dag: str | None = None
     runs: tuple[str, ...] = ()
     nodes: int = 0
@@ -80,6 +87,11 @@ class HealthEntry(Struct, frozen=True, kw_only=True):
     gpu_hours: float = 0.0
     site: str | None = None
     heading: str | None = None
+
+    @property
+    def advice(self) -> str:
+        """The steps in one text, numbered where they are several."""
+        return " ".join(numbered(self.steps))
 
     @property
     def evidence(self) -> str | None:

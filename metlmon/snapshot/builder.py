@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from metlmon.dagman.records import Node
 from metlmon.eventlog.event_types import event_name
 from metlmon.eventlog.events import Held, RemoteError, usage_rows
 from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
@@ -801,6 +803,7 @@ def _fault(builder: SnapshotBuilder, key: NodeKey) -> NodeFault:
         counts = derivation.run_states[run.key].epochs.get(part.number) == key
     futile = state.state is State.FUTILE
     result = None if futile else derivation.submission_result(key)
+    tried = 0 if futile else tries(derivation.dags[key[0]], derivation.nodes[key], result)
     failure = state.failure or _failed_post(derivation.nodes[key], state)
     return NodeFault(
         key=key,
@@ -813,15 +816,39 @@ def _fault(builder: SnapshotBuilder, key: NodeKey) -> NodeFault:
         counts=counts,
         since=state.since,
         job=state.job.id if state.job is not None else None,
-        tries=0 if futile else tries(derivation.dags[key[0]], derivation.nodes[key], result),
+        tries=tried,
         retries=node.retries,
         unless_exit=node.unless_exit if state.unless_exit else None,
         part=failure.part if failure is not None else None,
         reason=failure.text if failure is not None else None,
         error=failure.error if failure is not None else None,
+        script=_script_command(node, failure.part, tried, state.job) if failure else None,
         failed_ancestor=(key[0], state.failed_ancestor) if state.failed_ancestor else None,
         subdag=builder.subdag_key(key) if node.subdag is not None else None,
     )
+
+
+def _script_command(node: Node, part: str, tried: int, job: LoggedJob | None) -> str | None:
+    """The command line of the script that failed, as a shell beside the DAG file takes it.
+
+    DAGMan splits it at blanks, replaces words that are macros, and starts it in the directory of
+    the node. ``tried``: the tries of the node.
+    """
+    script = {"pre": node.pre, "post": node.post}.get(part)
+    if script is None:
+        return None
+    macros = {"$JOB": node.name, "$NODE": node.name, "$MAX_RETRIES": str(node.retries)}
+    if tried:
+        macros["$RETRY"] = str(tried - 1)
+    if job is not None:
+        history = job.history()
+        value = -history.signal if history.signal else history.return_value
+        macros["$JOBID"] = f"{job.cluster}.{job.proc}"
+        macros |= {"$RETURN": str(value)} if value is not None else {}
+    name, *arguments = (macros.get(word.upper(), word) for word in script.command.split())
+    name = name if "/" in name else f"./{name}"
+    change = f"cd {shlex.quote(node.dir)} && " if node.dir else ""
+    return change + shlex.join([name, *arguments])
 
 
 def _failed_post(record: NodeRecord, state: NodeState) -> NodeFailure | None:

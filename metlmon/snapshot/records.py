@@ -396,8 +396,9 @@ class NodeFault(Struct, frozen=True, kw_only=True):
     ``tries``: those of DAGMan since the DAG was submitted last; ``retries``: its RETRY count;
     ``unless_exit``: the value of UNLESS-EXIT that ended it.
     ``part`` and ``reason``: of its failure; ``error``: what was wrong with its submit
-    description. ``failed_ancestor``: the key of the failed
-    node behind which a futile one is. ``subdag``: the key of the sub-DAG that a SUBDAG node runs.
+    description; ``script``: the command line of its script that failed. ``failed_ancestor``: the
+    key of the failed node behind which a futile one is. ``subdag``: the key of the sub-DAG that a
+    SUBDAG node runs.
     """
 
     key: NodeKey
@@ -416,6 +417,7 @@ class NodeFault(Struct, frozen=True, kw_only=True):
     part: str | None = None
     reason: str | None = None
     error: str | None = None
+    script: str | None = None
     failed_ancestor: NodeKey | None = None
     subdag: str | None = None
 

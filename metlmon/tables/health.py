@@ -9,9 +9,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from metlmon.health.advice import own_steps
 from metlmon.health.headline import health_headline
 from metlmon.health.kinds import KINDS
-from metlmon.health.types import Health, HealthEntry, Severity
+from metlmon.health.types import Health, HealthEntry, Severity, numbered
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.states import State
 from metlmon.snapshot.records import Run
@@ -111,7 +112,7 @@ def _heading_lines(heading: str, entries: Sequence[HealthEntry], cells: int | No
     policy = entries[0].policy
     if policy:
         content += _wrapped(f"policy: {policy}", cells, 3, DIM)
-    return content
+    return content + step_lines(group_steps(entries), _command(entries[0]), cells, 3)
 
 
 def entry_lines(
@@ -134,9 +135,35 @@ def entry_lines(
         lines += _wrapped(entry.evidence or "", cells, inner, DIM)
     if entry.policy and entry.heading is None and entry.policy not in (entry.reason or ""):
         lines += _wrapped(f"policy: {entry.policy}", cells, inner, DIM)
-    act = f"  [metlmon act {entry.act}]" if entry.act else ""
-    lines += _wrapped(f"→ {entry.advice}{act}", cells, inner, TextStyle(KEY.colour))
-    return lines
+    if entry.heading is not None:
+        return lines + step_lines(own_steps(entry.steps), "", cells, inner)
+    return lines + step_lines(entry.steps, _command(entry), cells, inner)
+
+
+def _command(entry: HealthEntry) -> str:
+    return f" [metlmon act {entry.act}]" if entry.act else ""
+
+
+def step_lines(steps: Sequence[str], how: str, cells: int | None, indent: int) -> list[Line]:
+    """What to do, a step a line; ``how``: the keys or the command that do the last."""
+    texts = list(numbered(steps))
+    if texts:
+        texts[-1] += how
+    style = TextStyle(KEY.colour)
+    lines = [_wrapped(f"→ {texts[0]}", cells, indent, style)] if texts else []
+    lines += [_wrapped(text, cells, indent + 2, style) for text in texts[1:]]
+    return [each for step in lines for each in step]
+
+
+FOR_EACH: Final = "Remedy each cause below"
+
+
+def group_steps(entries: Sequence[HealthEntry]) -> tuple[str, ...]:
+    """What to do about entries of one heading: in place of their own steps :data:`FOR_EACH`."""
+    steps, own = entries[0].steps, own_steps(entries[0].steps)
+    if own == steps:
+        return ()
+    return tuple(dict.fromkeys(FOR_EACH if step in own else step for step in steps))
 
 
 def _extent(entry: HealthEntry) -> str:

@@ -9,8 +9,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from metlmon.health.advice import own_steps
 from metlmon.health.headline import health_headline
-from metlmon.health.types import Health, HealthEntry, Severity
+from metlmon.health.types import Health, HealthEntry, Severity, numbered
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import ACTIVE, FAILED_JOB, TERMINAL, DagState, State
 from metlmon.pool.types import PoolAction
@@ -561,19 +562,23 @@ def health_lines(health: Health | None, status: Status, room: int, *, roomy: boo
     others = len(serious) - max(1, len(group))
     right = join((line((f"{others} more" if others else "", DIM)), hint), line(" "))
     first = _cause(health, worst, group, status.as_of, room - width(right) - 2)
-    advice = advice_line(worst)
+    advice = advice_line(worst.steps, worst.act)
     one = first + line("   ") + advice
     if not group and width(one) + width(right) + 2 <= room:
         return [*lines, justify(one, right, room)]
     lines.append(justify(first, right, room))
+    shared = health_table.group_steps(group) if group else ()
+    if shared and roomy:
+        lines.append(line("  ") + advice_line(shared, worst.act, room - 2))
     if group and roomy:
         shown = group[: SUBCAUSES + 1 if len(group) == SUBCAUSES + 1 else SUBCAUSES]
         lines += _subcauses(health, shown, room)
         more = len(group) - len(shown)
         return [*lines, *([line((f"    {more} more", DIM))] if more else [])]
     if group:
-        lines.append(crop(line("    ") + _subcause(health, worst), room))
-    return [*lines, line("  ") + advice_line(worst, room - 2)]
+        hidden = line((f"{len(group) - 1} more" if len(group) > 1 else "", DIM))
+        lines.append(justify(crop(line("    ") + _subcause(health, worst), room), hidden, room))
+    return [*lines, line("  ") + advice_line(worst.steps, worst.act, room - 2)]
 
 
 def _calm(health: Health, status: Status) -> list[Line]:
@@ -630,23 +635,31 @@ def _subcauses(health: Health, group: Sequence[HealthEntry], room: int) -> list[
     """The entries of one heading: cause, number of runs, their names, and what to do."""
     texts = [plain(entry.text, health_table.TEXT_LIMIT) for entry in group]
     names = [" ".join(health_table.run_names(health, entry)) for entry in group]
-    advice = [width(advice_line(entry)) for entry in group]
+    steps = [advice_line(own_steps(entry.steps), None) for entry in group]
     columns = [max(map(len, texts)), max(map(len, names))]
-    if sum(columns) + max(advice) + 16 > room:
+    if sum(columns) + max(map(width, steps)) + 16 > room:
         columns[1] = 0
     lines = []
-    for entry, text, runs in zip(group, texts, names, strict=True):
+    for entry, text, runs, own in zip(group, texts, names, steps, strict=True):
         start = line(f"    {text:<{columns[0]}}  ", (f"{len(entry.runs):>3}", BOLD), "   ")
         start += line((f"{runs:<{columns[1]}}   " if columns[1] else "", DIM))
-        lines.append(crop(start + advice_line(entry), room))
+        lines.append(crop(start + own, room))
     return lines
 
 
-def advice_line(entry: HealthEntry, room: int | None = None) -> Line:
-    """``→ Free space, then release [R]``: what to do, and the key of the act."""
-    keys = line((act_keys(entry.act), KEY))
-    text = line((f"→ {plain(entry.advice, health_table.TEXT_LIMIT)}", TextStyle(KEY.colour)))
-    return (text if room is None else crop(text, room - width(keys))) + keys
+def advice_line(steps: Sequence[str], act: str | None, room: int | None = None) -> Line:
+    """``→ 1. Free space  2. Release [R]``: what to do, and the key of the act.
+
+    Where there is no room for all, the steps of this cause alone.
+    """
+    keys = line((act_keys(act), KEY))
+    style = TextStyle(KEY.colour)
+    texts = [map(plain, numbered(each)) for each in (steps, own_steps(steps))]
+    candidates = [line((f"→ {'  '.join(text)}", style)) for text in texts]
+    if room is None:
+        return candidates[0] + keys
+    left = room - width(keys)
+    return crop(first_that_fits(candidates, left), left) + keys
 
 
 def run_trouble(health: Health | None, run: str, room: int, *, brief: bool = False) -> list[Line]:
@@ -663,16 +676,11 @@ def run_trouble(health: Health | None, run: str, room: int, *, brief: bool = Fal
     text = plain(f"{entry.heading}: {entry.text}" if entry.heading else entry.text)
     if brief:
         cause = crop(line(" ", (f"{glyph} {text}", style)), room)
-        return [cause, line("   ") + advice_line(entry, room - 2)]
+        return [cause, line("   ") + advice_line(entry.steps, entry.act, room - 3)]
     return [
         *wrap(f"{glyph} {text}", room, style, indent=1),
         *(wrap(evidence, room, indent=3) if evidence and evidence not in text else []),
-        *wrap(
-            f"→ {plain(entry.advice)}{act_keys(entry.act)}",
-            room,
-            TextStyle(KEY.colour),
-            indent=3,
-        ),
+        *health_table.step_lines(entry.steps, act_keys(entry.act), room + 1, 3),
     ]
 
 

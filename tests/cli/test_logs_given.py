@@ -93,7 +93,7 @@ def test_health_of_logs(capsys: Captured, logs: Dagdir) -> None:
     logs.write("job_9.log", Log().submit(9).execute(9).terminate(9, 1).data)
     text = printed(capsys, "health", str(logs.path))
     assert "1 of 3 runs · 1 job left" in text
-    assert "then submit the jobs again" in text
+    assert "Submit the jobs again" in text
     value = json.loads(printed(capsys, "health", str(logs.path), "--json"))
     assert [(entry["kind"], entry["act"]) for entry in value["health"]] == [("run-failed", None)]
 

@@ -124,13 +124,13 @@ EVERY_KIND: Final = (
         exits="held",
     ),
     Trouble(
-        *("pre-failed", "script-failed", STOPPED, "run0", "PRE Script failed with status 2"),
-        *(2, "resubmit"),
+        *("pre-failed", "script-failed", STOPPED, "run0"),
+        *("PRE script check.sh failed with status 2", 2, "resubmit"),
         exits="failed all",
     ),
     Trouble(
-        *("post-failed", "script-failed", STOPPED, "run0", "POST Script failed with status 2"),
-        *(2, "resubmit"),
+        *("post-failed", "script-failed", STOPPED, "run0"),
+        *("POST script check.sh failed with status 2", 2, "resubmit"),
         exits="failed all",
     ),
     Trouble(
@@ -338,7 +338,7 @@ def test_the_policy_that_removed_one_job_tells_when_it_removes_the_next() -> Non
 def test_a_deleted_rescue_file_is_missed() -> None:
     health = health_of("rescue-missing")
     assert [e.kind for e in health.open_entries] == ["removed-by-user", "rescue-missing"]
-    assert health.open_entries[0].advice.startswith("Put the rescue file back first. ")
+    assert health.open_entries[0].steps[0] == "Put the rescue file back"
 
 
 def test_a_full_disk_that_cut_the_log_is_a_note() -> None:
@@ -446,7 +446,7 @@ def test_the_header_of_a_small_terminal_has_the_cause_whom_and_what_to_do(row: T
     assert (entry.heading or entry.text)[:40] in head
     goes_on = health.jobs_queued or not health.runs_stopped
     assert ("STOPPED" in lines[0]) is not bool(goes_on)
-    assert entry.advice[:40] in head
+    assert entry.steps[0][:40] in head
     names = row.runs.split()
     if len(names) == 1:
         assert f"{names[0]}: " in head
@@ -478,16 +478,3 @@ async def test_the_overview_names_the_cause_and_f_shows_the_runs(directory: str)
         assert shown == {health.names[run] for run in faulty_runs(health)}
         await seen.press("2")
         await seen.until(lambda: row.words.split(": ")[-1][:30] in seen.text)
-
-
-@pytest.mark.parametrize(
-    ("directory", "moment"),
-    [
-        ("removal-clock", "when the DAG has ended"),
-        ("rescue-missing", "when its rescue file is back"),
-        ("no-further", None),
-    ],
-)
-def test_when_a_dag_can_be_submitted_again(directory: str, moment: str | None) -> None:
-    entries = [entry for entry in health_of(directory).open_entries if entry.act == "resubmit"]
-    assert {entry.act_when for entry in entries} == {moment}

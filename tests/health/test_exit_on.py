@@ -270,7 +270,7 @@ def test_the_command_at_80_columns_without_a_key(capsys: Captured, tmp_path: Pat
         # Reasons are never cut.
         assert entry.reason is not None
         assert entry.reason in printed
-        assert entry.advice in printed
+        assert all(step in printed for step in entry.steps)
         assert "[metlmon act resubmit]" in printed
 
 
@@ -306,7 +306,7 @@ def test_the_removal_clock_is_shown(tmp_path: Path) -> None:
         severity=Severity.BLOCKED,
         open=True,
         text="held",
-        advice="release",
+        steps=("Release",),
         since=START,
         removal_at=START + timedelta(days=30, hours=2),
     )

@@ -238,7 +238,7 @@ def test_a_missing_object_of_the_osdf(shared: Callable[[str], Path]) -> None:
     (entry,) = make_health(stats_input(read_dagdir(path))).open_entries
     assert entry.text.startswith("input file missing")
     assert "osdf:///chtc/staging/alice/images/pytorch.sif" in entry.text
-    assert "Check the URL" in entry.advice
+    assert "Correct the URL" in entry.advice
 
 
 def test_holds_of_one_code_are_one_entry(tmp_path: Path) -> None:
@@ -585,7 +585,7 @@ def test_every_code_has_advice() -> None:
         assert code_name(code)
     for advice in HOLD_ADVICE.values():
         assert advice.title
-        assert advice.text
+        assert advice.steps
     documented = {*range(1, 28), *range(32, 49)} - {2}
     assert {code for code, subcode in HOLD_ADVICE if subcode is None} == documented
     assert set(VACATE_ADVICE) == set(range(1000, 1026))

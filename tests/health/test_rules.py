@@ -100,7 +100,7 @@ def test_what_the_failed_job_wrote_is_the_cause() -> None:
     assert entry.text == "epoch 5: CUDA out of memory (exit 3, 3 of 3 tries used)"
     assert entry.error_file == "df298ac7_5_501.err"
     assert (entry.evidence or "") in f"{entry.error_file}: {(demo / entry.error_file).read_text()}"
-    assert "Tesla V100-SXM2-32GB" in entry.advice
+    assert "V100-32" in entry.advice
     assert "gpus_minimum_memory" in entry.advice
     retried = [each for each in health.closed_entries if "CUDA out of memory" in each.text]
     assert [len(each.runs) for each in retried] == [3]
@@ -144,12 +144,12 @@ def test_a_recording_in_which_scripts_failed() -> None:
     assert [(e.kind, e.text, e.severity) for e in health.open_entries] == [
         (
             "script-failed",
-            "epoch 1: POST Script failed with status 4, 2 of 2 tries used",
+            "epoch 1: POST script judge.sh failed with status 4, 2 of 2 tries used",
             Severity.STOPPED,
         ),
         (
             "script-failed",
-            "epoch 1: PRE Script failed with status 1 (after 2 node retries)",
+            "epoch 1: PRE script gate.sh failed with status 1 (after 2 node retries)",
             Severity.STOPPED,
         ),
         (
@@ -158,6 +158,8 @@ def test_a_recording_in_which_scripts_failed() -> None:
             Severity.COSTLY,
         ),
     ]
+    by_hand = [entry.steps[0].rpartition(": ")[2] for entry in health.open_entries[:2]]
+    assert by_hand == ["./judge.sh run2-train_epoch0 0 1", "./gate.sh run3-train_epoch0 2"]
 
 
 # --- the real ensemble --------------------------------------------------------------------------

@@ -344,7 +344,7 @@ def entry(kind: str = "held", *, is_open: bool = True, **fields: object) -> Heal
     severity = fields.pop("severity", KINDS[kind].severity)
     text = fields.pop("text", f"{kind} (hold 12)")
     return HealthEntry(
-        key=f"{kind}:1", kind=kind, severity=severity, open=is_open, text=text, advice="", **fields
+        key=f"{kind}:1", kind=kind, severity=severity, open=is_open, text=text, steps=(), **fields
     )  # type: ignore[arg-type]
 
 

@@ -33,7 +33,7 @@ from tests.support.static_sessions import FIXTURES, Still, opened, session
 
 
 def entry(text: str, severity: Severity = Severity.BLOCKED, **more: object) -> HealthEntry:
-    values = {"key": text, "kind": "held", "open": True, "advice": "Free space, then release"}
+    values = {"key": text, "kind": "held", "open": True, "steps": ("Free space", "Release")}
     return HealthEntry(**values, text=text, severity=severity, **more)  # type: ignore[arg-type]
 
 
@@ -56,10 +56,10 @@ def test_one_run_is_named_and_the_advice_has_its_key() -> None:
     health = Health((held, entry("b")), runs_total=3, names={"k": "run4"})
     assert header(health, 60) == [
         f"{'■ run4: disk quota':<50}1 more [2]",
-        "  → Free space, then release [R]",
+        "  → 1. Free space  2. Release [R]",
     ]
     assert header(health, 90) == [
-        f"{'■ run4: disk quota   → Free space, then release [R]':<80}1 more [2]"
+        f"{'■ run4: disk quota   → 1. Free space  2. Release [R]':<80}1 more [2]"
     ]
 
 
@@ -67,7 +67,7 @@ def test_a_long_cause_keeps_its_runs_and_a_long_advice_the_key_of_the_act() -> N
     long = entry("x" * 99, runs=("a", "b"), act="resubmit", nodes=2)
     lines = header(Health((long,)))
     assert lines[0].endswith("… · 2 runs  [2]")
-    assert lines[1].endswith("release [a][U]")
+    assert lines[1].endswith(" [a][U]")
 
 
 def test_notes_are_no_alarm() -> None:
@@ -91,7 +91,7 @@ async def test_stopped_is_the_first_thing_seen(removed: Still) -> None:
     async with opened(removed, WIDE) as seen:
         for cause in ("disk quota", "wall-time limit", "output transfer failed", "input 5"):
             assert "→ " in seen.line(cause)
-            assert "submit the DAG again [a][U]" in seen.line(cause)
+            assert "Submit the DAG again" not in seen.line(cause)
 
 
 # --- the list -----------------------------------------------------------------------------------
