@@ -43,10 +43,14 @@ EMPTY: Final[Mapping[bool, Sequence[Line]]] = {
 
 
 class ChangesScreen(ListScreen):
-    """What has changed, the newest first."""
+    """What has changed, trouble first."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "changes", "below")
-    ORDERS = (("the newest", None), "what", "count", "run", "why")
+    ORDERS = (
+        ("trouble", None),
+        ("the newest", lambda change: (datetime.max - change.last,)),
+        *("count", "run", "why"),
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +116,7 @@ class ChangesScreen(ListScreen):
         if now is not None and not estimate:
             estimate = changes_table.estimate_text(self._then, now)
         summary = "adding up" if found is None else found.summary or "nothing has changed"
-        lines = title, line((summary, NOTE)), line((estimate, DIM))
+        lines = [title, *wrap(summary, room, NOTE), *([line((estimate, DIM))] if estimate else [])]
         return [*(line(" ") + crop(text, room) for text in lines), ()]
 
     def _details(self, change: Change | None) -> list[Line]:

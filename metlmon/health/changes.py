@@ -29,7 +29,7 @@ PURPOSE: Final = "seen"
 
 
 class ChangeKind(StrEnum):
-    """What has happened, in the order in which it is counted: trouble first."""
+    """What has happened, in the order in which it is listed: trouble first."""
 
     FAILED = "failed"
     REMOVED = "removed"
@@ -44,6 +44,8 @@ class ChangeKind(StrEnum):
     JOB_DONE = "job-done"
     SUBMITTED = "submitted"
 
+
+RANKS: Final = {kind: rank for rank, kind in enumerate(ChangeKind)}
 
 _COUNTED: Final[Mapping[ChangeKind, tuple[str, str]]] = {
     ChangeKind.FAILED: ("failure", "failures"),
@@ -89,7 +91,10 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 class Changes(Struct, frozen=True):
-    """What has changed from ``since`` to ``as_of``, the newest first; ``item``: epoch or job."""
+    """What has changed from ``since`` to ``as_of``, by kind, the newest first of each.
+
+    ``item``: epoch or job.
+    """
 
     since: datetime
     as_of: datetime | None
@@ -125,6 +130,7 @@ class ChangesSince(Struct, frozen=True):
         _add_dagmans(groups, facts)
         found = [*groups.changes(), *_bad_sites(self.since, facts), *_best(self.since, stats_input)]
         found.sort(key=lambda change: (change.last, change.key), reverse=True)
+        found.sort(key=lambda change: RANKS[change.kind])
         return Changes(self.since, facts.ledger.as_of, facts.ledger.item, tuple(found))
 
 
