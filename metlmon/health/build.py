@@ -29,8 +29,8 @@ from metlmon.health.trainings import configuration_changes, diverged_runs
 from metlmon.health.transfers import stalled_transfers
 from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.live.feed import StatsInput
-from metlmon.model.states import ENDED, FAILED_JOB
-from metlmon.snapshot.records import Status
+from metlmon.model.states import ALIVE, ENDED, FAILED_JOB, DagState
+from metlmon.snapshot.records import DagRow, Status
 
 RANKS: Final = {severity: rank for rank, severity in enumerate(Severity)}
 
@@ -46,6 +46,7 @@ def make_health(stats_input: StatsInput) -> Health:
     if not stats_input.status.dags:
         entries = [_without_dag(entry) for entry in entries]
     entries = [with_lost_rescue(entry, entries) for entry in entries]
+    entries = [_with_moment(entry, facts) for entry in entries]
     entries.sort(key=_rank)
     return Health(
         entries=tuple(entries),
@@ -114,6 +115,25 @@ def _without_dag(entry: HealthEntry) -> HealthEntry:
         return entry
     steps = tuple(RESUBMIT_JOBS if step == RESUBMIT else step for step in entry.steps)
     return replace(entry, act=None, steps=steps)
+
+
+def _with_moment(entry: HealthEntry, facts: HealthFacts) -> HealthEntry:
+    """The entry with when its DAG can be submitted again, if that is not yet possible."""
+    if entry.act != "resubmit" or not entry.open:
+        return entry
+    files = [entry.dag] if entry.dag else [facts.runs[run].dag for run in entry.runs]
+    dags = {file: facts.dags[file] for file in files if file in facts.dags}
+    moments = [_resubmittable(dag) for dag in dags.values()]
+    return replace(entry, act_when=moments[0]) if moments and all(moments) else entry
+
+
+def _resubmittable(dag: DagRow) -> str | None:
+    """When a DAG can be submitted again; None: now."""
+    if dag.state in ALIVE:
+        return "when the DAG has ended"
+    if dag.rescue is None and dag.nodes_done and dag.state is not DagState.DONE:
+        return "when its rescue file is back"
+    return None
 
 
 def _in_order(entry: HealthEntry, order: Mapping[str, int]) -> HealthEntry:

@@ -46,7 +46,8 @@ class HealthEntry(Struct, frozen=True, kw_only=True):
     :data:`metlmon.health.kinds.KINDS`. ``open``: it is so at as-of. ``text``: one line that
     names the cause, without the names of runs; ``reason``: the full text as logged, None if
     there is none. ``steps``: what to do, in order. ``act``: the offered action's name as in
-    ``metlmon act``, or None.
+    ``metlmon act``, or None. ``act_when``: when that is possible, None if nothing in the files
+    rules it out now.
     ``runs``: run keys; ``nodes``: the number of nodes; ``node_keys`` and ``jobs``: which of them
     the cursor or an action can go to. ``epochs_blocked``: epochs that will not be trained unless
     somebody acts. ``code``, ``subcode``: of the hold, vacate or exit. ``policy``: the expression
@@ -68,6 +69,7 @@ class HealthEntry(Struct, frozen=True, kw_only=True):
     text: str
     steps: tuple[str, ...]
     act: str | None = None
+    act_when: str | None = None
     dag: str | None = None
     runs: tuple[str, ...] = ()
     nodes: int = 0

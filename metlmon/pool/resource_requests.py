@@ -30,6 +30,7 @@ USER_HOLDS: Final = (1, 15)
 
 _SIZES: Final = {"KB": 1, "MB": 1 << 10, "GB": 1 << 20, "TB": 1 << 30}
 _VALUE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(x|[KMGT]B?)", re.IGNORECASE)
+_REACHED: Final = re.compile(r"(?:limit of|usage:) ([0-9]{1,9}) (?:megabytes|MB)", re.IGNORECASE)
 _LARGEST: Final = 2**31 - 1
 
 
@@ -46,13 +47,17 @@ def is_value(text: str) -> bool:
     return match is not None and float(match[1]) > (1 if match[2] in "xX" else 0)
 
 
-def _raised(field: str, before: int, text: str) -> int:
+def _raised(field: str, before: int, reason: str | None, text: str) -> int:
+    """A slot has more than was requested, rounded up: a factor begins at what was reached there."""
     match = _VALUE.fullmatch(text.strip())
     assert match is not None, "is_value tells"
     number, unit = float(match[1]), match[2].upper()
-    if unit == "X":
-        return ceil(before * number)
-    return ceil(number * _SIZES[f"{unit[0]}B"] / _SIZES[UNITS[field]])
+    if unit != "X":
+        return ceil(number * _SIZES[f"{unit[0]}B"] / _SIZES[UNITS[field]])
+    reached = [
+        int(mb) * _SIZES["MB"] // _SIZES[UNITS[field]] for mb in _REACHED.findall(reason or "")
+    ]
+    return ceil(max([before, *reached]) * number)
 
 
 def refusal(act: PoolAction, row: Job, job: QueueJob | None) -> str | None:
@@ -77,6 +82,8 @@ def refusal(act: PoolAction, row: Job, job: QueueJob | None) -> str | None:
 def with_request(preview: ActionPreview, text: str, snapshot: QueueSnapshot) -> ActionPreview:
     """The preview with each job's new request: a factor of its own one, or an amount.
 
+    A factor of what its hold says was reached, if that is more.
+
     ``text``: as :func:`is_value` accepts it.
     """
     if preview.request is None:
@@ -86,9 +93,9 @@ def with_request(preview: ActionPreview, text: str, snapshot: QueueSnapshot) -> 
     for target in preview.request.targets:
         job = snapshot.job(target.cluster, target.proc)
         before = None if job is None else getattr(job, field)
-        if before is None:
+        if job is None or before is None:
             continue
-        after = _raised(field, before, text)
+        after = _raised(field, before, job.hold_reason, text)
         changes[before, after] += 1
         targets.append(replace(target, value=after))
     if not targets or max(after for _, after in changes) > _LARGEST:

@@ -8,7 +8,8 @@ Definitions for one run and one metric; ``worse`` means larger for a loss:
 - best: the best finite value, the first of equal ones; last: the value of the last epoch.
 - trend: the change per epoch from the finite value ``TREND_EPOCHS`` epochs back (or the first
   one) to the last finite one.
-- improves: the best value is among the last ``PATIENCE`` ones, and there are at least two.
+- improves: the best value is among the last ``PATIENCE`` ones (of a long run more), and there are
+  at least two.
 - diverged: the curve ends in non-finite values, or in values whose distance from the best exceeds
   ``FAR_FACTOR`` times the larger of the best's magnitude and the gain since the first epoch; or it
   became worse for ``MIN_RISING_EPOCHS`` consecutive epochs and is worse than in its first epoch.
@@ -53,8 +54,9 @@ TREND_EPOCHS: Final = 3
 """Long enough to ignore one lucky epoch, short enough to show a lowered learning rate."""
 
 PATIENCE: Final = 3
-"""Epochs without a new best after which a run no longer improves (Lightning's default for early
-stopping). With a worsening trend it does not improve even earlier."""
+PATIENT_SHARE: Final = 0.1
+"""Epochs without a new best after which a run no longer improves: three (Lightning's default for
+early stopping), and of a long run a tenth of its epochs."""
 
 FAR_FACTOR: Final = 3.0
 """Divergence threshold: no healthy curve loses three times what it has gained."""
@@ -292,11 +294,24 @@ def _best_text(metric_curves: Curves) -> str:
 
 
 def course_text(curve: MetricCurve) -> str:
-    """``diverged in epoch 3``, ``plateau since epoch 12``, ``improves``, …"""
+    """``diverged in epoch 3``, ``plateau since epoch 12``, ``improves``, …
+
+    ``best 2 epochs ago``; of a run that has all its epochs ``best at 29 of 30``, ``no gain for 4
+    epochs``.
+    """
     if curve.course is Course.NONE and curve.points:
         return "no goal"
     text = curve_symbol(curve).word
-    if curve.since is not None:
+    best, last = curve.best, curve.last
+    ended = last is not None and epoch_number(last.epoch) >= curve.epochs_total > 1
+    since_best = last.epoch - best.epoch if best is not None and last is not None else 0
+    if ended and best is not None and curve.course is Course.IMPROVES:
+        text = f"best at {epoch_number(best.epoch)} of {curve.epochs_total}"
+    elif since_best and curve.course is Course.IMPROVES:
+        text = f"best {count(since_best, 'epoch')} ago"
+    elif ended and curve.course is Course.FLAT:
+        text = f"no gain for {count(since_best, 'epoch')}"
+    elif curve.since is not None:
         text += f" {'in' if curve.course is Course.DIVERGED else 'since'}"
         text += f" epoch {epoch_number(curve.since)}"
     odd = next((p for p in reversed(curve.points) if not math.isfinite(p.value)), None)
@@ -367,7 +382,7 @@ def curve_of(run: Run, metric: str, goal: Goal | None, stats_input: StatsInput) 
     finite = [point for point in points if math.isfinite(point.value)]
     sign = -1.0 if goal == "max" else 1.0
     best = min(finite, key=lambda point: sign * point.value, default=None) if goal else None
-    course, since = course_of(points, goal)
+    course, since = course_of(points, goal, run.epochs_total)
     latest = run.latest
     streamed = running = None
     if latest is not None and latest.cluster is not None:
@@ -417,7 +432,9 @@ def values_by_epoch(curve: MetricCurve | None, rows: Iterable[Epoch]) -> dict[No
     }
 
 
-def course_of(points: Sequence[Point], goal: Goal | None) -> tuple[Course, int | None]:
+def course_of(
+    points: Sequence[Point], goal: Goal | None, epochs_total: int = 0
+) -> tuple[Course, int | None]:
     """The course of a curve, and since which epoch."""
     if not points:
         return Course.NONE, None
@@ -435,9 +452,8 @@ def course_of(points: Sequence[Point], goal: Goal | None) -> tuple[Course, int |
     if len(known) < 2:
         return Course.EARLY, None
     index = min(range(len(known)), key=lambda i: known[i][0])
-    trend = trend_of([point for _, point in known]) or 0.0
-    worse = trend < 0 if goal == "max" else trend > 0
-    if index >= len(known) - PATIENCE and not worse:
+    patience = max(PATIENCE, math.ceil(PATIENT_SHARE * max(epochs_total, len(points))))
+    if len(known) - 1 - index < patience:
         return Course.IMPROVES, None
     return Course.FLAT, known[index][1].epoch
 

@@ -5,18 +5,19 @@ Pure functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
 from metlmon.health.types import Health, HealthEntry
+from metlmon.jobfiles.records import Point
 from metlmon.snapshot.row_text import gate_symbol
-from metlmon.stats.curves import curve_symbol
+from metlmon.stats.curves import Goal, curve_symbol
 from metlmon.stats.estimates import Forecast, RunForecast
 from metlmon.stats.run_figures import ComparedRun, Comparison
-from metlmon.tables.curves import last_cell, value_cell
+from metlmon.tables.curves import change_cell, last_cell, value_cell
 from metlmon.tables.estimates import run_remaining_text
 from metlmon.tables.health import SEVERITIES
 from metlmon.tables.layout import MARGIN, UNKNOWN_CELL, Column, fit_columns, table_lines
@@ -34,8 +35,14 @@ NAME_CELLS: Final = 22
 MOST_PLACES: Final = 6
 """Sites, and GPU models, with a line of their own."""
 
-CompareRow = tuple[str, Sequence[Line]]
-"""What is compared, and a cell for each run."""
+
+class CompareRow(NamedTuple):
+    """What is compared, a cell for each run, and of two runs the second less the first."""
+
+    name: str
+    cells: Sequence[Line]
+    difference: Line = ()
+
 
 FEWEST: Final = 2
 """Runs that can be compared."""
@@ -61,8 +68,8 @@ def comparison_lines(
     ``forecast`` and ``health`` are None while they are not known.
     """
     runs = comparison.runs
-    rows: list[CompareRow] = [("", names)]
-    blank: CompareRow = ("", [()] * len(runs))
+    rows = [CompareRow("", names, line(("difference", DIM)))]
+    blank = CompareRow("", [()] * len(runs))
     for group in (
         _parameter_rows(comparison),
         _metric_rows(comparison),
@@ -89,18 +96,45 @@ def comparison_lines(
         )
         for index in range(len(runs))
     ]
+    if len(runs) == FEWEST:
+        difference = Column[CompareRow](
+            "difference",
+            "",
+            lambda row: text(row.difference),
+            align="right",
+            drop=FEWEST,
+            cell=lambda row, _: row.difference,
+        )
+        columns.append(difference)
     shown = len(runs)
     if cells is not None:
-        shown = len(fit_columns(columns, rows, cells + MARGIN + 1)) - 1
+        fitting = fit_columns(columns, rows, cells + MARGIN + 1)
+        shown = len(fitting.keys() - {"what", "difference"})
     return ComparisonLines(table_lines(columns, rows[:-1], cells)[1:], shown)
 
 
 def _text(row: CompareRow, index: int) -> str:
-    return text(row[1][index])
+    return text(row.cells[index])
 
 
 def _cell(row: CompareRow, max_width: int | None, index: int) -> Line:
-    return row[1][index]
+    return row.cells[index]
+
+
+def _difference(values: Sequence[float | None], write: Callable[[Any], str]) -> Line:
+    """The second value less the first, of two that are known."""
+    known = [value for value in values if value is not None]
+    if len(values) != FEWEST or len(known) < FEWEST:
+        return ()
+    change = known[1] - known[0]
+    amount = write(abs(change))
+    sign = "" if not change or amount.startswith("<") else "+" if change > 0 else "−"
+    return line((f"{sign}{amount}", PLAIN if change else DIM))
+
+
+def _metric_difference(points: Sequence[Point | None], goal: Goal | None) -> Line:
+    known = [point.value for point in points if point is not None]
+    return change_cell(known[1] - known[0], goal) if len(points) == len(known) == FEWEST else ()
 
 
 def run_name(run: ComparedRun, style: TextStyle = BOLD, sign: str = "") -> Line:
@@ -126,12 +160,12 @@ def _parameter_rows(comparison: Comparison) -> Iterator[CompareRow]:
     """The parameters that differ, and the number of the others."""
     for name, values in comparison.differing:
         texts = short_values(values)
-        yield clip(name, NAME_CELLS), [line(texts[value]) for value in values]
+        yield CompareRow(clip(name, NAME_CELLS), [line(texts[value]) for value in values])
     equal = count(comparison.equal, "parameter")
     if comparison.differing:
         equal = f"{formatting.number(comparison.equal)} others"
     verb = "is" if comparison.equal == 1 and not comparison.differing else "are"
-    yield f"{equal} {verb} equal", [()] * len(comparison.runs)
+    yield CompareRow(f"{equal} {verb} equal", [()] * len(comparison.runs))
 
 
 def _metric_rows(comparison: Comparison) -> Iterator[CompareRow]:
@@ -146,10 +180,18 @@ def _metric_rows(comparison: Comparison) -> Iterator[CompareRow]:
         return UNKNOWN_CELL if best is None else line(formatting.epoch_text(best.epoch))
 
     runs = comparison.runs
-    yield clip(comparison.metric, NAME_CELLS), [last_cell(run.curve) for run in runs]
-    yield "best", list(map(best, runs))
-    yield "best in epoch", list(map(epoch, runs))
-    yield "trend", [symbol_span(curve_symbol(run.curve)) for run in runs]
+    curves, goal = [run.curve for run in runs], runs[0].curve.goal
+    yield CompareRow(
+        clip(comparison.metric, NAME_CELLS),
+        list(map(last_cell, curves)),
+        _metric_difference([curve.last for curve in curves], goal),
+    )
+    bests = [curve.best for curve in curves]
+    yield CompareRow("best", list(map(best, runs)), _metric_difference(bests, goal))
+    numbers = [None if each is None else each.epoch for each in bests]
+    epochs = _difference(numbers, formatting.number)
+    yield CompareRow("best in epoch", list(map(epoch, runs)), epochs)
+    yield CompareRow("trend", [symbol_span(curve_symbol(curve)) for curve in curves])
 
 
 def _progress_rows(
@@ -158,16 +200,20 @@ def _progress_rows(
     def state(run: ComparedRun) -> Line:
         return symbol_span(gate_symbol(run.row) or STATES[run.row.state])
 
-    yield "epochs", [line(epochs_text(run.row)) for run in runs]
-    yield "state", list(map(state, runs))
+    done = _difference([run.row.epochs_done for run in runs], formatting.number)
+    yield CompareRow("epochs", [line(epochs_text(run.row)) for run in runs], done)
+    yield CompareRow("state", list(map(state, runs)))
     if health is not None:
-        yield "health", [_worst(run, health) for run in runs]
+        yield CompareRow("health", [_worst(run, health) for run in runs])
     if forecast is not None:
         forecasts = {each.run: each for each in forecast.runs}
         texts = [_remaining(forecasts.get(run.row.key)) for run in runs]
-        yield "remaining", list(map(line, texts))
-    if any(run.wall_seconds is not None for run in runs):
-        yield "wall time", [line(formatting.duration(run.wall_seconds)) for run in runs]
+        yield CompareRow("remaining", list(map(line, texts)))
+    wall = [run.wall_seconds for run in runs]
+    if any(seconds is not None for seconds in wall):
+        texts = list(map(formatting.duration, wall))
+        longer = _difference(wall, formatting.duration)
+        yield CompareRow("wall time", list(map(line, texts)), longer)
 
 
 def _remaining(forecast: RunForecast | None) -> str:
@@ -204,12 +250,17 @@ def open_entries(health: Health, runs: Sequence[ComparedRun]) -> list[HealthEntr
 def _hours_rows(runs: Sequence[ComparedRun]) -> Iterator[CompareRow]:
     unit = runs[0].row.gpu_hours.measure.short if runs else ""
     hours = [run.row.gpu_hours for run in runs]
-    yield f"goodput {unit}", [hours_cell(each.goodput) for each in hours]
-    yield f"badput {unit}", [hours_cell(each.badput, BAD) for each in hours]
+    for name, values, style in (
+        ("goodput", [each.goodput for each in hours], PLAIN),
+        ("badput", [each.badput for each in hours], BAD),
+    ):
+        cells = [hours_cell(value, style) for value in values]
+        yield CompareRow(f"{name} {unit}", cells, _difference(values, formatting.hours))
     shares = [formatting.share(each.badput, each.goodput + each.badput) for each in hours]
-    yield "badput share", [line((share, BAD if share != "0 %" else DIM)) for share in shares]
+    lost = [line((share, BAD if share != "0 %" else DIM)) for share in shares]
+    yield CompareRow("badput share", lost)
     if any(each.running for each in hours):
-        yield f"running {unit}", [hours_cell(each.running) for each in hours]
+        yield CompareRow(f"running {unit}", [hours_cell(each.running) for each in hours])
 
 
 def _place_rows(runs: Sequence[ComparedRun]) -> Iterator[CompareRow]:
@@ -224,14 +275,17 @@ def _place_rows(runs: Sequence[ComparedRun]) -> Iterator[CompareRow]:
                 totals[place] = totals.get(place, 0) + epochs
         ordered = sorted(totals, key=lambda place: -totals[place])
         if ordered and word == "at":
-            yield "completed epochs", [()] * len(runs)
+            yield CompareRow("completed epochs", [()] * len(runs))
         for place in ordered[:MOST_PLACES]:
             name = formatting.gpu_short(place) if word == "on" else clip(place or "unknown", 40)
-            yield f"  {word} {name}", [_epochs(each.get(place, 0)) for each in places]
+            counts = [each.get(place, 0) for each in places]
+            more = _difference(counts, formatting.number)
+            yield CompareRow(f"  {word} {name}", list(map(_epochs, counts)), more)
         rest = ordered[MOST_PLACES:]
         if rest:
             label = f"  {word} {len(rest)} others"
-            yield label, [_epochs(sum(each.get(place, 0) for place in rest)) for each in places]
+            counts = [sum(each.get(place, 0) for place in rest) for each in places]
+            yield CompareRow(label, list(map(_epochs, counts)))
 
 
 def _epochs(epochs: int) -> Line:

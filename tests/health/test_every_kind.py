@@ -478,3 +478,16 @@ async def test_the_overview_names_the_cause_and_f_shows_the_runs(directory: str)
         assert shown == {health.names[run] for run in faulty_runs(health)}
         await seen.press("2")
         await seen.until(lambda: row.words.split(": ")[-1][:30] in seen.text)
+
+
+@pytest.mark.parametrize(
+    ("directory", "moment"),
+    [
+        ("removal-clock", "when the DAG has ended"),
+        ("rescue-missing", "when its rescue file is back"),
+        ("no-further", None),
+    ],
+)
+def test_when_a_dag_can_be_submitted_again(directory: str, moment: str | None) -> None:
+    entries = [entry for entry in health_of(directory).open_entries if entry.act == "resubmit"]
+    assert {entry.act_when for entry in entries} == {moment}

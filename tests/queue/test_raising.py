@@ -24,6 +24,7 @@ from tests.support.queue_rows import NINE, Logs, Schedd, job, row
 
 RAISE, RAISE_DISK = PoolAction.RAISE_MEMORY, PoolAction.RAISE_DISK
 CGROUP = "Error from slot1_1@host: Job has gone over cgroup memory limit of 8192 megabytes."
+USAGE = "memory usage exceeded request_memory"
 POLICY = "The job attribute PeriodicHold expression '{}' evaluated to TRUE"
 
 
@@ -83,10 +84,18 @@ def test_each_job_gets_its_request_then_is_released(
 
 
 def test_jobs_with_other_requests_are_told_apart() -> None:
-    preview, _ = preview_of(RAISE, held(1), held(2), held(3, request_memory=4096))
+    preview, _ = preview_of(RAISE, held(1), held(2), held(3, reason=USAGE, request_memory=4096))
     assert "from 8GB to 12GB (2 jobs), 4GB to 6GB (1 job), then" in preview.effect
     assert preview.undo == "hold, then raise-memory with 8GB (2 jobs), 4GB (1 job)"
     assert preview.line == "request_memory = 12GB"
+
+
+def test_a_factor_begins_at_the_limit_that_was_reached() -> None:
+    """A slot is rounded up to 128 MB: 1.5 times 64 MB would end there again."""
+    reason = "Job has gone over cgroup memory limit of 128 megabytes. Peak usage: 127 megabytes."
+    one = held(1, reason=reason, request_memory=64)
+    for value, line in (("1.5x", "192MB"), ("100MB", "100MB")):
+        assert preview_of(RAISE, one, value=value)[0].line == f"request_memory = {line}"
 
 
 @pytest.mark.parametrize(

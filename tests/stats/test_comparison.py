@@ -53,6 +53,14 @@ def values(stats: StatsInput, label: str, *names: str) -> list[str]:
     return re.split(r"  +", found.strip())[1:]
 
 
+def test_two_runs_have_a_column_of_their_differences(gated: StatsInput) -> None:
+    for label, convert in (("best", float), ("best in epoch", int)):
+        first, second, difference = values(gated, label, "run0", "run1")
+        expected = convert(second) - convert(first)
+        assert float(difference.replace("−", "-")) == pytest.approx(expected, abs=1e-3)
+    assert len(values(gated, "best", "run0", "run1", "run4")) == 3
+
+
 def test_parameters_that_differ_are_those_of_the_dag_files(gated: StatsInput) -> None:
     given: dict[str, dict[str, str]] = {}
     for dag in GATED.glob("*.dag"):

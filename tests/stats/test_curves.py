@@ -7,9 +7,10 @@ import math
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from metlmon.config.settings import MetricSettings, Settings
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
@@ -85,7 +86,7 @@ def of_losses(**values: tuple[float, ...]) -> Curves:
         ((0.9, 0.4, NAN, 0.3), Course.IMPROVES, None),
         ((NAN, 0.9, 0.4), Course.IMPROVES, None),
         # Worse than in the first epoch: one may be chance, two in a row are not.
-        ((1.2, 0.8, 1.25), Course.FLAT, 1),
+        ((1.2, 0.8, 1.25), Course.IMPROVES, None),
         ((1.2, 0.8, 1.1, 1.3), Course.DIVERGED, 2),
         ((1.2, 0.8, 0.9, 1.1), Course.IMPROVES, None),
         # Losses may be below 0, or 0.
@@ -108,15 +109,30 @@ def test_what_has_no_goal_goes_nowhere_but_to_nan() -> None:
     assert course_of(points(0.1, NAN), None) == (Course.NAN, 1)
 
 
-@pytest.mark.parametrize("goal", ["min", "max"])
-def test_nothing_improves_beside_a_trend_for_the_worse(goal: Literal["min", "max"]) -> None:
-    """Its best value was one of the last three, and the last one is worse than what was before."""
-    values = (0.9, 0.5, 0.32, 0.3, 0.33, 0.34)
-    worse = points(*(values if goal == "min" else [1 - value for value in values]))
-    trend = trend_of(worse)
-    assert trend is not None
-    assert (trend > 0) == (goal == "min")
-    assert course_of(worse, goal) == (Course.FLAT, 3)
+@pytest.mark.parametrize(("total", "epochs"), [(5, 3), (30, 3), (50, 5), (100, 10)])
+def test_a_plateau_begins_after_three_epochs_or_a_tenth_of_them(total: int, epochs: int) -> None:
+    before = points(0.9, 0.5, *[0.6] * (epochs - 1))
+    assert course_of(before, "min", total) == (Course.IMPROVES, None)
+    assert course_of(points(0.9, 0.5, *[0.6] * epochs), "min", total) == (Course.FLAT, 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "total", "text"),
+    [
+        ((0.9, 0.5, 0.4), 9, "improves"),
+        ((0.9, 0.5, 0.4, 0.5), 9, "best 1 epoch ago"),
+        ((0.9, 0.5, 0.6, 0.6, 0.6), 9, "plateau since epoch 2"),
+        ((0.9, 0.5, 0.4), 3, "best at 3 of 3"),
+        ((0.9, 0.5, 0.4, 0.5), 4, "best at 3 of 4"),
+        ((0.9, 0.5, 0.6, 0.6, 0.6), 5, "no gain for 3 epochs"),
+        ((0.9, 0.5, 0.4, NAN, NAN), 5, "NaN since epoch 4"),
+    ],
+)
+def test_what_is_said_of_a_course(values: tuple[float, ...], total: int, text: str) -> None:
+    (curve,) = of_losses(run0=values).curves
+    course, since = course_of(points(*values), "min", total)
+    curve = replace(curve, epochs_total=total, course=course, since=since)
+    assert course_text(curve) == text
 
 
 def test_the_trend_is_the_change_per_epoch_over_the_last_three() -> None:
