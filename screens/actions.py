@@ -244,11 +244,15 @@ next_metric     | m | 8 m: metric        | The next metric
 previous_metric | M |   M: metric before | The metric before
 view            | v | 8 v: view          | Runs, a band, or by label
 log             | L | 7 L: log           | Logarithmic, or linear
+zoom_in         | + = | 6 + -: zoom        | The later half of the epochs
+zoom_out        | -   |   -: zoom out      | Twice as many epochs
 
 # compare: Runs side by side
 next_metric     | m | 8 m: metric        | The next metric
 previous_metric | M |   M: metric before | The metric before
 log             | L | 7 L: log           | Logarithmic, or linear
+zoom_in         | + = | 6 + -: zoom        | The later half of the epochs
+zoom_out        | -   |   -: zoom out      | Twice as many epochs
 
 # tree: Trees of nodes
 unfold      | right | 9 left right: fold | Unfold the row

@@ -41,13 +41,20 @@ COHORTS: Final = tuple(
 
 COHORT_SIGNS: Final = "ox+%&"
 
+MOST_ZOOM: Final = 8
+
 MOST_TRACES: Final = 200
 """Maximum number of curves drawn individually."""
 
 
 def out_of_range(curves: Sequence[MetricCurve], scale: Scale) -> Line:
     """Render the number of values outside the chart, and the extremes."""
-    finite = [p.value for c in curves for p in c.points if math.isfinite(p.value)]
+    finite = [
+        point.value
+        for curve in curves
+        for point in curve.points
+        if math.isfinite(point.value) and place(point.epoch) >= scale.first
+    ]
     above = [value for value in finite if value > scale.high]
     below = [value for value in finite if value < scale.low and (value > 0 or not scale.log)]
     notes = [
@@ -124,6 +131,7 @@ class ChartScreen(MetricKeys, PlotScreen):
     def __init__(self) -> None:
         super().__init__()
         self.log_scale = False
+        self.zoom = 0
 
     @property
     def _colourless(self) -> bool:
@@ -137,7 +145,7 @@ class ChartScreen(MetricKeys, PlotScreen):
     ) -> list[Line]:
         """The first of the titles that fits, and the chart, or why there is none."""
         room = self.app.size.width
-        scale = chart_scale(curves, self.log_scale)
+        scale = chart_scale(curves, self.log_scale, self.zoom)
         beyond = out_of_range(curves, scale) if scale is not None else ()
         title = first_that_fits(titles, room - 4 - width(beyond))
         lines = [line(" ") + justify(title, beyond, room - 2)]
@@ -153,6 +161,16 @@ class ChartScreen(MetricKeys, PlotScreen):
 
     def action_log(self) -> None:
         self.log_scale = not self.log_scale
+        self._refresh_if_mounted()
+
+    def action_zoom_in(self) -> None:
+        self.zoom = min(MOST_ZOOM, self.zoom + 1)
+        self._refresh_if_mounted()
+
+    def action_zoom_out(self) -> None:
+        if not self.zoom:
+            self.show_message("all epochs are shown")
+        self.zoom = max(0, self.zoom - 1)
         self._refresh_if_mounted()
 
 

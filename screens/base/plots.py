@@ -25,18 +25,22 @@ def place(epoch: int) -> float:
     return float(formatting.epoch_number(epoch))
 
 
-def chart_scale(curves: Sequence[MetricCurve], log: bool) -> Scale | None:
-    """Return the scale of the chart.
+def chart_scale(curves: Sequence[MetricCurve], log: bool, zoom: int = 0) -> Scale | None:
+    """Return the scale of the chart; ``zoom``: how often the first half of the epochs is left out.
 
     Values of diverged runs from their divergence on are ignored: they would flatten all others.
     """
+    epochs = [point.epoch for curve in curves for point in curve.points]
+    last = max(epochs, default=0)
+    first = last - max(1, (last - min(epochs, default=0)) // 2**zoom)
+    points = [point for curve in curves for point in curve.points if point.epoch >= first]
     plausible = [
         point.value
         for curve in curves
         for point in curve.points
-        if not (curve.diverged and curve.since is not None and point.epoch >= curve.since)
+        if point.epoch >= first
+        and not (curve.diverged and curve.since is not None and point.epoch >= curve.since)
     ]
-    points = [point for curve in curves for point in curve.points]
     finite = [value for value in plausible if math.isfinite(value)]
     values = finite or [point.value for point in points]
     return scale_of(values, [place(point.epoch) for point in points], log)

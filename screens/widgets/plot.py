@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.text import formatting
 from metlmon.text.spans import ALARM, DIM, PLAIN, Line, TextStyle, line
@@ -107,6 +108,9 @@ def chart(
     width = cells - label_width - 3
     if width < 10 or height < 2:
         return []
+    first = scale.first
+    shades = [replace(s, edges=tuple(e for e in s.edges if e[0] >= first)) for s in shades]
+    traces = [replace(t, points=tuple(p for p in t.points if p[0] >= first)) for t in traces]
     dots = _dot_lines(tuple(shades), tuple(traces), scale, width, height=height, braille=braille)
     lines = [
         line((f" {labels.get(row, ''):>{label_width}} {'┤' if row in labels else '│'}", DIM))
