@@ -6,7 +6,7 @@ Pure functions.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -161,6 +161,14 @@ BEST_VALUE: Final[Column[MetricCurve]] = Column(
 
 def columns(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
     """Return the columns; labels and progress only if there are any."""
+    lasts, bests, trends = (
+        formatting.metric_format(values, digits)
+        for values, digits in (
+            ([curve.last.value for curve in curves if curve.last], 4),
+            ([curve.best.value for curve in curves if curve.best], 4),
+            ([curve.trend for curve in curves], 3),
+        )
+    )
     columns: list[Column[MetricCurve]] = [
         Column(
             "run",
@@ -186,8 +194,8 @@ def columns(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
             doc="the last one with a value",
             drop=3,
         ),
-        replace(LAST, drop=0),
-        replace(BEST_VALUE, drop=0),
+        replace(LAST, drop=0, cell=lambda curve, _: last_cell(curve, lasts)),
+        replace(BEST_VALUE, drop=0, cell=lambda curve, _: value_cell(curve.best, write=bests)),
         Column(
             "at",
             "IN EPOCH",
@@ -204,7 +212,7 @@ def columns(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
             Kind.NUMBER,
             doc="slope of the last values",
             drop=2,
-            cell=lambda curve, _: change_cell(curve.trend, curve.goal),
+            cell=lambda curve, _: change_cell(curve.trend, curve.goal, trends),
         ),
         Column(
             "course",
@@ -249,26 +257,31 @@ def _epoch(point: Point | None) -> int | None:
     return None if point is None else formatting.epoch_number(point.epoch)
 
 
-def value_cell(point: Point | None, style: TextStyle = PLAIN) -> Line:
+Write = Callable[[float], str]
+
+
+def value_cell(
+    point: Point | None, style: TextStyle = PLAIN, write: Write = formatting.metric
+) -> Line:
     """Render a value."""
     if point is None:
         return UNKNOWN_CELL
     not_finite = not math.isfinite(point.value)
-    return line((formatting.metric(point.value), ALARM if not_finite else style))
+    return line((write(point.value), ALARM if not_finite else style))
 
 
-def last_cell(curve: MetricCurve) -> Line:
+def last_cell(curve: MetricCurve, write: Write = formatting.metric) -> Line:
     """Render the last value, as bad if the curve diverged."""
-    return value_cell(curve.last, BAD if curve.diverged else PLAIN)
+    return value_cell(curve.last, BAD if curve.diverged else PLAIN, write)
 
 
-def change_cell(change: float | None, goal: Goal | None) -> Line:
+def change_cell(change: float | None, goal: Goal | None, write: Write = formatting.metric) -> Line:
     """Render a change, as good or bad by the goal."""
     if change is None or goal is None or not math.isfinite(change):
         return UNKNOWN_CELL
     good = change < 0 if goal == "min" else change > 0
     sign = "+" if change > 0 else "−" if change < 0 else ""
-    text = formatting.metric(float(f"{abs(change):.3g}"))
+    text = write(float(f"{abs(change):.3g}"))
     return line((f"{sign}{text}", GOOD if good else BAD if change else DIM))
 
 

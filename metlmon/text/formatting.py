@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
@@ -282,6 +282,31 @@ def metric(value: float | None) -> str:
     if value and not 1e-3 <= abs(value) < 1e6:
         return f"{value:.2e}".replace("e-0", "e-").replace("e+0", "e")
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def metric_format(values: Iterable[float | None], digits: int = 4) -> Callable[[float], str]:
+    """One format for the values of a metric in a column, aligned at the decimal point.
+
+    Its decimals are those with which the value in the middle has ``digits`` significant digits.
+    """
+    known = sorted(abs(value) for value in values if value and math.isfinite(value))
+    middle = known[len(known) // 2] if known else 1.0
+    decimals = max(0, digits - 1 - math.floor(math.log10(middle)))
+    if decimals > MOST_DECIMALS:
+        return metric
+
+    def write(value: float) -> str:
+        if not math.isfinite(value):
+            return metric(value)
+        if abs(value) >= 1000 * middle:
+            # Of one that diverged the decimals say nothing.
+            return metric(value) + " " * (decimals and decimals + 1)
+        return f"{value:.{decimals}f}"
+
+    return write
+
+
+MOST_DECIMALS: Final = 6
 
 
 def refused_submissions(times: int) -> str:

@@ -56,6 +56,23 @@ async def test_the_first_line_says_whether_it_is_learning(show: Show) -> None:
         assert seen.app.screen.key == RUNS[2].key
 
 
+async def test_zooming_in_leaves_the_first_epochs_out(show: Show) -> None:
+    def first_epochs(seen: Seen) -> list[int]:
+        drawn = max(at for at, each in enumerate(seen.lines) if "│" in each or DRAWN in each)
+        return [int(each) for each in seen.lines[drawn + 1].split()]
+
+    async with show(learning(), size=NARROW) as seen:
+        await opened(seen)
+        whole, chart = first_epochs(seen), seen.text
+        await seen.press("+")
+        assert first_epochs(seen)[0] >= whole[len(whole) // 2]
+        assert first_epochs(seen)[-1] == whole[-1]
+        await seen.press("-")
+        assert seen.text == chart
+        await seen.press("-")
+        assert "all epochs are shown" in seen.text
+
+
 async def test_where_there_is_room_best_value_and_progress_are_reported(show: Show) -> None:
     async with show(learning(), size=WIDE) as seen:
         await opened(seen)

@@ -30,6 +30,7 @@ from metlmon.stats.curves import (
     metric_names,
     trend_of,
 )
+from metlmon.text.formatting import metric_format
 from tests.support.records import blank, read_dagdir, stats_input
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,6 +134,14 @@ def test_what_is_said_of_a_course(values: tuple[float, ...], total: int, text: s
     course, since = course_of(points(*values), "min", total)
     curve = replace(curve, epochs_total=total, course=course, since=since)
     assert course_text(curve) == text
+
+
+def test_values_of_a_column_have_one_format_and_their_points_below_each_other() -> None:
+    write = metric_format([0.32, 0.2308, None, NAN, 0.25])
+    assert [write(each) for each in (0.32, 0.2308, 12.0)] == ["0.3200", "0.2308", "12.0000"]
+    assert (write(NAN), write(2428.0)) == ("NaN", "2428     ")
+    assert metric_format([])(1.0) == "1.000"
+    assert metric_format([3e-9])(3e-9) == "3.00e-9"
 
 
 def test_the_trend_is_the_change_per_epoch_over_the_last_three() -> None:
