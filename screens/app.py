@@ -16,6 +16,7 @@ from textual import events
 from textual.binding import BindingType
 from textual.message import Message
 
+from metlmon.config.settings import OwnCommand
 from metlmon.config.user_state import read_state, write_state
 from metlmon.errors import InputError
 from metlmon.health.build import make_health
@@ -130,6 +131,8 @@ class MetlmonApp(FaultTolerantApp):
         self._unknown_keys: set[tuple[str, str]] = set()
         self.absence = Absence(self, self.options.notify, remembers=self.options.remember_seen)
         self.set_keymap(keymap(self.keys))
+        self._own_commands: Mapping[str, OwnCommand] = {}
+        self._take_own_commands()
         for theme in (DARK, LIGHT, SIXTEEN):
             self.register_theme(theme)
         self.theme = fitting_theme(
@@ -296,9 +299,32 @@ class MetlmonApp(FaultTolerantApp):
         self.absence.take(feed.latest, self.present_stats)
         self.keys = dict(feed.settings.keys)
         self.set_keymap(keymap(self.keys))
+        self._take_own_commands()
         # The old threads may be in the middle of a file, a query or an action: do not wait here.
         close = partial(_close, old_feed, old_pool, old_action)
         self.run_worker(close, thread=True, exit_on_error=False)
+
+    def _take_own_commands(self) -> None:
+        """Take those of the settings; of one that is refused the banner says why."""
+        commands = self.feed.settings.command
+        if commands:
+            # Few users have one: what it needs is loaded for them only.
+            from screens.own_commands import by_key
+
+            self._own_commands, problems = by_key(commands, self.keys)
+            if problems:
+                self.error_banner = problems[0]
+
+    @property
+    def own_commands(self) -> Mapping[str, OwnCommand]:
+        """The user's own commands by key; none where nothing may be done, or in a browser."""
+        return {} if self.options.read_only or self.is_web else self._own_commands
+
+    def run_own_command(self, key: str) -> None:
+        """Give the terminal to the command of the user's own on this key."""
+        from screens.own_commands import run_command
+
+        self._show_message(run_command(self, self.own_commands[key]))
 
     def run_in_thread(self, work: Callable[[], object]) -> None:
         """Do short work with files in a thread; its errors are not fatal."""
@@ -480,6 +506,11 @@ class MetlmonApp(FaultTolerantApp):
 
     def handle_unbound_key(self, key: str) -> None:
         """Say once on each screen that a key does nothing."""
+        screen = self.screen
+        if key in self.own_commands and isinstance(screen, SnapshotScreen):
+            if screen.SHOWS_ENSEMBLE:
+                self.run_own_command(key)
+            return
         place = type(self.screen).__name__, key
         if place not in self._unknown_keys:
             self._unknown_keys.add(place)
@@ -535,6 +566,8 @@ class MetlmonApp(FaultTolerantApp):
         kind, *target = choice
         if kind == "ensemble":
             self.screen.open_row(str(target[0]))  # type: ignore[attr-defined]
+        elif kind == "command":
+            self.run_own_command(str(target[0]))
         elif kind == "action":
             action = str(target[0])
             namespace = self.screen if hasattr(self.screen, f"action_{action}") else self

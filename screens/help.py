@@ -70,6 +70,9 @@ class HelpScreen(DocumentScreen):
             if self._all
             else context_lines(self._first, room, read_only, keys)
         )
+        if own := self.context.own_commands.values():
+            rows = [_row(command.key, command.name) for command in own]
+            lines = [*lines, (), line(" ", ("Your own commands", BOLD)), *rows]
         self.show_document([line(" ", ("Keys and signs", BOLD)) + hint], lines)
 
     def show_all(self) -> None:

@@ -35,7 +35,8 @@ ACTIONS, RUNS, JOBS, CURSOR_KEYS = 1, 2, 3, 4
 """Ranks of kinds among equal matches; screens have 0."""
 
 Choice = tuple[str, ...] | tuple[str, UsageFilter] | tuple[str, int, int]
-"""What was chosen: ``("action", name)``, ``("ensemble", path)``, or a screen and its arguments."""
+"""What was chosen: ``("action", name)``, ``("ensemble", path)``, ``("command", key)``, or a screen
+and its arguments."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -81,7 +82,11 @@ class PaletteScreen(ResultModal[Choice | None]):
     def __init__(self, origin: SnapshotScreen) -> None:
         super().__init__()
         self._origin = origin
-        self._fixed = [*_actions(origin), *(() if origin.entries() else _screens())]
+        self._fixed = [
+            *_actions(origin),
+            *_own_commands(origin),
+            *(() if origin.entries() else _screens()),
+        ]
         self._all: list[Entry] | None = None
         self._entries: dict[str, Entry] = {}
 
@@ -196,6 +201,11 @@ def _actions(screen: SnapshotScreen) -> Iterator[Entry]:
         choice = ("action", action.name)
         cap = " ".join(action.keys)
         yield Entry(cap, action.label, text, choice, words, rank, why is not None)
+
+
+def _own_commands(screen: SnapshotScreen) -> Iterator[Entry]:
+    for key, command in screen.context.own_commands.items():
+        yield Entry(command.key, command.name, "your own command", ("command", key), rank=ACTIONS)
 
 
 def _screens() -> Iterator[Entry]:

@@ -25,9 +25,11 @@ from metlmon.config.readers import (
     read_command,
     read_flag,
     read_goal,
+    read_key_cap,
     read_local_time,
     read_name,
     read_node_pattern,
+    read_own_command,
     read_path,
     read_paths,
     read_seconds,
@@ -43,6 +45,7 @@ from metlmon.config.settings import (
     EventName,
     Label,
     MetricPattern,
+    OwnCommand,
     SecretText,
     Settings,
     TerminalNotice,
@@ -350,25 +353,21 @@ class _Tables(Struct):
         return [*items, *(("built-in", _Item(item)) for item in self.built_in)]
 
 
-class _Table(NamedTuple):
-    """A table whose keys are settings of their own; ``example``: one of them.
-
-    ``danger``: what it does that a file of another user may not contain.
-    """
-
-    example: str
-    danger: str = ""
-
-
 TABLES: Final = {
-    "metrics": _Table('primary = "val_loss"'),
-    "notify": _Table('terminal = ["bell"]', danger="run a command as you"),
-    "tracking": _Table(
-        'uri = "https://mlflow.example.edu"', danger="send what your ensembles do to anybody"
-    ),
+    "metrics": 'primary = "val_loss"',
+    "notify": 'terminal = ["bell"]',
+    "tracking": 'uri = "https://mlflow.example.edu"',
 }
+"""Tables whose keys are settings of their own, with an example."""
 
-PRIVATE: Final = ("keys", "notify", "tracking")
+DANGERS: Final = {
+    "notify": "run a command as you",
+    "command": "run a command as you",
+    "tracking": "send what your ensembles do to anybody",
+}
+"""What a table does that a file of another user may not contain."""
+
+PRIVATE: Final = ("keys", "notify", "tracking", "command")
 """Tables of the user's own file alone: a dagdir may be a copy of somebody else's."""
 
 
@@ -384,12 +383,14 @@ def _read(file: TomlFile, origin: str) -> dict[str, list[_Item]]:
         if name in values and origin != "user":
             file.report_problem((name,), f"[{name}] belongs to your own metlmon.toml")
             del values[name]
-    for name, (example, danger) in TABLES.items():
-        table = values.pop(name, {})
-        if danger and table and file.foreign:
+    for name, danger in DANGERS.items():
+        if values.get(name) and file.foreign:
             text = f"[{name}] could {danger}, and this file belongs to another user"
             file.report_problem((name,), text)
-        elif isinstance(table, dict):
+            del values[name]
+    for name, example in TABLES.items():
+        table = values.pop(name, {})
+        if isinstance(table, dict):
             file.report_unknown_keys((name,), table, _table_keys(name))
             values |= {f"{name}.{key}": value for key, value in table.items()}
         else:
@@ -472,6 +473,12 @@ SETTINGS: Final[Mapping[str, _Value | _Names | _Tables]] = {
         },
         required=frozenset({"balance", "sites"}),
         named=True,
+    ),
+    "command": _Tables(
+        OwnCommand,
+        'each [[command]] needs key = "^g", name = "its requirements" and '
+        'command = ["condor_q", "-better-analyze", "{job}"]',
+        {"key": read_key_cap, "name": read_name, "command": read_own_command},
     ),
 }
 """Every setting that there is, in the order of the documentation."""

@@ -139,12 +139,54 @@ NO_PLACEHOLDERS: Final = (
 )
 
 
-def read_command(value: object) -> tuple[str, ...]:
-    """A program, and its arguments, which are passed on as they are."""
+def _read_program(value: object) -> tuple[str, ...]:
     words: tuple[str, ...] = read_texts(value)
     program = words[0] if words else ""
     if not program or "{" in program or ("/" in program and program[0] not in "/~"):
         raise InvalidValue(PROGRAM_FORM)
+    return words
+
+
+OWN_FIELDS: Final = ("job", "run", "dagdir")
+"""Names that may stand in braces, as a whole argument, in a command of the user's own."""
+
+RUNS_ARGUMENTS: Final = frozenset(
+    (
+        *("sh", "bash", "dash", "zsh", "ksh", "csh", "tcsh", "fish", "busybox", "env", "sudo"),
+        *("su", "doas", "exec", "eval", "xargs", "ssh", "nohup", "nice", "timeout", "setsid"),
+    )
+)
+"""Programs that run their arguments, or have a shell do it."""
+
+
+def read_own_command(value: object) -> tuple[str, ...]:
+    """A program and its arguments, of which some are the job, the run or the dagdir."""
+    words = _read_program(value)
+    for word in words:
+        found = re.search(rf"\{{({'|'.join(OWN_FIELDS)})\}}", word)
+        if found is not None and word != found[0]:
+            raise InvalidValue(f": {word!r}: {found[0]} is an argument of its own")
+        if found is not None and words[0].rpartition("/")[2] in RUNS_ARGUMENTS:
+            raise InvalidValue(
+                f": {words[0]} could run {found[0]}, which others wrote: name a script of yours"
+            )
+    return words
+
+
+_CAP: Final = re.compile(r"\^[a-z]|[!-~]|f(?:[1-9]|1[0-2])")
+
+
+def read_key_cap(value: object) -> str:
+    """A key cap: a character, ``^`` and a letter, or a function key."""
+    cap: str = read_text(value)
+    if not _CAP.fullmatch(cap) or cap in ("^i", "^j", "^m", "^h"):
+        raise InvalidValue(' is a key: a character, "^g" (ctrl), or "f5"')
+    return cap
+
+
+def read_command(value: object) -> tuple[str, ...]:
+    """A program, and its arguments, which are passed on as they are."""
+    words = _read_program(value)
     for word in words:
         if found := re.search(rf"\{{({'|'.join(MESSAGE_FIELDS)})\}}", word):
             raise InvalidValue(NO_PLACEHOLDERS.format(found[1], found[1].upper()))

@@ -216,6 +216,17 @@ class AllocationSettings(Struct, frozen=True):
     as_of: datetime | None = None
 
 
+class OwnCommand(Struct, frozen=True):
+    """``[[command]]``: a command on a key of the dashboard, from the user's own file alone.
+
+    ``key``: its key cap. In ``command``, ``{job}``, ``{run}`` and ``{dagdir}`` are whole arguments.
+    """
+
+    key: str
+    name: str
+    command: tuple[str, ...]
+
+
 class Settings(Struct, frozen=True):
     """User settings for reading an ensemble.
 
@@ -223,7 +234,8 @@ class Settings(Struct, frozen=True):
     ``gpu_aliases``: (as logged, as shown and counted). ``checkpoint_codes``: return values that
     mean "checkpointed, to be run again". ``labels``: cohorts; the first match determines the
     label of a run. ``read_only``: no pool actions. ``keys``: (action, key caps) of the screens.
-    ``columns``: (screen, names of its columns in their order). ``advisor``: allocations.
+    ``columns``: (screen, names of its columns in their order). ``advisor``: allocations;
+    ``command``: the user's own commands.
     ``remarks``: notices about the settings: file, line and message.
     """
 
@@ -242,6 +254,7 @@ class Settings(Struct, frozen=True):
     notify: NotifySettings = NotifySettings()
     tracking: TrackingSettings = TrackingSettings()
     advisor: tuple[AllocationSettings, ...] = ()
+    command: tuple[OwnCommand, ...] = ()
     remarks: tuple[tuple[str, int | None, str], ...] = ()
 
     def columns_of(self, screen: str) -> tuple[str, ...]:

@@ -125,8 +125,8 @@ def test_validate_says_everything_that_is_wrong(capsys: Captured, own: Path, use
     assert code == Exit.USAGE
     assert out.splitlines() == [
         f"{user}: no setting is called 'read_onyl'; did you mean 'read_only'? there are: advisor, "
-        "checkpoint_codes, columns, gpu_aliases, keys, label, metric, metrics, notify, read_only, "
-        "side_node, site, site_aliases, tracking, train_node, tz (line 1)",
+        "checkpoint_codes, columns, command, gpu_aliases, keys, label, metric, metrics, notify, "
+        "read_only, side_node, site, site_aliases, tracking, train_node, tz (line 1)",
         f"{own}: tz is a text in quotes of at most 1000 characters (line 1)",
         f'{own}: metrics.goal is "min" or "max" (line 3)',
         "3 errors: no command will run before they are mended",
@@ -272,6 +272,39 @@ def test_what_is_wrong_with_notifications(
     assert message in out
     assert "(line 2)" in out
     assert "hunter2" not in out
+
+
+@pytest.mark.parametrize(
+    ("key", "words", "message"),
+    [
+        ("c", ["less", "--x={run}"], "is an argument of its own"),
+        *(("c", [*shell, "{run}"], "could run {run}") for shell in (["sh", "-c"], ["/bin/env"])),
+        ("c", ["{run}"], "is a list: a program in PATH or with an absolute path"),
+        ("^m", ["less"], "is a key"),
+        ("enter", ["less"], "is a key"),
+    ],
+)
+def test_own_commands_run_nothing_that_others_wrote(
+    capsys: Captured, own: Path, user: Path, key: str, words: list[str], message: str
+) -> None:
+    table = f'[[command]]\nname = "look"\nkey = "{key}"\ncommand = {json.dumps(words)}\n'
+    user.write_text(table)
+    code, out, _ = spoken(capsys, "validate", own.parent)
+    assert (code, message in out) == (Exit.USAGE, True)
+
+
+def test_own_commands_are_the_users_alone(capsys: Captured, own: Path, user: Path) -> None:
+    table = (
+        '[[command]]\nname = "look"\nkey = "c"\ncommand = ["less", "--token=hunter2", "{run}"]\n'
+    )
+    user.write_text(table)
+    assert [each.key for each in load_settings(own.parent).command] == ["c"]
+    for words in ((), ("--json",)):
+        assert "hunter2" not in spoken(capsys, "show", own.parent, *words)[1]
+    user.unlink()
+    own.write_text(table)
+    _, out, _ = spoken(capsys, "validate", own.parent)
+    assert "[command] belongs to your own metlmon.toml" in out
 
 
 @pytest.mark.parametrize("variable", ["XDG_CONFIG_HOME", "HOME"])

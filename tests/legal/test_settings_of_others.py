@@ -26,6 +26,7 @@ JUDGED = {
     "metrics": "places below the dagdir, names",
     "keys": "refused but in the user's own file",
     "notify": "a command and a URL: refused but in the user's own file, owned by that user",
+    "command": "a command: refused but in the user's own file, owned by that user",
     "tracking": "an address and a token: refused but in the user's own file, owned by that user",
     "columns": "names of columns",
     "advisor": "names and numbers: they limit plans, which are applied after a confirmation",

@@ -1,0 +1,76 @@
+"""``[[command]]``: commands of the user's own on keys of the dashboard."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from metlmon.config.settings import OwnCommand, Settings
+from screens.app import AppOptions, MetlmonApp
+from tests.support.sample_snapshots import RUNS, FakeFeed, status, update
+from tests.support.screen_view import Show
+
+LOOK = OwnCommand("c", "look at it", ("true", "-x", "{run}", "{dagdir}"))
+
+
+@pytest.fixture(name="ran")
+def _ran(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The arguments of what was run, without the program's path."""
+    ran: list[list[str]] = []
+
+    @contextmanager
+    def suspend(app: MetlmonApp) -> Iterator[None]:
+        yield
+
+    def run(words: list[str], **settings: Any) -> subprocess.CompletedProcess[bytes]:
+        ran.append(words[1:])
+        return subprocess.CompletedProcess(words, 3)
+
+    monkeypatch.setattr(MetlmonApp, "suspend", suspend)
+    monkeypatch.setattr("screens.own_commands.subprocess.run", run)
+    return ran
+
+
+def feed(*commands: OwnCommand, name: str = "run1") -> FakeFeed:
+    made = FakeFeed(update(status(runs=(replace(RUNS[1], name=name),))))
+    made.set = Settings(command=commands)
+    return made
+
+
+async def test_it_gets_the_row_under_the_cursor(show: Show, ran: list[list[str]]) -> None:
+    async with show(feed(LOOK)) as seen:
+        await seen.press("c")
+        assert ran == [["-x", "run1", str(seen.app.feed.dagdir)]]
+        assert "look at it: exit status 3" in seen.text
+        await seen.press("question_mark")
+        assert "look at it" in seen.text
+        await seen.press("c", "escape", "colon", *"look", "enter")
+        assert len(ran) == 2
+
+
+async def test_a_key_that_is_taken_is_refused_with_the_reason(
+    show: Show, ran: list[list[str]]
+) -> None:
+    async with show(feed(OwnCommand("s", "mine", ("true",)))) as seen:
+        assert "mine: s is the key of 'sort'" in seen.text
+        await seen.press("s")
+        assert ran == []
+
+
+@pytest.mark.parametrize("name", ["a b", "$(reboot)", "-rf", "x;y", ""])
+async def test_no_name_that_a_shell_would_obey(show: Show, ran: list[list[str]], name: str) -> None:
+    async with show(feed(LOOK, name=name)) as seen:
+        await seen.press("c")
+        assert ran == []
+        assert "look at it: " in seen.text
+
+
+async def test_read_only_has_none(show: Show, ran: list[list[str]]) -> None:
+    async with show(feed(LOOK), options=AppOptions(read_only=True)) as seen:
+        await seen.press("c", "question_mark")
+        assert (ran, "look at it" in seen.text) == ([], False)
