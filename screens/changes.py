@@ -91,13 +91,14 @@ class ChangesScreen(ListScreen):
         if update is None or as_of is None:
             return None
         seen = self.context.absence.last_look.since
-        until = "now" if update.status.live else "the newest event"
-        periods = [(seen, "since you last looked")] if seen is not None and seen < as_of else []
+        # The clock goes on while the list is shown, and the moment stays.
+        end = "you opened this" if update.status.live else "the newest event"
+        periods = [(seen, "when you last looked")] if seen is not None and seen < as_of else []
         # The calendar of a damaged log may begin before that.
         as_of = max(as_of, datetime.min + WEEK)
         periods += [
-            (as_of - DAY, f"since a day before {until}"),
-            (as_of - WEEK, f"since 7 days before {until}"),
+            (as_of - DAY, f"a day before {end}"),
+            (as_of - WEEK, f"7 days before {end}"),
             (datetime.min, "from the beginning"),
         ]
         since, why = periods[self._period % len(periods)]
@@ -109,8 +110,8 @@ class ChangesScreen(ListScreen):
         assert self._chosen is not None
         _, since, why = self._chosen
         room, year = self.app.size.width - 2, self.this_year
-        when = "" if since == datetime.min else f", {moment(since, year)}"
-        title = line(("Changes", BOLD), "  ", (why + when, DIM))
+        when = "" if since == datetime.min else f"since {moment(since, year)}, "
+        title = line(("Changes", BOLD), "  ", when, (why, DIM))
         now = self.context.stats.value(make_forecast)
         estimate = self._then_text
         if now is not None and not estimate:

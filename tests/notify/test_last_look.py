@@ -129,4 +129,4 @@ async def test_the_overview_shows_it_below_the_runs_up_to_the_next_key(
         await seen.press("down")
         assert "since 14 Nov" not in seen.text
         await seen.press("9")
-        assert "since you last looked, 14 Nov 08:14" in seen.text
+        assert "since 14 Nov 08:14, when you last looked" in seen.text
