@@ -22,7 +22,7 @@ from metlmon.snapshot.node_tree import (
 )
 from metlmon.snapshot.records import NodeRow
 from metlmon.tables.health import faulty_nodes
-from metlmon.tables.nodes import columns, cursor_detail, empty, no_job_text
+from metlmon.tables.nodes import TreeItem, columns, cursor_detail, empty, no_job_text
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES
 from metlmon.text.spans import BOLD, Line, line, width
@@ -67,14 +67,15 @@ class NodeList:
         faulty: frozenset[NodeKey] | None,
         order: int,
         backwards: bool,
+        room: int,
     ) -> list[TreeRow]:
         """Return the visible rows: the tree, or a flat list of the filtered nodes.
 
-        ``faulty``: only these nodes; None: all.
+        ``faulty``: only these nodes; None: all. ``room``: rows on the screen.
         """
         matches = text_filter(filter_text)
         if faulty is None and matches is None:
-            self._rows = self.tree.rows(self.expanded, ORDERS[order][1], backwards)
+            self._rows = self.tree.rows(self.expanded, ORDERS[order][1], backwards, room)
             return self._rows
 
         def passes(dag: DagNodes, name: str) -> bool:
@@ -88,11 +89,18 @@ class NodeList:
 
     def detail(self, feed: Feed, row: TreeRow | None) -> NodeRow | None:
         """Return the node of a row, from the cache or the feed."""
-        if row is None or row.node is None:
+        return self._node(feed, None if row is None else row.node)
+
+    def _node(self, feed: Feed, key: NodeKey | None) -> NodeRow | None:
+        if key is None:
             return None
-        if row.node not in self._details:
-            self._details[row.node] = feed.node_row(row.node)
-        return self._details[row.node]
+        if key not in self._details:
+            self._details[key] = feed.node_row(key)
+        return self._details[key]
+
+    def item(self, feed: Feed, row: TreeRow) -> TreeItem:
+        """Return a row with its node, or the worst one in it."""
+        return row, self._node(feed, row.node), self._node(feed, row.worst)
 
     def row_with_key(self, key: str | None) -> TreeRow | None:
         """Return the row with this key."""
@@ -111,7 +119,8 @@ class NodeList:
         screen.node_list = self
         feed, faults, wanted = screen.context.feed, screen.faults_only, bool(screen.filter_text)
         faulty = faulty_nodes(screen.context.stats.value(make_health)) if faults else None
-        rows = self.rows(screen.filter_text, faulty, order, screen.state.reversed)
+        room = 0 if self.expanded else screen.table.page_size
+        rows = self.rows(screen.filter_text, faulty, order, screen.state.reversed, room)
         reading = update is None or (not update.is_complete and not self.tree.total)
         text = empty(wanted, faults, reading)
         screen.fill(
@@ -119,14 +128,16 @@ class NodeList:
             rows,
             lambda row: row.key,
             None,
-            item=lambda row: (row, self.detail(feed, row)),
+            item=lambda row: self.item(feed, row),
             all_keys=self.node_keys() if screen.table.marks else None,
             total=self.tree.total if wanted or faults else None,
             fitted_to=rows[:: 1 + len(rows) // SAMPLE],
             empty=text,
             no_match=text,
             noun="node",
-            details=lambda row: cursor_detail(row, self.detail(feed, row), screen.app.size.width),
+            details=lambda row: cursor_detail(
+                None if row is None else self.item(feed, row), screen.app.size.width
+            ),
         )
 
     def open(self, screen: TreeScreen, key: str) -> None:
@@ -151,6 +162,8 @@ class NodeList:
         if row is None:
             return None
         if row.open is not None and row.open is not is_open:
+            # The others stay as they are shown, whatever room there is.
+            self.expanded |= {each.key: each.open for each in self._rows if each.open is not None}
             self.expanded[row.key] = is_open
             return None
         if is_open:

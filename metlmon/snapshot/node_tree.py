@@ -24,7 +24,7 @@ from metlmon.dagman.graph import topological_order
 from metlmon.dagman.records import Node, NodeKind
 from metlmon.model.job_events import NodeKey
 from metlmon.model.node import NodeState
-from metlmon.model.states import URGENCY, State
+from metlmon.model.states import DONE, URGENCY, State
 
 # --- positions, by the DAG file ----------------------------------------------------------------
 
@@ -258,7 +258,7 @@ MIN_LINE: Final = 3
 """Nodes of a line that has a row of its own, with which it can be folded."""
 
 MAX_UNFOLDED_NODES: Final = 60
-"""A DAG of at most this size is shown unfolded: two screens."""
+"""A DAG of at most this size is shown unfolded where no screen says how many rows it has."""
 
 # --- by state -----------------------------------------------------------------------------------
 
@@ -289,7 +289,8 @@ class TreeRow(Struct, frozen=True):
     ``node``: the node of the row; None for a row that contains others, which has a ``title``
     instead (``kind``: dag, splice, line, alike). ``counts``: the number of contained nodes by
     state. ``depth``: level of indentation. ``open``: whether the rows below it are shown; None:
-    there are none. ``first`` and ``last``: names of nodes in a line or group.
+    there are none. ``first`` and ``last``: names of nodes in a line or group. ``worst``: the most
+    urgent node in it, where it has no node itself and not all is done or waiting.
     """
 
     key: str
@@ -301,6 +302,7 @@ class TreeRow(Struct, frozen=True):
     counts: tuple[tuple[State, int], ...] = ()
     first: str = ""
     last: str = ""
+    worst: NodeKey | None = None
 
     @property
     def size(self) -> int:
@@ -415,13 +417,55 @@ class NodeTree:
     # --- rows -----------------------------------------------------------------------------
 
     def rows(
-        self, opened: FoldState | None = None, order: Order | None = None, backwards: bool = False
+        self,
+        opened: FoldState | None = None,
+        order: Order | None = None,
+        backwards: bool = False,
+        room: int | None = None,
     ) -> list[TreeRow]:
         """The visible rows, with the rows in ``opened`` folded or unfolded.
 
-        ``order``: sort key of lines beside each other (None: :func:`urgency`).
+        ``order``: sort key of lines beside each other (None: :func:`urgency`). ``room``: others
+        are unfolded from the first on while all rows fit in so many.
         """
-        return list(_flatten(_TreeRows(self, opened or {}, order or urgency, backwards).dags()))
+        chosen = dict(opened or {})
+        unfold_all = room is None and self.total <= MAX_UNFOLDED_NODES
+        while True:
+            drawn = _TreeRows(self, chosen, order or urgency, backwards, unfold_all)
+            rows = list(_flatten(drawn.dags()))
+            free = 0 if room is None else room - len(rows)
+            before = len(chosen)
+            for row in rows:
+                if row.open is False and row.key not in chosen:
+                    free -= row.size
+                    if free < 0:
+                        break
+                    chosen[row.key] = True
+            if len(chosen) == before:
+                return rows
+
+    def worst(self, dag: str, lines: Iterable[Line]) -> NodeKey | None:
+        """The most urgent node in these lines; None where all of it is done or waiting."""
+        items = [(dag, item) for line in lines for item in line]
+        states = {state for item in items for state in self._counts[item]}
+        state = min(states, key=URGENCY.__getitem__, default=State.WAITING)
+        if state in (*DONE, State.WAITING):
+            return None
+        while True:
+            key, item = next(item for item in items if state in self._counts[item])
+            is_node = item in self.dags[key].nodes and not self.is_join(key, item)
+            if is_node and self.dags[key].state(item) is state:
+                return key, item
+            items = [(inner, below) for inner, line in self._contents(key, item) for below in line]
+
+    def _contents(self, dag: str, item: str) -> list[tuple[str, Line]]:
+        """The lines in an item, each with its DAG."""
+        positions, subdag = self.positions[dag], self.subdag_below(dag, item)
+        lines = [*positions.branches.get(item, ()), *positions.splice_lines.get(item, ())]
+        contents = [(dag, line) for line in lines]
+        if subdag is not None:
+            contents += [(subdag, line) for line in self.positions[subdag].top]
+        return contents
 
     def top_dags(self) -> list[str]:
         """The keys of the DAGs that are below no node."""
@@ -508,12 +552,19 @@ _NestedRows: TypeAlias = "Iterator[TreeRow | _NestedRows]"
 class _TreeRows:
     """The visible rows of a tree, with the fold state and the order of a view."""
 
-    def __init__(self, tree: NodeTree, opened: FoldState, order: Order, backwards: bool) -> None:
+    def __init__(
+        self,
+        tree: NodeTree,
+        opened: FoldState,
+        order: Order,
+        backwards: bool,
+        unfold_all: bool,
+    ) -> None:
         self._tree = tree
         self._opened = opened
         self._order = order
         self._backwards = backwards
-        self._unfold_all = tree.total <= MAX_UNFOLDED_NODES
+        self._unfold_all = unfold_all
 
     def dags(self) -> _NestedRows:
         """The rows of all DAGs; a single one has no row of its own."""
@@ -532,6 +583,7 @@ class _TreeRows:
                 title=tree.dags[dag].file,
                 open=is_open,
                 counts=self._counts(dag, top),
+                worst=tree.worst(dag, top),
             )
             if is_open:
                 yield self._lines(dag, top, 1)
@@ -574,6 +626,7 @@ class _TreeRows:
             counts=self._counts(dag, lines),
             first=lines[0][0].removesuffix(SCOPE),
             last=lines[-1][0].removesuffix(SCOPE),
+            worst=self._tree.worst(dag, lines),
         )
         if is_open:
             for line in lines:
@@ -594,6 +647,7 @@ class _TreeRows:
                 counts=self._counts(dag, [line]),
                 first=nodes[0].removesuffix(SCOPE),
                 last=nodes[-1].removesuffix(SCOPE),
+                worst=self._tree.worst(dag, [line]),
             )
             if not is_open:
                 return
@@ -623,6 +677,7 @@ class _TreeRows:
                 node=(dag, item) if is_node else None,
                 open=is_open if below else None,
                 counts=self._counts(dag, [[item]]),
+                worst=None if is_node else self._tree.worst(dag, [[item]]),
             )
             if not is_open:
                 return

@@ -26,6 +26,7 @@ from metlmon.text.spans import (
     line,
     style_of,
     symbol_span,
+    width,
 )
 
 DEEPEST: Final = 10
@@ -36,7 +37,8 @@ STEP: Final = 2
 
 NAME_LIMIT: Final = 200
 
-TreeItem = tuple[TreeRow, NodeRow | None]
+TreeItem = tuple[TreeRow, NodeRow | None, NodeRow | None]
+"""A row, its node, and the worst node in it where it has none itself."""
 
 
 def columns() -> list[Column[TreeItem]]:
@@ -85,12 +87,22 @@ def columns() -> list[Column[TreeItem]]:
             style=lambda item: tries_style(item[1].tries) if item[1] else PLAIN,
         ),
         Column("left", "LEFT", _retries_left, Kind.COUNT, doc="retries left", drop=6, cell=_left),
+        Column(
+            "nodes",
+            "NODES",
+            lambda item: item[0].size if item[1] is None else "",
+            Kind.COUNT,
+            doc="those in it, by state",
+            align="left",
+            drop=7,
+            cell=lambda item, _: () if item[1] is not None else state_counts(item[0]),
+        ),
         Column("job", "JOB", _job, doc="its latest job", align="right", drop=3, style=DIM),
         Column(
             "why",
             "WHY",
-            lambda item: state_reason(item[1]) if item[1] else "",
-            doc="why it is in this state",
+            _reason,
+            doc="why it is in this state; of several nodes, why the worst one is",
             cell=_why,
             minimum=12,
             comfortable=22,
@@ -106,7 +118,7 @@ def _mark(row: TreeRow) -> str:
 
 
 def _node(item: TreeItem, _: int | None) -> Line:
-    row, node = item
+    row, node, _worst = item
     lead = line(_mark(row))
     if row.node is not None:
         return lead + _node_title(row, node)
@@ -136,7 +148,7 @@ def _node_title(row: TreeRow, node: NodeRow | None) -> Line:
 
 
 def _state(item: TreeItem, _: int | None) -> Line:
-    row, node = item
+    row, node, _worst = item
     if node is not None:
         if node.overruled:
             return line((f"{STATES[State.FAILED].glyph} job failed", NOTE))
@@ -157,10 +169,15 @@ def _seconds(item: TreeItem) -> float | str:
     return node.seconds
 
 
+def _reason(item: TreeItem) -> str:
+    node = item[1] or item[2]
+    return state_reason(node) if node else ""
+
+
 def _why(item: TreeItem, max_width: int | None) -> Line:
-    row, node = item
+    node = item[1] or item[2]
     if node is None:
-        return state_counts(row) if len(row.counts) > 1 else ()
+        return ()
     if node.hold_reason:
         text = hold_reason(node.hold_reason)
         return line(
@@ -220,13 +237,20 @@ def _job(item: TreeItem) -> str:
 # --- cursor detail ------------------------------------------------------------------------------
 
 
-def cursor_detail(row: TreeRow | None, node: NodeRow | None, room: int) -> list[Line]:
+def cursor_detail(item: TreeItem | None, room: int) -> list[Line]:
     """Return two lines on the current row: the node, and the reason of its state."""
-    if row is None:
+    if item is None:
         return [(), ()]
+    row, node, worst = item
     if node is None:
-        key = "[enter] folds" if row.open else "[enter] unfolds"
-        return [line(" ") + state_counts(row), line(" ", (key, DIM))]
+        key = line(("[enter] folds" if row.open else "[enter] unfolds", DIM))
+        first = join((state_counts(row), key), line("   "))
+        reason = state_reason(worst) if worst else ""
+        if worst is None or not reason:
+            return [line(" ") + first, ()]
+        name = line(" ", (plain(worst.node, 60), BOLD), "  ")
+        text = crop_middle(reason, room - width(name) - 1)
+        return [line(" ") + first, name + line((text, _reason_style(worst)))]
     facts = [(plain(node.submit, 60) if node.submit else "")]
     parents = formatting.count(node.parents, "parent")
     children = formatting.count(node.children, "child", "children")

@@ -70,6 +70,21 @@ def test_siblings_alike_are_one_row_and_those_in_trouble_are_not() -> None:
     assert len(more.rows({key: True})) == 4 + 30
 
 
+def test_lines_are_unfolded_from_the_most_urgent_on_while_they_fit() -> None:
+    edges = [(f"{run}{n}", f"{run}{n + 1}") for run in "abc" for n in range(3)]
+    nodes = nodes_of([f"{run}{n}" for run in "abc" for n in range(4)], edges)
+    states = {"b2": State.FAILED, "b1": RUNNING} | {f"a{n}": DONE for n in range(4)}
+    drawn = tree(nodes, states)
+    folded = ["+b0..b3 (4)", "+c0..c3 (4)", "+a0..a3 (4)"]
+    unfolded = ["-b0..b3 (4)", *(f"   b{n}" for n in range(4))]
+    assert words(drawn.rows(room=6)) == folded
+    assert words(drawn.rows(room=7)) == [*unfolded, *folded[1:]]
+    assert len(drawn.rows(room=15)) == 15
+    closed = drawn.rows()[0].key
+    assert words(drawn.rows({closed: False}, room=7))[0] == "+b0..b3 (4)"
+    assert [row.worst for row in drawn.rows(room=0)] == [("a.dag", "b2"), None, None]
+
+
 def test_nodes_of_other_names_are_not_alike() -> None:
     nodes = nodes_of(["fetch", "train", "judge", "plot", "mail"])
     assert len(tree(nodes).rows()) == 5

@@ -14,6 +14,7 @@ from metlmon.cli.output import LISTED, EnsembleOutput, print_records
 from metlmon.cli.queue_report import QueueReport, query_queue
 from metlmon.cli.reading import check_only, open_reader
 from metlmon.errors import InputError
+from metlmon.model.job_events import NodeKey
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.records import Job, NodeRow
@@ -157,6 +158,10 @@ def _print_nodes(
         names = ", ".join(sorted(wanted)) if wanted else ""
         out.print(f"None of {total} is {names}." if wanted else "The DAG has no nodes.")
         return
-    nodes = [builder.node_row(row.node) if row.node is not None else None for row in rows]
+
+    def node(key: NodeKey | None) -> NodeRow | None:
+        return None if key is None else builder.node_row(key)
+
+    items = [(row, node(row.node), node(row.worst)) for row in rows]
     heading = line((total if wanted is None else f"{len(rows)} of {total}", BOLD))
-    out.table(columns(), list(zip(rows, nodes, strict=True)), heading)
+    out.table(columns(), items, heading)
