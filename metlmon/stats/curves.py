@@ -47,6 +47,7 @@ from metlmon.text.formatting import (
     number,
 )
 from metlmon.text.formatting import metric as format_metric
+from metlmon.text.record_json import Nullable
 
 Goal = Literal["min", "max"]
 
@@ -138,7 +139,7 @@ class MetricCurve(
 class EpochValue(NamedTuple):
     """The value of a metric in an epoch, and its change per epoch since the value before."""
 
-    value: float
+    value: Nullable[float]
     change: float | None
 
 
@@ -420,9 +421,9 @@ def trend_of(finite: Sequence[Point]) -> float | None:
 def values_by_epoch(curve: MetricCurve | None, rows: Iterable[Epoch]) -> dict[NodeKey, EpochValue]:
     """The values of a run's curve by the key of the node that counts for the epoch."""
     points = () if curve is None else curve.points
-    changes = [None, *(trend_of(pair) for pair in pairwise(points))]
+    changes = [math.nan, *(trend_of(pair) or 0.0 for pair in pairwise(points))]
     values = {
-        point.epoch: EpochValue(point.value, change)
+        point.epoch: EpochValue(point.value, change if math.isfinite(change) else None)
         for point, change in zip(points, changes, strict=False)
     }
     return {

@@ -137,7 +137,7 @@ def columns(
             change,
             Kind.NUMBER,
             doc="its change per epoch, since the value before",
-            drop=4.5,
+            drop=2.5,
             cell=lambda e, _: change_cell(change(e), goal) if e.key in values else (),
             minimum=METRIC_CELLS,
         ),

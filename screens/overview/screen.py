@@ -229,7 +229,8 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         changes = epochs_table.last_changes(
             self.job_rows(newest), max(2, height - len(texts)), self.this_year
         )
-        pane.show(beside(chart, [crop(each, cells) for each in (*texts, *changes)], left))
+        texts = [crop(each, cells) for each in (*texts, *changes)]
+        pane.show(beside(chart, texts, left) if chart else texts)
         if row.key != self._in_pane:
             pane.scroll_to_line(0)
         self._in_pane = row.key
