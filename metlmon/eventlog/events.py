@@ -6,6 +6,7 @@ Source followed: HTCondor manual, "Managing a Job > Job Event Log Codes", and
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import datetime
 from enum import Enum
@@ -385,6 +386,15 @@ def usage_row(usage: Usage, name: str) -> UsageRow | None:
         lines = [line for line in lines if line.lstrip().startswith(name)]
         usage = "\n".join((title, *lines))
     return next((row for row in usage_rows(usage) if row.name == name), None)
+
+
+def gpu_use(usage: Usage) -> float | None:
+    """How many GPUs the job used on average; None where no monitor of the machine measured it."""
+    if isinstance(usage, str):
+        usage = usage_rows(usage) if "(Average)" in usage else ()
+    averages = {f"{row.name}{row.unit}".lower(): row.usage for row in usage}
+    average = averages.get("gpusaverage")
+    return None if average is None or not math.isfinite(average) else average
 
 
 def _parse_row(line: str, columns: dict[str, slice]) -> UsageRow:

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec.structs import asdict, replace
 
-from metlmon.eventlog.events import usage_row
+from metlmon.eventlog.events import gpu_use, usage_row
 from metlmon.model.clock import Clock
 from metlmon.model.job import JobHistory, LoggedExecution, TransferSpan
 from metlmon.model.job_events import NO_DAG, JobKey, LoggedJob, NodeKey
@@ -330,6 +330,7 @@ class EntryFactory:
             bytes_at=_bytes_at(history),
             memory_mb=None if peak is None else int(peak),
             request_memory_mb=None if request is None else int(request),
+            gpu_use=gpu_use(history.usage),
             # A restart of the schedd repeats the 001 of what it runs itself.
             gaps=()
             if owner["at_access_point"]

@@ -290,7 +290,8 @@ class Job(JobNode, frozen=True, kw_only=True):
     ``states``: every state it entered, and when; the last one lasts (to as-of, unless it is
     terminal). ``since``: when it entered the last one; of a running job, when its execution began.
     ``ended``: when it left the queue. ``node_name``: the name of its node, of a job of no DAG the
-    one in its log. ``bytes_at``: when its bytes were last reported. ``gaps``: line and sentence of
+    one in its log. ``bytes_at``: when its bytes were last reported. ``gpu_use``: how many GPUs its
+    last execution used on average, where that was measured. ``gaps``: line and sentence of
     events that its log lacks. ``removal``: the reason of its removal, as logged. ``candidates``:
     of a job of no node, the files of the DAGs to one of which it may belong.
     """
@@ -316,6 +317,7 @@ class Job(JobNode, frozen=True, kw_only=True):
     bytes_at: datetime | None = None
     memory_mb: int | None = None
     request_memory_mb: int | None = None
+    gpu_use: float | None = None
     gaps: tuple[tuple[int, str], ...] = ()
     removal: str | None = None
     candidates: tuple[str, ...] = ()
@@ -432,7 +434,7 @@ class Node(Struct, frozen=True, kw_only=True):
 
     json_omits: ClassVar[frozenset[str]] = frozenset({"job"})
     json_properties: ClassVar[tuple[str, ...]] = (
-        *("job_state", "job_return", "site", "gpu", "gpus"),
+        *("job_state", "job_return", "site", "gpu", "gpus", "gpu_use"),
         *("hold_reason", "hold_code", "overruled"),
     )
 
@@ -482,6 +484,11 @@ class Node(Struct, frozen=True, kw_only=True):
     @property
     def gpus(self) -> int | None:
         return self.job.gpus if self.job else None
+
+    @property
+    def gpu_use(self) -> float | None:
+        """How many GPUs its job used on average."""
+        return self.job.gpu_use if self.job else None
 
     @property
     def hold(self) -> Hold | None:

@@ -154,6 +154,15 @@ def columns(
         ),
         Column("gpu", "GPU", _gpu, doc="GPU model, and how many", drop=8, maximum=20),
         Column(
+            "use",
+            "GPU USE",
+            lambda e: _known(e, e.gpu_use),
+            Kind.NUMBER,
+            doc="how many GPUs its last job used on average, where that was measured",
+            drop=5.5,
+            write=lambda use: f"{use:.2f}",
+        ),
+        Column(
             "queued",
             "QUEUED",
             lambda e: _known(e, e.queue_wait),
@@ -249,6 +258,9 @@ def columns(
     recorded = any(origin.recorded for origin in origins.values())
     absent = (set() if evaluated else {"eval"}) | (set() if recorded else {"made"})
     absent |= set() if values else {"metric", "change"}
+    absent |= (
+        set() if any(row.gpu_use is not None for row in (*view.epochs, *view.side)) else {"use"}
+    )
     return [column for column in columns if column.name not in absent]
 
 

@@ -195,14 +195,15 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         return is_shown
 
     def _show_when_at_rest(self) -> None:
-        """Show the run in the pane: a new value at once, another run when the cursor rests."""
+        """Show the run in the pane: another one when the cursor rests, else at once."""
         if self._rest is not None:
             self._rest.stop()
             self._rest = None
-        if self._selected is not None and self._in_pane in (None, self._selected.key):
-            self._fill_pane()
-        else:
+        moved = self._selected is not None and self._in_pane != self._selected.key
+        if moved and self._in_pane in self.table.keys:
             self._rest = self.set_timer(REST_SECONDS, self._fill_pane)
+        else:
+            self._fill_pane()
 
     def _fill_pane(self) -> None:
         """Its curve over those of all; beside it its state, trouble, and last changes."""

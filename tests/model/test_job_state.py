@@ -449,6 +449,20 @@ def test_memory_is_the_peak() -> None:
     assert of_one_job(log.terminate(77)).job(77).request_memory_mb == 160_000
 
 
+@pytest.mark.parametrize(
+    ("label", "used", "known"),
+    [("Gpus (Average)", "1.86", 1.86), ("GPUs", "", None), ("Gpus (Average)", "nan", None)],
+)
+def test_the_use_of_gpus_is_known_where_it_was_measured(
+    label: str, used: str, known: float | None
+) -> None:
+    text = "Job terminated."
+    body = "\t(1) Normal termination (return value 0)\n"
+    body += "\tPartitionable Resources :    Usage  Request Allocated Assigned\n"
+    body += f"\t   {label:<20} : {used:>8}        2         2\n"
+    assert of_one_job(running().raw(5, 77, text, body)).job(77).gpu_use == known
+
+
 def test_no_value_of_an_environment_is_kept() -> None:
     when = datetime(2026, 1, 5, 9)
     change = 'Changing job attribute Environment from "KEY=s3cret" to "KEY=0ther"'
