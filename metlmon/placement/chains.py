@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import floor
 from typing import Final
 
@@ -276,16 +276,12 @@ def _plan(
     names: Mapping[ResourcePool, str],
 ) -> PlacementPlan:
     free_slots = {supply.pool: supply.slots for supply in supplies}
-    lengths: dict[ResourcePool, tuple[int, int]] = {}
     for run_class, own in zip(classes, shares, strict=True):
         planned = sum(share.epochs for share in own)
-        left = [demand.epochs_left for demand in run_class.demands]
         for share in own:
             if share.epochs:
-                pool = share.supply.pool
-                free_slots[pool] -= len(left) * share.epochs / planned
-                least, most = lengths.get(pool, (left[0], left[0]))
-                lengths[pool] = (min(least, *left), max(most, *left))
+                under_way = len(run_class.demands) * share.epochs / planned
+                free_slots[share.supply.pool] -= under_way
     placements: dict[str, list[PoolShare]] = {}
     for run_class, own in zip(classes, shares, strict=True):
         for demand in run_class.demands:
@@ -308,13 +304,7 @@ def _plan(
                 run=demand.run,
                 pools=tuple(share.supply.pool for share in placements[demand.run]),
                 epochs=tuple(share.epochs for share in placements[demand.run]),
-                reason=plan_reason(
-                    demand,
-                    placements[demand.run],
-                    supplies=supplies,
-                    lengths=lengths,
-                    names=names,
-                ),
+                reason=plan_reason(demand, placements[demand.run], supplies, names),
             )
             for demand in demands
         ),
@@ -354,19 +344,13 @@ def name_list(names: Sequence[str], most: int = 3) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-Lengths = Mapping[ResourcePool, tuple[int, int]]
-"""Per pool, the fewest and the most epochs left of the runs with planned epochs there."""
-
-
 def plan_reason(
     demand: RunDemand,
     own: Sequence[PoolShare],
-    *,
     supplies: Sequence[PoolSupply],
-    lengths: Lengths,
     names: Mapping[ResourcePool, str],
 ) -> str:
-    """``delta and expanse: 2h06m and 2h24m per epoch; anvil is left to shorter runs``.
+    """``delta and expanse: 2h06m and 2h24m per epoch``, of the pools where the plan does epochs.
 
     ``own``: the pools where the run's next epochs may go.
     """
@@ -378,36 +362,9 @@ def plan_reason(
     times = [duration(supply.hours * HOUR) for supply in planned]
     # A longer list names not all pools, so their times do not correspond.
     per_epoch = name_list(times) if len(times) <= 3 else f"{times[0]} to {times[-1]}"
-    remarks = [f"{name_list([names[each.pool] for each in planned])}: {per_epoch} per epoch"]
-    if free := [names[share.supply.pool] for share in own if not share.epochs]:
-        is_all = len(own) == sum(_is_open(demand, supply) for supply in supplies)
-        others = "any other" if is_all else name_list(sorted(free))
-        remarks.append(f"{others} would delay nothing")
-    if demand.pools:
-        remarks.append("its DAG allows no other" if len(demand.pools) == len(own) else "")
-    remarks += _left_to_others(demand, own, lengths, names)
-    return "; ".join(filter(None, remarks))
-
-
-def _left_to_others(
-    demand: RunDemand,
-    own: Sequence[PoolShare],
-    lengths: Lengths,
-    names: Mapping[ResourcePool, str],
-) -> Iterator[str]:
-    """Pools not open to the run, whose planned epochs are of longer, or shorter, runs only."""
-    mine = {share.supply.pool for share in own}
-    others = {
-        pool: limits
-        for pool, limits in lengths.items()
-        if pool not in mine and (not demand.pools or pool in demand.pools)
-    }
-    longer = [names[pool] for pool, (least, _) in others.items() if least > demand.epochs_left]
-    shorter = [names[pool] for pool, (_, most) in others.items() if most < demand.epochs_left]
-    for kind, found in (("longer", longer), ("shorter", shorter)):
-        if found:
-            verb = "is" if len(found) == 1 else "are"
-            yield f"{name_list(sorted(found))} {verb} left to {kind} runs"
+    reason = f"{name_list([names[each.pool] for each in planned])}: {per_epoch} per epoch"
+    is_bound = demand.pools and len(demand.pools) == len(own)
+    return f"{reason}; its DAG allows no other" if is_bound else reason
 
 
 def _is_open(demand: RunDemand, supply: PoolSupply) -> bool:
