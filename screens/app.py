@@ -367,6 +367,14 @@ class MetlmonApp(FaultTolerantApp):
             return f"{name_of(self.running_action.request.act)} is still under way"
         return None
 
+    def act_moment(self) -> str | None:
+        """When or where acts are possible, "" if unknown; None: here and now."""
+        if self.time_travel.active:
+            return "in the present"
+        if self.options.read_only or self.pool_actions is None or self.queue is None:
+            return ""
+        return "where a schedd answers" if self.queue.error is not None else None
+
     def perform(self, preview: ActionPreview, request: ActionRequest) -> RunningAction:
         """Perform a pool action in a thread, on whatever screen, and report its progress."""
         action = self.running_action = RunningAction(preview, request)

@@ -59,7 +59,7 @@ def entry_lines(
         lines += wrap(f"{count(len(names), 'run')}: {' '.join(names)}", room)
     facts = [fact for fact in _facts(health, entry, as_of, this_year) if fact]
     lines += wrap("   ".join(facts), room, DIM)
-    lines += health_table.step_lines(entry.steps, act_keys(entry.act), room + 1, 0)
+    lines += health_table.step_lines(entry.steps, act_keys(entry), room + 1, 0)
     if entry.code is not None:
         lines += wrap(f"code {code_text(entry.code, entry.subcode)}", room, DIM)
     if entry.evidence:
@@ -163,7 +163,7 @@ class HealthScreen(ListScreen, ActionScreen):
     def show(self, update: Snapshot | None) -> None:
         # Divergence and changed arguments are in files that the jobs write.
         self.context.stats.watch_job_files()
-        self._health = self.context.stats.value(make_health)
+        self._health = self.offered(self.context.stats.value(make_health))
         health = self._health or Health()
         self.show_head(self._head(update))
         ranked = not self.state.order and self.state.column is None

@@ -136,23 +136,32 @@ def entry_lines(
     if entry.policy and entry.heading is None and entry.policy not in (entry.reason or ""):
         lines += _wrapped(f"policy: {entry.policy}", cells, inner, DIM)
     if entry.heading is not None:
-        return lines + step_lines(own_steps(entry.steps), "", cells, inner)
+        return lines + step_lines(own_steps(entry.steps), (), cells, inner)
     return lines + step_lines(entry.steps, _command(entry), cells, inner)
 
 
-def _command(entry: HealthEntry) -> str:
-    return f" [metlmon act {entry.act}]" if entry.act else ""
+def _command(entry: HealthEntry) -> Line:
+    return how_to_act(entry, f"[metlmon act {entry.act}]") if entry.act else ()
 
 
-def step_lines(steps: Sequence[str], how: str, cells: int | None, indent: int) -> list[Line]:
+def how_to_act(entry: HealthEntry, how: str) -> Line:
+    """The keys or the command of its act; grey and with when, where it is not possible now."""
+    if entry.act_when is None:
+        return line((f" {how}", KEY))
+    return line((f" {how} {entry.act_when}".rstrip(), DIM))
+
+
+def step_lines(steps: Sequence[str], how: Line, cells: int | None, indent: int) -> list[Line]:
     """What to do, a step a line; ``how``: the keys or the command that do the last."""
-    texts = list(numbered(steps))
-    if texts:
-        texts[-1] += how
-    style = TextStyle(KEY.colour)
-    lines = [_wrapped(f"→ {texts[0]}", cells, indent, style)] if texts else []
-    lines += [_wrapped(text, cells, indent + 2, style) for text in texts[1:]]
-    return [each for step in lines for each in step]
+    lines: list[Line] = []
+    for text in numbered(steps):
+        start, inner = ("", indent + 2) if lines else ("→ ", indent)
+        lines += _wrapped(f"{start}{text}", cells, inner, TextStyle(KEY.colour))
+    if not lines or not how:
+        return lines
+    if cells is None or width(lines[-1] + how) < cells:
+        return [*lines[:-1], lines[-1] + how]
+    return [*lines, line(" " * (indent + 1)) + how]
 
 
 FOR_EACH: Final = "Remedy each cause below"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 from rich.cells import cell_len
 from textual import events, on
 from textual.app import ComposeResult
@@ -129,7 +130,18 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         snapshot = self.context.snapshot
         if snapshot is None or not snapshot.is_complete:
             return None
-        return self.context.stats.value(make_health)
+        return self.offered(self.context.stats.value(make_health))
+
+    def offered(self, health: Health | None) -> Health | None:
+        """The same, with when its acts can be tried where they cannot be now."""
+        moment = self.context.act_moment()
+        if health is None or moment is None:
+            return health
+        entries = [
+            replace(entry, act_when=entry.act_when or moment) if entry.act else entry
+            for entry in health.entries
+        ]
+        return replace(health, entries=tuple(entries))
 
     @property
     def this_year(self) -> int | None:

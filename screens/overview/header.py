@@ -562,14 +562,14 @@ def health_lines(health: Health | None, status: Status, room: int, *, roomy: boo
     others = len(serious) - max(1, len(group))
     right = join((line((f"{others} more" if others else "", DIM)), hint), line(" "))
     first = _cause(health, worst, group, status.as_of, room - width(right) - 2)
-    advice = advice_line(worst.steps, worst.act)
+    advice = advice_line(worst.steps, worst)
     one = first + line("   ") + advice
     if not group and width(one) + width(right) + 2 <= room:
         return [*lines, justify(one, right, room)]
     lines.append(justify(first, right, room))
     shared = health_table.group_steps(group) if group else ()
     if shared and roomy:
-        lines.append(line("  ") + advice_line(shared, worst.act, room - 2))
+        lines.append(line("  ") + advice_line(shared, worst, room - 2))
     if group and roomy:
         shown = group[: SUBCAUSES + 1 if len(group) == SUBCAUSES + 1 else SUBCAUSES]
         lines += _subcauses(health, shown, room)
@@ -578,7 +578,7 @@ def health_lines(health: Health | None, status: Status, room: int, *, roomy: boo
     if group:
         hidden = line((f"{len(group) - 1} more" if len(group) > 1 else "", DIM))
         lines.append(justify(crop(line("    ") + _subcause(health, worst), room), hidden, room))
-    return [*lines, line("  ") + advice_line(worst.steps, worst.act, room - 2)]
+    return [*lines, line("  ") + advice_line(worst.steps, worst, room - 2)]
 
 
 def _calm(health: Health, status: Status) -> list[Line]:
@@ -647,17 +647,19 @@ def _subcauses(health: Health, group: Sequence[HealthEntry], room: int) -> list[
     return lines
 
 
-def advice_line(steps: Sequence[str], act: str | None, room: int | None = None) -> Line:
-    """``→ 1. Free space  2. Release [R]``: what to do, and the key of the act.
+def advice_line(steps: Sequence[str], entry: HealthEntry | None, room: int | None = None) -> Line:
+    """``→ 1. Free space  2. Release [R]``: what to do, and the key of the entry's act.
 
     Where there is no room for all, the steps of this cause alone.
     """
-    keys = line((act_keys(act), KEY))
+    keys = () if entry is None else act_keys(entry)
     style = TextStyle(KEY.colour)
     texts = [map(plain, numbered(each)) for each in (steps, own_steps(steps))]
     candidates = [line((f"→ {'  '.join(text)}", style)) for text in texts]
     if room is None:
         return candidates[0] + keys
+    if entry is not None and width(candidates[0] + keys) > room:
+        keys = act_keys(entry, brief=True)
     left = room - width(keys)
     return crop(first_that_fits(candidates, left), left) + keys
 
@@ -676,17 +678,25 @@ def run_trouble(health: Health | None, run: str, room: int, *, brief: bool = Fal
     text = plain(f"{entry.heading}: {entry.text}" if entry.heading else entry.text)
     if brief:
         cause = crop(line(" ", (f"{glyph} {text}", style)), room)
-        return [cause, line("   ") + advice_line(entry.steps, entry.act, room - 3)]
+        return [cause, line("   ") + advice_line(entry.steps, entry, room - 3)]
     return [
         *wrap(f"{glyph} {text}", room, style, indent=1),
         *(wrap(evidence, room, indent=3) if evidence and evidence not in text else []),
-        *health_table.step_lines(entry.steps, act_keys(entry.act), room + 1, 3),
+        *health_table.step_lines(entry.steps, act_keys(entry), room + 1, 3),
     ]
 
 
-def act_keys(act: str | None) -> str:
-    """`` [R]`` or `` [a][U]``: the keys of an act; empty if the screens do not offer it."""
-    if act is None or act not in set(PoolAction):
-        return ""
-    action = action_of(PoolAction(act))
-    return f" [{action.cap}]" if action.name in DIRECT else f" [a][{action.cap}]"
+def act_keys(entry: HealthEntry, *, brief: bool = False) -> Line:
+    """`` [R]`` or `` [a][U]``: the keys of its act; empty if the screens do not offer it.
+
+    ``brief``: grey, but without when it is possible.
+    """
+    if entry.act is None or entry.act not in set(PoolAction):
+        return ()
+    action = action_of(PoolAction(entry.act))
+    keys = f"[{action.cap}]" if action.name in DIRECT else f"[a][{action.cap}]"
+    return (
+        line((f" {keys}", DIM))
+        if brief and entry.act_when
+        else health_table.how_to_act(entry, keys)
+    )

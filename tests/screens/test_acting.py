@@ -433,6 +433,17 @@ async def test_without_a_pool_all_acts_are_there_with_the_reason() -> None:
         assert seen.pool.orders == []
 
 
+async def test_the_keys_of_an_act_tell_where_it_can_be_tried() -> None:
+    pool = FakePool()
+    async with opened_to_act(pool, size=(80, 24)) as seen:
+        await seen.press(*HELD_ENTRY)
+        await seen.until(lambda: "[a][B]" in seen.text)
+        assert "where a schedd answers" not in seen.text
+        pool.queue_snapshot = replace(WORD, error="no schedd on this host")
+        await seen.publish(update())
+        await seen.until(lambda: "[a][B] where a schedd answers" in seen.text)
+
+
 async def test_before_the_schedd_has_answered_nothing_can_be_done() -> None:
     pool = FakePool()
     pool.queue_snapshot = QueueSnapshot(is_pending=True)
