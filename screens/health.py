@@ -203,7 +203,7 @@ class HealthScreen(ListScreen, ActionScreen):
     def _lay_out(self) -> None:
         """The entry beside the list where that leaves enough room for both, else below it.
 
-        Below, it has at least half of the lines, and those that the list does not need.
+        Below, it has the lines of its text, at most half of all, or those that the list leaves.
         """
         beside, pane = self._beside, self.query_one(EntryPane)
         size, room = self.table_width, self.app.size
@@ -213,7 +213,7 @@ class HealthScreen(ListScreen, ActionScreen):
         self.query_one(Table).styles.width = size
         self.query_one("#divider").display = not beside
         pane.styles.width = room.width - size if beside else size
-        below = max(lines // 2, lines - len(self.table.rows) - 1)
+        below = max(min(len(pane.lines), lines // 2), lines - len(self.table.rows) - 1)
         pane.styles.height = "1fr" if beside else max(2, min(below, lines - LIST_LINES))
 
     def _heading(self, health: Health, entry: HealthEntry) -> str | None:

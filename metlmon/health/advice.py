@@ -295,6 +295,7 @@ _DENIED: Final = re.compile(
 _MISSING: Final = re.compile(
     rf"FileNotFound|no such (?:file|key|bucket|object)|NoSuch(?:Key|Bucket)"
     rf"|(?:file|folder|object|path|key|bucket)(?: was)? not found|no namespace found"
+    rf"|\bno (?:origins?|sources)\b"
     rf"|(?:does not|doesn't) exist|couldn't (?:open|read) (?:a )?file|\[errno 2\]"
     rf"|\(errno 2\)|{_status('404|410')}",
     re.IGNORECASE,

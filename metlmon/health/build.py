@@ -106,7 +106,8 @@ def _rank(entry: HealthEntry) -> tuple[Any, ...]:
     time = entry.until or entry.since or datetime.min
     newest_first = -time.timestamp() if time.year > 1970 else 0.0
     worst = (RANKS[entry.severity], -entry.epochs_blocked, -entry.gpu_hours, -entry.nodes)
-    return (not entry.open, *worst, newest_first, entry.key)
+    closed_hours = 0.0 if entry.open else -entry.gpu_hours
+    return (not entry.open, closed_hours, *worst, newest_first, entry.key)
 
 
 def _without_dag(entry: HealthEntry) -> HealthEntry:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
 from statistics import median
@@ -13,12 +14,13 @@ from metlmon.health.groups import make_entry
 from metlmon.health.logs import SILENT_SECONDS, LogGap
 from metlmon.health.losses import group_by_time
 from metlmon.health.types import HealthEntry
+from metlmon.model.job_events import JobId, NodeKey
 from metlmon.snapshot.records import Transfer
 from metlmon.stats.totals import TRANSFER_SECONDS, group_by
 from metlmon.text.formatting import age, count
 
 DAY: Final = 86400.0
-"""Stalls at a site within a day are one entry."""
+"""Stalls at a site within a day are one entry while one goes on."""
 
 STALL_SECONDS: Final = 900.0
 STALL_TIMES: Final = 5.0
@@ -64,42 +66,61 @@ def stalled_transfers(facts: HealthFacts, gaps: list[LogGap]) -> Iterator[Health
         )
     ]
     nodes = {job.job: job.key for job in facts.ledger.jobs} if stalls else {}
+
+    over: defaultdict[str, list[Transfer]] = defaultdict(list)
     for (direction, site), transfers in group_by(stalls, lambda t: (t.direction, t.site)).items():
         for group in group_by_time(transfers, start_of, DAY):
-            ongoing = any(t.outcome == "in-flight" for t in group)
-            longest = max(t.seconds or 0.0 for t in group)
-            failed = sum(t.outcome in ("unfinished", "aborted") for t in group)
-            usual = usual_seconds(direction, site)
-            several = len(group) > 1
-            took = f"{'have' if several else 'has'} taken" if ongoing else "took"
-            text = (
-                f"{count(len(group), f'{direction} transfer')}{f' at {site}' if site else ''} "
-                f"{took} {'up to ' if several else ''}{age(longest)}"
-            )
-            text += f"; usual is {age(usual)}" if usual is not None else ""
-            if failed == len(group):
-                text += f", and no job started from {'it' if failed == 1 else 'them'}"
-            elif failed:
-                text += f"; {failed} of them failed"
-            ends = [t.end for t in group if t.end is not None]
-            keys = tuple(dict.fromkeys(key for t in group if (key := nodes.get(t.job))))
-            yield make_entry(
-                kind="transfer-stalled",
-                text=text,
-                steps=(
-                    "Wait, or vacate the job (V): it tries again, perhaps elsewhere"
-                    if ongoing
-                    else "See whether other jobs transfer there now; if not, leave the site out",
-                ),
-                act="vacate" if ongoing else None,
-                is_open=ongoing,
-                entries=group,
-                key=f"{group[0].start} {direction} {site}",
-                since=group[0].start,
-                until=None if ongoing else max(ends, default=None),
-                nodes=len(keys),
-                node_keys=keys,
-            )
+            if any(t.outcome == "in-flight" for t in group):
+                yield _entry(group, usual_seconds(direction, site), nodes)
+            else:
+                over[direction] += group
+    for direction, group in over.items():
+        usual = {usual_seconds(direction, t.site) for t in group}
+        yield _entry(sorted(group, key=start_of), usual.pop() if len(usual) == 1 else None, nodes)
+
+
+def _entry(
+    group: list[Transfer], usual: float | None, nodes: Mapping[JobId, NodeKey | None]
+) -> HealthEntry:
+    """Transfers of one direction that stalled; ``usual``: the seconds that others took there."""
+    ongoing = any(t.outcome == "in-flight" for t in group)
+    longest = max(t.seconds or 0.0 for t in group)
+    failed = sum(t.outcome in ("unfinished", "aborted") for t in group)
+    several = len(group) > 1
+    took = f"{'have' if several else 'has'} taken" if ongoing else "took"
+    direction, site = group[0].direction, group[0].site
+    sites = len({t.site for t in group})
+    where = f" at {site}" if site else ""
+    where = f" at {count(sites, 'site')}" if sites > 1 else where
+    text = (
+        f"{count(len(group), f'{direction} transfer')}{where} "
+        f"{took} {'up to ' if several else ''}{age(longest)}"
+    )
+    text += f"; usual is {age(usual)}" if usual is not None else ""
+    if failed == len(group):
+        text += f", and no job started from {'it' if failed == 1 else 'them'}"
+    elif failed:
+        text += f"; {failed} of them failed"
+    ends = [t.end for t in group if t.end is not None]
+    keys = tuple(dict.fromkeys(found for t in group if (found := nodes.get(t.job))))
+    step = (
+        "Wait, or vacate the job (V): it tries again, perhaps elsewhere"
+        if ongoing
+        else "See whether other jobs transfer there now; if not, leave the site out"
+    )
+    return make_entry(
+        kind="transfer-stalled",
+        text=text,
+        steps=(step,),
+        act="vacate" if ongoing else None,
+        is_open=ongoing,
+        entries=group,
+        key=f"{group[0].start} {direction} {site}",
+        since=group[0].start,
+        until=None if ongoing else max(ends, default=None),
+        nodes=len(keys),
+        node_keys=keys,
+    )
 
 
 def start_of(transfer: Transfer) -> datetime:

@@ -410,6 +410,16 @@ def columns(health: Health, this_year: int | None, *, indented: bool) -> list[Co
             text = names[0] if len(names) == 1 else concerned(health, [entry])
         return line((text, DIM))
 
+    blocks = any(entry.epochs_blocked for entry in health.entries)
+    blocked: Column[HealthEntry] = Column(
+        "blocked",
+        "EPOCHS LEFT",
+        lambda entry: entry.epochs_blocked or 0,
+        Kind.COUNT,
+        doc="epochs that cannot go on because of it",
+        drop=5,
+        style=ALARM,
+    )
     return [
         Column(
             "what",
@@ -432,17 +442,9 @@ def columns(health: Health, this_year: int | None, *, indented: bool) -> list[Co
             cell=runs,
             minimum=6,
             comfortable=7,
-            maximum=32,
+            maximum=24,
         ),
-        Column(
-            "blocked",
-            "EPOCHS LEFT",
-            lambda entry: entry.epochs_blocked or 0,
-            Kind.COUNT,
-            doc="epochs that cannot go on because of it",
-            drop=5,
-            style=ALARM,
-        ),
+        *([blocked] if blocks or not health.entries else []),
         Column(
             "jobs",
             "JOBS",

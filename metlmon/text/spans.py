@@ -124,7 +124,7 @@ def wrap_parts(parts: Iterable[Line], gap: Line, cells: int) -> list[Line]:
 
 
 def crop(content: Line, cells: int) -> Line:
-    """A line of at most ``cells`` cells, with an ellipsis where it was cut."""
+    """A line of at most ``cells`` cells, with an ellipsis where it was cut: never in a number."""
     if width(content) <= cells:
         return content
     dots = "…"[: max(0, cells)]
@@ -134,7 +134,10 @@ def crop(content: Line, cells: int) -> Line:
     for piece, style in content:
         length = cell_len(piece)
         if length > room:
-            spans.append((set_cell_size(piece, room), style))
+            kept = set_cell_size(piece, room)
+            if kept[-1:].isdecimal() and piece[len(kept) : len(kept) + 1].isdecimal():
+                kept = kept.rstrip("0123456789.,")
+            spans.append((kept, style))
             break
         spans.append((piece, style))
         room -= length

@@ -160,6 +160,7 @@ _PELICAN = "Pelican Client Error: Attempt #2: from cache.example.org:8443: {} (V
             "found for path. Either it doesn't exist, or the Director is experiencing problems",
             "input file missing",
         ),
+        ("osdf", "input", "no origins have the object osdf:///a/b", "input file missing"),
         ("pelican", "input", _PELICAN.format("Transfer.TimedOut Error"), "input transfer failed"),
         ("osdf", "output", _PELICAN.format("Contact.Cache Error"), "output transfer failed"),
         ("osdf", "input", _PELICAN.format("Resolution.Timeout Error"), "input transfer failed"),

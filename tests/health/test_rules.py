@@ -316,6 +316,18 @@ def test_transfers_stalled_beyond_the_sites_habit() -> None:
     # An hour is not much where twenty-five minutes are usual.
     assert kinds(having(transfer(3600.0, "unfinished", site="far", n=12))) == []
     assert only(having(transfer(3600.0, "in-flight", n=12)), "transfer-stalled").open
+    ended = (
+        transfer(h * 3600.0, "unfinished", site=s, n=12) for h, s in ((1, "delta"), (3, "far"))
+    )
+    each = only(having(*ended), "transfer-stalled")
+    assert each.site is None
+    assert each.text.startswith("2 input transfers at 2 sites took up to 3h, and no job started")
+
+
+def test_what_is_over_is_ranked_by_its_hours() -> None:
+    health = make_health(recorded(FIXTURES / "first-round"))
+    hours = [each.gpu_hours for each in health.closed_entries]
+    assert hours == sorted(hours, reverse=True)
 
 
 def test_what_another_dag_wants_is_no_other_targets_site() -> None:

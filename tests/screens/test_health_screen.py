@@ -70,6 +70,15 @@ def test_a_long_cause_keeps_its_runs_and_a_long_advice_the_key_of_the_act() -> N
     assert lines[1].endswith(" [a][U]")
 
 
+@pytest.mark.parametrize(
+    ("cells", "seen"), [(12, "error 503 at"), (10, "error 503…"), (9, "error …")]
+)
+def test_no_number_is_cut(cells: int, seen: str) -> None:
+    whole = "error 503 at"
+    cropped = spans.text(spans.crop(spans.line(whole), cells))
+    assert cropped == seen
+
+
 def test_notes_are_no_alarm() -> None:
     lines = header(Health((entry("log gap", Severity.NOTE),)))
     assert len(lines) == 1
