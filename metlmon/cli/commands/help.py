@@ -73,6 +73,8 @@ def completion(options: argparse.Namespace) -> int:
     top = parser(whole=True)
     kinds = {"DIR": shtab.DIRECTORY, "DIRECTORY": shtab.DIRECTORY, "FILE": shtab.FILE}
     (commands,) = (a for a in top._actions if isinstance(a, argparse._SubParsersAction))
+    # --help lists the commands itself, and hides these; shtab would leave them out.
+    commands.help = None
     for command in commands.choices.values():
         for action in command._actions:
             if action.metavar in kinds:
