@@ -309,6 +309,7 @@ def _tell_apart(texts: dict[str, str], cells: int) -> dict[str, str]:
         if len(group) > 1:
             cut = shared_start(group)
             end = shared_start([name[cut:][::-1] for name in group])
+            end *= any(cell_len(name[cut:]) >= cells for name in group)
             shown_of = {name: _window(name, cut, end, cells) for name in group}
             if 1 < len(set(shown_of.values())) < len(group):
                 shown_of = _tell_apart(shown_of, cells)
@@ -325,16 +326,15 @@ def shared_start(texts: Collection[str]) -> int:
 
 
 def _window(name: str, cut: int, end: int, cells: int) -> str:
-    """A name without characters before ``cut``, as many as there is no room for.
+    """A name without its last ``end`` characters, and without those before ``cut``.
 
-    Where that does not help, without the last ``end`` ones either.
+    Of the latter it has as many as there is room for; where there is none, it is cut elsewhere.
     """
-    rest, different = name[cut:], name[cut : len(name) - end]
-    room = cells - cell_len(rest) - 1
-    if cut and room > 0:
-        return f"{set_cell_size(name, room)}…{rest}"
-    if cut and end and (room := cells - cell_len(different) - 2) >= 0:
-        return f"{set_cell_size(name, room)}…{different}…"
+    rest, tail = name[cut:], "…" if end else ""
+    different = name[cut : len(name) - end] + tail
+    room = cells - cell_len(different) - 1
+    if cut and room >= 0:
+        return f"{set_cell_size(name, room)}…{different}"
     return f"…{crop_middle(rest, cells - 1)}" if cut else crop_middle(rest, cells)
 
 

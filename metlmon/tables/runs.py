@@ -129,6 +129,12 @@ def columns(
     absent = {"since"} if finished else {"wall", "hours"}
     absent |= set() if measured else {"last", "best", "curve"}
     absent |= {"curve"} if max((row.epochs_total for row in rows), default=0) < 2 else set()
+    # A column of dashes takes the room of names.
+    absent |= {
+        column.name
+        for column in columns
+        if column.name in _OF_JOBS and all(column.value(row) is None for row in rows)
+    }
     absent |= {"dag"} if len({row.dag for row in rows}) < 2 else set()
     if rows and not any(row.dag for row in rows):
         absent |= set() if any(_epoch(row) for row in rows) else {"epoch"}
@@ -290,6 +296,10 @@ def every_column(
             short=6,
         ),
     ]
+
+
+_OF_JOBS: Final = frozenset({"since", "gpu", "job", "try"})
+"""Columns that say nothing before a job was submitted."""
 
 
 def has_ended(row: Run) -> bool:
@@ -796,4 +806,6 @@ def best_text(row: Run, figures: RunFigures | None) -> Line:
         return ()
     epoch = formatting.epoch_number(curve.best.epoch)
     best = (f"best {formatting.metric(curve.best.value)} in epoch {epoch}", DIM)
-    return line(best, (f", {course_text(curve)}", DIM))
+    improves = curve.course is Course.IMPROVES
+    course = curve_symbol(curve).word if improves else course_text(curve)
+    return line(best, (f", {course}", DIM))

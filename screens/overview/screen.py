@@ -364,7 +364,8 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
             hidden = frozenset({"sort"})
         elif snapshot is not None and not (snapshot.status.dags or snapshot.status.runs):
             hidden = RUN_ACTIONS
-        return hidden.union(super().hidden_actions())
+        pane = () if self.query_one(SelectionPane).display else ("section",)
+        return hidden.union(pane, super().hidden_actions())
 
     def action_compare(self) -> None:
         if self.node_list is None:

@@ -280,6 +280,18 @@ def test_rows_of_a_table_read_differently() -> None:
         assert len(set(rows)) == len(DETECTORS), rows
 
 
+def test_names_are_cut_where_they_are_equal() -> None:
+    names = [
+        f"pretraining-lr1e-{rate}-warmup-{epochs}-long-tail"
+        for rate in (3, 4)
+        for epochs in (5, 10)
+    ]
+    shown = distinct_texts(names, 20)
+    assert [shown[name].split("…")[1] for name in names] == [
+        f"{rate}-warmup-{epochs}" for rate in (3, 4) for epochs in (5, 10)
+    ]
+
+
 @given(
     st.text("ab_-", max_size=40),
     st.lists(st.text("abc", min_size=1, max_size=4), min_size=2, max_size=6, unique=True),
