@@ -155,7 +155,7 @@ def advice_lines(shown: ShownAdvice, room: int) -> list[Line]:
             for wrapped in wrap(plain(each.reason, 300), room - 2, indent=1)
         ]
         for each_line in advice_table.excluded_lines(plan, names):
-            lines.append(crop(line(" ", ("avoid ", NOTE)) + each_line, room - 1))
+            lines += wrap(f"avoid {text(each_line)}", room - 2, NOTE, indent=1)
         for each_line in advice_table.runs_excluded_lines(plan, advice.run_names):
             lines.append(crop(line(" ") + each_line, room - 1))
     for row in shown.lines if advice_table.shows_plan(plan) else ():

@@ -226,7 +226,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
             return [line(" ", ("remaining  ", DIM), f"{left}, ", (run.missing_reason or "", NOTE))]
         rest = line(("remaining  ", DIM), (estimates_table.approximate_text(span.median), BOLD))
         rest += line(f" ({estimates_table.range_text(span.low, span.high)})")
-        end = line((f", ETA {formatting.moment(run.expected_end, self.this_year)}", DIM))
+        end = line((f", ETA {estimates_table.run_end_text(run, self.this_year)}", DIM))
         basis = line((f"{span.quality}: from {span.source}", DIM))
         current_epoch: Line = ()
         if epoch is not None:

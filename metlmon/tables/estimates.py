@@ -168,6 +168,14 @@ def run_remaining_text(run: RunForecast, this_year: int | None = None) -> str:
     return interval_text(run.remaining) if run.remaining is not None else run.missing_reason or ""
 
 
+def run_end_text(run: RunForecast, this_year: int | None) -> str:
+    """``14 Nov 17:12``; beyond two days only ``23 Nov``, "" without an estimate."""
+    if run.expected_end is None or run.remaining is None:
+        return ""
+    write = moment if run.remaining.median < 2 * DAY else _date_text
+    return write(run.expected_end, this_year)
+
+
 # --- tables -----------------------------------------------------------------------------------
 
 BAR: Final = 8
@@ -250,11 +258,7 @@ def columns(this_year: int | None) -> list[Column[RunForecast]]:
         return line((run_remaining_text(run, this_year), style))
 
     def end(run: RunForecast, _: int | None) -> Line:
-        if run.expected_end is None or run.remaining is None:
-            return UNKNOWN_CELL
-        if run.remaining.median < 2 * DAY:
-            return line(moment(run.expected_end, this_year))
-        return line(_date_text(run.expected_end, this_year))
+        return line(run_end_text(run, this_year)) or UNKNOWN_CELL
 
     return [
         Column("run", "RUN", lambda run: clip(run.run_name, 40), minimum=5, comfortable=12),
