@@ -92,7 +92,8 @@ class HomeScreen(ListScreen):
     def show(self, snapshot: Snapshot | None) -> None:
         home, width = self.home, self.app.size.width
         rows = home_table.home_rows(home.summaries)
-        this_year = datetime.now().year
+        clock = datetime.now()
+        this_year = clock.year
         self.show_head(self._head(rows, width))
         shown = [row for row in rows if row.summary.needs_person] if self.faults_only else rows
         nothing = [
@@ -101,7 +102,7 @@ class HomeScreen(ListScreen):
         ]
         only_faults = self.faults_only and not self.filter_text
         self.fill(
-            home_table.columns(rows, this_year, narrow=width < NARROW),
+            home_table.columns(rows, this_year, clock, narrow=width < NARROW),
             shown,
             lambda row: row.summary.path,
             home_table.filter_text,

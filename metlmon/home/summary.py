@@ -71,7 +71,8 @@ class Figures(Struct, frozen=True, kw_only=True):
     of further entries; ``advice``: on the worst one. ``since_seen``: what has
     changed since the user last looked at it. ``remaining`` or
     ``completed_at`` tell when it is done; ``no_eta`` why that is not known. ``events``: what
-    there is to notify about; ``complete``: no file was unreadable.
+    there is to notify about; ``complete``: no file was unreadable. ``last_event``: when the last
+    one in its logs was.
     """
 
     as_of: datetime | None
@@ -95,6 +96,11 @@ class Figures(Struct, frozen=True, kw_only=True):
     no_eta: str | None
     events: tuple[NotifyEvent, ...] = ()
     complete: bool = True
+    last_event: datetime | None = None
+
+    def now(self, clock: datetime) -> datetime:
+        """The time there: that of its figures where they are live, else of the ``clock``."""
+        return self.as_of if self.live and self.as_of is not None else clock
 
 
 class HomeSummary(Struct, frozen=True, kw_only=True):
@@ -152,6 +158,7 @@ def make_figures(reader: DagdirReader) -> Figures:
         no_eta=forecast.missing_reason,
         events=find_events(health, status, EVENT_NAMES),
         complete=reader.error is None and is_complete(status),
+        last_event=max((log.last for log in status.logs if log.last is not None), default=None),
     )
 
 

@@ -24,7 +24,9 @@ from metlmon.text.formatting import (
     Colour,
     Symbol,
     Weight,
+    age,
     count,
+    duration,
     hours,
     moment,
     number,
@@ -39,6 +41,7 @@ from metlmon.text.spans import (
     GOOD,
     MOVING,
     NOTE,
+    PLAIN,
     Line,
     TextStyle,
     crop,
@@ -57,6 +60,8 @@ STATES: Final = {
     EnsembleState.UNKNOWN: Symbol("?", "no .dagman.out", Colour.GREY),
 }
 """States with another symbol than a DAG's."""
+
+ALIVE_STATES: Final = (EnsembleState.HELD, EnsembleState.RESTARTING, EnsembleState.RUNNING)
 
 TROUBLE_STYLES: Final = {Severity.STOPPED: ALARM, Severity.BLOCKED: ALARM, Severity.COSTLY: NOTE}
 
@@ -108,8 +113,8 @@ def _seconds(when: datetime) -> float:
 def urgency(row: HomeRow) -> tuple[Any, ...]:
     """Live ones in trouble, other live ones, those that stopped, and the rest.
 
-    Live ones are in the order of severity and name, which does not change as the clock ticks; the
-    others newest first.
+    What is blocked comes first among those in trouble. Live ones are then in the order of their
+    names, which does not change as the clock ticks; the others newest first.
     """
     figures = row.figures
     if figures is None:
@@ -118,10 +123,9 @@ def urgency(row: HomeRow) -> tuple[Any, ...]:
         rank = 0 if row.summary.needs_person else 1
     else:
         rank = 2 if row.summary.needs_person else 4
-    if figures is not None and figures.live:
-        severity = figures.severity or Severity.NOTE
-        return rank, list(Severity).index(severity), row.name
-    return rank, _newest_first(figures), row.name
+    severity = (figures and figures.severity) or Severity.NOTE
+    time = 0.0 if figures is not None and figures.live else _newest_first(figures)
+    return rank, list(Severity).index(severity), time, row.name
 
 
 def _end_time(row: HomeRow) -> datetime | None:
@@ -147,9 +151,9 @@ def filter_text(row: HomeRow) -> str:
 
 
 def columns(
-    rows: Sequence[HomeRow], this_year: int | None, *, narrow: bool = False
+    rows: Sequence[HomeRow], this_year: int | None, clock: datetime, *, narrow: bool = False
 ) -> list[Column[HomeRow]]:
-    """The columns of ``rows``; times leave out ``this_year``.
+    """The columns of ``rows``; times leave out ``this_year``. ``clock``: the time now.
 
     ``narrow``: no column for the ETA; where there is no trouble, the health's has it. There is one
     for what is new since the user looked only if anything is.
@@ -157,15 +161,16 @@ def columns(
     counts = max((cell_len(_done_text(row.figures)) for row in rows), default=0)
 
     def eta(row: HomeRow, cells: int | None) -> Line:
-        return _eta(row.figures, this_year, cells)
+        return _eta(row.figures, this_year, clock, cells)
 
     def health_or_eta(row: HomeRow, cells: int | None) -> Line:
         summary = row.summary
         if not narrow or summary.needs_person or row.figures is None:
             return _health(row, cells)
-        known = row.figures.remaining is not None
+        known = row.figures.remaining is not None and not _is_over(row.figures, clock)
         label = line(("ETA ", DIM)) if known else ()
-        return label + _eta(row.figures, this_year, cells and max(0, cells - width(label)))
+        room = cells and max(0, cells - width(label))
+        return label + _eta(row.figures, this_year, clock, room)
 
     shown = [
         Column(
@@ -202,6 +207,16 @@ def columns(
             maximum=13 if narrow else 30,
         ),
         Column(
+            "last",
+            "LAST",
+            _last_event,
+            Kind.TIME,
+            doc="when its last event was",
+            align="right",
+            drop=1,
+            cell=lambda row, _: _last(row.figures, clock),
+        ),
+        Column(
             "health",
             "HEALTH",
             lambda row: row.figures.trouble if row.figures else None,
@@ -217,7 +232,7 @@ def columns(
             _badput,
             Kind.SHARE,
             doc="share of the hours that were lost, of those that have ended",
-            drop=1,
+            drop=2,
             style=lambda row: BAD if _badput(row) else DIM,
         ),
         Column(
@@ -227,7 +242,7 @@ def columns(
             Kind.TIME,
             doc="when it will be done",
             align="left",
-            drop=2,
+            drop=3,
             cell=eta,
             minimum=6,
             comfortable=7,
@@ -237,7 +252,7 @@ def columns(
             "SINCE YOU LOOKED",
             _since_seen,
             doc="what is new since you looked at it",
-            drop=3,
+            drop=4,
             style=NOTE,
             comfortable=16,
             maximum=50,
@@ -295,8 +310,13 @@ def _state(row: HomeRow, _: int | None) -> Line:
         return line(("not read yet", DIM))
     # What runs is known also where DAGMan's own files are missing.
     runs = figures.running and figures.state in (EnsembleState.RUNNING, EnsembleState.UNKNOWN)
-    if runs and (figures.live or figures.state is EnsembleState.UNKNOWN):
-        state = line((f"▶ {number(figures.running)} running", MOVING if figures.live else DIM))
+    if runs and figures.live:
+        state = line((f"▶ {number(figures.running)} running", MOVING))
+    elif not figures.live and (runs or figures.state in ALIVE_STATES):
+        # It was so then: nothing has been logged for long.
+        glyph = "▶" if runs else _symbol(figures).glyph
+        amount = f" {number(figures.running)}" if runs else ""
+        state = line((f"snapshot {glyph}{amount}", DIM))
     else:
         state = symbol_span(_symbol(figures))
     return state + line((" …", DIM)) if summary.phase is Phase.STORED else state
@@ -330,7 +350,36 @@ def _since_seen(row: HomeRow) -> str | None:
     return figures.since_seen.partition(": ")[2]
 
 
-def _eta(figures: Figures | None, this_year: int | None, cells: int | None) -> Line:
+def _last_event(row: HomeRow) -> datetime | None:
+    """For the order: without a zone, which only some logs have."""
+    when = None if row.figures is None else row.figures.last_event
+    return when and when.replace(tzinfo=None)
+
+
+def _last(figures: Figures | None, clock: datetime) -> Line:
+    if figures is None or figures.last_event is None:
+        return line(("–", DIM))
+    seconds = _seconds_between(figures.last_event, figures.now(clock))
+    return line((f"{age(seconds)} ago", PLAIN if figures.live else DIM))
+
+
+def _seconds_between(start: datetime, end: datetime) -> float:
+    if start.tzinfo is None or end.tzinfo is None:
+        start, end = start.replace(tzinfo=None), end.replace(tzinfo=None)
+    return (end - start).total_seconds()
+
+
+def _is_over(figures: Figures, clock: datetime) -> bool:
+    """Whether the estimated end has passed, as it has of an old snapshot."""
+    if figures.remaining is None or figures.as_of is None:
+        return False
+    passed = _seconds_between(figures.as_of, figures.now(clock))
+    return passed > figures.remaining.median
+
+
+def _eta(
+    figures: Figures | None, this_year: int | None, clock: datetime, cells: int | None
+) -> Line:
     if figures is None:
         return line(("–", DIM))
     if figures.completed_at is not None:
@@ -339,6 +388,10 @@ def _eta(figures: Figures | None, this_year: int | None, cells: int | None) -> L
         return line((full if cells is None or cells >= len(full) else f"✓{day}", DIM))
     if figures.remaining is None or figures.as_of is None:
         return line(("–", DIM))
+    if _is_over(figures, clock):
+        left = f"{duration(figures.remaining.median)} left"
+        then = f"{left} on {moment(figures.as_of, this_year)}"
+        return line((then if cells is None or cells >= len(then) else left, DIM))
     full = eta_text(figures.as_of, figures.remaining)
     short = full.partition(" (")[0]
     if cells is None or cells >= len(full):

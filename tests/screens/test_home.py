@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from metlmon.errors import InputError
+from metlmon.health.types import Severity
 from metlmon.home.places import load_list, save_list
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import NullFeed
@@ -19,6 +20,9 @@ from metlmon.live.session import Session
 from metlmon.pool.client import FeedAndPool
 from metlmon.remote import machine, paths
 from metlmon.remote.paths import UnusableMachine
+from metlmon.stats.estimates import Interval
+from metlmon.tables.home import columns, home_rows, urgency
+from metlmon.text import spans
 from screens.actions import name_of_screen
 from screens.app import AppOptions
 from screens.home import HomeScreen
@@ -84,6 +88,37 @@ async def test_a_wide_screen_has_all_columns() -> None:
         assert TROUBLE in seen.line(" gb1")
         assert "23 Nov 2025 (20–28 Nov" in seen.line(" long") or "23 Nov (" in seen.line(" long")
         assert "12 epochs done, 1 run held" in seen.line(" long")
+
+
+ENDS = Interval(6 * 86400.0, 9 * 86400.0, 14 * 86400.0, 40, "its epochs")
+NOW = datetime(2026, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("live", "last", "state", "eta"),
+    [
+        (True, "2h ago", "▶ 5 running", "23 Nov (20–28 Nov)"),
+        (False, "47d ago", "snapshot ▶ 5", "9d00h left on 14 Nov 2025 08:14"),
+    ],
+)
+def test_a_snapshot_is_called_one_and_has_no_end_in_the_past(
+    live: bool, last: str, state: str, eta: str
+) -> None:
+    row = summary("/data/a", live=live, running=5, remaining=ENDS,
+                  last_event=datetime(2025, 11, 14, 6))  # fmt: skip
+    (shown_row,) = rows = home_rows([row])
+    drawn = {each.name: spans.text(each.draw(shown_row)) for each in columns(rows, None, NOW)}
+    assert (drawn["last"], drawn["state"], drawn["eta"]) == (last, state, eta)
+
+
+def test_live_ones_come_first_then_what_is_blocked() -> None:
+    trouble = {"trouble": TROUBLE, "headline": TROUBLE}
+    rows = home_rows([
+        summary("/data/costly", "failed", severity=Severity.COSTLY, **trouble),
+        summary("/data/stopped", "failed", severity=Severity.STOPPED, **trouble),
+        summary("/data/live"),
+    ])  # fmt: skip
+    assert [row.name for row in sorted(rows, key=urgency)] == ["live", "stopped", "costly"]
 
 
 async def test_the_first_row_keeps_the_cursor_until_a_key_is_pressed() -> None:

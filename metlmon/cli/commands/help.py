@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ def _print_columns() -> None:
         ("Overview, and metlmon status", runs.every_column()),
         ("Nodes", nodes.columns()),
         ("Estimates, and metlmon estimate", estimates.columns(None)),
-        ("Home", home.columns([], None)),
+        ("Home", home.columns([], None, datetime.min)),
     ):
         TextOutput().table(printed, columns, "", f"{title}:", "")
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from datetime import datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
@@ -169,7 +170,7 @@ def _status_of_each(found: Sequence[FoundDagdir], options: argparse.Namespace) -
 
     code = read_each(found, options, take)
     rows, out = home_rows(summaries), TextOutput()
-    out.table(columns(rows, None), rows, totals_line(rows), "")
+    out.table(columns(rows, None, datetime.now()), rows, totals_line(rows), "")
     return code
 
 
