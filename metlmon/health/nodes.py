@@ -172,7 +172,9 @@ def _error_steps(line: ErrorLine, end: Execution | None) -> tuple[str, ...] | No
     """What to do about a known error; with the GPU that the job had, where that matters."""
     if line.advice is None:
         return None
-    gpu = gpu_short(end.gpu) if end is not None and end.gpu and "GPU" in line.advice else None
+    gpu = (
+        gpu_short(end.gpu) if end is not None and end.gpu and "gpu" in line.advice.lower() else None
+    )
     ran_on = f"; it ran on {gpu}" if gpu else ""
     return f"{line.advice}{ran_on}", RESUBMIT
 

@@ -71,7 +71,7 @@ CAUSES: Final[Sequence[Cause]] = (
         r"(?:CUDA|HIP) out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED|"
         r"CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|RESOURCE_EXHAUSTED",
         "CUDA out of memory",
-        "Use a smaller batch, or a GPU with more memory (gpus_minimum_memory)",
+        "Use a smaller batch, or raise gpus_minimum_memory",
     ),
     _cause(
         r"insufficient shared memory|^Bus error|signal: Bus error",

@@ -123,6 +123,10 @@ def wrap_parts(parts: Iterable[Line], gap: Line, cells: int) -> list[Line]:
     return lines
 
 
+_NUMBER: Final = re.compile(r"(?<![\w.,-])\d[\d.,]*$")
+"""A number at the end of a text, not one within a name."""
+
+
 def crop(content: Line, cells: int) -> Line:
     """A line of at most ``cells`` cells, with an ellipsis where it was cut: never in a number."""
     if width(content) <= cells:
@@ -136,7 +140,7 @@ def crop(content: Line, cells: int) -> Line:
         if length > room:
             kept = set_cell_size(piece, room)
             if kept[-1:].isdecimal() and piece[len(kept) : len(kept) + 1].isdecimal():
-                kept = kept.rstrip("0123456789.,")
+                kept = _NUMBER.sub("", kept)
             spans.append((kept, style))
             break
         spans.append((piece, style))

@@ -650,11 +650,13 @@ def _subcauses(health: Health, group: Sequence[HealthEntry], room: int) -> list[
 def advice_line(steps: Sequence[str], entry: HealthEntry | None, room: int | None = None) -> Line:
     """``→ 1. Free space  2. Release [R]``: what to do, and the key of the entry's act.
 
-    Where there is no room for all, the steps of this cause alone.
+    Where there is no room for all, the steps of this cause alone, or these without their notes.
     """
     keys = () if entry is None else act_keys(entry)
     style = TextStyle(KEY.colour)
-    texts = [map(plain, numbered(each)) for each in (steps, own_steps(steps))]
+    own = own_steps(steps)
+    brief = [step.partition("; ")[0] for step in own]
+    texts = [map(plain, numbered(each)) for each in (steps, own, brief)]
     candidates = [line((f"→ {'  '.join(text)}", style)) for text in texts]
     if room is None:
         return candidates[0] + keys
