@@ -108,12 +108,12 @@ def header(
     *,
     read_only: bool = False,
     several: int = SEVERAL_DAGS,
-    ending: Line = (),
+    endings: Sequence[Line] = (),
 ) -> list[Line]:
     """Directory, live state and age of the logs on the first line, DAGs below it.
 
     Of more than ``several`` DAGs states are counted. With 0, a single DAG is on the first line.
-    ``ending``: the forecast, which is on the first line where there is room.
+    ``endings``: the forecast in ever shorter forms, on the first line where there is room.
     """
     name = plain(directory_name(dagdir), 48)
     title = line(("metlmon", TextStyle(formatting.Colour.SKY, formatting.Weight.BOLD)), "  ")
@@ -127,10 +127,10 @@ def header(
     )
     error = [line(" ", (plain(snapshot.error, 4 * width), ALARM))] if snapshot.error else []
     gap = line("   ")
-    if ending:
+    if endings:
         # When it will be done matters more than how old the logs are.
         right = join((_live_state(snapshot), _warnings(status)), gap)
-        ending = gap + ending
+    ends = [*(gap + ending for ending in endings), ()]
     if not several and len(status.dags) == 1:
         (dag,) = status.dags
         glyph = line((dag_sign(dag.state, dag.nodes_failed).glyph, _dag_style(dag.state)))
@@ -138,12 +138,12 @@ def header(
         starts = (title, line(("read-only  " if read_only else "", NOTE), (name, BOLD)))
         lefts = [
             start + gap + dag_state(dag, status, room - cells(start) - cells(end)) + end
-            for end in dict.fromkeys((ending, ()))
+            for end in ends
             for start in starts
         ]
         left = first_that_fits((*lefts, starts[1] + gap + glyph), room + 3)
         return [_with_margins(left, right, width), *error]
-    title = first_that_fits((title + ending, title), width - 6 - cells(right))
+    title = first_that_fits([title + end for end in ends], width - 6 - cells(right))
     return [_with_margins(title, right, width), *error, *_dag_lines(status, width, several)]
 
 
@@ -502,6 +502,15 @@ def forecast_candidates(forecast: Forecast | None) -> Sequence[Line]:
     shortest = estimates_table.remaining_text(replace(forecast, excluded=()))
     candidates = [join((rate, line((text, style))), line("   ")) for text in (long, brief)]
     return candidates + [line((text, style)) for text in (brief, shortest)]
+
+
+def end_candidates(forecast: Forecast) -> Sequence[Line]:
+    """``ETA 20 Nov (18–23 Nov) · 6d left``, and shorter forms of it."""
+    texts = [estimates_table.remaining_text(replace(forecast, excluded=()))]
+    if forecast.as_of is not None and forecast.remaining is not None:
+        end = estimates_table.eta_text(forecast.as_of, forecast.remaining)
+        texts += [f"ETA {end}", f"ETA {end.partition(' (')[0]}"]
+    return [line((text, BOLD)) for text in texts]
 
 
 def hours_and_forecast(

@@ -313,8 +313,8 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         lines = [ranked[index][1] for index in sorted(kept)]
         if forecast is not None and forecast.remaining and line(" ") + hours[-1] not in lines:
             # The line with the forecast gave way to trouble.
-            ending = overview_header.forecast_candidates(forecast)[-1]
-            with_end = dict(zip(head, head_of(ending=ending), strict=True))
+            ends = overview_header.end_candidates(forecast)
+            with_end = dict(zip(head, head_of(endings=ends), strict=True))
             lines = [with_end.get(each, each) for each in lines]
         return lines
 

@@ -218,7 +218,13 @@ def test_a_crowded_header_has_the_end_on_its_first_line(dags: int) -> None:
     made = status()
     several = tuple(replace(made.dags[0], file=f"d{n}.dag") for n in range(dags))
     snapshot = update(replace(made, dags=several))
-    first, *_ = header(snapshot, "ens", 80, several=0, ending=spans.line("ETA 23 Oct"))
+    first, *_ = header(
+        snapshot,
+        "ens",
+        80,
+        several=0,
+        endings=[spans.line("ETA 23 Oct" * 9), spans.line("ETA 23 Oct")],
+    )
     assert "ETA 23 Oct" in spans.text(first)
     assert spans.width(first) == 80
 
