@@ -990,6 +990,7 @@ class OutputScreen(JobTools, FilterKeys):
         self._wraps = True
         self._reading = False
         self._next_read: PagerRead | None = None
+        self._wanted: PagerRead = output_pager.page_at_end
         self._problem: str | None = None
         self._search: Search | None = None
 
@@ -1104,12 +1105,16 @@ class OutputScreen(JobTools, FilterKeys):
 
     # --- reading, in a thread ---------------------------------------------------------------
 
-    def _request(self, read: PagerRead) -> None:
-        """Read a page of the file shown, and show it; while another is read, after that one."""
+    def _request(self, read: PagerRead, wanted: PagerRead | None = None) -> None:
+        """Read a page of the file shown, and show it; while another is read, after that one.
+
+        ``wanted``: what is read until it succeeds, where this fails; None: this again.
+        """
         names = self._output_names()
         if self._reading:
             self._next_read = read
             return
+        self._wanted = wanted or read
         self._problem = None
         if self.context.time_travel.past_view is not None:
             self._problem = NO_OUTPUT_IN_PAST
@@ -1149,10 +1154,15 @@ class OutputScreen(JobTools, FilterKeys):
         return self._page.reaches_end and self.view.lines_below == 0
 
     def _poll(self) -> None:
-        if self._follows() and not self._reading:
-            # Looking at it must not replace a problem by an empty page.
-            page = self._page
-            self._request(lambda path: output_pager.page_if_changed(path, page))
+        if not self._follows() or self._reading:
+            return
+        page = self._page
+        if self._problem is not None:
+            # Not the end of the file: a match may have been asked for.
+            self._request(self._wanted)
+        else:
+            changed = partial(output_pager.page_if_changed, page=page)
+            self._request(changed, output_pager.page_at_end)
 
     def on_document_scrolled(self) -> None:
         page, view = self._page, self.view

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.live import output_pager
+from metlmon.live.file_access import UnreadableFile
 from metlmon.live.output_pager import OutputPage
 from screens.app import AppOptions
 from screens.job import OutputScreen, ToolScreen
@@ -111,6 +112,23 @@ async def test_a_text_is_found_anywhere(dagdir: Path) -> None:
         assert isinstance(seen.app.screen, OutputScreen), "esc clears the text first"
         await seen.press("escape")
         assert not isinstance(seen.app.screen, OutputScreen)
+
+
+async def test_a_match_that_could_not_be_read_is_shown_later(
+    dagdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(session(dagdir), MIDDLE) as seen:
+        await open_output(seen, dagdir)
+        read, failures = output_pager.page_around, iter([UnreadableFile("no answer")])
+
+        def page_around(path: Path, offset: int) -> OutputPage:
+            for failure in failures:
+                raise failure
+            return read(path, offset)
+
+        monkeypatch.setattr(output_pager, "page_around", page_around)
+        await seen.press("slash", *"step 01234", "enter")
+        await seen.until(lambda: seen.lines[1].startswith("step 012340"))
 
 
 async def test_long_lines_wrap_or_are_cut(dagdir: Path) -> None:
