@@ -21,7 +21,7 @@ OPENED = ("csi", "c1-raw", "textual")
 """Attacks of the runs that are opened; of all others the lists are seen."""
 
 SCREENS = (
-    *(b"2", b"3", b"33", b"4", b"5", b"6", b"66", b"666", b"7", b"77", b"8"),
+    *(b"2", b"3", b"33", b"4", b"5", b"6", b"66", b"666", b"7", b"77", b"8", b"9"),
     *(b"?", b":", b"a", b"N"),
 )
 """Keys to what can be opened from the overview: the screens of the tabs, help, palette, what can be
@@ -68,7 +68,7 @@ def gone_through(
                 continue
             terminal.type(DOWN * (row - at))
             at = row
-            for keys in (ENTER, ENTER, END, 2 * ESCAPE):
+            for keys in (ENTER, ENTER, END, b"v", END, 2 * ESCAPE):
                 terminal.type(keys)
                 terminal.rest()
         for key in SCREENS:
@@ -85,7 +85,7 @@ def gone_through(
 
 
 WAYS = {
-    "job": ("enter", "enter", "pagedown", "end"),
+    "job": ("enter", "enter", "v", "pagedown", "end"),
     "the epoch after": ("enter", "up", "enter", "end"),
     "lists": ("2", "tab", "end", "escape", "8", "end", "escape", "5", "v", "escape", "3", "end"),
 }
