@@ -207,7 +207,9 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
                 (clip(values[name], 30), BOLD if name in swept else PLAIN),
             )
             for name in names
-            if values[name] != VARIES and "$(" not in values[name]
+            # An argument usually passes the variable of its name.
+            if values[name] not in (VARIES, values.get(name.partition("--")[2]))
+            and "$(" not in values[name]
         ]
         lines = [join(parts[:number], line("   ")) for number in range(len(parts), 0, -1)]
         return [line(" ") + first_that_fits(lines, room)] if lines else []

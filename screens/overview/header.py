@@ -671,6 +671,9 @@ def advice_line(steps: Sequence[str], entry: HealthEntry | None, room: int | Non
         return candidates[0] + keys
     if entry is not None and width(candidates[0] + keys) > room:
         keys = act_keys(entry, brief=True)
+    if keys and len(own) < len(steps) and width(candidates[0] + keys) > room:
+        # The act is a common step, which is left out.
+        keys = line((", then", style)) + keys
     left = room - width(keys)
     return crop(first_that_fits(candidates, left), left) + keys
 
