@@ -41,6 +41,11 @@ webhook = "https://hooks.example.org/services/T0"
 about = ["held", "failed"]        # default: all
 interval = 60                     # minimum number of seconds between two
 
+[[command]]                       # on a free key; the user's own file only
+key = "^g"
+name = "its requirements"
+command = ["condor_q", "-better-analyze", "{job}"]   # {run}, {dagdir}: whole arguments
+
 [tracking]                        # an MLflow server, for metlmon export; the user's own file only
 uri = "https://mlflow.example.edu"
 experiment = "metl"               # default: "metlmon"
@@ -56,9 +61,9 @@ as_of = 2026-05-01                # when it was so: what was used since is subtr
 Where both files set a key: the dagdir's value is used for ``tz``, the two patterns,
 ``checkpoint_codes`` and each key of ``[metrics]``; ``[[site]]``, ``[[label]]`` and ``[[metric]]``
 of the dagdir are tried before the user's; aliases, ``[columns]`` and ``[advisor]`` are merged, with
-the dagdir's first; ``read_only`` is on if either file sets it; ``[keys]``, ``[notify]`` and
-``[tracking]`` are for the user's file alone. ``metlmon config`` shows the effective values and
-their origin.
+the dagdir's first; ``read_only`` is on if either file sets it; ``[keys]``, ``[notify]``,
+``[[command]]`` and ``[tracking]`` are for the user's file alone. ``metlmon config`` shows the
+effective values and their origin.
 
 The dagdir's file may belong to another user, so it is not trusted: it can set patterns and labels,
 and paths below the dagdir to read, but no command and no path to write; a pattern that takes too

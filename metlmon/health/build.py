@@ -122,7 +122,11 @@ def _with_moment(entry: HealthEntry, facts: HealthFacts) -> HealthEntry:
     """The entry with when its DAG can be submitted again, if that is not yet possible."""
     if entry.act != "resubmit" or not entry.open:
         return entry
-    files = [entry.dag] if entry.dag else [facts.runs[run].dag for run in entry.runs]
+    files = (
+        [entry.dag]
+        if entry.dag
+        else [facts.runs[run].dag for run in entry.runs if run in facts.runs]
+    )
     dags = {file: facts.dags[file] for file in files if file in facts.dags}
     moments = [_resubmittable(dag) for dag in dags.values()]
     return replace(entry, act_when=moments[0]) if moments and all(moments) else entry

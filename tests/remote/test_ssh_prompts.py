@@ -125,9 +125,7 @@ def test_home_asks_once_for_the_directories_of_one_host(
         with metlmon(ssh_server, tmp_path, "watch", *words) as terminal:
             answer(terminal, "Enter passphrase for key", "open sesame")
 
-            terminal.until(
-                lambda: terminal.text.count("1 running") == len(names), "not all are read"
-            )
+            terminal.until(lambda: terminal.text.count("▶ 1") == len(names), "not all are read")
             screen(terminal, "third")
         assert line.connections == 1
     assert terminal.bytes.count(b"Enter passphrase") == 1
