@@ -242,7 +242,7 @@ def plan_of(values: PlanInput) -> PlacementPlan:
 def planned_hours(
     values: PlanInput, plan: PlacementPlan, supplies: Sequence[PoolSupply]
 ) -> float | None:
-    """Hours until the last run is done by a plan with these supplies; None: there is no slot.
+    """Hours until the last run is done by a plan with these supplies; None without a slot.
 
     What the profiles change of the estimate; without an estimate what they say.
     """

@@ -123,7 +123,7 @@ class PlacementPlan(Struct, frozen=True, kw_only=True):
     of runs that have epochs left but do not continue, with the reason. ``remarks``: what a user
     should check, such as a site of an allocation where nothing ran. ``estimate``: until the last
     run is done without the plan (:mod:`metlmon.stats.estimates`). ``gain``: what the plan gains of
-    it, None where there is no estimate, or an epoch has no place.
+    it, None without an estimate, or where an epoch has no place.
     """
 
     json_omits: ClassVar = frozenset({"as_of"})

@@ -64,7 +64,7 @@ def refusal(act: PoolAction, row: Job, job: QueueJob | None) -> str | None:
     """Why a held job's request is not changed by this action, or None if it can be."""
     field = ACTS[act].value
     if job is None:
-        return "the schedd has not told its request"
+        return "the schedd did not give its request"
     hold = row.holds[-1] if row.holds else None
     code = job.hold_code if hold is None or hold.code is None else hold.code
     subcode = None if hold is None else hold.subcode

@@ -596,7 +596,9 @@ def _calm(health: Health, status: Status) -> list[Line]:
     texts = ["nothing needs attention"]
     if not any(states.get(state) for state in (State.HELD, *FAILED_JOB)):
         headline = health_headline(health)
-        texts = [headline.line, headline.text]
+        # The second form leaves out the hours of the cause.
+        without_hours = headline.line.rpartition(" (")[0] or headline.text
+        texts = [headline.line, without_hours, headline.text]
     notes = len(health.open_entries)
     end = line((f"   {formatting.count(notes, 'note')}" if notes else "", DIM))
     return [line(("✓ ", GOOD), (text, DIM)) + end for text in texts]
@@ -659,7 +661,7 @@ def _subcauses(health: Health, group: Sequence[HealthEntry], room: int) -> list[
 def advice_line(steps: Sequence[str], entry: HealthEntry | None, room: int | None = None) -> Line:
     """``→ 1. Free space  2. Release [R]``: what to do, and the key of the entry's act.
 
-    Where there is no room for all, the steps of this cause alone, or these without their notes.
+    Where not all fit, the steps of this cause alone, or these without their notes.
     """
     keys = () if entry is None else act_keys(entry)
     style = TextStyle(KEY.colour)

@@ -239,7 +239,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
     def action_section(self) -> None:
         pane = self.query_one(SelectionPane)
         if not pane.display:
-            self.show_message("below the list there is no room for the run; [enter] opens it")
+            self.show_message("the run does not fit below the list; [enter] opens it")
         else:
             self.set_focus(self.table if pane.has_focus else pane)
 

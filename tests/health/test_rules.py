@@ -21,6 +21,8 @@ from metlmon.model.model_state import Notice
 from metlmon.model.reasons import ANNEX_EXPIRED, ANNEX_EXPIRED_INFERRED
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.records import Job, LogRow, NodeFault, Transfer
+from metlmon.text.spans import text as text_of
+from screens.overview.header import health_lines
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log
 from tests.support.records import read_dagdir, stats_input
@@ -86,10 +88,12 @@ def test_a_recording_in_which_a_run_gave_up() -> None:
 def test_where_all_is_well_much_badput_is_named_with_its_main_cause(
     shared: Callable[[str], Path],
 ) -> None:
-    health = make_health(recorded(shared("examples/metl-aws")))
+    health = make_health(read := recorded(shared("examples/metl-aws")))
     line = health_headline(health).line
     removed = sum(e.gpu_hours for e in health.closed_entries if e.kind == "removed-by-user")
     assert line == f"{ALL_WELL} · 42 % badput: mostly removed by a user ({removed:.0f} GPU-h)"
+    (narrow,) = health_lines(health, read.status, 78, roomy=False)
+    assert "mostly removed by a user" in text_of(narrow)
     assert health_headline(make_health(basis(CALM))).line == ALL_WELL
 
 

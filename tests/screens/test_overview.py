@@ -202,7 +202,7 @@ async def test_below_the_rows_is_the_run_under_the_cursor_where_there_is_room(sh
         assert "━ run" not in seen.text
     async with show(size=(120, 24)) as seen:
         await seen.press("tab")
-        assert "no room for the run" in seen.text
+        assert "does not fit below the list" in seen.text
 
 
 def test_hours_that_no_log_has_are_unknown() -> None:
