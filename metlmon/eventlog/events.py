@@ -379,22 +379,61 @@ def usage_rows(usage: Usage) -> tuple[UsageRow, ...]:
     return tuple(_parse_row(line, columns) for line in lines)
 
 
-def usage_row(usage: Usage, name: str) -> UsageRow | None:
-    """The first row with this name, or None; others are not parsed."""
-    if isinstance(usage, str):
-        title, *lines = usage.split("\n")
-        lines = [line for line in lines if line.lstrip().startswith(name)]
-        usage = "\n".join((title, *lines))
-    return next((row for row in usage_rows(usage) if row.name == name), None)
+class ResourceUsage(Struct, frozen=True, gc=False):
+    """What an execution used of each resource, and what its job requested and was allocated.
+
+    None where the table has no number. ``cpus``: cores in use, the average of the job's whole
+    time: after an eviction it includes the earlier executions. ``memory_mb``, ``disk_kb``,
+    ``gpu_memory_mb`` (of the fullest device): peaks. ``gpus``: GPUs in use on average; None where
+    the machine has no monitor, 0 if it measured none. See HTCondor's ``setEventUsageAd``.
+    """
+
+    cpus: float | None = None
+    cpus_requested: float | None = None
+    cpus_allocated: float | None = None
+    memory_mb: float | None = None
+    memory_mb_requested: float | None = None
+    memory_mb_allocated: float | None = None
+    disk_kb: float | None = None
+    disk_kb_requested: float | None = None
+    disk_kb_allocated: float | None = None
+    gpus: float | None = None
+    gpus_requested: float | None = None
+    gpus_allocated: float | None = None
+    gpu_memory_mb: float | None = None
 
 
-def gpu_use(usage: Usage) -> float | None:
-    """How many GPUs the job used on average; None where no monitor of the machine measured it."""
-    if isinstance(usage, str):
-        usage = usage_rows(usage) if "(Average)" in usage else ()
-    averages = {f"{row.name}{row.unit}".lower(): row.usage for row in usage}
-    average = averages.get("gpusaverage")
-    return None if average is None or not math.isfinite(average) else average
+_RESOURCES: Final = {
+    ("cpus", ""): "cpus",
+    ("memory", "MB"): "memory_mb",
+    ("disk", "KB"): "disk_kb",
+    ("gpus", ""): "gpus",
+}
+
+
+def resource_usage(usage: Usage) -> ResourceUsage | None:
+    """The figures of a table; None without one. Infinite and negative ones are not known."""
+    figures: dict[str, float | None] = {}
+    average = None
+    for row in usage_rows(usage):
+        key = row.name.lower(), row.unit
+        resource = _RESOURCES.get(key)
+        if resource is not None:
+            figures[resource] = _amount(row.usage)
+            figures[f"{resource}_requested"] = _amount(row.request)
+            figures[f"{resource}_allocated"] = _amount(row.allocated)
+        elif key == ("gpusmemory", "MB"):
+            figures["gpu_memory_mb"] = _amount(row.usage)
+        elif key == ("gpus", "Average"):
+            average = _amount(row.usage)
+    if average is not None:
+        # Where a machine reports both, that of the row "GPUs" is the peak.
+        figures["gpus"] = average
+    return ResourceUsage(**figures) if figures else None
+
+
+def _amount(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) and value >= 0 else None
 
 
 def _parse_row(line: str, columns: dict[str, slice]) -> UsageRow:

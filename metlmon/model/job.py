@@ -101,8 +101,9 @@ class LoggedExecution(Struct):
 
     ``end``: None while in flight. ``held_by``: the hold that caused the eviction at its end.
     ``requeued``: it ended by itself, and the job's on_exit_remove put the job back into the queue.
-    ``bytes_*``: ``Run Bytes`` of the event that ended it. ``checkpoint``: of one that did not
-    complete its job, when its last checkpoint was stored, at its end at the latest; None without.
+    ``bytes_*``: ``Run Bytes`` of the event that ended it, ``usage``: its table.
+    ``checkpoint``: of one that did not complete its job, when its last checkpoint was stored, at
+    its end at the latest; None without.
     """
 
     start: datetime
@@ -120,6 +121,7 @@ class LoggedExecution(Struct):
     checkpoint: datetime | None = None
     bytes_sent: int | None = None
     bytes_received: int | None = None
+    usage: Usage = ()
     suspensions: list[tuple[datetime, datetime | None]] = field(default_factory=list)
 
     @property
@@ -295,7 +297,8 @@ def _apply_after_end(history: JobHistory, event: Event) -> None:
     if event.number in _CONTRADICTING_EVENTS:
         history.contradictions += 1
     if event.number == 5 and isinstance(event.detail, Terminated):
-        _store_usage(history, event.detail.usage)
+        last = history.executions[-1] if history.executions else None
+        _store_usage(history, event.detail.usage, last)
 
 
 def _apply_ad_information(history: JobHistory, event: Event) -> None:
@@ -425,9 +428,14 @@ def _close_transfers(history: JobHistory, time: datetime) -> None:
             return
 
 
-def _store_usage(history: JobHistory, usage: Usage) -> None:
+def _store_usage(
+    history: JobHistory, usage: Usage, execution: LoggedExecution | None = None
+) -> None:
+    """Keep a usage table; ``execution``: that it belongs to, None if the job was not started."""
     if usage:
-        history.usage, history.usage_execution = usage, len(history.executions)
+        history.usage, history.usage_execution = usage, 0
+        if execution is not None:
+            execution.usage, history.usage_execution = usage, len(history.executions)
 
 
 def _apply_evicted(history: JobHistory, event: Event, checkpoint_codes: Codes) -> None:
@@ -455,7 +463,7 @@ def _apply_evicted(history: JobHistory, event: Event, checkpoint_codes: Codes) -
     if detail is not None:
         history.run_bytes_sent = _sum_known(history.run_bytes_sent, detail.bytes_sent)
         history.run_bytes_received = _sum_known(history.run_bytes_received, detail.bytes_received)
-        _store_usage(history, detail.usage)
+        _store_usage(history, detail.usage, execution)
     if history.state is not _HELD:
         _enter(history, _IDLE, event.time)
 
@@ -503,7 +511,7 @@ def _apply_terminated(history: JobHistory, event: Event, checkpoint_codes: Codes
         )
         history.total_bytes_sent = detail.total_bytes_sent
         history.total_bytes_received = detail.total_bytes_received
-        _store_usage(history, detail.usage)
+        _store_usage(history, detail.usage, execution)
     _enter(history, _COMPLETED if good else _FAILED, event.time)
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec.structs import asdict, replace
 
-from metlmon.eventlog.events import gpu_use, usage_row
+from metlmon.eventlog.events import resource_usage
 from metlmon.model.clock import Clock
 from metlmon.model.job import JobHistory, LoggedExecution, TransferSpan
 from metlmon.model.job_events import NO_DAG, JobKey, LoggedJob, NodeKey
@@ -220,6 +220,7 @@ class EntryFactory:
                 bytes_received=received[index],
                 final=index == final,
                 cpus=execution.cpus,
+                usage=resource_usage(execution.usage),
                 held_cause=None if held is None else _hold_cause(held.code, held.reason),
             )
             carried += stored
@@ -308,11 +309,10 @@ class EntryFactory:
         executions: tuple[Execution, ...],
         transfers: tuple[Transfer, ...],
     ) -> Job:
-        usage = usage_row(history.usage, "Memory")
-        request = usage.request if usage is not None else None
-        peak: float | None = job.memory_max
-        if usage is not None and usage.usage is not None:
-            peak = usage.usage if peak is None else max(peak, usage.usage)
+        usage = executions[-1].usage if executions else None
+        usage = usage or resource_usage(history.usage)
+        peaks = [job.memory_max, *(each.usage.memory_mb for each in executions if each.usage)]
+        memory = max((peak for peak in peaks if peak is not None), default=None)
         return Job(
             **owner,
             job=job.id,
@@ -328,9 +328,8 @@ class EntryFactory:
             bytes_sent=history.bytes_sent,
             bytes_received=history.bytes_received,
             bytes_at=_bytes_at(history),
-            memory_mb=None if peak is None else int(peak),
-            request_memory_mb=None if request is None else int(request),
-            gpu_use=gpu_use(history.usage),
+            memory_mb=None if memory is None else int(memory),
+            usage=usage,
             # A restart of the schedd repeats the 001 of what it runs itself.
             gaps=()
             if owner["at_access_point"]

@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from metlmon.dagman import records as dagman
+from metlmon.eventlog.events import ResourceUsage
 from metlmon.eventlog.events import UsageRow as UsageRow
 from metlmon.model.dagman_runs import CrashLoop, DagmanHold
 from metlmon.model.job_events import JobId, NodeKey
@@ -147,12 +148,12 @@ class Execution(JobNode, frozen=True, kw_only=True):
     None when the number of GPUs is not known (counted as 0 in every sum). ``bytes_*``: its share
     of the job's bytes; over a job's executions they add up to the job's. ``final``: it completed
     its epoch. ``cause``: the folded reason of a bad end, None for a good one; ``held_cause``: of
-    the hold that ended it. ``uncertain``: its end was not logged, and is taken from the event
-    that proves it was over. ``checkpoint``: of one that did not end well, when its last checkpoint
-    was stored, and ``stored``: its seconds up to then; the other ones were lost. ``carried``: the
-    seconds stored by earlier executions of the job, which it went on from. ``counted``: in a time
-    window an execution may be partly outside; its seconds are those inside, and it is counted in
-    the window in which it ended (in flight: the last one).
+    the hold that ended it. ``usage``: by the event that ended it. ``uncertain``: its end was not
+    logged, and is taken from the event that proves it was over. ``checkpoint``: of one that did not
+    end well, when its last checkpoint was stored, and ``stored``: its seconds up to then; the other
+    ones were lost. ``carried``: the seconds stored by earlier executions of the job, which it went
+    on from. ``counted``: in a time window an execution may be partly outside; its seconds are those
+    inside, and it is counted in the window in which it ended (in flight: the last one).
     """
 
     json_omits: ClassVar = frozenset(
@@ -175,6 +176,7 @@ class Execution(JobNode, frozen=True, kw_only=True):
     gpu: str | None = None
     gpus: int | None = None
     cpus: int | None = None
+    usage: ResourceUsage | None = None
     gpu_seconds: float | None = None
     suspended: float = 0.0
     checkpoint: datetime | None = None
@@ -290,16 +292,17 @@ class Job(JobNode, frozen=True, kw_only=True):
     ``states``: every state it entered, and when; the last one lasts (to as-of, unless it is
     terminal). ``since``: when it entered the last one; of a running job, when its execution began.
     ``ended``: when it left the queue. ``node_name``: the name of its node, of a job of no DAG the
-    one in its log. ``bytes_at``: when its bytes were last reported. ``gpu_use``: how many GPUs its
-    last execution used on average, where that was measured. ``gaps``: line and sentence of
-    events that its log lacks. ``removal``: the reason of its removal, as logged. ``candidates``:
-    of a job of no node, the files of the DAGs to one of which it may belong.
+    one in its log. ``bytes_at``: when its bytes were last reported. ``usage``: the newest table,
+    also of an attempt that was not started. ``gaps``: line and sentence of events that its log
+    lacks. ``removal``: the reason of its removal, as logged. ``candidates``: of a job of no node,
+    the files of the DAGs to one of which it may belong.
     """
 
-    json_omits: ClassVar = frozenset({"node_name", "states", "gaps"})
+    json_omits: ClassVar = frozenset({"node_name", "states", "gaps", "usage"})
     json_properties: ClassVar = (
         *("cluster", "proc", "site", "gpu", "gpus"),
         *("hold_reason", "hold_code", "hold_subcode"),
+        *("request_memory_mb", "gpu_use"),
     )
 
     job: JobId
@@ -316,8 +319,7 @@ class Job(JobNode, frozen=True, kw_only=True):
     bytes_received: int | None = None
     bytes_at: datetime | None = None
     memory_mb: int | None = None
-    request_memory_mb: int | None = None
-    gpu_use: float | None = None
+    usage: ResourceUsage | None = None
     gaps: tuple[tuple[int, str], ...] = ()
     removal: str | None = None
     candidates: tuple[str, ...] = ()
@@ -354,6 +356,17 @@ class Job(JobNode, frozen=True, kw_only=True):
     def gpus(self) -> int | None:
         """The number of GPUs of its last execution."""
         return self.executions[-1].gpus if self.executions else None
+
+    @property
+    def request_memory_mb(self) -> int | None:
+        """The memory that its newest usage table says was requested, in MB."""
+        request = self.usage.memory_mb_requested if self.usage else None
+        return None if request is None else int(request)
+
+    @property
+    def gpu_use(self) -> float | None:
+        """How many GPUs it used on average, by its newest usage table."""
+        return self.usage.gpus if self.usage else None
 
     @property
     def hold(self) -> Hold | None:

@@ -24,7 +24,7 @@ from metlmon.dagman.reports import (
     read_rescue,
 )
 from metlmon.dagman.submit_description import parse_description, submission
-from metlmon.eventlog.events import usage_row, usage_rows
+from metlmon.eventlog.events import resource_usage
 from metlmon.eventlog.reader import parse, parse_fast
 from metlmon.jobfiles.training_files import (
     newest_progress,
@@ -69,9 +69,7 @@ def log(data: bytes) -> None:
     parsed = parse(data, final=True)
     parse_fast(data)
     for event in parsed.events[:100]:
-        usage = getattr(event.detail, "usage", ())
-        usage_rows(usage)
-        usage_row(usage, "GPUs")
+        resource_usage(getattr(event.detail, "usage", ()))
 
 
 def flow(dag: bytes, **files: bytes) -> None:

@@ -451,7 +451,10 @@ def test_memory_is_the_peak() -> None:
 
 @pytest.mark.parametrize(
     ("label", "used", "known"),
-    [("Gpus (Average)", "1.86", 1.86), ("GPUs", "", None), ("Gpus (Average)", "nan", None)],
+    [
+        *(("Gpus (Average)", "1.86", 1.86), ("Gpus (Average)", "nan", None)),
+        *(("GPUs", "0.91", 0.91), ("GPUs", "0", 0.0), ("GPUs", "", None)),
+    ],
 )
 def test_the_use_of_gpus_is_known_where_it_was_measured(
     label: str, used: str, known: float | None

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from metlmon.config.settings import Settings
-from metlmon.eventlog.events import UsageRow
+from metlmon.eventlog.events import ResourceUsage, UsageRow
 from metlmon.jobfiles.error_lines import JobError
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.live.feed import JobFiles, Snapshot
@@ -270,7 +270,7 @@ def job_view(row: Run, cluster: int) -> JobView:
             bytes_sent=131_493_599,
             bytes_received=2_302_770_316,
             memory_mb=65511,
-            request_memory_mb=65536,
+            usage=ResourceUsage(memory_mb=65511, memory_mb_requested=65536),
             holds=(hold,) if held else (),
         ),
         seconds=seconds,
