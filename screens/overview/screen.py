@@ -207,6 +207,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
 
     def _fill_pane(self) -> None:
         """Its curve over those of all; beside it its state, trouble, and last changes."""
+        self._rest = None
         row, pane = self._selected, self.query_one(SelectionPane)
         if row is None or not pane.display:
             return

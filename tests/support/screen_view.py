@@ -100,8 +100,12 @@ class Seen:
 
 
 async def settled(app: App[int]) -> None:
-    """Wait for the workers and statistics of the application."""
+    """Wait for the workers and statistics of the application, and for the cursor's rest."""
     assert isinstance(app, MetlmonApp)
+    deadline = time.monotonic() + PATIENCE
+    while getattr(app.screen, "_rest", None) is not None:
+        assert time.monotonic() < deadline, "the pane below the list was not filled"
+        await asyncio.sleep(0.005)
     await app.workers.wait_for_complete()
     for stats in (app.stats, app.present_stats):
         await asyncio.to_thread(stats.wait_until_idle, STATS_SECONDS)
