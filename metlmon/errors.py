@@ -48,10 +48,7 @@ class InputError(Exception):
 
 
 def unusable_path(error: OSError) -> InputError | None:
-    """Return the InputError for an unusable path, with its remedy.
-
-    None if ``error`` names no path, or is not caused by the path.
-    """
+    """The InputError for an unusable path, with its remedy; None for other errors."""
     remedy = REMEDIES.get(error.errno or 0)
     if remedy is None or not isinstance(error.filename, str | bytes):
         return None

@@ -168,10 +168,7 @@ class SubmittedEnsemble(SubmittedRun):  # type: ignore[misc]
         return str(RunStatus.to_string(STATUSES.get(self._state(), RunStatus.RUNNING)))
 
     def cancel(self) -> None:
-        """Remove the DAG with its jobs from the queue, and wait until MLflow has it as KILLED.
-
-        Raises ExecutionException if the schedd refuses.
-        """
+        """Remove the DAG, until MLflow has it as KILLED. Raises ExecutionException."""
         if self._state() in ENDED:
             return
         if self._reader.ensemble.settings.read_only:
@@ -209,10 +206,7 @@ class SubmittedEnsemble(SubmittedRun):  # type: ignore[misc]
 def _plan(
     work_dir: Path, entry_point: str, params: Mapping[str, str], configuration: Mapping[str, Any]
 ) -> tuple[Plan, list[str]]:
-    """The plan of the project with these values, and the project's own files that it needs.
-
-    Raises PlanError with one sentence.
-    """
+    """The plan with these values, and the project's files it needs. Raises PlanError."""
     name = load_project(str(work_dir)).name
     description = work_dir / description_name(name or "")
     if not name or not description.is_file() or entry_point != ENTRY_POINT:

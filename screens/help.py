@@ -148,10 +148,7 @@ def _row(cap: str, text: str) -> Line:
 def help_lines(
     room: int, read_only: bool = False, keys: Mapping[str, str] | None = None
 ) -> list[Line]:
-    """Return all keys and the legend, side by side on a wide screen.
-
-    With ``read_only`` without keys that change something.
-    """
+    """Return all keys and the legend, side by side on a wide screen."""
     signs = _signs()
     if room < 140:
         key_lines = [heading("Keys", room), *_keys(read_only, keys, room - 1)]

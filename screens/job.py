@@ -199,10 +199,7 @@ class JobTools(SnapshotScreen):
     def read_file(
         self, dagdir: Path, name: str, read: Callable[[Path], T]
     ) -> tuple[T | None, str | None]:
-        """What ``read`` returns for an output file, or why it cannot be read.
-
-        To be called in a thread: a read on NFS can block, up to a time-out.
-        """
+        """What ``read`` returns for a file, or why not. In a thread: NFS can block."""
         try:
             with calls_through(self._files):
                 path = call_with_timeout(output_file, dagdir, name)

@@ -69,10 +69,7 @@ class NodeList:
         backwards: bool,
         room: int,
     ) -> list[TreeRow]:
-        """Return the visible rows: the tree, or a flat list of the filtered nodes.
-
-        ``faulty``: only these nodes; None: all. ``room``: rows on the screen.
-        """
+        """Return the visible rows: the tree, or a flat list of the filtered nodes."""
         matches = text_filter(filter_text)
         if faulty is None and matches is None:
             self._rows = self.tree.rows(self.expanded, ORDERS[order][1], backwards, room)

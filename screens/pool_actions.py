@@ -631,10 +631,7 @@ def known_sites(
     epochs: Iterable[Epoch],
     with_default: bool,
 ) -> dict[str, str]:
-    """Return the selectable sites with a description: collector, DAG, past executions.
-
-    ``with_default`` puts the entry :data:`DAG_DEFAULT` first.
-    """
+    """Return the selectable sites with a description: collector, DAG, past executions."""
     about = {DAG_DEFAULT: "no longer elsewhere"} if with_default else {}
     for site in pool_sites:
         slots = formatting.count(site.slots, "slot")
@@ -997,10 +994,7 @@ def _state_columns(epoch_drop: int = 0, state_drop: int = 0) -> list[Column[Any]
 def _job_columns(
     targets: Sequence[Target], act: PoolAction, queue: QueueSnapshot | None
 ) -> list[Column[Target]]:
-    """Columns of jobs, with the value in the queue that the action changes.
-
-    It guides the new one, and is needed to go back.
-    """
+    """Columns of jobs, with the value in the queue that the action changes."""
 
     field = ACTS[act].value
 
@@ -1119,10 +1113,7 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
         return refused_names
 
     def request_action(self, *actions: PoolAction) -> None:
-        """Open the confirmation of one of these actions.
-
-        Where several are possible, or it is refused, open the menu with the reason instead.
-        """
+        """Open the confirmation of one of these actions, or else the menu with the reason."""
         previews = [preview for preview in self.previews() if preview.act in actions]
         possible_previews = [preview for preview in previews if is_possible(preview)]
         if len(previews) == 1 and possible_previews:

@@ -288,10 +288,7 @@ LABELS: Final = {field.name: field.label for field in FIELDS}
 def fields_of(
     template: Template | None, templates: Sequence[Template], state: FormState
 ) -> tuple[Field, ...]:
-    """Return the visible fields of a form, then the template's own parameters.
-
-    ``templates`` are the bundled ones.
-    """
+    """Return the visible fields of a form, then the template's own parameters."""
     first, *rest = FIELDS
     options = {bundled.name: bundled.title for bundled in templates}
     hidden = {name for name, field in REQUEST_FIELDS.items() if state.shape not in field.shapes}
@@ -414,10 +411,7 @@ def new_directory(parent: Path) -> Path:
 def parse_form(
     state: FormState, template: Template | None
 ) -> tuple[Request, tuple[RequestProblem, ...]]:
-    """Parse the form into a request and the problems of unreadable fields.
-
-    A field that cannot be read has its default in the request.
-    """
+    """Parse the form into a request and the problems of unreadable fields."""
     problems: list[RequestProblem] = []
     values: dict[str, Any] = {}
     for field in fields_of(None, (), state):
@@ -575,10 +569,7 @@ def _targets(names: Sequence[str]) -> Line:
 
 
 def build_preview(result: FormResult, width: int, history: CostHistory | None = None) -> Sections:
-    """Build the preview of a form, or the list of its fatal problems.
-
-    ``history`` is the cost history of past epochs, if known.
-    """
+    """Build the preview of a form, or the list of its fatal problems."""
     plan = result.plan
     if plan is None:
         return Sections(_missing(result, width))

@@ -113,10 +113,7 @@ def head_lines(grid: Grid, room: int) -> list[Line]:
 
 
 def matrix_layout(grid: Grid, room: int, lines: int) -> MatrixLayout | None:
-    """Lay out the sweep in ``room`` cells and ``lines`` lines.
-
-    Cells get several lines, and columns extra width, if the whole sweep then still fits.
-    """
+    """Lay out the sweep in ``room`` cells and ``lines`` lines."""
     if grid.rows is None:
         return None
     if grid.columns is None:
@@ -198,10 +195,7 @@ def _value_style(cell: GridCell, ranks: int) -> TextStyle:
 
 
 def _cell_lines(cell: GridCell, ranks: int, value_cells: int, width: int) -> list[Line]:
-    """Render a cell: rank sign, value and state; progress; run name; blank.
-
-    Only as many of these lines are drawn as fit.
-    """
+    """Render a cell: rank sign, value and state; progress; run name; blank."""
     style, sign = _value_style(cell, ranks), sweep_table.cell_symbol(cell)
     value = sweep_table.cell_value_text(cell)
     spacious = width - value_cells >= 4

@@ -208,10 +208,7 @@ class TimeTravel:
         return f"this is how it was {when}; only the present can be acted on ([esc] returns to it)"
 
     def banner(self, width: int, show_key: bool = True) -> Line:
-        """The first line of every screen that shows the past; () in the present.
-
-        ``show_key``: that key returns to the present directly.
-        """
+        """The first line of every screen that shows the past; () in the present."""
         if self.error is not None:
             message = plain(self.error, 2 * width)
             return line(" ", ("that past cannot be read: ", ALARM), message)
@@ -258,10 +255,7 @@ def when_text(moment: datetime | None) -> str:
 
 
 def step_moment(times: Timeline, start: datetime, steps: int) -> datetime:
-    """The moment a number of round steps from ``here``, not before the first event.
-
-    The first step goes to the next round moment.
-    """
+    """The moment a number of round steps from ``here``, not before the first event."""
     step = nice_step(times.length / STEPS)
     seconds = times.position_of(start)
     nearest = snap_to_step(times, seconds, step)

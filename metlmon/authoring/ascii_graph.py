@@ -62,10 +62,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 def draw_graph(graph: Graph, width: int) -> list[str]:
-    """Draw the graph as lines of at most ``width`` cells (at least NARROWEST).
-
-    "(no nodes)" for an empty graph.
-    """
+    """Draw the graph as lines of at most ``width`` cells (at least NARROWEST)."""
     drawing = _GraphDrawing(max(width, NARROWEST))
     return [line.rstrip() for line in drawing.lines(graph)] or ["(no nodes)"]
 
@@ -203,10 +200,7 @@ def _layered(
 
 
 def _depths_of(keys: Iterable[_Key], pairs: Iterable[tuple[_Key, _Key]]) -> dict[_Key, int]:
-    """The depth of each key (its longest path from a root), in the order of ``keys``.
-
-    Keys in cycles have none.
-    """
+    """The depth of each key (its longest path from a root); none for keys in cycles."""
     children: dict[_Key, list[_Key]] = {key: [] for key in keys}
     waiting_for = dict.fromkeys(children, 0)
     for parent, child in pairs:

@@ -94,10 +94,7 @@ def _run_graph(request: Request, jobs: Sequence[JobTemplate], run: RunPlan) -> G
 def _run_node(
     request: Request, jobs: Sequence[JobTemplate], run: RunPlan, epoch: int, role: NodeRole
 ) -> GraphNode:
-    """The node that trains ``epoch``, counted from 0, or that evaluates what it left.
-
-    The name of an evaluation contains the number of epochs trained by then.
-    """
+    """The node that trains ``epoch``, counted from 0, or that evaluates what it left."""
     evaluation, epochs = request.evaluation, epochs_of(request)
     # The submit file of this role; of several stages that of the last one started.
     job = [job for job in jobs if job.role is role and job.first_epoch <= epoch][-1]

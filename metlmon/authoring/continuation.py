@@ -199,10 +199,7 @@ class CheckpointFinder:
         self._directory, self._sources = directory, sources
 
     def find(self, uuid: str, nodes: Mapping[int, SourceNode]) -> RunCheckpoint:
-        """The checkpoint of the run ``uuid`` with the training ``nodes`` by epoch.
-
-        Raises PlanError if a DAG file names a path outside of the directory.
-        """
+        """The checkpoint of the run ``uuid`` with these ``nodes``. Raises PlanError."""
         newest_first = [nodes[number] for number in sorted(nodes, reverse=True)]
         with_value = (pair for pair in newest_first if variable(pair[1], CHECKPOINT_VARIABLE))
         dag, node = next(with_value, newest_first[0])
@@ -258,10 +255,7 @@ class CheckpointFinder:
 
 
 def _checked_path(path: str) -> str:
-    """``path`` without a trailing slash.
-
-    Raises PlanError unless it is relative to, and below, the DAG's directory.
-    """
+    """``path`` without a trailing slash. Raises PlanError if it leaves the directory."""
     relative = PurePosixPath(path)
     is_below = not relative.is_absolute() and ".." not in relative.parts
     if not is_below or any(ord(character) < 32 for character in path):
@@ -388,10 +382,7 @@ def _too_few_epochs(epochs: int | None, done: int | None) -> str | None:
 
 
 def _source_nodes(builder: SnapshotBuilder, run: RunNodes, home: Dag) -> dict[int, SourceNode]:
-    """The node of each epoch.
-
-    If several DAGs have one: that of the DAG that continued the run last, else of the last DAG.
-    """
+    """The node of each epoch; of several DAGs, of the one that continued the run last."""
     nodes = {}
     for number, keys in run.epochs.items():
         key = next((key for key in keys if key[0] == home.key), keys[-1])
@@ -603,10 +594,7 @@ class ContinuationBuilder:
     def _evaluation_kinds(
         self, run_plan: ContinuedRunPlan
     ) -> dict[tuple[str, str], dict[int, SourceNode]]:
-        """The side nodes of a run by epoch, by their name without the number.
-
-        Empty if no epoch is added.
-        """
+        """The side nodes of a run by epoch, by their name without the number."""
         kinds: dict[tuple[str, str], dict[int, SourceNode]] = {}
         continued = run_plan.continued
         if run_plan.nodes.keys() >= set(range(continued.first, continued.last + 1)):

@@ -359,10 +359,7 @@ def _values(file: TomlFile) -> dict[str, Any]:
 
 
 def _shape(file: TomlFile, values: Mapping[str, Any]) -> EnsembleShape:
-    """The shape, as set or as implied by a table.
-
-    A table of another shape is an error, as it would have no effect.
-    """
+    """The shape, as set or as implied by a table."""
     used = {key: shape for key, shape in _SHAPE_TABLES.items() if key in file.table}
     implied = next(iter(used.values()), EnsembleShape.CHAIN)
     shape: EnsembleShape = values.get("shape") or implied
@@ -575,10 +572,7 @@ def template_copy_name(template: Path) -> str:
 
 
 def sweep_copy_name(source: Path) -> str:
-    """The name of a sweep file's copy beside the DAG made from it.
-
-    It does not end in ``.dag``, which would be taken for another DAG.
-    """
+    """Name of a sweep file's copy; not ``.dag``, which would be taken for another DAG."""
     return f"{source.stem}.sweep"
 
 
@@ -631,10 +625,7 @@ def digest(data: bytes) -> str:
 
 
 def recorded_digests(directory: Path, name: str) -> Mapping[str, str]:
-    """Digests of the files written with this DAG, by file name.
-
-    Empty without a description. The description's own digest covers the text before the digests.
-    """
+    """Digests of files written with this DAG, by name; empty without a description."""
     return _read_digests(_content(directory / description_name(name)))
 
 

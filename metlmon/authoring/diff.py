@@ -81,10 +81,7 @@ class RunHistory(Struct, frozen=True):
 
 
 def history(directory: Path, dag_file: str) -> RunHistory:
-    """Read what has run from DAGMan's files and the job logs of ``directory``.
-
-    Raises InputError, also if this DAG cannot be read, and OSError.
-    """
+    """Read what has run from DAGMan's files and job logs. Raises InputError, OSError."""
     reader = DagdirReader(directory, load_settings(directory))
     reader.open()
     reader.read_all()
@@ -132,10 +129,7 @@ def _is_active(builder: SnapshotBuilder, dag: Dag) -> bool:
 
 
 def _referenced_files(dag: Dag) -> Iterator[str]:
-    """Files beside the DAG that its remaining nodes need.
-
-    Its submit files, their input files, and words of the scripts' command lines.
-    """
+    """Files beside the DAG that its remaining nodes need."""
     home = dag.workflow.directory
     for path in dag.workflow.files:
         yield path.name

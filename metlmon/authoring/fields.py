@@ -105,10 +105,7 @@ def read_text(value: object) -> str:
 
 
 def read_size(value: object) -> int:
-    """``4096``, ``4096 MB``, ``4 GB`` or ``4g`` in MB, rounded up.
-
-    A MB has 1024 kB, as in HTCondor.
-    """
+    """``4096``, ``4096 MB``, ``4 GB`` or ``4g`` in MB (of 1024 kB), rounded up."""
     text = None if isinstance(value, bool) else scalar_text(value)
     match = _SIZE.fullmatch(text.strip()) if text is not None else None
     if match is None:
@@ -535,10 +532,7 @@ _TABLE: Final = (
 )
 
 FIELDS: Final[Mapping[str, RequestField]] = {field.name: field for field in _TABLE}
-"""The fields by name, in the order of the form and of ``--help``.
-
-Sweeps, stages, regions, values and variables have notations of their own.
-"""
+"""The fields by name, in the order of the form and of ``--help``."""
 
 _DEFAULTS: Final = Request("", Path())
 

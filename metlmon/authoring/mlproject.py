@@ -53,10 +53,7 @@ dependencies:
 def mlproject_files(
     request: Request, graph: Graph, texts: Mapping[str, str]
 ) -> Iterator[PlannedFile]:
-    """The files of the project; none unless the request has ``mlproject``.
-
-    ``texts``: the submit files by name. Raises PlanError.
-    """
+    """The project's files, none without ``mlproject``. Raises PlanError."""
     if not request.mlproject:
         return
     name = request.name
@@ -170,10 +167,7 @@ def _quoted(value: str) -> str:
 
 
 def with_parameters(request: Request, texts: Mapping[str, str]) -> Request:
-    """The request with these values of its parameters.
-
-    Raises PlanError with the parameter and the remedy.
-    """
+    """The request with these values of its parameters. Raises PlanError."""
     known = {parameter.name: parameter for parameter in project_parameters(request)}
     swept = {variable.name: variable for variable in _swept(request)}
     fields: dict[str, Any] = {}
@@ -196,10 +190,7 @@ def with_parameters(request: Request, texts: Mapping[str, str]) -> Request:
 
 
 def with_configuration(request: Request, configuration: Mapping[str, object]) -> Request:
-    """The request with the resources and places of a backend configuration.
-
-    Raises PlanError with the key and the remedy.
-    """
+    """The request with resources and places of a configuration. Raises PlanError."""
     values = {}
     for key, value in configuration.items():
         where = f"--backend-config {key}"

@@ -98,10 +98,7 @@ def _sweep_files(request: Request, expansion: Expansion | None) -> Iterator[Plan
 
 
 def _unique(request: Request, files: Sequence[PlannedFile]) -> list[PlannedFile]:
-    """The files, equal ones once.
-
-    Raises PlanError if two differ but share a name, or if DAGMan or the gate uses the name.
-    """
+    """The files, equal ones once. Raises PlanError for a name that is used twice."""
     unique: dict[str, PlannedFile] = {}
     for file in files:
         if is_dagman_file(file.name, request.name):

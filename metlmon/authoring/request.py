@@ -33,10 +33,7 @@ class Policy(StrEnum):
     PIN = "pin"
     """Each run stays at one site; the sites are assigned to the runs in turn."""
     GPU_PIN = "gpu-pin"
-    """Each run stays on one GPU model, at any of the sites (a control cohort).
-
-    The models are assigned to the runs in turn.
-    """
+    """Each run stays on one GPU model, at any site; models are assigned in turn."""
 
 
 class EnsembleShape(StrEnum):

@@ -339,10 +339,7 @@ def in_order(variables: Iterable[VariableValue]) -> list[VariableValue]:
 def request_variables(
     request: Request, node: str, run: str | None = None, epoch: int | None = None
 ) -> list[VariableValue]:
-    """The variables that the request defines for a node: of all nodes, and of regions.
-
-    ``run`` and ``epoch``: those of the node; None outside of runs.
-    """
+    """The variables that the request defines for a node: of all nodes, and of regions."""
     variables = [
         VariableValue(name, value, Precedence.ALL, DESCRIPTION)
         for name, value in request.variables.items()

@@ -63,10 +63,7 @@ TEMPLATE_ORDER: Final = ("trainer", "metl")
 """Order of the bundled templates; the one without dependencies is first."""
 
 MAX_TEMPLATE_BYTES: Final = 16 << 20
-"""Maximum bytes of a template or of a file shipped with it.
-
-Data sets are not shipped but named in transfer_input_files.
-"""
+"""Maximum bytes of a template or shipped file; data sets are transferred instead."""
 
 PROVISION: Final = "provision"
 """Template and node name of the PROVISIONER of a multi-node ensemble."""
@@ -98,10 +95,7 @@ def bundled_names() -> list[str]:
 
 
 def template_for(shape: EnsembleShape, bundled: Iterable[Template] | None = None) -> str:
-    """Name of the first template for the main nodes of a shape, or "".
-
-    ``bundled``: the bundled templates, if they are loaded already.
-    """
+    """Name of the first template for the main nodes of a shape, or ""."""
     role = NodeRole.SHARD if shape is EnsembleShape.BAG else NodeRole.TRAIN
     candidates = [
         each for each in (templates() if bundled is None else bundled) if each.role is role
@@ -113,10 +107,7 @@ def template_for(shape: EnsembleShape, bundled: Iterable[Template] | None = None
 
 
 def load_template(name_or_path: str) -> Template:
-    """Load a bundled template by name, or a template file by path.
-
-    Raises PlanError with file, line and remedy.
-    """
+    """Load a bundled template by name, or a file by path. Raises PlanError."""
     names = sorted(bundled_names())
     if name_or_path in names:
         return _read_template(_BUNDLED / f"{name_or_path}.sub", (_BUNDLED, _HOME), bundled=True)

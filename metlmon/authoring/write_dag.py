@@ -300,10 +300,7 @@ def assignments(text: str) -> list[Statement]:
 
 
 def input_files(commands: list[Statement]) -> list[str]:
-    """Files transferred from the DAG's directory, as written.
-
-    Without URLs and names that contain macros.
-    """
+    """Files transferred from the DAG's directory, without URLs and names with macros."""
     sends_executable = not any(
         command.key == "transfer_executable" and command.value.lower() in ("false", "f", "no", "0")
         for command in commands
@@ -321,10 +318,7 @@ def input_files(commands: list[Statement]) -> list[str]:
 
 
 def missing_file(name: str, directory: Path, elsewhere: Path) -> str | None:
-    """That a file which jobs need is not in the DAG's directory; None if it is.
-
-    ``elsewhere``: where the user may have put it instead.
-    """
+    """That a file which jobs need is not in the DAG's directory; None if it is."""
     if os.path.exists(directory / name):
         return None
     if os.path.isabs(name):

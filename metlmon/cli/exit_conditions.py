@@ -28,10 +28,7 @@ _NOT_OVER: Final = CAN_GO_ON | {State.WAITING}
 
 
 def exit_condition(text: str) -> Callable[[Status, HealthSource], Exit | None]:
-    """A function that gives the code to exit with, None to go on waiting.
-
-    ``text``: the names in ``--exit-on``. Raises InputError for one that there is not.
-    """
+    """The function that gives the code to exit with, None: go on. Raises InputError."""
     names = frozenset(name.strip() for name in text.split(",") if name.strip())
     unknown = sorted(names - CONDITIONS.keys())
     if unknown or not names:

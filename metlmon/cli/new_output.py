@@ -286,10 +286,7 @@ def _difference_text(difference: VariableDiff) -> str:
 def print_explained(
     explanations: Sequence[NodeExplanation], source_of: SourceOf, width: int | None
 ) -> None:
-    """Print nodes, and the source of each of their variables.
-
-    ``width``: limit of a line, if there is one.
-    """
+    """Print nodes, and the source of each of their variables."""
     for number, explanation in enumerate(explanations):
         if number:
             print()

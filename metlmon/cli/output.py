@@ -47,10 +47,7 @@ def terminal_width() -> int:
 
 
 def require_package(what: str, module: str, extra: str) -> None:
-    """Raises InputError where a module that ``what`` needs is not installed.
-
-    ``extra``: the extra of metlmon that installs it.
-    """
+    """Raises InputError where a module that ``what`` needs is not installed."""
     from importlib.util import find_spec  # Most commands need no such module.
 
     if find_spec(module) is None:
@@ -124,10 +121,7 @@ def warning_line(notice: Notice) -> str:
 
 @contextmanager
 def standard_output(*, ascii: bool) -> Iterator[None]:
-    """Standard output; symbols become ASCII if required, or if it shows nothing else.
-
-    See :func:`metlmon.text.spans.to_ascii`.
-    """
+    """Standard output; symbols become ASCII if required, or if it shows nothing else."""
     if not ascii and can_show(sys.stdout):
         yield
         return
@@ -298,10 +292,7 @@ def check_replaceable(name: str, *, force: bool, marks: Sequence[str] = ()) -> N
 
 
 def write_output(name: str, text: str, *, force: bool, marks: Sequence[str] = ()) -> None:
-    """Write a file, which is there whole or not at all, or to standard output.
-
-    ``force``, ``marks``: as in :func:`check_replaceable`. Raises InputError.
-    """
+    """Write a file, whole or not at all, or standard output. Raises InputError."""
     data = text.encode("utf-8")
     if name == STDOUT:
         sys.stdout.flush()

@@ -22,10 +22,7 @@ DISPLAYS: Final = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 
 
 def output_directory(dagdir: Path) -> Path:
-    """Where files go: the current directory, or the user's if that one cannot be used.
-
-    Nothing is written to a dagdir. Raises InputError where neither can be written to.
-    """
+    """Where files go, never into a dagdir. Raises InputError if that is nowhere."""
     for place in (Path.cwd(), Path.home()):
         if not is_inside(place, dagdir) and os.access(place, os.W_OK):
             return place

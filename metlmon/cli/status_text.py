@@ -101,10 +101,7 @@ def print_status(stats: StatsInput, forecast: Forecast, health: Health) -> None:
 
 
 def print_run(view: RunView, origins: Mapping[int, CheckpointOrigin], figures: RunFigures) -> None:
-    """One run: its hours and its gate, then a line per epoch and per other node.
-
-    ``origins``: of its checkpoints, by epoch. ``figures``: the metric.
-    """
+    """One run: its hours and its gate, then a line per epoch and per other node."""
     out, row = TextOutput(), view.row
     name = (
         f"{plain(row.name, NAME_LIMIT)}  {plain(row.uuid or '', 16)}  {plain(row.dag, NAME_LIMIT)}"

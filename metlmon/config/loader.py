@@ -181,10 +181,7 @@ def load_settings(dagdir: Path | None) -> Settings:
 
 
 def load_configuration(dagdir: Path | None) -> Configuration:
-    """The user's settings, overridden by those of the dagdir; None: of no dagdir.
-
-    Never raises: problems are in ``problems``.
-    """
+    """The user's settings, overridden by the dagdir's. Never raises: ``problems``."""
     own = configuration_directory()
     files = {} if own is None else {"user": TomlFile(own / NAME)}
     if dagdir is not None:

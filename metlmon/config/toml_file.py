@@ -155,10 +155,7 @@ class UnusableToml(Exception):
 
 
 def _read_text(path: Path, within: Path | None, max_bytes: int) -> str:
-    """The text of a file.
-
-    Raises UnusableToml, and FileNotFoundError for a link to nothing.
-    """
+    """The text of a file. Raises UnusableToml; FileNotFoundError: a link to nothing."""
     # Imported late, like tomllib.
     from metlmon.live.file_access import UnreadableFile, read_file
 

@@ -47,10 +47,7 @@ def state_directory() -> Path | None:
 
 
 def state_path(purpose: str, dagdir: Path) -> Path | None:
-    """The file of a dagdir for a purpose, ``seen`` or ``notified``; None: nothing is remembered.
-
-    That is so without a home, and where the file would be inside the dagdir.
-    """
+    """The file of a dagdir for a purpose; None without a home, or inside the dagdir."""
     directory = state_directory()
     if directory is None:
         return None

@@ -130,10 +130,7 @@ class Tokens:
         self.position = 0
 
     def next(self) -> str:
-        """The next token with its quotes, "" at the end.
-
-        Raises SyntaxFault on open quotes.
-        """
+        """The next token with its quotes, "" at the end. Raises SyntaxFault."""
         if self.position == len(self.text):
             return ""
         if plain := _PLAIN.match(self.text, self.position):
@@ -168,10 +165,7 @@ class Tokens:
         return token
 
     def take_keyword(self, keywords: Container[str]) -> str:
-        """Consume the next token if it is one of ``keywords``, in any case.
-
-        Returns it in upper case, else "".
-        """
+        """Consume the next token if it is one of ``keywords``: in upper case, else ""."""
         match = _KEYWORD.match(self.text, self.position)
         if match is None or match[1].upper() not in keywords:
             return ""

@@ -107,10 +107,7 @@ class FileCache:
         return self._dags[path]
 
     def find_dag(self, name: str, *folders: Path) -> tuple[Path, DagFile | None]:
-        """Search ``folders`` for the DAG file ``name``: its path and its commands.
-
-        If none is readable: the first path searched, and None.
-        """
+        """Search ``folders`` for a DAG file: path and commands; else the first path, None."""
         key = (name, folders)
         if key not in self._paths:
             candidates = places(name, *folders)
@@ -215,10 +212,7 @@ class SubmitInfoResolver:
         self.problems: list[Problem] = []
 
     def resolve(self, pending: PendingSubmitInfo) -> Description | None:
-        """Set the fields of a node that its submit description determines.
-
-        Returns the description, None if it cannot be read.
-        """
+        """Set the fields that the submit description determines; returns it, or None."""
         description = self._description(pending)
         if description is None:
             return None

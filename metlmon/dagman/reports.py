@@ -457,10 +457,7 @@ def read_condor_sub(data: bytes) -> CondorSub:
 
 
 def read_dagman_arguments(arguments: str) -> CondorSub:
-    """Read ``Arguments`` of the ad of DAGMan's job. Never raises.
-
-    The new syntax, without the surrounding quotes of a submit file.
-    """
+    """Read ``Arguments`` of the ad of DAGMan's job (new syntax). Never raises."""
     return _parse_words([_unquote_word(word) for word in _WORD.findall(arguments)])
 
 

@@ -1028,10 +1028,7 @@ def event_name(number: int) -> str:
 
 
 def read_detail(number: int, text: str, body: str) -> Detail | None:
-    """The typed detail of an event; None for the types that have none.
-
-    ``text`` is the header line after the date, ``body`` the lines below it.
-    """
+    """The typed detail of an event; None for the types that have none."""
     kind = EVENT_TYPES.get(number)
     if kind is None or kind.read is None:
         return None

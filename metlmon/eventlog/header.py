@@ -126,10 +126,7 @@ _YEARLESS_HEADER: Final = re.compile(
 
 
 def parse_iso(stamp: str) -> datetime | None:
-    """Parse ``YYYY-MM-DD HH:MM:SS[.frac][Z]``, separated by a blank or T.
-
-    The result is aware (UTC) with a Z, else naive; None when it is not a valid date.
-    """
+    """Parse ``YYYY-MM-DD HH:MM:SS[.frac][Z]``; aware (UTC) with a Z. None if invalid."""
     try:
         return datetime.fromisoformat(stamp)
     except ValueError:

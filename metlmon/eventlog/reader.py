@@ -111,10 +111,7 @@ def _form(data: bytes) -> LogFormat | None:
 
 
 def sniff(first: bytes) -> LogFormat | None:
-    """Detect the form of a log from its first bytes; None when no event begins there.
-
-    A few KB are enough.
-    """
+    """Detect the form of a log from its first KB; None when no event begins there."""
     start = first.lstrip(b" \t\r\n")
     if HEADER.match(start):
         return LogFormat.TEXT
@@ -367,10 +364,7 @@ class _FastParser:
         )
 
     def _check_stamps(self, first: bytes, last: bytes) -> None:
-        """Check that all timestamps from ``first`` to ``last`` are valid dates.
-
-        The pattern guarantees valid minutes and seconds.
-        """
+        """Check that all timestamps from ``first`` to ``last`` are valid dates."""
         if _HOUR(first) != _HOUR(last):
             for hour in set(map(_HOUR, self._stamps)):
                 self._parse_time(hour.decode() + ":00:00")

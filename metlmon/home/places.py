@@ -35,10 +35,7 @@ def _file() -> Path | None:
 
 
 def load_list() -> tuple[str, ...]:
-    """The paths of the list; none if the file is missing or damaged.
-
-    Connections to other machines are made in the background.
-    """
+    """The paths of the list; none if the file is missing or damaged."""
     content = read_state(_file(), UserList) or UserList()
     return tuple(filter(None, map(_path, content.directories)))
 

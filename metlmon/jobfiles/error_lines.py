@@ -256,10 +256,7 @@ _WRAPPER: Final = re.compile(
 
 
 def find_error_line(text: str) -> ErrorLine | None:
-    """The line of a job's output that says why it failed; None if there is none.
-
-    ``text``: its end, :data:`ERROR_TAIL` bytes at most; the first line may be incomplete.
-    """
+    """The line of a job's output that says why it failed; None if there is none."""
     lines = [line[:MATCHED_CHARACTERS] for line in _LINES.split(_SEQUENCES.sub("", text))]
     lines = lines[-MOST_LINES:]
     general: tuple[str, Cause] | None = None

@@ -29,10 +29,7 @@ _DIGEST: Final = re.compile(r"(?:sha256:)?[0-9A-Za-z]{3,128}")
 
 
 def read_sidecar(text: str, file: str) -> CheckpointRecord | None:
-    """Parse a sidecar; None if it names no checkpoint.
-
-    ``file``: its path as displayed.
-    """
+    """Parse a sidecar; None if it names no checkpoint."""
     sidecar = _object(text)
     produced_at = sidecar.get("produced_at")
     place = produced_at if isinstance(produced_at, dict) else {}

@@ -210,10 +210,7 @@ def shown_name(name: str, limit: int) -> str:
 
 
 def read_metrics_txt(text: str) -> dict[str, float]:
-    """Parse ``metrics.txt``: lines ``key,value`` with a numeric value.
-
-    Other lines, such as a model's path, are skipped.
-    """
+    """Parse the lines ``key,value`` of ``metrics.txt`` with a numeric value."""
     metrics: dict[str, float] = {}
     for line in text.splitlines()[:MOST_LINES]:
         name, comma, field = line.partition(",")

@@ -241,10 +241,7 @@ def _joined(parts: list[bytes]) -> str:
 
 
 def numbers_of(values: Values) -> dict[str, float]:
-    """The numbers in a row, by name; the keys of nested ones are joined by dots.
-
-    Texts, truth values, lists and the parts of histograms, images and tables are omitted.
-    """
+    """The numbers in a row, by name; the keys of nested ones are joined by dots."""
     numbers: dict[str, float] = {}
     for name, text in values.items():
         if text[:1] == b"{":

@@ -358,10 +358,7 @@ class DagdirReader:
     # --- reading ------------------------------------------------------------------------
 
     def step(self, seconds: float = STEP_SECONDS) -> ReadStep:
-        """Read and apply events for about ``seconds``.
-
-        First a chunk of one DAGMan's files, then the logs (:meth:`_reading_order`).
-        """
+        """Read and apply events for about ``seconds``."""
         deadline = time.monotonic() + seconds
         changed = False
         unread = [files for files in self._dagman_files if files.unread_bytes]
@@ -427,10 +424,7 @@ class DagdirReader:
             self._rewritten_log_notices[name] = Notice("rewritten-log", name, None, text)
 
     def _restart(self) -> None:
-        """Discard the model and read everything again, as a new reader would.
-
-        Done, with a notice, if a log's content or the directory itself has been replaced.
-        """
+        """Discard the model and read everything again, as a new reader would."""
         at = clock_time(self._now())
         replaced = [name for name, reader in self._logs.items() if reader.content_replaced]
         for name in replaced:
@@ -626,10 +620,7 @@ def _is_log_file(path: Path) -> bool:
 
 
 def _merged(notices: Iterable[Notice]) -> Iterator[Notice]:
-    """The notices; of many of one kind, as about each node's submit file, one with their number.
-
-    Each of :data:`NAMED_EACH` is about something else.
-    """
+    """The notices; of many of one kind, as about each node's submit file, one with their number."""
     by_kind: dict[str, list[Notice]] = {}
     for notice in notices:
         by_kind.setdefault(notice.kind, []).append(notice)

@@ -357,10 +357,7 @@ def _read_first(dagdir: Path) -> Iterator[Path]:
 
 
 def discover_dags(dagdir: Path, only: str | None = None) -> Discovery:
-    """Discover and load the DAGs of a dagdir.
-
-    Raises InputError if none of them is usable.
-    """
+    """Discover and load the DAGs of a dagdir. Raises InputError if none is usable."""
     check_dagdir(dagdir)
     workflows = read_workflows(dagdir, only)
     first = workflows[0] if workflows else None
@@ -431,10 +428,7 @@ def _is_dag_file(path: Path) -> bool:
 
 
 def has_run_files(workflow: Workflow) -> bool:
-    """Whether DAGMan has run this DAG, according to its files.
-
-    If so, the DAG is shown even if its file has errors now.
-    """
+    """Whether DAGMan has run this DAG, according to its files."""
     return bool(workflow.nodes) and _was_run(workflow.path)
 
 
@@ -630,10 +624,7 @@ def _is_rotated(name: str, current: Collection[str]) -> bool:
 
 
 def _named_logs(dags: list[Dag]) -> dict[tuple[Path, str], list[Path]]:
-    """Return the files of the logs named in submit descriptions.
-
-    Key: working directory of DAGMan, and the name, which includes the node's DIR.
-    """
+    """The files of logs named in descriptions, by DAGMan's directory and their name."""
     wanted = {
         (dag.workflow.directory, log): dag.workflow.path.parent
         for dag in dags

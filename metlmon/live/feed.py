@@ -116,10 +116,7 @@ class Feed(Protocol):
         """Return the nodes as described by the DAG files of the newest snapshot."""
 
     def job_files(self) -> JobFiles:
-        """Return what the jobs wrote beside their logs.
-
-        Reads the files that have changed: not for the UI thread.
-        """
+        """What the jobs wrote beside their logs. Reads files: not for the UI thread."""
         return JobFiles()
 
     def queue(self) -> QueueSnapshot:
@@ -127,22 +124,13 @@ class Feed(Protocol):
         return QueueSnapshot()
 
     def historical(self, moment: datetime) -> Feed:
-        """Return a feed, not started, of this dagdir as it was at ``moment``.
-
-        It reads all logs up to that time. Raises InputError.
-        """
+        """A feed, not started, of this dagdir as of ``moment``. Raises InputError."""
 
     def set_in_queue(self, present: bool) -> None:
-        """Set whether a reachable schedd has jobs of this ensemble.
-
-        The ensemble counts as live while it has.
-        """
+        """Set whether the queue has our jobs: the ensemble counts as live while it has."""
 
     def set_annex_ends(self, ends: Mapping[str, Iterable[float]]) -> None:
-        """Set when annexes end, seconds since the epoch, by name in lower case.
-
-        Ends that were set before stay known.
-        """
+        """Set ends of annexes, seconds since 1970, by lower-case name; earlier ones stay."""
 
     def set_unattended(self, unattended: bool) -> None:
         """Set whether the screen is unattended.

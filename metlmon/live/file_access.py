@@ -322,10 +322,7 @@ def file_state(path: str) -> FileState | None:
 
 
 def open_text(path: str, limit: int) -> TextIOWrapper:
-    """Open a regular file as text, without translating line ends.
-
-    Raises UnreadableFile for anything else, and if it is larger than ``limit`` bytes.
-    """
+    """Open a regular file as text, line ends untouched. Raises UnreadableFile."""
     with open_output(path) as (file, size):
         if size > limit:
             raise UnreadableFile(f"it is larger than {limit // 1_000_000} MB")
@@ -333,10 +330,7 @@ def open_text(path: str, limit: int) -> TextIOWrapper:
 
 
 def read_file(path: str, limit: int) -> bytes:
-    """Read a whole regular file.
-
-    Raises UnreadableFile for anything else, and if it is larger than ``limit`` bytes.
-    """
+    """Read a regular file of at most ``limit`` bytes. Raises UnreadableFile."""
     with open_output(path) as (file, size):
         if size > limit:
             raise UnreadableFile(f"it is larger than {limit:,} bytes")

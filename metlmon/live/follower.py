@@ -218,10 +218,7 @@ class DirectoryMtimes:
         self._reported_at = float("-inf")
 
     def changed(self, directories: Iterable[Path], now: float) -> bool:
-        """Whether anything changed since the last call that returned True.
-
-        ``now``: seconds since 1970, by the clock of the file times.
-        """
+        """Whether anything changed since the last True; ``now``: seconds since 1970."""
         times: dict[Path, tuple[int, int]] = {}
         large = False
         for folder in directories:

@@ -798,10 +798,7 @@ def _versions(glob: SafeGlob, folders: Iterable[Path]) -> list[_Version]:
 
 
 def _wandb_paths(glob: SafeGlob, folders: Iterable[Path]) -> list[str]:
-    """The files of a run's W&B runs, of the newest ones by their names.
-
-    ``folders``: they contain ``wandb``, or are the directories of W&B runs themselves.
-    """
+    """The files of a run's W&B runs, of the newest ones by their names."""
     paths = {
         path
         for folder in folders

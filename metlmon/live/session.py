@@ -390,10 +390,7 @@ class HistoricalSession(Session):
     FAILURE_TEXT = "reading what was then failed"
 
     def start(self, notify: Callable[[Snapshot], None]) -> None:
-        """Start the reader thread.
-
-        Only the last snapshot is complete; those before it show the progress of reading.
-        """
+        """Start the reader thread; snapshots before the last show the progress of reading."""
         self._thread = threading.Thread(
             target=self._run, args=(notify,), name="metlmon-past", daemon=True
         )
@@ -446,10 +443,7 @@ class DirectoryWatcher:
         self._stop_reader, self._stop_writer = os.pipe()
 
     def run(self, directories: Iterable[Path], notify: Callable[[], None]) -> None:
-        """Call ``notify`` after each change directly in one of ``directories``.
-
-        Returns after :meth:`stop`, or if no means of watching is available.
-        """
+        """Call ``notify`` after each change in ``directories``, until :meth:`stop`."""
         try:
             with _inotify(directories) as descriptor:
                 self._read_events(descriptor, notify)

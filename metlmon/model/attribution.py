@@ -194,10 +194,7 @@ def _had_no_job(dag: Dag, node: str | None, submitted: datetime) -> bool:
 
 
 def _names_other_dagman(dag: Dag, job: LoggedJob, submitted: datetime) -> bool:
-    """Whether the job names another DAG's DAGMan, while this DAG's was in the queue.
-
-    A DAG has only one DAGMan at a time.
-    """
+    """Whether the job names another DAG's DAGMan, while this DAG's was in the queue."""
     named = job.aborted_by
     if named is None and dag.is_top:
         named = _batch_cluster(job)
@@ -433,10 +430,7 @@ class UnprovenJobs:
     def update(
         self, job: LoggedJob, attribution: Attribution | None, dags: Mapping[str, Dag]
     ) -> list[JobKey]:
-        """Update the index with a job's attribution (None: the job was removed).
-
-        Returns the jobs to attribute again because a log became shared, or is no longer.
-        """
+        """Update the index (None: the job was removed); the jobs to attribute again."""
         self._update_possible(job, attribution, dags)
         previous = self._foreign_logs.pop(job.key, frozenset())
         logs: frozenset[str] = frozenset()
@@ -594,10 +588,7 @@ class JobAttributor:
     def attribute_changed(
         self, changed: Iterable[JobKey], with_evidence: AbstractSet[JobKey]
     ) -> set[NodeKey]:
-        """Attribute changed jobs; return the nodes that gained, lost or have one.
-
-        ``with_evidence``: those whose attribution may change.
-        """
+        """Attribute changed jobs; return the nodes that gained, lost or have one."""
         nodes: set[NodeKey] = set()
         grouped = False
         for key in changed:

@@ -73,10 +73,7 @@ class Clock:
         return self.zone is not None or bool(self._seen)
 
     def observe(self, local: datetime, epoch: float) -> bool:
-        """Add a moment that is ``to_local`` (naive) and ``to_epoch`` (seconds since 1970).
-
-        Returns whether the conversion of any time changes.
-        """
+        """Add a moment, local (naive) and in seconds since 1970; whether any time changes."""
         offset = offset_between(local, epoch, QUARTER_HOUR, early=SAME_MOMENT)
         if offset is None:
             return False
@@ -102,10 +99,7 @@ class Clock:
         return agrees and self.observe(local, local.replace(tzinfo=UTC).timestamp() - offset)
 
     def contradiction(self) -> tuple[datetime, timedelta] | None:
-        """The last observation, if the zone that was set does not have its offset.
-
-        Returns its local time and offset; None if they agree.
-        """
+        """The last observation (local time, offset), if the zone does not agree with it."""
         if self.zone is None or not self._seen:
             return None
         local, seconds = self._seen[-1]
@@ -144,20 +138,14 @@ class Clock:
         return None if offset is None else stamp.replace(tzinfo=UTC) - timedelta(seconds=offset)
 
     def to_local(self, epoch: float) -> datetime | None:
-        """The access point's local time, naive, of a moment in seconds since 1970.
-
-        None without a known offset, and for a number outside the calendar.
-        """
+        """A moment in seconds since 1970 as local time, naive; None without an offset."""
         try:
             return self._as_local(datetime.fromtimestamp(epoch, UTC))
         except (OverflowError, ValueError, OSError):
             return None
 
     def is_after(self, epoch: float, stamp: datetime) -> bool | None:
-        """Whether a moment is later than a naive timestamp.
-
-        None if no offset is known and the result depends on it.
-        """
+        """Whether a moment is later than a naive timestamp; None without a known offset."""
         local = self.to_local(epoch)
         if local is not None:
             return local > stamp
@@ -231,10 +219,7 @@ class Clock:
         return True
 
     def with_fold(self, stamp: datetime, previous: datetime | None) -> datetime:
-        """Set the ``fold`` of a timestamp in the second pass of a repeated hour.
-
-        ``previous``: the previous timestamp in the same log.
-        """
+        """Set the ``fold`` of a timestamp; ``previous``: the one before it in the log."""
         if previous is None or not self.is_ambiguous(stamp):
             return stamp
         second = previous - stamp > FOLD_STEP or (

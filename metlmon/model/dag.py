@@ -620,10 +620,7 @@ class Dag:
         return bool(self.submit_epochs) and start is not None and (epoch or 0.0) >= start
 
     def coverage_ends(self) -> tuple[datetime | None, datetime | None, datetime | None]:
-        """Times up to which DAGMan's files list all jobs that it submitted.
-
-        In order: ``.dagman.out``, the jobstate log, and nodes.log.
-        """
+        """Times up to which ``.dagman.out``, the jobstate log and nodes.log are complete."""
         jobstate = (
             self.clock.to_local(self.jobstate_last_epoch) if self.jobstate_last_epoch else None
         )
@@ -683,10 +680,7 @@ class Dag:
         return self.facts.done_with(self.current_rescue())
 
     def unknown_names(self) -> list[tuple[Path, frozenset[str]]]:
-        """Node names that the DAG file does not have, by file.
-
-        The files are the node status file and the rescue file, where present.
-        """
+        """Node names, by file (status file, rescue file), that the DAG file does not have."""
         files = (self.status, self.current_rescue())
         cached = self._unknown_names_cache
         if cached is None or cached[0] is not files[0] or cached[1] is not files[1]:
@@ -801,10 +795,7 @@ class Dag:
         return tuple(time for time in local if time is not None)
 
     def _jobstate_starts(self) -> list[tuple[float, int | None]]:
-        """DAGMan's starts in the jobstate log, up to the cut.
-
-        As seconds since 1970 and the cluster of DAGMan's job.
-        """
+        """DAGMan's starts in the jobstate log, as seconds since 1970 and its cluster."""
         return [start for start in self.jobstate_started if self._is_after_cut(start[0]) is False]
 
     def dagman_run_count(self) -> int | None:
@@ -915,10 +906,7 @@ class Dag:
         return None
 
     def jobstate_end(self) -> tuple[float, int | None] | None:
-        """End of the newest DAGMan in the jobstate log, and its return value.
-
-        Up to the cut; the end is in seconds since 1970.
-        """
+        """The newest DAGMan's end in the jobstate log, seconds since 1970, and its value."""
         start_count = len(self._jobstate_starts())
         for epoch, value, starts in reversed(self.jobstate_finished):
             if self._is_after_cut(epoch) is False:

@@ -255,10 +255,7 @@ class DagmanRun(Struct):
         return executing is not None and process.end is not None and executing > process.end
 
     def end_state(self, removed: bool = False) -> tuple[DagState, datetime | None] | None:
-        """State and time of its end; None if neither log nor output has it.
-
-        ``removed``: another file reports its removal.
-        """
+        """State and time of its end; None if neither log nor output has it."""
         if not self.ended:
             return None
         job = self.job if self._job_ended else None
@@ -324,10 +321,7 @@ def _run_at_start(runs: Sequence[DagmanRun], process: Process) -> DagmanRun | No
 
 
 def _mark_refused(runs: Sequence[DagmanRun]) -> None:
-    """Mark refused runs; every other run that started ends the previous one.
-
-    That holds even if the log of the previous one has no end.
-    """
+    """Mark refused runs; every other run that started ends the previous one."""
     previous: DagmanRun | None = None
     for run in runs:
         run.refused = any(process.refused for process in run.processes) or (

@@ -163,10 +163,7 @@ class Ensemble:
 
     @property
     def newest_line(self) -> datetime | None:
-        """The newest time in a log, and in the ``.dagman.out`` of a DAGMan that has not ended.
-
-        None without any event.
-        """
+        """The newest time in a log or in the ``.dagman.out`` of a DAGMan that goes on."""
         runs = ((dag, dag.current_run()) for dag in self.dags.values())
         lines = [dag.out_last_time for dag, run in runs if run is not None and not run.ended]
         local = self.newest is not None and not self.clock.utc_only
@@ -456,10 +453,7 @@ class Ensemble:
         self.notices.append(Notice("log-zone", file, None, text))
 
     def _split_job(self, known: LoggedJob, time: datetime, affected: _Affected) -> LoggedJob:
-        """Split the events of a reused job id at ``time``; return the later job.
-
-        The result does not depend on the order in which the events were read.
-        """
+        """Split the events of a reused job id at ``time``; return the later job."""
         merged_jobs = [self.jobs.pop(key) for key in self.reused_ids.job_keys(known.id)]
         for job in merged_jobs:
             if (node := self._attributor.remove_job(job)) is not None:
@@ -631,10 +625,7 @@ class Ensemble:
         self._update_nodes(dag_key)
 
     def reset_dagman_messages(self, dag_key: str) -> None:
-        """Update the model after a growing file of this DAG's DAGMan was replaced.
-
-        The DAG has reset what it read (:meth:`Dag.forget_out`, :meth:`Dag.forget_jobstate`).
-        """
+        """Update the model after a growing file of this DAG's DAGMan was replaced."""
         self.states.invalidate(dag_key)
         self._attributor.index_submitting_dags()
         self._update_nodes(dag_key, (), {key[0] for key in self.jobs})

@@ -172,10 +172,7 @@ class LoggedJob:
         return self.proc == NOOP_PROC
 
     def note_memory(self, last: datetime, memory_mb: int | None, updates: int = 1) -> None:
-        """Add ``updates`` 006 events, the latest at ``last``, of up to ``memory_mb`` MB.
-
-        Nine in ten events of a real log are 006: only the largest value is stored.
-        """
+        """Add ``updates`` 006 events, the latest at ``last``, of up to ``memory_mb`` MB."""
         self.memory_updates += updates
         if self.newest_time is None or last > self.newest_time:
             self.newest_time = last
@@ -263,10 +260,7 @@ class LoggedJob:
 
     @property
     def submitted(self) -> datetime | None:
-        """Submission time from the history.
-
-        Cached apart from it: every attribution of the job to a DAG reads it.
-        """
+        """Submission time from the history, cached apart from it."""
         if self._submission is None:
             self._submission = (self.history().submitted,)
         return self._submission[0]
@@ -397,10 +391,7 @@ class JobEvents:
 
 
 def merge_by_time(events: list[Event], added: list[Event]) -> list[Event]:
-    """Merge two event lists; the order of ``events`` is preserved.
-
-    Each event of ``added`` follows the last one of ``events`` that is not later than it.
-    """
+    """Merge two event lists; the order of ``events`` is preserved."""
     if not events or not added:
         return events or added
     # Earliest time from each event on: monotonic, although timestamps may step back.

@@ -231,10 +231,7 @@ class NodeStateResolver:
         self._fresh_start = dag.fresh_start()
 
     def resolve(self, record: NodeRecord, result: SubmissionResult | None) -> NodeState:
-        """The node's own state, without regard to other nodes.
-
-        ``result``: the result of its submissions.
-        """
+        """The node's own state, without other nodes; ``result``: of its submissions."""
         report = self._newest_report(record)
         skip = self._last_skip(record, result)
         if self._predates_run(result, report, skip):

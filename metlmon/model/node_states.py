@@ -250,10 +250,7 @@ class NodeStateTable:
         self._unrecorded = {}
 
     def resolve(self, resolve_own: Callable[[str], NodeState], limit: int | None = None) -> None:
-        """Resolve at most ``limit`` pending nodes, and with the last of them the ``states``.
-
-        ``resolve_own`` returns a node's own state, without regard to other nodes.
-        """
+        """Resolve at most ``limit`` pending nodes, and with the last of them the ``states``."""
         resolved = list(islice(self.pending, limit))
         self.pending.difference_update(resolved)
         for name in resolved:
@@ -348,10 +345,7 @@ class NodeStateTable:
 
 
 def superseded_state(state: NodeState, done: bool) -> NodeState:
-    """The state of a node that was submitted before an ancestor was submitted again.
-
-    ``done``: a file marks the node ``DONE``.
-    """
+    """The state of a node that was submitted before an ancestor was submitted again."""
     return state if done or state.state in ACTIVE else NodeState(State.WAITING, superseded=True)
 
 
@@ -608,10 +602,7 @@ class UnrecordedNodes:
 def unrecorded_evidence(
     dag: Dag, ending: tuple[DagState, datetime | None] | None
 ) -> UnrecordedEvidence | None:
-    """Evidence on the unrecorded nodes of ``dag``; None if its files cover all nodes.
-
-    ``ending``: as returned by :meth:`Dag.ending`.
-    """
+    """Evidence on the unrecorded nodes of ``dag``; None if its files cover all nodes."""
     nodes_log = dag.logs.nodes_log_span
     process = last_fresh_process(dag)
     pre_completed = process.pre_completed if process is not None else None

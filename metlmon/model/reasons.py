@@ -97,10 +97,7 @@ _EXCEEDED: Final = {102: "request_memory", 104: "request_disk"}
 
 
 def exceeded_request(code: int | None, subcode: int | None, reason: str | None) -> str | None:
-    """``request_memory`` or ``request_disk``: the request that a held job exceeded.
-
-    None where its codes and reason name neither, or both.
-    """
+    """``request_memory`` or ``request_disk``: what a hold exceeded; None: unclear."""
     if code not in EXCEEDED_CODES:
         return None
     if code == 34 and subcode in _EXCEEDED:
@@ -235,10 +232,7 @@ def _held_for(reason: str | None) -> int | None:
 
 
 def held_limit(expression: str) -> int | None:
-    """Seconds that a job was held at least when this policy removed it.
-
-    None if the policy may be true without a hold.
-    """
+    """Seconds held at least when this policy removed a job; None without a hold."""
     minimums: list[int] = []
     for durations, is_held, _ in _alternatives(expression):
         if not durations or not is_held:

@@ -77,10 +77,7 @@ class RunPart(Struct, frozen=True):
 
 
 def variable(node: Node, name: str) -> str | None:
-    """A VAR of the node, None if unset or empty.
-
-    Macro names are case-insensitive (manual: "Submit File Macros").
-    """
+    """A VAR of the node, in any case (manual: "Submit File Macros"); None if empty."""
     value = node.vars.get(name)
     if value is None:
         lower_name = name.lower()
@@ -443,10 +440,7 @@ def gate_command(node: Node) -> tuple[str, str] | None:
 def gate_status(
     files: RunGate | None, clock: Clock, cut: datetime | None, alive: bool
 ) -> GateStatus:
-    """The status of a run's gate at ``cut``; later requests are ignored.
-
-    ``alive``: its DAGMan is running; otherwise no node waits.
-    """
+    """The status of a run's gate at ``cut``; ``alive``: its DAGMan is running."""
     if files is None:
         return GateStatus()
 
@@ -470,10 +464,7 @@ def gate_status(
 
 
 def _earlier_request(requested: datetime | None, executed: datetime | None) -> datetime | None:
-    """The time of a request, at most that of its execution.
-
-    A copied request file has a later modification time.
-    """
+    """The time of a request, at most that of its execution."""
     return min(requested, executed) if requested is not None and executed is not None else requested
 
 

@@ -72,10 +72,7 @@ def site_of(
 def site_of_address(
     address: str, rules: tuple[tuple[str, str], ...] = BUILT_IN_SITES
 ) -> str | None:
-    """The site of a host by its address alone, a sinful string with an ``alias=``.
-
-    By the same rules as :func:`site_of`; None if unknown.
-    """
+    """The site of a host by its address alone, by rules as of :func:`site_of`."""
     alias = alias_of(address)
     return _by_rules([alias.lower()], rules) if alias else None
 

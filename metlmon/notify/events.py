@@ -130,10 +130,7 @@ def make_message(dagdir: str, events: Iterable[NotifyEvent]) -> Message:
 
 
 def find_events(health: Health, status: Status, about: Collection[str]) -> tuple[NotifyEvent, ...]:
-    """What holds now and is worth a notification, the most serious first.
-
-    ``about``: the names of events that are wanted.
-    """
+    """What holds now and is worth a notification, the most serious first."""
     found = [
         _from_entry(entry, name, health) for entry in health.open_entries if (name := _name(entry))
     ]

@@ -245,10 +245,7 @@ def application_sentence(application: Application) -> str:
 def plan_application(
     plan: PlacementPlan, way: ApplyWay, feed: Feed, client: PoolClient
 ) -> Application:
-    """What applying the plan changes, by the newest snapshots of feed and queue.
-
-    Reads placement and submit files: not for the UI thread.
-    """
+    """What applying the plan changes, by the newest snapshots. Not for the UI thread."""
     builder = _ApplicationBuilder(way, feed, client)
     for placement in plan.runs:
         builder.add(placement)
@@ -459,10 +456,7 @@ def log_application(
 
 
 def last_application(feed: Feed) -> tuple[str, tuple[SiteChange, ...]]:
-    """The last command that applied plans and was not taken back, and its changes.
-
-    "" if there is none. Reads the logs: not for the UI thread.
-    """
+    """The last applied command not taken back, or "", and its changes. Reads logs."""
     records = list(_records(feed))
     earlier = {record.undo_of for _, record in records}
     open_records = [(dag, each) for dag, each in records if each.changes]

@@ -350,10 +350,7 @@ def plan_reason(
     supplies: Sequence[PoolSupply],
     names: Mapping[ResourcePool, str],
 ) -> str:
-    """``delta and expanse: 2h06m and 2h24m per epoch``, of the pools where the plan does epochs.
-
-    ``own``: the pools where the run's next epochs may go.
-    """
+    """``delta and expanse: 2h06m and 2h24m per epoch``, of the pools where the plan does epochs."""
     planned = sorted(
         (share.supply for share in own if share.epochs), key=lambda supply: supply.hours
     )

@@ -348,10 +348,7 @@ def _is_over(run: Run) -> bool:
 
 
 def elastic_bounds(stats_input: StatsInput) -> Mapping[str, tuple[int, int]]:
-    """The least and the most workers of each elastic run, by run key.
-
-    Reads the submit descriptions of the runs' first epochs: not for the UI thread.
-    """
+    """Least and most workers of each elastic run, by key. Not for the UI thread."""
     described: dict[str, DescribedNode] = {}
     for node in stats_input.load_description().nodes.all:
         if node.run is not None and node.training:

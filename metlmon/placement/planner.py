@@ -92,10 +92,7 @@ def plan_input(
     annexes: Sequence[Annex] = (),
     free_gpus: Iterable[FreeGpus] = (),
 ) -> PlanInput:
-    """What a plan depends on; ``free_gpus``: by a collector.
-
-    Loads the description of the DAG files: not for the UI thread.
-    """
+    """What a plan depends on. Loads DAG files: not for the UI thread."""
     ledger = stats_input.ledger
     profiles: Mapping[ResourcePool, PoolProfile] = {}
     if ledger.as_of is not None:
@@ -189,10 +186,7 @@ def _offers(ledger: Ledger) -> dict[ResourcePool, float]:
 def _free_by_pool(
     free_gpus: Sequence[FreeGpus], ledger: Ledger, settings: Settings
 ) -> dict[ResourcePool, int]:
-    """The GPUs of each pool that are free at as-of: less those that were taken since the answer.
-
-    Sites and GPU models have their aliases of the settings.
-    """
+    """The GPUs of each pool that are free at as-of: less those that were taken since the answer."""
     if not free_gpus:
         return {}
     sites, models = dict(settings.site_aliases), dict(settings.gpu_aliases)

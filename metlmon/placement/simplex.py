@@ -50,10 +50,7 @@ class Unbounded(Exception):
 def minimize(
     objectives: Sequence[Sequence[float]], rows: Sequence[LinearRow], columns: int
 ) -> Optimum:
-    """Minimize the objectives, the most important first, over columns that are not negative.
-
-    Raises Unbounded, and ArithmeticError where rounding errors prevent an end.
-    """
+    """Minimize objectives, the first before others. Raises Unbounded, ArithmeticError."""
     tableau = _Tableau(objectives, rows, columns)
     for number in range(len(objectives)):
         free = set(tableau.allowed)

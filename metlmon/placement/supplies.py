@@ -132,10 +132,7 @@ def _doubt(profile: PoolProfile) -> str:
 
 
 def pool_supply(profile: PoolProfile, slots: float, hours_left: float | None = None) -> PoolSupply:
-    """What an epoch takes at a pool in the mean, repeated until one execution completes it.
-
-    Of a pool whose hours per epoch are known; waits and transfers that are not count as none.
-    """
+    """What an epoch takes at a pool in the mean, repeated until one execution completes it."""
     loss = min(profile.loss.value, MOST_LOSS)
     losses = loss / (1 - loss)
     lost_hours = losses * profile.lost_hours

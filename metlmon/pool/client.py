@@ -294,10 +294,7 @@ class PoolClient:
         yield from self._perform_each(request, request.targets, user)
 
     def _user_name(self) -> str:
-        """Our user name at the schedd, "" if it is unknown.
-
-        Raises PoolError if there is no schedd; no job was changed then.
-        """
+        """Our user name at the schedd, "" if unknown. Raises PoolError without a schedd."""
         return user_name(self._connection.where().user)
 
     def _ownership(self) -> Ownership:

@@ -163,17 +163,11 @@ class PoolConnection:
         return str(self._call(str, "act", action, cluster, proc))
 
     def edit(self, cluster: int, proc: int, field: str, value: int | str) -> None:
-        """Request another value of a field; only the job's ad shows whether it was set.
-
-        ``field``: of :class:`QueueJob`.
-        """
+        """Request another value of a field; only the job's ad shows whether it was set."""
         self._call(object, "edit", cluster, proc, field, value)
 
     def exclude(self, cluster: int, proc: int, site: str, excluded: bool) -> None:
-        """Request that a site is excluded, or included again; only the job's ad shows the result.
-
-        ``excluded``: which of these.
-        """
+        """Request that a site is excluded, or not; only the job's ad shows the result."""
         self._call(object, "exclude", cluster, proc, site, excluded)
 
     def sites(self) -> tuple[SiteInfo, ...]:
@@ -269,10 +263,7 @@ class PoolConnection:
         )
 
     def _read(self, worker: subprocess.Popen[bytes], deadline: float) -> bytes | None:
-        """Read a line from the worker.
-
-        An incomplete one if the worker exits, None after ``deadline``.
-        """
+        """Read a line from the worker, incomplete if it exits; None after ``deadline``."""
         assert worker.stdout is not None
         parts: list[bytes] = []
         descriptor = worker.stdout.fileno()
@@ -326,10 +317,7 @@ class PoolConnection:
             return worker.wait()
 
     def close(self) -> None:
-        """End the worker, even during an operation; returns when it has exited.
-
-        An operation that another thread waits for fails.
-        """
+        """End the worker, even during an operation, which fails; returns when it exited."""
         self._closed = True
         while not self._line.acquire(timeout=CLOSE_SECONDS):
             # The other thread may have just started the worker: kill it repeatedly.

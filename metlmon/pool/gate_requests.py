@@ -79,10 +79,7 @@ def gate_rules(dag: str) -> str:
 
 
 def placement_file(dag: str, node: str) -> str:
-    """The file with the site of a node, which its submit file includes.
-
-    Relative to the directory of the DAG file ``dag``.
-    """
+    """The file with the site of a node, relative to the directory of the DAG file."""
     return f"placement/{PurePath(dag).name.removesuffix('.dag')}/{node}.inc"
 
 
@@ -92,10 +89,7 @@ def placement_line(site: str) -> bytes:
 
 
 def exclusion_file(dag: str) -> str:
-    """The file with the sites that a DAG's jobs exclude, which its submit files include.
-
-    Relative to the directory of the DAG file ``dag``.
-    """
+    """The file with a DAG's excluded sites, relative to the directory of its DAG file."""
     return f"placement/{PurePath(dag).name.removesuffix('.dag')}.excluded"
 
 
@@ -171,10 +165,7 @@ def _split(file: str) -> tuple[tuple[str, ...], str]:
 
 
 def write_file(directory: Path, file: str, content: bytes, *, keep: bool = False) -> bool:
-    """Write or replace a file. Raises OSError.
-
-    Returns False if it has this content already, or with ``keep`` if it exists.
-    """
+    """Write a file; False: nothing to do, or it exists and ``keep``. Raises OSError."""
     parents, name = _split(file)
     with open_directory(directory, parents, make=True) as parent:
         if _exists(parent, name) and (keep or _read(parent, name) == content):
@@ -214,10 +205,7 @@ def check_writable(directory: Path, file: str) -> None:
 
 
 def read_file(directory: Path, file: str) -> bytes | None:
-    """A file's content up to a size limit, or None if it does not exist.
-
-    Raises OSError.
-    """
+    """A file's content up to a size limit; None if missing. Raises OSError."""
     parents, name = _split(file)
     try:
         with open_directory(directory, parents) as parent:
@@ -227,10 +215,7 @@ def read_file(directory: Path, file: str) -> bytes | None:
 
 
 def stop_reason(directory: Path, file: str) -> str | None:
-    """The gate's reason for stopping a run: "" if not given, None if not stopped.
-
-    Raises OSError.
-    """
+    """The gate's reason for a stop: "" not given, None not stopped. Raises OSError."""
     content = read_file(directory, file)
     if content is None:
         return None
@@ -330,10 +315,7 @@ def _is_stopped(directory: Path, run: RunTarget, uuid: str) -> bool:
 
 
 def takes_site_lists(feed: Feed, run: str) -> bool:
-    """Whether the submit file of the run's next epochs accepts any site of a list.
-
-    ``run``: its key. Reads the file: not for the UI thread.
-    """
+    """Whether the run's submit file takes lists of sites. Not for the UI thread."""
     file = submit_file(feed, run)
     try:
         text = read_file_end(str(feed.dagdir / file), LONGEST) if file is not None else ""
@@ -343,10 +325,7 @@ def takes_site_lists(feed: Feed, run: str) -> bool:
 
 
 def submit_file(feed: Feed, run: str) -> str | None:
-    """The submit file of the run's last epoch, relative to the dagdir.
-
-    None if it is a description in the DAG file, which DAGMan does not read again, or is not there.
-    """
+    """The submit file of the run's last epoch, from the dagdir; None if not a file."""
     view = feed.run_view(run)
     epochs = view.epochs if view is not None else ()
     node = feed.node_row((epochs[-1].in_dag, epochs[-1].node)) if epochs else None
@@ -390,10 +369,7 @@ def change_file(
     keep: bool = False,
     dry: bool = False,
 ) -> ActionResult:
-    """Write a file, or delete it (``content`` None); ``keep``: as of :func:`write_file`.
-
-    ``dry``: only see whether that is possible.
-    """
+    """Write a file, or delete it (``content`` None); ``dry``: see if that is possible."""
     verb = "deleted" if content is None else "written"
     try:
         if dry:

@@ -100,10 +100,7 @@ class QueuePoller:
 
     @property
     def silence_warning(self) -> str | None:
-        """A warning that the schedd, which had our jobs, no longer responds.
-
-        None while it responds, and if it never had any of our jobs.
-        """
+        """A warning that the schedd, which had our jobs, does not respond; else None."""
         snapshot = self._snapshot
         if not self._has_our_jobs or snapshot.error is None or snapshot.queried_at is None:
             return None

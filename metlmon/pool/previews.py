@@ -104,10 +104,7 @@ def action_previews(
     runs: Sequence[SelectedRun] = (),
     status: Status | None = None,
 ) -> tuple[ActionPreview, ...]:
-    """Previews of all actions for the selection but SITE_ACTS, in :class:`PoolAction` order.
-
-    Those on DAGs once for each. ``status``: the snapshot with these rows.
-    """
+    """Previews of all actions but SITE_ACTS; those on DAGs once for each."""
     queue = snapshot.by_id()
     all_dags = {dag.file: dag for dag in (status.dags if status is not None else dags)}
     previews: list[ActionPreview] = []
@@ -348,10 +345,7 @@ def run_preview(
     runs: Sequence[SelectedRun],
     dags: Mapping[str, DagRow],
 ) -> ActionPreview:
-    """The preview of a run action for the selected runs.
-
-    ``dags`` are keyed by file, ``queue`` has the snapshot's jobs by id.
-    """
+    """The preview of a run action for the selected runs."""
     targets: list[RunTarget] = []
     left_out: list[LeftOut] = []
     needs_schedd = False
@@ -395,10 +389,7 @@ def run_preview(
 
 
 def with_value(preview: ActionPreview, value: int | str, snapshot: QueueSnapshot) -> ActionPreview:
-    """The preview with the priority, site or request that the action needs.
-
-    Effect and undo are others for a SEND that cancels an earlier one.
-    """
+    """The preview with the priority, site or request that the action needs."""
     if preview.request is None:
         return preview
     if isinstance(value, int):

@@ -179,10 +179,7 @@ def _options(condor_sub: CondorSub, data: bytes) -> tuple[str, ...]:
 def submit(
     connection: PoolConnection, directory: Path, files: tuple[str, ...], options: Sequence[str] = ()
 ) -> int:
-    """Submit DAGMan for ``files`` from ``directory``, by ``condor_submit_dag``.
-
-    Returns DAGMan's cluster. Raises PoolError.
-    """
+    """Submit DAGMan by ``condor_submit_dag``; returns its cluster. Raises PoolError."""
     command = submit_command(connection)
     argv = [command, *options, *(_file_argument(file) for file in files)]
     try:

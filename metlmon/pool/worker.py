@@ -297,10 +297,7 @@ class Pool:
         return ResultCode.FAILED
 
     def edit(self, cluster: int, proc: int, field: str, value: int | str) -> None:
-        """Set a job's priority, site or request.
-
-        The absence of an exception does not prove success.
-        """
+        """Set a job's priority, site or request. No exception does not prove success."""
         is_site = isinstance(value, str) and SITE.fullmatch(value) and value.isprintable()
         is_number = isinstance(value, int) and (value > 0 or field == "priority")
         if not (is_site if field == "site" else is_number):
@@ -309,10 +306,7 @@ class Pool:
         self._edit(cluster, proc, (JOB_TEXTS | JOB_NUMBERS)[field], text)
 
     def exclude(self, cluster: int, proc: int, site: str, excluded: bool) -> None:
-        """Exclude a site for a job, or include it again.
-
-        The absence of an exception does not prove success.
-        """
+        """Exclude or include a site for a job. No exception does not prove success."""
         if not exclusion.can_exclude(site):
             raise WorkerFailure(ErrorKind.REQUEST, f"{site!r} cannot be excluded")
         attributes = [REQUIREMENTS, exclusion.ATTRIBUTE]

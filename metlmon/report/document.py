@@ -222,10 +222,7 @@ DIGITS: Final = {Kind.HOURS: 6, Kind.SHARE: 6, Kind.DURATION: 3}
 
 
 def tables_json(report: Report) -> dict[str, Any]:
-    """Return rows and ``total`` of each table by its key; totals as one object.
-
-    Numbers are raw. Rows that detail another are its ``parts``.
-    """
+    """Rows and ``total`` of each table by key; details of a row are its ``parts``."""
 
     def row_json(columns: Sequence[Column[Any]], row: Row) -> Row:
         values = dict(row)

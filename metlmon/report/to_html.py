@@ -99,10 +99,7 @@ MIN_LABEL_GAP: Final = 15
 
 
 def render_svg(figure: ReportFigure, prose: Callable[[str], str] = sanitize) -> str:
-    """Return the ``<svg>`` of one figure; its ids begin with the figure's key.
-
-    ``prose``: as that of the report.
-    """
+    """Return the ``<svg>`` of one figure; its ids begin with the figure's key."""
     canvas = _Canvas(prose)
     height = _draw(canvas, figure.chart)
     key = escape(figure.key, quote=True)

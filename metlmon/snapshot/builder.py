@@ -338,10 +338,7 @@ class SnapshotBuilder:
         )
 
     def output_file(self, cluster: int, proc: int, suffix: str = "out") -> str | None:
-        """The output file of a job, or its error file ("err"); None where not known.
-
-        From its submit description.
-        """
+        """The output file of a job, or its error file ("err"), by its submit description."""
         job = self.job(cluster, proc)
         return self._file_of(job, suffix) if job is not None else None
 

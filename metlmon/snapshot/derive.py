@@ -257,10 +257,7 @@ class Derivation:
     # --- records of jobs and nodes --------------------------------------------------------
 
     def update(self, live: bool, seconds: float | None = None) -> bool:
-        """Make the records of changed jobs, and resolve changed nodes, for about ``seconds``.
-
-        ``live``: an ensemble is running here. Returns False while some are left.
-        """
+        """Update changed jobs and nodes for about ``seconds``; False while some are left."""
         deadline = None if seconds is None else time.monotonic() + seconds
         limit = None if seconds is None else NODES_PER_STEP
         steps = chain(self._job_steps(), self._node_steps(live, limit))
@@ -675,10 +672,7 @@ class Derivation:
     # --- look-ups -----------------------------------------------------------------------
 
     def target(self, key: NodeKey | None) -> str | None:
-        """The target of a node.
-
-        The site assigned to it while the DAG ran, else the one in its VARS.
-        """
+        """The target of a node: assigned to it while the DAG ran, else of its VARS."""
         record = self.nodes.get(key) if key is not None else None
         if record is None:
             return None

@@ -79,10 +79,7 @@ def tree_positions(nodes: Mapping[str, Node]) -> TreePositions:
 def _splice_members(
     nodes: Mapping[str, Node], rank: dict[str, int]
 ) -> tuple[dict[str, list[str]], dict[str, set[str]]]:
-    """The items of each splice (of the DAG itself: ""), and the parents of each item.
-
-    Parents are items of the same splice.
-    """
+    """The items of each splice (of the DAG itself: ""), and the parents of each item."""
     members: dict[str, list[str]] = {"": []}
     paths: dict[str, tuple[str, ...]] = {}
     for position, name in enumerate(nodes):
@@ -486,10 +483,7 @@ class NodeTree:
         return node is not None and node.kind is NodeKind.JOIN
 
     def node_positions(self) -> dict[NodeKey, tuple[str | None, str | None]]:
-        """The position of every node: the node it is placed after, and its container.
-
-        The container is a splice or a SUBDAG node. Names are those of the DAG files.
-        """
+        """The position of every node: the node it is placed after, and its container."""
         after: dict[NodeKey, str | None] = {}
         below: dict[NodeKey, str | None] = {}
         for dag, positions in self.positions.items():

@@ -94,10 +94,7 @@ def failed_nodes_text(status: Status, failed: int) -> str:
 
 
 def failed_evaluations(side: SideCounts) -> tuple[str, str]:
-    """``2 evaluations failed``, and the result of their nodes after POST scripts.
-
-    Both are empty where none has failed.
-    """
+    """``2 evaluations failed``, and the result of their nodes after POST scripts."""
     overruled, failed = side.overruled, side.failed
     if not overruled + failed:
         return "", ""

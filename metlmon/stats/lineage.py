@@ -95,10 +95,7 @@ class CheckpointOrigin(
 
 
 def origin_of(row: Epoch, origins: Mapping[int, CheckpointOrigin]) -> CheckpointOrigin | None:
-    """The origin of an epoch's checkpoint, by the origins of its run; None if unknown.
-
-    None for other nodes as well, such as those of an earlier DAG with the same epoch.
-    """
+    """The origin of an epoch's checkpoint, by the origins of its run; None if unknown."""
     origin = origins.get(row.epoch) if row.epoch is not None else None
     return origin if origin is not None and origin.node == (row.in_dag, row.node) else None
 

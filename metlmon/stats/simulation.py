@@ -65,10 +65,7 @@ Z_SCORES: Final = tuple(NormalDist().inv_cdf(share) for share in UNIFORM)
 
 
 def gamma_quantile(shape: float, z: float) -> float:
-    """The quantile of a gamma distribution with mean 1, at the standard score ``z``.
-
-    Wilson and Hilferty's cube approximation for the given ``shape``.
-    """
+    """The quantile of a gamma distribution with mean 1 (Wilson and Hilferty's cube)."""
     if shape <= 0:
         return 1.0
     return max(0.0, 1 - 1 / (9 * shape) + z / (3 * sqrt(shape))) ** 3

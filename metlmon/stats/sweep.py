@@ -176,10 +176,7 @@ def _axes(sweep: SweepVariables) -> tuple[Axis, ...]:
 
 
 def choices(sweep: SweepVariables) -> list[tuple[Axis, Axis | None]]:
-    """Possible rows and columns: all pairs of axes, that with more points as rows.
-
-    For a single axis: a list, followed by the pairs of its variables.
-    """
+    """Possible rows and columns: all pairs of axes, that with more points as rows."""
     if len(sweep.axes) == 1:
         single = [sweep.axis((name,)) for name in sweep.axes[0].names]
         return [(sweep.axes[0], None), *combinations(single, 2)]

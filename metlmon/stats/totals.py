@@ -111,10 +111,7 @@ def group_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
-    """Lower quartile, median and upper quartile of one or more values.
-
-    Linear between ranks (the inclusive method).
-    """
+    """Lower quartile, median and upper quartile (the inclusive method)."""
     # Not at the top: it takes ten milliseconds, which most commands need not spend.
     from statistics import quantiles
 

@@ -304,10 +304,7 @@ def _now(curve: MetricCurve, max_width: int | None) -> Line:
 
 
 def empty(metrics: MetricSettings, example: MetricCurve | None, dagdir: str) -> list[Line]:
-    """Return which files are searched for metrics, and how to configure others.
-
-    ``example`` is a run whose names fill the patterns.
-    """
+    """Return which files are searched for metrics, and how to configure others."""
     dagdir = plain(dagdir, 60)
     uuid = clip(example.uuid or "", 40) if example is not None else ""
     name = clip(example.run_name, NAME_LIMIT) if example is not None else ""

@@ -303,10 +303,7 @@ PASSING: Final = frozenset(
 
 
 def last_changes(jobs: Iterable[Job], most: int, this_year: int | None) -> list[Line]:
-    """The last states that jobs of a run entered, the newest first: when, of what, and where.
-
-    Left out are those that pass, unless a job is in it now.
-    """
+    """The last states that jobs of a run entered, the newest first: when, of what, and where."""
     entered = []
     for job in sorted(jobs, key=lambda job: job.job):
         shown: State | None = None

@@ -43,10 +43,7 @@ _GPU_AND_TRIES: Final[Sequence[Column[Job]]] = (
 
 
 def columns(jobs: Sequence[Job], seconds: Mapping[JobId, float | None]) -> list[Column[Job]]:
-    """The columns of jobs, with a DAG column if there are several DAGs.
-
-    ``seconds``: since each job entered its state.
-    """
+    """The columns of jobs, with a DAG column if there are several DAGs."""
     several = len({job.dag for job in jobs}) > 1
     dag: Column[Job] = Column(
         "dag",

@@ -60,10 +60,7 @@ def value_text(value: Value) -> str:
 
 
 def labels(axis: Axis) -> dict[Point, str]:
-    """The label of each point: ``0.1``; for several variables ``0.1 + 20``.
-
-    Long values are shortened to the part in which they differ (:func:`short_values`).
-    """
+    """The label of each point: ``0.1``; for several variables ``0.1 + 20``."""
     short_texts = [
         short_values([point[i] for point in axis.points]) for i, _ in enumerate(axis.names)
     ]

@@ -395,10 +395,7 @@ def chart(
     unit: str,
     draw: Callable[[Sequence[Cell]], Line],
 ) -> list[Line]:
-    """The stacks in ``height`` lines, each by ``draw``, with a scale at the left.
-
-    ``indent``: the cells of the scale; ``unit``: GPUs or jobs.
-    """
+    """The stacks in ``height`` lines, each by ``draw``, with a scale at the left."""
     top = chart_maximum(columns)
     unit = unit.removesuffix("s") if top == 1 else unit
     lines = []

@@ -138,10 +138,7 @@ def dag_sign(state: DagState, nodes_failed: int) -> Symbol:
 
 
 def duration(seconds: float | None) -> str:
-    """``26s``, ``3m14s``, ``4h03m``, ``1d06h``, ``140d``; a dash for None.
-
-    The two largest units. A negative duration (the clock was set back) keeps its sign.
-    """
+    """``26s``, ``3m14s``, ``4h03m``, ``1d06h``, ``140d``; a dash for None."""
     if seconds is None:
         return UNKNOWN
     if seconds < 0:
@@ -269,10 +266,7 @@ def size(value: int | None) -> str:
 
 
 def metric(value: float | None) -> str:
-    """The value of a metric with four significant digits; a dash for None.
-
-    ``0.2308``, ``48``, ``2428``, ``3.1e-05``, and ``NaN``, ``inf``.
-    """
+    """A metric's value with four significant digits (``3.1e-05``); a dash for None."""
     if value is None:
         return UNKNOWN
     if math.isnan(value):
@@ -320,10 +314,7 @@ def at_least(text: str, more: bool) -> str:
 
 
 def nothing_logged(ended: Iterable[datetime | None]) -> str:
-    """The text in place of a time, for a directory whose jobs logged nothing.
-
-    ``ended``: when the DAGMan of each DAG ended, None if it did not, or if that is not known.
-    """
+    """The text in place of a time, for a directory whose jobs logged nothing."""
     end_times = list(ended)
     known = [time for time in end_times if time is not None]
     if not known or len(known) < len(end_times):
@@ -428,10 +419,7 @@ def job_id(cluster: int | None, proc: int | None) -> str:
 
 
 def done_without_job(rescue: int | None) -> str:
-    """The reason why completed nodes have no job.
-
-    ``rescue``: the number of the DAG's rescue file, None without one.
-    """
+    """The reason why completed nodes have no job."""
     if rescue is not None:
         return "done by the rescue file"
     return "done, and no log here has a job of it"

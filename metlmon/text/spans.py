@@ -203,10 +203,7 @@ def file_name(path: str, cells: int | None) -> str:
 
 
 def limit_lines(lines: list[Line], limit: int, cells: int, indent: int) -> list[Line]:
-    """At most ``limit`` of these wrapped lines; if cut, the last has the text's end.
-
-    HTCondor's reasons begin with where it happened and end with what happened.
-    """
+    """At most ``limit`` of these wrapped lines; if cut, the last has the text's end."""
     if len(lines) <= limit:
         return lines
     style = lines[limit - 1][-1][1]

@@ -19,10 +19,7 @@ ends, enclosing marks (no language is written with them).
 """
 
 _MAX_COMBINING_MARKS: Final = 2
-"""Successive combining marks that real languages need.
-
-More are used to draw over other lines.
-"""
+"""Successive combining marks that languages need; more draw over other lines."""
 
 
 def visible(text: str) -> str:

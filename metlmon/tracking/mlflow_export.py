@@ -197,10 +197,7 @@ class MlflowExporter:
     # --- what the server has ----------------------------------------------------------------
 
     def _find(self, ensemble: TrackedEnsemble) -> tuple[str | None, dict[str, Run]]:
-        """The id of the experiment, and the ensemble's runs in it by key.
-
-        None if there is no such experiment, in a dry run.
-        """
+        """The experiment's id, and its runs by key; None without one, in a dry run."""
         key = ensemble.parent.key
         if self._parent_id is not None:
             parent = self._server.call(GET_RUN, run_id=self._parent_id).run
@@ -278,10 +275,7 @@ class MlflowExporter:
         return newest
 
     def _pages(self, endpoint: Endpoint[Page], **fields: Any) -> Iterator[Page]:
-        """All pages of an answer.
-
-        Raises TrackingError where a page names itself as the next one: it would never end.
-        """
+        """All pages of an answer. Raises TrackingError for one that names itself as next."""
         while True:
             page = self._server.call(endpoint, **fields)
             yield page

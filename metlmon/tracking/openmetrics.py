@@ -187,10 +187,7 @@ class MetricSamples(Collector):
 def ensemble_samples(
     stats: StatsInput, *, epoch_time: EpochTime, error: str | None = None
 ) -> MetricSamples:
-    """All samples of an ensemble at the time of its snapshot.
-
-    ``error``: why the directory cannot be read any more, None while it can.
-    """
+    """All samples of an ensemble at the time of its snapshot."""
     samples = MetricSamples()
     forecast = make_forecast(stats)
     _add_head(samples, stats, epoch_time, error)

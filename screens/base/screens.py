@@ -1242,10 +1242,7 @@ class TreeScreen(ListScreen):
 
 
 def text_filter(wanted: str) -> Callable[[str], bool] | None:
-    """Whether a text in lower case passes a filter; None: all pass.
-
-    A filter that starts with ``!`` keeps what does not have the text.
-    """
+    """Whether a text passes a filter in lower case, ``!``: inverse; None: all pass."""
     inverse = wanted.startswith("!")
     needle = wanted[inverse:].strip().lower()
     return (lambda text: (needle in text) is not inverse) if needle else None

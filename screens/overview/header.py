@@ -92,10 +92,7 @@ SEVERAL_DAGS: Final = 3
 
 
 def seconds_ago(as_of: datetime | None, when: datetime | None) -> float | None:
-    """Seconds from ``when`` to ``as_of``.
-
-    None if one of them is unknown, or only one has a time zone.
-    """
+    """Seconds from ``when`` to ``as_of``; None where unknown, or zones differ."""
     if as_of is None or when is None or (as_of.tzinfo is None) != (when.tzinfo is None):
         return None
     return (as_of - when).total_seconds()
@@ -331,10 +328,7 @@ def total_text(status: Status) -> str:
 
 
 def progress_line(status: Status, room: int) -> Line:
-    """A short bar of the states, their total and their counts, on one line.
-
-    The bar gives way where the words of the states then fit.
-    """
+    """A short bar of the states, their total and their counts, on one line."""
     counted = row_text.counted_states(status)
     start = line((total_text(status), DIM), "  ")
     candidates = _count_candidates(counted, paused_epochs(status))
@@ -351,10 +345,7 @@ def progress_line(status: Status, room: int) -> Line:
 
 
 def state_counts(states: Mapping[State, int], cells: int, paused: int = 0) -> Line:
-    """``✓ 412 done   ▶ 9 running   …``: states that occur; always done and running.
-
-    ``paused``: the number of runs whose next epoch waits in a gate (its PRE script).
-    """
+    """``✓ 412 done   ▶ 9 running   …``: states that occur; always done and running."""
     return first_that_fits(_count_candidates(states, paused), cells)
 
 
@@ -387,10 +378,7 @@ def _count(state: State, states: Mapping[State, int], words: Mapping[State, str]
 
 
 def other_nodes(status: Status) -> Line:
-    """Active or failed nodes that are not epochs, after a count of failed evaluations.
-
-    Nodes shown by :func:`special` are not among them.
-    """
+    """Active or failed nodes that are not epochs, after a count of failed evaluations."""
     if row_text.counted_states(status) is not status.epoch_states:
         return ()
     counts = row_text.active_other_nodes(status)
@@ -488,10 +476,7 @@ def gpu_hours(hours: GpuHours, flying: bool = True, least: bool = False) -> Line
 
 
 def forecast_candidates(forecast: Forecast | None) -> Sequence[Line]:
-    """``17 epochs/day   ETA 20 Nov (18–23 Nov) · 6d left``, and shorter forms of it.
-
-    Empty before it is computed, or if there is no run.
-    """
+    """``17 epochs/day   ETA 20 Nov (18–23 Nov) · 6d left``, and shorter forms of it."""
     if forecast is None or not forecast.total:
         return ()
     long, brief = (estimates_table.remaining_text(forecast, brief=short) for short in (False, True))
@@ -521,10 +506,7 @@ def hours_and_forecast(
     least: bool = False,
     brief: bool = False,
 ) -> list[Line]:
-    """GPU-hours and the forecast, one of the candidates, on one line if there is room.
-
-    ``brief``: on one line also without the hours of what runs now.
-    """
+    """GPU-hours and the forecast, one of the candidates, on one line if there is room."""
     gap = line("     ")
     candidates = forecasts or ((),)
     hours_line = gpu_hours(hours, least=least)
@@ -553,10 +535,7 @@ def is_stopped(health: Health, status: Status) -> bool:
 
 
 def health_lines(health: Health | None, status: Status, room: int, *, roomy: bool) -> list[Line]:
-    """The state of the ensemble in one line, or the worst entry, its extent and what to do.
-
-    At most four lines, none before health is known; ``roomy``: up to SUBCAUSES further ones.
-    """
+    """The state of the ensemble in one line, or the worst entry, its extent and what to do."""
     if health is None:
         return []
     worst = health.worst
@@ -616,10 +595,7 @@ def _cause(
     as_of: datetime | None,
     room: int,
 ) -> Line:
-    """``■ wall-time limit reached (hold 47) · 3 runs``, after the name of a single run.
-
-    Where there is no room the cause is cut, not whom it concerns.
-    """
+    """``■ wall-time limit reached (hold 47) · 3 runs``, after the name of a single run."""
     glyph, style = health_table.mark(worst)
     start = line((f"{glyph} ", style))
     text = plain(worst.heading if group and worst.heading else worst.text, health_table.TEXT_LIMIT)
@@ -659,10 +635,7 @@ def _subcauses(health: Health, group: Sequence[HealthEntry], room: int) -> list[
 
 
 def advice_line(steps: Sequence[str], entry: HealthEntry | None, room: int | None = None) -> Line:
-    """``→ 1. Free space  2. Release [R]``: what to do, and the key of the entry's act.
-
-    Where not all fit, the steps of this cause alone, or these without their notes.
-    """
+    """``→ 1. Free space  2. Release [R]``: what to do, and the key of the entry's act."""
     keys = () if entry is None else act_keys(entry)
     style = TextStyle(KEY.colour)
     own = own_steps(steps)
@@ -681,10 +654,7 @@ def advice_line(steps: Sequence[str], entry: HealthEntry | None, room: int | Non
 
 
 def run_trouble(health: Health | None, run: str, room: int, *, brief: bool = False) -> list[Line]:
-    """Why a run needs attention: the cause, the line that says so, and what to do; none if not.
-
-    ``brief``: the cause and what to do, in a line each.
-    """
+    """Why a run needs attention: the cause, the line that says so, and what to do; none if not."""
     entries = () if health is None else health.open_entries
     entry = next((e for e in entries if run in e.runs and e.severity is not Severity.NOTE), None)
     if entry is None:
@@ -703,10 +673,7 @@ def run_trouble(health: Health | None, run: str, room: int, *, brief: bool = Fal
 
 
 def act_keys(entry: HealthEntry, *, brief: bool = False) -> Line:
-    """`` [R]`` or `` [a][U]``: the keys of its act; empty if the screens do not offer it.
-
-    ``brief``: grey, but without when it is possible.
-    """
+    """`` [R]`` or `` [a][U]``: the keys of its act; empty if the screens do not offer it."""
     if entry.act is None or entry.act not in set(PoolAction):
         return ()
     action = action_of(PoolAction(entry.act))

@@ -167,10 +167,7 @@ class FlowControl(Driver):
         self.write(output)
 
     def write_apart(self, text: str) -> bool:
-        """Write what is no part of a frame, between two of them; False if that is not possible.
-
-        Called in any thread.
-        """
+        """Write what is no part of a frame, between two; False: not possible. Any thread."""
         if self._loop.is_closed():
             return False
         self._loop.call_soon_threadsafe(self.write, text)
@@ -370,10 +367,7 @@ def _resized(width: float, height: float) -> events.Resize:
 
 
 def terminal_size(descriptors: tuple[int, ...]) -> tuple[int, int]:
-    """Columns and lines (at least 1) of the first descriptor that reports a size.
-
-    If none does: COLUMNS and LINES, or else the default.
-    """
+    """Columns and lines of the first descriptor with a size, else of the environment."""
     for descriptor in descriptors:
         with suppress(OSError, ValueError):
             columns, lines = os.get_terminal_size(descriptor)
@@ -440,10 +434,7 @@ class DiffRenderingApp(FaultTolerant, App[int]):
             self.paint()
 
     def write_apart(self, text: str) -> bool:
-        """Write what leaves the screen as it is; False if that is not possible now.
-
-        Called in any thread.
-        """
+        """Write what leaves the screen as it is; False: not possible. Any thread."""
         driver = self._driver
         return isinstance(driver, FlowControl) and driver.write_apart(text)
 
@@ -555,10 +546,7 @@ class DiffRenderingApp(FaultTolerant, App[int]):
 
 
 def erases_with_background() -> bool:
-    """Whether the terminal fills erased cells with the background (terminfo's ``bce``).
-
-    False for a terminal that terminfo does not know.
-    """
+    """Whether the terminal fills erased cells with the background (terminfo's ``bce``)."""
     try:
         import curses
     except ImportError:

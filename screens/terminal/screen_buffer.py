@@ -413,10 +413,7 @@ class ScreenBuffer:
         return [distance for distance, _ in votes.most_common(2)]
 
     def _best_region(self, distance: int, shown: list[Line | None]) -> tuple[int, int, int]:
-        """The best region to scroll by ``distance`` lines, and the cells it makes correct.
-
-        Returns its first line, its last line plus one, and the number of cells.
-        """
+        """The best region to scroll by ``distance`` lines, and the cells it makes correct."""
         height, best, start, gain = len(self._wanted), (0, 0, 0), 0, 0
         uncovered = abs(distance) * self._width
         for y in range(max(0, -distance), min(height, height - distance)):
@@ -479,10 +476,7 @@ def _moves_across(start: int, x: int) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def sgr_transition(current: CellStyle | None, target: CellStyle) -> str:
-    """The SGR parameters that change the style; empty if there is nothing to change.
-
-    ``current`` None: not known.
-    """
+    """The SGR parameters that change the style; ``current`` None: not known."""
     all_codes = [_ON[bit] for bit in _ON if target.attributes & bit]
     all_codes += [code for code in (target.fore, target.back) if code not in ("", "39", "49")]
     reset_sequence = ";".join(["0", *all_codes])

@@ -69,10 +69,7 @@ class KeyFooter(LineWidget):
 
 
 def key_line(keys: Sequence[tuple[int, str, str]], cells: int) -> Line:
-    """Key caps and labels that fit into ``cells``.
-
-    ``keys``: priority, cap and label; the least important are dropped first.
-    """
+    """Key caps and labels that fit into ``cells``."""
     parts = [line((cap, KEY), " ", (label, DIM)) for _, cap, label in keys]
     needed = sum([width(part) + len(KEY_GAP) for part in parts]) - len(KEY_GAP)
     for index in sorted(range(len(keys)), key=lambda index: keys[index][0]):
@@ -84,10 +81,7 @@ def key_line(keys: Sequence[tuple[int, str, str]], cells: int) -> Line:
 
 
 def tab_line(current: str | None, cells: int) -> Line:
-    """The tab bar: every tab with its digit, that of ``current`` in brackets.
-
-    Where there is room a tab names all of its screens, else the one that it shows or opens.
-    """
+    """The tab bar: every tab with its digit, that of ``current`` in brackets."""
     active = next((i for i, names in enumerate(TABS) if current in names), None)
 
     def bar(gap: int, tabs: Sequence[Sequence[str]], blank: str = " ") -> Line:

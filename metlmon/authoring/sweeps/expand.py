@@ -261,10 +261,7 @@ class _Expander:
             yield from _unused_variables(request, self._commands, used)
 
     def named_files(self) -> Iterator[Referenced]:
-        """The files that nodes submit and run.
-
-        Excludes descriptions in the DAG and files that metlmon writes.
-        """
+        """The files that nodes submit and run, except those that metlmon writes."""
         excluded = {*self._descriptions, *(job.file for job in self._jobs)}
         for name, node in self._graph_nodes.items():
             if not node.noop and node.submit not in excluded:
@@ -614,10 +611,7 @@ def _assigned_pairs(commands: Iterable[SweepCommand]) -> list[tuple[str, str]]:
 def _unused_variables(
     request: Request, commands: Sequence[SweepCommand], used: set[str]
 ) -> Iterator[RequestProblem]:
-    """Warnings about variables of the request that no node uses.
-
-    ``commands``: of the workflow. ``used``: the names used by the submit files of all nodes.
-    """
+    """Warnings about variables of the request that no node uses."""
     assigned = [("variables", name, "") for name in request.variables]
     for region in request.regions:
         prefix = f"{region.where}: " if region.where else ""

@@ -150,10 +150,7 @@ class Referenced(Struct, frozen=True):
 def referenced_files(
     source: Path, commands: Sequence[SweepCommand], named: Iterable[Referenced]
 ) -> tuple[Referenced, ...]:
-    """Each file once, in the order of reference.
-
-    ``named``: the files of nodes. Never raises.
-    """
+    """Each file once, in the order of reference; ``named``: of nodes. Never raises."""
     files: dict[str, Referenced] = {}
     bytes_left = MOST_BYTES
     pending = [*named]
@@ -181,10 +178,7 @@ def referenced_files(
 
 
 def read_submit_text(name: str, data: bytes | None, directory: Path) -> str | None:
-    """The text of a submit file, or None if it cannot be read.
-
-    ``data``: its content if it is copied; otherwise it is read from the DAG's directory.
-    """
+    """The text of a submit file, from ``data`` or the directory; None if unreadable."""
     if data is None:
         try:
             with (directory / name).open("rb") as file:

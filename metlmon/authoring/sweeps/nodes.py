@@ -260,10 +260,7 @@ class RunTemplate:
 
 
 def topological_order(nodes: Iterable[str], edges: Mapping[tuple[str, str], str]) -> list[str]:
-    """The nodes, each after its parents.
-
-    ``edges``: (parent, child) with their positions. Raises PlanError if they have a cycle.
-    """
+    """The nodes, each after its parents. Raises PlanError if they have a cycle."""
     sorter = TopologicalSorter[str](dict.fromkeys(nodes, ()))
     for parent, child in edges:
         sorter.add(child, parent)
@@ -533,10 +530,7 @@ class SweepNodes:
         return nodes
 
     def end_nodes(self, names: Iterable[str], where: str, *, last: bool) -> list[str]:
-        """The nodes and splices that PARENT (``last``) or CHILD refer to, each once.
-
-        Runs in sub-DAGs are one node. Raises PlanError.
-        """
+        """The nodes and splices that PARENT (``last``) or CHILD name. Raises PlanError."""
         ends: dict[str, None] = {}
         for name in names:
             if name in self.splices:
@@ -584,10 +578,7 @@ class SweepNodes:
     # --- variables ----------------------------------------------------------------------------
 
     def _assign(self, commands: Sequence[SweepCommand]) -> None:
-        """Assign variables, from the widest to the narrowest scope of the workflow.
-
-        Within one scope the last assignment wins.
-        """
+        """Assign variables, from the widest scope to the narrowest; the last one wins."""
         for run in self.runs.values():
             variables = [
                 VariableValue(swept.name, run.point[swept.name], Precedence.RUN, swept.where)

@@ -315,10 +315,7 @@ def _swept_names(text: str, where: str) -> tuple[tuple[str, ...], SweepMode | No
 
 
 def _is_queue_one(line: str, where: str, name: str) -> bool:
-    """Whether the line is a redundant ``queue`` or ``queue 1``.
-
-    Raises PlanError if it queues anything else.
-    """
+    """Whether the line is ``queue`` or ``queue 1``. Raises PlanError for another one."""
     words = line.lower().split()
     if words[0] != "queue" or words[1:2] == ["="]:
         return False

@@ -286,10 +286,7 @@ def _select_site(targets: list[str]) -> str:
 def preview_lines(
     preview: ActionPreview, request: ActionRequest, removed: Sequence[Job] = ()
 ) -> list[str]:
-    """The targets of an action, what it leaves out, its effect and how to undo it.
-
-    ``removed``: jobs that leave the queue with the DAG (REMOVE_DAG).
-    """
+    """The targets of an action, what it leaves out, its effect and how to undo it."""
     lines = [preview.phrase(request.site if request.value is None else request.value)]
     if request.runs or request.dag is None:
         lines += _listed("", map(_target_text, request.touched))

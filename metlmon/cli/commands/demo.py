@@ -30,10 +30,7 @@ Captions = list[tuple[datetime, str]]
 
 
 def archive() -> Path:
-    """The archive of the story: in the wheel beside the package, in a checkout in ``fixtures/``.
-
-    Raises InputError when it is in neither.
-    """
+    """The archive of the story, of the wheel or a checkout. Raises InputError."""
     package = Path(__file__).resolve().parents[2]
     for place in (package / "story.zip", package.parent / "fixtures" / "story.zip"):
         if place.is_file():

@@ -205,10 +205,7 @@ WRITERS: Final[dict[str, Writer]] = {"csv": _csv, "json": _json, "parquet": _par
 
 
 def _export_optuna(options: argparse.Namespace) -> int:
-    """``metlmon export --to optuna``: a journal file. Returns the exit status.
-
-    Raises InputError where nothing is swept, and for a metric without a direction.
-    """
+    """``export --to optuna``: a journal file; the exit status. Raises InputError."""
     stem = directory_stem(Path(options.dir))
     name = f"{stem}.journal" if options.out is None else options.out
     reader = open_reader(options)

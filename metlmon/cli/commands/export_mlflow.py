@@ -212,10 +212,7 @@ class MlflowFollower:
         self._refused = False
 
     def run(self) -> int:
-        """Follow until the ensemble is over and everything written. Returns the exit status.
-
-        Raises TrackingError if the first export is refused.
-        """
+        """Follow until the ensemble is over; the exit status. Raises TrackingError."""
         while True:
             self._update()
             if self._is_over and not self._pause:
@@ -260,10 +257,7 @@ class MlflowFollower:
             self._cost = time.thread_time() - started
 
     def _write(self, *, with_report: bool) -> bool:
-        """Write the newest state; returns whether the server has it.
-
-        Raises TrackingError where the first export is refused.
-        """
+        """Write the newest state; whether the server has it. Raises TrackingError."""
         builder = self._reader.snapshot_builder()
         self._ensemble = tracked_ensemble(builder, input_with_trainings(self._reader))
         if self._ensemble is None:
@@ -344,10 +338,7 @@ OUTPUT_FILE: Final = "mlflow-export.txt"
 
 
 def export_until_end(dag: Path, run_id: str) -> int:
-    """Export until the DAG has ended. Returns the exit status; 6: something was refused.
-
-    Raises InputError and TrackingError.
-    """
+    """Export until the DAG ends; the exit status. Raises InputError, TrackingError."""
     settings = load_settings(dag.parent)
     reader = DagdirReader(dag, settings)
     reader.open()

@@ -109,11 +109,7 @@ class GridOutput(EnsembleOutput, frozen=True, kw_only=True):
 
 
 def grid(options: argparse.Namespace) -> int:
-    """``metlmon grid``. Returns the exit status.
-
-    Raises InputError for a metric that no run has, for a variable that is not swept, and for a
-    value that it does not have.
-    """
+    """``metlmon grid``; the exit status. Raises InputError for an unknown name."""
     reader = open_reader(options)
     builder = reader.snapshot_builder()
     basis = input_with_trainings(reader)
@@ -207,10 +203,7 @@ def _blocks(
     heads: Mapping[Point, str],
     room: int | None,
 ) -> Iterator[Sequence[Point]]:
-    """The columns, as many of them at a time as there is room for.
-
-    Room is counted in cells of the terminal, of which a character may need two.
-    """
+    """The columns, as many at a time as there is room for, in cells of the terminal."""
     from rich.cells import cell_len
 
     first = max(cell_len(text) for text in (head, *rows.values()))

@@ -44,10 +44,7 @@ def serve(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> str:
-    """The title of the page: the ensemble's name, or that of the program.
-
-    Raises InputError where the only directory, of this machine, cannot be read.
-    """
+    """The title of the page. Raises InputError where the only directory is unreadable."""
     words = options.dirs or ["."]
     if any(map(is_elsewhere, words)):
         # The dashboard of each tab connects, and shows there what is wrong.
