@@ -1,0 +1,340 @@
+"""Ensembles whose epoch times have planted effects: of GPU model, site, host and run.
+
+An epoch takes MEDIAN seconds × exp(model + site of that model + host + run + rest), each effect
+normal with the standard deviation given; *slow* hosts take a factor more. Which epochs run where is
+unbalanced: few places have most of them. One such ensemble is a ledger at once (for simulations of
+hundreds), or the bytes of a log with usage tables and its DAG file; both say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cached_property
+from itertools import pairwise
+from math import exp, log
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from metlmon.eventlog.events import ResourceUsage
+from metlmon.live.feed import StatsInput
+from metlmon.model.states import Outcome, State
+from metlmon.snapshot.records import Epoch, Execution, Job, Ledger, Run, Transfer
+from tests.support.event_logs import Log, Out
+from tests.support.records import blank
+from tests.support.run_histories import status
+
+BEGUN: Final = datetime(2026, 3, 2, 9, 0, 0)
+MEDIAN: Final = 6 * 3600.0
+DAG: Final = "ens.dag"
+GPUS: Final = ("NVIDIA A40", "NVIDIA A100-SXM4-80GB", "NVIDIA L40S", "NVIDIA RTX A5000")
+GPUS_AND_MORE: Final = (*GPUS, "Tesla V100-SXM2-32GB", "NVIDIA H100 PCIe", "NVIDIA A10", "Quadro")
+
+
+@dataclass(frozen=True)
+class Effects:
+    """Standard deviations of the logarithm of epoch time, and the size of the ensemble.
+
+    ``sites``, ``hosts``: of each model (site) at most, drawn from 1 (2) on; ``slow_hosts``: so many
+    take ``slow_factor`` more. ``skew``: how unequal the numbers of epochs are (0: equal).
+    """
+
+    gpu: float = 0.3
+    site: float = 0.15
+    host: float = 0.1
+    run: float = 0.05
+    rest: float = 0.1
+    runs: int = 21
+    epochs: int = 30
+    gpus: int = 5
+    sites: int = 4
+    hosts: int = 10
+    slow_hosts: int = 0
+    slow_factor: float = 1.5
+    skew: float = 1.0
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """The planted share of each effect in the variance, without that of slow hosts."""
+        squares = {
+            name: getattr(self, name) ** 2 for name in ("gpu", "site", "host", "run", "rest")
+        }
+        total = sum(squares.values())
+        return {name: square / total for name, square in squares.items()}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One epoch: where it ran, when it was submitted and started, what it took and used."""
+
+    cluster: int
+    run: str
+    epoch: int
+    gpu: str
+    site: str
+    host: str
+    submitted: datetime
+    start: datetime
+    end: datetime
+    usage: ResourceUsage
+
+    @property
+    def node(self) -> str:
+        return f"{self.run}-train_epoch{self.epoch}"
+
+    @property
+    def seconds(self) -> float:
+        return (self.end - self.start).total_seconds()
+
+
+@dataclass(frozen=True)
+class Planted:
+    """The ensemble, and what is true of it. ``slow``: the slow hosts that had an epoch."""
+
+    effects: Effects
+    trained: Sequence[Trained]
+    slow: frozenset[str] = field(default_factory=frozenset)
+
+    @cached_property
+    def stats_input(self) -> StatsInput:
+        """Its ledger, with what the statistics read of it."""
+        ledger = _ledger(self.trained, self.effects)
+        return StatsInput(status(ledger), ledger)
+
+    def write(self, directory: Path) -> None:
+        """Its DAG file, submit file, job log and DAGMan's file."""
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / DAG).write_text(_dag_text(self.effects))
+        (directory / "pretrain.sub").write_text(SUBMIT)
+        (directory / "metl.log").write_bytes(_event_log(self.trained))
+        out = Out().start(str(BEGUN - timedelta(minutes=1)))
+        for each in sorted(self.trained, key=lambda each: each.submitted):
+            out.submitted(each.node, each.cluster, str(each.submitted))
+        (directory / f"{DAG}.dagman.out").write_bytes(out.data)
+
+
+@dataclass(frozen=True)
+class _Host:
+    gpu: str
+    site: str
+    name: str
+    weight: float
+    effect: float
+
+
+def planted(effects: Effects, seed: int) -> Planted:
+    """The ensemble of this seed."""
+    rng = Random(f"effects {seed}")
+    hosts = _hosts(effects, rng)
+    slow = frozenset(host.name for host in rng.sample(hosts, effects.slow_hosts))
+    weights = [host.weight for host in hosts]
+    trained, cluster = [], 1000
+    for number in range(effects.runs):
+        ready = BEGUN + timedelta(seconds=20 * number)
+        run_effect = rng.gauss(0, effects.run)
+        for epoch in range(effects.epochs):
+            host = rng.choices(hosts, weights)[0]
+            pace = host.effect + run_effect + rng.gauss(0, effects.rest)
+            seconds = MEDIAN * exp(pace) * (effects.slow_factor if host.name in slow else 1)
+            start = ready + timedelta(seconds=round(rng.lognormvariate(log(1200), 0.8)) + 300)
+            end = start + timedelta(seconds=max(1, round(seconds)))
+            trained.append(
+                Trained(
+                    *(cluster, f"metl{number:03d}", epoch, host.gpu, host.site, host.name),
+                    *(ready, start, end, _usage(rng)),
+                )
+            )
+            ready, cluster = end + timedelta(seconds=60), cluster + 1
+    return Planted(effects, tuple(trained), slow & {each.host for each in trained})
+
+
+def _hosts(effects: Effects, rng: Random) -> list[_Host]:
+    """All machines, each with one GPU model; a site may have machines of several."""
+    hosts: list[_Host] = []
+    for gpu in GPUS_AND_MORE[: effects.gpus]:
+        gpu_effect = rng.gauss(0, effects.gpu)
+        gpu_weight = rng.lognormvariate(0, effects.skew)
+        for site in range(rng.randint(1, effects.sites)):
+            name = f"site-{chr(97 + site)}"
+            site_effect = gpu_effect + rng.gauss(0, effects.site)
+            site_weight = gpu_weight * rng.lognormvariate(0, effects.skew)
+            count = rng.randint(min(2, effects.hosts), effects.hosts)
+            for _ in range(count):
+                hosts.append(
+                    _Host(
+                        gpu=gpu,
+                        site=name,
+                        name=f"gpu{len(hosts):03d}.{name}.example.edu",
+                        weight=site_weight / count * rng.lognormvariate(0, effects.skew / 2),
+                        effect=site_effect + rng.gauss(0, effects.host),
+                    )
+                )
+    return hosts
+
+
+def _usage(rng: Random) -> ResourceUsage:
+    return ResourceUsage(
+        **{"cpus": round(rng.uniform(0.7, 1.9), 2), "cpus_requested": 8, "cpus_allocated": 8},
+        **{"memory_mb": 48829, "memory_mb_requested": 64000, "memory_mb_allocated": 64000},
+        **{"disk_kb": 56375214, "disk_kb_requested": 104857600, "disk_kb_allocated": 104859341},
+        **{"gpus": round(rng.uniform(0.85, 0.98), 2), "gpus_requested": 1, "gpus_allocated": 1},
+    )
+
+
+# --- as a ledger ------------------------------------------------------------------------------
+
+
+def _ledger(trained: Sequence[Trained], effects: Effects) -> Ledger:
+    epochs, jobs, executions, transfers = [], [], [], []
+    for each in trained:
+        execution = Execution(
+            **_owner(each),
+            **{"job": (each.cluster, 0), "site": each.site, "host": each.host, "gpu": each.gpu},
+            **{"gpus": 1, "cpus": 8, "usage": each.usage, "start": each.start, "end": each.end},
+            **{"seconds": each.seconds, "gpu_seconds": each.seconds, "outcome": Outcome.GOOD},
+            **{"return_value": 0, "final": True, "transfer": TRANSFER},
+            wait=(each.start - each.submitted).total_seconds() - TRANSFER,
+        )
+        moved = Transfer(
+            *(execution.job, execution.run, each.epoch, "input"),
+            *(each.start - timedelta(seconds=TRANSFER), each.start, TRANSFER),
+            *("ok", each.host, each.site, None),
+        )
+        executions.append(execution)
+        transfers.append(moved)
+        jobs.append(
+            Job(
+                **_owner(each),
+                **{"job": execution.job, "state": State.COMPLETED, "submitted": each.submitted},
+                **{"states": ((each.submitted, State.IDLE), (each.end, State.COMPLETED))},
+                **{"ended": each.end, "executions": (execution,), "transfers": (moved,)},
+                usage=each.usage,
+            )
+        )
+        epochs.append(
+            blank(
+                Epoch,
+                **_owner(each),
+                **{"counts": True, "state": State.COMPLETED, "attempts": 1},
+                **{"first_submitted": each.submitted, "completed": each.end},
+                **{"jobs": (execution.job,), "success": execution, "longest": execution},
+            )
+        )
+    runs = [
+        blank(
+            Run,
+            **{
+                "key": f"{DAG}:{name}",
+                "name": name,
+                "dag": DAG,
+                "state": State.COMPLETED,
+                "began": BEGUN,
+            },
+            **{"epochs_total": effects.epochs, "epochs_done": effects.epochs},
+        )
+        for name in dict.fromkeys(each.run for each in trained)
+    ]
+    as_of = max(each.end for each in trained)
+    entries: Any = (tuple(runs), tuple(epochs), tuple(jobs), tuple(executions), tuple(transfers))
+    return Ledger("/ens", as_of, False, *entries)
+
+
+def _owner(each: Trained) -> dict[str, Any]:
+    return {
+        **dict.fromkeys(("dag", "in_dag"), DAG),
+        **{"run": f"{DAG}:{each.run}", "run_name": each.run, "node": each.node},
+        **{"epoch": each.epoch, "training": True},
+    }
+
+
+# --- as files ---------------------------------------------------------------------------------
+
+TRANSFER: Final = 240.0
+"""Seconds of each input transfer."""
+
+SUBMIT: Final = """\
+executable = pretrain.sh
+arguments = $(epoch)
+request_gpus = 1
+request_cpus = 8
+request_memory = 64000
+request_disk = 100GB
+log = metl.log
+queue
+"""
+
+
+def _dag_text(effects: Effects) -> str:
+    lines = []
+    for run in (f"metl{number:03d}" for number in range(effects.runs)):
+        nodes = [f"{run}-train_epoch{epoch}" for epoch in range(effects.epochs)]
+        for epoch, node in enumerate(nodes):
+            lines += [f"JOB {node} pretrain.sub", f'VARS {node} epoch="{epoch + 1}"']
+        lines += [f"PARENT {a} CHILD {b}" for a, b in pairwise(nodes)]
+    return "\n".join([*lines, "RETRY ALL_NODES 3", ""])
+
+
+def _event_log(trained: Sequence[Trained]) -> bytes:
+    events = sorted(
+        (
+            (when, each.cluster, place, each)
+            for each in trained
+            for place, when in enumerate(
+                (each.submitted, each.start - timedelta(seconds=TRANSFER), each.start, each.end)
+            )
+        ),
+        key=lambda event: event[:3],
+    )
+    log = Log()
+    for when, job, place, each in events:
+        at = str(when)
+        if place == 0:
+            log.submit(job, each.node, at)
+        elif place == 1:
+            log.transfer(job, "started input", at)
+        elif place == 2:
+            log.transfer(job, "finished input", at)
+            log.raw(1, job, f"Job executing on host: <{_address(each)}>", _executing(each), at)
+        else:
+            log.raw(5, job, "Job terminated.", _terminated(each), at)
+    return log.data
+
+
+def _address(each: Trained) -> str:
+    return f"192.0.2.1:9618?addrs=192.0.2.1-9618&alias={each.host}&noUDP"
+
+
+def _executing(each: Trained) -> str:
+    lines = [
+        f"SlotName: slot1_1@{each.host}",
+        "AvailableGPUs = { GPUs_GPU_0a0a0a0a }",
+        "Cpus = 8",
+        f'GLIDEIN_ResourceName = "{each.site}"',
+        "GPUs = 1",
+        f'GPUs_GPU_0a0a0a0a = [ Id = "GPU-0a0a0a0a"; Capability = 8.6; ClockMhz = 1740.0; '
+        f'DeviceName = "{each.gpu}"; DriverVersion = 12.4; GlobalMemoryMb = 45416 ]',
+        "Memory = 64000",
+    ]
+    return "".join(f"\t{line}\n" for line in lines)
+
+
+def _terminated(each: Trained) -> str:
+    use = each.usage
+    return f"""\
+\t(1) Normal termination (return value 0)
+\t\tUsr 0 01:02:03, Sys 0 00:00:04  -  Run Remote Usage
+\t\tUsr 0 00:00:00, Sys 0 00:00:00  -  Run Local Usage
+\t\tUsr 0 01:02:03, Sys 0 00:00:04  -  Total Remote Usage
+\t\tUsr 0 00:00:00, Sys 0 00:00:00  -  Total Local Usage
+\t1000000  -  Run Bytes Sent By Job
+\t20000000  -  Run Bytes Received By Job
+\t1000000  -  Total Bytes Sent By Job
+\t20000000  -  Total Bytes Received By Job
+\tPartitionable Resources :    Usage   Request Allocated Assigned
+\t   Cpus                 : {use.cpus:>8}         8         8
+\t   Disk (KB)            : 56375214 104857600 104859341
+\t   GPUs                 : {use.gpus:>8}         1         1 "GPU-0a0a0a0a"
+\t   Memory (MB)          :    48829     64000     64000
+"""
