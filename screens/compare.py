@@ -125,7 +125,7 @@ class CompareScreen(DocumentScreen, ChartScreen):
                 (),
             ]
 
-        return self._chart_lines(curves, [title], draw)
+        return self._chart_lines(curves, [title], draw, room)
 
     def _metrics(self) -> tuple[Sequence[str], str]:
         comparison = self._comparison

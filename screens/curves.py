@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partialmethod
 from typing import ClassVar, Final
 
@@ -29,7 +29,7 @@ from metlmon.text.spans import (
     width,
 )
 from screens.base.plots import CHOSEN, OTHER, PlotScreen, areas, chart_scale, place, run_trace
-from screens.base.screens import ListScreen, SnapshotScreen, compare_marked
+from screens.base.screens import ListScreen, SnapshotScreen, beside, compare_marked
 from screens.widgets import plot
 from screens.widgets.plot import Area, Scale, Trace
 
@@ -142,9 +142,9 @@ class ChartScreen(MetricKeys, PlotScreen):
         curves: Sequence[MetricCurve],
         titles: Sequence[Line],
         draw: Callable[[Scale], Sequence[Line]],
+        room: int,
     ) -> list[Line]:
         """The first of the titles that fits, and the chart, or why there is none."""
-        room = self.app.size.width
         scale = chart_scale(curves, self.log_scale, self.zoom)
         beyond = out_of_range(curves, scale) if scale is not None else ()
         title = first_that_fits(titles, room - 4 - width(beyond))
@@ -177,6 +177,9 @@ class ChartScreen(MetricKeys, PlotScreen):
 LEAST_CHART: Final = 6
 MOST_CHART: Final = 34
 """Minimum and maximum height of the chart."""
+
+CHART_CELLS: Final = 58
+"""Width from which another metric has its chart beside the first."""
 
 NOT_CHART: Final = 7
 """Lines outside chart and table.
@@ -266,20 +269,45 @@ class CurvesScreen(ListScreen, ChartScreen):
         title_prefix = line(("Curves", BOLD), "   ")
         answer = title_prefix + curves_table.headline(curves, live, room - 2 - width(title_prefix))
 
-        def draw(scale: Scale) -> Sequence[Line]:
-            shades, traces = self._areas_and_traces(curves, filtered)
-            return plot.chart(
-                shades, traces, scale, room - 2, height=height, braille=not self._signs
-            )
-
         free = self.app.size.height - NOT_CHART - self.tab_lines
         height = max(free // 2, free - len(curves.curves_with_values))
         height = max(LEAST_CHART, min(MOST_CHART, height))
-        return [line(" ") + answer, *self._chart_lines(curves.curves, self._titles(curves), draw)]
+        all_curves = self._side_by_side(curves)
+        cells, shown = room // len(all_curves), {curve.run for curve in filtered}
+        lines: list[Line] = []
+        for index, each in enumerate(all_curves):
+            chart = self._chart(each, shown, height, cells)
+            lines = beside(lines, chart, index * cells) if lines else chart
+        return [line(" ") + answer, *lines]
+
+    def _side_by_side(self, curves: Curves) -> list[Curves]:
+        """The curves of the metric and, where there is room, of the ones after it.
+
+        By label a chart needs the whole width for its legend.
+        """
+        metrics = curves.metrics
+        wanted = 1 if self.view == 2 else self.app.size.width // CHART_CELLS
+        start = metrics.index(curves.metric) + 1 if curves.metric in metrics else 0
+        others = [name for name in (*metrics[start:], *metrics[:start]) if name != curves.metric]
+        stats = self.context.stats
+        more = [stats.value(curves_stat(name)) for name in others[: max(0, wanted - 1)]]
+        return [curves, *(each for each in more if each is not None and each.curves_with_values)]
+
+    def _chart(self, curves: Curves, shown: Collection[str], height: int, cells: int) -> list[Line]:
+        """The curves of one metric; ``shown``: the runs that the filter leaves."""
+
+        def draw(scale: Scale) -> Sequence[Line]:
+            shades, traces = self._areas_and_traces(curves, shown)
+            return plot.chart(
+                shades, traces, scale, cells - 2, height=height, braille=not self._signs
+            )
+
+        return self._chart_lines(curves.curves, self._titles(curves), draw, cells)
 
     def _areas_and_traces(
-        self, curves: Curves, filtered: list[MetricCurve]
+        self, curves: Curves, shown: Collection[str]
     ) -> tuple[list[Area], list[Trace]]:
+        filtered = [curve for curve in curves.curves if curve.run in shown]
         selected_run = self.table.cursor
         chosen = (curve for curve in filtered if curve.run == selected_run)
         own_trace = [run_trace(curve, CHOSEN, "*") for curve in chosen]

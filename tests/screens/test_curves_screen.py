@@ -73,6 +73,20 @@ async def test_zooming_in_leaves_the_first_epochs_out(show: Show) -> None:
         assert "all epochs are shown" in seen.text
 
 
+async def test_a_wide_screen_has_the_next_metric_beside_it(show: Show) -> None:
+    async with show(learning(), size=WIDE) as seen:
+        await opened(seen)
+        first, second = seen.app.screen._metrics()[0][:2]  # type: ignore[attr-defined]
+        title = seen.lines[1]
+        assert title.index(first) < title.index(second)
+        assert seen.lines[10].count("│") + seen.lines[10].count(DRAWN) >= 2
+        await seen.press("m")
+        assert seen.lines[1].lstrip().startswith(second)
+        # A filter leaves the same runs in each chart.
+        await seen.press("slash", *"run3", "enter")
+        assert all("others" in part for part in seen.lines[1].split("run3")[1:])
+
+
 async def test_where_there_is_room_best_value_and_progress_are_reported(show: Show) -> None:
     async with show(learning(), size=WIDE) as seen:
         await opened(seen)
@@ -90,7 +104,7 @@ async def test_from_a_run_to_its_own_curve_over_the_band(show: Show) -> None:
 
 
 async def test_views_logarithm_order_and_metrics_by_turns(show: Show) -> None:
-    async with show(learning()) as seen:
+    async with show(learning(), size=(114, 34)) as seen:
         await opened(seen)
         assert "others" in seen.lines[1]
         await seen.press("v")
