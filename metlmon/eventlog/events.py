@@ -432,6 +432,19 @@ def resource_usage(usage: Usage) -> ResourceUsage | None:
     return ResourceUsage(**figures) if figures else None
 
 
+def least_amount(amount: float, kilobytes: int = 1024) -> float:
+    """The least that a logged peak, in units of so many KB, may stand for.
+
+    A schedd may have rounded it up (``SCHEDD_ROUND_ATTR_ResidentSetSize = 25%``): between 50 and
+    500 million KB to the next 25 million, between 5 and 50 million to the next 2.5 million, and so
+    on (``SetAttribute`` in ``qmgmt.cpp``).
+    """
+    most, least = amount * kilobytes, (amount - 1) * kilobytes
+    step, below = (10.0 ** int(math.log10(max(kb, 1) / 5) + 1) / 4 for kb in (most, least))
+    rounded = most // step * step
+    return (rounded - below) / kilobytes if 0 < least < rounded else amount
+
+
 def _amount(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) and value >= 0 else None
 

@@ -24,6 +24,7 @@ from metlmon.health.logs import (
 from metlmon.health.losses import lost_executions
 from metlmon.health.nodes import Failures, dag_entries, futile_nodes
 from metlmon.health.removals import Removals
+from metlmon.health.resources import resource_entries
 from metlmon.health.sites import black_holes, disconnected_jobs, unmatched_jobs, wrong_sites
 from metlmon.health.trainings import configuration_changes, diverged_runs
 from metlmon.health.transfers import stalled_transfers
@@ -100,6 +101,7 @@ def _entries(facts: HealthFacts) -> Iterator[HealthEntry]:
     yield from diverged_runs(facts)
     yield from configuration_changes(facts)
     yield from broken_chains(facts)
+    yield from resource_entries(facts)
 
 
 def _rank(entry: HealthEntry) -> tuple[Any, ...]:

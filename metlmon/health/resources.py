@@ -1,0 +1,172 @@
+"""What epochs used of what they requested: idle GPUs, scarce memory, requests far too large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import compress
+from typing import Final, TypeAlias
+
+from metlmon.eventlog.events import ResourceUsage, least_amount
+from metlmon.health.advice import OUT_OF_RESOURCES
+from metlmon.health.facts import HealthFacts
+from metlmon.health.groups import make_entry, unique
+from metlmon.health.kinds import KINDS
+from metlmon.health.losses import end_of
+from metlmon.health.types import HealthEntry, Severity
+from metlmon.snapshot.records import HOUR, Execution
+from metlmon.stats.totals import group_by
+from metlmon.text.formatting import count, hours, number, size
+
+GPU_IDLE: Final = 0.1
+GPU_SECONDS: Final = HOUR
+"""Less than a tenth of a GPU trains nothing; an hour is more than the start of a training."""
+
+TIGHT: Final = 0.95
+"""Share of the request."""
+
+OVER_TIMES: Final = 4.0
+OVER_EPOCHS: Final = 3
+OVER_SECONDS: Final = 600.0
+"""Peaks of shorter epochs may be missed: the starter measures every five minutes."""
+
+_RESOURCES: Final[tuple[tuple[str, str, float, Callable[[float], str]], ...]] = (
+    ("MB memory", "memory_mb", 1024.0, lambda mb: number(round(mb))),
+    ("disk", "disk_kb", 1024.0**2, lambda kb: size(round(kb * 1024))),
+    ("CPUs", "cpus", 1.0, lambda cores: f"{cores:.3g}"),
+)
+"""In words, field, the amount below which a smaller request gains nothing, the text of one."""
+
+_STEPS: Final = {
+    "gpu-idle": "See whether it waits for data (num_workers); of several GPUs, use all or request "
+    "one",
+    "memory-tight": "Raise request_memory before jobs are held: see metlmon usage --requests",
+    "over-requested": "Request less, which more slots match: see metlmon usage --requests",
+}
+
+_Group: TypeAlias = list[Execution]
+
+
+def resource_entries(facts: HealthFacts) -> Iterator[HealthEntry]:
+    """Entries on what epochs used, by the usage tables of executions that have ended."""
+    trained = [each for each in facts.executions if each.training and each.end and each.usage]
+    trained.sort(key=end_of)
+    shapes = group_by(trained, _shape)
+    large = {shape: text for shape, group in shapes.items() if (text := _over_text(group))}
+    yield from _entries(facts, "gpu-idle", trained, _idle_gpus, _idle_text)
+    yield from _entries(facts, "memory-tight", trained, _scarce_memory, _scarce_text)
+    yield from _entries(
+        *(facts, "over-requested", filter(_is_usual, trained)),
+        lambda execution: str(_shape(execution)) if _shape(execution) in large else "",
+        lambda group: large[_shape(group[0])],
+    )
+
+
+def _entries(
+    facts: HealthFacts,
+    kind: str,
+    executions: Iterable[Execution],
+    find: Callable[[Execution], str | None],
+    text: Callable[[_Group], str],
+) -> Iterator[HealthEntry]:
+    """An entry for each cause, and one for where it is over.
+
+    ``find``: the cause in an execution, empty if there is none, None if that was not measured. It
+    lasts in a run with epochs left, until a later execution of the run does not have it.
+    """
+    found = [(each, cause) for each in executions if (cause := find(each)) is not None]
+    latest = {execution.run: cause for execution, cause in found}
+    left = {r.key for r in facts.runs.values() if not r.stopped and r.epochs_done < r.epochs_total}
+    groups: dict[tuple[str, bool], _Group] = {}
+    for execution, cause in found:
+        if cause:
+            is_open = execution.run in left and latest[execution.run] == cause
+            groups.setdefault((cause, is_open), []).append(execution)
+    for (cause, is_open), group in groups.items():
+        epochs = count(len(unique(each.key or each.job for each in group)), facts.ledger.item)
+        yield make_entry(
+            kind=kind,
+            text=f"{text(group)} in {epochs}",
+            steps=(_STEPS[kind],),
+            is_open=is_open,
+            entries=group,
+            key=cause if is_open else f"{cause} past",
+            severity=KINDS[kind].severity if is_open else Severity.NOTE,
+            since=group[0].start,
+            until=None if is_open else end_of(group[-1]),
+        )
+
+
+def _table(execution: Execution) -> ResourceUsage:
+    assert execution.usage is not None
+    return execution.usage
+
+
+def _gpus(execution: Execution) -> float:
+    allocated = _table(execution).gpus_allocated
+    return execution.gpus or 0 if allocated is None else allocated
+
+
+def _idle_gpus(execution: Execution) -> str | None:
+    """Whether a GPU had nothing to do; the work of others on a shared one counts as use."""
+    used, gpus = _table(execution).gpus, _gpus(execution)
+    if used is None or not gpus or execution.seconds < GPU_SECONDS:
+        return None
+    idle = used < GPU_IDLE or (gpus > 1 and used <= gpus - 1 + GPU_IDLE)
+    return f"of {gpus:g}" if idle else ""
+
+
+def _idle_text(group: _Group) -> str:
+    """``GPU idle: 0.97 to 0.98 of 2 used (37.0 GPU-h unused)``."""
+    used = [_table(each).gpus or 0.0 for each in group]
+    ends = " to ".join(dict.fromkeys(f"{each:.2f}" for each in (min(used), max(used))))
+    gpus = _gpus(group[0])
+    unused = sum((gpus - u) * each.seconds / HOUR for u, each in zip(used, group, strict=True))
+    return f"GPU idle: {ends} of {gpus:g} used ({hours(unused)} GPU-h unused)"
+
+
+def _scarce_memory(execution: Execution) -> str | None:
+    """The request that an epoch nearly exceeded; the job of one that did so was held."""
+    usage = _table(execution)
+    peak, request = usage.memory_mb, usage.memory_mb_requested
+    if peak is None or not request:
+        return None
+    # The default of a job that requests no memory is what it used.
+    default = peak == request < (usage.memory_mb_allocated or 0)
+    if default or peak < TIGHT * request or execution.code == OUT_OF_RESOURCES:
+        return ""
+    return f"{request:g}" if least_amount(peak) >= TIGHT * request else ""
+
+
+def _scarce_text(group: _Group) -> str:
+    """``memory tight: up to 15 800 of 16 000 MB used``."""
+    peak = max(_table(each).memory_mb or 0.0 for each in group)
+    upper = "up to " if len(group) > 1 else "at most " if least_amount(peak) < peak else ""
+    request = _table(group[0]).memory_mb_requested or 0.0
+    return f"memory tight: {upper}{number(round(peak))} of {number(round(request))} MB used"
+
+
+def _shape(execution: Execution) -> tuple[float | None, ...]:
+    """What a job requested."""
+    use = _table(execution)
+    return use.cpus_requested, use.memory_mb_requested, use.disk_kb_requested, use.gpus_requested
+
+
+def _is_usual(execution: Execution) -> bool:
+    return execution.final and execution.seconds >= OVER_SECONDS
+
+
+def _over_text(group: _Group) -> str:
+    """``at most 22 554 of 160 000 MB memory used``, of one shape; empty if the request fits.
+
+    The maximum is also that of failed and lost executions. CPUs are averages.
+    """
+    parts = []
+    usual = [_is_usual(each) for each in group]
+    for name, field, least, write in _RESOURCES:
+        used = [getattr(each.usage, field) for each in group]
+        request = getattr(group[0].usage, f"{field}_requested") or 0.0
+        most = max((amount for amount in used if amount is not None), default=0.0)
+        epochs = sum(amount is not None for amount in compress(used, usual))
+        if epochs >= OVER_EPOCHS and request >= OVER_TIMES * max(most, least):
+            parts.append(f"{write(most)} of {write(request)} {name}")
+    return f"at most {', '.join(parts)} used" if parts else ""

@@ -1,0 +1,160 @@
+"""Idle GPUs, scarce memory and requests far too large, by the usage tables of generated logs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from metlmon.cli.exit_codes import Exit
+from metlmon.eventlog.events import least_amount
+from metlmon.health.build import make_health
+from metlmon.health.types import HealthEntry, Severity
+from tests.health.ensembles import EventLog, chains, health_of, kinds, only, write
+from tests.support.commands import Captured, json_output, run_command
+from tests.support.records import read_dagdir, stats_input
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+FINE = {"GPUs": "0.91 1 1", "Memory (MB)": "9000 16000 16000", "Cpus": "1.9 4 4"}
+"""Used, requested and allocated; a dash for a blank cell."""
+
+BAD = {
+    "gpu-idle": {"GPUs": "0.03 1 1"},
+    "memory-tight": {"Memory (MB)": "15900 16000 16000"},
+    "over-requested": {"Disk (KB)": "56375214 419430400 419430400"},
+}
+
+
+def table(rows: dict[str, str]) -> str:
+    lines = ["\n\tPartitionable Resources :      Usage    Request  Allocated Assigned"]
+    for name, cells in rows.items():
+        used, request, allocated = (cell.replace("-", "") for cell in cells.split())
+        lines.append(f"\t   {name:<21}: {used:>10} {request:>10} {allocated:>10} ")
+    return "\n".join(lines)
+
+
+def train(
+    log: EventLog, node: str, rows: dict[str, str] | None = None, hours: float = 2, value: int = 0
+) -> None:
+    """An epoch, with these rows in place of those of one that is fine."""
+    cluster = log.submit(node)
+    log.execute(cluster)
+    text = f"Job terminated.\n\t(1) Normal termination (return value {value})"
+    log.add("005", cluster, text + table(FINE | (rows or {})), hours)
+
+
+def texts(path: Path, *epochs: dict[str, str], hours: float = 2, last: int = 0) -> list[str]:
+    """What is found in one run with these epochs; ``last``: what the last one returns."""
+    log = EventLog()
+    for number, rows in enumerate(epochs, 1):
+        value = last if number == len(epochs) else 0
+        train(log, f"run0-train_epoch{number - 1}", rows, hours, value)
+    health = health_of(write(path, chains({"run0": len(epochs) + 1}), log))
+    found = [entry.text for entry in health.entries if entry.kind in BAD]
+    return [text.replace("\u202f", " ") for text in found]
+
+
+GPUS, MEMORY, DISK = "GPUs", "Memory (MB)", "Disk (KB)"
+
+CASES = {
+    "idle": (GPUS, "0.03 1 1", 1, 2, "GPU idle: 0.03 of 1 used (1.9 GPU-h unused)"),
+    "measured 0": (GPUS, "0 1 1", 1, 12, "GPU idle: 0.00 of 1 used (12.0 GPU-h unused)"),
+    "one of two": (GPUS, "0.98 2 2", 2, 5, "GPU idle: 0.98 of 2 used (10.2 GPU-h unused)"),
+    "hardly in use": (GPUS, "1.1 2 2", 1, 1, "GPU idle: 1.10 of 2 used (0.90 GPU-h unused)"),
+    "not measured": (GPUS, "- 1 1", 1, 12, ""),
+    "a tenth": (GPUS, "0.1 1 1", 1, 12, ""),
+    "of two in part": (GPUS, "1.47 2 2", 1, 5, ""),
+    "shared": (GPUS, "1.31 1 1", 1, 5, ""),
+    "short": (GPUS, "0.03 1 1", 1, 0.9, ""),
+    "no GPU": (GPUS, "0 0 0", 1, 5, ""),
+    "tight": (MEMORY, "15200 16000 -", 1, 2, "memory tight: 15 200 of 16 000 MB used"),
+    "several": (MEMORY, "15900 16000 -", 2, 2, "memory tight: up to 15 900 of 16 000 MB used"),
+    "rounded": (MEMORY, "48829 48000 -", 1, 2, "memory tight: at most 48 829 of 48 000 MB used"),
+    "not tight": (MEMORY, "15199 16000 -", 1, 2, ""),
+    "perhaps tight": (MEMORY, "97657 100000 -", 1, 2, ""),
+    "no request": (MEMORY, "900 900 1024", 1, 2, ""),
+    "no memory": (MEMORY, "- 16000 16000", 3, 2, ""),
+    "memory": (MEMORY, "4000 16000 -", 3, 2, "at most 4 000 of 16 000 MB memory used"),
+    "CPUs": ("Cpus", "0.9 8 8", 4, 2, "at most 0.9 of 8 CPUs used"),
+    "disk": (DISK, "25000000 100000000 -", 3, 2, "at most 25.6 GB of 102 GB disk used"),
+    "less": (MEMORY, "4001 16000 -", 3, 2, ""),
+    "little": (MEMORY, "9 4000 -", 3, 2, ""),
+    "two epochs": (MEMORY, "4000 16000 -", 2, 2, ""),
+    "short epochs": (MEMORY, "4000 16000 -", 3, 0.1, ""),
+}
+
+
+@pytest.mark.parametrize(
+    ("row", "cells", "epochs", "hours", "text"), CASES.values(), ids=list(CASES)
+)
+def test_each_kind(
+    tmp_path: Path, row: str, cells: str, epochs: int, hours: float, text: str
+) -> None:
+    found = texts(tmp_path, *([{row: cells}] * epochs), hours=hours)
+    extent = f"in {epochs} epochs" if epochs > 1 else "in 1 epoch"
+    assert found == ([f"{text} {extent}"] if text else [])
+
+
+@pytest.mark.parametrize(
+    ("kb", "rounded"), [(47_513_600, 50_000_000), (75_000_001, 10**8), (10**8, 10**8)]
+)
+def test_the_interval_of_a_rounded_peak(kb: int, rounded: int) -> None:
+    shown = (rounded + 1023) // 1024
+    assert least_amount(shown) * 1024 < kb <= shown * 1024
+
+
+def test_a_failed_job_that_used_more_of_the_request(tmp_path: Path) -> None:
+    small = [{"Cpus": "0.9 8 8"}] * 3
+    assert texts(tmp_path / "a", *small, {"Cpus": "8.49 8 8"}, last=1) == []
+    # One with another request says nothing of it.
+    assert len(texts(tmp_path / "b", *small, {"Cpus": "8.49 16 16"})) == 1
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_it_is_counted_once_and_closed_when_over(
+    tmp_path: Path, kind: str, capsys: Captured
+) -> None:
+    log = EventLog()
+    for epoch in range(3):
+        for run in ("run0", "run1"):
+            train(log, f"{run}-train_epoch{epoch}", BAD[kind])
+    dag = chains({"run0": 5, "run1": 5})
+    dagdir = write(tmp_path / "a", dag, log)
+    health = health_of(dagdir)
+    entry = only(health, kind)
+    severity = Severity.COSTLY if kind == "gpu-idle" else Severity.NOTE
+    assert kinds(health) == [kind]
+    assert (entry.severity, len(entry.runs), entry.nodes, entry.gpu_hours) == (severity, 2, 6, 0)
+    (each,) = json_output("health", capsys, str(dagdir.path))["health"]
+    assert (each["kind"], each["text"], each["advice"]) == (kind, entry.text, entry.advice)
+    words = (str(dagdir.path), "--exit-on", "failed,held", "--timeout", "0")
+    assert run_command("status", capsys, *words)[0] == Exit.TIMEOUT
+
+    train(log, "run0-train_epoch3", {"Disk (KB)": "400000 500000 500000"})
+    health = health_of(write(tmp_path / "b", dag, log))
+    past = only(health, kind, is_open=False)
+    assert only(health, kind).runs != past.runs
+    assert (len(past.runs), past.nodes, past.severity) == (1, 3, Severity.NOTE)
+    whole = health_of(write(tmp_path / "c", chains({"run0": 4, "run1": 3}), log))
+    assert not whole.open_entries
+    assert len(only(whole, kind, is_open=False).runs) == 2
+
+
+def found(path: Path) -> list[HealthEntry]:
+    health = make_health(stats_input(read_dagdir(path), path))
+    return [entry for entry in health.entries if entry.kind in BAD]
+
+
+@pytest.mark.parametrize(
+    "name", ["demo", "gated", *(f"health/{each.name}" for each in (FIXTURES / "health").iterdir())]
+)
+def test_jobs_of_seconds_show_none(name: str) -> None:
+    assert found(FIXTURES / name) == []
+
+
+def test_a_real_ensemble(shared: Callable[[str], Path]) -> None:
+    """42 epochs of METL completed; evicted ones used up to nine of eight cores."""
+    (entry,) = found(shared("examples/metl-aws"))
+    assert entry.text == "at most 31\u202f756 of 160\u202f000 MB memory used in 42 epochs"
+    assert (entry.open, entry.nodes) == (True, 42)
