@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -22,6 +22,7 @@ from metlmon.errors import shorten_words
 from metlmon.pool.types import PoolError
 from metlmon.redact import hide_value, redact_secrets
 from metlmon.stats.cost import CostEstimate
+from metlmon.stats.requests import RequestAdvice
 from metlmon.text.formatting import count, plain, size
 from metlmon.text.record_json import Flat
 
@@ -39,7 +40,8 @@ class NewOutput(SubmitOutput, frozen=True, kw_only=True):
     """``metlmon new --json``.
 
     ``source``: the description or sweep file that was read. ``picture``: lines that draw the graph.
-    ``cost``: with --past, null where it is not known.
+    ``cost``: with --past, null where it is not known; ``requests``: what was taken from there, by
+    the field that it set.
     """
 
     shape: str
@@ -47,6 +49,7 @@ class NewOutput(SubmitOutput, frozen=True, kw_only=True):
     picture: tuple[str, ...]
     change: PlanDiff
     cost: CostEstimate | UnsetType | None = UNSET
+    requests: Mapping[str, RequestAdvice] | UnsetType = UNSET
 
 
 class SetVariable(NamedTuple):

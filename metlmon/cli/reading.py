@@ -115,9 +115,9 @@ def open_reader(options: argparse.Namespace) -> DagdirReader:
     return reader
 
 
-def read_whole(dagdir: Path) -> DagdirReader:
-    """As :func:`open_reader`, of a directory that is not the command's own."""
-    return _read_all(DagdirReader(dagdir, load_settings(dagdir)))
+def read_whole(path: Path, settings: Settings | None = None) -> DagdirReader:
+    """As :func:`open_reader`, of a directory or DAG file that is not the command's own."""
+    return _read_all(DagdirReader(path, settings or load_settings(path)))
 
 
 def _read_all(reader: DagdirReader) -> DagdirReader:

@@ -11,6 +11,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from math import ceil
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -70,6 +71,8 @@ _VERSION = re.compile(r"version[ \t]*+(>=|>|!=)", re.IGNORECASE)
 _ANNEX_NAME = re.compile(
     r"\b(?:TARGET\.)?AnnexName\s*(?:==|=\?=|\bis\b)\s*\"(?P<name>[^\"\\]{1,200})\"", re.IGNORECASE
 )
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?(?:([kmgt])b?)?", re.IGNORECASE)
+_KB = {"k": 1, "m": 1024, "g": 1024**2, "t": 1024**3}
 _ITEMS = re.compile(r"\b(in|from|matching)\b", re.IGNORECASE)
 
 Include = Callable[[str], tuple[str, Sequence[str]] | None]
@@ -120,8 +123,9 @@ class Submission(Struct, frozen=True):
     """The result of a submit description for one node.
 
     Paths are as written there, joined to ``initialdir``; ``request_gpus`` and ``lease`` (seconds)
-    are None when absent or an expression; ``queue_count`` is None when it does not follow from
-    the text. ``annex``: the only annex in which the job may run [TargetAnnexName].
+    are None when absent or an expression, as is ``gpus_minimum_memory`` (MB); ``queue_count`` is
+    None when it does not follow from the text. ``annex``: the only annex in which the job may run
+    [TargetAnnexName].
     """
 
     log: str | None
@@ -132,12 +136,19 @@ class Submission(Struct, frozen=True):
     annex: str | None = None
     lease: int | None = None
     universe: str | None = None
+    gpus_minimum_memory: int | None = None
 
 
 def string_value(expression: str | None) -> str | None:
     """The text of a ClassAd string, None if the expression is anything else."""
     found = re.fullmatch(r'\s*"([^"\\]{1,200})"\s*', expression or "")
     return found[1] if found is not None else None
+
+
+def kilobytes(text: str | None, unit: str = "m") -> int | None:
+    """``16GB``, ``16000 MB`` or ``16000`` (in ``unit``) in KB, rounded up; None: an expression."""
+    found = _SIZE.fullmatch(text.strip()) if text else None
+    return None if found is None else ceil(float(found[1]) * _KB[(found[2] or unit).lower()])
 
 
 def is_environment(key: str) -> bool:
@@ -368,7 +379,8 @@ def evaluate(
     count = _count_procs(queue, macros)
     expanded = [_expanded_value(macros, *keys) for keys in _COMMANDS]
     values = [(value and value.strip()) or None for value in expanded]
-    folder, log, output, error, gpus, annex, requirements, lease, universe = values
+    folder, log, output, error, gpus, annex, requirements, lease, universe, memory = values
+    kb = kilobytes(memory)
     wanted = _ANNEX_NAME.search(requirements) if requirements is not None else None
     result = Submission(
         log=_join_path(folder or "", log),
@@ -379,6 +391,7 @@ def evaluate(
         annex=string_value(annex) or (wanted["name"] if wanted is not None else None),
         lease=integer(lease) if lease is not None and lease.isdecimal() else None,
         universe=universe.lower() if universe is not None else None,
+        gpus_minimum_memory=None if kb is None else -(-kb // 1024),
     )
     return result, len(description.statements) + _MAX_EXPANDED - macros.characters_left
 
@@ -409,6 +422,7 @@ _COMMANDS = (
     ("requirements",),
     ("job_lease_duration", "my.jobleaseduration"),
     ("universe",),
+    ("gpus_minimum_memory",),
 )
 
 

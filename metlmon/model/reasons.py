@@ -96,6 +96,17 @@ _EXCEEDED: Final = {102: "request_memory", 104: "request_disk"}
 """The requests by the subcodes of 34; since HTCondor 23 the starter logs 0."""
 
 
+RAISE_FACTOR: Final = 1.5
+"""The new request after jobs exceeded one, in multiples of that or of what they reached."""
+
+_REACHED: Final = re.compile(r"(?:limit of|usage:) ([0-9]{1,9}) (?:megabytes|MB)", re.IGNORECASE)
+
+
+def reached_mb(reason: str | None) -> tuple[int, ...]:
+    """The MB that a slot had, or a job used there, by the reason of a hold."""
+    return tuple(map(int, _REACHED.findall((reason or "")[:REASON_LIMIT])))
+
+
 def exceeded_request(code: int | None, subcode: int | None, reason: str | None) -> str | None:
     """``request_memory`` or ``request_disk``: what a hold exceeded; None: unclear."""
     if code not in EXCEEDED_CODES:

@@ -12,15 +12,15 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from metlmon.model.reasons import exceeded_request
+from metlmon.model.reasons import RAISE_FACTOR, exceeded_request, reached_mb
 from metlmon.pool.types import ACTS, ActionPreview, PoolAction, QueueJob, QueueSnapshot
 from metlmon.snapshot.records import Job
-from metlmon.text.formatting import count
+from metlmon.text.formatting import count, request_amount
 
 UNITS: Final = {"request_memory": "MB", "request_disk": "KB"}
 """The units of the job's attributes, by the field of :class:`QueueJob`."""
 
-RAISED: Final = "1.5x"
+RAISED: Final = f"{RAISE_FACTOR}x"
 """The new request where none is given."""
 
 EXPECTED: Final = "a factor above 1 (1.5x) or an amount with its unit (12GB)"
@@ -30,15 +30,12 @@ USER_HOLDS: Final = (1, 15)
 
 _SIZES: Final = {"KB": 1, "MB": 1 << 10, "GB": 1 << 20, "TB": 1 << 30}
 _VALUE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(x|[KMGT]B?)", re.IGNORECASE)
-_REACHED: Final = re.compile(r"(?:limit of|usage:) ([0-9]{1,9}) (?:megabytes|MB)", re.IGNORECASE)
 _LARGEST: Final = 2**31 - 1
 
 
 def amount(field: str, value: int) -> str:
     """``12GB``: a request as a submit file has it, in the largest unit without a fraction."""
-    size = value * _SIZES[UNITS[field]]
-    unit = next(unit for unit in reversed(_SIZES) if size % _SIZES[unit] == 0)
-    return f"{size // _SIZES[unit]}{unit}"
+    return request_amount(value * _SIZES[UNITS[field]])
 
 
 def is_value(text: str) -> bool:
@@ -54,9 +51,7 @@ def _raised(field: str, before: int, reason: str | None, text: str) -> int:
     number, unit = float(match[1]), match[2].upper()
     if unit != "X":
         return ceil(number * _SIZES[f"{unit[0]}B"] / _SIZES[UNITS[field]])
-    reached = [
-        int(mb) * _SIZES["MB"] // _SIZES[UNITS[field]] for mb in _REACHED.findall(reason or "")
-    ]
+    reached = [mb * _SIZES["MB"] // _SIZES[UNITS[field]] for mb in reached_mb(reason)]
     return ceil(max([before, *reached]) * number)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from metlmon.authoring.lint.rules import Findings
 from metlmon.config.settings import Settings
@@ -32,6 +32,12 @@ LOG_BYTES_CHECKED: Final = 1 << 20
 """Bytes at the end of each, for :meth:`LintContext.logs_have_sites`."""
 
 JOB_KINDS: Final = frozenset({NodeKind.JOB, NodeKind.FINAL, NodeKind.SERVICE, NodeKind.PROVISIONER})
+
+
+RequestedAmount: TypeAlias = tuple[str | None, str, float]
+"""A node's submit file, a submit command that requests a resource, and the amount (of KB)."""
+
+NO_REQUESTS: Final[Mapping[RequestedAmount, tuple[str, str]]] = {}
 
 
 class Positioned(Protocol):
@@ -86,7 +92,7 @@ class LintContext:
     ``dagman_dir``: its DAGMan's working directory; ``dagdir``: the directory being checked, to
     which file names are relative; ``name``: the DAG file's name in findings; ``names``: its files
     by their names in findings; ``commands``: the commands of each DAG file; ``parts``: each
-    node's part in a run.
+    node's part in a run; ``requests``: the kind and the message about an amount that is requested.
     """
 
     def __init__(
@@ -96,7 +102,9 @@ class LintContext:
         files: FileStore,
         settings: Settings,
         findings: Findings,
+        requests: Mapping[RequestedAmount, tuple[str, str]] = NO_REQUESTS,
     ) -> None:
+        self.requests = requests
         self.workflow, self.dagman_dir, self.dagdir = workflow, workflow.directory, dagdir
         self.files, self.findings = files, findings
         self.name = self.display_name(workflow.path)

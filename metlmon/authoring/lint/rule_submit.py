@@ -14,7 +14,7 @@ from metlmon.authoring.lint.context import LintContext
 from metlmon.dagman.commands import VarsCommand
 from metlmon.dagman.lexer import shown
 from metlmon.dagman.records import Node
-from metlmon.dagman.submit_description import Description
+from metlmon.dagman.submit_description import Description, kilobytes
 
 COMPARISON_STARTS: Final = ("=", "?=", "!=")
 """Starts of an assigned value where ``==``, ``=?=`` or ``=!=`` was meant."""
@@ -81,6 +81,8 @@ def check(context: LintContext) -> None:
             _check_macros(context, text, nodes)
             _check_gpus(context, text)
             _check_mail(context, text, nodes)
+            if context.requests:
+                _check_requests(context, text, nodes)
     _check_logs(context)
     _check_names(context)
 
@@ -100,6 +102,22 @@ def unfinished(value: str) -> str | None:
     if depth > 0:
         return "opens a bracket that is not closed"
     return "ends where something must follow" if _OPEN_END.search(unquoted) else None
+
+
+def _check_requests(context: LintContext, text: Description, nodes: list[Node]) -> None:
+    """Requests that are larger than what completed jobs used, or that jobs exceeded."""
+    for command in {command for _, command, _ in context.requests}:
+        statement = text.last(command)
+        if statement is None:
+            continue
+        # Without macros it is the same for all nodes.
+        for node in nodes if "$" in statement.value else nodes[:1]:
+            value = context.values(node, text, command)[command]
+            amount = kilobytes(value, "m" if "memory" in command else "k")
+            if amount is not None:
+                found = context.requests.get((node.submit, command, amount))
+                if found is not None:
+                    context.report(found[0], statement, found[1])
 
 
 def _check_lines(context: LintContext, text: Description) -> None:

@@ -169,6 +169,8 @@ KINDS: Final[Mapping[str, Rule]] = {
     ),
     "unbalanced-if": Rule(_E, "Close every if with an endif."),
     "undefined-macro": Rule(_W, "Set it with VARS, or correct the name: it comes out empty."),
+    "request-too-large": Rule(_N, "Request less: more machines match it."),
+    "request-exceeded": Rule(_N, "Request more: jobs were held for it."),
     "gpus-not-requested": Rule(_W, "Add request_gpus = 1: without it the job gets no GPU."),
     "no-log": Rule(_W, "Add: log = NAME.log; transfers and memory are in a job's own log only."),
     "log-per-job": Rule(

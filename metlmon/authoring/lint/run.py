@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +15,7 @@ from metlmon.authoring.lint import (
     rule_submit,
     rule_trainings,
 )
-from metlmon.authoring.lint.context import FileStore, LintContext
+from metlmon.authoring.lint.context import NO_REQUESTS, FileStore, LintContext, RequestedAmount
 from metlmon.authoring.lint.rules import Findings, LintResult
 from metlmon.config.settings import Settings
 from metlmon.dagman.lexer import shown
@@ -32,9 +32,14 @@ Sharing = tuple[str, list[LintContext]]
 """A file, and the DAGs that share it."""
 
 
-def check(path: Path, settings: Settings) -> LintResult:
+def check(
+    path: Path,
+    settings: Settings,
+    requests: Mapping[RequestedAmount, tuple[str, str]] = NO_REQUESTS,
+) -> LintResult:
     """Lint the DAGs in the directory ``path``, or the DAG file ``path``.
 
+    ``requests``: by what was requested, the kind and the message of a finding about that.
     Read-only, and reads regular files only. Raises InputError if there is no DAG file.
     """
     dagdir, file_name = _dagdir_and_file(path)
@@ -48,7 +53,7 @@ def check(path: Path, settings: Settings) -> LintResult:
         )
     normal_dagdir = Path(os.path.normpath(dagdir))
     contexts = [
-        LintContext(workflow, normal_dagdir, files, settings, findings)
+        LintContext(workflow, normal_dagdir, files, settings, findings, requests)
         for workflow in _with_subdags(workflows)
     ]
     for context in contexts:

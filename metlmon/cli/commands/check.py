@@ -5,14 +5,20 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from metlmon.authoring.lint import LintResult, LintSeverity
 from metlmon.authoring.lint import check as lint
+from metlmon.authoring.lint.context import RequestedAmount
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import Output, print_output
+from metlmon.cli.reading import read_whole, stats_input
 from metlmon.config.loader import load_configuration
+from metlmon.config.settings import Settings
+from metlmon.errors import InputError
+from metlmon.stats.requests import advice_text, advise_requests, amount
 from metlmon.text.formatting import count, plain
 from metlmon.text.record_json import Flat
 
@@ -35,13 +41,29 @@ def check(options: argparse.Namespace) -> int:
     """Print the findings. Returns 1 for errors, with ``--strict`` also for warnings."""
     path = Path(options.dir)
     settings = load_configuration(path.parent if path.is_file() else path).settings
-    result = lint(path, settings)
+    result = lint(path, settings, _requests(path, settings))
     if options.json:
         print_output(CheckOutput(dagdir=options.dir, strict=options.strict, result=result))
     else:
         _print(result)
     failing = result.errors + (result.warnings if options.strict else 0)
     return Exit.FOUND if failing else Exit.OK
+
+
+def _requests(path: Path, settings: Settings) -> Mapping[RequestedAmount, tuple[str, str]]:
+    """What the jobs that ran tell of the requests in submit files; nothing of a new DAG."""
+    try:
+        reader = read_whole(path, settings)
+    except InputError:  # Which says what is wrong with the DAG files, as the findings do.
+        return {}
+    found: dict[RequestedAmount, tuple[str, str]] = {}
+    for row in advise_requests(stats_input(reader)):
+        if row.suggested is not None and row.requested is not None:
+            kind = "request-exceeded" if row.exceeded else "request-too-large"
+            requested = row.requested * (row.command.kilobytes or 1)
+            now = f"{row.command} = {amount(row.command, row.requested)}"
+            found[row.submit, row.command, requested] = kind, f"{now}; {advice_text(row)}"
+    return found
 
 
 def _print(result: LintResult) -> None:

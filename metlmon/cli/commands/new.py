@@ -10,6 +10,7 @@ import shutil
 import sys
 import threading
 from codecs import BOM_UTF8
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -46,7 +47,7 @@ from metlmon.authoring.request import (
     SweptVariable,
 )
 from metlmon.authoring.runs import DESCRIPTION, epochs_of, gpus_of
-from metlmon.authoring.templates import template_for
+from metlmon.authoring.templates import load_template, template_for
 from metlmon.authoring.write_files import is_same_file, path_exists
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.new_output import (
@@ -70,7 +71,9 @@ from metlmon.errors import InputError
 from metlmon.text.formatting import plain
 
 if TYPE_CHECKING:
+    from metlmon.live.feed import StatsInput
     from metlmon.stats.cost import CostEstimate
+    from metlmon.stats.requests import RequestAdvice
 
 
 LONGEST_SWEEP_FILE: Final = 1 << 22
@@ -105,8 +108,12 @@ def new(options: argparse.Namespace) -> int:
         return Exit.OK
     slow = threading.Timer(SLOW, _say_slow)
     slow.daemon = True
+    past = None if options.past is None else _read_past(options.past)
     try:
         request, source = _request(options)
+        advised: dict[str, RequestAdvice] = {}
+        if past is not None:
+            request, advised = _with_past_requests(request, source, options, past)
         slow.start()
         amending = path_exists(request.directory / f"{request.name}.dag")
         plan, problems = _make_plan(request, source, options, amending=amending)
@@ -127,7 +134,7 @@ def new(options: argparse.Namespace) -> int:
         raise InputError(str(error)) from None
     finally:
         slow.cancel()
-    answer = _print_plan(plan, diff, problems, source, options=options)
+    answer = _print_plan(plan, diff, problems, source, past, advised, options=options)
     return _write(plan, diff, answer, options)
 
 
@@ -158,6 +165,37 @@ def _request(options: argparse.Namespace) -> tuple[Request, Path | None]:
     if directory is None:
         directory = _default_directory(source, request.name)
     return replace(request, directory=directory), source
+
+
+def _read_past(directory: str) -> StatsInput:
+    from metlmon.cli.reading import read_whole, stats_input
+
+    return stats_input(read_whole(Path(directory)))
+
+
+def _with_past_requests(
+    request: Request, source: Path | None, options: argparse.Namespace, past: StatsInput
+) -> tuple[Request, dict[str, RequestAdvice]]:
+    """The request with what fitted past jobs, where nothing else sets it; and what was taken."""
+    from metlmon.stats.requests import advise_requests, advised_fields, field_text
+
+    parameters = load_template(request.template).parameters if request.template else ()
+    known = {f"values.{parameter.name}" for parameter in parameters} | FIELDS.keys()
+    taken = {
+        field: row
+        for field, row in advised_fields(advise_requests(past)).items()
+        if field in known
+        and not is_given(options, field)
+        and position_of(options, source, field, exact=True) is None
+    }
+    values = {field: int(row.fitting or 0) for field, row in taken.items() if field in FIELDS}
+    parameters_set = {
+        field.removeprefix("values."): field_text(row)
+        for field, row in taken.items()
+        if field not in FIELDS
+    }
+    request = with_fields(request, {**values, "values": {**request.values, **parameters_set}})
+    return request, taken
 
 
 def _file_and_directory(options: argparse.Namespace) -> tuple[Path | None, Path | None]:
@@ -409,18 +447,24 @@ def _print_plan(
     diff: PlanDiff,
     problems: tuple[RequestProblem, ...],
     source: Path | None,
+    past: StatsInput | None,
+    advised: Mapping[str, RequestAdvice],
     options: argparse.Namespace,
 ) -> NewOutput | None:
     """Print the plan; with ``--json`` return what to print at the end instead."""
-    cost = None if options.past is None else _cost(plan, options)
+    cost = None if past is None else _cost(plan, past, options)
     if not options.json:
         print_plan(plan, diff, draw_graph(plan.graph, _width() - 2))
         if cost is not None:
             from metlmon.stats.cost import cost_estimate_lines
+            from metlmon.stats.requests import advice_text, field_text
 
             print()
             for sentence in cost_estimate_lines(cost, options.past):
                 print(plain(sentence))
+        for field, row in advised.items():
+            text = f"{option_of(field)} {field_text(row)}, from {options.past}:"
+            print(f"{plain(text)} {plain(advice_text(row))}")
         return None
     return NewOutput(
         plan=plan,
@@ -429,17 +473,16 @@ def _print_plan(
         source=source,
         picture=tuple(draw_graph(plan.graph, WIDTH)),
         change=diff,
-        cost=UNSET if options.past is None else cost,
+        cost=UNSET if past is None else cost,
+        requests=UNSET if past is None else dict(advised),
     )
 
 
-def _cost(plan: Plan, options: argparse.Namespace) -> CostEstimate | None:
+def _cost(plan: Plan, past: StatsInput, options: argparse.Namespace) -> CostEstimate | None:
     """The expected cost, by the epochs of another ensemble."""
-    from metlmon.cli.reading import read_whole, stats_input
     from metlmon.stats.cost import cost_history, estimate_cost
 
-    reader = read_whole(Path(options.past))
-    history = cost_history(stats_input(reader))
+    history = cost_history(past)
     request = plan.request
     result = estimate_cost(
         history,

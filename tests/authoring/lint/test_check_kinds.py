@@ -283,8 +283,9 @@ CASES: list[tuple[str, str, Files]] = [
 
 ELSEWHERE = {
     *("too-large", "too-many-files", "mail", "network-file-system", "in-tmp"),
+    *("request-too-large", "request-exceeded"),
 }
-"""Kinds with a test of their own: they take many nodes, or another file system."""
+"""Kinds with a test of their own: they take many nodes, another file system, or jobs that ran."""
 
 
 def test_the_good_ensemble_is_clean(tmp_path: Path) -> None:

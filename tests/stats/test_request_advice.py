@@ -1,0 +1,216 @@
+"""Requests that would fit: against the tables of the logs themselves, and where to say nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from metlmon.cli.main import main
+from metlmon.stats.requests import (
+    RequestAdvice,
+    RequestCommand,
+    advise_requests,
+    advised_fields,
+    handy,
+    with_gain,
+)
+from tests.conftest import shared_path
+from tests.support.event_logs import Log
+from tests.support.lint_ensemble import write
+from tests.support.records import read_dagdir, stats_input
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+GB = 1 << 20
+
+ROWS = {"request_memory": "Memory", "request_disk": "Disk", "request_cpus": "Cpus"}
+
+
+def advice_of(dagdir: Path) -> tuple[RequestAdvice, ...]:
+    return advise_requests(stats_input(read_dagdir(dagdir)))
+
+
+def tables(dagdir: Path) -> Iterator[dict[str, list[float]]]:
+    """Usage and request by row, of each job whose 005 says that it returned 0."""
+    text = "\n".join(path.read_text() for path in sorted(dagdir.glob("*.log")))
+    ends = re.findall(r"^005 \((\d+\.\d+).*?\n(.*?)^\.\.\.$", text, re.MULTILINE | re.DOTALL)
+    for body in dict(ends).values():
+        if "return value 0" in body and "Partitionable" in body:
+            rows = re.findall(r"^\s+(\w+) .*?:\s+([\d.]+)\s+(\d+)\s+\d+", body, re.MULTILINE)
+            yield {name: [float(used), float(asked)] for name, used, asked in rows}
+
+
+@pytest.mark.parametrize("name", ["examples/metl-aws", "first-round"])
+def test_a_suggested_request_holds_as_many_completed_jobs_as_it_says(name: str) -> None:
+    dagdir = shared_path(name) if "/" in name else FIXTURES / name
+    advice = [row for row in advice_of(dagdir) if row.suggested is not None]
+    assert {row.command.value for row in advice} == set(ROWS)
+    jobs = list(tables(dagdir))
+    for row in advice:
+        mine = [job[ROWS[row.command]] for job in jobs if ROWS[row.command] in job]
+        used = [value for value, asked in mine if asked == row.requested]
+        assert row.completed == len(used) >= row.measured
+        assert row.exceeding == sum(value > (row.suggested or 0) for value in used)
+        assert row.used_most is not None
+        assert row.used_95 is not None
+        assert row.used_most <= max(used)
+        # Those of epochs with hidden compute are counted, but do not make the percentile.
+        above = sum(value > row.used_95 for value in used)
+        assert above <= 0.05 * row.measured + row.completed - row.measured
+
+
+def test_the_real_ensemble_on_aws_would_fit_into_a_fourth_of_its_memory() -> None:
+    advice = advice_of(shared_path("examples/metl-aws"))
+    suggested = {row.command.value: row.suggested for row in advice}
+    assert suggested == {
+        "request_memory": 35 * 1024,
+        "request_disk": 64 * GB,
+        "request_cpus": 1,
+        "request_gpus": None,
+        "gpus_minimum_memory": None,
+    }
+    assert {row.submit for row in advice} == {"aws_pretrain.sub"}
+    assert next(each.requested for each in advice if "minimum" in each.command) == 32000
+
+
+TABLE = """\
+\tPartitionable Resources :    Usage  Request Allocated Assigned
+\t   Cpus                 :{cpus:>9}        8         8
+\t   Disk (KB)            :   123456 52428800  52428800
+\t   GPUs                 :{gpus:>9}        2         2 "GPU-0a0a0a0a,GPU-0b0b0b0b"
+\t   GpusMemory (MB)      :{gpu_memory:>9}
+\t   Memory (MB)          :{memory:>9}    65536     65536
+"""
+
+SUBMIT = """\
+executable = /bin/true
+request_cpus = 8
+request_memory = $(size)
+request_disk = 50GB
+request_gpus = 2
+gpus_minimum_memory = 40 GB
+log = metl.log
+queue
+"""
+
+
+def dagdir(path: Path, memory: Sequence[int], cpus: float = 0.95, gpus: object = 0.98) -> Path:
+    """A DAG of one run, of which the jobs of so many epochs completed, with their peaks in MB."""
+    log = Log()
+    lines = ['VARS ALL_NODES size="64 GB"']
+    for epoch, peak in enumerate(memory):
+        node, job = f"run0-train_epoch{epoch}", 100 + epoch
+        lines += [f"JOB {node} t.sub", f'VARS {node} epoch="{epoch + 1}" run_uuid="u0"']
+        log.submit(job, node).execute(job, gpus=2)
+        body = TABLE.format(cpus=cpus, gpus=gpus, gpu_memory=20000, memory=peak)
+        log.raw(5, job, "Job terminated.", f"\t(1) Normal termination (return value 0)\n{body}")
+    files = {"ens.dag": "\n".join([*lines[1:], lines[0], ""]), "t.sub": SUBMIT}
+    return write(path, {**files, "metl.log": log.data})
+
+
+def by_command(rows: Sequence[RequestAdvice]) -> dict[str, RequestAdvice]:
+    return {row.command.value: row for row in rows}
+
+
+def test_averages_are_whole_numbers_and_amounts_whole_gb(tmp_path: Path) -> None:
+    rows = by_command(advice_of(dagdir(tmp_path, [9000, 9001, 9002, 9003, 9300, 9000])))
+    memory, cpus = rows["request_memory"], rows["request_cpus"]
+    assert (memory.suggested, memory.exceeding, memory.completed) == (10 * 1024, 0, 6)
+    assert (cpus.suggested, rows["request_disk"].suggested) == (2, GB)
+    # 0.98 of two GPUs is what one does; of a device's memory a tenth more is enough.
+    assert rows["request_gpus"].suggested == 1
+    assert rows["gpus_minimum_memory"].requested == 40 * 1024
+    assert rows["gpus_minimum_memory"].suggested == 22 * 1024
+
+
+def test_who_used_more_than_would_fit_is_counted(tmp_path: Path) -> None:
+    rows = by_command(advice_of(dagdir(tmp_path, [9000] * 39 + [60000])))
+    assert (rows["request_memory"].suggested, rows["request_memory"].exceeding) == (10 * 1024, 1)
+    assert rows["request_memory"].used_most == 60000
+
+
+@pytest.mark.parametrize(
+    ("memory", "gpus"),
+    [([9000] * 4, 0.98), ([64000] * 6, ""), ([60000] * 6, 1.4)],
+    ids=["four epochs", "it fits", "both GPUs are in use"],
+)
+def test_nothing_is_suggested(tmp_path: Path, memory: list[int], gpus: object) -> None:
+    rows = by_command(advice_of(dagdir(tmp_path, memory, gpus=gpus)))
+    assert rows["request_memory"].suggested is None
+    assert rows["request_gpus"].suggested is None
+
+
+def test_rounded_peaks_are_upper_bounds(tmp_path: Path) -> None:
+    """50 and 25 million KB, in whole MB."""
+    rows = by_command(advice_of(dagdir(tmp_path, [48829, 24415, 24415, 24415, 24415])))
+    assert rows["request_memory"].rounded
+    assert not by_command(advice_of(dagdir(tmp_path, [48829, 24420, 24415])))[
+        "request_memory"
+    ].rounded
+
+
+def test_a_hold_raises_the_request_as_the_act_does(tmp_path: Path) -> None:
+    rows = advice_of(FIXTURES / "health/memory")
+    raised = [row for row in rows if row.suggested is not None]
+    assert {(row.command.value, row.requested, row.exceeded) for row in raised} == {
+        ("request_memory", 64, 1)
+    }
+    # The slots had 128 MB.
+    assert all((row.suggested or 0) >= 128 * 1.5 for row in raised)
+
+
+def test_check_notes_each_request_where_it_stands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = dagdir(tmp_path, [9000] * 6)
+    main(["check", str(path), "--json"])
+    found = json.loads(capsys.readouterr().out)["findings"]
+    notes = {(f["line"], f["severity"]) for f in found if f["kind"] == "request-too-large"}
+    assert notes == {(line, "note") for line in (2, 3, 4, 5, 6)}
+    (memory,) = (f["message"] for f in found if f["line"] == 3 and f["file"] == "t.sub")
+    assert all(part in memory for part in ("64GB", "6 epochs", "8.8GB", "10GB", "0 of 6"))
+    write(tmp_path, {"t.sub": SUBMIT.replace("$(size)", "10GB")})
+    main(["check", str(path), "--json"])
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert 3 not in [each["line"] for each in found if each["kind"] == "request-too-large"]
+
+
+def test_new_takes_what_fits_the_past_where_nothing_else_is_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    past = dagdir(tmp_path, [9000] * 6)
+    command = ["new", str(tmp_path / "new"), "--dry-run", "--past", str(past), "--json"]
+    main(command)
+    answer = json.loads(capsys.readouterr().out)
+    (text,) = (file["text"] for file in answer["files"] if file["name"] == "ensemble.sub")
+    for line in ("request_memory = 10240MB", "request_gpus = 1", "request_disk = 1GB"):
+        assert line in text
+    assert "gpus_minimum_memory = 22528" in text
+    assert answer["requests"]["memory_mb"]["measured"] == 6
+    main([*command, "--memory", "3 GB", "--set", "disk=7GB"])
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["requests"].keys() == {"gpus", "gpu_memory_mb"}
+
+
+def test_fields_are_those_of_trainings(tmp_path: Path) -> None:
+    assert advised_fields(()) == {}
+    assert "memory_mb" not in advised_fields(advice_of(dagdir(tmp_path, [9000] * 4)))
+    # A request that fits is taken, too: the default may be less.
+    assert advised_fields(advice_of(dagdir(tmp_path, [64000] * 6)))["memory_mb"].fitting == 65536
+
+
+def test_the_gain_is_the_share_of_slots_between_the_two_requests(tmp_path: Path) -> None:
+    rows = advice_of(dagdir(tmp_path, [9000] * 6))
+    slots = {RequestCommand.MEMORY: [(8192.0, 5), (10240.0, 2), (65535.0, 1), (65536.0, 2)]}
+    memory = by_command(with_gain(rows, slots))["request_memory"]
+    assert (memory.slots, memory.gain) == (10, 0.3)
+    assert by_command(rows)["request_memory"].gain is None
+
+
+def test_handy_amounts() -> None:
+    memory = RequestCommand.MEMORY
+    assert [handy(memory, mb) for mb in (0, 96, 129, 1024, 1025)] == [128, 128, 256, 1024, 2048]
+    assert [handy(RequestCommand.CPUS, each) for each in (0, 1, 1.01)] == [1, 1, 2]
