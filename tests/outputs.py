@@ -43,7 +43,8 @@ SECONDS: Final = 120
 """How long one output may take."""
 
 OF_LOGS: Final = (
-    *("jobs", "nodes", "sites", "annexes", "timeline", "changes", "curves", "estimate", "report"),
+    *("jobs", "nodes", "sites", "usage", "annexes", "timeline", "changes", "curves", "estimate"),
+    "report",
 )
 OF_DIRECTORIES: Final = ("status", *OF_LOGS, "health", "grid", "shards", "advise")
 OF_A_MOMENT: Final = ("status", "jobs", "sites", "health")

@@ -25,7 +25,7 @@ DEMO = str(ROOT / "fixtures" / "demo")
 COMMANDS = {
     **dict.fromkeys(("--version", "--help", "config path DIR", "check DIR"), False),
     **dict.fromkeys(("jobs --json DIR", "status --json DIR"), False),
-    **dict.fromkeys(("status DIR", "jobs DIR", "sites DIR"), True),
+    **dict.fromkeys(("status DIR", "jobs DIR", "sites DIR", "usage DIR"), True),
 }
 """Commands, and whether each prints tables for people."""
 

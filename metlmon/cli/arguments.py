@@ -53,7 +53,7 @@ def repeated(name: str, help: str, metavar: str) -> Argument:
 
 
 LOG_COMMANDS: Final = frozenset(
-    "jobs nodes sites annexes timeline changes curves estimate report export".split()  # noqa: SIM905
+    "jobs nodes sites usage annexes timeline changes curves estimate report export".split()  # noqa: SIM905
 )
 """Commands that take several event logs instead of a directory."""
 
@@ -263,6 +263,23 @@ COMMANDS: Final[dict[str, Command]] = {
     "sites": Command(
         "where the hours went: sites, GPU models, causes",
         (*COMMON, *WINDOW),
+    ),
+    "usage": Command(
+        "what the jobs used: GPUs, CPUs, memory, disk, of what they requested",
+        (
+            *COMMON,
+            option(
+                "--by",
+                "a row for each of these (default: site)",
+                choices=("run", "site", "gpu", "host", "request"),
+                default="site",
+            ),
+            *WINDOW,
+        ),
+        description="What the executions used of GPUs, their memory, CPUs, memory and disk, by "
+        "the tables in the event logs, beside what was requested and allocated. Only epochs of "
+        "usual length say what an epoch needs; executions that failed, and all others, have rows "
+        "of their own.",
     ),
     "annexes": Command(
         "nodes borrowed for some hours: until when, and which epochs fit",
@@ -646,7 +663,7 @@ COMMANDS["schema"] = Command(
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "watch": ("watch", "serve", "demo", "notify"),
     "look": ("status", "run", "jobs", "nodes", "shards", "annexes", "timeline", "changes"),
-    "explain": ("health", "sites", "curves", "compare", "grid", "estimate", "advise"),
+    "explain": ("health", "sites", "usage", "curves", "compare", "grid", "estimate", "advise"),
     "act": ("act",),
     "write": ("new", "check", "submit", "continue"),
     "export": ("report", "export"),

@@ -412,7 +412,7 @@ _RESOURCES: Final = {
 
 
 def resource_usage(usage: Usage) -> ResourceUsage | None:
-    """The figures of a table; None without one. Infinite and negative ones are not known."""
+    """The figures of a table; None without one. Those that no machine has are not known."""
     figures: dict[str, float | None] = {}
     average = None
     for row in usage_rows(usage):
@@ -446,7 +446,7 @@ def least_amount(amount: float, kilobytes: int = 1024) -> float:
 
 
 def _amount(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) and value >= 0 else None
+    return value if value is not None and 0 <= value <= 1e15 else None
 
 
 def _parse_row(line: str, columns: dict[str, slice]) -> UsageRow:

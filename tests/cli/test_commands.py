@@ -282,7 +282,7 @@ def test_as_of_before_the_first_event_says_so(capsys: Captured, dagdir: Dagdir) 
     _, out, _ = spoken(capsys, "status", *early)
     assert "snapshot 4 May 2026 09:00, before anything was logged" in out
     assert result in " ".join(out.split())
-    for command in ("jobs", "nodes", "timeline", "sites", "run"):
+    for command in ("jobs", "nodes", "timeline", "sites", "usage", "run"):
         words = ("run0", *early) if command == "run" else early
         assert result in spoken(capsys, command, *words)[2], command
     _, out, _ = spoken(capsys, "status", str(dagdir.path), "--as-of", "2026-05-04T10:00:00")

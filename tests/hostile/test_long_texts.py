@@ -32,6 +32,7 @@ PEOPLE = (
     "status",
     "jobs",
     "sites",
+    "usage",
     "timeline",
     "changes",
     "curves",

@@ -25,6 +25,7 @@ ON_A_DAGDIR = (
     *(["status", "{path}"], ["status", "--json", "{path}"], ["watch", "{path}"]),
     *(["serve", "{path}"],),
     *(["run", "run0", "{path}"], ["jobs", "{path}"], ["nodes", "{path}"], ["sites", "{path}"]),
+    ["usage", "{path}"],
     *(["timeline", "{path}"], ["curves", "{path}"], ["grid", "{path}"], ["shards", "{path}"]),
     *(
         ["health", "{path}"],

@@ -1,0 +1,244 @@
+"""What executions used of each resource, beside what was requested and allocated, by group.
+
+The figures are those of the usage tables with which executions end. Only executions that completed
+an epoch of usual length say what an epoch needs: others are groups of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, ClassVar, Final, Literal
+
+from msgspec import Struct
+
+from metlmon.eventlog.events import ResourceUsage, least_amount
+from metlmon.live.feed import StatsInput
+from metlmon.model.states import Outcome
+from metlmon.snapshot.records import HOUR, Execution, Ledger
+from metlmon.stats.totals import group_by
+from metlmon.stats.windows import ALL, TimeWindow, clip_ledger
+from metlmon.text.formatting import size
+
+By = Literal["run", "site", "gpu", "host", "request"]
+
+UNITS: Final = {"gpus": 0, "gpu_memory_mb": 10**6, "cpus": 0, "memory_mb": 10**6, "disk_kb": 10**3}
+"""The resources, and the bytes of their units as they are shown: 160,000 MB are 160 GB."""
+
+
+class Ended(StrEnum):
+    """How the executions of a group ended.
+
+    ``COMPLETED``: they completed an epoch and trained it themselves (no hidden compute); those of
+    jobs that are no epochs: they succeeded. ``OTHER``: evicted, removed, held, too short to have
+    trained their epoch, or running.
+    """
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    OTHER = "other"
+
+
+class ResourceUse(Struct, frozen=True):
+    """What executions used of one resource; None where nothing was measured.
+
+    ``measured``: executions with a figure; ``median``, ``p95`` (95th percentile, linear between
+    ranks) and ``maximum`` are of these. ``at_most``: those of the three that are upper bounds,
+    since the schedd has rounded figures up. ``requested_*``, ``allocated_*``: the least and the
+    most in the tables.
+    """
+
+    measured: int = 0
+    median: float | None = None
+    p95: float | None = None
+    maximum: float | None = None
+    at_most: tuple[str, ...] = ()
+    requested_min: float | None = None
+    requested_max: float | None = None
+    allocated_min: float | None = None
+    allocated_max: float | None = None
+
+
+class ResourceGroup(Struct, frozen=True):
+    """What the executions of a run, site, GPU model, host or request used.
+
+    ``key``: of the group, ``name``: the same for people; None: unknown. ``measured``: executions
+    with a figure of any resource. ``gpu_hours``: all hours; ``measured_gpu_hours``: those of
+    executions whose use of GPUs was measured, and ``computed_gpu_hours``: these times the share of
+    their GPUs that was in use. ``gpus``: in use on average, ``gpu_memory_mb``: peak of the fullest
+    device, ``memory_mb``, ``disk_kb``: peaks of the job. ``cpus``: cores in use, averaged over the
+    whole job; a job of several executions is counted once, with the last one that has a figure.
+    """
+
+    key: str | None
+    name: str | None
+    ended: Ended
+    executions: int
+    measured: int
+    gpu_hours: float
+    measured_gpu_hours: float
+    computed_gpu_hours: float | None
+    gpus: ResourceUse
+    gpu_memory_mb: ResourceUse
+    cpus: ResourceUse
+    memory_mb: ResourceUse
+    disk_kb: ResourceUse
+
+
+class Resources(Struct, frozen=True):
+    """What was used in ``window``: in ``total``, and in each group ``by`` an attribute.
+
+    Each has up to three groups, one for each way to end; those with the most GPU-hours are first.
+    """
+
+    json_omits: ClassVar = frozenset({"as_of"})
+
+    as_of: datetime | None
+    window: TimeWindow
+    by: By
+    total: tuple[ResourceGroup, ...]
+    groups: tuple[ResourceGroup, ...]
+
+    @property
+    def completed(self) -> ResourceGroup | None:
+        """All executions that completed an epoch of usual length; None without any."""
+        return next((each for each in self.total if each.ended is Ended.COMPLETED), None)
+
+
+def resource_use(ledger: Ledger, by: By = "site", window: TimeWindow = ALL) -> Resources:
+    """What executions used of what they requested, in groups."""
+    entries = [e for e in clip_ledger(ledger, window).executions if not e.at_access_point]
+    usages = {job.job: job.usage for job in ledger.jobs}
+    keys: Mapping[By, Callable[[Execution], str | None]] = {
+        "run": lambda e: e.run,
+        "site": lambda e: e.site,
+        "gpu": lambda e: e.gpu,
+        "host": lambda e: e.host,
+        "request": lambda e: _request(e.usage or usages.get(e.job)),
+    }
+    hidden = {job for epoch in ledger.epochs if epoch.hidden for job in epoch.jobs}
+    # Of the whole ledger: out of its window a clipped execution is not final.
+    completed = {
+        (e.job, e.start)
+        for e in ledger.executions
+        if (e.job not in hidden if e.final else not e.training and e.outcome is Outcome.GOOD)
+    }
+    last = {e.job: e.start for e in ledger.executions if e.usage and e.usage.cpus is not None}
+
+    def ended(entry: Execution) -> Ended:
+        if (entry.job, entry.start) in completed:
+            return Ended.COMPLETED
+        return Ended.FAILED if entry.outcome is Outcome.FAILED else Ended.OTHER
+
+    def groups(key: str | None, entries: Sequence[Execution]) -> Iterable[ResourceGroup]:
+        by_end = group_by(entries, ended)
+        name = entries[0].run_name if by == "run" and key is not None else key
+        return (_group(key, name, end, by_end[end], last) for end in Ended if end in by_end)
+
+    keyed = group_by(entries, keys[by])
+    hours = {key: sum(e.gpu_seconds or 0.0 for e in group) for key, group in keyed.items()}
+    ordered = sorted(keyed, key=lambda key: (-hours[key], key is None, key or ""))
+    return Resources(
+        as_of=ledger.as_of,
+        window=window,
+        by=by,
+        total=tuple(groups(None, entries)),
+        groups=tuple(group for key in ordered for group in groups(key, keyed[key])),
+    )
+
+
+def site_resources(stats_input: StatsInput) -> Resources:
+    """The statistic of the Sites screen: by site, up to as-of."""
+    return resource_use(stats_input.ledger)
+
+
+def _group(
+    key: str | None,
+    name: str | None,
+    ended: Ended,
+    entries: Sequence[Execution],
+    last: Mapping[tuple[int, int], datetime],
+) -> ResourceGroup:
+    """A group; ``last``: of each job, the start of the execution that has its use of CPUs."""
+    # In a window, an execution is counted where it ended; its hours are those inside.
+    counted = [(e, e.usage) for e in entries if e.counted and e.usage is not None]
+    tables = [usage for _, usage in counted]
+    of_jobs = [usage for e, usage in counted if last.get(e.job) == e.start]
+    hours = [(e.gpu_seconds or 0.0) / HOUR for e in entries]
+    known = [(h, s) for h, e in zip(hours, entries, strict=True) if (s := _share(e)) is not None]
+    return ResourceGroup(
+        key=key,
+        name=name,
+        ended=ended,
+        executions=sum(e.counted for e in entries),
+        measured=sum(any(getattr(table, each) is not None for each in UNITS) for table in tables),
+        gpu_hours=sum(hours),
+        measured_gpu_hours=sum(h for h, _ in known),
+        computed_gpu_hours=sum(h * share for h, share in known) if known else None,
+        **{each: _use(of_jobs if each == "cpus" else tables, tables, each) for each in UNITS},
+    )
+
+
+def _share(entry: Execution) -> float | None:
+    """The share of its GPUs that an execution used; None where it was not measured."""
+    usage = entry.usage
+    allocated = (usage.gpus_allocated if usage else None) or entry.gpus
+    return usage.gpus / allocated if usage and usage.gpus is not None and allocated else None
+
+
+STATISTICS: Final = {"median": 0.5, "p95": 0.95, "maximum": 1.0}
+
+
+def _use(measured: Iterable[ResourceUsage], of: Iterable[ResourceUsage], name: str) -> ResourceUse:
+    """The use of one resource, and what the tables ``of`` say was requested and allocated."""
+    used = sorted(_known(measured, name))
+    figures: dict[str, Any] = {"measured": len(used)}
+    for column in (f"{name}_requested", f"{name}_allocated"):
+        known = _known(of, column)
+        for end, bound in (("min", min), ("max", max)):
+            figures[f"{column.rpartition('_')[2]}_{end}"] = bound(known, default=None)
+    if used:
+        ranks = {each: share * (len(used) - 1) for each, share in STATISTICS.items()}
+        figures |= {each: _at_rank(used, rank) for each, rank in ranks.items()}
+        least = sorted(_least(value, name) for value in used)
+        figures["at_most"] = tuple(
+            each for each, rank in ranks.items() if _at_rank(least, rank) < figures[each]
+        )
+    return ResourceUse(**figures)
+
+
+def _known(tables: Iterable[ResourceUsage], column: str) -> list[float]:
+    amounts = (getattr(table, column, None) for table in tables)
+    return [amount for amount in amounts if amount is not None]
+
+
+def _at_rank(ordered: Sequence[float], rank: float) -> float:
+    """The value at a rank from 0, linear between ranks."""
+    low, high = ordered[math.floor(rank)], ordered[math.ceil(rank)]
+    return low + (rank - math.floor(rank)) * (high - low)
+
+
+def _least(amount: float, name: str) -> float:
+    """The least that a figure stands for, which the schedd may have rounded up.
+
+    It rounds ResidentSetSize and DiskUsage. Of amounts below 50 MB or 50 KB, too many look like
+    that by chance.
+    """
+    width = {"memory_mb": 1024, "disk_kb": 1}.get(name)
+    return least_amount(amount, width) if width and amount >= 50 else amount
+
+
+def _request(usage: ResourceUsage | None) -> str | None:
+    """``2 GPUs, 8 CPUs, 160 GB, 105 GB disk``; None where nothing is known of it."""
+    if usage is None:
+        return None
+    parts = []
+    for name, unit in UNITS.items():
+        amount = getattr(usage, f"{name}_requested", None)
+        if amount is not None:
+            noun = name[:3].upper() + ("" if amount == 1 else "s")
+            text = size(int(amount * unit)) if unit else f"{amount:g} {noun}"
+            parts.append(f"{text} disk" if name == "disk_kb" else text)
+    return ", ".join(parts) or None
