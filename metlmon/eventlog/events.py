@@ -368,15 +368,22 @@ def usage_rows(usage: Usage) -> tuple[UsageRow, ...]:
             for row in usage
         )
     title, *lines = usage.split("\n")
-    columns: dict[str, slice] = {}
+    columns = dict(_columns(title))
+    return tuple(_parse_row(line, columns) for line in lines)
+
+
+@lru_cache(maxsize=1000)
+def _columns(title: str) -> tuple[tuple[str, slice], ...]:
+    """The cells of each column, counted from the colon."""
+    columns: list[tuple[str, slice]] = []
     edge = 0
     for word in _WORD.finditer(title.partition(":")[2]):
         if word[0] == "Assigned":
-            columns["Assigned"] = slice(edge, None)
+            columns.append((word[0], slice(edge, None)))
             break
-        columns[word[0]] = slice(edge, word.end())
+        columns.append((word[0], slice(edge, word.end())))
         edge = word.end()
-    return tuple(_parse_row(line, columns) for line in lines)
+    return tuple(columns)
 
 
 class ResourceUsage(Struct, frozen=True, gc=False):
@@ -403,33 +410,46 @@ class ResourceUsage(Struct, frozen=True, gc=False):
     gpu_memory_mb: float | None = None
 
 
-_RESOURCES: Final = {
-    ("cpus", ""): "cpus",
-    ("memory", "MB"): "memory_mb",
-    ("disk", "KB"): "disk_kb",
-    ("gpus", ""): "gpus",
+_FIELDS: Final = {"Usage": "", "Request": "_requested", "Allocated": "_allocated"}
+_LABELS: Final = {
+    # As in text logs and, without a unit, as in the ads of XML and JSON logs.
+    "cpus": "cpus",
+    "disk (kb)": "disk_kb",
+    "gpus": "gpus",
+    "gpus (average)": "average",
+    "gpusaverage": "average",
+    "gpusmemory": "gpu_memory_mb",
+    "gpusmemory (mb)": "gpu_memory_mb",
+    "memory (mb)": "memory_mb",
 }
 
 
 def resource_usage(usage: Usage) -> ResourceUsage | None:
     """The figures of a table; None without one. Those that no machine has are not known."""
     figures: dict[str, float | None] = {}
-    average = None
-    for row in usage_rows(usage):
-        key = row.name.lower(), row.unit
-        resource = _RESOURCES.get(key)
-        if resource is not None:
-            figures[resource] = _amount(row.usage)
-            figures[f"{resource}_requested"] = _amount(row.request)
-            figures[f"{resource}_allocated"] = _amount(row.allocated)
-        elif key == ("gpusmemory", "MB"):
-            figures["gpu_memory_mb"] = _amount(row.usage)
-        elif key == ("gpus", "Average"):
-            average = _amount(row.usage)
+    if isinstance(usage, str):
+        title, *lines = usage.split("\n")
+        columns = [(_FIELDS[name], part) for name, part in _columns(title) if name in _FIELDS]
+        for text in lines:
+            label, _, cells = text.partition(":")
+            name = _LABELS.get(label.strip().lower())
+            if name is not None:
+                figures |= {f"{name}{end}": _known(cells[part].strip()) for end, part in columns}
+    else:
+        for row in usage:
+            name = _LABELS.get(f"{row.name} ({row.unit})".removesuffix(" ()").lower())
+            if name is not None:
+                amounts = zip(
+                    _FIELDS.values(), (row.usage, row.request, row.allocated), strict=True
+                )
+                figures |= {f"{name}{end}": _known(str(amount)) for end, amount in amounts}
+    if not figures:
+        return None
+    average = figures.get("average")
     if average is not None:
         # Where a machine reports both, that of the row "GPUs" is the peak.
         figures["gpus"] = average
-    return ResourceUsage(**figures) if figures else None
+    return ResourceUsage(**{name: figures.get(name) for name in ResourceUsage.__struct_fields__})
 
 
 def least_amount(amount: float, kilobytes: int = 1024) -> float:
@@ -445,7 +465,10 @@ def least_amount(amount: float, kilobytes: int = 1024) -> float:
     return (rounded - below) / kilobytes if 0 < least < rounded else amount
 
 
-def _amount(value: float | None) -> float | None:
+@lru_cache(maxsize=10_000)
+def _known(cell: str) -> float | None:
+    """The number in a cell; cached, as requests are the same in most tables."""
+    value = _parse_number(cell)
     return value if value is not None and 0 <= value <= 1e15 else None
 
 

@@ -26,11 +26,13 @@ from metlmon.eventlog.events import (
     FileTransfer,
     Held,
     RemoteError,
+    ResourceUsage,
     ShadowException,
     Submit,
     Terminated,
     Transfer,
     Usage,
+    resource_usage,
 )
 from metlmon.model.reasons import CODES_WITHOUT_CAUSE, FIRST_VACATE_CODE, REQUEUED, cause_of
 from metlmon.model.states import TERMINAL, Outcome, State
@@ -121,7 +123,7 @@ class LoggedExecution(Struct):
     checkpoint: datetime | None = None
     bytes_sent: int | None = None
     bytes_received: int | None = None
-    usage: Usage = ()
+    usage: ResourceUsage | None = None
     suspensions: list[tuple[datetime, datetime | None]] = field(default_factory=list)
 
     @property
@@ -435,7 +437,9 @@ def _store_usage(
     if usage:
         history.usage, history.usage_execution = usage, 0
         if execution is not None:
-            execution.usage, history.usage_execution = usage, len(history.executions)
+            # The figures, not the text: one is some hundred bytes.
+            execution.usage = resource_usage(usage)
+            history.usage_execution = len(history.executions)
 
 
 def _apply_evicted(history: JobHistory, event: Event, checkpoint_codes: Codes) -> None:

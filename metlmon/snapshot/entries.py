@@ -220,7 +220,7 @@ class EntryFactory:
                 bytes_received=received[index],
                 final=index == final,
                 cpus=execution.cpus,
-                usage=resource_usage(execution.usage),
+                usage=execution.usage,
                 held_cause=None if held is None else _hold_cause(held.code, held.reason),
             )
             carried += stored
