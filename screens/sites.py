@@ -158,7 +158,7 @@ class SitesScreen(ListScreen, ActionScreen):
         ("GPU-hours", None),
         # Of each view those that are columns there.
         *("badput", "lost", "loss", "epochs", "times", "epoch", "hours"),
-        *("name", "site", "what"),
+        *("name", "site", "what", "memory_mb_p95", "cpus_median"),
     )
 
     def __init__(self) -> None:

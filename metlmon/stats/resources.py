@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Final, Literal
 from msgspec import Struct
 
 from metlmon.eventlog.events import ResourceUsage, least_amount
-from metlmon.live.feed import StatsInput
 from metlmon.model.states import Outcome
 from metlmon.snapshot.records import HOUR, Execution, Ledger
 from metlmon.stats.totals import group_by
@@ -147,11 +146,6 @@ def resource_use(ledger: Ledger, by: By = "site", window: TimeWindow = ALL) -> R
         total=tuple(groups(None, entries)),
         groups=tuple(group for key in ordered for group in groups(key, keyed[key])),
     )
-
-
-def site_resources(stats_input: StatsInput) -> Resources:
-    """The statistic of the Sites screen: by site, up to as-of."""
-    return resource_use(stats_input.ledger)
 
 
 def _group(

@@ -34,6 +34,7 @@ from metlmon.snapshot.records import (
 )
 from metlmon.stats.causes import Cause, MatchedHold, cause_of_execution, causes_of, match_holds
 from metlmon.stats.pool_profiles import EVICTIONS, PoolProfile, profiles_in_window
+from metlmon.stats.resources import ResourceGroup, resource_use
 from metlmon.stats.totals import (
     TRANSFER_SECONDS,
     UsageTotals,
@@ -201,10 +202,10 @@ class Usage(Struct, frozen=True, dict=True, rename={"hidden": "hidden_epochs"}):
     ``hidden``: completed epochs whose successful execution was shorter than half of their longest
     one. ``executions``: the executions that all totals are computed from. ``profiles``: what to
     expect of an epoch at each pool, the pools with the most epochs first. ``nodes_unlogged``: nodes
-    that ran, but have no execution in the logs: hours lack theirs.
+    that ran, but have no execution in the logs: hours lack theirs. ``resources``: for the screen.
     """
 
-    json_omits: ClassVar = frozenset({"as_of", "executions"})
+    json_omits: ClassVar = frozenset({"as_of", "executions", "resources"})
 
     as_of: datetime | None
     window: TimeWindow
@@ -220,6 +221,7 @@ class Usage(Struct, frozen=True, dict=True, rename={"hidden": "hidden_epochs"}):
     nodes_unlogged: int = 0
     measure: HourUnit = HourUnit.GPU
     item: str = "epoch"
+    resources: tuple[ResourceGroup, ...] = ()
 
     def hidden_epoch(self, execution: Execution) -> Epoch | None:
         """The epoch that an execution completed, where another one trained it."""
@@ -258,7 +260,8 @@ class Usage(Struct, frozen=True, dict=True, rename={"hidden": "hidden_epochs"}):
 
 def site_usage(stats_input: StatsInput) -> Usage:
     """The statistic of the Sites screen: usage up to as-of."""
-    return usage_in_window(in_hour_unit(stats_input.ledger))
+    usage = usage_in_window(in_hour_unit(stats_input.ledger))
+    return replace(usage, resources=resource_use(stats_input.ledger).groups)
 
 
 def usage_in_window(ledger: Ledger, window: TimeWindow = ALL) -> Usage:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from metlmon.stats.resources import UNITS, By, Ended, ResourceGroup, Resources, ResourceUse
 from metlmon.tables.layout import Column, Kind
-from metlmon.tables.usage import NAME_LIMIT, models, site_name
-from metlmon.text.formatting import UNKNOWN, count, number, share, size
+from metlmon.text.formatting import UNKNOWN, clip, count, number, share, size
 from metlmon.text.spans import BAD, DIM, PLAIN, Line, crop, line
 
 NAMES: Final = dict(zip(UNITS, ("GPUs", "GPU memory", "CPUs", "memory", "disk"), strict=True))
@@ -141,12 +141,16 @@ def resource_columns(group: ResourceGroup) -> list[Column[str]]:
     ]
 
 
-def group_columns(by: By, groups: Sequence[ResourceGroup]) -> list[Column[Any]]:
-    """The columns of groups: how many were measured, and what they used of each resource."""
-    model_names = models(group.name for group in groups) if by == "gpu" else {}
+def group_columns(
+    by: By, groups: Sequence[ResourceGroup], names: Mapping[str | None, str] = MappingProxyType({})
+) -> list[Column[Any]]:
+    """The columns of groups: how many were measured, and what they used of each resource.
+
+    ``names``: the short ones of GPU models.
+    """
 
     def shown_name(row: ResourceGroup) -> str:
-        return model_names.get(row.name) or site_name(row.name, NAME_LIMIT)
+        return names.get(row.name) or clip(row.name or "unknown", 40)
 
     def name_cell(row: ResourceGroup, width: int | None) -> Line:
         style = BAD if row.ended is Ended.FAILED else DIM

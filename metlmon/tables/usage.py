@@ -17,6 +17,7 @@ from metlmon.model.reasons import code_text, with_common_numbers
 from metlmon.snapshot.records import HOUR, Epoch, Execution, HourUnit
 from metlmon.stats.causes import Cause
 from metlmon.stats.pool_profiles import PoolProfile, ProfileFigure
+from metlmon.stats.resources import ResourceGroup
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import (
     Distribution,
@@ -25,7 +26,8 @@ from metlmon.stats.usage import (
     Usage,
     UsageFilter,
 )
-from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
+from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, table_lines
+from metlmon.tables.resources import group_columns, hours_line, resource_columns, shown_resources
 from metlmon.tables.runs import hours_cell
 from metlmon.text import formatting
 from metlmon.text.formatting import OUTCOMES, Colour, Symbol, apportion, clip, plain
@@ -69,7 +71,7 @@ NAME_LIMIT: Final = 40
 LONG_NAME_LIMIT: Final = 60
 GAP: Final = line("   ")
 
-Row = GroupUsage | SiteGpuUsage | Cause | PoolProfile
+Row = GroupUsage | SiteGpuUsage | Cause | PoolProfile | ResourceGroup
 
 
 class View(Struct, frozen=True):
@@ -86,9 +88,10 @@ VIEWS: Final = (
     View("site by GPU", "pair", lambda found: found.site_gpus),
     View("causes", "cause", lambda found: found.causes),
     View("profiles", "pool", lambda found: found.profiles),
+    View("usage", "group", lambda found: found.resources),
 )
 
-OF_SITES, OF_GPUS, OF_CELLS, OF_CAUSES, OF_PROFILES = range(len(VIEWS))
+OF_SITES, OF_GPUS, OF_CELLS, OF_CAUSES, OF_PROFILES, OF_USAGE = range(len(VIEWS))
 
 
 # --- attributes common to all rows ------------------------------------------------------------
@@ -100,6 +103,8 @@ def key_of(row: Row) -> str:
         return "\n".join(str(part) for part in (row.gpu, row.gpus, row.site))
     if isinstance(row, PoolProfile):
         return "\n".join((row.pool.site, row.pool.model, row.pool.annex))
+    if isinstance(row, ResourceGroup):
+        return f"{row.key}\n{row.ended}"
     return row.key if isinstance(row, Cause) else f"{row.name}"
 
 
@@ -124,6 +129,8 @@ def filter_text(row: Row) -> str:
         return "\n".join([row.gpu or "unknown", row.site or "unknown", slow_sites(row)]).lower()
     if isinstance(row, PoolProfile):
         return profile_text(row)
+    if isinstance(row, ResourceGroup):
+        return f"{row.name or 'unknown'} {row.ended}".lower()
     machines = [f"{gpu} x{number}" for gpu, number in row.machines]
     causes = [cause.common for cause in row.causes]
     sites = [site or "unknown" for site in row.sites]
@@ -301,6 +308,8 @@ def columns(
     if view == OF_CAUSES:
         return _cause_columns([row for row in rows if isinstance(row, Cause)], usage, places)
     model_names = gpu_names(usage)
+    if view == OF_USAGE:
+        return group_columns("site", [row for row in rows if isinstance(row, ResourceGroup)])
     if view == OF_CELLS:
         cells = [row for row in rows if isinstance(row, SiteGpuUsage)]
         columns = _cell_columns(cells, model_names)
@@ -637,6 +646,9 @@ def details(row: Row, usage: Usage, room: int, lines: int) -> list[Line]:
         lines_shown = _cell_details(row, usage, room)
     elif isinstance(row, PoolProfile):
         lines_shown = profile_details(row, usage, room)
+    elif isinstance(row, ResourceGroup):
+        table = table_lines(resource_columns(row), shown_resources([row]), room - 1, DIM)
+        lines_shown = [line(" ") + each for each in (*table, line((hours_line([row]), DIM)))]
     else:
         lines_shown = _place_details(row, usage, room, lines)
     return [crop(detail_line, room) for detail_line in lines_shown[:lines]]

@@ -102,7 +102,7 @@ async def test_views_filter_and_order(show: Show) -> None:
         await seen.press("S")
         assert rows()[-1] == "aws"
         for title in (
-            *("[sites", "[GPU models", "[site by GPU", "[causes", "[profiles", "[sites"),
+            *("[sites", "[GPU models", "[site by GPU", "[causes", "[profiles", "[usage", "[sites"),
         ):
             assert title in seen.text
             if title == "[site by GPU":
@@ -113,7 +113,7 @@ async def test_views_filter_and_order(show: Show) -> None:
                 assert "▒" not in fastest
             await seen.press("v")
         await seen.press("shift+tab", "shift+tab")
-        assert "[profiles" in seen.text
+        assert "[usage" in seen.text
 
 
 async def test_the_cursor_stays_on_its_row_in_each_view(show: Show) -> None:
@@ -122,7 +122,7 @@ async def test_the_cursor_stays_on_its_row_in_each_view(show: Show) -> None:
         before = seen.under_cursor
         await seen.press("v", "down")
         model = seen.under_cursor
-        await seen.press("v", "v", "v", "v")
+        await seen.press(*["v"] * (len(usage_table.VIEWS) - 1))
         assert seen.under_cursor == before
         await seen.press("v")
         assert seen.under_cursor == model
@@ -283,6 +283,17 @@ def test_a_black_hole_is_excluded_with_its_reason() -> None:
     text = "\n".join(map(spans.text, details(row, found, 200, 6)))
     assert "excluded: its last 13 executions were lost, 0 % elsewhere; worth one epoch" in text
     assert not any(each.excluded for each in found.profiles if each != row)
+
+
+async def test_usage_of_resources_with_what_was_requested_below(show: Show) -> None:
+    async with show(placed_feed(), size=NARROW) as seen:
+        await seen.press("3", "shift+tab")
+        for title in ("SITE", "MEASURED", "MEMORY 95 %"):
+            assert title in seen.line("MEASURED")
+        for title in ("MEDIAN", "MAXIMUM", "REQUESTED"):
+            assert title in seen.line("RESOURCE")
+        await seen.press("enter")
+        assert isinstance(seen.app.screen, ExecutionsScreen)
 
 
 # --- a run's epochs ---------------------------------------------------------------------------
