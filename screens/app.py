@@ -156,7 +156,8 @@ class MetlmonApp(FaultTolerantApp):
         elif start != "overview":
             self.open_screen(*start)
         if self.options.exit_when is not None and self.options.timeout is not None:
-            self.set_timer(self.options.timeout, self._timed_out)
+            timed_out = partial(self.exit, TIMEOUT_CODE, return_code=TIMEOUT_CODE)
+            self.set_timer(self.options.timeout, timed_out)
         self.set_interval(QUEUE_CHECK_SECONDS, self._check_queue)
         self._start_feed(self.feed)
         self.call_after_refresh(self._precompute)
@@ -167,9 +168,6 @@ class MetlmonApp(FaultTolerantApp):
         if queue_snapshot is not self._shown_queue:
             self._shown_queue = queue_snapshot
             self.refresh_screen()
-
-    def _timed_out(self) -> None:
-        self.exit(TIMEOUT_CODE, return_code=TIMEOUT_CODE)
 
     def _start_feed(self, feed: Feed) -> None:
         def on_snapshot(snapshot: Snapshot) -> None:

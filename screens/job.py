@@ -473,7 +473,9 @@ def _transfer(row: Transfer, this_year: int | None) -> Line:
     arrow = STATES[State.TRANSFERRING_INPUT if incoming else State.TRANSFERRING_OUTPUT].glyph
     outcome = clip(row.outcome, 12)
     queued = f"   queued {formatting.duration(row.queue_seconds)}" if row.queue_seconds else ""
-    host = f"   {clip(_address(row.host), 48)}" if row.host else ""
+    # Of <3.88.128.244:9618?addrs=…> the address and the port.
+    address = (row.host or "").removeprefix("<").partition("?")[0].removesuffix(">")
+    host = f"   {clip(address, 48)}" if row.host else ""
     return line(
         f"{arrow} {'input ' if incoming else 'output'}  ",
         (f"{outcome:<10}", _TRANSFER_STYLE.get(row.outcome, TextStyle())),
@@ -481,11 +483,6 @@ def _transfer(row: Transfer, this_year: int | None) -> Line:
         f"  {formatting.duration(row.seconds):>6}",
         (queued + host, DIM),
     )
-
-
-def _address(host: str) -> str:
-    """``<3.88.128.244:9618?addrs=…>`` without the brackets and parameters."""
-    return host.removeprefix("<").partition("?")[0].removesuffix(">")
 
 
 def _usage(rows: Sequence[UsageRow], room: int) -> list[Line]:

@@ -213,11 +213,7 @@ def name_of(act: PoolAction) -> str:
 
 
 def question_text(preview: ActionPreview, job_count: int, value: int | str | None) -> str:
-    """Return the confirmation question: ``Hold 3 jobs of run4?``.
-
-    ``job_count`` is the number of jobs removed with a DAG; ``value`` the new priority or site, None
-    until it is entered.
-    """
+    """Return the confirmation question: ``Hold 3 jobs of run4?``."""
     text = capitalized(preview.phrase(value))
     if preview.act is PoolAction.REMOVE_DAG:
         return f"{text} and its {formatting.count(job_count, 'job')} in the queue?"
@@ -237,14 +233,6 @@ def common_folder(runs: Sequence[RunTarget]) -> str | None:
     """Return the directory of all the files, or None if there are several."""
     folders = {str(PurePath(file).parent) for run in runs for file in run.files}
     return folders.pop() if len(folders) == 1 else None
-
-
-def refused_previews(reason: str, selection: Selection) -> tuple[ActionPreview, ...]:
-    """Return every pool action, refused for one reason."""
-    return tuple(
-        ActionPreview(act, "" if act in DAG_ACTS else selection.description, None, reason)
-        for act in selection.acts
-    )
 
 
 def without_ruled_out(previews: Sequence[ActionPreview]) -> list[ActionPreview]:
@@ -1080,14 +1068,16 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
 
     def previews(self) -> list[ActionPreview]:
         """Previews of all pool actions on the selection; DAG actions once per DAG."""
-        selection, snapshot, pool = (
-            self.selection(),
-            self.context.snapshot,
-            self.context.pool_actions,
-        )
+        selection, snapshot = self.selection(), self.context.snapshot
+        pool = self.context.pool_actions
         refusal = self.context.action_refusal()
         if refusal is not None or snapshot is None or pool is None:
-            return without_ruled_out(refused_previews(refusal or "nothing was read yet", selection))
+            reason, subject = refusal or "nothing was read yet", selection.description
+            refused = (
+                ActionPreview(act, "" if act in DAG_ACTS else subject, None, reason)
+                for act in selection.acts
+            )
+            return without_ruled_out([*refused])
         previews = pool.previews(
             snapshot.status, selection.jobs, selection.dags, selection.runs, selection.site
         )

@@ -300,7 +300,7 @@ def fields_of(
         hidden |= {name for name in REQUEST_FIELDS if name.startswith("gate.")}
     if state.shape not in GATED_SHAPES:
         hidden.add("gate")
-    if not state.pins_gpus:
+    if state.texts.get("policy") != Policy.GPU_PIN:
         hidden.add("gpu_models")
     parameters = [
         Field(
@@ -359,11 +359,6 @@ class FormState(Struct, frozen=True):
     def has_gate(self) -> bool:
         """Whether its runs have a gate."""
         return self.shape in GATED_SHAPES and self.texts.get("gate") == YES
-
-    @property
-    def pins_gpus(self) -> bool:
-        """Whether its runs are pinned to GPU models."""
-        return self.texts.get("policy") == Policy.GPU_PIN
 
     def text(self, name: str, template: Template | None = None) -> str:
         """Return the text of a field, or the default of a template parameter."""
@@ -472,11 +467,7 @@ class FormResult(Struct, frozen=True):
 def validate_form(
     state: FormState, sites: Sequence[str] = (), gpus: Sequence[str] = ()
 ) -> FormResult:
-    """Validate a form.
-
-    Reads files (a template, the target directory) and may take long for a large ensemble: call it
-    in a thread. ``sites`` and ``gpus`` (models) are those known to the collector.
-    """
+    """Validate a form; ``sites``, ``gpus``: known ones. Reads files: call in a thread."""
     templates, name = bundled_templates(), state.text("template").strip()
     template = next((each for each in templates if each.name == name), None)
     missing: list[RequestProblem] = []

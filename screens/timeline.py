@@ -254,11 +254,7 @@ def lane_state_line(
     room: int,
     rescue: int | None = None,
 ) -> Line:
-    """Render the state of the selected run at the time of the cursor.
-
-    With ``historical`` nothing is shown that became known later. ``rescue`` is the number of its
-    DAG's rescue file.
-    """
+    """Render the state of the selected run at the time of the cursor."""
     this_year = formatting.year_of(timeline.last)
     name: Line = line((clip(lane.name, 24), BOLD), "  ")
     spans = lane.spans_at(at)

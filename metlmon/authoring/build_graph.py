@@ -49,11 +49,7 @@ _POLICY_PRECEDENCE: Final = {
 
 
 def build_graph(request: Request, jobs: Sequence[JobTemplate] | None = None) -> Graph:
-    """Return the graph of a request without a sweep file.
-
-    ``jobs``: its submit files, if they are known already. Raises PlanError if a template or sweep
-    cannot be read.
-    """
+    """Return the graph of a request without a sweep file. Raises PlanError."""
     jobs = jobs_of(request) if jobs is None else jobs
     if request.shape is EnsembleShape.BAG:
         return _bag(request, jobs)

@@ -839,11 +839,7 @@ def period(epochs: Collection[int], selected: Collection[int]) -> tuple[int, int
 
 
 def next_site(sites: Mapping[int, str], epoch: int) -> str | None:
-    """The site of ``epoch``, given the ``sites`` of earlier epochs.
-
-    The common site; or, if each site occurs once per round, the one of the remaining sites that was
-    used least recently. None if there is no such pattern.
-    """
+    """The site of ``epoch`` by those before: common, or each once a round; else None."""
     names = set(sites.values())
     if len(names) == 1:
         return next(iter(names))

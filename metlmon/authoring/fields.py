@@ -597,11 +597,7 @@ def value_of(request: Request, name: str) -> Any:
 
 
 def with_fields(request: Request, values: Mapping[str, Any]) -> Request:
-    """The request with these values by field name.
-
-    One of a table that the request lacks makes that, with defaults. There are as many runs as
-    seeds, unless ``values`` say how many.
-    """
+    """The request with these values by field name, and the tables that they need."""
     fields = {name: value for name, value in values.items() if "." not in name}
     for table, kind in _TABLES.items():
         prefix = f"{table}."

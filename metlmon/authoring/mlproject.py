@@ -129,11 +129,7 @@ class ProjectParameter(Struct, frozen=True):
 
 
 def project_parameters(request: Request) -> tuple[ProjectParameter, ...]:
-    """Numbers of the ensemble, swept variables, and parameters of the templates.
-
-    What is swept by a sweep file is changed there alone, and no secret is a parameter. Raises
-    PlanError if a template cannot be loaded.
-    """
+    """Numbers, swept variables and parameters of the templates. Raises PlanError."""
     found: dict[str, ProjectParameter] = {}
     if request.source is None:
         for name, field in FIELDS.items():
@@ -234,11 +230,7 @@ class _NeedsHTCondor(Exception):
 def _local_script(
     name: str, graph: Graph, texts: Mapping[str, str], parameters: Sequence[ProjectParameter]
 ) -> tuple[str, str | None]:
-    """The script of the DAG ``name``, and why its jobs need HTCondor, if they do.
-
-    ``texts``: the submit files by name. ``parameters``: with the values that the DAG has; the
-    script takes ``name=value`` for each, and refuses other values.
-    """
+    """The script of the DAG ``name``, and why its jobs need HTCondor, if they do."""
     try:
         nodes = "\n".join(f"{command} &&" for command in _commands(graph, texts))
     except _NeedsHTCondor as reason:

@@ -32,11 +32,7 @@ if TYPE_CHECKING:
 
 
 def make_plan(request: Request, validation: Validation | None = None) -> Plan:
-    """Return the plan of ``request``: always the same bytes for the same request.
-
-    Writes nothing. ``validation``: of this request, else it is validated here. Raises PlanError
-    with the first fatal problem.
-    """
+    """The plan of a request: always the same bytes. Writes nothing. Raises PlanError."""
     validation = validation or validate(request)
     if errors := validation.fatal:
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""

@@ -661,11 +661,7 @@ def _sweep_problems(
 
 
 def _usage(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestProblem]:
-    """Problems of the request with its templates.
-
-    Variables that no template uses, values that a template does not accept, and templates for
-    another purpose.
-    """
+    """Problems of the request with its templates, such as unused variables."""
     for job in jobs:
         if job.template.path is None and job.template.role is not job.role:
             text = f"the template {job.template.name} is there to {job.template.role}"

@@ -41,11 +41,7 @@ _RESERVED: Final = frozenset({"all_nodes", "parent", "child"})
 
 
 def dag_text(graph: Graph, name: str, summary: str, file: str | None = None) -> str:
-    """Return the text of the DAG file.
-
-    ``name``: of the main DAG, without ``.dag``; ``summary``: end of the first line; ``file``: name
-    of a sub-DAG's own file. Raises PlanError for anything that a DAG file cannot express.
-    """
+    """Return the text of a DAG file. Raises PlanError for what it cannot express."""
     dag_file = file or f"{name}.dag"
     lines = [f"# {dag_file}: {summary}."]
     if file is None:

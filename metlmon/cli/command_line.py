@@ -97,11 +97,7 @@ def connect(options: argparse.Namespace) -> None:
 def usable_paths(
     words: Sequence[str], later: Callable[[str], str | None] | None = None
 ) -> list[str]:
-    """The paths of those words that can be used; the errors of the others are printed.
-
-    ``later`` gives the path of one that cannot be used yet, or None. Raises an InputError if none
-    can be used now.
-    """
+    """The paths of the usable words; errors are printed. Raises InputError if none is."""
     paths, refused = [], []
     for word in words:
         try:

@@ -57,7 +57,9 @@ def _all_runs(status: Status, _: HealthSource | None) -> Exit | None:
         return _other_nodes(status, Exit.FAILED if all(map(_stopped, runs)) else Exit.OK)
     if runs and all(_finished(run) or _is_over(run) for run in runs):
         return Exit.FAILED
-    if not runs and (_nodes_are_done(status) or _has_succeeded(status)):
+    # Each DAGMan may have ended with 0 with nodes left: after ABORT-DAG-ON … RETURN 0.
+    has_succeeded = status.dags and all(dag.state is DagState.DONE for dag in status.dags)
+    if not runs and (has_succeeded or _nodes_are_done(status)):
         return Exit.OK
     return _cannot_go_on(status)
 
@@ -84,11 +86,6 @@ def _is_lost(dag: DagRow) -> bool:
         return False
     undone = dag.nodes_done < dag.nodes_total
     return dag.state is DagState.FAILED or (dag.state is DagState.REMOVED and undone)
-
-
-def _has_succeeded(status: Status) -> bool:
-    """Whether each DAGMan has ended with 0: with nodes left after ABORT-DAG-ON … RETURN 0."""
-    return bool(status.dags) and all(dag.state is DagState.DONE for dag in status.dags)
 
 
 def _finished(run: Run) -> bool:

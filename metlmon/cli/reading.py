@@ -103,11 +103,7 @@ def _as_of(
 
 
 def open_reader(options: argparse.Namespace) -> DagdirReader:
-    """A reader that has read everything there is.
-
-    Warnings about the moment of ``--as-of`` go to standard error where the command prints no
-    warnings of its own.
-    """
+    """A reader that has read everything there is."""
     reader = _read_all(new_reader(options))
     prints = options.json or options.command in PRINT_WARNINGS
     if isinstance(options.as_of, str) and not prints:

@@ -45,11 +45,7 @@ def render_report(feed: Feed) -> tuple[str, str]:
 
 
 def save_report(feed: Feed) -> Path:
-    """Write the report of the newest snapshot as HTML; returns its path.
-
-    An older report of that name is replaced. Reads files: not for the UI thread. Raises
-    InputError.
-    """
+    """Write the newest report as HTML; its path. Reads files. Raises InputError."""
     from metlmon.cli.commands.report import REPORT_MARKS
 
     name, html = render_report(feed)

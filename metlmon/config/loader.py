@@ -140,11 +140,6 @@ def time_zone(name: str) -> ZoneInfo:
         raise InputError(f"{name[:40]!r} is not a time zone; {advice}") from None
 
 
-def configuration_directory() -> Path | None:
-    """The directory of the user's ``metlmon.toml``; None if there is no home."""
-    return user_directory("XDG_CONFIG_HOME", ".config")
-
-
 def cache_directory() -> Path | None:
     """The cache directory, existing or not; None if there is no home."""
     return user_directory("XDG_CACHE_HOME", ".cache")
@@ -182,7 +177,7 @@ def load_settings(dagdir: Path | None) -> Settings:
 
 def load_configuration(dagdir: Path | None) -> Configuration:
     """The user's settings, overridden by the dagdir's. Never raises: ``problems``."""
-    own = configuration_directory()
+    own = user_directory("XDG_CONFIG_HOME", ".config")
     files = {} if own is None else {"user": TomlFile(own / NAME)}
     if dagdir is not None:
         files["dagdir"] = TomlFile(dagdir / NAME, within=dagdir)

@@ -364,7 +364,9 @@ class _WorkflowLoader:
                 if self._options.use_dag_dir:
                     # The nodes of each file are in its own directory.
                     self._top.directory = path.parent
-                    self._top.dir = _relative_path(self._home, path.parent)
+                    folder = path.parent
+                    is_home = folder == self._home
+                    self._top.dir = "" if is_home else os.path.relpath(folder, self._home)
                 self._load_top_file(path)
         except TooLarge:
             text = "more nodes and edges than can be held: the rest is left out"
@@ -669,11 +671,6 @@ def _placement_error(command: NodeCommand, key: str, scope: Scope) -> str | None
     if command.kind in _ONCE and command.kind in scope.kinds:
         return f"there is already a {command.kind.name} node"
     return None
-
-
-def _relative_path(home: Path, folder: Path) -> str:
-    """``folder`` relative to ``home``, empty when they are equal."""
-    return "" if folder == home else os.path.relpath(folder, home)
 
 
 def _format_cycle(names: list[str]) -> str:

@@ -184,11 +184,7 @@ _PAIR: Final = re.compile(r"""[ \t]([^\s"'\\=]++)="([^"\\\n]++)\"""")
 
 
 def _read_usual(line: Line) -> DagCommand | None:
-    """The command of a usual JOB, VARS or PARENT line; None for any other line.
-
-    Equal to what the reader of the command returns, in a fifth of the time: nearly all lines
-    of a large DAG are like this.
-    """
+    """The command of a usual JOB, VARS or PARENT line, five times as fast; else None."""
     match = _USUAL.fullmatch(line.text)
     if match is None:
         return None

@@ -290,11 +290,7 @@ class EventFragment(Struct, frozen=True):
 def find_fragments(
     block: bytes, line: int, calendar: Calendar
 ) -> tuple[list[EventFragment], LogWarning | None]:
-    """Find the headers in ``block``, the bytes between two separators.
-
-    ``line`` is the line number of its first line. Also returns at most one warning, about
-    text that may have been a header.
-    """
+    """Find the headers in ``block``; at most one warning. ``line``: of its first line."""
     line_start = scanned = 0
     fragments: list[EventFragment] = []
     ambiguous: LogWarning | None = None

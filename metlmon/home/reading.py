@@ -252,7 +252,9 @@ class HomeReader:
             if isinstance(finding, FoundDagdir) and finding.more:
                 self._more = tuple(dict.fromkeys((*self._more, finding.path)))
                 self._state_changed = True
-            elif isinstance(finding, FoundDagdir) and not self._is_quiet(finding):
+            elif isinstance(finding, FoundDagdir):
+                if finding.path == self._quiet and finding.error == NOTHING_HERE:
+                    continue
                 below = {path for path in self._entries if Path(path).is_relative_to(finding.path)}
                 self._interrupted |= finding.interrupted
                 if finding.interrupted and below:
@@ -261,9 +263,6 @@ class HomeReader:
                     self._found.add(finding.path)
                     self._add(finding)
         self._search_cost += self._clock() - started
-
-    def _is_quiet(self, finding: FoundDagdir) -> bool:
-        return finding.path == self._quiet and finding.error == NOTHING_HERE
 
     def _add(self, finding: FoundDagdir) -> None:
         """Add or update the line of a finding."""

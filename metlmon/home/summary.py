@@ -20,7 +20,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.live.job_files import TrainingFiles
 from metlmon.model.states import ACTIVE, ALIVE, DONE, DagState, State
 from metlmon.notify.events import NotifyEvent, find_events, is_complete
-from metlmon.snapshot.records import DagRow, GpuHours, Status
+from metlmon.snapshot.records import GpuHours, Status
 from metlmon.snapshot.row_text import counted_states
 from metlmon.stats.estimates import Interval, make_forecast
 
@@ -171,7 +171,7 @@ def _state(status: Status, health: Health) -> EnsembleState:
     if alive:
         return EnsembleState(next(state for state in _ALIVE_FIRST if state in alive))
     counted = counted_states(status)
-    unfinished = [dag.state for dag in dags if not _is_done(dag)]
+    unfinished = [dag.state for dag in dags if dag.state is not DagState.DONE]
     if not unfinished or (counted and counted.keys() <= DONE):
         return EnsembleState.DONE
     if health.runs_total and health.runs_stopped == health.runs_total and not health.jobs_queued:
@@ -188,7 +188,3 @@ def _state_of_jobs(status: Status) -> EnsembleState:
     if states <= DONE:
         return EnsembleState.DONE
     return EnsembleState.FAILED if State.FAILED in states else EnsembleState.REMOVED
-
-
-def _is_done(dag: DagRow) -> bool:
-    return dag.state is DagState.DONE

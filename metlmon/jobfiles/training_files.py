@@ -127,7 +127,8 @@ class _CsvTable:
     def add_row(self, row: list[str]) -> None:
         if not row:
             return
-        if not self._has_header or self._is_header(row):
+        # A restarted logger repeats the header in the same file.
+        if not self._has_header or EPOCH in row:
             self._read_header(row)
             return
         column = self._epoch_column
@@ -140,10 +141,6 @@ class _CsvTable:
             value = number(row[index]) if index < len(row) and row[index] else None
             if value is not None:
                 self._table.add(name, epoch, value)
-
-    def _is_header(self, row: list[str]) -> bool:
-        """Whether this is another header: a restarted logger repeats it in the same file."""
-        return EPOCH in row
 
     def _read_header(self, row: list[str]) -> None:
         self._has_header = True

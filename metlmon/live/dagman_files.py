@@ -185,12 +185,11 @@ class DagmanFiles:
         if dag.status_file is not None and any(problem.kind == "torn-file" for problem in problems):
             # It is being copied: keep the last complete state.
             return
-        if status is not None and self._is_ours(status.dag_files):
+        if status is None:
+            return
+        # Several DAGs may share a status file.
+        if not status.dag_files or self._name in {Path(f).name for f in status.dag_files}:
             dag.status_file = status
-
-    def _is_ours(self, dag_files: tuple[str, ...]) -> bool:
-        """Whether a status file, which several DAGs may share, is of this DAG."""
-        return not dag_files or self._name in {Path(f).name for f in dag_files}
 
     def _set_metrics(self, path: Path, data: bytes, dag: Dag) -> None:
         metrics, problems = read_metrics(path, data)

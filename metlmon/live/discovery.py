@@ -310,11 +310,7 @@ def _groups(candidates: list[Path]) -> list[list[Path]]:
 
 
 def _command_line(first: Path) -> list[Path]:
-    """Return the DAG files of the command line whose first one is ``first``.
-
-    Empty if unknown, or if some are missing and the DAG has not run. They may be in several
-    directories.
-    """
+    """The DAG files of the command line whose first one is ``first``; [] if unknown."""
     try:
         data = read_regular_file(first.with_name(f"{first.name}.condor.sub"))
     except OSError:
@@ -328,11 +324,7 @@ def _command_line(first: Path) -> list[Path]:
 
 
 def _locate(first: Path, named: Path, other: Path) -> Path:
-    """Locate another file of a command line, which names the first one ``named``.
-
-    ``other``: as in the command line; found at the same relative path from ``first``, else in its
-    directory.
-    """
+    """Locate another file of a command line: relative to ``first``, else beside it."""
     relative = os.path.join(os.path.relpath(other.parent, named.parent), other.name)
     candidates = [normalize(join(first.parent, relative)), first.with_name(other.name)]
     return next(

@@ -171,10 +171,6 @@ def _request_time(path: str) -> float:
     return filesystem.lstat(path).st_mtime if written is None else written
 
 
-def _is_placement(name: str) -> bool:
-    return name.endswith(".inc")
-
-
 def _read_placement(folder: Path, name: str) -> str | None:
     try:
         return read_placement(read_file(str(folder / name), LONGEST))
@@ -193,7 +189,7 @@ def _gate(states: Path) -> _Gate:
     placements = states.parent.parent / "placement" / states.name
     return _Gate(
         GateDirectory(states, _is_gate_file, _read_state),
-        GateDirectory(placements, _is_placement, _read_placement),
+        GateDirectory(placements, lambda name: name.endswith(".inc"), _read_placement),
     )
 
 

@@ -413,7 +413,7 @@ class UnprovenJobs:
     """
 
     def __init__(self) -> None:
-        self._jobs_by_dag: dict[str, dict[JobKey, LoggedJob]] = {}
+        self.jobs_by_dag: dict[str, dict[JobKey, LoggedJob]] = {}
         self._possible_dags: dict[JobKey, tuple[str, ...]] = {}
         self._jobs_by_node: dict[tuple[str, str | None], set[JobKey]] = {}
         self._pending: dict[tuple[str, int], list[tuple[datetime, JobKey]]] = {}
@@ -447,7 +447,7 @@ class UnprovenJobs:
             return []
         return [
             key
-            for jobs in self._jobs_by_dag.values()
+            for jobs in self.jobs_by_dag.values()
             for key, other in jobs.items()
             if not other.user_logs.isdisjoint(changed_logs)
         ]
@@ -461,7 +461,7 @@ class UnprovenJobs:
             return
         for dag in previous:
             if dag not in possible:
-                del self._jobs_by_dag[dag][job.key]
+                del self.jobs_by_dag[dag][job.key]
                 self._jobs_by_node[dag, job.node_name].discard(job.key)
         if not possible:
             del self._possible_dags[job.key]
@@ -471,7 +471,7 @@ class UnprovenJobs:
         for dag in possible:
             if dag in previous:
                 continue
-            self._jobs_by_dag.setdefault(dag, {})[job.key] = job
+            self.jobs_by_dag.setdefault(dag, {})[job.key] = job
             self._jobs_by_node.setdefault((dag, job.node_name), set()).add(job.key)
             for file, until in enumerate(dags[dag].coverage_ends()):
                 if submitted is not None and (until is None or until < submitted):
@@ -503,10 +503,6 @@ class UnprovenJobs:
                 del waiting[:count]
         return [key for key in due if key in self._possible_dags]
 
-    def jobs_of_dag(self, dag: str) -> list[JobKey]:
-        """The jobs that may be of this DAG."""
-        return list(self._jobs_by_dag.get(dag, ()))
-
     def jobs_of_nodes(self, dag: str, nodes: Iterable[str]) -> list[JobKey]:
         """The jobs that may be of these nodes."""
         return [key for node in nodes for key in self._jobs_by_node.get((dag, node), ())]
@@ -514,7 +510,7 @@ class UnprovenJobs:
     def jobs_of_idle_nodes(self, dag: Dag) -> Iterable[JobKey]:
         """The possible jobs of nodes without a job by the DAG's node status file."""
         nodes = dag.status.nodes if dag.status is not None else {}
-        for key, job in self._jobs_by_dag.get(dag.key, {}).items():
+        for key, job in self.jobs_by_dag.get(dag.key, {}).items():
             node = nodes.get(job.node_name or "")
             if node is not None and node.status in STATUS_WITHOUT_JOB:
                 yield key
@@ -645,7 +641,8 @@ class JobAttributor:
         return {node for key, event in waiting.items() for node in self._assign_script(key, event)}
 
     def _find_node(self, dag_key: str | None, event: Event, node: str | None) -> NodeRecord | None:
-        attribution = self.attributions.get(self._job_key_at(event))
+        key = self.reused_ids.key_at((event.cluster, max(event.proc, 0), 0), event.time)
+        attribution = self.attributions.get(key)
         if attribution is not None and attribution.group is not None:
             return self._record_of(attribution)
         if dag_key is None:
@@ -660,20 +657,13 @@ class JobAttributor:
             return None
         return self._nodes.get((dag_key, node))
 
-    def _job_key_at(self, event: Event) -> JobKey:
-        return self.reused_ids.key_at((event.cluster, max(event.proc, 0), 0), event.time)
-
     def reattribute(
         self, clusters: Iterable[int | None] = (), of_dag: str | None = None
     ) -> set[NodeKey]:
-        """Attribute jobs again after new evidence; return the changed nodes.
-
-        These are jobs with a provisional attribution, jobs of ``clusters``, which DAGMan's
-        files name, and all that may be of ``of_dag``, whose DAGMan runs changed.
-        """
+        """Attribute jobs again after evidence on clusters or a DAG; the changed nodes."""
         jobs = {*self._provisional, *self.unproven.pop_due(self._dags, self._log_stats)}
         if of_dag is not None:
-            jobs.update(self.unproven.jobs_of_dag(of_dag))
+            jobs.update(self.unproven.jobs_by_dag.get(of_dag, ()))
         for cluster in clusters:
             if cluster is not None:
                 jobs.update(self.jobs_of_cluster(cluster))

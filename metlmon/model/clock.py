@@ -78,7 +78,7 @@ class Clock:
         if offset is None:
             return False
         changed = self._nearest(local) != offset
-        if changed or not self._is_within_observations(local):
+        if changed or not self._seen[0][0] <= local <= self._seen[-1][0]:
             # Replace an observation of the same local time: the file was corrected.
             self._seen = [seen for seen in self._seen if seen[0] != local]
             insort(self._seen, (local, offset))
@@ -106,9 +106,6 @@ class Clock:
         observed = timedelta(seconds=seconds)
         offsets = {local.replace(tzinfo=self.zone, fold=fold).utcoffset() for fold in (0, 1)}
         return None if observed in offsets else (local, observed)
-
-    def _is_within_observations(self, local: datetime) -> bool:
-        return self._seen[0][0] <= local <= self._seen[-1][0]
 
     def _nearest(self, local: datetime) -> int | None:
         if not self._seen:

@@ -76,11 +76,7 @@ class DagStates:
                 table.inputs = None
 
     def table(self, dag_key: str, live: bool = False, limit: int | None = None) -> NodeStateTable:
-        """The states of a DAG's nodes; resolves at most ``limit`` changed nodes.
-
-        ``live``: an ensemble is running here, so that a DAG without any sign of DAGMan may be
-        alive.
-        """
+        """The states of a DAG's nodes; resolves at most ``limit`` changed nodes."""
         dag = self._dags[dag_key]
         ended = self.end_state(dag)
         table = self._tables.get(dag_key)
@@ -238,7 +234,8 @@ class NodeStateTable:
         """The unrecorded nodes, None if the files cover all nodes."""
         if self.inputs is None or self.inputs.evidence is None:
             return None
-        return UnrecordedCounts.sum_of(each.counts for each in self._unrecorded.values())
+        counts = (astuple(each.counts) for each in self._unrecorded.values())
+        return UnrecordedCounts(*map(sum, zip(*counts, strict=True)))
 
     def set_inputs(self, inputs: Inputs, status: StatusFile | None) -> None:
         """Set the inputs that all nodes depend on: all are pending."""
@@ -507,11 +504,6 @@ class UnrecordedCounts(Struct):
     lost: int = 0
     submitted: int = 0
     done_before_run: int = 0
-
-    @staticmethod
-    def sum_of(counts: Iterable[UnrecordedCounts]) -> UnrecordedCounts:
-        """The counts of all of these."""
-        return UnrecordedCounts(*map(sum, zip(*map(astuple, counts), strict=True)))
 
 
 class UnrecordedNodes:

@@ -357,11 +357,7 @@ def make_annexes(
 def report_annexes(
     history: AnnexHistory, answer: AnnexAnswer | None, now: float | None
 ) -> AnnexReport:
-    """All annexes, with their warnings.
-
-    ``answer``: of schedd and collectors at ``now`` (seconds since the epoch); without one, what
-    the logs show.
-    """
+    """All annexes, with their warnings; ``now``: seconds since the epoch."""
     ledger, sites = history.ledger, history.sites
     asked = answer is not None and answer.queried_at is not None
     rows: list[Annex] = []
@@ -685,7 +681,8 @@ class _AnnexBuilder:
     ) -> AnnexState:
         over = end is not None and end < self._now
         if ads:
-            return AnnexState.GONE if over and self._is_long_over(end) else AnnexState.UP
+            is_long_over = end is not None and end + GONE_SECONDS < self._now
+            return AnnexState.GONE if is_long_over else AnnexState.UP
         if over:
             return AnnexState.GONE
         if self._is_silent(request):
@@ -696,9 +693,6 @@ class _AnnexBuilder:
             return AnnexState.GONE
         submitted = bool(request.pid or request.batch_job)
         return AnnexState.PENDING if submitted else AnnexState.REQUESTED
-
-    def _is_long_over(self, end: float | None) -> bool:
-        return end is not None and end + GONE_SECONDS < self._now
 
     def _is_silent(self, request: AnnexRequest | None) -> bool:
         """Whether the collector that would have its ads did not answer."""

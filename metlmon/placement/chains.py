@@ -364,12 +364,9 @@ def plan_reason(
     return f"{reason}; its DAG allows no other" if is_bound else reason
 
 
-def _is_open(demand: RunDemand, supply: PoolSupply) -> bool:
-    return supply.slots > 0 and (not demand.pools or supply.pool in demand.pools)
-
-
 def _no_pool(demand: RunDemand, supplies: Sequence[PoolSupply]) -> str:
-    if any(_is_open(demand, supply) for supply in supplies):
+    allowed = [supply for supply in supplies if not demand.pools or supply.pool in demand.pools]
+    if any(supply.slots > 0 for supply in allowed):
         return "no epoch of it fits into what the annexes and balances leave"
     if demand.pools:
         return "no pool that its DAG allows is known to have a slot"

@@ -120,11 +120,7 @@ class QueuePoller:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread.
-
-        Returns when it has ended, or after a second if the schedd blocks it (closing the
-        connection unblocks it).
-        """
+        """Stop the thread, or leave it after a second if the schedd blocks it."""
         self._stop.set()
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -148,11 +144,7 @@ class QueuePoller:
                 self._record_failure(describe_error("asking failed", error))
 
     def is_due(self) -> bool:
-        """Whether a query is due.
-
-        Only while jobs are queued according to the logs, or a DAG runs; at once when the first of
-        them appear.
-        """
+        """Whether a query is due: only while jobs are queued or a DAG runs by the logs."""
         latest = self._feed.latest
         if latest is None or latest.progress.done < latest.progress.total:
             return False
@@ -339,11 +331,7 @@ class QueueFeed:
         return self._with_warnings(snapshot) if snapshot is not None else None
 
     def start(self, notify: Callable[[Snapshot], None]) -> None:
-        """Start reading and polling.
-
-        ``notify`` is also called in the pollers' threads, when a query changed the warnings, or
-        after an answer about annexes.
-        """
+        """Start reading and polling; ``notify`` is called in any of the threads."""
         shown: tuple[object, ...] = ((), None)
 
         def on_query() -> None:

@@ -181,7 +181,9 @@ def submit(
 ) -> int:
     """Submit DAGMan by ``condor_submit_dag``; returns its cluster. Raises PoolError."""
     command = submit_command(connection)
-    argv = [command, *options, *(_file_argument(file) for file in files)]
+    # No name of a file may be taken for an option.
+    arguments = [f"./{file}" if file.startswith("-") else file for file in files]
+    argv = [command, *options, *arguments]
     try:
         process = subprocess.run(
             argv,
@@ -214,11 +216,6 @@ def submit_command(connection: PoolConnection) -> str:
     if command is None:
         raise PoolError(NO_COMMAND)
     return command
-
-
-def _file_argument(file: str) -> str:
-    """The file name as an argument that is not taken for an option."""
-    return f"./{file}" if file.startswith("-") else file
 
 
 def _error_line(text: str) -> str:

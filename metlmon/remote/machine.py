@@ -264,17 +264,13 @@ class Content:
         """What was received, without gaps."""
         return merged((first, last) for first, last, _ in self.pieces)
 
-    def span_with(self, offset: int) -> Span | None:
-        """The span around an offset."""
-        return next((span for span in self.spans() if span[0] <= offset < span[1]), None)
-
     def valid_end(self, offset: int) -> int | None:
         """How far the file still has what was received, from an offset on; None: it may not."""
         return next((last for first, last in self.valid if first <= offset < last), None)
 
     def range_around(self, start: int, end: int) -> Span:
         """The range to fetch where this one is wanted: what is likely to be wanted next."""
-        known = self.span_with(start)
+        known = next((span for span in self.spans() if span[0] <= start < span[1]), None)
         if known is not None:
             # Of a file that is read in order more will be wanted.
             more = COMPARED if end - start >= LEAST_READ else 0
@@ -727,7 +723,7 @@ class Machine:
             greetings, later, once = 0, list[int](), None
             unanswered = set[int]()
             for _ in range(MAX_RESPONSES):
-                fresh = self._unregistered()
+                fresh = [number for number in self._queries if number not in self._registered]
                 unanswered.update(n for n in fresh if self._queries[n][0] != "growth")
                 self._requests += 1
                 message = {
@@ -816,9 +812,6 @@ class Machine:
             self._agent = ""
             self.channel.drop()
             raise self._lost from error
-
-    def _unregistered(self) -> list[int]:
-        return [number for number in self._queries if number not in self._registered]
 
     def _begin(self, hello: dict[str, Any]) -> None:
         """Begin with an agent that knows nothing yet."""

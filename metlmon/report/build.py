@@ -155,7 +155,8 @@ def _lead(status: Status, window: TimeWindow, zone: str | None) -> Iterable[tupl
     yield "As of", f"{moment(status.as_of)}{live}" if status.as_of else nothing
     yield "Window", readable_dates(window_text(window))
     yield "Times", f"{plain(zone, 60)}" if zone else "the access point's local time"
-    first, last = _logged_period(status)
+    first = min((log.first for log in status.logs if log.first), default=None)
+    last = max((log.last for log in status.logs if log.last), default=None)
     if first and last:
         events = sum(log.events for log in status.logs)
         logs = count(len(status.logs), "log")
@@ -169,13 +170,6 @@ def _lead(status: Status, window: TimeWindow, zone: str | None) -> Iterable[tupl
     more = f"; and {len(nodes) - FAILED_SHOWN} more" if len(nodes) > FAILED_SHOWN else ""
     if nodes:
         yield "Failed without a job", "; ".join(nodes[:FAILED_SHOWN]) + more
-
-
-def _logged_period(status: Status) -> tuple[datetime | None, datetime | None]:
-    return (
-        min((log.first for log in status.logs if log.first), default=None),
-        max((log.last for log in status.logs if log.last), default=None),
-    )
 
 
 def _limitations(status: Status, usage: ReportUsage, zone: str | None) -> Iterable[str]:

@@ -216,12 +216,10 @@ class DashboardServer(Server):
         tokens = request.query.getall("token", [])
         if is_websocket:
             tokens = [request.match_info.get("token", "")]
-        if len(tokens) != 1 or not self._is_token(tokens[0]):
+        given = [token.encode("utf-8", "replace") for token in tokens]
+        if len(given) != 1 or not hmac.compare_digest(given[0], self.token.encode()):
             return "the token is missing or wrong: open the URL that metlmon serve printed"
         return None
-
-    def _is_token(self, text: str) -> bool:
-        return hmac.compare_digest(text.encode("utf-8", "replace"), self.token.encode())
 
     # --- what is answered ---------------------------------------------------------------------
 

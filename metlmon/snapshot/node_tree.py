@@ -583,7 +583,8 @@ class _TreeRows:
                 yield self._lines(dag, top, 1)
 
     def _counts(self, dag: str, lines: Iterable[Line]) -> tuple[tuple[State, int], ...]:
-        return sorted_counts(self._tree.counts(dag, [item for line in lines for item in line]))
+        counts = self._tree.counts(dag, [item for line in lines for item in line])
+        return tuple(sorted(counts.items(), key=lambda entry: URGENCY[entry[0]]))
 
     def _lines(self, dag: str, lines: list[Line], depth: int) -> _NestedRows:
         """The rows of lines beside each other: sorted, with equal ones grouped."""
@@ -689,11 +690,6 @@ def _flatten(rows: _NestedRows) -> Iterator[TreeRow]:
             yield entry
         else:
             stack.append(entry)
-
-
-def sorted_counts(counts: Mapping[State, int]) -> tuple[tuple[State, int], ...]:
-    """The counts by state, the most urgent first."""
-    return tuple(sorted(counts.items(), key=lambda entry: URGENCY[entry[0]]))
 
 
 def urgency(tree: NodeTree, dag: str, line: Line) -> tuple[object, ...]:

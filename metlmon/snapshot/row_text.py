@@ -109,11 +109,7 @@ INACTIVE: Final = frozenset({State.COMPLETED, State.WAITING, State.SKIPPED})
 
 
 def active_other_nodes(status: Status) -> Mapping[State, int]:
-    """The number of active or failed nodes that are not epochs, by state.
-
-    No epoch may make progress while there is one. Nodes listed by name (``special_nodes``), and
-    failed evaluations (:func:`failed_evaluations`), are not included.
-    """
+    """The number of active or failed nodes that are not epochs, by state."""
     named = Counter(row.state for row in status.special_nodes)
     side = status.side_nodes
     named.update({State.FAILED: side.failed - side.removed, State.REMOVED: side.removed})

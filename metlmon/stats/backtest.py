@@ -226,11 +226,7 @@ def _predictions(
 
 
 def predict_naively(ledger: Ledger) -> dict[str, Callable[[int], float]]:
-    """For each run, a function from a number of epochs to the naive prediction.
-
-    It is based on the run's last cycle (or else the newest of all runs) alone, less the time
-    since the start of the current one.
-    """
+    """For each run, a function from a number of epochs to the naive prediction."""
     cycles = {
         run: epoch_durations(ledger, epochs) for run, epochs in counted_epochs(ledger).items()
     }

@@ -148,10 +148,7 @@ def estimate_cost(
     gpus: int | None = None,
     evaluations: bool = False,
 ) -> CostEstimate | None:
-    """Estimate the cost of ``epochs`` epochs, ``chain`` of them in each run.
-
-    None without a history or without epochs. ``gpus``, ``evaluations``: as in :class:`Cost`.
-    """
+    """Estimate the cost of ``epochs`` epochs, ``chain`` of them in each run, or None."""
     if history is None or epochs < 1:
         return None
     total = epochs * history.hours

@@ -396,12 +396,7 @@ def _execution(row: Epoch, _: int | None) -> Line:
 def detail_line(
     row: Epoch, cells: int, run: Run | None = None, origin: CheckpointOrigin | None = None
 ) -> Line:
-    """The second line of an epoch, ``cells`` wide.
-
-    Why it is held, that its checkpoint continues another one or was made by another execution
-    (by its ``origin``), that another try did most of the training (marked if it took over twice
-    as long), or since when the gate of its ``run`` has paused it.
-    """
+    """The second line of an epoch: why it is held, its checkpoint or its gate."""
     if run is not None and run.gate is not None and is_waiting_at(run, row):
         return crop(line((waits_since(run.gate), style_of(PAUSED))), cells)
     if row.state is State.HELD and row.hold_reason:

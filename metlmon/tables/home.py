@@ -153,11 +153,7 @@ def filter_text(row: HomeRow) -> str:
 def columns(
     rows: Sequence[HomeRow], this_year: int | None, clock: datetime, *, narrow: bool = False
 ) -> list[Column[HomeRow]]:
-    """The columns of ``rows``; times leave out ``this_year``. ``clock``: the time now.
-
-    ``narrow``: no column for the ETA; where there is no trouble, the health's has it. There is one
-    for what is new since the user looked only if anything is.
-    """
+    """The columns of ``rows``; those for news and for the ETA only where of use."""
     counts = max((cell_len(_done_text(row.figures)) for row in rows), default=0)
 
     def eta(row: HomeRow, cells: int | None) -> Line:

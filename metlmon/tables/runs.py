@@ -152,11 +152,7 @@ def every_column(
     finished: bool = False,
     ambiguous: bool = False,
 ) -> list[Column[Run]]:
-    """All columns of the overview, also those that are absent in some ensembles.
-
-    ``measured``: the metric is shown, and goes before other columns; ``finished``: all runs have
-    ended; ``ambiguous``: several have the same name.
-    """
+    """All columns of the overview, also those that are absent in some ensembles."""
     digits = max((len(epochs_text(row)) for row in rows), default=3)
     unit = rows[0].gpu_hours.measure.short if rows else "GPU-h"
     late = measured or finished
@@ -235,7 +231,7 @@ def every_column(
         Column(
             "wall",
             "WALL",
-            partial(_wall_seconds, figures=figures),
+            lambda row: None if figures is None else figures.wall_seconds.get(row.key),
             Kind.DURATION,
             doc="from first submission to end, once all runs have ended",
             drop=7,
@@ -320,10 +316,6 @@ def _run_style(row: Run) -> TextStyle:
     if row.state in (State.HELD, State.FAILED):
         return BOLD
     return DIM if row.state is State.WAITING else PLAIN
-
-
-def _wall_seconds(row: Run, figures: RunFigures | None) -> float | None:
-    return None if figures is None else figures.wall_seconds.get(row.key)
 
 
 def _progress(row: Run, cells: int | None, digits: int) -> Line:
@@ -527,11 +519,7 @@ REASON_LINES: Final = 3
 def cursor_detail(
     row: Run | None, shown: set[str], cells: int, figures: RunFigures | None = None
 ) -> list[Line]:
-    """Details of the run under the cursor, below the table.
-
-    On narrow screens why it is held or failed, or else the dropped columns; on wide ones the
-    state of its gate.
-    """
+    """Details of the run under the cursor: why it is in trouble, or dropped columns."""
     if row is None:
         return [()]
     if cells >= REASON_CELLS:

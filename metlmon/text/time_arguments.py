@@ -39,11 +39,6 @@ _DAY: Final = re.compile(
 _RELATIVE: Final = {"now": timedelta(), "yesterday": timedelta(days=1)}
 
 
-def depends_on_now(value: str) -> bool:
-    """Whether a time argument can only be read with the ensemble's as-of: ``7d``, ``14 Nov``."""
-    return _ago(value) is not None or _is_today(value) or _DAY.fullmatch(value.strip()) is not None
-
-
 def parse_time_argument(
     argument_name: str,
     value: str | datetime | None,
@@ -99,7 +94,7 @@ def _exists(moment: datetime, zone: tzinfo) -> bool:
 
 def _moment(text: str, now: Callable[[], datetime | None]) -> datetime:
     """The moment; raises ValueError or OverflowError."""
-    if not depends_on_now(text):
+    if _ago(text) is None and not _is_today(text) and not _DAY.fullmatch(text.strip()):
         return datetime.fromisoformat(text)
     reference = now()
     if reference is None:

@@ -397,11 +397,7 @@ def failed_evaluations(side: SideCounts) -> Line:
 
 
 def special_nodes(rows: Sequence[NodeRow], cells: int) -> Line:
-    """``PROVISIONER provision ▶ running 0:12:00  ·  SERVICE monitor ▶ running``.
-
-    The nodes outside the graph, and those of no run, as far as there is room; nodes in trouble
-    stay longest.
-    """
+    """``PROVISIONER provision ▶ running 0:12:00  ·  SERVICE monitor ▶ running``."""
     dot = line(("  ·  ", DIM))
     candidates = [join((_special(row, short) for row in rows), dot) for short in (False, True)]
     # Finished and waiting nodes are left out first, from the end.

@@ -487,7 +487,7 @@ class DiffRenderingApp(FaultTolerant, App[int]):
         return is_idle and not self.is_headless and self._driver is not None
 
     def _display_update(self, update: LayoutUpdate | ChopsUpdate) -> None:
-        if self.too_small:
+        if self.size.width < MINIMUM_SIZE[0] or self.size.height < MINIMUM_SIZE[1]:
             self._show_required_size()
             return
         if isinstance(update, LayoutUpdate):
@@ -501,11 +501,6 @@ class DiffRenderingApp(FaultTolerant, App[int]):
                         self.screen_buffer.write(y, x, strip)
         self.paint()
         self.post_display_hook()
-
-    @property
-    def too_small(self) -> bool:
-        """Whether the terminal is smaller than any screen needs."""
-        return self.size.width < MINIMUM_SIZE[0] or self.size.height < MINIMUM_SIZE[1]
 
     def _show_required_size(self) -> None:
         """Show the required size instead of the screen, which keeps running unseen."""

@@ -175,10 +175,6 @@ class FormView(MovingWidget):
             18, max((cell_len(each.label) for each in self._entries if each.name), default=0)
         )
 
-    @property
-    def _unit_width(self) -> int:
-        return max((cell_len(entry.unit) for entry in self._entries), default=0)
-
     def line_at(self, y: int) -> LineState:
         """A field, with its index and the caret in it."""
         index = self._top + y
@@ -195,7 +191,8 @@ class FormView(MovingWidget):
         content += line(" " * GAP) + fit(
             self._render_value(entry, focused), self._value_width, "left"
         )
-        unit = fit(line((entry.unit, DIM)), self._unit_width, "left")
+        unit_width = max(cell_len(each.unit) for each in self._entries)
+        unit = fit(line((entry.unit, DIM)), unit_width, "left")
         content += line(" ") + (unit + line("  ") if entry.unit else ()) + entry.note
         return content, False, index, self._caret if focused else None
 

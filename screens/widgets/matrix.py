@@ -95,11 +95,7 @@ class Matrix(MovingWidget):
         return self._top, max(0, below), self._left, max(0, right)
 
     def show(self, layout: MatrixLayout | None, empty: Sequence[Line] = ()) -> None:
-        """Show this layout, or the lines ``empty`` if there is none.
-
-        The cursor stays on its row and column; if one is gone, it moves to the one now at its
-        index.
-        """
+        """Show this layout, or the lines ``empty`` if there is none."""
         previous, self._layout, self._empty = self._layout, layout or NO_CONTENT, empty
         if layout is not None:
             row, column = self._cell or (None, None)

@@ -133,11 +133,7 @@ class Table(MovingWidget):
     def show(
         self, columns: Sequence[TableColumn], rows: Sequence[TableRow], empty: Sequence[Line] = ()
     ) -> None:
-        """Show these rows, or the lines ``empty`` if there are none.
-
-        The cursor stays on its key and, as far as possible, on its line of the screen. If its
-        row is gone, it moves to the row now at its index.
-        """
+        """Show these rows, or the lines ``empty`` if there are none."""
         offset = self._offset_of(self._key)
         index = self._index_by_key.get(self._key or "", 0)
         self._columns, self._empty = columns, empty

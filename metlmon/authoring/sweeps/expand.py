@@ -113,11 +113,7 @@ class Expansion(Struct, frozen=True):
 
 
 def expand(request: Request) -> Expansion:
-    """Expand the sweep file ``request.source``.
-
-    Reads it and the files that it names. Raises PlanError, with file, line and remedy, for any
-    error in them.
-    """
+    """Expand the sweep file ``request.source``. Raises PlanError, with file and line."""
     source = request.source
     assert source is not None
     dag_file = request.directory / f"{request.name}.dag"

@@ -69,11 +69,7 @@ class SweepFiles:
     def commands(
         self, name: str, named_at: str = "", including: tuple[str, ...] = ()
     ) -> list[SweepCommand]:
-        """All commands of a file, with included files expanded in place.
-
-        ``named_at``: the position that names the file. ``including``: the files that include it.
-        Raises PlanError.
-        """
+        """All commands of a file, included files expanded in place. Raises PlanError."""
         path, copy = self.directory / name, self.directory / source_copy_name(name)
         if self._is_copy and not exists(path) and exists(copy):
             path = copy

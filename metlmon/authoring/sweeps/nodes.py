@@ -591,7 +591,7 @@ class SweepNodes:
         for read in commands:
             if isinstance(read.command, VarsCommand):
                 lines[self._precedence(read.command.node)].append((read.command, read.where))
-        all_but_final = [node.name for node in self._ordinary_nodes()]
+        all_but_final = [n.name for n in self.nodes.values() if n.kind is not NodeKind.FINAL]
         for line, where in lines[Precedence.ALL]:
             self._assign_line(line, where, all_but_final, Precedence.ALL)
         for run in self.runs.values():
@@ -605,9 +605,6 @@ class SweepNodes:
         for level in (Precedence.REGION, Precedence.RUN, Precedence.NODE):
             for line, where in lines[level]:
                 self._assign_line(line, where, self.resolve(line.node, where), level)
-
-    def _ordinary_nodes(self) -> Iterator[GraphNode]:
-        return (node for node in self.nodes.values() if node.kind is not NodeKind.FINAL)
 
     def _precedence(self, name: str) -> Precedence:
         """The precedence of variables that the workflow sets for ``name``."""

@@ -48,11 +48,7 @@ class Value(NamedTuple):
 
 
 def values(text: str, where: str) -> tuple[str, ...]:
-    """The values of one line: ``0.01 to 0.1 by 0.01``, or ``adam, sgd, "a, b"``.
-
-    ``where``: file and line, or the option. Raises PlanError, also for labels, which only the
-    template of a sweep file can use.
-    """
+    """The values of one line: a range by steps, or a list. Raises PlanError."""
     labelled = labelled_values(text, where)
     if label := next((value.label for value in labelled if value.label is not None), None):
         raise PlanError(

@@ -161,11 +161,7 @@ def _perform(
     removed: Sequence[Job],
     warning: str | None,
 ) -> int:
-    """Print the preview, ask, and perform it.
-
-    ``removed``: jobs that leave the queue with the DAG. A dry run prints only the results that
-    differ from "done".
-    """
+    """Print the preview, ask, and perform it; a dry run prints what is not done."""
     request = preview.request
     if request is None:
         already = is_already_done(preview)

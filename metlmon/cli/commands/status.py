@@ -229,11 +229,7 @@ def health(options: argparse.Namespace) -> int:
     if found is None:
         _print(open_reader(options), options.json)
         return Exit.OK
-
-    def print_one(reader: DagdirReader) -> None:
-        _print(reader, options.json, several=True)
-
-    return read_each(found, options, print_one)
+    return read_each(found, options, lambda reader: _print(reader, options.json, several=True))
 
 
 def _print(reader: DagdirReader, as_json: bool, several: bool = False) -> None:
