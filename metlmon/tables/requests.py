@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
-from metlmon.stats.requests import RequestAdvice, amount, over_text, used_text
+from metlmon.stats.requests import RequestAdvice, amount_text, over_text, used_text
 from metlmon.tables.layout import Column, Kind
 from metlmon.text.formatting import UNKNOWN, plain
 from metlmon.text.spans import BOLD, PLAIN, TextStyle
@@ -13,23 +12,23 @@ from metlmon.text.spans import BOLD, PLAIN, TextStyle
 NAME_LIMIT: Final = 40
 
 NOTE: Final = (
-    "Most, 95 %: of epochs of usual length; CPUs and GPUs are averages. Over: completed jobs that "
-    "used more than would fit. GB are those of submit files, of 1024 MB."
+    "95 %, MOST: of epochs of usual length, of CPUs and GPUs the averages. NOW, WOULD FIT: as in "
+    "submit files. OVER: completed jobs that used more than would fit."
 )
 
 
-def columns(rows: Sequence[RequestAdvice], item: str = "epoch") -> list[Column[RequestAdvice]]:
-    """The columns; those of the pool where its collector was asked."""
+def columns(item: str) -> list[Column[RequestAdvice]]:
+    """The columns of a row for each request."""
 
     def fit(row: RequestAdvice) -> str:
         if row.suggested is not None:
-            return amount(row.command, row.suggested)
+            return amount_text(row, row.suggested)
         return UNKNOWN if row.fitting is None or not row.measured else "as it is"
 
     def style(row: RequestAdvice) -> TextStyle:
         return PLAIN if row.suggested is None else BOLD
 
-    found = [
+    return [
         Column[RequestAdvice](
             "submit_file",
             "SUBMIT FILE",
@@ -39,14 +38,11 @@ def columns(rows: Sequence[RequestAdvice], item: str = "epoch") -> list[Column[R
             comfortable=12,
             drop=1,
         ),
-        Column("request", "REQUEST", lambda row: row.command.value),
-        Column("requested", "NOW", lambda row: amount(row.command, row.requested), align="right"),
+        Column("request", "REQUEST", lambda row: row.command),
+        Column("requested", "NOW", lambda row: amount_text(row, row.requested), align="right"),
         Column("used_95", "95 %", lambda row: used_text(row, row.used_95), align="right", drop=3),
         Column("used_most", "MOST", lambda row: used_text(row, row.used_most), align="right"),
         Column("measured", f"{item.upper()}S", lambda row: row.measured, Kind.COUNT),
         Column("fits", "WOULD FIT", fit, align="right", style=style),
         Column("over", "OVER", over_text, align="right", drop=2),
     ]
-    if any(row.slots for row in rows):
-        found.append(Column("gain", "MORE SLOTS", lambda row: row.gain, Kind.SHARE, drop=4))
-    return found

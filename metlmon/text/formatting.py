@@ -265,18 +265,13 @@ def size(value: int | None) -> str:
     return f"{amount:.{digits}f} {unit}"
 
 
-_REQUEST_UNITS: Final = ("KB", "MB", "GB", "TB")
-
-
-def request_amount(kb: float, digits: int | None = None) -> str:
-    """An amount as a submit file has it, in units of 1024: ``12GB``, ``160000MB``.
-
-    In the largest unit without a fraction; with ``digits`` in the largest: ``31.0GB``.
-    """
-    amount, unit = kb, 0
-    while unit < 3 and amount >= 1024 and (digits is not None or not amount % 1024):
-        amount, unit = amount / 1024, unit + 1
-    return f"{amount:.{digits if digits and unit else 0}f}{_REQUEST_UNITS[unit]}"
+def request_amount(kb: float) -> str:
+    """``12GB``, ``160000MB``: as a submit file has it, in the largest unit without a fraction."""
+    units = iter(("MB", "GB", "TB"))
+    unit = "KB"
+    while kb and kb % 1024 == 0 and (larger := next(units, None)):
+        kb, unit = kb / 1024, larger
+    return f"{kb:.0f}{unit}"
 
 
 def metric(value: float | None) -> str:

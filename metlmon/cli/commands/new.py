@@ -177,25 +177,22 @@ def _with_past_requests(
     request: Request, source: Path | None, options: argparse.Namespace, past: StatsInput
 ) -> tuple[Request, dict[str, RequestAdvice]]:
     """The request with what fitted past jobs, where nothing else sets it; and what was taken."""
-    from metlmon.stats.requests import advise_requests, advised_fields, field_text
+    from metlmon.stats.requests import advise_requests, advised_fields
 
     parameters = load_template(request.template).parameters if request.template else ()
     known = {f"values.{parameter.name}" for parameter in parameters} | FIELDS.keys()
-    taken = {
-        field: row
-        for field, row in advised_fields(advise_requests(past)).items()
-        if field in known
-        and not is_given(options, field)
-        and position_of(options, source, field, exact=True) is None
-    }
-    values = {field: int(row.fitting or 0) for field, row in taken.items() if field in FIELDS}
-    parameters_set = {
-        field.removeprefix("values."): field_text(row)
-        for field, row in taken.items()
-        if field not in FIELDS
-    }
-    request = with_fields(request, {**values, "values": {**request.values, **parameters_set}})
-    return request, taken
+    values: dict[str, Any] = {"values": dict(request.values)}
+    taken: dict[str, RequestAdvice] = {}
+    for field, (text, row) in advised_fields(advise_requests(past)).items():
+        is_set = is_given(options, field) or position_of(options, source, field, exact=True)
+        if field not in known or is_set:
+            continue
+        taken[field] = row
+        if field in FIELDS:
+            values[field] = FIELDS[field].read(text)
+        else:
+            values["values"][field.removeprefix("values.")] = text
+    return with_fields(request, values), taken
 
 
 def _file_and_directory(options: argparse.Namespace) -> tuple[Path | None, Path | None]:
@@ -457,14 +454,13 @@ def _print_plan(
         print_plan(plan, diff, draw_graph(plan.graph, _width() - 2))
         if cost is not None:
             from metlmon.stats.cost import cost_estimate_lines
-            from metlmon.stats.requests import advice_text, field_text
+            from metlmon.stats.requests import advice_text
 
             print()
             for sentence in cost_estimate_lines(cost, options.past):
                 print(plain(sentence))
         for field, row in advised.items():
-            text = f"{option_of(field)} {field_text(row)}, from {options.past}:"
-            print(f"{plain(text)} {plain(advice_text(row))}")
+            print(plain(f"{option_of(field)}, from {options.past}: {advice_text(row)}"))
         return None
     return NewOutput(
         plan=plan,
