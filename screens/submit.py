@@ -48,6 +48,7 @@ from metlmon.pool.submission import NO_COMMAND
 from metlmon.pool.types import PoolError, ScheddInfo, SiteInfo
 from metlmon.stats import cost as stats
 from metlmon.stats.cost import CostHistory, cost_estimate_lines, estimate_cost
+from metlmon.stats.requests import RequestAdvice, advice_text, advise_requests, advised_fields
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import (
@@ -1004,6 +1005,7 @@ class SubmitScreen(SnapshotScreen):
         self._stale = self._submit_pending = self._in_preview = False
         self._last_input: tuple[FormState, int] | None = None
         self._launch: LaunchScreen | None = None
+        self._advised: Mapping[str, tuple[str, RequestAdvice]] = {}
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
@@ -1057,6 +1059,7 @@ class SubmitScreen(SnapshotScreen):
 
     def show(self, update: Snapshot | None) -> None:
         form, preview_pane = self.query_one(FormView), self.query_one(SidePane)
+        self._take_requests()
         head = self._head()
         self.show_head(head)
         form.styles.width = self._form_cells
@@ -1069,6 +1072,15 @@ class SubmitScreen(SnapshotScreen):
         form.show(self._entries(free), 26 if self._form_cells < 84 else 32)
         self.show_note(self._note(form, preview_pane))
         self._start_validation()
+
+    def _take_requests(self) -> None:
+        """Begin with what would fit the jobs of the ensemble on the screen, unless it is edited."""
+        is_new = self.initial_request is None and self.context.form_state is None
+        if is_new and not self._advised:
+            advice = self.context.present_stats.value(advise_requests)
+            self._advised = advised_fields(advice or ())
+            for name, (text, _) in self._advised.items():
+                self._form = self._form.with_text(name, text)
 
     def _head(self) -> list[Line]:
         room = self.app.size.width
@@ -1157,6 +1169,9 @@ class SubmitScreen(SnapshotScreen):
             return self._pool_count(len(self.pool_info.sites), "site")
         if field.name == "gpu_models":
             return self._pool_count(len(self.pool_info.gpu_models), "GPU model")
+        text, advice = self._advised.get(field.name, ("", None))
+        if advice is not None and text == self._form.text(field.name):
+            return line((advice_text(advice), DIM))
         return ()
 
     def _sweep_note(self) -> Line:

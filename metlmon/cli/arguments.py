@@ -274,6 +274,7 @@ COMMANDS: Final[dict[str, Command]] = {
                 choices=("run", "site", "gpu", "host", "request"),
                 default="site",
             ),
+            flag("--requests", "which requests would fit, by what completed jobs used"),
             *WINDOW,
         ),
         description="What the executions used of GPUs, their memory, CPUs, memory and disk, by "
@@ -652,6 +653,7 @@ OUTPUTS: Final = (
     "new-explain",
     "submit-list-templates",
     "advise-undo",
+    "usage-requests",
 )
 """What is printed as JSON: each has a type, such as ``AdviseUndoOutput`` for ``advise-undo``."""
 

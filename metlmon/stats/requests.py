@@ -19,6 +19,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.reasons import RAISE_FACTOR, exceeded_request, reached_mb
 from metlmon.model.states import State
 from metlmon.snapshot.records import Job
+from metlmon.stats.windows import ALL, TimeWindow, clip_ledger
 from metlmon.text.formatting import UNKNOWN, count, number, request_amount, size
 from metlmon.text.record_json import Nullable
 
@@ -111,9 +112,14 @@ class _Sample(Struct):
     newest: int = 0
 
 
-def advise_requests(stats_input: StatsInput) -> tuple[RequestAdvice, ...]:
-    """A row for each request of each submit file, those of the newest jobs first."""
+def advise_requests(stats_input: StatsInput, window: TimeWindow = ALL) -> tuple[RequestAdvice, ...]:
+    """A row for each request of each submit file, those of the newest jobs first.
+
+    By the jobs that were completed or held in ``window``.
+    """
     ledger = stats_input.ledger
+    clipped = clip_ledger(ledger, window)
+    in_window = {(entry.job, entry.start) for entry in clipped.executions if entry.counted}
     nodes = {each.key: each.node for each in stats_input.load_description().nodes.all}
     hidden = {epoch.key for epoch in ledger.epochs if epoch.hidden}
     samples: dict[_Shape, _Sample] = {}
@@ -128,11 +134,16 @@ def advise_requests(stats_input: StatsInput) -> tuple[RequestAdvice, ...]:
         sample.newest = max(sample.newest, job.cluster)
         return sample
 
-    for job in ledger.jobs:
+    for job in clipped.jobs:
         if job.dagman or job.at_access_point:
             continue
         last = job.last_execution
-        if last is not None and last.usage is not None and job.state is State.COMPLETED:
+        if (
+            last is not None
+            and last.usage is not None
+            and job.state is State.COMPLETED
+            and (job.job, last.start) in in_window
+        ):
             sample = sample_of(job, last.usage)
             sample.completed.append(last.usage)
             if job.key not in hidden:
@@ -249,10 +260,12 @@ def advised_fields(rows: Sequence[RequestAdvice]) -> dict[str, tuple[str, Reques
     """What a new ensemble should request by past jobs: the text for each field of its request.
 
     By the newest jobs of which enough were measured; evaluations do not count beside trainings.
+    Less than a GB is no reason to change the default.
     """
     found: dict[str, tuple[str, RequestAdvice]] = {}
     for row in rows:
-        if row.training is rows[0].training and (value := row.fitting) is not None:
+        value = row.fitting if row.training is rows[0].training else None
+        if value is not None and (not row.unit or value * KILOBYTES[row.unit] >= GB):
             text = amount_text(row, value) if row.command == "request_disk" else f"{value:.0f}"
             found.setdefault(_RESOURCES[row.command].field, (text, row))
     return found

@@ -203,3 +203,18 @@ def test_fields_are_those_of_trainings(tmp_path: Path) -> None:
 def test_handy_amounts() -> None:
     assert [handy("MB", mb) for mb in (0, 96, 129, 1024, 1025)] == [128, 128, 256, 1024, 2048]
     assert [handy("", each) for each in (0, 1, 1.01)] == [1, 1, 2]
+
+
+def test_usage_prints_what_would_fit_in_a_window(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = dagdir(tmp_path, [9000] * 12)
+    assert main(["usage", str(path), "--requests"]) == 0
+    first = capsys.readouterr().out.split("\n")[0]
+    assert first.startswith("request_memory = 10GB")
+    assert all(part in first for part in ("64GB", "t.sub", "12 epochs", "9.00 GB", "0 of 12"))
+    for until, measured in (("2026-05-04 10:17:30", 5), ("2026-05-04 10:14:00", 4)):
+        main(["usage", str(path), "--requests", "--json", "--until", until])
+        rows = json.loads(capsys.readouterr().out)["requests"]
+        assert {row["measured"] for row in rows} == {measured}
+        assert (rows[0]["suggested"] is None) == (measured < 5)

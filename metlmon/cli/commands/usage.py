@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from functools import partial
 
 from metlmon.cli.output import EnsembleOutput, show
-from metlmon.cli.reading import open_reader, window_of
+from metlmon.cli.reading import open_reader, stats_input, window_of
 from metlmon.cli.text_output import TextOutput
+from metlmon.stats.requests import (
+    MIN_EPOCHS,
+    RequestAdvice,
+    advice_text,
+    advise_requests,
+    amount_text,
+)
 from metlmon.stats.resources import Resources, resource_use
-from metlmon.stats.windows import window_text
+from metlmon.stats.windows import TimeWindow, window_text
+from metlmon.tables import requests as requests_table
 from metlmon.tables import resources as resources_table
 from metlmon.tables.usage import models
-from metlmon.text.formatting import moment, readable_dates
+from metlmon.text.formatting import moment, plain, readable_dates
 from metlmon.text.record_json import Flat
 from metlmon.text.spans import BOLD, DIM, line
 
@@ -23,11 +32,25 @@ class UsageOutput(EnsembleOutput, frozen=True, kw_only=True):
     resources: Flat[Resources]
 
 
+class UsageRequestsOutput(EnsembleOutput, frozen=True, kw_only=True):
+    """``metlmon usage --requests --json``."""
+
+    window: TimeWindow
+    requests: tuple[RequestAdvice, ...]
+
+
 def usage(options: argparse.Namespace) -> int:
     """``metlmon usage``."""
-    builder = open_reader(options).snapshot_builder()
-    ledger = builder.ledger()
-    found = resource_use(ledger, options.by, window_of(options, builder))
+    reader = open_reader(options)
+    builder = reader.snapshot_builder()
+    ledger, window = builder.ledger(), window_of(options, builder)
+    if options.requests:
+        requests = advise_requests(stats_input(reader), window)
+        print_text = partial(print_requests, requests, window, ledger.item)
+        return show(
+            options, UsageRequestsOutput, builder, print_text, window=window, requests=requests
+        )
+    found = resource_use(ledger, options.by, window)
     print_text = partial(print_resources, found, ledger.item)
     return show(options, UsageOutput, builder, print_text, resources=found)
 
@@ -51,3 +74,25 @@ def print_resources(found: Resources, item: str) -> None:
     out.table(resources_table.group_columns(found.by, found.groups, names), found.groups, "")
     for note in resources_table.notes(found, item):
         out.print(line((note, DIM)))
+
+
+def print_requests(requests: Sequence[RequestAdvice], window: TimeWindow, item: str) -> None:
+    """What would fit, a sentence for each request that does not; then what was used."""
+    out = TextOutput()
+    if not window.unbounded:
+        out.print(readable_dates(window_text(window)))
+    if not requests:
+        out.print("No completed job has a usage table: nothing is known of what they need.")
+        return
+    advised = [row for row in requests if row.suggested is not None]
+    for row in advised:
+        command = f"{row.command} = {amount_text(row, row.suggested)}"
+        now = f" instead of {amount_text(row, row.requested)}"
+        where = f" in {plain(row.submit, requests_table.NAME_LIMIT)}" if row.submit else ""
+        out.print(line((command, BOLD), f"{now}{where}: {advice_text(row, item)}"))
+    if not advised:
+        out.print(
+            f"No other request is suggested: they fit, or fewer than {MIN_EPOCHS} {item}s tell."
+        )
+    out.table(requests_table.columns(item), requests, "")
+    out.print(line((requests_table.NOTE, DIM)))
