@@ -45,6 +45,8 @@ COMMANDS: dict[str, set[str]] = {
     "usage": of_each("site"),
     "usage --by run": of_each("run"),
     "usage --by gpu --json": of_each("gpu") | WARNED,
+    "usage --requests": set(),
+    "usage --requests --json": WARNED,
     "timeline": of_each("run"),
     "timeline --json": RUNS | WARNED,
     "changes --since 30000d": of_each("run", "abort"),

@@ -33,6 +33,7 @@ PEOPLE = (
     "jobs",
     "sites",
     "usage",
+    "usage --requests",
     "timeline",
     "changes",
     "curves",
