@@ -211,7 +211,7 @@ class SitesScreen(ListScreen, ActionScreen):
             line(" ") + legend,
             *([line(" ") + hidden] if hidden else []),
             *blank,
-            line(" ") + usage_table.tabs(self.view, [len(v.rows(usage)) for v in VIEWS]),
+            line(" ") + usage_table.tabs(self.view, [len(v.rows(usage)) for v in VIEWS], room),
             *blank,
         ]
 

@@ -261,8 +261,12 @@ COMMANDS: Final[dict[str, Command]] = {
         "it is so, and what it waits for. Equal nodes are grouped; --json has every node.",
     ),
     "sites": Command(
-        "where the hours went: sites, GPU models, causes",
-        (*COMMON, *WINDOW),
+        "where the hours went: sites, GPU models, hosts, causes",
+        (
+            *COMMON,
+            *WINDOW,
+            option("--by", "only the table by host: slow ones first", choices=["host"]),
+        ),
     ),
     "usage": Command(
         "what the jobs used: GPUs, CPUs, memory, disk, of what they requested",

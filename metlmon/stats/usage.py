@@ -33,6 +33,14 @@ from metlmon.snapshot.records import (
     in_hour_unit,
 )
 from metlmon.stats.causes import Cause, MatchedHold, cause_of_execution, causes_of, match_holds
+from metlmon.stats.hosts import (
+    SLOW_FACTOR,
+    SLOW_MIN_EPOCHS,
+    EpochTime,
+    HostComparison,
+    HostKey,
+    compare_hosts,
+)
 from metlmon.stats.pool_profiles import EVICTIONS, PoolProfile, profiles_in_window
 from metlmon.stats.resources import ResourceGroup, resource_use
 from metlmon.stats.totals import (
@@ -47,14 +55,6 @@ from metlmon.text.record_json import Flat
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
-
-SLOW_FACTOR: Final = 1.25
-"""A site is slow for a GPU model and count if its median epoch exceeds this multiple of the
-fastest site's, and its lower quartile exceeds that site's upper quartile. Runs and hosts of one
-site differ by about 10 %; 25 % beyond the quartiles is worth an e-mail."""
-
-SLOW_MIN_EPOCHS: Final = 3
-"""Minimum epochs on both sides of a comparison: of two, one outlier decides."""
 
 COST_MIN_EPOCHS: Final = 3
 """Minimum completed epochs of a site for comparing its GPU-hours per epoch."""
@@ -182,6 +182,31 @@ class SiteGpuUsage(
     slow: bool | None = None
 
 
+class HostUsage(Struct, frozen=True, rename={"epoch": "epoch_seconds", "hidden": "hidden_epochs"}):
+    """Usage of one host, by the number of GPUs that its jobs have.
+
+    ``epoch``: of its completed epochs without the ``hidden`` ones. ``gpus_used``, ``cpus_used``: on
+    average, of these epochs as far as they were measured; CPUs of jobs with one execution, since
+    the log has those of the whole job.
+    """
+
+    host: str | None
+    site: str | None
+    gpu: str | None
+    gpus: int | None
+    totals: Flat[UsageTotals]
+    epoch: Distribution
+    hidden: int
+    gpus_used: Distribution
+    cpus_used: Distribution
+    comparison: Flat[HostComparison]
+
+    @property
+    def slow(self) -> bool | None:
+        """Whether it is slow; None where it cannot be compared."""
+        return self.comparison.slow
+
+
 class TargetWaits(Struct, frozen=True):
     """Waits without an execution, of one target's jobs; they are in no median.
 
@@ -213,6 +238,7 @@ class Usage(Struct, frozen=True, dict=True, rename={"hidden": "hidden_epochs"}):
     sites: tuple[GroupUsage, ...]
     gpus: tuple[GroupUsage, ...]
     site_gpus: tuple[SiteGpuUsage, ...]
+    hosts: tuple[HostUsage, ...]
     causes: tuple[Cause, ...]
     waiting: tuple[TargetWaits, ...]
     hidden: tuple[Epoch, ...]
@@ -275,6 +301,7 @@ def usage_in_window(ledger: Ledger, window: TimeWindow = ALL) -> Usage:
         sites=groups.by_site(),
         gpus=groups.by_gpu(),
         site_gpus=_compare(groups.by_site_and_gpu()),
+        hosts=groups.by_host(),
         causes=causes_of(groups.executions, groups.holds),
         waiting=tuple(_target_waits(ledger, window)),
         hidden=tuple(groups.epoch_of[e.job] for e in finals if groups.is_hidden(e)),
@@ -324,9 +351,9 @@ class UsageGroups:
         self._epochs_with_executions = [epoch for epoch in self.epochs if epoch.attempts]
         self.transfers = [t for t in self.clipped.transfers if t.counted]
         self.holds = match_holds(self.clipped.jobs, self.executions)
-        ran = {e.job for e in ledger.executions if not e.at_access_point}
+        self._ran = Counter(e.job for e in ledger.executions if not e.at_access_point)
         self.idle_jobs = [
-            job for job in self.clipped.jobs if job.job not in ran and not job.at_access_point
+            job for job in self.clipped.jobs if job.job not in self._ran and not job.at_access_point
         ]
         self.epoch_of: dict[JobId, Epoch] = {
             job: epoch for epoch in self.clipped.epochs for job in epoch.jobs
@@ -403,6 +430,42 @@ class UsageGroups:
             )
             for group, entries in groups.items()
         ]
+
+    def by_host(self) -> tuple[HostUsage, ...]:
+        """The usage by host; slow ones first, then those with the most epochs."""
+        groups: dict[HostKey, list[Execution]] = group_by(
+            self.executions, lambda e: (e.site, e.host, e.gpu, e.gpus)
+        )
+        finals = {
+            place: [e for e in entries if e.final and not self.is_hidden(e)]
+            for place, entries in groups.items()
+        }
+        comparisons = compare_hosts(
+            EpochTime(place, e.run, seconds)
+            for place, entries in finals.items()
+            for e in entries
+            if (seconds := self.seconds(e)) is not None
+        )
+        usages = []
+        for place, entries in groups.items():
+            site, host, gpu, gpus = place
+            measured = [(e, e.usage) for e in finals[place] if e.usage is not None]
+            usages.append(
+                HostUsage(
+                    host,
+                    site,
+                    gpu,
+                    gpus,
+                    sum_executions(entries, self.clipped.measure),
+                    distribution(map(self.seconds, finals[place])),
+                    sum(e.final and self.is_hidden(e) for e in entries),
+                    distribution(used.gpus for _, used in measured),
+                    distribution(used.cpus for e, used in measured if self._ran[e.job] == 1),
+                    comparisons.get(place, HostComparison()),
+                )
+            )
+        usages.sort(key=lambda u: (not u.slow, -u.totals.completed, -u.totals.total, u.host or ""))
+        return tuple(usages)
 
     def _groups(
         self,
@@ -587,11 +650,12 @@ def _in_window(ledger: Ledger, window: TimeWindow, moment: datetime) -> bool:
 class UsageFilter(Struct, frozen=True):
     """Selects the executions behind a total.
 
-    ``site``, ``gpu`` (as logged) and ``gpus`` (count) are tuples of one, since None is a valid
-    value; ``cause``: the key of a cause. An attribute that is None matches everything.
+    ``site``, ``host``, ``gpu`` (as logged) and ``gpus`` (count) are tuples of one, since None is a
+    valid value; ``cause``: the key of a cause. An attribute that is None matches everything.
     """
 
     site: tuple[str | None] | None = None
+    host: tuple[str | None] | None = None
     gpu: tuple[str | None] | None = None
     gpus: tuple[int | None] | None = None
     cause: str | None = None
@@ -600,6 +664,7 @@ class UsageFilter(Struct, frozen=True):
         """Whether the filter matches this execution."""
         return (
             (self.site is None or entry.site == self.site[0])
+            and (self.host is None or entry.host == self.host[0])
             and (self.gpu is None or entry.gpu == self.gpu[0])
             and (self.gpus is None or entry.gpus == self.gpus[0])
             and (

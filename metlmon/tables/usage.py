@@ -16,12 +16,14 @@ from msgspec.structs import replace
 from metlmon.model.reasons import code_text, with_common_numbers
 from metlmon.snapshot.records import HOUR, Epoch, Execution, HourUnit
 from metlmon.stats.causes import Cause
+from metlmon.stats.hosts import SLOW_MIN_EPOCHS
 from metlmon.stats.pool_profiles import PoolProfile, ProfileFigure
 from metlmon.stats.resources import ResourceGroup
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import (
     Distribution,
     GroupUsage,
+    HostUsage,
     SiteGpuUsage,
     Usage,
     UsageFilter,
@@ -71,7 +73,7 @@ NAME_LIMIT: Final = 40
 LONG_NAME_LIMIT: Final = 60
 GAP: Final = line("   ")
 
-Row = GroupUsage | SiteGpuUsage | Cause | PoolProfile | ResourceGroup
+Row = GroupUsage | SiteGpuUsage | HostUsage | Cause | PoolProfile | ResourceGroup
 
 
 class View(Struct, frozen=True):
@@ -86,12 +88,13 @@ VIEWS: Final = (
     View("sites", "site", lambda found: found.sites),
     View("GPU models", "GPU model", lambda found: found.gpus),
     View("site by GPU", "pair", lambda found: found.site_gpus),
+    View("hosts", "host", lambda found: found.hosts),
     View("causes", "cause", lambda found: found.causes),
     View("profiles", "pool", lambda found: found.profiles),
     View("usage", "group", lambda found: found.resources),
 )
 
-OF_SITES, OF_GPUS, OF_CELLS, OF_CAUSES, OF_PROFILES, OF_USAGE = range(len(VIEWS))
+OF_SITES, OF_GPUS, OF_CELLS, OF_HOSTS, OF_CAUSES, OF_PROFILES, OF_USAGE = range(len(VIEWS))
 
 
 # --- attributes common to all rows ------------------------------------------------------------
@@ -101,6 +104,8 @@ def key_of(row: Row) -> str:
     """Return the key of a row; stable between snapshots."""
     if isinstance(row, SiteGpuUsage):
         return "\n".join(str(part) for part in (row.gpu, row.gpus, row.site))
+    if isinstance(row, HostUsage):
+        return "\n".join(str(part) for part in (row.host, row.site, row.gpu, row.gpus))
     if isinstance(row, PoolProfile):
         return "\n".join((row.pool.site, row.pool.model, row.pool.annex))
     if isinstance(row, ResourceGroup):
@@ -112,6 +117,8 @@ def filter_of(row: Row, view: int) -> UsageFilter:
     """Return the filter for the executions of a row."""
     if isinstance(row, SiteGpuUsage):
         return UsageFilter(site=(row.site,), gpu=(row.gpu,), gpus=(row.gpus,))
+    if isinstance(row, HostUsage):
+        return UsageFilter((row.site,), (row.host,), (row.gpu,), (row.gpus,))
     if isinstance(row, Cause):
         return UsageFilter(cause=row.key)
     if isinstance(row, PoolProfile):
@@ -127,6 +134,9 @@ def filter_text(row: Row) -> str:
         return "\n".join([row.key, *(item.common for item in row.reasons), *outcomes]).lower()
     if isinstance(row, SiteGpuUsage):
         return "\n".join([row.gpu or "unknown", row.site or "unknown", slow_sites(row)]).lower()
+    if isinstance(row, HostUsage):
+        names = [name or "unknown" for name in (row.host, row.site, row.gpu)]
+        return "\n".join([*names, times_text(row.comparison.relative_time, row.slow)]).lower()
     if isinstance(row, PoolProfile):
         return profile_text(row)
     if isinstance(row, ResourceGroup):
@@ -219,28 +229,29 @@ def legend(totals: UsageTotals, short: bool = False, incomplete: bool = False) -
     return start + line((" = ", DIM)) + join(parts_shown, plus)
 
 
-def tabs(view: int, rows: Sequence[int]) -> Line:
-    """Render the tabs of the views, the active one in brackets."""
-    labels = []
-    for index, (view_type, number) in enumerate(zip(VIEWS, rows, strict=True)):
-        count = (f" {number}", DIM)
-        labels.append(
-            line(("[", DIM), (view_type.title, BOLD), count, ("]", DIM))
-            if index == view
-            else line(" ", (view_type.title, DIM), count, " ")
-        )
-    return join(labels, line(" "))
+def tabs(view: int, rows: Sequence[int], room: int) -> Line:
+    """Render the tabs of the views, the active one in brackets; numbers as far as they fit."""
+
+    def tab(index: int, numbered: bool) -> Line:
+        title, number = VIEWS[index].title, (f" {rows[index]}", DIM)
+        if index == view:
+            return line(("[", DIM), (title, BOLD), number, ("]", DIM))
+        return line(" ", (title, DIM), number if numbered else "", " ")
+
+    each = range(len(rows))
+    candidates = (join([tab(at, all_) for at in each], line(" ")) for all_ in (True, False))
+    return first_that_fits(candidates, room)
 
 
 # --- columns ----------------------------------------------------------------------------------
 
 
-def _epochs(row: GroupUsage | SiteGpuUsage, epochs: int) -> Line:
+def _epochs(row: GroupUsage | SiteGpuUsage | HostUsage, epochs: int) -> Line:
     mark = line((HIDDEN.glyph, style_of(HIDDEN)), " ") if row.hidden else ()
     return mark + _number(epochs)
 
 
-EPOCHS: Final[Column[GroupUsage]] = Column(
+EPOCHS: Final[Column[Any]] = Column(
     "epochs",
     "EPOCHS",
     lambda row: row.totals.completed,
@@ -313,6 +324,8 @@ def columns(
     if view == OF_CELLS:
         cells = [row for row in rows if isinstance(row, SiteGpuUsage)]
         columns = _cell_columns(cells, model_names)
+    elif view == OF_HOSTS:
+        columns = _host_columns(model_names)
     elif view == OF_PROFILES:
         columns = profile_columns(model_names)
     else:
@@ -484,8 +497,96 @@ def slow_sites(row: SiteGpuUsage) -> str:
         return ""
     if row.site == row.fastest_site:
         return "fastest"
-    times = f"{row.relative_time:.2f}×"
-    return f"{times} slow" if row.slow else times
+    return times_text(row.relative_time, row.slow)
+
+
+def times_text(relative: float | None, slow: bool | None) -> str:
+    """Return ``1.08×`` or ``2.30× slow``; "" without a comparison."""
+    if relative is None:
+        return ""
+    return f"{relative:.2f}× slow" if slow else f"{relative:.2f}×"
+
+
+def _host_columns(model_names: Mapping[str | None, str]) -> list[Column[Any]]:
+    def against(row: HostUsage, _: int | None) -> Line:
+        text = times_text(row.comparison.relative_time, row.slow)
+        return line((text, ALARM if row.slow else DIM)) if text else UNKNOWN_CELL
+
+    return [
+        Column(
+            "host",
+            "HOST",
+            lambda r: site_name(r.host, LONG_NAME_LIMIT),
+            style=lambda r: DIM if r.host is None else PLAIN,
+            minimum=8,
+            comfortable=16,
+            maximum=48,
+        ),
+        Column(
+            "site",
+            "SITE",
+            lambda r: site_name(r.site, NAME_LIMIT),
+            style=lambda r: DIM if r.site is None else PLAIN,
+            drop=6,
+            minimum=6,
+            comfortable=8,
+            maximum=28,
+        ),
+        Column(
+            "gpu",
+            "GPU",
+            lambda r: machine(model_names, r.gpu, r.gpus),
+            minimum=8,
+            comfortable=12,
+            maximum=30,
+        ),
+        EPOCHS,
+        Column(
+            "epoch",
+            "EPOCH TIME",
+            lambda r: r.epoch.median,
+            Kind.DURATION,
+            doc="median of the completed epochs without ⇄",
+        ),
+        Column(
+            "against",
+            "SAME GPU",
+            lambda r: r.comparison.relative_time,
+            Kind.NUMBER,
+            doc="median, in that of the same GPUs on other hosts",
+            align="left",
+            cell=against,
+            minimum=10,
+        ),
+        _spread(drop=7),
+        Column(
+            "gpus_used",
+            "GPUS",
+            lambda r: r.gpus_used.median,
+            Kind.NUMBER,
+            doc="in use, median of the epochs measured",
+            write="{:.2f}".format,
+            drop=3,
+        ),
+        Column(
+            "cpus_used",
+            "CPUS",
+            lambda r: r.cpus_used.median,
+            Kind.NUMBER,
+            doc="in use, median of the epochs measured",
+            write="{:.1f}".format,
+            drop=4,
+        ),
+        Column(
+            "lost",
+            "LOST",
+            lambda r: r.totals.bad_executions,
+            Kind.COUNT,
+            doc="executions that ended as badput",
+            drop=2,
+        ),
+        replace(BADPUT, drop=1),
+    ]
 
 
 def _cause_columns(rows: Sequence[Cause], usage: Usage, places: bool) -> list[Column[Any]]:
@@ -644,6 +745,8 @@ def details(row: Row, usage: Usage, room: int, lines: int) -> list[Line]:
         lines_shown = _cause_details(row, usage, room, lines)
     elif isinstance(row, SiteGpuUsage):
         lines_shown = _cell_details(row, usage, room)
+    elif isinstance(row, HostUsage):
+        lines_shown = _host_details(row, usage, room)
     elif isinstance(row, PoolProfile):
         lines_shown = profile_details(row, usage, room)
     elif isinstance(row, ResourceGroup):
@@ -664,7 +767,7 @@ def _place_details(row: GroupUsage, usage: Usage, room: int, lines: int) -> list
     return [*rows, *_cause_lines(row.causes, room, max(1, lines - len(rows)))]
 
 
-def _epoch_time(row: GroupUsage | SiteGpuUsage, usage: Usage, room: int) -> Line:
+def _epoch_time(row: GroupUsage | SiteGpuUsage | HostUsage, usage: Usage, room: int) -> Line:
     parts = _distribution_parts(row.epoch, row.hidden)
     return _fit_parts(_label(f"{usage.item} time"), parts, room, f"no completed {usage.item}")
 
@@ -843,6 +946,44 @@ def _cell_details(row: SiteGpuUsage, usage: Usage, room: int) -> list[Line]:
         ]
         lines.append(_label("elsewhere") + crop(join(compared, GAP), room - 13))
     return lines
+
+
+def _host_details(row: HostUsage, usage: Usage, room: int) -> list[Line]:
+    gpu, compared = machine(gpu_names(usage), row.gpu, row.gpus), row.comparison
+    name = f"{site_name(row.host, LONG_NAME_LIMIT)} at {site_name(row.site, NAME_LIMIT)}"
+    executions = line(formatting.count(row.totals.executions, "execution"))
+    parts = [line((name, BOLD)), line((gpu, DIM)), executions, legend(row.totals)]
+    peers = f"{formatting.count(compared.peer_epochs, usage.item)} of {gpu} elsewhere"
+    if compared.relative_time is None:
+        needed = f"{SLOW_MIN_EPOCHS} or more, here and on other hosts, are compared"
+        comparison = [line((f"{peers}: {needed}", DIM))]
+    else:
+        times = f"{compared.relative_time:.2f} times the median of {peers}"
+        comparison = [
+            line((times, NOTE if row.slow else PLAIN)),
+            line((f"{formatting.duration(compared.peer_median)}", DIM)),
+            line((SLOW_MEANS, DIM)) if row.slow else (),
+        ]
+    used = [
+        line(
+            f"{used.median:.{digits}f}",
+            (f" {of} (median of {formatting.number(used.n)} measured)", DIM),
+        )
+        for used, of, digits in (
+            (row.gpus_used, f"of {formatting.number(row.gpus or 0)} GPUs", 2),
+            (row.cpus_used, "CPUs", 1),
+        )
+        if used.median is not None
+    ]
+    return [
+        _fit_parts(line(" "), parts, room),
+        _epoch_time(row, usage, room),
+        _fit_parts(_label("slow" if row.slow else "compared"), comparison, room),
+        _fit_parts(_label("used"), used, room, "not measured"),
+    ]
+
+
+SLOW_MEANS: Final = "also of its site and of its runs; intervals apart"
 
 
 def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> list[Line]:
@@ -1095,6 +1236,8 @@ def filter_title(usage_filter: UsageFilter, usage: Usage | None, room: int) -> s
         names = {} if usage is None else gpu_names(usage)
         model = names.get(name) or formatting.gpu_short(name) if name else "GPU unknown"
         parts.append(f"{model} ×{number}" if number else model)
+    if usage_filter.host is not None:
+        parts.append(f"on {site_name(usage_filter.host[0], LONG_NAME_LIMIT)}")
     if usage_filter.site is not None:
         parts.append(f"at {site_name(usage_filter.site[0], NAME_LIMIT)}")
     if usage_filter.cause is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.generated.effects import Effects, planted
 from tests.support.commands import Captured, json_output, text_output
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
@@ -98,6 +99,22 @@ def test_a_black_hole_is_excluded(capsys: Captured) -> None:
     }
     assert excluded.pop("Expanse-GPU") == "its last 13 executions were lost, 0 % elsewhere"
     assert set(excluded.values()) == {None}
+
+
+def test_hosts(capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted(Effects(slow_hosts=2, gpus=1, sites=2, runs=6), 1).write(tmp_path / "ens")
+    monkeypatch.setenv("COLUMNS", "80")
+    heading, *rows = spoken(capsys, str(tmp_path / "ens"), "--by", "host").splitlines()[3:]
+    read = report_of(capsys, str(tmp_path / "ens"), "--by", "host")["hosts"]
+    assert ("HOST" in heading, len(rows)) == (True, len(read))
+    first = next(each for each in read if each["slow"])
+    assert read[0] == first, "slow ones first"
+    assert rows[0].split()[0] == first["host"]
+    assert f"{first['relative_time']:.2f}× slow" in rows[0]
+    assert f"{first['gpus_used']['median']:.2f}" in rows[0]
+    out = spoken(capsys, str(tmp_path / "ens"))
+    assert "HOST" not in out, "they may be hundreds"
+    assert f"{first['host']} " in out.split("slow host")[0].splitlines()[-1]
 
 
 def test_a_window(capsys: Captured, dagdir: Path) -> None:

@@ -102,7 +102,8 @@ async def test_views_filter_and_order(show: Show) -> None:
         await seen.press("S")
         assert rows()[-1] == "aws"
         for title in (
-            *("[sites", "[GPU models", "[site by GPU", "[causes", "[profiles", "[usage", "[sites"),
+            *("[sites", "[GPU models", "[site by GPU", "[hosts", "[causes", "[profiles"),
+            *("[usage", "[sites"),
         ):
             assert title in seen.text
             if title == "[site by GPU":
@@ -181,7 +182,7 @@ async def test_only_what_was_lost(show: Show) -> None:
 
 async def test_a_cause_leads_to_what_it_ended(show: Show) -> None:
     async with show(placed_feed(), size=WIDE) as seen:
-        await seen.press("3", "v", "v", "v", "down")
+        await seen.press("3", "v", "v", "v", "v", "down")
         assert "\x1b" not in seen.text
         assert "\\x1b[31m" in seen.text or "<slot>" in seen.text
         await seen.press("end", "enter")
@@ -201,7 +202,7 @@ async def test_nothing_has_run(show: Show) -> None:
         await seen.press("3")
         assert "nothing has run yet" in seen.lines[0]
         assert "A site appears with the first execution" in seen.text
-        await seen.press("v", "v", "v")
+        await seen.press("v", "v", "v", "v")
         assert "No badput" in seen.text
 
 
@@ -253,7 +254,7 @@ def test_details_fit_their_room(found: Usage, cells: int) -> None:
 
 
 def test_the_header_has_the_sum_of_the_row_that_led_there(found: Usage) -> None:
-    for at, view in enumerate(usage_table.VIEWS[:3]):
+    for at, view in enumerate(usage_table.VIEWS[:4]):
         for row in view.rows(found):
             behind = select_executions(found, usage_table.filter_of(row, at))
             total = row.badput if isinstance(row, Cause) else row.totals.total
@@ -265,7 +266,7 @@ def test_the_header_has_the_sum_of_the_row_that_led_there(found: Usage) -> None:
 
 async def test_profiles_say_what_to_expect_and_open_their_executions(show: Show) -> None:
     async with show(placed_feed(), size=NARROW) as seen:
-        await seen.press("3", *["v"] * 4)
+        await seen.press("3", *["v"] * usage_table.OF_PROFILES)
         for title in ("POOL", "EPOCHS", "MEAN EPOCH", "80 %", "MEAN WAIT", "LOSS"):
             assert title in seen.line("POOL")
         assert "4h16m" in seen.line("A100-80"), "the mean of its eight epochs"
@@ -278,7 +279,10 @@ async def test_profiles_say_what_to_expect_and_open_their_executions(show: Show)
 def test_a_black_hole_is_excluded_with_its_reason() -> None:
     found = usage_in_window(read_dagdir(FIXTURES / "health" / "black-hole").ledger())
     row = next(row for row in found.profiles if row.pool.site == "Expanse-GPU")
-    columns = {column.name: column for column in usage_table.columns(4, found.profiles, found)}
+    columns = {
+        column.name: column
+        for column in usage_table.columns(usage_table.OF_PROFILES, found.profiles, found)
+    }
     assert spans.text(columns["hours"].draw(row)) == "excluded"
     text = "\n".join(map(spans.text, details(row, found, 200, 6)))
     assert "excluded: its last 13 executions were lost, 0 % elsewhere; worth one epoch" in text

@@ -68,11 +68,12 @@ def sites(options: argparse.Namespace) -> int:
     reader = open_reader(options)
     builder = reader.snapshot_builder()
     usage = usage_in_window(in_hour_unit(builder.ledger()), window_of(options, builder))
-    return show(options, SitesOutput, builder, partial(print_sites, usage), usage=usage)
+    print_text = partial(print_sites, usage, only_hosts=options.by == "host")
+    return show(options, SitesOutput, builder, print_text, usage=usage)
 
 
-def print_sites(usage: Usage) -> None:
-    """The hours by site, GPU model, both, and cause, and remarks."""
+def print_sites(usage: Usage, only_hosts: bool = False) -> None:
+    """The hours by site, GPU model, both, and cause, and remarks; or by host."""
     out = TextOutput()
     window = "" if usage.window.unbounded else f"{readable_dates(window_text(usage.window))}, "
     spent = hours_line(usage.total.totals.hours, usage.nodes_unlogged)
@@ -82,9 +83,12 @@ def print_sites(usage: Usage) -> None:
         return
     for index, view in enumerate(usage_table.VIEWS):
         rows = view.rows(usage)
-        if rows:
+        # Hosts may be hundreds.
+        if rows and (index == usage_table.OF_HOSTS) is only_hosts:
             columns = usage_table.columns(index, rows, usage, places=True)
             out.table(columns, rows, "")
+    if only_hosts:
+        return
     for remark in _remarks(usage):
         out.print("", remark)
     out.table(usage_table.hidden_columns(), usage.hidden, "")
@@ -101,6 +105,11 @@ def _remarks(usage: Usage) -> Iterable[str]:
         of_all = share(place.totals.badput, ended)
         hours_ = usage.measure.hours
         yield f"{name}: {lost} {hours_} of badput ({of_all} of what has ended), {epochs} completed."
+    if slow := [host for host in usage.hosts if host.slow]:
+        name = plain(slow[0].host or "", NAME_LIMIT)
+        more = f" and {len(slow) - 1} more" if len(slow) > 1 else ""
+        verb = "are slow hosts" if more else "is a slow host"
+        yield f"{name}{more} {verb}: see --by host."
     gpu_names = usage_table.gpu_names(usage)
     for profile in usage.profiles:
         if profile.excluded:

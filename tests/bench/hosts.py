@@ -1,0 +1,64 @@
+"""How many planted slow hosts are found, and how many others are called slow.
+
+``python -m tests.bench.hosts`` prints it for several sizes of the other effects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+from metlmon.stats.usage import usage_in_window
+from tests.generated.effects import Effects, planted
+
+SEEDS = 60
+
+
+@dataclass
+class Rates:
+    """Hosts of some ensembles: compared, planted as slow, called slow, and both."""
+
+    compared: int = 0
+    planted: int = 0
+    slow: int = 0
+    right: int = 0
+
+    @property
+    def false_alarms(self) -> float:
+        """Per 1,000 hosts that are not slow."""
+        return 1000 * (self.slow - self.right) / (self.compared - self.planted)
+
+    @property
+    def recall(self) -> float:
+        return self.right / self.planted
+
+    @property
+    def precision(self) -> float:
+        return self.right / self.slow
+
+    def __str__(self) -> str:
+        text = f"{self.compared} hosts compared, {self.false_alarms:.1f} false alarms per 1,000"
+        if self.planted:
+            text += f", recall {self.recall:.2f}, precision {self.precision:.2f}"
+        return text
+
+
+def rates(effects: Effects, seeds: int) -> Rates:
+    """The rates over the ensembles of the first seeds."""
+    counts = Rates()
+    for seed in range(seeds):
+        ensemble = planted(effects, seed)
+        found = usage_in_window(ensemble.stats_input.ledger).hosts
+        compared = {each.host for each in found if each.slow is not None}
+        slow = {each.host for each in found if each.slow}
+        counts.compared += len(compared)
+        counts.planted += len(ensemble.slow & compared)
+        counts.slow += len(slow)
+        counts.right += len(ensemble.slow & slow)
+    return counts
+
+
+if __name__ == "__main__":
+    for host, run, slow_hosts in product((0, 0.1), (0.05, 0.2), (0, 4)):
+        size = f"hosts ± {host}, runs ± {run}, {slow_hosts} slow"
+        print(f"{size}: {rates(Effects(host=host, run=run, slow_hosts=slow_hosts), SEEDS)}")

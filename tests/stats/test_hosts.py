@@ -1,0 +1,113 @@
+"""Hosts: what they did, and which are slower than equal ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import comb
+from pathlib import Path
+from statistics import median
+
+import pytest
+from msgspec.structs import replace
+
+from metlmon.eventlog.events import ResourceUsage
+from metlmon.snapshot.records import Execution, Ledger
+from metlmon.stats.hosts import LEVEL, SLOW_FACTOR, SLOW_MIN_EPOCHS, median_ranks
+from metlmon.stats.usage import HostUsage, Usage, usage_in_window
+from tests.bench.hosts import rates
+from tests.conftest import SHARED
+from tests.generated.effects import Effects, planted
+from tests.support.records import read_dagdir
+
+FIRST_ROUND = Path(__file__).resolve().parents[2] / "fixtures" / "first-round"
+METL_AWS = SHARED / "examples" / "metl-aws"
+
+
+def ledger_of(source: Path | int) -> Ledger:
+    if isinstance(source, int):
+        return planted(Effects(slow_hosts=4), source).stats_input.ledger
+    if not source.exists():
+        pytest.skip(f"no {source.name} here")
+    return read_dagdir(source).ledger()
+
+
+@pytest.mark.parametrize("source", [FIRST_ROUND, METL_AWS, 1], ids=str)
+def test_each_host_against_the_others_by_a_second_way(source: Path | int) -> None:
+    ledger = ledger_of(source)
+    found = usage_in_window(ledger)
+    finals = [e for e in found.executions if e.final and not found.hidden_epoch(e)]
+    for row in found.hosts:
+        key = (row.host, row.site, row.gpu, row.gpus)
+        own = [e for e in finals if place(e) == key]
+        assert row.epoch.n == len(own)
+        assert row.epoch.median == (median(e.seconds for e in own) if own else None)
+        peers = [e for e in finals if place(e)[2:] == key[2:] and e not in own]
+        at_site = [e for e in peers if e.site == row.site]
+        of_runs = [e for e in peers if e.run in {each.run for each in own}]
+        if row.gpu is None or row.gpus is None or min(len(own), len(peers)) < SLOW_MIN_EPOCHS:
+            assert (row.comparison.relative_time, row.slow) == (None, None)
+            continue
+        assert row.comparison.peer_epochs == len(peers)
+        assert row.epoch.median is not None
+        assert row.comparison.relative_time == pytest.approx(
+            row.epoch.median / median(e.seconds for e in peers)
+        )
+        enough = [each for each in (at_site, of_runs) if len(each) >= SLOW_MIN_EPOCHS]
+        assert row.slow == all(is_beyond(own, each) for each in (peers, *enough))
+    assert sum(row.totals.total for row in found.hosts) == pytest.approx(found.total.totals.total)
+    order = [(not row.slow, -row.totals.completed) for row in found.hosts]
+    assert order == sorted(order)
+
+
+def place(e: Execution) -> tuple[str | None, str | None, str | None, int | None]:
+    return e.host, e.site, e.gpu, e.gpus
+
+
+def is_beyond(own: Sequence[Execution], peers: Sequence[Execution]) -> bool:
+    here, there = (sorted(e.seconds for e in each) for each in (own, peers))
+    apart = here[median_ranks(len(here))[0]] > there[median_ranks(len(there))[1]]
+    return apart and median(here) > SLOW_FACTOR * median(there)
+
+
+def test_a_slow_site_is_no_slow_host() -> None:
+    found = usage_in_window(ledger_of(FIRST_ROUND))
+    assert [cell.site for cell in found.site_gpus if cell.slow] == ["NRP"]
+    assert not any(row.slow for row in found.hosts)
+
+
+def test_planted_slow_hosts_are_found_and_few_others() -> None:
+    effects = Effects(host=0, slow_hosts=4)
+    with_slow, without = rates(effects, 12), rates(Effects(host=0), 12)
+    assert with_slow.recall >= 0.8, with_slow
+    assert with_slow.precision >= 0.9, with_slow
+    assert without.false_alarms <= 5, without
+
+
+@pytest.mark.parametrize("number", [4, 5, 9, 10, 41, 500, 5001])
+def test_the_interval_of_a_median_covers_it_as_often_as_it_says(number: int) -> None:
+    low, high = median_ranks(number)
+    assert high == number - 1 - low
+    tail, inner = (
+        2 * sum(comb(number, k) for k in range(n)) / 2**number for n in (low + 1, low + 2)
+    )
+    assert 1 - tail >= LEVEL - 0.005
+    assert 1 - inner < LEVEL, "and no narrower one does"
+
+
+def used_on(ledger: Ledger, host: str) -> HostUsage:
+    found: Usage = usage_in_window(ledger)
+    return next(row for row in found.hosts if row.host == host)
+
+
+def test_use_is_of_what_was_measured_and_cores_of_jobs_with_one_execution() -> None:
+    ledger = ledger_of(1)
+    host = usage_in_window(ledger).hosts[0].host or ""
+    here = [e for e in ledger.executions if e.host == host]
+    row = used_on(ledger, host)
+    assert row.gpus_used.median == median(e.usage.gpus for e in here if e.usage)
+    assert row.cpus_used.n == row.gpus_used.n == len(here)
+    earlier = replace(here[0], final=False, host="elsewhere")
+    unmeasured = replace(here[1], usage=ResourceUsage(cpus=1.0))
+    others = [e for e in ledger.executions if e != here[1]]
+    row = used_on(replace(ledger, executions=(*others, unmeasured, earlier)), host)
+    assert (row.gpus_used.n, row.cpus_used.n) == (len(here) - 1, len(here) - 1)
