@@ -35,6 +35,7 @@ from metlmon.report.usage_tables import (
     period_table,
     profile_table,
     ratio,
+    resource_table,
     run_table,
     site_gpu_table,
     site_table,
@@ -234,6 +235,9 @@ def _sections(
     profiles = profile_table(usage)
     if profiles is not None:
         yield Section("Profiles of pools", (profiles,))
+    resources = resource_table(usage)
+    if resources is not None:
+        yield Section("Use of resources", (resources,))
     yield Section("Causes of badput", present_blocks("causes", cause_table(usage)))
     yield Section("Transfers", (bytes_table(usage), transfer_table(usage)))
     yield Section("Runs", present_blocks(label_table(usage), run_table(usage)))

@@ -28,6 +28,9 @@ Row = dict[str, Any]
 PARTS: Final = "parts"
 """The name of the rows that detail a row, and are not counted in totals."""
 
+AT_MOST: Final = "at_most"
+"""The names of the columns in which the value of a row is an upper bound."""
+
 
 def row_of(columns: Iterable[Column[Any]], record: Any) -> Row:
     """The row of a record; an empty text is left out."""
@@ -209,7 +212,8 @@ class Report(Struct, frozen=True):
             return exact_hours(value, self.hours_digits)
         if column.kind is Kind.SHARE:
             return percent(value)
-        return column.text(value).replace(" ", THIN)
+        most = "≤" if column.name in row.get(AT_MOST, ()) else ""
+        return most + column.text(value).replace(" ", THIN)
 
     def footnote_number(self, key: str) -> int | None:
         """Return the number of a definition, from 1."""

@@ -19,6 +19,7 @@ from metlmon.report.document import (
 )
 from metlmon.snapshot.records import HourUnit
 from metlmon.tables.layout import MARGIN, Column, fit_columns, table_lines
+from metlmon.tables.resources import NAMES
 from metlmon.text.formatting import clip
 from metlmon.text.spans import text
 
@@ -96,7 +97,8 @@ def _table(report: Report, table: ReportTable, width: int) -> Iterable[str]:
 
 def _column(report: Report, column: Column[Any]) -> Column[dict[str, str]]:
     """The column of the texts that the rows have under its name."""
-    short = {**{m.hours: m.short for m in HourUnit}, "Bytes": "bytes"}.get(
+    named = {name: name for name in NAMES.values()}
+    short = {**{m.hours: m.short for m in HourUnit}, **named, "Bytes": "bytes"}.get(
         report.prose(column.group)
     )
     title = report.prose(column.title)

@@ -20,6 +20,7 @@ from metlmon.model.states import Outcome, State
 from metlmon.snapshot.records import Execution, Ledger
 from metlmon.stats.causes import causes_of
 from metlmon.stats.pool_profiles import profiles_in_window
+from metlmon.stats.resources import resource_use
 from metlmon.stats.totals import group_by, sum_by
 from metlmon.stats.usage import GroupUsage, UsageGroups, distribution
 from metlmon.stats.windows import (
@@ -144,6 +145,7 @@ class ReportUsage:
         ]
         self.labels = _used(groups.by_label())
         self.profiles = profiles_in_window(ledger, window)
+        self.resources = resource_use(ledger, "site", window)
         self.period = _unit(span, days=10, weeks=60)
         self.periods = tuple(
             (part, UsageGroups(ledger, part).total())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import accumulate
 from operator import attrgetter, itemgetter
 from statistics import median
@@ -13,16 +14,18 @@ from msgspec.structs import replace
 
 from metlmon.model.reasons import code_name
 from metlmon.model.states import State
-from metlmon.report.document import NOT_KNOWN, PARTS, ReportTable, Row, Totals, row_of
+from metlmon.report.document import AT_MOST, NOT_KNOWN, PARTS, ReportTable, Row, Totals, row_of
 from metlmon.report.usage import ReportUsage, TransferGroup, gpu_model
 from metlmon.snapshot.records import HOUR
 from metlmon.stats.causes import Cause
 from metlmon.stats.pool_profiles import PoolProfile
+from metlmon.stats.resources import UNITS
 from metlmon.stats.totals import group_by
 from metlmon.stats.usage import GroupUsage
 from metlmon.stats.windows import Unit, window_text
 from metlmon.tables import usage as usage_columns
 from metlmon.tables.layout import Column, Kind
+from metlmon.tables.resources import NAMES, amount_text, shown_resources
 from metlmon.text.formatting import count, number, readable_dates
 
 NO_EXECUTION: Final = "no successful execution"
@@ -484,6 +487,55 @@ def profile_table(usage: ReportUsage) -> ReportTable | None:
         tuple(columns),
         tuple(row_of(columns, profile) for profile in profiles),
     )
+
+
+def resource_table(usage: ReportUsage) -> ReportTable | None:
+    """What executions used of what they requested, by resource; None if nothing was measured."""
+    groups = usage.resources.groups
+    if not any(group.measured for group in groups):
+        return None
+
+    def figure(name: str, field: str, title: str, drop: float) -> AnyColumn:
+        return Column(
+            f"{name}_{field}",
+            title,
+            lambda row: getattr(getattr(row, name), field),
+            Kind.NUMBER,
+            group=NAMES[name],
+            write=partial(amount_text, name),
+            drop=drop,
+        )
+
+    columns: list[AnyColumn] = [
+        Column("site", "Resource", attrgetter("name")),
+        Column("ended", "Ended", lambda row: str(row.ended), footnote="resources"),
+        Column("executions", "Executions", attrgetter("executions"), Kind.COUNT, drop=2),
+        Column("measured", "measured", attrgetter("measured"), Kind.COUNT, drop=9),
+        Column(
+            *("computed_gpu_hours", "GPU-hours computed", attrgetter("computed_gpu_hours")),
+            kind=Kind.HOURS,
+            footnote="resources",
+            drop=7,
+        ),
+        Column(
+            *("measured_gpu_hours", "of measured", attrgetter("measured_gpu_hours")),
+            kind=Kind.HOURS,
+            drop=8,
+        ),
+    ]
+    for name in shown_resources(groups):
+        of = "allocated_max" if name == "gpus" else "requested_max"
+        columns.append(figure(name, "median", "median", 4 if UNITS[name] else 0))
+        columns.append(figure(name, "p95", "95 %", {"memory_mb": 0, "disk_kb": 1}.get(name, 5)))
+        columns.append(figure(name, "maximum", "max", 3))
+        if name != "gpu_memory_mb":
+            drop = 0 if name == "memory_mb" else 2
+            columns.append(figure(name, of, of.removesuffix("_max"), drop))
+    rows = []
+    for group in groups:
+        bounds = [f"{name}_{each}" for name in UNITS for each in getattr(group, name).at_most]
+        rows.append(row_of(columns, group) | ({AT_MOST: bounds} if bounds else {}))
+    return ReportTable("resources", "Use of what was requested", tuple(columns), tuple(rows))
 
 
 def _borrowed_from(profile: PoolProfile) -> str:

@@ -18,22 +18,23 @@ _DROPPED: Final = {"gpus": 1, "gpu_memory_mb": 5, "cpus": 2, "memory_mb": 0, "di
 """In which order the columns of the resources are dropped."""
 
 
-def _amount(name: str, value: float | None) -> str:
+def amount_text(name: str, value: float | None) -> str:
+    """An amount of a resource: ``2``, ``0.91``, ``31.7 GB``."""
     if value is None:
         return UNKNOWN
-    return size(int(value * UNITS[name])) if UNITS[name] else f"{value:g}"
+    return size(int(value * UNITS[name])) if UNITS[name] else f"{value:.4g}"
 
 
 def used_text(name: str, use: ResourceUse, statistic: str) -> str:
     """What was used: ``0.91``, ``31.7 GB``; ``≤48.8 GB`` where that is an upper bound."""
     value = getattr(use, statistic)
-    text = _amount(name, value) if UNITS[name] or value is None else f"{value:.2f}"
+    text = amount_text(name, value) if UNITS[name] or value is None else f"{value:.2f}"
     return f"≤{text}" if statistic in use.at_most else text
 
 
 def range_text(name: str, least: float | None, most: float | None) -> str:
     """What was requested or allocated: ``2``, ``1–2``, ``160 GB``, ``160–192 GB``."""
-    low, high = _amount(name, least), _amount(name, most)
+    low, high = amount_text(name, least), amount_text(name, most)
     unit = high.partition(" ")[2]
     return high if low == high else f"{low.removesuffix(f' {unit}')}–{high}"
 

@@ -17,21 +17,26 @@ import pytest
 
 from metlmon.config.settings import Settings
 from metlmon.model.reasons import REQUEUED
+from metlmon.report.document import tables_json
+from metlmon.report.to_html import render_html
+from metlmon.report.to_markdown import render_markdown
+from metlmon.report.to_text import text_lines
 from metlmon.report.usage import (
     ReportUsage,
     epoch_boxes,
     gpu_model,
     make_box_plot,
 )
-from metlmon.report.usage_tables import profile_table
+from metlmon.report.usage_tables import profile_table, resource_table
 from metlmon.snapshot.records import HOUR
 from metlmon.stats.causes import CauseReason
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import GroupUsage, LongestExecutions
 from metlmon.stats.windows import ALL, TimeWindow, Unit
-from tests.support.event_logs import Log, Out, of_one_job
+from metlmon.text.formatting import THIN
+from tests.support.event_logs import USAGE, Log, Out, of_one_job
 from tests.support.records import read_dagdir
-from tests.support.sample_reports import FIXTURES, NODE, painter
+from tests.support.sample_reports import FIXTURES, NODE, painter, report_of_log
 
 
 def usage_of(name: str, window: TimeWindow = ALL) -> ReportUsage:
@@ -250,6 +255,20 @@ def test_profiles_have_the_epochs_of_the_table_of_resources() -> None:
     # More than ten samples of each figure: nothing is borrowed.
     assert "borrowed" not in by_pool["anvil", "A100-SXM4-40GB"]
     assert profile_table(usage_of("first-round", TimeWindow(until=datetime(2020, 1, 1)))) is None
+
+
+def test_use_of_resources_with_upper_bounds() -> None:
+    log = Log().submit(77, NODE).execute(77, gpus=2, site="here")
+    body = USAGE.format_map(defaultdict(int)).replace("40321", "48829")
+    report = report_of_log(log.raw(5, 77, "Job terminated.", body))
+    (row,) = tables_json(report)["resources"]["rows"]
+    assert (row["ended"], row["executions"], row["gpus_median"]) == ("completed", 1, None)
+    assert (row["memory_mb_maximum"], row["memory_mb_requested_max"]) == (48829, 160000)
+    assert row["at_most"] == ["memory_mb_median", "memory_mb_p95", "memory_mb_maximum"]
+    for text in (render_html(report), render_markdown(report), "\n".join(text_lines(report, 300))):
+        assert "≤48.8 GB" in text.replace(THIN, " ")
+        assert "≤160" not in text
+    assert resource_table(usage_of_log(Log().submit(77, NODE))) is None
 
 
 def test_an_epoch_that_was_trained_elsewhere() -> None:

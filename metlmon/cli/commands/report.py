@@ -68,6 +68,7 @@ class ReportOutput(Output, frozen=True, kw_only=True):
     transfers: ReportTable
     runs: ReportTable
     profiles: ReportTable | UnsetType = UNSET
+    resources: ReportTable | UnsetType = UNSET
     places: ReportTable | UnsetType = UNSET
     labels: ReportTable | UnsetType = UNSET
     best_runs: ReportTable | UnsetType = UNSET
