@@ -156,10 +156,7 @@ def _flush_output(status: int) -> int:
 
 
 def _open_closed_descriptors() -> None:
-    """Open closed standard descriptors (``>&-``) on /dev/null.
-
-    Otherwise the first file that is opened would take their place.
-    """
+    """Open closed standard descriptors (``>&-``) on /dev/null, lest a file takes them."""
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(descriptor)

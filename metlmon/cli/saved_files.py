@@ -30,10 +30,7 @@ def output_directory(dagdir: Path) -> Path:
 
 
 def render_report(feed: Feed) -> tuple[str, str]:
-    """The file name and the HTML of the report of the newest snapshot.
-
-    Reads files: not for the UI thread. Raises InputError.
-    """
+    """File name and HTML of the newest report. Reads files. Raises InputError."""
     from metlmon.cli.commands.report import report_from
     from metlmon.report.to_html import render_html
 

@@ -261,10 +261,7 @@ MAX_RUN_EPOCH: Final = 999_999_999
 
 
 def _submit_of(host: str, body: str) -> Submit:
-    """The event of the notes in the body of 000 or 035.
-
-    A structured note takes precedence over a ``DAG Node:`` line.
-    """
+    """The event of the notes in the body of 000 or 035; structured ones first."""
     structured: dict[str, str | int] = {}
     node: str | None = None
     notes: list[str] = []

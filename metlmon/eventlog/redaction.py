@@ -123,10 +123,7 @@ _ATTRIBUTE: Final = re.compile(r"\w+ job attribute (\S+)")
 
 
 def without_environment(event: Event) -> Event:
-    """Return an event without values of the environment, and of secret attributes.
-
-    API keys and tokens are passed in the environment; what is not kept cannot be shown.
-    """
+    """An event without secrets: values of the environment, and secret attributes."""
     changed = _ATTRIBUTE.match(event.text)
     if changed is not None and is_secret_name(changed[1]):
         # Its values may contain newlines and unbalanced quotes.

@@ -172,10 +172,7 @@ class WandbLog:
                 parts = []
 
     def _fragments(self) -> Iterator[tuple[int, int, bytes]]:
-        """Yield the position, kind and data of each fragment of a record.
-
-        What follows a damaged one in its block is skipped: where the next begins is unknown.
-        """
+        """Yield position, kind and data of each fragment; a damaged one ends its block."""
         start = 0
         for block in self._blocks:
             at = 0

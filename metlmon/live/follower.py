@@ -153,10 +153,7 @@ class Follower:
         return end - start
 
     def read(self, at: int, limit: int = CHUNK) -> bytes:
-        """Return at most ``limit`` bytes from ``at``.
-
-        Raises OSError; the next check then reports these bytes again, even in an unchanged file.
-        """
+        """At most ``limit`` bytes from ``at``. Raises OSError; a check reports them again."""
         try:
             data = call_with_timeout(_part, self.path, at, limit)
         except NoAnswer:

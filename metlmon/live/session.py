@@ -180,10 +180,7 @@ class Session:
         self._wake.set()
 
     def stop(self) -> None:
-        """Stop the threads; returns when reading has ended.
-
-        Does not wait for a thread blocked by a hung file system: it ends with the process.
-        """
+        """Stop the threads, and wait for reading, but not for a hung file system."""
         self._stop.set()
         self._wake.set()
         self._files.close()

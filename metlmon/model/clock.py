@@ -242,10 +242,7 @@ def offset_between(local: datetime, epoch: float, step: int, early: float = 0.0)
 
 
 def _interval_ends(seen: list[tuple[datetime, int]]) -> list[tuple[datetime, int]]:
-    """Drop observations between neighbours with the same offset, which add nothing.
-
-    A status file yields an observation every minute for months.
-    """
+    """Drop observations between equal ones: a status file yields one every minute."""
     last = len(seen) - 1
     return [
         seen[i]

@@ -208,10 +208,7 @@ class JobHistory(Struct):
 
     @property
     def bytes_sent(self) -> int | None:
-        """The larger of 005's total and the sum of the runs.
-
-        Either can be too small after a shadow restart.
-        """
+        """The larger of 005's total and the sum of the runs: a shadow restart loses some."""
         return _max_known(self.run_bytes_sent, self.total_bytes_sent)
 
     @property

@@ -319,10 +319,7 @@ class SnapshotBuilder:
         )
 
     def event_lines(self, job: LoggedJob) -> tuple[EventLine, ...]:
-        """The events of a job as lines of text.
-
-        Left out are its 006 events, and inferred holds that turned out to be needless.
-        """
+        """The events of a job as lines, without its 006 and needless inferred holds."""
         holds = job.history().holds
         return tuple(
             EventLine(
@@ -861,11 +858,7 @@ def _failed_post(record: NodeRecord, state: NodeState) -> NodeFailure | None:
 def _ended(
     derivation: Derivation, key: NodeKey, state: NodeState, success: Execution | None
 ) -> datetime | None:
-    """When a completed node ended.
-
-    None where only a rescue file, a node status file or the submission of a later node shows
-    that it ended: these do not have the time.
-    """
+    """When a completed node ended; None where only files without the time show it."""
     if success is not None:
         return success.end
     if state.inferred or state.since is None:
@@ -888,10 +881,7 @@ def _all_states(counts: Mapping[State, int]) -> Mapping[State, int]:
 
 
 def describe_dags(builder: SnapshotBuilder, previous: Nodes | None = None) -> DagDescription:
-    """The description of the DAGs of a snapshot.
-
-    ``previous``: the nodes of the last description, if the DAG files have not changed since.
-    """
+    """The description of the DAGs; with ``previous`` nodes if no DAG file changed."""
     nodes = previous or Nodes(
         tuple(_describe_node(builder, key) for key in builder.nodes if key[0] != NO_DAG)
     )

@@ -63,10 +63,7 @@ def comparison_lines(
     *,
     names: Sequence[Line],
 ) -> ComparisonLines:
-    """The runs side by side in ``cells`` cells (None: no limit), ``names`` above them.
-
-    ``forecast`` and ``health`` are None while they are not known.
-    """
+    """The runs side by side in ``cells`` cells (None: no limit), ``names`` above."""
     runs = comparison.runs
     rows = [CompareRow("", names, line(("difference", DIM)))]
     blank = CompareRow("", [()] * len(runs))

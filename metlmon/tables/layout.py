@@ -435,10 +435,7 @@ def table_lines(
     width: int | None,
     heading_style: TextStyle = BOLD,
 ) -> list[Line]:
-    """A table without margin: the heading, then one line per row.
-
-    ``width`` None: all columns but the graphic ones, and nothing is cut.
-    """
+    """Heading, then a line per row; ``width`` None: uncut, but no graphic columns."""
     if width is not None:
         widths = fit_columns(columns, rows, width + MARGIN + 1)
         fitting = table_columns(columns, widths)

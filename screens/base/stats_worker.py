@@ -109,10 +109,7 @@ class StatsWorker:
         return next(filter(None, errors), None)
 
     def value(self, statistic: Callable[[StatsInput], T]) -> T | None:
-        """The newest value of ``statistic``; None until its first evaluation has finished.
-
-        Never blocks: the evaluation runs in the thread and ends with the callback.
-        """
+        """The newest value, None before the first; never blocks, ends with the callback."""
         with self._lock:
             cached = self._figures.setdefault(statistic, _CachedStat())
             cached.requested = time.monotonic()
@@ -188,10 +185,7 @@ class StatsWorker:
             self._wake.clear()
 
     def _read_job_files(self) -> bool:
-        """Read the job files; return whether their content changed.
-
-        The logs are read first, since they name the jobs whose files exist.
-        """
+        """Read logs, which name the jobs, then their files; whether these changed."""
         snapshot = self._feed.latest
         if snapshot is None or not snapshot.is_complete:
             return False

@@ -226,10 +226,7 @@ class ScreenBuffer:
         return written
 
     def _write_lines(self, different: list[int]) -> str:
-        """Write the differences of these lines, grouped by style.
-
-        A cursor movement costs a third of a style change.
-        """
+        """Write differences, grouped by style: its change costs three cursor movements."""
         output: list[str] = []
         runs: list[tuple[int, StyledRun]] = []
         for y in different:
