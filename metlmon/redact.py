@@ -23,16 +23,12 @@ HIDDEN: Final = "(hidden)"
 """Replaces a secret; the name before it stays, to show what was there."""
 
 MAX_ROUNDS: Final = 3
-"""Maximum number of passes over a text.
-
-With a secret redacted, the word after it may turn out to be an option with another secret.
-"""
+"""Maximum number of passes over a text. With a secret redacted, the word after it may turn out to
+be an option with another secret."""
 
 MIN_RANDOM_LENGTH: Final = 32
-"""Minimum length of a word that may be taken for a random one.
-
-Keys are longer; few names of files or hosts mix both cases and digits for that long.
-"""
+"""Minimum length of a word that may be taken for a random one. Keys are longer; few names of files
+or hosts mix both cases and digits for that long."""
 
 
 class SecretMatch(NamedTuple):

@@ -182,10 +182,8 @@ CHART_CELLS: Final = 58
 """Width from which another metric has its chart beside the first."""
 
 NOT_CHART: Final = 7
-"""Lines outside chart and table.
-
-The chart gets half of the others, and those that the table does not need.
-"""
+"""Lines outside chart and table. The chart gets half of the others, and those that the table does
+not need."""
 
 MANY: Final = 40
 """Number of runs above which the band is the initial view."""

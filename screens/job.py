@@ -559,11 +559,6 @@ _CONTACT: Final = re.compile(r"<([^<>\s?]{1,200})\?[^<>\s]{0,4000}>")
 """A contact string: the address of a daemon, and how to reach it."""
 
 
-def _without_contacts(text: str) -> str:
-    """``<128.105.68.62:9618?addrs=…&alias=ap40.uw.osg-htc.org&…>`` as ``ap40.uw.osg-htc.org``."""
-    return _CONTACT.sub(lambda found: alias_of(found[0]) or found[1], text)
-
-
 def _event_text(event: EventLine, job: Job) -> str:
     """The text of an event, with hosts by their names; of an execution, with its site."""
     if event.number == 1:
@@ -571,7 +566,8 @@ def _event_text(event: EventLine, job: Job) -> str:
             if execution.start == event.time and execution.host:
                 name = clip(execution.site or "", 40)
                 return text_of(host_and_site(execution.host, line(name or "unknown")))
-    return _without_contacts(event.text)
+    # <128.105.68.62:9618?addrs=…&alias=ap40.uw.osg-htc.org&…> as ap40.uw.osg-htc.org.
+    return _CONTACT.sub(lambda found: alias_of(found[0]) or found[1], event.text)
 
 
 def _events(view: JobView, room: int, this_year: int | None, in_full: bool) -> list[Line]:

@@ -54,10 +54,8 @@ from screens.widgets.line_widget import StaticLines
 from screens.widgets.matrix import GAP, Key, Matrix, MatrixLayout
 
 SCALE: Final = "▁▂▃▄▅▆▇"
-"""Signs of a value's rank, the best last.
-
-Ranks, so that one outlier does not flatten all others. The very best has a mark of its own.
-"""
+"""Signs of a value's rank, the best last. Ranks, so that one outlier does not flatten all others.
+The very best has a mark of its own."""
 
 BEST: Final = TextStyle(Colour.GREEN, BOLD.weight)
 

@@ -563,11 +563,6 @@ def description_name(name: str) -> str:
     return f"{name}-dag.toml" if name == _SETTINGS_STEM else f"{name}.toml"
 
 
-def template_copy_name(template: Path) -> str:
-    """Name of the copy of a template file."""
-    return f"{template.stem}.template"
-
-
 def sweep_copy_name(source: Path) -> str:
     """Name of a sweep file's copy; not ``.dag``, which would be taken for another DAG."""
     return f"{source.stem}.sweep"
@@ -597,7 +592,7 @@ def _template_copies(request: Request) -> tuple[list[PlannedFile], Request]:
         path = load_template(name).path
         if path is None:
             return name
-        copy = template_copy_name(path)
+        copy = f"{path.stem}.template"
         copies.append(PlannedFile(copy, path.read_bytes(), False, "the template, as it was"))
         return copy
 

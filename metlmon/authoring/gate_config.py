@@ -23,10 +23,8 @@ FOLDERS: Final = ("gate", "placement")
 NODE_VARIABLE: Final = "node"
 DAG_VARIABLE: Final = "metlmon_dag"
 GATE_VARIABLES: Final = frozenset({NODE_VARIABLE, DAG_VARIABLE})
-"""Variables by which a submit file finds the site that the gate chose for its node.
-
-Nodes of several DAGs in one directory may share names and submit files.
-"""
+"""Variables by which a submit file finds the site that the gate chose for its node. Nodes of
+several DAGs in one directory may share names and submit files."""
 
 SKIP_CODE: Final = 42
 DEFER_CODE: Final = 75

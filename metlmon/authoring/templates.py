@@ -52,12 +52,9 @@ BUILT_IN: Final = (
     *("name", "epochs", "gpus", "gpu_memory_mb", "memory_mb", "requirements", "require_gpus"),
     *("machines", "stage_first"),
 )
-"""Placeholders that every template may use without declaring them.
-
-The DAG's name, the epochs of a run, the requested resources, the expressions that keep a job at its
-site and on its GPU model, the machines per epoch, and the epochs of earlier stages (0 in the
-first).
-"""
+"""Placeholders that every template may use without declaring them. The DAG's name, the epochs of a
+run, the requested resources, the expressions that keep a job at its site and on its GPU model, the
+machines per epoch, and the epochs of earlier stages (0 in the first)."""
 
 TEMPLATE_ORDER: Final = ("trainer", "metl")
 """Order of the bundled templates; the one without dependencies is first."""

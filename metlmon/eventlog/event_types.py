@@ -325,11 +325,9 @@ _SITE_NAME: Final = re.compile(
     r"(?:glidein_(?P<kind>resourcename|cmssite|site)|(?<=job_)(?:cms)?site)0?",
     re.IGNORECASE,
 )
-"""Attributes with the site of a slot, as a startd or a job has them.
-
-OSG's, CMS' and Fermilab's access points copy the startd's into the job (``JOBGLIDEIN_ResourceName
-= "$$(…)"``); at a match the schedd writes the value to ``MATCH_EXP_…``.
-"""
+"""Attributes with the site of a slot, as a startd or a job has them. OSG's, CMS' and Fermilab's
+access points copy the startd's into the job (``JOBGLIDEIN_ResourceName = "$$(…)"``); at a match the
+schedd writes the value to ``MATCH_EXP_…``."""
 _SITE_KINDS: Final = ("resourcename", "cmssite", "site")
 """The most exact one first: a site may have several resources."""
 

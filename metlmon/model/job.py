@@ -258,7 +258,7 @@ def apply_event(
     if last_image is not None:
         if time >= last_image:
             note_image_size(history, last_image)
-        elif number == 12 and _is_inferred_hold(event):
+        elif isinstance(event.detail, Held) and event.detail.inferred:
             return
     if number == 28:
         # Also of an event 022, after which the job is not connected.
@@ -273,10 +273,6 @@ def apply_event(
             handler(history, event, checkpoint_codes)
     if history.last is None or time > history.last:
         history.last = time
-
-
-def _is_inferred_hold(event: Event) -> bool:
-    return isinstance(event.detail, Held) and event.detail.inferred
 
 
 def note_image_size(history: JobHistory, time: datetime) -> None:

@@ -236,10 +236,8 @@ GPU_SLOTS: Final = (
     ' && TotalSlotGPUs > 0 && SlotType =!= "Dynamic"',
     ["GLIDEIN_ResourceName", "GPUs_DeviceName", "GPUs", "State"],
 )
-"""The query for slots with GPUs outside annexes: constraint and attributes.
-
-Not for dynamic slots: GPUs that they return are those of their partitionable slot again.
-"""
+"""The query for slots with GPUs outside annexes: constraint and attributes. Not for dynamic slots:
+GPUs that they return are those of their partitionable slot again."""
 
 
 def generation_here(version: str, use_old: bool) -> AnnexGeneration:

@@ -38,10 +38,7 @@ ANSWER_SECONDS: Final = {
     "free_gpus": 10.0,
 }
 OTHER_SECONDS: Final = 40.0
-"""Time-outs of the operations.
-
-HTCondor's own time-outs are 20 s per step.
-"""
+"""Time-outs of the operations. HTCondor's own time-outs are 20 s per step."""
 
 COLLECTOR_OPERATIONS: Final = {
     "sites": "the collector",
@@ -65,11 +62,8 @@ STDERR_BYTES: Final = 4000
 BOOTSTRAP: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {module} import main; main()"
 )
-"""Bootstrap code of a worker.
-
-Isolated from the environment (``-I``), with the parent's import path but never the working
-directory: that is a dagdir, which another user may have written.
-"""
+"""Bootstrap code of a worker. Isolated from the environment (``-I``), with the parent's import path
+but never the working directory: that is a dagdir, which another user may have written."""
 
 HINTS: Final = {
     "no-bindings": "HTCondor's Python bindings are not installed here (pip install htcondor)",

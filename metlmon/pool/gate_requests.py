@@ -100,10 +100,7 @@ def author_line() -> bytes:
 
 
 def time_line(seconds: float | None = None) -> bytes:
-    """The line of a request with its time in UTC, by default now.
-
-    The file's own time does not survive copying.
-    """
+    """The line of a request with its time in UTC; a copy loses that of the file."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ\n", time.gmtime(seconds)).encode()
 
 

@@ -21,11 +21,8 @@ AnnexName = Annotated[str, Meta(min_length=1, max_length=200)]
 CollectorAddress = Annotated[str, Meta(min_length=1, max_length=400)]
 
 SITE: Final = re.compile(r"[^\s\"'$\\](?:[^\"'$\\]{0,198}[^\s\"'$\\])?")
-"""Valid site names (which must be printable as well).
-
-They go into a submit file and a ClassAd, and must not end the line or the quotes there, or be a
-macro. The gate accepts the same names.
-"""
+"""Valid site names (which must be printable as well). They go into a submit file and a ClassAd, and
+must not end the line or the quotes there, or be a macro. The gate accepts the same names."""
 
 SCHEDULER_UNIVERSE: Final = 7
 """The universe of DAGMan's own jobs."""

@@ -216,10 +216,8 @@ AGREES: Final[Mapping[State, frozenset[int]]] = {
     State.FAILED: frozenset({COMPLETED, REMOVED}),
     State.REMOVED: frozenset({REMOVED, COMPLETED}),
 }
-"""The ``JobStatus`` values that agree with each state in the log.
-
-A job being removed (3) agrees with every state: its log records the removal only at the end.
-"""
+"""The ``JobStatus`` values that agree with each state in the log. A job being removed (3) agrees
+with every state: its log records the removal only at the end."""
 
 IDS_NAMED: Final = 3
 """Jobs that a warning names; it counts the others."""

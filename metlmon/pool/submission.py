@@ -50,10 +50,8 @@ KEPT_OPTIONS: Final[dict[str, type | None]] = {
     **dict.fromkeys(("-suppress_notification", "-dont_suppress_notification"), None),
     "-import_env": None,
 }
-"""Options of ``condor_submit_dag`` that DAGMan gets as well, and the type of their values.
-
-A resubmission has them again.
-"""
+"""Options of ``condor_submit_dag`` that DAGMan gets as well, and the type of their values. A
+resubmission has them again."""
 
 NO_COMMAND: Final = "condor_submit_dag is not in PATH here: submit on the access point itself"
 
@@ -62,10 +60,8 @@ _CLUSTER: Final = re.compile(r"submitted to cluster (\d+)\.")
 
 
 CONFIRMED_OPTIONS: Final = ("-import_env", "-outfile_dir")
-"""Options that are kept only if confirmed by name.
-
-They pass the environment to the job, or write to other directories.
-"""
+"""Options that are kept only if confirmed by name. They pass the environment to the job, or write
+to other directories."""
 
 REJECTED_OPTIONS: Final = ("-insert_env", "-include_env")
 """Options that are never kept: their values, from the environment, are not read."""

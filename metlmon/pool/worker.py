@@ -81,10 +81,8 @@ JOB_NUMBERS: Final = {
 REQUIREMENTS: Final = "Requirements"
 PERIODIC_REMOVE: Final = "PeriodicRemove"
 BY_SITE: Final = re.compile(r"\bMetlSite\b", re.IGNORECASE)
-"""Finds MetlSite, case-insensitive like attribute names.
-
-A quoted site name with the same spelling matches too: retargeting is then offered needlessly.
-"""
+"""Finds MetlSite, case-insensitive like attribute names. A quoted site name with the same spelling
+matches too: retargeting is then offered needlessly."""
 
 PROJECTION: Final = [
     *JOB_TEXTS.values(),

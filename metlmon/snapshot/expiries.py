@@ -80,7 +80,8 @@ def find_expiries(
     """
     found = dict.fromkeys(_infer_expiries(evicted, executions, as_of), ANNEX_EXPIRED_INFERRED)
     for entry in evicted if ends else ():
-        if _is_at(entry, ends.get((entry.annex or "").casefold(), ())):
+        own_ends = ends.get((entry.annex or "").casefold(), ())
+        if any(-TOGETHER <= _end(entry) - end <= LATE for end in own_ends):
             found[execution_id(entry)] = ANNEX_EXPIRED
     return found
 
@@ -138,11 +139,6 @@ class _Work:
 
 def _end(entry: Execution) -> datetime:
     return entry.end or entry.start
-
-
-def _is_at(entry: Execution, ends: Iterable[datetime]) -> bool:
-    """Whether it ended when its annex did."""
-    return any(-TOGETHER <= _end(entry) - end <= LATE for end in ends)
 
 
 def _groups(entries: Iterable[Execution]) -> Iterator[list[Execution]]:

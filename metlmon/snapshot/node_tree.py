@@ -246,10 +246,8 @@ def _set_order(positions: TreePositions) -> None:
 
 
 MIN_GROUP: Final = 4
-"""Branches of the same shape and state from which they are shown as a group.
-
-Three are quicker to read than to unfold.
-"""
+"""Branches of the same shape and state from which they are shown as a group. Three are quicker to
+read than to unfold."""
 
 MIN_LINE: Final = 3
 """Nodes of a line that has a row of its own, with which it can be folded."""

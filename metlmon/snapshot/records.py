@@ -32,10 +32,8 @@ from metlmon.text.record_json import Nullable
 HOUR: Final = 3600.0
 
 SHORT_SUCCESS: Final = 0.5
-"""Share of the longest execution; a shorter success did not train the epoch.
-
-Such an epoch was trained elsewhere than where it succeeded ("hidden compute").
-"""
+"""Share of the longest execution; a shorter success did not train the epoch. Such an epoch was
+trained elsewhere than where it succeeded ("hidden compute")."""
 
 
 # Module constants, since Python 3.11 looks up each Enum member through a function.

@@ -35,10 +35,8 @@ AN_HOUR: Final = 3600 * SECOND
 UNITS: Final = (HourUnit.GPU, HourUnit.CPU, HourUnit.WALL)
 
 LossCause: TypeAlias = tuple[str | None, int | None, int | None, bool]
-"""Cause of a bad end, code, subcode, and whether the true end is unknown.
-
-Losses due to a gap in the log are not mixed with known ones.
-"""
+"""Cause of a bad end, code, subcode, and whether the true end is unknown. Losses due to a gap in
+the log are not mixed with known ones."""
 
 
 class ExecutionTotals:

@@ -12,11 +12,9 @@ from typing import Final
 from metlmon.remote.paths import as_typed
 
 _UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Me"})
-"""Unicode categories that a terminal obeys, hides or draws at no defined width.
-
-Controls, formats (bidi overrides, zero-width, tags), surrogates, private use, unassigned, line
-ends, enclosing marks (no language is written with them).
-"""
+"""Unicode categories that a terminal obeys, hides or draws at no defined width. Controls, formats
+(bidi overrides, zero-width, tags), surrogates, private use, unassigned, line ends, enclosing marks
+(no language is written with them)."""
 
 _MAX_COMBINING_MARKS: Final = 2
 """Successive combining marks that languages need; more draw over other lines."""
@@ -90,10 +88,8 @@ def _escape_invisible(text: str) -> list[str]:
 _INVISIBLE: Final = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\U00016fe4"
 )
-"""Fillers, joiners and selectors that count as letters, marks or symbols.
-
-They show nothing (Default_Ignorable_Code_Point of Unicode, and blank cells).
-"""
+"""Fillers, joiners and selectors that count as letters, marks or symbols. They show nothing
+(Default_Ignorable_Code_Point of Unicode, and blank cells)."""
 
 
 def _escaped(character: str) -> str:

@@ -148,11 +148,6 @@ class Run(Struct):
     def tags(self) -> dict[str, str]:
         return {tag.key: tag.value for tag in self.data.tags}
 
-    @property
-    def latest_steps(self) -> dict[str, int]:
-        """The greatest step of each metric."""
-        return {metric.key: metric.step for metric in self.data.metrics}
-
 
 class RunAnswer(Struct):
     """Of ``runs/create`` and ``runs/get``."""

@@ -350,7 +350,7 @@ class MlflowExporter:
         if digest != _digest(run.points[:confirmed]):
             confirmed = 0
         missing = []
-        steps = known.latest_steps
+        steps = {metric.key: metric.step for metric in known.data.metrics}
         histories: dict[str, dict[int, Metric]] = {}
         for point in run.points[confirmed:]:
             if point.step <= steps.get(point.key, point.step - 1):

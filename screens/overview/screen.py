@@ -74,11 +74,6 @@ BELOW_HEADER: Final = 6
 """Lines that the header leaves free on a low terminal: column titles, three runs, rule, keys."""
 
 
-def _has_nodes_only(snapshot: Snapshot) -> bool:
-    """Whether the DAG files have nodes, but no runs."""
-    return not snapshot.status.runs and any(dag.nodes_total for dag in snapshot.status.dags)
-
-
 LEAST_PANE: Final = 6
 MOST_PANE: Final = 16
 """Lines of the pane below the list, which shows the run under the cursor."""
@@ -112,7 +107,9 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
     def show(self, snapshot: Snapshot | None) -> None:
         self.show_head(self._header(snapshot))
         runs = () if snapshot is None else snapshot.status.runs
-        if snapshot is not None and _has_nodes_only(snapshot) and self._show_nodes(snapshot):
+        dags = () if snapshot is None or runs else snapshot.status.dags
+        has_nodes_only = any(dag.nodes_total for dag in dags)
+        if snapshot is not None and has_nodes_only and self._show_nodes(snapshot):
             self.query_one(SelectionPane).display = False
             return
         self.node_list = None
