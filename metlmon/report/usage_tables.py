@@ -494,47 +494,32 @@ def resource_table(usage: ReportUsage) -> ReportTable | None:
     groups = usage.resources.groups
     if not any(group.measured for group in groups):
         return None
-
-    def figure(name: str, field: str, title: str, drop: float) -> AnyColumn:
-        return Column(
-            f"{name}_{field}",
-            title,
-            lambda row: getattr(getattr(row, name), field),
-            Kind.NUMBER,
-            group=NAMES[name],
-            write=partial(amount_text, name),
-            drop=drop,
-        )
-
-    columns: list[AnyColumn] = [
-        Column("site", "Resource", attrgetter("name")),
-        Column("ended", "Ended", lambda row: str(row.ended), footnote="resources"),
-        Column("executions", "Executions", attrgetter("executions"), Kind.COUNT, drop=2),
-        Column("measured", "measured", attrgetter("measured"), Kind.COUNT, drop=9),
-        Column(
-            *("computed_gpu_hours", "GPU-hours computed", attrgetter("computed_gpu_hours")),
-            kind=Kind.HOURS,
-            footnote="resources",
-            drop=7,
-        ),
-        Column(
-            *("measured_gpu_hours", "of measured", attrgetter("measured_gpu_hours")),
-            kind=Kind.HOURS,
-            drop=8,
-        ),
+    columns = [
+        _given("name", "Resource"),
+        _given("ended", "Ended", footnote="resources"),
+        _given("executions", "Executions", Kind.COUNT, drop=2),
+        _given("measured", "measured", Kind.COUNT, drop=9),
+        _given("computed_gpu_hours", "GPU-hours computed", Kind.HOURS, drop=7),
+        _given("measured_gpu_hours", "of measured", Kind.HOURS, drop=8),
+    ]
+    rows = [
+        {each: getattr(group, each) for each in ("name", *(c.name for c in columns[2:]))}
+        | {"ended": str(group.ended), AT_MOST: []}
+        for group in groups
     ]
     for name in shown_resources(groups):
-        of = "allocated_max" if name == "gpus" else "requested_max"
-        columns.append(figure(name, "median", "median", 4 if UNITS[name] else 0))
-        columns.append(figure(name, "p95", "95 %", {"memory_mb": 0, "disk_kb": 1}.get(name, 5)))
-        columns.append(figure(name, "maximum", "max", 3))
-        if name != "gpu_memory_mb":
-            drop = 0 if name == "memory_mb" else 2
-            columns.append(figure(name, of, of.removesuffix("_max"), drop))
-    rows = []
-    for group in groups:
-        bounds = [f"{name}_{each}" for name in UNITS for each in getattr(group, name).at_most]
-        rows.append(row_of(columns, group) | ({AT_MOST: bounds} if bounds else {}))
+        first = name == "memory_mb"
+        of = "allocated" if name == "gpus" else "requested"
+        figures = {"median": 4 if UNITS[name] else 0, "p95": 0 if first else 5, "maximum": 3}
+        for field, drop in (figures | {f"{of}_max": 0 if first else 2}).items():
+            title = {"p95": "95 %", "maximum": "max", f"{of}_max": of}.get(field, field)
+            key, write = f"{name}_{field}", partial(amount_text, name)
+            more: dict[str, Any] = {"group": NAMES[name], "write": write, "drop": drop}
+            columns.append(_given(key, title, Kind.NUMBER, **more))
+            for row, group in zip(rows, groups, strict=True):
+                use = getattr(group, name)
+                row[key] = getattr(use, field)
+                row[AT_MOST] += [key] if field in use.at_most else []
     return ReportTable("resources", "Use of what was requested", tuple(columns), tuple(rows))
 
 

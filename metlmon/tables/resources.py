@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from metlmon.stats.resources import UNITS, By, Ended, ResourceGroup, Resources, ResourceUse
 from metlmon.tables.layout import Column, Kind
-from metlmon.text.formatting import UNKNOWN, clip, count, number, share, size
+from metlmon.text.formatting import UNKNOWN, clip, count, gpu_models, hours, number, share, size
 from metlmon.text.spans import BAD, DIM, PLAIN, Line, crop, line
 
 NAMES: Final = dict(zip(UNITS, ("GPUs", "GPU memory", "CPUs", "memory", "disk"), strict=True))
@@ -51,6 +50,13 @@ def used_of_text(name: str, use: ResourceUse, statistic: str) -> str:
     return f"{used.removesuffix(f' {unit}')} of {of}"
 
 
+NOTE: Final = (
+    "GPUs and CPUs: median; memory and disk: 95th percentile; of what was requested (of GPUs: "
+    "allocated). other: evicted, removed, held, running, or less than half as long as another "
+    "execution of their epoch. ≤: rounded up by the schedd."
+)
+
+
 # --- sentences --------------------------------------------------------------------------------
 
 
@@ -76,28 +82,10 @@ def hours_line(groups: Sequence[ResourceGroup]) -> str:
     total = sum(group.gpu_hours for group in groups)
     measured = sum(group.measured_gpu_hours for group in groups)
     computed = sum(group.computed_gpu_hours or 0.0 for group in groups)
-    if not total:
-        return ""
     if not measured:
-        return f"GPU-hours computed: {UNKNOWN} (0 of {total:.1f} measured)"
-    parts = f"{computed:.1f} of {measured:.1f} measured ({share(computed, measured)})"
-    return f"GPU-hours computed: {parts}; {total:.1f} in all"
-
-
-def notes(resources: Resources, item: str) -> Iterable[str]:
-    """What the tables mean: paragraphs."""
-    yield (
-        "GPUs and CPUs: median; memory and disk: 95th percentile; of what was requested "
-        "(GPUs: allocated)."
-    )
-    if any(group.ended is not Ended.COMPLETED for group in resources.total):
-        yield (
-            "Only epochs of usual length say what one needs. other: evicted, removed, held, "
-            "running, or less than half as long as another execution of its epoch."
-        ).replace("epoch", item)
-    groups = (*resources.total, *resources.groups)
-    if any(getattr(group, name).at_most for group in groups for name in UNITS):
-        yield "≤: rounded up by the schedd; at most so much was used."
+        return f"GPU-hours computed: {UNKNOWN} (0 of {hours(total)} measured)" if total else ""
+    parts = f"{hours(computed)} of {hours(measured)} measured ({share(computed, measured)})"
+    return f"GPU-hours computed: {parts}; {hours(total)} in all"
 
 
 # --- columns ----------------------------------------------------------------------------------
@@ -142,16 +130,13 @@ def resource_columns(group: ResourceGroup) -> list[Column[str]]:
     ]
 
 
-def group_columns(
-    by: By, groups: Sequence[ResourceGroup], names: Mapping[str | None, str] = MappingProxyType({})
-) -> list[Column[Any]]:
-    """The columns of groups: how many were measured, and what they used of each resource.
+def group_columns(by: By, groups: Sequence[ResourceGroup]) -> list[Column[Any]]:
+    """The columns of groups: how many were measured, and what they used of each resource."""
 
-    ``names``: the short ones of GPU models.
-    """
+    model_names = gpu_models(group.name for group in groups) if by == "gpu" else {}
 
     def shown_name(row: ResourceGroup) -> str:
-        return names.get(row.name) or clip(row.name or "unknown", 40)
+        return model_names.get(row.name) or clip(row.name or "unknown", 40)
 
     def name_cell(row: ResourceGroup, width: int | None) -> Line:
         style = BAD if row.ended is Ended.FAILED else DIM

@@ -151,16 +151,6 @@ def site_name(name: str | None, limit: int) -> str:
     return "unknown" if name is None else clip(name, limit)
 
 
-def models(names: Iterable[str | None]) -> dict[str | None, str]:
-    """Return the display names of GPU models: short, with the form factor where two are alike."""
-    known_names = [name for name in dict.fromkeys(names) if name is not None]
-    short = [formatting.gpu_short(name) for name in known_names]
-    by_name: dict[str | None, str] = {None: "unknown"}
-    for name, brief in zip(known_names, short, strict=True):
-        by_name[name] = formatting.gpu_precise(name) if short.count(brief) > 1 else brief
-    return by_name
-
-
 def machine(model_names: Mapping[str | None, str], gpu: str | None, gpus: int | None) -> str:
     """Return model and number of GPUs: ``A100-40 ×2``."""
     if gpu is None or gpus is None:
@@ -782,7 +772,7 @@ def _fit_parts(start: Line, parts: Sequence[Line], room: int, empty: str = "") -
 
 def gpu_names(usage: Usage) -> dict[str | None, str]:
     """Return the one name that each GPU model of an ensemble is shown by."""
-    return models(place.name for place in usage.gpus)
+    return formatting.gpu_models(place.name for place in usage.gpus)
 
 
 def _identity_parts(row: GroupUsage, model_names: Mapping[str | None, str]) -> list[Line]:

@@ -393,6 +393,16 @@ def gpu_precise(name: str) -> str:
     return " ".join((gpu_short(name), *left_out)) if _FORM_FACTOR.search(name) else plain(name, 40)
 
 
+def gpu_models(names: Iterable[str | None]) -> dict[str | None, str]:
+    """The display names of GPU models: short, with the form factor where two are alike."""
+    known_names = [name for name in dict.fromkeys(names) if name is not None]
+    short = [gpu_short(name) for name in known_names]
+    by_name: dict[str | None, str] = {None: "unknown"}
+    for name, brief in zip(known_names, short, strict=True):
+        by_name[name] = gpu_precise(name) if short.count(brief) > 1 else brief
+    return by_name
+
+
 def _one_gpu(name: str) -> str:
     short = _FORM_FACTOR.sub("", _VENDORS.sub("", name))
     memory = _MEMORY.search(short)

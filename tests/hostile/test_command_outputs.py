@@ -172,7 +172,7 @@ def assert_texts_are_bounded(value: Any) -> None:
         assert len(value) <= 8000
 
 
-ON_TERMINAL = ("status", "status --json", "sites", "timeline", "report")
+ON_TERMINAL = ("status", "status --json", "sites", "usage", "timeline", "report")
 
 
 @pytest.mark.parametrize("command", ON_TERMINAL)

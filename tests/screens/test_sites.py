@@ -19,6 +19,7 @@ from metlmon.tables import epochs as epochs_table
 from metlmon.tables import usage as usage_table
 from metlmon.tables.usage import details
 from metlmon.text import spans
+from metlmon.text.formatting import gpu_models
 from screens.job import JobScreen
 from screens.run import RunScreen
 from screens.sites import KINDS, ExecutionsScreen, SitesScreen, headline
@@ -238,7 +239,7 @@ def test_bars_share_their_scale(found: Usage) -> None:
 
 def test_two_models_with_one_short_name_are_reported_apart() -> None:
     names = ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-PCIE-40GB", "NVIDIA A40", None)
-    assert list(usage_table.models(names).values()) == [
+    assert list(gpu_models(names).values()) == [
         "unknown", "A100-40 SXM4", "A100-40 PCIE", "A40",
     ]  # fmt: skip
 

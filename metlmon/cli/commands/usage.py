@@ -20,7 +20,6 @@ from metlmon.stats.resources import Resources, resource_use
 from metlmon.stats.windows import TimeWindow, window_text
 from metlmon.tables import requests as requests_table
 from metlmon.tables import resources as resources_table
-from metlmon.tables.usage import models
 from metlmon.text.formatting import moment, plain, readable_dates
 from metlmon.text.record_json import Flat
 from metlmon.text.spans import BOLD, DIM, line
@@ -70,10 +69,8 @@ def print_resources(found: Resources, item: str) -> None:
     if found.completed is not None:
         shown = resources_table.shown_resources([found.completed])
         out.table(resources_table.resource_columns(found.completed), shown, "")
-    names = models(group.name for group in found.groups) if found.by == "gpu" else {}
-    out.table(resources_table.group_columns(found.by, found.groups, names), found.groups, "")
-    for note in resources_table.notes(found, item):
-        out.print(line((note, DIM)))
+    out.table(resources_table.group_columns(found.by, found.groups), found.groups, "")
+    out.print(line((resources_table.NOTE, DIM)))
 
 
 def print_requests(requests: Sequence[RequestAdvice], window: TimeWindow, item: str) -> None:
