@@ -15,6 +15,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.job_events import JobId
 from metlmon.model.queue import QueueJob, QueueSnapshot, utc_time
 from metlmon.pool.queue_checks import STATUS_NAMES, QueueDiscrepancy, discrepancy_text
+from metlmon.pool.types import PoolError
 from metlmon.text.formatting import plain
 from metlmon.text.record_json import Flat, Nullable
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from metlmon.pool.annex_ads import AnnexAnswer
     from metlmon.pool.connection import PoolConnection
     from metlmon.pool.poller import QueuePoller
+    from metlmon.stats.requests import Slots
 
 
 class QueuedJob(NamedTuple):
@@ -128,6 +130,20 @@ def query_annexes(reader: DagdirReader, *, free_gpus: bool = False) -> AnnexAnsw
             return annexes.query()
         finally:
             annexes.stop()
+
+
+def query_slots() -> Slots:
+    """The slots of the pool; none where its collector does not answer."""
+    from metlmon.pool.connection import PoolConnection
+
+    connection = PoolConnection()
+    try:
+        with waiting_line("asking the collector ..."):
+            return connection.slots()
+    except PoolError:
+        return ()
+    finally:
+        connection.close()
 
 
 @contextmanager

@@ -36,6 +36,7 @@ ANSWER_SECONDS: Final = {
     "where": 30.0,
     "annex_ads": 10.0,
     "free_gpus": 10.0,
+    "slots": 10.0,
 }
 OTHER_SECONDS: Final = 40.0
 """Time-outs of the operations. HTCondor's own time-outs are 20 s per step."""
@@ -43,6 +44,7 @@ OTHER_SECONDS: Final = 40.0
 COLLECTOR_OPERATIONS: Final = {
     "sites": "the collector",
     "free_gpus": "the collector",
+    "slots": "the collector",
     "annex_ads": "the annex collector",
 }
 """Operations that wait for a collector, and its name in messages."""
@@ -171,6 +173,10 @@ class PoolConnection:
     def free_gpus(self) -> tuple[FreeGpus, ...]:
         """The free GPUs of the pool's collector, by site and model."""
         return tuple(self._call(list[FreeGpus], "free_gpus"))
+
+    def slots(self) -> tuple[tuple[dict[str, float], int], ...]:
+        """The pool's slots: what they have, by the command that requests it, and how many."""
+        return tuple(self._call(list[tuple[dict[str, float], int]], "slots"))
 
     def annex_queue(self) -> AnnexQueue:
         """All requests for annexes in the queue, and what the configuration says about annexes."""

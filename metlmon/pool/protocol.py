@@ -27,6 +27,15 @@ must not end the line or the quotes there, or be a macro. The gate accepts the s
 SCHEDULER_UNIVERSE: Final = 7
 """The universe of DAGMan's own jobs."""
 
+SLOT_AMOUNTS: Final = {
+    "request_memory": "TotalSlotMemory",
+    "request_disk": "TotalSlotDisk",
+    "request_cpus": "TotalSlotCpus",
+    "request_gpus": "TotalSlotGPUs",
+    "gpus_minimum_memory": "GPUs_GlobalMemoryMb",
+}
+"""The attributes of slots that requests of jobs are compared with."""
+
 OPERATIONS: Final[dict[str, Any]] = {
     "where": tuple[()],
     "query": tuple[list[JobNumber], list[JobNumber]],
@@ -37,6 +46,7 @@ OPERATIONS: Final[dict[str, Any]] = {
     "exclude": tuple[JobNumber, JobNumber, str, bool],
     "sites": tuple[()],
     "free_gpus": tuple[()],
+    "slots": tuple[()],
     "annex_queue": tuple[()],
     "annex_ads": tuple[CollectorAddress, list[AnnexName]],
 }

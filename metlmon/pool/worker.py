@@ -18,6 +18,7 @@ import shutil
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, Final
@@ -30,6 +31,7 @@ from metlmon.pool.protocol import (
     OPERATIONS,
     SCHEDULER_UNIVERSE,
     SITE,
+    SLOT_AMOUNTS,
     Answer,
     ErrorKind,
     QueueJob,
@@ -340,6 +342,25 @@ class Pool:
         with self._translating_errors(ErrorKind.NO_COLLECTOR):
             ads = self._api.Collector().query(self._api.AdType.Startd, *annex_ads.GPU_SLOTS)
         return annex_ads.free_gpus(ads, time.time())
+
+    def slots(self) -> list[tuple[dict[str, float], int]]:
+        """What slots have of each resource that is requested, dynamic ones left out, and how many.
+
+        A partitionable slot has what its dynamic slots use, too.
+        """
+        with self._translating_errors(ErrorKind.NO_COLLECTOR):
+            ads = self._api.Collector().query(
+                self._api.AdType.Startd, 'SlotType =!= "Dynamic"', [*SLOT_AMOUNTS.values()]
+            )
+        counts = Counter(
+            tuple(
+                (command, float(amount))
+                for command, name in SLOT_AMOUNTS.items()
+                if isinstance(amount := ad.get(name), int | float)
+            )
+            for ad in ads
+        )
+        return [(dict(each), number) for each, number in counts.items()]
 
     def annex_queue(self) -> AnnexQueue:
         """All requests for annexes in the queue, and what the configuration says about annexes."""

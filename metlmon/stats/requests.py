@@ -7,12 +7,13 @@ by the factor of the acts that raise requests.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from statistics import quantiles
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.eventlog.events import ResourceUsage, least_amount
 from metlmon.live.feed import StatsInput
@@ -20,7 +21,7 @@ from metlmon.model.reasons import RAISE_FACTOR, exceeded_request, reached_mb
 from metlmon.model.states import State
 from metlmon.snapshot.records import Job
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger
-from metlmon.text.formatting import UNKNOWN, count, number, request_amount, size
+from metlmon.text.formatting import UNKNOWN, count, number, request_amount, share, size
 from metlmon.text.record_json import Nullable
 
 MIN_EPOCHS: Final = 5
@@ -69,7 +70,9 @@ class RequestAdvice(Struct, frozen=True, kw_only=True):
     ``rounded``: the schedd rounds them up, they were at most that.
     ``suggested``: a request that would fit better, None if the present one fits or too few were
     measured. ``exceeding``: of all ``completed`` jobs those that used more than is suggested, or
-    else requested. ``exceeded``: jobs that were held since they exceeded the request.
+    else requested. ``exceeded``: jobs that were held since they exceeded the request. ``slots``:
+    of the pool, if its collector was asked; ``gain``: the share of these that match what is
+    suggested, of all requests, and have less than is requested of this one.
     """
 
     submit: Nullable[str | None]
@@ -85,6 +88,8 @@ class RequestAdvice(Struct, frozen=True, kw_only=True):
     exceeding: int
     completed: int
     exceeded: int
+    slots: int | None = None
+    gain: float | None = None
 
     @property
     def fitting(self) -> float | None:
@@ -102,6 +107,10 @@ class _Shape(NamedTuple):
     requests: tuple[float | None, ...]
 
 
+Slots: TypeAlias = Sequence[tuple[Mapping[str, float], int]]
+"""What slots have, by the command that requests it, and how many have that."""
+
+
 class _Sample(Struct):
     """The jobs of a shape: tables, and by command what would have been enough for held ones."""
 
@@ -112,10 +121,12 @@ class _Sample(Struct):
     newest: int = 0
 
 
-def advise_requests(stats_input: StatsInput, window: TimeWindow = ALL) -> tuple[RequestAdvice, ...]:
+def advise_requests(
+    stats_input: StatsInput, window: TimeWindow = ALL, slots: Slots = ()
+) -> tuple[RequestAdvice, ...]:
     """A row for each request of each submit file, those of the newest jobs first.
 
-    By the jobs that were completed or held in ``window``.
+    By the jobs that were completed or held in ``window``; ``slots``: of the pool.
     """
     ledger = stats_input.ledger
     clipped = clip_ledger(ledger, window)
@@ -152,12 +163,29 @@ def advise_requests(stats_input: StatsInput, window: TimeWindow = ALL) -> tuple[
         for command, usage, enough in _exceeded(job):
             sample_of(job, usage).enough.setdefault(command, []).append(enough)
     newest_first = sorted(samples.items(), key=lambda item: (not item[0].training, -item[1].newest))
-    rows = (
-        _advice(shape, command, requested, sample)
-        for shape, sample in newest_first
-        for command, requested in zip(_RESOURCES, shape.requests, strict=True)
-    )
+    rows: list[RequestAdvice] = []
+    for shape, sample in newest_first:
+        of_shape = [
+            _advice(shape, command, requested, sample)
+            for command, requested in zip(_RESOURCES, shape.requests, strict=True)
+        ]
+        rows += _with_gain(of_shape, slots) if slots else of_shape
     return tuple(row for row in rows if row.requested is not None or row.measured)
+
+
+def _with_gain(rows: Sequence[RequestAdvice], slots: Slots) -> Iterable[RequestAdvice]:
+    needed = {row.command: row.suggested or row.requested or 0 for row in rows}
+    matching = [
+        (amounts, number)
+        for amounts, number in slots
+        if all(amounts.get(command, 0) >= amount for command, amount in needed.items())
+    ]
+    total = sum(number for _, number in slots)
+    for row in rows:
+        requested = row.requested or 0
+        more = sum(n for amounts, n in matching if amounts.get(row.command, 0) < requested)
+        is_less = row.suggested is not None and row.suggested < requested
+        yield replace(row, slots=total, gain=more / total) if is_less else row
 
 
 def _exceeded(job: Job) -> Iterable[tuple[str, ResourceUsage, float]]:
@@ -249,11 +277,12 @@ def advice_text(row: RequestAdvice, item: str = "epoch") -> str:
         facts.append(f"{count(row.exceeded, 'job')} exceeded {amount_text(row, row.requested)}")
     if row.measured:
         most = used_text(row, row.used_most).removeprefix("≤")
-        more = " (rounded up)" if row.rounded else "" if row.unit else " on average"
-        facts.append(f"{count(row.measured, item)} used at most {most}{more}")
+        how = " (rounded up)" if row.rounded else "" if row.unit else " on average"
+        facts.append(f"{count(row.measured, item)} used at most {most}{how}")
     over = f", {over_text(row)} completed jobs used more" if row.completed else ""
     fits = "it fits" if row.suggested is None else f"{amount_text(row, row.suggested)} would fit"
-    return f"{'; '.join(facts)}: {fits}{over}"
+    more = "" if row.gain is None else f", {share(row.gain, 1)} of the pool's slots more match"
+    return f"{'; '.join(facts)}: {fits}{over}{more}"
 
 
 def advised_fields(rows: Sequence[RequestAdvice]) -> dict[str, tuple[str, RequestAdvice]]:

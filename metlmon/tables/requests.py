@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from metlmon.stats.requests import RequestAdvice, amount_text, over_text, used_text
@@ -13,11 +14,12 @@ NAME_LIMIT: Final = 40
 
 NOTE: Final = (
     "95 %, MOST: of epochs of usual length, of CPUs and GPUs the averages. NOW, WOULD FIT: as in "
-    "submit files. OVER: completed jobs that used more than would fit."
+    "submit files. OVER: completed jobs that used more than would fit. "
+    "MORE SLOTS: of the pool, that match all that would fit and not what is requested now."
 )
 
 
-def columns(item: str) -> list[Column[RequestAdvice]]:
+def columns(rows: Sequence[RequestAdvice], item: str) -> list[Column[RequestAdvice]]:
     """The columns of a row for each request."""
 
     def fit(row: RequestAdvice) -> str:
@@ -28,7 +30,7 @@ def columns(item: str) -> list[Column[RequestAdvice]]:
     def style(row: RequestAdvice) -> TextStyle:
         return PLAIN if row.suggested is None else BOLD
 
-    return [
+    found = [
         Column[RequestAdvice](
             "submit_file",
             "SUBMIT FILE",
@@ -46,3 +48,6 @@ def columns(item: str) -> list[Column[RequestAdvice]]:
         Column("fits", "WOULD FIT", fit, align="right", style=style),
         Column("over", "OVER", over_text, align="right", drop=2),
     ]
+    if any(row.slots for row in rows):
+        found.append(Column("gain", "MORE SLOTS", lambda row: row.gain, Kind.SHARE, drop=4))
+    return found

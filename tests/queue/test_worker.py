@@ -287,6 +287,21 @@ def test_sites_are_counted_by_their_slots(pool: Pool) -> None:
     assert pool.sites() == [SiteInfo("a?", 1, ()), SiteInfo("b", 2, ("NVIDIA A40",))]
 
 
+def test_slots_are_counted_by_what_they_have(pool: Pool) -> None:
+    asked: list[tuple[str, list[str]]] = []
+    ads = [{"TotalSlotMemory": 8192, "TotalSlotCpus": 4.0}] * 2 + [{"TotalSlotMemory": "many"}]
+
+    def query(_: int, constraint: str, attributes: list[str]) -> list[dict[str, object]]:
+        asked.append((constraint, attributes))
+        return ads
+
+    pool._api.AdType = SimpleNamespace(Startd=1)
+    pool._api.Collector = lambda: SimpleNamespace(query=query)
+    assert pool.slots() == [({"request_memory": 8192.0, "request_cpus": 4.0}, 2), ({}, 1)]
+    assert asked[0][0] == 'SlotType =!= "Dynamic"'
+    assert "GPUs_GlobalMemoryMb" in asked[0][1]
+
+
 def test_an_act_names_one_job_and_gives_a_reason_of_ours(pool: Pool) -> None:
     assert pool.act("hold", 12, 3) == "already so"
     assert pool._api.schedd.acted == [("Hold", ["12.3"], ("via metlmon", None))]

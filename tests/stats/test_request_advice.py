@@ -218,3 +218,21 @@ def test_usage_prints_what_would_fit_in_a_window(
         rows = json.loads(capsys.readouterr().out)["requests"]
         assert {row["measured"] for row in rows} == {measured}
         assert (rows[0]["suggested"] is None) == (measured < 5)
+
+
+def test_the_gain_is_of_slots_that_match_what_is_suggested_and_not_the_request(
+    tmp_path: Path,
+) -> None:
+    """Of ten slots four have memory enough for what is suggested alone, and two of them a GPU."""
+    big = dict.fromkeys(("request_disk", "request_cpus", "request_gpus"), float(64 * GB))
+    big |= {"request_memory": 65536.0, "gpus_minimum_memory": 81920.0}
+    slots = [
+        (big, 5),
+        ({**big, "request_memory": 10240.0}, 2),
+        ({**big, "request_memory": 10240.0, "request_gpus": 0.0}, 2),
+        ({**big, "request_memory": 10239.0}, 1),
+    ]
+    made = stats_input(read_dagdir(dagdir(tmp_path, [9000] * 6)))
+    rows = by_command(advise_requests(made, slots=slots))
+    assert (rows["request_memory"].slots, rows["request_memory"].gain) == (10, 0.2)
+    assert rows["request_gpus"].gain == 0

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from metlmon.cli.output import EnsembleOutput, show
+from metlmon.cli.queue_report import query_slots
 from metlmon.cli.reading import open_reader, stats_input, window_of
 from metlmon.cli.text_output import TextOutput
 from metlmon.stats.requests import (
@@ -44,7 +45,8 @@ def usage(options: argparse.Namespace) -> int:
     builder = reader.snapshot_builder()
     ledger, window = builder.ledger(), window_of(options, builder)
     if options.requests:
-        requests = advise_requests(stats_input(reader), window)
+        slots = query_slots() if reader.as_of is None and not reader.host else ()
+        requests = advise_requests(stats_input(reader), window, slots)
         print_text = partial(print_requests, requests, window, ledger.item)
         return show(
             options, UsageRequestsOutput, builder, print_text, window=window, requests=requests
@@ -91,5 +93,5 @@ def print_requests(requests: Sequence[RequestAdvice], window: TimeWindow, item: 
         out.print(
             f"No other request is suggested: they fit, or fewer than {MIN_EPOCHS} {item}s tell."
         )
-    out.table(requests_table.columns(item), requests, "")
+    out.table(requests_table.columns(requests, item), requests, "")
     out.print(line((requests_table.NOTE, DIM)))
