@@ -228,8 +228,9 @@ class MetlmonApp(FaultTolerantApp):
         self._precomputed_stats = self.present_stats
         from metlmon.stats.timeline import timeline
         from metlmon.stats.usage import site_usage
+        from metlmon.stats.variance import site_variation
 
-        self.present_stats.precompute(timeline, site_usage)
+        self.present_stats.precompute(timeline, site_usage, site_variation)
 
     def refresh_screen(self) -> None:
         """Refresh the current screen."""

@@ -17,6 +17,7 @@ from metlmon.stats.usage import (
     select_executions,
     site_usage,
 )
+from metlmon.stats.variance import site_variation
 from metlmon.tables import usage as usage_table
 from metlmon.tables.usage import (
     HIDDEN,
@@ -33,6 +34,7 @@ from metlmon.tables.usage import (
     outcome_counts,
     site_name,
 )
+from metlmon.tables.variance import intervals, sentences
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import (
@@ -212,8 +214,19 @@ class SitesScreen(ListScreen, ActionScreen):
             *([line(" ") + hidden] if hidden else []),
             *blank,
             line(" ") + usage_table.tabs(self.view, [len(v.rows(usage)) for v in VIEWS], room),
+            *(self._variation_lines(usage.item, room) if self.view == usage_table.OF_CELLS else ()),
             *blank,
         ]
+
+    def _variation_lines(self, item: str, room: int) -> list[Line]:
+        """Where the difference between epoch times comes from; on tall screens the intervals."""
+        variation = self.context.stats.value(site_variation)
+        sentence: Line = ()
+        ranges: Line = ()
+        if variation is not None:
+            sentence = first_that_fits(sentences(variation, item), room)
+            ranges = first_that_fits((intervals(variation), ()), room)
+        return [line(" ") + each for each in ([sentence, ranges] if self._roomy else [sentence])]
 
     def _loading_text(self, update: Snapshot | None) -> str:
         if update is None or not update.is_complete:

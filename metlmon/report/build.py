@@ -42,6 +42,7 @@ from metlmon.report.usage_tables import (
     time_table,
     totals,
     transfer_table,
+    variation_table,
 )
 from metlmon.snapshot.records import HOUR, HourUnit, Ledger, Status, in_hour_unit
 from metlmon.stats.causes import Cause
@@ -231,7 +232,10 @@ def _sections(
         "Over time",
         present_blocks("epochs", "hours", "per_period", "contributions", period_table(usage)),
     )
-    yield Section("Time of an epoch", present_blocks("times", time_table(usage)))
+    yield Section(
+        "Time of an epoch",
+        present_blocks("times", time_table(usage), variation_table(usage)),
+    )
     profiles = profile_table(usage)
     if profiles is not None:
         yield Section("Profiles of pools", (profiles,))

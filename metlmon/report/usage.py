@@ -23,6 +23,7 @@ from metlmon.stats.pool_profiles import profiles_in_window
 from metlmon.stats.resources import resource_use
 from metlmon.stats.totals import group_by, sum_by
 from metlmon.stats.usage import GroupUsage, UsageGroups, distribution
+from metlmon.stats.variance import epoch_variation
 from metlmon.stats.windows import (
     ALL,
     TimeWindow,
@@ -146,6 +147,7 @@ class ReportUsage:
         self.labels = _used(groups.by_label())
         self.profiles = profiles_in_window(ledger, window)
         self.resources = resource_use(ledger, "site", window)
+        self.variation = epoch_variation(ledger, window)
         self.period = _unit(span, days=10, weeks=60)
         self.periods = tuple(
             (part, UsageGroups(ledger, part).total())

@@ -26,7 +26,9 @@ from metlmon.stats.windows import Unit, window_text
 from metlmon.tables import usage as usage_columns
 from metlmon.tables.layout import Column, Kind
 from metlmon.tables.resources import NAMES, amount_text, shown_resources
+from metlmon.tables.variance import sentences, share_columns
 from metlmon.text.formatting import count, number, readable_dates
+from metlmon.text.spans import text
 
 NO_EXECUTION: Final = "no successful execution"
 
@@ -444,6 +446,21 @@ def time_table(usage: ReportUsage) -> ReportTable:
             for name, box in named.items()
         ),
         empty_text="No epoch was completed by an execution in the logs.",
+    )
+
+
+def variation_table(usage: ReportUsage) -> ReportTable | None:
+    """Where the difference between epoch times comes from; None without completed epochs."""
+    variation = usage.variation
+    if not variation.epochs:
+        return None
+    columns = share_columns()
+    return ReportTable(
+        "variation",
+        text(sentences(variation, usage.ledger.item)[0]),
+        tuple(columns),
+        tuple(row_of(columns, share) for share in variation.shares if variation.missing is None),
+        empty_text="No shares.",
     )
 
 

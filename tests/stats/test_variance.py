@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from itertools import product
 from pathlib import Path
+from random import Random
+from statistics import mean, variance
 
+import pytest
+
+from metlmon.cli.main import main
 from metlmon.snapshot.records import Ledger
 from metlmon.stats.pool_profiles import profiles_in_window
 from metlmon.stats.usage import usage_in_window
+from metlmon.stats.variance import Observation, epoch_variation, variance_shares
+from metlmon.tables.variance import percents, sentences
+from metlmon.text.spans import text
 from tests.generated.effects import Effects, planted
 from tests.support.records import read_dagdir
 
@@ -26,3 +36,101 @@ def test_a_planted_ensemble_reads_from_its_log_as_from_its_ledger(tmp_path: Path
     assert usage_in_window(read).site_gpus == usage_in_window(direct).site_gpus
     assert len(profiles_in_window(read)) == len(profiles_in_window(direct))
     assert {e.host for e in read.executions} >= made.slow
+    assert epoch_variation(read) == epoch_variation(direct)
+
+
+def test_intervals_hold_the_planted_shares() -> None:
+    # Thirty seeds of more sizes, by effect: tests/bench/variance.py.
+    held = []
+    for deviations in ((0.5, 0.1, 0.05, 0.05, 0.1), (0.1, 0.1, 0.05, 0.4, 0.1), (0.15,) * 5):
+        effects = Effects(*deviations)
+        for seed in range(10):
+            found = epoch_variation(planted(effects, seed).stats_input.ledger).shares
+            assert sum(each.share or 0.0 for each in found) == pytest.approx(1)
+            held += [(e.lower or 0) <= effects.shares[e.effect] <= (e.upper or 0) for e in found]
+    assert mean(held) >= 0.75
+
+
+def test_a_balanced_design_has_the_components_of_the_analysis_of_variance() -> None:
+    rng = Random(8)
+    models, sites, hosts, epochs = range(6), range(5), range(4), range(6)
+    of_site: dict[tuple[int, int], float] = {}
+    observed = []
+    for model in models:
+        model_effect = rng.gauss(0, 0.5)
+        for site in sites:
+            of_site[model, site] = model_effect + rng.gauss(0, 0.3)
+            for host in hosts:
+                base = of_site[model, site] + rng.gauss(0, 0.2)
+                place = (str(model), str(site), str(host))
+                observed += [Observation(base + rng.gauss(0, 0.1), place, "run") for _ in epochs]
+    values = {
+        place: [o.value for o in observed if o.place == place]
+        for place in {o.place for o in observed}
+    }
+    host_means = {place: mean(each) for place, each in values.items()}
+    site_means = {
+        (str(m), str(s)): mean(host_means[str(m), str(s), str(h)] for h in hosts)
+        for m, s in product(models, sites)
+    }
+    model_means = [mean(site_means[str(m), str(s)] for s in sites) for m in models]
+    rest = mean(variance(each) for each in values.values())
+    between_hosts = mean(
+        variance([host_means[str(m), str(s), str(h)] for h in hosts])
+        for m, s in product(models, sites)
+    )
+    between_sites = mean(variance([site_means[str(m), str(s)] for s in sites]) for m in models)
+    expected = {
+        "gpu": variance(model_means) - between_sites / len(sites),
+        "site": between_sites - between_hosts / len(hosts),
+        "host": between_hosts - rest / len(epochs),
+        "rest": rest,
+    }
+    shares, spread, _ = variance_shares(tuple(observed))
+    assert spread == pytest.approx(sum(expected.values()) ** 0.5, rel=1e-3)
+    for each in shares:
+        if each.effect == "run":
+            assert each.share is None
+            assert each.missing == "only one run"
+        else:
+            share = expected[each.effect] / sum(expected.values())
+            assert each.share == pytest.approx(share, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("effects", "missing", "without"),
+    [
+        (Effects(runs=3, epochs=3), "9 of at least 10", {"gpu", "site", "host", "run", "rest"}),
+        (Effects(gpus=1), "only one GPU model", {"gpu"}),
+        (Effects(sites=1), "no GPU model has two sites", {"site"}),
+        (Effects(hosts=1), "no site has two hosts", {"host"}),
+        (Effects(hosts=200, runs=4, epochs=6), "too few epochs of one host", {"host"}),
+        (Effects(runs=1, epochs=60), "only one run", {"run"}),
+        (Effects(0, 0, 0, 0, 0), "same time", {"gpu", "site", "host", "run", "rest"}),
+    ],
+)
+def test_what_cannot_be_told_apart_has_no_share(
+    effects: Effects, missing: str, without: set[str]
+) -> None:
+    variation = epoch_variation(planted(effects, 1).stats_input.ledger)
+    assert {each.effect for each in variation.shares if each.share is None} == without
+    assert missing in text(sentences(variation)[0])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_sentence_names_shares_that_sum_to_a_hundred(
+    seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = planted(Effects(gpu=0.6, site=0.05, host=0.05, runs=8, epochs=12), seed)
+    variation = epoch_variation(made.stats_input.ledger)
+    whole = percents(variation)
+    assert 99 <= sum(int(each.strip("<> %")) for each in whole.values() if "<" not in each) <= 100
+    made.write(tmp_path)
+    assert main(["sites", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    for effect, name in (("gpu", "GPU model"), ("site", "site"), ("rest", "rest")):
+        assert f"{name} {whole[effect]}" in printed  # type: ignore[index]
+    assert ("choose by GPU model" in printed) == (variation.choose_by == "gpu")
+    assert main(["sites", str(tmp_path), "--json"]) == 0
+    shares = json.loads(capsys.readouterr().out)["variation"]["shares"]
+    assert [each["share"] for each in shares] == pytest.approx([e.share for e in variation.shares])

@@ -70,6 +70,7 @@ class ReportOutput(Output, frozen=True, kw_only=True):
     profiles: ReportTable | UnsetType = UNSET
     resources: ReportTable | UnsetType = UNSET
     places: ReportTable | UnsetType = UNSET
+    variation: ReportTable | UnsetType = UNSET
     labels: ReportTable | UnsetType = UNSET
     best_runs: ReportTable | UnsetType = UNSET
     sweep: ReportTable | UnsetType = UNSET

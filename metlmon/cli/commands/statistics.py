@@ -20,6 +20,7 @@ from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.shards import Bag, bags
 from metlmon.stats.timeline import Lane, Timeline, build_timeline
 from metlmon.stats.usage import TargetWaits, Usage, usage_in_window
+from metlmon.stats.variance import Variation, epoch_variation
 from metlmon.stats.windows import TimeWindow, window_text
 from metlmon.tables import estimates as estimates_table
 from metlmon.tables import shards as shards_table
@@ -40,6 +41,7 @@ from metlmon.tables.timeline_text import (
     totals,
 )
 from metlmon.tables.usage import exclusion, pool_site
+from metlmon.tables.variance import intervals, sentences
 from metlmon.text.formatting import (
     count,
     duration,
@@ -61,18 +63,21 @@ class SitesOutput(EnsembleOutput, frozen=True, kw_only=True):
     """``metlmon sites --json``: places of each kind sum to total."""
 
     usage: Flat[Usage]
+    variation: Variation
 
 
 def sites(options: argparse.Namespace) -> int:
     """``metlmon sites``."""
     reader = open_reader(options)
     builder = reader.snapshot_builder()
-    usage = usage_in_window(in_hour_unit(builder.ledger()), window_of(options, builder))
-    print_text = partial(print_sites, usage, only_hosts=options.by == "host")
-    return show(options, SitesOutput, builder, print_text, usage=usage)
+    window, ledger = window_of(options, builder), builder.ledger()
+    usage = usage_in_window(in_hour_unit(ledger), window)
+    variation = epoch_variation(ledger, window)
+    print_text = partial(print_sites, usage, variation, only_hosts=options.by == "host")
+    return show(options, SitesOutput, builder, print_text, usage=usage, variation=variation)
 
 
-def print_sites(usage: Usage, only_hosts: bool = False) -> None:
+def print_sites(usage: Usage, variation: Variation, only_hosts: bool = False) -> None:
     """The hours by site, GPU model, both, and cause, and remarks; or by host."""
     out = TextOutput()
     window = "" if usage.window.unbounded else f"{readable_dates(window_text(usage.window))}, "
@@ -86,6 +91,9 @@ def print_sites(usage: Usage, only_hosts: bool = False) -> None:
         # Hosts may be hundreds.
         if rows and (index == usage_table.OF_HOSTS) is only_hosts:
             columns = usage_table.columns(index, rows, usage, places=True)
+            if index == usage_table.OF_CELLS:
+                out.print("", sentences(variation, usage.item)[0])
+                out.print(*filter(None, [intervals(variation)]))
             out.table(columns, rows, "")
     if only_hosts:
         return

@@ -1,0 +1,373 @@
+"""Where the difference between epoch times comes from: variance components, with intervals.
+
+The logarithm of the time of a completed epoch is taken as mean + GPU model + site of that model +
+host of that site + run + rest, all random, where runs are crossed with hosts and the numbers of
+epochs are unbalanced (Searle, Casella & McCulloch, "Variance Components", 1992). Runs and hosts are
+fitted together (Henderson's method III); what is left is the rest. Then from the bottom to the top
+the component of hosts, sites and models is the value at which the weighted sum of squares of the
+group means equals its expectation (Paule & Mandel, 1982); a negative one is 0.
+
+Resampling runs leaves models, sites and hosts as they are, of which there are few: its intervals
+would be far too short for their shares. The weighted sums of squares follow independent
+chi-squared distributions. Intervals come from draws of these in place of the expectations
+(generalized confidence intervals: Weerahandi 1993; Iyer & Patterson 2002).
+``tests/bench/variance.py`` measures how often they hold.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from math import log, sqrt
+from random import Random
+from typing import Final, Literal, NamedTuple
+
+from msgspec import Struct
+
+from metlmon.live.feed import StatsInput
+from metlmon.snapshot.records import Execution, Ledger
+from metlmon.stats.totals import group_by
+from metlmon.stats.usage import Distribution, UsageGroups, distribution
+from metlmon.stats.windows import ALL, TimeWindow
+
+Effect = Literal["gpu", "site", "host", "run", "rest"]
+
+EFFECTS: Final[tuple[Effect, ...]] = ("gpu", "site", "host", "run", "rest")
+
+MIN_EPOCHS: Final = 10
+"""Minimum completed epochs for any share."""
+
+MAX_EPOCHS: Final = 5000
+"""The latest so many epochs are used: the time it takes is proportional to their number."""
+
+MIN_REPEATS: Final = 5
+"""Minimum degrees of freedom of the rest: with fewer, hosts cannot be told from it."""
+
+CLEAR_SHARE: Final = 0.25
+"""A place is to be chosen by an effect whose interval begins at this share or above."""
+
+MIN_SPREAD: Final = 0.05
+"""Below this standard deviation of the logarithm (5 % of the time) no choice is worth it."""
+
+DRAWS: Final = 400
+LEVEL: Final = 0.8
+SEED: Final = 20240930
+
+EXTRA_DEGREES: Final = 0.5
+"""Added to the degrees of freedom of the draws between groups. The draws of a component have a
+long upper tail, so that the shares of the others would be too small. Chosen by simulation."""
+
+TIME_RESOLUTION: Final = 1e-9
+"""Least variance of the rest: logged times are whole seconds."""
+
+
+class VarianceShare(Struct, frozen=True):
+    """The share of one effect in the variance of the logarithm of epoch time.
+
+    ``groups``: the number of models, sites of a model, hosts of a site, or runs; of the rest the
+    degrees of freedom. ``share`` and its 80 % interval ``lower`` to ``upper``: 0–1; None with the
+    reason ``missing``.
+    """
+
+    effect: Effect
+    groups: int
+    share: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    missing: str | None = None
+
+
+class PlaceFigures(Struct, frozen=True):
+    """What may explain the epoch times of one GPU model and count at a site.
+
+    ``cpus``, ``gpus_used``: in use on average; ``transfer``: seconds of the input transfer.
+    """
+
+    gpu: str | None
+    gpus: int | None
+    site: str | None
+    epochs: int
+    cpus: Distribution
+    gpus_used: Distribution
+    transfer: Distribution
+
+
+class Variation(Struct, frozen=True):
+    """Where the difference between the times of completed epochs comes from.
+
+    ``epochs``: completed ones without hidden compute whose GPU, site and host are known;
+    ``without``: the others. ``spread``: the standard deviation of the logarithm. ``shares`` sum to
+    1, or are all None for the reason ``missing``. ``choose_by``: the effect by which to choose
+    where to run.
+    """
+
+    epochs: int
+    without: int
+    spread: float | None
+    shares: tuple[VarianceShare, ...]
+    missing: str | None
+    choose_by: Effect | None
+    places: tuple[PlaceFigures, ...]
+
+
+class Observation(NamedTuple):
+    """The logarithm of one epoch's time, and where it ran (``place``: GPU, site, host)."""
+
+    value: float
+    place: tuple[str, str, str]
+    run: str
+
+
+def site_variation(stats_input: StatsInput) -> Variation:
+    """The statistic of the Sites screen: variation of epoch times up to as-of."""
+    return epoch_variation(stats_input.ledger)
+
+
+def epoch_variation(ledger: Ledger, window: TimeWindow = ALL) -> Variation:
+    """The variation of the epochs that were completed within ``window``."""
+    groups = UsageGroups(ledger, window)
+    finals = [e for e in groups.executions if e.final and not groups.is_hidden(e)]
+    finals.sort(key=lambda entry: entry.start)
+    observed = tuple(_observations(finals, groups))
+    shares, spread, missing = variance_shares(observed[-MAX_EPOCHS:])
+    return Variation(
+        epochs=len(observed),
+        without=len([e for e in groups.executions if e.final]) - len(observed),
+        spread=spread,
+        shares=shares,
+        missing=missing,
+        choose_by=_choice(shares, spread),
+        places=tuple(_places(finals)),
+    )
+
+
+def _observations(finals: Iterable[Execution], groups: UsageGroups) -> Iterator[Observation]:
+    for entry in finals:
+        seconds = groups.seconds(entry)
+        if entry.gpu and entry.site and entry.host and seconds:
+            model = entry.gpu if entry.gpus == 1 else f"{entry.gpus} × {entry.gpu}"
+            yield Observation(log(seconds), (model, entry.site, entry.host), entry.run or "")
+
+
+def _places(finals: Iterable[Execution]) -> Iterator[PlaceFigures]:
+    for place, entries in group_by(finals, lambda e: (e.gpu, e.gpus, e.site)).items():
+        used = [entry.usage for entry in entries if entry.usage is not None]
+        yield PlaceFigures(
+            *place,
+            epochs=len(entries),
+            cpus=distribution(usage.cpus for usage in used),
+            gpus_used=distribution(usage.gpus for usage in used),
+            transfer=distribution(entry.transfer for entry in entries),
+        )
+
+
+def _choice(shares: Sequence[VarianceShare], spread: float | None) -> Effect | None:
+    """The effect by which to choose a place: the largest, if it is clear and matters."""
+    largest = max(shares, key=lambda each: each.share or 0.0)
+    if spread is None or spread < MIN_SPREAD or (largest.lower or 0.0) < CLEAR_SHARE:
+        return None
+    return largest.effect
+
+
+# --- components of variance -------------------------------------------------------------------
+
+
+class Mean(NamedTuple):
+    """The mean of a group, and its variance as far as the levels below it explain it."""
+
+    value: float
+    variance: float
+
+
+@lru_cache(maxsize=4)
+def variance_shares(
+    observed: Sequence[Observation],
+) -> tuple[tuple[VarianceShare, ...], float | None, str | None]:
+    """The share of each effect, the spread, and the reason where there is neither."""
+    missing = None
+    if len(observed) < MIN_EPOCHS:
+        missing = f"{len(observed)} of at least {MIN_EPOCHS} completed epochs"
+    elif len({round(each.value, 3) for each in observed}) < 2:
+        missing = "all epochs took the same time"
+    if missing is not None:
+        return tuple(VarianceShare(effect, 0) for effect in EFFECTS), None, missing
+    design = _Design(observed)
+    if design.degrees["rest"] < MIN_REPEATS:
+        design = _Design([each._replace(place=(*each.place[:2], "")) for each in observed])
+        design.reasons["host"] = "too few epochs of one host"
+    if design.degrees["rest"] < 1:
+        missing = "too few epochs of one place and run"
+        return tuple(VarianceShare(effect, 0) for effect in EFFECTS), None, missing
+    estimate = {effect: max(0.0, each) for effect, each in design.solve(design.degrees).items()}
+    total = sum(estimate.values())
+    draws = [_shares(design.solve(degrees)) for degrees in design.draws()]
+    found = []
+    for effect in EFFECTS:
+        reason = design.reasons.get(effect)
+        if reason is not None:
+            found.append(VarianceShare(effect, design.groups[effect], missing=reason))
+            continue
+        ordered = sorted(draw[effect] for draw in draws)
+        share = estimate[effect] / total
+        tail = (1 - LEVEL) / 2 * len(ordered)
+        lower, upper = ordered[int(tail)], ordered[-1 - int(tail)]
+        found.append(
+            VarianceShare(
+                effect, design.groups[effect], share, min(lower, share), max(upper, share)
+            )
+        )
+    return tuple(found), sqrt(total), None
+
+
+def _shares(components: Mapping[Effect, float]) -> dict[Effect, float]:
+    """Components that may be negative as shares from 0 to 1."""
+    total = max(sum(components.values()), components["rest"])
+    return {effect: min(1.0, max(0.0, each / total)) for effect, each in components.items()}
+
+
+class _Design:
+    """The groups of some observations, and what there is to know of each.
+
+    ``degrees``: degrees of freedom between the groups of one effect; ``reasons``: why an effect
+    has no share.
+    """
+
+    def __init__(self, observed: Sequence[Observation]) -> None:
+        hosts, runs, self.squares = _fit(observed)
+        of_host = Counter(each.place for each in observed)
+        connected = _connected(observed)
+        parts = len(set(connected.values()))
+        sites = group_by(sorted(hosts), lambda place: place[:2])
+        models = group_by(sites, lambda site: site[0])
+        self.models = [
+            [[Mean(hosts[host], 1 / of_host[host]) for host in sites[site]] for site in of_model]
+            for of_model in models.values()
+        ]
+        information = dict.fromkeys(runs, 0.0)
+        for (place, run), n in Counter((each.place, each.run) for each in observed).items():
+            information[run] += n * (1 - n / of_host[place])
+        by_part = group_by((run for run in runs if information[run]), lambda run: connected[run])
+        self.runs = [
+            [Mean(runs[run], 1 / information[run]) for run in part] for part in by_part.values()
+        ]
+        between_runs = sum(len(part) - 1 for part in self.runs)
+        self.groups: dict[Effect, int] = {
+            **{"gpu": len(models), "site": len(sites), "host": len(hosts), "run": len(runs)},
+            "rest": len(observed) - len(hosts) - len(runs) + parts,
+        }
+        self.degrees: dict[Effect, float] = {
+            **{"gpu": len(models) - 1, "site": len(sites) - len(models)},
+            **{"host": len(hosts) - len(sites), "run": between_runs, "rest": self.groups["rest"]},
+        }
+        apart = "runs and hosts have no epochs in common" if len(runs) > 1 else "only one run"
+        reasons: dict[Effect, str] = {
+            **{"gpu": "only one GPU model", "site": "no GPU model has two sites"},
+            **{"host": "no site has two hosts of one GPU model", "run": apart},
+        }
+        self.reasons = {name: why for name, why in reasons.items() if self.degrees[name] < 1}
+
+    def draws(self) -> Iterator[dict[Effect, float]]:
+        """Chi-squared values in place of the degrees of freedom, the same each time."""
+        rng = Random(SEED)
+        number = max(100, min(DRAWS, 40_000 // self.groups["host"]))
+        for _ in range(number):
+            yield {
+                effect: rng.gammavariate((n + EXTRA_DEGREES * (effect != "rest")) / 2, 2)
+                for effect, n in self.degrees.items()
+            }
+
+    def solve(self, sums: Mapping[Effect, float]) -> dict[Effect, float]:
+        """The components at which the weighted sums of squares have these values."""
+        rest = max(self.squares / sums["rest"], TIME_RESOLUTION)
+
+        def scaled(groups: Iterable[Sequence[Mean]]) -> list[list[Mean]]:
+            return [[Mean(value, v * rest) for value, v in group] for group in groups]
+
+        run, _ = _between(scaled(self.runs), sums["run"])
+        host, means = _between(
+            scaled(hosts for of_model in self.models for hosts in of_model), sums["host"]
+        )
+        of_sites = iter(means)
+        site, means = _between(
+            [[next(of_sites) for _ in of_model] for of_model in self.models], sums["site"]
+        )
+        gpu, _ = _between([means], sums["gpu"])
+        return {"gpu": gpu, "site": site, "host": host, "run": run, "rest": rest}
+
+
+def _between(groups: Sequence[Sequence[Mean]], target: float) -> tuple[float, list[Mean]]:
+    """The variance within groups at which the weighted sum of squares is ``target``.
+
+    And the weighted mean of each group. Newton's method on the inverse of the sum, which is nearly
+    linear. Negative, by one step, where even a variance of 0 is too much; means are then of 0.
+    """
+    several = [group for group in groups if len(group) > 1]
+    variance = negative = 0.0
+    for _ in range(50 if several else 0):
+        squares = slope = 0.0
+        for group in several:
+            weights = [1 / (variance + v) for _, v in group]
+            pairs = [(w, x) for w, (x, _) in zip(weights, group, strict=True)]
+            mean = sum(w * x for w, x in pairs) / sum(weights)
+            for w, x in pairs:
+                square = w * (x - mean) ** 2
+                squares += square
+                slope += w * square
+        if squares <= 1.0001 * target:
+            if not variance and slope:
+                least = min(v for group in several for _, v in group)
+                negative = max(-least, (squares - target) / slope)
+            break
+        variance += squares * (squares - target) / (target * slope)
+    means = []
+    for group in groups:
+        weights = [1 / (variance + v) for _, v in group]
+        total = sum(weights)
+        values = (w * x for w, (x, _) in zip(weights, group, strict=True))
+        means.append(Mean(sum(values) / total, 1 / total))
+    return variance or negative, means
+
+
+Place = tuple[str, str, str]
+
+
+def _fit(observed: Sequence[Observation]) -> tuple[dict[Place, float], dict[str, float], float]:
+    """The effects of hosts and runs together, by least squares, and the squares left."""
+    cells = [
+        (place, run, len(values), sum(each.value for each in values))
+        for (place, run), values in group_by(observed, lambda e: (e.place, e.run)).items()
+    ]
+    of_host, of_run = Counter(e.place for e in observed), Counter(e.run for e in observed)
+    runs = dict.fromkeys(of_run, 0.0)
+    for _ in range(100):
+        hosts = dict.fromkeys(of_host, 0.0)
+        for place, run, n, total in cells:
+            hosts[place] += (total - n * runs[run]) / of_host[place]
+        changed = dict.fromkeys(of_run, 0.0)
+        for place, run, n, total in cells:
+            changed[run] += (total - n * hosts[place]) / of_run[run]
+        middle = sum(n * changed[run] for run, n in of_run.items()) / len(observed)
+        changed = {run: each - middle for run, each in changed.items()}
+        moved = max(abs(changed[run] - runs[run]) for run in runs)
+        runs = changed
+        if moved < 1e-6:
+            break
+    squares = sum((e.value - hosts[e.place] - runs[e.run]) ** 2 for e in observed)
+    return hosts, runs, squares
+
+
+def _connected(observed: Iterable[Observation]) -> dict[str, str]:
+    """By run the first run that it is connected with by hosts in common."""
+    parents: dict[str, str] = {}
+    first_at: dict[Place, str] = {}
+
+    def root(run: str) -> str:
+        while parents[run] != run:
+            parents[run] = run = parents[parents[run]]
+        return run
+
+    for each in observed:
+        parents.setdefault(each.run, each.run)
+        parents[root(first_at.setdefault(each.place, each.run))] = root(each.run)
+    return {run: root(run) for run in parents}

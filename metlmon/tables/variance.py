@@ -1,0 +1,81 @@
+"""Where the difference between epoch times comes from: one sentence, and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any, Final
+
+from metlmon.stats.variance import MIN_SPREAD, Effect, VarianceShare, Variation
+from metlmon.tables.layout import Column, Kind
+from metlmon.text import formatting
+from metlmon.text.spans import BOLD, DIM, Line, line
+
+EFFECT_NAMES: Final[Mapping[Effect, str]] = {
+    **{"gpu": "GPU model", "site": "site", "host": "host", "run": "run", "rest": "rest"}
+}
+
+CHOICES: Final[Mapping[Effect, str]] = {
+    "gpu": "choose by GPU model",
+    "site": "choose by site",
+    "host": "choose by host",
+    "run": "the runs differ most",
+    "rest": "the place hardly matters",
+}
+
+
+def percents(variation: Variation) -> dict[Effect, str]:
+    """The shares in whole per cent, which sum to 100 (the largest remainders are rounded up)."""
+    exact = {e.effect: 100 * e.share for e in variation.shares if e.share is not None}
+    whole = {effect: int(value) for effect, value in exact.items()}
+    by_remainder = sorted(exact, key=lambda effect: whole[effect] - exact[effect])
+    for effect in by_remainder[: 100 - sum(whole.values()) if whole else 0]:
+        whole[effect] += 1
+    return {effect: "<1 %" if not n and exact[effect] else f"{n} %" for effect, n in whole.items()}
+
+
+def sentences(variation: Variation, item: str = "epoch") -> tuple[Line, ...]:
+    """Where the difference comes from, and what to choose by; the longest wording first."""
+    if variation.missing is not None:
+        return (line((f"Where {item} times differ: {variation.missing}", DIM)),)
+    shares = ", ".join(
+        f"{EFFECT_NAMES[effect]} {percent}" for effect, percent in percents(variation).items()
+    )
+    choice = "no clear choice"
+    if variation.choose_by is not None:
+        choice = CHOICES[variation.choose_by]
+    elif variation.spread is not None and variation.spread < MIN_SPREAD:
+        choice = "hardly at all"
+    ends = [line(": ", (choice, BOLD)), ()]
+    spread = f"{item.capitalize()} times vary by {formatting.share(variation.spread or 0.0, 1)}: "
+    absent = [each.missing for each in variation.shares if each.missing is not None]
+    missing = line((f"; {', '.join(absent)}", DIM)) if absent else ()
+    whole = line(spread, shares) + ends[0]
+    return (whole + missing, whole, line(shares) + ends[0], line(shares))
+
+
+def intervals(variation: Variation) -> Line:
+    """The 80 % intervals of the shares; empty without any."""
+    known = [
+        f"{EFFECT_NAMES[each.effect]} {_interval(each)}"
+        for each in variation.shares
+        if each.share is not None
+    ]
+    epochs = formatting.count(variation.epochs, "epoch")
+    return line((f"80 % intervals of {epochs}: {', '.join(known)}", DIM)) if known else ()
+
+
+def _interval(row: VarianceShare) -> str:
+    return f"{100 * (row.lower or 0):.0f}–{100 * (row.upper or 0):.0f} %"
+
+
+def share_columns() -> list[Column[Any]]:
+    """The columns of the shares, one row for each effect."""
+    return [
+        Column("effect", "Between", lambda row: EFFECT_NAMES[row.effect]),
+        Column("groups", "Number", lambda row: row.groups or None, Kind.COUNT),
+        Column("share", "Share", attrgetter("share"), Kind.SHARE),
+        Column("lower", "from", attrgetter("lower"), Kind.SHARE, group="80 % interval"),
+        Column("upper", "to", attrgetter("upper"), Kind.SHARE, group="80 % interval"),
+        Column("missing", "Why not", lambda row: row.missing or "", drop=1),
+    ]
