@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from functools import lru_cache
 from math import sqrt
 from statistics import NormalDist, median
@@ -31,11 +33,17 @@ MOST_EXACT: Final = 500
 
 
 class EpochTime(NamedTuple):
-    """The seconds of a completed epoch, and where which run trained it."""
+    """The seconds of a completed epoch, when it began, and where which run trained it."""
 
     place: HostKey
     run: str | None
+    start: datetime
     seconds: float
+
+    @property
+    def end(self) -> datetime:
+        """When it was completed."""
+        return self.start + timedelta(seconds=self.seconds)
 
 
 class HostComparison(Struct, frozen=True):
@@ -56,7 +64,8 @@ def compare_hosts(times: Iterable[EpochTime]) -> dict[HostKey, HostComparison]:
 
     It is slow if its median exceeds theirs by :data:`SLOW_FACTOR`, and the intervals of both do
     not overlap. This must also be so against those peers that are at its site, and those that
-    trained its runs, if there are enough: a slow site or a large run is not a slow host.
+    trained its runs, if there are enough: a slow site or a large run is not a slow host. Without
+    enough peers at the same time it is not known: what an epoch does may have changed since.
     """
     found: dict[HostKey, HostComparison] = {}
     for equal in group_by(times, lambda each: each.place[2:]).values():
@@ -83,18 +92,38 @@ def _compare(place: HostKey, ranks: Sequence[int], equal: Sequence[EpochTime]) -
     if elsewhere <= 0:
         return HostComparison(number)
     upper = _skipping(ranks, median_ranks(number)[1], equal)
-    is_slow = _is_beyond(own, elsewhere, upper)
+    is_slow: bool | None = _is_beyond(own, elsewhere, upper)
     if is_slow:
         runs = {equal[rank].run for rank in ranks} - {None}
         others = [each for each in equal if each.place != place]
         at_site = [each.seconds for each in others if each.place[0] == place[0]]
         of_runs = [each.seconds for each in others if each.run in runs]
+        at_same_time = _seconds_during([equal[rank] for rank in ranks], others)
         is_slow = all(
             _is_beyond(own, median(peers), peers[median_ranks(len(peers))[1]])
-            for peers in (at_site, of_runs)
+            for peers in (at_site, of_runs, at_same_time)
             if len(peers) >= SLOW_MIN_EPOCHS
         )
+        if is_slow and len(at_same_time) < SLOW_MIN_EPOCHS:
+            is_slow = None
     return HostComparison(number, elsewhere, median(own) / elsewhere, is_slow)
+
+
+def _seconds_during(own: Iterable[EpochTime], others: Iterable[EpochTime]) -> list[float]:
+    """The seconds of those of the others that overlap one of its own, in their order."""
+    spans: list[tuple[datetime, datetime]] = []
+    for each in sorted(own, key=lambda each: each.start):
+        if spans and each.start <= spans[-1][1]:
+            spans[-1] = spans[-1][0], max(spans[-1][1], each.end)
+        else:
+            spans.append((each.start, each.end))
+    starts = [start for start, _ in spans]
+
+    def overlaps(each: EpochTime) -> bool:
+        index = bisect_left(starts, each.end) - 1
+        return index >= 0 and spans[index][1] > each.start
+
+    return [each.seconds for each in others if overlaps(each)]
 
 
 def _skipping(ranks: Iterable[int], index: int, equal: Sequence[EpochTime]) -> float:

@@ -441,7 +441,7 @@ class UsageGroups:
             for place, entries in groups.items()
         }
         comparisons = compare_hosts(
-            EpochTime(place, e.run, seconds)
+            EpochTime(place, e.run, e.start, seconds)
             for place, entries in finals.items()
             for e in entries
             if (seconds := self.seconds(e)) is not None
