@@ -516,15 +516,18 @@ def resource_table(usage: ReportUsage) -> ReportTable | None:
         _given("ended", "Ended", footnote="resources"),
         _given("executions", "Executions", Kind.COUNT, drop=2),
         _given("measured", "measured", Kind.COUNT, drop=9),
+    ]
+    hours = [
         _given("computed_gpu_hours", "GPU-hours computed", Kind.HOURS, drop=7),
         _given("measured_gpu_hours", "of measured", Kind.HOURS, drop=8),
     ]
     rows = [
-        {each: getattr(group, each) for each in ("name", *(c.name for c in columns[2:]))}
+        {each.name: getattr(group, each.name) for each in (*columns, *hours)}
         | {"ended": str(group.ended), AT_MOST: []}
         for group in groups
     ]
-    for name in shown_resources(groups):
+    # Memory and disk first: a page has no room for all.
+    for name in sorted(shown_resources(groups), key=UNITS.__getitem__, reverse=True):
         first = name == "memory_mb"
         of = "allocated" if name == "gpus" else "requested"
         figures = {"median": 4 if UNITS[name] else 0, "p95": 0 if first else 5, "maximum": 3}
@@ -537,7 +540,8 @@ def resource_table(usage: ReportUsage) -> ReportTable | None:
                 use = getattr(group, name)
                 row[key] = getattr(use, field)
                 row[AT_MOST] += [key] if field in use.at_most else []
-    return ReportTable("resources", "Use of what was requested", tuple(columns), tuple(rows))
+    caption = "Use of what was requested"
+    return ReportTable("resources", caption, (*columns, *hours), tuple(rows))
 
 
 def _borrowed_from(profile: PoolProfile) -> str:
