@@ -25,7 +25,7 @@ from metlmon.stats.usage import GroupUsage
 from metlmon.stats.windows import Unit, window_text
 from metlmon.tables import usage as usage_columns
 from metlmon.tables.layout import Column, Kind
-from metlmon.tables.resources import NAMES, amount_text, shown_resources
+from metlmon.tables.resources import NAMES, amount_text
 from metlmon.tables.variance import sentences, share_columns
 from metlmon.text.formatting import count, number, readable_dates
 from metlmon.text.spans import text
@@ -514,7 +514,7 @@ def resource_table(usage: ReportUsage) -> ReportTable | None:
     columns = [
         _given("name", "Resource"),
         _given("ended", "Ended", footnote="resources"),
-        _given("executions", "Executions", Kind.COUNT, drop=2),
+        _given("executions", "Executions", Kind.COUNT, drop=1),
         _given("measured", "measured", Kind.COUNT, drop=9),
     ]
     hours = [
@@ -526,8 +526,9 @@ def resource_table(usage: ReportUsage) -> ReportTable | None:
         | {"ended": str(group.ended), AT_MOST: []}
         for group in groups
     ]
+    measured = [name for name in UNITS if any(getattr(group, name).measured for group in groups)]
     # Memory and disk first: a page has no room for all.
-    for name in sorted(shown_resources(groups), key=UNITS.__getitem__, reverse=True):
+    for name in sorted(measured, key=UNITS.__getitem__, reverse=True):
         first = name == "memory_mb"
         of = "allocated" if name == "gpus" else "requested"
         figures = {"median": 4 if UNITS[name] else 0, "p95": 0 if first else 5, "maximum": 3}
@@ -541,7 +542,9 @@ def resource_table(usage: ReportUsage) -> ReportTable | None:
                 row[key] = getattr(use, field)
                 row[AT_MOST] += [key] if field in use.at_most else []
     caption = "Use of what was requested"
-    return ReportTable("resources", caption, (*columns, *hours), tuple(rows))
+    comment = None if "gpus" in measured else "Use of GPUs was not measured."
+    columns += hours if "gpus" in measured else []
+    return ReportTable("resources", caption, tuple(columns), tuple(rows), comment=comment)
 
 
 def _borrowed_from(profile: PoolProfile) -> str:

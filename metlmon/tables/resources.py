@@ -65,12 +65,13 @@ def headline(resources: Resources, item: str) -> str:
     group = resources.completed
     if group is None:
         return f"No {item} of usual length has completed: what one needs is not known."
-    parts = [
-        f"{NAMES[name]} {'up to ' if UNITS[name] else ''}{used_of_text(name, use, statistic)}"
-        for name in ("memory_mb", "cpus", "disk_kb", "gpus")
-        if (use := getattr(group, name)).measured
-        and (statistic := "maximum" if UNITS[name] else "median")
-    ]
+    parts = []
+    for name in ("memory_mb", "cpus", "disk_kb", "gpus"):
+        use = getattr(group, name)
+        statistic = "maximum" if UNITS[name] else "median"
+        if use.measured:
+            most = "up to " if UNITS[name] and not use.at_most else ""
+            parts.append(f"{NAMES[name]} {most}{used_of_text(name, use, statistic)}")
     if group.gpus.allocated_max and not group.gpus.measured:
         parts.append("GPUs not measured")
     done = f"{number(group.measured)} of {count(group.executions, item)} of usual length measured"
@@ -177,16 +178,19 @@ def group_columns(by: By, groups: Sequence[ResourceGroup]) -> list[Column[Any]]:
             maximum=48,
         ),
         Column("measured", "MEASURED", measured, doc="executions with a figure", align="right"),
-        Column(
-            "computed",
-            "GPU-H COMPUTED",
-            lambda row: row.computed_gpu_hours,
-            Kind.HOURS,
-            doc="GPU-hours times the share of the GPUs in use, of those measured",
-            cell=computed,
-            drop=4,
-        ),
     ]
+    if any(group.measured_gpu_hours for group in groups):
+        columns.append(
+            Column(
+                "computed",
+                "GPU-H COMPUTED",
+                lambda row: row.computed_gpu_hours,
+                Kind.HOURS,
+                doc="GPU-hours times the share of the GPUs in use, of those measured",
+                cell=computed,
+                drop=4,
+            )
+        )
     for name in shown_resources(groups):
         columns.append(used(name, "p95" if UNITS[name] else "median"))
         columns += [used(name, "maximum")] if UNITS[name] else []
