@@ -343,8 +343,10 @@ def select(screen: ActionScreen, name: str, entries: Iterable[HealthEntry]) -> S
     of_runs = jobs_of_runs(rows, queued)
     runs = tuple(SelectedRun(row, tuple(of_runs[row.key])) for row in rows)
     files = [job.dag for job in jobs] + [row.dag for row in rows] + [e.dag for e in entries]
-    site = entries[0].site if [e.act for e in entries] == [PoolAction.EXCLUDE_SITE] else None
-    return Selection(name, jobs, screen.dags_of(files), runs, site)
+    acts = [entry.act for entry in entries]
+    site = entries[0].site if acts == [PoolAction.EXCLUDE_SITE] else None
+    host = entries[0].host if acts == [PoolAction.EXCLUDE_HOST] else None
+    return Selection(name, jobs, screen.dags_of(files), runs, site, host)
 
 
 class EntryScreen(ListScreen, ActionScreen):

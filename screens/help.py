@@ -7,7 +7,7 @@ from typing import Final
 
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import State
-from metlmon.pool.types import DAG_ACTS, RUN_ACTS, SITE_ACTS, PoolAction
+from metlmon.pool.types import DAG_ACTS, PLACE_ACTS, RUN_ACTS, PoolAction
 from metlmon.snapshot.row_text import PAUSED, REQUESTED, STOPPED
 from metlmon.text.formatting import BETWEEN, OUTCOMES, STALLED, STATES, Symbol
 from metlmon.text.spans import BOLD, DIM, KEY, Line, fit, line, style_of, wrap, wrap_parts
@@ -119,7 +119,7 @@ def _moving_rows(keys: Mapping[str, str] | None) -> list[Line]:
 
 def _acts(keys: Mapping[str, str] | None, room: int) -> list[Line]:
     """The acts behind the menu, by what they are done to, in as few lines as possible."""
-    subjects = {"runs": RUN_ACTS, "sites": SITE_ACTS, "DAGs": DAG_ACTS}
+    subjects = {"runs": RUN_ACTS, "sites, hosts": PLACE_ACTS, "DAGs": DAG_ACTS}
     of_others = {act for acts in subjects.values() for act in acts}
     groups = {"jobs": [act for act in PoolAction if act not in of_others], **subjects}
     remapped = {action.name: action for action in actions_of(("acts",), keys=keys)}

@@ -27,6 +27,10 @@ from metlmon.pool.types import (
     ACTS,
     AS_THE_DAG_SAYS,
     DAG_ACTS,
+    EXCLUDE_ACTS,
+    HOST_ACTS,
+    INCLUDE_ACTS,
+    PLACE_ACTS,
     RAISE_ACTS,
     RUN_ACTS,
     SITE_ACTS,
@@ -113,6 +117,8 @@ _NAMES: Final = {
     PoolAction.PAUSE: "pause_run",
     PoolAction.RAISE_MEMORY: "raise",
     PoolAction.RAISE_DISK: "raise",
+    PoolAction.EXCLUDE_HOST: "exclude_site",
+    PoolAction.INCLUDE_HOST: "include_site",
 }
 """Names of actions that differ from the pool action: ``pause`` is ctrl+z."""
 
@@ -121,8 +127,8 @@ class Selection(msgspec.Struct, frozen=True):
     """The marked rows, or the row under the cursor.
 
     ``description`` describes it; ``jobs`` are its jobs in any state, ``dags`` the DAGs they belong
-    to, ``runs`` the runs on screens that list runs, ``site`` the site on those that list sites
-    ("": none is selected).
+    to, ``runs`` the runs on screens that list runs, ``site`` or ``host`` on those that list
+    them ("": none is selected).
     """
 
     description: str
@@ -130,14 +136,15 @@ class Selection(msgspec.Struct, frozen=True):
     dags: tuple[DagRow, ...] = ()
     runs: tuple[SelectedRun, ...] = ()
     site: str | None = None
+    host: str | None = None
 
     @property
     def acts(self) -> tuple[PoolAction, ...]:
         """The actions that are for such a selection."""
-        if self.site is None:
-            return tuple(act for act in PoolAction if act not in SITE_ACTS)
-        only_site = not (self.jobs or self.dags or self.runs)
-        return SITE_ACTS if only_site else tuple(PoolAction)
+        of_place = HOST_ACTS if self.host else SITE_ACTS if self.site is not None else ()
+        if of_place and not (self.jobs or self.dags or self.runs):
+            return of_place
+        return tuple(act for act in PoolAction if act not in PLACE_ACTS or act in of_place)
 
 
 class RunningAction(Struct):
@@ -208,7 +215,7 @@ def name_of(act: PoolAction) -> str:
     """Return the short name of a pool action."""
     if act is PoolAction.RELEASE_DAG:
         return "release DAG"
-    shares_key = act in (PoolAction.HALT, PoolAction.RESUME, *RAISE_ACTS)
+    shares_key = act in (PoolAction.HALT, PoolAction.RESUME, *RAISE_ACTS, *PLACE_ACTS)
     return act.value.replace("-", " ") if shares_key else action_of(act).label
 
 
@@ -248,16 +255,16 @@ def without_ruled_out(previews: Sequence[ActionPreview]) -> list[ActionPreview]:
     }
 
     can_raise_disk = any(is_possible(p) for p in previews if p.act is PoolAction.RAISE_DISK)
-    can_include = any(is_possible(p) for p in previews if p.act is PoolAction.INCLUDE_SITE)
+    can_include = any(is_possible(p) for p in previews if p.act in INCLUDE_ACTS)
 
     def is_offered(preview: ActionPreview) -> bool:
         if preview.act in (PoolAction.HALT, PoolAction.RESUME):
             return (preview.act is PoolAction.RESUME) == (preview.subject in resumable)
-        if preview.act is PoolAction.EXCLUDE_SITE and can_include:
+        if preview.act in EXCLUDE_ACTS and can_include:
             return is_possible(preview)
         if preview.act is PoolAction.RAISE_MEMORY and can_raise_disk:
             return is_possible(preview)
-        if preview.act in (PoolAction.RELEASE_DAG, PoolAction.INCLUDE_SITE, PoolAction.RAISE_DISK):
+        if preview.act in (PoolAction.RELEASE_DAG, PoolAction.RAISE_DISK, *INCLUDE_ACTS):
             return is_possible(preview)
         return True
 
@@ -824,7 +831,7 @@ class ConfirmScreen(ConfirmationBase):
         targets, runs = (order.targets, order.runs) if order is not None else ((), ())
         lines = self._site_list(room) if self._input_missing else []
         if preview.line is not None:
-            added = "Take out of" if preview.act is PoolAction.INCLUDE_SITE else "Write into"
+            added = "Take out of" if preview.act in INCLUDE_ACTS else "Write into"
             lines += [heading(f"{added} the submit file, for later jobs", room)]
             lines += [*wrap(plain(preview.line, 600), room - 2, BOLD, indent=1), ()]
         if order is not None and order.dags:
@@ -1079,7 +1086,8 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
             )
             return without_ruled_out([*refused])
         previews = pool.previews(
-            snapshot.status, selection.jobs, selection.dags, selection.runs, selection.site
+            *(snapshot.status, selection.jobs, selection.dags, selection.runs),
+            *(selection.site, selection.host),
         )
         return without_ruled_out([each for each in previews if each.act in selection.acts])
 
@@ -1091,8 +1099,8 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
         possible_names = {
             action_of(preview.act).name for preview in previews if is_possible(preview)
         }
-        site = self.selection().site
-        reasons = {action_of(act).name: _missing(act, site) for act in PoolAction}
+        selection = self.selection()
+        reasons = {action_of(act).name: _missing(act, selection) for act in PoolAction}
         reasons |= {
             action_of(preview.act).name: preview.refused or "nothing is selected"
             for preview in previews
@@ -1186,13 +1194,14 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
         return f"{len(names)} {noun}s" if names else "nothing"
 
 
-def _missing(act: PoolAction, site: str | None) -> str:
+def _missing(act: PoolAction, selection: Selection) -> str:
     """Why there is no preview of an action."""
-    if act not in SITE_ACTS:
+    if act not in PLACE_ACTS:
         return "no job, run or DAG is selected"
-    if not site:
-        return "no site is selected: see Sites"
-    return f"the site is {EXCLUDED if act is PoolAction.EXCLUDE_SITE else NOT_EXCLUDED}"
+    if not (selection.site or selection.host):
+        return "no site or host is selected: see Sites"
+    kind = "host" if selection.host else "site"
+    return f"the {kind} is {EXCLUDED if act in EXCLUDE_ACTS else NOT_EXCLUDED}"
 
 
 def jobs_of_runs(runs: Iterable[Run], queued: Iterable[Job]) -> dict[str, list[Job]]:

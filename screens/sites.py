@@ -153,7 +153,7 @@ FIRST_LINES: Final = 12
 
 
 class SitesScreen(ListScreen, ActionScreen):
-    """Usage in four views, switched by a key. Actions are for the site of the row."""
+    """Usage in several views, switched by a key. Actions are for the site or host of the row."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "sites", "acting", "below")
     ORDERS = (
@@ -245,12 +245,16 @@ class SitesScreen(ListScreen, ActionScreen):
         ]
 
     def selection(self) -> Selection:
-        """The site of the row under the cursor."""
+        """The site or host of the row under the cursor."""
         usage = self.context.stats.value(site_usage)
         rows = () if usage is None else VIEWS[self.view].rows(usage)
         for row in rows:
             choice = usage_table.filter_of(row, self.view)
-            if usage_table.key_of(row) == self.table.cursor and choice.site and choice.site[0]:
+            if usage_table.key_of(row) != self.table.cursor:
+                continue
+            if choice.host and choice.host[0]:
+                return Selection(f"the host {choice.host[0]}", host=choice.host[0])
+            if choice.site and choice.site[0]:
                 return Selection(f"the site {choice.site[0]}", site=choice.site[0])
         return Selection("no site", site="")
 

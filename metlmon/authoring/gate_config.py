@@ -44,7 +44,7 @@ SUBMIT_HEAD: Final = """\
 include command : grep -shm1 ^ResourceName placement/$(metlmon_dag)/$(node).inc
 # What requirements go by: it can be edited while the job is idle.
 My.MetlSite = "$(ResourceName)"
-# Sites that metlmon act exclude-site excludes, separated by |; without such a file, none.
+# Sites and hosts that metlmon act excludes, separated by |; without such a file, none.
 include command : grep -shm1 ^metlmon_excluded placement/$(metlmon_dag).excluded
 My.MetlExcluded = "$(metlmon_excluded)"
 """

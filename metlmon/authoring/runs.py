@@ -233,8 +233,9 @@ def requirements(sites: tuple[str, ...], gated: bool = False) -> str:
     """The expression that keeps a job at its target, for ``requirements =``.
 
     It is the same for all nodes: the target comes from the node's VARS, or, if ``gated``, from the
-    job's MetlSite, a list of sites that can be edited while the job is idle. Sites in MetlExcluded,
-    likewise, are excluded; a job whose only target is one of them may run anywhere else.
+    job's MetlSite, a list of sites that can be edited while the job is idle. Sites and hosts in
+    MetlExcluded, likewise, are excluded; a job whose only target is an excluded site may run
+    anywhere else.
     """
     target = "MY.MetlSite" if gated else f'"$({SITE_VARIABLE})"'
     at_target = f"TARGET.GLIDEIN_ResourceName =?= {target}"
@@ -248,8 +249,10 @@ def requirements(sites: tuple[str, ...], gated: bool = False) -> str:
     expression = f"({anywhere} || {at_target})"
     if not gated:
         return expression
-    is_excluded = 'stringListIMember(TARGET.GLIDEIN_ResourceName, MY.MetlExcluded, "|")'
-    return f"({expression} && {is_excluded} =!= true)"
+    for attribute in ("GLIDEIN_ResourceName", "Machine"):
+        is_excluded = f'stringListIMember(TARGET.{attribute}, MY.MetlExcluded, "|")'
+        expression += f" && {is_excluded} =!= true"
+    return f"({expression})"
 
 
 def require_gpus(request: Request) -> str:

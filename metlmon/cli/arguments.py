@@ -97,6 +97,7 @@ ACTIONS: Final = (
     *("hold", "release", "remove", "vacate", "priority", "retarget", "raise-memory", "raise-disk"),
     *("halt", "resume", "release-dag", "remove-dag", "resubmit"),
     *("stop", "stop-now", "pause", "resume-run", "send", "exclude-site", "include-site"),
+    *("exclude-host", "include-host"),
 )
 _CONDITIONS: Final = "; ".join(f"{name}: {text}" for name, text in CONDITIONS.items())
 
@@ -573,7 +574,7 @@ COMMANDS: Final[dict[str, Command]] = {
         "It says first which runs, and from where. Nothing is submitted.",
     ),
     "act": Command(
-        "stop, pause, send runs elsewhere; hold, release jobs; exclude a site; halt a DAG, …",
+        "stop, pause, send runs elsewhere; hold, release jobs; exclude a site, a host; halt a DAG",
         (
             option("action", ", ".join(ACTIONS), choices=ACTIONS, metavar="ACTION"),
             option("dir", "the directory of a DAG, or the DAG file", metavar="DIR"),
@@ -582,7 +583,8 @@ COMMANDS: Final[dict[str, Command]] = {
                 (
                     "a job (12.0), a run (its name, its uuid or how that begins), or: all. For "
                     "halt, resume, release-dag, remove-dag and resubmit a DAG file (default: the "
-                    "only one); for exclude-site and include-site a site"
+                    "only one); for exclude-site and include-site a site, "
+                    "for exclude-host and include-host a host"
                 ),
                 nargs="*",
                 metavar="TARGET",

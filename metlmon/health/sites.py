@@ -106,7 +106,7 @@ def _black_hole(
         kind="black-hole",
         text=f"{name}: {starts}, 0 {'epochs' if facts.runs else 'completed'}{cost}",
         steps=(f"Exclude this {where}: other places finish what fails here",),
-        act="exclude-site" if name == site else None,
+        act=f"exclude-{where}",
         is_open=is_open,
         entries=tally.lost,
         key=name,
@@ -114,6 +114,7 @@ def _black_hole(
         until=None if is_open else max(entry.end or entry.start for entry in tally.lost),
         gpu_hours=lost,
         site=site,
+        host=name if where == "host" else None,
         reason=_usual_reason(tally.lost),
     )
 

@@ -53,6 +53,7 @@ class HealthEntry(Struct, frozen=True, kw_only=True):
     somebody acts. ``code``, ``subcode``: of the hold, vacate or exit. ``policy``: the expression
     that held or removed it; ``removal_at``: when the policy will remove the first held job, and
     ``removal_times``: each of them.
+    ``host``: the only one concerned.
     ``error_file``: where a failed job wrote ``reason``, relative to the dagdir.
     ``gpu_hours``: badput, in the ensemble's hour unit. ``heading``: what several entries have in
     common, under which a screen lists them (one policy that removed jobs held for different
@@ -88,6 +89,7 @@ class HealthEntry(Struct, frozen=True, kw_only=True):
     error_file: str | None = None
     gpu_hours: float = 0.0
     site: str | None = None
+    host: str | None = None
     heading: str | None = None
 
     @property

@@ -23,11 +23,12 @@ class QueueJob(Struct, frozen=True):
     [DAGManNodesLog], ``dagman`` [DAGManJobId], ``universe`` [JobUniverse; 7 is DAGMan's],
     ``arguments`` [Arguments]. ``site``: the requested site [MetlSite]; ``by_site``: whether its
     Requirements refer to MetlSite, ``by_site_list``: as a list of sites. ``excluded``: the sites
-    that metlmon excluded; ``by_list``: whether its Requirements refer to MetlExcluded, a list of
-    these. ``removal_policy`` [PeriodicRemove]. ``annex`` [TargetAnnexName]: the only annex that it
-    may run in. ``slot`` [RemoteHost]: where it runs. ``differs``: the queue's state, as text, where
-    it persistently differs from the log's. ``request_memory`` [RequestMemory, MB], ``request_disk``
-    [RequestDisk, kB]: None if it is an expression.
+    and hosts that metlmon excluded; ``by_list``: whether its Requirements refer to MetlExcluded, a
+    list of these, ``hosts_by_list``: for hosts, too. ``removal_policy`` [PeriodicRemove]. ``annex``
+    [TargetAnnexName]: the only annex that it may run in. ``slot`` [RemoteHost]: where it runs.
+    ``differs``: the queue's state, as text, where it persistently differs from the log's.
+    ``request_memory`` [RequestMemory, MB], ``request_disk`` [RequestDisk, kB]: None if it is an
+    expression.
     """
 
     cluster: int
@@ -57,6 +58,7 @@ class QueueJob(Struct, frozen=True):
     removal_policy: str | None = None
     excluded: tuple[str, ...] = ()
     by_list: bool = False
+    hosts_by_list: bool = False
     annex: str | None = None
     slot: str | None = None
     differs: str | None = None

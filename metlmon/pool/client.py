@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from metlmon.pool.gate_requests import NO_SITE, site_of
 from metlmon.pool.poller import QueuePoller
 from metlmon.pool.previews import (
     EXCLUDED,
-    NO_NAME,
+    NO_NAMES,
     NOT_EXCLUDED,
     action_previews,
     exclusion_preview,
@@ -48,8 +48,11 @@ from metlmon.pool.resource_requests import UNITS, amount
 from metlmon.pool.types import (
     ACTS,
     AS_THE_DAG_SAYS,
+    EXCLUDE_ACTS,
     HELD,
+    HOST_ACTS,
     JOB_ACTS,
+    PLACE_ACTS,
     RAISE_ACTS,
     RUN_ACTS,
     SITE_ACTS,
@@ -141,21 +144,28 @@ class PoolClient:
         dags: Sequence[DagRow],
         runs: Sequence[SelectedRun] = (),
         site: str | None = None,
+        host: str | None = None,
     ) -> tuple[ActionPreview, ...]:
         """Previews of every action for the selection, in the order of :class:`PoolAction`.
 
         ``jobs``: the selected jobs in whatever state; ``dags``: the DAGs they belong to;
-        ``runs``: the selected runs; ``site``: the selected site, None for no SITE_ACTS.
+        ``runs``: the selected runs; ``site``, ``host``: the selected one, None for no SITE_ACTS
+        or HOST_ACTS.
         """
         previews = action_previews(self.queue_snapshot, jobs, dags, runs, status)
         previews = tuple(
             self._with_options(preview) if preview.act is PoolAction.RESUBMIT else preview
             for preview in previews
         )
-        return previews if site is None else (*previews, *self._site_previews(status, site))
+        for name, acts in ((site, SITE_ACTS), (host, HOST_ACTS)):
+            if name is not None:
+                previews += tuple(self._place_previews(status, name, acts))
+        return previews
 
-    def _site_previews(self, status: Status, site: str) -> Iterator[ActionPreview]:
-        """Previews of SITE_ACTS: these are for all jobs and DAGs of the ensemble."""
+    def _place_previews(
+        self, status: Status, name: str, acts: Iterable[PoolAction]
+    ) -> Iterator[ActionPreview]:
+        """Previews of PLACE_ACTS: these are for all jobs and DAGs of the ensemble."""
         assert self._feed is not None
         jobs, files = self._feed.queued_jobs(), {}
         for dag in status.dags:
@@ -163,9 +173,9 @@ class PoolClient:
             # A file that cannot be read is reported by the action.
             with suppress(OSError):
                 file = gate_requests.exclusion_file(dag.file)
-                files[dag.file] = gate_requests.excluded_sites(path.parent, file)
-        for act in SITE_ACTS:
-            yield exclusion_preview(act, self.queue_snapshot, site, jobs, status, files)
+                files[dag.file] = gate_requests.excluded_places(path.parent, file)
+        for act in acts:
+            yield exclusion_preview(act, self.queue_snapshot, name, jobs, status, files)
 
     def _with_options(self, preview: ActionPreview) -> ActionPreview:
         """The preview of RESUBMIT, with the earlier submission's options added."""
@@ -237,7 +247,7 @@ class PoolClient:
             yield from self._perform_jobs(request)
         elif request.act in RUN_ACTS:
             yield from self._perform_runs(request, feed)
-        elif request.act in SITE_ACTS:
+        elif request.act in PLACE_ACTS:
             yield from self._perform_exclusion(request, feed)
         else:
             yield self._perform_dag(request, feed)
@@ -283,8 +293,9 @@ class PoolClient:
 
     def _perform_exclusion(self, request: ActionRequest, feed: Feed) -> Iterator[ActionResult]:
         """Change the files first: DAGMan may submit jobs at any moment."""
-        if not can_exclude(request.site or ""):
-            raise PoolError(NO_NAME)
+        on = ACTS[request.act].on
+        if not can_exclude(request.site or "", on):
+            raise PoolError(NO_NAMES[on])
         user = self._user_name() if request.targets else ""
         for dag in request.dags:
             yield gate_requests.change_exclusion(feed, request, dag)
@@ -315,7 +326,7 @@ class PoolClient:
             return ActionResult(target.id, ResultCode.NOT_FOUND, belongs_elsewhere(job))
         if ACTS[request.act].value:
             return self._edit(job, target, request, user)
-        if request.act in SITE_ACTS:
+        if request.act in PLACE_ACTS:
             return self._exclude(job, request, user)
         return self._act_on(request, job, user)
 
@@ -372,8 +383,8 @@ class PoolClient:
         return result(ResultCode.DONE, text)
 
     def _exclude(self, job: QueueJob, request: ActionRequest, user: str) -> ActionResult:
-        """Exclude or include a site for one job, and check the ad."""
-        site, exclude = request.site or "", request.act is PoolAction.EXCLUDE_SITE
+        """Exclude or include a site or host for one job, and check the ad."""
+        site, exclude, on = request.site or "", request.act in EXCLUDE_ACTS, ACTS[request.act].on
         result = partial(ActionResult, f"{job.cluster}.{job.proc}")
         if names(job.excluded, site) is exclude:
             return result(ResultCode.ALREADY, EXCLUDED if exclude else NOT_EXCLUDED)
@@ -382,7 +393,7 @@ class PoolClient:
             return result(ResultCode.BAD_STATE, f"{text}: only waiting jobs are changed")
         if request.dry:
             return result(ResultCode.DONE)
-        edit = partial(self._connection.exclude, job.cluster, job.proc, site, exclude)
+        edit = partial(self._connection.exclude, job.cluster, job.proc, site, exclude, on)
         edited, error = self._edited(job, edit)
         if edited is None:
             return result(ResultCode.NOT_FOUND, FINISHED)

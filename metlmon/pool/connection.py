@@ -162,9 +162,9 @@ class PoolConnection:
         """Request another value of a field; only the job's ad shows whether it was set."""
         self._call(object, "edit", cluster, proc, field, value)
 
-    def exclude(self, cluster: int, proc: int, site: str, excluded: bool) -> None:
-        """Request that a site is excluded, or not; only the job's ad shows the result."""
-        self._call(object, "exclude", cluster, proc, site, excluded)
+    def exclude(self, cluster: int, proc: int, name: str, excluded: bool, on: str) -> None:
+        """Request that a site or host is excluded, or not; only the job's ad shows the result."""
+        self._call(object, "exclude", cluster, proc, name, excluded, on)
 
     def sites(self) -> tuple[SiteInfo, ...]:
         """The sites currently known to the collector, sorted by name."""

@@ -30,6 +30,7 @@ from metlmon.pool.exclusion import can_exclude, matches_site_list
 from metlmon.pool.protocol import SITE
 from metlmon.pool.types import (
     AS_THE_DAG_SAYS,
+    EXCLUDE_ACTS,
     ActionRequest,
     ActionResult,
     DagTarget,
@@ -86,7 +87,7 @@ def placement_line(site: str) -> bytes:
 
 
 def exclusion_file(dag: str) -> str:
-    """The file with a DAG's excluded sites, relative to the directory of its DAG file."""
+    """The file with a DAG's excluded places, relative to the directory of its DAG file."""
     return f"placement/{PurePath(dag).name.removesuffix('.dag')}.excluded"
 
 
@@ -381,19 +382,19 @@ def change_file(
     return ActionResult(subject, ResultCode.ALREADY, f"{file} {state}")
 
 
-def excluded_sites(directory: Path, file: str) -> tuple[str, ...]:
-    """The sites in an exclusion file. Raises OSError."""
+def excluded_places(directory: Path, file: str) -> tuple[str, ...]:
+    """The sites and hosts in an exclusion file. Raises OSError."""
     content = read_file(directory, file) or b""
     match = _EXCLUDED.match(content.decode("utf-8", "replace"))
     return tuple(filter(can_exclude, site_list(match[1]))) if match else ()
 
 
 def change_exclusion(feed: Feed, request: ActionRequest, target: DagTarget) -> ActionResult:
-    """Add or remove a site in the file that the DAG's submit files include."""
+    """Add or remove a site or host in the file that the DAG's submit files include."""
     directory, site = (feed.dagdir / target.dag).parent, request.site or ""
-    exclude = request.act is PoolAction.EXCLUDE_SITE
+    exclude = request.act in EXCLUDE_ACTS
     try:
-        sites = excluded_sites(directory, target.file)
+        sites = excluded_places(directory, target.file)
     except OSError as error:
         return file_error(target.id, f"{target.file} cannot be read", error)
     others = [name for name in sites if name.casefold() != site.casefold()]

@@ -1,8 +1,8 @@
 """Which actions on the selection are possible, what they change, and why others are not.
 
-Covers jobs, DAGs, runs (by requests to their gates) and sites. Pure: uses the state in the logs and
-the files that were read, and the latest queue snapshot; sends no query. Requests to gates are
-files, so that the schedd is needed only for removing jobs.
+Covers jobs, DAGs, runs (by requests to their gates), sites and hosts. Pure: uses the state in the
+logs and the files that were read, and the latest queue snapshot; sends no query. Requests to gates
+are files, so that the schedd is needed only for removing jobs.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from metlmon.pool.queue_checks import SUSPENDED, target, user_name
 from metlmon.pool.types import (
     ACTS,
     AS_THE_DAG_SAYS,
+    EXCLUDE_ACTS,
     HELD,
     RAISE_ACTS,
     ActionPreview,
@@ -66,8 +67,11 @@ ANYWHERE: Final = "any"
 SIMILARITY: Final = 0.5
 """Smallest similarity of a suggested site name (:mod:`difflib`)."""
 
-NOTHING: Final = "no site is selected"
-NO_NAME: Final = f"{NO_SITE}, and without {SEPARATOR}"
+NO_NAMES: Final = {
+    "site": f"{NO_SITE}, and without {SEPARATOR}",
+    "host": "a host's name, not its address, has letters, digits, dots, - and _ only",
+}
+"""What the name of an excluded place must be, by its kind."""
 
 EXCLUDED: Final = "excluded already"
 NOT_EXCLUDED: Final = "not excluded"
@@ -540,17 +544,17 @@ def _files_clause(verb: str, runs: Sequence[RunTarget]) -> str:
 def exclusion_preview(
     act: PoolAction,
     snapshot: QueueSnapshot,
-    site: str,
+    name: str,
     jobs: Sequence[Job],
     status: Status,
     files: Mapping[str, Sequence[str]],
 ) -> ActionPreview:
-    """The preview of EXCLUDE_SITE or INCLUDE_SITE.
+    """The preview of one of PLACE_ACTS.
 
-    ``jobs``: all that are queued according to the logs. ``files``: by DAG file, the sites that its
-    file in ``placement`` excludes.
+    ``jobs``: all that are queued according to the logs. ``files``: by DAG file, the sites and hosts
+    that its file in ``placement`` excludes.
     """
-    exclude = act is PoolAction.EXCLUDE_SITE
+    exclude, on = act in EXCLUDE_ACTS, ACTS[act].on
     queue = snapshot.by_id()
     waiting = [row for row in jobs if row.state in WAITING]
     targets: list[Target] = []
@@ -558,43 +562,48 @@ def exclusion_preview(
     bound = 0
     for row in waiting if exclude else jobs:
         job = queue.get((row.cluster, row.proc))
-        is_excluded = job is not None and names(job.excluded, site)
+        is_excluded = job is not None and names(job.excluded, name)
         if is_excluded is exclude:
             left_out += [LeftOut(target(row), EXCLUDED)] * exclude
         elif (reason := owner_mismatch(job, snapshot)) is not None:
             left_out.append(LeftOut(target(row), reason))
         else:
             targets.append(target(row))
-            bound += exclude and _is_bound(row, job, site)
+            bound += exclude and on == "site" and _is_bound(row, job, name)
     listing = {
         row.dag
         for row in jobs
-        if (job := queue.get((row.cluster, row.proc))) is not None and job.by_list
-    } | {dag for dag, sites in files.items() if sites}
-    dags = _dag_targets(status, listing, files, site, exclude)
+        if (job := queue.get((row.cluster, row.proc))) is not None
+        and (job.by_list if on == "site" else job.hosts_by_list)
+    }
+    # Older submit files take a list of sites only.
+    listing |= {dag for dag, own in files.items() if (own if on == "site" else names(own, name))}
+    dags = _dag_targets(status, listing, files, name, exclude)
     uncovered = [dag.file for dag in status.dags if dag.state in ALIVE and dag.file not in listing]
-    line = submit_line(site) if uncovered and can_exclude(site) else None
-    unnamed = None if can_exclude(site) else NO_NAME if site else NOTHING
+    line = submit_line(name, on) if uncovered and can_exclude(name, on) else None
+    unnamed = None
+    if not can_exclude(name, on):
+        unnamed = NO_NAMES[on] if name else f"no {on} is selected"
     refused = unnamed or missing_queue_reason(snapshot)
     refused = refused or jobs_missing(snapshot, [target(row) for row in jobs])
     if refused is None and not targets and not dags:
-        refused = _nothing_to_do(exclude, left_out, waiting, uncovered)
+        refused = _nothing_to_do(on, exclude, left_out, waiting, uncovered)
     running = len(jobs) - len(waiting) if exclude else 0
-    effects = _effects(exclude, len(targets), running, bound, dags)
+    effects = _effects(on, exclude, len(targets), running, bound, dags)
     if line is not None:
         effects.append(_about_line(exclude, uncovered))
     return ActionPreview(
         act=act,
-        subject=plain(site, 60),
+        subject=plain(name, 60),
         request=None
         if refused
-        else ActionRequest(act, tuple(targets), site=site, dags=tuple(dags)),
+        else ActionRequest(act, tuple(targets), site=name, dags=tuple(dags)),
         refused=refused,
         left_out=tuple(left_out),
         effect="; ".join(effects),
-        undo="include-site; then requirements and files are as before"
+        undo=f"include-{on}; then requirements and files are as before"
         if exclude
-        else "exclude-site, again",
+        else f"exclude-{on}, again",
         line=line,
     )
 
@@ -638,6 +647,7 @@ def _dag_targets(
 
 
 def _nothing_to_do(
+    on: str,
     exclude: bool,
     left_out: Sequence[LeftOut],
     waiting: Sequence[Job],
@@ -648,20 +658,20 @@ def _nothing_to_do(
     if reasons:
         return f"the jobs that wait: {reasons[0]}"
     if not exclude:
-        return f"the site is {NOT_EXCLUDED}"
+        return f"the {on} is {NOT_EXCLUDED}"
     if waiting or not uncovered:
-        return f"the site is {EXCLUDED}" if left_out else "nothing of it is in the queue"
+        return f"the {on} is {EXCLUDED}" if left_out else "nothing of it is in the queue"
     return "no job waits in the queue; for later ones, add the line to the submit file"
 
 
 def _effects(
-    exclude: bool, targets: int, running: int, bound: int, dags: Sequence[DagTarget]
+    on: str, exclude: bool, targets: int, running: int, bound: int, dags: Sequence[DagTarget]
 ) -> list[str]:
     """The effect on jobs and files."""
     effects = []
     if targets and exclude:
-        verb = "match" if targets > 1 else "matches"
-        effects.append(f"{count(targets, 'waiting job')} no longer {verb} its machines")
+        verb, its = "match" if targets > 1 else "matches", "it" if on == "host" else "its machines"
+        effects.append(f"{count(targets, 'waiting job')} no longer {verb} {its}")
     elif targets:
         jobs = count(targets, "job")
         effects.append(f"{jobs} may run there again, with their previous requirements")

@@ -43,7 +43,7 @@ OPERATIONS: Final[dict[str, Any]] = {
     "dagmans": tuple[()],
     "act": tuple[JobAction, JobNumber, JobNumber],
     "edit": tuple[JobNumber, JobNumber, EditedField, Priority | str],
-    "exclude": tuple[JobNumber, JobNumber, str, bool],
+    "exclude": tuple[JobNumber, JobNumber, str, bool, Literal["site", "host"]],
     "sites": tuple[()],
     "free_gpus": tuple[()],
     "slots": tuple[()],

@@ -65,20 +65,22 @@ class PoolAction(StrEnum):
     SEND = "send"
     EXCLUDE_SITE = "exclude-site"
     INCLUDE_SITE = "include-site"
+    EXCLUDE_HOST = "exclude-host"
+    INCLUDE_HOST = "include-host"
 
 
 class Act(Struct, frozen=True):
-    """What an action is: applied to ``jobs``, a ``dag``, ``runs`` or a ``site``.
+    """What an action is: applied to ``jobs``, a ``dag``, ``runs``, a ``site`` or a ``host``.
 
     ``phrase``: what is done to a subject, in the imperative. ``effect``: on each job, on the DAG,
-    on each run; ``undo``: how to revert it; both of a site depend on its jobs. ``worker``: what
+    on each run; ``undo``: how to revert it; both of a place depend on its jobs. ``worker``: what
     the schedd does to the jobs, or to DAGMan's own job. ``files``: kinds of the requests to a
     run's gate that it writes or deletes. ``value``: what it has to be given; of jobs also the
     field of :class:`QueueJob` that it sets, before ``worker``. ``is_final``: no other action
     undoes it.
     """
 
-    on: Literal["jobs", "dag", "runs", "site"]
+    on: Literal["jobs", "dag", "runs", "site", "host"]
     phrase: str
     effect: str = ""
     undo: str = ""
@@ -231,6 +233,8 @@ ACTS: Final[Mapping[PoolAction, Act]] = {
     ),
     PoolAction.EXCLUDE_SITE: Act(on="site", phrase="exclude the site {}"),
     PoolAction.INCLUDE_SITE: Act(on="site", phrase="include the site {} again"),
+    PoolAction.EXCLUDE_HOST: Act(on="host", phrase="exclude the host {}"),
+    PoolAction.INCLUDE_HOST: Act(on="host", phrase="include the host {} again"),
 }
 """All actions, in the order of :class:`PoolAction`."""
 
@@ -239,6 +243,10 @@ JOB_ACTS: Final = tuple(act for act, row in ACTS.items() if row.on == "jobs")
 DAG_ACTS: Final = tuple(act for act, row in ACTS.items() if row.on == "dag")
 RUN_ACTS: Final = tuple(act for act, row in ACTS.items() if row.on == "runs")
 SITE_ACTS: Final = tuple(act for act, row in ACTS.items() if row.on == "site")
+HOST_ACTS: Final = tuple(act for act, row in ACTS.items() if row.on == "host")
+PLACE_ACTS: Final = (*SITE_ACTS, *HOST_ACTS)
+EXCLUDE_ACTS: Final = (PoolAction.EXCLUDE_SITE, PoolAction.EXCLUDE_HOST)
+INCLUDE_ACTS: Final = (PoolAction.INCLUDE_SITE, PoolAction.INCLUDE_HOST)
 
 AS_THE_DAG_SAYS: Final = ""
 """The site of a SEND that cancels an earlier one."""
@@ -320,7 +328,7 @@ class ActionRequest(Struct, frozen=True):
     ``targets``: jobs (for RELEASE_DAG and REMOVE_DAG, DAGMan's own job). ``dag``: the DAG file as
     in the snapshot, for DAG actions. ``value``: the new priority. ``runs``: targets of run
     actions. ``site``: destination of RETARGET and SEND (:data:`AS_THE_DAG_SAYS`: use the DAG
-    file's), or the site that SITE_ACTS exclude or include, for the later jobs of ``dags``, too.
+    file's), or the site or host of PLACE_ACTS, which are for the later jobs of ``dags``, too.
     ``dry``: perform all checks but change nothing. ``confirmed``: names of options and
     paths of the earlier submission that RESUBMIT keeps although they lead out of the DAG's
     directory.
@@ -375,7 +383,7 @@ class ActionPreview(Struct, frozen=True):
     be performed. ``left_out``: selected jobs or runs that the action skips, with the reason (a
     completed job cannot be held). ``subject``: the targets as text ("3 jobs of run4", "ens.dag").
     ``effect``: what will happen. ``undo``: how to revert it. ``line``: what the user adds to the
-    submit file, for jobs that the action cannot reach (INCLUDE_SITE: takes out of it).
+    submit file, for jobs that the action cannot reach (to include a place: takes out of it).
     """
 
     act: PoolAction

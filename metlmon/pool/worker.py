@@ -151,8 +151,9 @@ def queue_job(ad: Any) -> QueueJob | None:
         **values,
         by_site=by_site,
         by_site_list=by_site and exclusion.matches_site_list(requirements),
-        excluded=tuple(encodable(site) for site in _excluded_sites(ad)),
+        excluded=tuple(encodable(name) for name in _excluded(ad)),
         by_list=exclusion.refers_to_list(requirements),
+        hosts_by_list=exclusion.refers_to_list(requirements, "host"),
         removal_policy=_policy(ad.get(PERIODIC_REMOVE)),
     )
 
@@ -165,13 +166,17 @@ def _policy(expression: object) -> str | None:
     return None if text.lower() in ("true", "false", "undefined") else encodable(text)
 
 
-def _excluded_sites(ad: Any) -> tuple[str, ...]:
-    """The sites that metlmon excluded."""
+def _excluded(ad: Any) -> list[str]:
+    """The sites and hosts that metlmon excluded."""
     requirements = str(ad.get(REQUIREMENTS))
-    if exclusion.refers_to_list(requirements):
-        sites = ad.get(exclusion.ATTRIBUTE)
-        return site_list(sites) if isinstance(sites, str) else ()
-    return exclusion.sites_of_clause(requirements)
+    names = [name for each in exclusion.names_in_clauses(requirements).values() for name in each]
+    return [*_listed(ad), *names] if exclusion.refers_to_list(requirements) else names
+
+
+def _listed(ad: Any) -> tuple[str, ...]:
+    """The sites and hosts in MetlExcluded."""
+    names = ad.get(exclusion.ATTRIBUTE)
+    return site_list(names) if isinstance(names, str) else ()
 
 
 def any_of(attribute: str, values: Iterable[int]) -> Iterator[str]:
@@ -299,19 +304,21 @@ class Pool:
         text = f'"{value}"' if is_site else str(value)
         self._edit(cluster, proc, (JOB_TEXTS | JOB_NUMBERS)[field], text)
 
-    def exclude(self, cluster: int, proc: int, site: str, excluded: bool) -> None:
-        """Exclude or include a site for a job. No exception does not prove success."""
-        if not exclusion.can_exclude(site):
-            raise WorkerFailure(ErrorKind.REQUEST, f"{site!r} cannot be excluded")
+    def exclude(self, cluster: int, proc: int, name: str, excluded: bool, on: str) -> None:
+        """Exclude or include a site or host for a job. No exception does not prove success."""
+        if not exclusion.can_exclude(name, on):
+            raise WorkerFailure(ErrorKind.REQUEST, f"{name!r} cannot be excluded")
         attributes = [REQUIREMENTS, exclusion.ATTRIBUTE]
         for ad in self._query(f"ClusterId == {cluster:d} && ProcId == {proc:d}", attributes):
             requirements = str(ad.get(REQUIREMENTS))
-            sites = [name for name in _excluded_sites(ad) if name.lower() != site.lower()]
-            sites += [site] * excluded
-            if exclusion.refers_to_list(requirements):
-                self._edit(cluster, proc, exclusion.ATTRIBUTE, f'"{joined(sites)}"')
+            by_list = exclusion.refers_to_list(requirements, on)
+            now = _listed(ad) if by_list else exclusion.names_in_clauses(requirements).get(on, ())
+            names = [each for each in now if each.lower() != name.lower()] + [name] * excluded
+            if by_list:
+                self._edit(cluster, proc, exclusion.ATTRIBUTE, f'"{joined(names)}"')
             else:
-                self._edit(cluster, proc, REQUIREMENTS, exclusion.with_clause(requirements, sites))
+                changed = exclusion.with_clause(requirements, names, on)
+                self._edit(cluster, proc, REQUIREMENTS, changed)
 
     def _edit(self, cluster: int, proc: int, attribute: str, value: str) -> None:
         schedd = self.schedd()

@@ -197,7 +197,8 @@ def test_a_gated_job_goes_where_its_ad_says() -> None:
         'stringListIMember(MY.MetlSite, MY.MetlExcluded, "|")) && '
         '(TARGET.GLIDEIN_ResourceName =?= "A" || TARGET.GLIDEIN_ResourceName =?= "B")) || '
         'stringListIMember(TARGET.GLIDEIN_ResourceName, MY.MetlSite, "|")) && '
-        'stringListIMember(TARGET.GLIDEIN_ResourceName, MY.MetlExcluded, "|") =!= true)\n'
+        'stringListIMember(TARGET.GLIDEIN_ResourceName, MY.MetlExcluded, "|") =!= true && '
+        'stringListIMember(TARGET.Machine, MY.MetlExcluded, "|") =!= true)\n'
     ) in text
     listed = "\ninclude command : grep -shm1 ^metlmon_excluded placement/$(metlmon_dag).excluded\n"
     assert include < text.index(listed) < text.index('\nMy.MetlExcluded = "$(metlmon_excluded)"\n')

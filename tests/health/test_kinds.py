@@ -416,7 +416,8 @@ def test_a_host_that_kills_every_job(tmp_path: Path) -> None:
         log.train(f"run1-train_epoch{epoch}")
     entry = only(of_log(tmp_path, log, chains({"run0": 2, "run1": 10})), "black-hole")
     assert entry.text.startswith("broken.anvil.example.org: 9 starts, 0 epochs")
-    assert (entry.site, entry.act) == ("Anvil", None)
+    assert (entry.site, entry.act) == ("Anvil", "exclude-host")
+    assert entry.host == "broken.anvil.example.org"
 
 
 def test_hours_of_a_black_hole_that_are_in_other_entries(tmp_path: Path) -> None:

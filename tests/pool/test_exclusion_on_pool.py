@@ -93,10 +93,12 @@ poll = 5
 @pytest.mark.parametrize("before", ["", "requirements = (TARGET.A || TARGET.B)"])
 def test_the_line_for_the_submit_file_adds_to_its_requirements(pool: Pool, before: str) -> None:
     directory = pool.directory(f"line-{len(before)}")
-    text = f"executable = /bin/true\n{before}\n{submit_line('Bad Site, X')}\nqueue\n"
+    lines = f"{submit_line('Bad Site, X')}\n{submit_line('gpu1.x.org', 'host')}"
+    text = f"executable = /bin/true\n{before}\n{lines}\nqueue\n"
     pool.place(directory / "job.sub", text)
     output = pool.run(["condor_submit", "-dry-run", "-", "job.sub"], directory).stdout
     (line,) = (line for line in output.splitlines() if line.startswith("Requirements"))
     first = "((TARGET.A || TARGET.B))" if before else "(true)"
     clause = 'TARGET.GLIDEIN_ResourceName =!= "Bad Site, X"'
-    assert line.replace("Requirements=", "").strip().startswith(f"({first} && ({clause}))"), line
+    both = f'(({first} && ({clause})) && (TARGET.Machine =!= "gpu1.x.org"))'
+    assert line.replace("Requirements=", "").strip().startswith(both), line

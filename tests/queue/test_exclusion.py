@@ -14,6 +14,7 @@ from metlmon.pool.client import PoolClient
 from metlmon.pool.exclusion import submit_line
 from metlmon.pool.previews import exclusion_preview, is_already_done
 from metlmon.pool.types import (
+    HOST_ACTS,
     SITE_ACTS,
     ActionPreview,
     ActionResult,
@@ -31,7 +32,9 @@ from tests.support.gated_dagdir import GO, Gated
 from tests.support.queue_rows import Schedd, dag, dagman, job, picture, row
 
 EXCLUDE, INCLUDE = SITE_ACTS
+EXCLUDE_HOST, INCLUDE_HOST = HOST_ACTS
 X = "Expanse-GPU"
+HOST = "gpu1.expanse.sdsc.edu"
 
 WORD = QueueSnapshot(
     schedd="ap.example.org", user="anna@example.org", queried_at=100.0, dagmans=(dagman(),)
@@ -149,7 +152,7 @@ class Ensemble:
         assert client.queue is not None
         client.queue.query()
         assert self.logs.latest is not None
-        made = client.previews(self.logs.latest.status, (), (), (), site)
+        made = client.previews(self.logs.latest.status, (), (), (), site, site)
         request = next(each.request for each in made if each.act is act)
         if request is None:
             return ()
@@ -180,6 +183,37 @@ def test_only_the_ad_is_believed(tmp_path: Path) -> None:
     there.schedd.deaf = {1}
     (result,) = there.act(EXCLUDE)
     assert (result.code, result.text) == (ResultCode.FAILED, "its requirements are as before")
+
+
+def test_hosts_are_excluded_as_sites_are(tmp_path: Path) -> None:
+    one = job(1, by_list=True, hosts_by_list=True, directory=tmp_path)
+    there = Ensemble(tmp_path, one)
+    there.act(EXCLUDE)
+    results = there.act(EXCLUDE_HOST, HOST)
+    assert [each.code for each in results] == [ResultCode.DONE] * 2
+    assert there.file.read_text() == f"metlmon_excluded = {X}|{HOST}\n"
+    assert there.schedd.acts()[-1] == ("exclude", 1, 0, HOST, True, "host")
+    there.act(INCLUDE_HOST, HOST)
+    assert there.file.read_text() == f"metlmon_excluded = {X}\n"
+
+
+def test_an_older_submit_file_gets_a_line_for_a_host() -> None:
+    made = preview(EXCLUDE_HOST, row(1), jobs=(job(1, by_list=True),), site=HOST, sites=(X,))
+    assert made.request is not None
+    assert (made.request.dags, [each.id for each in made.request.targets]) == ((), ["1.0"])
+    assert made.line == f'requirements = ($(requirements:true)) && (TARGET.Machine =!= "{HOST}")'
+    assert "1 waiting job no longer matches it" in made.effect
+    assert "include-host" in made.undo
+
+
+@pytest.mark.parametrize(
+    "host", ['a"b', "$(x)", "a|b", "a b", "\x1b[2J", "10.0.0.1", "fe80::1", "*"]
+)
+def test_a_host_that_cannot_be_named_is_refused(host: str) -> None:
+    made = preview(EXCLUDE_HOST, row(1), jobs=(job(1),), site=host)
+    assert (made.request, made.line) == (None, None)
+    assert (made.refused or "").startswith("a host's name, not its address")
+    assert "\x1b" not in made.subject
 
 
 def test_a_link_in_the_files_place_is_not_followed(tmp_path: Path) -> None:
@@ -245,6 +279,16 @@ def test_the_command_says_what_it_touches_and_undoes_it(dagdir: Dagdir, capsys: 
     request = answered["request"]
     assert (answered["act"], request["site"], request["dags"]) == ("include-site", X, [])
     assert [each["reply"] for each in answered["answers"]] == ["done"]
+
+
+def test_the_command_on_a_host(dagdir: Dagdir, capsys: Captured) -> None:
+    code, _, err = command(capsys, dagdir, "exclude-host", HOST, "--yes")
+    assert code == Exit.REFUSED
+    assert f"no job has run on a host of the name {HOST}" in err
+    ran_on = "ip-172-31-17-82.ec2.internal"
+    code, out, err = command(capsys, dagdir, "exclude-host", ran_on, "--yes")
+    assert (code, out) == (Exit.OK, "79.0  done\n")
+    assert err.splitlines()[0] == f"exclude the host {ran_on}"
 
 
 @pytest.mark.parametrize(

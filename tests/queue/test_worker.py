@@ -241,27 +241,33 @@ def test_requirements_without_the_last_excluded_site_are_those_of_before(require
     # The bindings write the operator in another way than condor_q.
     printed = two.replace("=!= true)", "isnt true)").replace(", ", ",")
     for text in (two, printed):
-        assert exclusion.sites_of_clause(text) == ("SDSC PRP", "B")
+        assert exclusion.names_in_clauses(text) == {"site": ("SDSC PRP", "B")}
         assert exclusion.with_clause(text, ["SDSC PRP"]) == one
     assert exclusion.with_clause(one, []) == requirements
+    both = exclusion.with_clause(one, ["gpu1.x.org"], "host")
+    assert exclusion.names_in_clauses(both) == {"site": ("SDSC PRP",), "host": ("gpu1.x.org",)}
+    assert exclusion.with_clause(both, [], "host") == one
+    alone = exclusion.with_clause(both, [])
+    assert alone == exclusion.with_clause(requirements, ["gpu1.x.org"], "host")
+    assert exclusion.with_clause(alone, [], "host") == requirements
 
 
 def test_a_condition_of_the_users_own_is_not_taken_for_metlmons() -> None:
     own = '(TARGET.X) && (TARGET.GLIDEIN_ResourceName =!= "A")'
-    assert exclusion.sites_of_clause(own) == ()
+    assert exclusion.names_in_clauses(own) == {}
     assert exclusion.with_clause(own, []) == own
 
 
 def test_a_site_is_excluded_by_the_requirements_and_included_from_the_ad_alone(pool: Pool) -> None:
     schedd = pool._api.schedd
     schedd.ad = {**AD, "Requirements": REQUIREMENTS}
-    pool.exclude(12, 3, "A", True)
+    pool.exclude(12, 3, "A", True, "site")
     (_, jobs, attribute, value) = schedd.acted[-1]
     assert (jobs, attribute) == (["12.3"], "Requirements")
     schedd.ad = {**AD, "Requirements": value}
     excluded = job(schedd.ad)
     assert (excluded.excluded, excluded.by_list) == (("A",), False)
-    pool.exclude(12, 3, "a", False)
+    pool.exclude(12, 3, "a", False, "site")
     assert pool._api.schedd.acted[-1] == ("edit", ["12.3"], "Requirements", REQUIREMENTS)
 
 
@@ -269,10 +275,27 @@ def test_a_job_that_has_a_list_of_excluded_sites_gets_another_one(pool: Pool) ->
     ad = {**AD, "Requirements": "f(MY.metlexcluded) =!= true", "MetlExcluded": "A|B c"}
     pool._api.schedd.ad = ad
     assert (job(ad).excluded, job(ad).by_list) == (("A", "B c"), True)
-    pool.exclude(12, 3, "D", True)
+    pool.exclude(12, 3, "D", True, "site")
     assert pool._api.schedd.acted[-1] == ("edit", ["12.3"], "MetlExcluded", '"A|B c|D"')
-    pool.exclude(12, 3, "b C", False)
+    pool.exclude(12, 3, "b C", False, "site")
     assert pool._api.schedd.acted[-1] == ("edit", ["12.3"], "MetlExcluded", '"A"')
+
+
+def test_a_host_is_listed_where_the_requirements_say_so_of_machines(pool: Pool) -> None:
+    listing = 'stringListIMember(TARGET.Machine,MY.MetlExcluded,"|") isnt true'
+    pool._api.schedd.ad = {**AD, "Requirements": listing, "MetlExcluded": "A"}
+    assert job(pool._api.schedd.ad).hosts_by_list
+    pool.exclude(12, 3, "gpu1.x.org", True, "host")
+    assert pool._api.schedd.acted[-1] == ("edit", ["12.3"], "MetlExcluded", '"A|gpu1.x.org"')
+    older = "f(MY.MetlExcluded) =!= true"
+    pool._api.schedd.ad = {**AD, "Requirements": older, "MetlExcluded": "A"}
+    pool.exclude(12, 3, "gpu1.x.org", True, "host")
+    (_, _, attribute, value) = pool._api.schedd.acted[-1]
+    assert attribute == "Requirements"
+    changed = job({**AD, "Requirements": value, "MetlExcluded": "A"})
+    assert (changed.excluded, changed.by_list) == (("A", "gpu1.x.org"), True)
+    with pytest.raises(WorkerFailure):
+        pool.exclude(12, 3, "10.0.0.1", True, "host")
 
 
 def test_sites_are_counted_by_their_slots(pool: Pool) -> None:

@@ -203,6 +203,10 @@ async def test_from_a_site_all_jobs_that_wait_and_back() -> None:
         assert pool.orders[1].act is PoolAction.INCLUDE_SITE
         await seen.press("escape", "v", "a")
         assert "✗ no site is selected" in seen.text, "a GPU model is none"
+        await seen.press("escape", "v", "v", "home", "a", "J")
+        host = seen.text.split("Exclude the host ")[1].split("?")[0]
+        await seen.press("y", "escape")
+        assert (pool.orders[2].act, pool.orders[2].site) == (PoolAction.EXCLUDE_HOST, host)
 
 
 async def test_a_name_that_no_machine_advertises_is_doubted() -> None:
@@ -463,7 +467,7 @@ async def test_the_palette_has_the_acts_and_why_not() -> None:
         for act, why in (
             ("hold", "no job to hold is selected"),
             ("resubmit DAG", "it is running"),
-            ("exclude site", "no site is selected: see Sites"),
+            ("exclude", "no site or host is selected: see Sites"),
         ):
             await seen.press("ctrl+u", *act)
             assert re.search(rf"{act} +✗ {why}", seen.text)

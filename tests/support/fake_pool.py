@@ -18,6 +18,7 @@ from metlmon.pool.previews import exclusion_preview, missing_queue_reason, run_p
 from metlmon.pool.queue_checks import target
 from metlmon.pool.types import (
     DAG_ACTS,
+    HOST_ACTS,
     JOB_ACTS,
     RUN_ACTS,
     SITE_ACTS,
@@ -117,14 +118,16 @@ class FakePool:
         dags: Sequence[DagRow],
         runs: Sequence[SelectedRun] = (),
         site: str | None = None,
+        host: str | None = None,
     ) -> tuple[ActionPreview, ...]:
         all_dags = {each.file: each for each in status.dags}
         of_runs = [run_preview(act, self.queue_snapshot, {}, runs, all_dags) for act in RUN_ACTS]
-        if site is not None:
-            of_runs += (
-                exclusion_preview(act, self.queue_snapshot, site, self.queued, status, {})
-                for act in SITE_ACTS
-            )
+        for place, acts in ((site, SITE_ACTS), (host, HOST_ACTS)):
+            if place is not None:
+                of_runs += (
+                    exclusion_preview(act, self.queue_snapshot, place, self.queued, status, {})
+                    for act in acts
+                )
         of_dags = [preview for dag in dags for preview in self._of_dag(dag)] or self._of_no_dag()
         of_dags.sort(key=lambda preview: list(PoolAction).index(preview.act))
         made = (*(self._of_jobs(act, jobs) for act in JOB_ACTS), *of_dags)
@@ -324,8 +327,9 @@ class HostilePool(FakePool):
         dags: Sequence[DagRow],
         runs: Sequence[SelectedRun] = (),
         site: str | None = None,
+        host: str | None = None,
     ) -> tuple[ActionPreview, ...]:
-        return harmed(super().previews(status, jobs, dags, runs, site))
+        return harmed(super().previews(status, jobs, dags, runs, site, host))
 
     def perform(
         self, order: ActionRequest, on_result: Callable[[ActionResult], None]

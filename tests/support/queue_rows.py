@@ -181,8 +181,8 @@ class Schedd:
             key = (cluster, proc)
             self.jobs[key] = replace(self.jobs[key], **{field: value})  # type: ignore[arg-type]
 
-    def exclude(self, cluster: int, proc: int, site: str, excluded: bool) -> None:
-        self._received("exclude", cluster, proc, site, excluded)
+    def exclude(self, cluster: int, proc: int, site: str, excluded: bool, on: str) -> None:
+        self._received("exclude", cluster, proc, site, excluded, on)
         if cluster not in self.deaf:
             key = (cluster, proc)
             sites = [*self.jobs[key].excluded, site] if excluded else []

@@ -20,16 +20,16 @@ from metlmon.live.session import Session
 from metlmon.pool.client import PoolClient
 from metlmon.pool.exclusion import can_exclude
 from metlmon.pool.gate_requests import NO_SITE, site_of
-from metlmon.pool.previews import NO_NAME, is_already_done, unknown_site, with_value
+from metlmon.pool.previews import NO_NAMES, is_already_done, unknown_site, with_value
 from metlmon.pool.queue_checks import target
 from metlmon.pool.resource_requests import EXPECTED, RAISED, is_value
 from metlmon.pool.types import (
     ACTS,
     AS_THE_DAG_SAYS,
     DAG_ACTS,
+    PLACE_ACTS,
     RAISE_ACTS,
     RUN_ACTS,
-    SITE_ACTS,
     ActionPreview,
     ActionRequest,
     ActionResult,
@@ -63,6 +63,7 @@ def act(options: argparse.Namespace) -> int:
     action = PoolAction(options.action)
     value = _check_options(action, options)
     site = value if isinstance(value, str) and action not in RAISE_ACTS else None
+    host = None
     reader = open_reader(options)
     if reader.ensemble.settings.read_only:
         raise InputError("read_only is set in metlmon.toml: nothing can be done to jobs from here")
@@ -71,8 +72,9 @@ def act(options: argparse.Namespace) -> int:
     jobs: list[Job] = []
     dags: list[DagRow] = []
     runs: list[SelectedRun] = []
-    if action in SITE_ACTS:
-        site = _select_site(options.targets)
+    if action in PLACE_ACTS:
+        place = _select_place(ACTS[action].on, options.targets)
+        site, host = (place, None) if ACTS[action].on == "site" else (None, place)
     elif action in DAG_ACTS:
         dags = [_select_dag(status, options.targets)]
     elif action in RUN_ACTS:
@@ -84,9 +86,9 @@ def act(options: argparse.Namespace) -> int:
         if action not in RUN_ACTS or action is PoolAction.STOP_NOW:
             # The other actions on runs are files alone.
             client.queue.query()
-        previews = client.previews(status, jobs, dags, runs, site)
+        previews = client.previews(status, jobs, dags, runs, site, host)
         preview = next(preview for preview in previews if preview.act is action)
-        if not jobs and not dags and not runs and action not in SITE_ACTS:
+        if not jobs and not dags and not runs and action not in PLACE_ACTS:
             subject = plain(" ".join(options.targets), 200)
             reason = "no job of that is in the queue now"
             preview = replace(preview, subject=subject, request=None, refused=reason)
@@ -98,6 +100,9 @@ def act(options: argparse.Namespace) -> int:
                 preview = with_value(preview, value, client.queue_snapshot)
             if site is not None and action is not PoolAction.INCLUDE_SITE:
                 warning = _unknown_site(client, builder, action, site)
+            if action is PoolAction.EXCLUDE_HOST:
+                known = host in {each.host for each in builder.ledger().executions}
+                warning = None if known else f"no job has run on a host of the name {host}"
         if warning is not None and (options.yes or options.dry_run):
             refused = f"{warning} (without --yes you are asked)"
             preview = replace(preview, request=None, refused=refused)
@@ -267,12 +272,13 @@ def _select_runs(
     return [SelectedRun(row, session.queued_jobs(row.key)) for row in rows.values()]
 
 
-def _select_site(targets: list[str]) -> str:
-    """The site that the targets name. Raises InputError."""
+def _select_place(on: str, targets: list[str]) -> str:
+    """The site or host that the targets name. Raises InputError."""
     if len(targets) != 1:
-        raise InputError("name one site, as metlmon sites lists it")
-    if not can_exclude(targets[0]):
-        raise InputError(f"{targets[0]}: {NO_NAME}")
+        by = " --by host" if on == "host" else ""
+        raise InputError(f"name one {on}, as metlmon sites{by} lists it")
+    if not can_exclude(targets[0], on):
+        raise InputError(f"{targets[0]}: {NO_NAMES[on]}")
     return targets[0]
 
 
