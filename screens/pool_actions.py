@@ -331,10 +331,7 @@ DETAIL_LINES: Final = 4
 
 
 class MenuScreen(PoolActionKeys, SnapshotScreen):
-    """Pool actions on the selection of the screen below; rebuilt with every snapshot.
-
-    A row for each that is possible, then one for each reason why others are not.
-    """
+    """Pool actions on the selection below: a row for each, or for each refusal."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("menu", "acts", "below")
     SHOWS_ENSEMBLE: ClassVar[bool] = False
@@ -729,10 +726,7 @@ class ValuePrompt(Prompt):
 
 
 class ConfirmScreen(ConfirmationBase):
-    """Confirmation of a pool action; only ``y`` performs it.
-
-    ``dag_jobs`` are jobs that are removed together with a DAG.
-    """
+    """Confirmation of a pool action and its ``dag_jobs``; only ``y`` performs it."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("question",)
     SHOWS_ENSEMBLE: ClassVar[bool] = False

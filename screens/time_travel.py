@@ -1,8 +1,4 @@
-"""Time travel: all screens show the ensemble as it was at a past moment.
-
-The past snapshot comes from a feed of its own, read in a thread. The present feed keeps
-running, so that returning to it takes no time. A newer request cancels an older one.
-"""
+"""Time travel: all screens show the ensemble as it was at a past moment."""
 
 from __future__ import annotations
 

@@ -377,10 +377,7 @@ class Plan(Struct, frozen=True):
 
 
 class PlanError(Exception):
-    """The request cannot be planned or written.
-
-    The message is one sentence, with anything that looks like a secret redacted.
-    """
+    """The request cannot be planned or written: one sentence, secrets redacted."""
 
     def __init__(self, message: str) -> None:
         super().__init__(redact_secrets(message))

@@ -183,10 +183,7 @@ def _checked_line(line: str) -> str:
 
 
 class PartlyDefined(PlanError):
-    """A parameter that all nodes need has a value for only some of them.
-
-    ``variable``: one of its definitions.
-    """
+    """A parameter that all nodes need is defined, by ``variable``, for only some."""
 
     def __init__(self, variable: VariableValue, message: str) -> None:
         super().__init__(message)

@@ -1,7 +1,4 @@
-"""The ``metlmon`` command: the parser, and the dispatch to the commands' modules.
-
-Only what ``--version`` needs is imported here; each command imports its own when it is called.
-"""
+"""The ``metlmon`` command: the parser, and the dispatch to the commands' modules."""
 
 from __future__ import annotations
 
@@ -45,10 +42,7 @@ MESSAGE_LENGTH: Final = 1000
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser whose errors are one sentence, what was probably meant, and a line of usage.
-
-    Arguments are printed sanitised: a file name can have escape sequences.
-    """
+    """A parser whose errors are one sentence, a likely meaning, and a line of usage."""
 
     def error(self, message: str) -> NoReturn:
         """Print the error and end with :attr:`Exit.USAGE`."""

@@ -53,10 +53,7 @@ class Header(NamedTuple):
 
 
 class Calendar:
-    """Resolves the years of the timestamps of one log, in log order.
-
-    A repeated timestamp is not parsed again: many events are of one second.
-    """
+    """Resolves the years of the timestamps of one log, in log order."""
 
     __slots__ = ("_stamp", "last", "year")
 

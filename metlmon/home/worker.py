@@ -1,7 +1,4 @@
-"""The process that reads the ensembles of Home, so that the dashboard's own never waits for it.
-
-Requests and updates are lines of JSON on standard input and output. It ends with its input.
-"""
+"""The process that reads the ensembles of Home: lines of JSON in and out."""
 
 from __future__ import annotations
 

@@ -141,10 +141,7 @@ class Feed(Protocol):
 
 
 class NullFeed(Feed):
-    """A feed with one empty snapshot, for a program started only to submit.
-
-    ``dagdir``: the directory to which paths are relative; ``settings``: the user's.
-    """
+    """A feed with one empty snapshot, for a program started only to submit."""
 
     def __init__(self, dagdir: Path | None = None, settings: Settings | None = None) -> None:
         self._dagdir = dagdir or Path.cwd()

@@ -1,8 +1,4 @@
-"""Replays a recorded dagdir as if it happened now.
-
-Appends the recorded data again to a copy in an empty directory, at the original pace or faster.
-The reader follows the copy as it follows any live dagdir.
-"""
+"""Replays a recorded dagdir into an empty directory, as if it happened now."""
 
 from __future__ import annotations
 
@@ -34,10 +30,7 @@ class ReplayPiece(Struct, frozen=True, order=True):
 
 
 class Replay:
-    """Writes the pieces of a recording into ``directory``, ``speed`` times as fast as it happened.
-
-    Nothing else may use the directory. The replayed time is :meth:`now`.
-    """
+    """Writes a recording into a directory of its own, ``speed`` times as fast."""
 
     def __init__(self, pieces: Sequence[ReplayPiece], directory: Path, speed: float) -> None:
         self.pieces = pieces

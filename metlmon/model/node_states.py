@@ -297,7 +297,8 @@ class NodeStateTable:
             if latest is None:
                 latest = submitted
             elif submitted is not None and submitted < latest:
-                states[name] = superseded_state(state, name in done)
+                if name not in done and state.state not in ACTIVE:
+                    states[name] = NodeState(State.WAITING, superseded=True)
             else:
                 latest = submitted or latest
             if latest is not None:
@@ -336,11 +337,6 @@ class NodeStateTable:
         if run_start is not None and state.since is not None and state.since < run_start:
             return False
         return has_failed(state, aborted and self._dag.facts.has_final) and not state.can_retry
-
-
-def superseded_state(state: NodeState, done: bool) -> NodeState:
-    """The state of a node that was submitted before an ancestor was submitted again."""
-    return state if done or state.state in ACTIVE else NodeState(State.WAITING, superseded=True)
 
 
 def infer_done(

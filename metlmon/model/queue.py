@@ -1,7 +1,4 @@
-"""The job queue of the schedd, as far as it was queried: what only it shows of jobs.
-
-A process of its own queries it (:mod:`metlmon.pool.worker`); nothing here imports HTCondor.
-"""
+"""The job queue of the schedd, as a process of its own has queried it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""States of jobs, nodes, epochs, runs and DAGs, and outcomes of executions.
-
-Their order is the order in which counts are shown.
-"""
+"""States of jobs, nodes, epochs, runs and DAGs, and outcomes, as they are shown."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The protocol of program and worker: requests and answers, each a line of JSON.
-
-Jobs are named by integers, so that no text of a log becomes part of a constraint.
-"""
+"""Requests and answers of program and worker, lines of JSON; jobs by number."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The parts of a report: tables and totals of raw values, charts, and definitions.
-
-HTML, Markdown, JSON and terminal output format the same values.
-"""
+"""The parts of a report: tables and totals of raw values, charts, definitions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Texts about rows: nodes, and the gates of runs; matching of runs by name.
-
-Pure functions, shared by commands and screens.
-"""
+"""Texts about rows: nodes, and the gates of runs; matching of runs by name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Runs side by side as lines: a column for each run, a line for each thing compared.
-
-Pure functions.
-"""
+"""Runs side by side as lines: a column for each run, a line for each figure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Metric curves as table rows: headline, columns, filter text.
-
-Pure functions.
-"""
+"""Metric curves as table rows: headline, columns, filter text."""
 
 from __future__ import annotations
 

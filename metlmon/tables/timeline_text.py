@@ -1,8 +1,4 @@
-"""Timeline as characters: symbols of the cells, axis, concurrency chart.
-
-Independent of the terminal: a cell is a symbol (glyph, letter, colour) that screens and commands
-render in their own way.
-"""
+"""Timeline as characters: symbols of the cells, axis, concurrency chart."""
 
 from __future__ import annotations
 

@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 
 class SavedFiles(Protocol):
-    """Writes files outside of the dagdir. All raise InputError with one sentence.
-
-    ``render_report`` and ``save_report`` read files: not for the UI thread.
-    """
+    """Writes files outside of the dagdir. Reads files; raises InputError."""
 
     @staticmethod
     def render_report(feed: Feed) -> tuple[str, str]: ...

@@ -1,8 +1,4 @@
-"""A form with one field per line, in one widget with one cursor.
-
-Textual's Input is one widget per field; forty of them, each with its own cursor, cost
-kilobytes of output on every move.
-"""
+"""A form with one field per line, in one widget: many Inputs would cost kilobytes."""
 
 from __future__ import annotations
 

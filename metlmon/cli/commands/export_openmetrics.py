@@ -100,10 +100,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 class LiveMetrics:
-    """Follows a dagdir and answers scrapes with its newest metrics.
-
-    ``reader``: an opened one. Raises InputError where the port is taken.
-    """
+    """Answers scrapes with the newest metrics of a dagdir. Raises InputError."""
 
     def __init__(
         self, reader: DagdirReader, port: int, update_seconds: float = UPDATE_SECONDS
