@@ -94,18 +94,14 @@ class RequestAdvice(Struct, frozen=True, kw_only=True):
     @property
     def fitting(self) -> float | None:
         """The suggested request, or the present one if it fits; None where that is not known."""
-        if self.suggested is None and self.measured < MIN_EPOCHS:
-            return None
-        return self.requested if self.suggested is None else self.suggested
+        if self.suggested is not None:
+            return self.suggested
+        is_known = self.measured >= MIN_EPOCHS and self.used_95 is not None
+        return self.requested if is_known and (self.used_95 or 0) <= (self.requested or 0) else None
 
 
-class _Shape(NamedTuple):
-    """Jobs of one submit file with equal requests: amounts by command."""
-
-    submit: str | None
-    training: bool
-    requests: tuple[float | None, ...]
-
+_Shape: TypeAlias = tuple[str | None, bool, tuple[float | None, ...]]
+"""Submit file of jobs, whether they train, and what all of them request, by command."""
 
 Slots: TypeAlias = Sequence[tuple[Mapping[str, float], int]]
 """What slots have, by the command that requests it, and how many have that."""
@@ -140,7 +136,7 @@ def advise_requests(
         names = [each.name for each in _RESOURCES.values()][:-1]
         requests = [getattr(usage, f"{name}_requested") for name in names]
         requests.append(node.gpus_minimum_memory if node else None)
-        shape = _Shape(node.submit if node else None, job.training, tuple(requests))
+        shape = node.submit if node else None, job.training, tuple(requests)
         sample = samples.setdefault(shape, _Sample())
         sample.newest = max(sample.newest, job.cluster)
         return sample
@@ -162,12 +158,12 @@ def advise_requests(
                 sample.epochs.add(job.key or job.job)
         for command, usage, enough in _exceeded(job):
             sample_of(job, usage).enough.setdefault(command, []).append(enough)
-    newest_first = sorted(samples.items(), key=lambda item: (not item[0].training, -item[1].newest))
+    newest_first = sorted(samples.items(), key=lambda item: (not item[0][1], -item[1].newest))
     rows: list[RequestAdvice] = []
     for shape, sample in newest_first:
         of_shape = [
             _advice(shape, command, requested, sample)
-            for command, requested in zip(_RESOURCES, shape.requests, strict=True)
+            for command, requested in zip(_RESOURCES, shape[2], strict=True)
         ]
         rows += _with_gain(of_shape, slots) if slots else of_shape
     return tuple(row for row in rows if row.requested is not None or row.measured)
@@ -221,8 +217,8 @@ def _advice(shape: _Shape, command: str, requested: float | None, sample: _Sampl
         suggested = least if least <= WORTH * requested else None
     limit = requested if suggested is None else suggested
     return RequestAdvice(
-        submit=shape.submit,
-        training=shape.training,
+        submit=shape[0],
+        training=shape[1],
         command=command,
         unit=unit,
         requested=requested,

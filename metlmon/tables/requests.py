@@ -14,8 +14,10 @@ NAME_LIMIT: Final = 40
 
 NOTE: Final = (
     "95 %, MOST: of epochs of usual length, of CPUs and GPUs the averages. NOW, WOULD FIT: as in "
-    "submit files. OVER: completed jobs that used more than would fit. "
-    "MORE SLOTS: of the pool, that match all that would fit and not what is requested now."
+    "submit files. OVER: completed jobs that used more than would fit."
+)
+GAIN_NOTE: Final = (
+    "MORE SLOTS: of the pool, that match all that would fit, but not what is requested now."
 )
 
 
@@ -25,10 +27,10 @@ def columns(rows: Sequence[RequestAdvice], item: str) -> list[Column[RequestAdvi
     def fit(row: RequestAdvice) -> str:
         if row.suggested is not None:
             return amount_text(row, row.suggested)
-        return UNKNOWN if row.fitting is None or not row.measured else "as it is"
+        return UNKNOWN if row.fitting is None else "as it is"
 
     def style(row: RequestAdvice) -> TextStyle:
-        return PLAIN if row.suggested is None else BOLD
+        return BOLD if row.suggested else PLAIN
 
     found = [
         Column[RequestAdvice](
@@ -45,7 +47,13 @@ def columns(rows: Sequence[RequestAdvice], item: str) -> list[Column[RequestAdvi
         Column("used_95", "95 %", lambda row: used_text(row, row.used_95), align="right", drop=3),
         Column("used_most", "MOST", lambda row: used_text(row, row.used_most), align="right"),
         Column("measured", f"{item.upper()}S", lambda row: row.measured, Kind.COUNT),
-        Column("fits", "WOULD FIT", fit, align="right", style=style),
+        Column(
+            "fits",
+            "WOULD FIT",
+            fit,
+            align="right",
+            style=lambda row: BOLD if row.suggested else PLAIN,
+        ),
         Column("over", "OVER", over_text, align="right", drop=2),
     ]
     if any(row.slots for row in rows):

@@ -14,7 +14,6 @@ from metlmon.stats.requests import (
     RequestAdvice,
     advise_requests,
     advised_fields,
-    handy,
 )
 from tests.conftest import shared_path
 from tests.support.event_logs import Log
@@ -132,8 +131,8 @@ def test_who_used_more_than_would_fit_is_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("memory", "gpus"),
-    [([9000] * 4, 0.98), ([64000] * 6, ""), ([60000] * 6, 1.4)],
-    ids=["four epochs", "it fits", "both GPUs are in use"],
+    [([9000] * 4, 0.98), ([64000] * 6, ""), ([70000] * 6, 1.4)],
+    ids=["four epochs", "it fits", "no evidence by a hold"],
 )
 def test_nothing_is_suggested(tmp_path: Path, memory: list[int], gpus: object) -> None:
     rows = by_command(advice_of(dagdir(tmp_path, memory, gpus=gpus)))
@@ -198,11 +197,6 @@ def test_fields_are_those_of_trainings(tmp_path: Path) -> None:
     assert "memory_mb" not in advised_fields(advice_of(dagdir(tmp_path, [9000] * 4)))
     # A request that fits is taken, too: the default may be less.
     assert advised_fields(advice_of(dagdir(tmp_path, [64000] * 6)))["memory_mb"][0] == "65536"
-
-
-def test_handy_amounts() -> None:
-    assert [handy("MB", mb) for mb in (0, 96, 129, 1024, 1025)] == [128, 128, 256, 1024, 2048]
-    assert [handy("", each) for each in (0, 1, 1.01)] == [1, 1, 2]
 
 
 def test_usage_prints_what_would_fit_in_a_window(

@@ -95,3 +95,5 @@ def print_requests(requests: Sequence[RequestAdvice], window: TimeWindow, item: 
         )
     out.table(requests_table.columns(requests, item), requests, "")
     out.print(line((requests_table.NOTE, DIM)))
+    if any(row.slots for row in requests):
+        out.print(line((requests_table.GAIN_NOTE, DIM)))
