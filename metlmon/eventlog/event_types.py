@@ -26,6 +26,7 @@ from metlmon.eventlog.events import (
     Execute,
     FileTransfer,
     Generic,
+    GpuDevice,
     Held,
     ImageSize,
     PostScript,
@@ -90,7 +91,7 @@ _ATTRIBUTE: Final = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(\S.*)")
 _WHOLE_INTEGER: Final = re.compile(_INTEGER)
 _STRING: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _PAIR: Final = re.compile(
-    rf'\b([A-Za-z_]\w*)\s*=\s*(?:"((?:[^"\\]|\\.)*)("|\\?\Z)|({_INTEGER})\s*[;\]])'
+    rf'\b([A-Za-z_]\w*)\s*=\s*(?:"((?:[^"\\]|\\.)*)("|\\?\Z)|({_INTEGER}(?:\.\d{{1,12}})?)\s*[;\]])'
 )
 """Matches an unclosed string too: else each quotation mark in it would be tried as a start."""
 _ESCAPE: Final = re.compile(r"\\(.)")
@@ -112,10 +113,14 @@ def _integer(expression: str) -> int | None:
     return int(expression) if _WHOLE_INTEGER.fullmatch(expression.strip()) else None
 
 
-def _record(text: str) -> dict[str, str | int]:
-    """The strings and integers of a one-line record ``[ … ]``, by name in lower case."""
+def _number(text: str) -> int | float:
+    return float(text) if "." in text else int(text)
+
+
+def _record(text: str) -> dict[str, str | int | float]:
+    """The strings and numbers of a one-line record ``[ … ]``, by name in lower case."""
     return {
-        name.lower(): int(number) if number else _unescape(value)
+        name.lower(): _number(number) if number else _unescape(value)
         for name, value, closing, number in _PAIR.findall(text)
         if number or closing == '"'
     }
@@ -259,7 +264,7 @@ MAX_RUN_EPOCH: Final = 999_999_999
 
 def _submit_of(host: str, body: str) -> Submit:
     """The event of the notes in the body of 000 or 035; structured ones first."""
-    structured: dict[str, str | int] = {}
+    structured: Mapping[str, str | int | float] = {}
     node: str | None = None
     notes: list[str] = []
     warnings: list[str] = []
@@ -385,7 +390,15 @@ def _execute(text: str, body: str) -> Execute:
         memory_mb=machine.get("memory"),
         has_properties=has_properties,
         annex=machine.get("annexname") or None,
+        device=_device(Attributes(gpus[0]), str.lower) if gpus else None,
     )
+
+
+def _device(gpu: Attributes, spelled: Callable[[str], str] = str) -> GpuDevice | None:
+    """What is said of one GPU; None where it is nothing."""
+    names = ("Capability", "DriverVersion", "ClockMhz")
+    device = GpuDevice(*(gpu.real(spelled(name)) for name in names))
+    return device if device != GpuDevice() else None
 
 
 def site_of_attributes(attributes: Iterable[tuple[str, object]]) -> str | None:
@@ -423,7 +436,9 @@ def _read_host(host: str) -> tuple[str, str | None]:
 _cached_host = lru_cache(maxsize=1024)(_read_host)
 
 
-def _machine_attribute(line: str) -> tuple[str, str | int | dict[str, str | int] | None] | None:
+def _machine_attribute(
+    line: str,
+) -> tuple[str, str | int | dict[str, Any] | None] | None:
     """(name, value) of a line of a machine's ad, None for any other line.
 
     Names are in lower case. The value of an unused attribute is None. Cached, since a machine
@@ -651,6 +666,7 @@ def _execute_ad(ad: Attributes) -> Execute:
         memory_mb=machine.integer("Memory"),
         has_properties=bool(machine.ad or ad["SlotName"]),
         annex=machine["AnnexName"] or None,
+        device=_device(gpus[0]) if gpus else None,
     )
 
 

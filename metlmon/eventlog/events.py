@@ -57,6 +57,14 @@ class Submit(Struct, frozen=True):
     run_epoch: int | None = None
 
 
+class GpuDevice(Struct, frozen=True, gc=False):
+    """What a 001 says of the first GPU: compute capability, CUDA version of its driver, clock."""
+
+    capability: float | None = None
+    driver: float | None = None
+    clock_mhz: float | None = None
+
+
 class Execute(Struct, frozen=True, cache_hash=True):
     """001. ``gpus`` is ``GPUs = N`` of this event, None without such a line.
 
@@ -78,6 +86,7 @@ class Execute(Struct, frozen=True, cache_hash=True):
     memory_mb: int | None
     has_properties: bool
     annex: str | None = None
+    device: GpuDevice | None = None
 
 
 class Evicted(Struct, frozen=True):

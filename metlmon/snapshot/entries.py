@@ -198,6 +198,7 @@ class EntryFactory:
                 annex=machine.annex if machine else None,
                 gpu=gpu,
                 gpus=gpus,
+                device=machine.device if machine else None,
                 start=execution.start,
                 end=execution.end,
                 seconds=seconds,

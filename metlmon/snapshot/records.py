@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from metlmon.dagman import records as dagman
-from metlmon.eventlog.events import ResourceUsage
+from metlmon.eventlog.events import GpuDevice, ResourceUsage
 from metlmon.eventlog.events import UsageRow as UsageRow
 from metlmon.model.dagman_runs import CrashLoop, DagmanHold
 from metlmon.model.job_events import JobId, NodeKey
@@ -155,7 +155,8 @@ class Execution(JobNode, frozen=True, kw_only=True):
     """
 
     json_omits: ClassVar = frozenset(
-        {*JobNode.__struct_fields__, "gpu_seconds", "counted", "measure"} - {"epoch", "node"}
+        {*JobNode.__struct_fields__, "gpu_seconds", "counted", "measure", "device"}
+        - {"epoch", "node"}
     )
     json_properties: ClassVar = (
         "lost",
@@ -173,6 +174,7 @@ class Execution(JobNode, frozen=True, kw_only=True):
     annex: str | None = None
     gpu: str | None = None
     gpus: int | None = None
+    device: GpuDevice | None = None
     cpus: int | None = None
     usage: ResourceUsage | None = None
     gpu_seconds: float | None = None

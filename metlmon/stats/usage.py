@@ -351,9 +351,9 @@ class UsageGroups:
         self._epochs_with_executions = [epoch for epoch in self.epochs if epoch.attempts]
         self.transfers = [t for t in self.clipped.transfers if t.counted]
         self.holds = match_holds(self.clipped.jobs, self.executions)
-        self._ran = Counter(e.job for e in ledger.executions if not e.at_access_point)
+        self.ran = Counter(e.job for e in ledger.executions if not e.at_access_point)
         self.idle_jobs = [
-            job for job in self.clipped.jobs if job.job not in self._ran and not job.at_access_point
+            job for job in self.clipped.jobs if job.job not in self.ran and not job.at_access_point
         ]
         self.epoch_of: dict[JobId, Epoch] = {
             job: epoch for epoch in self.clipped.epochs for job in epoch.jobs
@@ -460,7 +460,7 @@ class UsageGroups:
                     distribution(map(self.seconds, finals[place])),
                     sum(e.final and self.is_hidden(e) for e in entries),
                     distribution(used.gpus for _, used in measured),
-                    distribution(used.cpus for e, used in measured if self._ran[e.job] == 1),
+                    distribution(used.cpus for e, used in measured if self.ran[e.job] == 1),
                     comparisons.get(place, HostComparison()),
                 )
             )

@@ -25,6 +25,7 @@ from typing import Final, Literal, NamedTuple
 
 from msgspec import Struct
 
+from metlmon.eventlog.events import GpuDevice
 from metlmon.live.feed import StatsInput
 from metlmon.snapshot.records import Execution, Ledger
 from metlmon.stats.totals import group_by
@@ -81,7 +82,8 @@ class VarianceShare(Struct, frozen=True):
 class PlaceFigures(Struct, frozen=True):
     """What may explain the epoch times of one GPU model and count at a site.
 
-    ``cpus``, ``gpus_used``: in use on average; ``transfer``: seconds of the input transfer.
+    ``cpus`` (of jobs with one execution), ``gpus_used``: in use on average; ``transfer``: seconds
+    of the input transfer. ``devices``: what the logs say of the GPUs, the most frequent first.
     """
 
     gpu: str | None
@@ -91,6 +93,7 @@ class PlaceFigures(Struct, frozen=True):
     cpus: Distribution
     gpus_used: Distribution
     transfer: Distribution
+    devices: tuple[GpuDevice, ...]
 
 
 class Variation(Struct, frozen=True):
@@ -138,7 +141,7 @@ def epoch_variation(ledger: Ledger, window: TimeWindow = ALL) -> Variation:
         shares=shares,
         missing=missing,
         choose_by=_choice(shares, spread),
-        places=tuple(_places(finals)),
+        places=tuple(_places(finals, groups)),
     )
 
 
@@ -150,15 +153,19 @@ def _observations(finals: Iterable[Execution], groups: UsageGroups) -> Iterator[
             yield Observation(log(seconds), (model, entry.site, entry.host), entry.run or "")
 
 
-def _places(finals: Iterable[Execution]) -> Iterator[PlaceFigures]:
-    for place, entries in group_by(finals, lambda e: (e.gpu, e.gpus, e.site)).items():
-        used = [entry.usage for entry in entries if entry.usage is not None]
+def _places(finals: Iterable[Execution], groups: UsageGroups) -> Iterator[PlaceFigures]:
+    by_place = group_by(finals, lambda e: (e.gpu, e.gpus, e.site))
+    for place, entries in sorted(by_place.items(), key=lambda item: -len(item[1])):
+        used = [(entry.job, entry.usage) for entry in entries if entry.usage is not None]
         yield PlaceFigures(
             *place,
             epochs=len(entries),
-            cpus=distribution(usage.cpus for usage in used),
-            gpus_used=distribution(usage.gpus for usage in used),
+            cpus=distribution(usage.cpus for job, usage in used if groups.ran[job] == 1),
+            gpus_used=distribution(usage.gpus for _, usage in used),
             transfer=distribution(entry.transfer for entry in entries),
+            devices=tuple(
+                device for device, _ in Counter(e.device for e in entries if e.device).most_common()
+            ),
         )
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Final
 
-from metlmon.stats.variance import MIN_SPREAD, Effect, VarianceShare, Variation
+from metlmon.stats.variance import MIN_SPREAD, Effect, PlaceFigures, VarianceShare, Variation
 from metlmon.tables.layout import Column, Kind
+from metlmon.tables.usage import NAME_LIMIT, machine, site_name
 from metlmon.text import formatting
-from metlmon.text.spans import BOLD, DIM, Line, line
+from metlmon.text.spans import BOLD, DIM, Line, first_that_fits, join, line
 
 EFFECT_NAMES: Final[Mapping[Effect, str]] = {
     **{"gpu": "GPU model", "site": "site", "host": "host", "run": "run", "rest": "rest"}
@@ -79,3 +80,45 @@ def share_columns() -> list[Column[Any]]:
         Column("upper", "to", attrgetter("upper"), Kind.SHARE, group="80 % interval"),
         Column("missing", "Why not", lambda row: row.missing or "", drop=1),
     ]
+
+
+def place_columns(model_names: Mapping[str | None, str]) -> list[Column[Any]]:
+    """The columns of what may explain the epoch times of a GPU model at a site."""
+
+    def median(name: str) -> Callable[[PlaceFigures], float | None]:
+        return attrgetter(f"{name}.median")
+
+    def device(name: str) -> Callable[[PlaceFigures], str | None]:
+        def value(row: PlaceFigures) -> str | None:
+            known = [getattr(each, name) for each in row.devices]
+            return ", ".join(f"{each:g}" for each in dict.fromkeys(known) if each) or None
+
+        return value
+
+    return [
+        Column("gpu", "GPU", lambda row: machine(model_names, row.gpu, row.gpus)),
+        Column("site", "SITE", lambda row: site_name(row.site, NAME_LIMIT)),
+        Column("epochs", "EPOCHS", attrgetter("epochs"), Kind.COUNT),
+        Column("cpus", "CPUS USED", median("cpus"), Kind.NUMBER),
+        Column("gpus_used", "GPUS USED", median("gpus_used"), Kind.NUMBER),
+        Column("transfer", "INPUT", median("transfer"), Kind.DURATION),
+        Column("driver", "DRIVER", device("driver"), align="right", drop=1),
+        Column("clock", "MHZ", device("clock_mhz"), align="right", drop=2),
+        Column("capability", "CAPABILITY", device("capability"), align="right", drop=3),
+    ]
+
+
+def place_line(
+    variation: Variation, place: tuple[str | None, int | None, str | None], room: int
+) -> Line:
+    """What may explain the epoch times of a GPU model and count at a site, as far as there is room.
+
+    Empty where nothing is known.
+    """
+    for row in variation.places:
+        if (row.gpu, row.gpus, row.site) == place:
+            columns = [column for column in place_columns({})[3:] if column.value(row) is not None]
+            parts = [line((f"{each.title} ", DIM)) + each.draw(row) for each in columns]
+            shorter = (parts[:n] for n in range(len(parts), 0, -1))
+            return first_that_fits((join(some, line("   ")) for some in shorter), room)
+    return ()

@@ -41,7 +41,7 @@ from metlmon.tables.timeline_text import (
     totals,
 )
 from metlmon.tables.usage import exclusion, pool_site
-from metlmon.tables.variance import intervals, sentences
+from metlmon.tables.variance import intervals, place_columns, sentences
 from metlmon.text.formatting import (
     count,
     duration,
@@ -95,6 +95,8 @@ def print_sites(usage: Usage, variation: Variation, only_hosts: bool = False) ->
                 out.print("", sentences(variation, usage.item)[0])
                 out.print(*filter(None, [intervals(variation)]))
             out.table(columns, rows, "")
+            if index == usage_table.OF_CELLS:
+                out.table(place_columns(usage_table.gpu_names(usage)), variation.places, "")
     if only_hosts:
         return
     for remark in _remarks(usage):
