@@ -41,6 +41,18 @@ MESSAGE_LENGTH: Final = 1000
 """Characters of an error message: an argument may be a megabyte."""
 
 
+class HelpFormatter(argparse.HelpFormatter):
+    """Breaks lines between words alone: names of commands and acts have hyphens."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        from textwrap import wrap
+
+        return wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(indent + each for each in self._split_lines(text, width - len(indent)))
+
+
 class CommandParser(argparse.ArgumentParser):
     """A parser whose errors are one sentence, a likely meaning, and a line of usage."""
 
@@ -88,7 +100,11 @@ def parser(command: str | None = None, whole: bool = False) -> argparse.Argument
     shown = {command: COMMANDS[command]} if command and command in COMMANDS else COMMANDS
     for name, declared in shown.items():
         subparser = subparsers.add_parser(
-            name, help=declared.help, description=declared.description, epilog=declared.epilog
+            name,
+            help=declared.help,
+            description=declared.description,
+            epilog=declared.epilog,
+            formatter_class=HelpFormatter,
         )
         is_whole = whole or name == command
         for argument in declared.all_arguments() if is_whole else declared.arguments:

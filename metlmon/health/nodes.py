@@ -7,7 +7,6 @@ neither uses nor logs the result of a HOLD script (``Dag::HoldScriptReaper``).
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
@@ -145,7 +144,7 @@ def _cause(fault: NodeFault, end: Execution | None, *, brief: bool) -> FailureCa
         if fault.part == "submit":
             error = (fault.error or fault.reason).rstrip(" :")
             return PARTS[fault.part], f"submission failed: {error}"
-        return PARTS[fault.part], _script_words(fault.script, fault.reason)
+        return PARTS[fault.part], fault.reason
     if end is not None:
         outcome = end.outcome
         cause = cause_of(outcome, end.code, end.reason, end.return_value, end.signal)
@@ -159,13 +158,6 @@ def _cause(fault: NodeFault, end: Execution | None, *, brief: bool) -> FailureCa
     elif 0 < fault.retries < fault.tries:
         return _RETRIED, cause
     return ("run-failed" if fault.training else "node-failed"), cause
-
-
-def _script_words(script: str | None, reason: str) -> str:
-    """``PRE script check.sh failed with status 2``."""
-    words = shlex.split(script) if script else [""]
-    name = words[3 if words[0] == "cd" else 0].removeprefix("./")
-    return reason.replace(" Script ", f" script {name} " if name else " script ", 1)
 
 
 def _error_steps(line: ErrorLine, end: Execution | None) -> tuple[str, ...] | None:

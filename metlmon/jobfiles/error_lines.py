@@ -55,7 +55,7 @@ class JobError(Struct, frozen=True):
 
 
 class Cause(Struct, frozen=True):
-    """A pattern of lines; ``title`` may use its group ``name``."""
+    """A pattern of lines; ``title`` and ``advice`` may use a group of it as ``{name}``."""
 
     pattern: re.Pattern[str]
     title: str
@@ -187,9 +187,10 @@ CAUSES: Final[Sequence[Cause]] = (
         "Check owner and permissions of the file; write only below the job's own directory",
     ),
     _cause(
-        r"No such file or directory|FileNotFoundError",
+        r"(?:(?P<before>[^\s:'\"]{0,200}/[^\s:'\"]{1,200}): )?No such file or directory"
+        r"(?:: '?(?P<after>[^\s'\"]{1,400}))?|FileNotFoundError(?!.*No such file)",
         "a file is missing",
-        "Check transfer_input_files and the path that the job uses",
+        "Check transfer_input_files, and that {name} exists where the job runs",
     ),
     _cause(
         r"unrecognized arguments?|error: argument |the following arguments are required|"
@@ -309,7 +310,8 @@ def _error_line(line: str, cause: Cause | None) -> ErrorLine:
     text = clip(visible(redact_secrets(line)).strip(), LINE_CHARACTERS)
     if cause is None:
         return ErrorLine(text)
-    match = cause.pattern.search(line)
+    match = cause.pattern.search(text)
     groups = match.groupdict().values() if match is not None else ()
-    name = next((visible(each) for each in groups if each), "")
-    return ErrorLine(text, cause.title.replace("{name}", name), cause.advice)
+    name = next((each for each in groups if each), "the path that it uses")
+    title, advice = (each.replace("{name}", name) for each in (cause.title, cause.advice))
+    return ErrorLine(text, title, advice)

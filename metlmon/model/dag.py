@@ -24,6 +24,7 @@ from metlmon.dagman.records import (
     DagmanMessageKind,
     DagMetrics,
     JobstateLine,
+    Node,
     NodeKind,
     Rescue,
     StatusFile,
@@ -172,6 +173,13 @@ def failure_text(part: str, value: int | None) -> str:
         return f"Job failed: {DAGMAN_ERRORS[value]}"
     ending = f"died on signal {-value}" if value < 0 else f"failed with status {value}"
     return f"{part_name} {ending}"
+
+
+def name_script(text: str, part: str, node: Node) -> str:
+    """``PRE script check.sh failed with status 2``: the text with the name of the script."""
+    script = {"pre": node.pre, "post": node.post}.get(part)
+    name = script.command.split()[0].removeprefix("./") if script is not None else ""
+    return text.replace(" Script ", f" script {name} ", 1) if name else text
 
 
 Submitter: TypeAlias = Callable[[int], str | None]

@@ -21,6 +21,7 @@ from metlmon.model.dag import (
     NodeReportKind,
     failed_part,
     failure_text,
+    name_script,
 )
 from metlmon.model.job_events import JobId, JobKey, LoggedJob, NodeRecord, PostResult
 from metlmon.model.states import ACTIVE, FAILED_JOB, Outcome, State
@@ -82,8 +83,8 @@ class NodeFailure(Struct, frozen=True):
     """Why a node failed, by DAGMan's reports alone.
 
     ``part``: pre (PRE script), submit (submission), post (POST script), job, or lost (the end of
-    the job, which DAGMan did not read). ``text``: as
-    in StatusDetails of the node status file. ``value``: return value, or minus the signal.
+    the job, which DAGMan did not read). ``text``: as in StatusDetails of the node status file, with
+    the name of a script. ``value``: return value, or minus the signal.
     ``error``: what was wrong with its submit description.
     """
 
@@ -549,7 +550,7 @@ class NodeStateResolver:
             return None, None
         submit = last is not None and last.kind is NodeReportKind.SUBMIT_FAILED
         error = last.text if last is not None and submit else None
-        text = details or failure_text(part, value)
+        text = name_script(details or failure_text(part, value), part, record.node)
         if error is not None and not error.endswith(":"):
             text = f"{text}: {error}"
         return time, NodeFailure(part, text, value, error)

@@ -19,7 +19,7 @@ from metlmon.dagman.records import Node
 from metlmon.eventlog.event_types import event_name
 from metlmon.eventlog.events import Held, RemoteError, usage_rows
 from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
-from metlmon.model.dag import NodeReportKind, failure_text
+from metlmon.model.dag import NodeReportKind, failure_text, name_script
 from metlmon.model.job_events import NO_DAG, JobId, LoggedJob, NodeKey, NodeRecord
 from metlmon.model.model_state import Notice
 from metlmon.model.node import NodeFailure, NodeState, is_unknown, retries_left, tries
@@ -848,7 +848,8 @@ def _failed_post(record: NodeRecord, state: NodeState) -> NodeFailure | None:
         return None
     if job.history().state is not State.COMPLETED:
         return None
-    return NodeFailure("post", failure_text("post", post.value), post.value)
+    text = name_script(failure_text("post", post.value), "post", record.node)
+    return NodeFailure("post", text, post.value)
 
 
 def _ended(

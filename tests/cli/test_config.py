@@ -118,6 +118,15 @@ def test_path_names_the_files_that_are_looked_at(
     assert "is not there" in second
 
 
+def test_validate_knows_the_keys_that_are_taken(capsys: Captured, own: Path, user: Path) -> None:
+    command = '[[command]]\nkey = "{}"\nname = "its {}"\ncommand = ["condor_q", "{{job}}"]\n'
+    user.write_text(command.format("q", "queue") + command.format("^g", "requirements"))
+    _, out, _ = spoken(capsys, "validate", own.parent)
+    assert "its queue: q is the key of" in out
+    assert "requirements" not in out
+    assert "no errors" not in out
+
+
 def test_validate_says_everything_that_is_wrong(capsys: Captured, own: Path, user: Path) -> None:
     user.write_text("read_onyl = true\n")
     own.write_text("tz = 5\n[metrics]\ngoal = 'least'\n")

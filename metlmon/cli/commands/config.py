@@ -117,13 +117,20 @@ def _print_validation(configuration: Configuration) -> None:
     read = [source for source in configuration.sources if source.exists]
     for problem in configuration.problems:
         _print_line(str(problem))
+    refused: list[str] = []
+    if own := configuration.settings.command:
+        from screens.own_commands import by_key  # Which loads the screens.
+
+        refused = by_key(own, dict(configuration.settings.keys))[1]
+    for text in refused:
+        _print_line(text)
     if configuration.problems:
         errors = count(len(configuration.problems), "error")
         _print_line(f"{errors}: no command will run before they are mended")
-    elif read:
+    elif read and not refused:
         files = " and ".join(str(source.path) for source in reversed(read))
         _print_line(f"{files}: no errors")
-    else:
+    elif not read:
         _print_line("nothing to validate: there is no metlmon.toml; metlmon config path says where")
 
 
