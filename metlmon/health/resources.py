@@ -31,7 +31,7 @@ OVER_SECONDS: Final = 600.0
 
 _RESOURCES: Final[tuple[tuple[str, str, float, Callable[[float], str]], ...]] = (
     ("MB memory", "memory_mb", 1024.0, lambda mb: number(round(mb))),
-    ("disk", "disk_kb", 1024.0**2, lambda kb: size(round(kb * 1024))),
+    ("disk", "disk_kb", 1024.0**2, lambda kb: size(round(kb * 1024), 1024)),
     ("CPUs", "cpus", 1.0, lambda cores: f"{cores:.3g}"),
 )
 """In words, field, the amount below which a smaller request gains nothing, the text of one."""

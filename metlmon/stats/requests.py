@@ -253,11 +253,11 @@ def amount_text(row: RequestAdvice, value: float | None) -> str:
 
 
 def used_text(row: RequestAdvice, value: float | None) -> str:
-    """``31.8 GB``, ``≤48.8 GB`` where the schedd rounds, ``0.49`` CPUs."""
+    """``31.0 GB``, ``≤47.7 GB`` where the schedd rounds, ``0.49`` CPUs."""
     if value is None:
         return UNKNOWN
-    bytes_per = {"MB": 1_000_000, "KB": 1000}  # As metlmon usage shows what logs have.
-    text = size(int(value * bytes_per[row.unit])) if row.unit else f"{value:.2f}"
+    bytes_per = {"MB": 1024**2, "KB": 1024}
+    text = size(int(value * bytes_per[row.unit]), 1024) if row.unit else f"{value:.2f}"
     return f"≤{text}" if row.rounded else text
 
 

@@ -23,8 +23,14 @@ from metlmon.text.formatting import size
 
 By = Literal["run", "site", "gpu", "host", "request"]
 
-UNITS: Final = {"gpus": 0, "gpu_memory_mb": 10**6, "cpus": 0, "memory_mb": 10**6, "disk_kb": 10**3}
-"""The resources, and the bytes of their units as they are shown: 160,000 MB are 160 GB."""
+UNITS: Final = {
+    "gpus": 0,
+    "gpu_memory_mb": 1024**2,
+    "cpus": 0,
+    "memory_mb": 1024**2,
+    "disk_kb": 1024,
+}
+"""The resources, and the bytes of their units: as in submit files, 1 GB are 1024 MB."""
 
 
 class Ended(StrEnum):
@@ -233,6 +239,6 @@ def _request(usage: ResourceUsage | None) -> str | None:
         amount = getattr(usage, f"{name}_requested", None)
         if amount is not None:
             noun = name[:3].upper() + ("" if amount == 1 else "s")
-            text = size(int(amount * unit)) if unit else f"{amount:g} {noun}"
+            text = size(int(amount * unit), 1024) if unit else f"{amount:g} {noun}"
             parts.append(f"{text} disk" if name == "disk_kb" else text)
     return ", ".join(parts) or None

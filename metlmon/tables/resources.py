@@ -21,25 +21,25 @@ def amount_text(name: str, value: float | None) -> str:
     """An amount of a resource: ``2``, ``0.91``, ``31.7 GB``."""
     if value is None:
         return UNKNOWN
-    return size(int(value * UNITS[name])) if UNITS[name] else f"{value:.4g}"
+    return size(int(value * UNITS[name]), 1024) if UNITS[name] else f"{value:.4g}"
 
 
 def used_text(name: str, use: ResourceUse, statistic: str) -> str:
-    """What was used: ``0.91``, ``31.7 GB``; ``≤48.8 GB`` where that is an upper bound."""
+    """What was used: ``0.91``, ``30.9 GB``; ``≤47.7 GB`` where that is an upper bound."""
     value = getattr(use, statistic)
     text = amount_text(name, value) if UNITS[name] or value is None else f"{value:.2f}"
     return f"≤{text}" if statistic in use.at_most else text
 
 
 def range_text(name: str, least: float | None, most: float | None) -> str:
-    """What was requested or allocated: ``2``, ``1–2``, ``160 GB``, ``160–192 GB``."""
+    """What was requested or allocated: ``2``, ``1–2``, ``156 GB``, ``156–188 GB``."""
     low, high = amount_text(name, least), amount_text(name, most)
     unit = high.partition(" ")[2]
     return high if low == high else f"{low.removesuffix(f' {unit}')}–{high}"
 
 
 def used_of_text(name: str, use: ResourceUse, statistic: str) -> str:
-    """``0.91 of 1``, ``31.7 of 160 GB``, ``– of 2``: of what was requested; GPUs: allocated."""
+    """``0.91 of 1``, ``30.9 of 156 GB``, ``– of 2``: of what was requested; GPUs: allocated."""
     of = range_text(name, use.requested_min, use.requested_max)
     if name == "gpus":
         of = range_text(name, use.allocated_min, use.allocated_max)

@@ -250,15 +250,18 @@ def share(part: float, whole: float) -> str:
     return f"{percent:.0f} %"
 
 
-def size(value: int | None) -> str:
-    """Bytes in decimal units, three digits: ``512 B``, ``2.30 TB``; a dash for None."""
+def size(value: int | None, base: int = 1000) -> str:
+    """Bytes with three digits: ``512 B``, ``2.30 TB``; a dash for None.
+
+    In decimal units, or with ``base`` 1024 in those of submit files.
+    """
     if value is None:
         return UNKNOWN
     amount, unit = float(value), "B"
     for larger in ("kB", "MB", "GB", "TB", "PB"):
         if abs(amount) < 999.5:
             break
-        amount, unit = amount / 1000, larger
+        amount, unit = amount / base, larger
     if unit == "B":
         return f"{value} B"
     digits = 2 if abs(amount) < 9.995 else 1 if abs(amount) < 99.95 else 0

@@ -77,7 +77,7 @@ CASES = {
     "no memory": (MEMORY, "- 16000 16000", 3, 2, ""),
     "memory": (MEMORY, "4000 16000 -", 3, 2, "at most 4 000 of 16 000 MB memory used"),
     "CPUs": ("Cpus", "0.9 8 8", 4, 2, "at most 0.9 of 8 CPUs used"),
-    "disk": (DISK, "25000000 100000000 -", 3, 2, "at most 25.6 GB of 102 GB disk used"),
+    "disk": (DISK, "25000000 100000000 -", 3, 2, "at most 23.8 GB of 95.4 GB disk used"),
     "less": (MEMORY, "4001 16000 -", 3, 2, ""),
     "little": (MEMORY, "9 4000 -", 3, 2, ""),
     "two epochs": (MEMORY, "4000 16000 -", 2, 2, ""),

@@ -267,7 +267,7 @@ def test_use_of_resources_with_upper_bounds() -> None:
     assert (row["memory_mb_maximum"], row["memory_mb_requested_max"]) == (48829, 160000)
     assert row["at_most"] == ["memory_mb_median", "memory_mb_p95", "memory_mb_maximum"]
     for text in (render_html(report), render_markdown(report), "\n".join(text_lines(report, 300))):
-        assert "≤48.8 GB" in text.replace(THIN, " ")
+        assert "≤47.7 GB" in text.replace(THIN, " ")
         assert "≤160" not in text
     assert resource_table(usage_of_log(Log().submit(77, NODE))) is None
 

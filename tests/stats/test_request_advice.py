@@ -168,7 +168,7 @@ def test_check_notes_each_request_where_it_stands(
     notes = {(f["line"], f["severity"]) for f in found if f["kind"] == "request-too-large"}
     assert notes == {(line, "note") for line in (2, 3, 4, 5, 6)}
     (memory,) = (f["message"] for f in found if f["line"] == 3 and f["file"] == "t.sub")
-    assert all(part in memory for part in ("64GB", "6 epochs", "9.00 GB", "10GB", "0 of 6"))
+    assert all(part in memory for part in ("64GB", "6 epochs", "8.79 GB", "10GB", "0 of 6"))
     write(tmp_path, {"t.sub": SUBMIT.replace("$(size)", "10GB")})
     main(["check", str(path), "--json"])
     found = json.loads(capsys.readouterr().out)["findings"]
@@ -206,7 +206,7 @@ def test_usage_prints_what_would_fit_in_a_window(
     assert main(["usage", str(path), "--requests"]) == 0
     first = capsys.readouterr().out.split("\n")[0]
     assert first.startswith("request_memory = 10GB")
-    assert all(part in first for part in ("64GB", "t.sub", "12 epochs", "9.00 GB", "0 of 12"))
+    assert all(part in first for part in ("64GB", "t.sub", "12 epochs", "8.79 GB", "0 of 12"))
     for until, measured in (("2026-05-04 10:17:30", 5), ("2026-05-04 10:14:00", 4)):
         main(["usage", str(path), "--requests", "--json", "--until", until])
         rows = json.loads(capsys.readouterr().out)["requests"]

@@ -159,7 +159,7 @@ def test_an_execution_is_counted_in_the_window_in_which_it_ended() -> None:
         ("site", "A"),
         ("gpu", "NVIDIA L40S"),
         ("host", "a.example.org"),
-        ("request", "2 GPUs, 8 CPUs, 160 GB, 105 GB disk"),
+        ("request", "2 GPUs, 8 CPUs, 156 GB, 100 GB disk"),
     ],
 )
 def test_groups_by(by: str, name: str) -> None:
