@@ -162,9 +162,10 @@ def group_columns(by: By, groups: Sequence[ResourceGroup]) -> list[Column[Any]]:
         return f"{number(row.measured)} of {number(row.executions)}"
 
     def computed(row: ResourceGroup, _: int | None) -> Line:
-        hours = row.computed_gpu_hours
-        text = UNKNOWN if hours is None else f"{hours:.1f} of {row.measured_gpu_hours:.1f}"
-        return _cell(text)
+        done = row.computed_gpu_hours
+        return _cell(
+            UNKNOWN if done is None else f"{hours(done)} of {hours(row.measured_gpu_hours)}"
+        )
 
     columns: list[Column[Any]] = [
         Column(
