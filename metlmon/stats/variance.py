@@ -3,9 +3,10 @@
 The logarithm of the time of a completed epoch is taken as mean + GPU model + site of that model +
 host of that site + run + rest, all random, where runs are crossed with hosts and the numbers of
 epochs are unbalanced (Searle, Casella & McCulloch, "Variance Components", 1992). Runs and hosts are
-fitted together (Henderson's method III); what is left is the rest. Then from the bottom to the top
-the component of hosts, sites and models is the value at which the weighted sum of squares of the
-group means equals its expectation (Paule & Mandel, 1982); a negative one is 0.
+fitted together (Henderson's method III); what is left is the rest. Where runs keep to hosts of
+their own, what lies between such groups of runs counts for the hosts, sites and models. Then from
+the bottom to the top the component of hosts, sites and models is the value at which the weighted
+sum of squares of the group means equals its expectation (Paule & Mandel, 1982). Negative: 0.
 
 Resampling runs leaves models, sites and hosts as they are, of which there are few: its intervals
 would be far too short for their shares. The weighted sums of squares follow independent
@@ -24,6 +25,7 @@ from random import Random
 from typing import Final, Literal, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.eventlog.events import GpuDevice
 from metlmon.live.feed import StatsInput
@@ -39,7 +41,7 @@ EFFECTS: Final[tuple[Effect, ...]] = ("gpu", "site", "host", "run", "rest")
 MIN_EPOCHS: Final = 10
 """Minimum completed epochs for any share."""
 
-MAX_EPOCHS: Final = 5000
+MAX_EPOCHS: Final = 3000
 """The latest so many epochs are used: the time it takes is proportional to their number."""
 
 MIN_REPEATS: Final = 5
@@ -140,7 +142,7 @@ def epoch_variation(ledger: Ledger, window: TimeWindow = ALL) -> Variation:
         spread=spread,
         shares=shares,
         missing=missing,
-        choose_by=_choice(shares, spread),
+        choose_by=choice(shares, spread),
         places=tuple(_places(finals, groups)),
     )
 
@@ -169,9 +171,15 @@ def _places(finals: Iterable[Execution], groups: UsageGroups) -> Iterator[PlaceF
         )
 
 
-def _choice(shares: Sequence[VarianceShare], spread: float | None) -> Effect | None:
-    """The effect by which to choose a place: the largest, if it is clear and matters."""
+def choice(shares: Sequence[VarianceShare], spread: float | None) -> Effect | None:
+    """The effect by which to choose a place: the largest, if it is clear and matters.
+
+    None where places cannot be told from runs.
+    """
+    *places, run, _ = shares
     largest = max(shares, key=lambda each: each.share or 0.0)
+    if all(each.share is None for each in places) or (run.share is None and run.groups > 1):
+        return None
     if spread is None or spread < MIN_SPREAD or (largest.lower or 0.0) < CLEAR_SHARE:
         return None
     return largest.effect
@@ -180,50 +188,44 @@ def _choice(shares: Sequence[VarianceShare], spread: float | None) -> Effect | N
 # --- components of variance -------------------------------------------------------------------
 
 
-class Mean(NamedTuple):
-    """The mean of a group, and its variance as far as the levels below it explain it."""
+Mean = tuple[float, float]
+"""The mean of a group, and its variance as far as the levels below it explain it."""
 
-    value: float
-    variance: float
+
+Shares = tuple[tuple[VarianceShare, ...], float | None, str | None]
+"""The share of each effect, the spread, and the reason where there is neither."""
+
+
+def _without(missing: str) -> Shares:
+    return tuple(VarianceShare(effect, 0) for effect in EFFECTS), None, missing
 
 
 @lru_cache(maxsize=4)
-def variance_shares(
-    observed: Sequence[Observation],
-) -> tuple[tuple[VarianceShare, ...], float | None, str | None]:
-    """The share of each effect, the spread, and the reason where there is neither."""
-    missing = None
+def variance_shares(observed: Sequence[Observation]) -> Shares:
+    """The shares of the effects in the variance of some observations."""
     if len(observed) < MIN_EPOCHS:
-        missing = f"{len(observed)} of at least {MIN_EPOCHS} completed epochs"
-    elif len({round(each.value, 3) for each in observed}) < 2:
-        missing = "all epochs took the same time"
-    if missing is not None:
-        return tuple(VarianceShare(effect, 0) for effect in EFFECTS), None, missing
+        return _without(f"{len(observed)} of at least {MIN_EPOCHS} completed epochs")
+    if len({round(each.value, 3) for each in observed}) < 2:
+        return _without("all epochs took the same time")
     design = _Design(observed)
     if design.degrees["rest"] < MIN_REPEATS:
+        hosts = design.groups["host"]
         design = _Design([each._replace(place=(*each.place[:2], "")) for each in observed])
-        design.reasons["host"] = "too few epochs of one host"
+        design.groups["host"], design.reasons["host"] = hosts, "too few epochs of one host"
     if design.degrees["rest"] < 1:
-        missing = "too few epochs of one place and run"
-        return tuple(VarianceShare(effect, 0) for effect in EFFECTS), None, missing
+        return _without("too few epochs of one place and run")
     estimate = {effect: max(0.0, each) for effect, each in design.solve(design.degrees).items()}
     total = sum(estimate.values())
     draws = [_shares(design.solve(degrees)) for degrees in design.draws()]
     found = []
     for effect in EFFECTS:
-        reason = design.reasons.get(effect)
-        if reason is not None:
-            found.append(VarianceShare(effect, design.groups[effect], missing=reason))
-            continue
-        ordered = sorted(draw[effect] for draw in draws)
-        share = estimate[effect] / total
-        tail = (1 - LEVEL) / 2 * len(ordered)
-        lower, upper = ordered[int(tail)], ordered[-1 - int(tail)]
-        found.append(
-            VarianceShare(
-                effect, design.groups[effect], share, min(lower, share), max(upper, share)
-            )
-        )
+        row = VarianceShare(effect, design.groups[effect], missing=design.reasons.get(effect))
+        if row.missing is None:
+            ordered = sorted(draw[effect] for draw in draws)
+            share, tail = estimate[effect] / total, int((1 - LEVEL) / 2 * len(ordered))
+            lower, upper = min(ordered[tail], share), max(ordered[-1 - tail], share)
+            row = replace(row, share=share, lower=lower, upper=upper)
+        found.append(row)
     return tuple(found), sqrt(total), None
 
 
@@ -244,19 +246,19 @@ class _Design:
         hosts, runs, self.squares = _fit(observed)
         of_host = Counter(each.place for each in observed)
         connected = _connected(observed)
-        parts = len(set(connected.values()))
+        parts = len({id(part) for part in connected.values()})
         sites = group_by(sorted(hosts), lambda place: place[:2])
         models = group_by(sites, lambda site: site[0])
         self.models = [
-            [[Mean(hosts[host], 1 / of_host[host]) for host in sites[site]] for site in of_model]
+            [[(hosts[host], 1 / of_host[host]) for host in sites[site]] for site in of_model]
             for of_model in models.values()
         ]
         information = dict.fromkeys(runs, 0.0)
         for (place, run), n in Counter((each.place, each.run) for each in observed).items():
             information[run] += n * (1 - n / of_host[place])
-        by_part = group_by((run for run in runs if information[run]), lambda run: connected[run])
+        by_part = group_by((r for r in runs if information[r] > 1e-9), lambda r: id(connected[r]))
         self.runs = [
-            [Mean(runs[run], 1 / information[run]) for run in part] for part in by_part.values()
+            [(runs[run], 1 / information[run]) for run in part] for part in by_part.values()
         ]
         between_runs = sum(len(part) - 1 for part in self.runs)
         self.groups: dict[Effect, int] = {
@@ -267,7 +269,7 @@ class _Design:
             **{"gpu": len(models) - 1, "site": len(sites) - len(models)},
             **{"host": len(hosts) - len(sites), "run": between_runs, "rest": self.groups["rest"]},
         }
-        apart = "runs and hosts have no epochs in common" if len(runs) > 1 else "only one run"
+        apart = "each run has hosts of its own" if len(runs) > 1 else "only one run"
         reasons: dict[Effect, str] = {
             **{"gpu": "only one GPU model", "site": "no GPU model has two sites"},
             **{"host": "no site has two hosts of one GPU model", "run": apart},
@@ -289,7 +291,7 @@ class _Design:
         rest = max(self.squares / sums["rest"], TIME_RESOLUTION)
 
         def scaled(groups: Iterable[Sequence[Mean]]) -> list[list[Mean]]:
-            return [[Mean(value, v * rest) for value, v in group] for group in groups]
+            return [[(value, v * rest) for value, v in group] for group in groups]
 
         run, _ = _between(scaled(self.runs), sums["run"])
         host, means = _between(
@@ -332,7 +334,7 @@ def _between(groups: Sequence[Sequence[Mean]], target: float) -> tuple[float, li
         weights = [1 / (variance + v) for _, v in group]
         total = sum(weights)
         values = (w * x for w, (x, _) in zip(weights, group, strict=True))
-        means.append(Mean(sum(values) / total, 1 / total))
+        means.append((sum(values) / total, 1 / total))
     return variance or negative, means
 
 
@@ -364,17 +366,10 @@ def _fit(observed: Sequence[Observation]) -> tuple[dict[Place, float], dict[str,
     return hosts, runs, squares
 
 
-def _connected(observed: Iterable[Observation]) -> dict[str, str]:
-    """By run the first run that it is connected with by hosts in common."""
-    parents: dict[str, str] = {}
-    first_at: dict[Place, str] = {}
-
-    def root(run: str) -> str:
-        while parents[run] != run:
-            parents[run] = run = parents[parents[run]]
-        return run
-
-    for each in observed:
-        parents.setdefault(each.run, each.run)
-        parents[root(first_at.setdefault(each.place, each.run))] = root(each.run)
-    return {run: root(run) for run in parents}
+def _connected(observed: Iterable[Observation]) -> dict[str, set[str]]:
+    """By run the runs that it is connected with by hosts in common: one set for all of these."""
+    parts: dict[str, set[str]] = {}
+    for here in group_by(observed, lambda each: each.place).values():
+        merged = set[str]().union(*(parts.get(run, {run}) for run in {each.run for each in here}))
+        parts.update(dict.fromkeys(merged, merged))
+    return parts

@@ -15,7 +15,7 @@ from metlmon.eventlog.events import GpuDevice
 from metlmon.snapshot.records import Ledger
 from metlmon.stats.pool_profiles import profiles_in_window
 from metlmon.stats.usage import usage_in_window
-from metlmon.stats.variance import Observation, epoch_variation, variance_shares
+from metlmon.stats.variance import Observation, choice, epoch_variation, variance_shares
 from metlmon.tables.variance import percents, sentences
 from metlmon.text.spans import text
 from tests.generated.effects import Effects, planted
@@ -107,6 +107,7 @@ def test_a_balanced_design_has_the_components_of_the_analysis_of_variance() -> N
         (Effects(hosts=1), "no site has two hosts", {"host"}),
         (Effects(hosts=200, runs=4, epochs=6), "too few epochs of one host", {"host"}),
         (Effects(runs=1, epochs=60), "only one run", {"run"}),
+        (Effects(gpus=1, sites=1, hosts=1), "no site has two hosts", {"gpu", "site", "host"}),
         (Effects(0, 0, 0, 0, 0), "same time", {"gpu", "site", "host", "run", "rest"}),
     ],
 )
@@ -135,6 +136,17 @@ def test_the_sentence_names_shares_that_sum_to_a_hundred(
     assert main(["sites", str(tmp_path), "--json"]) == 0
     shares = json.loads(capsys.readouterr().out)["variation"]["shares"]
     assert [each["share"] for each in shares] == pytest.approx([e.share for e in variation.shares])
+
+
+def test_hosts_that_each_run_has_for_itself_are_not_to_choose_by() -> None:
+    rng = Random(3)
+    observed = [
+        Observation(10 + run / 5 + rng.gauss(0, 0.1), ("gpu", "site", f"host{run}"), f"run{run}")
+        for run, _ in product(range(6), range(8))
+    ]
+    shares, spread, _ = variance_shares(tuple(observed))
+    assert [each.effect for each in shares if each.share is None] == ["gpu", "site", "run"]
+    assert choice(shares, spread) is None
 
 
 def test_what_may_explain_a_place_is_read_from_its_log(tmp_path: Path) -> None:
