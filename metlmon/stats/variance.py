@@ -8,8 +8,9 @@ their own, what lies between such groups of runs counts for the hosts, sites and
 the bottom to the top the component of hosts, sites and models is the value at which the weighted
 sum of squares of the group means equals its expectation (Paule & Mandel, 1982). Negative: 0.
 
-Resampling runs leaves models, sites and hosts as they are, of which there are few: its intervals
-would be far too short for their shares. The weighted sums of squares follow independent
+Resampling runs leaves models, sites and hosts as they are, of which there are few: measured, its
+80 % intervals hold the share of models in 10 to 25 % of cases, and that of hosts in 30 to 40 %.
+The weighted sums of squares follow independent
 chi-squared distributions. Intervals come from draws of these in place of the expectations
 (generalized confidence intervals: Weerahandi 1993; Iyer & Patterson 2002).
 ``tests/bench/variance.py`` measures how often they hold.
