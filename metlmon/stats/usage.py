@@ -37,8 +37,6 @@ from metlmon.stats.hosts import (
     SLOW_FACTOR,
     SLOW_MIN_EPOCHS,
     EpochTime,
-    HostComparison,
-    HostKey,
     compare_hosts,
 )
 from metlmon.stats.pool_profiles import EVICTIONS, PoolProfile, profiles_in_window
@@ -183,11 +181,13 @@ class SiteGpuUsage(
 
 
 class HostUsage(Struct, frozen=True, rename={"epoch": "epoch_seconds", "hidden": "hidden_epochs"}):
-    """Usage of one host, by the number of GPUs that its jobs have.
+    """Usage of one host, by GPU model and number of GPUs.
 
-    ``epoch``: of its completed epochs without the ``hidden`` ones. ``gpus_used``, ``cpus_used``: on
-    average, of these epochs as far as they were measured; CPUs of jobs with one execution, since
-    the log has those of the whole job.
+    ``epoch``: of its completed epochs without the ``hidden`` ones. ``gpus_used``, ``cpus_used``: in
+    use on average, of these epochs as far as they were measured; CPUs of jobs with one execution,
+    since the log has those of the whole job. ``relative_time``: its median epoch relative to
+    ``peer_median``, that of the ``peer_epochs`` on other hosts with the same model and count;
+    ``slow``: see :func:`metlmon.stats.hosts.compare_hosts`; None where it cannot be compared.
     """
 
     host: str | None
@@ -199,12 +199,10 @@ class HostUsage(Struct, frozen=True, rename={"epoch": "epoch_seconds", "hidden":
     hidden: int
     gpus_used: Distribution
     cpus_used: Distribution
-    comparison: Flat[HostComparison]
-
-    @property
-    def slow(self) -> bool | None:
-        """Whether it is slow; None where it cannot be compared."""
-        return self.comparison.slow
+    peer_epochs: int = 0
+    peer_median: float | None = None
+    relative_time: float | None = None
+    slow: bool | None = None
 
 
 class TargetWaits(Struct, frozen=True):
@@ -433,35 +431,27 @@ class UsageGroups:
 
     def by_host(self) -> tuple[HostUsage, ...]:
         """The usage by host; slow ones first, then those with the most epochs."""
-        groups: dict[HostKey, list[Execution]] = group_by(
-            self.executions, lambda e: (e.site, e.host, e.gpu, e.gpus)
+        groups = group_by(self.executions, lambda e: (e.host, e.site, e.gpu, e.gpus))
+        trained = group_by(
+            (e for e in self.executions if e.final and not self.is_hidden(e)),
+            lambda e: (e.host, e.site, e.gpu, e.gpus),
         )
-        finals = {
-            place: [e for e in entries if e.final and not self.is_hidden(e)]
-            for place, entries in groups.items()
-        }
         comparisons = compare_hosts(
-            EpochTime(place, e.run, e.start, seconds)
-            for place, entries in finals.items()
+            EpochTime(place, e.run, e.start, self.seconds(e) or 0.0)
+            for place, entries in trained.items()
             for e in entries
-            if (seconds := self.seconds(e)) is not None
         )
         usages = []
         for place, entries in groups.items():
-            site, host, gpu, gpus = place
-            measured = [(e, e.usage) for e in finals[place] if e.usage is not None]
+            own = trained.get(place, [])
             usages.append(
                 HostUsage(
-                    host,
-                    site,
-                    gpu,
-                    gpus,
-                    sum_executions(entries, self.clipped.measure),
-                    distribution(map(self.seconds, finals[place])),
-                    sum(e.final and self.is_hidden(e) for e in entries),
-                    distribution(used.gpus for _, used in measured),
-                    distribution(used.cpus for e, used in measured if self.ran[e.job] == 1),
-                    comparisons.get(place, HostComparison()),
+                    *(*place, sum_executions(entries, self.clipped.measure)),
+                    distribution(map(self.seconds, own)),
+                    sum(e.final for e in entries) - len(own),
+                    distribution(e.usage.gpus for e in own if e.usage),
+                    distribution(e.usage.cpus for e in own if e.usage and self.ran[e.job] == 1),
+                    *comparisons.get(place, ()),
                 )
             )
         usages.sort(key=lambda u: (not u.slow, -u.totals.completed, -u.totals.total, u.host or ""))

@@ -136,7 +136,7 @@ def filter_text(row: Row) -> str:
         return "\n".join([row.gpu or "unknown", row.site or "unknown", slow_sites(row)]).lower()
     if isinstance(row, HostUsage):
         names = [name or "unknown" for name in (row.host, row.site, row.gpu)]
-        return "\n".join([*names, times_text(row.comparison.relative_time, row.slow)]).lower()
+        return "\n".join([*names, slow_sites(row)]).lower()
     if isinstance(row, PoolProfile):
         return profile_text(row)
     if isinstance(row, ResourceGroup):
@@ -249,6 +249,16 @@ EPOCHS: Final[Column[Any]] = Column(
     doc="epochs completed; ⇄: of some, another execution took over twice as long",
     footnote="epochs",
     cell=lambda row, _: _epochs(row, row.totals.completed),
+)
+
+SITE: Final[Column[Any]] = Column(
+    "site",
+    "SITE",
+    lambda row: site_name(row.site, NAME_LIMIT),
+    style=lambda row: DIM if row.site is None else PLAIN,
+    minimum=8,
+    comfortable=12,
+    maximum=28,
 )
 
 SUCCESS: Final[Column[GroupUsage | SiteGpuUsage]] = Column(
@@ -409,6 +419,17 @@ def _spread(drop: int) -> Column[Any]:
     )
 
 
+def _gpu_column(model_names: Mapping[str | None, str]) -> Column[Any]:
+    return Column(
+        "gpu",
+        "GPU",
+        lambda r: machine(model_names, r.gpu, r.gpus),
+        minimum=8,
+        comfortable=18,
+        maximum=30,
+    )
+
+
 def _cell_columns(
     rows: Sequence[SiteGpuUsage], model_names: Mapping[str | None, str]
 ) -> list[Column[Any]]:
@@ -427,23 +448,8 @@ def _cell_columns(
         return line((slow_sites(row), ALARM if row.slow else DIM))
 
     return [
-        Column(
-            "gpu",
-            "GPU",
-            lambda r: machine(model_names, r.gpu, r.gpus),
-            minimum=8,
-            comfortable=18,
-            maximum=30,
-        ),
-        Column(
-            "site",
-            "SITE",
-            lambda r: site_name(r.site, NAME_LIMIT),
-            style=lambda r: DIM if r.site is None else PLAIN,
-            minimum=8,
-            comfortable=12,
-            maximum=28,
-        ),
+        _gpu_column(model_names),
+        SITE,
         Column(
             "epochs",
             "EPOCHS",
@@ -481,97 +487,55 @@ def _cell_columns(
     ]
 
 
-def slow_sites(row: SiteGpuUsage) -> str:
+def slow_sites(row: SiteGpuUsage | HostUsage) -> str:
     """Return ``fastest``, ``1.08×`` or ``2.30× slow``; "" without a comparison."""
     if row.relative_time is None:
         return ""
-    if row.site == row.fastest_site:
+    if isinstance(row, SiteGpuUsage) and row.site == row.fastest_site:
         return "fastest"
-    return times_text(row.relative_time, row.slow)
-
-
-def times_text(relative: float | None, slow: bool | None) -> str:
-    """Return ``1.08×`` or ``2.30× slow``; "" without a comparison."""
-    if relative is None:
-        return ""
-    return f"{relative:.2f}× slow" if slow else f"{relative:.2f}×"
+    times = f"{row.relative_time:.2f}×"
+    return f"{times} slow" if row.slow else times
 
 
 def _host_columns(model_names: Mapping[str | None, str]) -> list[Column[Any]]:
     def against(row: HostUsage, _: int | None) -> Line:
-        text = times_text(row.comparison.relative_time, row.slow)
+        text = slow_sites(row)
         return line((text, ALARM if row.slow else DIM)) if text else UNKNOWN_CELL
 
+    def used(name: str, digits: int, value: Callable[[HostUsage], float | None]) -> Column[Any]:
+        write = f"{{:.{digits}f}}".format
+        doc = "in use on average, median of the epochs measured"
+        return Column(name, name.upper(), value, Kind.NUMBER, doc, drop=5 - digits, write=write)
+
     return [
-        Column(
-            "host",
-            "HOST",
-            lambda r: site_name(r.host, LONG_NAME_LIMIT),
+        replace(
+            SITE,
+            name="host",
+            title="HOST",
+            value=lambda r: site_name(r.host, LONG_NAME_LIMIT),
             style=lambda r: DIM if r.host is None else PLAIN,
-            minimum=8,
             comfortable=16,
             maximum=48,
         ),
-        Column(
-            "site",
-            "SITE",
-            lambda r: site_name(r.site, NAME_LIMIT),
-            style=lambda r: DIM if r.site is None else PLAIN,
-            drop=6,
-            minimum=6,
-            comfortable=8,
-            maximum=28,
-        ),
-        Column(
-            "gpu",
-            "GPU",
-            lambda r: machine(model_names, r.gpu, r.gpus),
-            minimum=8,
-            comfortable=12,
-            maximum=30,
-        ),
+        replace(SITE, drop=6, comfortable=8),
+        replace(_gpu_column(model_names), comfortable=12),
         EPOCHS,
         Column(
-            "epoch",
-            "EPOCH TIME",
-            lambda r: r.epoch.median,
-            Kind.DURATION,
+            *("epoch", "EPOCH TIME", lambda r: r.epoch.median, Kind.DURATION),
             doc="median of the completed epochs without ⇄",
         ),
         Column(
-            "against",
-            "SAME GPU",
-            lambda r: r.comparison.relative_time,
-            Kind.NUMBER,
+            *("against", "SAME GPU", lambda r: r.relative_time, Kind.NUMBER),
             doc="median, in that of the same GPUs on other hosts",
             align="left",
             cell=against,
             minimum=10,
         ),
         _spread(drop=7),
+        used("gpus", 2, lambda r: r.gpus_used.median),
+        used("cpus", 1, lambda r: r.cpus_used.median),
         Column(
-            "gpus_used",
-            "GPUS",
-            lambda r: r.gpus_used.median,
-            Kind.NUMBER,
-            doc="in use, median of the epochs measured",
-            write="{:.2f}".format,
-            drop=3,
-        ),
-        Column(
-            "cpus_used",
-            "CPUS",
-            lambda r: r.cpus_used.median,
-            Kind.NUMBER,
-            doc="in use, median of the epochs measured",
-            write="{:.1f}".format,
-            drop=4,
-        ),
-        Column(
-            "lost",
-            "LOST",
-            lambda r: r.totals.bad_executions,
-            Kind.COUNT,
+            *("lost", "LOST", lambda r: r.totals.bad_executions, Kind.COUNT),
             doc="executions that ended as badput",
             drop=2,
         ),
@@ -939,41 +903,33 @@ def _cell_details(row: SiteGpuUsage, usage: Usage, room: int) -> list[Line]:
 
 
 def _host_details(row: HostUsage, usage: Usage, room: int) -> list[Line]:
-    gpu, compared = machine(gpu_names(usage), row.gpu, row.gpus), row.comparison
+    gpu = machine(gpu_names(usage), row.gpu, row.gpus)
     name = f"{site_name(row.host, LONG_NAME_LIMIT)} at {site_name(row.site, NAME_LIMIT)}"
     executions = line(formatting.count(row.totals.executions, "execution"))
     parts = [line((name, BOLD)), line((gpu, DIM)), executions, legend(row.totals)]
-    peers = f"{formatting.count(compared.peer_epochs, usage.item)} of {gpu} elsewhere"
-    if compared.relative_time is None:
-        needed = f"{SLOW_MIN_EPOCHS} or more, here and on other hosts, are compared"
-        comparison = [line((f"{peers}: {needed}", DIM))]
-    else:
-        times = f"{compared.relative_time:.2f} times the median of {peers}"
-        comparison = [
+    peers = f"{formatting.count(row.peer_epochs, usage.item)} of {gpu} elsewhere"
+    compared = [line((f"{peers}: {SLOW_MIN_EPOCHS} or more on both sides are compared", DIM))]
+    if row.relative_time is not None:
+        times = f"{row.relative_time:.2f} times the median of {peers}"
+        compared = [
             line((times, NOTE if row.slow else PLAIN)),
-            line((f"{formatting.duration(compared.peer_median)}", DIM)),
-            line((SLOW_MEANS, DIM)) if row.slow else (),
+            line((formatting.duration(row.peer_median), DIM)),
+            line(("no peers at the same time" if row.slow is None else "", DIM)),
         ]
     used = [
-        line(
-            f"{used.median:.{digits}f}",
-            (f" {of} (median of {formatting.number(used.n)} measured)", DIM),
+        line(text, (f" (median of {formatting.number(of.n)} measured)", DIM))
+        for of, text in (
+            (row.gpus_used, f"{row.gpus_used.median or 0:.2f} of {row.gpus} GPUs"),
+            (row.cpus_used, f"{row.cpus_used.median or 0:.1f} CPUs"),
         )
-        for used, of, digits in (
-            (row.gpus_used, f"of {formatting.number(row.gpus or 0)} GPUs", 2),
-            (row.cpus_used, "CPUs", 1),
-        )
-        if used.median is not None
+        if of.n
     ]
     return [
         _fit_parts(line(" "), parts, room),
         _epoch_time(row, usage, room),
-        _fit_parts(_label("slow" if row.slow else "compared"), comparison, room),
+        _fit_parts(_label("slow" if row.slow else "compared"), compared, room),
         _fit_parts(_label("used"), used, room, "not measured"),
     ]
-
-
-SLOW_MEANS: Final = "also of its site and of its runs; intervals apart"
 
 
 def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> list[Line]:

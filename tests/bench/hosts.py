@@ -49,7 +49,7 @@ def rates(effects: Effects, seeds: int) -> Rates:
     for seed in range(seeds):
         ensemble = planted(effects, seed)
         found = usage_in_window(ensemble.stats_input.ledger).hosts
-        compared = {each.host for each in found if each.slow is not None}
+        compared = {each.host for each in found if each.relative_time}
         slow = {each.host for each in found if each.slow}
         counts.compared += len(compared)
         counts.planted += len(ensemble.slow & compared)
