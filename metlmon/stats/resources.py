@@ -231,7 +231,7 @@ def _least(amount: float, name: str) -> float:
 
 
 def _request(usage: ResourceUsage | None) -> str | None:
-    """``2 GPUs, 8 CPUs, 160 GB, 105 GB disk``; None where nothing is known of it."""
+    """``2 GPUs, 8 CPUs, 156 GB, 100 GB disk``; None where nothing is known of it."""
     if usage is None:
         return None
     parts = []
