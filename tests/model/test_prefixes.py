@@ -132,12 +132,13 @@ class Model:
         self.at[name] = got.after
 
     def says(self) -> Facts:
-        """``status`` and ``jobs``, all of it."""
+        """``status``, ``jobs`` and each run, all of it."""
         self.derivation = self.derivation.renewed()
         self.derivation.update(live=False)
         painter = SnapshotBuilder(self.derivation, "here")
-        stamp = painter.clock.with_offset
-        return json_of({"status": painter.status(), "jobs": painter.job_rows()}, stamp)
+        stamp, status = painter.clock.with_offset, painter.status()
+        runs = [painter.run_view(run.key) for run in status.runs]
+        return json_of({"status": status, "jobs": painter.job_rows(), "runs": runs}, stamp)
 
 
 @cache
