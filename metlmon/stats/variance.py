@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import log, sqrt
 from random import Random
+from statistics import fmean
 from typing import Final, Literal, NamedTuple
 
 from msgspec import Struct
@@ -104,7 +105,9 @@ class Variation(Struct, frozen=True):
 
     ``epochs``: completed ones without hidden compute whose GPU, site and host are known;
     ``without``: the others. ``spread``: the standard deviation of the logarithm. ``shares`` sum to
-    1, or are all None for the reason ``missing``. ``choose_by``: the effect by which to choose
+    1, or are all None for the reason ``missing``. ``between_numbers``: the share that lies between
+    the numbers of epochs, wherever they ran; where it is large, what an epoch does has changed, and
+    an effect may be that of what its places trained. ``choose_by``: the effect by which to choose
     where to run.
     """
 
@@ -114,6 +117,7 @@ class Variation(Struct, frozen=True):
     shares: tuple[VarianceShare, ...]
     missing: str | None
     choose_by: Effect | None
+    between_numbers: float | None
     places: tuple[PlaceFigures, ...]
 
 
@@ -123,6 +127,7 @@ class Observation(NamedTuple):
     value: float
     place: tuple[str, str, str]
     run: str
+    epoch: int | None = None
 
 
 def site_variation(stats_input: StatsInput) -> Variation:
@@ -137,13 +142,15 @@ def epoch_variation(ledger: Ledger, window: TimeWindow = ALL) -> Variation:
     finals.sort(key=lambda entry: entry.start)
     observed = tuple(_observations(finals, groups))
     shares, spread, missing = variance_shares(observed[-MAX_EPOCHS:])
+    numbers = _between_numbers(observed[-MAX_EPOCHS:])
     return Variation(
         epochs=len(observed),
         without=len([e for e in groups.executions if e.final]) - len(observed),
         spread=spread,
         shares=shares,
         missing=missing,
-        choose_by=choice(shares, spread),
+        choose_by=choice(shares, spread, numbers),
+        between_numbers=numbers,
         places=tuple(_places(finals, groups)),
     )
 
@@ -153,7 +160,9 @@ def _observations(finals: Iterable[Execution], groups: UsageGroups) -> Iterator[
         seconds = groups.seconds(entry)
         if entry.gpu and entry.site and entry.host and seconds:
             model = entry.gpu if entry.gpus == 1 else f"{entry.gpus} × {entry.gpu}"
-            yield Observation(log(seconds), (model, entry.site, entry.host), entry.run or "")
+            yield Observation(
+                log(seconds), (model, entry.site, entry.host), entry.run or "", entry.epoch
+            )
 
 
 def _places(finals: Iterable[Execution], groups: UsageGroups) -> Iterator[PlaceFigures]:
@@ -172,18 +181,37 @@ def _places(finals: Iterable[Execution], groups: UsageGroups) -> Iterator[PlaceF
         )
 
 
-def choice(shares: Sequence[VarianceShare], spread: float | None) -> Effect | None:
+def choice(
+    shares: Sequence[VarianceShare], spread: float | None, numbers: float | None = None
+) -> Effect | None:
     """The effect by which to choose a place: the largest, if it is clear and matters.
 
-    None where places cannot be told from runs.
+    None where places cannot be told from runs, or from the ``numbers`` of epochs.
     """
     *places, run, _ = shares
     largest = max(shares, key=lambda each: each.share or 0.0)
     if all(each.share is None for each in places) or (run.share is None and run.groups > 1):
         return None
-    if spread is None or spread < MIN_SPREAD or (largest.lower or 0.0) < CLEAR_SHARE:
+    least = largest.lower or 0.0
+    if spread is None or spread < MIN_SPREAD or least < max(CLEAR_SHARE, numbers or 0.0):
         return None
     return largest.effect
+
+
+def _between_numbers(observed: Sequence[Observation]) -> float | None:
+    """The share of the variance between epoch numbers (epsilon squared: Kelley, 1935)."""
+    groups = [
+        [each.value for each in group]
+        for group in group_by(observed, lambda each: each.epoch).values()
+    ]
+    degrees = len(observed) - len(groups)
+    if len(groups) < 2 or degrees < MIN_REPEATS:
+        return None
+    within = sum(sum((x - fmean(group)) ** 2 for x in group) for group in groups)
+    mean = fmean(each.value for each in observed)
+    total = sum((each.value - mean) ** 2 for each in observed)
+    unexplained = within / degrees * (len(observed) - 1)
+    return max(0.0, 1 - unexplained / total) if total else None
 
 
 # --- components of variance -------------------------------------------------------------------

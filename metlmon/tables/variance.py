@@ -6,7 +6,14 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Final
 
-from metlmon.stats.variance import MIN_SPREAD, Effect, PlaceFigures, VarianceShare, Variation
+from metlmon.stats.variance import (
+    CLEAR_SHARE,
+    MIN_SPREAD,
+    Effect,
+    PlaceFigures,
+    VarianceShare,
+    Variation,
+)
 from metlmon.tables.layout import Column, Kind
 from metlmon.tables.usage import NAME_LIMIT, machine, site_name
 from metlmon.text import formatting
@@ -47,6 +54,9 @@ def sentences(variation: Variation, item: str = "epoch") -> tuple[Line, ...]:
         choice = CHOICES[variation.choose_by]
     elif variation.spread is not None and variation.spread < MIN_SPREAD:
         choice = "hardly at all"
+    elif (variation.between_numbers or 0.0) >= CLEAR_SHARE:
+        between = formatting.share(variation.between_numbers or 0.0, 1)
+        choice = f"unclear: {between} between {item} numbers"
     ends = [line(": ", (choice, BOLD)), ()]
     spread = f"{item.capitalize()} times vary by {formatting.share(variation.spread or 0.0, 1)}: "
     absent = [each.missing for each in variation.shares if each.missing is not None]

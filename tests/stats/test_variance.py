@@ -18,6 +18,7 @@ from metlmon.stats.usage import usage_in_window
 from metlmon.stats.variance import Observation, choice, epoch_variation, variance_shares
 from metlmon.tables.variance import percents, sentences
 from metlmon.text.spans import text
+from tests.conftest import SHARED
 from tests.generated.effects import Effects, planted
 from tests.support.records import read_dagdir
 
@@ -117,6 +118,21 @@ def test_what_cannot_be_told_apart_has_no_share(
     variation = epoch_variation(planted(effects, 1).stats_input.ledger)
     assert {each.effect for each in variation.shares if each.share is None} == without
     assert missing in text(sentences(variation)[0])
+
+
+def test_no_place_is_chosen_where_epochs_of_one_number_took_longer_everywhere() -> None:
+    """METL's third and fourth epochs took two and three times as long, each at few hosts."""
+    log = SHARED / "examples" / "metl-aws"
+    if not log.exists():
+        pytest.skip(f"no {log.name} here")
+    variation = epoch_variation(read_dagdir(log).ledger())
+    host = next(each for each in variation.shares if each.effect == "host")
+    assert (host.share or 0) > 0.5
+    assert (variation.between_numbers or 0) > 0.5
+    assert variation.choose_by is None
+    assert "choose by" not in text(sentences(variation)[0])
+    unaffected = epoch_variation(planted(Effects(), 1).stats_input.ledger)
+    assert (unaffected.between_numbers or 0) < 0.1
 
 
 @pytest.mark.parametrize("seed", range(4))
