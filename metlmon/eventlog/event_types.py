@@ -463,6 +463,21 @@ def _machine_attribute(
 _cached_machine_attribute = lru_cache(maxsize=4096)(_machine_attribute)
 
 
+_CPU_TIME: Final = re.compile(
+    r"Usr ([0-9]{1,9}) ([0-9]{2}):([0-9]{2}):([0-9]{2}), "
+    r"Sys ([0-9]{1,9}) ([0-9]{2}):([0-9]{2}):([0-9]{2})(?=  -  Run Remote Usage|\Z)"
+)
+
+
+def _cpu_seconds(text: str) -> int | None:
+    """User and system time of this execution, in an event's body or the value of its ad."""
+    match = _CPU_TIME.search(text)
+    if match is None:
+        return None
+    units = (86400, 3600, 60, 1) * 2
+    return sum(int(part) * unit for part, unit in zip(match.groups(), units, strict=True))
+
+
 def _evicted(text: str, body: str) -> Evicted:
     code = _CODE_IN_TEXT.search(text)
     flag = _FLAG.search(body)
@@ -482,6 +497,7 @@ def _evicted(text: str, body: str) -> Evicted:
         bytes_sent=counts.get("Run Bytes Sent By Job"),
         bytes_received=counts.get("Run Bytes Received By Job"),
         usage=find_usage_table(body),
+        cpu_seconds=_cpu_seconds(body),
     )
 
 
@@ -501,6 +517,7 @@ def _terminated(text: str, body: str) -> Terminated:
         total_bytes_received=counts.get("Total Bytes Received By"),
         ended_utc=header.parse_utc(ended) if ended else None,
         usage=find_usage_table(body),
+        cpu_seconds=_cpu_seconds(body),
     )
 
 
@@ -606,6 +623,7 @@ def _usual_termination(text: str, body: str) -> Terminated:
         total_bytes_received=int(received),
         ended_utc=header.parse_utc(ended) if ended else None,
         usage=table or (),
+        cpu_seconds=_cpu_seconds(body),
     )
 
 
@@ -626,6 +644,7 @@ def _usual_eviction(text: str, body: str) -> Evicted:
         bytes_sent=int(sent),
         bytes_received=int(received),
         usage=table or (),
+        cpu_seconds=_cpu_seconds(body),
     )
 
 
@@ -720,6 +739,7 @@ def _evicted_ad(ad: Attributes) -> Evicted:
         bytes_sent=ad.integer("SentBytes"),
         bytes_received=ad.integer("ReceivedBytes"),
         usage=_usage(ad),
+        cpu_seconds=_cpu_seconds(ad["RunRemoteUsage"]),
     )
 
 
@@ -736,6 +756,7 @@ def _terminated_ad(ad: Attributes) -> Terminated:
         total_bytes_received=ad.integer("TotalReceivedBytes"),
         ended_utc=None,
         usage=_usage(ad),
+        cpu_seconds=_cpu_seconds(ad["RunRemoteUsage"]),
     )
 
 

@@ -90,7 +90,10 @@ class Execute(Struct, frozen=True, cache_hash=True):
 
 
 class Evicted(Struct, frozen=True):
-    """004. ``requeued``: the job terminated and was requeued (not terminal)."""
+    """004. ``requeued``: the job terminated and was requeued (not terminal).
+
+    ``cpu_seconds``: user and system time of this execution ("Run Remote Usage").
+    """
 
     code: int | None
     subcode: int | None
@@ -102,10 +105,13 @@ class Evicted(Struct, frozen=True):
     bytes_sent: int | None
     bytes_received: int | None
     usage: Usage
+    cpu_seconds: int | None = None
 
 
 class Terminated(Struct, frozen=True):
     """005 and 015. Bytes: ``run_*`` this run, ``total_*`` all runs of the job.
+
+    ``cpu_seconds``: as of :class:`Evicted`.
 
     ``ended_utc`` is the "Job terminated of its own accord at …Z" time, if present
     (aware, UTC): with the event's local time it gives the access point's UTC offset.
@@ -121,6 +127,7 @@ class Terminated(Struct, frozen=True):
     total_bytes_received: int | None
     ended_utc: datetime | None
     usage: Usage
+    cpu_seconds: int | None = None
 
 
 class ImageSize(Struct, frozen=True):
@@ -398,10 +405,11 @@ def _columns(title: str) -> tuple[tuple[str, slice], ...]:
 class ResourceUsage(Struct, frozen=True, gc=False):
     """What an execution used of each resource, and what its job requested and was allocated.
 
-    None where the table has no number. ``cpus``: cores in use, the average of the job's whole
-    time: after an eviction it includes the earlier executions. ``memory_mb``, ``disk_kb``,
-    ``gpu_memory_mb`` (of the fullest device): peaks. ``gpus``: GPUs in use on average; None where
-    the machine has no monitor, 0 if it measured none. See HTCondor's ``setEventUsageAd``.
+    None where the table has no number. ``cpus``: cores in use, CPU time by the time of the
+    execution; the row "Cpus", which has the last sample (``Claim::updateUsage``), only where an
+    event has no CPU time. ``memory_mb``: peak of the job so far; ``disk_kb``, ``gpu_memory_mb``
+    (of the fullest device): of the execution. ``gpus``: GPUs in use on average; None where the
+    machine has no monitor, 0 if it measured none. See HTCondor's ``setEventUsageAd``.
     """
 
     cpus: float | None = None
@@ -430,11 +438,15 @@ _LABELS: Final = {
     "gpusmemory": "gpu_memory_mb",
     "gpusmemory (mb)": "gpu_memory_mb",
     "memory (mb)": "memory_mb",
+    "timeexecute (s)": "seconds",
 }
 
 
-def resource_usage(usage: Usage) -> ResourceUsage | None:
-    """The figures of a table; None without one. Those that no machine has are not known."""
+def resource_usage(usage: Usage, cpu_seconds: int | None = None) -> ResourceUsage | None:
+    """The figures of a table; None without one. Those that no machine has are not known.
+
+    ``cpu_seconds``: the execution's, from the same event.
+    """
     figures: dict[str, float | None] = {}
     if isinstance(usage, str):
         title, *lines = usage.split("\n")
@@ -458,6 +470,9 @@ def resource_usage(usage: Usage) -> ResourceUsage | None:
     if average is not None:
         # Where a machine reports both, that of the row "GPUs" is the peak.
         figures["gpus"] = average
+    seconds = figures.get("seconds")
+    if cpu_seconds and seconds:
+        figures["cpus"] = cpu_seconds / seconds
     return ResourceUsage(**{name: figures.get(name) for name in ResourceUsage.__struct_fields__})
 
 

@@ -293,7 +293,7 @@ def _apply_after_end(history: JobHistory, event: Event) -> None:
         history.contradictions += 1
     if event.number == 5 and isinstance(event.detail, Terminated):
         last = history.executions[-1] if history.executions else None
-        _store_usage(history, event.detail.usage, last)
+        _store_usage(history, event.detail, last)
 
 
 def _apply_ad_information(history: JobHistory, event: Event) -> None:
@@ -424,15 +424,31 @@ def _close_transfers(history: JobHistory, time: datetime) -> None:
 
 
 def _store_usage(
-    history: JobHistory, usage: Usage, execution: LoggedExecution | None = None
+    history: JobHistory, detail: Evicted | Terminated, execution: LoggedExecution | None = None
 ) -> None:
     """Keep a usage table; ``execution``: that it belongs to, None if the job was not started."""
-    if usage:
-        history.usage, history.usage_execution = usage, 0
+    if detail.usage:
+        history.usage, history.usage_execution = detail.usage, 0
         if execution is not None:
             # The figures, not the text: one is some hundred bytes.
-            execution.usage = resource_usage(usage)
+            found = resource_usage(detail.usage, detail.cpu_seconds)
+            execution.usage = _without_earlier_gpus(history, execution, found)
             history.usage_execution = len(history.executions)
+
+
+def _without_earlier_gpus(
+    history: JobHistory, execution: LoggedExecution, usage: ResourceUsage | None
+) -> ResourceUsage | None:
+    """The figures without those of GPUs that are an earlier execution's.
+
+    A machine without a monitor leaves the job's ad as an earlier one with a monitor has set it.
+    """
+    if usage is None or usage.gpus is None:
+        return usage
+    earlier = [each.usage for each in history.executions if each is not execution]
+    if (usage.gpus, usage.gpu_memory_mb) in [(u.gpus, u.gpu_memory_mb) for u in earlier if u]:
+        return replace(usage, gpus=None, gpu_memory_mb=None)
+    return usage
 
 
 def _apply_evicted(history: JobHistory, event: Event, checkpoint_codes: Codes) -> None:
@@ -460,7 +476,7 @@ def _apply_evicted(history: JobHistory, event: Event, checkpoint_codes: Codes) -
     if detail is not None:
         history.run_bytes_sent = _sum_known(history.run_bytes_sent, detail.bytes_sent)
         history.run_bytes_received = _sum_known(history.run_bytes_received, detail.bytes_received)
-        _store_usage(history, detail.usage, execution)
+        _store_usage(history, detail, execution)
     if history.state is not _HELD:
         _enter(history, _IDLE, event.time)
 
@@ -508,7 +524,7 @@ def _apply_terminated(history: JobHistory, event: Event, checkpoint_codes: Codes
         )
         history.total_bytes_sent = detail.total_bytes_sent
         history.total_bytes_received = detail.total_bytes_received
-        _store_usage(history, detail.usage, execution)
+        _store_usage(history, detail, execution)
     _enter(history, _COMPLETED if good else _FAILED, event.time)
 
 

@@ -73,8 +73,8 @@ class ResourceGroup(Struct, frozen=True):
     with a figure of any resource. ``gpu_hours``: all hours; ``measured_gpu_hours``: those of
     executions whose use of GPUs was measured, and ``computed_gpu_hours``: these times the share of
     their GPUs that was in use. ``gpus``: in use on average, ``gpu_memory_mb``: peak of the fullest
-    device, ``memory_mb``, ``disk_kb``: peaks of the job. ``cpus``: cores in use, averaged over the
-    whole job; a job of several executions is counted once, with the last one that has a figure.
+    device, ``memory_mb``: peak of the job so far, ``disk_kb``: of the execution. ``cpus``: cores
+    in use, averaged over the execution.
     """
 
     key: str | None
@@ -130,7 +130,6 @@ def resource_use(ledger: Ledger, by: By = "site", window: TimeWindow = ALL) -> R
         for e in ledger.executions
         if (e.job not in hidden if e.final else not e.training and e.outcome is Outcome.GOOD)
     }
-    last = {e.job: e.start for e in ledger.executions if e.usage and e.usage.cpus is not None}
 
     def ended(entry: Execution) -> Ended:
         if (entry.job, entry.start) in completed:
@@ -140,7 +139,7 @@ def resource_use(ledger: Ledger, by: By = "site", window: TimeWindow = ALL) -> R
     def groups(key: str | None, entries: Sequence[Execution]) -> Iterable[ResourceGroup]:
         by_end = group_by(entries, ended)
         name = entries[0].run_name if by == "run" and key is not None else key
-        return (_group(key, name, end, by_end[end], last) for end in Ended if end in by_end)
+        return (_group(key, name, end, by_end[end]) for end in Ended if end in by_end)
 
     keyed = group_by(entries, keys[by])
     hours = {key: sum(e.gpu_seconds or 0.0 for e in group) for key, group in keyed.items()}
@@ -155,17 +154,10 @@ def resource_use(ledger: Ledger, by: By = "site", window: TimeWindow = ALL) -> R
 
 
 def _group(
-    key: str | None,
-    name: str | None,
-    ended: Ended,
-    entries: Sequence[Execution],
-    last: Mapping[tuple[int, int], datetime],
+    key: str | None, name: str | None, ended: Ended, entries: Sequence[Execution]
 ) -> ResourceGroup:
-    """A group; ``last``: of each job, the start of the execution that has its use of CPUs."""
     # In a window, an execution is counted where it ended; its hours are those inside.
-    counted = [(e, e.usage) for e in entries if e.counted and e.usage is not None]
-    tables = [usage for _, usage in counted]
-    of_jobs = [usage for e, usage in counted if last.get(e.job) == e.start]
+    tables = [e.usage for e in entries if e.counted and e.usage is not None]
     hours = [(e.gpu_seconds or 0.0) / HOUR for e in entries]
     known = [(h, s) for h, e in zip(hours, entries, strict=True) if (s := _share(e)) is not None]
     return ResourceGroup(
@@ -177,7 +169,7 @@ def _group(
         gpu_hours=sum(hours),
         measured_gpu_hours=sum(h for h, _ in known),
         computed_gpu_hours=sum(h * share for h, share in known) if known else None,
-        **{each: _use(of_jobs if each == "cpus" else tables, tables, each) for each in UNITS},
+        **{each: _use(tables, each) for each in UNITS},
     )
 
 
@@ -191,12 +183,12 @@ def _share(entry: Execution) -> float | None:
 STATISTICS: Final = {"median": 0.5, "p95": 0.95, "maximum": 1.0}
 
 
-def _use(measured: Iterable[ResourceUsage], of: Iterable[ResourceUsage], name: str) -> ResourceUse:
-    """The use of one resource, and what the tables ``of`` say was requested and allocated."""
-    used = sorted(_known(measured, name))
+def _use(tables: Iterable[ResourceUsage], name: str) -> ResourceUse:
+    """The use of one resource, and what was requested and allocated of it."""
+    used = sorted(_known(tables, name))
     figures: dict[str, Any] = {"measured": len(used)}
     for column in (f"{name}_requested", f"{name}_allocated"):
-        known = _known(of, column)
+        known = _known(tables, column)
         for end, bound in (("min", min), ("max", max)):
             figures[f"{column.rpartition('_')[2]}_{end}"] = bound(known, default=None)
     if used:

@@ -184,10 +184,10 @@ class HostUsage(Struct, frozen=True, rename={"epoch": "epoch_seconds", "hidden":
     """Usage of one host, by GPU model and number of GPUs.
 
     ``epoch``: of its completed epochs without the ``hidden`` ones. ``gpus_used``, ``cpus_used``: in
-    use on average, of these epochs as far as they were measured; CPUs of jobs with one execution,
-    since the log has those of the whole job. ``relative_time``: its median epoch relative to
-    ``peer_median``, that of the ``peer_epochs`` on other hosts with the same model and count;
-    ``slow``: see :func:`metlmon.stats.hosts.compare_hosts`; None where it cannot be compared.
+    use on average, of these epochs as far as they were measured. ``relative_time``: its median
+    epoch relative to ``peer_median``, that of the ``peer_epochs`` on other hosts with the same
+    model and count; ``slow``: see :func:`metlmon.stats.hosts.compare_hosts`; None where it cannot
+    be compared.
     """
 
     host: str | None
@@ -349,9 +349,9 @@ class UsageGroups:
         self._epochs_with_executions = [epoch for epoch in self.epochs if epoch.attempts]
         self.transfers = [t for t in self.clipped.transfers if t.counted]
         self.holds = match_holds(self.clipped.jobs, self.executions)
-        self.ran = Counter(e.job for e in ledger.executions if not e.at_access_point)
+        ran = {e.job for e in ledger.executions if not e.at_access_point}
         self.idle_jobs = [
-            job for job in self.clipped.jobs if job.job not in self.ran and not job.at_access_point
+            job for job in self.clipped.jobs if job.job not in ran and not job.at_access_point
         ]
         self.epoch_of: dict[JobId, Epoch] = {
             job: epoch for epoch in self.clipped.epochs for job in epoch.jobs
@@ -450,7 +450,7 @@ class UsageGroups:
                     distribution(map(self.seconds, own)),
                     sum(e.final for e in entries) - len(own),
                     distribution(e.usage.gpus for e in own if e.usage),
-                    distribution(e.usage.cpus for e in own if e.usage and self.ran[e.job] == 1),
+                    distribution(e.usage.cpus for e in own if e.usage),
                     *comparisons.get(place, ()),
                 )
             )

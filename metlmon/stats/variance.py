@@ -86,7 +86,7 @@ class VarianceShare(Struct, frozen=True):
 class PlaceFigures(Struct, frozen=True):
     """What may explain the epoch times of one GPU model and count at a site.
 
-    ``cpus`` (of jobs with one execution), ``gpus_used``: in use on average; ``transfer``: seconds
+    ``cpus``, ``gpus_used``: in use on average; ``transfer``: seconds
     of the input transfer. ``devices``: what the logs say of the GPUs, the most frequent first.
     """
 
@@ -151,7 +151,7 @@ def epoch_variation(ledger: Ledger, window: TimeWindow = ALL) -> Variation:
         missing=missing,
         choose_by=choice(shares, spread, numbers),
         between_numbers=numbers,
-        places=tuple(_places(finals, groups)),
+        places=tuple(_places(finals)),
     )
 
 
@@ -165,15 +165,15 @@ def _observations(finals: Iterable[Execution], groups: UsageGroups) -> Iterator[
             )
 
 
-def _places(finals: Iterable[Execution], groups: UsageGroups) -> Iterator[PlaceFigures]:
+def _places(finals: Iterable[Execution]) -> Iterator[PlaceFigures]:
     by_place = group_by(finals, lambda e: (e.gpu, e.gpus, e.site))
     for place, entries in sorted(by_place.items(), key=lambda item: -len(item[1])):
-        used = [(entry.job, entry.usage) for entry in entries if entry.usage is not None]
+        used = [entry.usage for entry in entries if entry.usage is not None]
         yield PlaceFigures(
             *place,
             epochs=len(entries),
-            cpus=distribution(usage.cpus for job, usage in used if groups.ran[job] == 1),
-            gpus_used=distribution(usage.gpus for _, usage in used),
+            cpus=distribution(usage.cpus for usage in used),
+            gpus_used=distribution(usage.gpus for usage in used),
             transfer=distribution(entry.transfer for entry in entries),
             devices=tuple(
                 device for device, _ in Counter(e.device for e in entries if e.device).most_common()

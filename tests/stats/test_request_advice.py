@@ -23,6 +23,10 @@ from tests.support.records import read_dagdir, stats_input
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 GB = 1 << 20
 
+CPU_TIME = (
+    r"Usr (\d+) (\d+):(\d+):(\d+), Sys (\d+) (\d+):(\d+):(\d+)  -  Run Remote"
+    r".*TimeExecute.*?: *(\d+)"
+)
 ROWS = {"request_memory": "Memory", "request_disk": "Disk", "request_cpus": "Cpus"}
 
 
@@ -37,7 +41,11 @@ def tables(dagdir: Path) -> Iterator[dict[str, list[float]]]:
     for body in dict(ends).values():
         if "return value 0" in body and "Partitionable" in body:
             rows = re.findall(r"^\s+(\w+) .*?:\s+([\d.]+)\s+(\d+)\s+\d+", body, re.MULTILINE)
-            yield {name: [float(used), float(asked)] for name, used, asked in rows}
+            found = {name: [float(used), float(asked)] for name, used, asked in rows}
+            *times, seconds = map(int, re.findall(CPU_TIME, body, re.DOTALL)[0])
+            if used := sum(a * b for a, b in zip(times, (86400, 3600, 60, 1) * 2, strict=True)):
+                found["Cpus"][0] = used / seconds
+            yield found
 
 
 @pytest.mark.parametrize("name", ["examples/metl-aws", "first-round"])
@@ -65,7 +73,7 @@ def test_the_real_ensemble_on_aws_would_fit_into_a_fourth_of_its_memory() -> Non
     assert suggested == {
         "request_memory": 35 * 1024,
         "request_disk": 64 * GB,
-        "request_cpus": 1,
+        "request_cpus": 6,
         "request_gpus": None,
         "gpus_minimum_memory": None,
     }

@@ -111,13 +111,13 @@ def test_failed_lost_and_short_executions_are_groups_of_their_own() -> None:
     assert found["A other"].memory_mb.maximum == 31000, "a success too short to have trained it"
 
 
-def test_use_of_cpus_is_counted_once_for_a_job() -> None:
+def test_use_of_cpus_is_that_of_each_execution() -> None:
     log = Epochs().begin(0, "a").lose(0, table("5.6", "20000"), at="08:20:00")
     log.run(0, "b", "08:30:00").end(0, table("0.3", "21000"), at="09:20:00")
     found = groups(ledger(log), "host")
     assert found["b.example.org completed"].cpus.maximum == 0.3
     lost = found["a.example.org other"]
-    assert (lost.cpus.measured, lost.memory_mb.measured) == (0, 1)
+    assert (lost.cpus.maximum, lost.memory_mb.measured) == (5.6, 1)
 
 
 @pytest.mark.parametrize(
@@ -178,6 +178,7 @@ def test_the_real_ensemble(shared: Callable[[str], Path]) -> None:
     assert (completed.memory_mb.median, completed.memory_mb.maximum) == (22514, 31756)
     assert completed.memory_mb.requested_max == 160000
     assert failed.memory_mb.requested_max == 192000
-    assert completed.cpus.maximum == 0.75
+    # The rows say up to 0.75, which is the last sample of each.
+    assert completed.cpus.median == pytest.approx(4.63, abs=0.01)
     assert sum(each.gpu_hours for each in resources.total) == pytest.approx(1011.3, abs=0.1)
     assert other.executions == 44
