@@ -49,8 +49,11 @@ def what_if_table(values: PlanInput, plan: PlacementPlan) -> tuple[WhatIf, ...]:
         for row in _changes(values, plan)
         if row.hours is None or abs(row.hours - plan.hours) >= NOTABLE * plan.hours
     ]
-    rows.sort(key=lambda row: abs((inf if row.hours is None else row.hours) - plan.hours))
-    return tuple(reversed(rows))
+    changes = {
+        row.question: abs((inf if row.hours is None else row.hours) - plan.hours) for row in rows
+    }
+    # Equal changes by their questions: sums over sets of pools differ in their last digits.
+    return tuple(sorted(rows, key=lambda row: (-round(changes[row.question], 9), row.question)))
 
 
 def _changes(values: PlanInput, plan: PlacementPlan) -> Iterator[WhatIf]:
