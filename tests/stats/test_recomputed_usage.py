@@ -1,0 +1,48 @@
+"""Every cell of ``usage --json`` equals a recomputation that shares no code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.cli.main import main
+from tests.conftest import shared_path
+from tests.stats import recomputed_usage
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+MEASURED = {"examples/metl-aws": (86, 93), "examples/pool-ensemble": (38, 38), "usage": (15, 15)}
+"""Executions with a figure, and all."""
+
+
+def same(found: Any, expected: Any) -> bool:
+    if isinstance(expected, dict):
+        return all(same(found[name], value) for name, value in expected.items())
+    if isinstance(expected, float | int):
+        return bool(found == pytest.approx(expected, rel=1e-9, abs=1e-9))
+    return bool(found == expected)
+
+
+@pytest.mark.parametrize("by", ["run", "site", "gpu", "host", "request"])
+@pytest.mark.parametrize("name", MEASURED)
+def test_every_cell(name: str, by: str, capsys: pytest.CaptureFixture[str]) -> None:
+    dagdir = shared_path(name) if "/" in name else FIXTURES / name
+    assert main(["usage", "--json", "--by", by, str(dagdir)]) == 0
+    found = {
+        (row["key"], row["ended"]): row for row in json.loads(capsys.readouterr().out)["groups"]
+    }
+    expected = recomputed_usage.groups(dagdir, by)
+    assert found.keys() == expected.keys()
+    wrong = [
+        (*key, cell, found[key][cell], value)
+        for key, row in expected.items()
+        for cell, value in row.items()
+        if not same(found[key][cell], value)
+    ]
+    assert wrong == []
+    measured, executions = (
+        sum(row[cell] for row in expected.values()) for cell in ("measured", "executions")
+    )
+    assert (measured, executions) == MEASURED[name]
