@@ -433,7 +433,7 @@ def _prefix(where: str) -> str:
 
 def _variable_problem(name: str, value: str) -> str | None:
     """Why a request cannot set this variable to this value; None if it can."""
-    if text := name_problem(name) or variable_problem(name, value.strip()):
+    if text := name_problem(name) or variable_problem(name, value.strip() and value):
         return text
     if _UNWRITABLE.search(value):
         return f"the value of {name} holds a double quote, a backslash or '$(…)'; take it out"

@@ -284,7 +284,8 @@ def test_names_that_mean_something_else(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["", " ", 'a"b', "a\\b", "a\nRETRY x 9", "a\x1bb", "$(x)", "$ENV(HOME)", "$$(x)"]
+    "value",
+    ["", " ", 'a"b', "a\\b", "a\nRETRY x 9", "a\n", "a\x1bb", "$(x)", "$ENV(HOME)", "$$(x)"],
 )
 def test_values_of_variables(tmp_path: Path, value: str) -> None:
     for changes in everywhere("data", value):
