@@ -91,7 +91,7 @@ def print_requests(requests: Sequence[RequestAdvice], window: TimeWindow, item: 
         out.print(line((command, BOLD), f"{now}{where}: {advice_text(row, item)}"))
     if not advised:
         out.print(
-            f"No other request is suggested: they fit, or fewer than {MIN_EPOCHS} {item}s tell."
+            f"Nothing is suggested: the requests fit, or fewer than {MIN_EPOCHS} {item}s tell."
         )
     out.table(requests_table.columns(requests, item), requests, "")
     out.print(line((requests_table.NOTE, DIM)))
