@@ -267,7 +267,7 @@ def over_text(row: RequestAdvice) -> str:
 
 
 def advice_text(row: RequestAdvice, item: str = "epoch") -> str:
-    """``33 epochs used at most 31.8 GB: 35GB would fit, 0 of 42 completed jobs used more``."""
+    """``33 epochs used at most 31.0 GB: 35GB would fit, 0 of 42 completed jobs used more``."""
     facts = []
     if row.exceeded:
         facts.append(f"{count(row.exceeded, 'job')} exceeded {amount_text(row, row.requested)}")
