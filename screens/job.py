@@ -299,6 +299,7 @@ def build_sections(
     if used_in and len(row.executions) > 1:
         newest = ", the newest that logged them" if used_in < len(row.executions) else ""
         resources = f"Resources of execution {used_in} of {len(row.executions)}{newest}"
+        resources += " (memory: the most of all so far)"
     sections.add(resources, _usage(view.usage, room), room)
     sections.add("Events", _events(view, room, this_year, in_full), room)
     if not failed:
@@ -383,9 +384,11 @@ Numbered = tuple[int, Execution]
 def _executions(rows: Sequence[Execution], room: int, this_year: int | None) -> list[Line]:
     if not rows:
         return [line(" ", ("It never ran.", DIM))]
-    columns = _execution_columns(this_year)
-    if not any(row.suspended for row in rows):
-        columns = [column for column in columns if column.name != "suspended"]
+    needless = {"suspended"} if not any(row.suspended for row in rows) else set()
+    for name in ("gpus", "cpus"):
+        if not any(row.usage and getattr(row.usage, name) is not None for row in rows):
+            needless.add(name)
+    columns = [each for each in _execution_columns(this_year) if each.name not in needless]
     heading_line, *table = render_table(columns, list(enumerate(rows, 1)), room)
     lines = [heading_line]
     for content, row in zip(table, rows, strict=True):
@@ -439,6 +442,8 @@ def _execution_columns(this_year: int | None) -> list[Column[Numbered]]:
             drop=3,
             maximum=20,
         ),
+        Column("gpus", "GPU USE", lambda row: _use(row[1], "gpus"), Kind.NUMBER, drop=2.5),
+        Column("cpus", "CPU USE", lambda row: _use(row[1], "cpus"), Kind.NUMBER, drop=4.5),
         Column("hours", "GPU-h", lambda row: row[1].gpu_hours, Kind.HOURS, drop=4),
         Column(
             "host",
@@ -449,6 +454,14 @@ def _execution_columns(this_year: int | None) -> list[Column[Numbered]]:
             maximum=44,
         ),
     ]
+
+
+def _use(row: Execution, name: str) -> str | None:
+    """``0.91 of 1``: GPUs or CPUs in use on average, of those allocated."""
+    if row.usage is None:
+        return None
+    allocated = getattr(row.usage, f"{name}_allocated") or getattr(row, name)
+    return formatting.used_of(getattr(row.usage, name), allocated)
 
 
 def _transfers(row: Job, room: int, this_year: int | None) -> list[Line]:

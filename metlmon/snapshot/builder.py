@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from metlmon.dagman.records import Node
 from metlmon.eventlog.event_types import event_name
-from metlmon.eventlog.events import Held, RemoteError, usage_rows
+from metlmon.eventlog.events import Held, RemoteError, UsageRow, usage_rows
 from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
 from metlmon.model.dag import NodeReportKind, failure_text, name_script
 from metlmon.model.job_events import NO_DAG, JobId, LoggedJob, NodeKey, NodeRecord
@@ -307,7 +307,7 @@ class SnapshotBuilder:
             off_target=self._derivation.off_target(record.key, record.site),
             events=self.event_lines(job),
             memory_updates=job.memory_updates,
-            usage=usage_rows(history.usage),
+            usage=_rows_used(record, job),
             usage_execution=history.usage_execution,
             output=self._file_of(job, "out"),
             error=self._file_of(job, "err"),
@@ -699,6 +699,17 @@ class SnapshotBuilder:
             ensemble = self.ensemble
             self._running[dag] = dag in ensemble.dags and ensemble.dag_state(dag)[0] in ALIVE
         return self._running[dag]
+
+
+def _rows_used(job: Job, logged: LoggedJob) -> tuple[UsageRow, ...]:
+    """The newest usage table; of CPUs and GPUs, what its execution used (see ResourceUsage)."""
+    history = logged.history()
+    rows, number = usage_rows(history.usage), history.usage_execution
+    used = job.executions[number - 1].usage if 0 < number <= len(job.executions) else None
+    if used is None:
+        return rows
+    figures = {"cpus": used.cpus, "gpus": used.gpus, "gpusmemory": used.gpu_memory_mb}
+    return tuple(replace(row, usage=figures.get(row.name.lower(), row.usage)) for row in rows)
 
 
 def _event_text(text: str, detail: object, body: str) -> str:

@@ -310,8 +310,8 @@ class EntryFactory:
         executions: tuple[Execution, ...],
         transfers: tuple[Transfer, ...],
     ) -> Job:
-        usage = executions[-1].usage if executions else None
-        usage = usage or resource_usage(history.usage)
+        used = (each.usage for each in reversed(executions) if each.usage)
+        usage = next(used, None) or resource_usage(history.usage)
         peaks = [job.memory_max, *(each.usage.memory_mb for each in executions if each.usage)]
         memory = max((peak for peak in peaks if peak is not None), default=None)
         return Job(

@@ -158,9 +158,9 @@ def columns(
             "GPU USE",
             lambda e: _known(e, e.gpu_use),
             Kind.NUMBER,
-            doc="how many GPUs its last job used on average, where that was measured",
+            doc="GPUs in use on average in its last execution, of those it had; if measured",
             drop=5.5,
-            write=lambda use: f"{use:.2f}",
+            cell=_gpu_use,
         ),
         Column(
             "queued",
@@ -383,6 +383,12 @@ def _gpu(row: Epoch) -> str | None:
     if row.gpu is None and row.gpus is None:
         return "" if _known(row, None) == "" else None
     return formatting.gpus(row.gpu, row.gpus)
+
+
+def _gpu_use(row: Epoch, _: int | None) -> Line:
+    usage = row.job.usage if row.job else None
+    text = usage and formatting.used_of(usage.gpus, usage.gpus_allocated or row.gpus)
+    return line(text) if text else UNKNOWN_CELL if _known(row, None) is None else ()
 
 
 def _execution(row: Epoch, _: int | None) -> Line:

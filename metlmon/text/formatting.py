@@ -415,6 +415,13 @@ def _one_gpu(name: str) -> str:
     return f"{before.strip()}-{memory.group(1)}{after.rstrip()}"
 
 
+def used_of(used: float | None, of: float | None) -> str | None:
+    """``0.91 of 1``; None where it was not measured."""
+    if used is None:
+        return None
+    return f"{used:.2f}" if of is None else f"{used:.2f} of {of:g}"
+
+
 def gpus(name: str | None, amount: int | None) -> str:
     """Model and number: ``A100-40 ×2``; a dash when neither is known."""
     if name is None and amount is None:

@@ -3,8 +3,10 @@ state, from events" and "GPU-hours")."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -18,6 +20,9 @@ from metlmon.model.states import Outcome, State
 from metlmon.text import spans
 from screens.job import build_sections
 from tests.support.event_logs import Log, moment, of_one_job
+from tests.support.records import read_dagdir
+
+USAGE = Path(__file__).resolve().parents[2] / "fixtures" / "usage"
 
 NODE = "run0-train_epoch0"
 
@@ -565,3 +570,22 @@ def test_resources_belong_to_the_execution_that_logged_them() -> None:
     assert resources_title().startswith("Resources ─")
     log.execute(77)
     assert resources_title().startswith("Resources of execution 1")
+
+
+def test_use_is_shown_by_execution_and_not_what_an_earlier_one_left() -> None:
+    builder = read_dagdir(USAGE)
+    uses = {}
+    for job in builder.ledger().jobs:
+        if len(job.executions) > 1:
+            view = builder.job_view(*job.job)
+            assert view is not None
+            lines = [spans.text(each) for each in build_sections(view, None, (), 120).lines]
+            uses[job.run_name] = [
+                re.findall(r"[\d.]+ of \d|–", each) for each in lines if " localhost" in each
+            ][:2]
+            row = next(row for row in view.usage if row.name == "GPUs")
+            assert row.usage == job.gpu_use
+    assert uses == {
+        "run2": [["1.00 of 1", "0.00 of 2"], ["–", "0.00 of 2"]],
+        "run3": [["2.00 of 2", "0.25 of 2"], ["1.40 of 2", "0.00 of 2"]],
+    }
