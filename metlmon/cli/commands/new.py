@@ -454,13 +454,14 @@ def _print_plan(
         print_plan(plan, diff, draw_graph(plan.graph, _width() - 2))
         if cost is not None:
             from metlmon.stats.cost import cost_estimate_lines
-            from metlmon.stats.requests import advice_text
+            from metlmon.stats.requests import advice_text, amount_text
 
             print()
             for sentence in cost_estimate_lines(cost, options.past):
                 print(plain(sentence))
         for field, row in advised.items():
-            print(plain(f"{option_of(field)}, from {options.past}: {advice_text(row)}"))
+            taken = f"{option_of(field)} {amount_text(row, row.fitting)}"
+            print(plain(f"{taken}, from {options.past}: {advice_text(row)}"))
         return None
     return NewOutput(
         plan=plan,
