@@ -108,7 +108,7 @@ def action_previews(
     runs: Sequence[SelectedRun] = (),
     status: Status | None = None,
 ) -> tuple[ActionPreview, ...]:
-    """Previews of all actions but SITE_ACTS; those on DAGs once for each."""
+    """Previews of all actions but PLACE_ACTS; those on DAGs once for each."""
     queue = snapshot.by_id()
     all_dags = {dag.file: dag for dag in (status.dags if status is not None else dags)}
     previews: list[ActionPreview] = []

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from metlmon.model.states import DagState, State
 from metlmon.pool.previews import action_previews, is_already_done
-from metlmon.pool.types import SITE_ACTS, ActionPreview, PoolAction, QueueSnapshot
+from metlmon.pool.types import PLACE_ACTS, ActionPreview, PoolAction, QueueSnapshot
 from tests.support.queue_rows import dag, dagman, job, row
 
 WORD = QueueSnapshot(
@@ -32,7 +32,7 @@ def ids(made: ActionPreview) -> list[str]:
 
 
 def test_all_acts_in_their_order() -> None:
-    acts = [act for act in PoolAction if act not in SITE_ACTS]
+    acts = [act for act in PoolAction if act not in PLACE_ACTS]
     assert [each.act for each in action_previews(WORD, (), ())] == acts
 
 
