@@ -171,8 +171,8 @@ stop_now   | K |    K: stop now     | Stop runs; epoch's work lost
 pause_run  | W |    W: pause        | Pause before the next epoch
 resume_run | C |    C: resume run   | Undo a pause, or a stop
 send       | E |    E: send         | Next epochs to another site
-exclude_site | J |  J: exclude   | No job to this site or host
-include_site | I |  I: include   | Jobs to this place again
+exclude_site | J |  J: exclude      | No job to this site or host
+include_site | I |  I: include      | Jobs to this place again
 halt       | Z |    Z: halt/resume  | Halt the DAG, or resume it
 remove_dag | D |    D: remove DAG   | Remove the DAG and its jobs
 resubmit   | U |    U: resubmit DAG | From its newest rescue file
@@ -211,7 +211,7 @@ owner       | r   | 4 r: run         | The run, if it is one
 owner       | r   | 6 r: run        | The run of the job
 
 # sites: Sites
-view          | v        | 8 v: view | Sites, GPUs, both, causes
+view          | v        | 8 v: view | Sites, GPUs, hosts, causes
 previous_view | sh+tab   |   sh+tab: view before | The view before
 
 # annexes: Annexes
