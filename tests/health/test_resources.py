@@ -147,7 +147,7 @@ def found(path: Path) -> list[HealthEntry]:
 
 
 @pytest.mark.parametrize(
-    "name", ["demo", "gated", *(f"health/{each.name}" for each in (FIXTURES / "health").iterdir())]
+    "name", ["demo", "usage", *(f"health/{each.name}" for each in (FIXTURES / "health").iterdir())]
 )
 def test_jobs_of_seconds_show_none(name: str) -> None:
     assert found(FIXTURES / name) == []
