@@ -50,7 +50,8 @@ MIN_REPEATS: Final = 5
 """Minimum degrees of freedom of the rest: with fewer, hosts cannot be told from it."""
 
 CLEAR_SHARE: Final = 0.25
-"""A place is to be chosen by an effect whose interval begins at this share or above."""
+"""A place is to be chosen by an effect whose interval begins at this share or above; twice that of
+the rest says that the place hardly matters."""
 
 MIN_SPREAD: Final = 0.05
 """Below this standard deviation of the logarithm (5 % of the time) no choice is worth it."""
@@ -103,12 +104,12 @@ class PlaceFigures(Struct, frozen=True):
 class Variation(Struct, frozen=True):
     """Where the difference between the times of completed epochs comes from.
 
-    ``epochs``: completed ones without hidden compute whose GPU, site and host are known;
-    ``without``: the others. ``spread``: the standard deviation of the logarithm. ``shares`` sum to
-    1, or are all None for the reason ``missing``. ``between_numbers``: the share that lies between
-    the numbers of epochs, wherever they ran; where it is large, what an epoch does has changed, and
-    an effect may be that of what its places trained. ``choose_by``: the effect by which to choose
-    where to run.
+    ``epochs``: completed ones without hidden compute whose GPU, site and host are known, the
+    latest :data:`MAX_EPOCHS`; ``without``: the others. ``spread``: the standard deviation of the
+    logarithm. ``shares`` sum to 1, or are all None for the reason ``missing``. ``between_numbers``:
+    the share that lies between the numbers of epochs, wherever they ran; where it is large, what an
+    epoch does has changed, and an effect may be that of what its places trained. ``choose_by``: the
+    effect by which to choose where to run; the rest: none.
     """
 
     epochs: int
@@ -140,12 +141,12 @@ def epoch_variation(ledger: Ledger, window: TimeWindow = ALL) -> Variation:
     groups = UsageGroups(ledger, window)
     finals = [e for e in groups.executions if e.final and not groups.is_hidden(e)]
     finals.sort(key=lambda entry: entry.start)
-    observed = tuple(_observations(finals, groups))
-    shares, spread, missing = variance_shares(observed[-MAX_EPOCHS:])
-    numbers = _between_numbers(observed[-MAX_EPOCHS:])
+    observed = tuple(_observations(finals, groups))[-MAX_EPOCHS:]
+    shares, spread, missing = variance_shares(observed)
+    numbers = _between_numbers(observed)
     return Variation(
         epochs=len(observed),
-        without=len([e for e in groups.executions if e.final]) - len(observed),
+        without=sum(e.final for e in groups.executions) - len(observed),
         spread=spread,
         shares=shares,
         missing=missing,
@@ -192,8 +193,8 @@ def choice(
     largest = max(shares, key=lambda each: each.share or 0.0)
     if all(each.share is None for each in places) or (run.share is None and run.groups > 1):
         return None
-    least = largest.lower or 0.0
-    if spread is None or spread < MIN_SPREAD or least < max(CLEAR_SHARE, numbers or 0.0):
+    clear = CLEAR_SHARE if largest.effect != "rest" else 2 * CLEAR_SHARE
+    if spread is None or spread < MIN_SPREAD or (largest.lower or 0.0) < max(clear, numbers or 0.0):
         return None
     return largest.effect
 
@@ -233,7 +234,7 @@ def _without(missing: str) -> Shares:
 def variance_shares(observed: Sequence[Observation]) -> Shares:
     """The shares of the effects in the variance of some observations."""
     if len(observed) < MIN_EPOCHS:
-        return _without(f"{len(observed)} of at least {MIN_EPOCHS} completed epochs")
+        return _without(f"{len(observed)} completed, of at least {MIN_EPOCHS}")
     if len({round(each.value, 3) for each in observed}) < 2:
         return _without("all epochs took the same time")
     design = _Design(observed)

@@ -6,14 +6,7 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Final
 
-from metlmon.stats.variance import (
-    CLEAR_SHARE,
-    MIN_SPREAD,
-    Effect,
-    PlaceFigures,
-    VarianceShare,
-    Variation,
-)
+from metlmon.stats.variance import CLEAR_SHARE, MIN_SPREAD, Effect, PlaceFigures, Variation
 from metlmon.tables.layout import Column, Kind
 from metlmon.tables.usage import NAME_LIMIT, machine, site_name
 from metlmon.text import formatting
@@ -45,7 +38,7 @@ def percents(variation: Variation) -> dict[Effect, str]:
 def sentences(variation: Variation, item: str = "epoch") -> tuple[Line, ...]:
     """Where the difference comes from, and what to choose by; the longest wording first."""
     if variation.missing is not None:
-        return (line((f"Where {item} times differ: {variation.missing}", DIM)),)
+        return (line((f"Where {item} times differ is not known: {variation.missing}", DIM)),)
     shares = ", ".join(
         f"{EFFECT_NAMES[effect]} {percent}" for effect, percent in percents(variation).items()
     )
@@ -57,27 +50,24 @@ def sentences(variation: Variation, item: str = "epoch") -> tuple[Line, ...]:
     elif (variation.between_numbers or 0.0) >= CLEAR_SHARE:
         between = formatting.share(variation.between_numbers or 0.0, 1)
         choice = f"unclear: {between} between {item} numbers"
-    ends = [line(": ", (choice, BOLD)), ()]
     spread = f"{item.capitalize()} times vary by {formatting.share(variation.spread or 0.0, 1)}: "
     absent = [each.missing for each in variation.shares if each.missing is not None]
     missing = line((f"; {', '.join(absent)}", DIM)) if absent else ()
-    whole = line(spread, shares) + ends[0]
-    return (whole + missing, whole, line(shares) + ends[0], line(shares))
+    short = line(shares, ": ", (choice, BOLD))
+    return (line(spread) + short + missing, line(spread) + short, short, line(shares))
 
 
 def intervals(variation: Variation) -> Line:
     """The 80 % intervals of the shares; empty without any."""
-    known = [
-        f"{EFFECT_NAMES[each.effect]} {_interval(each)}"
-        for each in variation.shares
-        if each.share is not None
-    ]
-    epochs = formatting.count(variation.epochs, "epoch")
-    return line((f"80 % intervals of {epochs}: {', '.join(known)}", DIM)) if known else ()
-
-
-def _interval(row: VarianceShare) -> str:
-    return f"{100 * (row.lower or 0):.0f}–{100 * (row.upper or 0):.0f} %"
+    known = ", ".join(
+        f"{EFFECT_NAMES[e.effect]} {100 * (e.lower or 0):.0f}–{100 * (e.upper or 0):.0f} %"
+        for e in variation.shares
+        if e.share is not None
+    )
+    number = formatting.number(variation.epochs)
+    if variation.without:
+        number += f" of {formatting.number(variation.epochs + variation.without)}"
+    return line((f"80 % intervals, {number} epochs: {known}", DIM)) if known else ()
 
 
 def share_columns() -> list[Column[Any]]:

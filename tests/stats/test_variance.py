@@ -102,7 +102,11 @@ def test_a_balanced_design_has_the_components_of_the_analysis_of_variance() -> N
 @pytest.mark.parametrize(
     ("effects", "missing", "without"),
     [
-        (Effects(runs=3, epochs=3), "9 of at least 10", {"gpu", "site", "host", "run", "rest"}),
+        (
+            Effects(runs=3, epochs=3),
+            "9 completed, of at least 10",
+            {"gpu", "site", "host", "run", "rest"},
+        ),
         (Effects(gpus=1), "only one GPU model", {"gpu"}),
         (Effects(sites=1), "no GPU model has two sites", {"site"}),
         (Effects(hosts=1), "no site has two hosts", {"host"}),
