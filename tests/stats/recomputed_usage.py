@@ -72,7 +72,9 @@ def table(body: str) -> Figures | None:
 def executions(dagdir: Path) -> list[Entry]:
     """Every execution that the log has, with how it ended."""
     uuids: dict[str, str] = {}
+    submits: dict[str, str] = {}
     for dag in dagdir.glob("*.dag"):
+        submits |= re.findall(r"^\s*JOB\s+(\S+)\s+(\S+)", dag.read_text(), re.MULTILINE)
         for node, line in re.findall(r"^\s*VARS\s+(\S+)\s+(.*)", dag.read_text(), re.MULTILINE):
             if found := re.search(r'run_uuid="(.*?)"', line):
                 uuids[node] = found[1]
@@ -95,6 +97,8 @@ def executions(dagdir: Path) -> list[Entry]:
             open_[job] = entry = {
                 "job": job,
                 "node": node_name,
+                "submit": submits.get(node_name),
+                "hidden": False,
                 "run": uuids.get(node_name),
                 "host": alias[1] if alias else None,
                 "site": site[1] if site else "aws" if ".ec2." in body else None,
@@ -123,7 +127,7 @@ def executions(dagdir: Path) -> list[Entry]:
         longest[entry["node"]] = max(longest[entry["node"]], entry["hours"])
     for entry in result:
         if entry["ended"] == "completed" and entry["hours"] < longest[entry["node"]] / 2:
-            entry["ended"] = "other"
+            entry |= {"ended": "other", "hidden": True}
     return result
 
 
@@ -207,6 +211,48 @@ def groups(dagdir: Path, by: str) -> dict[tuple[str | None, str], dict[str, Any]
         key = request(entry, entries) if by == "request" else entry[by]
         found[key, entry["ended"]].append(entry)
     return {key: cells(group) for key, group in found.items()}
+
+
+COMMANDS = {
+    "request_memory": ("memory_mb", 1024),
+    "request_disk": ("disk_kb", 1 << 20),
+    "request_cpus": ("cpus", 1),
+    "request_gpus": ("gpus", 1),
+}
+"""Resources by the command that requests them, and the step of a suggestion."""
+
+
+def requests(dagdir: Path) -> list[dict[str, Any]]:
+    """Cells of ``usage --requests --json`` by submit file, command and what jobs requested.
+
+    ``fitting``: the 95th percentile and a tenth, in steps; ``used``: by all completed jobs.
+    """
+    found: dict[tuple[Any, ...], list[Entry]] = defaultdict(list)
+    for entry in executions(dagdir):
+        if (entry["ended"] == "completed" or entry["hidden"]) and entry["usage"]:
+            shape = [entry["usage"][f"{name}_requested"] for name, _ in COMMANDS.values()]
+            found[entry["submit"], *shape].append(entry)
+    rows = []
+    for (submit, *requested), entries in found.items():
+        for (command, (name, step)), present in zip(COMMANDS.items(), requested, strict=True):
+            used = [e["usage"][name] for e in entries if e["usage"][name] is not None]
+            usual = [e["usage"][name] for e in entries if not e["hidden"]]
+            usual = [value for value in usual if value is not None]
+            most_95 = at_rank(usual, 0.95) if usual else None
+            rows.append(
+                {
+                    "submit": submit,
+                    "command": command,
+                    "requested": present,
+                    "measured": len(usual),
+                    "completed": len(used),
+                    "used_95": most_95,
+                    "used_most": max(usual, default=None),
+                    "fitting": most_95 and ceil(most_95 * 1.1 / step) * step,
+                    "used": used,
+                }
+            )
+    return rows
 
 
 if __name__ == "__main__":

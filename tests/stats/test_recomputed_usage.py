@@ -46,3 +46,19 @@ def test_every_cell(name: str, by: str, capsys: pytest.CaptureFixture[str]) -> N
         sum(row[cell] for row in expected.values()) for cell in ("measured", "executions")
     )
     assert (measured, executions) == MEASURED[name]
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_every_request(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    dagdir = shared_path(name) if "/" in name else FIXTURES / name
+    assert main(["usage", "--requests", "--json", str(dagdir)]) == 0
+    rows = json.loads(capsys.readouterr().out)["requests"]
+    found = [row for row in rows if row["command"] in recomputed_usage.COMMANDS]
+    expected = recomputed_usage.requests(dagdir)
+    assert len(found) == len(expected)
+    for row in found:
+        names = ("submit", "command", "requested", "measured", "used_95", "used_most", "completed")
+        (own,) = (each for each in expected if all(same(row[cell], each[cell]) for cell in names))
+        limit = row["suggested"] or row["requested"]
+        assert row["exceeding"] == sum(used > limit for used in own["used"])
+        assert row["suggested"] in (None, own["fitting"])
