@@ -1,7 +1,9 @@
 """Hosts against equal ones elsewhere, and which of them are slow."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import accumulate
 from math import sqrt
 from statistics import NormalDist, median
 from typing import Final, NamedTuple, TypeAlias
@@ -34,10 +36,6 @@ class EpochTime(NamedTuple):
     @property
     def end(self) -> datetime:
         return self.start + timedelta(seconds=self.seconds)
-
-    def overlaps(self, other: "EpochTime") -> bool:
-        """Whether both were trained at the same time."""
-        return self.start < other.end and other.start < self.end
 
 
 class HostComparison(NamedTuple):
@@ -86,8 +84,14 @@ def _compare(place: HostKey, ranks: Sequence[int], equal: Sequence[EpochTime]) -
         others = [each for each in equal if each.place != place]
         at_site = [each.seconds for each in others if each.place[1] == place[1]]
         of_runs = [each.seconds for each in others if each.run in runs]
-        trained = [equal[rank] for rank in ranks]
-        at_once = [each.seconds for each in others if any(map(each.overlaps, trained))]
+        trained = sorted((equal[rank] for rank in ranks), key=lambda each: each.start)
+        starts = [each.start for each in trained]
+        ends = list(accumulate((each.end for each in trained), max))
+        at_once = [
+            each.seconds
+            for each in others
+            if (before := bisect_left(starts, each.end)) and ends[before - 1] > each.start
+        ]
         slow = all(
             _is_beyond(own, median(peers), peers[_upper_rank(len(peers))])
             for peers in (at_site, of_runs, at_once)
