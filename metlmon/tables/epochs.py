@@ -159,7 +159,7 @@ def columns(
             lambda e: _known(e, e.gpu_use),
             Kind.NUMBER,
             doc="GPUs in use on average in its last execution, of those it had; if measured",
-            drop=5.5,
+            drop=3.5,
             cell=_gpu_use,
         ),
         Column(
