@@ -1,4 +1,7 @@
-"""Errors as text, safe to show: unusable input, and unexpected exceptions."""
+"""Errors as text: unusable input, and unexpected exceptions.
+
+Messages are one sentence and safe to show: an error may quote a log, which is foreign text.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ def shorten_words(sentence: str) -> str:
 
 
 class InputError(Exception):
-    """The input is unusable: ``str()`` names file, line and remedy, without secrets."""
+    """The input is unusable.
+
+    ``str()`` is one sentence with the file, the line if any, and what to do. Secrets are redacted.
+    """
 
     def __init__(self, sentence: str) -> None:
         # Imported late: most commands never need its patterns.

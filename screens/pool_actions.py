@@ -331,7 +331,10 @@ DETAIL_LINES: Final = 4
 
 
 class MenuScreen(PoolActionKeys, SnapshotScreen):
-    """Pool actions on the selection below: a row for each, or for each refusal."""
+    """Pool actions on the selection of the screen below; rebuilt with every snapshot.
+
+    A row for each that is possible, then one for each reason why others are not.
+    """
 
     SCOPES: ClassVar[tuple[str, ...]] = ("menu", "acts", "below")
     SHOWS_ENSEMBLE: ClassVar[bool] = False
@@ -726,7 +729,10 @@ class ValuePrompt(Prompt):
 
 
 class ConfirmScreen(ConfirmationBase):
-    """Confirmation of a pool action and its ``dag_jobs``; only ``y`` performs it."""
+    """Confirmation of a pool action; only ``y`` performs it.
+
+    ``dag_jobs`` are jobs that are removed together with a DAG.
+    """
 
     SCOPES: ClassVar[tuple[str, ...]] = ("question",)
     SHOWS_ENSEMBLE: ClassVar[bool] = False

@@ -1,4 +1,8 @@
-"""Themes: Okabe–Ito colours on dark and light backgrounds, and sixteen colours."""
+"""Themes: Okabe–Ito colours on dark and light backgrounds, and sixteen colours.
+
+The dark and the light theme set their own background, so that every contrast is known. The
+third, for terminals with sixteen colours and for NO_COLOR, uses the terminal's own.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Time travel: all screens show the ensemble as it was at a past moment."""
+"""Time travel: all screens show the ensemble as it was at a past moment.
+
+The past snapshot comes from a feed of its own, read in a thread. The present feed keeps
+running, so that returning to it takes no time. A newer request cancels an older one.
+"""
 
 from __future__ import annotations
 

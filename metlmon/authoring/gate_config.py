@@ -1,4 +1,8 @@
-"""Configuration of the gate, the PRE script of each node of a run."""
+"""Configuration of the gate, with which runs can be stopped, paused and moved.
+
+The gate is a script beside the DAG that DAGMan runs as PRE script of each node of a run; see
+``metlmon/trainer/gate.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The graph of a DAG that is to be written: nodes, variables and edges."""
+"""The graph of a DAG that is to be written: nodes, variables and edges.
+
+Every shape and every sweep is converted to a :class:`Graph`; the DAG file, the ASCII drawing and
+the output of ``--explain`` are derived from it alone.
+"""
 
 from __future__ import annotations
 

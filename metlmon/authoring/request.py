@@ -377,7 +377,10 @@ class Plan(Struct, frozen=True):
 
 
 class PlanError(Exception):
-    """The request cannot be planned or written: one sentence, secrets redacted."""
+    """The request cannot be planned or written.
+
+    The message is one sentence, with anything that looks like a secret redacted.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(redact_secrets(message))

@@ -1,4 +1,8 @@
-"""The runs of a request, from it alone: names, seeds, uuids, targets, variables."""
+"""The runs of a request: names, seeds, uuids, target of each epoch, variables.
+
+Everything here is a function of the request alone, so that writing it again, at any place or time,
+gives the same ensemble.
+"""
 
 from __future__ import annotations
 

@@ -183,7 +183,10 @@ def _checked_line(line: str) -> str:
 
 
 class PartlyDefined(PlanError):
-    """A parameter that all nodes need is defined, by ``variable``, for only some."""
+    """A parameter that all nodes need has a value for only some of them.
+
+    ``variable``: one of its definitions.
+    """
 
     def __init__(self, variable: VariableValue, message: str) -> None:
         super().__init__(message)

@@ -1,4 +1,7 @@
-"""The ``metlmon`` command: the parser, and the dispatch to the commands' modules."""
+"""The ``metlmon`` command: the parser, and the dispatch to the commands' modules.
+
+Only what ``--version`` needs is imported here; each command imports its own when it is called.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,10 @@ class HelpFormatter(argparse.HelpFormatter):
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser whose errors are one sentence, a likely meaning, and a line of usage."""
+    """A parser whose errors are one sentence, what was probably meant, and a line of usage.
+
+    Arguments are printed sanitised: a file name can have escape sequences.
+    """
 
     def error(self, message: str) -> NoReturn:
         """Print the error and end with :attr:`Exit.USAGE`."""

@@ -1,4 +1,8 @@
-"""Opens the screens over a feed; the pool's bindings are imported when asked for."""
+"""Opens the screens over a feed, with a pool where there is one.
+
+HTCondor's bindings are imported only when a screen asks for the pool, so that the first frame
+does not wait for them.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,10 @@ _CODES: Final[Mapping[Colour, str]] = {
 
 
 class TextOutput:
-    """Standard output, as wide and colourful as its terminal; a pipe cuts nothing."""
+    """Standard output: lines as wide and as colourful as its terminal.
+
+    A pipe has no width: nothing is cut or wrapped for a script, and nothing is coloured.
+    """
 
     def __init__(self) -> None:
         terminal = sys.stdout.isatty()

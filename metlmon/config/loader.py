@@ -1,4 +1,8 @@
-"""Loads both ``metlmon.toml`` files: every setting, its origin, and all problems."""
+"""Loads both ``metlmon.toml`` files: every setting, its origin, and all problems.
+
+Each key has a reader, which converts the TOML value to what :class:`Settings` expects, and a rule
+for two files. A value that cannot be converted is a problem, and its key is treated as not set.
+"""
 
 from __future__ import annotations
 

@@ -57,7 +57,11 @@ class Line(Struct, frozen=True):
 
 
 class LogicalLines:
-    """The lines of one DAG file in order; empty ones and comments are skipped."""
+    """Reads the lines of one DAG file in order.
+
+    Empty lines and lines that begin with ``#`` or ``//`` are skipped everywhere: between
+    commands, inside a continuation and inside an inline description.
+    """
 
     def __init__(self, data: bytes, file: str = "") -> None:
         self._lines = iter(data.decode("utf-8", "replace").split("\n"))

@@ -173,7 +173,10 @@ def literal(value: Value, depth: int = _MAX_DEPTH) -> str:
 
 
 class Attributes:
-    """Typed access to an ad; ``self[name]`` is a string, "" when absent."""
+    """Typed access to the attributes of an ad.
+
+    ``self[name]`` is the value as a string, "" when absent.
+    """
 
     def __init__(self, ad: Ad) -> None:
         self.ad = ad

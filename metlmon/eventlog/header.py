@@ -53,7 +53,10 @@ class Header(NamedTuple):
 
 
 class Calendar:
-    """Resolves the years of the timestamps of one log, in log order."""
+    """Resolves the years of the timestamps of one log, in log order.
+
+    A repeated timestamp is not parsed again: many events are of one second.
+    """
 
     __slots__ = ("_stamp", "last", "year")
 

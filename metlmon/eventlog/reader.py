@@ -126,7 +126,11 @@ _ROTATED_NAME: Final = re.compile(r"(.+?)(?:\.old|[.-]\d{1,8})")
 
 
 def current_name(name: str) -> str:
-    """The current log of a rotated part (``.old``, ``.1``, ``-20251101``), or itself."""
+    """The name of the current log of which ``name`` is a rotated part.
+
+    Rotation writes ``x.log.old``, ``x.log.1``, ``x.log-20251101``. Any other name is returned
+    unchanged.
+    """
     match = _ROTATED_NAME.fullmatch(name)
     return match[1] if match else name
 

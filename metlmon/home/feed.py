@@ -30,7 +30,11 @@ STDERR_BYTES: Final = 2000
 
 
 class HomeFeed:
-    """The summaries of all ensembles below some paths, kept up to date."""
+    """The summaries of all ensembles below some paths, kept up to date.
+
+    ``paths``, ``queue``, ``quiet``: as of a :class:`HomeRequest`. The thread that receives the
+    updates calls ``on_change``, given to :meth:`start`, after each of them.
+    """
 
     def __init__(self, paths: Iterable[str], queue: bool = False, quiet: str | None = None) -> None:
         self.request = HomeRequest(tuple(paths), queue, quiet)

@@ -73,7 +73,11 @@ def user_dagdirs(connection: PoolConnection) -> tuple[str, ...]:
 
 
 class QueueDagdirs:
-    """The directories of the user's DAGMan jobs; ``error``: why the schedd is silent."""
+    """The directories of the user's DAGMan jobs, for which a thread asks the schedd.
+
+    A directory stays when its DAGMan has left the queue. ``error``: why the schedd gave no answer.
+    ``changed`` is set after each answer.
+    """
 
     def __init__(self) -> None:
         self.directories: tuple[str, ...] = ()

@@ -1,4 +1,7 @@
-"""The process that reads the ensembles of Home: lines of JSON in and out."""
+"""The process that reads the ensembles of Home, so that the dashboard's own never waits for it.
+
+Requests and updates are lines of JSON on standard input and output. It ends with its input.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""Parses the files of a training: pure functions from bytes or text to records."""
+"""Parses the files of a training: metrics by epoch, arguments, progress line.
+
+Pure functions from bytes or text to records, independent of jobs, runs and directories.
+"""

@@ -1,4 +1,8 @@
-"""Reads one dagdir into the state model, in steps of bounded time; never writes."""
+"""Reads one dagdir into the state model, in steps of bounded time.
+
+The reader never writes, holds no file open, and relies on ``stat``. Early wake-ups come from
+:mod:`metlmon.live.session`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Follows DAGMan's files beside a DAG file: small ones, and those that grow."""
+"""Follows the files that DAGMan writes next to a DAG file.
+
+Small files are read again when they change, growing ones from the last offset.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ MAX_SMALL_FILE_BYTES: Final = 64 << 20
 
 
 class DagmanFiles:
-    """The DAGMan files of one DAG; ``shared``: jobstate logs of several DAGs."""
+    """The DAGMan files of one DAG.
+
+    ``shared``: jobstate logs named by several DAGs, whose lines do not identify the DAG.
+    """
 
     def __init__(self, dag: Dag, shared: frozenset[str]) -> None:
         path = dag.workflow.path

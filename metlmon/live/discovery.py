@@ -1,4 +1,8 @@
-"""Discovers the DAGs of a dagdir, and its logs by their names and first bytes."""
+"""Discovers the top-level DAGs of a dagdir and all event logs that belong to it.
+
+Examines only file names and first bytes of logs. Never writes to the dagdir, and never walks
+job output directories.
+"""
 
 from __future__ import annotations
 

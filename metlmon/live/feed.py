@@ -141,7 +141,10 @@ class Feed(Protocol):
 
 
 class NullFeed(Feed):
-    """A feed with one empty snapshot, for a program started only to submit."""
+    """A feed with one empty snapshot, for a program started only to submit.
+
+    ``dagdir``: the directory to which paths are relative; ``settings``: the user's.
+    """
 
     def __init__(self, dagdir: Path | None = None, settings: Settings | None = None) -> None:
         self._dagdir = dagdir or Path.cwd()

@@ -1,4 +1,8 @@
-"""Follows the gate's files, by one ``stat`` of each of their directories."""
+"""Follows the gate's files, in ``gate/<name>/`` and ``placement/<name>/``.
+
+A check costs one ``stat`` for each of these directories as long as no name in them is added,
+removed or replaced. Nothing of it is cached for the next session.
+"""
 
 from __future__ import annotations
 

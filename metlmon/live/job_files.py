@@ -14,7 +14,6 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import chain, islice
-from math import inf
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -270,7 +269,10 @@ EpochValues = list[tuple[int | None, float]]
 
 
 class FileCache(Generic[T]):
-    """Contents of files, read again when changed; ``default``: of unreadable ones."""
+    """The contents of files, read again only when a file has changed.
+
+    A file that cannot be read has the content ``default``.
+    """
 
     def __init__(self, read: Callable[[str], T], default: T) -> None:
         self._read = read
@@ -384,12 +386,8 @@ class TrainingFiles:
             pattern: FileCache(partial(_read_matches, pattern), [])
             for pattern in settings.metrics.patterns
         }
-        self._progress: FileCache[Streamed | None] = FileCache(
-            lambda path: newest_progress(read_file_end(path, PROGRESS_TAIL)), None
-        )
-        self._error_lines: FileCache[ErrorLine | None] = FileCache(
-            lambda path: find_error_line(read_file_end(path, ERROR_TAIL)), None
-        )
+        self._progress: FileCache[Streamed | None] = FileCache(_read_progress, None)
+        self._error_lines: FileCache[ErrorLine | None] = FileCache(_read_error_line, None)
         self._outputs: dict[str, tuple[tuple[Any, ...], TrainingOutput]] = {}
         self.problem: str | None = None
         """That the patterns of the settings took too long: they are not used any more."""
@@ -660,9 +658,7 @@ class TrainingFiles:
             known = self._progress.read(output.path) if output is not None else None
             if known is None or known[1] is None:
                 continue
-            # A file that is older than the execution is of an earlier one.
-            oldest = durations.get(job.job, inf) + STALE_SECONDS
-            if not ledger.live or now - known[0][2] / 1e9 <= oldest:
+            if not (ledger.live and _is_stale(known[0], durations.get(job.job), now)):
                 lines[job.job] = known[1]
         self._progress.forget_unused()
         return lines
@@ -715,6 +711,11 @@ def _points(values: Iterable[tuple[int | None, float]], output: _Output) -> list
     return [Point(epoch, value, None, output.name) for epoch, value in epochs if epoch is not None]
 
 
+def _is_stale(file: FileState, seconds: float | None, now: float) -> bool:
+    """Whether a file was written before the execution that has lasted ``seconds``."""
+    return seconds is not None and now - file[2] / 1e9 > seconds + STALE_SECONDS
+
+
 def _read_csv(path: str) -> MetricsTable:
     try:
         with open_text(path, LARGEST_CSV) as lines:
@@ -750,6 +751,14 @@ def _read_matches(pattern: MetricPattern, path: str) -> EpochValues:
         return matched_values(_LINES.split(read_file_end(path, VALUES_TAIL)), pattern.pattern)
     with open_text(path, LARGEST_CSV) as file:
         return matched_values(islice(file, MOST_LINES), pattern.pattern)
+
+
+def _read_error_line(path: str) -> ErrorLine | None:
+    return find_error_line(read_file_end(path, ERROR_TAIL))
+
+
+def _read_progress(path: str) -> Streamed | None:
+    return newest_progress(read_file_end(path, PROGRESS_TAIL))
 
 
 def _distinct_checkpoints(records: Iterable[CheckpointRecord]) -> tuple[CheckpointRecord, ...]:

@@ -1,4 +1,8 @@
-"""Replays a recorded dagdir into an empty directory, as if it happened now."""
+"""Replays a recorded dagdir as if it happened now.
+
+Appends the recorded data again to a copy in an empty directory, at the original pace or faster.
+The reader follows the copy as it follows any live dagdir.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,10 @@ class ReplayPiece(Struct, frozen=True, order=True):
 
 
 class Replay:
-    """Writes a recording into a directory of its own, ``speed`` times as fast."""
+    """Writes the pieces of a recording into ``directory``, ``speed`` times as fast as it happened.
+
+    Nothing else may use the directory. The replayed time is :meth:`now`.
+    """
 
     def __init__(self, pieces: Sequence[ReplayPiece], directory: Path, speed: float) -> None:
         self.pieces = pieces

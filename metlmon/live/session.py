@@ -1,4 +1,7 @@
-"""Reads a dagdir in a background thread and publishes immutable snapshots."""
+"""Reads a dagdir in a background thread and publishes immutable snapshots.
+
+:class:`Session` follows it, :class:`HistoricalSession` reads it as it was at a given time.
+"""
 
 from __future__ import annotations
 
@@ -376,7 +379,10 @@ class Session:
 
 
 class HistoricalSession(Session):
-    """A session on a reader with an ``as_of``, which reads a dagdir once, then ends."""
+    """A session on a reader with an ``as_of``, which reads a dagdir once.
+
+    Its thread ends when everything up to that time is read; nothing is polled.
+    """
 
     FAILURE_TEXT = "reading what was then failed"
 

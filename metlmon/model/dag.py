@@ -71,6 +71,11 @@ QUEUED: Final = "STATUS_SUBMITTED"
 """DAGMan's status of a node whose job is in the queue."""
 
 
+def _translated(text: str | None) -> str | None:
+    """DAGMan's reason for a failure, with its own return values in words."""
+    return text and _DAGMAN_ERROR.sub(lambda match: DAGMAN_ERRORS[int(match[1])], text)
+
+
 class DagLogs(Struct):
     """What the event logs of a DAG's DAGMan have, also while its DAG file is missing.
 
@@ -453,10 +458,7 @@ class Dag:
             self.lost[name] = line
         if kind is not None:
             cluster = line.cluster if kind is NodeReportKind.SUBMITTED else None
-            # DAGMan's own return values are given in words.
-            text = line.text and _DAGMAN_ERROR.sub(
-                lambda match: DAGMAN_ERRORS[int(match[1])], line.text
-            )
+            text = _translated(line.text)
             report = NodeReport(kind, line.time, value=line.value, text=text, cluster=cluster)
             self._add_report(name, report)
         return name

@@ -1,4 +1,8 @@
-"""The state model of one dagdir: combines the workflow with its events."""
+"""The state model of one dagdir: combines the workflow with its events.
+
+Batches of events and of DAGMan messages go in; :mod:`metlmon.snapshot.builder` builds snapshots
+of the model. It reads no file and no clock: the as-of time is an argument of the snapshot.
+"""
 
 from __future__ import annotations
 

@@ -297,8 +297,7 @@ class NodeStateTable:
             if latest is None:
                 latest = submitted
             elif submitted is not None and submitted < latest:
-                if name not in done and state.state not in ACTIVE:
-                    states[name] = NodeState(State.WAITING, superseded=True)
+                states[name] = superseded_state(state, name in done)
             else:
                 latest = submitted or latest
             if latest is not None:
@@ -337,6 +336,11 @@ class NodeStateTable:
         if run_start is not None and state.since is not None and state.since < run_start:
             return False
         return has_failed(state, aborted and self._dag.facts.has_final) and not state.can_retry
+
+
+def superseded_state(state: NodeState, done: bool) -> NodeState:
+    """The state of a node that was submitted before an ancestor was submitted again."""
+    return state if done or state.state in ACTIVE else NodeState(State.WAITING, superseded=True)
 
 
 def infer_done(

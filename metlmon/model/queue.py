@@ -1,4 +1,7 @@
-"""The job queue of the schedd, as a process of its own has queried it."""
+"""The job queue of the schedd, as far as it was queried: what only it shows of jobs.
+
+A process of its own queries it (:mod:`metlmon.pool.worker`); nothing here imports HTCondor.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""States of jobs, nodes, epochs, runs and DAGs, and outcomes, as they are shown."""
+"""States of jobs, nodes, epochs, runs and DAGs, and outcomes of executions.
+
+Their order is the order in which counts are shown.
+"""
 
 from __future__ import annotations
 

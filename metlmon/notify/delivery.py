@@ -85,7 +85,10 @@ class DeliveryState(Struct, frozen=True):
 
 
 class Delivery:
-    """Sends the events of one dagdir; ``interval``: seconds between two of a channel."""
+    """Sends the events of one dagdir.
+
+    ``interval``: the minimum number of seconds between two messages of one channel.
+    """
 
     def __init__(self, dagdir: Path, channels: Sequence[Channel], interval: float) -> None:
         self._dagdir = dagdir

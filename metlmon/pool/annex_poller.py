@@ -1,4 +1,8 @@
-"""Asks the schedd for requests for annexes, and their collectors for slots."""
+"""Asks the schedd for requests for annexes, and their collectors for slots.
+
+Follows the queue's polling, and never asks more often. A collector has a worker process of its
+own, so that one that does not answer delays neither the queue nor the actions.
+"""
 
 from __future__ import annotations
 

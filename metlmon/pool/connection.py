@@ -1,4 +1,7 @@
-"""The connection to the worker that runs HTCondor's bindings; each method blocks."""
+"""The connection to the worker process that runs HTCondor's bindings.
+
+Every method blocks, at most for its operation's time-out; call them in a thread.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +102,10 @@ def command(module: str = "metlmon.pool.worker") -> list[str]:
 
 
 class PoolRefused(PoolError):
-    """The schedd refused an operation; ``schedd_text``: its message."""
+    """The schedd refused an operation.
+
+    ``schedd_text``: its message.
+    """
 
     def __init__(self, text: str, schedd_text: str) -> None:
         super().__init__(text)
@@ -107,11 +113,18 @@ class PoolRefused(PoolError):
 
 
 class PoolUnreachable(PoolError):
-    """The schedd did not respond in time; the operation may have been performed."""
+    """The schedd did not respond in time.
+
+    The operation may or may not have been performed.
+    """
 
 
 class PoolConnection:
-    """Starts the worker when needed; thread-safe. Methods raise PoolError."""
+    """Starts the worker on first use, and again after it exited.
+
+    Thread-safe, one operation at a time. Every method raises PoolError with a one-sentence
+    message.
+    """
 
     def __init__(self, argv: Sequence[str] | None = None) -> None:
         self._argv = argv

@@ -49,7 +49,11 @@ DAY_SECONDS: Final = 86400.0
 
 
 class QueuePoller:
-    """Queries the schedd for an ensemble's jobs, in a thread or by :meth:`ask`."""
+    """Queries the schedd for the jobs of ``feed``'s ensemble.
+
+    Queries run in a thread between :meth:`start` and :meth:`stop`, and in the caller's thread in
+    :meth:`ask`, which blocks.
+    """
 
     def __init__(
         self, feed: Feed, connection: PoolConnection, now: Callable[[], float] = time.time
@@ -298,7 +302,11 @@ def match_jobs(
 
 
 class QueueFeed:
-    """A feed that adds queue data to the snapshots, and starts and stops the poller."""
+    """A :class:`metlmon.live.feed.Feed` that adds queue data to the snapshots.
+
+    Starts and stops both the feed and the poller; everything else is the feed's. A historical feed
+    has no queue data: the queue has no history.
+    """
 
     def __init__(self, feed: Feed, poller: QueuePoller, annexes: AnnexPoller | None = None) -> None:
         self._feed = feed

@@ -1,4 +1,7 @@
-"""Requests and answers of program and worker, lines of JSON; jobs by number."""
+"""The protocol of program and worker: requests and answers, each a line of JSON.
+
+Jobs are named by integers, so that no text of a log becomes part of a constraint.
+"""
 
 from __future__ import annotations
 

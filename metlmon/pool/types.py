@@ -1,4 +1,8 @@
-"""Records between screens or commands and the pool client; imports no bindings."""
+"""Records exchanged between screens or commands and the pool client.
+
+Nothing here imports HTCondor's bindings: they run in a separate process
+(:mod:`metlmon.pool.worker`), so that their output and crashes never reach a screen.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,11 @@ LONGEST_PAUSE: Final = 600.0
 
 
 class PoolError(Exception):
-    """A pool operation failed: one sentence with a remedy, secrets redacted."""
+    """A pool operation failed.
+
+    The message is one sentence: the request, the schedd's response, and what to do about it.
+    Secrets in it are redacted.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(redact_secrets(message))

@@ -1,4 +1,7 @@
-"""File-system calls as of :mod:`os`, for paths of this machine and of others."""
+"""File-system calls for paths of this machine and of others (:mod:`metlmon.remote.paths`).
+
+They do what the functions of :mod:`os` and :mod:`os.path` with the same names do.
+"""
 
 from __future__ import annotations
 

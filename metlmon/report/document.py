@@ -1,4 +1,7 @@
-"""The parts of a report: tables and totals of raw values, charts, definitions."""
+"""The parts of a report: tables and totals of raw values, charts, and definitions.
+
+HTML, Markdown, JSON and terminal output format the same values.
+"""
 
 from __future__ import annotations
 

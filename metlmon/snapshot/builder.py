@@ -1,4 +1,8 @@
-"""Builds what screens, tables and JSON show, as ``metlmon/README.md`` defines it."""
+"""Builds what screens, tables and JSON show from the state model and its derived records.
+
+All definitions are those of ``metlmon/README.md``. A :class:`SnapshotBuilder` reads an ensemble
+at one moment; its methods build what screens, tables and JSON show.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Texts about rows: nodes, and the gates of runs; matching of runs by name."""
+"""Texts about rows: nodes, and the gates of runs; matching of runs by name.
+
+Pure functions, shared by commands and screens.
+"""
 
 from __future__ import annotations
 

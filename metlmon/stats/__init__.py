@@ -1,1 +1,4 @@
-"""Statistics computed from the ledger, as pure functions over immutable entries."""
+"""Statistics computed from the ledger, as pure functions over immutable entries.
+
+Usage, timelines, learning curves, estimates, incidents, and time windows.
+"""

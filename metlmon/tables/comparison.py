@@ -1,4 +1,7 @@
-"""Runs side by side as lines: a column for each run, a line for each figure."""
+"""Runs side by side as lines: a column for each run, a line for each thing compared.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Metric curves as table rows: headline, columns, filter text."""
+"""Metric curves as table rows: headline, columns, filter text.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 

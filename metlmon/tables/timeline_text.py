@@ -1,4 +1,8 @@
-"""Timeline as characters: symbols of the cells, axis, concurrency chart."""
+"""Timeline as characters: symbols of the cells, axis, concurrency chart.
+
+Independent of the terminal: a cell is a symbol (glyph, letter, colour) that screens and commands
+render in their own way.
+"""
 
 from __future__ import annotations
 

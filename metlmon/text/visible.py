@@ -1,4 +1,8 @@
-"""Foreign text without anything that a terminal would obey or not show."""
+"""Foreign text without anything that a terminal would obey or not show.
+
+Readers make the texts of their records visible; the names of files stay as they are, since they
+are opened, and are made :func:`plain` where they are shown.
+"""
 
 from __future__ import annotations
 

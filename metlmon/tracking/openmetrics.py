@@ -28,7 +28,7 @@ from metlmon.health.types import Health, Severity
 from metlmon.live.feed import StatsInput
 from metlmon.model.reasons import code_text, is_expiry
 from metlmon.model.states import ACTIVE, TERMINAL, DagState, State
-from metlmon.snapshot.records import HOUR, CauseRow, GpuHours, HourUnit, Status
+from metlmon.snapshot.records import HOUR, CauseRow, GpuHours, HourUnit, Run, Status
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.run_figures import run_figures
 from metlmon.text.formatting import epoch_number, plain
@@ -308,8 +308,7 @@ def _add_estimate(samples: MetricSamples, forecast: Forecast, epoch_time: EpochT
 def _add_runs(
     samples: MetricSamples, stats: StatsInput, forecast: Forecast, epoch_time: EpochTime
 ) -> None:
-    # Jobs of no DAG may be called by the number of their cluster alone.
-    rows = [row for row in stats.status.runs if row.dag or not row.name.isdecimal()]
+    rows = [row for row in stats.status.runs if _has_name(row)]
     labels = unique_labels({row.key: row.name for row in rows})
     sites, models = _place_labels(stats.status)
     figures = run_figures(stats)
@@ -345,6 +344,11 @@ def _add_runs(
         samples.add("run_expected_end_timestamp_seconds", expected, run=run)
         completed = _converted(each.completed_at, epoch_time)
         samples.add("run_completed_timestamp_seconds", completed, run=run)
+
+
+def _has_name(row: Run) -> bool:
+    """Whether a run has a name; jobs of no DAG may have that of their cluster alone."""
+    return bool(row.dag) or not row.name.isdecimal()
 
 
 def unique_labels(names: Mapping[Key, str | None]) -> dict[Key, str]:

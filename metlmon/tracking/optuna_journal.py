@@ -1,4 +1,8 @@
-"""A sweep as an Optuna study, in the format of Optuna's journal files."""
+"""A sweep as an Optuna study, in the format of Optuna's journal files: one trial for each run.
+
+It is written by ``optuna.storages.JournalStorage``, with a backend that keeps the lines: Optuna's
+own locks the file by another one beside it. Times whose zone is not known are this machine's.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 class SavedFiles(Protocol):
-    """Writes files outside of the dagdir. Reads files; raises InputError."""
+    """Writes files outside of the dagdir. All raise InputError with one sentence.
+
+    ``render_report`` and ``save_report`` read files: not for the UI thread.
+    """
 
     @staticmethod
     def render_report(feed: Feed) -> tuple[str, str]: ...

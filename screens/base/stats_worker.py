@@ -74,7 +74,10 @@ class _BuiltInput(Struct):
 
 
 class StatsWorker:
-    """Evaluates the statistics of one feed; calls ``on_change`` in its thread."""
+    """Evaluates the statistics of one feed.
+
+    ``on_change`` is called in the worker thread when a value has changed since it was requested.
+    """
 
     def __init__(self, feed: Feed, on_change: Callable[[], None]) -> None:
         self._feed = feed

@@ -127,7 +127,10 @@ class TerminalWriter:
 
 
 class FlowControl(Driver):
-    """Mixin for drivers: ``write_frame``, and whether the terminal has shown it."""
+    """Mixin for drivers: ``write_frame``, and whether the terminal has shown what was written.
+
+    ``paint_pending`` is set where the application waits to paint until then.
+    """
 
     exit_event: threading.Event
 

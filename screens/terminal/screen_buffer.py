@@ -327,9 +327,8 @@ class ScreenBuffer:
                 break
             if stop > x and self._erasable_blanks(stop, end, wanted):
                 break
-            is_single_width = all(character.isascii() for character, _ in cells)
             if following > stop and (
-                not is_single_width or sgr_transition(style, wanted[following][1])
+                not _is_single_width(cells) or sgr_transition(style, wanted[following][1])
             ):
                 break
             text += "".join(character for character, _ in cells)
@@ -440,6 +439,11 @@ def _share_styles(runs: list[StyledRun]) -> list[StyledRun]:
                 runs[index] = run._replace(style=other.style)
                 break
     return runs
+
+
+def _is_single_width(cells: Sequence[Cell]) -> bool:
+    """Whether each of these takes one cell on any terminal."""
+    return all(character.isascii() for character, _ in cells)
 
 
 def _has_wide(line: Line) -> bool:

@@ -1,4 +1,7 @@
-"""Widgets that consist of lines and repaint only changed ones: base class, texts."""
+"""Widgets that consist of lines and repaint only changed ones: base class, texts.
+
+:mod:`screens.terminal.screen_buffer` then determines the cells that differ.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ LineState = tuple[Any, ...]
 
 
 class LineWidget(FaultTolerant, Widget):
-    """Base class: :meth:`line_at`, and :meth:`refresh_changed` after a change."""
+    """Base class of all widgets.
+
+    Subclasses implement :meth:`line_at`, and call :meth:`refresh_changed` after a change.
+    """
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -105,7 +111,10 @@ class LineWidget(FaultTolerant, Widget):
 
 
 class MovingWidget(LineWidget, can_focus=True):
-    """Base class of widgets whose cursor or view moves by lines and pages."""
+    """Base class of widgets whose cursor or view moves by lines and pages.
+
+    Subclasses implement :meth:`move_by`, which stops at the ends, and :attr:`page_size`.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = bindings_of("moving")
     WHEEL_LINES: ClassVar[int] = 3
@@ -173,7 +182,10 @@ class StaticLines(LineWidget):
 
 
 class Document(MovingWidget):
-    """Long text that keeps its place; ``follow``: the end, while that is in view."""
+    """Long text that keeps its scroll position when it changes.
+
+    With ``follow`` it stays at the end while text is appended, as long as the end is in view.
+    """
 
     class Scrolled(Message):
         """The text was scrolled or resized."""

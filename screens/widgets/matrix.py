@@ -1,4 +1,7 @@
-"""A matrix with fixed headings, whose cursor moves from cell to cell."""
+"""A matrix with fixed headings, whose cursor moves from cell to cell.
+
+Rows and columns are identified by key, so that the cursor stays on its cell.
+"""
 
 from __future__ import annotations
 

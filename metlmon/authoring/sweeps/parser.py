@@ -1,4 +1,8 @@
-"""Parser of sweep files and their templates, as DAGMan reads: text to commands."""
+"""Parser of sweep files and of their template files: text to commands.
+
+Comments, continuations, quotes and case are handled as by DAGMan, and its commands are read as
+such. Placeholders are not filled in here.
+"""
 
 from __future__ import annotations
 

@@ -100,7 +100,10 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 class LiveMetrics:
-    """Answers scrapes with the newest metrics of a dagdir. Raises InputError."""
+    """Follows a dagdir and answers scrapes with its newest metrics.
+
+    ``reader``: an opened one. Raises InputError where the port is taken.
+    """
 
     def __init__(
         self, reader: DagdirReader, port: int, update_seconds: float = UPDATE_SECONDS
