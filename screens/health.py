@@ -201,7 +201,10 @@ class HealthScreen(ListScreen, ActionScreen):
         return self._first_key
 
     def _lay_out(self) -> None:
-        """The entry beside the list where there is room for both, else below it."""
+        """The entry beside the list where that leaves enough room for both, else below it.
+
+        Below, it has the lines of its text, at most half of all, or those that the list leaves.
+        """
         beside, pane = self._beside, self.query_one(EntryPane)
         size, room = self.table_width, self.app.size
         lines = room.height - FRAME_LINES - self.tab_lines

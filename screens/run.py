@@ -307,7 +307,10 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         return [long, progress(20) + details + hours, progress(12) + hours, *short]
 
     def selection(self) -> Selection:
-        """The marked epochs or that under the cursor, with queued or else last jobs."""
+        """The marked epochs, or the one under the cursor, with their queued jobs.
+
+        An epoch without queued jobs has those of its last submission instead.
+        """
         view = self.context.feed.run_view(self.key)
         wanted = self.table.marks or {self.table.cursor}
         rows = [row for row in _all_rows(view) if epochs_table.key_of(row) in wanted]

@@ -208,7 +208,10 @@ _AXIS_LABEL: Final = re.compile(r"[^│ ]+(?: [^│ ]+)*")
 
 
 def axis_line(axis: str, cursor: int | None) -> str:
-    """The axis with the cursor mark, without a label under it: a digit would be lost."""
+    """Return the axis with the cursor mark.
+
+    A label under the mark is left out: ``10 Nov`` without a digit would be another day.
+    """
     if cursor is None or not 0 <= cursor < len(axis):
         return axis
     for label in _AXIS_LABEL.finditer(axis):

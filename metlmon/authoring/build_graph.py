@@ -150,7 +150,10 @@ def _target(request: Request, target: str) -> VariableValue:
 
 
 def _with_subdags(request: Request, parts: Sequence[Graph]) -> Graph:
-    """One SUBDAG node per run, not retried itself: retries apply to the nodes inside."""
+    """One SUBDAG node per run.
+
+    Retries apply to the nodes inside; a retry of the whole run would multiply them.
+    """
     inner = {f"{request.name}-{part.nodes[0].run}.dag": part for part in parts}
     where = "the shape: sub-DAGs"
     nodes = [

@@ -300,7 +300,10 @@ def read_description(path: Path, directory: Path | None = None) -> Request:
 
 
 def position_of_field(path: Path, field: str, exact: bool = False) -> str | None:
-    """Where a description sets a field: ``ensemble.toml:4: runs``; None if nowhere."""
+    """Where a description sets the field of a problem: ``ensemble.toml:4: runs``.
+
+    None if it does not; unless ``exact``, the table that would contain the key counts, too.
+    """
     file = TomlFile(path, fraction=NumberLiteral, largest=LARGEST)
     where: Where = tuple(key_of(field).split("."))
     if where[0] == "stage" and len(where) > 1:

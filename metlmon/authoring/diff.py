@@ -249,7 +249,10 @@ class PlanDiff(Struct, frozen=True):
 
     @property
     def obsolete_files(self) -> tuple[str, ...]:
-        """Files that metlmon wrote and needs no longer; removed only if no node has run."""
+        """Files written by metlmon that are no longer needed.
+
+        They are removed only if no node has run; leftover DAG files would be read as further DAGs.
+        """
         if self.progress is not DagProgress.WRITTEN:
             return ()
         return tuple(file.name for file in self.files if file.kind == "unused" and not file.edited)
@@ -505,7 +508,10 @@ def _planned_workflow(plan: Plan) -> Workflow:
 
 
 def _read_dag(path: Path) -> bytes:
-    """Content of a DAG file, without its submit files, which take most of the time."""
+    """Content of a DAG file.
+
+    Submit files are not compared node by node: reading them per node takes most of the time.
+    """
     data = None if path.suffix == ".sub" else _regular_content(path)
     if data is None:
         raise FileNotFoundError(path)

@@ -90,7 +90,10 @@ def _project(name: str, parameters: tuple[ProjectParameter, ...]) -> str:
 
 
 def _gateway(request: Request, texts: Mapping[str, str]) -> str:
-    """One Slurm job that runs the nodes in turn (MB); the user adds the partition."""
+    """One Slurm job in which the nodes run one after another; memory in MB.
+
+    Partition, account and time are the facility's: the user adds them.
+    """
     cpus = [
         int(each.value)
         for text in texts.values()

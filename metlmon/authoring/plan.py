@@ -164,7 +164,11 @@ def _gate_files(request: Request, runs: Sequence[RunPlan]) -> Iterator[PlannedFi
 
 
 def _with_exists(request: Request, file: PlannedFile) -> PlannedFile:
-    """The file with ``exists`` set: not for an identical file, unless it is the DAG."""
+    """The file with ``exists`` set.
+
+    An identical file does not count as existing, unless it is the DAG: that would make two DAGs of
+    one ensemble.
+    """
     path = request.directory / file.name
     is_dag = file.name == f"{request.name}.dag"
     same = not is_dag and has_content(path, file.data, file.executable)

@@ -269,7 +269,10 @@ def placeholder_names(text: str) -> frozenset[str]:
 
 
 def fill_placeholders(text: str, values: Mapping[str, str], where: str, remedy: str = "") -> str:
-    """The text with values filled in; ``{{word}}`` is ``{word}``. Raises PlanError."""
+    """The text with these values filled in, and ``{{word}}`` as ``{word}``.
+
+    Raises PlanError for any other placeholder, with the most similar known name.
+    """
     if "{" not in text:
         return text
 

@@ -89,7 +89,10 @@ def _is_lost(dag: DagRow) -> bool:
 
 
 def _finished(run: Run) -> bool:
-    """All its epochs are over; also where ABORT-DAG-ON … RETURN 0 ended the run."""
+    """All its epochs are over. Its state does not say that: it is its latest epoch's.
+
+    So they are where ABORT-DAG-ON … RETURN 0 ended the run: DAGMan calls that a success.
+    """
     stopped = run.gate.stopped if run.gate is not None else None
     if stopped is not None and stopped.rule == ABORT_RULE:
         return True

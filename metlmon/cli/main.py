@@ -172,7 +172,10 @@ def _flush_output(status: int) -> int:
 
 
 def _open_closed_descriptors() -> None:
-    """Open closed standard descriptors (``>&-``) on /dev/null, lest a file takes them."""
+    """Open closed standard descriptors (``>&-``) on /dev/null.
+
+    Otherwise the first file that is opened would take their place.
+    """
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(descriptor)

@@ -109,7 +109,10 @@ _PROGRESS: Final = {
 
 
 def say(text: str, subject: str = "") -> None:
-    """Print a message about ``subject`` on standard error, without secrets of either."""
+    """Print a message about ``subject`` on standard error, with secrets redacted.
+
+    Each is redacted by itself: a subject such as ``api_token:`` makes no secret of the message.
+    """
     message = shorten_words(redact_secrets(subject) + redact_secrets(text))
     print(f"metlmon: {plain(message, _LONGEST_MESSAGE)}", file=sys.stderr)
 

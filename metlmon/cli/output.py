@@ -221,7 +221,10 @@ def print_records(
     records: Iterable[Struct],
     **fields: Any,
 ) -> None:
-    """As :func:`print_record`, with many ``records``, each written as it is made."""
+    """As :func:`print_record`, with many ``records`` in the field ``name``, which comes last.
+
+    Into a file each is written as it is made: a hundred thousand are never there at once.
+    """
     record, stamp = _record(output, builder, {name: (), **fields}), builder.clock.with_offset
     head = {field: value for field, value in json_of(record, stamp).items() if field != name}
     items = (json_of(each, stamp) for each in records)

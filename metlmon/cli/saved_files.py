@@ -30,7 +30,10 @@ def output_directory(dagdir: Path) -> Path:
 
 
 def render_report(feed: Feed) -> tuple[str, str]:
-    """File name and HTML of the newest report. Reads files. Raises InputError."""
+    """The file name and the HTML of the report of the newest snapshot.
+
+    Reads files: not for the UI thread. Raises InputError.
+    """
     from metlmon.cli.commands.report import report_from
     from metlmon.report.to_html import render_html
 

@@ -42,7 +42,10 @@ def _add_name(names: AbstractSet[str], name: str) -> AbstractSet[str]:
 
 
 def share_edges(nodes: Iterable[Node]) -> None:
-    """Freeze the edges; nodes with the same neighbors share one set of names."""
+    """Freeze the edges: nodes with the same neighbors share one set of names.
+
+    In a chain each name is the only child of one node and the only parent of another.
+    """
     shared: dict[AbstractSet[str], AbstractSet[str]] = {NO_NAMES: NO_NAMES}
     for node in nodes:
         for side in ("parents", "children", "weak_parents"):

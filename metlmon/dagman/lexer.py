@@ -250,7 +250,10 @@ def node_name(token: str) -> str:
 
 
 def integer(token: str) -> int | None:
-    """The leading number, as C++'s ``std::stoi`` reads it (``3x`` is 3); None without."""
+    """The leading number of a token, as C++'s ``std::stoi`` reads it (``3x`` is 3).
+
+    None without a number, or when it does not fit a C ``int``.
+    """
     match = _INTEGER.match(token)
     if match is None or len(match[1]) > _QUOTED_CHARACTERS:
         return None
@@ -259,7 +262,10 @@ def integer(token: str) -> int | None:
 
 
 def without_secrets_of(line: str, message: str) -> str:
-    """Redact the secrets of ``line`` (also of ``--token X``) in an error about it."""
+    """Redact the secrets of ``line`` in an error message about it.
+
+    Covers secrets that are recognizable only by what precedes them (``--token X``).
+    """
     for secret in find_secrets(line):
         value = line[secret.start : secret.end]
         message = message.replace(value, HIDDEN)
@@ -268,7 +274,10 @@ def without_secrets_of(line: str, message: str) -> str:
 
 
 def shown(token: str) -> str:
-    """A token for an error: short, printable, cut before ``=``, where a secret may be."""
+    """Format a token for an error message: short, printable, and without secrets.
+
+    It is cut before an ``=``, since a secret may follow (``environment="KEY=…"``).
+    """
     head = token.split("=", 1)[0]
     redacted = redact_secrets(head[: 16 * _QUOTED_CHARACTERS])
     text = "".join(c if c.isprintable() else "?" for c in redacted[:_QUOTED_CHARACTERS])

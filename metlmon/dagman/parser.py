@@ -410,7 +410,10 @@ def _read_vars(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
 
 @lru_cache(maxsize=1024)
 def _is_stored(key: str) -> bool:
-    """Whether VARS of this name are kept: not a job's environment. Raises SyntaxFault."""
+    """Whether VARS of this name are stored: all but a job's environment.
+
+    Raises SyntaxFault when DAGMan rejects the name.
+    """
     if key == "+":
         raise SyntaxFault("Variable name must contain at least one alphanumeric character")
     if key.lower().startswith("queue"):

@@ -283,7 +283,10 @@ class _Reference(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _split(value: str) -> tuple[tuple[_Reference, ...], str]:
-    """A value's references to macros, and the text behind the last one; cached."""
+    """Split a value into its references to macros, and the text behind the last one.
+
+    Cached: the values of a description are expanded for each of its nodes.
+    """
     references, position = [], 0
     for match in _MACRO.finditer(value):
         before = value[position : match.start()]

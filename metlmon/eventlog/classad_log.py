@@ -141,7 +141,10 @@ class _ClassAdLog:
         self._advance(end)
 
     def _add_event(self, raw: bytes, ad: Ad) -> None:
-        """Add the event of an ad (an id of -1 is omitted); warn of missing attributes."""
+        """Add the event that ``ad`` describes; warn when required attributes are missing.
+
+        HTCondor omits an id that is -1.
+        """
         number = integer(ad.get("EventTypeNumber"))
         cluster, proc, subproc = (
             integer(ad.get(name, -1)) for name in ("Cluster", "Proc", "Subproc")

@@ -266,7 +266,10 @@ MAX_RUN_EPOCH: Final = 999_999_999
 
 
 def _submit_of(host: str, body: str) -> Submit:
-    """The event of the notes in the body of 000 or 035; structured ones first."""
+    """The event of the notes in the body of 000 or 035.
+
+    A structured note takes precedence over a ``DAG Node:`` line.
+    """
     structured: Mapping[str, str | int | float] = {}
     node: str | None = None
     notes: list[str] = []

@@ -370,7 +370,10 @@ class _FastParser:
                 self._parse_time(hour.decode() + ":00:00")
 
     def _check_submissions(self, images: Sequence[ImageSizes]) -> None:
-        """Check that no 006 is older than its job's 000: the job id was reused then."""
+        """Check that no 006 event is older than its job's 000.
+
+        Otherwise the job id was reused, and each 006 event is needed with its own time.
+        """
         submitted = {
             event.ids: event.time.replace(tzinfo=None)
             for event in self._events
@@ -384,7 +387,10 @@ class _FastParser:
     # --- all others ---------------------------------------------------------------------
 
     def _read_events(self, blocks: bytes) -> None:
-        """Read whole events, in one loop: a call each would cost a tenth of the time."""
+        """Read a sequence of whole events.
+
+        All in one loop: each function call would cost a tenth of an event's time.
+        """
         try:
             texts = blocks.decode().split(_SEPARATOR)
         except UnicodeDecodeError:

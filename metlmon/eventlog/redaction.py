@@ -123,7 +123,10 @@ _ATTRIBUTE: Final = re.compile(r"\w+ job attribute (\S+)")
 
 
 def without_environment(event: Event) -> Event:
-    """An event without secrets: values of the environment, and secret attributes."""
+    """Return an event without values of the environment, and of secret attributes.
+
+    API keys and tokens are passed in the environment; what is not kept cannot be shown.
+    """
     changed = _ATTRIBUTE.match(event.text)
     if changed is not None and is_secret_name(changed[1]):
         # Its values may contain newlines and unbalanced quotes.

@@ -72,7 +72,10 @@ class RunGate(Struct, frozen=True):
 
 
 def read_stopped(data: bytes) -> Stopped | None:
-    """Parse ``<uuid>.stopped``; None when no gate wrote it: it stops the run anyway."""
+    """Parse ``<uuid>.stopped``; None when a gate did not write it.
+
+    The run is stopped in any case: the gate itself checks only the file's name.
+    """
     fields = _parse_object(data)
     if fields is None:
         return None

@@ -127,7 +127,10 @@ _MICROSOFT: Final = re.compile(r"([-+]?)1\.#(INF|IND|QNAN|SNAN)\d{0,9}|[-+]?nan\
 
 
 def number(text: str) -> float | None:
-    """Parse a number, NaN and the infinities included; None for any other text."""
+    """Parse the number in a field or a match; None for any other text.
+
+    NaN and the infinities are numbers here, so that a diverged training is reported.
+    """
     text = text.strip()
     wrapped = _WRAPPED.fullmatch(text)
     if wrapped is not None:

@@ -172,7 +172,10 @@ class WandbLog:
                 parts = []
 
     def _fragments(self) -> Iterator[tuple[int, int, bytes]]:
-        """Yield position, kind and data of each fragment; a damaged one ends its block."""
+        """Yield the position, kind and data of each fragment of a record.
+
+        What follows a damaged one in its block is skipped: where the next begins is unknown.
+        """
         start = 0
         for block in self._blocks:
             at = 0

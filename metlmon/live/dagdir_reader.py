@@ -187,7 +187,10 @@ class DagdirReader:
         self._gates = GateFiles(self._now)
 
     def check(self) -> bool:
-        """Check small files; whether the dagdir may have changed. Sets ``error``."""
+        """Check the dagdir, reading small files only; return whether it may have changed.
+
+        A dagdir that has become unusable leaves the model unchanged and sets ``error``.
+        """
         changed, self._is_answered = False, True
         error: str | None = None
         try:
@@ -343,7 +346,10 @@ class DagdirReader:
         self.ensemble.log_stats = {**{name: log_stats[name] for name in self._logs}, **log_stats}
 
     def _may_have_become_logs(self) -> bool:
-        """Whether a file that was no log has changed; of many, test the next few."""
+        """Whether a file that was no log has changed.
+
+        If there are many (job outputs named ``*.log``), each check tests the next few of them.
+        """
         first = self._next_non_log if self._next_non_log < len(self._non_logs) else 0
         self._next_non_log = first + NO_LOGS_AT_ONCE
         batch = list(islice(self._non_logs, first, first + NO_LOGS_AT_ONCE))
@@ -390,7 +396,10 @@ class DagdirReader:
         return ReadStep(changed, more)
 
     def _reading_order(self, reader: LogReader) -> tuple[bool, datetime]:
-        """Sort key of logs: DAGMan's own first, then by the time up to which each is read."""
+        """Sort key: logs of DAGMan's own job first, then by the time up to which each was read.
+
+        So both copies of an event in two logs are read while its job is in use.
+        """
         last = reader.position.last
         time_read = self.ensemble.clock.naive(last) if last is not None else datetime.min
         return reader.log.role is not LogRole.DAGMAN, time_read

@@ -135,7 +135,10 @@ def display_name(dagdir: Path, path: Path) -> str:
 def _listing(
     directory: Path, pattern: re.Pattern[str] = _ANY, inside: Path | None = None
 ) -> list[str]:
-    """List names that match ``pattern``, without links to files outside ``inside``."""
+    """List the file names that match ``pattern``.
+
+    Links to files outside ``inside`` are excluded, as those do not belong to the dagdir.
+    """
     try:
         return call_with_timeout(_names_of_files, directory, pattern, inside)
     except OSError:
@@ -459,7 +462,10 @@ def _with_subdags(
 
 
 def check_logs(paths: Sequence[Path]) -> None:
-    """Raises InputError unless a file is an event log, or empty, as at a submission."""
+    """Raises InputError unless one of these files, or several, are event logs.
+
+    One that is not may become one, as an empty file does when its job is submitted.
+    """
     refused: list[str] = []
     for path in paths:
         try:
@@ -539,7 +545,10 @@ def discover_logs(
 
 
 def _is_writable_by_others(status: os.stat_result) -> bool:
-    """Whether others can write it; a group with the owner's number is private."""
+    """Whether others than its owner may write the file.
+
+    A group with the owner's number is private to the owner (Debian and Red Hat).
+    """
     of_group = status.st_mode & stat.S_IWGRP and status.st_gid != status.st_uid
     return bool(status.st_mode & stat.S_IWOTH or of_group)
 

@@ -59,7 +59,10 @@ def clock_time(moment: float) -> str:
 
 
 def call_with_timeout(call: Callable[..., T], path: Path, *arguments: Any) -> T:
-    """Return ``call(path, *arguments)``; raises what that raises, or NoAnswer."""
+    """Return ``call(path, *arguments)``, a file-system call.
+
+    Raises what the call raises, and NoAnswer if the thread has an executor and the call times out.
+    """
     executor: FsExecutor | None = getattr(_state, "executor", None)
     try:
         return call(path, *arguments) if executor is None else executor.call(call, path, *arguments)
@@ -473,7 +476,10 @@ def draft_name(name: str) -> str:
 
 
 def _machine() -> str:
-    """Identifies where a process id is valid: a boot and a container; else random."""
+    """Identifies where a process id is valid: a boot of a machine, and a container there.
+
+    Where the kernel does not say it, it is random, so that no process is taken for ended.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
         return f"{crc32(boot + os.fsencode(os.readlink('/proc/self/ns/pid'))):08x}"

@@ -153,7 +153,10 @@ class Follower:
         return end - start
 
     def read(self, at: int, limit: int = CHUNK) -> bytes:
-        """At most ``limit`` bytes from ``at``. Raises OSError; a check reports them again."""
+        """Return at most ``limit`` bytes from ``at``.
+
+        Raises OSError; the next check then reports these bytes again, even in an unchanged file.
+        """
         try:
             data = call_with_timeout(_part, self.path, at, limit)
         except NoAnswer:

@@ -270,7 +270,10 @@ class GateFiles:
         return {uuid: RunGate(**run) for uuid, run in values.items()}
 
     def _placements(self) -> dict[NodeKey, str]:
-        """The site of every node, by DAG, behind a gate that has a placement."""
+        """The site of every node behind a gate that has a placement.
+
+        Another DAG's nodes may have the same names.
+        """
         sites: dict[NodeKey, str] = {}
         for key, (workflow, paths) in self._folders_by_dag.items():
             for path in paths:

@@ -135,7 +135,10 @@ class SafeGlob:
         return self._indexes[key]
 
     def list_directory(self, path: Path) -> Mapping[str, bool]:
-        """Names in a directory, and which are directories; no links out of the dagdir."""
+        """Return the sorted names in a directory, and whether each is a directory.
+
+        Empty if it is unreadable. Links that leave the dagdir are excluded.
+        """
         if path not in self._listings:
             try:
                 with filesystem.scandir(path) as entries:

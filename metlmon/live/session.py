@@ -180,7 +180,10 @@ class Session:
         self._wake.set()
 
     def stop(self) -> None:
-        """Stop the threads, and wait for reading, but not for a hung file system."""
+        """Stop the threads; returns when reading has ended.
+
+        Does not wait for a thread blocked by a hung file system: it ends with the process.
+        """
         self._stop.set()
         self._wake.set()
         self._files.close()

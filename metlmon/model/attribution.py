@@ -486,7 +486,10 @@ class UnprovenJobs:
                 pending.insert(index, (time, job.key))
 
     def pop_due(self, dags: Mapping[str, Dag], log_stats: Mapping[str, LogStats]) -> list[JobKey]:
-        """Pop the jobs for whose submission a file of DAGMan or a log is now evidence."""
+        """Remove and return the jobs for which a file of DAGMan or a log is now evidence.
+
+        A file is evidence when it covers the submission. A job is returned once for each file.
+        """
         due = []
         for (dag, file), pending in self._pending.items():
             until = dags[dag].coverage_ends()[file] if pending else None

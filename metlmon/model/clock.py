@@ -242,7 +242,10 @@ def offset_between(local: datetime, epoch: float, step: int, early: float = 0.0)
 
 
 def _interval_ends(seen: list[tuple[datetime, int]]) -> list[tuple[datetime, int]]:
-    """Drop observations between equal ones: a status file yields one every minute."""
+    """Drop observations between neighbours with the same offset, which add nothing.
+
+    A status file yields an observation every minute for months.
+    """
     last = len(seen) - 1
     return [
         seen[i]

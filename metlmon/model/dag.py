@@ -411,7 +411,10 @@ class Dag:
                 self._apply_exit(line)
 
     def _writing_process(self) -> Process | None:
-        """The process that writes ``.dagman.out``: the newest one that has not ended."""
+        """The process that writes ``.dagman.out``: the newest one that has not ended.
+
+        A second DAGMan may end while the first one continues.
+        """
         newest = self.processes[-1] if self.processes else None
         return next((process for process in reversed(self.processes) if not process.ended), newest)
 
@@ -749,7 +752,10 @@ class Dag:
         )
 
     def last_cluster(self, node: str) -> int | None:
-        """The newest cluster that DAGMan submitted for the node, by two files; else None."""
+        """The cluster that DAGMan submitted last for the node; None if not reported.
+
+        The schedd numbers clusters in order, and either of two files may be ahead.
+        """
         return max((report.cluster or 0 for report in self._submissions(node)), default=None)
 
     def _submissions(self, node: str) -> list[NodeReport]:

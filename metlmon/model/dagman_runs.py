@@ -305,7 +305,10 @@ def build_runs(jobs: Sequence[DagmanJob], processes: Sequence[Process]) -> list[
 
 
 def _run_at_start(runs: Sequence[DagmanRun], process: Process) -> DagmanRun | None:
-    """The run of a process without a cluster: in the queue then, or else before it."""
+    """The run of a process without a cluster: the one in the queue at its start.
+
+    Without a log, a recovery continues the previous run.
+    """
     for run in reversed(runs):
         if run.job is None:
             if run.cluster is None:

@@ -340,7 +340,10 @@ class Ensemble:
             affected.touched.add(key)
 
     def _apply_dagman_events(self, dag_key: str, batch: Batch, events: Sequence[Event]) -> None:
-        """Apply events of DAGMan's own job; a 006 shows that it was in the queue."""
+        """Apply events of DAGMan's own job.
+
+        A 006 shows that the job was in the queue, where its log has no older event.
+        """
         jobs = self._dag_logs[dag_key].jobs
         known = {job.cluster for job in jobs}
         for image in batch.images:

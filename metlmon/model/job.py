@@ -208,7 +208,10 @@ class JobHistory(Struct):
 
     @property
     def bytes_sent(self) -> int | None:
-        """The larger of 005's total and the sum of the runs: a shadow restart loses some."""
+        """The larger of 005's total and the sum of the runs.
+
+        Either can be too small after a shadow restart.
+        """
         return _max_known(self.run_bytes_sent, self.total_bytes_sent)
 
     @property

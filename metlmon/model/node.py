@@ -431,7 +431,10 @@ class NodeStateResolver:
         )
 
     def _is_resubmitted(self, report: NodeReport, since: datetime | None, state: State) -> bool:
-        """Whether DAGMan has submitted the node again, by the time that it reports."""
+        """Whether DAGMan has submitted the node again, before the job logs show it.
+
+        DAGMan reports the time of the submission, not of reading its event.
+        """
         if report.kind is not NodeReportKind.SUBMITTED or not self._alive or state in ACTIVE:
             return False
         return since is not None and report.time is not None and report.time > since

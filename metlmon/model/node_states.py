@@ -67,7 +67,10 @@ class DagStates:
                 table.pending.add(key[1])
 
     def invalidate(self, dag_key: str | None = None) -> None:
-        """Resolve nodes of a DAG, or all, again: the clock, files or nodes have changed."""
+        """Resolve all nodes of one DAG, or of all DAGs, again.
+
+        Needed after a change of the clock or of DAGMan's files, and where a DAG has lost nodes.
+        """
         for key, table in self._tables.items():
             if dag_key is None or key == dag_key:
                 table.inputs = None
@@ -685,7 +688,10 @@ def matches_node_count(dag: Dag, total: int) -> bool:
 def effective_counts(
     dag: Dag, total: int, done: int, failed: int, unknown: int
 ) -> tuple[int, int, int]:
-    """Numbers of all, done and failed nodes; by DAGMan's metrics if some are unknown."""
+    """Numbers of all, done and failed nodes of a DAG.
+
+    If the state of some is ``unknown``, DAGMan's own numbers from its metrics, if available.
+    """
     metrics = current_metrics(dag) if unknown else None
     if metrics is None or metrics.total_nodes is None or metrics.succeeded is None:
         return total, done, failed

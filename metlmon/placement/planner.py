@@ -308,7 +308,10 @@ def _pinned_models(stats_input: StatsInput) -> dict[str, str]:
 
 
 def _with_probes(plan: PlacementPlan, values: PlanInput) -> PlacementPlan:
-    """The plan with each pool to try again, for the run with the fewest epochs left."""
+    """The plan, with each pool to be tried again among the pools of one run.
+
+    It is the run with the fewest epochs left that may go there: a lost epoch delays it least.
+    """
     probes = sorted(values.supplies.probes)
     candidates = sorted(values.demands, key=lambda demand: demand.epochs_left)
     names = values.names()

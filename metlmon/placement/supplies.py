@@ -158,7 +158,10 @@ def _own_pool(annex: Annex) -> ResourcePool:
 
 
 def _pools_of(annex: Annex, profiles: Iterable[ResourcePool]) -> list[ResourcePool]:
-    """The pools of an annex: those that name it, else all at its site of its model."""
+    """The pools that are slots of an annex.
+
+    Logs rarely name annexes: where they name none at its site, all slots of its GPU model are.
+    """
     at_site = [pool for pool in profiles if pool.site == annex.site]
     named = [pool for pool in at_site if pool.annex]
     if named:

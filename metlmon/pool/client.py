@@ -276,7 +276,10 @@ class PoolClient:
                 yield ActionResult(target.id, ResultCode.FAILED, str(error))
 
     def _perform_runs(self, request: ActionRequest, feed: Feed) -> Iterator[ActionResult]:
-        """Write the gate's files, which a retry must find, then remove jobs."""
+        """Write the gate's files, then remove jobs.
+
+        In this order because the gate of a retried job must find the files.
+        """
         to_site = request.act is PoolAction.SEND and request.site != AS_THE_DAG_SAYS
         if to_site and site_of(request.site or "") is None:
             raise PoolError(NO_SITE)

@@ -61,7 +61,10 @@ _EXCLUDED: Final = re.compile(r"metlmon_excluded[ \t]*=[ \t]*([^\r\n]*)")
 
 
 def site_of(text: str) -> str | None:
-    """The site in a text, fit for a line and quotes of a submit file; else None."""
+    """The site name in user input, or None if it is not valid.
+
+    Site names go into a submit file, on one line and in quotes.
+    """
     site = text.strip()
     return site if SITE.fullmatch(site) and site.isprintable() else None
 

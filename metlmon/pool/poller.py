@@ -83,7 +83,10 @@ class QueuePoller:
 
     @property
     def discrepancies(self) -> tuple[QueueDiscrepancy, ...]:
-        """Differences of queue and logs in the last query, read at different moments."""
+        """Discrepancies between queue and logs in the last query.
+
+        They may be transient: logs and queue are read at different moments.
+        """
         return tuple(self._discrepancies.values()) if self._snapshot.error is None else ()
 
     @property
@@ -197,12 +200,18 @@ class QueuePoller:
         )
 
     def _schedule(self, useful: bool) -> None:
-        """Set the time of the next query; later after one that was not ``useful``."""
+        """Set the time of the next query.
+
+        The pause doubles after a query that was not ``useful``: an error, or none of our jobs.
+        """
         self._pause = QUERY_SECONDS if useful else min(LONGEST_PAUSE, self._pause * 2)
         self._next_query = self._now() + self._pause
 
     def _query_jobs(self, rows: Mapping[JobId, Job], dags: Sequence[DagRow]) -> list[QueueJob]:
-        """All jobs of our DAGMans, then those of our clusters whose DAGMan is unknown."""
+        """All jobs of our DAGMans, then those of our clusters not among them.
+
+        The latter have an unknown DAGMan: a sub-DAG's, or one without its own log.
+        """
         dagmans = {dag.cluster for dag in dags if dag.cluster and dag.state in ALIVE}
         clusters = {cluster for cluster, _ in rows}
         # DAGMan's id covers most jobs; querying thousands of ids takes dozens of queries.

@@ -129,7 +129,10 @@ def action_previews(
 
 
 def is_already_done(preview: ActionPreview) -> bool:
-    """Whether the selection is in the target state already, which takes queue data."""
+    """Whether the whole selection is already in the action's target state.
+
+    For jobs and DAGs this takes queue data; without it, the missing data is the error.
+    """
     if preview.refused is None or not preview.refused.endswith(ALREADY):
         return False
     return all(each.reason in ALREADY for each in preview.left_out)

@@ -125,7 +125,10 @@ class WorkerFailure(Exception):
 
 
 def queue_job(ad: Any) -> QueueJob | None:
-    """A job's ad as a record, wrong types absent; None without an id or the status."""
+    """A job's ad as a record, or None if it lacks an id or the status.
+
+    A value that is not of the attribute's type (an expression, a list) counts as absent.
+    """
     values: dict[str, Any] = {}
     for name, attribute in JOB_NUMBERS.items():
         value = ad.get(attribute)
@@ -222,7 +225,10 @@ class Pool:
             raise WorkerFailure(kind, str(error).strip()) from None
 
     def _responds(self, location: Any) -> bool:
-        """Whether the schedd responds at all: refused and absent raise the same."""
+        """Whether the schedd responds at all.
+
+        A refused action and an absent schedd raise the same exception.
+        """
         try:
             self._api.Schedd(location).query("false", ["ClusterId"])
         except self._api.HTCondorException:

@@ -278,7 +278,10 @@ def sanitize(text: str) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A share in per cent with a decimal, never 0.0 or 100.0 unless exact; None: dash."""
+    """Format a share of one in per cent with one decimal; None as a dash.
+
+    Values other than 0 and 1 are never formatted as 0.0 % or 100.0 %.
+    """
     if value is None:
         return UNKNOWN
     text = f"{100 * value:.1f}"

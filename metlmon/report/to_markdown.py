@@ -125,7 +125,10 @@ def _totals(report: Report, totals: Totals) -> Iterable[str]:
 
 
 def _figure(report: Report, figure: ReportFigure) -> Iterable[str]:
-    """Yield caption, summary and a sparkline of values over time."""
+    """Yield caption and summary, and a sparkline of values over time.
+
+    The data of box plots and causes are in the tables.
+    """
     caption = _prose(report, figure.caption).rstrip(".")
     text = f"**{caption}.**{_ref(report, figure.footnote)} {_prose(report, figure.summary)}"
     yield from (text, "")

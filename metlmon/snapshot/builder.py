@@ -319,7 +319,10 @@ class SnapshotBuilder:
         )
 
     def event_lines(self, job: LoggedJob) -> tuple[EventLine, ...]:
-        """The events of a job as lines, without its 006 and needless inferred holds."""
+        """The events of a job as lines of text.
+
+        Left out are its 006 events, and inferred holds that turned out to be needless.
+        """
         holds = job.history().holds
         return tuple(
             EventLine(
@@ -870,7 +873,11 @@ def _failed_post(record: NodeRecord, state: NodeState) -> NodeFailure | None:
 def _ended(
     derivation: Derivation, key: NodeKey, state: NodeState, success: Execution | None
 ) -> datetime | None:
-    """When a completed node ended; None where only files without the time show it."""
+    """When a completed node ended.
+
+    None where only a rescue file, a node status file or the submission of a later node shows
+    that it ended: these do not have the time.
+    """
     if success is not None:
         return success.end
     if state.inferred or state.since is None:
@@ -893,7 +900,10 @@ def _all_states(counts: Mapping[State, int]) -> Mapping[State, int]:
 
 
 def describe_dags(builder: SnapshotBuilder, previous: Nodes | None = None) -> DagDescription:
-    """The description of the DAGs; with ``previous`` nodes if no DAG file changed."""
+    """The description of the DAGs of a snapshot.
+
+    ``previous``: the nodes of the last description, if the DAG files have not changed since.
+    """
     nodes = previous or Nodes(
         tuple(_describe_node(builder, key) for key in builder.nodes if key[0] != NO_DAG)
     )

@@ -269,7 +269,10 @@ class Derivation:
         return all(deadline is None or time.monotonic() < deadline for _ in self._job_steps())
 
     def is_unfinished(self) -> bool:
-        """Whether anything may run: a DAGMan without an end, else a job in the queue."""
+        """True while anything may still be running.
+
+        A DAGMan without a reported end; if no DAG was ever submitted, a job in the queue.
+        """
         tops = [dag for dag in self.ensemble.dags.values() if dag.is_top and dag.key != NO_DAG]
         states = [self.ensemble.dag_state(dag.key)[0] for dag in tops]
         if any(state in ALIVE or state is DagState.UNKNOWN for state in states):

@@ -372,7 +372,10 @@ def _hold_cause(code: int | None, reason: str | None) -> str:
 
 
 def _attempts(histories: Histories) -> dict[int, int]:
-    """The attempt number of each execution within its node; one for all its procs."""
+    """The attempt number of each execution (by ``id``) within its node, from 1.
+
+    The procs of one submission are one attempt: their first executions have the same number.
+    """
     if len(histories) == 1:
         ((_, history),) = histories.values()
         if len(history.executions) == 1:
@@ -411,7 +414,11 @@ def _bytes_at(history: JobHistory) -> datetime | None:
 
 
 def _shares(own: list[int | None], total: int | None) -> list[int | None]:
-    """The bytes of each execution: its own; what the total has beyond, of the last."""
+    """The bytes of each execution: its own ``Run Bytes``.
+
+    The last one gets what the job's total has beyond them (a run that began under another shadow
+    is in the total only).
+    """
     remainder = 0 if total is None else total - sum(value or 0 for value in own)
     return [*own[:-1], (own[-1] or 0) + remainder] if remainder else own
 

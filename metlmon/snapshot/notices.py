@@ -311,7 +311,10 @@ def _lost_ends(derivation: Derivation, dag: Dag) -> Iterator[Notice]:
 
 
 def _duplicate_jobs(derivation: Derivation) -> Iterator[Notice]:
-    """Nodes with jobs of several submissions in the queue: DAGMan missed its log."""
+    """Nodes with jobs of several submissions in the queue.
+
+    A DAGMan that finds its log missing submits jobs again that are still running.
+    """
     by_node: dict[NodeKey, list[JobKey]] = defaultdict(list)
     for key in derivation.totals.queued:
         if (node := derivation.node_of(derivation.ensemble.jobs[key])) is not None:

@@ -63,7 +63,10 @@ def job_result_text(row: NodeRow | Epoch) -> str:
 
 
 def submission_text(dag: DagRow, this_year: int | None, last: bool = False) -> str:
-    """``15th submission (rescue012), last 14 Nov 08:14``; empty for a DAG never run."""
+    """``15th submission (rescue012), last 14 Nov 08:14``; empty for a DAG never run.
+
+    ``last``: with the time of the last submission.
+    """
     rescue = f"rescue{dag.rescue:03}" if dag.rescue else ""
     if not dag.submitted:
         return rescue
@@ -119,7 +122,10 @@ def active_other_nodes(status: Status) -> Mapping[State, int]:
 
 
 def counted_states(status: Status) -> Mapping[State, int]:
-    """The states of the epochs, else of the nodes as DAGMan counts; no SERVICE nodes."""
+    """The states of the epochs; without epochs those of the nodes, as DAGMan counts.
+
+    SERVICE nodes, which are listed by name, are not included.
+    """
     if any(status.epoch_states.values()):
         return status.epoch_states
     services = Counter(row.state for row in status.special_nodes if row.kind == "service")
@@ -235,7 +241,10 @@ def waits_since(gate: GateStatus) -> str:
 
 
 def epoch_target(row: Run, epoch: Epoch) -> str | None:
-    """The target of an epoch; of one not let through yet, that set at its gate."""
+    """The target of an epoch.
+
+    One that its gate has not let through yet goes to the target set at the gate.
+    """
     gate = row.gate
     if gate is None or gate.target is None or epoch.state not in (State.WAITING, State.PRE):
         return epoch.target

@@ -43,7 +43,10 @@ def black_hole_probability(lost: int, loss_elsewhere: float, prior: float = SITE
 
 
 def is_black_hole(lost: int, loss_elsewhere: float | None, prior: float = SITE_PRIOR) -> bool:
-    """Whether a place that lost its last ``lost`` executions is a black hole."""
+    """Whether a place that lost its last ``lost`` executions is a black hole.
+
+    ``loss_elsewhere``: see :func:`expected_loss`; None: nothing to compare with.
+    """
     if loss_elsewhere is None or lost < MIN_LOSSES:
         return False
     return black_hole_probability(lost, loss_elsewhere, prior) >= MIN_PROBABILITY

@@ -213,7 +213,10 @@ ALL_POOLS: Final = "all pools"
 def learn_profiles(
     observations: Iterable[Observation], as_of: datetime
 ) -> Mapping[ResourcePool, PoolProfile]:
-    """The profiles of all pools, from what was seen up to ``as_of``."""
+    """The profiles of all pools observed, from what was seen up to ``as_of``.
+
+    Of an observation that ends later only what was there at ``as_of`` counts.
+    """
     by_pool: defaultdict[ResourcePool, list[Observation]] = defaultdict(list)
     for observation in observations:
         before = observation if observation.seen <= as_of else _cut(observation, as_of)
@@ -492,7 +495,10 @@ class _Losses(Struct):
 
 
 def _losses_in_row(observations: Iterable[Observation]) -> _Losses:
-    """Losses since the last completed epoch; evictions together are one event."""
+    """The losses since the last epoch that completed, in order of their ends.
+
+    Evictions of executions that ran together are one event: a machine that restarts, not a habit.
+    """
     row, is_eviction = _Losses(), False
     for each in observations:
         if each.finished is True or each.stored:

@@ -244,7 +244,10 @@ class _ShardDurations:
 
 
 def simulate_makespan(curve: KaplanMeier, slow: float, remaining: RemainingShards) -> list[float]:
-    """Seconds until the last shard is done, in each trial; slow from ``slow`` s on."""
+    """Seconds until the last shard is done, in each trial.
+
+    ``slow``: the duration in seconds from which on a shard is slow.
+    """
     shards = _ShardDurations(curve, slow)
     step = max(1.0, curve.mean / AGE_STEPS)
     ages = [step * round(age / step) for age in remaining.running]

@@ -79,7 +79,10 @@ def filter_text(change: Change) -> str:
 
 
 def estimate_text(then: Forecast | None, now: Forecast) -> str:
-    """``ETA 23 Oct (20–28 Oct), 2d later, was 21 Oct (18–26 Oct)``; or empty."""
+    """``ETA 23 Oct (20–28 Oct), 2d later, was 21 Oct (18–26 Oct)``.
+
+    ``then``: None where nothing had happened yet. Empty if neither is known.
+    """
     new, old = _end(now), _end(then)
     if new is None and old is None:
         return ""

@@ -63,7 +63,10 @@ def comparison_lines(
     *,
     names: Sequence[Line],
 ) -> ComparisonLines:
-    """The runs side by side in ``cells`` cells (None: no limit), ``names`` above."""
+    """The runs side by side in ``cells`` cells (None: no limit), ``names`` above them.
+
+    ``forecast`` and ``health`` are None while they are not known.
+    """
     runs = comparison.runs
     rows = [CompareRow("", names, line(("difference", DIM)))]
     blank = CompareRow("", [()] * len(runs))

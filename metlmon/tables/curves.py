@@ -66,7 +66,10 @@ def headline(curves: Curves, live: bool, room: int) -> Line:
 
 
 def progress(streamed: Streamed) -> Line:
-    """Progress last reported: ``64 %   1.17 steps/s   13:30:01 left   loss 48``."""
+    """Render the progress that a running job reported last.
+
+    Example: ``64 %   1.17 steps/s   13:30:01 left   loss 48``.
+    """
     rate = streamed.rate
     rate_text = None
     if rate is not None and rate > 0:

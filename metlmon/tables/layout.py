@@ -435,7 +435,10 @@ def table_lines(
     width: int | None,
     heading_style: TextStyle = BOLD,
 ) -> list[Line]:
-    """Heading, then a line per row; ``width`` None: uncut, but no graphic columns."""
+    """A table without margin: the heading, then one line per row.
+
+    ``width`` None: all columns but the graphic ones, and nothing is cut.
+    """
     if width is not None:
         widths = fit_columns(columns, rows, width + MARGIN + 1)
         fitting = table_columns(columns, widths)

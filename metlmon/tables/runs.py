@@ -403,7 +403,10 @@ def site_and_target(
     cells: int | None,
     state: State | None = None,
 ) -> Line:
-    """The site of a job, marked off target; without one now, an arrow and the target."""
+    """The site of a job, with a mark in any width if it is not the target.
+
+    Without a site, or if by ``state`` the job is not placed now, an arrow and the target.
+    """
     if site is not None and state in UNPLACED:
         text = formatting.site(site, target, off_target, state=state)
         if cells is None or len(text) <= cells:
@@ -630,7 +633,10 @@ VALUE_CELLS: Final = 12
 
 
 def has_metrics(figures: RunFigures | None, rows: Sequence[Run]) -> bool:
-    """Whether the runs have values; before files are read, a completed epoch may."""
+    """Whether the runs have values of the metric.
+
+    Before the files of the trainings are read, those with a completed epoch may have some.
+    """
     if figures is None or not figures.curves.files_read:
         return any(row.epochs_done for row in rows)
     return bool(figures.by_run)
@@ -761,7 +767,10 @@ def trend_sign(curve: MetricCurve) -> Line:
 
 
 def sparkline(values: Sequence[float], cells: int) -> str:
-    """Values in at most ``cells`` characters, averaged; NaN and infinity have a sign."""
+    """The values from the least to the greatest, in at most ``cells`` characters.
+
+    More values are averaged, as many for each character; NaN and infinity have a sign.
+    """
     steps = min(cells, len(values))
     cuts = [step * len(values) // steps for step in range(steps + 1)] if steps else []
     parts = ([v for v in values[a:b] if math.isfinite(v)] for a, b in pairwise(cuts))

@@ -71,7 +71,10 @@ def labels(axis: Axis) -> dict[Point, str]:
 
 
 def short_values(values: Iterable[Value]) -> dict[Value, str]:
-    """Short texts of one variable's values, without what long ones share at first."""
+    """Short texts of one variable's values.
+
+    Long values lose what all of them share at their beginning, and then their middle.
+    """
     texts = {item: value_text(item) for item in values}
     long = {text for text in texts.values() if len(text) > VALUE_LIMIT}
     cut = shared_start(long) if len(long) > 1 else 0

@@ -291,7 +291,10 @@ def metric(value: float | None) -> str:
 
 
 def metric_format(values: Iterable[float | None], digits: int = 4) -> Callable[[float], str]:
-    """One format for a column: ``digits`` significant ones of the value in the middle."""
+    """One format for the values of a metric in a column, aligned at the decimal point.
+
+    Its decimals are those with which the value in the middle has ``digits`` significant digits.
+    """
     known = sorted(abs(value) for value in values if value and math.isfinite(value))
     middle = known[len(known) // 2] if known else 1.0
     decimals = max(0, digits - 1 - math.floor(math.log10(middle)))
@@ -384,7 +387,10 @@ _FORM_FACTOR: Final = re.compile(
 
 
 def gpu_short(name: str | None) -> str:
-    """``NVIDIA A100-SXM4-40GB`` → ``A100-40``, ``NVIDIA L40S`` → ``L40S``."""
+    """``NVIDIA A100-SXM4-40GB`` → ``A100-40``, ``NVIDIA L40S`` → ``L40S``.
+
+    Several models (``A + B``) keep their plus. Unknown names stay, without the vendor's name.
+    """
     if not name:
         return UNKNOWN
     return "+".join(_one_gpu(plain(part, 40)) for part in name.split(" + "))
@@ -494,7 +500,10 @@ def progress_bar(done: int, total: int, width: int) -> str:
 
 
 def apportion(amounts: list[int], cells: int) -> list[int]:
-    """Cells in proportion to the amounts, one each if possible, ``cells`` in all."""
+    """Cells in proportion to the amounts, with a sum of exactly ``cells``.
+
+    Each is at least one, if there are as many cells as amounts.
+    """
     total = sum(amounts)
     shares = [max(1, cells * amount // total) for amount in amounts]
     while sum(shares) != cells:

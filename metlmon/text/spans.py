@@ -173,7 +173,10 @@ def first_that_fits(candidates: Iterable[Line], cells: int) -> Line:
 
 
 def crop_middle(content: str, cells: int) -> str:
-    """A text of at most ``cells`` cells, cut in its middle, as reasons are best cut."""
+    """A text of at most ``cells`` cells, cut in its middle.
+
+    HTCondor's reasons begin with where it happened and end with what happened.
+    """
     if cell_len(content) <= cells:
         return content
     dots = "…"

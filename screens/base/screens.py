@@ -1067,7 +1067,10 @@ class ListScreen(FilterKeys):
     # --- filter and order -----------------------------------------------------------------
 
     def filter_rows(self, rows: Iterable[T], text: Callable[[T], str] | None) -> list[T]:
-        """The rows that match the filter, in order; ``text``: in lower case; None: all."""
+        """The rows that match the filter, in the chosen order.
+
+        ``text`` returns the lower-case text that is searched; None: all rows, as they are.
+        """
         if text is None:
             return list(rows)
         matches = text_filter(self.filter_text)

@@ -109,7 +109,10 @@ class StatsWorker:
         return next(filter(None, errors), None)
 
     def value(self, statistic: Callable[[StatsInput], T]) -> T | None:
-        """The newest value, None before the first; never blocks, ends with the callback."""
+        """The newest value of ``statistic``; None until its first evaluation has finished.
+
+        Never blocks: the evaluation runs in the thread and ends with the callback.
+        """
         with self._lock:
             cached = self._figures.setdefault(statistic, _CachedStat())
             cached.requested = time.monotonic()
@@ -185,7 +188,10 @@ class StatsWorker:
             self._wake.clear()
 
     def _read_job_files(self) -> bool:
-        """Read logs, which name the jobs, then their files; whether these changed."""
+        """Read the job files; return whether their content changed.
+
+        The logs are read first, since they name the jobs whose files exist.
+        """
         snapshot = self._feed.latest
         if snapshot is None or not snapshot.is_complete:
             return False

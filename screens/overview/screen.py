@@ -392,7 +392,10 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         return {**super().refusals(), **new, **(folds if self.node_list is None else {})}
 
     def selection(self) -> Selection:
-        """The marked runs or that under the cursor, with jobs; without any run, all DAGs."""
+        """The marked runs, or the one under the cursor, with their queued jobs.
+
+        A run without queued jobs has its latest job instead. Without any run: all DAGs.
+        """
         snapshot = self.context.snapshot
         rows = [] if snapshot is None else self._select_runs(snapshot.status.runs)
         wanted = self.table.marks or {self.table.cursor}

@@ -71,7 +71,10 @@ class InputDecoder:
                 yield from self._decode_piece(piece)
 
     def tick(self) -> Iterator[Message]:
-        """Messages completed by a time-out, such as escape; call several times a second."""
+        """The messages completed by a time-out; to be called several times a second.
+
+        For example, an escape character without a sequence is the escape key.
+        """
         if self._paste is not None and monotonic() - self._input_at > PASTE_SECONDS:
             yield from self._end_paste("")
         if monotonic() - self._input_at > SEQUENCE_SECONDS:

@@ -226,7 +226,10 @@ class ScreenBuffer:
         return written
 
     def _write_lines(self, different: list[int]) -> str:
-        """Write differences, grouped by style: its change costs three cursor movements."""
+        """Write the differences of these lines, grouped by style.
+
+        A cursor movement costs a third of a style change.
+        """
         output: list[str] = []
         runs: list[tuple[int, StyledRun]] = []
         for y in different:

@@ -542,7 +542,10 @@ def parse_command(line: str, where: str) -> DagCommand:
 
 
 def _with_script(node: GraphNode, script: ScriptCommand, before: str) -> GraphNode:
-    """The node with a script; ``before``: the command up to its name, DEFER first."""
+    """The node with a script; ``before``: the command up to the node's name.
+
+    DEFER comes first, as before 25.5; that of PRE is a field of the node.
+    """
     words = before.split()[1:-1]
     options = {words[i].upper(): words[i + 1 : i + 3] for i in range(0, len(words), 3)}
     kept = ("DEBUG",) if script.kind is ScriptKind.PRE else ("DEFER", "DEBUG")
@@ -709,7 +712,10 @@ class TrainingChain:
     # --- the uuid -----------------------------------------------------------------------------
 
     def _make_uuid(self, jobs: Sequence[JobTemplate], trains: Sequence[GraphNode]) -> str:
-        """The uuid of its swept values and its nodes' variables, except where they run."""
+        """The uuid, derived from everything that determines the model.
+
+        These are its swept values and its nodes' variables, except where they run.
+        """
         run, request = self._run, self._request
         chain = replace(request, shape=EnsembleShape.CHAIN, epochs=self._count)
         node_variables = [

@@ -176,7 +176,10 @@ class RunTemplate:
         return Precedence.NODE if name in self.nodes else Precedence.REGION
 
     def run_values(self, marks: Sequence[str]) -> Iterator[dict[str, str]]:
-        """The values of the placeholders for each run; ``marks`` stand for the uuids."""
+        """The values of the placeholders for each run.
+
+        ``marks`` stand for the uuids, which are derived from all other values.
+        """
         width = len(str(len(marks) - 1))
         for index, (point, mark) in enumerate(zip(self.points, marks, strict=True)):
             labels = {f"{name}_label": each[point[name]] for name, each in self._labels.items()}

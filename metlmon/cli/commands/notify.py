@@ -69,7 +69,10 @@ NO_CHANNEL: Final = (
 
 
 def notify_settings(settings: Settings, options: argparse.Namespace) -> NotifySettings | None:
-    """How notifications are sent, with ``--notify`` at least by the bell; None: not."""
+    """How notifications are sent; None: not at all.
+
+    Without ``--notify`` they are sent where the settings say how; with it, at least by the bell.
+    """
     wanted: bool | None = options.notify
     if wanted is False or options.as_of or options.live is False:
         return None
@@ -81,7 +84,10 @@ def notify_settings(settings: Settings, options: argparse.Namespace) -> NotifySe
 def notify_once(
     reader: DagdirReader, options: argparse.Namespace, *, at_once: bool = False
 ) -> None:
-    """Send what holds now for ``--notify``; ``at_once``: any time. Raises InputError."""
+    """Send what holds now and was not sent before, for ``--notify``. Raises InputError.
+
+    ``at_once``: whenever the last message was sent.
+    """
     from metlmon.notify.delivery import Delivery
     from metlmon.notify.events import is_complete
 
