@@ -207,6 +207,9 @@ ONE_SECOND: Final = timedelta(seconds=1)
 DAG_REMOVED: Final = 4
 """``DagStatus`` of ``.metrics`` for a DAGMan that was removed."""
 
+EXIT_ABORT: Final = 2
+"""Exit status of a DAGMan that was removed (``main_shutdown_remove`` in ``dagman_main.cpp``)."""
+
 
 class Component(NamedTuple):
     """Nodes of a DAG that edges connect: all, and those of no cycle, parents before children."""
@@ -910,7 +913,10 @@ class Dag:
                 return None
             clusters = (cluster for cluster in reversed(started) if cluster not in refused)
             if self._matches_run(run, next(clusters, None), epoch, clock):
-                return (DagState.DONE if value == 0 else DagState.FAILED), clock.to_local(epoch)
+                # It is also the return value of a node after ABORT-DAG-ON.
+                is_removal = value == EXIT_ABORT and not self.facts.aborting
+                ended = DagState.REMOVED if is_removal else DagState.FAILED
+                return (DagState.DONE if value == 0 else ended), clock.to_local(epoch)
         return None
 
     def jobstate_end(self) -> tuple[float, int | None] | None:

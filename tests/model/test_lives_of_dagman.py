@@ -244,6 +244,18 @@ def test_the_jobstate_log_knows_a_restart_as_well() -> None:
     assert row(read_ensemble(DAG, jobstate=written)).state is DagState.DONE
 
 
+@pytest.mark.parametrize(
+    ("dag", "state"),
+    [(DAG, DagState.REMOVED), (f"{DAG}ABORT-DAG-ON {EPOCH0} 2\n", DagState.FAILED)],
+)
+def test_a_removal_is_never_a_failure_while_files_are_written(dag: str, state: DagState) -> None:
+    """DAGMan writes its end into the jobstate log before all others."""
+    written = b"1777885201 INTERNAL *** DAGMAN_STARTED 100.0 ***\n"
+    written += b"1777888800 INTERNAL *** DAGMAN_FINISHED 2 ***\n"
+    out = NamedOut().starts(100, "09:00:01")
+    assert row(read_ensemble(dag, out=out, jobstate=written)).state is state
+
+
 # --- ABORT-DAG-ON with a FINAL node -------------------------------------------------------
 
 
