@@ -45,7 +45,7 @@ _CLAUSE: Final = re.compile(
 def can_exclude(name: str, on: str = "site") -> bool:
     """Whether the name can be quoted in a ClassAd, and listed in a submit file.
 
-    That of a host, ``on`` a machine, is no address, which no ad has as its Machine.
+    That of a host, ``on`` a machine, cannot be an address: Machine in ads is a name.
     """
     if on == "host" and not _HOST.fullmatch(name):
         return False

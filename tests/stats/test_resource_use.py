@@ -90,7 +90,7 @@ def test_gpu_hours_are_computed_only_where_the_use_was_measured() -> None:
     log = Epochs().begin(0).end(0, table(gpus="", average="1.47"))
     log.begin(1).end(1, table(gpus="")).begin(2).end(2, table(gpus="0"))
     (group,) = groups(ledger(log)).values()
-    assert group.gpus.measured == 2, "a blank is no measurement, 0 is one"
+    assert group.gpus.measured == 2, "0 was measured, a blank was not"
     assert group.gpus.median == pytest.approx(1.47 / 2)
     assert (group.gpu_hours, group.measured_gpu_hours) == (6, 4)
     assert group.computed_gpu_hours == pytest.approx(1.47)
