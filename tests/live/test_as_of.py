@@ -103,12 +103,12 @@ def test_an_offset_that_changed_between_two_lives_is_inferred(
 
 def test_the_jobstate_log_alone_tells_each_life_of_dagman(tmp_path: Path) -> None:
     path = laid_out("rescue", tmp_path, ".dagman.out", ".dagman.log", ".metrics", ".status")
-    over, running = DagState.FAILED, DagState.RUNNING
-    for second, state in (("43:20", running), ("43:22", over), ("43:23", running)):
+    removed, running = DagState.REMOVED, DagState.RUNNING
+    for second, state in (("43:20", running), ("43:22", removed), ("43:23", running)):
         status = read(path, f"2026-11-21T09:{second}").snapshot_builder().status()
         assert status.dags[0].state is state
     status = read(path, "2026-11-21T09:44:03").snapshot_builder().status()
-    assert status.dags[0].state is over
+    assert status.dags[0].state is DagState.FAILED
     assert str(status.dags[0].ended) == "2026-11-21 09:44:02"
 
 
