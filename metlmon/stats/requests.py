@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
-from statistics import quantiles
 from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -20,6 +19,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.reasons import RAISE_FACTOR, exceeded_request, reached_mb
 from metlmon.model.states import State
 from metlmon.snapshot.records import Job
+from metlmon.stats.totals import percentile
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger
 from metlmon.text.formatting import UNKNOWN, count, number, request_amount, share, size
 from metlmon.text.record_json import Nullable
@@ -204,7 +204,7 @@ def _advice(shape: _Shape, command: str, requested: float | None, sample: _Sampl
     kilobytes = KILOBYTES[unit]
     used = [value for each in sample.usual if (value := getattr(each, name)) is not None]
     completed = [value for each in sample.completed if (value := getattr(each, name)) is not None]
-    used_95 = quantiles(used, n=20, method="inclusive")[-1] if len(used) > 1 else None
+    used_95 = percentile(sorted(used), 0.95) if len(used) > 1 else None
     enough = sample.enough.get(command, [])
     suggested = None
     if enough:
@@ -285,7 +285,7 @@ def advised_fields(rows: Sequence[RequestAdvice]) -> dict[str, tuple[str, Reques
     """What a new ensemble should request by past jobs: the text for each field of its request.
 
     By the newest jobs of which enough were measured; evaluations do not count beside trainings.
-    Less than a GB is no reason to change the default.
+    A default is not changed for less than a GB.
     """
     found: dict[str, tuple[str, RequestAdvice]] = {}
     for row in rows:

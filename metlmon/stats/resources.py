@@ -6,7 +6,6 @@ an epoch of usual length say what an epoch needs: others are groups of their own
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -17,7 +16,7 @@ from msgspec import Struct
 from metlmon.eventlog.events import ResourceUsage, least_amount
 from metlmon.model.states import Outcome
 from metlmon.snapshot.records import HOUR, Execution, Ledger
-from metlmon.stats.totals import group_by
+from metlmon.stats.totals import group_by, percentile
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger
 from metlmon.text.formatting import size
 
@@ -192,11 +191,10 @@ def _use(tables: Iterable[ResourceUsage], name: str) -> ResourceUse:
         for end, bound in (("min", min), ("max", max)):
             figures[f"{column.rpartition('_')[2]}_{end}"] = bound(known, default=None)
     if used:
-        ranks = {each: share * (len(used) - 1) for each, share in STATISTICS.items()}
-        figures |= {each: _at_rank(used, rank) for each, rank in ranks.items()}
+        figures |= {each: percentile(used, share) for each, share in STATISTICS.items()}
         least = sorted(_least(value, name) for value in used)
         figures["at_most"] = tuple(
-            each for each, rank in ranks.items() if _at_rank(least, rank) < figures[each]
+            each for each, share in STATISTICS.items() if percentile(least, share) < figures[each]
         )
     return ResourceUse(**figures)
 
@@ -204,12 +202,6 @@ def _use(tables: Iterable[ResourceUsage], name: str) -> ResourceUse:
 def _known(tables: Iterable[ResourceUsage], column: str) -> list[float]:
     amounts = (getattr(table, column, None) for table in tables)
     return [amount for amount in amounts if amount is not None]
-
-
-def _at_rank(ordered: Sequence[float], rank: float) -> float:
-    """The value at a rank from 0, linear between ranks."""
-    low, high = ordered[math.floor(rank)], ordered[math.ceil(rank)]
-    return low + (rank - math.floor(rank)) * (high - low)
 
 
 def _least(amount: float, name: str) -> float:

@@ -49,7 +49,7 @@ from metlmon.snapshot.records import (
 from metlmon.stats.estimates import DAG_STOP_REASONS, Interval, merge_intervals, time_after_as_of
 from metlmon.stats.simulation import KaplanMeier, Lifetime, RemainingShards, simulate_makespan
 from metlmon.stats.timeline import TimeAxis
-from metlmon.stats.totals import UsageTotals, group_by, quartiles, sum_executions
+from metlmon.stats.totals import UsageTotals, group_by, percentile, quartiles, sum_executions
 from metlmon.text.record_json import Flat
 
 # --- bags --------------------------------------------------------------------------------------
@@ -684,11 +684,3 @@ def _shard_times(seconds: Sequence[float]) -> ShardTimes | None:
         maximum=ordered[-1],
         shards=len(ordered),
     )
-
-
-def percentile(ordered: Sequence[float], share: float) -> float:
-    """The quantile at ``share`` (0–1) of sorted values (the inclusive method)."""
-    position = share * (len(ordered) - 1)
-    lower = int(position)
-    upper = min(lower + 1, len(ordered) - 1)
-    return ordered[lower] + (ordered[upper] - ordered[lower]) * (position - lower)

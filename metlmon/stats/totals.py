@@ -121,6 +121,14 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     return lower, middle, upper
 
 
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The quantile at ``share`` (0–1) of sorted values (the inclusive method)."""
+    position = share * (len(ordered) - 1)
+    lower = int(position)
+    upper = min(lower + 1, len(ordered) - 1)
+    return ordered[lower] + (ordered[upper] - ordered[lower]) * (position - lower)
+
+
 def sum_by(entries: Iterable[Execution], key: Callable[[Execution], K]) -> dict[K, UsageTotals]:
     """The totals for each value of ``key``, by descending GPU-seconds."""
     sums = {name: sum_executions(group) for name, group in group_by(entries, key).items()}

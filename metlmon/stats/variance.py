@@ -47,7 +47,7 @@ MAX_EPOCHS: Final = 3000
 """The latest so many epochs are used: the time it takes is proportional to their number."""
 
 MIN_REPEATS: Final = 5
-"""Minimum degrees of freedom of the rest: with fewer, hosts cannot be told from it."""
+"""Minimum degrees of freedom of the rest: with fewer, hosts cannot be distinguished from it."""
 
 CLEAR_SHARE: Final = 0.25
 """A place is to be chosen by an effect whose interval begins at this share or above; twice that of
@@ -187,7 +187,7 @@ def choice(
 ) -> Effect | None:
     """The effect by which to choose a place: the largest, if it is clear and matters.
 
-    None where places cannot be told from runs, or from the ``numbers`` of epochs.
+    None where places cannot be distinguished from runs, or from the ``numbers`` of epochs.
     """
     *places, run, _ = shares
     largest = max(shares, key=lambda each: each.share or 0.0)

@@ -85,8 +85,12 @@ def share_columns() -> list[Column[Any]]:
 def place_columns(model_names: Mapping[str | None, str]) -> list[Column[Any]]:
     """The columns of what may explain the epoch times of a GPU model at a site."""
 
-    def median(name: str) -> Callable[[PlaceFigures], float | None]:
-        return attrgetter(f"{name}.median")
+    def used(name: str) -> Callable[[PlaceFigures], float | None]:
+        def value(row: PlaceFigures) -> float | None:
+            median: float | None = getattr(row, name).median
+            return None if median is None else round(median, 2)
+
+        return value
 
     def device(name: str) -> Callable[[PlaceFigures], str | None]:
         def value(row: PlaceFigures) -> str | None:
@@ -99,9 +103,9 @@ def place_columns(model_names: Mapping[str | None, str]) -> list[Column[Any]]:
         Column("gpu", "GPU", lambda row: machine(model_names, row.gpu, row.gpus)),
         Column("site", "SITE", lambda row: site_name(row.site, NAME_LIMIT)),
         Column("epochs", "EPOCHS", attrgetter("epochs"), Kind.COUNT),
-        Column("cpus", "CPUS USED", median("cpus"), Kind.NUMBER),
-        Column("gpus_used", "GPUS USED", median("gpus_used"), Kind.NUMBER),
-        Column("transfer", "INPUT", median("transfer"), Kind.DURATION),
+        Column("cpus", "CPUS USED", used("cpus"), Kind.NUMBER),
+        Column("gpus_used", "GPUS USED", used("gpus_used"), Kind.NUMBER),
+        Column("transfer", "INPUT", attrgetter("transfer.median"), Kind.DURATION),
         Column("driver", "DRIVER", device("driver"), align="right", drop=1),
         Column("clock", "MHZ", device("clock_mhz"), align="right", drop=2),
         Column("capability", "CAPABILITY", device("capability"), align="right", drop=3),

@@ -1,4 +1,4 @@
-"""Figures of usage tables against what jobs used by their own account: recorded, and anew."""
+"""Figures of usage tables against what jobs used by their own account: recorded earlier and now."""
 
 from __future__ import annotations
 
