@@ -442,10 +442,19 @@ _LABELS: Final = {
 }
 
 
-def resource_usage(usage: Usage, cpu_seconds: int | None = None) -> ResourceUsage | None:
+CLOCK_CHANGE: Final = 3600
+"""By how many seconds the time between two events may be too short: the clock was set back."""
+
+
+def resource_usage(
+    usage: Usage, cpu_seconds: int | None = None, elapsed: float = 0.0
+) -> ResourceUsage | None:
     """The figures of a table; None without one. Those that no machine has are not known.
 
-    ``cpu_seconds``: the execution's, from the same event.
+    ``cpu_seconds``: the execution's, from the same event; ``elapsed``: its seconds by the log. The
+    row "TimeExecute" is without the transfer of output. It may be that of an earlier execution, up
+    to a checkpoint, or since 1970, if another shadow saw the start
+    (``RemoteResource::recordActivationExitExecutionTime``); and older versions have none.
     """
     figures: dict[str, float | None] = {}
     if isinstance(usage, str):
@@ -471,7 +480,9 @@ def resource_usage(usage: Usage, cpu_seconds: int | None = None) -> ResourceUsag
         # Where a machine reports both, that of the row "GPUs" is the peak.
         figures["gpus"] = average
     seconds = figures.get("seconds")
-    if cpu_seconds and seconds:
+    if seconds is None or not elapsed / 2 <= seconds <= elapsed + CLOCK_CHANGE:
+        seconds = elapsed
+    if cpu_seconds and seconds > 0:
         figures["cpus"] = cpu_seconds / seconds
     return ResourceUsage(**{name: figures.get(name) for name in ResourceUsage.__struct_fields__})
 

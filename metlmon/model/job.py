@@ -433,8 +433,9 @@ def _store_usage(
     if detail.usage:
         history.usage, history.usage_execution = detail.usage, 0
         if execution is not None:
+            elapsed = (execution.end or execution.start) - execution.start
             # The figures, not the text: one is some hundred bytes.
-            found = resource_usage(detail.usage, detail.cpu_seconds)
+            found = resource_usage(detail.usage, detail.cpu_seconds, elapsed.total_seconds())
             execution.usage = _without_earlier_gpus(history, execution, found)
             history.usage_execution = len(history.executions)
 

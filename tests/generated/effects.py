@@ -324,9 +324,9 @@ def _terminated(each: Trained) -> str:
     use = each.usage
     return f"""\
 \t(1) Normal termination (return value 0)
-\t\tUsr 0 01:02:03, Sys 0 00:00:04  -  Run Remote Usage
+\t\tUsr 0 00:00:00, Sys 0 00:00:00  -  Run Remote Usage
 \t\tUsr 0 00:00:00, Sys 0 00:00:00  -  Run Local Usage
-\t\tUsr 0 01:02:03, Sys 0 00:00:04  -  Total Remote Usage
+\t\tUsr 0 00:00:00, Sys 0 00:00:00  -  Total Remote Usage
 \t\tUsr 0 00:00:00, Sys 0 00:00:00  -  Total Local Usage
 \t1000000  -  Run Bytes Sent By Job
 \t20000000  -  Run Bytes Received By Job

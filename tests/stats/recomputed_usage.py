@@ -40,8 +40,8 @@ def events(text: str) -> Iterator[tuple[str, str, datetime, str]]:
         yield event[1], f"{event[2]}.{int(event[3])}", at, text[event.start() : end]
 
 
-def table(body: str) -> Figures | None:
-    """The figures of a usage table; a cell ends where its title does."""
+def table(body: str, elapsed: float) -> Figures | None:
+    """The figures of a usage table; a cell ends where its title does. ``elapsed``: by the log."""
     _, found, rest = body.partition("Partitionable Resources")
     if not found:
         return None
@@ -61,11 +61,14 @@ def table(body: str) -> Figures | None:
                 figures[f"{name}{end}"] = float(cell) if cell else None
                 begin = edge - shift - 1
     times = re.search(r"Usr (\d+) (.+?), Sys (\d+) (.+?)  -  Run Remote Usage", body)
-    if times and figures.get("seconds"):
+    seconds = figures.get("seconds") or 0
+    if not elapsed / 2 <= seconds <= elapsed + 3600:
+        seconds = elapsed
+    if times and seconds:
         clocks = [clock.split(":") for clock in (times[2], times[4])]
         used = sum(int(h) * 3600 + int(m) * 60 + int(s) for h, m, s in clocks)
         used += 86400 * (int(times[1]) + int(times[3]))
-        figures["cpus"] = used / (figures["seconds"] or 1) if used else figures["cpus"]
+        figures["cpus"] = used / seconds if used else figures["cpus"]
     return figures
 
 
@@ -115,7 +118,7 @@ def executions(dagdir: Path) -> list[Entry]:
             if number == "005" or "terminated and was requeued" in body:
                 good = "return value 0)" in body
                 entry["ended"] = "completed" if good and number == "005" else "failed"
-            usage = table(body)
+            usage = table(body, (at - entry["start"]).total_seconds())
             earlier = [e["usage"] for e in result if e["job"] == job and e["usage"]]
             gpus = usage and (usage.get("gpus"), usage.get("gpu_memory_mb"))
             if usage and any(gpus == (u.get("gpus"), u.get("gpu_memory_mb")) for u in earlier):

@@ -182,3 +182,32 @@ def test_the_real_ensemble(shared: Callable[[str], Path]) -> None:
     assert completed.cpus.median == pytest.approx(4.63, abs=0.01)
     assert sum(each.gpu_hours for each in resources.total) == pytest.approx(1011.3, abs=0.1)
     assert other.executions == 44
+
+
+def four_cores(seconds: int, row: str) -> str:
+    """An end after so many seconds with four cores in use; ``row``: its TimeExecute."""
+    hours, minutes = divmod(seconds * 4 // 60, 60)
+    spent = f"\t\tUsr 0 {hours:02}:{minutes:02}:00, Sys 0 00:00:00  -  Run Remote Usage\n"
+    return spent + table("0.33") + (f"\t   TimeExecute (s)      : {row:>11}\n" if row else "")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param("3540", id="without the transfer of output"),
+        pytest.param("1747770233", id="of a shadow that did not see the start"),
+        pytest.param("900", id="of an earlier execution"),
+        pytest.param("", id="of a version without this row"),
+    ],
+)
+def test_cores_are_the_cpu_time_by_the_time_of_the_execution(row: str) -> None:
+    log = Epochs().begin(0).end(0, four_cores(3540 if row == "3540" else 3600, row))
+    (group,) = groups(ledger(log)).values()
+    assert group.cpus.median == 4
+
+
+def test_cores_of_an_execution_that_was_lost_after_a_checkpoint() -> None:
+    """Its table has the time up to the last exit that the access point heard of."""
+    log = Epochs().begin(0).lose(0, four_cores(3600, "600"), at="09:00:00")
+    (group,) = groups(ledger(log)).values()
+    assert group.cpus.median == 4
