@@ -68,7 +68,7 @@ SUCCESSFUL_CHECKPOINT = 1025
 """The job stored a checkpoint, and its claim could not be used again. Source:
 ``SuccessfulCheckpoint`` in ``condor_holdcodes.h``, set in ``vanilla_proc.cpp``."""
 
-BYTE_EVENTS: Final = frozenset({4, 5})
+BYTE_EVENTS: Final = frozenset({4, 5, 7})
 """Events that can report ``Run Bytes``."""
 
 FAILED_CHECKPOINT = 36
@@ -426,6 +426,16 @@ def _close_transfers(history: JobHistory, time: datetime) -> None:
             return
 
 
+def _add_run_bytes(
+    history: JobHistory, execution: LoggedExecution | None, sent: int | None, received: int | None
+) -> None:
+    """Add the ``Run Bytes`` of an event; ``execution``: as in :func:`_store_usage`."""
+    if execution is not None:
+        execution.bytes_sent, execution.bytes_received = sent, received
+    history.run_bytes_sent = _sum_known(history.run_bytes_sent, sent)
+    history.run_bytes_received = _sum_known(history.run_bytes_received, received)
+
+
 def _store_usage(
     history: JobHistory, detail: Evicted | Terminated, execution: LoggedExecution | None = None
 ) -> None:
@@ -470,16 +480,13 @@ def _apply_evicted(history: JobHistory, event: Event, checkpoint_codes: Codes) -
             execution.code, execution.subcode = detail.code, detail.subcode
             execution.reason = detail.reason
             execution.return_value, execution.signal = detail.return_value, detail.signal
-            execution.bytes_sent = detail.bytes_sent
-            execution.bytes_received = detail.bytes_received
             # Own requeues (max_retries, retry_until, on_exit_remove) are not evictions.
             execution.requeued = outcome is Outcome.FAILED
             if outcome is _GOOD or _stored_at_end(history, detail):
                 execution.checkpoint = event.time
     _close_transfers(history, event.time)
     if detail is not None:
-        history.run_bytes_sent = _sum_known(history.run_bytes_sent, detail.bytes_sent)
-        history.run_bytes_received = _sum_known(history.run_bytes_received, detail.bytes_received)
+        _add_run_bytes(history, execution, detail.bytes_sent, detail.bytes_received)
         _store_usage(history, detail, execution)
     if history.state is not _HELD:
         _enter(history, _IDLE, event.time)
@@ -517,15 +524,10 @@ def _apply_terminated(history: JobHistory, event: Event, checkpoint_codes: Codes
         _close(history, execution, ended, _GOOD if successful else Outcome.FAILED)
         if detail is not None:
             execution.return_value, execution.signal = detail.return_value, detail.signal
-            execution.bytes_sent = detail.run_bytes_sent
-            execution.bytes_received = detail.run_bytes_received
     _close_transfers(history, event.time)
     if detail is not None:
         history.return_value, history.signal = detail.return_value, detail.signal
-        history.run_bytes_sent = _sum_known(history.run_bytes_sent, detail.run_bytes_sent)
-        history.run_bytes_received = _sum_known(
-            history.run_bytes_received, detail.run_bytes_received
-        )
+        _add_run_bytes(history, execution, detail.run_bytes_sent, detail.run_bytes_received)
         history.total_bytes_sent = detail.total_bytes_sent
         history.total_bytes_received = detail.total_bytes_received
         _store_usage(history, detail, execution)
@@ -540,6 +542,8 @@ def _apply_execution_lost(history: JobHistory, event: Event, _: Codes) -> None:
         _close(history, execution, event.time, outcome)
         if isinstance(event.detail, ShadowException | ConnectionEvent):
             execution.reason = event.detail.reason
+    if isinstance(event.detail, ShadowException):
+        _add_run_bytes(history, execution, event.detail.bytes_sent, event.detail.bytes_received)
     _close_transfers(history, event.time)
     if history.state is not _HELD:
         _enter(history, _IDLE, event.time)

@@ -432,6 +432,18 @@ def test_bytes_are_the_larger_of_total_and_runs() -> None:
     assert (job.bytes_sent, job.bytes_received) == (17, 900)
 
 
+def test_bytes_of_a_shadow_that_failed_count_too() -> None:
+    """HTCondor adds them to the job's total (``BaseShadow::log_except``)."""
+    lost = "\tFAILED to send files\n\t3  -  Run Bytes Sent By Job\n"
+    lost += "\t700  -  Run Bytes Received By Job\n"
+    log = submitted().execute(77).raw(7, 77, "Shadow exception!", lost).execute(77)
+    assert (of_one_job(log).job(77).bytes_sent, of_one_job(log).job(77).bytes_received) == (3, 700)
+    log.terminate(77, 0, run=(7, 500), total=(10, 1200))
+    job = of_one_job(log).job(77)
+    assert (job.bytes_sent, job.bytes_received) == (10, 1200)
+    assert [execution.bytes_received for execution in job.executions] == [700, 500]
+
+
 def test_bytes_are_whole_numbers_beyond_what_a_float_holds() -> None:
     many = 2**53 + 1
     log = running().terminate(77, 0, run=(many, 0), total=(many, 0))
