@@ -51,9 +51,10 @@ def compare_hosts(times: Iterable[EpochTime]) -> dict[HostKey, HostComparison]:
     """Compare each host with its peers: other hosts with the same known GPU model and count.
 
     It is slow if its median exceeds theirs by :data:`SLOW_FACTOR`, and the intervals of both do
-    not overlap. This must also be so against those peers that are at its site, and those that
-    trained its runs, if there are enough: a slow site or a large run is not a slow host. Without
-    enough peers at the same time it is not known: what an epoch does may have changed since.
+    not overlap. This must also be so against those peers that are at its site, those at the same
+    time, and those that trained its runs, if there are enough: a slow site or a large run is not a
+    slow host. Without enough peers at its site or at the same time it is not known: the site may
+    be slow, or what an epoch does may have changed since.
     """
     found: dict[HostKey, HostComparison] = {}
     for machine, equal in group_by(times, lambda each: each.place[2:]).items():
@@ -97,7 +98,7 @@ def _compare(place: HostKey, ranks: Sequence[int], equal: Sequence[EpochTime]) -
             for peers in (at_site, of_runs, at_once)
             if len(peers) >= SLOW_MIN_EPOCHS
         )
-        slow = None if slow and len(at_once) < SLOW_MIN_EPOCHS else slow
+        slow = None if slow and min(len(at_site), len(at_once)) < SLOW_MIN_EPOCHS else slow
     return HostComparison(number, middle, median(own) / middle if middle else None, slow)
 
 
