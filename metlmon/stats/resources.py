@@ -124,19 +124,10 @@ def resource_use(ledger: Ledger, by: By = "site", window: TimeWindow = ALL) -> R
     }
     hidden = {job for epoch in ledger.epochs if epoch.hidden for job in epoch.jobs}
     # Of the whole ledger: out of its window a clipped execution is not final.
-    completed = {
-        (e.job, e.start)
-        for e in ledger.executions
-        if (e.job not in hidden if e.final else not e.training and e.outcome is Outcome.GOOD)
-    }
-
-    def ended(entry: Execution) -> Ended:
-        if (entry.job, entry.start) in completed:
-            return Ended.COMPLETED
-        return Ended.FAILED if entry.outcome is Outcome.FAILED else Ended.OTHER
+    ends = {(e.job, e.start): ended_as(e, e.job in hidden) for e in ledger.executions}
 
     def groups(key: str | None, entries: Sequence[Execution]) -> Iterable[ResourceGroup]:
-        by_end = group_by(entries, ended)
+        by_end = group_by(entries, lambda entry: ends[entry.job, entry.start])
         name = entries[0].run_name if by == "run" and key is not None else key
         return (_group(key, name, end, by_end[end]) for end in Ended if end in by_end)
 
@@ -150,6 +141,15 @@ def resource_use(ledger: Ledger, by: By = "site", window: TimeWindow = ALL) -> R
         total=tuple(groups(None, entries)),
         groups=tuple(group for key in ordered for group in groups(key, keyed[key])),
     )
+
+
+def ended_as(entry: Execution, hidden: bool) -> Ended:
+    """How an execution ended; ``hidden``: another one trained the epoch of its job."""
+    trained = entry.final and not hidden
+    succeeded = not entry.final and not entry.training and entry.outcome is Outcome.GOOD
+    if trained or succeeded:
+        return Ended.COMPLETED
+    return Ended.FAILED if entry.outcome is Outcome.FAILED else Ended.OTHER
 
 
 def _group(

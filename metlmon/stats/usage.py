@@ -40,7 +40,7 @@ from metlmon.stats.hosts import (
     compare_hosts,
 )
 from metlmon.stats.pool_profiles import EVICTIONS, PoolProfile, profiles_in_window
-from metlmon.stats.resources import ResourceGroup, resource_use
+from metlmon.stats.resources import Ended, ResourceGroup, ended_as, resource_use
 from metlmon.stats.totals import (
     TRANSFER_SECONDS,
     UsageTotals,
@@ -641,7 +641,8 @@ class UsageFilter(Struct, frozen=True):
     """Selects the executions behind a total.
 
     ``site``, ``host``, ``gpu`` (as logged) and ``gpus`` (count) are tuples of one, since None is a
-    valid value; ``cause``: the key of a cause. An attribute that is None matches everything.
+    valid value; ``cause``: the key of a cause; ``ended``: how they ended. An attribute that is None
+    matches everything.
     """
 
     site: tuple[str | None] | None = None
@@ -649,9 +650,11 @@ class UsageFilter(Struct, frozen=True):
     gpu: tuple[str | None] | None = None
     gpus: tuple[int | None] | None = None
     cause: str | None = None
+    ended: Ended | None = None
 
-    def matches(self, entry: Execution) -> bool:
-        """Whether the filter matches this execution."""
+    def matches(self, entry: Execution, usage: Usage) -> bool:
+        """Whether the filter matches this execution of ``usage``."""
+        hidden = usage.hidden_epoch(entry) is not None
         return (
             (self.site is None or entry.site == self.site[0])
             and (self.host is None or entry.host == self.host[0])
@@ -661,10 +664,11 @@ class UsageFilter(Struct, frozen=True):
                 self.cause is None
                 or (entry.kind == "badput" and cause_of_execution(entry) == self.cause)
             )
+            and (self.ended is None or ended_as(entry, hidden) is self.ended)
         )
 
 
 def select_executions(usage: Usage, usage_filter: UsageFilter) -> tuple[Execution, ...]:
     """The executions that match the filter, in order of their start."""
-    matching = [entry for entry in usage.executions if usage_filter.matches(entry)]
+    matching = [entry for entry in usage.executions if usage_filter.matches(entry, usage)]
     return tuple(sorted(matching, key=lambda entry: (entry.start, entry.job)))

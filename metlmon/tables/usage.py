@@ -124,6 +124,8 @@ def filter_of(row: Row, view: int) -> UsageFilter:
     if isinstance(row, PoolProfile):
         gpus = (row.pool.gpus_per_job,) if row.pool.gpus_per_job > 1 else None
         return UsageFilter(site=(row.pool.site or None,), gpu=(row.pool.gpu or None,), gpus=gpus)
+    if isinstance(row, ResourceGroup):
+        return UsageFilter(site=(row.key,), ended=row.ended)
     return UsageFilter(gpu=(row.name,)) if view == OF_GPUS else UsageFilter(site=(row.name,))
 
 
@@ -325,7 +327,8 @@ def columns(
         cells = [row for row in rows if isinstance(row, SiteGpuUsage)]
         columns = _cell_columns(cells, model_names)
     elif view == OF_HOSTS:
-        columns = _host_columns(model_names)
+        hosts = [row for row in rows if isinstance(row, HostUsage)]
+        columns = _host_columns(hosts, model_names)
     elif view == OF_PROFILES:
         columns = profile_columns(model_names)
     else:
@@ -497,17 +500,20 @@ def slow_sites(row: SiteGpuUsage | HostUsage) -> str:
     return f"{times} slow" if row.slow else times
 
 
-def _host_columns(model_names: Mapping[str | None, str]) -> list[Column[Any]]:
+def _host_columns(
+    rows: Sequence[HostUsage], model_names: Mapping[str | None, str]
+) -> list[Column[Any]]:
     def against(row: HostUsage, _: int | None) -> Line:
         text = slow_sites(row)
         return line((text, ALARM if row.slow else DIM)) if text else UNKNOWN_CELL
 
-    def used(name: str, digits: int, value: Callable[[HostUsage], float | None]) -> Column[Any]:
-        write = f"{{:.{digits}f}}".format
+    def used(name: str, drop: int, write: str, value: Callable[[HostUsage], float | None]) -> Any:
         doc = "in use on average, median of the epochs measured"
-        return Column(name, name.upper(), value, Kind.NUMBER, doc, drop=5 - digits, write=write)
+        return Column(name, name.upper(), value, Kind.NUMBER, doc, drop=drop, write=write.format)
 
-    return [
+    # First goes what does not say whether a host is slow, and whether its use of GPUs or CPUs
+    # may be why. A column of dashes takes the room of names.
+    columns: list[Column[Any]] = [
         replace(
             SITE,
             name="host",
@@ -532,15 +538,20 @@ def _host_columns(model_names: Mapping[str | None, str]) -> list[Column[Any]]:
             minimum=10,
         ),
         _spread(drop=7),
-        used("gpus", 2, lambda r: r.gpus_used.median),
-        used("cpus", 1, lambda r: r.cpus_used.median),
+        used("gpus", 2, "{:.2f}", lambda r: r.gpus_used.median),
+        used("cpus", 3, "{:.1f}", lambda r: r.cpus_used.median),
         Column(
             *("lost", "LOST", lambda r: r.totals.bad_executions, Kind.COUNT),
             doc="executions that ended as badput",
-            drop=2,
+            drop=4,
         ),
-        replace(BADPUT, drop=1),
+        replace(BADPUT, drop=5),
     ]
+    measured = {"gpus": "gpus_used", "cpus": "cpus_used"}
+    absent = {
+        name for name, figure in measured.items() if not any(getattr(r, figure).n for r in rows)
+    }
+    return [column for column in columns if column.name not in absent]
 
 
 def _cause_columns(rows: Sequence[Cause], usage: Usage, places: bool) -> list[Column[Any]]:
@@ -914,7 +925,7 @@ def _host_details(row: HostUsage, usage: Usage, room: int) -> list[Line]:
         compared = [
             line((times, NOTE if row.slow else PLAIN)),
             line((formatting.duration(row.peer_median), DIM)),
-            line(("no peers at the same time" if row.slow is None else "", DIM)),
+            line(("too few at its site, or at the same time" if row.slow is None else "", DIM)),
         ]
     used = [
         line(text, (f" (median of {formatting.number(of.n)} measured)", DIM))
@@ -1175,7 +1186,7 @@ def outcome_counts(totals: UsageTotals) -> str:
 
 def filter_title(usage_filter: UsageFilter, usage: Usage | None, room: int) -> str:
     """What a filter selects: ``A100 ×2 at Delta``, ``badput of 34 JobOutOfResources``."""
-    parts = []
+    parts = [] if usage_filter.ended is None else [str(usage_filter.ended)]
     if usage_filter.gpu is not None:
         number = usage_filter.gpus[0] if usage_filter.gpus is not None else None
         name = usage_filter.gpu[0]

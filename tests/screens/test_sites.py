@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from metlmon.live.feed import StatsInput
 from metlmon.snapshot.records import Ledger
 from metlmon.stats.causes import Cause
 from metlmon.stats.totals import UsageTotals
-from metlmon.stats.usage import Usage, select_executions, usage_in_window
+from metlmon.stats.usage import Usage, select_executions, site_usage, usage_in_window
 from metlmon.tables import epochs as epochs_table
 from metlmon.tables import usage as usage_table
 from metlmon.tables.usage import details
@@ -255,11 +256,26 @@ def test_details_fit_their_room(found: Usage, cells: int) -> None:
 
 
 def test_the_header_has_the_sum_of_the_row_that_led_there(found: Usage) -> None:
-    for at, view in enumerate(usage_table.VIEWS[:4]):
+    for at, view in enumerate(usage_table.VIEWS[: usage_table.OF_CAUSES]):
         for row in view.rows(found):
             behind = select_executions(found, usage_table.filter_of(row, at))
             total = row.badput if isinstance(row, Cause) else row.totals.total
             assert sum(each.gpu_seconds or 0 for each in behind) == total
+
+
+@pytest.mark.parametrize("source", ["four sites", "usage", "first-round", "lineage"])
+def test_a_row_of_what_failed_opens_what_failed_there(source: str) -> None:
+    ledger = painter() if source == "four sites" else read_dagdir(FIXTURES / source)
+    found = site_usage(StatsInput(ledger.status(), ledger.ledger()))
+    shown = []
+    for row in found.resources:
+        behind = select_executions(found, usage_table.filter_of(row, usage_table.OF_USAGE))
+        assert len(behind) == row.executions
+        assert sum(each.gpu_seconds or 0 for each in behind) == pytest.approx(
+            3600 * row.gpu_hours, abs=1e-6
+        )
+        shown += behind
+    assert sorted(shown, key=id) == sorted(found.executions, key=id)
 
 
 # --- profiles ---------------------------------------------------------------------------------
@@ -299,6 +315,7 @@ async def test_usage_of_resources_with_what_was_requested_below(show: Show) -> N
             assert title in seen.line("RESOURCE")
         await seen.press("enter")
         assert isinstance(seen.app.screen, ExecutionsScreen)
+        assert "completed at" in seen.lines[0]
 
 
 # --- a run's epochs ---------------------------------------------------------------------------
