@@ -32,7 +32,7 @@ from typing import Any, Final
 HERE: Final = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
-from tests.generated.large import PLANS, cache_directory, generated  # noqa: E402
+from tests.generated.large import KINDS, cache_directory, generated  # noqa: E402
 
 ROWS: Final = {
     "plain": "plain read",
@@ -189,15 +189,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description="How fast is a large ensemble read? Prints medians and ratios."
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PLANS))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(KINDS))
     parser.add_argument("--all", action="store_true", help="those of 1 GB too")
     parser.add_argument("--rows", nargs="+", choices=[*ROWS, PICTURES], default=[*ROWS, PICTURES])
     parser.add_argument("--times", type=int, default=TIMES, help=f"turns (default {TIMES})")
     parser.add_argument("--directory", type=Path, default=cache_directory())
     given = parser.parse_args()
-    if unknown := [name for name in given.names if name not in PLANS]:
-        parser.error(f"no such ensemble: {', '.join(unknown)}; there are {', '.join(PLANS)}")
-    names = given.names or [name for name in PLANS if given.all or not name.endswith(HUGE)]
+    if unknown := [name for name in given.names if name not in KINDS]:
+        parser.error(f"no such ensemble: {', '.join(unknown)}; there are {', '.join(KINDS)}")
+    names = given.names or [name for name in KINDS if given.all or not name.endswith(HUGE)]
     print(machine(), flush=True)
     wrong: list[str] = []
     for name in names:

@@ -78,15 +78,14 @@ def _counted(count: Count) -> dict[str, int]:
     return {"count": count.n, "seconds": round(count.seconds)}
 
 
-def true_of_status(truth: dict[str, Any], live: bool = False) -> dict[str, Any]:
-    """What :func:`of_status` should say. ``live``: it was asked for as live."""
+def true_of_status(truth: dict[str, Any]) -> dict[str, Any]:
+    """What :func:`of_status` should say."""
     none = {"count": 0, "seconds": 0}
     kinds = ("input ok", "input unfinished", "input aborted", "output ok")
     return {
         "log_bytes": truth["log_bytes"],
         "log_events": sum(truth["events"].values()),
-        **{key: truth[key] for key in ("first", "last", "runs", "completed")},
-        "nodes": truth["nodes_live" if live else "nodes"],
+        **{key: truth[key] for key in ("first", "last", "runs", "completed", "nodes")},
         "executions": sum(truth["executions"].values()),
         "gpu_seconds": _in_three(truth["gpu_seconds"]),
         "sites": {
@@ -112,13 +111,13 @@ def true_of_jobs(truth: dict[str, Any]) -> dict[str, Any]:
     return {key: truth[key] for key in (*keys, "bytes_received", "completed", "memory_mb")}
 
 
-def differences(reader: DagdirReader, truth: dict[str, Any], live: bool = False) -> list[str]:
+def differences(reader: DagdirReader, truth: dict[str, Any]) -> list[str]:
     """Figures that are not what the generator knows; all of them, or none."""
     painter = reader.snapshot_builder()
     jobs, wanted = of_jobs(painter), true_of_jobs(truth)
     jobs["memory_mb"] = {c: jobs["memory_mb"].get(c) for c in wanted["memory_mb"]}
     return [
-        *differing("status", of_status(painter.status()), true_of_status(truth, live)),
+        *differing("status", of_status(painter.status()), true_of_status(truth)),
         *differing("jobs", jobs, wanted),
     ]
 

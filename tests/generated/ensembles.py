@@ -96,6 +96,7 @@ class Job:
     transfers: list[Moved] = field(default_factory=list)
     holds: list[tuple[int, str]] = field(default_factory=list)
     moved: list[tuple[int, int, int]] = field(default_factory=list)
+    memory: list[tuple[int, int]] = field(default_factory=list)
     completed: bool = False
 
     @property
@@ -176,6 +177,7 @@ class Telling:
             self.passes(step)
             mb += self.rng.randint(0, 900) if mb < 40000 else 0
             self.say(lambda head, mb=mb: events.memory(head, mb))
+            self.job.memory.append((self.now, mb))
         self.passes(max(1, end - self.now))
 
     def uploads(self) -> None:
@@ -225,6 +227,7 @@ class Telling:
         execution = self.ends(None if good else word)
         execution.return_value = value
         seconds, mb = execution.end - execution.start, self.rng.randint(12000, 41000)
+        self.job.memory.append((self.now, mb))
         self.say(
             lambda head: events.terminated(head, slot, seconds, value, signal, moved, total, mb)
         )

@@ -24,6 +24,7 @@ from tests.generated.places import PLACES, Place
 DAY: Final = 86400
 WEEK: Final = 7 * DAY
 BEGIN: Final = moment("2026-01-05 09:00:00")
+TROUBLE: Final = tuple((act, count) for act, count in DECK if act not in SHORT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,8 @@ class Kind:
     """A sort of ensemble. ``trouble``: how many things go wrong in an epoch on the average;
     ``places``: the first so many of them; ``removed``: days from the beginning to each removal
     of the DAG and those until it is submitted again; ``weeks``: how far one week's pace is from
-    another's (sigma of a logarithm)."""
+    another's (sigma of a logarithm); ``acts``: what goes wrong, with weights; ``memory_every``:
+    seconds between two memory updates of a job (None: few)."""
 
     name: str
     runs: int
@@ -40,6 +42,8 @@ class Kind:
     places: int = len(PLACES)
     removed: tuple[tuple[float, float], ...] = ()
     weeks: float = 0.0
+    acts: tuple[tuple[Act, int], ...] = TROUBLE
+    memory_every: float | None = None
 
 
 def varied(kind: Kind, seed: int) -> Lived:
@@ -57,12 +61,12 @@ def varied(kind: Kind, seed: int) -> Lived:
     keys = [(run, epoch) for run, _ in runs for epoch in range(kind.epochs)]
     final = dict(zip(keys, rng.choices(served, shares, k=len(keys)), strict=True))
     troubles: dict[tuple[str, int], list[tuple[Act, Place]]] = {}
-    acts, counts = zip(*((act, n) for act, n in DECK if act not in SHORT), strict=True)
+    acts, counts = zip(*kind.acts, strict=True)
     for key in keys:
         while rng.random() < kind.trouble / (1 + kind.trouble):
             act = rng.choices(acts, counts)[0]
             troubles.setdefault(key, []).append((act, rng.choice(served)))
-    lived = lived_through(seed, (plan,), final, troubles, rng)
+    lived = lived_through(seed, (plan,), final, troubles, rng, kind.memory_every)
     return _by_weeks(lived, kind.weeks, rng) if kind.weeks else lived
 
 
@@ -93,6 +97,7 @@ def _move(job: Job, when: Callable[[int], int]) -> None:
     job.lines = [(when(time), text) for time, text in job.lines]
     job.holds = [(when(time), why) for time, why in job.holds]
     job.moved = [(when(time), sent, received) for time, sent, received in job.moved]
+    job.memory = [(when(time), mb) for time, mb in job.memory]
     for each in (*job.executions, *job.transfers):
         each.start, each.end = when(each.start), when(each.end) if each.end else 0
 

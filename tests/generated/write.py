@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -31,15 +31,25 @@ Line = tuple[int, int, int, str]
 
 def write(lived: Lived, directory: Path) -> None:
     """DAG files, ``metl.log``, DAGMan's files, ``metlmon.toml`` and ``truth.json``."""
-    directory.mkdir(parents=True, exist_ok=True)
+    files = dagdir_files(lived) | training_files(lived)
+    files["truth.json"] = json.dumps(truth(lived), indent=1) + "\n"
+    write_files(directory, files)
+
+
+def dagdir_files(lived: Lived, until: int | None = None) -> dict[str, str]:
+    """What the user, HTCondor and DAGMan have written; ``until``: all goes on after that moment."""
     files = {"metl.log": job_log(job_lines(lived.jobs)), "metlmon.toml": SETTINGS}
     for number, plan in enumerate(lived.dags):
         jobs = [job for job in lived.jobs if job.dag == number]
         dagmans = [(cluster, life) for cluster, dag, life in lived.dagmans if dag == number]
-        files |= dagman_files(plan, jobs, dagmans)
+        files |= dagman_files(plan, jobs, dagmans, until)
         files[plan.file] = _dag(plan, lived)
-    files["truth.json"] = json.dumps(truth(lived), indent=1) + "\n"
-    for name, text in (files | training_files(lived)).items():
+    return files
+
+
+def write_files(directory: Path, files: Mapping[str, str]) -> None:
+    """Texts by their names below ``directory``."""
+    for name, text in files.items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_text(text, encoding="utf-8", newline="\n")
 
@@ -138,22 +148,28 @@ def _dag(plan: DagPlan, lived: Lived) -> str:
     return "\n".join([*lines, "", f"RETRY ALL_NODES {RETRIES}", ""])
 
 
-def dagman_files(plan: DagPlan, jobs: list[Job], dagmans: list[tuple[int, Life]]) -> dict[str, str]:
-    """What DAGMan leaves beside the DAG file, over all its lives."""
+def dagman_files(
+    plan: DagPlan, jobs: list[Job], dagmans: list[tuple[int, Life]], until: int | None = None
+) -> dict[str, str]:
+    """What DAGMan leaves beside the DAG file, over all its lives; ``until``: it runs then."""
     files: dict[str, str] = {}
     received: list[str] = []
     own: list[Line] = []
     for number, (cluster, life) in enumerate(dagmans):
         mine = [j for j in jobs if life.start <= j.submitted and _before(j, dagmans, number)]
-        end = life.end or max(job.last for job in mine) + 6
+        is_last = number + 1 == len(dagmans)
+        end = None
+        if until is None or not is_last:
+            end = life.end or max(job.last for job in mine) + 6
         own += _dagman_events(cluster, life, end)
-        received += _dagman_out(plan, cluster, number, life, end, mine)
-        if life.end is not None:
-            files[f"{plan.file}.rescue{number + 1:03d}"] = _rescue(plan, jobs, life.end)
-        else:
+        received += _dagman_out(plan, cluster, number, life, end, until, mine)
+        if is_last:
             lines = [line for line in job_lines(mine) if line[3][:3] in IN_NODES_LOG]
             files[f"{plan.file}.nodes.log"] = job_log(lines)
+        if end is not None and life.end is None:
             files[f"{plan.file}.metrics"] = _metrics(cluster, life, end, number, plan)
+        elif end is not None:
+            files[f"{plan.file}.rescue{number + 1:03d}"] = _rescue(plan, jobs, end)
     files[f"{plan.file}.dagman.log"] = job_log(own)
     files[f"{plan.file}.dagman.out"] = "\n".join(received) + "\n"
     return files
@@ -163,7 +179,7 @@ def _before(job: Job, dagmans: list[tuple[int, Life]], number: int) -> bool:
     return number + 1 == len(dagmans) or job.submitted < dagmans[number + 1][1].start
 
 
-def _dagman_events(cluster: int, life: Life, end: int) -> list[Line]:
+def _dagman_events(cluster: int, life: Life, end: int | None) -> list[Line]:
     started = f"001 {_head(cluster, life.start + 1)} Job executing on host: {events.SCHEDD}"
     usage = "Usr 0 00:00:00, Sys 0 00:00:00"
     run_usage = f"\t\t{usage}  -  Run Remote Usage\n\t\t{usage}  -  Run Local Usage\n"
@@ -172,6 +188,8 @@ def _dagman_events(cluster: int, life: Life, end: int) -> list[Line]:
         (life.start, cluster, 0, events.submitted(_head(cluster, life.start), None)),
         (life.start + 1, cluster, 1, started),
     ]
+    if end is None:
+        return lines
     head = _head(cluster, end)
     if life.end is not None:
         gone = f"004 {head} Job was evicted.\n\t(0) CPU times\n{run_usage}{run_bytes}"
@@ -186,7 +204,13 @@ def _dagman_events(cluster: int, life: Life, end: int) -> list[Line]:
 
 
 def _dagman_out(
-    plan: DagPlan, cluster: int, number: int, life: Life, end: int, jobs: list[Job]
+    plan: DagPlan,
+    cluster: int,
+    number: int,
+    life: Life,
+    end: int | None,
+    until: int | None,
+    jobs: list[Job],
 ) -> Iterator[str]:
     def at(when: int, text: str) -> str:
         return f"{local(when):%m/%d/%y %H:%M:%S} {text}"
@@ -203,11 +227,14 @@ def _dagman_out(
     yield at(life.start + 1, f"Parsing {plan.file} ...")
     for job in sorted(jobs, key=lambda job: job.cluster):
         when = local(job.submitted)
-        yield at(
-            job.submitted + 4,
-            f"Event: ULOG_SUBMIT for HTCondor Node {job.node} ({job.cluster}.0.0) "
-            f"{{{when:%m/%d/%y %H:%M:%S}}}",
-        )
+        if until is None or job.submitted + 4 <= until:
+            yield at(
+                job.submitted + 4,
+                f"Event: ULOG_SUBMIT for HTCondor Node {job.node} ({job.cluster}.0.0) "
+                f"{{{when:%m/%d/%y %H:%M:%S}}}",
+            )
+    if end is None:
+        return
     if life.end is not None:
         yield at(end, "Received SIGUSR1")
         yield at(end, "Aborting DAG...")
