@@ -24,6 +24,7 @@ from metlmon.stats.timeline import (
     job_states_at,
     timeline,
 )
+from metlmon.tables.epochs import name_in_run
 from metlmon.tables.layout import GAP, MARGIN, TableColumn
 from metlmon.tables.timeline_text import (
     IDLE,
@@ -263,7 +264,7 @@ def lane_state_line(
     if not spans:
         return name + line((_between(timeline, lane, at, historical), DIM))
     span = spans[0]
-    state = name + _state_text(span)
+    state = name + _state_text(span, lane.name)
     lasted = line((" for ", DIM), formatting.duration(at - span.start_position))
     since = line((" since ", DIM), formatting.moment(span.start, this_year, seconds=True))
     total: Line = ()
@@ -287,12 +288,20 @@ def lane_state_line(
     )
 
 
-def _state_text(span: TimelineSpan) -> Line:
+def _node_text(span: TimelineSpan, run: str) -> str:
+    """``epoch 5``, or ``eval_epoch6``: the number of a side node is not that of an epoch."""
+    if span.epoch is None:
+        return ""
+    if not span.training and span.node is not None:
+        return clip(name_in_run(run, span.node), 40)
+    return f"epoch {formatting.epoch_number(span.epoch)}"
+
+
+def _state_text(span: TimelineSpan, run: str) -> Line:
     sign = STATES[span.state]
     text = line((sign.text(), style_of(sign)))
-    if span.epoch is not None:
-        prefix: Line = () if span.training else line((" side node of", DIM))
-        text += prefix + line((" epoch ", DIM), str(formatting.epoch_number(span.epoch)))
+    node = _node_text(span, run)
+    text += line(f" {node}") if node else ()
     execution = span.execution
     if execution is not None:
         text += line((" at ", DIM), clip(execution.site, 24) if execution.site else "unknown site")
@@ -321,9 +330,8 @@ def _between(timeline: Timeline, lane: Lane, at: float, historical: bool) -> str
     end = formatting.moment(previous.end, formatting.year_of(timeline.last), seconds=True)
     ended = f"no job queued since {end}" if previous.end else ""
     lasted = formatting.duration(at - previous.end_position)
-    last = (
-        "" if previous.epoch is None else f"; last: epoch {formatting.epoch_number(previous.epoch)}"
-    )
+    node = _node_text(previous, lane.name)
+    last = f"; last: {node}" if node else ""
     if following is None and not historical and lane.state is State.COMPLETED and previous.end:
         state = "done" if lane.symbol is None else lane.symbol.word
         return f"{state} since {end}, for {lasted}{last}"
@@ -447,7 +455,7 @@ class TimelineScreen(ListScreen):
             line("  ", "No job has an event yet."),
             line("  ", ("Each run gets a lane here when its first job is submitted.", DIM)),
         ]
-        self.show_nothing("Timeline", "nothing has happened yet", text)
+        self.show_nothing("Timeline", "", text)
 
     def _head(self, displayed: Timeline) -> list[Line]:
         room = self.app.size.width - 2

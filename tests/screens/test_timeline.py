@@ -42,6 +42,13 @@ async def test_its_first_line_says_when_it_stalled(shared: Callable[[str], Path]
         assert "jobs at a time 5 max, 2.22 mean" in seen.lines[1]
 
 
+async def test_the_last_job_of_a_run_may_be_an_evaluation() -> None:
+    async with opened(session(FIXTURES / "demo"), NARROW) as seen:
+        await seen.press("4")
+        assert seen.line("run0  done since").rstrip().endswith("last: eval_epoch6")
+        assert "epoch 7" not in seen.text, "the run has six epochs"
+
+
 async def test_every_run_has_a_readable_lane_on_a_small_screen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
