@@ -268,9 +268,10 @@ def _mass_evictions_of(
 # --- by cause ---------------------------------------------------------------------------------
 
 
-def _by_cause(facts: HealthFacts, ended: Iterable[Execution]) -> Iterator[HealthEntry]:
-    """Lost executions that were run again, by cause."""
+def _by_cause(facts: HealthFacts, ended: Sequence[Execution]) -> Iterator[HealthEntry]:
+    """Lost executions that were run again, and those that a POST script let pass, by cause."""
     groups: dict[tuple[str, str, int | None, bool], Group] = {}
+    passed = {n.job.job for n in facts.ledger.epochs if ended and n.job and n.overruled}
     strays = {job.job for job in facts.strays_failed if facts.is_last_of_run(job)}
     errors = facts.stats_input.errors
     for entry in ended:
@@ -280,10 +281,15 @@ def _by_cause(facts: HealthFacts, ended: Iterable[Execution]) -> Iterator[Health
         line = error.line if error is not None else None
         if line is not None:
             cause = f"{line.title} ({short_cause(entry, cause)})"
+        is_passed = entry.job in passed
+        if is_passed:
+            cause += ": its POST script let it pass"
         group = groups.get((kind, cause, entry.code, is_open))
         if group is None:
             known = VACATE_ADVICE.get(entry.code) if entry.code is not None else None
             steps = known.steps if known is not None else KIND_ADVICE[kind][0]
+            if is_passed:
+                steps = (SEE_OUTPUT,)
             if is_open:
                 cure = line.advice if line is not None else None
                 steps = (cure or SEE_OUTPUT, RESUBMIT_JOBS)

@@ -99,8 +99,10 @@ class HealthEntry(Struct, frozen=True, kw_only=True):
 
     @property
     def evidence(self) -> str | None:
-        """The reason, behind the name of the file that it is in."""
-        return f"{self.error_file}: {self.reason}" if self.error_file else self.reason
+        """The reason, behind the name of the file that it is in; None where the text has it."""
+        if self.error_file:
+            return f"{self.error_file}: {self.reason}"
+        return self.reason if self.reason and self.reason not in self.text else None
 
 
 class Health(Struct, frozen=True, rename={"entries": "health"}):

@@ -130,9 +130,8 @@ def entry_lines(
     facts = _facts(entry, health, as_of)
     if facts:
         lines += _wrapped(facts, cells, inner)
-    reason = plain(entry.reason or "", REASON_LIMIT)
-    if entry.error_file or reason not in plain(entry.text, REASON_LIMIT):
-        lines += _wrapped(entry.evidence or "", cells, inner, DIM)
+    if entry.evidence:
+        lines += _wrapped(entry.evidence, cells, inner, DIM)
     if entry.policy and entry.heading is None and entry.policy not in (entry.reason or ""):
         lines += _wrapped(f"policy: {entry.policy}", cells, inner, DIM)
     if entry.heading is not None:
@@ -232,7 +231,7 @@ def _closed_lines(health: Health, as_of: datetime | None, cells: int | None) -> 
     if not entries:
         return
     this_year = as_of.year if as_of is not None else None
-    yield line((" over, or retried", BOLD))
+    yield line((f" closed ({number(len(entries))})", BOLD))
     for entry in entries[:MAX_CLOSED]:
         lost = f"{hours(entry.gpu_hours)} {health.hour_unit}" if entry.gpu_hours else ""
         last = f"last {moment(entry.until, this_year)}" if entry.until is not None else ""
@@ -242,7 +241,7 @@ def _closed_lines(health: Health, as_of: datetime | None, cells: int | None) -> 
         extent = runs_text(entry, health.names) if len(entry.runs) == 1 else _extent(entry)
         facts = ", ".join(part for part in (extent, lost, last) if part)
         closing = f" ({facts})" if facts else ""
-        yield from _wrapped(f"{SEVERITIES[entry.severity].glyph} {text}{closing}", cells, 1, DIM)
+        yield from _wrapped(f"{mark(entry)[0]} {text}{closing}", cells, 1, DIM)
     if len(entries) > MAX_CLOSED:
         yield line((f"   and {number(len(entries) - MAX_CLOSED)} more: see --json", DIM))
 

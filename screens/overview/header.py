@@ -663,7 +663,7 @@ def run_trouble(health: Health | None, run: str, room: int, *, brief: bool = Fal
         return [cause, line("   ") + advice_line(entry.steps, entry, room - 3)]
     return [
         *wrap(f"{glyph} {text}", room, style, indent=1),
-        *(wrap(evidence, room, indent=3) if evidence and evidence not in text else []),
+        *(wrap(evidence, room, indent=3) if evidence else []),
         *health_table.step_lines(entry.steps, act_keys(entry), room + 1, 3),
     ]
 

@@ -21,6 +21,8 @@ from metlmon.model.model_state import Notice
 from metlmon.model.reasons import ANNEX_EXPIRED, ANNEX_EXPIRED_INFERRED
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.records import Job, LogRow, NodeFault, Transfer
+from metlmon.tables.health import health_lines as health_text
+from metlmon.tables.health import mark
 from metlmon.text.spans import text as text_of
 from screens.overview.header import health_lines
 from tests.support.dagdir_builder import Dagdir
@@ -167,6 +169,24 @@ def test_a_recording_in_which_scripts_failed() -> None:
 
 
 # --- the real ensemble --------------------------------------------------------------------------
+
+
+def test_a_job_that_a_script_let_pass_did_not_run_again() -> None:
+    (passed,) = (e for e in entries(recorded(FIXTURES / "scripts")) if e.kind == "job-failed")
+    assert not passed.open
+    assert "POST script" in passed.text
+    assert not any("ran again" in step for step in passed.steps)
+    (retried, *_) = (e for e in entries(recorded(FIXTURES / "demo")) if e.kind == "job-failed")
+    assert "POST script" not in retried.text
+    assert any("ran again" in step for step in retried.steps)
+
+
+def test_what_is_closed_has_the_symbols_of_the_screen() -> None:
+    health = make_health(recorded(FIXTURES / "demo"))
+    lines = [text_of(line).strip() for line in health_text(health, None, None)]
+    closed = lines[lines.index(f"closed ({len(health.closed_entries)})") + 1 :]
+    assert [line[0] for line in closed] == [mark(entry)[0] for entry in health.closed_entries]
+    assert {"■", "⌫"} <= {line[0] for line in closed}
 
 
 def test_the_ensemble_on_aws(shared: Callable[[str], Path]) -> None:
