@@ -788,12 +788,18 @@ def sparkline(values: Sequence[float], cells: int) -> str:
 
 
 def best_text(row: Run, figures: RunFigures | None) -> Line:
-    """``best 0.2308 in epoch 5, improves``: what the columns do not say of a metric."""
+    """``best 0.2308 in epoch 5, improves``: what the columns do not say of a metric.
+
+    ``no gain for 2 epochs`` also before that is a plateau.
+    """
     curve = figures.by_run.get(row.key) if figures is not None else None
     if curve is None or curve.best is None:
         return ()
     epoch = formatting.epoch_number(curve.best.epoch)
     best = (f"best {formatting.metric(curve.best.value)} in epoch {epoch}", DIM)
-    improves = curve.course is Course.IMPROVES
-    course = curve_symbol(curve).word if improves else course_text(curve)
+    course = course_text(curve)
+    if curve.course is Course.IMPROVES and curve.last is not None:
+        since = curve.last.epoch - curve.best.epoch
+        waits = f"no gain for {formatting.count(since, 'epoch')}"
+        course = waits if since else curve_symbol(curve).word
     return line(best, (f", {course}", DIM))

@@ -788,7 +788,8 @@ class ColumnsScreen(ResultModal[ListState | None]):
     """Choice of the columns that are shown, and of one to sort by.
 
     ``columns``: name and title of each. ``names``: those of ``metlmon.toml``. ``sortable``: rows
-    can be sorted by them. Returns the new state of the list.
+    can be sorted by them. ``fitting``: names of those that the screen has room for. Returns the
+    new state of the list.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -803,12 +804,16 @@ class ColumnsScreen(ResultModal[ListState | None]):
         state: ListState,
         names: Sequence[str] = (),
         sortable: bool = True,
+        fitting: Collection[str] = (),
     ) -> None:
         super().__init__()
         self._names = names
         self._sortable = sortable
         self._columns = columns
         self._state = msgspec.convert(msgspec.to_builtins(state), ListState)
+        self._without_room = {
+            name for name, title in columns if name not in fitting and self._is_shown(name, title)
+        }
 
     def compose(self) -> ComposeResult:
         with Vertical(id="palette"):
@@ -825,9 +830,13 @@ class ColumnsScreen(ResultModal[ListState | None]):
         self.query_one(Table).show([TableColumn("SHOWN", 6), TableColumn("COLUMN", 40)], rows)
 
     def _cells(self, name: str, title: str) -> tuple[Line, Line]:
-        shown = name == self._columns[0][0] or self._choice.includes(name, title)
+        shown = self._is_shown(name, title)
         order = "   sorts the rows" if name == self._state.column else ""
-        return line("[x]" if shown else "[ ]"), line(title or name, (order, DIM))
+        room = "   no room" if shown and name in self._without_room else ""
+        return line("[x]" if shown else "[ ]"), line(title or name, (order + room, DIM))
+
+    def _is_shown(self, name: str, title: str) -> bool:
+        return name == self._columns[0][0] or self._choice.includes(name, title)
 
     @property
     def _choice(self) -> ColumnChoice:
@@ -1040,7 +1049,9 @@ class ListScreen(FilterKeys):
     def action_columns(self) -> None:
         if self._columns_defined:
             columns = [(column.name, column.title) for column in self._columns_defined]
-            chooser = ColumnsScreen(columns, self.state, self.column_names, self._sortable)
+            chooser = ColumnsScreen(
+                columns, self.state, self.column_names, self._sortable, fitting=self.widths
+            )
             self.app.push_screen(chooser, self._columns_chosen)
         else:
             self.show_message("this list has no columns to choose from")
