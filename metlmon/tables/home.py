@@ -49,6 +49,7 @@ from metlmon.text.spans import (
     join,
     limit_lines,
     line,
+    style_of,
     symbol_span,
     width,
     wrap,
@@ -200,7 +201,7 @@ def columns(
             doc="what its DAGs do",
             cell=_state,
             minimum=9,
-            maximum=13 if narrow else 30,
+            maximum=16 if narrow else 30,
         ),
         Column(
             "last",
@@ -309,10 +310,12 @@ def _state(row: HomeRow, _: int | None) -> Line:
     if runs and figures.live:
         state = line((f"▶ {number(figures.running)} running", MOVING))
     elif not figures.live and (runs or figures.state in ALIVE_STATES):
-        # It was so then: nothing has been logged for long.
-        glyph = "▶" if runs else _symbol(figures).glyph
-        amount = f" {number(figures.running)}" if runs else ""
-        state = line((f"snapshot {glyph}{amount}", DIM))
+        # Nothing has been logged for long: it was so at its last event.
+        then = f"▶ {number(figures.running)} running" if runs else _symbol(figures).text()
+        state = line((f"was {then}", DIM))
+    elif _symbol(figures) is DONE_WITH_FAILURES:
+        failed = f"{DONE_WITH_FAILURES.glyph} done, {number(figures.nodes_failed)} failed"
+        state = line((failed, style_of(DONE_WITH_FAILURES)))
     else:
         state = symbol_span(_symbol(figures))
     return state + line((" …", DIM)) if summary.phase is Phase.STORED else state

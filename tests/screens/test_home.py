@@ -98,10 +98,10 @@ NOW = datetime(2026, 1, 1)
     ("live", "last", "state", "eta"),
     [
         (True, "2h ago", "▶ 5 running", "23 Nov (20–28 Nov)"),
-        (False, "47d ago", "snapshot ▶ 5", "9d00h left on 14 Nov 2025 08:14"),
+        (False, "47d ago", "was ▶ 5 running", "9d00h left on 14 Nov 2025 08:14"),
     ],
 )
-def test_a_snapshot_is_called_one_and_has_no_end_in_the_past(
+def test_a_snapshot_says_what_was_and_has_no_end_in_the_past(
     live: bool, last: str, state: str, eta: str
 ) -> None:
     row = summary("/data/a", live=live, running=5, remaining=ENDS,
@@ -109,6 +109,12 @@ def test_a_snapshot_is_called_one_and_has_no_end_in_the_past(
     (shown_row,) = rows = home_rows([row])
     drawn = {each.name: spans.text(each.draw(shown_row)) for each in columns(rows, None, NOW)}
     assert (drawn["last"], drawn["state"], drawn["eta"]) == (last, state, eta)
+
+
+def test_how_many_nodes_failed_of_an_ensemble_that_is_done() -> None:
+    (row,) = rows = home_rows([summary("/data/a", "done", nodes_failed=3)])
+    drawn = {each.name: spans.text(each.draw(row)) for each in columns(rows, None, NOW)}
+    assert drawn["state"] == "✓ done, 3 failed"
 
 
 def test_live_ones_come_first_then_what_is_blocked() -> None:
