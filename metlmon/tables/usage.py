@@ -59,7 +59,7 @@ from metlmon.text.spans import (
 HIDDEN: Final = Symbol("⇄", "hidden compute", Colour.ORANGE)
 """An epoch whose successful execution lasted less than half of its longest one."""
 
-GOOD_CELL, LOST_CELL, FLYING_CELL = "▇", "▒", "░"
+GOOD_CELL, LOST_CELL, FLYING_CELL = "▇", "▚", "▓"
 """Textures of a bar; distinguishable without colours."""
 
 MAX_PLACES_WIDTH: Final = 300
@@ -200,7 +200,7 @@ def single_bar(
 
 
 def legend(totals: UsageTotals, short: bool = False, incomplete: bool = False) -> Line:
-    """The legend: ``GPU-hours 1 011 = ▇ 565 goodput + ▒ 401 badput (42 %) + …``."""
+    """The legend: ``GPU-hours 1 011 = ▇ 565 goodput + ▚ 401 badput (42 %) + …``."""
     hours = totals.hours
     parts, total = formatting.hours_added((hours.goodput, hours.badput, hours.running))
     share = (

@@ -111,9 +111,9 @@ async def test_views_filter_and_order(show: Show) -> None:
             if title == "[site by GPU":
                 slow, fastest = seen.line("1.79× slow"), seen.line("fastest")
                 assert "expanse" in slow
-                assert "▒" in slow, "marked by word and texture"
+                assert "▚" in slow, "marked by word and texture"
                 assert "delta" in fastest
-                assert "▒" not in fastest
+                assert "▚" not in fastest
             await seen.press("v")
         await seen.press("shift+tab", "shift+tab")
         assert "[usage" in seen.text
@@ -145,7 +145,7 @@ async def test_from_a_site_to_its_executions_to_a_job_and_back(show: Show) -> No
         await seen.press("enter")
         assert isinstance(seen.app.screen, ExecutionsScreen)
         assert "at delta" in seen.lines[0]
-        assert "76.4 = ▇ 65.8 goodput + ▒ 3.0 badput (4 %) + ░ 7.6 running" in seen.lines[1]
+        assert "76.4 = ▇ 65.8 goodput + ▚ 3.0 badput (4 %) + ▓ 7.6 running" in seen.lines[1]
         await seen.press("down", "down")
         execution = seen.under_cursor
         await seen.press("enter")
@@ -226,7 +226,7 @@ def test_a_bar_has_a_cell_for_all_there_is(
     largest = max(largest, of.total)
     bar = usage_table.stacked_bar(of, largest, cells)
     assert spans.width(bar) <= cells
-    parts = [sign for amount, sign in ((good, "▇"), (bad, "▒"), (flying, "░")) if amount > 0]
+    parts = [sign for amount, sign in ((good, "▇"), (bad, "▚"), (flying, "▓")) if amount > 0]
     if cells >= 3:
         assert all(sign in spans.text(bar) for sign in parts)
 
