@@ -56,7 +56,6 @@ from screens.base.screens import (
     ask_in_thread,
     heading,
     hidden_below,
-    how_to,
     rule,
 )
 from screens.pool_actions import RESULT_SYMBOLS
@@ -144,7 +143,7 @@ def advice_lines(shown: ShownAdvice, room: int) -> list[Line]:
     names = advice.values.supplies.profiles
     lines: list[Line] = []
     if not any(round(sum(run.epochs)) for run in plan.runs):
-        lines = how_to((text(advice_table.plan_lines(plan)[-1]), WHAT_IT_IS), room)
+        lines = wrap(WHAT_IT_IS, room - 2, DIM, 2)
     else:
         if advice_table.shows_plan(plan):
             columns = advice_table.plan_columns(plan, advice.run_names, names)

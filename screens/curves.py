@@ -252,7 +252,7 @@ class CurvesScreen(ListScreen, ChartScreen):
         text = curves_table.empty(feed.settings.metrics, example, as_typed(str(feed.dagdir)))
         if curves.metrics and self.metric is not None:
             text = [line("  ", f"No run has a {plain(self.metric, 40)} now.")]
-        self.show_nothing("Curves", "no values yet", text)
+        self.show_nothing("Curves", "", text)
 
     @property
     def _signs(self) -> bool:

@@ -119,8 +119,9 @@ def source_lines(run: RunForecast | None, room: int) -> list[Line]:
             )
         elif run.epochs_left:
             parts.append(f"{run.missing_reason}.")
-        text = plain(f"{name}  " + " ".join(parts), 600) if parts else name
-        lines = limit_lines(wrap(text, room - 2, DIM, indent=1), SOURCE_LINES, room - 2, 1)
+        text = plain(f"{name}  " + " ".join(parts), 600)
+        if parts:
+            lines = limit_lines(wrap(text, room - 2, DIM, indent=1), SOURCE_LINES, room - 2, 1)
     return padded(lines, SOURCE_LINES)
 
 

@@ -64,7 +64,7 @@ class ShardsScreen(ListScreen):
             self.show_nothing("Shards", "reading the DAG", text, "shard")
         else:
             text = how_to(shards_table.no_bag_lines(), self.app.size.width)
-            self.show_nothing("Shards", "there is no bag here", text, "shard")
+            self.show_nothing("Shards", "", text, "shard")
 
     def hidden_actions(self) -> Collection[str]:
         all_bags = self.context.stats.value(bags)

@@ -447,7 +447,7 @@ class SweepScreen(MetricKeys):
         """Show why there is no grid, and how a sweep is made."""
         room = self.app.size.width
         reading = grid is None or update is None or not update.is_complete
-        first = "reading the DAG" if reading else "nothing is swept here"
+        first = "reading the DAG" if reading else ""
         self.show_head([line(" ", ("Grid", BOLD), "   ", (first, DIM))])
         waiting = [line("  ", ("A sweep appears when its DAG file is read.", DIM))]
         self.matrix.show(None, waiting if reading else how_to(sweep_table.no_sweep_lines(), room))

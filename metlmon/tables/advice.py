@@ -144,7 +144,8 @@ def _gain_sentence(plan: PlacementPlan) -> Line:
     if not epochs and plan.runs:
         return line(("No plan yet: ", BOLD), "no epoch has completed yet.")
     if not epochs and plan.runs_excluded:
-        return line(("No plan: ", BOLD), plain(", ".join(_reasons(plan)), REASON_LIMIT))
+        reasons = plain(", ".join(_reasons(plan)), REASON_LIMIT)
+        return line(("No plan: ", BOLD), f"no run that has epochs left goes on ({reasons}).")
     if not epochs:
         return line(("Nothing to plan: ", BOLD), "no run has epochs left.")
     if round(unplaced):
