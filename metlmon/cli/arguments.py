@@ -233,6 +233,8 @@ COMMANDS: Final[dict[str, Command]] = {
             READ_ONLY,
             NOTIFY,
         ),
+        "The dashboard of one run. With --json, and where the output is not a terminal, its epochs "
+        "as a table, once.",
     ),
     "status": Command(
         "where every run stands, once",

@@ -23,17 +23,19 @@ EPILOG: Final = """\
 exit status:
   0  readable, whatever the jobs did; or --exit-on was met and all is well
   1  check: errors were found (with --strict: or warnings)
-  2  the directory or the arguments cannot be used (one sentence says why)
+  2  the directory or the arguments cannot be used
   3  --exit-on: something failed or was removed, or can get no further
   4  --exit-on: a job, or DAGMan itself, is held
   5  --exit-on: --timeout passed first
-  6  submit, new --submit: the files are written, but the pool did not take the DAG; act:
-     something was refused, failed, or was not confirmed; export: the server refused, or failed
- 70  an error of metlmon itself, no memory, or no room for the output (one sentence says what)
+  6  submit, new --submit: the files are written, but the pool did not take
+     the DAG; act: something was refused, failed, or was not confirmed;
+     export: the server refused, or failed
+ 70  an error of metlmon itself, no memory, or no room for the output
 130  ended from the keyboard; 128 and a signal's number: ended by that signal
 
-Settings are read from metlmon.toml in the dagdir, then from metlmon/metlmon.toml in the
-user's configuration directory. NO_COLOR is respected. Watching never writes to a dagdir.
+Settings are read from metlmon.toml in the dagdir, then from
+metlmon/metlmon.toml in the user's configuration directory. NO_COLOR is
+respected. Watching never writes to a dagdir.
 """
 
 COLLECT: Final = (1_000, 10, 10)

@@ -69,8 +69,7 @@ but never the working directory: that is a dagdir, which another user may have w
 
 HINTS: Final = {
     "no-bindings": "HTCondor's Python bindings are not installed here (pip install htcondor)",
-    "no-schedd": "no schedd on this host: it is not running, or this is not an access point "
-    "(CONDOR_CONFIG names the configuration)",
+    "no-schedd": "no schedd on this host: it is not running, or this is not an access point",
     "no-answer": "the schedd does not answer: is it running, and may this machine reach it?",
     "no-collector": "the collector does not answer: does CONDOR_HOST name it?",
     "no-annex-collector": "the annex collector does not answer: does ANNEX_COLLECTOR name it?",

@@ -754,4 +754,6 @@ def dagman_not_running(dag: DagRow) -> str | None:
         return "DAGMan does not run at the moment: it will be started again"
     if dag.state is DagState.UNKNOWN:
         return "no file here shows whether the DAG runs"
-    return f"the DAG does not run: it is {str(dag.state).replace('-', ' ')}"
+    if dag.state is DagState.NOT_SUBMITTED:
+        return "the DAG is not submitted"
+    return f"the DAG has ended: {dag.state}"

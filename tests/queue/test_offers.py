@@ -141,11 +141,11 @@ def test_a_job_that_came_after_the_word_is_not_refused() -> None:
     [
         (PoolAction.HALT, dag(), None),
         (PoolAction.HALT, dag(halted=True), "it is halted already"),
-        (PoolAction.HALT, dag(DagState.DONE), "the DAG does not run: it is done"),
+        (PoolAction.HALT, dag(DagState.DONE), "the DAG has ended: done"),
         (PoolAction.RESUME, dag(halted=True), None),
         (PoolAction.RESUME, dag(), "it is not halted"),
         (PoolAction.REMOVE_DAG, dag(), None),
-        (PoolAction.REMOVE_DAG, dag(DagState.REMOVED), "the DAG does not run: it is removed"),
+        (PoolAction.REMOVE_DAG, dag(DagState.REMOVED), "the DAG has ended: removed"),
         (PoolAction.REMOVE_DAG, dag(cluster=None), "the number of DAGMan's job is not known"),
         (
             PoolAction.RESUBMIT,

@@ -185,7 +185,7 @@ async def test_files_are_written_without_a_schedd() -> None:
 async def test_when_the_dag_has_ended_no_gate_looks() -> None:
     async with steer(dag=DagState.DONE) as seen:
         await seen.press(*TO_RUN8, "a", "T")
-        assert "the DAG does not run: it is done" in seen.text
+        assert "the DAG has ended: done" in seen.text
 
 
 # --- a site ---------------------------------------------------------------------------------

@@ -132,8 +132,9 @@ def test_why_not(act: PoolAction, row: Run, why: str | None) -> None:
 )
 def test_without_a_dagman_nobody_looks_at_gates(act: PoolAction, state: DagState) -> None:
     row = run(asked(pause_requested=at(9)))
-    result = str(state).replace("-", " ")
-    assert refused(act, row, state=state) == f"the DAG does not run: it is {result}"
+    ended = state is not DagState.NOT_SUBMITTED
+    said = f"the DAG has ended: {state}" if ended else "the DAG is not submitted"
+    assert refused(act, row, state=state) == said
 
 
 def test_files_need_no_schedd() -> None:
@@ -144,7 +145,7 @@ def test_files_need_no_schedd() -> None:
     assert refused(PoolAction.STOP_NOW, run(), word=NO_SCHEDD) == "no schedd is known here"
     # What the files rule out is refused for that.
     why = refused(PoolAction.STOP_NOW, run(), word=NO_SCHEDD, state=DagState.DONE)
-    assert why == "the DAG does not run: it is done"
+    assert why == "the DAG has ended: done"
     assert offer(PoolAction.STOP).refused == "no run is selected"
 
 
