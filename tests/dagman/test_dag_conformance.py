@@ -247,18 +247,3 @@ def test_hyphen_and_underscore_are_the_same_in_keywords(words):
     text = "".join(f"{word} d{i} {{\nlog = {i}\n}}\n" for i, word in enumerate(words))
     parsed = parse_dag(text.encode(), "run.dag")
     assert (len(parsed.commands), parsed.problems) == (len(words), ())
-
-
-GRAMMAR = """
-    JOB SPLICE INCLUDE SUBDAG EXTERNAL PARENT CHILD WEAK VARS RETRY ALL_NODES FINAL DIR S run.dag
-    s.dag A B x=1 { } @=E @E CONNECT PIN_IN PIN_OUT 1 DONE S+A if queue log=$(JOB) " PRE SCRIPT
-    SUBMIT-DESCRIPTION environment=sesame
-"""
-WORDS = st.sampled_from([*GRAMMAR.split(), "\n", "\\\n"])
-
-
-@given(st.lists(WORDS, max_size=40), st.lists(WORDS, max_size=20))
-def test_words_of_the_grammar_in_any_order_never_raise(top, spliced):
-    flow = weave(" ".join(top), s_dag=" ".join(spliced))
-    for parent, child in edges(flow):
-        assert parent in flow.nodes[child].parents

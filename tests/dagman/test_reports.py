@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from metlmon.dagman.records import JobstateLine, StatusFile
@@ -207,24 +207,6 @@ def test_a_file_without_line_ends_is_not_kept_for_ever() -> None:
     _, problems, used = read_jobstate(data)
     assert used == len(data)
     assert len(problems) == 1
-
-
-def in_chunks(data: bytes, cuts: list[int]) -> list[JobstateLine]:
-    """What a follower reads when the file grows in steps."""
-    received: list[JobstateLine] = []
-    offset = 0
-    for cut in [*sorted(cut % (len(data) + 1) for cut in cuts), len(data)]:
-        new, _, used = read_jobstate(data[offset:cut])
-        received += new
-        offset += used
-    return received
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(cuts=st.lists(st.integers(min_value=0, max_value=10_000), max_size=8))
-def test_any_chunking_says_the_same(shared: Callable[[str], Path], cuts: list[int]) -> None:
-    data = shared("examples/pool-ensemble/ens.jobstate.log").read_bytes()
-    assert in_chunks(data, cuts) == read_jobstate(data)[0]
 
 
 # --- DAGMan's own submit file, as ``condor_submit_dag`` writes it -----------------------------

@@ -145,11 +145,6 @@ def test_a_hundred_thousand_steps_take_no_time_and_no_room() -> None:
     assert time.process_time() - begun < 2.0
 
 
-@given(st.lists(st.text(max_size=40), max_size=20))
-def test_no_text_fails(lines: list[str]) -> None:
-    read_metrics_csv(f"{line}\n" for line in lines)
-
-
 def test_the_recorded_trainings_by_another_way() -> None:
     """Each value of each file, found by splitting lines at commas and nothing else."""
     files = sorted(FIXTURE.glob("training_logs/*/version_*/metrics.csv"))

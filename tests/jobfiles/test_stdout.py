@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import time
 
 import pytest
 from hypothesis import given
@@ -110,20 +109,6 @@ ALMOST = st.lists(
 @given(ALMOST.map(str.encode) | st.binary(max_size=3000))
 def test_nothing_fails(data: bytes) -> None:
     targets.printed(data)
-
-
-@pytest.mark.parametrize(
-    "piece",
-    ["[", "1:", "9", "[1:1", "%|", "Epoch ", "\x1b[", "\x1b]", "\x1b[0", " ", "1/", "[00:00<00:00,",
-     "val_loss", "val_loss ", "'val_loss' reached ", "loss=", "\r", "\r["],
-)  # fmt: skip
-def test_nothing_is_slow(piece: str) -> None:
-    """A quadratic search would take minutes of a text like these."""
-    text = (piece * 70_000)[:65_536]
-    begun = time.process_time()
-    newest_progress(text)
-    printed_values(text.split("\n"), "val_loss")
-    assert time.process_time() - begun < 1.0
 
 
 # --- values -------------------------------------------------------------------------------
