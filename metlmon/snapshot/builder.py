@@ -57,7 +57,6 @@ from metlmon.snapshot.records import (
     Status,
 )
 from metlmon.snapshot.totals import (
-    AN_HOUR,
     ExecutionTotals,
     rank_by_hours,
 )
@@ -215,14 +214,14 @@ class SnapshotBuilder:
             )
 
     def _causes(self) -> list[CauseRow]:
-        """Bad GPU-hours by cause, the most expensive first."""
+        """Badput by cause, the most expensive first."""
         rows = [
             CauseRow(
                 cause=cause[0] or "",
                 code=cause[1],
                 subcode=cause[2],
                 executions=losses.executions,
-                badput=losses.micros / AN_HOUR,
+                badput=losses.hours(self.totals.hour_unit),
                 example=losses.example,
                 end_unknown=cause[3],
             )

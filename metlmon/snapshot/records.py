@@ -804,7 +804,7 @@ class GpuRow(Struct, frozen=True, rename={"gpu_hours": "hours"}):
 
 
 class CauseRow(Struct, frozen=True):
-    """Bad GPU-hours by cause, which is the reason with its variable parts folded.
+    """Badput by cause, which is the reason with its variable parts folded.
 
     ``end_unknown``: the log lost the true end of these executions; it is taken from the event that
     proves they were over.

@@ -139,28 +139,37 @@ class SiteTotals(ExecutionTotals):
 
 
 class LossTotals:
-    """Losses by one cause: executions, GPU-microseconds, and the reason that the last job logged.
+    """Losses by one cause: executions, what they lost, and the reason that the last job logged.
 
-    ``last``: that job.
+    ``micros``: microseconds in each of ``UNITS``. ``last``: that job.
     """
 
     __slots__ = ("example", "executions", "last", "micros")
 
     def __init__(self) -> None:
-        self.executions = self.micros = 0
+        self.executions = 0
+        self.micros = [0] * len(UNITS)
         self.last: JobKey = (-1, 0, 0)
         self.example: str | None = None
 
     def add(self, key: JobKey, entry: Execution) -> None:
         """Add a bad execution; those of the last job come last."""
         self.executions += 1
-        self.micros += round(entry.lost_gpu_seconds * SECOND)
+        if not entry.at_access_point:
+            lost = round(entry.lost * SECOND)
+            for index, unit in enumerate(UNITS):
+                self.micros[index] += lost * (unit.weight(entry.gpus, entry.cpus) or 0)
         self.last, self.example = key, entry.reason
+
+    def hours(self, unit: HourUnit) -> float:
+        """Hours of ``unit`` that were lost."""
+        return self.micros[UNITS.index(unit)] / AN_HOUR
 
     def merge(self, other: LossTotals) -> None:
         """Add the losses of other jobs."""
         self.executions += other.executions
-        self.micros += other.micros
+        for index in range(len(UNITS)):
+            self.micros[index] += other.micros[index]
         if other.last > self.last:
             self.last, self.example = other.last, other.example
 

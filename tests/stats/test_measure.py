@@ -69,6 +69,7 @@ def test_hours_of_an_ensemble_without_gpus(
             bad,
             0,
         )
+    assert sum(cause.badput for cause in status.causes) == bad
     (below,) = runs_table.cursor_detail(status.runs[0], {"run"}, 80)
     assert f"badput {formatting.hours(bad)} {measure.short}" in spans.text(below)
     view = found.run_view(status.runs[0].key)
