@@ -97,6 +97,7 @@ def log_gaps(facts: HealthFacts, gaps: list[LogGap]) -> Iterator[HealthEntry]:
     """Gaps in the log while jobs ran, and other damage."""
     glued = [notice for notice in facts.status.warnings if notice.kind == "glued-header"]
     where = ", ".join(f"{notice.file}:{notice.line}" for notice in glued[:3])
+    damaged = f" ({where} is damaged)" if where else ""
     intervals = [
         facts.seconds_between(log.first, log.last) / max(1, log.events)
         for log in facts.status.logs
@@ -110,7 +111,7 @@ def log_gaps(facts: HealthFacts, gaps: list[LogGap]) -> Iterator[HealthEntry]:
             # Ends are missing from a log that continued for other jobs.
             yield make_entry(
                 kind="log-damage",
-                text=f"the log does not say how {count(lost, 'execution')} ended",
+                text=f"the log{damaged} does not say how {count(lost, 'execution')} ended",
                 steps=(
                     "Nothing to do: the hours are counted up to the moment that proves it was over",
                 ),
@@ -124,7 +125,6 @@ def log_gaps(facts: HealthFacts, gaps: list[LogGap]) -> Iterator[HealthEntry]:
             continue
         since, until = gap.since, gap.until
         ran = sum(e.start < until and (e.end is None or e.end > since) for e in facts.executions)
-        damaged = f" ({where} is damaged)" if where else ""
         was = "was" if ran == 1 else "were"
         ends = "the true end of one is" if lost == 1 else f"the ends of {lost} are"
         yield make_entry(

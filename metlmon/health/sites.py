@@ -27,9 +27,6 @@ UNSERVED_TIMES: Final = 5.0
 """A target without any execution, while others have some, is reported after three hours and five
 times the median wait of the others."""
 
-DEFAULT_LEASE: Final = 2400
-"""Seconds of JobLeaseDuration where the submit description has none."""
-
 NEVER_SERVED_SECONDS: Final = 86400.0
 """Idle time after which it is reported that no job of the ensemble has started."""
 
@@ -259,12 +256,12 @@ def disconnected_jobs(facts: HealthFacts) -> Iterator[HealthEntry]:
     for job in facts.disconnected:
         if job.states and as_of is not None:
             seconds = facts.ledger.seconds_between(job.states[-1][0], as_of)
-            if seconds > (job.lease or DEFAULT_LEASE) / 2:
+            if seconds > job.lease_seconds / 2:
                 found.append((seconds, job))
     if not found:
         return
     seconds, first = max(found, key=lambda item: item[0])
-    lease = float(first.lease or DEFAULT_LEASE)
+    lease = float(first.lease_seconds)
     left = (
         f"of a lease of {age(lease)}" if seconds < lease else f"the lease of {age(lease)} is over"
     )

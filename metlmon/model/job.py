@@ -35,7 +35,7 @@ from metlmon.eventlog.events import (
     resource_usage,
 )
 from metlmon.model.reasons import CODES_WITHOUT_CAUSE, FIRST_VACATE_CODE, REQUEUED, cause_of
-from metlmon.model.states import TERMINAL, Outcome, State
+from metlmon.model.states import ACTIVE, TERMINAL, Outcome, State
 
 Codes: TypeAlias = frozenset[int]
 
@@ -105,7 +105,8 @@ class LoggedExecution(Struct):
     ``requeued``: it ended by itself, and the job's on_exit_remove put the job back into the queue.
     ``bytes_*``: ``Run Bytes`` of the event that ended it, ``usage``: its table.
     ``checkpoint``: of one that did not complete its job, when its last checkpoint was stored, at
-    its end at the latest; None without.
+    its end at the latest; None without. ``disconnected``: since when its access point has had no
+    connection to it.
     """
 
     start: datetime
@@ -121,6 +122,7 @@ class LoggedExecution(Struct):
     requeued: bool = False
     held_by: Held | None = None
     checkpoint: datetime | None = None
+    disconnected: datetime | None = None
     bytes_sent: int | None = None
     bytes_received: int | None = None
     usage: ResourceUsage | None = None
@@ -282,8 +284,15 @@ def note_image_size(history: JobHistory, time: datetime) -> None:
     """Note the newest 006: like any event it shows that the job is connected."""
     if history.last is None or time > history.last:
         history.last = time
+        _note_connection(history)
         if history.state is _DISCONNECTED:
             _enter(history, _RUNNING, time)
+
+
+def _note_connection(history: JobHistory) -> None:
+    """Note that the machine of the open execution has been reached."""
+    if history.open is not None:
+        history.open.disconnected = None
 
 
 def _apply_after_end(history: JobHistory, event: Event) -> None:
@@ -553,12 +562,15 @@ def _apply_disconnected(history: JobHistory, event: Event, _: Codes) -> None:
     # A transfer that ends as the connection breaks has failed with it.
     if history.transfers and history.transfers[-1].end is not None:
         _fail_output_transfer(history, event.time)
+    if history.open is not None:
+        history.open.disconnected = history.open.disconnected or event.time
     # Applies without an execution, too: the 001 may be lost or older than this log.
     if history.state is not _HELD:
         _enter(history, _DISCONNECTED, event.time)
 
 
 def _apply_reconnected(history: JobHistory, event: Event, _: Codes) -> None:
+    _note_connection(history)
     if history.state is not _HELD:
         _enter(history, _RUNNING, event.time)
 
@@ -723,6 +735,7 @@ def _end_input_transfer(history: JobHistory, event: Event, detail: FileTransfer)
 
 
 def _start_output_transfer(history: JobHistory, event: Event, detail: FileTransfer) -> None:
+    _note_connection(history)
     history.transfers.append(TransferSpan("output", event.time, host=detail.host))
     if history.open is not None:
         _enter(history, _TRANSFERRING_OUTPUT, event.time)
@@ -760,6 +773,59 @@ def _end_transfer(history: JobHistory, event: Event, direction: str, detail: Fil
         span.outcome = "pending"
     else:
         span.outcome = "ok"
+
+
+def with_inferred_ends(
+    history: JobHistory, as_of: datetime | None, lease: float, successor: datetime | None
+) -> JobHistory:
+    """``history``, with the ends that no event has, or has too late.
+
+    An execution that was not reached again was over at the end of its ``lease``, in seconds, when
+    its machine kills it (manual, "Job ClassAd Attributes", JobLeaseDuration). ``successor``: when
+    the next job of its node was submitted, if nothing was logged of this one since: it had left
+    the queue. That is lost with a part of the log, or with the queue of the access point.
+    """
+    executions = [_within_lease(history, each, as_of, lease) for each in history.executions]
+    if successor is None or history.state not in ACTIVE:
+        return replace(history, executions=executions)
+    if history.open is not None and executions[-1].end is None:
+        executions[-1] = _ended(history, executions[-1], successor, _EVICTED)
+        executions[-1].uncertain = True
+    ended = replace(
+        history,
+        executions=executions,
+        transfers=[replace(span) for span in history.transfers],
+        open=None,
+        states=list(history.states),
+    )
+    _close_transfers(ended, successor)
+    _enter(ended, State.UNKNOWN, successor)
+    return ended
+
+
+def _within_lease(
+    history: JobHistory, execution: LoggedExecution, as_of: datetime | None, lease: float
+) -> LoggedExecution:
+    if execution.disconnected is None or execution.outcome in (_GOOD, Outcome.FAILED):
+        return execution
+    limit = execution.disconnected + timedelta(seconds=lease)
+    ended = execution.end or as_of
+    if ended is None or ended <= limit:
+        return execution
+    is_logged = execution.end is not None and not execution.uncertain
+    outcome = execution.outcome if is_logged else Outcome.RECONNECT_FAILED
+    ended = _ended(history, execution, limit, outcome)
+    ended.uncertain = False
+    return ended
+
+
+def _ended(
+    history: JobHistory, execution: LoggedExecution, time: datetime, outcome: Outcome
+) -> LoggedExecution:
+    """A copy of ``execution`` that ended at ``time``."""
+    ended = replace(execution, suspensions=list(execution.suspensions))
+    _close(replace(history), ended, time, outcome)
+    return ended
 
 
 _CONTRADICTING_EVENTS: Final = frozenset({0, 1, 4, 5, 7, 9, 12, 13, 24})

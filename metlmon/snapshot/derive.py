@@ -72,6 +72,7 @@ MOST_SPECIAL: Final = 30
 """Special nodes in a snapshot; the node tree has all of them."""
 
 # Module constants, since Python 3.11 looks up each Enum member through a function.
+_BUILT_AGAIN: Final = frozenset({State.SUSPENDED, State.DISCONNECTED})
 _COMPLETED: Final = State.COMPLETED
 _WAITING: Final = State.WAITING
 _GOOD: Final = Outcome.GOOD
@@ -473,7 +474,7 @@ class Derivation:
         self._factory.as_of = as_of
         for key in list(self._open):
             job = self._own_jobs[key]
-            if any(state is State.SUSPENDED for _, state in job.states):
+            if any(state in _BUILT_AGAIN for _, state in job.states):
                 self._factory.stale.add(self.node_of(self.ensemble.jobs[key]) or key)
             else:
                 self._own_jobs[key] = self._factory.at_as_of(job)

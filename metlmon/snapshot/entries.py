@@ -17,12 +17,12 @@ from msgspec.structs import asdict, replace
 
 from metlmon.eventlog.events import resource_usage
 from metlmon.model.clock import Clock
-from metlmon.model.job import JobHistory, LoggedExecution, TransferSpan
+from metlmon.model.job import JobHistory, LoggedExecution, TransferSpan, with_inferred_ends
 from metlmon.model.job_events import NO_DAG, JobKey, LoggedJob, NodeKey
 from metlmon.model.node import removed_at_dag_end
 from metlmon.model.reasons import cause_of
 from metlmon.model.sites import NameTable, SiteAndGpu, alias_of, host_of
-from metlmon.model.states import TERMINAL, Outcome, State
+from metlmon.model.states import ACTIVE, TERMINAL, Outcome, State
 from metlmon.snapshot.records import (
     Execution,
     Hold,
@@ -73,6 +73,7 @@ class EntryFactory:
         ``success``: the job and index of the execution that completed the node. ``is_service``:
         the job of a SERVICE node is over when its DAG is.
         """
+        histories = _with_inferred_ends(histories, owner, self.as_of)
         attempts, of_owner = _attempts(histories), asdict(owner)
         for key in sorted(histories):
             job, history = histories[key]
@@ -114,7 +115,7 @@ class EntryFactory:
     def at_as_of(self, job: Job) -> Job:
         """A job with what has not ended counted up to ``as_of``.
 
-        Not for a job that was suspended: it is built again.
+        Not for a job that was suspended or disconnected: it is built again.
         """
         holds = [
             hold
@@ -359,6 +360,35 @@ class EntryFactory:
                 gpu=gpu,
                 reason=reason,
             )
+
+
+def _with_inferred_ends(histories: Histories, owner: JobNode, as_of: datetime | None) -> Histories:
+    """The jobs of a node, also with the ends that the log lacks (:func:`with_inferred_ends`)."""
+    find_successor = _successors(histories) if owner.in_dag and len(histories) > 1 else None
+    inferred: dict[JobKey, tuple[LoggedJob, JobHistory]] = {}
+    for key, (job, history) in histories.items():
+        is_open = find_successor is not None and history.state in ACTIVE
+        successor = find_successor(key, history.last) if find_successor and is_open else None
+        if successor is not None or any(each.disconnected for each in history.executions):
+            inferred[key] = job, with_inferred_ends(history, as_of, owner.lease_seconds, successor)
+    return {**histories, **inferred} if inferred else histories
+
+
+def _successors(histories: Histories) -> Callable[[JobKey, datetime | None], datetime | None]:
+    """A function that finds when the next job of the node was submitted after a moment."""
+    first: dict[int, datetime] = {}
+    for (cluster, _, _), (_, history) in histories.items():
+        if history.submitted is not None:
+            first[cluster] = min(history.submitted, first.get(cluster, history.submitted))
+    submissions = sorted((time, cluster) for cluster, time in first.items())
+    times = [time for time, _ in submissions]
+
+    def find(key: JobKey, last: datetime | None) -> datetime | None:
+        start = 0 if last is None else bisect_right(times, last)
+        later = (time for time, cluster in submissions[start : start + 2] if cluster != key[0])
+        return next(later, None)
+
+    return find
 
 
 def _ended_well(executions: Sequence[LoggedExecution]) -> list[LoggedExecution]:

@@ -31,6 +31,9 @@ from metlmon.text.record_json import Nullable
 
 HOUR: Final = 3600.0
 
+DEFAULT_LEASE: Final = 2400
+"""Seconds of JobLeaseDuration where the submit description has none."""
+
 SHORT_SUCCESS: Final = 0.5
 """Share of the longest execution; a shorter success did not train the epoch. Such an epoch was
 trained elsewhere than where it succeeded ("hidden compute")."""
@@ -135,6 +138,11 @@ class JobNode(Struct, frozen=True, kw_only=True, rename={"run": "key", "run_name
     def key(self) -> NodeKey | None:
         """The key of its node; None for a job of no node."""
         return None if self.in_dag is None or self.node is None else (self.in_dag, self.node)
+
+    @property
+    def lease_seconds(self) -> int:
+        """For how many seconds it runs on without its access point."""
+        return self.lease or DEFAULT_LEASE
 
 
 class Execution(JobNode, frozen=True, kw_only=True):

@@ -347,7 +347,8 @@ def test_a_full_disk_that_cut_the_log_is_a_note() -> None:
     assert len([job for job in answers_of("log-gap")["jobs"] if job["JobStatus"] == REMOVED]) == 3
     (entry,) = (e for e in health.entries if e.kind == "log-damage")
     assert (entry.severity, entry.open) == (NOTE, False)
-    assert "cut in the middle of an event (metl.log:80)" in entry.text
+    assert "metl.log:80 is damaged" in entry.text
+    assert len(entry.jobs) == 2
     assert health.open_entries == ()
 
 

@@ -312,6 +312,77 @@ def test_a_failed_reconnect_is_followed_by_an_eviction_that_ends_nothing() -> No
     assert result.job(77).state is State.IDLE
 
 
+def out_of_reach() -> Log:
+    """A job on one GPU since 10:00 that was not reached again after 11:00."""
+    return submitted().execute(77, at="10:00:00").disconnect(77, at="11:00:00")
+
+
+@pytest.mark.parametrize(
+    ("log", "outcome"),
+    [
+        pytest.param(out_of_reach(), "reconnect-failed", id="nothing more"),
+        pytest.param(
+            out_of_reach().reconnect_failed(77, at="15:00:00"), "reconnect-failed", id="too late"
+        ),
+        pytest.param(out_of_reach().evict(77, 1008, at="15:00:00"), "evicted", id="evicted"),
+        pytest.param(
+            out_of_reach().execute(77, at="15:00:00").terminate(77, at="16:00:00"),
+            "reconnect-failed",
+            id="runs again after a crash of the access point",
+        ),
+    ],
+)
+def test_an_execution_out_of_reach_ends_with_its_lease(log: Log, outcome: str) -> None:
+    lost = of_one_job(log).job(77, as_of="20:00:00").executions[0]
+    assert (lost.outcome, lost.end) == (outcome, moment("11:40:00"))
+    assert lost.lost_gpu_seconds == timedelta(minutes=100).total_seconds()
+
+
+def test_an_execution_out_of_reach_goes_on_while_its_lease_lasts() -> None:
+    result = of_one_job(out_of_reach())
+    for as_of, outcome in [("11:30:00", "in-flight"), ("12:00:00", "reconnect-failed")]:
+        assert result.executions(77, as_of) == [outcome]
+    result = of_one_job(out_of_reach().reconnect(77, at="11:39:00"))
+    assert result.executions(77, "20:00:00") == ["in-flight"]
+
+
+def test_what_was_stored_before_a_job_was_out_of_reach_is_kept() -> None:
+    log = submitted().execute(77, at="10:00:00").transfer(77, "started output", at="10:29:00")
+    log.transfer(77, "finished output", at="10:30:00").disconnect(77, at="11:00:00")
+    (lost,) = of_one_job(log).job(77, as_of="20:00:00").executions
+    assert (lost.stored, lost.lost) == (1800, 4200)
+
+
+def resubmitted() -> Log:
+    """The next job of a node, submitted while the first one runs by the log."""
+    return running().submit(78, NODE, at="15:00:00")
+
+
+def test_a_job_has_left_the_queue_when_the_next_one_of_its_node_is_submitted() -> None:
+    """Its end is lost with a part of the log, or the access point has lost its queue."""
+    result = of_one_job(resubmitted().execute(78, at="16:00:00"))
+    job = result.job(77, as_of="20:00:00")
+    assert (job.state, job.since, job.queued) == (State.UNKNOWN, moment("15:00:00"), False)
+    (lost,) = job.executions
+    assert (lost.end, lost.outcome, lost.uncertain) == (moment("15:00:00"), "evicted", True)
+    assert result.job(78).state is State.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("log", "state", "outcome"),
+    [
+        (resubmitted().image(77, 9), State.RUNNING, "in-flight"),
+        (resubmitted().evict(77).remove(77), State.REMOVED, "evicted"),
+        (running().submit((77, 1), NODE), State.RUNNING, "in-flight"),
+    ],
+    ids=["it runs beside the next one", "its removal took a while", "a proc of the same cluster"],
+)
+def test_a_job_that_still_logs_has_not_left_the_queue(log: Log, state: State, outcome: str) -> None:
+    job = of_one_job(log).job(77)
+    assert (job.state, job.executions[0].outcome) == (state, outcome)
+    assert not job.executions[0].uncertain
+
+
 def test_the_end_that_was_lost_is_uncertain_and_reported() -> None:
     """001, and hours later only 009: the quota was full in between."""
     log = submitted().execute(77, at="10:00:00").remove(77, at="22:00:00")
