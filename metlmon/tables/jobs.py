@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from metlmon.model.job_events import JobId
-from metlmon.snapshot.records import Job
+from metlmon.snapshot.records import HOUR, HourUnit, Job
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
 from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
@@ -77,8 +77,8 @@ def columns(jobs: Sequence[Job], seconds: Mapping[JobId, float | None]) -> list[
     ]
 
 
-def listed_columns(this_year: int | None = None) -> list[Column[Job]]:
-    """The columns of the list of jobs that a command prints."""
+def listed_columns(this_year: int | None, unit: HourUnit) -> list[Column[Job]]:
+    """The columns of the list of jobs that a command prints; ``unit``: of their hours."""
 
     def node(row: Job) -> str:
         if row.candidates:
@@ -87,8 +87,13 @@ def listed_columns(this_year: int | None = None) -> list[Column[Job]]:
         return clip(row.node_name or UNKNOWN, 200)
 
     def hours(row: Job) -> float | None:
-        seconds = [execution.gpu_hours or 0.0 for execution in row.executions]
-        return sum(seconds) if seconds else None
+        executions = () if row.at_access_point else row.executions
+        known = [
+            each.seconds * weight / HOUR
+            for each in executions
+            if (weight := unit.weight(each.gpus, each.cpus)) is not None
+        ]
+        return sum(known) if known else None
 
     return [
         replace(_JOB, align="left"),
@@ -109,7 +114,7 @@ def listed_columns(this_year: int | None = None) -> list[Column[Job]]:
             lambda row: OUTCOMES[row.executions[-1].outcome] if row.executions else None,
             Kind.STATE,
         ),
-        Column("hours", "GPU-H", hours, Kind.HOURS, drop=5),
+        Column("hours", unit.short.upper(), hours, Kind.HOURS, drop=5),
         Column(
             "memory",
             "MEMORY",

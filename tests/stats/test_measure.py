@@ -128,11 +128,21 @@ def test_json_keeps_gpu_hours_and_says_the_others_beside_them(
     assert found["total"]["hours"] == spent
     main(["report", str(dagdir.path), "--json"])
     assert json.loads(capsys.readouterr().out)["totals"]["gpu_hours"] == 0
-    for command in ("status", "sites", "report"):
+    for command in ("status", "sites", "report", "jobs"):
         main([command, str(dagdir.path)])
         text = capsys.readouterr().out
         assert "CPU-" in text
         assert "gpu-h" not in text.lower()
+
+
+@pytest.mark.parametrize(("cpus", "hours"), [((4, 8), "12.0"), ((None,), "1.0")])
+def test_hours_of_jobs_are_those_of_the_ensemble(
+    cpus: tuple[int | None, ...], hours: str, capsys: Captured, tmp_path: Path
+) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    dagdir.write("metl.log", log_of(*cpus, gpus=0).data)
+    main(["jobs", str(dagdir.path)])
+    assert hours in capsys.readouterr().out.split()
 
 
 def test_bars_of_sites_are_headed_by_the_measure() -> None:

@@ -17,7 +17,7 @@ from metlmon.errors import InputError
 from metlmon.model.job_events import NodeKey
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.records import Job, NodeRow
+from metlmon.snapshot.records import HourUnit, Job, NodeRow
 from metlmon.snapshot.row_text import matches_name, state_reason
 from metlmon.text.formatting import count, job_id, year_of
 from metlmon.text.record_json import Flat, Nullable
@@ -72,13 +72,13 @@ def jobs(options: argparse.Namespace) -> int:
         outputs = (JobOutput(row, row.node_name) for row in rows)
         print_records(JobsOutput, builder, "jobs", outputs, queue=queue or UNSET)
         return Exit.OK
-    _print_jobs(rows, year_of(builder.as_of))
+    _print_jobs(rows, year_of(builder.as_of), builder.totals.hour_unit)
     if queue is not None:
         queue.print()
     return Exit.OK
 
 
-def _print_jobs(rows: Sequence[Job], this_year: int | None) -> None:
+def _print_jobs(rows: Sequence[Job], this_year: int | None, unit: HourUnit) -> None:
     """One line per job, and the reasons of those that are held."""
     from metlmon.cli.status_text import held_line
     from metlmon.cli.text_output import TextOutput
@@ -88,7 +88,7 @@ def _print_jobs(rows: Sequence[Job], this_year: int | None) -> None:
     if not rows:
         out.print("No jobs: nothing was submitted yet, or there is no event log here.")
         return
-    out.table(listed_columns(this_year), rows)
+    out.table(listed_columns(this_year, unit), rows)
     held = [row for row in rows if row.state is State.HELD]
     if held:
         out.print()
