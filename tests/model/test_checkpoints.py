@@ -169,7 +169,7 @@ def test_the_checkpoint_before_a_failed_one_holds() -> None:
 
 def test_an_upload_that_ends_with_the_connection_has_failed() -> None:
     log = uploaded(running(), "11:00:00").disconnect(77, at="11:00:01")
-    assert hours(log.reconnect_failed(77, at="13:00:00")) == (0.0, 6.0)
+    assert hours(log.reconnect_failed(77, at="11:30:00")) == (0.0, 3.0)
 
 
 def test_a_checkpoint_that_failed_makes_no_successful_one() -> None:
