@@ -10,6 +10,7 @@ from typing import Final
 from metlmon.health.headline import health_headline
 from metlmon.health.types import Health
 from metlmon.remote.paths import as_typed
+from metlmon.report import usage_tables as tables
 from metlmon.report.document import (
     NOT_KNOWN,
     BandSeries,
@@ -27,23 +28,6 @@ from metlmon.report.document import (
     percent,
 )
 from metlmon.report.usage import BoxPlot, ReportUsage, UsageSeries
-from metlmon.report.usage_tables import (
-    bytes_table,
-    cause_table,
-    gpu_table,
-    label_table,
-    period_table,
-    profile_table,
-    ratio,
-    resource_table,
-    run_table,
-    site_gpu_table,
-    site_table,
-    time_table,
-    totals,
-    transfer_table,
-    variation_table,
-)
 from metlmon.snapshot.records import HOUR, HourUnit, Ledger, Status, in_hour_unit
 from metlmon.stats.causes import Cause
 from metlmon.stats.windows import ALL, TimeWindow, Unit, window_text
@@ -132,7 +116,7 @@ def _headline(usage: ReportUsage, digits: int) -> str:
         progress = f"{epochs} of {runs} completed in the window"
     least = "at least " if usage.ledger.nodes_unlogged else ""
     bad_share = (
-        f" ({percent(ratio(spent.badput, spent.goodput + spent.badput))} of what has ended)"
+        f" ({percent(tables.ratio(spent.badput, spent.goodput + spent.badput))} of what has ended)"
         if spent.badput
         else ""
     )
@@ -223,28 +207,32 @@ def _sections(
         )
         return tuple(block for block in present if block is not None)
 
-    yield Section("Totals", (totals(usage),))
+    yield Section("Totals", (tables.totals(usage),))
     if learning is not None:
         yield learning
-    yield Section("GPU models", (gpu_table(usage),))
-    yield Section("Resources", present_blocks(site_table(usage), site_gpu_table(usage)))
+    yield Section("GPU models", (tables.gpu_table(usage),))
+    yield Section(
+        "Resources", present_blocks(tables.site_table(usage), tables.site_gpu_table(usage))
+    )
     yield Section(
         "Over time",
-        present_blocks("epochs", "hours", "per_period", "contributions", period_table(usage)),
+        present_blocks(
+            "epochs", "hours", "per_period", "contributions", tables.period_table(usage)
+        ),
     )
     yield Section(
         "Time of an epoch",
-        present_blocks("times", time_table(usage), variation_table(usage)),
+        present_blocks("times", tables.time_table(usage), tables.variation_table(usage)),
     )
-    profiles = profile_table(usage)
+    profiles = tables.profile_table(usage)
     if profiles is not None:
         yield Section("Profiles of pools", (profiles,))
-    resources = resource_table(usage)
+    resources = tables.resource_table(usage)
     if resources is not None:
         yield Section("Use of resources", (resources,))
-    yield Section("Causes of badput", present_blocks("causes", cause_table(usage)))
-    yield Section("Transfers", (bytes_table(usage), transfer_table(usage)))
-    yield Section("Runs", present_blocks(label_table(usage), run_table(usage)))
+    yield Section("Causes of badput", present_blocks("causes", tables.cause_table(usage)))
+    yield Section("Transfers", (tables.bytes_table(usage), tables.transfer_table(usage)))
+    yield Section("Runs", present_blocks(tables.label_table(usage), tables.run_table(usage)))
 
 
 # --- figures -----------------------------------------------------------------------------------

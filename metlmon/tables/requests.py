@@ -8,7 +8,7 @@ from typing import Final
 from metlmon.stats.requests import RequestAdvice, amount_text, over_text, used_text
 from metlmon.tables.layout import Column, Kind
 from metlmon.text.formatting import UNKNOWN, plain
-from metlmon.text.spans import BOLD, PLAIN, TextStyle
+from metlmon.text.spans import BOLD, PLAIN
 
 NAME_LIMIT: Final = 40
 
@@ -28,9 +28,6 @@ def columns(rows: Sequence[RequestAdvice], item: str) -> list[Column[RequestAdvi
         if row.suggested is not None:
             return amount_text(row, row.suggested)
         return UNKNOWN if row.fitting is None else "as it is"
-
-    def style(row: RequestAdvice) -> TextStyle:
-        return BOLD if row.suggested else PLAIN
 
     found = [
         Column[RequestAdvice](
