@@ -1,7 +1,10 @@
 """Hosts against equal ones elsewhere, and which of them are slow."""
 
+from __future__ import annotations
+
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate
 from math import sqrt
@@ -26,12 +29,16 @@ _QUANTILE: Final = NormalDist().inv_cdf(0.9)
 
 
 class EpochTime(NamedTuple):
-    """The seconds of a completed epoch, when it began, and where which run trained it."""
+    """The seconds of a completed epoch, when it began, and where which run trained it.
+
+    ``relative``: to its site and its run, see :func:`relative_times`.
+    """
 
     place: HostKey
     run: str | None
     start: datetime
     seconds: float
+    relative: float = 1.0
 
     @property
     def end(self) -> datetime:
@@ -44,62 +51,104 @@ class HostComparison(NamedTuple):
     peer_epochs: int = 0
     peer_median: float | None = None
     relative_time: float | None = None
+    relative_at_site: float | None = None
     slow: bool | None = None
 
 
 def compare_hosts(times: Iterable[EpochTime]) -> dict[HostKey, HostComparison]:
     """Compare each host with its peers: other hosts with the same known GPU model and count.
 
-    It is slow if its median exceeds theirs by :data:`SLOW_FACTOR`, and the intervals of both do
-    not overlap. This must also be so against those peers that are at its site, those at the same
-    time, and those that trained its runs, if there are enough: a slow site or a large run is not a
-    slow host. Without enough peers at its site or at the same time it is not known: the site may
-    be slow, or what an epoch does may have changed since.
+    It is slow if its median relative time exceeds that of its peers at the site by
+    :data:`SLOW_FACTOR`, and the intervals of both do not overlap; and if this is also so against
+    its peers at the same time, at all sites: what an epoch does may have changed since. Without
+    enough peers of either kind it is not known.
     """
     found: dict[HostKey, HostComparison] = {}
-    for machine, equal in group_by(times, lambda each: each.place[2:]).items():
-        if None not in machine:
-            equal.sort(key=lambda each: each.seconds)
-            ranks: dict[HostKey, list[int]] = {}
-            for rank, each in enumerate(equal):
-                ranks.setdefault(each.place, []).append(rank)
-            found |= {place: _compare(place, own, equal) for place, own in ranks.items()}
+    compared = relative_times([each for each in times if None not in each.place[2:]])
+    for equal in group_by(compared, lambda each: each.place[2:]).values():
+        seconds = _Ranking(equal, lambda each: each.seconds)
+        for at_site in group_by(equal, lambda each: each.place[1]).values():
+            relative = _Ranking(at_site, lambda each: each.relative)
+            for place, own in group_by(at_site, lambda each: each.place).items():
+                number = seconds.others(place)
+                if place[0] is None or min(number, len(own)) < SLOW_MIN_EPOCHS:
+                    found[place] = HostComparison(number)
+                    continue
+                middle = seconds.median_of_others(place)
+                ratio = median(each.seconds for each in own) / middle if middle else None
+                found[place] = HostComparison(number, middle, ratio, *_slow(own, relative, equal))
     return found
 
 
-def _compare(place: HostKey, ranks: Sequence[int], equal: Sequence[EpochTime]) -> HostComparison:
-    """The comparison of the host with these ranks among the sorted ``equal`` epochs."""
+def relative_times(times: Sequence[EpochTime]) -> Iterator[EpochTime]:
+    """The epochs with their relative times: a slow site or a large run is not a slow host.
 
-    def of_peers(index: int) -> float:
-        for rank in ranks:
+    They are relative to the median of the same GPUs at the site, and then to that of the run, if it
+    has enough epochs on other hosts than its main one.
+    """
+    sites = {
+        site: median(each.seconds for each in group) or 1.0
+        for site, group in group_by(times, lambda each: each.place[1:]).items()
+    }
+    at_sites = [each._replace(relative=each.seconds / sites[each.place[1:]]) for each in times]
+    for run, epochs in group_by(at_sites, lambda each: each.run).items():
+        elsewhere = len(epochs) - max(Counter(each.place for each in epochs).values())
+        enough = run is not None and elsewhere >= SLOW_MIN_EPOCHS
+        pace = median(each.relative for each in epochs) or 1.0 if enough else 1.0
+        yield from (each._replace(relative=each.relative / pace) for each in epochs)
+
+
+class _Ranking:
+    """Sorted values of epochs, of which one host's can be left out."""
+
+    def __init__(self, times: Sequence[EpochTime], value: Callable[[EpochTime], float]) -> None:
+        ordered = sorted(times, key=value)
+        self._values = [value(each) for each in ordered]
+        self._ranks: dict[HostKey, list[int]] = {}
+        for rank, each in enumerate(ordered):
+            self._ranks.setdefault(each.place, []).append(rank)
+
+    def others(self, place: HostKey) -> int:
+        """The number of values of other hosts."""
+        return len(self._values) - len(self._ranks[place])
+
+    def other(self, place: HostKey, index: int) -> float:
+        """The value of other hosts at this rank among these."""
+        for rank in self._ranks[place]:
             index += rank <= index
-        return equal[index].seconds
+        return self._values[index]
 
-    number, own = len(equal) - len(ranks), [equal[rank].seconds for rank in ranks]
-    if place[0] is None or min(number, len(own)) < SLOW_MIN_EPOCHS:
-        return HostComparison(number)
-    middle = (of_peers((number - 1) // 2) + of_peers(number // 2)) / 2
-    slow: bool | None = _is_beyond(own, middle, of_peers(_upper_rank(number)))
+    def median_of_others(self, place: HostKey) -> float:
+        """The median of the values of other hosts, of which there must be one."""
+        number = self.others(place)
+        return (self.other(place, (number - 1) // 2) + self.other(place, number // 2)) / 2
+
+
+def _slow(
+    own: Sequence[EpochTime], at_site: _Ranking, equal: Sequence[EpochTime]
+) -> tuple[float | None, bool | None]:
+    """The median of a host relative to that of its peers at the site, and whether it is slow."""
+    place, here = own[0].place, sorted(each.relative for each in own)
+    number = at_site.others(place)
+    if number < SLOW_MIN_EPOCHS:
+        return None, None
+    middle = at_site.median_of_others(place)
+    slow: bool | None = _is_beyond(here, middle, at_site.other(place, _upper_rank(number)))
     if slow:
-        runs = {equal[rank].run for rank in ranks} - {None}
-        others = [each for each in equal if each.place != place]
-        at_site = [each.seconds for each in others if each.place[1] == place[1]]
-        of_runs = [each.seconds for each in others if each.run in runs]
-        trained = sorted((equal[rank] for rank in ranks), key=lambda each: each.start)
+        trained = sorted(own, key=lambda each: each.start)
         starts = [each.start for each in trained]
         ends = list(accumulate((each.end for each in trained), max))
-        at_once = [
-            each.seconds
-            for each in others
-            if (before := bisect_left(starts, each.end)) and ends[before - 1] > each.start
-        ]
-        slow = all(
-            _is_beyond(own, median(peers), peers[_upper_rank(len(peers))])
-            for peers in (at_site, of_runs, at_once)
-            if len(peers) >= SLOW_MIN_EPOCHS
+        at_once = sorted(
+            each.relative
+            for each in equal
+            if each.place != place
+            and (before := bisect_left(starts, each.end))
+            and ends[before - 1] > each.start
         )
-        slow = None if slow and min(len(at_site), len(at_once)) < SLOW_MIN_EPOCHS else slow
-    return HostComparison(number, middle, median(own) / middle if middle else None, slow)
+        enough = len(at_once) >= SLOW_MIN_EPOCHS
+        upper = at_once[_upper_rank(len(at_once))] if enough else 0.0
+        slow = _is_beyond(here, median(at_once), upper) if enough else None
+    return median(here) / middle if middle else None, slow
 
 
 def _is_beyond(own: Sequence[float], middle: float, upper: float) -> bool:

@@ -186,8 +186,9 @@ class HostUsage(Struct, frozen=True, rename={"epoch": "epoch_seconds", "hidden":
     ``epoch``: of its completed epochs without the ``hidden`` ones. ``gpus_used``, ``cpus_used``: in
     use on average, of these epochs as far as they were measured. ``relative_time``: its median
     epoch relative to ``peer_median``, that of the ``peer_epochs`` on other hosts with the same
-    model and count; ``slow``: see :func:`metlmon.stats.hosts.compare_hosts`; None where it cannot
-    be compared.
+    model and count; ``relative_at_site``: relative to those at its site, without the differences
+    between runs; ``slow``: see :func:`metlmon.stats.hosts.compare_hosts`; None where it cannot be
+    compared.
     """
 
     host: str | None
@@ -202,6 +203,7 @@ class HostUsage(Struct, frozen=True, rename={"epoch": "epoch_seconds", "hidden":
     peer_epochs: int = 0
     peer_median: float | None = None
     relative_time: float | None = None
+    relative_at_site: float | None = None
     slow: bool | None = None
 
 

@@ -491,9 +491,14 @@ def _cell_columns(
 
 
 def slow_sites(row: SiteGpuUsage | HostUsage) -> str:
-    """Return ``fastest``, ``1.08×`` or ``2.30× slow``; "" without a comparison."""
+    """Return ``fastest``, ``1.08×`` or ``2.30× slow``; "" without a comparison.
+
+    A slow host is one at its site, with the time relative to that of equal ones there.
+    """
     if row.relative_time is None:
         return ""
+    if isinstance(row, HostUsage) and row.slow:
+        return f"{row.relative_at_site:.2f}× slow"
     if isinstance(row, SiteGpuUsage) and row.site == row.fastest_site:
         return "fastest"
     times = f"{row.relative_time:.2f}×"
@@ -532,7 +537,7 @@ def _host_columns(
         ),
         Column(
             *("against", "SAME GPU", lambda r: r.relative_time, Kind.NUMBER),
-            doc="median, in that of the same GPUs on other hosts",
+            doc="median, in that of the same GPUs on other hosts; of a slow one: at its site",
             align="left",
             cell=against,
             minimum=10,
@@ -922,8 +927,10 @@ def _host_details(row: HostUsage, usage: Usage, room: int) -> list[Line]:
     compared = [line((f"{peers}: {SLOW_MIN_EPOCHS} or more on both sides are compared", DIM))]
     if row.relative_time is not None:
         times = f"{row.relative_time:.2f} times the median of {peers}"
+        at_site = f"{row.relative_at_site:.2f} times the median of its site" if row.slow else ""
         compared = [
-            line((times, NOTE if row.slow else PLAIN)),
+            line((at_site, NOTE)),
+            line(times),
             line((formatting.duration(row.peer_median), DIM)),
             line(("too few at its site, or at the same time" if row.slow is None else "", DIM)),
         ]

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from itertools import product
 
-from metlmon.stats.usage import usage_in_window
+from metlmon.stats.hosts import EpochTime, compare_hosts
 from tests.generated.effects import Effects, planted
 
 SEEDS = (60, 0)
@@ -51,9 +51,12 @@ def rates(effects: Effects, seeds: range) -> Rates:
     counts = Rates()
     for seed in seeds:
         ensemble = planted(effects, seed)
-        found = usage_in_window(ensemble.stats_input.ledger).hosts
-        compared = {each.host for each in found if each.relative_time}
-        slow = {each.host for each in found if each.slow}
+        found = compare_hosts(
+            EpochTime((each.host, each.site, each.gpu, 1), each.run, each.start, each.seconds)
+            for each in ensemble.trained
+        )
+        compared = {place[0] for place, each in found.items() if each.relative_time}
+        slow = {place[0] for place, each in found.items() if each.slow}
         counts.compared += len(compared)
         counts.planted += len(ensemble.slow & compared)
         counts.slow += len(slow)

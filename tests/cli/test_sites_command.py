@@ -110,7 +110,7 @@ def test_hosts(capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     first = next(each for each in read if each["slow"])
     assert read[0] == first, "slow ones first"
     assert rows[0].split()[0] == first["host"]
-    assert f"{first['relative_time']:.2f}× slow" in rows[0]
+    assert f"{first['relative_at_site']:.2f}× slow" in rows[0]
     assert f"{first['gpus_used']['median']:.2f}" in rows[0]
     out = spoken(capsys, str(tmp_path / "ens"))
     assert "HOST" not in out, "they may be hundreds"
