@@ -98,13 +98,8 @@ TO_JOBS: Final[AnyColumn] = Column(
 )
 """Input, which the jobs receive."""
 
-FROM_JOBS: Final[AnyColumn] = Column(
-    "bytes_from_jobs",
-    "from jobs",
-    lambda row: row.input.sent,
-    Kind.BYTES,
-    footnote="bytes",
-    group="Bytes",
+FROM_JOBS: Final[AnyColumn] = replace(
+    TO_JOBS, name="bytes_from_jobs", title="from jobs", value=lambda row: row.input.sent
 )
 
 

@@ -238,9 +238,9 @@ def tabs(view: int, rows: Sequence[int], room: int) -> Line:
 # --- columns ----------------------------------------------------------------------------------
 
 
-def _epochs(row: GroupUsage | SiteGpuUsage | HostUsage, epochs: int) -> Line:
+def _epochs(row: GroupUsage | SiteGpuUsage | HostUsage, _: int | None) -> Line:
     mark = line((HIDDEN.glyph, style_of(HIDDEN)), " ") if row.hidden else ()
-    return mark + _number(epochs)
+    return mark + _number(row.totals.completed)
 
 
 EPOCHS: Final[Column[Any]] = Column(
@@ -250,7 +250,32 @@ EPOCHS: Final[Column[Any]] = Column(
     Kind.COUNT,
     doc="epochs completed; ⇄: of some, another execution took over twice as long",
     footnote="epochs",
-    cell=lambda row, _: _epochs(row, row.totals.completed),
+    cell=_epochs,
+)
+
+EPOCH_TIME: Final[Column[Any]] = Column(
+    "epoch",
+    "EPOCH TIME",
+    lambda row: row.epoch.median,
+    Kind.DURATION,
+    doc="median of the successful executions",
+)
+
+
+def _relative(row: SiteGpuUsage | HostUsage, _: int | None) -> Line:
+    text = slow_sites(row)
+    return line((text, ALARM if row.slow else DIM)) if text else UNKNOWN_CELL
+
+
+SAME_GPU: Final[Column[Any]] = Column(
+    "against",
+    "SAME GPU",
+    lambda row: row.relative_time,
+    Kind.NUMBER,
+    doc="median, in that of the same GPUs on other hosts; of a slow one: at its site",
+    align="left",
+    cell=_relative,
+    minimum=10,
 )
 
 SITE: Final[Column[Any]] = Column(
@@ -373,14 +398,7 @@ def _place_columns(
         replace(BADPUT, write=hours),
         replace(RUNNING, drop=8, write=hours),
         replace(PER_EPOCH, title=f"{measure.short}/EPOCH", drop=2),
-        Column(
-            "epoch",
-            "EPOCH TIME",
-            lambda r: r.epoch.median,
-            Kind.DURATION,
-            doc="median of the successful executions",
-            drop=1,
-        ),
+        replace(EPOCH_TIME, drop=1),
         _spread(drop=10),
         Column(
             "wait", "WAIT", lambda r: r.wait.median, Kind.DURATION, "median in the queue", drop=3
@@ -444,28 +462,21 @@ def _cell_columns(
         cell, style = (LOST_CELL, BAD) if row.slow else (GOOD_CELL, GOOD)
         return single_bar(row.epoch.median or 0.0, longest, width or LEAST_BAR, (cell, style))
 
-    def against(row: SiteGpuUsage, _: int | None) -> Line:
+    def against(row: SiteGpuUsage, width: int | None) -> Line:
         if row.relative_time is None:
             alone = sites[row.gpu, row.gpus] == 1
             return line(("no other site" if alone else "too few", DIM))
-        return line((slow_sites(row), ALARM if row.slow else DIM))
+        return _relative(row, width)
 
     return [
         _gpu_column(model_names),
         SITE,
-        Column(
-            "epochs",
-            "EPOCHS",
-            lambda r: r.epoch.n,
-            Kind.COUNT,
-            cell=lambda r, _: _epochs(r, r.epoch.n),
-        ),
-        Column("epoch", "EPOCH TIME", lambda r: r.epoch.median, Kind.DURATION),
-        Column(
-            "bar",
-            "MEDIAN",
-            lambda r: r.epoch.median,
-            Kind.DURATION,
+        EPOCHS,
+        EPOCH_TIME,
+        replace(
+            EPOCH_TIME,
+            name="bar",
+            title="MEDIAN",
             align="left",
             cell=bar,
             graphic=True,
@@ -473,13 +484,9 @@ def _cell_columns(
             comfortable=6,
             grow=MOST_BAR,
         ),
-        Column(
-            "against",
-            "SAME GPU",
-            lambda r: r.relative_time,
-            Kind.NUMBER,
+        replace(
+            SAME_GPU,
             doc="median, in those of the fastest site with the same GPUs",
-            align="left",
             cell=against,
             minimum=13,
         ),
@@ -508,10 +515,6 @@ def slow_sites(row: SiteGpuUsage | HostUsage) -> str:
 def _host_columns(
     rows: Sequence[HostUsage], model_names: Mapping[str | None, str]
 ) -> list[Column[Any]]:
-    def against(row: HostUsage, _: int | None) -> Line:
-        text = slow_sites(row)
-        return line((text, ALARM if row.slow else DIM)) if text else UNKNOWN_CELL
-
     def used(name: str, drop: int, write: str, value: Callable[[HostUsage], float | None]) -> Any:
         doc = "in use on average, median of the epochs measured"
         return Column(name, name.upper(), value, Kind.NUMBER, doc, drop=drop, write=write.format)
@@ -531,17 +534,8 @@ def _host_columns(
         replace(SITE, drop=6, comfortable=8),
         replace(_gpu_column(model_names), comfortable=12),
         EPOCHS,
-        Column(
-            *("epoch", "EPOCH TIME", lambda r: r.epoch.median, Kind.DURATION),
-            doc="median of the completed epochs without ⇄",
-        ),
-        Column(
-            *("against", "SAME GPU", lambda r: r.relative_time, Kind.NUMBER),
-            doc="median, in that of the same GPUs on other hosts; of a slow one: at its site",
-            align="left",
-            cell=against,
-            minimum=10,
-        ),
+        replace(EPOCH_TIME, doc="median of the completed epochs without ⇄"),
+        SAME_GPU,
         _spread(drop=7),
         used("gpus", 2, "{:.2f}", lambda r: r.gpus_used.median),
         used("cpus", 3, "{:.1f}", lambda r: r.cpus_used.median),
