@@ -517,14 +517,23 @@ REASON_LINES: Final = 3
 
 
 def cursor_detail(
-    row: Run | None, shown: set[str], cells: int, figures: RunFigures | None = None
+    row: Run | None,
+    shown: set[str],
+    cells: int,
+    figures: RunFigures | None = None,
+    *,
+    explained: bool = False,
 ) -> list[Line]:
-    """Details of the run under the cursor: why it is in trouble, or dropped columns."""
+    """Details of the run under the cursor: why it is in trouble, or dropped columns.
+
+    ``explained``: the former is shown elsewhere.
+    """
     if row is None:
         return [()]
     if cells >= REASON_CELLS:
         return gate_details(row, cells) or [()]
-    if explanation := reason(row):
+    explanation = "" if explained else reason(row)
+    if explanation:
         return _marked_lines(STATES[row.state], explanation, BAD, cells)
     if details := gate_details(row, cells):
         return details

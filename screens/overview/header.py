@@ -79,7 +79,9 @@ _STATES: Final[Mapping[State, tuple[str, int]]] = {
 """Texture in the bar, which distinguishes the parts without colours, and the rank by which words
 are dropped on a narrow terminal. From finished to not started, trouble before the latter."""
 
-_ALWAYS_SHOWN: Final = frozenset({State.COMPLETED, State.RUNNING})
+_OVER: Final = TERMINAL | {State.SKIPPED, State.FUTILE}
+"""States of nodes that nothing runs of any more."""
+
 _SHORT_WORDS: Final = {
     State.TRANSFERRING_INPUT: "in",
     State.TRANSFERRING_OUTPUT: "out",
@@ -345,7 +347,10 @@ def progress_line(status: Status, room: int) -> Line:
 
 
 def state_counts(states: Mapping[State, int], cells: int, paused: int = 0) -> Line:
-    """``✓ 412 done   ▶ 9 running   …``: states that occur; always done and running."""
+    """``✓ 412 done   ▶ 9 running   …``: states that occur, and always those done.
+
+    While something is left to do, also those running.
+    """
     return first_that_fits(_count_candidates(states, paused), cells)
 
 
@@ -357,7 +362,9 @@ def _count_candidates(states: Mapping[State, int], paused: int) -> list[Line]:
         paused_text = line((PAUSED.glyph, style_of(PAUSED)), f" {formatting.number(paused_count)}")
         paused_text += line((f" {PAUSED.word}", style_of(PAUSED)))
         states = {**states, State.PRE: states[State.PRE] - paused_count}
-    present = [s for s in _STATES if states.get(s, 0) or s in _ALWAYS_SHOWN]
+    is_over = all(state in _OVER for state, count in states.items() if count)
+    always = {State.COMPLETED} if is_over else {State.COMPLETED, State.RUNNING}
+    present = [s for s in _STATES if states.get(s, 0) or s in always]
 
     words = {s: "done" if s is State.COMPLETED else STATES[s].word for s in State}
     short = words | _SHORT_WORDS
@@ -451,11 +458,11 @@ def standstill_warning(status: Status) -> Line:
     return line(("nothing is queued or running", ALARM))
 
 
-def gpu_hours(hours: GpuHours, flying: bool = True, least: bool = False) -> Line:
+def gpu_hours(hours: GpuHours, least: bool = False) -> Line:
     """``GPU-hours  5 879 goodput  ·  3 902 badput (40 %)  ·  212 running``.
 
-    The percentage is of the hours of ended executions. Without ``flying``, the last one is
-    shown only if it is not 0. ``least``: lower bounds, since the logs are incomplete.
+    The percentage is of the hours of ended executions. The last part only where something runs.
+    ``least``: lower bounds, since the logs are incomplete.
     """
     dot = line(("  ·  ", DIM))
     lost = formatting.share(hours.badput, hours.goodput + hours.badput)
@@ -465,8 +472,8 @@ def gpu_hours(hours: GpuHours, flying: bool = True, least: bool = False) -> Line
         line((good, GOOD), " goodput"),
         line((bad, BAD if hours.badput > 0 else DIM), " badput") + share,
     ]
-    if flying or hours.running > 0:
-        parts.append(line((in_flight, MOVING if hours.running > 0 else DIM), " running"))
+    if hours.running > 0:
+        parts.append(line((in_flight, MOVING), " running"))
     start = line((f"{hours.measure.hours}  ", DIM), ("at least " if least else "", NOTE))
     return start + join(parts, dot)
 
@@ -500,17 +507,15 @@ def hours_and_forecast(
     cells: int,
     *,
     least: bool = False,
-    brief: bool = False,
 ) -> list[Line]:
     """GPU-hours and the forecast, one of the candidates, on one line if there is room."""
     gap = line("     ")
     candidates = forecasts or ((),)
     hours_line = gpu_hours(hours, least=least)
-    for content in (hours_line, gpu_hours(hours, flying=False, least=least))[: 1 + brief]:
-        room = cells - width(content) - width(gap)
-        forecast = first_that_fits(candidates, room)
-        if width(forecast) <= room:
-            return [join((content, forecast), gap)]
+    room = cells - width(hours_line) - width(gap)
+    forecast = first_that_fits(candidates, room)
+    if width(forecast) <= room:
+        return [join((hours_line, forecast), gap)]
     return [hours_line, crop(first_that_fits(candidates, cells), cells)]
 
 

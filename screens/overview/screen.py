@@ -154,18 +154,25 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
             self._show_when_at_rest()
             return []
         width = self.app.size.width
-        lines = self._facts(row, figures)
-        if row is None:
-            return lines
-        trouble = overview_header.run_trouble(self.health, row.key, width - 2)
-        # Below a list that fills the screen it would move the rows.
-        fits = len(lines) + len(trouble) < self._lines_below_rows()
-        return [*lines, *trouble] if fits else lines
+        if row is not None:
+            trouble = overview_header.run_trouble(self.health, row.key, width - 2)
+            lines = self._facts(row, figures, explained=bool(trouble))
+            # Below a list that fills the screen it would move the rows.
+            if len(lines) + len(trouble) < self._lines_below_rows():
+                return [*lines, *trouble]
+        return self._facts(row, figures)
 
-    def _facts(self, row: Run | None, figures: RunFigures | None) -> list[Line]:
-        """What the columns lack, and the queue on an idle job."""
+    def _facts(
+        self, row: Run | None, figures: RunFigures | None, *, explained: bool = False
+    ) -> list[Line]:
+        """What the columns lack, and the queue on an idle job.
+
+        ``explained``: what is wrong with the run is shown beside it.
+        """
         width = self.app.size.width
-        detail = runs_table.cursor_detail(row, set(self.widths), width, figures)
+        detail = runs_table.cursor_detail(
+            row, set(self.widths), width, figures, explained=explained
+        )
         lines = detail if width < runs_table.REASON_CELLS or any(detail) else []
         latest = None if row is None else row.latest
         job = None
@@ -290,7 +297,6 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
             overview_header.forecast_candidates(forecast),
             room,
             least=status.nodes_unlogged > 0,
-            brief=not roomy and len(trouble) > 1,
         )
         if roomy:
             lines = [*self._state_lines(status, room), special, *hours]

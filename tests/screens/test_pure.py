@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from metlmon.model.states import State
-from metlmon.snapshot.records import Run
+from metlmon.snapshot.records import GpuHours, Run
 from metlmon.tables import runs as runs_table
 from metlmon.tables.layout import GAP, MARGIN, Column, distinct_texts, fit_columns, table_lines
 from metlmon.text import formatting, spans
@@ -48,6 +48,17 @@ def test_counts_lose_words_before_numbers() -> None:
         for number in ("143", "149"):
             assert number in result
         assert "held" in result, "what needs attention keeps its word longest"
+
+
+def test_what_is_over_has_no_count_of_running_ones() -> None:
+    ended = {State.COMPLETED: 4, State.SKIPPED: 1, State.FAILED: 1, State.FUTILE: 2}
+    counts = "✓ 4 done   – 1 skipped   ✗ 1 failed   ⊘ 2 futile"
+    assert spans.text(overview_header.state_counts(ended, 80)) == counts
+    waiting = spans.text(overview_header.state_counts(ended | {State.WAITING: 3}, 80))
+    assert "▶ 0 running" in waiting
+    hours = GpuHours(4.0, 1.0)
+    assert "running" not in spans.text(overview_header.gpu_hours(hours))
+    assert "2.00 running" in spans.text(overview_header.gpu_hours(replace(hours, running=2.0)))
 
 
 def test_the_bar_gives_way_to_the_words_of_the_counts() -> None:
@@ -220,6 +231,8 @@ def test_a_long_reason_stays_within_its_lines_below_the_table() -> None:
     assert all(spans.width(each) < 80 for each in result)
     assert spans.text(result[-1]).strip().startswith("…")
     assert spans.text(result[-1]).endswith("no such file"), "the error is not in the last line"
+    explained = runs_table.cursor_detail(wordy, set(), 80, explained=True)
+    assert "no such file" not in "".join(map(spans.text, explained)), "not twice"
 
 
 @given(st.text(max_size=300), st.integers(1, 200))
