@@ -627,7 +627,7 @@ COMMANDS: Final[dict[str, Command]] = {
         "larger request for jobs that were held because they exceeded it, and their release.",
     ),
     "demo": Command(
-        "an ensemble of METL's size: two months, replayed in two minutes, over and over",
+        "an ensemble of METL's size: seven weeks, replayed in two minutes, over and over",
         (
             option(
                 "--speed",

@@ -110,7 +110,7 @@ def parser(command: str | None = None, whole: bool = False) -> argparse.Argument
         subparser = subparsers.add_parser(
             name,
             help=declared.help,
-            description=declared.description,
+            description=declared.description or f"{declared.help[:1].upper()}{declared.help[1:]}.",
             epilog=declared.epilog,
             formatter_class=HelpFormatter,
         )

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from metlmon.cli import arguments
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.model.states import DagState, State
@@ -404,6 +405,21 @@ def test_the_codes_are_what_the_help_says() -> None:
 
     result = {int(code) for code in re.findall(r"^ *(\d+)  ", EPILOG, re.MULTILINE)}
     assert result == {int(code) for code in Exit}
+    assert max(map(len, EPILOG.splitlines())) < 80, "not wrapped by a small terminal"
+
+
+@pytest.mark.parametrize("name", arguments.COMMANDS)
+def test_the_help_of_each_command_says_what_it_does(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    text_of_help = capsys.readouterr().out
+    usage, description, *_ = text_of_help.split("\n\n")
+    assert usage.startswith(f"usage: metlmon {name}")
+    assert description.endswith("."), "a sentence, before the arguments"
+    assert max(map(len, text_of_help.splitlines())) <= 80
 
 
 # --- tables for people ----------------------------------------------------------------------

@@ -91,7 +91,7 @@ def _check_side_nodes(context: LintContext) -> None:
         node = context.workflow.nodes[name]
         is_leaf = not node.children and node.kind is NodeKind.JOB
         if not part.training and is_leaf and node.post is None and not node.noop and not node.done:
-            message = f"{shown(name)} is no training, and its failure fails the whole DAG"
+            message = f"{shown(name)} does not train, and its failure fails the whole DAG"
             context.report("side-node-fails-dag", node, message)
 
 
