@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 
 from metlmon.errors import InputError
 from metlmon.health.changes import Change, ChangeKind, Changes, ChangesSince
+from metlmon.live.discovery import natural_sort_key
 from metlmon.live.feed import Feed, Snapshot, StatsInput
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.tables import changes as changes_table
@@ -128,7 +129,9 @@ class ChangesScreen(ListScreen):
         when = period(change.first, change.last, self.this_year)
         if change.first == change.last:
             when = moment(change.last, self.this_year, seconds=True)
-        names = list(change.runs.values()) or [job_id(*job) for job in change.jobs]
+        names = sorted(change.runs.values(), key=natural_sort_key) or [
+            job_id(*job) for job in change.jobs
+        ]
         facts = f"{when}   {listed([plain(name, 40) for name in names])}"
         why = wrap(changes_table.what_text(change), room, indent=1)
         return padded([line(" ", (facts, DIM)), *why][:DETAIL_LINES], DETAIL_LINES)

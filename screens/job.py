@@ -1035,7 +1035,7 @@ class OutputScreen(JobTools, FilterKeys):
         if names:
             (title, name), *others = names
             head += line((title, BOLD), "  ") + line(file_name(name, 60))
-            head += line((f"  {size(self._page.size)}", DIM))
+            head += line((f"  {size(self._page.size)}", DIM)) if self._problem is None else ()
             head += line((f"   [v] {others[0][0]}" if others else "", DIM))
         self.show_head([crop(head, self.app.size.width)])
         self._show_note()
