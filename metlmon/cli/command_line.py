@@ -77,6 +77,8 @@ def connect(options: argparse.Namespace) -> None:
     for name in ("dir", "dirs", "run", "runs"):
         given = getattr(options, name, None) or ""
         words = given if isinstance(given, list) else [given]
+        if name == "run" and _is_key(given, options.dir):
+            continue
         elsewhere = next(filter(is_elsewhere, words), None)
         if elsewhere is None:
             continue
@@ -92,6 +94,14 @@ def connect(options: argparse.Namespace) -> None:
             continue
         words = [path_of(word) for word in words]
         setattr(options, name, words if isinstance(given, list) else words[0])
+
+
+def _is_key(word: str, directory: str) -> bool:
+    """Whether ``metlmon run e.dag:run0 DIR`` names a run by its key, not a far directory."""
+    from metlmon.remote.paths import split
+
+    is_given = directory != "." and (os.path.exists(directory) or split(directory) is not None)
+    return is_given or os.path.isfile(word.partition(":")[0])
 
 
 def usable_paths(

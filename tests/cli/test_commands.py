@@ -174,6 +174,22 @@ def test_a_prefix_of_the_uuid_is_enough(capsys: Captured, two_runs: Path) -> Non
     assert json.loads(out)["uuid"] == "aaaa1111"
 
 
+def test_a_run_by_its_key_is_no_directory_of_a_machine(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The key of a run without a uuid is like HOST:DIR."""
+    dagdir = Dagdir(tmp_path / "ensemble", dag=f"JOB {NODE} a.sub\n")
+    dagdir.write("metl.log", Log().submit(77, NODE).execute(77).data)
+    _, out, _ = spoken(capsys, "status", str(dagdir.path), "--json")
+    (run,) = json.loads(out)["runs"]
+    assert ":" in run["key"]
+    code, out, _ = spoken(capsys, "run", run["key"], str(dagdir.path), "--json")
+    assert (code, json.loads(out)["key"]) == (0, run["key"])
+    monkeypatch.chdir(dagdir.path)
+    code, out, _ = spoken(capsys, "run", run["key"], "--json")
+    assert (code, json.loads(out)["key"]) == (0, run["key"])
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
