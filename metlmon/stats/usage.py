@@ -139,8 +139,8 @@ class GroupUsage(
     completed an epoch; ``hidden``: the number of these that were shorter than half of their
     epoch's longest execution, so that they may not have trained it. ``longest``: the completed
     epochs by their longest execution instead. ``wait``: queue seconds before each execution.
-    ``transfers``: the number of transfers in both directions. ``evictions``: executions that ended
-    before their job did, other than by a hold; ``holds``: all holds.
+    ``transfers``: their number in both directions, of GPU models that of input alone.
+    ``evictions``: executions that ended before their job did, other than by a hold; ``holds``: all.
     """
 
     name: str | None
