@@ -714,20 +714,26 @@ _UNITS: Final = {
 
 
 def _usage(ad: Attributes) -> tuple[UsageRow, ...]:
-    """A row per resource ``X`` of ``RequestX``, ``XUsage``, ``X`` and ``AssignedX``."""
-    requested = {name.removeprefix("Request") for name in ad.ad if name.startswith("Request")}
-    used = {name.removesuffix("Usage") for name in ad.ad if name.endswith("Usage")}
-    names = requested | {name for name in used if not name.endswith(("Local", "Remote"))}
+    """A row per resource ``X`` of ``RequestX``, ``XUsage``, ``X`` and ``AssignedX``.
+
+    Names are the same in any case: those of one resource are ``GPUs``, ``RequestGpus`` and
+    ``GpusUsage`` (``setEventUsageAd``).
+    """
+    values = Attributes({name.lower(): value for name, value in ad.ad.items()})
+    names = [name.removeprefix("Request") for name in ad.ad if name.startswith("Request")]
+    used = (name.removesuffix("Usage") for name in ad.ad if name.endswith("Usage"))
+    names += [name for name in used if not name.endswith(("Local", "Remote"))]
+    resources = {name.lower(): name for name in sorted(names)}
     return tuple(
         UsageRow(
             name=name,
             unit=_UNITS.get(name, ""),
-            usage=ad.real(f"{name}Usage"),
-            request=ad.real(f"Request{name}"),
-            allocated=ad.real(name),
-            assigned=ad[f"Assigned{name}"].strip('"') or None,
+            usage=values.real(f"{key}usage"),
+            request=values.real(f"request{key}"),
+            allocated=values.real(key),
+            assigned=values[f"assigned{key}"].strip('"') or None,
         )
-        for name in sorted(names)
+        for key, name in sorted(resources.items())
     )
 
 

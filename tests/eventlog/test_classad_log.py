@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from metlmon.eventlog.classad_log import event_parts
-from metlmon.eventlog.events import Execute, Generic, Held, Parsed, Submit
+from metlmon.eventlog.events import (
+    Execute,
+    Generic,
+    Held,
+    Parsed,
+    Submit,
+    Terminated,
+    resource_usage,
+    usage_rows,
+)
 from metlmon.eventlog.reader import parse
 
 JSON = b"""\
@@ -165,3 +174,21 @@ def test_expressions_and_gpus_of_an_execute() -> None:
     assert (event.detail.gpus, event.detail.site) == (None, 'a"b')
     assert event.detail.annex == "gpu-annex"
     assert (event.detail.gpu, event.detail.gpu_memory_mb) == ("NVIDIA A40", 45400)
+
+
+def test_attributes_of_a_resource_are_spelled_in_several_ways() -> None:
+    """As ``setEventUsageAd`` inserts them: only the machine's own name keeps its capitals."""
+    (event,) = parse(
+        b'{"EventTypeNumber": 5, "Cluster": 77, "Proc": 0, "Subproc": 0, '
+        b'"EventTime": "2026-03-29T01:59:59", "TerminatedNormally": true, "ReturnValue": 0, '
+        b'"RunRemoteUsage": "Usr 0 00:01:00, Sys 0 00:00:00", "GPUs": 2, "RequestGpus": 1, '
+        b'"GpusAverageUsage": 0.91, "GpusMemoryUsage": 41234, "AssignedGpus": "GPU-0a"}\n',
+        final=True,
+    ).events
+    assert isinstance(event.detail, Terminated)
+    (gpus,) = (row for row in usage_rows(event.detail.usage) if row.name == "Gpus")
+    assert (gpus.request, gpus.allocated, gpus.assigned) == (1, 2, "GPU-0a")
+    used = resource_usage(event.detail.usage)
+    assert used is not None
+    assert (used.gpus, used.gpus_requested, used.gpus_allocated) == (0.91, 1, 2)
+    assert used.gpu_memory_mb == 41234
