@@ -1,9 +1,9 @@
 """MLflow's project backend ``metlmon``: ``mlflow run . -b metlmon``.
 
-MLflow loads it by the entry point ``mlflow.project_backend``; nothing else imports this module,
-and this module alone imports MLflow. It writes the ensemble that the project describes, with the
-parameters given, submits its DAG as the calling user, and starts a process that exports the
-epochs into the MLflow run until the DAG ends (:mod:`metlmon.cli.commands.export_mlflow`). Manual:
+MLflow loads it by the entry point ``mlflow.project_backend``; nothing else imports this module.
+It writes the ensemble that the project describes, with the parameters given, submits its DAG as
+the calling user, and starts a process that exports the epochs into the MLflow run until the DAG
+ends (:mod:`metlmon.cli.commands.export_mlflow`). Manual:
 MLflow, "MLflow Projects", "MLflow Plugins".
 """
 

@@ -13,43 +13,17 @@ its step.
 from __future__ import annotations
 
 import hashlib
-import json
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from metlmon.text.formatting import count, plain
-from metlmon.tracking.mlflow_client import (
-    ARTIFACTS,
-    CREATE_EXPERIMENT,
-    CREATE_RUN,
-    DELETE_RUN,
-    DELETE_TAG,
-    GET_EXPERIMENT,
-    GET_RUN,
-    LOG_BATCH,
-    METRIC_HISTORY,
-    SEARCH_RUNS,
-    UPDATE_RUN,
-    Endpoint,
-    HistoryAnswer,
-    KeyValue,
-    Metric,
-    NoContent,
-    Run,
-    RunData,
-    RunInfo,
-    RunsAnswer,
-    TrackingClient,
-    TrackingError,
-    stored_value,
-)
+from metlmon.tracking.mlflow_client import ARTIFACTS, TrackingClient, TrackingError, stored_value
 from metlmon.tracking.mlflow_runs import (
     ENSEMBLE_TAG,
     KEY_TAG,
@@ -62,13 +36,16 @@ from metlmon.tracking.mlflow_runs import (
     TrackedRun,
 )
 
+if TYPE_CHECKING:
+    from mlflow.entities import Metric, Run, RunTag
+
 ATTEMPTS: Final = 3
 """How often the difference is computed and written before an export fails."""
 
 MAX_ITEMS: Final = 1000
-MAX_PAIRS: Final = 100
-MAX_BYTES: Final = 900_000
-"""Limits of a batch: items in all, params or tags each, and bytes (MLflow: 1 MB)."""
+MAX_PARAMS: Final = 100
+"""Limits of a batch, which are MLflow's: items in all, and params. Its third one, 1 MB, is reached
+by texts of other alphabets alone."""
 
 POINTS_TAG: Final = "metlmon.points"
 """Number and digest of the first points of a run, all of which the server has."""
@@ -79,8 +56,6 @@ REPORT_NAME: Final = "report.html"
 MAX_RUNS: Final = 1000
 MAX_POINTS: Final = 25_000
 """Runs and points in one answer."""
-
-Page = TypeVar("Page", RunsAnswer, HistoryAnswer)
 
 
 class ExportResult(Struct):
@@ -179,8 +154,8 @@ class MlflowExporter:
         total = 1 + len(ensemble.children)
         self._progress(0, total)
         parent = self._write(ensemble.parent, runs, experiment, None)
-        if parent.id:
-            path = self._server.safe_text(f"#/experiments/{experiment}/runs/{parent.id}")
+        if parent.info.run_id:
+            path = self._server.safe_text(f"#/experiments/{experiment}/runs/{parent.info.run_id}")
             self._result.url = f"{self._server.uri}/{path}"
         for done, child in enumerate(ensemble.children, 1):
             self._progress(done, total)
@@ -200,7 +175,7 @@ class MlflowExporter:
         """The experiment's id, and its runs by key; None without one, in a dry run."""
         key = ensemble.parent.key
         if self._parent_id is not None:
-            parent = self._server.call(GET_RUN, run_id=self._parent_id).run
+            parent = self._server.call("get_run", self._parent_id)
             experiment = parent.info.experiment_id
             return experiment, {**self._find_runs(experiment, key), key: parent}
         found = self._find_experiment()
@@ -208,22 +183,19 @@ class MlflowExporter:
 
     def _find_experiment(self) -> str | None:
         """The id of the experiment, which is created where there is none; None in a dry run."""
+        found = self._server.call("get_experiment_by_name", self.experiment)
+        if found is None:
+            return None if self._dry_run else self._create_experiment()
+        if found.lifecycle_stage == "deleted":
+            raise TrackingError(
+                f"the experiment {plain(self.experiment, 80)} is deleted on {self._server.uri}",
+                "restore it there, or name another one by --experiment",
+            )
+        return str(found.experiment_id)
+
+    def _create_experiment(self) -> str:
         try:
-            found = self._server.call(GET_EXPERIMENT, experiment_name=self.experiment)
-        except TrackingError as error:
-            if error.code != "RESOURCE_DOES_NOT_EXIST":
-                raise
-            if self._dry_run:
-                return None
-        else:
-            if found.experiment.lifecycle_stage == "deleted":
-                raise TrackingError(
-                    f"the experiment {plain(self.experiment, 80)} is deleted on {self._server.uri}",
-                    "restore it there, or name another one by --experiment",
-                )
-            return found.experiment.experiment_id
-        try:
-            return self._server.call(CREATE_EXPERIMENT, name=self.experiment).experiment_id
+            return str(self._server.call("create_experiment", self.experiment))
         except TrackingError as error:
             if error.code != "RESOURCE_ALREADY_EXISTS":
                 raise
@@ -232,16 +204,18 @@ class MlflowExporter:
 
     def _find_runs(self, experiment: str, ensemble: str) -> dict[str, Run]:
         """The runs of the ensemble, by key."""
+        from mlflow.entities import ViewType
+
         found: dict[str, list[Run]] = {}
-        for answer in self._pages(
-            SEARCH_RUNS,
+        for run in self._server.pages(
+            "search_runs",
             experiment_ids=[experiment],
-            filter=f"tags.`{ENSEMBLE_TAG}` = '{ensemble}'",
+            filter_string=f"tags.`{ENSEMBLE_TAG}` = '{ensemble}'",
+            run_view_type=ViewType.ACTIVE_ONLY,
             max_results=MAX_RUNS,
         ):
-            for run in answer.runs:
-                if KEY_TAG in run.tags:
-                    found.setdefault(run.tags[KEY_TAG], []).append(run)
+            if KEY_TAG in run.data.tags:
+                found.setdefault(run.data.tags[KEY_TAG], []).append(run)
         return {key: self._only_one(same) for key, same in found.items()}
 
     def _only_one(self, same: list[Run]) -> Run:
@@ -250,43 +224,28 @@ class MlflowExporter:
         A create that was carried out after its time limit leaves a second run, in which nothing
         is: it is deleted, as MLflow deletes, so that it can be restored. Any other stays.
         """
-        chosen, *others = sorted(same, key=lambda run: (_is_blank(run), run.id))
+        chosen, *others = sorted(same, key=lambda run: (_is_blank(run), run.info.run_id))
         for other in others:
             if _is_blank(other):
-                self._post(DELETE_RUN, other)
+                self._write_to(other, "delete_run")
             else:
-                text = f"{self._server.uri} has a second run with the tag {KEY_TAG} of {chosen.id}"
+                ids = self._server.safe_text(f"{chosen.info.run_id}, {other.info.run_id}")
                 self._result.warnings.append(
-                    f"{self._server.safe_text(f'{text}, {other.id}')}: only the first one is kept "
-                    "up to date; delete the one that you do not need"
+                    f"{self._server.uri} has a second run with the tag {KEY_TAG} of {ids}: only "
+                    "the first one is kept up to date; delete the one that you do not need"
                 )
         return chosen
 
     def _newest_values(self, run: Run, key: str) -> dict[int, Metric]:
         """The newest value at each step of a metric."""
         newest: dict[int, Metric] = {}
-        for answer in self._pages(
-            METRIC_HISTORY, run_id=run.id, metric_key=key, max_results=MAX_POINTS
+        for item in self._server.pages(
+            "get_metric_history", run_id=run.info.run_id, metric_key=key, max_results=MAX_POINTS
         ):
-            for item in answer.metrics:
-                have = newest.get(item.step)
-                if have is None or item.timestamp > have.timestamp:
-                    newest[item.step] = item
+            have = newest.get(item.step)
+            if have is None or item.timestamp > have.timestamp:
+                newest[item.step] = item
         return newest
-
-    def _pages(self, endpoint: Endpoint[Page], **fields: Any) -> Iterator[Page]:
-        """All pages of an answer. Raises TrackingError for one that names itself as next."""
-        while True:
-            page = self._server.call(endpoint, **fields)
-            yield page
-            token = page.next_page_token
-            if not token:
-                return
-            if token == fields.get("page_token"):
-                raise TrackingError(
-                    f"{self._server.uri} answered with the same page again", "see the server's log"
-                )
-            fields["page_token"] = token
 
     # --- one run ----------------------------------------------------------------------------
 
@@ -301,43 +260,65 @@ class MlflowExporter:
         points = self._missing_points(run, known)
         params = self._missing_params(run, known)
         tags = _missing_tags(run, known, parent)
-        passed = sorted(PASSING_TAGS & known.tags.keys() - run.tags.keys())
-        status = _missing_status(run, known)
-        if points or params or tags or passed or status:
+        passed = sorted(PASSING_TAGS & known.data.tags.keys() - run.tags.keys())
+        new_status = _has_new_status(run, known)
+        if points or params or tags or passed or new_status:
             self._result.updated.add(run.key)
-        # The tags come behind the points, which one of them confirms.
-        for batch in (*_batches(points, params, {}), *_batches((), {}, tags)):
-            self._post(LOG_BATCH, known, **batch)
-            self._result.points_by_run[run.key] += len(batch.get("metrics", ()))
-            self._result.texts += len(batch.get("params", ())) + len(batch.get("tags", ()))
+        for some_points, some_params in _batches(points, params):
+            self._log(run, known, some_points, some_params, {})
+        # They come behind the points, which one of them confirms.
+        if tags:
+            self._log(run, known, (), {}, tags)
         for tag in passed:
-            self._post(DELETE_TAG, known, key=tag)
-        if status:
-            self._post(UPDATE_RUN, known, **status)
+            self._write_to(known, "delete_tag", tag)
+        if new_status:
+            if not self._dry_run:
+                self._server.set_status(known.info.run_id, run.status, run.end)
             if run.status != known.info.status:
                 self._result.statuses[run.name] = run.status
         return known
 
-    def _post(self, endpoint: Endpoint[NoContent], run: Run, **fields: Any) -> None:
-        """Call an endpoint that writes to a run; not in a dry run."""
+    def _write_to(self, run: Run, method: str, *arguments: Any, **named: Any) -> None:
+        """Call a method that writes to a run; not in a dry run."""
         if not self._dry_run:
-            self._server.call(endpoint, run_id=run.id, **fields)
+            self._server.call(method, run.info.run_id, *arguments, **named)
+
+    def _log(
+        self,
+        run: TrackedRun,
+        known: Run,
+        points: Sequence[MetricPoint],
+        params: Mapping[str, str],
+        tags: Mapping[str, str],
+    ) -> None:
+        """Write points, params and tags, not more than one call may have."""
+        from mlflow.entities import Metric, Param
+
+        self._write_to(
+            known,
+            "log_batch",
+            metrics=[Metric(each.key, each.value, each.time, each.step) for each in points],
+            params=[Param(name, value) for name, value in params.items()],
+            tags=_run_tags(tags),
+        )
+        self._result.points_by_run[run.key] += len(points)
+        self._result.texts += len(params) + len(tags)
 
     def _create(self, run: TrackedRun, experiment: str | None, parent: Run | None) -> Run:
         """The new run; in a dry run one without an id."""
         tags = {KEY_TAG: run.key, ENSEMBLE_TAG: run.tags[ENSEMBLE_TAG]}
         if parent is not None:
-            tags[PARENT_TAG] = parent.id
+            tags[PARENT_TAG] = parent.info.run_id
         if self._dry_run:
-            data = RunData(tags=[KeyValue(name, value) for name, value in tags.items()])
-            return Run(RunInfo("", status="RUNNING"), data)
+            return _run_without_id(tags)
         return self._server.call(
-            CREATE_RUN,
+            "create_run",
             experiment_id=experiment,
-            run_name=run.name,
+            user_id="",
             start_time=run.start,
-            tags=_pairs(tags),
-        ).run
+            tags=_run_tags(tags),
+            run_name=run.name,
+        )
 
     def _missing_points(self, run: TrackedRun, known: Run) -> Sequence[MetricPoint]:
         """The points that the server does not have.
@@ -345,12 +326,13 @@ class MlflowExporter:
         The tag confirms those before a certain one. Of the others, one beyond the greatest step of
         its metric is missing; else the metric's history shows whether it is.
         """
-        number, _, digest = known.tags.get(POINTS_TAG, "").partition(" ")
+        number, _, digest = known.data.tags.get(POINTS_TAG, "").partition(" ")
         confirmed = int(number) if number.isdecimal() else 0
         if digest != _digest(run.points[:confirmed]):
             confirmed = 0
         missing = []
-        steps = {metric.key: metric.step for metric in known.data.metrics}
+        # RunData.metrics has the values alone.
+        steps = {metric.key: metric.step for metric in known.data.to_proto().metrics}
         histories: dict[str, dict[int, Metric]] = {}
         for point in run.points[confirmed:]:
             if point.step <= steps.get(point.key, point.step - 1):
@@ -367,7 +349,7 @@ class MlflowExporter:
 
     def _missing_params(self, run: TrackedRun, known: Run) -> dict[str, str]:
         """The params that the server does not have; changed ones are a problem."""
-        have = known.params
+        have = known.data.params
         changed = [name for name, value in run.params.items() if have.get(name, value) != value]
         if changed:
             name, *more = changed
@@ -387,10 +369,10 @@ class MlflowExporter:
 
     def _upload(self, parent: Run, report: bytes) -> None:
         digest = hashlib.sha256(report).hexdigest()
-        if parent.tags.get(REPORT_TAG) == digest:
+        if parent.data.tags.get(REPORT_TAG) == digest:
             return
-        path = _proxied_path(parent.info.artifact_uri)
-        if path is None and parent.id:
+        path = _proxied_path(parent.info.artifact_uri or "")
+        if path is None and parent.info.run_id:
             self._result.warnings.append(
                 f"{self._server.uri} stores artifacts where only MLflow's own clients write: the "
                 "report is not there; metlmon report --html writes it to a file"
@@ -398,8 +380,9 @@ class MlflowExporter:
             return
         self._result.uploads += 1
         if not self._dry_run:
-            self._server.put_artifact(f"{path}/{REPORT_NAME}", report, "text/html")
-            self._post(LOG_BATCH, parent, tags=_pairs({REPORT_TAG: digest}))
+            self._server.upload(f"{path}/{REPORT_NAME}", report, "text/html")
+            tags = _run_tags({REPORT_TAG: digest})
+            self._write_to(parent, "log_batch", metrics=[], params=[], tags=tags)
 
 
 # --- differences ----------------------------------------------------------------------------
@@ -407,28 +390,27 @@ class MlflowExporter:
 
 def _missing_tags(run: TrackedRun, known: Run, parent: Run | None) -> dict[str, str]:
     """The tags that differ. A description that a person wrote, and a new name, stay."""
-    have = known.tags
+    have = known.data.tags
     tags = {**run.tags, POINTS_TAG: f"{len(run.points)} {_digest(run.points)}"}
     if parent is not None:
-        tags[PARENT_TAG] = parent.id
+        tags[PARENT_TAG] = parent.info.run_id
     note = have.get(NOTE_TAG, "")
     if run.note and (not note or note.startswith(NOTE_MARK)):
         tags[NOTE_TAG] = run.note
     return {name: value for name, value in tags.items() if have.get(name) != value}
 
 
-def _missing_status(run: TrackedRun, known: Run) -> dict[str, object]:
-    """The status and the end, if one of them differs; MLflow takes no end back."""
-    if run.status == known.info.status and run.end in (None, known.info.end_time):
-        return {}
-    return {"status": run.status} | ({} if run.end is None else {"end_time": run.end})
+def _has_new_status(run: TrackedRun, known: Run) -> bool:
+    """Whether the status or the end differs; MLflow takes no end back."""
+    return run.status != known.info.status or run.end not in (None, known.info.end_time)
 
 
 def _is_blank(run: Run) -> bool:
     """Whether a run is as metlmon creates one, before anything is written to it."""
-    own = {name for name in run.tags if not name.startswith("mlflow.")}
+    tags = run.data.tags
+    own = {name for name in tags if not name.startswith("mlflow.")}
     is_new = run.info.status == "RUNNING" and own <= {KEY_TAG, ENSEMBLE_TAG}
-    return is_new and not run.data.metrics and not run.data.params and NOTE_TAG not in run.tags
+    return is_new and not run.data.metrics and not run.data.params and NOTE_TAG not in tags
 
 
 def _digest(points: Sequence[MetricPoint]) -> str:
@@ -447,41 +429,38 @@ def _proxied_path(artifact_uri: str) -> str | None:
     return None
 
 
-# --- batches --------------------------------------------------------------------------------
+# --- MLflow's records -----------------------------------------------------------------------
 
 
-def _pairs(values: Mapping[str, str]) -> list[dict[str, object]]:
-    return [{"key": key, "value": value} for key, value in values.items()]
+def _run_tags(tags: Mapping[str, str]) -> list[RunTag]:
+    from mlflow.entities import RunTag
+
+    return [RunTag(name, value) for name, value in tags.items()]
 
 
-Batch = dict[str, list[dict[str, object]]]
+def _run_without_id(tags: Mapping[str, str]) -> Run:
+    """A run as it would be created."""
+    from mlflow.entities import Run, RunData, RunInfo
+
+    info = RunInfo(
+        run_id="",
+        experiment_id="",
+        user_id="",
+        status="RUNNING",
+        start_time=0,
+        end_time=None,
+        lifecycle_stage="active",
+    )
+    return Run(info, RunData(tags=_run_tags(tags)))
 
 
 def _batches(
-    points: Sequence[MetricPoint], params: Mapping[str, str], tags: Mapping[str, str]
-) -> Iterator[Batch]:
-    """The bodies of ``log-batch`` within its limits; points in order, so that steps ascend."""
-    items = [("params", pair) for pair in _pairs(params)]
-    items += [("tags", pair) for pair in _pairs(tags)]
-    items += [("metrics", _metric_json(point)) for point in points]
-    batch: Batch = {}
-    size = number = 0
-    for kind, item in items:
-        length = len(json.dumps(item)) + 2
-        is_full = kind != "metrics" and len(batch.get(kind, ())) == MAX_PAIRS
-        if is_full or number == MAX_ITEMS or size + length > MAX_BYTES:
-            yield batch
-            batch, size, number = {}, 0, 0
-        batch.setdefault(kind, []).append(item)
-        size, number = size + length, number + 1
-    if batch:
-        yield batch
-
-
-def _metric_json(point: MetricPoint) -> dict[str, object]:
-    value: object = point.value
-    if math.isnan(point.value):
-        value = "NaN"
-    elif math.isinf(point.value):
-        value = "Infinity" if point.value > 0 else "-Infinity"
-    return {"key": point.key, "value": value, "timestamp": point.time, "step": point.step}
+    points: Sequence[MetricPoint], params: Mapping[str, str]
+) -> Iterator[tuple[Sequence[MetricPoint], Mapping[str, str]]]:
+    """Points and params for one call each; points in order, so that steps ascend."""
+    pairs = list(params.items())
+    while points or pairs:
+        some = dict(pairs[:MAX_PARAMS])
+        room = MAX_ITEMS - len(some)
+        yield points[:room], some
+        points, pairs = points[room:], pairs[MAX_PARAMS:]

@@ -171,6 +171,7 @@ def test_frames_that_there_are_not(capsys: Captured) -> None:
     ("target", "module", "package", "extra"),
     [
         ("parquet", "pyarrow", "pyarrow", "parquet"),
+        ("mlflow", "mlflow", "mlflow", "mlflow"),
         ("optuna", "optuna", "optuna", "optuna"),
         ("openmetrics", "prometheus_client", "prometheus-client", "prometheus"),
     ],

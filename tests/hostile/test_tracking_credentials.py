@@ -165,7 +165,8 @@ def test_a_server_that_repeats_them(
         status, shown = export(dagdir)
         assert status == Exit.REFUSED
         assert shown.count("\n") == 1
-        assert "(hidden)" in shown
+        # Of a failure that may not last MLflow keeps the number alone.
+        assert ("(hidden)" in shown) == (code != 500)
         assert not secrets_in(shown)
     check_nothing_is_left(home, dagdir)
 
@@ -199,7 +200,7 @@ def test_another_server_never_gets_them(
         tracker.always(Answer(code, headers=(("Location", target),)))
         status, shown = export(dagdir)
         assert (status, secrets_in(shown), other.calls) == (Exit.REFUSED, [], [])
-        assert f"it redirects to {other.url}" in shown
+        assert f"error code {code}" in shown
 
 
 def test_those_of_the_settings_are_for_the_server_named_there(

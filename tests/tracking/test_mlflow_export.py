@@ -425,8 +425,8 @@ def test_a_run_that_the_server_refuses_is_left(small: Small) -> None:
     code, _, err = small.export()
     assert code == Exit.REFUSED
     assert err.splitlines() == [
-        f"metlmon: run run0: {small.tracker.url} was asked to write metrics, params and tags and "
-        "answered HTTP 400 INVALID_PARAMETER_VALUE (too long); see the server's log"
+        f"metlmon: run run0: {small.tracker.url} was asked to write metrics, params and tags: "
+        "INVALID_PARAMETER_VALUE: too long; check the tracking URI, and see the server's log"
     ]
     assert small.runs["run1"].status == "FINISHED"
 

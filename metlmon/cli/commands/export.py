@@ -35,6 +35,7 @@ from metlmon.text.formatting import count, plain, size
 
 PACKAGES: Final = {
     "parquet": ("pyarrow", "parquet"),
+    "mlflow": ("mlflow", "mlflow"),
     "optuna": ("optuna", "optuna"),
     "openmetrics": ("prometheus_client", "prometheus"),
 }

@@ -27,7 +27,6 @@ from metlmon.model.states import ENDED
 from metlmon.report.to_html import render_html
 from metlmon.text.formatting import count, plain
 from metlmon.tracking.mlflow_client import (
-    UPDATE_RUN,
     TrackingClient,
     TrackingError,
     experiment_name,
@@ -347,19 +346,15 @@ def export_until_end(dag: Path, run_id: str) -> int:
     while reader.snapshot_builder().ledger().first_time is None:
         dags = reader.snapshot_builder().status().dags
         if dags and all(row.state in ENDED for row in dags):
-            _end_run(server, run_id, ENDED_STATUSES[dags[0].state])
+            # The DAG ended before it submitted a job.
+            status = ENDED_STATUSES[dags[0].state]
+            server.set_status(run_id, status, round(1000 * time.time()))
             return Exit.OK
         time.sleep(POLL_SECONDS)
         reader.check()
         reader.read_all()
     exporter = MlflowExporter(server, "", parent_id=run_id)
     return MlflowFollower(reader, server, exporter).run()
-
-
-def _end_run(server: TrackingClient, run_id: str, status: str) -> None:
-    """Set the status of the run of a DAG that ended before it submitted a job."""
-    end = round(1000 * time.time())
-    server.call(UPDATE_RUN, run_id=run_id, status=status, end_time=end)
 
 
 def main() -> int:
