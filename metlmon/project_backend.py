@@ -28,14 +28,15 @@ from mlflow.projects.utils import fetch_and_validate_project, get_or_create_run,
 from mlflow.tracking import MlflowClient
 from msgspec.structs import replace
 
-from metlmon.authoring import make_plan, validate, write_plan
 from metlmon.authoring.description import description_name, read_description
 from metlmon.authoring.fields import key_of
 from metlmon.authoring.mlproject import ENTRY_POINT, with_configuration, with_parameters
+from metlmon.authoring.plan import make_plan
 from metlmon.authoring.request import Plan, PlanError, RequestProblem
+from metlmon.authoring.validate import validate
 from metlmon.authoring.write_dag import assignments, input_files, nodes_by_file
+from metlmon.authoring.write_files import new_directory, write_plan
 from metlmon.cli.commands.export_mlflow import COMMAND, OUTPUT_FILE
-from metlmon.cli.commands.new import new_directory
 from metlmon.config.loader import load_settings
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
@@ -220,7 +221,7 @@ def _plan(
         raise PlanError("--backend-config directory: must be a text, the path of a new directory")
     request = replace(
         with_configuration(with_parameters(read_description(description), params), given),
-        directory=Path(directory) if directory is not None else new_directory(name),
+        directory=Path(directory) if directory is not None else new_directory(Path(name)),
         mlproject=False,
     )
     validation = validate(request)

@@ -18,10 +18,10 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
 
-from metlmon import authoring
 from metlmon.authoring.ascii_graph import draw_graph
 from metlmon.authoring.fields import FIELDS as REQUEST_FIELDS
 from metlmon.authoring.fields import SHAPES, read_names, value_of, with_fields
+from metlmon.authoring.plan import make_plan
 from metlmon.authoring.request import (
     GATED_SHAPES,
     EnsembleShape,
@@ -40,7 +40,9 @@ from metlmon.authoring.request import (
     Template,
 )
 from metlmon.authoring.runs import epochs_of, gpus_of
-from metlmon.authoring.templates import GATHER, template_for
+from metlmon.authoring.templates import GATHER, bundled_templates, load_template, template_for
+from metlmon.authoring.validate import validate
+from metlmon.authoring.write_files import has_content, new_directory, write_plan
 from metlmon.errors import InputError, describe_error
 from metlmon.live.feed import Snapshot
 from metlmon.pool.client import PoolClient
@@ -398,12 +400,6 @@ def _sweep_text(sweep: SweepRequest | None) -> str:
     )
 
 
-def new_directory(parent: Path) -> Path:
-    """Return an unused path below ``parent``: ``ensemble``, ``ensemble-2``…"""
-    candidates = (parent / (f"ensemble-{n}" if n > 1 else "ensemble") for n in range(1, 1000))
-    return next((path for path in candidates if not path.exists()), parent / "ensemble")
-
-
 def parse_form(
     state: FormState, template: Template | None
 ) -> tuple[Request, tuple[RequestProblem, ...]]:
@@ -469,19 +465,19 @@ def validate_form(
     state: FormState, sites: Sequence[str] = (), gpus: Sequence[str] = ()
 ) -> FormResult:
     """Validate a form; ``sites``, ``gpus``: known ones. Reads files: call in a thread."""
-    templates, name = bundled_templates(), state.text("template").strip()
+    templates, name = readable_templates(), state.text("template").strip()
     template = next((each for each in templates if each.name == name), None)
     missing: list[RequestProblem] = []
     if template is None:
         try:
-            template = authoring.load_template(name)
+            template = load_template(name)
         except UNREADABLE as error:
             missing = [RequestProblem("template", str(error))]
     request, unreadable = parse_form(state, template)
     # An unreadable field has a default, whose problems are not reported.
     skipped = {problem.field for problem in unreadable}
     try:
-        validation = authoring.validate(request, tuple(sites), gpus=tuple(gpus))
+        validation = validate(request, tuple(sites), gpus=tuple(gpus))
         reported = [each for each in validation.problems if each.field not in skipped]
     except UNREADABLE as error:
         validation, reported = None, [RequestProblem("template", str(error))]
@@ -493,7 +489,7 @@ def validate_form(
     plan = None
     if not any(problem.fatal for problem in shown):
         try:
-            plan = authoring.make_plan(request, validation)
+            plan = make_plan(request, validation)
         except UNREADABLE as error:
             shown.append(RequestProblem("", str(error)))
     return FormResult(state, templates, template, request, problems=tuple(shown), plan=plan)
@@ -507,10 +503,10 @@ def _in_form(problem: RequestProblem, fields: Sequence[str]) -> RequestProblem:
     return replace(problem, field=field)
 
 
-def bundled_templates() -> tuple[Template, ...]:
+def readable_templates() -> tuple[Template, ...]:
     """Return the bundled templates; none if they are damaged."""
     try:
-        return tuple(authoring.templates())
+        return bundled_templates()
     except UNREADABLE:
         return ()
 
@@ -940,7 +936,7 @@ class LaunchScreen(ConfirmationBase):
         return mark == DONE
 
     def _write(self, replace_files: bool, count: str) -> str:
-        authoring.write_plan(self.plan, overwrite=replace_files)
+        write_plan(self.plan, overwrite=replace_files)
         self._written = True
         return f"{count} in {self.plan.request.directory}"
 
@@ -962,15 +958,12 @@ class LaunchScreen(ConfirmationBase):
 
 def _files_present(plan: Plan) -> list[str]:
     """Return the files of the plan that exist with the planned content."""
-
-    def same(name: str, data: bytes) -> bool:
-        path = plan.request.directory / name
-        try:
-            return path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data
-        except OSError:
-            return False
-
-    return [file.name for file in plan.files if same(file.name, file.data)]
+    directory = plan.request.directory
+    return [
+        file.name
+        for file in plan.files
+        if has_content(directory / file.name, file.data, file.executable)
+    ]
 
 
 SIDE_BY_SIDE: Final = 130
@@ -1019,7 +1012,7 @@ class SubmitScreen(SnapshotScreen):
         return KeyFooter(("submit", "typing"))
 
     def on_mount(self) -> None:
-        templates = bundled_templates()
+        templates = readable_templates()
         self._form = self.context.form_state or FormState.from_request(
             self.initial_request or _default_request(templates)
         )
@@ -1404,7 +1397,9 @@ class SubmitScreen(SnapshotScreen):
 def _default_request(templates: Sequence[Template]) -> Request:
     """Return the initial request."""
     first = template_for(EnsembleShape.CHAIN, templates)
-    return Request(template=first, directory=new_directory(Path.cwd()), gate=StopRules())
+    return Request(
+        template=first, directory=new_directory(Path.cwd() / "ensemble"), gate=StopRules()
+    )
 
 
 def _label(problem: RequestProblem) -> str:

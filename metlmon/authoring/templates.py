@@ -79,7 +79,7 @@ _PLACEHOLDER: Final = re.compile(r"\{\{([A-Za-z_]\w*+)\}\}|\{([A-Za-z_]\w*+)\}",
 _RANGE: Final = re.compile(r"(whole\s+)?(-?[\d.]*\d)?\.\.(-?\d[\d.]*)?")
 
 
-def templates() -> tuple[Template, ...]:
+def bundled_templates() -> tuple[Template, ...]:
     """The bundled templates. Raises PlanError if one is damaged."""
     return tuple(map(load_template, bundled_names()))
 
@@ -95,7 +95,7 @@ def template_for(shape: EnsembleShape, bundled: Iterable[Template] | None = None
     """Name of the first template for the main nodes of a shape, or ""."""
     role = NodeRole.SHARD if shape is EnsembleShape.BAG else NodeRole.TRAIN
     candidates = [
-        each for each in (templates() if bundled is None else bundled) if each.role is role
+        each for each in (bundled_templates() if bundled is None else bundled) if each.role is role
     ]
     if shape is EnsembleShape.MULTI_NODE:
         # Any other template trains each epoch on a single machine: the sort is stable.

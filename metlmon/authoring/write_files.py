@@ -20,6 +20,9 @@ from metlmon.text.formatting import listed
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 """Errors of file systems without hard links (some FUSE and AFS mounts)."""
 
+MOST_NAMES: Final = 10_000
+"""Names of new directories that are tried."""
+
 
 def write_plan(plan: Plan, overwrite: bool = False) -> tuple[Path, ...]:
     """Write the files of ``plan`` and return their paths, in the plan's order.
@@ -165,6 +168,12 @@ def _reason(error: OSError | ValueError) -> str:
 
 
 # --- the target directory ------------------------------------------------------------------------
+
+
+def new_directory(path: Path) -> Path:
+    """A directory that does not exist yet: ``path``, or with a number appended, ``NAME-2``, …"""
+    numbered = (Path(f"{path}-{n}") for n in range(2, MOST_NAMES))
+    return next((each for each in (path, *numbered) if not each.exists()), path)
 
 
 def leftovers(directory: Path, name: str) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from metlmon.authoring import Plan, PlanError, Request, make_plan, validate
 from metlmon.authoring import write_files as writing_module
 from metlmon.authoring.description import (
     DescriptionError,
@@ -26,16 +25,21 @@ from metlmon.authoring.description import (
     read_description,
 )
 from metlmon.authoring.graph import GraphNode
+from metlmon.authoring.plan import make_plan
 from metlmon.authoring.request import (
     EnsembleShape,
     Evaluation,
+    Plan,
+    PlanError,
     Region,
+    Request,
     StageRequest,
     StopRules,
     SweepMode,
     SweepRequest,
     SweptVariable,
 )
+from metlmon.authoring.validate import validate
 from metlmon.authoring.write_files import write_plan
 from metlmon.cli.exit_codes import Exit
 from metlmon.dagman.submit_description import parse_description, submission

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from metlmon.authoring import Plan, PlanError, Policy, Request, make_plan, write_plan
 from metlmon.authoring.diff import DagProgress, PlanDiff, amend_plan, plan_diff
-from metlmon.authoring.request import StopRules
+from metlmon.authoring.plan import make_plan
+from metlmon.authoring.request import Plan, PlanError, Policy, Request, StopRules
 from metlmon.authoring.validate import validate
+from metlmon.authoring.write_files import write_plan
 from tests.support.event_logs import Log, Out
 from tests.support.finished_ensembles import listing, ran, running
 from tests.support.sample_requests import a_request

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.authoring import PlanError, make_plan, write_plan
 from metlmon.authoring.description import example, read_description
 from metlmon.authoring.mlproject import (
     CONFIGURATION,
@@ -17,15 +16,18 @@ from metlmon.authoring.mlproject import (
     with_configuration,
     with_parameters,
 )
+from metlmon.authoring.plan import make_plan
 from metlmon.authoring.request import (
     EnsembleShape,
     Evaluation,
+    PlanError,
     Policy,
     Request,
     SweepRequest,
     SweptVariable,
 )
 from metlmon.authoring.templates import template_for
+from metlmon.authoring.write_files import write_plan
 from metlmon.cli.exit_codes import Exit
 from tests.support.commands import Captured, run_command
 from tests.support.sample_requests import NAP, a_request, text_of

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from metlmon.authoring import Policy, Request, make_plan, validate
 from metlmon.authoring.continuation import next_site, period
-from metlmon.authoring.request import EnsembleShape
+from metlmon.authoring.plan import make_plan
+from metlmon.authoring.request import EnsembleShape, Policy, Request
 from metlmon.authoring.runs import requirements
+from metlmon.authoring.validate import validate
 from tests.support.sample_requests import NAP, a_request, text_of, woven
 
 # --- uuids --------------------------------------------------------------------------------

@@ -15,20 +15,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from metlmon.authoring import Plan, PlanError, Policy, Request, make_plan, validate
 from metlmon.authoring.graph import Graph, GraphNode, NodeRole, Precedence, VariableValue
 from metlmon.authoring.lint import check
+from metlmon.authoring.plan import make_plan
 from metlmon.authoring.request import (
     EnsembleShape,
     Evaluation,
     MetricGoal,
+    Plan,
+    PlanError,
+    Policy,
     Region,
+    Request,
     StageRequest,
     StopRules,
     SweepMode,
     SweepRequest,
     SweptVariable,
 )
+from metlmon.authoring.validate import validate
 from metlmon.authoring.write_dag import dag_text
 from metlmon.config.settings import Settings
 from metlmon.dagman.parser import parse_dag

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.authoring import Parameter, PlanError, load_template, make_plan, templates, validate
-from metlmon.authoring.request import Request
-from metlmon.authoring.templates import fill, read_allowed
+from metlmon.authoring.plan import make_plan
+from metlmon.authoring.request import Parameter, PlanError, Request
+from metlmon.authoring.templates import bundled_templates, fill, load_template, read_allowed
+from metlmon.authoring.validate import validate
 from tests.support.sample_requests import NAP_SH, a_request, nap
 
 
@@ -130,7 +131,7 @@ def test_an_unknown_placeholder_is_reported_with_its_line(tmp_path: Path) -> Non
 
 
 def test_those_that_come_along_are_whole() -> None:
-    known = templates()
+    known = bundled_templates()
     assert [each.name for each in known[:2]] == ["trainer", "metl"]
     for each in known:
         assert load_template(each.name) == each

@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from metlmon.authoring import PlanError, Policy, Request, RequestProblem, make_plan, validate
+from metlmon.authoring.plan import make_plan
 from metlmon.authoring.request import (
     EnsembleShape,
     Evaluation,
+    PlanError,
+    Policy,
     Region,
+    Request,
+    RequestProblem,
     StageRequest,
     StopRules,
     SweepMode,
@@ -21,6 +25,7 @@ from metlmon.authoring.request import (
     SweptVariable,
 )
 from metlmon.authoring.runs import OWN_VARIABLES, RESERVED_NAMES
+from metlmon.authoring.validate import validate
 from tests.support.sample_requests import NAP, a_request
 
 MINIMAL = "executable = /bin/true\nlog = x.log\nulog_execute_attrs = GLIDEIN_ResourceName\n"

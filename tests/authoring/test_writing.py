@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from metlmon.authoring import Plan, PlanError, make_plan, write_plan
+from metlmon.authoring.plan import make_plan
+from metlmon.authoring.request import Plan, PlanError
+from metlmon.authoring.write_files import write_plan
 from tests.support.sample_requests import NAP_SH, a_request
 
 NAMES = ["ensemble.dag", "ensemble.sub", "nap.sh", "nap.template", "ensemble.toml"]

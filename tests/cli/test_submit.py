@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from metlmon.authoring import Policy, Request, make_plan
-from metlmon.authoring.request import StopRules
+from metlmon.authoring.plan import make_plan
+from metlmon.authoring.request import Policy, Request, StopRules
 from metlmon.cli import session_setup
 from metlmon.cli.commands import new
 from metlmon.cli.exit_codes import Exit

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from textual.events import Key, Paste
 
-from metlmon import authoring
+from metlmon.authoring.plan import make_plan
 from metlmon.authoring.request import (
     EnsembleShape,
     Evaluation,
@@ -23,6 +23,7 @@ from metlmon.authoring.request import (
     SweepRequest,
     SweptVariable,
 )
+from metlmon.authoring.templates import load_template
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import NullFeed
 from metlmon.live.session import Session
@@ -79,7 +80,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (along / "mine.sub").write_text(TEMPLATE)
     (along / "learn.py").write_text(LEARN)
     (along / "other.sub").write_text(OTHER)
-    module = sys.modules[authoring.load_template.__module__]
+    module = sys.modules[load_template.__module__]
     monkeypatch.setattr(module, "_BUNDLED", along)
     monkeypatch.setattr(module, "_HOME", along)
     monkeypatch.setattr(module, "TEMPLATE_ORDER", ("mine", "other"))
@@ -364,7 +365,7 @@ async def test_the_preview_follows_what_is_typed(home: Path) -> None:
         assert "4 runs × 3 epochs = 12 jobs" in seen.text
         await into(seen, "runs", "2")
         assert "2 runs × 3 epochs = 6 jobs" in seen.text
-        plan = authoring.make_plan(request_at(home, runs=2))
+        plan = make_plan(request_at(home, runs=2))
         for run in plan.runs:
             assert f"{run.name}  " in seen.line(run.uuid)
             assert f"seed {run.seed}" in seen.line(run.uuid)
@@ -675,7 +676,7 @@ SHAPED: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("shape", SHAPED)
 def test_a_request_survives_the_form(home: Path, shape: str) -> None:
     request = request_at(home, **SHAPED[shape])
-    again, result = parse_form(FormState.from_request(request), authoring.load_template("mine"))
+    again, result = parse_form(FormState.from_request(request), load_template("mine"))
     assert (again, result) == (request, ())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from metlmon.authoring import Plan, Request
+from metlmon.authoring.request import Plan, Request
 from metlmon.dagman.loader import load_workflow
 from metlmon.dagman.records import Workflow
 

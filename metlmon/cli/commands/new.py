@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from metlmon import authoring
 from metlmon.authoring.ascii_graph import draw_graph
 from metlmon.authoring.description import (
     SET_BY_SWEEP_FILE,
@@ -33,6 +32,7 @@ from metlmon.authoring.description import (
 from metlmon.authoring.diff import DagProgress, PlanDiff, amend_plan, plan_diff
 from metlmon.authoring.fields import FIELDS, nearest, option_of, with_fields
 from metlmon.authoring.graph import VariableValue, explain, node_names
+from metlmon.authoring.plan import make_plan
 from metlmon.authoring.request import (
     GATED_SHAPES,
     EnsembleShape,
@@ -47,8 +47,9 @@ from metlmon.authoring.request import (
     SweptVariable,
 )
 from metlmon.authoring.runs import DESCRIPTION, epochs_of, gpus_of
-from metlmon.authoring.templates import load_template, template_for
-from metlmon.authoring.write_files import is_same_file, path_exists
+from metlmon.authoring.templates import bundled_templates, load_template, template_for
+from metlmon.authoring.validate import validate
+from metlmon.authoring.write_files import is_same_file, new_directory, path_exists, write_plan
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.new_output import (
     NewExplainOutput,
@@ -256,7 +257,7 @@ def _make_plan(
 
     Raises PlanError.
     """
-    validation = authoring.validate(request, amending=amending)
+    validation = validate(request, amending=amending)
     for problem in validation.problems:
         kind = "" if problem.fatal else "warning: "
         where = position_of(options, source, problem.field) or option_of(problem.field)
@@ -265,7 +266,7 @@ def _make_plan(
             say(f"{kind}{problem.text}")
         else:
             say(problem.text, f"{kind}{where}: ")
-    plan = None if validation.fatal else authoring.make_plan(request, validation)
+    plan = None if validation.fatal else make_plan(request, validation)
     return plan, validation.problems
 
 
@@ -525,7 +526,7 @@ def _write_files(plan: Plan, diff: PlanDiff | None, *, force: bool) -> tuple[Pat
     """Write a DAG, or what differs from the one that is there. Raises InputError."""
     try:
         if diff is None or diff.progress is DagProgress.NEW:
-            return authoring.write_plan(plan, overwrite=force)
+            return write_plan(plan, overwrite=force)
         return amend_plan(plan, diff)
     except PlanError as error:
         hint = " (--force)" if plan.existing_files and not force else ""
@@ -545,9 +546,6 @@ def _check_submittable(plan: Plan, diff: PlanDiff) -> None:
 
 
 # --- submit -------------------------------------------------------------------------------------
-
-MOST_NAMES: Final = 10_000
-"""Names of new directories that are tried."""
 
 
 def submit(options: argparse.Namespace) -> int:
@@ -599,18 +597,12 @@ def _open_pane(request: Request, options: argparse.Namespace) -> int:
     from metlmon.cli.session_setup import open_submit_pane
 
     if options.dir is None:
-        request = replace(request, directory=new_directory(request.name))
+        request = replace(request, directory=new_directory(Path(request.name)))
     return open_submit_pane(options, request)
 
 
-def new_directory(name: str) -> Path:
-    """A directory that is not there yet, in the current one: ``NAME``, ``NAME-2``, …"""
-    paths = (Path(f"{name}-{n}" if n > 1 else name) for n in range(1, MOST_NAMES))
-    return next((path for path in paths if not path.exists()), Path(name))
-
-
 def _list_templates(as_json: bool) -> int:
-    templates = authoring.templates()
+    templates = bundled_templates()
     if as_json:
         print_answer(SubmitListTemplatesOutput(templates=templates))
         return Exit.OK

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from metlmon.authoring import make_plan, validate
 from metlmon.authoring.description import sweep_copy_name
 from metlmon.authoring.graph import NodeRole, Precedence
+from metlmon.authoring.plan import make_plan
 from metlmon.authoring.request import Policy, Region, Request, StopRules
 from metlmon.authoring.runs import run_plans
 from metlmon.authoring.sweeps import SYNTAX
 from metlmon.authoring.sweeps.expand import expand
+from metlmon.authoring.validate import validate
 from metlmon.dagman.records import NodeKind
 from tests.authoring.sweeps.sweepfiles import (
     CHAIN,
