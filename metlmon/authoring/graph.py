@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from fnmatch import fnmatchcase
 from itertools import product
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct, field
 
@@ -40,29 +40,36 @@ class NodeRole(StrEnum):
     PLAIN = "plain"
 
 
-class Precedence(IntEnum):
-    """The source of a variable; the highest one wins."""
+class Precedence(StrEnum):
+    """The source of a variable; the last one wins."""
 
-    ALL = 0
-    REGION = 1
-    RUN = 2
-    NODE = 3
+    ALL = "all"
+    REGION = "region"
+    RUN = "run"
+    NODE = "node"
 
 
-class VariableValue(Struct, frozen=True):
-    """A variable of a node (VARS), its value unquoted.
+class SetValue(Struct, frozen=True):
+    """A value that something sets for a variable of a node (VARS), unquoted.
 
-    ``where``: what defined it (``ensemble.toml:7``, ``sweep.dag:3``, ``the shape: epochs count from
-    1``). ``hidden``: values of lower precedence that it hides, nearest first. ``append``: takes
-    precedence over the submit file, too (VARS with APPEND).
+    ``where``: what set it (``ensemble.toml:7``, ``sweep.dag:3``, ``the shape: epochs count from
+    1``). ``append``: takes precedence over the submit file, too (VARS with APPEND).
     """
 
     name: str
     value: str
     level: Precedence
     where: str
-    hidden: tuple[VariableValue, ...] = ()
     append: bool = False
+
+
+class VariableValue(SetValue, frozen=True, rename={"hidden": "hides"}):
+    """A variable of a node, with the value that takes precedence.
+
+    ``hidden``: values of lower precedence that it hides, nearest first.
+    """
+
+    hidden: tuple[SetValue, ...] = ()
 
 
 class ScriptOptions(NamedTuple):
@@ -84,8 +91,6 @@ class GraphNode(Struct, frozen=True):
       retries.
     - ``where``: what requested the node.
     """
-
-    json_omits: ClassVar = frozenset({"variables"})
 
     name: str
     submit: str
@@ -145,15 +150,6 @@ NO_GRAPH: Final = Graph()
 
 
 # --- explanations of nodes --------------------------------------------------------------------
-
-
-LEVELS: Final = {
-    Precedence.ALL: "all nodes",
-    Precedence.REGION: "region",
-    Precedence.RUN: "run",
-    Precedence.NODE: "node",
-}
-"""Text for each precedence; a later one hides the earlier."""
 
 
 class NodeExplanation(Struct, frozen=True):

@@ -14,9 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from msgspec.structs import replace
-
-from metlmon.authoring.graph import Graph, GraphNode, NodeRole, Precedence, VariableValue
+from metlmon.authoring.graph import Graph, GraphNode, NodeRole, Precedence, SetValue, VariableValue
 from metlmon.authoring.request import EnsembleShape, Policy, Request, RunPlan, SweptVariable
 from metlmon.authoring.templates import JobTemplate
 from metlmon.dagman.lexer import shown
@@ -319,17 +317,27 @@ def merge_variables(variables: Iterable[VariableValue]) -> tuple[VariableValue, 
     The highest precedence wins, among equals the last. Names keep the order of their first
     occurrence; the winner keeps the values that it hides.
     """
+    levels = list(Precedence)
     by_name: dict[str, VariableValue] = {}
     for variable in variables:
         key = variable.name.lower()
         if (existing := by_name.get(key)) is None:
             by_name[key] = variable
             continue
-        variables_of_name = (variable, existing, *existing.hidden)
+        values = (variable, existing, *existing.hidden)
         # Sorting keeps the order of equals: the last one is first here.
-        ordered = sorted(variables_of_name, key=lambda each: each.level, reverse=True)
-        first, *rest = (replace(each, hidden=()) for each in ordered)
-        by_name[key] = replace(first, hidden=tuple(rest))
+        first, *rest = sorted(values, key=lambda each: levels.index(each.level), reverse=True)
+        by_name[key] = VariableValue(
+            first.name,
+            first.value,
+            first.level,
+            first.where,
+            append=first.append,
+            hidden=tuple(
+                SetValue(each.name, each.value, each.level, each.where, each.append)
+                for each in rest
+            ),
+        )
     return tuple(by_name.values())
 
 

@@ -8,13 +8,13 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, TypeVar
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from metlmon.authoring.diff import DagProgress, NodeChange, PlanDiff, VariableDiff
-from metlmon.authoring.graph import LEVELS, GraphNode, NodeExplanation, VariableValue
+from metlmon.authoring.graph import GraphNode, NodeExplanation, Precedence, SetValue
 from metlmon.authoring.request import Plan, RequestProblem, Template
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import Output, print_output
@@ -52,37 +52,10 @@ class NewOutput(SubmitOutput, frozen=True, kw_only=True):
     requests: Mapping[str, RequestAdvice] | UnsetType = UNSET
 
 
-class SetVariable(NamedTuple):
-    """A value of a variable, the level that it is set at, and what set it.
-
-    ``append``: it goes before the submit file, too.
-    """
-
-    name: str
-    value: str
-    level: str
-    where: str
-    append: bool
-
-
-class ExplainedVariable(Struct, frozen=True):
-    """A variable of a node, and its values of lower levels that this one hides."""
-
-    variable: Flat[SetVariable]
-    hides: tuple[SetVariable, ...]
-
-
-class ExplainedNode(Struct, frozen=True):
-    """A node of a plan with its variables."""
-
-    explanation: Flat[NodeExplanation]
-    variables: tuple[ExplainedVariable, ...]
-
-
 class NewExplainOutput(Output, frozen=True, kw_only=True):
     """``metlmon new --explain NODE --json``."""
 
-    explained: tuple[ExplainedNode, ...]
+    explained: tuple[NodeExplanation, ...]
 
 
 class SubmitListTemplatesOutput(Output, frozen=True, kw_only=True):
@@ -98,8 +71,7 @@ MOST_GROUPS: Final = 12
 
 _SIGNS: Final = {"added": "+", "changed": "~", "removed": "-"}
 
-SourceOf = Callable[[VariableValue], str]
-"""Returns what set a variable, as text."""
+_Value = TypeVar("_Value", bound=SetValue)
 
 _PROGRESS: Final = {
     DagProgress.WRITTEN: "not submitted yet",
@@ -286,15 +258,30 @@ def _difference_text(difference: VariableDiff) -> str:
 # --- one node -------------------------------------------------------------------------------
 
 
-def print_explained(
-    explanations: Sequence[NodeExplanation], source_of: SourceOf, width: int | None
-) -> None:
+def explained(
+    explanation: NodeExplanation, source_of: Callable[[SetValue], str]
+) -> NodeExplanation:
+    """A node without secrets, and with what set each of its variables in its ``where``."""
+    node = explanation.node
+
+    def shown(value: _Value) -> _Value:
+        hidden = hide_value(value.name, value.value)
+        return replace(value, value=hidden, where=source_of(value))
+
+    variables = (
+        replace(shown(variable), hidden=tuple(map(shown, variable.hidden)))
+        for variable in node.variables
+    )
+    return replace(explanation, node=replace(node, variables=tuple(variables)))
+
+
+def print_explained(explanations: Sequence[NodeExplanation], width: int | None) -> None:
     """Print nodes, and the source of each of their variables."""
     for number, explanation in enumerate(explanations):
         if number:
             print()
         print(*_node_lines(explanation), sep="\n")
-        print(*_variable_lines(explanation.node, source_of, width), sep="\n")
+        print(*_variable_lines(explanation.node, width), sep="\n")
 
 
 def _node_lines(explanation: NodeExplanation) -> Iterable[str]:
@@ -333,12 +320,12 @@ def _script_lines(node: GraphNode) -> Iterable[str]:
             yield f"  {kind:<9} {plain(script, SENTENCE)}{codes}{option}"
 
 
-def _variable_lines(node: GraphNode, source_of: SourceOf, width: int | None) -> Iterable[str]:
+def _variable_lines(node: GraphNode, width: int | None) -> Iterable[str]:
     """A row of each variable, or two lines if the rows are too wide."""
     if not node.variables:
         yield "  it has no variables"
         return
-    rows = [_variable_cells(variable, source_of) for variable in node.variables]
+    rows = [_variable_cells(variable) for variable in node.variables]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     is_wide = width is not None and sum(widths) + 10 > width
     for variable, row in zip(node.variables, rows, strict=True):
@@ -350,15 +337,15 @@ def _variable_lines(node: GraphNode, source_of: SourceOf, width: int | None) -> 
             cells = (cell.ljust(n) for cell, n in zip(row, widths, strict=True))
             yield f"    {'  '.join(cells)}".rstrip()
         for hidden in variable.hidden:
-            _, value, level, where = _variable_cells(hidden, source_of)
+            _, value, level, where = _variable_cells(hidden)
             yield f"      hides {value} ({level}: {where})"
 
 
-def _variable_cells(variable: VariableValue, source_of: SourceOf) -> tuple[str, str, str, str]:
-    value = plain(hide_value(variable.name, variable.value), SENTENCE)
-    where = plain(source_of(variable), SENTENCE)
+def _variable_cells(variable: SetValue) -> tuple[str, str, str, str]:
+    level = "all nodes" if variable.level is Precedence.ALL else variable.level
+    where = plain(variable.where, SENTENCE)
     where += ", APPEND: before the submit file" * variable.append
-    return plain(variable.name, 100), f'"{value}"', LEVELS[variable.level], where
+    return plain(variable.name, 100), f'"{plain(variable.value, SENTENCE)}"', level, where
 
 
 def _names(names: Sequence[str], weak: Sequence[str] = ()) -> str:
@@ -368,22 +355,3 @@ def _names(names: Sequence[str], weak: Sequence[str] = ()) -> str:
         plain(name, 100) + " (weak: also if it fails)" * (name in weak) for name in names[:6]
     )
     return text + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-
-
-def explained_node(explanation: NodeExplanation, source_of: SourceOf) -> ExplainedNode:
-    """One node as ``--json`` prints it, without secrets."""
-
-    def value(variable: VariableValue) -> SetVariable:
-        return SetVariable(
-            name=variable.name,
-            value=hide_value(variable.name, variable.value),
-            level=variable.level.name.lower(),
-            where=source_of(variable),
-            append=variable.append,
-        )
-
-    variables = (
-        ExplainedVariable(value(variable), tuple(map(value, variable.hidden)))
-        for variable in explanation.node.variables
-    )
-    return ExplainedNode(explanation, tuple(variables))

@@ -31,7 +31,7 @@ from metlmon.authoring.description import (
 )
 from metlmon.authoring.diff import DagProgress, PlanDiff, amend_plan, plan_diff
 from metlmon.authoring.fields import FIELDS, nearest, option_of, with_fields
-from metlmon.authoring.graph import VariableValue, explain, node_names
+from metlmon.authoring.graph import SetValue, explain, node_names
 from metlmon.authoring.plan import make_plan
 from metlmon.authoring.request import (
     GATED_SHAPES,
@@ -57,7 +57,7 @@ from metlmon.cli.new_output import (
     SubmitListTemplatesOutput,
     SubmitOutput,
     counts,
-    explained_node,
+    explained,
     next_steps,
     print_answer,
     print_explained,
@@ -418,16 +418,15 @@ def _explain(plan: Plan, source: Path | None, options: argparse.Namespace) -> in
         hint = f"; did you mean {similar}?" if similar else ""
         raise InputError(f"--explain {pattern!r}: no node is called so{hint}")
     source_of = partial(_source_of, source, options)
+    nodes = tuple(explained(each, source_of) for each in explanations)
     if options.json:
-        explained = tuple(explained_node(node, source_of) for node in explanations)
-        print_answer(NewExplainOutput(explained=explained))
+        print_answer(NewExplainOutput(explained=nodes))
     else:
-        width = _width() if sys.stdout.isatty() else None
-        print_explained(explanations, source_of, width)
+        print_explained(nodes, _width() if sys.stdout.isatty() else None)
     return Exit.OK
 
 
-def _source_of(source: Path | None, options: argparse.Namespace, variable: VariableValue) -> str:
+def _source_of(source: Path | None, options: argparse.Namespace, variable: SetValue) -> str:
     """What set a variable; if it is the description, with the line or the option."""
     if variable.where != DESCRIPTION:
         return variable.where
