@@ -476,11 +476,11 @@ def _explain(plan: Plan, source: Path | None, options: argparse.Namespace) -> in
         hint = f"; did you mean {similar}?" if similar else ""
         raise InputError(f"--explain {pattern!r}: no node is called so{hint}")
     source_of = partial(_source_of, source, options)
-    nodes = tuple(explained(each, source_of) for each in explanations)
+    shown = tuple(explained(each, source_of) for each in explanations)
     if options.json:
-        print_answer(NewExplainOutput(explained=nodes))
+        print_answer(NewExplainOutput(explained=shown))
     else:
-        print_explained(nodes, _width() if sys.stdout.isatty() else None)
+        print_explained(shown, _width() if sys.stdout.isatty() else None)
     return Exit.OK
 
 
