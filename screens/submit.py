@@ -20,7 +20,14 @@ from textual.containers import Horizontal
 
 from metlmon.authoring.ascii_graph import draw_graph
 from metlmon.authoring.fields import FIELDS as REQUEST_FIELDS
-from metlmon.authoring.fields import SHAPES, read_names, value_of, with_fields
+from metlmon.authoring.fields import (
+    SHAPES,
+    FormText,
+    RequestField,
+    read_names,
+    value_of,
+    with_fields,
+)
 from metlmon.authoring.plan import make_plan
 from metlmon.authoring.request import (
     GATED_SHAPES,
@@ -174,83 +181,70 @@ def _stages(text: str) -> tuple[StageRequest, ...]:
 # --- the fields ---------------------------------------------------------------------------------
 
 
-class Field(Struct, frozen=True):
-    """A form field; ``name`` is the field name of a :class:`RequestProblem`.
-
-    ``read`` converts its text, stripped, to the value of the request; by default as everywhere
-    (:mod:`metlmon.authoring.fields`). ``options`` are suggested values with their meaning; with
-    ``options_only`` no others are allowed. ``empty`` is the meaning of an empty field, ``title`` a
-    heading above it.
-    """
-
-    name: str
-    label: str
-    help: str
-    unit: str = ""
-    read: Callable[[str], Any] | None = None
-    options: Mapping[str, str] = {}
-    options_only: bool = False
-    empty: str = ""
-    title: str = ""
-
-
-OWN_FIELDS: Final[Mapping[str, tuple[Field, ...]]] = {
+OWN_FIELDS: Final[Mapping[str, tuple[RequestField, ...]]] = {
     "template": (
-        Field(
+        RequestField(
             "directory",
-            "Directory",
-            "A new directory for the DAG, its logs and what the jobs send back. Files that lie "
-            "there already are never replaced without being named and asked about.",
-            read=_directory,
+            _directory,
+            form=FormText(
+                "Directory",
+                "A new directory for the DAG, its logs and what the jobs send back. Files that lie "
+                "there already are never replaced without being named and asked about.",
+            ),
         ),
     ),
     "runs": (
-        Field(
+        RequestField(
             "sweep",
-            "Sweep",
-            "What differs from run to run: a = 0.01 to 0.1 by 0.01; b = 1, 2, 4. A template's "
-            "parameter of that name takes the values; else the jobs have them as $(a).",
-            read=_variables,
+            _variables,
+            form=FormText(
+                "Sweep",
+                "What differs from run to run: a = 0.01 to 0.1 by 0.01; b = 1, 2, 4. A template's "
+                "parameter of that name takes the values; else the jobs have them as $(a).",
+            ),
+            shapes={EnsembleShape.SWEEP},
         ),
-        Field(
+        RequestField(
             "how",
-            "Together",
-            "How the values of several variables go together.",
-            read=lambda text: None if text == AUTO else SweepMode(text),
-            options=SWEEP_MODES,
-            options_only=True,
+            lambda text: None if text == AUTO else SweepMode(text),
+            form=FormText("Together", "How the values of several variables go together."),
+            choices=SWEEP_MODES,
+            shapes={EnsembleShape.SWEEP},
         ),
     ),
     "epochs": (
-        Field(
+        RequestField(
             "stages",
-            "Stages",
-            "One after the other in every run, each with its epochs: pretrain 5, finetune 3. A "
-            "stage begins with the checkpoint of the one before.",
-            read=_stages,
+            _stages,
+            form=FormText(
+                "Stages",
+                "One after the other in every run, each with its epochs: pretrain 5, finetune 3. A "
+                "stage begins with the checkpoint of the one before.",
+            ),
+            shapes={EnsembleShape.STAGES},
         ),
     ),
     "shards": (
-        Field(
+        RequestField(
             "gather",
-            "Gather",
-            "A node at the end that puts together what the shards made.",
-            read=lambda text: GATHER if text == YES else None,
-            options=YES_OR_NO,
-            options_only=True,
+            lambda text: GATHER if text == YES else None,
+            form=FormText("Gather", "A node at the end that puts together what the shards made."),
+            choices=YES_OR_NO,
+            shapes={EnsembleShape.BAG},
         ),
     ),
     "retries": (
-        Field(
+        RequestField(
             "gate",
-            "Steer",
-            "yes: a script before each epoch lets a run be stopped, paused, or sent elsewhere "
-            "while the DAG goes on, and stops it by the rules below. Its later epochs are "
-            "skipped; the DAG does not fail.",
-            read=str,
-            options=YES_OR_NO,
-            options_only=True,
-            title="Steering it while it runs",
+            str,
+            form=FormText(
+                "Steer",
+                "yes: a script before each epoch lets a run be stopped, paused, or sent elsewhere "
+                "while the DAG goes on, and stops it by the rules below. Its later epochs are "
+                "skipped; the DAG does not fail.",
+            ),
+            choices=YES_OR_NO,
+            shapes=GATED_SHAPES,
         ),
     ),
 }
@@ -261,61 +255,54 @@ TITLES: Final = {
     "shape": "How much of it",
     "sites": "Where",
     "gpus": "What each job asks for",
+    "gate": "Steering it while it runs",
 }
 """Headings above fields."""
 
 
-def _form_fields() -> Iterator[Field]:
+def _form_fields() -> Iterator[RequestField]:
     for field in REQUEST_FIELDS.values():
-        if field.form is not None:
-            label, about, unit, empty = field.form
-            yield Field(
-                field.name,
-                label,
-                about,
-                unit,
-                options=field.choices,
-                options_only=bool(field.choices),
-                empty=empty,
-                title=TITLES.get(field.name, ""),
-            )
+        if field.form.label:
+            yield field
         yield from OWN_FIELDS.get(field.name, ())
 
 
 FIELDS: Final = tuple(_form_fields())
-"""Fields common to all templates, in form order."""
+"""Fields common to all templates, in form order; ``name`` as in a :class:`RequestProblem`."""
 
-LABELS: Final = {field.name: field.label for field in FIELDS}
+LABELS: Final = {field.name: field.form.label for field in FIELDS}
 
 
 def fields_of(
     template: Template | None, templates: Sequence[Template], state: FormState
-) -> tuple[Field, ...]:
+) -> tuple[RequestField, ...]:
     """Return the visible fields of a form, then the template's own parameters."""
     first, *rest = FIELDS
-    options = {bundled.name: bundled.title for bundled in templates}
-    hidden = {name for name, field in REQUEST_FIELDS.items() if state.shape not in field.shapes}
-    if state.shape is not EnsembleShape.SWEEP:
-        hidden |= {"sweep", "how"}
-    if state.shape is not EnsembleShape.STAGES:
-        hidden.add("stages")
+    suggested = {bundled.name: bundled.title for bundled in templates}
+    hidden = {field.name for field in FIELDS if state.shape not in field.shapes}
     if not state.has_gate:
         hidden |= {name for name in REQUEST_FIELDS if name.startswith("gate.")}
-    if state.shape not in GATED_SHAPES:
-        hidden.add("gate")
     if state.texts.get("policy") != Policy.GPU_PIN:
         hidden.add("gpu_models")
     parameters = [
-        Field(
+        RequestField(
             f"values.{parameter.name}",
-            parameter.name,
-            parameter.help or "A parameter of the template.",
-            "needed" if parameter.required else "",
+            str,
+            form=FormText(
+                parameter.name,
+                parameter.help or "A parameter of the template.",
+                "needed" if parameter.required else "",
+            ),
         )
         for parameter in (template.parameters if template is not None else ())
     ]
     visible = (field for field in rest if field.name not in hidden)
-    return (replace(first, options=options), *visible, *parameters)
+    return (replace(first, choices=suggested), *visible, *parameters)
+
+
+def _is_choice(field: RequestField) -> bool:
+    """Whether no other text than its choices is allowed; those of a template are suggestions."""
+    return bool(field.choices) and field.name != "template"
 
 
 # --- the state ----------------------------------------------------------------------------------
@@ -411,8 +398,7 @@ def parse_form(
         if field.name in REQUEST_FIELDS and not text and value_of(DEFAULTS, field.name) is None:
             continue
         try:
-            read = field.read or REQUEST_FIELDS[field.name].read
-            values[field.name] = read(text)
+            values[field.name] = field.read(text)
         except (PlanError, ValueError) as error:
             problems.append(RequestProblem(field.name, str(error)))
             if field.name in NUMBERS_OF_SHAPES:
@@ -1047,7 +1033,7 @@ class SubmitScreen(SnapshotScreen):
         return self.app.size.width - (self._form_cells if self._wide else 0) - EDGE
 
     @property
-    def _fields(self) -> tuple[Field, ...]:
+    def _fields(self) -> tuple[RequestField, ...]:
         return fields_of(self.form_result.template, self.form_result.templates, self._form)
 
     def show(self, update: Snapshot | None) -> None:
@@ -1116,7 +1102,7 @@ class SubmitScreen(SnapshotScreen):
         """Return the form entries, with headings if they fit into ``free`` lines."""
         fields = self._fields
         first_parameter = next((f.name for f in fields if f.name.startswith("values.")), None)
-        titles = {field.name: field.title for field in fields if field.title}
+        titles = {field.name: TITLES[field.name] for field in fields if field.name in TITLES}
         roomy = free >= len(fields) + 2 * len(titles) + (2 if first_parameter else 0)
         titles = titles if roomy else {}
         if first_parameter is not None:
@@ -1132,21 +1118,21 @@ class SubmitScreen(SnapshotScreen):
             entries.append(self._entry(field))
         return entries
 
-    def _entry(self, field: Field) -> FormEntry:
+    def _entry(self, field: RequestField) -> FormEntry:
         return FormEntry(
             name=field.name,
-            label=plain(field.label, 18),
+            label=plain(field.form.label, 18),
             text=self._form.text(field.name, self.form_result.template),
             # A problem replaces the unit.
-            unit="" if self.form_result.problem_of(field.name) else field.unit,
+            unit="" if self.form_result.problem_of(field.name) else field.form.unit,
             note=self._field_note(field),
-            hint=field.empty,
-            options=tuple(field.options),
-            options_only=field.options_only,
-            has_list=any(field.options.values()) or field.name in ("sites", "gpu_models"),
+            hint=field.form.empty,
+            options=tuple(field.choices),
+            options_only=_is_choice(field),
+            has_list=any(field.choices.values()) or field.name in ("sites", "gpu_models"),
         )
 
-    def _field_note(self, field: Field) -> Line:
+    def _field_note(self, field: RequestField) -> Line:
         """Return the problem of a field, or else the meaning of its value."""
         problem = self.form_result.problem_of(field.name)
         if problem is not None:
@@ -1154,8 +1140,8 @@ class SubmitScreen(SnapshotScreen):
             return line(("✗ " if problem.fatal else "! ", style), (plain(problem.text, 400), style))
         if field.name == "template" and self.form_result.template is not None:
             return line((plain(self.form_result.template.title, 100), DIM))
-        if field.options_only:
-            return line((field.options.get(self._form.text(field.name), ""), DIM))
+        if _is_choice(field):
+            return line((field.choices.get(self._form.text(field.name), ""), DIM))
         if field.name == "sweep":
             return self._sweep_note()
         if field.name == "sites":
@@ -1215,9 +1201,9 @@ class SubmitScreen(SnapshotScreen):
             # The end of the message says how to fix it.
             lines = limit_lines(lines, NOTE_LINES, room, 1)
         about = self.form_result.template.about if self.form_result.template else ""
-        text = f"{field.help} {about}" if field.name == "template" else field.help
-        if field.name != "template" and any(field.options.values()):
-            text += f" {'; '.join(f'{value}: {sense}' for value, sense in field.options.items())}."
+        text = f"{field.form.help} {about}" if field.name == "template" else field.form.help
+        if field.name != "template" and any(field.choices.values()):
+            text += f" {'; '.join(f'{value}: {sense}' for value, sense in field.choices.items())}."
         if len(lines) < NOTE_LINES:
             lines += wrap(plain(text, 2000), room, DIM, indent=1)
         if len(lines) > NOTE_LINES:
@@ -1333,11 +1319,11 @@ class SubmitScreen(SnapshotScreen):
         else:
             text = self._form.text(field.name)
             current = (text,) if noun is None else read_names(text)
-            title = f"{field.label}: which?"
+            title = f"{field.form.label}: which?"
             screen = ChoiceScreen(title, choices, current, several=noun is not None)
             self.app.push_screen(screen, partial(self._chosen, field.name))
 
-    def _choices(self, field: Field) -> Mapping[str, str]:
+    def _choices(self, field: RequestField) -> Mapping[str, str]:
         """Return the values in the list of a field with descriptions; none without a list."""
         sites = self.pool_info.sites
         if field.name == "sites":
@@ -1351,7 +1337,7 @@ class SubmitScreen(SnapshotScreen):
                 model: plain(", ".join(site.name for site in sites if model in site.gpus), 80)
                 for model in self.pool_info.gpu_models
             }
-        return field.options if any(field.options.values()) else {}
+        return field.choices if any(field.choices.values()) else {}
 
     def _chosen(self, name: str, values: tuple[str, ...] | None) -> None:
         if values is not None:

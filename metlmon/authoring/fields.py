@@ -185,10 +185,13 @@ class Limits(NamedTuple):
 
 
 class FormText(NamedTuple):
-    """What the form shows of a field. ``empty``: what it means if it is empty."""
+    """What the form shows of a field, which it has not without a label.
 
-    label: str
-    help: str
+    ``empty``: what it means if it is empty.
+    """
+
+    label: str = ""
+    help: str = ""
     unit: str = ""
     empty: str = ""
 
@@ -209,7 +212,7 @@ class RequestField(Struct, frozen=True):
     name: str
     read: Callable[[Any], Any]
     comment: str = ""
-    form: FormText | None = None
+    form: FormText = FormText()
     limits: Limits | None = None
     choices: Mapping[str, str] = {}
     shapes: Collection[EnsembleShape] = tuple(EnsembleShape)

@@ -499,9 +499,7 @@ class _Expander:
     def _filled_variable(self, variable: VariableValue) -> VariableValue:
         if "\x01" not in variable.value and not variable.hidden:
             return variable
-        hidden = tuple(
-            replace(each, value=self._with_uuid(each.value)) for each in variable.hidden
-        )
+        hidden = tuple(replace(each, value=self._with_uuid(each.value)) for each in variable.hidden)
         return replace(variable, value=self._with_uuid(variable.value), hidden=hidden)
 
     def _check_gate(self, node: GraphNode) -> None:
