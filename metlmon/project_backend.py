@@ -29,10 +29,9 @@ from mlflow.tracking import MlflowClient
 from msgspec.structs import replace
 
 from metlmon.authoring.description import description_name, read_description
-from metlmon.authoring.fields import key_of
 from metlmon.authoring.mlproject import ENTRY_POINT, with_configuration, with_parameters
 from metlmon.authoring.plan import make_plan
-from metlmon.authoring.request import Plan, PlanError, RequestProblem
+from metlmon.authoring.request import Plan, PlanError, RequestProblem, key_of
 from metlmon.authoring.validate import validate
 from metlmon.authoring.write_dag import assignments, input_files, nodes_by_file
 from metlmon.authoring.write_files import new_directory, write_plan

@@ -19,24 +19,19 @@ from textual.binding import BindingType
 from textual.containers import Horizontal
 
 from metlmon.authoring.ascii_graph import draw_graph
-from metlmon.authoring.fields import FIELDS as REQUEST_FIELDS
-from metlmon.authoring.fields import (
-    SHAPES,
-    FormText,
-    RequestField,
-    read_names,
-    value_of,
-    with_fields,
-)
 from metlmon.authoring.plan import make_plan
+from metlmon.authoring.request import FIELDS as REQUEST_FIELDS
 from metlmon.authoring.request import (
     GATED_SHAPES,
+    SHAPES,
     EnsembleShape,
+    FormText,
     Plan,
     PlanError,
     PlannedFile,
     Policy,
     Request,
+    RequestField,
     RequestProblem,
     RunPlan,
     StageRequest,
@@ -45,6 +40,9 @@ from metlmon.authoring.request import (
     SweepRequest,
     SweptVariable,
     Template,
+    read_names,
+    value_of,
+    with_fields,
 )
 from metlmon.authoring.runs import epochs_of, gpus_of
 from metlmon.authoring.templates import GATHER, bundled_templates, load_template, template_for

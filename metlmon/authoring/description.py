@@ -22,11 +22,26 @@ from typing import Any, Final
 
 from msgspec.structs import asdict, replace
 
-from metlmon.authoring.fields import (
+from metlmon.authoring.request import (
     FIELDS,
+    GATED_SHAPES,
+    LONGEST_VALUE,
     MOST_ITEMS,
+    MOST_VALUES,
+    EnsembleShape,
+    Evaluation,
     NumberLiteral,
+    Plan,
+    PlanError,
+    PlannedFile,
+    Region,
+    Request,
     RequestField,
+    StageRequest,
+    StopRules,
+    SweepMode,
+    SweepRequest,
+    SweptVariable,
     is_default,
     key_of,
     one_of,
@@ -37,23 +52,6 @@ from metlmon.authoring.fields import (
     scalar_text,
     value_of,
     with_fields,
-)
-from metlmon.authoring.request import (
-    GATED_SHAPES,
-    LONGEST_VALUE,
-    MOST_VALUES,
-    EnsembleShape,
-    Evaluation,
-    Plan,
-    PlanError,
-    PlannedFile,
-    Region,
-    Request,
-    StageRequest,
-    StopRules,
-    SweepMode,
-    SweepRequest,
-    SweptVariable,
 )
 from metlmon.authoring.templates import bundled_names, load_template, template_for
 from metlmon.config.toml_file import SettingProblem, TomlFile, Where, dotted_key

@@ -17,14 +17,18 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.authoring.fields import FIELDS, RequestField, nearest, value_of, with_fields
 from metlmon.authoring.graph import ALWAYS_SUCCEEDS, Graph, GraphNode
 from metlmon.authoring.request import (
+    FIELDS,
     EnsembleShape,
     PlanError,
     PlannedFile,
     Request,
+    RequestField,
     SweptVariable,
+    nearest,
+    value_of,
+    with_fields,
 )
 from metlmon.authoring.templates import jobs_of
 from metlmon.authoring.write_dag import assignments, procs

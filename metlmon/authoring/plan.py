@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from metlmon.authoring.build_graph import build_graph
 from metlmon.authoring.description import description_files, source_copy_name, sweep_copy_name
 from metlmon.authoring.gate_config import (
     FOLDERS,
@@ -19,7 +18,7 @@ from metlmon.authoring.gate_config import (
 from metlmon.authoring.graph import Graph, NodeRole
 from metlmon.authoring.mlproject import mlproject_files
 from metlmon.authoring.request import EnsembleShape, Plan, PlanError, PlannedFile, Request, RunPlan
-from metlmon.authoring.runs import checkpoint_directory, epochs_of, run_plans
+from metlmon.authoring.runs import build_graph, checkpoint_directory, epochs_of, run_plans
 from metlmon.authoring.templates import JobTemplate
 from metlmon.authoring.validate import Validation, validate
 from metlmon.authoring.write_dag import dag_text, nodes_by_file, procs, submit_file_text

@@ -1,17 +1,26 @@
-"""Request and plan types: what the user requests, and what would be written."""
+"""Request and plan types: what the user requests, and what would be written.
+
+The fields of a request that users set are in one table for all ways of setting them: a description,
+the options of a command, the form, and the parameters and the configuration of an MLflow project
+are read by the readers of these fields; :func:`with_fields` makes the request. The reader of a
+field takes a value of TOML or a text, and raises ValueError with a text that begins with "must be":
+what stands before it is the key, the option or the label.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
-from msgspec import Struct, field
+from msgspec import Struct
+from msgspec.structs import replace
 
-from metlmon.authoring.graph import NO_GRAPH, Graph, NodeRole
+from metlmon.authoring.graph import MOST_NODES, NO_GRAPH, Graph, NodeRole
 from metlmon.redact import redact_job_text, redact_secrets
 
 LONGEST_VALUE: Final = 4096
@@ -20,7 +29,7 @@ LONGEST_VALUE: Final = 4096
 MOST_VALUES: Final = 100_000
 """Most values of a swept variable, and most runs: as many as a DAG may have nodes."""
 
-_WHOLE: Final = re.compile(r"[+-]?\d{1,18}")
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 class Policy(StrEnum):
@@ -112,7 +121,7 @@ class Evaluation(Struct, frozen=True):
     template: str = "evaluate"
     every: int = 1
     gates: bool = False
-    values: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, str] = {}
 
 
 class MetricGoal(StrEnum):
@@ -155,7 +164,7 @@ class StageRequest(Struct, frozen=True):
     name: str
     epochs: int
     template: str | None = None
-    values: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, str] = {}
 
 
 class Request(Struct, frozen=True):
@@ -192,7 +201,7 @@ class Request(Struct, frozen=True):
     gpu_models: tuple[str, ...] = ()
     memory_mb: int = 1024
     retries: int = 3
-    values: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, str] = {}
     shape: EnsembleShape = EnsembleShape.CHAIN
     sweep: SweepRequest | None = None
     stages: tuple[StageRequest, ...] = ()
@@ -200,7 +209,7 @@ class Request(Struct, frozen=True):
     machines: int = 1
     evaluation: Evaluation | None = None
     gate: StopRules | None = None
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = {}
     regions: tuple[Region, ...] = ()
     source: Path | None = None
     subdags: bool = False
@@ -384,3 +393,590 @@ class PlanError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(redact_secrets(message))
+
+
+# --- the fields that users set -------------------------------------------------------------
+
+
+MOST_ITEMS: Final = 10_000
+"""Maximum items of a list; more runs than a DAG may have."""
+
+MOST_COMPARED: Final = 20_000
+LONGEST_COMPARED: Final = 100
+"""Names, and characters of a name, that are compared for a suggestion."""
+
+_SIZE: Final = re.compile(r"([0-9]{1,15}) ?(?:([kmgt])i?b?)?", re.IGNORECASE)
+_KB: Final = {"k": 1, "m": 1024, "g": 1024**2, "t": 1024**3}
+_RANGE: Final = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
+
+
+class NumberLiteral(float):
+    """A number that keeps its spelling, so that a swept 0.10 stays 0.10."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text.replace("_", "")  # TOML allows 1_000.
+
+
+def scalar_text(value: object) -> str | None:
+    """A TOML string, number or boolean as text, numbers as spelled; else None."""
+    match value:
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case NumberLiteral():
+            return value.text
+        case int():
+            return str(value)
+    return None
+
+
+# --- readers: each raises ValueError ----------------------------------------------------------
+
+
+def read_whole(value: object) -> int:
+    """A whole number."""
+    if type(value) is int:
+        return value
+    if not isinstance(value, str) or not _WHOLE.fullmatch(value.strip()):
+        raise ValueError("must be a whole number, such as 4")
+    return int(value)
+
+
+def read_number(value: object) -> float:
+    """Any number."""
+    try:
+        if isinstance(value, str | int | float) and not isinstance(value, bool):
+            return float(value)
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError("must be a number, such as 0.01")
+
+
+def read_flag(value: object) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value
+
+
+def read_text(value: object) -> str:
+    """A text of at most LONGEST_VALUE characters."""
+    if isinstance(value, str) and len(value) <= LONGEST_VALUE:
+        return value
+    length_limit = f" of at most {LONGEST_VALUE} characters" if isinstance(value, str) else ""
+    raise ValueError(f"must be a text in quotes{length_limit}")
+
+
+def read_size(value: object) -> int:
+    """``4096``, ``4096 MB``, ``4 GB`` or ``4g`` in MB (of 1024 kB), rounded up."""
+    text = None if isinstance(value, bool) else scalar_text(value)
+    match = _SIZE.fullmatch(text.strip()) if text is not None else None
+    if match is None:
+        raise ValueError('must be a size: 4096 (MB), or "4 GB"')
+    return -(-int(match[1]) * _KB[(match[2] or "m").lower()] // 1024)
+
+
+def read_seeds(value: object) -> tuple[int, ...]:
+    """``7, 11, 13`` or ``1-4``, or a list of numbers."""
+    if isinstance(value, list) and all(type(seed) is int for seed in value):
+        return tuple(value)
+    if not isinstance(value, str):
+        raise ValueError('must be a list of whole numbers, [7, 11, 13], or "1-4"')
+    seeds: list[int] = []
+    for item in filter(None, re.split(r"[,\s]+", value.strip())):
+        if match := _RANGE.fullmatch(item):
+            first, last = int(match[1]), int(match[2])
+            if not 0 <= last - first < MOST_VALUES:
+                raise ValueError("must be ranges from the smaller seed to the larger, as 1-4")
+            seeds.extend(range(first, last + 1))
+        elif _WHOLE.fullmatch(item):
+            seeds.append(int(item))
+        else:
+            raise ValueError("must be whole numbers, such as 7, 11, 13 or 1-4")
+    return tuple(seeds)
+
+
+def read_texts(value: object) -> tuple[str, ...]:
+    """A list of texts."""
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ValueError('must be a list of texts, ["…", "…"]')
+    if len(value) > MOST_ITEMS or any(len(item) > LONGEST_VALUE for item in value):
+        raise ValueError(f"must be a list of at most {MOST_ITEMS} short texts")
+    return tuple(value)
+
+
+def read_names(value: object) -> tuple[str, ...]:
+    """A list of names, or names separated by commas, then without duplicates."""
+    if not isinstance(value, str):
+        return read_texts(value)
+    names = (name.strip() for name in value.split(","))
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def one_of(kinds: type[StrEnum]) -> Callable[[object], Any]:
+    """The reader of a word."""
+    choices = [str(kind) for kind in kinds]
+
+    def read(value: object) -> StrEnum:
+        if isinstance(value, str) and value in choices:
+            return kinds(value)
+        similar = nearest(value, choices) if isinstance(value, str) else None
+        suggestion = f"; did you mean {similar!r}?" if similar else ""
+        raise ValueError(f"must be one of {', '.join(choices)}{suggestion}")
+
+    return read
+
+
+def nearest(name: str, known: Collection[str], cutoff: float = 0.6) -> str | None:
+    """The most similar of the known names, or None if none has this similarity."""
+    from difflib import get_close_matches  # Imported late: rarely needed.
+
+    candidates = list(islice(known, MOST_COMPARED))
+    similar = get_close_matches(name[:LONGEST_COMPARED], candidates, n=1, cutoff=cutoff)
+    return next(iter(similar), None)
+
+
+# --- the table --------------------------------------------------------------------------------
+
+
+class Limits(NamedTuple):
+    """The least and the largest number, and what it counts."""
+
+    noun: str
+    low: float
+    high: float
+
+
+class FormText(NamedTuple):
+    """What the form shows of a field, which it has not without a label.
+
+    ``empty``: what it means if it is empty.
+    """
+
+    label: str = ""
+    help: str = ""
+    unit: str = ""
+    empty: str = ""
+
+
+class RequestField(Struct, frozen=True):
+    """A field that users set.
+
+    - ``name``: in :class:`Request`; behind a dot: in its evaluation or its gate.
+    - ``read``: see above; ``choices``: the words that it may be, with their meanings.
+    - ``comment``: behind its value in a description; ``hint``: a value to show there as a comment
+      if there is none; ``optional``: written only if it differs from the default.
+    - ``shapes``: of ensembles on which it has an effect; ``is_site``: whether it says where jobs
+      run and what they request, not what is trained.
+    - ``usage``: help of its option, if that differs; ``metavar``: its value there.
+    - ``toml``, ``flag``: its key and its option, if they differ; without an option ``flag`` is "".
+    """
+
+    name: str
+    read: Callable[[Any], Any]
+    comment: str = ""
+    form: FormText = FormText()
+    limits: Limits | None = None
+    choices: Mapping[str, str] = {}
+    shapes: Collection[EnsembleShape] = tuple(EnsembleShape)
+    is_site: bool = False
+    hint: str = ""
+    optional: bool = False
+    usage: str = ""
+    metavar: str = "N"
+    toml: str = ""
+    flag: str | None = None
+
+    @property
+    def key(self) -> str:
+        """In a description; behind a dot: in a table of it."""
+        return self.toml or self.name
+
+    @property
+    def option(self) -> str:
+        """Of commands, without ``--``; "" without one."""
+        return self.key.rpartition(".")[2].replace("_", "-") if self.flag is None else self.flag
+
+    def problem_of(self, value: float) -> str | None:
+        """Why the number is outside of the limits, with the remedy; None if it is not."""
+        if self.limits is None:
+            return None
+        noun, low, high = self.limits
+        expected = Constraint(low=low, high=high).expectation(str(value))
+        return None if expected is None else f"{value} {noun}: give {expected}"
+
+
+SHAPES: Final[Mapping[str, str]] = {
+    EnsembleShape.CHAIN.value: "each run a chain of its epochs",
+    EnsembleShape.SWEEP.value: "a run for every combination of values",
+    EnsembleShape.STAGES.value: "pretrain, then finetune from its checkpoint",
+    EnsembleShape.BAG.value: "shards that need nothing of each other",
+    EnsembleShape.MULTI_NODE.value: "several machines train an epoch together",
+}
+POLICIES: Final[Mapping[str, str]] = {
+    Policy.ANY.value: "every epoch at any of the sites",
+    Policy.PERMUTE.value: "each site once before one repeats",
+    Policy.PIN.value: "a run stays at one site",
+    Policy.GPU_PIN.value: "a run stays on one GPU model",
+}
+
+_OF_RUNS: Final = frozenset(EnsembleShape) - {EnsembleShape.BAG}
+
+_TABLE: Final = (
+    RequestField(
+        "template",
+        read_text,
+        "one that comes along, or a submit description beside this file",
+        FormText(
+            "Template",
+            "The job that trains one epoch. Left and right go through those that come along, "
+            "enter lists them; or type the path of a file of your own.",
+        ),
+        usage="one of submit --list-templates, or a submit description",
+        metavar="T",
+    ),
+    RequestField(
+        "name",
+        read_text,
+        "of the DAG file, without .dag",
+        FormText("DAG name", "The DAG file gets this name.", ".dag"),
+        metavar="NAME",
+    ),
+    RequestField(
+        "shape",
+        one_of(EnsembleShape),
+        "one of " + ", ".join(EnsembleShape),
+        FormText("Shape", "How the nodes hang together."),
+        choices=SHAPES,
+    ),
+    RequestField(
+        "runs",
+        read_whole,
+        "models to train",
+        FormText("Runs", "How many models are trained, each on its own.", "runs"),
+        Limits("runs", 1, 500),
+        shapes=_OF_RUNS - {EnsembleShape.SWEEP},
+    ),
+    RequestField(
+        "epochs",
+        read_whole,
+        "of each run, one job each",
+        FormText(
+            "Epochs",
+            "How many epochs each run is trained for; every epoch is a job of its own.",
+            "per run",
+        ),
+        Limits("epochs of a run", 1, 10_000),
+        shapes=_OF_RUNS - {EnsembleShape.STAGES},
+    ),
+    RequestField(
+        "shards",
+        read_whole,
+        "jobs that need nothing of each other",
+        FormText("Shards", "Into how many jobs the work is cut.", "jobs"),
+        Limits("shards", 1, MOST_NODES),
+        shapes={EnsembleShape.BAG},
+        toml="bag.shards",
+    ),
+    RequestField(
+        "gather",
+        read_text,
+        "template of a node after all shards",
+        shapes={EnsembleShape.BAG},
+        optional=True,
+        toml="bag.gather",
+        flag="",
+    ),
+    RequestField(
+        "machines",
+        read_whole,
+        "that train an epoch together",
+        FormText("Machines", "How many train an epoch together, at the same time.", "per job"),
+        Limits("machines for an epoch", 2, 64),  # More are seldom free at the same time.
+        shapes={EnsembleShape.MULTI_NODE},
+        toml="multi-node.machines",
+    ),
+    RequestField(
+        "seeds",
+        read_seeds,
+        "one for each run; 1, 2, 3, … if not given",
+        FormText(
+            "Seeds",
+            "One for each run: 7, 11, 13 or 1-4. Empty: 1, 2, 3 and so on. In a sweep each point "
+            "is trained once with each of them; empty: once.",
+            empty="1, 2, 3 and so on",
+        ),
+        shapes=_OF_RUNS,
+        hint='"1-4"',
+        metavar="LIST",
+    ),
+    RequestField(
+        "evaluation.template",
+        read_text,
+        usage="evaluate what epochs leave, by this template (default: evaluate)",
+        metavar="T",
+        flag="evaluate",
+    ),
+    RequestField(
+        "evaluation.every",
+        read_whole,
+        "after every Nth epoch",
+        FormText(
+            "Evaluate",
+            "A side node after every Nth epoch, which the next epoch does not wait for; if it "
+            "fails, nothing else does. Empty: none.",
+            "epochs",
+            empty="none",
+        ),
+        Limits("epochs", 1, math.inf),
+        shapes=_OF_RUNS,
+        usage="evaluate after every Nth epoch",
+    ),
+    RequestField(
+        "evaluation.gates",
+        read_flag,
+        "does the next epoch wait for it, and fail with it?",
+        flag="",
+    ),
+    RequestField(
+        "sites",
+        read_names,
+        "values of GLIDEIN_ResourceName; anywhere if not given",
+        FormText(
+            "Sites",
+            "Where jobs may run, as GLIDEIN_ResourceName, with commas between. enter lists those "
+            "that the collector knows now. Empty: anywhere.",
+            empty="anywhere",
+        ),
+        is_site=True,
+        hint='["A", "B"]',
+        metavar="A,B",
+    ),
+    RequestField(
+        "policy",
+        one_of(Policy),
+        "any; permute: each site once, then again; pin: one a run; gpu-pin",
+        FormText("Policy", "Which epoch may run at which site."),
+        choices=POLICIES,
+        is_site=True,
+    ),
+    RequestField(
+        "gpus",
+        read_whole,
+        "of each job",
+        FormText("GPUs", "How many GPUs each job asks for; 0 is none.", "per job"),
+        Limits("GPUs of a job", 0, 64),
+        is_site=True,
+    ),
+    RequestField(
+        "gpu_memory_mb",
+        read_size,
+        "MB, the least of a GPU",
+        FormText(
+            "GPU memory",
+            "The least memory that each GPU must have: 40000, or 40 GB. Empty: any.",
+            "MB",
+            empty="any",
+        ),
+        Limits("MB of a GPU", 1, 1 << 20),
+        is_site=True,
+        hint='"40 GB"',
+        usage="the least memory of a GPU",
+        metavar="MB",
+        toml="gpu_memory",
+    ),
+    RequestField(
+        "gpu_models",
+        read_names,
+        form=FormText(
+            "GPU models",
+            "DeviceNames such as NVIDIA A40, with commas between: runs take them in turn. enter "
+            "lists those that the collector knows now.",
+        ),
+        is_site=True,
+        optional=True,
+        usage="DeviceNames such as 'NVIDIA A40': runs take them in turn (with --policy gpu-pin)",
+        metavar="A,B",
+    ),
+    RequestField(
+        "memory_mb",
+        read_size,
+        'MB of each job, or a text such as "4 GB"',
+        FormText("Memory", "What each job asks for: 4096, or 4 GB.", "MB"),
+        Limits("MB of memory", 16, 16 << 20),
+        is_site=True,
+        metavar="MB",
+        toml="memory",
+    ),
+    RequestField(
+        "retries",
+        read_whole,
+        "of each node",
+        FormText("Retries", "How often DAGMan tries an epoch again that failed.", "times"),
+        Limits("retries", 0, 100),
+        is_site=True,
+    ),
+    RequestField("subdags", read_flag, "each run in a sub-DAG of its own", optional=True),
+    RequestField(
+        "mlproject",
+        read_flag,
+        "also an MLflow project, for mlflow run . -b metlmon",
+        optional=True,
+    ),
+    RequestField("gate.metric", read_text, "what a run is judged by", toml="stop.metric", flag=""),
+    RequestField(
+        "gate.goal",
+        one_of(MetricGoal),
+        "which of its values are good; min or max by its name if not given",
+        hint='"max"',
+        toml="stop.goal",
+        flag="",
+    ),
+    RequestField(
+        "gate.patience",
+        read_whole,
+        "stop after this many epochs without an improvement",
+        FormText(
+            "Early stopping",
+            "Stop a run after this many epochs without a better val_loss. Empty: off.",
+            "epochs",
+            empty="off",
+        ),
+        Limits("epochs", 1, math.inf),
+        hint="3",
+        toml="stop.patience",
+        flag="stop-patience",
+    ),
+    RequestField(
+        "gate.min_delta",
+        read_number,
+        "of more than this",
+        limits=Limits("as the least improvement", 0, math.inf),
+        toml="stop.min_delta",
+        flag="",
+    ),
+    RequestField(
+        "gate.divergence",
+        read_number,
+        "stop at NaN, or above this many times the best value",
+        FormText(
+            "Divergence",
+            "Stop a run whose val_loss is not a number, or this many times above its best. "
+            "Empty: off.",
+            "times",
+            empty="off",
+        ),
+        hint="5.0",
+        metavar="X",
+        toml="stop.divergence",
+        flag="diverge",
+    ),
+    RequestField(
+        "gate.median_after",
+        read_whole,
+        "stop when worse than the median of the runs, from this many epochs on",
+        FormText(
+            "Median",
+            "From this many finished epochs on, stop a run whose val_loss is worse than the "
+            "median of all runs at the same epoch. Empty: off.",
+            "epochs",
+            empty="off",
+        ),
+        Limits("epochs", 1, math.inf),
+        hint="3",
+        toml="stop.median_after",
+    ),
+    RequestField(
+        "gate.poll",
+        read_whole,
+        "seconds after which a paused run asks again",
+        # DAGMan starts a process for each check of each paused run.
+        limits=Limits("seconds between checks", 5, 86_400),
+        toml="stop.poll",
+        flag="",
+    ),
+)
+
+FIELDS: Final[Mapping[str, RequestField]] = {field.name: field for field in _TABLE}
+"""The fields by name, in the order of the form and of ``--help``."""
+
+_DEFAULTS: Final = Request("", Path())
+
+
+def options() -> Iterator[tuple[str, dict[str, Any]]]:
+    """The options of commands that make a request, with the settings of ``add_argument``."""
+    for field in FIELDS.values():
+        usage = field.usage or field.comment
+        settings: dict[str, Any] = {"help": usage, "metavar": field.metavar}
+        if field.choices:
+            settings = {"help": "; ".join(field.choices.values()), "choices": [*field.choices]}
+        elif field.read is read_flag:
+            settings = {"help": usage, "action": "store_const", "const": True}
+        elif field.name == "evaluation.template":
+            settings |= {"nargs": "?", "const": ""}
+        default = value_of(_DEFAULTS, field.name)
+        if default and default is not True:
+            settings["help"] += f" (default: {default})"
+        if field.option:
+            yield f"--{field.option}", settings
+
+
+def is_default(request: Request, field: RequestField) -> bool:
+    """Whether the request has the default of a field."""
+    return bool(value_of(request, field.name) == value_of(_DEFAULTS, field.name))
+
+
+_TABLES: Final = {"evaluation": Evaluation, "gate": StopRules}
+
+_KEYS: Final = {"stages": "stage", "regions": "region", "gate": "stop"}
+_OPTIONS: Final = {
+    **{"directory": "DIR", "source": "FILE", "evaluation": "--evaluate", "variables": "--var"},
+    "values": "--set",
+}
+
+
+def key_of(name: str) -> str:
+    """The key in a description for the field of a :class:`RequestProblem`."""
+    if name in FIELDS:
+        return FIELDS[name].key
+    table, dot, rest = name.partition(".")
+    return _KEYS.get(table, table) + dot + rest
+
+
+def option_of(name: str) -> str:
+    """The option for the field of a :class:`RequestProblem`."""
+    if name in FIELDS:
+        field = FIELDS[name]
+        return f"--{field.option}" if field.option else field.key
+    table, dot, rest = name.partition(".")
+    if dot and table in ("values", "variables"):
+        return f"{_OPTIONS[table]} {rest}"
+    return _OPTIONS.get(name, f"--{name}")
+
+
+def value_of(request: Request, name: str) -> Any:
+    """The value of a field; None if the request lacks its table."""
+    value: Any = request
+    for part in name.split("."):
+        value = None if value is None else getattr(value, part)
+    return value
+
+
+def with_fields(request: Request, values: Mapping[str, Any]) -> Request:
+    """The request with these values by field name, and the tables that they need."""
+    fields = {name: value for name, value in values.items() if "." not in name}
+    for table, kind in _TABLES.items():
+        prefix = f"{table}."
+        inner = {
+            name.removeprefix(prefix): value
+            for name, value in values.items()
+            if name.startswith(prefix)
+        }
+        if inner:
+            current = fields.get(table, getattr(request, table))
+            fields[table] = replace(current or kind(), **inner)
+    if fields.get("seeds") and fields.get("source", request.source) is None:
+        fields.setdefault("runs", len(fields["seeds"]))
+    return replace(request, **fields)

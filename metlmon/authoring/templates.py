@@ -35,7 +35,6 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.authoring.fields import nearest
 from metlmon.authoring.graph import NodeRole
 from metlmon.authoring.request import (
     Constraint,
@@ -45,6 +44,7 @@ from metlmon.authoring.request import (
     PlanError,
     Request,
     Template,
+    nearest,
 )
 from metlmon.live.file_access import read_regular_file
 

@@ -14,25 +14,29 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.authoring.build_graph import build_graph, shard_names
-from metlmon.authoring.fields import FIELDS, is_default, nearest, value_of
 from metlmon.authoring.gate_config import INTERPRETER, has_gate
 from metlmon.authoring.graph import MOST_NODES, Graph, NodeRole
 from metlmon.authoring.request import (
+    FIELDS,
     LONGEST_VALUE,
     EnsembleShape,
     PlanError,
     Policy,
     Request,
     RequestProblem,
+    is_default,
+    nearest,
+    value_of,
 )
 from metlmon.authoring.runs import (
     ANYWHERE,
     SITE_VARIABLE,
+    build_graph,
     epochs_of,
     has_effect,
     name_problem,
     runs_of,
+    shard_names,
     used_names,
     variable_problem,
 )

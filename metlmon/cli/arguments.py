@@ -32,7 +32,9 @@ class Command(NamedTuple):
         """Its arguments, and the options of the fields of a request."""
         yield from self.arguments
         if self.makes_request:
-            from metlmon.authoring.fields import options  # Imported late: other commands need none.
+            from metlmon.authoring.request import (
+                options,  # Imported late: other commands need none.
+            )
 
             yield from (Argument(name, settings) for name, settings in options())
 

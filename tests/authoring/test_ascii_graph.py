@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metlmon.authoring.ascii_graph import NARROWEST, draw_graph
-from metlmon.authoring.build_graph import build_graph
 from metlmon.authoring.graph import Graph, GraphNode
 from metlmon.authoring.request import (
     EnsembleShape,
@@ -19,6 +18,7 @@ from metlmon.authoring.request import (
     Request,
     StageRequest,
 )
+from metlmon.authoring.runs import build_graph
 from metlmon.dagman.records import NodeKind
 from metlmon.text.spans import to_ascii
 from tests.support.sample_requests import nap

@@ -19,8 +19,8 @@ from metlmon.authoring.description import (
     position_of_field,
     read_description,
 )
-from metlmon.authoring.fields import FIELDS, read_names, read_seeds, read_size
 from metlmon.authoring.request import (
+    FIELDS,
     EnsembleShape,
     Evaluation,
     MetricGoal,
@@ -32,6 +32,9 @@ from metlmon.authoring.request import (
     SweepMode,
     SweepRequest,
     SweptVariable,
+    read_names,
+    read_seeds,
+    read_size,
 )
 from metlmon.authoring.templates import template_for
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from metlmon.authoring.build_graph import build_graph
 from metlmon.authoring.graph import Precedence, explain, node_names
 from metlmon.authoring.request import Request
+from metlmon.authoring.runs import build_graph
 from tests.support.commands import Captured, json_output, text_output
 from tests.support.sample_requests import nap
 

@@ -16,9 +16,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.authoring.fields import nearest
 from metlmon.authoring.graph import MOST_NODES, GraphNode, NodeRole, Precedence, VariableValue
-from metlmon.authoring.request import PlanError, Request
+from metlmon.authoring.request import PlanError, Request, nearest
 from metlmon.authoring.sweeps.files import SweepFiles
 from metlmon.authoring.sweeps.parser import (
     BUILTIN_NAMES,

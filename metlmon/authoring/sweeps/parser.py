@@ -13,8 +13,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.authoring.fields import nearest
-from metlmon.authoring.request import PlanError, SweepMode, SweepRequest, SweptVariable
+from metlmon.authoring.request import PlanError, SweepMode, SweepRequest, SweptVariable, nearest
 from metlmon.authoring.runs import name_problem, variable_problem
 from metlmon.authoring.sweeps.values import duplicate_variable, labelled_values
 from metlmon.dagman.commands import (

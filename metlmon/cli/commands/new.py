@@ -38,7 +38,6 @@ from metlmon.authoring.diff import (
     amend_plan,
     plan_diff,
 )
-from metlmon.authoring.fields import FIELDS, nearest, option_of, with_fields
 from metlmon.authoring.graph import (
     GraphNode,
     NodeExplanation,
@@ -49,6 +48,7 @@ from metlmon.authoring.graph import (
 )
 from metlmon.authoring.plan import make_plan
 from metlmon.authoring.request import (
+    FIELDS,
     GATED_SHAPES,
     EnsembleShape,
     Evaluation,
@@ -61,6 +61,9 @@ from metlmon.authoring.request import (
     SweepRequest,
     SweptVariable,
     Template,
+    nearest,
+    option_of,
+    with_fields,
 )
 from metlmon.authoring.runs import DESCRIPTION, epochs_of, gpus_of
 from metlmon.authoring.templates import bundled_templates, load_template, template_for
