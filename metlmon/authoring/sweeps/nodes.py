@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase, translate
+from fnmatch import translate
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise, product
 from typing import Final
@@ -87,10 +87,61 @@ def shared_description(read: SweepCommand, name: str, known: Collection[str]) ->
     return text
 
 
+# --- the names that commands may use -----------------------------------------------------------
+
+
+class Scope:
+    """The names in the commands of the workflow, or of a template.
+
+    ``nodes``: by name; ``names``: runs, groups and regions, each with the precedence of variables
+    that are set for it, and its nodes.
+    """
+
+    nodes: Mapping[str, object]
+    names: dict[str, tuple[Precedence, Sequence[str]]]
+
+    def unknown_name(self, name: str, where: str) -> PlanError:
+        """The error for an unknown name."""
+        raise NotImplementedError
+
+    def resolve(self, name: str, where: str) -> Sequence[str]:
+        """The nodes that a command about ``name`` applies to. Raises PlanError."""
+        return self._find(name, where)[1]
+
+    def precedence(self, name: str, where: str) -> Precedence:
+        """The precedence of variables that a command sets for ``name``. Raises PlanError."""
+        return self._find(name, where)[0]
+
+    def _find(self, name: str, where: str) -> tuple[Precedence, Sequence[str]]:
+        if name.upper() == ALL_NODES:
+            return Precedence.ALL, list(self.nodes)
+        if name in self.nodes:
+            return Precedence.NODE, [name]
+        if name not in self.names:
+            raise self.unknown_name(name, where)
+        return self.names[name]
+
+    def add_region(self, region: RegionCommand, where: str) -> None:
+        """Resolve the members of a region: any names, and patterns of node names."""
+        nodes: dict[str, None] = {}
+        for member in region.members:
+            if member in self.nodes or not any(wildcard in member for wildcard in "*?["):
+                nodes |= dict.fromkeys(self.resolve(member, where))
+                continue
+            members = [*filter(re.compile(translate(member)).match, self.nodes)]
+            if not members:
+                raise PlanError(
+                    f"{where}: no node has a name like {shown(member)!r}; patterns are held "
+                    f"against nodes' names, such as {shown(next(iter(self.nodes)))}"
+                )
+            nodes |= dict.fromkeys(members)
+        self.names[region.name] = Precedence.REGION, list(nodes)
+
+
 # --- the template ---------------------------------------------------------------------------------
 
 
-class RunTemplate:
+class RunTemplate(Scope):
     """A template file with its GEN command; nodes go by their names as written.
 
     - ``commands``: of the file; ``points``: the values of its runs.
@@ -127,26 +178,18 @@ class RunTemplate:
         in_graph = [key for key in self.nodes if not self._is_apart(key)]
         self.firsts = [key for key in in_graph if not self.parents[key]]
         self.lasts = [key for key in in_graph if key not in with_children]
-        self._regions: dict[str, tuple[str, ...]] = {}
+        self.names = {RUN: (Precedence.RUN, list(self.nodes))}
         for read in commands:
             if isinstance(read.command, RegionCommand):
-                self._add_region(read.command, read.where)
+                if read.command.name in self.names:
+                    text = f"the region {read.command.name} is there twice"
+                    raise PlanError(f"{read.where}: {text}")
+                self.add_region(read.command, read.where)
         # Unknown names and placeholders are found now, at the first line that has one.
         for read in commands:
             self._check_placeholders(read.text, read.where)
             if isinstance(read.command, NodeModifier):
                 self.resolve(read.command.node, read.where)
-
-    def _add_region(self, region: RegionCommand, where: str) -> None:
-        if region.name in self._regions:
-            raise PlanError(f"{where}: the region {region.name} is there twice")
-        members: dict[str, None] = {}
-        for name in region.members:
-            known = self._regions.get(name) or [k for k in self.nodes if fnmatchcase(k, name)]
-            if name not in self.nodes and not known:
-                raise self._unknown_name(name, where)
-            members |= dict.fromkeys([name] if name in self.nodes else known)
-        self._regions[region.name] = tuple(members)
 
     def _check_placeholders(self, text: str, where: str) -> None:
         """Raises PlanError for an unknown placeholder."""
@@ -155,24 +198,6 @@ class RunTemplate:
     def is_outside(self, parent: str, child: str) -> bool:
         """Whether one of the nodes of an edge is a node of the workflow."""
         return parent not in self.nodes or child not in self.nodes
-
-    def resolve(self, name: str, where: str) -> tuple[str, ...]:
-        """The nodes that a command is about. Raises PlanError."""
-        if name.upper() == ALL_NODES or name == RUN:
-            return tuple(self.nodes)
-        if name in self.nodes:
-            return (name,)
-        if name in self._regions:
-            return self._regions[name]
-        raise self._unknown_name(name, where)
-
-    def precedence(self, name: str) -> Precedence:
-        """The precedence of variables set for ``name``."""
-        if name.upper() == ALL_NODES:
-            return Precedence.ALL
-        if name == RUN:
-            return Precedence.RUN
-        return Precedence.NODE if name in self.nodes else Precedence.REGION
 
     def run_values(self, marks: Sequence[str]) -> Iterator[dict[str, str]]:
         """The values of the placeholders for each run.
@@ -247,9 +272,9 @@ class RunTemplate:
                     )
         return edges
 
-    def _unknown_name(self, name: str, where: str) -> PlanError:
+    def unknown_name(self, name: str, where: str) -> PlanError:
         self._check_placeholders(name, where)
-        similar = nearest(name, (*self.nodes, *self._regions))
+        similar = nearest(name, (*self.nodes, *self.names))
         known = listed([*map(shown, self.nodes)])
         hint = f"; is {similar} meant?" if similar else f"; there are {known}."
         return PlanError(
@@ -312,7 +337,7 @@ class TemplateRun(Struct, eq=False):
         return [self.nodes[key] for key in keys]
 
 
-class SweepNodes:
+class SweepNodes(Scope):
     """All nodes of a sweep file, with the names that commands may use for them.
 
     Each name refers to one thing: a group, run, node, region or splice.
@@ -334,7 +359,7 @@ class SweepNodes:
         self.variables: dict[str, list[VariableValue]] = {}
         self.declared: set[str] = set()
         self.done: set[str] = set()
-        self.regions: dict[str, list[str]] = {}
+        self.names = {}
         self.splices: set[str] = set()
         self._request = request
         self._reserved: dict[str, tuple[str, str]] = {}
@@ -384,7 +409,7 @@ class SweepNodes:
                 self._declare(read.command, read.where)
         for read in commands:
             if isinstance(read.command, RegionCommand):
-                self._add_region(read.command, read.where)
+                self.add_region(read.command, read.where)
         for node in self.nodes.values():
             if node.name not in self.declared and node.role is NodeRole.PLAIN:
                 key = shown(self.keys[node.name])
@@ -414,6 +439,9 @@ class SweepNodes:
             group.append(run)
             for key, where in template.nodes.items():
                 self._add_run_node(run, key, where)
+            self.names[run.name] = Precedence.RUN, list(run.nodes.values())
+        of_group = [name for run in group for name in run.nodes.values()]
+        self.names[sweep.group] = Precedence.RUN, of_group
 
     def _add_run_node(self, run: TemplateRun, key: str, where: str) -> None:
         name = run.fill(key, where)
@@ -495,38 +523,7 @@ class SweepNodes:
             f"already; {remedy}"
         )
 
-    def _add_region(self, region: RegionCommand, where: str) -> None:
-        """Resolve the members of a region: any names, and patterns of node names."""
-        nodes: dict[str, None] = {}
-        for member in region.members:
-            members = self._nodes_of(member)
-            if members is None and any(wildcard in member for wildcard in "*?["):
-                members = list(filter(re.compile(translate(member)).match, self.nodes))
-                if not members:
-                    raise PlanError(
-                        f"{where}: no node has a name like {shown(member)!r}; patterns are held "
-                        "against nodes' names, such as flow0-train_epoch1"
-                    )
-            if not members:
-                raise self.unknown_name(member, where)
-            nodes |= dict.fromkeys(members)
-        self.regions[region.name] = list(nodes)
-
     # --- names --------------------------------------------------------------------------------
-
-    def _nodes_of(self, name: str) -> list[str] | None:
-        """The nodes of a group, run, region or node; None for any other name."""
-        runs = self.groups.get(name) or ([self.runs[name]] if name in self.runs else [])
-        if runs:
-            return [node for run in runs for node in run.nodes.values()]
-        return [name] if name in self.nodes else self.regions.get(name)
-
-    def resolve(self, name: str, where: str) -> list[str]:
-        """The nodes that a command about ``name`` applies to. Raises PlanError."""
-        nodes = list(self.nodes) if name.upper() == ALL_NODES else self._nodes_of(name)
-        if nodes is None:
-            raise self.unknown_name(name, where)
-        return nodes
 
     def end_nodes(self, names: Iterable[str], where: str, *, last: bool) -> list[str]:
         """The nodes and splices that PARENT (``last``) or CHILD name. Raises PlanError."""
@@ -546,7 +543,7 @@ class SweepNodes:
     def _check_end_node(self, name: str, where: str) -> None:
         """Raises PlanError if the name cannot stand in PARENT … CHILD."""
         node, reason = self.nodes.get(name), ""
-        if name in self.regions or name.upper() == ALL_NODES:
+        if name in self.names or name.upper() == ALL_NODES:
             reason = "has no first and last nodes"
         elif node is None:
             raise self.unknown_name(name, where)
@@ -559,7 +556,6 @@ class SweepNodes:
             raise PlanError(f"{where}: {shown(name)} {reason}; {remedy}")
 
     def unknown_name(self, name: str, where: str) -> PlanError:
-        """The error for an unknown name."""
         check_name(name, where)
         similar = nearest(name, self._reserved)
         hint = f"; is {similar} meant? If not," if similar else ";"
@@ -589,14 +585,15 @@ class SweepNodes:
         lines: dict[Precedence, list[tuple[VarsCommand, str]]] = {each: [] for each in Precedence}
         for read in commands:
             if isinstance(read.command, VarsCommand):
-                lines[self._precedence(read.command.node)].append((read.command, read.where))
+                level = self.precedence(read.command.node, read.where)
+                lines[level].append((read.command, read.where))
         all_but_final = [n.name for n in self.nodes.values() if n.kind is not NodeKind.FINAL]
         for line, where in lines[Precedence.ALL]:
             self._assign_line(line, where, all_but_final, Precedence.ALL)
         for run in self.runs.values():
             for read in run.template.commands:
                 if isinstance(read.command, VarsCommand):
-                    level = run.template.precedence(read.command.node)
+                    level = run.template.precedence(read.command.node, read.where)
                     names = run.resolve(read.command.node, read.where)
                     self._assign_line(read.command, read.where, names, level)
         # Those of a group before those of a run, which are narrower.
@@ -604,15 +601,6 @@ class SweepNodes:
         for level in (Precedence.REGION, Precedence.RUN, Precedence.NODE):
             for line, where in lines[level]:
                 self._assign_line(line, where, self.resolve(line.node, where), level)
-
-    def _precedence(self, name: str) -> Precedence:
-        """The precedence of variables that the workflow sets for ``name``."""
-        if name.upper() == ALL_NODES:
-            return Precedence.ALL
-        if name in self.regions:
-            return Precedence.REGION
-        is_run = name in self.groups or name in self.runs
-        return Precedence.RUN if is_run else Precedence.NODE
 
     def _assign_line(
         self, line: VarsCommand, where: str, nodes: Iterable[str], level: Precedence
