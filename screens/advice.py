@@ -28,9 +28,8 @@ from metlmon.placement.application import (
     undo_lines,
     undo_sentence,
 )
-from metlmon.placement.planner import Advice, make_advice
+from metlmon.placement.planner import Advice, make_advice, what_if_table
 from metlmon.placement.types import WhatIf
-from metlmon.placement.what_if import what_if_table
 from metlmon.pool.client import PoolClient
 from metlmon.pool.types import ActionResult, PoolError, ResultCode
 from metlmon.tables import advice as advice_table

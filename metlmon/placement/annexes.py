@@ -30,7 +30,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.model.reasons import is_expiry
 from metlmon.model.states import Outcome, State
-from metlmon.placement.supplies import gpu_hours_since
+from metlmon.placement.planner import gpu_hours_since
 from metlmon.placement.types import ABSENT, Annex, AnnexEpoch, AnnexReport, AnnexState, SiteLife
 from metlmon.pool.annex_ads import (
     AnnexAd,

@@ -3,41 +3,41 @@
 Epochs left and the end of the running epoch are those of the estimates
 (:mod:`metlmon.stats.estimates`), hours and losses those of the profiles
 (:mod:`metlmon.stats.pool_profiles`). The end without a plan is that of the estimates; a plan
-changes it by what the profiles say (:mod:`metlmon.placement.gain`). Balances are those of
+changes it by what the profiles say (:mod:`metlmon.placement.planner`). Balances are those of
 ``[advisor]`` less what the ledger shows was used since. A plan is made again when something
 happened that it depends on, or it is old.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from math import exp, inf, log
+from random import Random
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.config.settings import AllocationSettings, Settings
+from metlmon.errors import InputError
 from metlmon.live.feed import StatsInput
 from metlmon.model.sites import ANY_SITE_TARGETS, normalize_name
 from metlmon.model.states import DONE, Outcome
 from metlmon.placement.chains import pool_names, solve_chains
 from metlmon.placement.elastic import ElasticAdvice, elastic_advice
-from metlmon.placement.gain import Openings, end_hours, gain_of_plan, planned_openings
-from metlmon.placement.supplies import (
-    Supplies,
-    find_supplies,
-    gpu_hours_since,
-    slots_with_free_gpus,
-)
 from metlmon.placement.types import (
     ABSENT,
     Annex,
     AnnexState,
+    ExcludedPool,
     PlacementPlan,
+    PlanGain,
     PoolSupply,
     RunDemand,
+    WhatIf,
 )
 from metlmon.pool.annex_ads import FreeGpus
 from metlmon.snapshot.records import HOUR, Ledger
@@ -50,12 +50,15 @@ from metlmon.stats.estimates import (
     make_forecast,
 )
 from metlmon.stats.pool_profiles import (
+    Z_80,
     PoolProfile,
+    ProfileFigure,
     ResourcePool,
     learn_profiles,
     observations_of,
     pool_of,
 )
+from metlmon.stats.totals import group_by
 from metlmon.text.formatting import count, duration, plain
 from metlmon.text.site_lists import site_list
 
@@ -446,3 +449,494 @@ def make_advice(
         state=plan_state(stats_input, annexes),
         run_names={run.key: run.name for run in stats_input.status.runs},
     )
+
+
+# --- what each pool offers -----------------------------------------------------------------
+
+
+MOST_LOSS: Final = 0.95
+"""Limit of the chance that an execution is lost: a pool never has more than 19 repeats."""
+
+SECOND: Final = 1 / 3600
+"""Hours of an epoch at least: stamps of event logs have whole seconds."""
+
+USABLE: Final = (AnnexState.UP, AnnexState.EXPIRING, AnnexState.UNKNOWN)
+"""States of annexes that may run jobs. Logs alone show those where none runs now as unknown."""
+
+
+class Supplies(Struct, frozen=True, kw_only=True):
+    """The pools to plan with, and the others.
+
+    ``avoided``: pools that take jobs, but should have none by their profile; ``excluded``: these
+    and pools of annexes that run no jobs, with the reason; ``probes``: avoided pools of which one
+    epoch should find out whether they work again. ``profiles``: of all pools in ``usable`` and
+    ``avoided``, with the slots of these. ``inferred``: slots and annexes are known from logs alone.
+    """
+
+    usable: tuple[PoolSupply, ...]
+    avoided: tuple[PoolSupply, ...]
+    excluded: tuple[ExcludedPool, ...]
+    probes: frozenset[ResourcePool]
+    profiles: Mapping[ResourcePool, PoolProfile]
+    inferred: bool
+
+
+def find_supplies(
+    profiles: Mapping[ResourcePool, PoolProfile],
+    ledger: Ledger,
+    annexes: Sequence[Annex] = (),
+    slots: Mapping[ResourcePool, int] | None = None,
+) -> Supplies:
+    """The supplies at the ledger's as-of.
+
+    ``slots``: of the pools that a collector knows; of others the most that ran at once. A pool that
+    has run nothing yet has the profile of its GPU model, if possible at its site, or else of the
+    pool with the most epochs.
+    """
+    slots = slots or {}
+    # Ads of annexes name them: what a collector shows without a name is no slot of an annex.
+    outside_annexes = {pool for pool in slots if not pool.annex and pool not in profiles}
+    usable, avoided, excluded, probes = [], [], [], set()
+    known = dict(profiles)
+    new = [pool for pool in slots if pool not in profiles]
+    for annex in annexes:
+        if annex.state not in ABSENT and not _pools_of(
+            annex, (*profiles, *(slots.keys() - outside_annexes))
+        ):
+            if annex.state in USABLE:
+                new.append(_own_pool(annex))
+            else:
+                excluded.append((_own_pool(annex), f"the annex is {annex.state}"))
+    for pool in new:
+        if (borrowed := _borrowed(pool, profiles.values())) is not None:
+            known[pool] = borrowed
+    for pool, profile in tuple(known.items()):
+        owner = None if pool in outside_annexes else _annex_of(pool, annexes, known)
+        if owner is not None and owner.state not in USABLE:
+            excluded.append((pool, f"annex {plain(owner.name)} is {owner.state}"))
+            continue
+        if profile.hours is None:
+            excluded.append((pool, "no epoch has completed anywhere yet"))
+            continue
+        supply = pool_supply(profile, _slots(profile, owner, slots), _hours_left(owner, ledger))
+        known[pool] = replace(profile, slots=int(supply.slots))
+        if not profile.excluded and not profile.doubtful:
+            usable.append(supply)
+            continue
+        avoided.append(supply)
+        excluded.append((pool, profile.excluded or _doubt(profile)))
+        if profile.probe_at and ledger.as_of is not None and profile.probe_at <= ledger.as_of:
+            probes.add(pool)
+    return Supplies(
+        usable=tuple(usable),
+        avoided=tuple(avoided),
+        excluded=tuple(ExcludedPool(*each) for each in excluded),
+        probes=frozenset(probes),
+        profiles=known,
+        inferred=not slots and all(annex.inferred for annex in annexes),
+    )
+
+
+def slots_with_free_gpus(
+    free_gpus: Mapping[ResourcePool, int], profiles: Mapping[ResourcePool, PoolProfile]
+) -> dict[ResourcePool, int]:
+    """The slots for epochs of the pools whose free GPUs a collector shows.
+
+    The most that ran at once, or those of what runs now and what is free. Of pools that have run
+    nothing yet only those with a GPU model that has completed epochs: nothing is known of the hours
+    with another one.
+    """
+    models = {
+        profile.pool.gpu for profile in profiles.values() if profile.epochs and not profile.excluded
+    }
+    slots = {}
+    known = group_by(profiles.values(), lambda profile: profile.pool.place)
+    for pool, free in free_gpus.items():
+        for profile in known.get(pool, ()):
+            slots[profile.pool] = max(profile.slots, profile.running + _epochs_on(free, profile))
+        if pool in known:
+            continue
+        if pool.gpu in models and (similar := _borrowed(pool, profiles.values())) is not None:
+            slots[pool] = _epochs_on(free, similar)
+    return {pool: number for pool, number in slots.items() if number}
+
+
+def _epochs_on(gpus: int, profile: PoolProfile) -> int:
+    return int(gpus // max(1.0, profile.gpus))
+
+
+def _doubt(profile: PoolProfile) -> str:
+    lost = count(profile.loss.samples, "execution")
+    return f"it has lost all {lost} that ended there; one epoch at a time tries it"
+
+
+def pool_supply(profile: PoolProfile, slots: float, hours_left: float | None = None) -> PoolSupply:
+    """What an epoch takes at a pool in the mean, repeated until one execution completes it."""
+    loss = min(profile.loss.value, MOST_LOSS)
+    losses = loss / (1 - loss)
+    lost_hours = losses * profile.lost_hours
+    own_hours = profile.hours.value if profile.hours else 0.0
+    training = max(SECOND, own_hours + lost_hours)
+    # The slot is claimed during the transfer already; GPU-hours are counted from the start.
+    transfers = (1 + losses) * (profile.transfer.value if profile.transfer else 0.0)
+    wait = profile.wait.value if profile.wait else 0.0
+    return PoolSupply(
+        pool=profile.pool,
+        hours=(1 + losses) * wait + transfers + training,
+        occupancy=transfers + training,
+        gpu_hours=profile.gpus * training,
+        slots=slots,
+        hours_left=hours_left,
+        loss=loss,
+        wait=wait,
+    )
+
+
+def _own_pool(annex: Annex) -> ResourcePool:
+    return ResourcePool(annex.site, annex.gpu, annex.name)
+
+
+def _pools_of(annex: Annex, profiles: Iterable[ResourcePool]) -> list[ResourcePool]:
+    """The pools that are slots of an annex.
+
+    Logs rarely name annexes: where they name none at its site, all slots of its GPU model are.
+    """
+    at_site = [pool for pool in profiles if pool.site == annex.site]
+    named = [pool for pool in at_site if pool.annex]
+    if named:
+        return [pool for pool in named if pool.annex == annex.name]
+    return [pool for pool in at_site if not (pool.gpu and annex.gpu) or pool.gpu == annex.gpu]
+
+
+def _annex_of(
+    pool: ResourcePool, annexes: Iterable[Annex], profiles: Iterable[ResourcePool]
+) -> Annex | None:
+    """The annex of a pool; of several the one that runs jobs, and longest."""
+    found = [
+        annex for annex in annexes if pool == _own_pool(annex) or pool in _pools_of(annex, profiles)
+    ]
+    return max(
+        found,
+        key=lambda annex: (annex.state in USABLE, annex.alive_until or datetime.max),
+        default=None,
+    )
+
+
+def _borrowed(pool: ResourcePool, profiles: Iterable[PoolProfile]) -> PoolProfile | None:
+    """The profile of the pool most similar to one that has run nothing yet."""
+    candidates = [profile for profile in profiles if profile.epochs and not profile.excluded]
+    similar = max(
+        candidates,
+        key=lambda each: (
+            each.pool.gpu == pool.gpu or not pool.gpu,
+            each.pool.site == pool.site,
+            each.epochs,
+        ),
+        default=None,
+    )
+    return None if similar is None else replace(similar, pool=pool, starts=0, epochs=0, running=0)
+
+
+def _slots(profile: PoolProfile, annex: Annex | None, slots: Mapping[ResourcePool, int]) -> float:
+    """The slots for epochs: by a collector, by the annex's GPUs, or the most that ran at once."""
+    if profile.pool in slots:
+        return slots[profile.pool]
+    if annex is not None and annex.gpus is not None:
+        return _epochs_on(annex.gpus, profile)
+    return profile.slots
+
+
+def _hours_left(annex: Annex | None, ledger: Ledger) -> float | None:
+    if annex is None or annex.alive_until is None or ledger.as_of is None:
+        return None
+    return ledger.seconds_between(ledger.as_of, annex.alive_until) / HOUR
+
+
+def gpu_hours_since(ledger: Ledger, since: datetime | None, sites: Iterable[str]) -> float:
+    """GPU-hours of this ensemble at some sites since a time; None: nothing since now."""
+    if since is None:
+        return 0.0
+    names, total = frozenset(sites), 0.0
+    for entry in ledger.executions:
+        end = entry.end or ledger.as_of
+        if entry.site in names and end is not None and end > since:
+            seconds = ledger.seconds_between(max(entry.start, since), end)
+            total += seconds * (entry.gpus or 0) / HOUR
+    return total
+
+
+# --- what a plan gains ---------------------------------------------------------------------
+
+
+PoolSet: TypeAlias = frozenset[ResourcePool]
+"""Pools that are open to an epoch; empty: all."""
+
+Openings: TypeAlias = Mapping[str, Mapping[PoolSet, int]]
+"""By run: how many of its epochs left may go to which pools. A run without any goes anywhere."""
+
+MINUTE: Final = 1 / 60
+"""Hours that a job waits at least, for a negotiation cycle."""
+
+TRIALS: Final = 60
+"""Trials of the interval of a gain."""
+
+HALF_SHARED: Final = 0.5
+"""How far offers of several pools add up, from 0 (they are shared) to 1: unknown, so half."""
+
+DONE: Final = 1e-9
+"""Share of the epochs below which none is left."""
+
+
+def planned_openings(plan: PlacementPlan, demands: Iterable[RunDemand]) -> Openings:
+    """Where the plan lets the epochs of each run go."""
+    pools = {run.run: frozenset(run.pools) for run in plan.runs}
+    return {each.run: {pools.get(each.run, frozenset()): each.epochs_left} for each in demands}
+
+
+def end_hours(
+    demands: Sequence[RunDemand],
+    supplies: Sequence[PoolSupply],
+    openings: Openings,
+    offers: Mapping[ResourcePool, float],
+    added: float = HALF_SHARED,
+) -> float | None:
+    """Hours until the last run is done; None: all annexes end before.
+
+    ``offers``: of the starts of jobs that are sent to a pool, those that go there. Between two
+    ends of annexes all runs progress at one rate. Where none of its pools is left, a run may go
+    anywhere.
+    """
+    ends = {
+        supply: inf if supply.hours_left is None else supply.hours_left
+        for supply in supplies
+        if supply.slots > 0
+    }
+    left, now = 1.0, 0.0
+    for end in sorted({end for end in ends.values() if end > 0}):
+        present = {supply.pool: supply for supply in ends if ends[supply] >= end}
+        hours = _hours_of_all(demands, present, openings, offers, added)
+        part = min(left, (end - now) / hours) if hours else left
+        left, now = left - part, now + part * hours
+        if left <= DONE:
+            return now
+    return None
+
+
+def _hours_of_all(
+    demands: Sequence[RunDemand],
+    supplies: Mapping[ResourcePool, PoolSupply],
+    openings: Openings,
+    offers: Mapping[ResourcePool, float],
+    added: float,
+) -> float:
+    """Hours for all epochs, if these pools stay.
+
+    At least those of the longest chain, and those in which the slots of a set of pools complete the
+    epochs that may go nowhere else.
+    """
+    anywhere, chain = frozenset(supplies), 0.0
+    to_do: Counter[PoolSet] = Counter()
+    per_set: dict[PoolSet, tuple[PoolSet, float]] = {}
+    for demand in demands:
+        hours = demand.ready_in
+        for pools, epochs in openings.get(demand.run, {anywhere: demand.epochs_left}).items():
+            if pools not in per_set:
+                there = (pools & anywhere) or anywhere
+                per_set[pools] = there, _epoch_hours([supplies[p] for p in there], offers, added)
+            there, each = per_set[pools]
+            hours += epochs * each
+            to_do[there] += epochs
+        chain = max(chain, hours)
+    busy = (
+        sum(epochs for within, epochs in to_do.items() if within <= pools)
+        / sum(supplies[pool].slots / supplies[pool].occupancy for pool in pools)
+        for pools in to_do
+    )
+    return max(chain, *busy) if to_do else chain
+
+
+def _epoch_hours(
+    supplies: Sequence[PoolSupply], offers: Mapping[ResourcePool, float], added: float
+) -> float:
+    """Hours of an epoch that goes where it is first offered a start, again after each loss."""
+    rates = [offers.get(each.pool, 1.0) / max(MINUTE, each.wait) for each in supplies]
+    total = sum(rates)
+    shares = [rate / total for rate in rates]
+    pairs = list(zip(shares, supplies, strict=True))
+    wait = sum(share * max(MINUTE, each.wait) for share, each in pairs)
+    if len(supplies) > 1:
+        wait *= (1 / total / wait) ** added
+    attempt = sum(share * each.occupancy * (1 - each.loss) for share, each in pairs)
+    return (wait + attempt) / sum(share * (1 - each.loss) for share, each in pairs)
+
+
+def gain_of_plan(
+    estimate: float,
+    demands: Sequence[RunDemand],
+    supplies: Sequence[PoolSupply],
+    as_is: Openings,
+    planned: Openings,
+    offers: Mapping[ResourcePool, float],
+    profiles: Mapping[ResourcePool, PoolProfile],
+) -> PlanGain | None:
+    """The hours by which a plan ends sooner than ``estimate``; None where epochs have no place.
+
+    Its interval has the errors of the pools' hours and waits, and how far offers add up.
+    """
+
+    def gain(supplies: Sequence[PoolSupply], added: float) -> float | None:
+        before = end_hours(demands, supplies, as_is, offers, added)
+        after = end_hours(demands, supplies, planned, offers, added)
+        return None if not before or after is None else estimate * (1 - after / before)
+
+    middle = gain(supplies, HALF_SHARED)
+    if middle is None:
+        return None
+    random, trials = Random(0), []
+    for trial in range(TRIALS):
+        drawn = [_drawn(each, profiles.get(each.pool), random) for each in supplies]
+        value = gain(drawn, (trial + 0.5) / TRIALS)
+        trials.append(middle if value is None else value)
+    trials.sort()
+    low, high = trials[TRIALS // 10], trials[-1 - TRIALS // 10]
+    return PlanGain(hours=middle, low=low, high=high, share=middle / estimate if estimate else 0.0)
+
+
+def _drawn(supply: PoolSupply, profile: PoolProfile | None, random: Random) -> PoolSupply:
+    """The supply with hours and a wait within their errors."""
+    figures = (profile.hours, profile.wait) if profile is not None else ()
+    hours, wait = (exp(_log_sigma(each) * random.gauss(0, 1)) for each in figures or (None, None))
+    idle = supply.wait / (1 - supply.loss)
+    return replace(
+        supply,
+        hours=supply.hours + idle * (wait - 1) + supply.occupancy * (hours - 1),
+        occupancy=supply.occupancy * hours,
+        wait=supply.wait * wait,
+    )
+
+
+def _log_sigma(figure: ProfileFigure | None) -> float:
+    if figure is None or figure.low <= 0 or figure.high <= 0:
+        return 0.0
+    return log(figure.high / figure.low) / (2 * Z_80)
+
+
+# --- what if -------------------------------------------------------------------------------
+
+
+MORE_SLOTS: Final = 2
+MORE_HOURS: Final = 12.0
+"""Changes that are tried: slots at a pool, hours of an annex."""
+
+NOTABLE: Final = 0.02
+"""Smaller changes of the end, as a share of it, are left out."""
+
+NO_SLOT: Final = "no slot is left before all epochs are done"
+
+_WITHOUT: Final = re.compile(r"without (?:annex )?(?P<pool>.+)", re.IGNORECASE)
+_SLOTS: Final = re.compile(
+    r"(?P<number>\d{1,4}) (?:slots? more|more slots?) at (?P<pool>.+)", re.IGNORECASE
+)
+_LONGER: Final = re.compile(
+    r"\A(?:annex )?(?P<pool>.+?) (?P<number>\d{1,4}) ?(?P<unit>h|d)(?:ours?|ays?)? longer",
+    re.IGNORECASE,
+)
+
+FORMS: Final = "'without SITE', '2 slots more at SITE' and 'annex NAME 12h longer'"
+
+
+def what_if_table(values: PlanInput, plan: PlacementPlan) -> tuple[WhatIf, ...]:
+    """The rows for a plan, made of ``values``, the largest changes first.
+
+    ``hours`` and ``gpu_hours`` are those of the changed plan; None, with a remark, where epochs
+    have no place then. Without any place now there are no rows.
+    """
+    if not values.supplies.usable or not any(demand.epochs_left for demand in values.demands):
+        return ()
+    rows = [
+        row
+        for row in _changes(values, plan)
+        if row.hours is None or abs(row.hours - plan.hours) >= NOTABLE * plan.hours
+    ]
+    changes = {
+        row.question: abs((inf if row.hours is None else row.hours) - plan.hours) for row in rows
+    }
+    # Equal changes by their questions: sums over sets of pools differ in their last digits.
+    return tuple(sorted(rows, key=lambda row: (-round(changes[row.question], 9), row.question)))
+
+
+def _changes(values: PlanInput, plan: PlacementPlan) -> Iterator[WhatIf]:
+    """All rows that may differ from the plan: pools that it does not use cannot change it."""
+    used = {pool for run in plan.runs for pool in run.pools}
+    supplies = values.supplies.usable
+    names = values.names()
+    for supply in supplies:
+        name = names[supply.pool]
+        if supply.pool in used:
+            others = tuple(each for each in supplies if each is not supply)
+            if others:
+                yield what_if_row(f"without {name}", values, plan, others)
+            more = replace(supply, slots=supply.slots + MORE_SLOTS)
+            yield what_if_row(f"{MORE_SLOTS} more slots at {name}", values, plan, (*others, more))
+        if supply.hours_left is not None:
+            longer = replace(supply, hours_left=supply.hours_left + MORE_HOURS)
+            others = tuple(each for each in supplies if each is not supply)
+            yield what_if_row(f"{name} {MORE_HOURS:g} h longer", values, plan, (*others, longer))
+
+
+def what_if_row(
+    question: str, values: PlanInput, plan: PlacementPlan, supplies: Sequence[PoolSupply]
+) -> WhatIf:
+    """The end of the plan, and its GPU-hours, with other supplies than those of ``values``."""
+    changed = solve_chains(values.demands, supplies, values.allocations)
+    unplaced = round(changed.epochs_unplaced)
+    # The pools of the present plan are open then, too.
+    ends = [planned_hours(values, each, supplies) for each in (changed, plan)]
+    hours = min((end for end in ends if end is not None), default=None)
+    if hours is not None and not unplaced:
+        return WhatIf(question=question, hours=hours, gpu_hours=changed.gpu_hours)
+    epochs = "1 epoch has" if unplaced == 1 else f"{unplaced} epochs have"
+    remark = f"{epochs} no place" if unplaced else NO_SLOT
+    return WhatIf(question=question, hours=None, gpu_hours=None, remark=remark)
+
+
+def answer_question(values: PlanInput, plan: PlacementPlan, question: str) -> WhatIf:
+    """The end of the plan with the change that a question names. Raises InputError."""
+    text = " ".join(question.split())
+    for pattern in (_WITHOUT, _SLOTS, _LONGER):
+        match = pattern.fullmatch(text)
+        if match is not None:
+            break
+    else:
+        raise InputError(f"--what-if {question!r}: the questions are {FORMS}")
+    changed = _named(values, match["pool"])
+    others = tuple(each for each in values.supplies.usable if each not in changed)
+    if pattern is _SLOTS:
+        more = int(match["number"])
+        others += tuple(replace(each, slots=each.slots + more) for each in changed)
+    elif pattern is _LONGER:
+        hours = int(match["number"]) * (24 if match["unit"].lower() == "d" else 1)
+        annexes = [each for each in changed if each.hours_left is not None]
+        if not annexes:
+            raise InputError(f"--what-if {question!r}: no end of it is known")
+        others += tuple(
+            each if each.hours_left is None else replace(each, hours_left=each.hours_left + hours)
+            for each in changed
+        )
+    return what_if_row(text, values, plan, others)
+
+
+def _named(values: PlanInput, name: str) -> Sequence[PoolSupply]:
+    """The pools of a name: of a pool, a site or an annex."""
+    supplies = values.supplies.usable
+    names = values.names()
+    wanted = normalize_name(name)
+    found = [
+        each
+        for each in supplies
+        if wanted in map(normalize_name, (names[each.pool], each.pool.site, each.pool.annex))
+    ]
+    if not found or not wanted:
+        known = ", ".join(sorted(names[each.pool] for each in supplies)) or "none"
+        raise InputError(f"--what-if: the plan has no pool {name}; it has {known}")
+    return found

@@ -8,8 +8,7 @@ from statistics import mean
 import pytest
 from msgspec.structs import replace
 
-from metlmon.placement.gain import Openings, PoolSet, end_hours, gain_of_plan
-from metlmon.placement.supplies import pool_supply
+from metlmon.placement.planner import Openings, PoolSet, end_hours, gain_of_plan, pool_supply
 from metlmon.placement.types import PlanGain, PoolSupply, RunDemand
 from metlmon.stats.pool_profiles import ProfileFigure, ResourcePool
 from tests.support.pool_figures import DELTA, EXPANSE, by_pool, profile

@@ -24,12 +24,13 @@ from metlmon.placement.planner import (
     PlanInput,
     PlanState,
     balance_left,
+    find_supplies,
     must_replan,
     plan_input,
     plan_of,
     plan_state,
+    what_if_table,
 )
-from metlmon.placement.supplies import find_supplies
 from metlmon.placement.types import (
     Annex,
     AnnexState,
@@ -37,7 +38,6 @@ from metlmon.placement.types import (
     RunDemand,
     RunPlacement,
 )
-from metlmon.placement.what_if import what_if_table
 from metlmon.pool.annex_ads import FreeGpus
 from metlmon.snapshot.records import DagDescription, DescribedNode, Ledger, Nodes
 from metlmon.stats.estimates import Interval, make_forecast

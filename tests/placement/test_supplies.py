@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from metlmon.placement.supplies import find_supplies, pool_supply
+from metlmon.placement.planner import find_supplies, pool_supply
 from metlmon.placement.types import Annex, AnnexState, PoolSupply
 from metlmon.snapshot.records import Ledger
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool

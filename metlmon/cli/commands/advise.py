@@ -52,9 +52,16 @@ from metlmon.placement.application import (
     undo_sentence,
 )
 from metlmon.placement.elastic import ElasticAdvice
-from metlmon.placement.planner import Advice, PlanState, make_advice, must_replan, plan_state
+from metlmon.placement.planner import (
+    Advice,
+    PlanState,
+    answer_question,
+    make_advice,
+    must_replan,
+    plan_state,
+    what_if_table,
+)
 from metlmon.placement.types import Annex, AnnexReport, PlacementPlan, WhatIf
-from metlmon.placement.what_if import answer_question, what_if_table
 from metlmon.pool.annex_ads import AnnexAnswer, FreeGpus
 from metlmon.pool.client import PoolClient
 from metlmon.pool.types import ActionResult, PoolError, ResultCode
