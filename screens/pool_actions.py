@@ -20,9 +20,18 @@ from metlmon.health.types import HealthEntry
 from metlmon.live.feed import Snapshot
 from metlmon.pool.client import PoolClient
 from metlmon.pool.gate_requests import site_of
-from metlmon.pool.previews import EXCLUDED, NOT_EXCLUDED, unknown_site, with_value
+from metlmon.pool.previews import (
+    EXCLUDED,
+    EXPECTED,
+    NOT_EXCLUDED,
+    RAISED,
+    UNITS,
+    amount,
+    is_value,
+    unknown_site,
+    with_value,
+)
 from metlmon.pool.queue_checks import target
-from metlmon.pool.resource_requests import EXPECTED, RAISED, UNITS, amount, is_value
 from metlmon.pool.types import (
     ACTS,
     AS_THE_DAG_SAYS,

@@ -2,10 +2,15 @@
 
 Epochs left and the end of the running epoch are those of the estimates
 (:mod:`metlmon.stats.estimates`), hours and losses those of the profiles
-(:mod:`metlmon.stats.pool_profiles`). The end without a plan is that of the estimates; a plan
-changes it by what the profiles say (:mod:`metlmon.placement.planner`). Balances are those of
-``[advisor]`` less what the ledger shows was used since. A plan is made again when something
-happened that it depends on, or it is old.
+(:mod:`metlmon.stats.pool_profiles`). Balances are those of ``[advisor]`` less what the ledger shows
+was used since. A plan is made again when something happened that it depends on, or it is old.
+
+There is one end, that of the estimates. The profiles of the pools say only how many hours an epoch
+takes at one set of pools relative to another: where the DAG sends it, and where the plan does. Each
+pool offers starts at a rate, by the starts and waits of the jobs that could go there; of several
+pools a job gets the first offer. Logs of jobs that name one site do not say whether offers of
+several sites add up for one job, or are shared: the wait for a set is between the two, and the
+interval of the gain has both.
 """
 
 from __future__ import annotations
@@ -683,7 +688,7 @@ TRIALS: Final = 60
 HALF_SHARED: Final = 0.5
 """How far offers of several pools add up, from 0 (they are shared) to 1: unknown, so half."""
 
-DONE: Final = 1e-9
+LEAST_SHARE: Final = 1e-9
 """Share of the epochs below which none is left."""
 
 
@@ -717,7 +722,7 @@ def end_hours(
         hours = _hours_of_all(demands, present, openings, offers, added)
         part = min(left, (end - now) / hours) if hours else left
         left, now = left - part, now + part * hours
-        if left <= DONE:
+        if left <= LEAST_SHARE:
             return now
     return None
 

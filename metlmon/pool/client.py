@@ -31,7 +31,9 @@ from metlmon.pool.previews import (
     EXCLUDED,
     NO_NAMES,
     NOT_EXCLUDED,
+    UNITS,
     action_previews,
+    amount,
     exclusion_preview,
     names,
 )
@@ -44,7 +46,6 @@ from metlmon.pool.queue_checks import (
     runs_file,
     user_name,
 )
-from metlmon.pool.resource_requests import UNITS, amount
 from metlmon.pool.types import (
     ACTS,
     AS_THE_DAG_SAYS,

@@ -7,17 +7,19 @@ are files, so that the schedd is needed only for removing jobs.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from math import ceil
 from pathlib import PurePath
 from typing import Final
 
 from msgspec.structs import replace
 
+from metlmon.model.reasons import RAISE_FACTOR, exceeded_request, reached_mb
 from metlmon.model.run import GateStatus
 from metlmon.model.states import ACTIVE, ALIVE, TERMINAL, DagState, State
-from metlmon.pool import resource_requests
 from metlmon.pool.exclusion import can_exclude, submit_line
 from metlmon.pool.gate_requests import (
     FILE_NAME,
@@ -48,7 +50,7 @@ from metlmon.pool.types import (
     Target,
 )
 from metlmon.snapshot.records import DagRow, Job, Run, Status
-from metlmon.text.formatting import DAG_STATES, count, plain
+from metlmon.text.formatting import DAG_STATES, count, plain, request_amount
 from metlmon.text.site_lists import SEPARATOR, site_list
 
 LAST: Final = "its last epoch is under way: nothing comes after it"
@@ -194,7 +196,7 @@ def _exclusion_reason(
         return f"{name}: only idle jobs can be retargeted"
     reason = owner_mismatch(queued, snapshot)
     if reason is None and act in RAISE_ACTS:
-        return resource_requests.refusal(act, row, queued)
+        return request_refusal(act, row, queued)
     if reason is not None or queued is None:
         return reason
     # A schedd (23.9.6) refuses to vacate a job whose JobStatus is suspended.
@@ -399,7 +401,7 @@ def with_value(preview: ActionPreview, value: int | str, snapshot: QueueSnapshot
     if isinstance(value, int):
         return replace(preview, request=replace(preview.request, value=value))
     if preview.act in RAISE_ACTS:
-        return resource_requests.with_request(preview, value, snapshot)
+        return with_request(preview, value, snapshot)
     site = value
     request = replace(preview.request, site=site)
     if site != AS_THE_DAG_SAYS:
@@ -757,3 +759,106 @@ def dagman_not_running(dag: DagRow) -> str | None:
     if dag.state is DagState.NOT_SUBMITTED:
         return "the DAG is not submitted"
     return f"the DAG has ended: {dag.state}"
+
+
+# --- requests for memory and disk of held jobs ---------------------------------------------
+
+
+UNITS: Final = {"request_memory": "MB", "request_disk": "KB"}
+"""The units of the job's attributes, by the field of :class:`QueueJob`."""
+
+RAISED: Final = f"{RAISE_FACTOR}x"
+"""The new request where none is given."""
+
+EXPECTED: Final = "a factor above 1 (1.5x) or an amount with its unit (12GB)"
+
+USER_HOLDS: Final = (1, 15)
+"""Codes of holds by the user (15: at submission): any request may be changed."""
+
+_SIZES: Final = {"KB": 1, "MB": 1 << 10, "GB": 1 << 20, "TB": 1 << 30}
+_VALUE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(x|[KMGT]B?)", re.IGNORECASE)
+_LARGEST: Final = 2**31 - 1
+
+
+def amount(field: str, value: int) -> str:
+    """``12GB``: a request as a submit file has it, in the largest unit without a fraction."""
+    return request_amount(value * _SIZES[UNITS[field]])
+
+
+def is_value(text: str) -> bool:
+    """Whether it is a factor above 1 or an amount."""
+    match = _VALUE.fullmatch(text.strip())
+    return match is not None and float(match[1]) > (1 if match[2] in "xX" else 0)
+
+
+def _raised(field: str, before: int, reason: str | None, text: str) -> int:
+    """A slot has more than was requested, rounded up: a factor begins at what was reached there."""
+    match = _VALUE.fullmatch(text.strip())
+    assert match is not None, "is_value tells"
+    number, unit = float(match[1]), match[2].upper()
+    if unit != "X":
+        return ceil(number * _SIZES[f"{unit[0]}B"] / _SIZES[UNITS[field]])
+    reached = [mb * _SIZES["MB"] // _SIZES[UNITS[field]] for mb in reached_mb(reason)]
+    return ceil(max([before, *reached]) * number)
+
+
+def request_refusal(act: PoolAction, row: Job, job: QueueJob | None) -> str | None:
+    """Why a held job's request is not changed by this action, or None if it can be."""
+    field = ACTS[act].value
+    if job is None:
+        return "the schedd did not give its request"
+    hold = row.holds[-1] if row.holds else None
+    code = job.hold_code if hold is None or hold.code is None else hold.code
+    subcode = None if hold is None else hold.subcode
+    reason = job.hold_reason or (None if hold is None else hold.reason)
+    exceeded = exceeded_request(code, subcode, reason)
+    if exceeded is not None and exceeded != field:
+        return f"it exceeded its {exceeded}, not its {field}"
+    if exceeded is None and code not in USER_HOLDS:
+        return f"its hold does not say that it exceeded its {field}"
+    if getattr(job, field) is None:
+        return f"its {field} is an expression, which only condor_qedit replaces"
+    return None
+
+
+def with_request(preview: ActionPreview, text: str, snapshot: QueueSnapshot) -> ActionPreview:
+    """The preview with each job's new request: a factor of its own one, or an amount.
+
+    A factor of what its hold says was reached, if that is more.
+
+    ``text``: as :func:`is_value` accepts it.
+    """
+    if preview.request is None:
+        return preview
+    field, changes = ACTS[preview.act].value, Counter[tuple[int, int]]()
+    targets = []
+    for each in preview.request.targets:
+        job = snapshot.job(each.cluster, each.proc)
+        before = None if job is None else getattr(job, field)
+        if job is None or before is None:
+            continue
+        after = _raised(field, before, job.hold_reason, text)
+        changes[before, after] += 1
+        targets.append(replace(each, value=after))
+    if not targets or max(after for _, after in changes) > _LARGEST:
+        refused = "the request would be too large" if targets else "nothing is known to be raised"
+        return replace(preview, request=None, refused=refused)
+
+    def of_jobs(text: str, number: int) -> str:
+        return text if len(changes) == 1 else f"{text} ({count(number, 'job')})"
+
+    steps = [
+        of_jobs(f"{amount(field, before)} to {amount(field, after)}", number)
+        for (before, after), number in changes.items()
+    ]
+    former = Counter[int]()
+    for (before, _), number in changes.items():
+        former[before] += number
+    values = ", ".join(of_jobs(amount(field, before), n) for before, n in former.items())
+    return replace(
+        preview,
+        request=replace(preview.request, targets=tuple(targets)),
+        effect=f"from {', '.join(steps)}, {preview.effect}",
+        undo=f"hold, then {preview.act} with {values}",
+        line=f"{field} = {amount(field, max(after for _, after in changes))}",
+    )

@@ -20,9 +20,16 @@ from metlmon.live.session import Session
 from metlmon.pool.client import PoolClient
 from metlmon.pool.exclusion import can_exclude
 from metlmon.pool.gate_requests import NO_SITE, site_of
-from metlmon.pool.previews import NO_NAMES, is_already_done, unknown_site, with_value
+from metlmon.pool.previews import (
+    EXPECTED,
+    NO_NAMES,
+    RAISED,
+    is_already_done,
+    is_value,
+    unknown_site,
+    with_value,
+)
 from metlmon.pool.queue_checks import target
-from metlmon.pool.resource_requests import EXPECTED, RAISED, is_value
 from metlmon.pool.types import (
     ACTS,
     AS_THE_DAG_SAYS,
