@@ -183,7 +183,7 @@ REQUEST: Final = (
 
 MODULES: Final = {
     **dict.fromkeys(("health", "run", "watch"), "status"),
-    **dict.fromkeys(("sites", "shards", "estimate", "timeline"), "statistics"),
+    **dict.fromkeys(("sites", "usage", "shards", "estimate", "timeline", "changes"), "statistics"),
     **dict.fromkeys(("curves", "grid", "compare"), "learning"),
     **dict.fromkeys(("completion", "schema"), "help"),
     **{"nodes": "jobs", "annexes": "advise", "submit": "new", "continue": "continue_"},

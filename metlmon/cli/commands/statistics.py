@@ -1,28 +1,42 @@
-"""``metlmon sites``, ``shards``, ``estimate`` and ``timeline``: where time goes, and how long."""
+"""``metlmon sites``, ``usage``, ``shards``, ``estimate``, ``timeline`` and ``changes``."""
 
 from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Final
 
 from msgspec import UNSET, Struct, UnsetType
 
 from metlmon.cli.output import LISTED, EnsembleOutput, show
-from metlmon.cli.reading import open_reader, stats_at, stats_input, window_of
+from metlmon.cli.queue_report import query_slots
+from metlmon.cli.reading import input_with_trainings, open_reader, stats_at, stats_input, window_of
 from metlmon.cli.status_text import NAME_LIMIT, hours_line
 from metlmon.cli.text_output import TextOutput
+from metlmon.health.changes import Changes, ChangesSince
 from metlmon.snapshot.records import Execution, in_hour_unit
 from metlmon.stats.backtest import Backtest, backtest
 from metlmon.stats.estimates import Forecast, make_forecast
+from metlmon.stats.requests import (
+    MIN_EPOCHS,
+    RequestAdvice,
+    advice_text,
+    advise_requests,
+    amount_text,
+)
+from metlmon.stats.resources import Resources, resource_use
 from metlmon.stats.shards import Bag, bags
 from metlmon.stats.timeline import Lane, Timeline, build_timeline
 from metlmon.stats.usage import TargetWaits, Usage, usage_in_window
 from metlmon.stats.variance import Variation, epoch_variation
 from metlmon.stats.windows import TimeWindow, window_text
+from metlmon.tables import changes as changes_table
 from metlmon.tables import estimates as estimates_table
+from metlmon.tables import requests as requests_table
+from metlmon.tables import resources as resources_table
 from metlmon.tables import shards as shards_table
 from metlmon.tables import usage as usage_table
 from metlmon.tables.timeline_text import (
@@ -55,6 +69,7 @@ from metlmon.text.formatting import (
 )
 from metlmon.text.record_json import Flat
 from metlmon.text.spans import BOLD, DIM, NOTE, PLAIN, Line, join, line, style_of, text
+from metlmon.text.time_arguments import parse_time_argument
 
 # --- sites ----------------------------------------------------------------------------------
 
@@ -401,3 +416,123 @@ def _legend(data: Timeline) -> Line:
 
 def _cells(cells: Iterable[Cell]) -> Line:
     return line(*((text, PLAIN if symbol is None else style_of(symbol)) for text, symbol in cells))
+
+
+# --- usage ---------------------------------------------------------------------------------
+
+
+class UsageOutput(EnsembleOutput, frozen=True, kw_only=True):
+    """``metlmon usage --json``."""
+
+    resources: Flat[Resources]
+
+
+class UsageRequestsOutput(EnsembleOutput, frozen=True, kw_only=True):
+    """``metlmon usage --requests --json``."""
+
+    window: TimeWindow
+    requests: tuple[RequestAdvice, ...]
+
+
+def usage(options: argparse.Namespace) -> int:
+    """``metlmon usage``."""
+    reader = open_reader(options)
+    builder = reader.snapshot_builder()
+    ledger, window = builder.ledger(), window_of(options, builder)
+    if options.requests:
+        slots = query_slots() if reader.as_of is None and not reader.host else ()
+        requests = advise_requests(stats_input(reader), window, slots)
+        print_text = partial(print_requests, requests, window, ledger.item)
+        return show(
+            options, UsageRequestsOutput, builder, print_text, window=window, requests=requests
+        )
+    found = resource_use(ledger, options.by, window)
+    print_text = partial(print_resources, found, ledger.item)
+    return show(options, UsageOutput, builder, print_text, resources=found)
+
+
+def print_resources(found: Resources, item: str) -> None:
+    """What completed epochs used of each resource; then the same by group."""
+    out = TextOutput()
+    window = "" if found.window.unbounded else f"{readable_dates(window_text(found.window))}, "
+    out.print(f"{window}snapshot {moment(found.as_of)}")
+    if not found.total:
+        out.print("", "Nothing ran: no execution is in the event logs.")
+        return
+    out.print(line((resources_table.headline(found, item), BOLD)))
+    hours = resources_table.hours_line(found.total)
+    if hours:
+        out.print(hours)
+    if found.completed is not None:
+        shown = resources_table.shown_resources([found.completed])
+        out.table(resources_table.resource_columns(found.completed), shown, "")
+    out.table(resources_table.group_columns(found.by, found.groups), found.groups, "")
+    out.print(line((resources_table.NOTE, DIM)))
+
+
+def print_requests(requests: Sequence[RequestAdvice], window: TimeWindow, item: str) -> None:
+    """What would fit, a sentence for each request that does not; then what was used."""
+    out = TextOutput()
+    if not window.unbounded:
+        out.print(readable_dates(window_text(window)))
+    if not requests:
+        out.print("No completed job has a usage table: nothing is known of what they need.")
+        return
+    advised = [row for row in requests if row.suggested is not None]
+    for row in advised:
+        command = f"{row.command} = {amount_text(row, row.suggested)}"
+        now = f" instead of {amount_text(row, row.requested)}"
+        where = f" in {plain(row.submit, requests_table.NAME_LIMIT)}" if row.submit else ""
+        out.print(line((command, BOLD), f"{now}{where}: {advice_text(row, item)}"))
+    if not advised:
+        out.print(
+            f"Nothing is suggested: the requests fit, or fewer than {MIN_EPOCHS} {item}s tell."
+        )
+    out.table(requests_table.columns(requests, item), requests, "")
+    out.print(line((requests_table.NOTE, DIM)))
+    if any(row.slots for row in requests):
+        out.print(line((requests_table.GAIN_NOTE, DIM)))
+
+
+# --- changes -------------------------------------------------------------------------------
+
+
+class ChangesOutput(EnsembleOutput, frozen=True, kw_only=True):
+    """``metlmon changes --json``; the estimate of the end as it was at since, and is now."""
+
+    changes: Flat[Changes]
+    estimate_then: Forecast | None
+    estimate_now: Forecast
+
+
+def changes(options: argparse.Namespace) -> int:
+    """``metlmon changes``."""
+    reader = open_reader(options)
+    builder = reader.snapshot_builder()
+    as_of, zone = builder.as_of, builder.ensemble.settings.zone
+    # Where nothing has happened yet the moment does not matter.
+    since = parse_time_argument("--since", options.since, zone, lambda: as_of or datetime.now())
+    assert since is not None
+    now = input_with_trainings(reader)
+    found, forecast = ChangesSince(since)(now), make_forecast(now)
+    first = now.ledger.first_time
+    begun = first is not None and first <= since
+    then = make_forecast(stats_at(options, since)) if begun else None
+
+    def print_text() -> None:
+        out = TextOutput()
+        summary = found.summary or "nothing has changed"
+        out.print(line((f"since {moment(since, year_of(as_of))}: {summary}", BOLD)))
+        if estimate := changes_table.estimate_text(then, forecast):
+            out.print(estimate)
+        out.table(changes_table.columns(year_of(as_of)), found.changes, "")
+
+    return show(
+        options,
+        ChangesOutput,
+        builder,
+        print_text,
+        changes=found,
+        estimate_then=then,
+        estimate_now=forecast,
+    )
