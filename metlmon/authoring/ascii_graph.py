@@ -40,9 +40,6 @@ LONGEST_PERIOD: Final = 32
 
 LONGEST_NAME: Final = 200
 
-DEEPEST: Final = 4
-"""Maximum nesting of sub-DAGs that are summarised."""
-
 STAGE: Final = "stage"
 """The variable with the stage of a node."""
 
@@ -94,10 +91,10 @@ _Summary = tuple[list[list[_Unit]], list[str]]
 """Groups of runs and of nodes, by depth; and the nodes in a cycle."""
 
 
-def _summarize(graph: Graph, depth: int = 0) -> _Summary:
+def _summarize(graph: Graph) -> _Summary:
     """Summarise a graph; without runs, if these depend on each other in a cycle."""
     names = [node.name for node in graph.nodes if node.kind not in APART]
-    groups = _run_groups(graph, depth)
+    groups = _run_groups(graph)
     index_by_run = {run: index for index, group in enumerate(groups) for run in group.names}
     runs = {node.name: index_by_run[run] for node in graph.nodes if (run := _run_of(node))}
     summary = _layered(graph, names, groups, runs)
@@ -121,7 +118,7 @@ def _name_in_run(name: str, run: str) -> str:
     return name.removeprefix(f"{run}-") or name
 
 
-def _run_groups(graph: Graph, depth: int) -> list[_RunGroup]:
+def _run_groups(graph: Graph) -> list[_RunGroup]:
     nodes_by_run: dict[str, list[GraphNode]] = defaultdict(list)
     for node in graph.nodes:
         if run := _run_of(node):
@@ -152,7 +149,7 @@ def _run_groups(graph: Graph, depth: int) -> list[_RunGroup]:
             if variable.name == STAGE and node.role is NodeRole.TRAIN
         }
         inner = None
-        if len(nodes) == 1 and nodes[0].kind is NodeKind.SUBDAG and depth < DEEPEST:
+        if len(nodes) == 1 and nodes[0].kind is NodeKind.SUBDAG:
             inner = graph.subdags.get(nodes[0].submit)
         form = (
             tuple(
@@ -237,14 +234,14 @@ _ELLIPSIS: Final = _Cell(REST)
 
 
 class _GraphDrawing:
-    """Draws graphs at a given width; sub-DAGs on a nested one."""
+    """Draws a graph at a given width; ``is_subdag``: that of a run, below the run's name."""
 
-    def __init__(self, width: int, depth: int = 0) -> None:
+    def __init__(self, width: int, is_subdag: bool = False) -> None:
         self.width = width
-        self.depth = depth
+        self.is_subdag = is_subdag
 
     def lines(self, graph: Graph) -> Iterator[str]:
-        layers, cyclic = _summarize(graph, self.depth)
+        layers, cyclic = _summarize(graph)
         apart = [node for node in graph.nodes if node.kind in APART]
         yield from self._unconnected([node for node in apart if node.kind is not NodeKind.FINAL])
         if any(isinstance(unit, _RunGroup) for layer in layers for unit in layer):
@@ -265,7 +262,7 @@ class _GraphDrawing:
 
     def _blocks(self, layers: list[list[_Unit]]) -> Iterator[str]:
         single = layers[0][0] if len(layers) == len(layers[0]) == 1 else None
-        if self.depth and isinstance(single, _RunGroup) and len(single.names) == 1:
+        if self.is_subdag and isinstance(single, _RunGroup) and len(single.names) == 1:
             # The name of the only run of a sub-DAG has been printed already.
             yield from self._run(single)
             return
@@ -290,9 +287,8 @@ class _GraphDrawing:
         if number > 1:
             suffix = f"  {count(number, 'run')} like this{suffix.replace(' a ', ' each a ')}"
         yield self._truncate(f"{span}{suffix}")
-        drawing = _GraphDrawing(self.width - 2, self.depth + 1)
-        has_inner = group.inner is not None and self.depth < DEEPEST
-        lines = drawing.lines(group.inner) if group.inner and has_inner else drawing._run(group)
+        drawing = _GraphDrawing(self.width - 2, is_subdag=True)
+        lines = drawing._run(group) if group.inner is None else drawing.lines(group.inner)
         yield from (f"  {line}" for line in lines)
 
     def _run(self, group: _RunGroup) -> Iterator[str]:
