@@ -163,7 +163,7 @@ class RunTemplate(Scope):
             {*names, *(f"{name}_label" for name in self._labels), *BUILTIN_NAMES}
         )
         self.declarations: dict[str, tuple[NodeCommand, str]] = {}
-        self.nodes = self._find_nodes()
+        self.nodes: Mapping[str, str] = self._find_nodes()
         self.edges = self._find_edges()
         inner_edges = {
             edge: command.where
