@@ -242,7 +242,7 @@ async def test_up_and_down_go_round() -> None:
 async def test_a_site_that_nobody_knows_can_be_typed() -> None:
     async with steer(pool=knowing(())) as seen:
         await seen.press(*TO_RUN3, "a", "O", *"SDSC PRP", "enter")
-        assert "Retarget 1 job of run3 to SDSC PRP?" in seen.text
+        assert f"Retarget job {RUN3.latest.cluster}.0 of run3 to SDSC PRP?" in seen.text
         await seen.press("y")
         await seen.until(lambda: bool(seen.pool.orders))
         assert seen.pool.orders[0].site == "SDSC PRP"

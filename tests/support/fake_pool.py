@@ -13,20 +13,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.live.feed import Snapshot
-from metlmon.model.states import ACTIVE, DagState, State
-from metlmon.pool.previews import exclusion_preview, missing_queue_reason, run_preview
-from metlmon.pool.queue_checks import target
+from metlmon.model.states import ACTIVE, State
+from metlmon.pool.previews import action_previews, exclusion_preview
 from metlmon.pool.types import (
     DAG_ACTS,
+    HELD,
     HOST_ACTS,
-    JOB_ACTS,
-    RUN_ACTS,
     SITE_ACTS,
     ActionPreview,
     ActionRequest,
     ActionResult,
-    LeftOut,
-    PoolAction,
     PoolError,
     QueueJob,
     QueueSnapshot,
@@ -34,7 +30,6 @@ from metlmon.pool.types import (
     ScheddInfo,
     SelectedRun,
     SiteInfo,
-    Target,
 )
 from metlmon.snapshot.records import DagRow, Job, JobView, RunView, Status
 from metlmon.text.visible import visible
@@ -53,40 +48,38 @@ WORD = QueueSnapshot(
     user="someone@example.org",
     queried_at=NOW - 12,
 )
-EFFECTS = {
-    PoolAction.HOLD: ("They stop; what was not checkpointed is lost.", "R releases them"),
-    PoolAction.RELEASE: (
-        "They become idle, and run when a machine is found.", "H holds them again"
-    ),
-    PoolAction.REMOVE: ("They leave the queue; their nodes have failed.", "it cannot be undone"),
-    PoolAction.VACATE: (
-        "They leave their machines and become idle.", "they start again by themselves"
-    ),
-    PoolAction.PRIORITY: (
-        "Those with a larger number are matched first.", "set the number of before"
-    ),
-    PoolAction.RETARGET: ("They wait for a machine there.", "send them back"),
-    PoolAction.RAISE_MEMORY: ("They are released.", "hold them, and set it"),
-    PoolAction.RAISE_DISK: ("They are released.", "hold them, and set it"),
-    PoolAction.HALT: ("Nothing more is submitted; what is queued runs to its end.", "Z resumes it"),
-    PoolAction.RESUME: ("DAGMan goes on submitting.", "Z halts it"),
-    PoolAction.REMOVE_DAG: ("DAGMan writes a rescue file and ends.", "U submits it again"),
-    PoolAction.RESUBMIT: ("DAGMan starts behind what is done.", "D removes it"),
-}  # fmt: skip
-FITTING = {
-    PoolAction.HOLD: ACTIVE - {State.HELD},
-    PoolAction.RELEASE: frozenset({State.HELD}),
-    PoolAction.REMOVE: ACTIVE,
-    PoolAction.VACATE: frozenset({State.RUNNING, State.SUSPENDED, State.TRANSFERRING_INPUT}),
-    PoolAction.PRIORITY: ACTIVE,
-    PoolAction.RETARGET: frozenset({State.IDLE}),
-    PoolAction.RAISE_MEMORY: frozenset({State.HELD}),
-    PoolAction.RAISE_DISK: frozenset(),
-}
+DAGMAN = 14690000
+"""The cluster of every DAG's DAGMan."""
+
+
+QUEUED = QueueJob(
+    1,
+    0,
+    1,
+    priority=10,
+    matches=2,
+    position=3,
+    waiting=7,
+    rejection="no match found",
+    rejected_at=NOW - 240,
+)
+
+
+def queued_as(job: Job) -> QueueJob:
+    """A job of the logs, as the queue has it."""
+    return QueueJob(
+        job.cluster,
+        job.proc,
+        status=HELD if job.state is State.HELD else 2,
+        site="delta",
+        by_site=True,
+        request_memory=8192,
+        request_disk=1_000_000,
+    )
 
 
 class FakePool:
-    """Offers by the jobs' states; answers DONE, or what ``replies`` has for a subject.
+    """Previews as of a queue with all jobs; answers DONE, or what ``replies`` has for a subject.
 
     ``where``, ``sites``, ``submitted``: the answers; one that is an error is raised. ``gate``,
     open at first: what the pool waits for before it answers, and behind its first result.
@@ -120,66 +113,19 @@ class FakePool:
         site: str | None = None,
         host: str | None = None,
     ) -> tuple[ActionPreview, ...]:
-        all_dags = {each.file: each for each in status.dags}
-        of_runs = [run_preview(act, self.queue_snapshot, {}, runs, all_dags) for act in RUN_ACTS]
+        snapshot = self.queue_snapshot
+        if not snapshot.is_pending:
+            queue = {(job.cluster, job.proc): queued_as(job) for job in jobs} | snapshot.by_id()
+            dagman = QueueJob(DAGMAN, 0, status=2)
+            snapshot = replace(snapshot, jobs=tuple(queue.values()), dagmans=(dagman,))
+        dags = [replace(dag, cluster=DAGMAN) for dag in dags]
+        previews = list(action_previews(snapshot, jobs, dags, runs, status))
         for place, acts in ((site, SITE_ACTS), (host, HOST_ACTS)):
             if place is not None:
-                of_runs += (
-                    exclusion_preview(act, self.queue_snapshot, place, self.queued, status, {})
-                    for act in acts
+                previews += (
+                    exclusion_preview(act, snapshot, place, self.queued, status, {}) for act in acts
                 )
-        of_dags = [preview for dag in dags for preview in self._of_dag(dag)] or self._of_no_dag()
-        of_dags.sort(key=lambda preview: list(PoolAction).index(preview.act))
-        made = (*(self._of_jobs(act, jobs) for act in JOB_ACTS), *of_dags)
-        if self.queue_snapshot.is_pending:
-            made = tuple(
-                replace(each, request=None, refused=missing_queue_reason(self.queue_snapshot))
-                for each in made
-            )
-        return (*made, *of_runs)
-
-    def _of_jobs(self, act: PoolAction, jobs: Sequence[Job]) -> ActionPreview:
-        fit = tuple(target(job) for job in jobs if job.state in FITTING[act])
-        out = tuple(
-            LeftOut(target(j), "its state forbids it") for j in jobs if j.state not in FITTING[act]
-        )
-        runs = ", ".join(dict.fromkeys(each.run or "?" for each in fit))
-        subject = f"{len(fit)} job{'s' * (len(fit) != 1)} of {runs}"
-        if not fit:
-            why = f"no job to {act.value} is selected"
-            return ActionPreview(act, "", None, why, out, *EFFECTS[act])
-        return ActionPreview(act, subject, ActionRequest(act, fit), None, out, *EFFECTS[act])
-
-    def _of_no_dag(self) -> list[ActionPreview]:
-        acts = (PoolAction.HALT, PoolAction.RESUME, PoolAction.REMOVE_DAG, PoolAction.RESUBMIT)
-        return [ActionPreview(act, "", None, "no DAG is selected", (), "", "") for act in acts]
-
-    def _of_dag(self, dag: DagRow) -> tuple[ActionPreview, ...]:
-        runs = dag.state is DagState.RUNNING
-        own = Target(14690000, 0, dag.file, None, None, None, State.RUNNING)
-        whys = {
-            PoolAction.HALT: "it is halted already"
-            if dag.halted
-            else None
-            if runs
-            else "it is over",
-            PoolAction.RESUME: None if dag.halted else "it is not halted",
-            PoolAction.REMOVE_DAG: None if runs else "it is over",
-            PoolAction.RESUBMIT: "it is running" if runs else None,
-        }
-        return tuple(
-            ActionPreview(act, dag.file, None, why, (), *EFFECTS[act])
-            if why
-            else ActionPreview(
-                act,
-                dag.file,
-                ActionRequest(act, (own,) if act is PoolAction.REMOVE_DAG else (), dag.file),
-                None,
-                (),
-                *EFFECTS[act],
-            )
-            for act, why in whys.items()
-        )
+        return tuple(previews)
 
     def perform(
         self, order: ActionRequest, on_result: Callable[[ActionResult], None]
@@ -220,19 +166,6 @@ class FakePool:
     def close(self) -> None:
         self.closed = True
         self.gate.set()
-
-
-QUEUED = QueueJob(
-    1,
-    0,
-    1,
-    priority=10,
-    matches=2,
-    position=3,
-    waiting=7,
-    rejection="no match found",
-    rejected_at=NOW - 240,
-)
 
 
 class QueuedFeed(FakeFeed):
