@@ -664,7 +664,7 @@ class SnapshotBuilder:
         if last is None or (job.queued and last.end is not None):
             queue_start = (last.end if last else None) or queue_start
             spans = [(start, span) for start, span in started if start >= queue_start]
-            queue_end, execution = spans[-1][0] if spans else None, None
+            queue_end, execution = spans[-1][0] if spans else job.ended, None
         else:
             previous = job.executions[-2] if len(job.executions) > 1 else None
             queue_start = (previous.end if previous else None) or queue_start

@@ -210,6 +210,7 @@ def piecewise(files: Growing, ends: dict[str, int], dice: random.Random) -> Fact
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
 @example(seed=73966)  # the jobstate log was ahead of .dagman.out, and read first
+@example(seed=4785784)  # a job that was removed before it ran
 def test_prefixes_of_all_logs_at_once_in_any_chunks(dagdir: Path, seed: int) -> None:
     files, dice = growing(dagdir), random.Random(seed)
     ends = some_ends(files, dice)

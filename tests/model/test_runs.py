@@ -221,6 +221,13 @@ def test_phases_of_an_epoch() -> None:
     assert (row.queue_wait, row.transfer, row.execution) == (1200, 300, 7200)
 
 
+def test_the_wait_of_a_job_that_never_ran_ends_with_its_removal() -> None:
+    log = Log().submit(77, "run0-train_epoch0", at="10:00:00").remove(77, at="10:10:00")
+    view = read_ensemble(chain("run0", UUID, range(1)), log).painter("20:00:00").run_view(UUID)
+    assert view is not None
+    assert view.epochs[0].queue_wait == 600
+
+
 def test_hidden_compute_is_reported() -> None:
     """It trains at one site, exits with a code, and a short second job succeeds elsewhere."""
     log = Log().submit(77, "run0-train_epoch0", at="05-04 10:00:00")
