@@ -98,6 +98,15 @@ XML = (
     b'    <a n="EventTime"><s>2026-03-29T01:59:59</s></a>\n    <a n="P"><c>\n    </c></a>\n'
     b'    <a n="EventTypeNumber"><i>11</i></a>\n</c>\n'
 )
+
+
+@pytest.mark.parametrize("event", [RELEASED, JSON, XML], ids=["text", "json", "xml"])
+def test_what_is_no_event_is_reported_at_its_line(event: bytes) -> None:
+    log = event + b"\n\n\nnoise\n" + event
+    (warning,) = parse(log).warnings
+    assert log.splitlines()[warning.line - 1] == b"noise"
+
+
 TEXT_SHREDS = st.sampled_from(
     [
         EVICTED,
@@ -142,7 +151,7 @@ def logs(draw: st.DrawFn) -> bytes:
     return b"".join(pieces[draw(st.integers(0, 1)) :])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=700, deadline=None)
 @given(data=logs() | st.binary(max_size=300))
 def test_damaged_logs(data: bytes) -> None:
     event_log(data)
