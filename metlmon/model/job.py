@@ -809,8 +809,8 @@ def _within_lease(
     if execution.disconnected is None or execution.outcome in (_GOOD, Outcome.FAILED):
         return execution
     limit = execution.disconnected + timedelta(seconds=lease)
-    ended = execution.end or as_of
-    if ended is None or ended <= limit:
+    last = execution.end or as_of
+    if last is None or last <= limit:
         return execution
     is_logged = execution.end is not None and not execution.uncertain
     outcome = execution.outcome if is_logged else Outcome.RECONNECT_FAILED
