@@ -22,11 +22,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.authoring import gate_config, write_dag
-from metlmon.authoring.graph import Graph, GraphNode, NodeRole, Precedence, VariableValue
+from metlmon.authoring.graph import (
+    Graph,
+    GraphNode,
+    NodeRole,
+    Precedence,
+    VariableValue,
+    script_options,
+)
 from metlmon.authoring.request import Plan, PlanError, PlannedFile, Request
 from metlmon.authoring.runs import CHECKPOINT_VARIABLE, SITE_VARIABLE
 from metlmon.authoring.write_files import is_locked, leftovers, path_exists
-from metlmon.dagman.commands import DescriptionCommand, IncludeCommand
+from metlmon.dagman.commands import DescriptionCommand, IncludeCommand, ScriptKind
 from metlmon.dagman.loader import load_workflow
 from metlmon.dagman.parser import SourceCommand, read_commands
 from metlmon.dagman.records import Node, Workflow
@@ -639,18 +646,17 @@ class ContinuationBuilder:
             self._node_lines.append(f"PRIORITY {name} {node.priority}")
         if node.category:
             self._node_lines.append(f"CATEGORY {name} {node.category}")
-        post = node.post.command if node.post is not None else None
-        if node.post is not None and node.post.defer is not None:
-            defer = "{} {}".format(*node.post.defer)
-            self._node_lines.append(f"SCRIPT DEFER {defer} POST {name} {post}")
-            post = None
+        scripts = ((kind, getattr(node, kind.value)) for kind in ScriptKind)
+        options = [script_options(kind, script) for kind, script in scripts if script is not None]
         graph_node = GraphNode(
             name,
             submit,
             role=role,
             run=run_plan.continued.run,
             epoch=epoch,
-            post=post,
+            post=node.post.command if node.post is not None else None,
+            hold=node.hold.command if node.hold is not None else None,
+            options=tuple(itertools.chain(*options)),
             noop=node.noop,
             where=f"{node.file}:{node.line}",
         )

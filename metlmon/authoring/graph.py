@@ -14,10 +14,11 @@ from itertools import product
 from typing import Final, NamedTuple
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from metlmon.dagman.commands import ALL_NODES, EdgeCommand, NodeModifier
+from metlmon.dagman.commands import ALL_NODES, EdgeCommand, NodeModifier, ScriptKind
 from metlmon.dagman.parser import parse_dag
-from metlmon.dagman.records import NodeKind
+from metlmon.dagman.records import NodeKind, Script
 from metlmon.text.record_json import Flat
 
 ALWAYS_SUCCEEDS: Final = "/bin/true"
@@ -77,6 +78,12 @@ class ScriptOptions(NamedTuple):
 
     script: str
     options: str
+
+
+def script_options(kind: ScriptKind, script: Script) -> tuple[ScriptOptions, ...]:
+    """The options of a script, if it has any; DEFER of PRE is a field of the node."""
+    others = replace(script, defer=None) if kind is ScriptKind.PRE else script
+    return (ScriptOptions(kind.name, others.options),) if others.options else ()
 
 
 class GraphNode(Struct, frozen=True):

@@ -124,11 +124,10 @@ class NodeModifier(DagCommand, frozen=True):
 
 
 class ScriptCommand(NodeModifier, frozen=True):
-    """SCRIPT; ``defer`` is (exit status, seconds)."""
+    """SCRIPT, for one node or all."""
 
     kind: ScriptKind
-    command: str
-    defer: tuple[int, int] | None = None
+    script: Script
 
 
 class RetryCommand(NodeModifier, frozen=True):
@@ -226,8 +225,8 @@ def keyword(command: NodeModifier) -> str:
 def apply(command: NodeModifier, node: Node) -> None:
     """Apply the command to ``node``; the last of several wins."""
     match command:
-        case ScriptCommand(kind=kind, command=line, defer=defer):
-            setattr(node, kind.value, Script(line, defer))
+        case ScriptCommand(kind=kind, script=script):
+            setattr(node, kind.value, script)
         case RetryCommand(retries=retries, unless_exit=code):
             node.retries, node.unless_exit = retries, code
         case AbortCommand(on=status, returns=code):

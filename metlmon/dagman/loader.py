@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.dagman import graph
 from metlmon.dagman.commands import (
@@ -714,4 +715,4 @@ def _redact_nodes(nodes: Iterable[Node]) -> None:
 
 def _redacted(script: Script) -> Script:
     command = redact_secrets(script.command)
-    return script if command == script.command else Script(command, script.defer)
+    return script if command == script.command else replace(script, command=command)

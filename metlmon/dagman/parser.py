@@ -56,7 +56,7 @@ from metlmon.dagman.lexer import (
     shown,
     without_secrets_of,
 )
-from metlmon.dagman.records import NodeKind, Problem
+from metlmon.dagman.records import NodeKind, Problem, Script
 from metlmon.dagman.submit_description import is_environment, parse_lines
 
 RESERVED = frozenset({"PARENT", "CHILD", ALL_NODES})
@@ -340,7 +340,7 @@ def _read_edges(line: int, tokens: Tokens, _: LogicalLines, *, weak: bool = Fals
 
 
 def _read_script(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
-    defer = None
+    defer = debug = None
     while (token := tokens.next().upper()) not in ScriptKind.__members__:
         if token == "DEFER":
             status = tokens.require_number(
@@ -351,10 +351,11 @@ def _read_script(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
             )
             defer = (status, seconds)
         elif token == "DEBUG":
-            tokens.require("DEBUG missing filename")
+            name = tokens.require("DEBUG missing filename")
             stream = tokens.require("DEBUG missing output stream type (STDOUT, STDERR, ALL)")
             if stream.upper() not in {"STDOUT", "STDERR", "ALL"}:
                 raise SyntaxFault(f"Unknown DEBUG output stream type '{shown(stream)}'")
+            debug = (name, stream.upper())
         else:
             raise SyntaxFault(
                 "Missing script type (PRE, POST, HOLD) and optional sub-commands (DEFER, DEBUG)"
@@ -363,7 +364,7 @@ def _read_script(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:
     command = tokens.rest()
     if not command:
         raise SyntaxFault("No script specified")
-    return ScriptCommand(line, node, ScriptKind[token], command, defer)
+    return ScriptCommand(line, node, ScriptKind[token], Script(command, defer, debug))
 
 
 def _read_retry(line: int, tokens: Tokens, _: LogicalLines) -> DagCommand:

@@ -53,11 +53,21 @@ class Problem(Struct, frozen=True):
 class Script(Struct, frozen=True):
     """SCRIPT PRE|POST|HOLD: the command line as written (never run, never expanded).
 
-    ``defer``: the exit status that requests another run, and the delay in seconds.
+    ``defer``: the exit status that requests another run, and the delay in seconds. ``debug``: the
+    file to which DAGMan adds its output, relative to the directory of the node, and which output
+    (STDOUT, STDERR, ALL).
     """
 
     command: str
     defer: tuple[int, int] | None = None
+    debug: tuple[str, str] | None = None
+
+    @property
+    def options(self) -> str:
+        """DEFER and DEBUG as in a DAG file; DEFER comes first, as before 25.5."""
+        defer = "DEFER {} {}".format(*self.defer) if self.defer is not None else ""
+        debug = "DEBUG {} {}".format(*self.debug) if self.debug is not None else ""
+        return " ".join(filter(None, (defer, debug)))
 
 
 class Node(Struct):

@@ -191,26 +191,29 @@ def test_its_gate_is_called_as_before(ended: Ended, called: str, goes_on: str) -
 
 
 @pytest.mark.parametrize(
-    "script",
+    ("script", "debug"),
     [
-        "SCRIPT DEFER 9 7 PRE ALL_NODES wait.sh",
-        "SCRIPT DEFER 9 7 DEBUG pre.out ALL PRE run0-train_epoch2 wait.sh",
-        "SCRIPT DEBUG pre.out STDERR DEFER 9 7 PRE run0-train_epoch2 wait.sh",
-        "Script Defer 9 7 Pre run0-train_epoch2 wait.sh",
+        ("SCRIPT DEFER 9 7 PRE ALL_NODES wait.sh", ""),
+        ("SCRIPT DEFER 9 7 DEBUG pre.out ALL PRE run0-train_epoch2 wait.sh", "DEBUG pre.out ALL "),
+        ("SCRIPT DEBUG out STDERR DEFER 9 7 PRE run0-train_epoch2 wait.sh", "DEBUG out STDERR "),
+        ("Script Defer 9 7 Debug out all Pre run0-train_epoch2 wait.sh", "DEBUG out ALL "),
     ],
 )
-def test_a_script_asks_again_as_before(tmp_path: Path, script: str) -> None:
+def test_a_script_asks_again_as_before(tmp_path: Path, script: str, debug: str) -> None:
     ended = Ended(tmp_path / "ensemble", gated=False)
     ended.write("e.dag", f"{dag(gated=False)}{script}\n")
     assert ended.go_on("run0") == 0
-    assert "SCRIPT DEFER 9 7 PRE run0-train_epoch2 wait.sh\n" in ended.second
+    assert f"SCRIPT DEFER 9 7 {debug}PRE run0-train_epoch2 wait.sh\n" in ended.second
 
 
 def test_a_post_script_asks_again_as_before(ended: Ended) -> None:
     text = (ended.path / "e.dag").read_text()
-    ended.write("e.dag", f"{text}SCRIPT DEFER 9 7 POST run0-train_epoch3 fetch.sh $RETURN\n")
+    post = "SCRIPT DEFER 9 7 DEBUG post.out STDERR POST run0-train_epoch3 fetch.sh $RETURN\n"
+    hold = "SCRIPT HOLD run0-train_epoch3 tell.sh $JOBID\n"
+    ended.write("e.dag", text + post + hold)
     assert ended.go_on("run0") == 0
-    assert "SCRIPT DEFER 9 7 POST run0-train_epoch3 fetch.sh $RETURN\n" in ended.second
+    assert post in ended.second
+    assert hold in ended.second
 
 
 @pytest.mark.parametrize("gates", [False, True])

@@ -171,7 +171,7 @@ class _FileChecker:
                 self._report_missing("missing-queue-items", statement, file, message)
 
     def _check_script(self, entry: SourceCommand, command: ScriptCommand) -> None:
-        context, file = self._context, command.command.split(None, 1)[0]
+        context, file = self._context, command.script.command.split(None, 1)[0]
         if "$" in file:
             return
         if "'" in file or '"' in file:
@@ -199,7 +199,7 @@ class _FileChecker:
             context.report("script-crlf", entry, message, about=file)
             return
         interpreter = _interpreter(first_line)
-        if os.path.basename(path) == SCRIPT and ".gate.json" in command.command:
+        if os.path.basename(path) == SCRIPT and ".gate.json" in command.script.command:
             interpreter = INTERPRETER
         if interpreter and not context.has_run and shutil.which(interpreter) is None:
             problem = "is not there" if "/" in interpreter else "is not on PATH here"

@@ -22,6 +22,7 @@ from metlmon.authoring.graph import (
     Precedence,
     ScriptOptions,
     VariableValue,
+    script_options,
 )
 from metlmon.authoring.request import EnsembleShape, PlanError, Request, RequestProblem, RunPlan
 from metlmon.authoring.runs import (
@@ -371,7 +372,7 @@ class _Expander:
                 case PreSkipCommand(code=code):
                     node = replace(node, skip_code=code)
                 case ScriptCommand() as script:
-                    node = _with_script(node, script, before)
+                    node = _with_script(node, script)
                     self._script_positions[name, script.kind] = read.where
                 case _:
                     self._add_line(line, node.run)
@@ -541,19 +542,15 @@ def parse_command(line: str, where: str) -> DagCommand:
         raise PlanError(f"{where}: {keyword.replace('_', '-')}: {fault}") from None
 
 
-def _with_script(node: GraphNode, script: ScriptCommand, before: str) -> GraphNode:
-    """The node with a script; ``before``: the command up to the node's name.
-
-    DEFER comes first, as before 25.5; that of PRE is a field of the node.
-    """
-    words = before.split()[1:-1]
-    options = {words[i].upper(): words[i + 1 : i + 3] for i in range(0, len(words), 3)}
-    kept = ("DEBUG",) if script.kind is ScriptKind.PRE else ("DEFER", "DEBUG")
-    text = " ".join(word for name in kept if name in options for word in (name, *options[name]))
-    others = tuple(each for each in node.options if each.script != script.kind.name)
-    own = (ScriptOptions(script.kind.name, text),) if text else ()
-    changes: dict[str, Any] = {script.kind.value: script.command, "options": (*others, *own)}
-    if script.kind is ScriptKind.PRE:
+def _with_script(node: GraphNode, command: ScriptCommand) -> GraphNode:
+    """The node with a script in place of any of the same kind."""
+    kind, script = command.kind, command.script
+    others = tuple(each for each in node.options if each.script != kind.name)
+    changes: dict[str, Any] = {
+        kind.value: script.command,
+        "options": (*others, *script_options(kind, script)),
+    }
+    if kind is ScriptKind.PRE:
         changes["defer"] = script.defer
     return replace(node, **changes)
 

@@ -198,8 +198,8 @@ def _files_of_dag(name: str, data: bytes) -> Iterator[Referenced]:
         match command:
             case NodeCommand(submit=str(file), dir=None, noop=False) if file not in descriptions:
                 yield Referenced(file, where, file_use(command.kind))
-            case ScriptCommand(command=line):
-                yield Referenced(line.split(None, 1)[0], where, FileUse.SCRIPT)
+            case ScriptCommand(script=script):
+                yield Referenced(script.command.split(None, 1)[0], where, FileUse.SCRIPT)
             case SpliceCommand(file=file, dir=None) | IncludeCommand(file=file):
                 yield Referenced(file, where, FileUse.DAG)
 
