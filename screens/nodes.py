@@ -6,6 +6,7 @@ from collections.abc import Container
 from typing import ClassVar, Final
 
 from metlmon.health.build import make_health
+from metlmon.jobfiles.error_lines import NO_ERRORS
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.model.job_events import NodeKey
 from metlmon.model.states import State
@@ -27,6 +28,7 @@ from metlmon.text import formatting
 from metlmon.text.formatting import STATES
 from metlmon.text.spans import BOLD, Line, line, width
 from screens.base.screens import TreeScreen, text_filter
+from screens.base.stats_worker import errors
 from screens.overview import header as overview_header
 from screens.pool_actions import ACTION_SCOPES, ActionScreen, Selection
 
@@ -120,8 +122,10 @@ class NodeList:
         rows = self.rows(screen.filter_text, faulty, order, screen.state.reversed, room)
         reading = update is None or (not update.is_complete and not self.tree.total)
         text = empty(wanted, faults, reading)
+        screen.context.stats.watch_job_files()
+        written = screen.context.stats.value(errors) or NO_ERRORS
         screen.fill(
-            columns(),
+            columns(written),
             rows,
             lambda row: row.key,
             None,
@@ -133,7 +137,7 @@ class NodeList:
             no_match=text,
             noun="node",
             details=lambda row: cursor_detail(
-                None if row is None else self.item(feed, row), screen.app.size.width
+                None if row is None else self.item(feed, row), screen.app.size.width, written
             ),
         )
 

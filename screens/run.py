@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from metlmon.jobfiles.error_lines import NO_ERRORS
 from metlmon.live.feed import Snapshot
 from metlmon.model.states import TERMINAL, UNPLACED, State
 from metlmon.pool.types import SelectedRun
@@ -49,7 +50,7 @@ from metlmon.text.spans import (
 )
 from screens.base.plots import PlotScreen
 from screens.base.screens import ROOMY_LINES, WIDE, ListScreen, beside, queue_lines_below
-from screens.base.stats_worker import streams
+from screens.base.stats_worker import errors, streams
 from screens.overview import header as overview_header
 from screens.overview.header import gpu_hours
 from screens.pool_actions import ACTION_SCOPES, ActionScreen, Selection
@@ -81,6 +82,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         self.show_head(self._header(view))
         stats.watch_job_files()
         origins = self._origins()
+        written = stats.value(errors) or NO_ERRORS
         columns = epochs_table.columns(
             view,
             stats.value(streams) or {},
@@ -93,7 +95,8 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
 
         def second_line(row: Epoch) -> Line:
             room = self.app.size.width - self._indent() - 1
-            return epochs_table.detail_line(row, room, view.row, origin_of(row, origins))
+            origin = origin_of(row, origins)
+            return epochs_table.detail_line(row, room, view.row, origin, written)
 
         self.fill(
             columns,

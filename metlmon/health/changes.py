@@ -209,10 +209,9 @@ def _add_job(groups: _Groups, job: Job, facts: HealthFacts) -> None:
 
 
 def _failure(job: Job, facts: HealthFacts) -> str:
-    last, error = job.last_execution, facts.stats_input.errors.get(job.job)
+    last, error = job.last_execution, facts.stats_input.errors.jobs.get(job.job)
     cause = "" if last is None else short_cause(last, last.cause or "failed")
-    line = error.line if error is not None else None
-    return f"{line.title} ({cause})" if line is not None else cause
+    return error.explain(cause) if error is not None else cause
 
 
 def _add_nodes(groups: _Groups, facts: HealthFacts) -> None:
@@ -221,6 +220,8 @@ def _add_nodes(groups: _Groups, facts: HealthFacts) -> None:
     for fault in facts.faults.values():
         if fault.state is State.FAILED and fault.part in ("pre", "submit", "post"):
             text = fault.error or fault.reason or "failed"
+            script = facts.stats_input.errors.scripts.get(fault.key)
+            text = script.explain(text) if script is not None else text
             group = groups.add(ChangeKind.FAILED, fault.since, text, dag=fault.dag)
             if group is not None and fault.run is not None:
                 group.runs[fault.run] = names.get(fault.run, fault.run)

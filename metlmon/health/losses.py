@@ -273,14 +273,14 @@ def _by_cause(facts: HealthFacts, ended: Sequence[Execution]) -> Iterator[Health
     groups: dict[tuple[str, str, int | None, bool], Group] = {}
     passed = {n.job.job for n in facts.ledger.epochs if ended and n.job and n.overruled}
     strays = {job.job for job in facts.strays_failed if facts.is_last_of_run(job)}
-    errors = facts.stats_input.errors
+    errors = facts.stats_input.errors.jobs
     for entry in ended:
         kind = "job-failed" if entry.outcome is Outcome.FAILED else "evicted"
         cause, is_open = entry.cause or "", entry.job in strays
         error = errors.get(entry.job) if entry.outcome is Outcome.FAILED else None
         line = error.line if error is not None else None
-        if line is not None:
-            cause = f"{line.title} ({short_cause(entry, cause)})"
+        if error is not None and line is not None:
+            cause = error.explain(short_cause(entry, cause))
         is_passed = entry.job in passed
         if is_passed:
             cause += ": its POST script let it pass"

@@ -16,7 +16,7 @@ from metlmon.health.groups import Group, make_entry, short_cause
 from metlmon.health.hold_text import hold_text, shorten
 from metlmon.health.removals import Removals, removal_of
 from metlmon.health.types import HealthEntry, Severity
-from metlmon.jobfiles.error_lines import ErrorLine, JobError
+from metlmon.jobfiles.error_lines import ErrorLine
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.reasons import cause_of
 from metlmon.model.run import DagAbort
@@ -84,7 +84,7 @@ class Failures:
 
     def _add(self, fault: NodeFault, end: Execution | None) -> None:
         abort = self._facts.ledger.aborts.get(fault.key[0])
-        error = self._error_of(fault)
+        error = self._facts.stats_input.errors.of_node(fault.key, fault.job, fault.reason)
         line = error.line if error is not None else None
         kind, cause = _cause(fault, end, brief=line is not None)
         if abort is not None and abort.node == fault.key:
@@ -100,23 +100,20 @@ class Failures:
                 reason = fault.error.rstrip(" :")
                 steps = MISSING_INPUT if _NO_FILE.search(fault.error) else steps
             elif fault.script is not None:
-                steps = (f"Run it by hand to see why: {fault.script}", RESUBMIT)
+                purpose = " to see why" if line is None else ""
+                steps = (f"Run it by hand{purpose}: {fault.script}", RESUBMIT)
             group = self._groups[key] = Group(
                 kind, key[1], is_open=True, steps=steps, act=act, reason=reason, text=cause
             )
             if line is not None and error is not None:
                 group.title = line.title
                 group.fields |= {"reason": line.text, "error_file": error.file}
-                group.fields["steps"] = _error_steps(line, end) or steps
+                if fault.script is None:
+                    group.fields["steps"] = _error_steps(line, end) or steps
             elif error is not None and error.file is None:
                 group.fields["steps"] = (NO_ERROR_FILE, *steps)
         group.add_fault(fault)
         self.by_node[fault.key] = group
-
-    def _error_of(self, fault: NodeFault) -> JobError | None:
-        if fault.job is None or fault.part is not None:
-            return None
-        return self._facts.stats_input.errors.get(fault.job)
 
     def count_blocked(self) -> None:
         """Count the epochs that the failures block.

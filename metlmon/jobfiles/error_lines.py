@@ -1,4 +1,4 @@
-"""Finds the line that says why a job failed, in the end of its standard error.
+"""Finds the line that says why a job or a script failed, in the end of what it wrote.
 
 What a person looks for is rarely the last line: a launcher reports that a process of its ended,
 progress bars are drawn over each other, libraries warn at exit. A line that matches one of
@@ -9,8 +9,8 @@ none of these. Every text is bounded, visible and without secrets.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
@@ -43,7 +43,7 @@ class ErrorLine(Struct, frozen=True):
 
 
 class JobError(Struct, frozen=True):
-    """What a failed job wrote of its failure.
+    """What a failed job, or a script of its node, wrote of its failure.
 
     ``file``: its error file, or its output where that says nothing, relative to the dagdir; None
     if the submit description names none. ``line``: None if nothing is found, or the file is not
@@ -52,6 +52,31 @@ class JobError(Struct, frozen=True):
 
     file: str | None = None
     line: ErrorLine | None = None
+
+    def explain(self, result: str) -> str:
+        """``CUDA out of memory (exit 3)``: the result with the cause; where unknown, alone."""
+        return result if self.line is None else f"{self.line.title} ({result})"
+
+
+class Errors(Struct, frozen=True):
+    """What failed jobs, by their ids, and failed scripts, by the keys of their nodes, wrote."""
+
+    jobs: Mapping[tuple[int, int], JobError] = {}
+    scripts: Mapping[tuple[str, str], JobError] = {}
+
+    def of_node(
+        self, key: tuple[str, str], job: tuple[int, int] | None, reason: str | None
+    ) -> JobError | None:
+        """What the part of a node that failed wrote; None where that was not read.
+
+        ``reason``: DAGMan's, where not its job failed, but a script or its submission.
+        """
+        if key in self.scripts or reason is not None or job is None:
+            return self.scripts.get(key)
+        return self.jobs.get(job)
+
+
+NO_ERRORS: Final = Errors()
 
 
 class Cause(Struct, frozen=True):
@@ -284,6 +309,33 @@ def find_error_line(text: str) -> ErrorLine | None:
     own = [line for line in plain_lines if not _WRAPPER.search(line)]
     best = (own or plain_lines)[-1:]
     return _error_line(best[0], None) if best else None
+
+
+ScriptRun: TypeAlias = tuple[str, str]
+"""The name of a node, and the type of its script: PRE, POST or HOLD."""
+
+_SCRIPT_HEADER: Final = re.compile(
+    r"\*\*\* Node=(?P<node>\S{1,1000}) Type=(?P<type>PRE|POST|HOLD) Status=(?P<status>-?\d{1,9}) "
+    r"Completion=-?\d{1,20} Cmd='[^\n]*\n?"
+)
+"""What DAGMan writes before the output of a script, which need not end in a line end.
+
+Source: ``Script::WriteDebug`` in ``script.cpp``; the status is that of ``wait``.
+"""
+
+
+def find_script_lines(text: str) -> Mapping[ScriptRun, ErrorLine]:
+    """The lines that say why scripts failed, in the end of a file of SCRIPT DEBUG.
+
+    DAGMan adds to it whenever a script has ended: of each the last run counts, if it failed.
+    """
+    headers = list(_SCRIPT_HEADER.finditer(text))
+    ends = [*(header.start() for header in headers), len(text)][1:]
+    lines: dict[ScriptRun, ErrorLine | None] = {}
+    for header, end in zip(headers, ends, strict=False):
+        output = text[header.end() : end] if int(header["status"]) else ""
+        lines[header["node"], header["type"]] = find_error_line(output)
+    return {run: line for run, line in lines.items() if line is not None}
 
 
 def _is_quoted(line: str, stripped: str) -> bool:

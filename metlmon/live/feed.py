@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct, field
 
 from metlmon.config.settings import Settings
-from metlmon.jobfiles.error_lines import JobError
+from metlmon.jobfiles.error_lines import Errors
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.queue import QueueSnapshot
@@ -56,15 +56,15 @@ class Snapshot(Struct, frozen=True):
 
 
 class JobFiles(Struct, frozen=True):
-    """What jobs wrote beside their logs.
+    """What jobs and scripts wrote beside their logs.
 
     ``trainings``: the output of the runs' trainings, by run key. ``streams``: the newest progress
-    line of each running job that wrote one. ``errors``: of jobs that failed.
+    line of each running job that wrote one. ``errors``: of those that failed.
     """
 
     trainings: Mapping[str, TrainingOutput] = {}
     streams: Mapping[JobId, Streamed] = {}
-    errors: Mapping[JobId, JobError] = {}
+    errors: Errors = Errors()
 
 
 class Feed(Protocol):
@@ -217,7 +217,7 @@ class StatsInput(Struct, frozen=True):
     settings: Settings = field(default_factory=Settings)
     trainings: Mapping[str, TrainingOutput] = field(default_factory=dict)
     streams: Mapping[JobId, Streamed] = field(default_factory=dict)
-    errors: Mapping[JobId, JobError] = field(default_factory=dict)
+    errors: Errors = Errors()
     files_read: bool = False
     load_description: Callable[[], DagDescription] = DagDescription
     queue: QueueSnapshot = field(default_factory=QueueSnapshot)

@@ -20,7 +20,15 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from msgspec import Struct, field
 
 from metlmon.config.settings import MetricPattern, Settings
-from metlmon.jobfiles.error_lines import ERROR_TAIL, ErrorLine, JobError, find_error_line
+from metlmon.jobfiles.error_lines import (
+    ERROR_TAIL,
+    ErrorLine,
+    Errors,
+    JobError,
+    ScriptRun,
+    find_error_line,
+    find_script_lines,
+)
 from metlmon.jobfiles.provenance import SIDECAR_SUFFIX, read_events, read_sidecar
 from metlmon.jobfiles.records import CheckpointRecord, Point, Streamed, TrainingOutput
 from metlmon.jobfiles.training_files import (
@@ -43,7 +51,7 @@ from metlmon.live.file_access import (
     output_file,
     read_file_end,
 )
-from metlmon.model.job_events import JobId
+from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.states import State
 from metlmon.remote import filesystem
 from metlmon.snapshot.builder import SnapshotBuilder
@@ -243,7 +251,7 @@ VALUES_TAIL: Final = 64 * 1024
 """Bytes at the end of a job's output that are searched for values of metrics."""
 
 MOST_FAILED_JOBS: Final = 200
-"""Failed jobs whose error files are read: of more than that a person reads none."""
+"""Failed jobs, and failed scripts, whose output is read: of more than that a person reads none."""
 
 MOST_LINES: Final = 200_000
 
@@ -391,6 +399,9 @@ class TrainingFiles:
         }
         self._progress: FileCache[Streamed | None] = FileCache(_read_progress, None)
         self._error_lines: FileCache[ErrorLine | None] = FileCache(_read_error_line, None)
+        self._script_lines: FileCache[Mapping[ScriptRun, ErrorLine]] = FileCache(
+            _read_script_lines, {}
+        )
         self._outputs: dict[str, tuple[tuple[Any, ...], TrainingOutput]] = {}
         self.problem: str | None = None
         """That the patterns of the settings took too long: they are not used any more."""
@@ -406,7 +417,14 @@ class TrainingFiles:
             return JobFiles(trainings)
         with self._lock:
             streams = self._progress_lines(ledger, builder)
-            return JobFiles(trainings, streams, self._job_errors(ledger, builder))
+            return JobFiles(trainings, streams, self._errors(ledger, builder))
+
+    def read_errors(self, builder: SnapshotBuilder) -> Errors:
+        """Read only what failed jobs and scripts wrote."""
+        if builder.ensemble.cut is not None:
+            return Errors()
+        with self._lock:
+            return self._errors(builder.ledger(), builder)
 
     def _training_outputs(
         self, ledger: Ledger, builder: SnapshotBuilder
@@ -642,11 +660,16 @@ class TrainingFiles:
         self, job: Job, builder: SnapshotBuilder, suffix: str = "out"
     ) -> _Output | None:
         name = builder.output_file(*job.job, suffix)
+        path = self._output_path(name) if name is not None else None
+        return _Output(path, name, job.epoch) if name is not None and path is not None else None
+
+    def _output_path(self, name: str) -> str | None:
+        """The resolved path of an output file; None if it may not be read, or is not here."""
         # Resolving a path takes twenty times as long, and a copy may lack all of them.
-        if name is None or not filesystem.lexists(f"{self._dagdir}/{name}"):
+        if not filesystem.lexists(f"{self._dagdir}/{name}"):
             return None
         try:
-            return _Output(str(output_file(self._dagdir, name)), name, job.epoch)
+            return str(output_file(self._dagdir, name))
         except UnreadableFile:
             return None
 
@@ -666,14 +689,28 @@ class TrainingFiles:
         self._progress.forget_unused()
         return lines
 
-    def _job_errors(self, ledger: Ledger, builder: SnapshotBuilder) -> Mapping[JobId, JobError]:
-        """What the failed jobs wrote of their failure, of the newest ones if there are many."""
+    def _errors(self, ledger: Ledger, builder: SnapshotBuilder) -> Errors:
+        """What failed jobs and scripts wrote of their failure; of many jobs, the newest ones."""
         failed = [job for job in ledger.jobs if job.state is State.FAILED and not job.dagman]
         failed = failed[-MOST_FAILED_JOBS:]
         for suffix in ("err", "out"):
             self._read_outputs_ahead(failed, ERROR_TAIL, builder, suffix)
-        errors = {job.job: self._job_error(job, builder) for job in failed}
+        jobs = {job.job: self._job_error(job, builder) for job in failed}
         self._error_lines.forget_unused()
+        return Errors(jobs, self._script_errors(builder))
+
+    def _script_errors(self, builder: SnapshotBuilder) -> Mapping[NodeKey, JobError]:
+        """What the scripts that failed wrote, where DAGMan kept it (SCRIPT DEBUG)."""
+        failed = list(builder.failed_scripts())[-MOST_FAILED_JOBS:]
+        names = (f"{self._dagdir}/{name}" for _, _, name in failed)
+        filesystem.read_ahead(self._dagdir, names, ERROR_TAIL, follow=False)
+        errors = {}
+        for key, script, name in failed:
+            path = self._output_path(name)
+            known = self._script_lines.read(path) if path is not None else None
+            line = known[1].get((key[1], script)) if known is not None else None
+            errors[key] = JobError(name, line)
+        self._script_lines.forget_unused()
         return errors
 
     def _job_error(self, job: Job, builder: SnapshotBuilder) -> JobError:
@@ -758,6 +795,10 @@ def _read_matches(pattern: MetricPattern, path: str) -> EpochValues:
 
 def _read_error_line(path: str) -> ErrorLine | None:
     return find_error_line(read_file_end(path, ERROR_TAIL))
+
+
+def _read_script_lines(path: str) -> Mapping[ScriptRun, ErrorLine]:
+    return find_script_lines(read_file_end(path, ERROR_TAIL))
 
 
 def _read_progress(path: str) -> Streamed | None:

@@ -7,6 +7,7 @@ at one moment; its methods build what screens, tables and JSON show.
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 import shlex
 from collections import Counter
@@ -63,6 +64,9 @@ from metlmon.snapshot.totals import (
 
 if TYPE_CHECKING:
     from metlmon.snapshot.node_tree import DagNodes
+
+FAILING: Final = frozenset({State.FAILED, State.RETRYING})
+"""States in which a node has failed last."""
 
 MAX_WAITS_FOR: Final = 8
 """Unfinished parents that are listed by name: more do not fit on a line."""
@@ -412,7 +416,27 @@ class SnapshotBuilder:
         state, abort = self._derivation.states[key], self._derivation.aborts.get(key[0])
         if state.state is State.FUTILE and abort is not None and abort.ended(key, state):
             return f"the DAG was ended on purpose: {abort.text}" if abort.on_purpose else None
-        return state.failure.text if state.failure else None
+        failure = self.failure(key)
+        return failure.text if failure is not None else None
+
+    def failure(self, key: NodeKey) -> NodeFailure | None:
+        """Why a node failed, unless its job did: by DAGMan's files, or its POST script's event."""
+        state = self._derivation.states[key]
+        return state.failure or _failed_post(self._derivation.nodes[key], state)
+
+    def failed_scripts(self) -> Iterator[tuple[NodeKey, str, str]]:
+        """The nodes whose script failed last: node, type of the script, file with its output.
+
+        Without those of which DAGMan writes no file (SCRIPT DEBUG).
+        """
+        for key, state in self._derivation.states.items():
+            failure = self.failure(key) if state.state in FAILING else None
+            node = self._derivation.nodes[key].node
+            script = {"pre": node.pre, "post": node.post}.get(failure.part) if failure else None
+            if failure is not None and script is not None and script.debug is not None:
+                name = posixpath.join(node.dir or "", script.debug[0])
+                directory = self.ensemble.dags[key[0]].workflow.directory
+                yield key, failure.part.upper(), self._from_dagdir(name, directory)
 
     def _node(self, key: NodeKey, executions: Sequence[Execution]) -> dict[str, Any]:
         """What is known of any node: the fields of a :class:`Node`."""
@@ -630,7 +654,7 @@ class SnapshotBuilder:
             epoch_var=part.epoch_var,
             training=part.training,
             counts=counts,
-            failure=state.failure,
+            failure=self.failure(key),
             first_submitted=derivation.first_submission((key,)),
             cluster=state.job.cluster if state.job else dag.last_cluster(key[1]),
             proc=state.job.proc if state.job else None,
@@ -811,7 +835,7 @@ def _fault(builder: SnapshotBuilder, key: NodeKey) -> NodeFault:
     futile = state.state is State.FUTILE
     result = None if futile else derivation.submission_result(key)
     tried = 0 if futile else tries(derivation.dags[key[0]], derivation.nodes[key], result)
-    failure = state.failure or _failed_post(derivation.nodes[key], state)
+    failure = builder.failure(key)
     return NodeFault(
         key=key,
         dag=derivation.dag_file(key[0]),
@@ -861,7 +885,7 @@ def _script_command(node: Node, part: str, tried: int, job: LoggedJob | None) ->
 def _failed_post(record: NodeRecord, state: NodeState) -> NodeFailure | None:
     """The failure of a node whose POST script failed although its job succeeded."""
     post, job = record.posts[-1] if record.posts else None, state.job
-    if state.state is not State.FAILED or post is None or post.ok or job is None:
+    if state.state not in FAILING or post is None or post.ok or job is None:
         return None
     if job.history().state is not State.COMPLETED:
         return None

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Final
 
+from metlmon.jobfiles.error_lines import NO_ERRORS, Errors
 from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
 from metlmon.model.run import GateStatus
 from metlmon.model.states import FAILED_JOB, DagState, State
@@ -55,11 +56,18 @@ def name_range(first: str, last: str) -> str:
     return f"{first} … {rest or last}"
 
 
-def job_result_text(row: NodeRow | Epoch) -> str:
-    """``return value 3``, of a node whose job failed."""
+def job_result_text(row: NodeRow | Epoch, errors: Errors) -> str:
+    """``CUDA out of memory (exit 3)``, ``return value 3``: of a node whose job failed."""
+    last = row.job.last_execution if row.job else None
+    error = errors.jobs.get(row.job.job) if row.job else None
     if row.job_return is not None:
-        return f"return value {row.job_return}"
-    return "its job was removed" if row.job_state is State.REMOVED else "its job failed"
+        known = error is not None and error.line is not None
+        text = f"exit {row.job_return}" if known else f"return value {row.job_return}"
+    elif row.job_state is State.REMOVED:
+        text = "its job was removed"
+    else:
+        text = last.cause if last is not None and last.cause else "its job failed"
+    return error.explain(text) if error is not None else text
 
 
 def submission_text(dag: DagRow, this_year: int | None, last: bool = False) -> str:
@@ -132,8 +140,11 @@ def counted_states(status: Status) -> Mapping[State, int]:
     return {state: number - services[state] for state, number in status.node_states.items()}
 
 
-def state_reason(row: NodeRow) -> str:
-    """The reason of the state of a node; empty where the state says it all."""
+def state_reason(row: NodeRow, errors: Errors = NO_ERRORS) -> str:
+    """The reason of the state of a node; empty where the state says it all.
+
+    ``errors``: what failed jobs and scripts wrote.
+    """
     match row.state:
         case State.HELD:
             return clip(row.hold_reason or "the log gives no reason", MAX_REASON)
@@ -144,7 +155,7 @@ def state_reason(row: NodeRow) -> str:
         case State.FUTILE:
             return f"cannot run: {clip(row.failed_ancestor or 'a node before it', MAX_NAME)} failed"
         case State.FAILED | State.REMOVED | State.RETRYING:
-            return _failed(row)
+            return _with_retries(failure_text(row, errors), row)
         case State.SKIPPED if row.stopped_by is not None:
             by = "somebody asked for it" if row.stopped_by == "file" else row.stopped_by
             return f"skipped: the run was stopped ({plain(by, MAX_NAME)})"
@@ -153,7 +164,7 @@ def state_reason(row: NodeRow) -> str:
         case State.COMPLETED if row.ended_with_dag:
             return "ended with its DAG"
         case State.COMPLETED if row.overruled:
-            return f"{job_result_text(row)}: its POST script let it pass"
+            return f"{job_result_text(row, errors)}: its POST script let it pass"
         case State.COMPLETED if row.inferred:
             return "inferred: a node after it was submitted"
         case _:
@@ -177,17 +188,20 @@ def name_list(names: Sequence[str], total: int, limit: int = 3) -> str:
     return f"{shown} and {number(more)} more" if more > 0 else shown
 
 
-def _failed(row: NodeRow) -> str:
+def failure_text(row: NodeRow | Epoch, errors: Errors) -> str:
+    """Why a node failed: what its job or script wrote, with the result."""
     if row.reason is not None:
-        text = plain(row.reason, MAX_REASON)
-        if not row.jobs and row.submissions > 1:
-            text += f", after {count(row.submissions, 'try', 'tries')}"
-    elif row.job_state is None:
-        text = "DAGMan reports that it failed, without a reason"
-    elif row.job_state in FAILED_JOB:
-        text = job_result_text(row)
-    else:
-        text = "its POST script failed"
+        reason, error = plain(row.reason, MAX_REASON), errors.of_node(row.key, None, row.reason)
+        return error.explain(reason) if error is not None else reason
+    if row.job_state is None:
+        return "DAGMan reports that it failed, without a reason"
+    return job_result_text(row, errors) if row.job_state in FAILED_JOB else "its POST script failed"
+
+
+def _with_retries(text: str, row: NodeRow) -> str:
+    """``text`` with the tries of a node that no log has a job of, and the retries left."""
+    if row.reason is not None and not row.jobs and row.submissions > 1:
+        text += f", after {count(row.submissions, 'try', 'tries')}"
     if not row.retries:
         return text
     left = row.retries_left or 0

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
+from metlmon.jobfiles.error_lines import NO_ERRORS, Errors
 from metlmon.jobfiles.records import Streamed
 from metlmon.model.job_events import JobId
 from metlmon.model.states import FAILED_JOB, State
@@ -13,6 +14,7 @@ from metlmon.snapshot.records import Epoch, Job, Run, RunView
 from metlmon.snapshot.row_text import (
     PAUSED,
     epoch_target,
+    failure_text,
     is_waiting_at,
     job_result_text,
     waits_since,
@@ -400,13 +402,19 @@ def _execution(row: Epoch, _: int | None) -> Line:
 
 
 def detail_line(
-    row: Epoch, cells: int, run: Run | None = None, origin: CheckpointOrigin | None = None
+    row: Epoch,
+    cells: int,
+    run: Run | None = None,
+    origin: CheckpointOrigin | None = None,
+    errors: Errors = NO_ERRORS,
 ) -> Line:
-    """The second line of an epoch: why it is held, its checkpoint or its gate."""
+    """The second line of an epoch: why it is held or failed, its checkpoint or its gate."""
     if run is not None and run.gate is not None and is_waiting_at(run, row):
         return crop(line((waits_since(run.gate), style_of(PAUSED))), cells)
     if row.state is State.HELD and row.hold_reason:
         return line((crop_middle(hold_reason(row.hold_reason), cells), BAD))
+    if row.state in (State.FAILED, State.RETRYING) and is_epoch(row):
+        return crop(line((failure_text(row, errors), BAD)), cells)
     if origin is not None and is_broken(origin):
         text = "does not continue the checkpoint of the epoch before"
         return crop(line((text, NOTE), ("; see Health", DIM)), cells)
@@ -428,7 +436,7 @@ def detail_line(
         text = f"{HIDDEN.glyph} done in {duration}; a try of {longest}{where}"
         return line((text, style_of(HIDDEN)), (" may have done the training", DIM))
     troubled = _in_trouble(row)
-    return _trouble_line(troubled, cells) if troubled is not None else ()
+    return _trouble_line(troubled, errors, cells) if troubled is not None else ()
 
 
 def is_broken(origin: CheckpointOrigin) -> bool:
@@ -455,13 +463,13 @@ def evaluation_to_open(row: Epoch) -> Epoch | None:
     )
 
 
-def _trouble_line(row: Epoch, cells: int) -> Line:
+def _trouble_line(row: Epoch, errors: Errors, cells: int) -> Line:
     """Why an evaluation is in trouble, and whether its node failed."""
     name = clip(row.node, 40)
     if row.state is State.HELD:
         reason = hold_reason(row.hold_reason) if row.hold_reason else "the log gives no reason"
         return line((crop_middle(f"{name} is held: {reason}", cells), BAD))
-    ending = job_result_text(row) if row.job_state in FAILED_JOB else "its job ended well"
+    ending = job_result_text(row, errors) if row.job_state in FAILED_JOB else "its job ended well"
     if row.overruled:
         content = line((f"{name}: {ending}", NOTE), ("; its POST script let it pass", DIM))
     else:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
+from metlmon.jobfiles.error_lines import NO_ERRORS, Errors
 from metlmon.model.states import State
 from metlmon.snapshot.node_tree import TreeRow
 from metlmon.snapshot.records import NodeRow
@@ -41,8 +43,8 @@ TreeItem = tuple[TreeRow, NodeRow | None, NodeRow | None]
 """A row, its node, and the worst node in it where it has none itself."""
 
 
-def columns() -> list[Column[TreeItem]]:
-    """The columns of the node tree."""
+def columns(errors: Errors = NO_ERRORS) -> list[Column[TreeItem]]:
+    """The columns of the node tree; ``errors``: what failed jobs and scripts wrote."""
     return [
         Column(
             "node",
@@ -101,9 +103,9 @@ def columns() -> list[Column[TreeItem]]:
         Column(
             "why",
             "WHY",
-            _reason,
+            partial(_reason, errors),
             doc="why it is in this state; of several nodes, why the worst one is",
-            cell=_why,
+            cell=partial(_why, errors),
             minimum=12,
             comfortable=22,
             maximum=90,
@@ -169,12 +171,12 @@ def _seconds(item: TreeItem) -> float | str:
     return node.seconds
 
 
-def _reason(item: TreeItem) -> str:
+def _reason(errors: Errors, item: TreeItem) -> str:
     node = item[1] or item[2]
-    return state_reason(node) if node else ""
+    return state_reason(node, errors) if node else ""
 
 
-def _why(item: TreeItem, max_width: int | None) -> Line:
+def _why(errors: Errors, item: TreeItem, max_width: int | None) -> Line:
     node = item[1] or item[2]
     if node is None:
         return ()
@@ -183,7 +185,7 @@ def _why(item: TreeItem, max_width: int | None) -> Line:
         return line(
             (text if max_width is None else crop_middle(text, max_width), _reason_style(node))
         )
-    text = state_reason(node)
+    text = state_reason(node, errors)
     if max_width is not None and len(text) > max_width:
         text = text.replace(WAITS, "after ", 1)
     return line((text, _reason_style(node)))
@@ -237,7 +239,7 @@ def _job(item: TreeItem) -> str:
 # --- cursor detail ------------------------------------------------------------------------------
 
 
-def cursor_detail(item: TreeItem | None, room: int) -> list[Line]:
+def cursor_detail(item: TreeItem | None, room: int, errors: Errors) -> list[Line]:
     """Return two lines on the current row: the node, and the reason of its state."""
     if item is None:
         return [(), ()]
@@ -245,7 +247,7 @@ def cursor_detail(item: TreeItem | None, room: int) -> list[Line]:
     if node is None:
         key = line(("[enter] folds" if row.open else "[enter] unfolds", DIM))
         first = join((state_counts(row), key), line("   "))
-        reason = state_reason(worst) if worst else ""
+        reason = state_reason(worst, errors) if worst else ""
         if worst is None or not reason:
             return [line(" ") + first, ()]
         name = line(" ", (plain(worst.node, 60), BOLD), "  ")
@@ -263,7 +265,7 @@ def cursor_detail(item: TreeItem | None, room: int) -> list[Line]:
     facts.append(file_name(node.in_dag, 60))
     name = line((plain(node.node, 60), BOLD))
     first = line(" ") + join((name, *(line((fact, DIM)) for fact in facts if fact)), line("   "))
-    reason = state_reason(node)
+    reason = state_reason(node, errors)
     second = line(" ", (crop_middle(reason, room - 2), _reason_style(node))) if reason else ()
     return [first, second]
 

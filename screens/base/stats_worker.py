@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from metlmon.errors import describe_error
+from metlmon.jobfiles.error_lines import Errors
 from metlmon.jobfiles.records import Streamed
 from metlmon.live.feed import Feed, JobFiles, Snapshot, StatsInput
 from metlmon.model.job_events import JobId
@@ -246,6 +247,11 @@ class StatsWorker:
 def streams(stats_input: StatsInput) -> Mapping[JobId, Streamed]:
     """The statistic of the running jobs' progress lines."""
     return stats_input.streams
+
+
+def errors(stats_input: StatsInput) -> Errors:
+    """The statistic of what failed jobs and scripts wrote."""
+    return stats_input.errors
 
 
 def has_job_files(stats_input: StatsInput) -> bool:

@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from metlmon.jobfiles.error_lines import LINE_CHARACTERS, find_error_line
+from metlmon.jobfiles.error_lines import LINE_CHARACTERS, find_error_line, find_script_lines
 
 FRAMES = """\
 Traceback (most recent call last):
@@ -377,3 +377,43 @@ def test_what_a_program_prints_is_visible_bounded_and_without_keys() -> None:
     found = find_error_line("\x1b[31mOSError: --api-key 4f6Hq0Zx7Q \u202eis bad\x07\n")
     assert found is not None
     assert found.text == "OSError: --api-key (hidden) \\u202eis bad\\x07"
+
+
+# --- what scripts wrote (SCRIPT DEBUG) ----------------------------------------------------------
+
+
+def header(node: str, script: str = "PRE", status: int = 256) -> str:
+    """What DAGMan writes before the output of a script, as recorded."""
+    return f"*** Node={node} Type={script} Status={status} Completion=1795982679 Cmd='./a {node}'\n"
+
+
+def test_each_script_has_its_own_line() -> None:
+    found = find_script_lines(
+        header("a")
+        + "looking\ngate: no metrics\n"
+        + header("S+b", "POST")
+        + "ValueError: bad\n"
+        + header("a", "POST")
+        + "judge: not better\n"
+    )
+    assert {run: line.text for run, line in found.items()} == {
+        ("a", "PRE"): "gate: no metrics",
+        ("S+b", "POST"): "ValueError: bad",
+        ("a", "POST"): "judge: not better",
+    }
+
+
+def test_a_header_may_follow_an_output_without_a_line_end() -> None:
+    found = find_script_lines(header("a") + "no newline" + header("b") + "other")
+    assert [line.text for line in found.values()] == ["no newline", "other"]
+
+
+def test_of_a_script_that_ran_again_the_last_run_counts() -> None:
+    again = header("a") + "first\n" + header("a")
+    assert find_script_lines(again + "second\n")["a", "PRE"].text == "second"
+    assert find_script_lines(again) == {}, "the last one wrote nothing"
+    assert find_script_lines(again + header("a", status=0) + "went well\n") == {}
+
+
+def test_output_before_the_first_header_is_of_no_script() -> None:
+    assert find_script_lines("the end of what an earlier one wrote\n") == {}

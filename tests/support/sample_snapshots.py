@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from metlmon.config.settings import Settings
 from metlmon.eventlog.events import ResourceUsage, UsageRow
-from metlmon.jobfiles.error_lines import JobError
+from metlmon.jobfiles.error_lines import NO_ERRORS
 from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.live.feed import JobFiles, Snapshot
 from metlmon.model.job_events import NodeKey
@@ -372,7 +372,7 @@ class FakeFeed:
         self.node_rows: dict[NodeKey, NodeRow] = {}
         self.written: Mapping[str, TrainingOutput] = {}
         self.streamed: Mapping[tuple[int, int], Streamed] = {}
-        self.errors: Mapping[tuple[int, int], JobError] = {}
+        self.errors = NO_ERRORS
 
     @property
     def dagdir(self) -> Path:

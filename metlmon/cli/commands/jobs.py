@@ -14,6 +14,7 @@ from metlmon.cli.output import LISTED, EnsembleOutput, print_records
 from metlmon.cli.queue_report import QueueReport, query_queue
 from metlmon.cli.reading import check_only, open_reader
 from metlmon.errors import InputError
+from metlmon.jobfiles.error_lines import Errors
 from metlmon.model.job_events import NodeKey
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
@@ -101,20 +102,23 @@ def _print_jobs(rows: Sequence[Job], this_year: int | None, unit: HourUnit) -> N
 
 def nodes(options: argparse.Namespace) -> int:
     """Print every node, what needs attention first. Returns the exit status."""
+    from metlmon.live.job_files import TrainingFiles
     from metlmon.snapshot.node_tree import NodeTree
 
     wanted = wanted_states(options.state)
-    builder = open_reader(options).snapshot_builder()
+    reader = open_reader(options)
+    builder = reader.snapshot_builder()
     tree = NodeTree(builder.dag_nodes())
+    errors = TrainingFiles(reader.dagdir, builder.ensemble.settings).read_errors(builder)
     if options.json:
-        print_records(NodesOutput, builder, "nodes", _node_outputs(builder, tree, wanted))
+        print_records(NodesOutput, builder, "nodes", _node_outputs(builder, tree, errors, wanted))
         return Exit.OK
     rows = (
         tree.rows()
         if wanted is None
         else tree.flat_rows(lambda dag, name: dag.state(name) in wanted)
     )
-    _print_nodes(builder, tree, rows, wanted)
+    _print_nodes(builder, tree, errors, rows, wanted)
     return Exit.OK
 
 
@@ -131,22 +135,26 @@ def wanted_states(text: str | None) -> frozenset[State] | None:
     return frozenset(known[name] for name in names)
 
 
-def node_output(row: NodeRow) -> NodeOutput:
+def node_output(row: NodeRow, errors: Errors) -> NodeOutput:
     """A node without its place in the tree."""
-    return NodeOutput(row=row, why=state_reason(row))
+    return NodeOutput(row=row, why=state_reason(row, errors))
 
 
 def _node_outputs(
-    builder: SnapshotBuilder, tree: NodeTree, wanted: frozenset[State] | None
+    builder: SnapshotBuilder, tree: NodeTree, errors: Errors, wanted: frozenset[State] | None
 ) -> Iterator[NodeOutput]:
     for (dag, name), (after, below) in tree.node_positions().items():
         row = builder.node_row((dag, name))
         if row is not None and (wanted is None or row.state in wanted):
-            yield replace(node_output(row), after=after, below=below)
+            yield replace(node_output(row, errors), after=after, below=below)
 
 
 def _print_nodes(
-    builder: SnapshotBuilder, tree: NodeTree, rows: list[TreeRow], wanted: frozenset[State] | None
+    builder: SnapshotBuilder,
+    tree: NodeTree,
+    errors: Errors,
+    rows: list[TreeRow],
+    wanted: frozenset[State] | None,
 ) -> None:
     from metlmon.cli.text_output import TextOutput
     from metlmon.tables.nodes import columns
@@ -164,4 +172,4 @@ def _print_nodes(
 
     items = [(row, node(row.node), node(row.worst)) for row in rows]
     heading = line((total if wanted is None else f"{len(rows)} of {total}", BOLD))
-    out.table(columns(), items, heading)
+    out.table(columns(errors), items, heading)

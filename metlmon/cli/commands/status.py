@@ -127,7 +127,7 @@ def _print_json(
         one_line=one_line,
         status=shown,
         runs=with_figures(shown.runs, stats),
-        special_nodes=tuple(map(node_output, shown.special_nodes)),
+        special_nodes=tuple(node_output(each, stats.errors) for each in shown.special_nodes),
         estimate=make_forecast(stats),
         health=make_health(stats).entries,
         queue=queue or UNSET,
