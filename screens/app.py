@@ -148,8 +148,8 @@ class MetlmonApp(FaultTolerantApp):
     def on_mount(self) -> None:
         home = self.options.home
         self.push_screen(OverviewScreen() if home is None else create_screen("home", home))
-        if unknown := unknown_names(self.keys):
-            self.error_banner = f"metlmon.toml: [keys]: there is no action {unknown[0][:40]!r}"
+        for name in unknown_names(self.keys):
+            self.add_banner(f"metlmon.toml: [keys]: there is no action {name[:40]!r}")
         start = self.options.start
         if start == "submit":
             self.action_new()
@@ -193,8 +193,8 @@ class MetlmonApp(FaultTolerantApp):
                     event.time,
                     event.time - self.last_key_time,
                 )
-            if self.error_banner and isinstance(event, events.Key):
-                self.error_banner = ""
+            if self.banners and fresh and isinstance(event, events.Key):
+                del self.banners[0]
                 self.call_next(self.refresh_screen)
         await super().on_event(event)
 
@@ -304,15 +304,15 @@ class MetlmonApp(FaultTolerantApp):
         self.run_worker(close, thread=True, exit_on_error=False)
 
     def _take_own_commands(self) -> None:
-        """Take those of the settings; of one that is refused the banner says why."""
+        """Take those of the settings; of those that are refused the banner says why."""
         commands = self.feed.settings.command
         if commands:
             # Few users have one: what it needs is loaded for them only.
             from screens.own_commands import by_key
 
-            self._own_commands, problems = by_key(commands, self.keys)
-            if problems:
-                self.error_banner = problems[0]
+            self._own_commands, taken = by_key(commands, self.keys)
+            for problem in taken.values():
+                self.add_banner(f"metlmon.toml: {problem}")
 
     @property
     def own_commands(self) -> Mapping[str, OwnCommand]:

@@ -29,19 +29,19 @@ HARMLESS: Final = {
 
 def by_key(
     commands: Iterable[OwnCommand], keys: Mapping[str, str]
-) -> tuple[dict[str, OwnCommand], list[str]]:
-    """The commands by Textual's names of their keys, and why the others are refused."""
+) -> tuple[dict[str, OwnCommand], dict[int, str]]:
+    """The commands by Textual's names of their keys; by number, why the others are refused."""
     taken = {
         cap: action.label
         for action in actions_of(("tabs", *SCOPES), keys=keys)
         for cap in action.keys
     }
     found: dict[str, OwnCommand] = {}
-    problems = []
-    for command in commands:
+    problems: dict[int, str] = {}
+    for number, command in enumerate(commands):
         if command.key in taken:
             why = f"{command.key} is the key of {taken[command.key]!r}"
-            problems.append(f"metlmon.toml: [[command]] {plain(command.name, 40)}: {why}")
+            problems[number] = f"[[command]] {plain(command.name, 40)}: {why}"
             continue
         taken[command.key] = command.name
         found[textual_key(command.key)] = command

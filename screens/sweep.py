@@ -455,7 +455,8 @@ class SweepScreen(MetricKeys):
 
     def on_matrix_cell_highlighted(self, event: Matrix.CellHighlighted) -> None:
         event.stop()
-        self._message = ""
+        if event.moved:
+            self._message = ""
         self._refresh_if_mounted()
 
     # --- actions ------------------------------------------------------------------------------

@@ -64,14 +64,14 @@ _RESTORE_SEQUENCE: Final = (
 class FaultTolerantApp(DiffRenderingApp):
     """Shows unexpected errors in a banner, and ends with a message after too many.
 
-    ``error_banner`` is the error shown on every screen, ``exit_messages`` what is written to
-    standard error after the end. ``exit_started`` is set once the application exits.
-    ``pending_task`` names a task that exiting waits for; empty: none.
+    ``banners`` are the errors that the screens show, one after the other until a key is pressed;
+    ``exit_messages`` is what is written to standard error after the end. ``exit_started`` is set
+    once the application exits. ``pending_task`` names a task that exiting waits for; empty: none.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.error_banner = ""
+        self.banners: list[str] = []
         self.exit_messages: list[str] = []
         self.pending_task = ""
         self.exit_started = threading.Event()
@@ -102,10 +102,15 @@ class FaultTolerantApp(DiffRenderingApp):
 
     def show_error(self, context: str, error: BaseException) -> None:
         """Show an error in the banner of the current screen, until a key is pressed."""
-        self.error_banner = describe_error(context, error)
+        self.add_banner(describe_error(context, error))
         screen = self.screen
         if isinstance(screen, SnapshotScreen) and screen.is_attached:
             self.call_next(screen.show_banner)
+
+    def add_banner(self, text: str) -> None:
+        """Add a text to the banner, behind those that no key has closed yet."""
+        if text not in self.banners:
+            self.banners.append(text)
 
     def _exit_with_error(self, error: BaseException) -> None:
         # No local variables and no raw text of a log: the terminal would interpret it.

@@ -225,12 +225,14 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         content: Line = ()
         if self.SHOWS_ENSEMBLE and self._in_past:
             content = self.context.time_travel.banner(width, returns)
-        error = self._error or self.context.error_banner
+        waiting = [self._error, *self.context.banners] if self._error else self.context.banners
+        error = waiting[0] if waiting else ""
+        more = f" (and {len(waiting) - 1} more)" if len(waiting) > 1 else ""
         snapshot = self.context.snapshot
         if snapshot is not None and not content and self.SHOWS_ENSEMBLE and not self.HAS_HEADER:
             error = error or snapshot.error or ""
         if error:
-            content = line(" ", (plain(error, max(width - 2, 1)), ALARM))
+            content = line(" ", (plain(error, max(width - 2 - len(more), 1)) + more, ALARM))
         if self._banner is None and content:
             self._banner = StaticLines(id="when")
             self.mount(self._banner, before=0)
@@ -1195,7 +1197,8 @@ class ListScreen(FilterKeys):
 
     async def on_table_row_highlighted(self, event: Table.RowHighlighted) -> None:
         event.stop()
-        self._message = ""
+        if event.moved:
+            self._message = ""
         self.refresh_selection()
         # Until the note line asks for its update, so that both are painted in one frame.
         await asyncio.sleep(0)

@@ -68,7 +68,11 @@ class Matrix(MovingWidget):
         """A cell was double-clicked."""
 
     class CellHighlighted(Message):
-        """The cursor moved to another cell, or the view was resized."""
+        """The cursor ``moved`` to another cell, or the view was resized."""
+
+        def __init__(self, *, moved: bool = True) -> None:
+            super().__init__()
+            self.moved = moved
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,7 +145,7 @@ class Matrix(MovingWidget):
 
     def on_resize(self) -> None:
         self._keep_in_view()
-        self.post_message(self.CellHighlighted())
+        self.post_message(self.CellHighlighted(moved=False))
 
     # --- drawing --------------------------------------------------------------------------
 

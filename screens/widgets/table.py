@@ -68,11 +68,12 @@ class Table(MovingWidget):
             self.name = name
 
     class RowHighlighted(Message):
-        """The cursor moved to another row (None: there is no row)."""
+        """The cursor ``moved`` to another row (None: there is no row), or the table was resized."""
 
-        def __init__(self, key: str | None) -> None:
+        def __init__(self, key: str | None, *, moved: bool = True) -> None:
             super().__init__()
             self.key = key
+            self.moved = moved
 
     def __init__(self) -> None:
         super().__init__()
@@ -225,7 +226,7 @@ class Table(MovingWidget):
         if self._top != previous_top:
             self.refresh_changed()
         # The number of rows outside the view has changed with the size.
-        self.post_message(self.RowHighlighted(self._key))
+        self.post_message(self.RowHighlighted(self._key, moved=False))
 
     # --- drawing --------------------------------------------------------------------------
 

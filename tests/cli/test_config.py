@@ -121,10 +121,16 @@ def test_path_names_the_files_that_are_looked_at(
 def test_validate_knows_the_keys_that_are_taken(capsys: Captured, own: Path, user: Path) -> None:
     command = '[[command]]\nkey = "{}"\nname = "its {}"\ncommand = ["condor_q", "{{job}}"]\n'
     user.write_text(command.format("q", "queue") + command.format("^g", "requirements"))
-    _, out, _ = spoken(capsys, "validate", own.parent)
-    assert "its queue: q is the key of" in out
+    code, out, _ = spoken(capsys, "validate", own.parent)
+    assert code == Exit.USAGE
+    assert f"{user}: [[command]] its queue: q is the key of" in out
     assert "requirements" not in out
-    assert "no errors" not in out
+    assert "no command will run" not in out, "the dashboard leaves it out"
+    code, result = report_of(capsys, "validate", own.parent)
+    assert (code, result["valid"]) == (Exit.USAGE, False)
+    (error,) = result["errors"]
+    assert (error["path"], error["line"], error["key"]) == (str(user), 1, "command")
+    assert report_of(capsys, "show", own.parent)[0] == Exit.OK, "it stops no command"
 
 
 def test_validate_says_everything_that_is_wrong(capsys: Captured, own: Path, user: Path) -> None:

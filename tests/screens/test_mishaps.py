@@ -148,7 +148,7 @@ async def test_wherever_it_fails_the_next_keys_work(
                     break
                 await seen.settle()
             assert "broke" in seen.lines[0], seen.text
-            assert "please report this" in seen.app.error_banner
+            assert "please report this" in seen.app.banners[0]
         await seen.press("down", "s")
         assert "broke" not in seen.text, "a key takes it away"
         await seen.press("question_mark")
@@ -173,7 +173,7 @@ async def test_enter_twice_in_the_palette_chooses_once() -> None:
         screen.action_choose()  # type: ignore[attr-defined]
         screen.action_choose()  # type: ignore[attr-defined]
         await seen.settle()
-        assert not seen.app.error_banner
+        assert not seen.app.banners
         assert len(seen.app.screen_stack) >= 2
 
 

@@ -62,6 +62,19 @@ async def test_a_key_that_is_taken_is_refused_with_the_reason(
         assert ran == []
 
 
+async def test_no_reason_is_lost_whatever_key_closes_the_banner(show: Show) -> None:
+    """A line less above the table makes it larger, which is no movement of its cursor."""
+    taken = [OwnCommand(key, f"mine {key}", ("true",)) for key in "sq"]
+    async with show(feed(*taken)) as seen:
+        assert "mine s: s is the key of 'sort' (and 1 more)" in seen.lines[0]
+        await seen.press("Z")
+        assert "mine q: q is the key of" in seen.lines[0]
+        await seen.press("Z")
+        assert "is the key of" not in seen.text
+        assert "[Z] does nothing here" in seen.text
+        await seen.press("down")
+
+
 @pytest.mark.parametrize("name", ["a b", "$(reboot)", "-rf", "x;y", ""])
 async def test_no_name_that_a_shell_would_obey(show: Show, ran: list[list[str]], name: str) -> None:
     async with show(feed(LOOK, name=name)) as seen:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +31,9 @@ TEXT_LIMIT: Final = 400
 COLUMN_LIMIT: Final = 44
 """Characters of a padded column; longer cells stick out."""
 
+OWN_COMMAND: Final = "command"
+"""The setting ``[[command]]``."""
+
 ORIGINS: Final = {"user": "your own", "dagdir": "this dagdir's", "built-in": "built in"}
 
 
@@ -52,6 +56,9 @@ def config(options: argparse.Namespace) -> int:
     path = Path(options.dir)
     dagdir = path.parent if path.is_file() else path
     configuration = load_configuration(dagdir)
+    if options.what == "validate":
+        problems = (*configuration.problems, *_taken_keys(configuration))
+        configuration = replace(configuration, problems=problems)
     wrong = Exit.USAGE if configuration.problems else Exit.OK
     if options.json:
         print_output(_output(options.what, str(dagdir), configuration))
@@ -113,21 +120,29 @@ def _print_files(configuration: Configuration) -> None:
         _print_line(f"{cache}  the lines of Home, for the next time; it can be removed")
 
 
+def _taken_keys(configuration: Configuration) -> Iterator[SettingProblem]:
+    """The user's own commands on keys that have an action: the dashboard leaves them out."""
+    own = [entry for entry in configuration.entries if entry.key == OWN_COMMAND]
+    if own:
+        from screens.own_commands import by_key  # Which loads the screens.
+
+        keys = dict(configuration.settings.keys)
+        for number, message in by_key((entry.value for entry in own), keys)[1].items():
+            path, line = own[number].path, own[number].line
+            if path is not None:
+                yield SettingProblem(path, line, OWN_COMMAND, message)
+
+
 def _print_validation(configuration: Configuration) -> None:
     read = [source for source in configuration.sources if source.exists]
     for problem in configuration.problems:
         _print_line(str(problem))
-    refused: list[str] = []
-    if own := configuration.settings.command:
-        from screens.own_commands import by_key  # Which loads the screens.
-
-        refused = by_key(own, dict(configuration.settings.keys))[1]
-    for text in refused:
-        _print_line(text)
     if configuration.problems:
         errors = count(len(configuration.problems), "error")
-        _print_line(f"{errors}: no command will run before they are mended")
-    elif read and not refused:
+        stops = any(problem.key != OWN_COMMAND for problem in configuration.problems)
+        effect = "no command will run" if stops else "these keys keep their own actions"
+        _print_line(f"{errors}: {effect} before they are mended")
+    elif read:
         files = " and ".join(str(source.path) for source in reversed(read))
         _print_line(f"{files}: no errors")
     elif not read:
