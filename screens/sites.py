@@ -176,7 +176,9 @@ class SitesScreen(ListScreen, ActionScreen):
             return
         self.show_head(self._head(usage))
         view = VIEWS[self.view]
-        rows = view.rows(usage)
+        rows, idle = usage_table.fold_idle(view.rows(usage), view.noun)
+        if self.filter_text:
+            rows, idle = view.rows(usage), ""
 
         def below(row: Row | None) -> list[Line]:
             shown = [] if row is None else details(row, usage, self.app.size.width - 1, self._lines)
@@ -195,6 +197,7 @@ class SitesScreen(ListScreen, ActionScreen):
             empty=self._empty(),
             noun=view.noun,
             details=below,
+            last_line=f"{idle}   [/] finds them" if idle else "",
         )
 
     @property

@@ -149,6 +149,25 @@ def filter_text(row: Row) -> str:
     return "\n".join([row.name or "unknown", *row.targets, *machines, *sites, *causes]).lower()
 
 
+def fold_idle(rows: Sequence[Row], noun: str) -> tuple[Sequence[Row], str]:
+    """The rows of places where something ran, and a line that names the others, if several.
+
+    Nothing ran where jobs were held before they started, or where only input arrived.
+    """
+    idle = [row for row in rows if isinstance(row, GroupUsage) and not row.totals.executions]
+    if len(idle) < 2:
+        return rows, ""
+    names = []
+    for row in idle:
+        counts = [f"{formatting.number(row.holds)} held"] * bool(row.holds)
+        stalls = formatting.count(row.input.stalls, "stalled transfer")
+        counts += [stalls] * bool(row.input.stalls)
+        name = site_name(row.name, NAME_LIMIT)
+        names.append(f"{name} ({', '.join(counts)})" if counts else name)
+    places = formatting.count(len(idle), noun)
+    return [row for row in rows if row not in idle], f"nothing ran at {places}: {', '.join(names)}"
+
+
 def site_name(name: str | None, limit: int) -> str:
     return "unknown" if name is None else clip(name, limit)
 

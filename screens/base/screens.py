@@ -951,6 +951,7 @@ class ListScreen(FilterKeys):
         sign: Callable[[T], Line] = lambda row: (),
         more_rows: Sequence[T] = (),
         more_title: str = "",
+        last_line: str = "",
         expand: Callable[[list[T]], list[T]] = list,
         heading: Callable[[T], str | None] = lambda row: None,
     ) -> list[T]:
@@ -966,9 +967,9 @@ class ListScreen(FilterKeys):
         ``cursor`` moves the cursor to this row. ``details`` are the lines below the note line for
         the row under the cursor. ``second_line`` is that of a row, if any, from the cell ``indent``
         on; ``sign`` a sign of one cell before it, where it is not marked.
-        ``more_rows`` follow under the heading ``more_title``; ``expand`` adds the rows that belong
-        to others; ``heading`` is what a row stands under, together with those before it that have
-        the same. The rest are those of :meth:`note_line`.
+        ``more_rows`` follow under the heading ``more_title``, and ``last_line`` after all rows;
+        ``expand`` adds the rows that belong to others; ``heading`` is what a row stands under,
+        together with those before it that have the same. The rest are those of :meth:`note_line`.
         """
         all_rows = rows if all_rows is None else all_rows
         total = len(all_rows) if total is None else total
@@ -1006,6 +1007,7 @@ class ListScreen(FilterKeys):
         if more:
             gap = [TableRow.heading("")] if shown_rows else []
             shown_rows += [*gap, TableRow.heading(more_title), *table_rows(more)]
+        shown_rows += [TableRow.heading(last_line)] * bool(last_line)
         sorted_by = self._sorted_by if self._sortable else None
         up, down = "↑↓" if self.context.options.ascii else "▲▼"
         mark = down if self.state.reversed else up

@@ -136,3 +136,12 @@ def test_nothing_ran(capsys: Captured, tmp_path: Path) -> None:
     read = report_of(capsys, str(dagdir.path))
     assert read["sites"] == []
     assert read["total"]["success_rate"] is None
+
+
+def test_places_without_an_execution_are_one_line_and_rows_in_json(capsys: Captured) -> None:
+    out = spoken(capsys, FIRST_ROUND).splitlines()
+    assert "nothing ran at 3 sites: unknown (10 held), chtc, nrp.example.net" in out
+    assert not [line for line in out if line.startswith("nrp.example.net")]
+    sites = report_of(capsys, FIRST_ROUND)["sites"]
+    idle = {site["name"]: site["holds"] for site in sites if not site["executions"]}
+    assert idle == {None: 10, "chtc": 0, "nrp.example.net": 0}

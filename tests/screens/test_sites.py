@@ -25,6 +25,7 @@ from screens.job import JobScreen
 from screens.run import RunScreen
 from screens.sites import KINDS, ExecutionsScreen, SitesScreen, headline
 from screens.widgets.table import Table
+from tests.support.builder_feed import BuilderFeed
 from tests.support.event_logs import Log, of_one_job, read_ensemble
 from tests.support.four_sites import painter, placed_feed
 from tests.support.records import read_dagdir
@@ -342,3 +343,16 @@ def test_the_nine_epochs_are_marked_in_their_runs(shared: Callable[[str], Path])
         success=replace(longest, carried=0.0, checkpoint=None, seconds=longest.trained / 2),
     )
     assert not half.hidden, "half of it is not less than half"
+
+
+async def test_sites_without_an_execution_are_one_line_and_can_be_found(show: Show) -> None:
+    feed = BuilderFeed(read_dagdir(FIXTURES / "first-round"))
+    async with show(feed, size=MIDDLE) as seen:
+        await seen.press("3")
+        assert "nothing ran at 3 sites: unknown (10 held), chtc, nrp.example.net" in seen.text
+        await seen.press("end")
+        assert "anvil" in seen.under_cursor
+        await seen.press("slash", *"chtc", "enter")
+        assert "nothing ran" not in seen.text
+        await seen.press("end")
+        assert "chtc" in seen.under_cursor

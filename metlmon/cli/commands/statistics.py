@@ -102,7 +102,7 @@ def print_sites(usage: Usage, variation: Variation, only_hosts: bool = False) ->
         out.print("", "Nothing ran: no execution is in the event logs.")
         return
     for index, view in enumerate(usage_table.VIEWS):
-        rows = view.rows(usage)
+        rows, idle = usage_table.fold_idle(view.rows(usage), view.noun)
         # Hosts may be hundreds.
         if rows and (index == usage_table.OF_HOSTS) is only_hosts:
             columns = usage_table.columns(index, rows, usage, places=True)
@@ -110,6 +110,8 @@ def print_sites(usage: Usage, variation: Variation, only_hosts: bool = False) ->
                 out.print("", sentences(variation, usage.item)[0])
                 out.print(*filter(None, [intervals(variation)]))
             out.table(columns, rows, "")
+            if idle:
+                out.print(idle)
             if index == usage_table.OF_CELLS:
                 out.table(place_columns(usage_table.gpu_names(usage)), variation.places, "")
     if only_hosts:
