@@ -165,7 +165,7 @@ def advice_lines(shown: ShownAdvice, room: int) -> list[Line]:
     if advice.profiles:
         source = ", inferred from logs" if plan.inferred else ""
         lines += [(), heading(f"What is known of the pools{source}", room)]
-        lines += render_table(profile_columns({}), advice.profiles, room)
+        lines += render_table(profile_columns(advice.profiles), advice.profiles, room)
     return lines
 
 

@@ -374,7 +374,7 @@ def columns(
         hosts = [row for row in rows if isinstance(row, HostUsage)]
         columns = _host_columns(hosts, model_names)
     elif view == OF_PROFILES:
-        columns = profile_columns(model_names)
+        columns = profile_columns([row for row in rows if isinstance(row, PoolProfile)])
     else:
         groups = [row for row in rows if isinstance(row, GroupUsage)]
         columns = _place_columns(groups, usage.measure, model_names if view == OF_GPUS else None)
@@ -1011,8 +1011,9 @@ ESTIMATED: Final = "~"
 """Before a figure that other pools have a part in."""
 
 
-def profile_columns(gpu_names: Mapping[str | None, str]) -> list[Column[Any]]:
-    """The columns of profiles; ``gpu_names``: by GPU model as logged."""
+def profile_columns(profiles: Sequence[PoolProfile]) -> list[Column[Any]]:
+    """The columns of profiles; GPU models whose short names are equal have longer ones."""
+    gpu_names = formatting.gpu_models(row.pool.gpu or None for row in profiles)
 
     def loss(row: PoolProfile, _: int | None) -> Line:
         text = _mark(row.loss) + formatting.share(row.loss.value, 1)
@@ -1033,9 +1034,8 @@ def profile_columns(gpu_names: Mapping[str | None, str]) -> list[Column[Any]]:
             "GPU",
             lambda row: pool_gpu(row, gpu_names),
             style=lambda row: PLAIN if row.pool.gpu else DIM,
-            minimum=5,
-            comfortable=8,
-            maximum=20,
+            # Cut, different models and numbers of GPUs would look the same.
+            minimum=max((len(pool_gpu(row, gpu_names)) for row in profiles), default=1),
         ),
         Column("epochs", "EPOCHS", lambda row: row.epochs, Kind.COUNT),
         _figure_column("hours", "MEAN EPOCH", lambda row: row.hours, excludes=True),
@@ -1044,6 +1044,7 @@ def profile_columns(gpu_names: Mapping[str | None, str]) -> list[Column[Any]]:
             "80 % INTERVAL",
             lambda row: "" if row.excluded else _interval(row.hours),
             align="right",
+            drop=0.5,
             style=DIM,
         ),
         _figure_column("wait", "MEAN WAIT", lambda row: row.wait),

@@ -425,7 +425,7 @@ def _print_advice(advice: Advice, what_if: Sequence[WhatIf], lines: Sequence[Sub
         place, content = submit_line_text(each_line)
         out.print("", place, line("  ", (content, BOLD)))
     out.table(tables.what_if_columns(plan), what_if, "")
-    out.table(profile_columns({}), advice.profiles, "")
+    out.table(profile_columns(advice.profiles), advice.profiles, "")
 
 
 def _print_commands(session: Session, advice: Advice, directory: str) -> None:
