@@ -6,7 +6,6 @@ means unknown.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
@@ -31,26 +30,15 @@ from metlmon.stats.windows import (
     distribute_seconds,
     partition,
 )
+from metlmon.text.formatting import gpu_models, gpu_short
 
 K = TypeVar("K")
-
-_VENDOR: Final = re.compile(r"^(?:(?:NVIDIA|Tesla)\s+)+", re.IGNORECASE)
 
 LONGEST_SERIES: Final = timedelta(days=50 * 365)
 """Maximum length of a series: times further apart come from damaged lines."""
 
 WHISKER: Final = 1.5
 """Whiskers extend to the last value within this many interquartile ranges of the box (Tukey)."""
-
-
-def gpu_model(name: str | None) -> str | None:
-    """The GPU model: ``DeviceName`` without the vendor prefix.
-
-    (``NVIDIA A100-PCIE-40GB``, ``Tesla V100-SXM2-32GB``). Several models stay joined by a plus.
-    """
-    if not name:
-        return None
-    return " + ".join(_VENDOR.sub("", part).strip() or part for part in name.split(" + "))
 
 
 class BoxPlot(Struct, frozen=True):
@@ -111,7 +99,8 @@ class ReportUsage:
     the logs (marked done, or inferred); ``unlogged``: those without any execution. ``undated``:
     completed epochs of the complete ledger without a known end, which are in no window.
     ``repeated``: successful executions that do not count for an epoch, since another DAG trained it
-    too, or it was repeated. ``hidden``: epochs whose successful execution is shorter than half of
+    too, or it was repeated. ``gpu_names``: GPU models as logged, and as the screens and the report
+    name them. ``hidden``: epochs whose successful execution is shorter than half of
     their longest one. ``completing_executions``: the executions that completed an epoch, with
     their full durations; ``epoch_times`` these, sorted, and ``boxes_by_*`` as box plots.
     ``periods``: the total in each period of ``period``. ``without_run``: that of jobs of no run, if
@@ -137,9 +126,11 @@ class ReportUsage:
         )
         self.repeated = sum(e.counted for e in completing) - len(done & located)
         self.hidden = sum(epoch.hidden for epoch in epochs)
-        self.gpus = _used(groups.by_gpu(gpu_model))
+        logged = dict.fromkeys(e.gpu for e in ledger.executions if e.gpu)
+        self.gpu_names = {each: name for each, name in gpu_models(logged).items() if each}
+        self.gpus = _used(groups.by_gpu(self.gpu_model))
         self.sites = _used(groups.by_site(), moved=True)
-        self.by_site_and_gpu = sum_by(executions, lambda e: (e.site, gpu_model(e.gpu)))
+        self.by_site_and_gpu = sum_by(executions, lambda e: (e.site, self.gpu_model(e.gpu)))
         self.runs = [
             (run, by_run.get(run.key) or groups.usage(run.key, (), ()))
             for run in groups.clipped.runs
@@ -157,7 +148,7 @@ class ReportUsage:
         self.causes = causes_of(executions, key=_cause_label)
         self.series = _series(ledger, window, groups, span)
         self.completing_executions = [(e, groups.seconds(e) or 0.0) for e in completing]
-        self.boxes_by_gpu = epoch_boxes(self, lambda e: gpu_model(e.gpu))
+        self.boxes_by_gpu = epoch_boxes(self, lambda e: self.gpu_model(e.gpu))
         self.boxes_by_site = epoch_boxes(self, lambda e: e.site)
         self.epoch_times = sorted(seconds for _, seconds in self.completing_executions)
         self.waits = sorted(e.wait for e in counted if e.wait is not None)
@@ -165,6 +156,10 @@ class ReportUsage:
         self.uncounted_gpus = sum(e.weight is None for e in counted)
         self.uncertain = sum(e.uncertain for e in counted)
         self.jobs = {job.job for job in groups.clipped.jobs if not job.at_access_point}
+
+    def gpu_model(self, logged: str | None) -> str | None:
+        """The short name of a GPU model, longer where another has the same; None if unknown."""
+        return (self.gpu_names.get(logged) or gpu_short(logged)) if logged else None
 
 
 def _used(groups: Iterable[GroupUsage], moved: bool = False) -> tuple[GroupUsage, ...]:

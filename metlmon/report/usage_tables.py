@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from metlmon.model.reasons import code_name
 from metlmon.model.states import State
 from metlmon.report.document import AT_MOST, NOT_KNOWN, PARTS, ReportTable, Row, Totals, row_of
-from metlmon.report.usage import ReportUsage, TransferGroup, gpu_model
+from metlmon.report.usage import ReportUsage, TransferGroup
 from metlmon.snapshot.records import HOUR
 from metlmon.stats.causes import Cause
 from metlmon.stats.pool_profiles import PoolProfile
@@ -27,7 +27,7 @@ from metlmon.tables import usage as usage_columns
 from metlmon.tables.layout import Column, Kind
 from metlmon.tables.resources import NAMES, amount_text
 from metlmon.tables.variance import sentences, share_columns
-from metlmon.text.formatting import count, number, readable_dates
+from metlmon.text.formatting import clip, count, number, readable_dates
 from metlmon.text.spans import text
 
 NO_EXECUTION: Final = "no successful execution"
@@ -170,8 +170,19 @@ def gpu_table(usage: ReportUsage) -> ReportTable:
         name=Column("gpu", "GPU model", attrgetter("name")),
         groups=usage.gpus,
         empty_text=NOTHING_RAN,
-        comment=_repeated_note(usage),
+        comment=" ".join(filter(None, (_repeated_note(usage), _full_names(usage)))) or None,
     )
+
+
+def _full_names(usage: ReportUsage) -> str | None:
+    """The GPU models as logged, for those of the table that have shorter names there."""
+    shown = {group.name for group in usage.gpus}
+    names = [
+        f"{name}: {clip(logged, 60)}"
+        for logged, name in usage.gpu_names.items()
+        if name in shown and name != logged
+    ]
+    return f"As logged, {'; '.join(names)}." if names else None
 
 
 def site_table(usage: ReportUsage) -> ReportTable:
@@ -477,7 +488,7 @@ def profile_table(usage: ReportUsage) -> ReportTable | None:
     time = Kind.DURATION
     columns: list[AnyColumn] = [
         Column("site", "Resource", lambda row: row.pool.site or None),
-        Column("gpu", "GPU model", lambda row: gpu_model(row.pool.gpu)),
+        Column("gpu", "GPU model", lambda row: usage.gpu_model(row.pool.gpu)),
         Column("gpus", "GPUs", lambda row: row.pool.gpus_per_job, Kind.COUNT),
         Column("annex", "Annex", lambda row: row.pool.annex or None),
         Column("epochs", "Epochs", attrgetter("epochs"), Kind.COUNT, footnote="profile"),

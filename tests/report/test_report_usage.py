@@ -24,15 +24,15 @@ from metlmon.report.to_text import text_lines
 from metlmon.report.usage import (
     ReportUsage,
     epoch_boxes,
-    gpu_model,
     make_box_plot,
 )
-from metlmon.report.usage_tables import profile_table, resource_table
+from metlmon.report.usage_tables import gpu_table, profile_table, resource_table
 from metlmon.snapshot.records import HOUR
 from metlmon.stats.causes import CauseReason
 from metlmon.stats.totals import UsageTotals
-from metlmon.stats.usage import GroupUsage, LongestExecutions
+from metlmon.stats.usage import GroupUsage, LongestExecutions, usage_in_window
 from metlmon.stats.windows import ALL, TimeWindow, Unit
+from metlmon.tables.usage import gpu_names
 from metlmon.text.formatting import THIN
 from tests.support.event_logs import USAGE, Log, Out, of_one_job
 from tests.support.records import read_dagdir
@@ -76,6 +76,7 @@ def completed(groups: Iterable[GroupUsage]) -> dict[str | None, int]:
     ],
 )
 def test_the_first_round_by(name: str, of: Callable[[ReportUsage], Iterable[GroupUsage]]) -> None:
+    usage = usage_of("first-round")
     result = {
         group.name: {
             "executions": group.totals.executions,
@@ -83,10 +84,10 @@ def test_the_first_round_by(name: str, of: Callable[[ReportUsage], Iterable[Grou
             "good": group.totals.goodput,
             "bad": group.totals.badput,
         }
-        for group in of(usage_of("first-round"))
+        for group in of(usage)
         if group.totals.executions
     }
-    wanted = truth()[name]
+    wanted = {usage.gpu_names.get(key, key): row for key, row in truth()[name].items()}
     keys = next(iter(wanted.values())).keys()
     assert {g: {k: v for k, v in row.items() if k in keys} for g, row in result.items()} == wanted
 
@@ -206,7 +207,7 @@ def test_it_agrees_with_the_status(name: str) -> None:
         assert site.gpu_hours.total == close(spent.total / HOUR)
     assert sum(gpu.completed_epochs for gpu in status.gpus) == usage.total.totals.completed
     for gpu in status.gpus:
-        assert gpu.gpu_hours.goodput <= gpus[gpu_model(gpu.gpu)].totals.goodput / HOUR + 1e-9
+        assert gpu.gpu_hours.goodput <= gpus[usage.gpu_model(gpu.gpu)].totals.goodput / HOUR + 1e-9
     assert sum(run.epochs_done for run in status.runs) == usage.epochs
     reasons: defaultdict[object, list[CauseReason]] = defaultdict(list)
     for cause in usage.causes:
@@ -253,7 +254,7 @@ def test_profiles_have_the_epochs_of_the_table_of_resources() -> None:
     # Its 210 epochs took 9.35 hours in the mean; those of lost executions would have taken longer.
     assert 9.3 * HOUR < by_pool["PDX-Coeus-CE1", "RTX A5000"]["hours"] < 9.9 * HOUR
     # More than ten samples of each figure: nothing is borrowed.
-    assert "borrowed" not in by_pool["anvil", "A100-SXM4-40GB"]
+    assert "borrowed" not in by_pool["anvil", "A100-40 SXM4"]
     assert profile_table(usage_of("first-round", TimeWindow(until=datetime(2020, 1, 1)))) is None
 
 
@@ -363,21 +364,15 @@ def test_a_window_that_ends_where_a_day_begins() -> None:
 # --- names and spreads ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("logged", "shown"),
-    [
-        ("NVIDIA A100-PCIE-40GB", "A100-PCIE-40GB"),
-        ("NVIDIA RTX A5000", "RTX A5000"),
-        ("Tesla V100-SXM2-32GB", "V100-SXM2-32GB"),
-        ("NVIDIA Tesla T4", "T4"),
-        ("NVIDIA A40 + Tesla T4", "A40 + T4"),
-        ("NVIDIA", "NVIDIA"),
-        ("Quadro RTX 6000", "Quadro RTX 6000"),
-        (None, None),
-    ],
-)
-def test_a_gpu_model_as_papers_name_it(logged: str | None, shown: str | None) -> None:
-    assert gpu_model(logged) == shown
+def test_gpu_models_are_named_as_on_the_screens_and_once_as_logged() -> None:
+    usage = usage_of("first-round")
+    names = {group.name for group in usage.gpus}
+    on_screens = gpu_names(usage_in_window(usage.ledger, ALL))
+    assert names == {name for logged, name in on_screens.items() if logged}
+    assert {"A100-40 SXM4", "A100-40 PCIE", "V100-32"} <= names
+    comment = gpu_table(usage).comment or ""
+    assert comment.count("A100-40 SXM4: A100-SXM4-40GB") == 1
+    assert "A40:" not in comment, "that is its name"
 
 
 def test_quartiles_and_whiskers() -> None:
