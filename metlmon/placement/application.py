@@ -655,7 +655,7 @@ def submit_lines(plan: PlacementPlan, feed: Feed) -> tuple[SubmitLine, ...]:
         if file is not None:
             runs.setdefault(file, []).append(row)
             sites.setdefault(file, set()).update(names)
-    unused = {pool.site for pool, _ in plan.excluded}
+    unused = {each.pool.site for each in plan.excluded}
     return tuple(
         SubmitLine(
             file=file,

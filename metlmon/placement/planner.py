@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from math import exp, inf, log
+from math import exp, inf, log, sqrt
 from random import Random
-from typing import Final, TypeAlias
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -37,6 +38,7 @@ from metlmon.placement.types import (
     ABSENT,
     Annex,
     AnnexState,
+    AvoidedPool,
     ExcludedPool,
     PlacementPlan,
     PlanGain,
@@ -95,6 +97,11 @@ class Supplies(Struct, frozen=True, kw_only=True):
     probes: frozenset[ResourcePool]
     profiles: Mapping[ResourcePool, PoolProfile]
     inferred: bool
+
+    @property
+    def taking(self) -> Sequence[PoolSupply]:
+        """All pools that take jobs, those to be avoided too."""
+        return *self.usable, *self.avoided
 
 
 def find_supplies(
@@ -290,6 +297,19 @@ PoolSet: TypeAlias = frozenset[ResourcePool]
 Openings: TypeAlias = Mapping[str, Mapping[PoolSet, int]]
 """By run: how many of its epochs left may go to which pools. A run without any goes anywhere."""
 
+Luck: TypeAlias = Mapping[str, float]
+"""By run: standard deviations by which its epochs take longer than on average."""
+
+NO_LUCK: Final[Luck] = MappingProxyType({})
+
+
+class EpochHours(NamedTuple):
+    """Hours from the end of an epoch to that of the next one: mean and variance."""
+
+    mean: float
+    variance: float
+
+
 MINUTE: Final = 1 / 60
 """Hours that a job waits at least, for a negotiation cycle."""
 
@@ -315,6 +335,7 @@ def end_hours(
     openings: Openings,
     offers: Mapping[ResourcePool, float],
     added: float = HALF_SHARED,
+    luck: Luck = NO_LUCK,
 ) -> float | None:
     """Hours until the last run is done; None: all annexes end before.
 
@@ -330,7 +351,7 @@ def end_hours(
     left, now = 1.0, 0.0
     for end in sorted({end for end in ends.values() if end > 0}):
         present = {supply.pool: supply for supply in ends if ends[supply] >= end}
-        hours = _hours_of_all(demands, present, openings, offers, added)
+        hours = _hours_of_all(demands, present, openings, offers, added, luck)
         part = min(left, (end - now) / hours) if hours else left
         left, now = left - part, now + part * hours
         if left <= LEAST_SHARE:
@@ -344,6 +365,7 @@ def _hours_of_all(
     openings: Openings,
     offers: Mapping[ResourcePool, float],
     added: float,
+    luck: Luck,
 ) -> float:
     """Hours for all epochs, if these pools stay.
 
@@ -352,17 +374,18 @@ def _hours_of_all(
     """
     anywhere, chain = frozenset(supplies), 0.0
     to_do: Counter[PoolSet] = Counter()
-    per_set: dict[PoolSet, tuple[PoolSet, float]] = {}
+    per_set: dict[PoolSet, tuple[PoolSet, EpochHours]] = {}
     for demand in demands:
-        hours = demand.ready_in
+        hours, variance = demand.ready_in, 0.0
         for pools, epochs in openings.get(demand.run, {anywhere: demand.epochs_left}).items():
             if pools not in per_set:
                 there = (pools & anywhere) or anywhere
                 per_set[pools] = there, _epoch_hours([supplies[p] for p in there], offers, added)
             there, each = per_set[pools]
-            hours += epochs * each
+            hours += epochs * each.mean
+            variance += epochs * each.variance
             to_do[there] += epochs
-        chain = max(chain, hours)
+        chain = max(chain, hours + luck.get(demand.run, 0.0) * sqrt(variance))
     busy = (
         sum(epochs for within, epochs in to_do.items() if within <= pools)
         / sum(supplies[pool].slots / supplies[pool].occupancy for pool in pools)
@@ -373,17 +396,23 @@ def _hours_of_all(
 
 def _epoch_hours(
     supplies: Sequence[PoolSupply], offers: Mapping[ResourcePool, float], added: float
-) -> float:
-    """Hours of an epoch that goes where it is first offered a start, again after each loss."""
+) -> EpochHours:
+    """Hours of an epoch that goes where it is first offered a start, again after each loss.
+
+    They vary by where that is, by the wait, which is memoryless, and by the number of losses.
+    """
     rates = [offers.get(each.pool, 1.0) / max(MINUTE, each.wait) for each in supplies]
     total = sum(rates)
     shares = [rate / total for rate in rates]
     pairs = list(zip(shares, supplies, strict=True))
     wait = sum(share * max(MINUTE, each.wait) for share, each in pairs)
-    if len(supplies) > 1:
-        wait *= (1 / total / wait) ** added
+    wait *= (1 / total / wait) ** added
     attempt = sum(share * each.occupancy * (1 - each.loss) for share, each in pairs)
-    return (wait + attempt) / sum(share * (1 - each.loss) for share, each in pairs)
+    success = sum(share * (1 - each.loss) for share, each in pairs)
+    once = wait + attempt
+    squares = sum(share * (each.occupancy * (1 - each.loss)) ** 2 for share, each in pairs)
+    variance = wait**2 + squares - attempt**2
+    return EpochHours(once / success, variance / success + once**2 * (1 - success) / success**2)
 
 
 def gain_of_plan(
@@ -394,15 +423,19 @@ def gain_of_plan(
     planned: Openings,
     offers: Mapping[ResourcePool, float],
     profiles: Mapping[ResourcePool, PoolProfile],
+    avoided: Collection[ResourcePool] = (),
 ) -> PlanGain | None:
     """The hours by which a plan ends sooner than ``estimate``; None where epochs have no place.
 
-    Its interval has the errors of the pools' hours and waits, and how far offers add up.
+    ``supplies``: all to which the DAG sends epochs; the plan sends none to the ``avoided`` pools.
+    The interval has the errors of the pools' hours and waits, how far offers add up, and that
+    epochs vary: where the longest run is sped up, another one is the last then.
     """
 
-    def gain(supplies: Sequence[PoolSupply], added: float) -> float | None:
-        before = end_hours(demands, supplies, as_is, offers, added)
-        after = end_hours(demands, supplies, planned, offers, added)
+    def gain(supplies: Sequence[PoolSupply], added: float, luck: Luck = NO_LUCK) -> float | None:
+        before = end_hours(demands, supplies, as_is, offers, added, luck)
+        open_supplies = [each for each in supplies if each.pool not in avoided]
+        after = end_hours(demands, open_supplies, planned, offers, added, luck)
         return None if not before or after is None else estimate * (1 - after / before)
 
     middle = gain(supplies, HALF_SHARED)
@@ -411,7 +444,8 @@ def gain_of_plan(
     random, trials = Random(0), []
     for trial in range(TRIALS):
         drawn = [_drawn(each, profiles.get(each.pool), random) for each in supplies]
-        value = gain(drawn, (trial + 0.5) / TRIALS)
+        luck = {demand.run: random.gauss(0, 1) for demand in demands}
+        value = gain(drawn, (trial + 0.5) / TRIALS, luck)
         trials.append(middle if value is None else value)
     trials.sort()
     low, high = trials[TRIALS // 10], trials[-1 - TRIALS // 10]
@@ -599,19 +633,45 @@ def plan_of(values: PlanInput) -> PlacementPlan:
         remarks=tuple(_allocation_remarks(values)),
     )
     if not round(plan.epochs_unplaced):
-        plan = replace(plan, hours=planned_hours(values, plan, supplies.usable) or plan.hours)
-        if values.estimate is not None:
-            gain = gain_of_plan(
-                values.estimate.median / HOUR,
-                values.demands,
-                [*supplies.usable, *supplies.avoided],
-                values.as_is,
-                planned_openings(plan, values.demands),
-                values.offers,
-                supplies.profiles,
-            )
-            plan = replace(plan, gain=gain)
+        openings = planned_openings(plan, values.demands)
+        plan = replace(
+            plan,
+            hours=planned_hours(values, plan, supplies.usable) or plan.hours,
+            gain=_gain(values, openings, [each.pool for each in supplies.avoided]),
+            avoided=tuple(_avoided(plan, values)),
+        )
     return _with_probes(plan, values)
+
+
+def _gain(
+    values: PlanInput, openings: Openings, avoided: Collection[ResourcePool]
+) -> PlanGain | None:
+    """What these openings gain of the estimate, without the ``avoided`` pools."""
+    if values.estimate is None:
+        return None
+    return gain_of_plan(
+        values.estimate.median / HOUR,
+        values.demands,
+        values.supplies.taking,
+        values.as_is,
+        openings,
+        values.offers,
+        values.supplies.profiles,
+        avoided,
+    )
+
+
+def _avoided(plan: PlacementPlan, values: PlanInput) -> Iterator[AvoidedPool]:
+    """The pools that take jobs, but get no epoch, with what is gained by that alone."""
+    taking = {each.pool for each in values.supplies.taking if each.slots}
+    for pool, _ in plan.excluded if len(taking) > 1 else ():
+        openings = {
+            run: {pools - {pool}: epochs for pools, epochs in of_run.items()}
+            for run, of_run in values.as_is.items()
+        }
+        gain = _gain(values, openings, [pool]) if pool in taking else None
+        if gain is not None:
+            yield AvoidedPool(pool, gain)
 
 
 def planned_hours(
@@ -622,7 +682,7 @@ def planned_hours(
     What the profiles change of the estimate; without an estimate what they say.
     """
     demands, offers = values.demands, values.offers
-    everywhere = [*values.supplies.usable, *values.supplies.avoided]
+    everywhere = values.supplies.taking
     slots = {each.pool: each.slots for each in everywhere if each.slots}
     # A pool with twice as many slots offers twice as many starts.
     then = {

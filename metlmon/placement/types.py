@@ -81,13 +81,6 @@ class RunPlacement(Struct, frozen=True, kw_only=True):
         return tuple(sorted({pool.site for pool in self.pools if pool.site}))
 
 
-class ExcludedPool(NamedTuple):
-    """A pool that gets no epoch, and why."""
-
-    pool: Flat[ResourcePool]
-    why: str
-
-
 NOTABLE: Final = 0.005
 """Smaller gains, as a share of the time left, are none."""
 
@@ -114,16 +107,31 @@ class PlanGain(Struct, frozen=True, kw_only=True):
         return self.low > 0 and self.share >= WORTH
 
 
+class ExcludedPool(NamedTuple):
+    """A pool that gets no epoch, and why."""
+
+    pool: Flat[ResourcePool]
+    why: str
+
+
+class AvoidedPool(NamedTuple):
+    """A pool that takes jobs, and what is gained if the DAG only sends no epoch there."""
+
+    pool: Flat[ResourcePool]
+    gain: PlanGain
+
+
 class PlacementPlan(Struct, frozen=True, kw_only=True):
     """The plan for all runs at ``as_of``.
 
     ``hours``: until the last run is done; ``gpu_hours``: that it takes. ``excluded``: pools that
-    get no epoch, with the reason. ``inferred``: made from logs alone. ``epochs_unplaced``: epochs
-    for which annexes and balances do not suffice; the others are planned. ``runs_excluded``: keys
-    of runs that have epochs left but do not continue, with the reason. ``remarks``: what a user
-    should check, such as a site of an allocation where nothing ran. ``estimate``: until the last
-    run is done without the plan (:mod:`metlmon.stats.estimates`). ``gain``: what the plan gains of
-    it, None without an estimate, or where an epoch has no place.
+    get no epoch, with the reason; ``avoided``: those of them whose gain is known. ``inferred``:
+    made from logs alone. ``epochs_unplaced``: epochs for which annexes and balances do not suffice;
+    the others are planned. ``runs_excluded``: keys of runs that have epochs left but do not
+    continue, with the reason. ``remarks``: what a user should check, such as a site of an
+    allocation where nothing ran. ``estimate``: until the last run is done without the plan
+    (:mod:`metlmon.stats.estimates`). ``gain``: what the plan gains of it, None without an estimate,
+    or where an epoch has no place.
     """
 
     json_omits: ClassVar = frozenset({"as_of"})
@@ -133,6 +141,7 @@ class PlacementPlan(Struct, frozen=True, kw_only=True):
     gpu_hours: float
     runs: tuple[RunPlacement, ...]
     excluded: tuple[ExcludedPool, ...] = ()
+    avoided: tuple[AvoidedPool, ...] = ()
     inferred: bool = True
     epochs_unplaced: float = 0.0
     runs_excluded: tuple[LeftOut, ...] = ()

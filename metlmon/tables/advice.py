@@ -155,12 +155,17 @@ def _gain_sentence(plan: PlacementPlan) -> Line:
         return line("What the plan gains is not known.")
     if gain.share < NOTABLE:
         return line(("Nothing to gain: ", BOLD), "no other pools end sooner than those of the DAG.")
-    left = signed_text(gain.hours / gain.share)
-    ends = f"{100 * gain.share:.0f} %; 80 % interval: {gain_range(gain)}"
-    figures = f"{signed_text(gain.hours)} of {left} ({ends})"
+    figures = _gain_text(gain)
     if gain.is_worth_it:
         return line("This plan gains ", (figures, GOOD), ".")
     return line(f"A plan gains {figures}: ", ("below its error, not worth it", BOLD), ".")
+
+
+def _gain_text(gain: PlanGain) -> str:
+    """``6h of 43d (1 %; 80 % interval: −8h to 20h)``."""
+    left = signed_text(gain.hours / gain.share)
+    share = f"{100 * gain.share:.0f} %; 80 % interval: {gain_range(gain)}"
+    return f"{signed_text(gain.hours)} of {left} ({share})"
 
 
 def signed_text(hours: float) -> str:
@@ -182,12 +187,23 @@ def shows_plan(plan: PlacementPlan) -> bool:
 
 
 def excluded_lines(plan: PlacementPlan, pools: Iterable[ResourcePool] = ()) -> list[Line]:
-    """A line for each pool that gets no epoch: why."""
-    names = pool_names({*pools, *(pool for pool, _ in plan.excluded)})
-    return [
-        line((f"{plain(names[pool], NAME_LIMIT)}: ", BOLD), plain(why, REASON_LIMIT))
-        for pool, why in plan.excluded
-    ]
+    """A line for each pool that gets no epoch: why, what that gains alone, and the act.
+
+    The act excludes whole sites: it is offered where all pools of one are avoided.
+    """
+    excluded = {each.pool for each in plan.excluded}
+    names, lines = pool_names({*pools, *excluded}), []
+    kept = {pool.site for pool in pools if pool not in excluded}
+    gains = dict(plan.avoided)
+    for pool, why in plan.excluded:
+        text, gain = plain(why, REASON_LIMIT), gains.get(pool)
+        if gain is not None and abs(gain.share) >= NOTABLE:
+            text += f"; that alone gains {_gain_text(gain)}"
+        act = f" [metlmon act exclude-site {plain(pool.site, NAME_LIMIT)}]"
+        offered = gain is not None and gain.is_worth_it and pool.site not in kept
+        name = (f"{plain(names[pool], NAME_LIMIT)}: ", BOLD)
+        lines.append(line(name, text, (act if offered else "", DIM)))
+    return lines
 
 
 def runs_excluded_lines(plan: PlacementPlan, run_names: Mapping[str, str]) -> list[Line]:

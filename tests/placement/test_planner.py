@@ -42,7 +42,7 @@ from metlmon.pool.annex_ads import FreeGpus
 from metlmon.snapshot.records import DagDescription, DescribedNode, Ledger, Nodes
 from metlmon.stats.estimates import Interval, make_forecast
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool
-from metlmon.tables.advice import PlanRow, plan_columns, plan_lines, plan_rows
+from metlmon.tables.advice import PlanRow, excluded_lines, plan_columns, plan_lines, plan_rows
 from metlmon.text.spans import text
 from tests.conftest import SHARED
 from tests.support.pool_figures import DELTA, EXPANSE, by_pool, profile
@@ -307,6 +307,25 @@ def test_a_plan_gains_what_its_pools_save_of_the_estimate() -> None:
     assert plan.gain is not None
     assert plan.gain.hours + plan.hours == pytest.approx(80)
     assert "gains 3d" in text(plan_lines(plan)[1]) or "gains 2d" in text(plan_lines(plan)[1])
+
+
+def test_avoiding_a_pool_has_a_gain_of_its_own_and_the_act_where_the_site_has_no_other() -> None:
+    estimate = Interval(60 * 3600, 80 * 3600, 99 * 3600, 9, "")
+    bad = replace(profile(EXPANSE, 9.0, slots=9), excluded="it has lost all 9 executions")
+    good = profile(DELTA, 2.0, slots=9)
+    values = replace(values_of([good, bad], [9, 9]), estimate=estimate)
+    anywhere = {frozenset([DELTA, EXPANSE]): 9}
+    plan = plan_of(replace(values, as_is=dict.fromkeys(("run0", "run1"), anywhere)))
+    (avoided,) = plan.avoided
+    assert avoided.pool == EXPANSE
+    assert plan.gain is not None
+    assert avoided.gain.hours == pytest.approx(plan.gain.hours), "the plan does no more"
+    (avoid,) = map(text, excluded_lines(plan, [DELTA, EXPANSE]))
+    assert "that alone gains" in avoid
+    assert avoid.endswith(f"[metlmon act exclude-site {EXPANSE.site}]")
+    other = replace(EXPANSE, gpu="NVIDIA A100")
+    (avoid,) = map(text, excluded_lines(plan, [DELTA, EXPANSE, other]))
+    assert "exclude-site" not in avoid, "another pool of the site works"
 
 
 @pytest.mark.parametrize("clock", [(14, 30), (14, 57), (15, 3)])
