@@ -814,9 +814,9 @@ def _within_lease(
         return execution
     is_logged = execution.end is not None and not execution.uncertain
     outcome = execution.outcome if is_logged else Outcome.RECONNECT_FAILED
-    ended = _ended(history, execution, limit, outcome)
-    ended.uncertain = False
-    return ended
+    killed = _ended(history, execution, limit, outcome)
+    killed.uncertain = False
+    return killed
 
 
 def _ended(
