@@ -16,6 +16,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from metlmon.dagman.submit_description import Description
+from metlmon.remote.paths import join
 
 NO_NAMES: Final[frozenset[str]] = frozenset()
 NO_ATTRIBUTES: Final[Mapping[str, str]] = {}
@@ -157,6 +158,10 @@ class Workflow(Struct):
     @property
     def used(self) -> bool:
         return not any(p.error for p in self.problems)
+
+    def path_of(self, name: str) -> Path:
+        """The file ``name`` of a node, or of DAGMan: relative to its working directory."""
+        return join(self.directory, name)
 
 
 # --- files that DAGMan writes ----------------------------------------------------------

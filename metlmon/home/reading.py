@@ -32,7 +32,7 @@ from metlmon.live.file_access import (
     stat_all,
 )
 from metlmon.remote import filesystem
-from metlmon.remote.paths import Disconnected, NoAnswer, join
+from metlmon.remote.paths import Disconnected, NoAnswer
 
 STEP_SECONDS: Final = 0.05
 """Length of one step, between which commands are answered."""
@@ -473,7 +473,7 @@ def signature(paths: Iterable[str]) -> Signature:
 def _read_files(reader: DagdirReader) -> list[str]:
     """The files and directories whose changes may change the figures."""
     paths = set(reader.watched_directories())
-    paths.update(join(reader.dagdir, name) for name in reader.ensemble.log_stats)
+    paths.update(reader.log_paths())
     for dag in reader.ensemble.dags.values():
         paths.update(dag.workflow.files)
         # Jobs without a DAG are in one without a file.

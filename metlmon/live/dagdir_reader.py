@@ -465,6 +465,10 @@ class DagdirReader:
         behind += sum(f.unread_bytes for f in self._dagman_files)
         return Progress(total - behind, total)
 
+    def log_paths(self) -> list[Path]:
+        """Return the event logs that are read."""
+        return [reader.log.path for reader in self._logs.values()]
+
     def watched_directories(self) -> list[Path]:
         """Return the directories to watch, without their subdirectories."""
         folders = {self.dagdir, *self._log_folders}

@@ -24,7 +24,7 @@ from metlmon.live.follower import CHUNK, DirectoryMtimes, FileCheck, FileErrors,
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import NOTICES_PER_KIND, Ensemble
 from metlmon.remote import filesystem
-from metlmon.remote.paths import NoAnswer, join
+from metlmon.remote.paths import NoAnswer
 
 MAX_SMALL_FILE_BYTES: Final = 64 << 20
 """Ten times the size of rescue, status and metrics files of 100,000 nodes."""
@@ -40,7 +40,6 @@ class DagmanFiles:
         path = dag.workflow.path
         self.key = dag.key
         self._directory = path.parent
-        self._working_directory = dag.workflow.directory
         self._name = path.name
         self._halt_file = path.with_name(f"{path.name}.halt")
         self._directory_mtimes = DirectoryMtimes()
@@ -52,11 +51,11 @@ class DagmanFiles:
         self._events_state = OutState(with_events=True)
         jobstate = dag.workflow.jobstate_log
         named = jobstate is not None and jobstate not in shared
-        self._jobstate = Follower(self._locate(jobstate)) if jobstate and named else None
+        self._jobstate = Follower(self._locate(jobstate, dag)) if jobstate and named else None
         self._jobstate_line = 1
         status = dag.workflow.node_status_file
         self._file_names = (jobstate, status, jobstate in shared)
-        self._status = Follower(self._locate(status)) if status else None
+        self._status = Follower(self._locate(status, dag)) if status else None
         self._metrics = Follower(path.with_name(f"{path.name}.metrics"))
         self._condor_sub = Follower(path.with_name(f"{path.name}.condor.sub"))
         self._rescues: dict[str, tuple[int, int, int]] = {}
@@ -68,9 +67,9 @@ class DagmanFiles:
         jobstate, status = dag.workflow.jobstate_log, dag.workflow.node_status_file
         return (jobstate, status, jobstate in shared) == self._file_names
 
-    def _locate(self, name: str) -> Path:
+    def _locate(self, name: str, dag: Dag) -> Path:
         """Return the path as DAGMan resolves it, else next to the DAG file, as in a copy."""
-        path = join(self._working_directory, name)
+        path = dag.workflow.path_of(name)
         exists = call_with_timeout(filesystem.exists, path)
         return path if exists else self._directory / Path(name).name
 
@@ -132,7 +131,7 @@ class DagmanFiles:
             (self._jobstate, workflow.jobstate_log),
         ):
             if follower is not None and name and not follower.was_readable:
-                follower.path = self._locate(name)
+                follower.path = self._locate(name, dag)
 
     def _check_growing(self, dag: Dag) -> bool:
         """Check the growing files; return whether one of them restarted."""

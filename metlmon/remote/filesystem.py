@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat as status_bits
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -79,7 +79,7 @@ def lstat(path: AnyPath) -> os.stat_result:
 
 
 def exists(path: AnyPath) -> bool:
-    return os.path.exists(path) if split(path) is None else _mode(stat, path) is not None
+    return _target_type(path) is not None
 
 
 def file_type(path: AnyPath) -> int | None:
@@ -98,20 +98,17 @@ def lexists(path: AnyPath) -> bool:
 
 
 def isfile(path: AnyPath) -> bool:
-    if split(path) is None:
-        return os.path.isfile(path)
-    return status_bits.S_ISREG(_mode(stat, path) or 0)
+    return _target_type(path) == status_bits.S_IFREG
 
 
 def isdir(path: AnyPath) -> bool:
-    if split(path) is None:
-        return os.path.isdir(path)
-    return status_bits.S_ISDIR(_mode(stat, path) or 0)
+    return _target_type(path) == status_bits.S_IFDIR
 
 
-def _mode(call: Callable[[AnyPath], os.stat_result], path: AnyPath) -> int | None:
+def _target_type(path: AnyPath) -> int | None:
+    """The type of a file, or of what a link leads to; None if there is none."""
     try:
-        return call(path).st_mode
+        return status_bits.S_IFMT(stat(path).st_mode)
     except (OSError, ValueError):
         return None
 

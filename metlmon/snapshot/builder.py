@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from metlmon.dagman.records import Node
+from metlmon.dagman.records import Node, Workflow
 from metlmon.eventlog.event_types import event_name
 from metlmon.eventlog.events import Held, RemoteError, UsageRow, usage_rows
 from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
@@ -31,7 +31,6 @@ from metlmon.model.node import NodeFailure, NodeState, is_unknown, retries_left,
 from metlmon.model.node_states import effective_counts, effective_parents, end_in_utc
 from metlmon.model.run import GateStatus, RunNodes, gate_status
 from metlmon.model.states import ACTIVE, ALIVE, DONE, ENDED, LOST, DagState, State
-from metlmon.remote.paths import join
 from metlmon.snapshot.derive import Derivation, EpochMemo
 from metlmon.snapshot.notices import input_notices
 from metlmon.snapshot.records import (
@@ -358,20 +357,20 @@ class SnapshotBuilder:
             return None
         node = record.node
         name = _expand_macros(node.output if suffix == "out" else node.error, job)
-        return name and self._from_dagdir(name, self.ensemble.dags[key[0]].workflow.directory)
+        return name and self._from_dagdir(name, self.ensemble.dags[key[0]].workflow)
 
-    def _from_dagdir(self, name: str, directory: Path) -> str:
-        """A name from ``directory``, from which its DAG was submitted, as one from the dagdir.
+    def _from_dagdir(self, name: str, workflow: Workflow) -> str:
+        """A name from the directory from which its DAG was submitted, as one from the dagdir.
 
         It begins with ``../`` only where that is the directory above; a file elsewhere has its
         whole path.
         """
-        if directory == Path(self.dagdir) and not name.startswith(("..", "/")):
+        if workflow.directory == Path(self.dagdir) and not name.startswith(("..", "/")):
             return name
-        path = os.path.abspath(join(directory, name))
+        path = os.path.abspath(workflow.path_of(name))
         above = os.path.dirname(os.path.abspath(self.dagdir))
         relative = os.path.relpath(path, os.path.abspath(self.dagdir))
-        is_above = os.path.abspath(directory) == above
+        is_above = os.path.abspath(workflow.directory) == above
         return relative if is_above or not relative.startswith("..") else path
 
     # --- nodes --------------------------------------------------------------------------
