@@ -276,17 +276,15 @@ def evaluate_real(path: bytes) -> "tuple[Any, Any]":
 class Growth:
     """A standing query for the bytes of a file behind ``length``.
 
-    Before it the near side has the first ``head`` and the last ``tail`` bytes, whose digest is
-    ``ends``: they show whether it is still the same file.
+    The near side has those before it. ``ends``: the digest of the first and the last ``ENDS`` of
+    them, which show whether it is still the same file.
     """
 
     is_partial = False
 
-    def __init__(self, path: bytes, length: int, head: int, tail: int, ends: str) -> None:
+    def __init__(self, path: bytes, length: int, ends: str) -> None:
         self.path = path
         self.length = length
-        self.head = head
-        self.tail = tail
         self.ends = ends
         self.signature: tuple[int, ...] | None = None
 
@@ -312,7 +310,6 @@ class Growth:
             answer.update(same=True, at=self.length, bytes=len(new))
             data.append(new)
             self.length += len(new)
-            self.tail = min(ENDS, self.tail + len(new))
             self.ends = self.read_ends(descriptor)
             return answer
         except OSError:
@@ -323,8 +320,9 @@ class Growth:
 
     def read_ends(self, descriptor: int) -> str:
         """The digest of both ends."""
-        first = read_at(descriptor, 0, self.head)
-        return digest((first, read_at(descriptor, self.length - self.tail, self.tail)))
+        size = min(ENDS, self.length)
+        last = read_at(descriptor, self.length - size, size)
+        return digest((read_at(descriptor, 0, size), last))
 
 
 def read_once(

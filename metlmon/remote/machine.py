@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from metlmon.remote.agent import ENDS, MAX_NAMES, MAX_READ, digest, to_bytes
@@ -138,13 +138,11 @@ def length_of(answer: Any, data: bytes) -> int:
 
 # --- what was received of files -----------------------------------------------------------------
 
+BLOCK: Final = 1 << 13
+"""Bytes of the blocks in which files are read and kept."""
+
 LEAST_READ: Final = 1 << 16
-"""Bytes that are fetched at once at least, where a file is read in order or backwards."""
-
-SMALL_PIECES: Final = 64
-"""Pieces of a file smaller than ``LEAST_READ`` that are joined."""
-
-Span = tuple[int, int]
+"""Bytes that are fetched at once at least, where a file is read backwards."""
 
 
 class Part(NamedTuple):
@@ -162,159 +160,147 @@ class Part(NamedTuple):
 
 
 class Store:
-    """A private temporary file without a name, to which bytes are appended."""
+    """A private temporary file without a name, which holds blocks."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(prefix="metlmon-")  # noqa: SIM115
-        self._size = 0
+        self._blocks = 0
 
-    def append(self, data: bytes) -> int:
-        """Store bytes; returns where they are."""
-        at, self._size = self._size, self._size + len(data)
-        os.pwrite(self._file.fileno(), data, at)
-        return at
+    def add_block(self) -> int:
+        """The number of a new block."""
+        self._blocks += 1
+        return self._blocks - 1
 
-    def read(self, length: int, at: int) -> bytes:
-        """Stored bytes."""
-        return os.pread(self._file.fileno(), length, at)
+    def write(self, block: int, offset: int, data: bytes | memoryview) -> None:
+        """Write bytes of a block."""
+        os.pwrite(self._file.fileno(), data, block * BLOCK + offset)
+
+    def read(self, block: int, offset: int, length: int) -> bytes:
+        """The bytes of a part of a block."""
+        return os.pread(self._file.fileno(), length, block * BLOCK + offset)
 
 
 class Content:
-    """What was received of one file.
+    """What was received of one file, by the numbers of its blocks.
 
-    ``pieces``: where spans of it are in the store. ``valid``: those that the file has with
-    ``signature``, its state when they were last compared.
+    ``known``: how many bytes were received of each block, from its beginning on. ``valid``: the
+    blocks whose bytes the file has with ``signature``, its state when they were last compared.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._stored: dict[int, int] = {}
         self.signature: tuple[int, ...] | None = None
-        self.pieces: list[tuple[int, int, int]] = []
-        self.valid: list[Span] = []
+        self.known: dict[int, int] = {}
+        self.valid: set[int] = set()
         self.growth: tuple[int, int] | None = None
         """Number of the standing query for its growth, and the bytes that the agent has sent."""
-        self.block = LEAST_READ
         self.size = 0
 
-    def prefix(self) -> int:
-        """Bytes received from the beginning on without a gap."""
-        return self.ends()[1] if self.pieces and self.pieces[0][0] == 0 else 0
-
-    def ends(self) -> tuple[int, int, int]:
-        """Where the bytes that were received end; how many are at the beginning, and before it."""
-        spans = self.spans()
-        if not spans:
-            return 0, 0, 0
-        head = spans[0][1] if spans[0][0] == 0 else 0
-        return spans[-1][1], head, spans[-1][1] - spans[-1][0]
+    @property
+    def received(self) -> int:
+        """Bytes that were received."""
+        return sum(self.known.values())
 
     def update(self, status: os.stat_result) -> None:
-        """Note the newest status: spans must be compared again if it differs."""
-        signature = _signature(status)
-        self.size = status.st_size
+        """Note the newest status: blocks must be compared again if it differs."""
+        signature, size = _signature(status), status.st_size
+        if size < self.size:
+            # What was behind its new end is gone.
+            known = self.known.items()
+            self.known = {b: min(n, size - b * BLOCK) for b, n in known if b * BLOCK < size}
+        self.size = size
         if signature != self.signature:
-            self.signature, self.valid = signature, []
+            self.signature, self.valid = signature, set()
 
     def discard(self) -> None:
-        self.pieces, self.valid, self.growth, self.block = [], [], None, LEAST_READ
+        self.known, self.growth = {}, None
+        self.valid.clear()
 
     def add(self, start: int, data: bytes) -> None:
-        """Store bytes of the file, in place of older ones."""
-        if not data:
-            return
-        end = start + len(data)
-        pieces = []
-        for first, last, at in self.pieces:
-            if first < start:
-                pieces.append((first, min(last, start), at))
-            if last > end:
-                begin = max(first, end)
-                pieces.append((begin, last, at + begin - first))
-        pieces.append((start, end, self._store.append(data)))
-        self.pieces = sorted(pieces)
-        self.add_valid((start, end))
-        self._join_small_pieces()
+        """Store the bytes of the file behind those that are known."""
+        rest = memoryview(data)
+        while rest:
+            block, offset = divmod(start, BLOCK)
+            piece = rest[: BLOCK - offset]
+            if block not in self._stored:
+                self._stored[block] = self._store.add_block()
+            self._store.write(self._stored[block], offset, piece)
+            self.known[block] = offset + len(piece)
+            self.valid.add(block)
+            start, rest = start + len(piece), rest[len(piece) :]
 
-    def add_valid(self, *spans: Span) -> None:
-        """Note that the file still has these spans."""
-        self.valid = merged([*self.valid, *spans])
+    def add_valid(self, start: int, end: int) -> None:
+        """Note that the file still has these bytes."""
+        self.valid.update(
+            block
+            for block in range(start // BLOCK, -(-end // BLOCK))
+            if start <= block * BLOCK and self._known_end(block) <= end
+        )
 
-    def _join_small_pieces(self) -> None:
-        """Join the pieces of a file that grows by a few events every second."""
-        small = self.pieces[-SMALL_PIECES:]
-        adjacent = all(first[1] == second[0] for first, second in pairwise(small))
-        sizes = [last - first for first, last, _ in small]
-        if len(small) == SMALL_PIECES and adjacent and max(sizes) < LEAST_READ:
-            start, end = small[0][0], small[-1][1]
-            at = self._store.append(self.read(start, end))
-            self.pieces[-SMALL_PIECES:] = [(start, end, at)]
+    def _known_end(self, block: int) -> int:
+        return block * BLOCK + self.known.get(block, 0)
 
     def read(self, start: int, end: int) -> bytes:
         """Bytes that were received."""
         return b"".join(self.parts(start, end))
 
     def parts(self, start: int, end: int) -> Iterator[bytes]:
-        """The same, piece by piece."""
-        for first, last, at in self.pieces:
-            low, high = max(first, start), min(last, end)
-            if low < high:
-                yield self._store.read(high - low, at + low - first)
-
-    def spans(self) -> list[Span]:
-        """What was received, without gaps."""
-        return merged((first, last) for first, last, _ in self.pieces)
-
-    def valid_end(self, offset: int) -> int | None:
-        """How far the file still has what was received, from an offset on; None: it may not."""
-        return next((last for first, last in self.valid if first <= offset < last), None)
-
-    def range_around(self, start: int, end: int) -> Span:
-        """The range to fetch where this one is wanted: what is likely to be wanted next."""
-        known = next((span for span in self.spans() if span[0] <= start < span[1]), None)
-        if known is not None:
-            # Of a file that is read in order more will be wanted.
-            more = COMPARED if end - start >= LEAST_READ else 0
-            return start, min(known[1], self.size, max(end, start + more))
-        following = min((first for first, _, _ in self.pieces if first > start), default=end)
-        is_in_order = start > 0 and start == self.prefix()
-        ahead = start + self.block if is_in_order else end
-        limit = min(max(end, ahead), self.size, following if following > start else end)
-        low = start
-        if is_in_order:
-            self.block = min(MOST_READ, 2 * self.block)
-        elif limit - start < LEAST_READ:
-            # Pages of an output are read backwards.
-            known_end = max((last for _, last, _ in self.pieces if last <= start), default=0)
-            low = max(known_end, limit - LEAST_READ, 0)
-        return low, min(limit, low + MAX_READ)
-
-    def missing_parts(self, path: str, start: int, end: int) -> Iterator[Part]:
-        """The parts of a range that must be read, or compared with what was received."""
-        spans = self.spans()
+        """The same, block by block."""
         while start < end:
-            first, last = next((span for span in spans if start < span[1]), (end, end))
-            known = min(last, end) - start if first <= start else 0
-            if known and (self.valid_end(start) or 0) >= start + known:
-                start += known
+            block, offset = divmod(start, BLOCK)
+            length = min(BLOCK - offset, end - start)
+            yield self._store.read(self._stored[block], offset, length)
+            start += length
+
+    def valid_end(self, start: int, end: int) -> int:
+        """How far the file still has what was received, from ``start`` on, at most to ``end``."""
+        while start < end:
+            block = start // BLOCK
+            known_end = self._known_end(block)
+            if block not in self.valid or known_end <= start:
+                break
+            start = min(end, known_end)
+        return start
+
+    def range_around(self, start: int, end: int) -> tuple[int, int]:
+        """The range to fetch where this one is wanted: what is likely to be wanted next."""
+        first, stop = start // BLOCK, -(-end // BLOCK)
+        if self._known_end(first) > start:
+            # Comparing sends no byte; of a file that is read in order more will be wanted.
+            limit = first + (COMPARED if end - start >= LEAST_READ else 0) // BLOCK
+            while stop in self.known and stop < limit:
+                stop += 1
+        elif first - 1 in self.known:
+            # It is read in order: as much again as was read of it before.
+            before = first
+            while before - 1 in self.known and first - before < MOST_READ // BLOCK:
+                before -= 1
+            stop = max(stop, 2 * first - before)
+        else:
+            # Pages of an output are read backwards.
+            while first and first - 1 not in self.known and stop - first < LEAST_READ // BLOCK:
+                first -= 1
+        return first * BLOCK, stop * BLOCK
+
+    def missing_parts(self, path: str, start: int, end: int) -> list[Part]:
+        """The parts of a range that must be read, or compared with what was received."""
+        parts: list[Part] = []
+        for block in range(start // BLOCK, -(-min(end, self.size) // BLOCK)):
+            low, high = block * BLOCK, min((block + 1) * BLOCK, self.size)
+            known = self.known.get(block, 0)
+            if block in self.valid and low + known == high:
                 continue
-            following = next((low for low, _ in spans if low >= start + max(known, 1)), end)
-            yield Part(path, start, known, min(following, end))
-            start = min(following, end)
+            before = parts[-1] if parts else None
+            if before and before.end == low and not (known and before.size):
+                parts[-1] = Part(path, before.start, before.known + known, high)
+            else:
+                parts.append(Part(path, low, known, high))
+        return parts
 
 
 def _signature(status: os.stat_result) -> tuple[int, ...]:
     return (*status[:7], status.st_mtime_ns, status.st_ctime_ns)
-
-
-def merged(spans: Iterable[Span]) -> list[Span]:
-    """Spans without overlaps and without gaps of no byte, sorted."""
-    merged: list[Span] = []
-    for first, last in sorted(span for span in spans if span[0] < span[1]):
-        if merged and first <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(merged[-1][1], last)
-        else:
-            merged.append((first, last))
-    return merged
 
 
 # --- the machine --------------------------------------------------------------------------------
@@ -515,7 +501,7 @@ class Machine:
             content.discard()
             return
         end = part.start + part.known
-        content.add_valid((part.start, end))
+        content.add_valid(part.start, end)
         self._add(content, end, data)
 
     def _content(self, path: str) -> Content:
@@ -659,15 +645,12 @@ class Machine:
         """Bytes from ``start`` on; fetched, if they are not there or may have changed."""
         # A second time, if what was received is not in the file any more.
         for _ in range(2):
-            valid = content.valid_end(start)
-            if valid is not None:
-                return content.read(start, min(end, valid))
-            low, limit = content.range_around(start, end)
-            failure = self._fetch(list(content.missing_parts(path, low, limit)))
+            if content.valid_end(start, end) > start:
+                break
+            failure = self._fetch(content.missing_parts(path, *content.range_around(start, end)))
             if failure is not None:
                 raise failure.error(path)
-        valid = content.valid_end(start)
-        return b"" if valid is None else content.read(start, min(end, valid))
+        return content.read(start, content.valid_end(start, end))
 
     def _update(self, path: str, content: Content, status: Any) -> None:
         """Note the status that came with an answer, which may be newer than that of the look."""
@@ -685,25 +668,25 @@ class Machine:
     def _follow_growth(self) -> list[int]:
         """Replace standing queries for the growth of files; returns those to be forgotten.
 
-        Of each file that was read to its end the agent sends new bytes with the next look.
+        Of each file that was read whole the agent sends new bytes with the next look.
         """
         forgotten = []
         for number, (kind, path) in list(self._queries.items()):
             if kind == "growth":
                 content = self._contents[path]
                 is_used = ("stat", path) in self._answers
-                if not is_used or content.growth != (number, content.ends()[0]):
+                if not is_used or content.growth != (number, content.received):
                     forgotten.append(number)
                     del self._queries[number]
                     content.growth = None
         for path, content in self._contents.items():
             # Followers ask for the status by stat; of outputs only the ends are read.
             if content.growth is None and ("stat", path) in self._answers:
-                end, head, _ = content.ends()
-                if head and end == content.size:
+                received = content.received
+                if received and received == content.size:
                     self._next += 1
                     self._queries[self._next] = "growth", path
-                    content.growth = self._next, end
+                    content.growth = self._next, received
         return forgotten
 
     # --- exchanges ------------------------------------------------------------------------
@@ -823,17 +806,16 @@ class Machine:
         self._registered = set()
         for content in self._contents.values():
             if content.growth is not None:
-                content.growth = content.growth[0], content.ends()[0]
+                content.growth = content.growth[0], content.received
 
     def _query(self, number: int) -> list[Any]:
         kind, path = self._queries[number]
         if kind != "growth":
             return [kind, path]
         content = self._contents[path]
-        end, *lengths = content.ends()
-        head, tail = (min(ENDS, length) for length in lengths)
-        ends = content.read(0, head), content.read(end - tail, end)
-        return [kind, path, end, head, tail, digest(ends)]
+        length = content.received
+        ends = content.read(0, min(ENDS, length)), content.read(max(0, length - ENDS), length)
+        return [kind, path, length, digest(ends)]
 
     def _take(self, number: int, answer: Any, data: bytes) -> bytes:
         """Take the changed answer of a standing query; returns the data behind its own."""
@@ -877,9 +859,8 @@ class Machine:
             return data
         at, length = int(answer["at"]), length_of(answer, data)
         if content.growth == (number, at):
-            _, *lengths = content.ends()
-            head, tail = (min(ENDS, each) for each in lengths)
-            content.add_valid((0, head), (at - tail, at))
+            content.add_valid(0, min(ENDS, at))
+            content.add_valid(max(0, at - ENDS), at)
             self._add(content, at, data[:length])
             content.growth = number, at + length
         return data[length:]
