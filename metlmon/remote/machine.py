@@ -246,11 +246,12 @@ class Content:
         return b"".join(self.parts(start, end))
 
     def parts(self, start: int, end: int) -> Iterator[bytes]:
-        """The same, block by block."""
+        """The same, block by block; without those that were never received."""
         while start < end:
             block, offset = divmod(start, BLOCK)
             length = min(BLOCK - offset, end - start)
-            yield self._store.read(self._stored[block], offset, length)
+            if block in self._stored:
+                yield self._store.read(self._stored[block], offset, length)
             start += length
 
     def valid_end(self, start: int, end: int) -> int:
@@ -339,7 +340,7 @@ COMPARED: Final = 32 << 20
 """Bytes of a file read in order that are compared at once with what was received before."""
 
 MOST_READ: Final = 4 << 20
-"""Bytes that are fetched at once of a file that is read in order: doubled with each."""
+"""Bytes that are fetched at once at most of a file that is read in order."""
 
 
 class ForeignAnswer(Disconnected):
