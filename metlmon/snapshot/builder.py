@@ -434,8 +434,8 @@ class SnapshotBuilder:
             script = {"pre": node.pre, "post": node.post}.get(failure.part) if failure else None
             if failure is not None and script is not None and script.debug is not None:
                 name = posixpath.join(node.dir or "", script.debug[0])
-                directory = self.ensemble.dags[key[0]].workflow.directory
-                yield key, failure.part.upper(), self._from_dagdir(name, directory)
+                workflow = self.ensemble.dags[key[0]].workflow
+                yield key, failure.part.upper(), self._from_dagdir(name, workflow)
 
     def _node(self, key: NodeKey, executions: Sequence[Execution]) -> dict[str, Any]:
         """What is known of any node: the fields of a :class:`Node`."""
