@@ -77,7 +77,7 @@ def connect(options: argparse.Namespace) -> None:
     for name in ("dir", "dirs", "run", "runs"):
         given = getattr(options, name, None) or ""
         words = given if isinstance(given, list) else [given]
-        if name == "run" and _is_key(given, options.dir):
+        if name == "run" and given and _is_key(given, options.dir):
             continue
         elsewhere = next(filter(is_elsewhere, words), None)
         if elsewhere is None:

@@ -782,8 +782,9 @@ def with_inferred_ends(
 
     An execution that was not reached again was over at the end of its ``lease``, in seconds, when
     its machine kills it (manual, "Job ClassAd Attributes", JobLeaseDuration). ``successor``: when
-    the next job of its node was submitted, if nothing was logged of this one since: it had left
-    the queue. That is lost with a part of the log, or with the queue of the access point.
+    the next job of its node that has left the queue was submitted, if nothing was logged of this
+    one since: it had left the queue before. That is lost with a part of the log, or with the queue
+    of the access point.
     """
     executions = [_within_lease(history, each, as_of, lease) for each in history.executions]
     if successor is None or history.state not in ACTIVE:

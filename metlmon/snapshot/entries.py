@@ -375,10 +375,14 @@ def _with_inferred_ends(histories: Histories, owner: JobNode, as_of: datetime | 
 
 
 def _successors(histories: Histories) -> Callable[[JobKey, datetime | None], datetime | None]:
-    """A function that finds when the next job of the node was submitted after a moment."""
+    """A function that finds when the next job of the node was submitted after a moment.
+
+    Only a job that has left the queue counts: as long as it is there, both may be.
+    """
     first: dict[int, datetime] = {}
+    queued = {key[0] for key, (_, history) in histories.items() if history.state in ACTIVE}
     for (cluster, _, _), (_, history) in histories.items():
-        if history.submitted is not None:
+        if history.submitted is not None and cluster not in queued:
             first[cluster] = min(history.submitted, first.get(cluster, history.submitted))
     submissions = sorted((time, cluster) for cluster, time in first.items())
     times = [time for time, _ in submissions]

@@ -357,8 +357,10 @@ def shard_work(
     newest = jobs[-1].job[0]
     parallel = sum(job.job[0] == newest for job in jobs) > 1
     complete = state in (State.COMPLETED, State.POST)
-    # The log may lack the end of an older job, which then only seems to be in progress.
-    known = [e for e in executions if e.end is not None or (e.job[0] == newest and state in ACTIVE)]
+    # The log may lack the end of an older job: how long it ran is not known.
+    ended = [e for e in executions if e.end is not None and (e.job[0] == newest or not e.uncertain)]
+    in_flight = [e for e in executions if e.end is None and e.job[0] == newest]
+    known = [*ended, *(in_flight if state in ACTIVE else ())]
     if not parallel:
         counted = _checkpoint_chain(known, complete, has_post_script)
         if counted and not complete and counted[-1].end and not _is_checkpoint(counted[-1]):

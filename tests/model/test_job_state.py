@@ -358,26 +358,35 @@ def resubmitted() -> Log:
     return running().submit(78, NODE, at="15:00:00")
 
 
-def test_a_job_has_left_the_queue_when_the_next_one_of_its_node_is_submitted() -> None:
+def test_a_job_had_left_the_queue_before_the_next_one_of_its_node_that_ended() -> None:
     """Its end is lost with a part of the log, or the access point has lost its queue."""
-    result = of_one_job(resubmitted().execute(78, at="16:00:00"))
+    log = resubmitted().execute(78, at="16:00:00").terminate(78, 0, at="17:00:00")
+    result = of_one_job(log)
     job = result.job(77, as_of="20:00:00")
     assert (job.state, job.since, job.queued) == (State.UNKNOWN, moment("15:00:00"), False)
     (lost,) = job.executions
     assert (lost.end, lost.outcome, lost.uncertain) == (moment("15:00:00"), "evicted", True)
-    assert result.job(78).state is State.RUNNING
+    assert result.job(78).state is State.COMPLETED
 
 
 @pytest.mark.parametrize(
     ("log", "state", "outcome"),
     [
+        (resubmitted().execute(78, at="16:00:00"), State.RUNNING, "in-flight"),
         (resubmitted().image(77, 9), State.RUNNING, "in-flight"),
         (resubmitted().evict(77).remove(77), State.REMOVED, "evicted"),
         (running().submit((77, 1), NODE), State.RUNNING, "in-flight"),
     ],
-    ids=["it runs beside the next one", "its removal took a while", "a proc of the same cluster"],
+    ids=[
+        "the next one runs, too",
+        "it runs beside the next one",
+        "its removal took a while",
+        "a proc of the same cluster",
+    ],
 )
-def test_a_job_that_still_logs_has_not_left_the_queue(log: Log, state: State, outcome: str) -> None:
+def test_a_job_that_may_still_be_there_has_not_left_the_queue(
+    log: Log, state: State, outcome: str
+) -> None:
     job = of_one_job(log).job(77)
     assert (job.state, job.executions[0].outcome) == (state, outcome)
     assert not job.executions[0].uncertain
