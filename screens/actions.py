@@ -292,10 +292,10 @@ confirm     | y     | 12 y: do it     | Do exactly what is listed
 back        | esc n | 12 esc: cancel  | Touch nothing
 
 # advice: Advice
-acts        | a     | 8 a: apply     | Send, retarget, or undo; asks
+acts        | a     | 8 a: apply     | Send, retarget, exclude, undo
 
 # applying: Before a plan is applied
-next_act    | tab   | 9 tab: other act | Send, retarget, or undo
+next_act    | tab   | 9 tab: other act | Send, retarget, exclude, undo
 
 # submit: Submitting
 choose      | enter | 8 enter: choose | Choose, or go on

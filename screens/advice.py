@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from msgspec import Struct
@@ -31,7 +32,8 @@ from metlmon.placement.application import (
 from metlmon.placement.planner import Advice, make_advice, what_if_table
 from metlmon.placement.types import WhatIf
 from metlmon.pool.client import PoolClient
-from metlmon.pool.types import ActionResult, PoolError, ResultCode
+from metlmon.pool.types import ActionResult, PoolAction, PoolError, ResultCode
+from metlmon.snapshot.records import Status
 from metlmon.tables import advice as advice_table
 from metlmon.tables.layout import render_table
 from metlmon.tables.usage import profile_columns
@@ -57,7 +59,7 @@ from screens.base.screens import (
     hidden_below,
     rule,
 )
-from screens.pool_actions import RESULT_SYMBOLS
+from screens.pool_actions import RESULT_SYMBOLS, capitalized, undo_text
 from screens.widgets.line_widget import Document
 
 if TYPE_CHECKING:
@@ -152,7 +154,7 @@ def advice_lines(shown: ShownAdvice, room: int) -> list[Line]:
             for each in advice.elastic
             for wrapped in wrap(plain(each.reason, 300), room - 2, indent=1)
         ]
-        for each_line in advice_table.excluded_lines(plan, names):
+        for each_line in advice_table.excluded_lines(plan, names, "a"):
             lines += wrap(f"avoid {text(each_line)}", room - 2, NOTE, indent=1)
         for each_line in advice_table.runs_excluded_lines(plan, advice.run_names):
             lines.append(crop(line(" ") + each_line, room - 1))
@@ -183,7 +185,7 @@ class PlannedAct(Struct, frozen=True):
     sentence: str
     lines: Sequence[str]
     names: Mapping[str, str]
-    perform: Callable[[OnResult], None] | None
+    perform: Callable[[OnResult], object] | None
 
 
 class ApplyScreen(ConfirmationBase):
@@ -195,6 +197,8 @@ class ApplyScreen(ConfirmationBase):
     def __init__(self, shown: ShownAdvice, pool: PoolClient) -> None:
         super().__init__()
         self._plan, self._pool = shown.advice.plan, pool
+        known = shown.advice.values.supplies.profiles
+        self._sites = advice_table.sites_to_exclude(self._plan, known)
         self._acts: tuple[PlannedAct, ...] = ()
         self._index = 0
         self._failure: str | None = None
@@ -212,7 +216,9 @@ class ApplyScreen(ConfirmationBase):
             pool.queue.query()
         ways = (ApplyWay.SEND, ApplyWay.RETARGET)
         applications = [plan_application(plan, way, feed, pool) for way in ways]
-        acts = (apply_act(application, feed, pool) for application in applications)
+        acts = [apply_act(application, feed, pool) for application in applications]
+        if (snapshot := self.context.snapshot) is not None:
+            acts += [exclude_act(site, snapshot.status, pool) for site in self._sites]
         return (*acts, undo_act(feed, pool))
 
     def _take_acts(self, acts: tuple[PlannedAct, ...] | None, error: str | None) -> None:
@@ -343,6 +349,20 @@ def apply_act(application: Application, feed: Feed, pool: PoolClient) -> Planned
         {change.subject: change.name for change in application.changes},
         perform if application.changes else None,
     )
+
+
+def exclude_act(site: str, status: Status, pool: PoolClient) -> PlannedAct:
+    """The act that lets no job of the ensemble go to a site that the plan avoids."""
+    previews = pool.previews(status, (), (), (), site, None)
+    preview = next(each for each in previews if each.act is PoolAction.EXCLUDE_SITE)
+    label, request = preview.phrase(), preview.request
+    if preview.refused is not None or request is None:
+        reason = plain(preview.refused or "no job can go there", 400)
+        return PlannedAct(label, f"{label}: {reason}", (), {}, None)
+    lines = [capitalized(preview.effect), undo_text(preview)]
+    if preview.line is not None:
+        lines.append(f"For later jobs, in the submit file: {plain(preview.line, 600)}")
+    return PlannedAct(label, label, lines, {}, partial(pool.perform, request))
 
 
 def undo_act(feed: Feed, pool: PoolClient) -> PlannedAct:

@@ -448,7 +448,8 @@ def gain_of_plan(
         value = gain(drawn, (trial + 0.5) / TRIALS, luck)
         trials.append(middle if value is None else value)
     trials.sort()
-    low, high = trials[TRIALS // 10], trials[-1 - TRIALS // 10]
+    # Luck draws the trials to one side; what is expected without it is in the interval, too.
+    low, high = min(middle, trials[TRIALS // 10]), max(middle, trials[-1 - TRIALS // 10])
     return PlanGain(hours=middle, low=low, high=high, share=middle / estimate if estimate else 0.0)
 
 

@@ -186,23 +186,34 @@ def shows_plan(plan: PlacementPlan) -> bool:
     return has_place and (plan.gain is None or plan.gain.is_worth_it)
 
 
-def excluded_lines(plan: PlacementPlan, pools: Iterable[ResourcePool] = ()) -> list[Line]:
-    """A line for each pool that gets no epoch: why, what that gains alone, and the act.
+def sites_to_exclude(plan: PlacementPlan, pools: Iterable[ResourcePool] = ()) -> list[str]:
+    """The sites of which all pools are avoided, where avoiding one is worth it alone.
 
-    The act excludes whole sites: it is offered where all pools of one are avoided.
+    The act excludes whole sites. ``pools``: all that are known.
     """
     excluded = {each.pool for each in plan.excluded}
-    names, lines = pool_names({*pools, *excluded}), []
     kept = {pool.site for pool in pools if pool not in excluded}
-    gains = dict(plan.avoided)
+    found = (each.pool.site for each in plan.avoided if each.gain.is_worth_it)
+    return [site for site in dict.fromkeys(found) if site and site not in kept]
+
+
+def excluded_lines(
+    plan: PlacementPlan, pools: Iterable[ResourcePool] = (), key: str | None = None
+) -> list[Line]:
+    """A line for each pool that gets no epoch: why, what that gains alone, and the act.
+
+    ``key``: what opens the act on a screen, else the command is named.
+    """
+    pools = tuple(pools)
+    names, lines = pool_names({*pools, *(each.pool for each in plan.excluded)}), []
+    offered, gains = sites_to_exclude(plan, pools), dict(plan.avoided)
     for pool, why in plan.excluded:
         text, gain = plain(why, REASON_LIMIT), gains.get(pool)
         if gain is not None and abs(gain.share) >= NOTABLE:
             text += f"; that alone gains {_gain_text(gain)}"
-        act = f" [metlmon act exclude-site {plain(pool.site, NAME_LIMIT)}]"
-        offered = gain is not None and gain.is_worth_it and pool.site not in kept
+        act = f" [{key or f'metlmon act exclude-site {plain(pool.site, NAME_LIMIT)}'}]"
         name = (f"{plain(names[pool], NAME_LIMIT)}: ", BOLD)
-        lines.append(line(name, text, (act if offered else "", DIM)))
+        lines.append(line(name, text, (act if pool.site in offered else "", DIM)))
     return lines
 
 

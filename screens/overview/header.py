@@ -283,7 +283,8 @@ def dag_state(dag: DagRow, status: Status, room: int) -> Line:
     ]
     gap = line("   ")
     candidates = [join(parts, gap)]
-    # In order: the time of the last submission, what was refused, the submissions, a reason.
+    # In order: the time of the last submission, what was refused, the submissions, a reason, and
+    # at last the failures, which the counts below have, too.
     for index, shorter in (
         (5, short_submitted),
         (7, unknown),
@@ -294,6 +295,7 @@ def dag_state(dag: DagRow, status: Status, room: int) -> Line:
         (4, ()),
         (1, ()),
         (2, ()),
+        (3, ()),
     ):
         parts[index] = shorter
         candidates.append(join(parts, gap))

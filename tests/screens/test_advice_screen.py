@@ -31,17 +31,23 @@ from tests.support.screen_view import NARROW, WIDE, Seen
 from tests.support.static_sessions import opened, session
 
 
+def schedd_of(dagdir: Dagdir) -> Schedd:
+    """A schedd in memory in which run 2 waits."""
+    place: dict[str, Any] = {"site": "any", "by_site_list": True, "directory": dagdir.path}
+    waiting = queued(103, "run2-train_epoch2", status=1, **place)
+    return Schedd(waiting, dagman(directory=dagdir.path))
+
+
 @asynccontextmanager
 async def advice_of(
-    dagdir: Dagdir, size: tuple[int, int] = NARROW, **options: object
+    dagdir: Dagdir,
+    size: tuple[int, int] = NARROW,
+    schedd: Schedd | None = None,
+    **options: object,
 ) -> AsyncIterator[Seen]:
-    """The Advice screen of a dagdir, with a schedd in memory in which run 2 waits."""
-    place: dict[str, Any] = {"site": "any", "by_site_list": True, "directory": dagdir.path}
-    schedd = Schedd(
-        queued(103, "run2-train_epoch2", status=1, **place), dagman(directory=dagdir.path)
-    )
+    """The Advice screen of a dagdir."""
     feed = session(dagdir.path)
-    pool = PoolClient(feed, cast(PoolConnection, schedd))
+    pool = PoolClient(feed, cast(PoolConnection, schedd or schedd_of(dagdir)))
     given: dict[str, Any] = {"pool_actions": pool, **options}
     async with opened(feed, size, AppOptions(**given)) as seen:
         await seen.press("7", "7")
@@ -83,10 +89,27 @@ async def test_a_plan_is_applied_after_a_question_and_taken_back(tmp_path: Path)
         await seen.press("tab")
         assert "Retarget 1 idle job" in seen.text
         await seen.press("tab")
+        assert f"Exclude the site {BROKEN}" in seen.text
+        await seen.press("tab")
         assert "Restore what was before" in seen.text
         await seen.press("y")
         await seen.until(lambda: "done; esc goes back" in seen.text)
         assert targets(dagdir) == [None, None, None]
+
+
+async def test_a_site_that_the_plan_avoids_is_excluded_after_a_question(tmp_path: Path) -> None:
+    dagdir = advised(tmp_path / "e")
+    schedd = schedd_of(dagdir)
+    async with advice_of(dagdir, schedd=schedd) as seen:
+        assert "[a]" in seen.text[seen.text.index(f"avoid {BROKEN}") :]
+        await seen.press("a")
+        await seen.until(lambda: "Send the next epochs" in seen.text)
+        await seen.press("tab", "tab")
+        assert "1 waiting job no longer matches its machines" in seen.text
+        assert schedd.acts() == []
+        await seen.press("y")
+        await seen.until(lambda: "done; esc goes back" in seen.text)
+        assert schedd.acts() == [("exclude", 103, 0, BROKEN, True, "site")]
 
 
 async def test_a_closed_advice_screen_leaves_no_error(
