@@ -149,7 +149,7 @@ class MetlmonApp(FaultTolerantApp):
         home = self.options.home
         self.push_screen(OverviewScreen() if home is None else create_screen("home", home))
         for name in unknown_names(self.keys):
-            self.add_banner(f"metlmon.toml: [keys]: there is no action {name[:40]!r}")
+            self.add_banner(f"metlmon.toml: [keys]: unknown action {name[:40]!r}")
         start = self.options.start
         if start == "submit":
             self.action_new()

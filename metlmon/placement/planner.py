@@ -117,7 +117,7 @@ def find_supplies(
     pool with the most epochs.
     """
     slots = slots or {}
-    # Ads of annexes name them: what a collector shows without a name is no slot of an annex.
+    # Ads of annexes name them: what a collector shows without a name belongs to none.
     outside_annexes = {pool for pool in slots if not pool.annex and pool not in profiles}
     usable, avoided, excluded, probes = [], [], [], set()
     known = dict(profiles)

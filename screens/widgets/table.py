@@ -68,7 +68,7 @@ class Table(MovingWidget):
             self.name = name
 
     class RowHighlighted(Message):
-        """The cursor ``moved`` to another row (None: there is no row), or the table was resized."""
+        """The cursor ``moved`` to another row (None: none), or the table was resized."""
 
         def __init__(self, key: str | None, *, moved: bool = True) -> None:
             super().__init__()

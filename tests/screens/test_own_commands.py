@@ -63,7 +63,7 @@ async def test_a_key_that_is_taken_is_refused_with_the_reason(
 
 
 async def test_no_reason_is_lost_whatever_key_closes_the_banner(show: Show) -> None:
-    """A line less above the table makes it larger, which is no movement of its cursor."""
+    """A line less above the table makes it larger, which does not move its cursor."""
     taken = [OwnCommand(key, f"mine {key}", ("true",)) for key in "sq"]
     async with show(feed(*taken)) as seen:
         assert "mine s: s is the key of 'sort' (and 1 more)" in seen.lines[0]

@@ -207,7 +207,7 @@ def test_cores_are_the_cpu_time_by_the_time_of_the_execution(row: str) -> None:
 
 
 def test_cores_of_an_execution_that_was_lost_after_a_checkpoint() -> None:
-    """Its table has the time up to the last exit that the access point heard of."""
+    """Its table has the time up to the last exit that the access point recorded."""
     log = Epochs().begin(0).lose(0, four_cores(3600, "600"), at="09:00:00")
     (group,) = groups(ledger(log)).values()
     assert group.cpus.median == 4
