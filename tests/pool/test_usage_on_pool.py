@@ -56,7 +56,8 @@ def check_evicted(job: Job) -> None:
     if job.gpus == 2:
         assert (first.memory_mb or 0) >= 300
         assert (first.disk_kb or 0) >= 20_000 > (second.disk_kb or 0)
-        assert (second.cpus or 0) < 0.1 < (first.cpus or 0)
+        # A busy machine gives the first execution little time of a core, the second one needs none.
+        assert (second.cpus or 0) < (first.cpus or 0)
 
 
 def check_all(jobs: list[Job], own: Own) -> None:
