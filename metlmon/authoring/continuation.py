@@ -117,14 +117,12 @@ class Continuation(Struct, frozen=True):
     """The planned continuation.
 
     ``plan`` None: no run is continued. ``source_files``: the DAG files that are continued.
-    ``notes``: parts of the old DAG that could not be continued, as sentences.
     """
 
     plan: Plan | None
     source_files: tuple[str, ...]
     runs: tuple[ContinuedRun, ...]
     excluded: tuple[ExcludedRun, ...]
-    notes: tuple[str, ...] = ()
 
 
 def continuation(
@@ -166,13 +164,11 @@ def continuation(
         return Continuation(None, files, (), tuple(excluded))
     _refuse_active_dags(builder, plans)
     name = _free_name(builder, directory, bases.pop())
-    dag_builder = ContinuationBuilder(builder, directory, name, plans, sources=sources)
     return Continuation(
-        plan=dag_builder.plan(),
+        plan=ContinuationBuilder(builder, directory, name, plans, sources=sources).plan(),
         source_files=files,
         runs=tuple(plan.continued for plan in plans),
         excluded=tuple(excluded),
-        notes=tuple(dag_builder.notes),
     )
 
 
@@ -500,7 +496,6 @@ class ContinuationBuilder:
     ) -> None:
         self._sources = sources
         self._builder, self._directory, self._name, self._runs = builder, directory, name, runs
-        self.notes: list[str] = []
         self._source_dags: dict[str, Dag] = {}
         self._node_lines: list[str] = []
         self._gate_by_run: dict[str, str] = {}
@@ -569,8 +564,11 @@ class ContinuationBuilder:
             next_source = old_nodes.get(epoch + 1)
             evaluations = [(evaluation, 0) for evaluation in self._evaluations(run_plan, source)]
             if shift:
-                added = (_added_evaluation(old_nodes, kind, epoch) for kind in kinds.values())
-                evaluations = [evaluation for evaluation in added if evaluation is not None]
+                evaluations = [
+                    (kind[max(kind)], epoch - max(kind))
+                    for kind in kinds.values()
+                    if _is_evaluated(kind, epoch)
+                ]
             for evaluation, shift in evaluations:
                 role = NodeRole.EVALUATE
                 node = self._new_node(run_plan, evaluation, epoch, shift, role=role)
@@ -579,23 +577,18 @@ class ContinuationBuilder:
                     before.append(node.name)
 
     def _planned_sites(self, run_plan: ContinuedRunPlan) -> dict[int, str]:
-        """The site of each old and added epoch, as far as the DAG files specify it."""
+        """The site of each old and added epoch, as far as the DAG files specify it.
+
+        Of added epochs it is the one where the run has been longest ago.
+        """
         sites: dict[int, str] = {}
-        for number, source in run_plan.nodes.items():
+        for number, source in sorted(run_plan.nodes.items()):
             if (site := variable(source.node, SITE_VARIABLE)) is None:
                 return {}
             sites[number] = site
-        last_known, last_epoch = max(sites), run_plan.continued.last
-        for epoch in range(last_known + 1, last_epoch + 1):
-            site = next_site(sites, epoch)
-            if site is None:
-                which = f"epochs {last_known + 2} to {last_epoch + 1}"
-                if last_epoch == last_known + 1:
-                    which = f"epoch {last_epoch + 1}"
-                text = f"its sites follow no pattern: {which} go to that of epoch {last_known + 1}"
-                self.notes.append(f"{run_plan.continued.run}: {text}, {sites[last_known]}")
-                break
-            sites[epoch] = site
+        for epoch in range(max(sites) + 1, run_plan.continued.last + 1):
+            last_epoch_at = {site: number for number, site in sites.items()}
+            sites[epoch] = min(last_epoch_at, key=last_epoch_at.__getitem__)
         return sites
 
     def _evaluation_kinds(
@@ -610,10 +603,6 @@ class ContinuationBuilder:
             for evaluation in self._evaluations(run_plan, source):
                 before, _, behind = self._split_name(evaluation)
                 kinds.setdefault((before, behind), {})[number] = evaluation
-        for kind, evaluations in kinds.items():
-            if period(run_plan.nodes, evaluations) is None:
-                text = "follows no pattern: it comes after added epochs as after the last one"
-                self.notes.append(f"{continued.run}: {'N'.join(kind)} {text}")
         return kinds
 
     def _evaluations(self, run_plan: ContinuedRunPlan, source: SourceNode) -> list[SourceNode]:
@@ -816,46 +805,7 @@ def _read_json_object(path: Path) -> dict[str, Any]:
     return content
 
 
-# --- patterns of epochs ---------------------------------------------------------------------------
-
-
-def _added_evaluation(
-    epochs: Collection[int], evaluations: Mapping[int, SourceNode], epoch: int
-) -> tuple[SourceNode, int] | None:
-    """The side node of one kind that an added epoch has, and its shift, or None."""
-    regular = period(epochs, evaluations)
-    candidates = epochs if regular is None else evaluations
-    nearest = max((number for number in candidates if number < epoch), default=None)
-    step, remainder = regular or (1, 0)
-    if nearest is None or nearest not in evaluations or epoch % step != remainder:
-        return None
-    return evaluations[nearest], epoch - nearest
-
-
-def period(epochs: Collection[int], selected: Collection[int]) -> tuple[int, int] | None:
-    """(n, r) such that ``selected`` are those ``epochs`` that leave r modulo n.
-
-    The least n; None if there is none, or if it would be longer than the observed epochs.
-    """
-    last = max(selected)
-    for n in range(1, last + 2):
-        if {epoch for epoch in epochs if epoch % n == last % n} == set(selected):
-            return n, last % n
-    return None
-
-
-def next_site(sites: Mapping[int, str], epoch: int) -> str | None:
-    """The site of ``epoch`` by those before: common, or each once a round; else None."""
-    names = set(sites.values())
-    if len(names) == 1:
-        return next(iter(names))
-    rounds: dict[int, set[str]] = {}
-    last_epoch_at: dict[str, int] = {}
-    for past_epoch in sorted(sites):
-        used_sites = rounds.setdefault(past_epoch // len(names), set())
-        if sites[past_epoch] in used_sites:
-            return None
-        used_sites.add(sites[past_epoch])
-        last_epoch_at[sites[past_epoch]] = past_epoch
-    remaining = names - rounds.get(epoch // len(names), set())
-    return min(remaining, key=lambda site: last_epoch_at[site], default=None)
+def _is_evaluated(evaluations: Collection[int], epoch: int) -> bool:
+    """Whether an added epoch has a side node, if the last two of these epochs are a pattern."""
+    *_, before, last = sorted({-1, *evaluations})
+    return (epoch - last) % (last - before) == 0

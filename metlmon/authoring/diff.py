@@ -21,7 +21,6 @@ from msgspec.structs import replace
 from metlmon.authoring import gate_config
 from metlmon.authoring.description import content_digest, recorded_digests
 from metlmon.authoring.request import Plan, PlanError
-from metlmon.authoring.write_dag import assignments, input_files
 from metlmon.authoring.write_files import (
     gate_leftovers,
     has_content,
@@ -32,24 +31,17 @@ from metlmon.authoring.write_files import (
     path_exists,
 )
 from metlmon.config.loader import load_settings
-from metlmon.config.settings import Settings
 from metlmon.dagman.loader import load_workflow
 from metlmon.dagman.records import Node, NodeKind, Workflow
 from metlmon.dagman.reports import read_rescue, rescue_number
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.file_access import read_regular_file
-from metlmon.model.dag import Dag
-from metlmon.model.run import gate_name, parse_run_part, variable
 from metlmon.model.states import ALIVE, State
 from metlmon.redact import hide_value
-from metlmon.snapshot.builder import SnapshotBuilder
 
 NodeKey = tuple[str, str]
 """DAG file and node; sub-DAGs may use the same node names."""
-
-Epoch = tuple[str, int]
-"""A run's uuid and the number of an epoch, as in the node's name."""
 
 LARGEST: Final = 256 << 20
 """Maximum size of a DAG file in bytes, as for monitoring."""
@@ -62,22 +54,19 @@ _SHOWN: Final = 3
 
 
 class RunHistory(Struct, frozen=True):
-    """What has run of a DAG, and what other DAGs of the directory need.
+    """What has run of a DAG, and of its runs in other DAGs of the directory.
 
     - ``ran``: nodes of the DAG that have run (with a job, done, or skipped).
     - ``rescue``: its newest rescue file; ``done``: the nodes that are done according to it.
     - ``running``: a DAGMan runs it, or is about to start.
-    - ``used``: files that another DAG's DAGMan may still read, by name, with that DAG's file.
-    - ``elsewhere``: epochs that another DAG has trained or will train, with that DAG's file.
+    - ``elsewhere``: uuids of runs that another DAG has trained or will train, with its file.
     """
 
     ran: frozenset[NodeKey] = frozenset()
     rescue: str | None = None
     done: frozenset[NodeKey] = frozenset()
     running: bool = False
-    used: Mapping[str, str] = {}
-    elsewhere: Mapping[Epoch, str] = {}
-    settings: Settings = Settings()
+    elsewhere: Mapping[str, str] = {}
 
 
 def history(directory: Path, dag_file: str) -> RunHistory:
@@ -102,60 +91,22 @@ def history(directory: Path, dag_file: str) -> RunHistory:
     rescue, done = rescues.get(max(rescues, default=0)), set[NodeKey]()
     if rescue is not None:
         done = {(dag_file, node) for node in read_rescue(rescue, read_regular_file(rescue))[0].done}
-    other_dags = [dag for key, dag in dags.items() if key not in own_dags]
     builder = reader.snapshot_builder()
-    active_dags = [dag for dag in other_dags if _is_active(builder, dag)]
+    active = {key for key in dags if builder.ensemble.dag_state(key)[0] in ALIVE}
+    elsewhere = {
+        run.uuid: dags[dag].file
+        for run in builder.runs.by_key.values()
+        for dag, node in run.nodes()
+        if run.uuid is not None and dag not in own_dags
+        if dag in active or builder.states[dag, node].state is State.COMPLETED
+    }
     return RunHistory(
         ran=frozenset(ran | done),
         rescue=None if rescue is None else rescue.name,
         done=frozenset(done),
-        running=_is_active(builder, dags[dag_file]),
-        used={name: dag.file for dag in active_dags for name in _referenced_files(dag)},
-        elsewhere=_epochs_elsewhere(builder, other_dags),
-        settings=reader.ensemble.settings,
+        running=dag_file in active,
+        elsewhere=elsewhere,
     )
-
-
-def epoch_of(node: Node, settings: Settings) -> Epoch | None:
-    """The epoch that a node trains; None for other nodes."""
-    part = parse_run_part(node, settings)
-    if part is None or not part.training or part.uuid is None or part.epoch is None:
-        return None
-    return part.uuid, part.epoch
-
-
-def _is_active(builder: SnapshotBuilder, dag: Dag) -> bool:
-    return builder.ensemble.dag_state(dag.key)[0] in ALIVE
-
-
-def _referenced_files(dag: Dag) -> Iterator[str]:
-    """Files beside the DAG that its remaining nodes need."""
-    home = dag.workflow.directory
-    for path in dag.workflow.files:
-        yield path.name
-        if path.suffix == ".sub" and path.parent == home:
-            try:
-                text = read_regular_file(path).decode("utf-8", "replace")
-            except OSError:
-                continue
-            yield from input_files(assignments(text))
-    for node in dag.workflow.nodes.values():
-        for script in (node.pre, node.post, node.hold):
-            if script is not None:
-                yield from script.command.split()
-
-
-def _epochs_elsewhere(builder: SnapshotBuilder, other_dags: list[Dag]) -> dict[Epoch, str]:
-    result: dict[Epoch, str] = {}
-    files = {dag.key: (dag.file, _is_active(builder, dag)) for dag in other_dags}
-    for run in builder.runs.by_key.values():
-        for number, keys in run.epochs.items():
-            for key in keys:
-                file, active = files.get(key[0], ("", False))
-                trained = builder.states[key].state is State.COMPLETED
-                if file and run.uuid is not None and (active or trained):
-                    result[run.uuid, number] = file
-    return result
 
 
 # --- the changes ------------------------------------------------------------------------------
@@ -215,7 +166,6 @@ class PlanDiff(Struct, frozen=True):
     - ``ran``: number of nodes that have run.
     - ``force``: files edited by hand may be overwritten.
     - ``leftover_files``: files left by an earlier DAGMan and its gate.
-    - ``notes``: notes for the user, as sentences.
     """
 
     json_properties: ClassVar = ("unchanged", "protected_files", "obsolete_files")
@@ -228,7 +178,6 @@ class PlanDiff(Struct, frozen=True):
     ran: int = 0
     rescue: str | None = None
     leftover_files: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
     refusal: str | None = None
     force: bool = False
 
@@ -306,7 +255,6 @@ def plan_diff(plan: Plan, source: Path | None = None, force: bool = False) -> Pl
         ran=len(run_history.ran),
         rescue=run_history.rescue,
         leftover_files=leftover_files,
-        notes=tuple(_lost_gate_reasons(plan, old)) if progress is DagProgress.ENDED else (),
         force=force,
     )
     refusal = _refusal(plan, diff, run_history)
@@ -363,8 +311,10 @@ def _refusal(plan: Plan, diff: PlanDiff, run_history: RunHistory) -> _Refusal:
         return None
     if reason := _refusal_for_progress(plan, diff, run_history):
         return dag_file, reason
-    if reason := _refusal_for_other_dags(plan, diff, run_history):
-        return dag_file, reason
+    other = next(filter(None, (run_history.elsewhere.get(run.uuid) for run in plan.runs)), None)
+    if other is not None:
+        text = f"{other} goes on with its runs, and the next DAGMan would train them again"
+        return dag_file, f"{text}; go on with metlmon continue, or write to a new directory"
     if edited_dags:
         text = "was changed by hand since, or metlmon did not write it; choose another directory"
         return edited_dags[0], f"{text} or name, or say that it may go (--force)"
@@ -399,53 +349,6 @@ def _refusal_for_progress(plan: Plan, diff: PlanDiff, run_history: RunHistory) -
         text = f"{len(rerun)} nodes have run and no rescue file says so: the next DAGMan would run"
         return f"{text} them all again; {remedy}"
     return None
-
-
-def _refusal_for_other_dags(plan: Plan, diff: PlanDiff, run_history: RunHistory) -> str | None:
-    """The reason if another DAG here needs the files or trained the epochs."""
-    changed = {change.name for change in diff.files if change.kind == "changed"}
-    for name in sorted((changed - set(diff.protected_files)) | set(diff.obsolete_files)):
-        if (file := run_history.used.get(name)) is not None:
-            return (
-                f"{name} would change, and {file}, which runs, needs it for its coming nodes; wait "
-                "for the end of that, or write to a new directory"
-            )
-    repeated: dict[str, list[int]] = {}
-    dags: list[str] = []
-    # The nodes that the next DAGMan would run.
-    planned = _nodes_by_key(_planned_workflow(plan)) if run_history.elsewhere else {}
-    for key, node in planned.items():
-        epoch = epoch_of(node, run_history.settings) if key not in run_history.done else None
-        if epoch is not None and (file := run_history.elsewhere.get(epoch)) is not None:
-            repeated.setdefault(variable(node, "run") or epoch[0], []).append(epoch[1])
-            dags.append(file)
-    if not repeated:
-        return None
-    run, epochs = next(iter(repeated.items()))
-    numbers = ", ".join(map(str, epochs[:_SHOWN])) + (", …" if len(epochs) > _SHOWN else "")
-    more = f" (and {len(repeated) - 1} more runs)" if len(repeated) > 1 else ""
-    noun = "epoch" if len(epochs) == 1 else "epochs"
-    return (
-        f"{dags[0]} has {noun} {numbers} of {run}{more}, and the next DAGMan of {plan.dag_file} "
-        "would train them again; go on with metlmon continue, or write to a new directory"
-    )
-
-
-def _lost_gate_reasons(plan: Plan, old: Mapping[NodeKey, Node]) -> Iterator[str]:
-    """A remark on stopped runs whose gate is removed, with its reasons."""
-    if plan.request.gate is not None or not any(map(gate_name, old.values())):
-        return
-    folder = Path("gate", plan.request.name)
-    try:
-        names = os.listdir(plan.request.directory / folder)
-    except OSError:
-        return
-    if stopped := sum(name.endswith(".stopped") for name in names):
-        runs = "1 run" if stopped == 1 else f"{stopped} runs"
-        yield (
-            f"{plan.request.directory / plan.dag_file}: without a gate no command tells any more "
-            f"why it stopped {runs} ({folder}); keep it (gate = true) to see that"
-        )
 
 
 def describe_difference(difference: VariableDiff) -> str:

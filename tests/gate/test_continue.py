@@ -254,28 +254,6 @@ def test_added_epochs_are_evaluated_as_often_as_the_others(tmp_path: Path) -> No
     ]
 
 
-def test_what_follows_no_pattern_is_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ended = Ended(tmp_path / "ensemble")
-    text = dag().replace('ResourceName="expanse"', 'ResourceName="delta"')
-    for epoch in (0, 1, 3):
-        side = f"run2-eval_epoch{epoch + 1}"
-        text += f'JOB {side} eval.sub\nVARS {side} run_uuid="{RUNS["run2"]}"\n'
-        text += f"PARENT run2-train_epoch{epoch} CHILD {side}\n"
-    ended.write("e.dag", text)
-    assert ended.go_on("run2", "--epochs", "6", "--dry-run", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["notes"] == [
-        "run2: its sites follow no pattern: epochs 5 to 6 go to that of epoch 4, delta",
-        "run2: run2-eval_epochN follows no pattern: it comes after added epochs as after the last "
-        "one",
-    ]
-    assert ended.go_on("run2", "--epochs", "6") == 0
-    assert "its sites follow no pattern" in capsys.readouterr().out
-    assert "JOB run2-eval_epoch5 eval.sub" in ended.second
-    assert ended.second.count('ResourceName="delta"') == 2
-
-
 def test_its_nodes_are_sent_elsewhere_by_its_own_gate_alone(ended: Ended) -> None:
     """The submit file is the old DAG's, too."""
     text = (ended.path / "e.dag").read_text()

@@ -75,8 +75,6 @@ def _print(result: Continuation) -> None:
         print()
     else:
         print("No run continues.")
-    for remark in result.notes:
-        print(plain(remark, REASON_LIMIT))
     for each in result.excluded:
         name, why = plain(each.run, NAME_LIMIT), plain(each.reason, REASON_LIMIT)
         print(f"{name} is left out: {why}")

@@ -556,8 +556,6 @@ def _cost(plan: Plan, past: StatsInput, options: argparse.Namespace) -> CostEsti
 def _write(
     plan: Plan, diff: PlanDiff, answer: NewOutput | None, options: argparse.Namespace
 ) -> int:
-    for remark in diff.notes:
-        say(f"warning: {remark}")
     if diff.refusal is not None:
         print_answer(answer)
         say(diff.refusal)
