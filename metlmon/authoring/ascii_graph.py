@@ -96,7 +96,7 @@ def _run_groups(graph: Graph, nodes: Iterable[GraphNode]) -> dict[str, list[str]
     run_of = {node.name: run for node in nodes if (run := _run_of(node))}
     edges: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for edge in graph.edges:
-        for run in {run_of.get(name) for name in edge} - {None}:
+        for run in {run_of[name] for name in edge if name in run_of}:
             ends = (_within(name, run) if run_of.get(name) == run else name for name in edge)
             edges[run].append((next(ends), next(ends)))
     parts: dict[str, list[GraphNode]] = defaultdict(list)
