@@ -222,8 +222,8 @@ class WorkflowFacts:
     """What follows from a DAG file alone; computed once.
 
     ``components``: its nodes by what connects them; ``component_of``: by the name of a node.
-    ``aborting``: nodes with ABORT-DAG-ON. ``has_final``: it has a FINAL node, so that DAGMan reads
-    logs even after ABORT-DAG-ON.
+    ``node_count``: without SERVICE nodes. ``aborting``: nodes with ABORT-DAG-ON. ``has_final``: it
+    has a FINAL node, so that DAGMan reads logs even after ABORT-DAG-ON.
     """
 
     def __init__(self, workflow: Workflow) -> None:
@@ -239,6 +239,10 @@ class WorkflowFacts:
             done = marked.union(name for name, node in self._nodes.items() if node.done)
             known = self._done[number] = rescue, done
         return known[1]
+
+    @cached_property
+    def node_count(self) -> int:
+        return sum(node.kind is not NodeKind.SERVICE for node in self._nodes.values())
 
     @cached_property
     def has_final(self) -> bool:
@@ -329,7 +333,7 @@ class Dag:
     @property
     def node_count(self) -> int:
         """Number of nodes as DAGMan counts them: without SERVICE nodes."""
-        return sum(n.kind is not NodeKind.SERVICE for n in self.workflow.nodes.values())
+        return self.facts.node_count
 
     # --- reports ------------------------------------------------------------------------
 

@@ -226,6 +226,8 @@ class Derivation:
         """By the events of each job alone, without causes that other jobs show."""
         self._open: set[JobKey] = set()
         """Jobs with an execution, a transfer or a hold that has not ended."""
+        self._evicted: dict[JobKey, list[Execution]] = {}
+        """By job, the executions that may have ended with their annex."""
         self._strays: dict[JobKey, None] = {}
         """Jobs of no node."""
         self._names = NameTable(ensemble.settings)
@@ -233,7 +235,7 @@ class Derivation:
         self._run_names: dict[str, tuple[str, str | None]] = {}
         self._run_memos: dict[str, RunMemo] = {}
         self._run_context: object = None
-        self._run_totals: dict[str | None, tuple[list[tuple[JobKey, Job]], Totals]] = {}
+        self._group_totals: dict[tuple[str | None, bool], tuple[list[tuple[JobKey, Job]], Totals]] = {}
         self._dag_order = {key: position for position, key in enumerate(self.dags)}
         self._tables: dict[str, NodeStateTable] = {}
         self._live = False
@@ -378,6 +380,7 @@ class Derivation:
         self._strays[key] = None
         if attribution is not None and attribution.foreign:
             self._own_jobs.pop(key, None)
+            self._evicted.pop(key, None)
             self._open.discard(key)
         elif not job.noop:
             self._put(key, self._stray_record(job))
@@ -423,6 +426,10 @@ class Derivation:
     def _put(self, key: JobKey, job: Job) -> None:
         self._own_jobs[key] = job
         (self._open.add if job.is_open else self._open.discard)(key)
+        if evicted := [each for each in job.executions if may_be_expiry(each)]:
+            self._evicted[key] = evicted
+        else:
+            self._evicted.pop(key, None)
 
     def _owner_of(self, memo: NodeMemo) -> JobNode:
         if memo.category.beside:
@@ -617,11 +624,7 @@ class Derivation:
 
     def _with_expiries(self, as_of: datetime | None) -> dict[JobKey, Job]:
         """The jobs by key; evictions at the end of an annex have that cause."""
-        own, evicted = self._own_jobs, dict[JobKey, list[Execution]]()
-        for key, job in own.items():
-            for entry in job.executions:
-                if entry.outcome is not _GOOD and may_be_expiry(entry):
-                    evicted.setdefault(key, []).append(entry)
+        own, evicted = self._own_jobs, self._evicted
         causes = find_expiries(
             evicted=[entry for of_job in evicted.values() for entry in of_job],
             executions=lambda: (entry for each in own.values() for entry in each.executions),
@@ -636,16 +639,20 @@ class Derivation:
         return {**own, **expired} if expired else own
 
     def _add_up(self) -> Totals:
-        """The totals of all jobs; those of a run are kept as long as its jobs are the same."""
-        by_run: dict[str | None, list[tuple[JobKey, Job]]] = {}
-        for item in sorted(self.jobs.items(), key=itemgetter(0)):
-            by_run.setdefault(item[1].run, []).append(item)
-        totals, before, self._run_totals = Totals(), self._run_totals, {}
-        for run, jobs in by_run.items():
-            known = before.get(run)
+        """The totals of all jobs.
+
+        Those of a run's jobs are kept as long as these are the same; time changes only the open
+        ones, which are added up apart.
+        """
+        groups: dict[tuple[str | None, bool], list[tuple[JobKey, Job]]] = {}
+        for item in self.jobs.items():
+            groups.setdefault((item[1].run, item[0] in self._open), []).append(item)
+        totals, before, self._group_totals = Totals(), self._group_totals, {}
+        for group, jobs in groups.items():
+            known = before.get(group)
             if known is None or known[0] != jobs:
-                known = jobs, Totals(jobs)
-            self._run_totals[run] = known
+                known = jobs, Totals(sorted(jobs, key=itemgetter(0)))
+            self._group_totals[group] = known
             totals.merge(known[1])
         totals.queued.sort()
         totals.gaps.sort()
