@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import record_usage
 from pools import Pool
-from record_usage import DEVICES, SPARK
+from record_usage import SPARK, USAGE
 
 from metlmon.snapshot.records import Execution, Job
 from tests.support.records import read_dagdir
@@ -28,7 +28,7 @@ def check(execution: Execution, own: Mapping[str, Any]) -> None:
     """The figures of a job's last execution; ``own``: what it said itself."""
     usage = execution.usage
     assert usage is not None
-    devices = [DEVICES[gpu] for gpu in own["gpus"] if gpu in DEVICES]
+    devices = [USAGE.devices[gpu] for gpu in own["gpus"] if gpu in USAGE.devices]
     if devices:
         # A report of a second is lost or gained at the ends.
         assert usage.gpus == pytest.approx(sum(share for share, _ in devices), abs=0.15)
@@ -65,7 +65,7 @@ def check_all(jobs: list[Job], own: Own) -> None:
     for job in jobs:
         check(job.executions[-1], own[str(job.cluster)])
     evicted = [job for job in jobs if len(job.executions) > 1]
-    assert len(evicted) == len(record_usage.EVICTED)
+    assert len(evicted) == USAGE.evictions
     for job in evicted:
         check_evicted(job)
 
@@ -86,12 +86,13 @@ def test_the_row_of_cpus_is_its_last_sample(recorded: list[Job]) -> None:
 
 @pytest.fixture
 def monitored(breakable_pool: Pool) -> Iterator[Pool]:
-    with record_usage.monitored(breakable_pool):
+    with record_usage.monitored(breakable_pool, USAGE):
         yield breakable_pool
 
 
 def test_the_pool_says_what_jobs_used(monitored: Pool) -> None:
-    directory = record_usage.write(monitored, epochs=1)
-    record_usage.play(monitored, directory)
-    own = record_usage.used(directory)
+    ensemble = USAGE.last_epochs()
+    directory = record_usage.write(monitored, ensemble)
+    record_usage.play(monitored, directory, ensemble)
+    own = record_usage.used(directory, ensemble)
     check_all(list(read_dagdir(directory).ledger().jobs), own)
