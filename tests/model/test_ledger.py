@@ -55,7 +55,9 @@ def _ledger(painter: SnapshotBuilder) -> Ledger:
 def hours(entries: Iterable[Execution]) -> dict[str, float]:
     sums = {"goodput": 0.0, "badput": 0.0, "running": 0.0}
     for entry in entries:
-        sums[entry.kind] += (entry.gpu_seconds or 0.0) / 3600
+        # What stored a checkpoint is good up to it.
+        sums["goodput"] += entry.stored * (entry.weight or 0.0) / 3600
+        sums[entry.kind] += (entry.seconds - entry.stored) * (entry.weight or 0.0) / 3600
     return sums
 
 
@@ -117,7 +119,7 @@ def test_an_epochs_figures_are_its_executions(ledger: Ledger) -> None:
         assert last == epoch.success
         assert last.seconds == epoch.success_seconds
         assert last.end == epoch.completed
-        assert epoch.longest_seconds == max(entry.seconds for entry in mine)
+        assert epoch.longest_seconds == max(entry.trained for entry in mine)
 
 
 def test_executions_lie_in_their_jobs_running_states(ledger: Ledger) -> None:

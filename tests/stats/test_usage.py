@@ -206,10 +206,12 @@ def test_the_executions_behind_a_number_have_its_sum(path: Path) -> None:
         choice = UsageFilter(site=(cell.site,), gpu=(cell.gpu,), gpus=(cell.gpus,))
         assert sum_executions(select_executions(found, choice)) == cell.totals
     for cause in found.causes:
-        result = sum_executions(select_executions(found, UsageFilter(cause=cause.key)))
+        chosen = select_executions(found, UsageFilter(cause=cause.key))
+        result = sum_executions(chosen)
         assert result.executions == cause.executions
         assert result.badput == pytest.approx(cause.lost_gpu_seconds, abs=1e-6)
-        assert result.goodput == 0
+        stored = sum(entry.stored * (entry.weight or 0) for entry in chosen)
+        assert result.goodput == pytest.approx(stored, abs=1e-6)
 
 
 # --- slow sites -------------------------------------------------------------------------------
