@@ -19,7 +19,7 @@ def write_table(
     for _ in range(rows):
         position = int(source.random() * len(train.WILD_TYPE))
         residue = train.ALPHABET[1 + int(source.random() * 20)]
-        score = train.energies({position: residue})[0]
+        score = train.scores(train.rows_of({position: residue}))[0]
         lines.append(f"{train.WILD_TYPE[position]}{position + first}{residue}\t1\t{score:.4f}")
     path.write_text("\n".join([*lines, "_wt\t0\t0.0", ""]))
 

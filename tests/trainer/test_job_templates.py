@@ -111,7 +111,7 @@ def test_the_trainer_understands_the_arguments_of_its_template() -> None:
     words = re.sub(r"\$\((\w+)\)", lambda match: node[match[1]], commands["arguments"]).split()
     args = train.parse_arguments(words)
     assert (args.uuid, args.seed, args.max_epochs, args.stop_after_epoch) == ("75f86c77", 7, 30, 4)
-    assert (args.fail_rate, args.diverge_at, args.backend) == (0.2, 2, "python")
+    assert (args.fail_rate, args.diverge_at) == (0.2, 2)
     assert args.data == "/home/somebody/gb1.tsv"
     assert commands["transfer_input_files"].endswith(", /home/somebody/gb1.tsv")
 
@@ -160,7 +160,7 @@ def test_what_can_be_swept_reaches_the_trainer() -> None:
 
 def test_a_plain_ensembles_jobs_are_what_they_were() -> None:
     # What came later adds no word where nobody asks for it.
-    plain = "--backend python --slow-factor 0 --fail-rate 0 --evict-after 0 --diverge-at 0"
+    plain = "--slow-factor 0 --fail-rate 0 --evict-after 0 --diverge-at 0"
     assert " ".join(words("trainer", NODE)[8:]) == plain
 
 

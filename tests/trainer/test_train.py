@@ -136,15 +136,10 @@ def _begun(apart: Path, tmp_path: Path) -> Path:
 # --- the same bytes -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", ["python", "torch"])
-def test_five_jobs_of_one_epoch_equal_one_job_of_five(
-    tmp_path: Path, backend: str, small: Data
-) -> None:
-    if backend != "python":
-        pytest.importorskip(backend, reason=f"{backend} is not installed: an optional backend")
-    apart = one_job_an_epoch(tmp_path, 5, "--seed", 3, "--backend", backend, *small)
+def test_five_jobs_of_one_epoch_equal_one_job_of_five(tmp_path: Path, small: Data) -> None:
+    apart = one_job_an_epoch(tmp_path, 5, "--seed", 3, *small)
     whole = tmp_path / "whole"
-    run(whole, "--max-epochs", 5, "--seed", 3, "--backend", backend, *small)
+    run(whole, "--max-epochs", 5, "--seed", 3, *small)
     assert last(apart) == last(whole)
     assert best(apart) == best(whole)
     for name in best(whole):
@@ -165,7 +160,7 @@ def test_it_needs_the_standard_library_alone() -> None:
             wanted |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             wanted.add(str(node.module).split(".")[0])
-    assert wanted <= sys.stdlib_module_names | {"torch"}
+    assert wanted <= sys.stdlib_module_names
     assert not wanted & {"dataclasses", "__future__", "contextvars"}  # Python 3.6 has them not
 
 
@@ -382,7 +377,7 @@ def test_started_again_when_all_is_trained_it_has_nothing_to_do(begun: Path) -> 
 
 def small_checkpoint() -> bytes:
     state = train.first_state(2, 1, 1)
-    return train.pack(train.Checkpoint("python", UUID, 1, "gb1-1", 3, 1, 5, None, state))
+    return train.pack(train.Checkpoint(UUID, 1, "gb1-2", 3, 1, 5, None, state))
 
 
 def _cut(good: bytes) -> bytes:
@@ -580,27 +575,7 @@ def test_data_that_is_not_there_ends_it_with_a_sentence(tmp_path: Path) -> None:
     assert err == "train.py: no.tsv: cannot be read: No such file or directory\n"
 
 
-# --- backends and arguments -----------------------------------------------------------------
-
-
-def test_auto_is_torch_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    state = train.first_state(2, 1, 1)
-    monkeypatch.setitem(sys.modules, "torch", None)
-    assert isinstance(train.make_model("auto", state), train.PythonModel)
-    with pytest.raises(train.TrainerError, match="torch backend") as error:
-        train.make_model("torch", state)
-    assert error.value.code == train.EXIT_BACKEND
-
-
-def test_backends_agree() -> None:
-    torch = pytest.importorskip("torch", reason="torch is not installed: an optional backend")
-    data = train.generated()
-    state = train.first_state(data.rows, len(data.targets), 4)
-    plain, arrays = train.PythonModel(state), train.TorchModel(state, torch)
-    for at in range(0, 320, 32):
-        batch = data.train[at : at + 32]
-        assert arrays.learn(batch, 0.1) == pytest.approx(plain.learn(batch, 0.1), rel=1e-9)
-    assert arrays.predict(data.test)[0] == pytest.approx(plain.predict(data.test)[0])
+# --- arguments ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -614,7 +589,6 @@ def test_backends_agree() -> None:
         ("--slow-factor", "nan"),
         ("--evict-after", "-1"),
         ("--seed", "one"),
-        ("--backend", "jax"),
     ],
 )
 def test_wrong_arguments_are_refused(
