@@ -9,17 +9,14 @@ some seconds. Nodes are interchangeable, so each training either only gains or o
 the mixed-integer program of FreeTrain and MalleTrain (Ma et al., ICPE '24) is a multiple-choice
 knapsack over the numbers of nodes.
 
-Throughput comes from what trainings log; nothing is interrupted to measure it: each epoch, and the
-batches per second of the running one, is a sample on the number of nodes it happened to have. On n
-nodes it is taken as rate · n^exponent, a line in logarithms, fitted by Bayesian regression; the
-prior of a training is what the other ones have in common.
+On n nodes the throughput is taken as n^exponent, the usual scaling: what a profile of each training
+would gain beyond that is within a point or two of the work (``tests/bench/README.md``).
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
 from operator import add, attrgetter
@@ -35,7 +32,7 @@ from metlmon.live.file_access import read_regular_file
 from metlmon.model.states import Outcome
 from metlmon.placement.types import Annex, AnnexState
 from metlmon.remote.paths import join
-from metlmon.snapshot.records import DescribedNode, Execution, Ledger, Run
+from metlmon.snapshot.records import DescribedNode, Execution, Run
 from metlmon.stats.pool_profiles import EVICTIONS
 from metlmon.text.formatting import count, moment, plain, year_of
 from metlmon.text.record_json import Nullable
@@ -121,103 +118,13 @@ def _best_totals(before: list[float], values: list[float], minimum: int) -> list
 
 
 EXPONENT: Final = 0.93
-EXPONENT_SIGMA: Final = 0.05
-"""Prior of the exponent: data-parallel training on up to 64 nodes is 1.02 to 1.2 times slower for
-each fourfold of nodes than linear."""
-
-MISFIT: Final = 0.04
-"""Log-scale standard deviation of a throughput around its line: real curves have steps."""
-
-NOISE: Final = 0.1
-"""Log-scale standard deviation of one logged rate."""
-
-NO_RATE_SIGMA: Final = 1.0
-"""Log-scale standard deviation of rates between trainings while fewer than two are known."""
+"""Data-parallel training on up to 64 nodes is 1.02 to 1.2 times slower for each fourfold of nodes
+than linear."""
 
 
-class ThroughputSample(Struct, frozen=True, kw_only=True):
-    """The work per second that a training logged on ``nodes`` nodes, in any unit."""
-
-    run: str
-    nodes: int
-    rate: float
-
-
-class ThroughputProfile(Struct, frozen=True):
-    """The throughput of one training: the normal distribution of its line in logarithms.
-
-    ``level``: log of the rate on one node; ``exponent``. ``variances``: of the level, of both
-    (covariance), of the exponent. ``samples``: of this training.
-    """
-
-    level: float
-    exponent: float
-    variances: tuple[float, float, float]
-    samples: int = 0
-
-    def speedups(self, maximum: int) -> tuple[float, ...]:
-        """The speedup over one node on 0, 1, … ``maximum`` nodes: monotone and concave."""
-        exponent = min(1.0, max(0.0, self.exponent))
-        return (0.0, *(nodes**exponent for nodes in range(1, maximum + 1)))
-
-
-def learn_throughput(
-    samples: Iterable[ThroughputSample], runs: Sequence[str]
-) -> Mapping[str, ThroughputProfile]:
-    """The profiles of the trainings ``runs``, by run; without any sample the unit is arbitrary."""
-    points: dict[str, dict[int, list[float]]] = {}
-    for sample in samples:
-        if sample.nodes > 0 and 0 < sample.rate < math.inf:
-            rates = points.setdefault(sample.run, {}).setdefault(sample.nodes, [])
-            rates.append(math.log(sample.rate))
-    population = _population(points)
-    profiles = {}
-    for run in runs:
-        own = points.get(run, {})
-        profiles[run] = replace(_posterior(own, population), samples=sum(map(len, own.values())))
-    return profiles
-
-
-def _population(points: Mapping[str, Mapping[int, Sequence[float]]]) -> ThroughputProfile:
-    """What trainings have in common: the prior of each one."""
-    usual = ThroughputProfile(0.0, EXPONENT, (NO_RATE_SIGMA**2, 0.0, EXPONENT_SIGMA**2))
-    # The level of each is fitted with hardly any prior, the exponent with the usual one.
-    loose = ThroughputProfile(0.0, EXPONENT, (1e6, 0.0, EXPONENT_SIGMA**2))
-    lines = [_posterior(each, loose) for each in points.values()]
-    if not lines:
-        return usual
-    level = sum(line.level for line in lines) / len(lines)
-    squares = sum((line.level - level) ** 2 for line in lines)
-    # One training's worth of the usual spread, which the trainings known outweigh.
-    spread = (squares + NO_RATE_SIGMA**2) / len(lines)
-    # An exponent counts by what its samples added to the usual prior.
-    added = [max(0.0, 1 / line.variances[2] - 1 / EXPONENT_SIGMA**2) for line in lines]
-    weights = [w / (1 + w * EXPONENT_SIGMA**2) for w in added]
-    strength = 1 / EXPONENT_SIGMA**2
-    total = sum(w * line.exponent for w, line in zip(weights, lines, strict=True))
-    exponent = (strength * EXPONENT + total) / (strength + sum(weights))
-    return ThroughputProfile(level, exponent, (max(spread, MISFIT**2), 0.0, EXPONENT_SIGMA**2))
-
-
-def _posterior(
-    points: Mapping[int, Sequence[float]], prior: ThroughputProfile
-) -> ThroughputProfile:
-    """The line given the logs of rates by number of nodes: conjugate regression of two values."""
-    # Precision matrix ((a, b), (b, c)) and the right side (u, v) of the normal equations.
-    a, b, c = 1 / prior.variances[0], 0.0, 1 / prior.variances[2]
-    u, v = a * prior.level, c * prior.exponent
-    for nodes, rates in points.items():
-        x, y = math.log(nodes), sum(rates) / len(rates)
-        # Samples on the same number of nodes share the misfit of the line there.
-        weight = 1 / (MISFIT**2 + NOISE**2 / len(rates))
-        a, b, c = a + weight, b + weight * x, c + weight * x * x
-        u, v = u + weight * y, v + weight * x * y
-    determinant = a * c - b * b
-    return ThroughputProfile(
-        (c * u - b * v) / determinant,
-        (a * v - b * u) / determinant,
-        (c / determinant, -b / determinant, a / determinant),
-    )
+def speedups(maximum: int) -> tuple[float, ...]:
+    """The speedup over one node on 0, 1, … ``maximum`` nodes."""
+    return (0.0, *(nodes**EXPONENT for nodes in range(1, maximum + 1)))
 
 
 # --- advice -----------------------------------------------------------------------------------
@@ -239,8 +146,8 @@ class ElasticAdvice(Struct, frozen=True, kw_only=True):
 
     ``minimum``, ``maximum``: as its submit description says; ``workers``: now; ``advised``: from
     now ``until`` (None: no end is known). ``annex``: the one that expires then. ``gain``: expected
-    throughput relative to the present one, None if it does not train. ``samples``: rates that it
-    logged; ``inferred``: the number of workers for all runs is the most that ran at once.
+    throughput relative to the present one, None if it does not train. ``inferred``: the number of
+    workers for all runs is the most that ran at once.
     """
 
     run: str
@@ -252,7 +159,6 @@ class ElasticAdvice(Struct, frozen=True, kw_only=True):
     until: datetime | None
     annex: Nullable[str]
     gain: float | None
-    samples: int
     inferred: bool
     reason: str
 
@@ -278,7 +184,6 @@ def elastic_advice(
     horizon = NO_EXPIRY_SECONDS
     if first is not None and first.alive_until is not None and ledger.as_of is not None:
         horizon = max(0.0, ledger.seconds_between(ledger.as_of, first.alive_until))
-    profiles = learn_throughput(throughput_samples(stats_input, bounds), [run.key for run in runs])
     losses = loss_rate(executions)
     elastic = []
     for run in runs:
@@ -290,7 +195,7 @@ def elastic_advice(
                 minimum=minimum,
                 maximum=maximum,
                 nodes=min(maximum, running),
-                throughput=profiles[run.key].speedups(maximum),
+                throughput=speedups(maximum),
                 losses=losses,
             )
         )
@@ -310,7 +215,6 @@ def elastic_advice(
             until=first.alive_until if first is not None else None,
             annex=first.name if first is not None else "",
             gain=each.throughput[advised] / present if present else None,
-            samples=profiles[run.key].samples,
             inferred=not nodes,
             reason="",
         )
@@ -335,8 +239,6 @@ def _with_reason(advice: ElasticAdvice, available: int, this_year: int | None) -
             text += f", expected {advice.gain:.1f} times the epochs per hour"
     if advice.inferred and advice.advised:
         text += f"; {count(available, 'worker')} in all, the most that ran at once"
-    if not advice.samples:
-        text += "; usual scaling, since it has logged no rate"
     return replace(advice, reason=text)
 
 
@@ -399,37 +301,7 @@ def _read_description(path: Path) -> Description | None:
     return parse_description(lines)
 
 
-# --- workers and samples ---------------------------------------------------------------------
-
-
-def throughput_samples(stats_input: StatsInput, runs: Iterable[str]) -> Iterator[ThroughputSample]:
-    """Epochs per second of these runs, with the number of workers.
-
-    One sample of each completed epoch, on the mean number of its workers, and one of the progress
-    lines of the running epoch.
-    """
-    ledger, wanted = stats_input.ledger, frozenset(runs)
-    attempts: dict[tuple[object, int], list[Execution]] = {}
-    for each in ledger.executions:
-        if each.run in wanted and each.training:
-            attempts.setdefault((each.key, each.attempt), []).append(each)
-    for executions in attempts.values():
-        if any(each.final for each in executions):
-            yield from _epoch_sample(ledger, executions)
-        running = [each for each in executions if each.outcome is Outcome.IN_FLIGHT]
-        lines = [stats_input.streams.get(each.job) for each in running]
-        rates = [line.rate / line.total for line in lines if line and line.rate and line.total]
-        if rates and (run := running[0].run) is not None:
-            rate = sum(rates) / len(rates)
-            yield ThroughputSample(run=run, nodes=len(running), rate=rate)
-
-
-def _epoch_sample(ledger: Ledger, executions: Sequence[Execution]) -> Iterator[ThroughputSample]:
-    run, ends = executions[0].run, [each.end for each in executions if each.end is not None]
-    seconds = ledger.seconds_between(min(each.start for each in executions), max(ends))
-    if run is not None and seconds > 0:
-        workers = sum(each.seconds for each in executions) / seconds
-        yield ThroughputSample(run=run, nodes=max(1, round(workers)), rate=1 / seconds)
+# --- workers ---------------------------------------------------------------------------------
 
 
 def most_at_once(executions: Iterable[Execution]) -> int:

@@ -1,26 +1,19 @@
 """Advice for elastic trainings, from a DAG whose submit description says ``--nnodes min:max``."""
 
-import math
 import random
 from datetime import datetime
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from metlmon.jobfiles.records import Streamed
 from metlmon.live.feed import StatsInput
 from metlmon.placement.elastic import (
-    EXPONENT,
     ElasticRun,
-    ThroughputSample,
     allocate_nodes,
     elastic_advice,
     elastic_bounds,
-    learn_throughput,
     loss_rate,
-    throughput_samples,
 )
 from metlmon.placement.types import Annex, AnnexState
 from tests.support.dagdir_builder import Dagdir
@@ -132,16 +125,6 @@ def test_too_few_nodes_for_the_minimum(tmp_path: Path):
     assert advice.advised == 0
     assert advice.gain is None
     assert "wait until annex gpu1 expires (4 May 16:00); it needs 3 workers" in advice.reason
-
-
-def test_samples_are_epochs_and_progress_lines(tmp_path: Path):
-    given = elastic_input(tmp_path, "run3")
-    (epoch,) = throughput_samples(given, [RUN3])
-    assert (epoch.nodes, epoch.rate) == (2, pytest.approx(1 / 3600))
-    line = Streamed(0.5, 600, 1200, 0.5, 1200.0, 2, 0.1)
-    given = replace(given, streams={(101, 0): line})
-    _, running = throughput_samples(given, [RUN3])
-    assert (running.nodes, running.rate) == (2, pytest.approx(0.5 / 1200))
 
 
 @pytest.mark.parametrize("value", ["4", "4:2", "0:4", "a:b", "1:99999"])
@@ -313,51 +296,3 @@ def test_trainings_that_lose_nodes_often_are_spread():
 
     assert sorted(allocation(0.001)) == [8, 8]
     assert sum(allocation(0.0)) == 16
-
-
-# --- Throughput of elastic trainings, learned from the rates that they happened to log --------
-
-
-def samples(
-    run: str, counts: list[int], rate: float, exponent: float, sigma: float = 0.0
-) -> list[ThroughputSample]:
-    rng = random.Random(run)
-    return [
-        ThroughputSample(run=run, nodes=n, rate=rate * n**exponent * math.exp(rng.gauss(0, sigma)))
-        for n in counts
-    ]
-
-
-def test_without_samples_all_trainings_scale_as_usual():
-    profiles = learn_throughput([], ["run0", "run1"])
-    assert profiles["run0"] == profiles["run1"]
-    assert profiles["run0"].speedups(4)[4] == pytest.approx(4**EXPONENT)
-
-
-def test_one_rate_tells_a_slow_training_from_a_fast_one():
-    logged = samples("slow", [8], 100, 0.93) + samples("fast", [3], 700, 0.93)
-    profiles = learn_throughput(logged, ["slow", "fast", "new"])
-    levels = {run: math.exp(each.level) for run, each in profiles.items()}
-    assert levels["fast"] == pytest.approx(700, rel=0.1)
-    assert levels["slow"] == pytest.approx(100, rel=0.15)
-    assert 100 < levels["new"] < 700
-    assert profiles["new"].samples == 0
-
-
-@pytest.mark.parametrize("exponent", [0.3, 0.8, 1.4])
-def test_rates_on_several_numbers_of_nodes_give_the_scaling(exponent: float):
-    logged = samples("run0", [1, 2, 4, 8, 16, 32, 64] * 20, 3000, exponent, sigma=0.05)
-    profile = learn_throughput(logged, ["run0"])["run0"]
-    if exponent == 0.8:
-        assert profile.exponent == pytest.approx(0.80, abs=0.03)
-    gains = [b - a for a, b in pairwise(profile.speedups(64))]
-    assert all(gain >= 0 for gain in gains)
-    assert all(b <= a * (1 + 1e-9) for a, b in pairwise(gains))
-
-
-def test_damaged_rates_are_no_samples():
-    odd = [
-        ThroughputSample(run="run0", nodes=n, rate=rate)
-        for n, rate in ((0, 1.0), (2, 0.0), (2, math.inf), (2, math.nan), (2, -1.0))
-    ]
-    assert learn_throughput(odd, ["run0"])["run0"].samples == 0
