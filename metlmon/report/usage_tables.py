@@ -18,7 +18,6 @@ from metlmon.report.document import AT_MOST, NOT_KNOWN, PARTS, ReportTable, Row,
 from metlmon.report.usage import ReportUsage, TransferGroup
 from metlmon.snapshot.records import HOUR
 from metlmon.stats.causes import Cause
-from metlmon.stats.pool_profiles import PoolProfile
 from metlmon.stats.resources import UNITS
 from metlmon.stats.totals import group_by
 from metlmon.stats.usage import GroupUsage
@@ -475,39 +474,14 @@ def profile_table(usage: ReportUsage) -> ReportTable | None:
     profiles = [profile for profile in usage.profiles if profile.starts]
     if not profiles:
         return None
-
-    def seconds(name: str) -> Callable[[PoolProfile], float | None]:
-        figure, _, part = name.partition(".")
-
-        def value(row: PoolProfile) -> float | None:
-            known = getattr(row, figure)
-            return getattr(known, part) * HOUR if known is not None else None
-
-        return value
-
-    time = Kind.DURATION
-    columns: list[AnyColumn] = [
-        Column("site", "Resource", lambda row: row.pool.site or None),
-        Column("gpu", "GPU model", lambda row: usage.gpu_model(row.pool.gpu)),
-        Column("gpus", "GPUs", lambda row: row.pool.gpus_per_job, Kind.COUNT),
-        Column("annex", "Annex", lambda row: row.pool.annex or None),
-        Column("epochs", "Epochs", attrgetter("epochs"), Kind.COUNT, footnote="profile"),
-        Column("hours", "mean", seconds("hours.value"), time, group="Epoch"),
-        Column("hours_low", "from", seconds("hours.low"), time, drop=3, group="Epoch"),
-        Column("hours_high", "to", seconds("hours.high"), time, drop=4, group="Epoch"),
-        Column("wait", "Wait", seconds("wait.value"), time, drop=2),
-        Column("transfer", "Input", seconds("transfer.value"), time, drop=5),
-        Column("loss", "Loss", attrgetter("loss.value"), Kind.SHARE, footnote="profile_loss"),
-        Column("borrowed", "Borrowed from", _borrowed_from, drop=6),
-    ]
-    if all(profile.pool.gpus_per_job == 1 for profile in profiles):
-        columns = [column for column in columns if column.name != "gpus"]
-    if not any(profile.pool.annex for profile in profiles):
-        columns = [column for column in columns if column.name != "annex"]
+    columns = tuple(
+        replace(column, title=column.title.capitalize().replace("Gpu", "GPU"))
+        for column in usage_columns.profile_columns(profiles)
+    )
     return ReportTable(
         "profiles",
         "What to expect of an epoch, by pool",
-        tuple(columns),
+        columns,
         tuple(row_of(columns, profile) for profile in profiles),
     )
 
@@ -551,11 +525,6 @@ def resource_table(usage: ReportUsage) -> ReportTable | None:
     comment = None if "gpus" in measured else "Use of GPUs was not measured."
     columns += hours if "gpus" in measured else []
     return ReportTable("resources", caption, tuple(columns), tuple(rows), comment=comment)
-
-
-def _borrowed_from(profile: PoolProfile) -> str:
-    figures = (profile.hours, profile.wait, profile.transfer, profile.loss)
-    return ", ".join(dict.fromkeys(each.borrowed for each in figures if each and each.borrowed))
 
 
 # --- causes, transfers, runs --------------------------------------------------------------------

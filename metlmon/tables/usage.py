@@ -1037,7 +1037,7 @@ def profile_columns(profiles: Sequence[PoolProfile]) -> list[Column[Any]]:
             # Cut, different models and numbers of GPUs would look the same.
             minimum=max((len(pool_gpu(row, gpu_names)) for row in profiles), default=1),
         ),
-        Column("epochs", "EPOCHS", lambda row: row.epochs, Kind.COUNT),
+        Column("epochs", "EPOCHS", lambda row: row.epochs, Kind.COUNT, footnote="profile"),
         _figure_column("hours", "MEAN EPOCH", lambda row: row.hours, excludes=True),
         Column(
             "interval",
@@ -1054,6 +1054,7 @@ def profile_columns(profiles: Sequence[PoolProfile]) -> list[Column[Any]]:
             "LOSS",
             lambda row: row.loss.value,
             Kind.SHARE,
+            footnote="profile_loss",
             cell=loss,
         ),
         Column("slots", "SLOTS", lambda row: row.slots, Kind.COUNT, drop=3),
