@@ -49,7 +49,6 @@ from metlmon.authoring.templates import (
     used_placeholders,
 )
 from metlmon.authoring.write_dag import (
-    PartlyDefined,
     assignments,
     input_files,
     missing_file,
@@ -632,20 +631,8 @@ def _partly_defined_parameters(
     for job in jobs:
         try:
             placeholders(request, job, users.get(job.file, ()))
-        except PartlyDefined as error:
-            name, where = error.variable.name, error.variable.where
-            fields = (
-                f"regions.{region.name}"
-                for region in request.regions
-                if where in (region.where, f"the region {region.name}")
-                and name.lower() in map(str.lower, region.variables)
-            )
-            if (field := next(fields, None)) is not None:
-                yield RequestProblem(field, str(error))
-            elif request.source is not None:
-                yield RequestProblem("source", f"{where}: {error}")
-            else:
-                yield RequestProblem(f"values.{name}", str(error))
+        except PlanError as error:
+            yield RequestProblem("regions" if request.source is None else "source", str(error))
 
 
 def _sweep_problems(

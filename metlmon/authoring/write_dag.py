@@ -182,17 +182,6 @@ def _checked_line(line: str) -> str:
 # --- submit files: templates filled in with what all nodes have in common ---------------------
 
 
-class PartlyDefined(PlanError):
-    """A parameter that all nodes need has a value for only some of them.
-
-    ``variable``: one of its definitions.
-    """
-
-    def __init__(self, variable: VariableValue, message: str) -> None:
-        super().__init__(message)
-        self.variable = variable
-
-
 RUN_NOTES: Final = """\
 # What the job's log says of it in its first event, to be read without the DAG.
 if version >= 25.11
@@ -224,7 +213,7 @@ def placeholders(request: Request, job: JobTemplate, nodes: Sequence[GraphNode])
     """The value of each placeholder, including the built-in ones.
 
     A parameter that the nodes define as a variable becomes a macro; the value here is the default
-    for nodes that do not define it. Raises PartlyDefined if a macro cannot have this default.
+    for nodes that do not define it. Raises PlanError if a macro cannot have this default.
     """
     variables: dict[str, list[VariableValue]] = defaultdict(list)
     for node in nodes:
@@ -257,13 +246,12 @@ def _placeholder_value(
         return value
     if len(variables) == node_count:
         return f"$({name})"
-    problem = f"only some nodes of {job.file} have a value of {name}"
+    problem = f"{variables[0].where}: only some nodes of {job.file} have a value of {name}"
     if value.strip() in ("", "0") and name in may_be_dropped(job.template):
-        text = f"{problem}; give one for the others, too (values.{name})"
-        raise PartlyDefined(variables[0], text)
+        raise PlanError(f"{problem}; give one for the others, too (values.{name})")
     if "(" in value or ")" in value:
         text = "and that of the others holds a ')' or '('; give it as a variable"
-        raise PartlyDefined(variables[0], f"{problem}, {text}")
+        raise PlanError(f"{problem}, {text}")
     return f"$({name}:{value})"
 
 

@@ -346,11 +346,11 @@ def test_a_parameter_that_only_some_epochs_have_needs_a_value_for_the_others(
     # "--learning-rate" without a number would fail every other epoch.
     region = Region("late", {"learning_rate": "0.1"}, (2, 2))
     request = Request("trainer", tmp_path / "new", regions=(region,))
-    with pytest.raises(PlanError, match=r"regions\.late: only some .* of learning_rate"):
+    with pytest.raises(PlanError, match=r"regions: the region late: only some .* of learning_rate"):
         make_plan(request)
     assert make_plan(replace(request, values={"learning_rate": "0.2"})).nodes == 12
     late = (Region("late", {"project": "b"}, (2, 2)),)
-    with pytest.raises(PlanError, match=r"regions\.late: .* project, .* holds a '\)'"):
+    with pytest.raises(PlanError, match=r"regions: the region late: .* project, .* holds a '\)'"):
         make_plan(replace(request, regions=late, values={"project": "a)b"}))
 
 
