@@ -364,10 +364,10 @@ COMMANDS: Final[dict[str, Command]] = {
             *COMMON,
             option(
                 "--what-if",
-                "only this: 'without SITE', '2 slots more at SITE', 'annex NAME 12h longer'",
+                "only what would change the end, at this pool, site or annex alone",
                 nargs="?",
                 const="",
-                metavar="QUESTION",
+                metavar="POOL",
             ),
             option(
                 "--apply",

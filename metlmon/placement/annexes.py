@@ -523,7 +523,7 @@ class _AnnexBuilder:
             rows.append(self._row(request.name, request, own))
         rows += [self._row(found[0].annex, None, found) for found in ads.values()]
         names = {row.name.casefold() for row in rows}
-        targeted = {job.annex.casefold(): job.annex for job in self._answer.jobs}
+        targeted = {job.annex.casefold(): job.annex for job in self._answer.jobs if job.annex}
         rows += [self._row(targeted[name], None, []) for name in targeted if name not in names]
         return [replace(row, warnings=tuple(self._warnings(row))) for row in rows]
 
@@ -553,13 +553,13 @@ class _AnnexBuilder:
         started = self._started(request, ads)
         end = self._end(request, ads, started)
         left = None if end is None else max(0.0, end - self._now)
-        jobs = [job for job in self._answer.jobs if _is_same(job.annex, name)]
+        jobs = [job for job in self._answer.jobs if _is_same(job.annex or "", name)]
         idle = [(job.cluster, job.proc) for job in jobs if job.status == JOB_IDLE]
         nodes = {ad.node for ad in ads}
         running = [
             (job.cluster, job.proc)
             for job in jobs
-            if job.status == JOB_RUNNING and job.slot.partition("@")[2] in nodes
+            if job.status == JOB_RUNNING and (job.slot or "").partition("@")[2] in nodes
         ]
         executions = self._history.running(name, running)
         known = [ad.gpus for ad in ads if ad.slot_type in _WHOLE and ad.gpus is not None]

@@ -15,7 +15,6 @@ interval of the gain has both.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -867,17 +866,6 @@ NOTABLE: Final = 0.02
 
 NO_SLOT: Final = "no slot is left before all epochs are done"
 
-_WITHOUT: Final = re.compile(r"without (?:annex )?(?P<pool>.+)", re.IGNORECASE)
-_SLOTS: Final = re.compile(
-    r"(?P<number>\d{1,4}) (?:slots? more|more slots?) at (?P<pool>.+)", re.IGNORECASE
-)
-_LONGER: Final = re.compile(
-    r"\A(?:annex )?(?P<pool>.+?) (?P<number>\d{1,4}) ?(?P<unit>h|d)(?:ours?|ays?)? longer",
-    re.IGNORECASE,
-)
-
-FORMS: Final = "'without SITE', '2 slots more at SITE' and 'annex NAME 12h longer'"
-
 
 def what_if_table(values: PlanInput, plan: PlacementPlan) -> tuple[WhatIf, ...]:
     """The rows for a plan, made of ``values``, the largest changes first.
@@ -889,7 +877,7 @@ def what_if_table(values: PlanInput, plan: PlacementPlan) -> tuple[WhatIf, ...]:
         return ()
     rows = [
         row
-        for row in _changes(values, plan)
+        for row in _changes(values, plan, values.supplies.usable)
         if row.hours is None or abs(row.hours - plan.hours) >= NOTABLE * plan.hours
     ]
     changes = {
@@ -899,12 +887,14 @@ def what_if_table(values: PlanInput, plan: PlacementPlan) -> tuple[WhatIf, ...]:
     return tuple(sorted(rows, key=lambda row: (-round(changes[row.question], 9), row.question)))
 
 
-def _changes(values: PlanInput, plan: PlacementPlan) -> Iterator[WhatIf]:
-    """All rows that may differ from the plan: pools that it does not use cannot change it."""
+def _changes(
+    values: PlanInput, plan: PlacementPlan, about: Sequence[PoolSupply]
+) -> Iterator[WhatIf]:
+    """All rows about these pools that may differ: pools that the plan does not use cannot."""
     used = {pool for run in plan.runs for pool in run.pools}
     supplies = values.supplies.usable
     names = values.names()
-    for supply in supplies:
+    for supply in about:
         name = names[supply.pool]
         if supply.pool in used:
             others = tuple(each for each in supplies if each is not supply)
@@ -934,30 +924,9 @@ def what_if_row(
     return WhatIf(question=question, hours=None, gpu_hours=None, remark=remark)
 
 
-def answer_question(values: PlanInput, plan: PlacementPlan, question: str) -> WhatIf:
-    """The end of the plan with the change that a question names. Raises InputError."""
-    text = " ".join(question.split())
-    for pattern in (_WITHOUT, _SLOTS, _LONGER):
-        match = pattern.fullmatch(text)
-        if match is not None:
-            break
-    else:
-        raise InputError(f"--what-if {question!r}: the questions are {FORMS}")
-    changed = _named(values, match["pool"])
-    others = tuple(each for each in values.supplies.usable if each not in changed)
-    if pattern is _SLOTS:
-        more = int(match["number"])
-        others += tuple(replace(each, slots=each.slots + more) for each in changed)
-    elif pattern is _LONGER:
-        hours = int(match["number"]) * (24 if match["unit"].lower() == "d" else 1)
-        annexes = [each for each in changed if each.hours_left is not None]
-        if not annexes:
-            raise InputError(f"--what-if {question!r}: no end of it is known")
-        others += tuple(
-            each if each.hours_left is None else replace(each, hours_left=each.hours_left + hours)
-            for each in changed
-        )
-    return what_if_row(text, values, plan, others)
+def what_if_at(values: PlanInput, plan: PlacementPlan, name: str) -> tuple[WhatIf, ...]:
+    """All rows about one pool, site or annex. Raises InputError."""
+    return tuple(_changes(values, plan, _named(values, name)))
 
 
 def _named(values: PlanInput, name: str) -> Sequence[PoolSupply]:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from metlmon.pool.protocol import encodable
+from metlmon.pool.protocol import QueueJob, encodable
 
 
 class AnnexGeneration(StrEnum):
@@ -103,20 +103,6 @@ class AnnexAd(Struct, frozen=True, kw_only=True):
         return self.state == "Claimed" and self.activity == "Busy"
 
 
-class AnnexJob(Struct, frozen=True):
-    """A queued job of ours that may run only in one annex [TargetAnnexName].
-
-    ``status`` [JobStatus]: 1 idle, 2 running, as in the queue. ``slot`` [RemoteHost]: where it
-    runs, empty if it does not.
-    """
-
-    cluster: int
-    proc: int
-    annex: str
-    status: int
-    slot: str = ""
-
-
 class AnnexCollector(Struct, frozen=True, kw_only=True):
     """A collector that was asked for annexes.
 
@@ -170,7 +156,7 @@ class AnnexAnswer(Struct, frozen=True, kw_only=True):
 
     requests: tuple[AnnexRequest, ...] = ()
     ads: tuple[AnnexAd, ...] = ()
-    jobs: tuple[AnnexJob, ...] = ()
+    jobs: tuple[QueueJob, ...] = ()
     collectors: tuple[AnnexCollector, ...] = ()
     queried_at: float | None = None
     error: str | None = None

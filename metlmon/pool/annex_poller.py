@@ -18,14 +18,13 @@ from metlmon.pool.annex_ads import (
     AnnexAd,
     AnnexAnswer,
     AnnexCollector,
-    AnnexJob,
     AnnexQueue,
     AnnexRequest,
     FreeGpus,
 )
 from metlmon.pool.connection import PoolConnection, PoolUnreachable
 from metlmon.pool.queue_checks import user_name
-from metlmon.pool.types import LONGEST_PAUSE, QUERY_SECONDS, PoolError, QueueSnapshot
+from metlmon.pool.types import LONGEST_PAUSE, QUERY_SECONDS, PoolError, QueueJob, QueueSnapshot
 
 MOST_COLLECTORS: Final = 4
 MOST_NAMES: Final = 200
@@ -194,21 +193,17 @@ class AnnexPoller:
         return tuple(slots[key] for key in sorted(slots))
 
 
-def _annex_jobs(queue: QueueSnapshot) -> tuple[AnnexJob, ...]:
+def _annex_jobs(queue: QueueSnapshot) -> tuple[QueueJob, ...]:
     """The jobs of a queue snapshot that target an annex."""
-    return tuple(
-        AnnexJob(job.cluster, job.proc, job.annex, job.status, job.slot or "")
-        for job in queue.jobs
-        if job.annex
-    )
+    return tuple(job for job in queue.jobs if job.annex)
 
 
 def _requests_of(
-    requests: Iterable[AnnexRequest], queue: QueueSnapshot, jobs: Iterable[AnnexJob]
+    requests: Iterable[AnnexRequest], queue: QueueSnapshot, jobs: Iterable[QueueJob]
 ) -> tuple[AnnexRequest, ...]:
     """The requests that concern an ensemble, in the order of the queue."""
     owners = {job.owner for job in (*queue.jobs, *queue.dagmans)} | {user_name(queue.user or "")}
-    targets = {job.annex.casefold() for job in jobs}
+    targets = {job.annex.casefold() for job in jobs if job.annex}
     found = (
         request
         for request in requests
@@ -217,9 +212,9 @@ def _requests_of(
     return tuple(sorted(found, key=lambda request: (request.cluster, request.proc)))
 
 
-def _names(requests: Iterable[AnnexRequest], jobs: Iterable[AnnexJob]) -> list[str]:
+def _names(requests: Iterable[AnnexRequest], jobs: Iterable[QueueJob]) -> list[str]:
     """The names of annexes to ask for, without regard to case."""
-    names = {name.casefold(): name for name in (job.annex for job in jobs)}
+    names = {job.annex.casefold(): job.annex for job in jobs if job.annex}
     names.update({request.name.casefold(): request.name for request in requests})
     return sorted(names.values())[:MOST_NAMES]
 

@@ -10,13 +10,13 @@ import pytest
 
 from metlmon.cli.commands import advise as command
 from metlmon.live.feed import StatsInput
+from metlmon.model.queue import QueueJob
 from metlmon.placement.types import AnnexReport
 from metlmon.pool.annex_ads import (
     AnnexAd,
     AnnexAnswer,
     AnnexCollector,
     AnnexGeneration,
-    AnnexJob,
     AnnexSlotType,
 )
 from tests.support.commands import Captured, json_output, text_output
@@ -97,7 +97,7 @@ def test_what_schedd_and_collector_answer(
     )
     answer = AnnexAnswer(
         ads=(slot,),
-        jobs=(AnnexJob(77, 0, "gpu-annex", 1),),
+        jobs=(QueueJob(77, 0, 1, annex="gpu-annex"),),
         collectors=(AnnexCollector(address="ap40:9618", answered_at=now),),
         queried_at=now,
         generation=AnnexGeneration.NEW,

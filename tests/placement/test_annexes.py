@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from metlmon.config.settings import AllocationSettings, Settings
 from metlmon.live.feed import StatsInput
+from metlmon.model.queue import QueueJob
 from metlmon.model.reasons import ANNEX_EXPIRED_INFERRED
 from metlmon.model.states import Outcome
 from metlmon.placement.annexes import (
@@ -33,7 +34,6 @@ from metlmon.pool.annex_ads import (
     AnnexAnswer,
     AnnexCollector,
     AnnexGeneration,
-    AnnexJob,
     AnnexRequest,
     AnnexSlotType,
 )
@@ -156,7 +156,8 @@ RUNS = {
     "run1": Past([HOUR] * 4, age=3000, wait=0),
 }
 TARGETED = tuple(
-    AnnexJob(1000 * number + 4, 0, "gpu-annex", 2, f"slot1_{number}@n1") for number in (1, 2)
+    QueueJob(1000 * number + 4, 0, 2, annex="gpu-annex", slot=f"slot1_{number}@n1")
+    for number in (1, 2)
 )
 
 
@@ -192,7 +193,7 @@ def test_an_epoch_that_runs_in_another_slot_is_not_in_the_annex() -> None:
 def test_pressure() -> None:
     """One idle epoch of an hour, and one GPU for three hours of which half an hour is taken."""
     stats = basis({"run0": RUNS["run0"], "run1": Past([HOUR] * 4, running=False, total=5, wait=0)})
-    idle = AnnexJob(2004, 0, "gpu-annex", 1)
+    idle = QueueJob(2004, 0, 1, annex="gpu-annex")
     ads = node(busy=1, gpus=1, stops_at=NOW + 3 * HOUR)
     row = only(answer(ads=tuple(ads), jobs=(TARGETED[0], idle)), stats)
     # Ready: run1's last. Expected after run0's epoch 5: at 0.5, 1.5 and 2.5 h.
@@ -231,7 +232,9 @@ def _generated_case(rng: Random) -> tuple[StatsInput, AnnexAnswer, bool]:
             [seconds(slow) for _ in range(rng.randint(1, 4))], running=False, wait=0, site="campus"
         )
     left = mean * 2 ** rng.uniform(-2, 2)
-    found = answer(ads=tuple(node(stops_at=NOW + left)), jobs=(AnnexJob(1000, 0, "gpu-annex", 1),))
+    found = answer(
+        ads=tuple(node(stops_at=NOW + left)), jobs=(QueueJob(1000, 0, 1, annex="gpu-annex"),)
+    )
     return basis(runs), found, seconds() <= left
 
 
@@ -260,7 +263,7 @@ def test_the_prediction_for_the_next_epoch_is_right() -> None:
 
 
 def test_jobs_that_wait_for_an_annex_that_is_gone() -> None:
-    jobs = tuple(AnnexJob(number, 0, "old-annex", 1) for number in (1, 2))
+    jobs = tuple(QueueJob(number, 0, 1, annex="old-annex") for number in (1, 2))
     found = report(answer(jobs=jobs))
     assert [row.state for row in found.annexes] == [AnnexState.NEVER_SEEN]
     (never,) = found.warnings
@@ -298,7 +301,7 @@ def test_an_idle_annex_leaves(times: dict[str, float], text: str) -> None:
 
 @pytest.mark.parametrize("found", [{"requests": (request(),)}, {"ads": tuple(node())}])
 def test_jobs_may_wait_for_an_annex_that_is_there(found: dict[str, Any]) -> None:
-    jobs = (AnnexJob(1, 0, "gpu-annex", 1),)
+    jobs = (QueueJob(1, 0, 1, annex="gpu-annex"),)
     assert report(answer(jobs=jobs, **found)).warnings == ()
 
 
@@ -478,7 +481,7 @@ def seen(request: dict[str, Any] | None, *slots: dict[str, Any], at: float) -> A
     answer = AnnexAnswer(
         requests=tuple(each for each in requests if each is not None),
         ads=tuple(ad for ad in ads if ad is not None),
-        jobs=(AnnexJob(9178, 0, "GZ", 2),),
+        jobs=(QueueJob(9178, 0, 2, annex="GZ"),),
         collectors=(AnnexCollector(address="127.0.0.1:9618", answered_at=now),),
         queried_at=now,
         generation=AnnexGeneration.OLD,

@@ -13,7 +13,6 @@ from metlmon.pool import annex_ads, worker
 from metlmon.pool.annex_ads import (
     AnnexAd,
     AnnexGeneration,
-    AnnexJob,
     AnnexQueue,
     AnnexRequest,
     AnnexSlotType,
@@ -98,7 +97,7 @@ def test_requests_are_ours_those_of_the_jobs_owner_and_those_that_jobs_target() 
     jobs = (annex_job(9, "targeted", owner="bert"),)
     answer = Annexes(AnnexQueue(requests=requests), jobs).poller.query()
     assert [each.name for each in answer.requests] == ["ours", "of-the-owner", "Targeted"]
-    assert answer.jobs == (AnnexJob(9, 0, "targeted", 1),)
+    assert answer.jobs == jobs
 
 
 def test_without_a_user_name_a_request_without_an_owner_is_not_ours() -> None:

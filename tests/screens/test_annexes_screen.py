@@ -9,7 +9,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from metlmon.live.feed import Snapshot
-from metlmon.pool.annex_ads import AnnexAnswer, AnnexGeneration, AnnexJob
+from metlmon.model.queue import QueueJob
+from metlmon.pool.annex_ads import AnnexAnswer, AnnexGeneration
 from metlmon.snapshot.records import Ledger
 from screens.app import AppOptions
 from tests.placement.test_annexes import COLLECTOR, NOW, RUNS, TARGETED, node, request
@@ -22,7 +23,7 @@ STATS = basis(RUNS)
 ANSWER = AnnexAnswer(
     requests=(request(), request("next-annex", 2)),
     ads=tuple(node(busy=2, stops_at=NOW + 1200)),
-    jobs=(*TARGETED, AnnexJob(9, 0, "gone-annex", 1)),
+    jobs=(*TARGETED, QueueJob(9, 0, 1, annex="gone-annex")),
     collectors=(COLLECTOR,),
     queried_at=NOW,
     generation=AnnexGeneration.NEW,

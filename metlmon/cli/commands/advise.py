@@ -55,10 +55,10 @@ from metlmon.placement.elastic import ElasticAdvice
 from metlmon.placement.planner import (
     Advice,
     PlanState,
-    answer_question,
     make_advice,
     must_replan,
     plan_state,
+    what_if_at,
     what_if_table,
 )
 from metlmon.placement.types import Annex, AnnexReport, PlacementPlan, WhatIf
@@ -91,7 +91,7 @@ GPUS_SECONDS: Final = 600.0
 """Interval at which it asks the collector for free GPUs: a large pool has many slots."""
 
 TABLE: Final = ""
-"""``--what-if`` without a question: the whole table."""
+"""``--what-if`` without a pool: the whole table."""
 
 _EVERY: Final = re.compile(r"(\d{1,5})(s|m|h|d)")
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": HOUR, "d": 24 * HOUR}
@@ -138,7 +138,7 @@ def advise(options: argparse.Namespace) -> int:
     if options.what_if in (None, TABLE):
         what_if = what_if_table(advice.values, advice.plan)
     else:
-        what_if = (answer_question(advice.values, advice.plan, options.what_if),)
+        what_if = what_if_at(advice.values, advice.plan, options.what_if)
         if not options.json:
             out = TextOutput()
             sentences = tables.plan_lines(advice.plan)
