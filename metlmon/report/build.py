@@ -267,10 +267,9 @@ def _all_figures(usage: ReportUsage) -> Iterable[ReportFigure]:
             yield _epochs(usage, series)
             if several:
                 yield _per_period(series)
-        if any(map(sum, (series.goodput, series.badput, series.running))):
-            if several:
-                yield _hours(usage, series)
-            yield _contributions(series) if several else _contributions_in_total(series)
+        if several and any(map(sum, (series.goodput, series.badput, series.running))):
+            yield _hours(usage, series)
+            yield _contributions(series)
     times = _times(usage)
     if times is not None:
         yield times
@@ -360,19 +359,6 @@ def _contributions(series: UsageSeries) -> ReportFigure:
         f"GPU-hours per {per} by resource.",
         BarChart(_edges(series), tuple(bands), f"GPU-hours per {per}"),
         f"GPU-hours by resource: {sums}.",
-        footnote="gpu_hours",
-    )
-
-
-def _contributions_in_total(series: UsageSeries) -> ReportFigure:
-    sums = [(name or NOT_KNOWN, sum(values) / HOUR) for name, values in series.sites.items()]
-    first, highest = sums[0]
-    digits = hours_digits(sum(value for _, value in sums))
-    return ReportFigure(
-        "contributions",
-        "GPU-hours by resource.",
-        LevelChart(tuple(sums[:MAX_LEVELS]), "GPU-hours", BLUE),
-        f"The most, {exact_hours(highest, digits)} GPU-hours, were spent at {first}.",
         footnote="gpu_hours",
     )
 

@@ -112,7 +112,7 @@ def test_drawings_are_well_formed_and_say_what_they_show(name: str) -> None:
 def test_an_ensemble_of_one_day_has_no_bars_by_day() -> None:
     html = page_of("trainer")
     assert re.findall(r'<figure id="figure-([a-z_]+)"', html) == [
-        *("epochs", "contributions", "times", "causes"),
+        *("epochs", "times", "causes"),
     ]
 
 

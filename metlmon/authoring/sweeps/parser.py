@@ -35,6 +35,7 @@ BUILTIN_NAMES: Final = ("run", "index", "uuid")
 """Placeholders of every run: its name (group and padded index), index from 0, and uuid."""
 
 _GROUP: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_SWEPT: Final = re.compile(r"(?P<names>.+?) from(?: (?P<mode>zip|product))?", re.IGNORECASE)
 _VALUE_LINE: Final = re.compile(r"^[^A-Za-z]|,|^[^ \t]+$| to ", re.IGNORECASE)
 
 _OWN_NAMES: Final = {*BUILTIN_NAMES, "epoch", "node", "run_uuid", "continue_from_checkpoint"}
@@ -129,7 +130,7 @@ class _Parser:
     def gen(self, read: SweepCommand, tokens: Tokens) -> SweepCommand:
         where = read.where
         if tokens.next().upper() != "SUBDAG":
-            raise PlanError(f"{where}: GEN is not followed by SUBDAG; {_GEN_USAGE}")
+            raise PlanError(f"{where}: {_GEN_USAGE}")
         group, template = tokens.next(), tokens.file()
         names, mode = _swept_names(tokens.rest(), where)
         if not _GROUP.fullmatch(group):
@@ -291,26 +292,15 @@ def _unknown_command(text: str, keyword: str, after_gen: bool) -> str:
 
 def _swept_names(text: str, where: str) -> tuple[tuple[str, ...], SweepMode | None]:
     """The names and the mode in ``a, b from product``."""
-    words = text.replace(",", " ").split()
-    lowered = [word.lower() for word in words]
-    if "from" not in lowered:
-        raise PlanError(f"{where}: there is no 'from' behind the names; {_GEN_USAGE}")
-    position = lowered.index("from")
-    names, mode_words = words[:position], lowered[position + 1 :]
-    if not names:
-        raise PlanError(f"{where}: no variable stands before 'from'; {_GEN_USAGE}")
+    match = _SWEPT.fullmatch(" ".join(text.replace(",", " ").split()))
+    if match is None:
+        raise PlanError(f"{where}: {_GEN_USAGE}")
+    names = tuple(match["names"].split())
     problems = (name_problem(name, _OWN_NAMES) for name in names)
     for problem in (*problems, duplicate_variable(names)):
         if problem:
             raise PlanError(f"{where}: {problem}")
-    if not mode_words:
-        return tuple(names), None
-    if mode_words in (["zip"], ["product"]):
-        return tuple(names), SweepMode(mode_words[0])
-    raise PlanError(
-        f"{where}: {shown(' '.join(words[position + 1 :]))!r} behind 'from'; only 'zip' or "
-        "'product' may stand there, and values on the lines below"
-    )
+    return names, SweepMode(match["mode"].lower()) if match["mode"] else None
 
 
 def _is_queue_one(line: str, where: str, name: str) -> bool:

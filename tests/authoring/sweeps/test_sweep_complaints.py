@@ -43,10 +43,13 @@ IN_THE_WORKFLOW = [
     (TWO + " 3, 4\n", "w.dag:3: a line of values more than GEN names variables"),
     (TWO + "FOO g\n", "w.dag:3: 'FOO' is no command of a DAG file"),
     (TWO + "PARNT g CHILD g\n", "is PARENT meant?"),
-    ("GEN SPLICE g t.subdag a from\n 1\n", "w.dag:1: GEN is not followed by SUBDAG"),
-    ("GEN SUBDAG g t.subdag a\n 1\n", "w.dag:1: there is no 'from' behind the names"),
-    ("GEN SUBDAG g t.subdag from\n", "no variable stands before 'from'"),
-    ("GEN SUBDAG g t.subdag a from both\n 1\n", "only 'zip' or 'product' may stand there"),
+    (
+        "GEN SPLICE g t.subdag a from\n 1\n",
+        "w.dag:1: write 'GEN SUBDAG group file.subdag a, b from'",
+    ),
+    ("GEN SUBDAG g t.subdag a\n 1\n", "w.dag:1: write 'GEN SUBDAG group"),
+    ("GEN SUBDAG g t.subdag from\n", "w.dag:1: write 'GEN SUBDAG group"),
+    ("GEN SUBDAG g t.subdag a from both\n 1\n", "(or 'from zip', 'from product')"),
     ("GEN SUBDAG g t.subdag a, a from\n 1\n 2\n", "a is swept twice"),
     (
         "GEN SUBDAG g t.subdag a, A from\n 1\n 2\n",
