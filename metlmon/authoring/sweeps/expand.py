@@ -251,7 +251,7 @@ class _Expander:
             runs = self._nodes.groups[template.sweep.group]
             used = used_by(name for run in runs for name in run.nodes.values())
             if used is not None:
-                yield from _swept_without_effect(template, self._nodes, self._commands, used)
+                yield from _swept_without_effect(template, self._commands, used)
         request = self._request
         asked = request.variables or request.regions
         if asked and (used := used_by(self._graph_nodes)) is not None:
@@ -559,7 +559,7 @@ def _with_script(node: GraphNode, command: ScriptCommand) -> GraphNode:
 
 
 def _swept_without_effect(
-    template: RunTemplate, nodes: SweepNodes, commands: Sequence[SweepCommand], used: set[str]
+    template: RunTemplate, commands: Sequence[SweepCommand], used: set[str]
 ) -> Iterator[RequestProblem]:
     """Warnings about variables of a GEN command without an effect.
 
@@ -567,15 +567,9 @@ def _swept_without_effect(
     that name, or the variable belong to HTCondor or be a job attribute. Undecidable cases are not
     reported. ``commands``: of the workflow. ``used``: the names in the submit files of its runs.
     """
-    own_nodes = {name for run in nodes.groups[template.sweep.group] for name in run.nodes.values()}
     relevant = [
         *template.commands,
-        *(
-            read
-            for read in commands
-            if isinstance(read.command, NodeModifier)
-            and not own_nodes.isdisjoint(nodes.resolve(read.command.node, read.where))
-        ),
+        *(each for each in commands if not isinstance(each.command, GenCommand)),
     ]
     pairs = _assigned_pairs(relevant)
     used = used.union(*(used_names(text) for _, text in pairs))

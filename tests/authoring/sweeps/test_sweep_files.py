@@ -558,10 +558,6 @@ def test_what_has_an_effect_is_not_reported(tmp_path: Path, template: str) -> No
 )
 def test_a_line_of_the_workflow_may_give_it_an_effect(tmp_path: Path, line: str) -> None:
     assert without_effect(request_for(tmp_path, f"{TWO}{line}\n")) == []
-    other = "GEN SUBDAG h t.subdag a from\n 3\n"
-    if "ALL_NODES" not in line:
-        (result,) = without_effect(request_for(tmp_path, f"{TWO}{other}{line}\n"))
-        assert result.startswith("w.dag:4: a has no effect")
 
 
 def test_a_comment_or_an_attribute_of_the_machine_is_no_use(tmp_path: Path) -> None:
