@@ -7,10 +7,10 @@ DAG file specifies for the same epoch or, for further epochs, for the run's last
 
 from __future__ import annotations
 
+import glob
 import itertools
 import json
 import os
-import posixpath
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -31,13 +31,12 @@ from metlmon.authoring.graph import (
     script_options,
 )
 from metlmon.authoring.request import Plan, PlanError, PlannedFile, Request
-from metlmon.authoring.runs import CHECKPOINT_VARIABLE, SITE_VARIABLE
+from metlmon.authoring.runs import CHECKPOINT_VARIABLE, SITE_VARIABLE, checkpoint_directory
 from metlmon.authoring.write_files import is_locked, leftovers, path_exists
 from metlmon.dagman.commands import DescriptionCommand, IncludeCommand, ScriptKind
 from metlmon.dagman.loader import load_workflow
 from metlmon.dagman.parser import SourceCommand, read_commands
 from metlmon.dagman.records import Node, Workflow
-from metlmon.dagman.submit_description import Description, command_values
 from metlmon.jobfiles.training_files import read_metrics_csv
 from metlmon.live.file_access import UnreadableFile, read_file, read_regular_file
 from metlmon.model.dag import Dag
@@ -51,7 +50,9 @@ from metlmon.text.formatting import STATES, count
 LARGEST: Final = 64 << 20
 """Maximum bytes of a DAG file, of a gate's rules and of a ``metrics.csv``."""
 
-_COMMANDS: Final = ("transfer_input_files", "transferinputfiles", "initialdir", "initial_dir")
+_ABOVE: Final = ("", "*/", "*/*/", "*/*/*/")
+"""Where the directory of a run's checkpoints is searched, from the DAG's."""
+
 _FLAGS: Final = frozenset({"true", "t", "yes", "y", "on", "1", "false", "f", "no", "n", "off", "0"})
 _VERSION: Final = re.compile(r"version_(\d{1,9})")
 _NUMBERED: Final = re.compile(r"(.+?)-(\d{1,4})")
@@ -140,11 +141,10 @@ def continuation(
     PlanError if nothing can be continued.
     """
     sources = SourceDags()
-    checkpoints = CheckpointFinder(directory, sources)
     plans: list[ContinuedRunPlan] = []
     excluded: list[ExcludedRun] = []
     for run in _select_runs(builder, wanted, dag_file):
-        plan = _continued_run(builder, checkpoints, run, epochs=epochs, dag_file=dag_file)
+        plan = _continued_run(builder, directory, run, epochs=epochs, dag_file=dag_file)
         if isinstance(plan, ContinuedRunPlan):
             plans.append(plan)
         elif plan is not None or wanted:
@@ -190,71 +190,35 @@ class RunCheckpoint(Struct, frozen=True):
     missing: str | None = None
 
 
-class CheckpointFinder:
-    """Finds checkpoints of the runs of ``directory``.
+def find_checkpoint(directory: Path, uuid: str, nodes: Mapping[int, SourceNode]) -> RunCheckpoint:
+    """The checkpoint of the run ``uuid`` with these ``nodes``. Raises PlanError.
 
-    A job that continues from a checkpoint transfers it: it is in ``transfer_input_files`` of the
-    submit description, whatever the value of the VAR ``continue_from_checkpoint`` (METL sets it to
-    ``true`` and tests ``if defined``; the bundled templates set it to the path).
+    It is where the VAR ``continue_from_checkpoint`` says, as bundled templates set it. METL sets it
+    to ``true``, and names a directory after the uuid in its submit description.
     """
+    newest_first = (nodes[number].node for number in sorted(nodes, reverse=True))
+    values = filter(None, (variable(node, CHECKPOINT_VARIABLE) for node in newest_first))
+    value = next(values, None)
+    flag = value if value is not None and value.lower() in _FLAGS else None
+    folder, path = _checked_path(checkpoint_directory(uuid)), None
+    if value is not None and flag is None:
+        path = re.sub(r"\$\(\s*run_uuid\s*\)", lambda _: uuid, value, flags=re.IGNORECASE)
+    if path is not None and "$" not in path:
+        folder = _run_directory(directory, _checked_path(path), uuid)
+    elif not _has_checkpoint(directory / folder):
+        patterns = (f"{above}*{glob.escape(uuid)}*/checkpoints" for above in _ABOVE)
+        places = (place.parent for each in patterns for place in sorted(directory.glob(each)))
+        place = next(filter(_has_checkpoint, places), directory / folder)
+        folder = str(place.relative_to(directory))
+    missing = None
+    if not _has_checkpoint(directory / folder):
+        missing = f"there is no checkpoint in {redact_secrets(folder)}"
+    epoch = -1 if missing is not None else _last_epoch(directory / folder)
+    return RunCheckpoint(folder, flag or folder, epoch, missing)
 
-    def __init__(self, directory: Path, sources: SourceDags) -> None:
-        self._directory, self._sources = directory, sources
 
-    def find(self, uuid: str, nodes: Mapping[int, SourceNode]) -> RunCheckpoint:
-        """The checkpoint of the run ``uuid`` with these ``nodes``. Raises PlanError."""
-        newest_first = [nodes[number] for number in sorted(nodes, reverse=True)]
-        with_value = (pair for pair in newest_first if variable(pair[1], CHECKPOINT_VARIABLE))
-        dag, node = next(with_value, newest_first[0])
-        value = variable(node, CHECKPOINT_VARIABLE)
-        default_path = f"output/training_logs/{uuid}"
-        paths = self._candidates(dag, node, uuid, value or default_path) or [default_path]
-        value = value if value is not None and value.lower() in _FLAGS else None
-        local = [path for path in paths if "://" not in path]
-        if not local:
-            text = f"its checkpoint is {redact_secrets(paths[0])}, which metlmon cannot look at"
-            return RunCheckpoint(paths[0], value or default_path, -1, text)
-        folders = [_run_directory(self._directory, _checked_path(path), uuid) for path in local]
-        found = [
-            folder
-            for folder in folders
-            if any(map(Path.is_file, (self._directory / folder / "checkpoints").glob("*.ckpt")))
-        ]
-        if not found:
-            text = f"there is no checkpoint in {folders[0]}"
-            return RunCheckpoint(folders[0], value or folders[0], -1, text)
-        epoch = _last_epoch(self._directory / found[0])
-        return RunCheckpoint(found[0], value or found[0], epoch)
-
-    def _candidates(self, dag: Dag, node: Node, uuid: str, value: str) -> list[str]:
-        """Possible paths of the checkpoint, by the node's description or its variable."""
-        others = {
-            name: text for name, text in node.vars.items() if name.lower() != CHECKPOINT_VARIABLE
-        }
-        without_variable = self._transferred(dag, node, others)
-        transferred = self._transferred(dag, node, {**others, CHECKPOINT_VARIABLE: value})
-        if added_paths := [path for path in transferred if path not in without_variable]:
-            return added_paths
-        if value.lower() not in _FLAGS:
-            value = re.sub(r"\$\(\s*run_uuid\s*\)", lambda _: uuid, value, flags=re.IGNORECASE)
-            return [value] if "$" not in value else []
-        # The description always transfers the run's directory.
-        return [path for path in transferred if uuid in path]
-
-    def _transferred(self, dag: Dag, node: Node, variables: Mapping[str, str]) -> list[str]:
-        """``transfer_input_files`` of a node with these VARS, from the DAG's directory."""
-        description = self._sources.description(dag, node.name)
-        if description is None:
-            return []
-        values = command_values(description, {"JOB": node.name, **variables}, {}, _COMMANDS)
-        files, files_alias, directory, directory_alias = (values[name] or "" for name in _COMMANDS)
-        initial_directory = directory.strip() or directory_alias.strip()
-        names = map(str.strip, (files.strip() or files_alias).split(","))
-        return [
-            name if "://" in name else posixpath.join(initial_directory, name)
-            for name in names
-            if name and "$" not in f"{initial_directory}{name}"
-        ]
+def _has_checkpoint(folder: Path) -> bool:
+    return any(map(Path.is_file, (folder / "checkpoints").glob("*.ckpt")))
 
 
 def _checked_path(path: str) -> str:
@@ -323,7 +287,7 @@ def _select_runs(
 
 def _continued_run(
     builder: SnapshotBuilder,
-    checkpoints: CheckpointFinder,
+    directory: Path,
     run: RunNodes,
     epochs: int | None,
     dag_file: str | None,
@@ -351,7 +315,7 @@ def _continued_run(
         return f"it is in a sub-DAG: continue that one, {dag.file}"
     gate_notes = gate_sentences(builder.run_row(run))
     reason = gate_notes[0] if gate_notes else STATES[run_state.state].word
-    checkpoint = checkpoints.find(run.uuid, nodes)
+    checkpoint = find_checkpoint(directory, run.uuid, nodes)
     # An epoch without a job in any log counts as done if its output is here.
     done = last_logged if checkpoint.epoch < 0 else max(completed, default=None)
     first = first_epoch if done is None else done + 1
@@ -459,7 +423,7 @@ def _free_name(builder: SnapshotBuilder, directory: Path, base: str) -> str:
 
 
 class SourceDags:
-    """The old DAGs as written, with secrets and descriptions; each is loaded once."""
+    """The old DAGs as written, with secrets; each is loaded once."""
 
     def __init__(self) -> None:
         self._workflows: dict[str, Workflow] = {}
@@ -467,7 +431,7 @@ class SourceDags:
     def _workflow(self, dag: Dag) -> Workflow:
         if dag.key not in self._workflows:
             self._workflows[dag.key] = load_workflow(
-                [dag.workflow.path], read_regular_file, keep_descriptions=True, redact=False
+                [dag.workflow.path], read_regular_file, redact=False
             )
         return self._workflows[dag.key]
 
@@ -477,10 +441,6 @@ class SourceDags:
         if node is None:
             raise PlanError(f"{dag.file}: {name} is in it no more; run this again")
         return node
-
-    def description(self, dag: Dag, name: str) -> Description | None:
-        """The submit description of a node; None if it cannot be read."""
-        return self._workflow(dag).descriptions.get(name)
 
 
 class ContinuationBuilder:

@@ -188,7 +188,7 @@ def test_the_directory_that_jobs_are_submitted_in_counts(
     ("place", "why"),
     [
         ("$(logs)/$(run_uuid)", "there is no checkpoint in output/training_logs/0ee9fad9"),
-        ("osdf:///x/$(run_uuid)", "its checkpoint is osdf:///x/0ee9fad9, which metlmon cannot"),
+        ("osdf:///x/$(run_uuid)", "there is no checkpoint in output/training_logs/0ee9fad9"),
     ],
 )
 def test_what_is_not_there_is_named(
