@@ -256,18 +256,16 @@ class Parameter(Struct, frozen=True):
     """A parameter of a template.
 
     ``required``: no default is usable. ``allowed``: constraint on the values, if the template has
-    one. ``added_later``: the template gained it after runs had been named; its default is not part
-    of their uuids.
+    one.
     """
 
-    json_omits: ClassVar = frozenset({"allowed", "added_later"})
+    json_omits: ClassVar = frozenset({"allowed"})
 
     name: str
     default: str
     help: str
     required: bool = False
     allowed: Constraint | None = None
-    added_later: bool = False
 
 
 class Template(Struct, frozen=True):

@@ -186,13 +186,9 @@ def uuid_inputs(request: Request, jobs: Sequence[JobTemplate]) -> list[object]:
 
 
 def _model_values(job: JobTemplate) -> list[tuple[str, str]]:
-    """Values of the parameters; one added later is left out at its default."""
-    later = {
-        parameter.name: parameter.default
-        for parameter in job.template.parameters
-        if parameter.added_later
-    }
-    return sorted((name, value) for name, value in job.values.items() if later.get(name) != value)
+    """Values of the parameters other than their defaults, so that a template may gain some."""
+    defaults = {parameter.name: parameter.default for parameter in job.template.parameters}
+    return sorted(pair for pair in job.values.items() if pair[1] != defaults[pair[0]])
 
 
 def _model_variables(variables: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -8,7 +8,6 @@ A template is a submit description with comment lines at its top that describe i
     # allowed: learning_rate 0..1
     # parameter: data | a file of variants (required: it has no default)
     # ship: train.py executable
-    # later: learning_rate
     # role: train
 
 ``{name}`` is the placeholder of a parameter, or of one of :data:`BUILT_IN`, and is replaced when
@@ -18,10 +17,8 @@ comments and HTCondor's ``$(…)``.
 
 ``# allowed`` constrains a parameter (:mod:`metlmon.authoring.templates`): a range of numbers, or
 one of several words. ``# ship`` names files that are copied from beside the template to beside the
-DAG. ``# later`` names parameters added when runs had uuids already: at their defaults they are not
-part of a run's uuid. ``# role`` is the role of its nodes
-(:class:`metlmon.authoring.graph.NodeRole`; default: training). All these lines are optional: any
-submit description is a template.
+DAG. ``# role`` is the role of its nodes (:class:`metlmon.authoring.graph.NodeRole`; default:
+training). All these lines are optional: any submit description is a template.
 """
 
 from __future__ import annotations
@@ -72,7 +69,7 @@ _HOME: Final = Path(__file__).resolve().parents[1] / "trainer"
 _BUNDLED: Final = _HOME / "templates"
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)")
-_HEADER: Final = re.compile(r"#\s*(template|about|parameter|allowed|ship|later|role)\s*:(.*)")
+_HEADER: Final = re.compile(r"#\s*(template|about|parameter|allowed|ship|role)\s*:(.*)")
 _PARAMETER: Final = re.compile(r"([A-Za-z_]\w*)\s*(?:=(.*))?", re.DOTALL)
 _SHIP: Final = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]{0,99})(\s+executable)?")
 _PLACEHOLDER: Final = re.compile(r"\{\{([A-Za-z_]\w*+)\}\}|\{([A-Za-z_]\w*+)\}", re.ASCII)
@@ -203,11 +200,6 @@ class _Header:
                 if (allowed := read_allowed(allowed_text)) is None:
                     return f"write '# allowed: {name} 0..1', or words to choose from"
                 self.parameters[name] = replace(self.parameters[name], allowed=allowed)
-            case "later":
-                for name in value.split():
-                    if name not in self.parameters:
-                        return f"declare the parameter {name!r} before saying when it came"
-                    self.parameters[name] = replace(self.parameters[name], added_later=True)
             case "role":
                 if value not in list(NodeRole):
                     return f"no node has the role {value!r}; it is {' or '.join(NodeRole)}"

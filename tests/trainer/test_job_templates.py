@@ -159,14 +159,8 @@ def test_what_can_be_swept_reaches_the_trainer() -> None:
 
 
 def test_a_plain_ensembles_jobs_are_what_they_were() -> None:
-    # What came later adds no word where nobody asks for it.
     plain = "--slow-factor 0 --fail-rate 0 --evict-after 0 --diverge-at 0"
     assert " ".join(words("trainer", NODE)[8:]) == plain
-
-
-def test_what_came_later_is_marked() -> None:
-    later = {each.name for each in load_template("trainer").parameters if each.added_later}
-    assert later == {"learning_rate", "batch_size", "hidden"}
 
 
 def test_an_evaluation_touches_nothing_of_the_training() -> None:
