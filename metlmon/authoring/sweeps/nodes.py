@@ -233,10 +233,7 @@ class RunTemplate(Scope):
                 case NodeCommand(name=name) as command:
                     declared, position = self.declarations.setdefault(name, (command, read.where))
                     if declared is not command:
-                        raise PlanError(
-                            f"{read.where}: {shown(name)} is declared already ({position}); take "
-                            "one of the lines out"
-                        )
+                        raise _declared_twice(name, position, read.where)
                     names = (name,)
                 case EdgeCommand(parents=parents, children=children):
                     names = filter(self._is_own, (*parents, *children))
@@ -274,13 +271,7 @@ class RunTemplate(Scope):
 
     def unknown_name(self, name: str, where: str) -> PlanError:
         self._check_placeholders(name, where)
-        similar = nearest(name, (*self.nodes, *self.names))
-        known = listed([*map(shown, self.nodes)])
-        hint = f"; is {similar} meant?" if similar else f"; there are {known}."
-        return PlanError(
-            f"{where}: {shown(name)} is not a node or region of {shown(self._file)}{hint} A node "
-            f"is declared by 'JOB {shown(name)} file.sub'"
-        )
+        return _unknown_name(name, (*self.nodes, *self.names), where)
 
 
 def topological_order(nodes: Iterable[str], edges: Mapping[tuple[str, str], str]) -> list[str]:
@@ -363,7 +354,6 @@ class SweepNodes(Scope):
         self.splices: set[str] = set()
         self._request = request
         self._reserved: dict[str, tuple[str, str]] = {}
-        self._single_nodes: dict[NodeKind, str] = {}
         self._read_templates(commands, files)
         self._build(commands)
         self._assign(commands)
@@ -410,7 +400,16 @@ class SweepNodes(Scope):
         for read in commands:
             if isinstance(read.command, RegionCommand):
                 self.add_region(read.command, read.where)
+        single: dict[NodeKind, GraphNode] = {}
         for node in self.nodes.values():
+            if node.kind in _SINGLE_KINDS and not (node.run and self._request.subdags):
+                first = single.setdefault(node.kind, node)
+                if first is not node:
+                    raise PlanError(
+                        f"{node.where}: a DAG has one {node.kind.name} node, and "
+                        f"{shown(first.name)} is one ({first.where}); declare it once, in the "
+                        "workflow, or make each run a sub-DAG"
+                    )
             if node.name not in self.declared and node.role is NodeRole.PLAIN:
                 key = shown(self.keys[node.name])
                 raise PlanError(
@@ -450,11 +449,6 @@ class SweepNodes(Scope):
         if key in run.template.declarations:
             command, position = run.template.declarations[key]
             node = self._declared(node, command, run.fill(command.submit or "", position), position)
-            if node.kind in _SINGLE_KINDS and not self._request.subdags:
-                raise PlanError(
-                    f"{where}: a DAG has one {node.kind.name} node, and each run would bring one; "
-                    "declare it in the workflow, or make each run a sub-DAG"
-                )
         if node.kind is NodeKind.JOB:
             node = _with_role(node)
         self._reserve(name, f"a node of {run.template.sweep.group}", node.where)
@@ -474,17 +468,8 @@ class SweepNodes(Scope):
             self.keys[name] = ""
             self.nodes[name] = node
             self.variables[name] = []
-            previous = self._single_nodes.setdefault(node.kind, where)
-            if node.kind in _SINGLE_KINDS and previous != where:
-                raise PlanError(
-                    f"{where}: a DAG has one {node.kind.name} node, and there is one already "
-                    f"({previous}); take one of the lines out"
-                )
         elif name in self.declared:
-            raise PlanError(
-                f"{where}: {shown(name)} is declared already ({node.where}); take one of the "
-                "lines out"
-            )
+            raise _declared_twice(name, node.where, where)
         elif command.kind not in (NodeKind.JOB, NodeKind.SUBDAG):
             raise PlanError(
                 f"{where}: {shown(name)} is a node of the run {node.run}; declare it with JOB"
@@ -557,13 +542,7 @@ class SweepNodes(Scope):
 
     def unknown_name(self, name: str, where: str) -> PlanError:
         check_name(name, where)
-        similar = nearest(name, self._reserved)
-        hint = f"; is {similar} meant? If not," if similar else ";"
-        return PlanError(
-            f"{where}: {shown(name)} is named, but no line says what it runs{hint} add "
-            f"'JOB {shown(name)} {shown(name)}.sub', with NOOP behind it if it only stands between "
-            "others"
-        )
+        return _unknown_name(name, self._reserved, where)
 
     def values_of(self, node: str) -> Mapping[str, str]:
         """The placeholders of a node's run; none for a node of the workflow."""
@@ -614,6 +593,19 @@ class SweepNodes(Scope):
                 )
                 for name, text in line.pairs
             ]
+
+
+def _unknown_name(name: str, known: Collection[str], where: str) -> PlanError:
+    similar = nearest(name, known)
+    hint = f"; is {similar} meant? If not," if similar else ";"
+    return PlanError(
+        f"{where}: {shown(name)} is named, but no line says what it runs{hint} add 'JOB "
+        f"{shown(name)} {shown(name)}.sub', with NOOP behind it if it only stands between others"
+    )
+
+
+def _declared_twice(name: str, first: str, where: str) -> PlanError:
+    return PlanError(f"{where}: {shown(name)} is declared already ({first}); take one line out")
 
 
 def _with_role(node: GraphNode) -> GraphNode:

@@ -129,7 +129,7 @@ IN_THE_TEMPLATE = [
     ("VARS {run}-train_epoch0 x={rnu}\n", "t.subdag:1: nothing is called {rnu}; is {run} meant?"),
     (
         CHAIN + "VARS {run}-train_epoch7 x=1\n",
-        "t.subdag:3: {run}-train_epoch7 is not a node or region",
+        "t.subdag:3: {run}-train_epoch7 is named, but no line says what it runs",
     ),
     (
         CHAIN + "PARENT {run}-train_epoch1 CHILD {run}-pack\n",
@@ -140,7 +140,7 @@ IN_THE_TEMPLATE = [
     (CHAIN + "JOB pack x.sub\n", "t.subdag:3: pack would be a node of g, and is a node of g"),
     (CHAIN + "PARENT other CHILD {run}-train_epoch0\n", "t.subdag:3: other is named, but no line"),
     (CHAIN + "PARENT {run}-train_epoch1 CHILD {run}-train_epoch0\n", "wait for each other in a ci"),
-    (CHAIN + "FINAL {run}-end x.sub\n", "a DAG has one FINAL node, and each run would bring one"),
+    (CHAIN + "FINAL {run}-end x.sub\n", "t.subdag:3: a DAG has one FINAL node, and g0-end is one"),
     (CHAIN + "SPLICE {run}-x x.dag\n", "t.subdag:3: a template (w.dag:1) cannot hold SPLICE"),
     (
         CHAIN + "GEN SUBDAG h t.subdag a from\n 1\n",
