@@ -1,8 +1,8 @@
 """The files of a sweep: those that are read, and those copied beside the DAG.
 
 Files beside the sweep file that are referred to by a bare name are copied: submit files and their
-jobs' input files, scripts, spliced and external DAGs, and what these refer to. Files named by a
-path are left where they are.
+jobs' input files, scripts, spliced and external DAGs. Files named by a path, and those that another
+DAG names, are left where they are.
 """
 
 from __future__ import annotations
@@ -24,14 +24,10 @@ from metlmon.authoring.templates import plain_text
 from metlmon.authoring.write_dag import assignments, input_files
 from metlmon.dagman.commands import (
     ConfigCommand,
-    DescriptionCommand,
     IncludeCommand,
-    NodeCommand,
-    ScriptCommand,
     SpliceCommand,
 )
 from metlmon.dagman.lexer import shown
-from metlmon.dagman.parser import parse_dag
 from metlmon.dagman.records import NodeKind
 from metlmon.live.file_access import read_regular_file
 
@@ -119,7 +115,6 @@ class FileUse(Enum):
 
     SUBMIT = auto()
     SCRIPT = auto()
-    DAG = auto()
     INPUT = auto()
     OTHER = auto()
 
@@ -152,24 +147,18 @@ def referenced_files(
     pending = [*named]
     for command in commands:
         match command.command:
-            case SpliceCommand(file=splice, dir=directory):
-                use = FileUse.DAG if directory is None else FileUse.OTHER
-                pending.append(Referenced(splice, command.where, use))
-            case ConfigCommand(file=config):
-                pending.append(Referenced(config, command.where, FileUse.OTHER))
-    for file in pending:
-        name = file.name
+            case SpliceCommand(file=file) | ConfigCommand(file=file):
+                pending.append(Referenced(file, command.where, FileUse.OTHER))
+    for each in pending:
+        name = each.name
         if name in files or name.startswith("/") or len(files) >= MOST_FILES:
             continue
         data, has_execute_bit = _read_bytes(source.parent, name, bytes_left)
         bytes_left -= len(data or b"")
-        executable = file.use is FileUse.SCRIPT or (file.is_input and has_execute_bit)
-        files[name] = replace(file, data=data, executable=executable)
-        # Extended during the iteration: files may refer to further files.
-        if data is not None and file.use is FileUse.DAG:
-            pending += _files_of_dag(name, data)
-        elif data is not None and file.use is FileUse.SUBMIT:
-            pending += _files_of_submit(name, data)
+        executable = each.use is FileUse.SCRIPT or (each.is_input and has_execute_bit)
+        files[name] = replace(each, data=data, executable=executable)
+        if data is not None and each.use is FileUse.SUBMIT:
+            pending += _files_of_submit(name, data)  # Extended during the iteration.
     return tuple(files.values())
 
 
@@ -186,22 +175,7 @@ def read_submit_text(name: str, data: bytes | None, directory: Path) -> str | No
 
 def file_use(kind: NodeKind) -> FileUse:
     """The use of a node's file."""
-    return FileUse.DAG if kind is NodeKind.SUBDAG else FileUse.SUBMIT
-
-
-def _files_of_dag(name: str, data: bytes) -> Iterator[Referenced]:
-    """The files that a DAG file refers to."""
-    commands = parse_dag(data, name).commands
-    descriptions = {command.name for command in commands if isinstance(command, DescriptionCommand)}
-    for command in commands:
-        where = f"{name}:{command.line}"
-        match command:
-            case NodeCommand(submit=str(file), dir=None, noop=False) if file not in descriptions:
-                yield Referenced(file, where, file_use(command.kind))
-            case ScriptCommand(script=script):
-                yield Referenced(script.command.split(None, 1)[0], where, FileUse.SCRIPT)
-            case SpliceCommand(file=file, dir=None) | IncludeCommand(file=file):
-                yield Referenced(file, where, FileUse.DAG)
+    return FileUse.OTHER if kind is NodeKind.SUBDAG else FileUse.SUBMIT
 
 
 def _files_of_submit(name: str, data: bytes) -> Iterator[Referenced]:
