@@ -151,7 +151,7 @@ def all_nodes(plan: Plan) -> dict[str, GraphNode]:
     return {node.name: node for node in (*plan.graph.nodes, *inner)}
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(asked=requests())
 def test_what_may_be_asked_for_is_written_as_it_was_asked_for(asked: Request) -> None:
     found = validate(asked).problems
@@ -378,7 +378,7 @@ def test_a_file_that_was_handed_in_is_not_written_over(capsys: Captured) -> None
 # --- descriptions as nobody writes them ---------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=75, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_no_description_is_too_odd_to_be_answered(data: st.DataObject) -> None:
     """Examples, with pieces taken out, doubled, and strewn with what ends lines and quotes."""

@@ -507,7 +507,7 @@ def all_nodes(graph: Graph) -> list[GraphNode]:
     return [*graph.nodes, *inner]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(request=requests())
 def test_every_shape_is_a_dag_that_says_what_its_graph_says(request: Request) -> None:
     assert not [each for each in validate(request).problems if each.fatal]

@@ -13,7 +13,7 @@ from tests.fuzz.run import FINDINGS, raised
 from tests.fuzz.seeds import ROOT, seeds
 from tests.fuzz.targets import TARGETS
 
-RUNS = 100
+RUNS = 60
 """Inputs of each target: with its seeds they take a second."""
 
 MOST_SECONDS = 600.0

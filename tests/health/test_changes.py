@@ -101,13 +101,13 @@ def test_what_is_seen_is_no_news() -> None:
 
 
 def test_the_command_tells_the_estimate_then_and_now(capsys: pytest.CaptureFixture[str]) -> None:
-    dagdir, since = str(FIXTURES / "first-round"), "2025-12-01"
+    dagdir, since = str(FIXTURES / "rescue"), "2026-11-21 09:43:50"
     output = json_output("changes", capsys, dagdir, "--since", since)
     then = json_output("estimate", capsys, dagdir, "--as-of", since)["estimate"]
     assert output["estimate_then"] == then
     assert output["estimate_now"] == json_output("estimate", capsys, dagdir)["estimate"]
     printed = text_output("changes", capsys, dagdir, "--since", since)
-    assert ", was 13 Dec (" in printed.splitlines()[1]
+    assert ", was 21 Nov 09:44 (" in printed.splitlines()[1]
     for change in output["changes"]:
         assert change["text"] in printed
 
@@ -134,12 +134,12 @@ def test_an_estimate_is_told_where_it_is_known_and_once_where_it_has_not_moved()
 
 
 async def test_the_screen_lists_what_is_new_since_the_last_look() -> None:
-    feed = session(FIXTURES / "first-round")
+    feed = session(FIXTURES / "demo")
     async with opened(feed, (80, 24)) as seen:  # type: ignore[arg-type]
-        seen.app.absence.last_look.since = datetime(2025, 12, 2)
+        seen.app.absence.last_look.since = MIDDLE["demo"]
         await seen.press("9")
         assert isinstance(seen.app.screen, ChangesScreen)
-        assert "since 2 Dec 00:00, when you last looked" in seen.lines[0]
+        assert "since 21 Nov 09:45, when you last looked" in seen.lines[0]
         await seen.until(lambda: ", was " in seen.text)
         assert "1 new best" in seen.text
         await seen.press("slash", *"best", "enter")

@@ -513,7 +513,7 @@ def said_at(
 
 @pytest.mark.parametrize("dagdir", RECORDED, ids=lambda path: path.name)
 @settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(share=st.floats(0.05, 0.95), seed=st.integers(0, 10**6), keep=st.floats(0, 1))
 def test_a_plan_does_not_change_with_later_events(

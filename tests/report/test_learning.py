@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import shutil
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from metlmon.cli.main import main
 from metlmon.report.to_html import range_ticks
 from tests.support.commands import Captured, json_output, run_command
 from tests.support.replay_pieces import extract_story
@@ -23,6 +27,16 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return extract_story(tmp_path_factory.mktemp("story"))[0]
 
 
+@pytest.fixture(scope="module")
+def learned(story: Path) -> dict[str, Any]:
+    """Its report, and its runs as ``status`` has them."""
+    with redirect_stdout(StringIO()) as printed:
+        for command in ("report", "status"):
+            assert main([command, str(story), "--json"]) == 0
+    report, status = map(json.loads, printed.getvalue().splitlines())
+    return {**report, "of_status": status["runs"]}
+
+
 def written(dagdir: Path, uuid: str) -> list[float]:
     """The validation losses in the files of one run, in the order of its epochs."""
     values: dict[int, float] = {}
@@ -33,9 +47,8 @@ def written(dagdir: Path, uuid: str) -> list[float]:
     return [values[epoch] for epoch in sorted(values)]
 
 
-def test_the_best_runs_are_those_of_the_files(story: Path, capsys: Captured) -> None:
-    rows = json_output("report", capsys, story)["best_runs"]["rows"]
-    runs = json_output("status", capsys, story)["runs"]
+def test_the_best_runs_are_those_of_the_files(story: Path, learned: dict[str, Any]) -> None:
+    rows, runs = learned["best_runs"]["rows"], learned["of_status"]
     losses = {run["run"]: written(story, run["uuid"]) for run in runs}
     expected = sorted(losses, key=lambda run: min(losses[run]))[:10]
     assert [row["run"] for row in rows] == expected
@@ -46,9 +59,8 @@ def test_the_best_runs_are_those_of_the_files(story: Path, capsys: Captured) -> 
         assert row["epochs"] == len(values)
 
 
-def test_the_grid_has_the_best_value_of_each_point(story: Path, capsys: Captured) -> None:
-    grid: dict[str, Any] = json_output("report", capsys, story)["sweep"]
-    runs = json_output("status", capsys, story)["runs"]
+def test_the_grid_has_the_best_value_of_each_point(story: Path, learned: dict[str, Any]) -> None:
+    grid, runs = learned["sweep"], learned["of_status"]
     best = {run["run"]: min(written(story, run["uuid"])) for run in runs}
     cells = [text for row in grid["rows"] for key, text in row.items() if key != "point"]
     assert len(cells) == 24

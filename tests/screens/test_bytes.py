@@ -42,12 +42,11 @@ async def settled(seen: Terminal, *keys: str) -> int:
     return seen.taken()
 
 
-@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
-async def test_the_terminal_shows_what_the_application_does(size: tuple[int, int]) -> None:
+async def test_the_terminal_shows_what_the_application_does() -> None:
     way = "down down pagedown s S / r u n 4 escape enter down enter escape escape p escape w escape"
     way += " t left left plus escape c escape e escape i escape exclamation_mark escape"
     way += " question_mark pagedown escape colon escape space a escape T"
-    async with terminal(size=size) as seen:
+    async with terminal(size=(120, 40)) as seen:
         for key in way.split():
             await seen.press(key)
             assert not seen.differing(), key

@@ -139,7 +139,7 @@ async def test_a_long_reason_is_scrolled(show: Show) -> None:
         assert isinstance(seen.app.screen, HealthScreen)
 
 
-@pytest.mark.parametrize("size", [NARROW, MIDDLE, WIDE])
+@pytest.mark.parametrize("size", [NARROW, WIDE])
 async def test_a_run_that_failed_leads_to_it(size: tuple[int, int]) -> None:
     async with opened(session(FIXTURES / "demo"), size, AppOptions(ascii=True)) as seen:
         assert seen.text.isascii(), seen.text

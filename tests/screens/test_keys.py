@@ -244,7 +244,7 @@ def test_keys_are_read_from_the_users_own_file_only(
 TRAINER = FIXTURES / "trainer"
 
 
-@pytest.mark.parametrize("way", [(), ("3",), ("2",), ("4",), ("7",)], ids=str)
+@pytest.mark.parametrize("way", [(), ("3",), ("4",)], ids=str)
 async def test_no_letter_is_offered_while_it_would_be_typed(
     show: Show, way: tuple[str, ...]
 ) -> None:
@@ -266,7 +266,7 @@ async def test_marks_are_cleared_before_anything_else(show: Show) -> None:
         assert "esc" not in seen.lines[-1]
 
 
-@pytest.mark.parametrize("way", [(), ("4",), ("enter",), ("enter", "enter")], ids=str)
+@pytest.mark.parametrize("way", [("4",), ("enter", "enter")], ids=str)
 async def test_in_the_past_the_key_says_that_it_returns(way: tuple[str, ...]) -> None:
     async with opened(session(TRAINER), NARROW) as seen:
         await seen.press(*way, "less_than_sign")

@@ -204,7 +204,7 @@ async def test_an_act_that_breaks_off_is_reported_with_what_was_done(error: Exce
 # --- Screens that were opened and closed leave nothing behind, and a look at the files neither ---
 
 
-ROUNDS = 3
+ROUNDS = 2
 """More than a screen has widgets of one class: the last one may still be closing."""
 
 

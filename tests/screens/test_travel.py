@@ -59,7 +59,7 @@ def moments(dagdir: Path, count: int) -> list[datetime]:
     ]
 
 
-@pytest.mark.parametrize("name", ["trainer", "demo", "holds", "rescue", "metl-aws"])
+@pytest.mark.parametrize("name", ["trainer", "rescue", "metl-aws"])
 async def test_the_picture_is_that_of_a_reader_as_of_then(
     name: str, shared: Callable[[str], Path]
 ) -> None:

@@ -46,7 +46,7 @@ def test_intervals_hold_the_planted_shares() -> None:
     held = []
     for deviations in ((0.5, 0.1, 0.05, 0.05, 0.1), (0.1, 0.1, 0.05, 0.4, 0.1), (0.15,) * 5):
         effects = Effects(*deviations)
-        for seed in range(10):
+        for seed in range(5):
             found = epoch_variation(planted(effects, seed).stats_input.ledger).shares
             assert sum(each.share or 0.0 for each in found) == pytest.approx(1)
             held += [(e.lower or 0) <= effects.shares[e.effect] <= (e.upper or 0) for e in found]

@@ -168,14 +168,14 @@ def test_a_lost_answer_changes_nothing(
     pauses: list[float],
 ) -> None:
     """The server has the call, the client does not know: it looks again before it writes."""
-    for number in range(0, undisturbed.calls, 2):
+    for number in range(0, undisturbed.calls, 3):
         tracker.reset()
         tracker.at(number, LOST)
         experiment = f"lost {number}"
         command = arguments(undisturbed.dagdir, tracker, experiment)
         assert run_command("", capsys, *command)[0] == Exit.OK
         assert server_state(tracking_server, experiment) == undisturbed.state
-    assert pauses == [1.0] * ((undisturbed.calls + 1) // 2)
+    assert pauses == [1.0] * ((undisturbed.calls + 2) // 3)
 
 
 # --- a server that fails ------------------------------------------------------------------------

@@ -73,31 +73,6 @@ def test_mlflow_finds_the_backend() -> None:
     assert type(load_backend("metlmon")).__name__ == "ProjectBackend"
 
 
-def test_mlflow_on_one_machine_trains_and_keeps_what_it_made(
-    tracking_server: TrackingServer, tmp_path: Path
-) -> None:
-    """``mlflow run`` without ``-b``: what a gateway does on its node, too."""
-    project = tmp_path / "project"
-    assert main(["new", str(project), "--runs", "1", "--epochs", "1", "--mlproject"]) == 0
-    environment = {
-        **os.environ,
-        "MLFLOW_TRACKING_URI": tracking_server.url,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    }
-    words = ["--experiment-name", "one machine", "--env-manager", "local"]
-    subprocess.run(
-        [sys.executable, "-m", "mlflow", "run", str(project), *words],
-        cwd=tmp_path,
-        env=environment,
-        check=True,
-        timeout=300,
-    )
-    (run,) = tracking_server.runs("one machine")
-    assert run.status == "FINISHED"
-    kept = [path for path in tracking_server.artifacts.rglob("last.ckpt") if run.id in str(path)]
-    assert len(kept) == 1
-
-
 # --- mlflow run . -b metlmon ----------------------------------------------------------------
 
 

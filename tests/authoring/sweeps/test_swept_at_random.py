@@ -240,7 +240,7 @@ def same(value: str, expected: Fraction | str) -> bool:
     return Fraction(value) == expected if isinstance(expected, Fraction) else value == expected
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(sweeps())
 def test_nodes_edges_and_variables_are_those_that_arithmetic_says(
     tmp_path: Path, sweep: Sweep
