@@ -438,11 +438,6 @@ def test_a_checkpoint_code_makes_the_execution_good(form: str) -> None:
     assert (hours.goodput, hours.badput) == (0.0, 2.0)
 
 
-def test_another_code_is_no_checkpoint() -> None:
-    log = submitted().execute(77, gpus=1, at="10:00:00").requeue(77, 1, at="12:00:00")
-    assert of_one_job(log, settings=CHECKPOINTS).executions(77) == ["failed"]
-
-
 # --- transfers ----------------------------------------------------------------------------
 
 

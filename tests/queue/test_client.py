@@ -344,11 +344,6 @@ def test_an_ended_job_that_only_the_last_word_still_has_is_not_touched() -> None
     assert made.refused == "completed: no longer in the queue"
 
 
-def test_anothers_job_is_refused_also_then() -> None:
-    made = offer(PoolAction.RELEASE, State.COMPLETED, HELD, owner="ben")
-    assert made.refused == "belongs to ben, you are anna"
-
-
 # A real schedd answers "not possible in this state" to what is suspended in its own eyes.
 def test_a_job_that_the_queue_has_suspended_is_not_vacated() -> None:
     made = offer(PoolAction.VACATE, State.SUSPENDED, SUSPENDED)

@@ -154,16 +154,6 @@ async def test_from_a_run_its_epochs_by_node() -> None:
         assert seen.touched == [(PoolAction.REMOVE, [f"{RUN1}.0", f"{RUN1}.1"])]
 
 
-async def test_from_a_run_an_epoch_that_is_over_says_why_not() -> None:
-    async with opened_to_act() as seen:
-        await seen.press(*TO_RUN1, "enter", "up", "a", "H")
-        assert isinstance(seen.app.screen, MenuScreen)
-        assert "epoch 14 of run1" in seen.lines[0]
-        assert "not now: completed" in seen.text
-        await seen.press("enter", "y")
-        assert seen.pool.orders == []
-
-
 async def test_the_jobs_of_an_entry_are_chosen_by_marks() -> None:
     runs = (*RUNS[:2], run("run2", 3, 30, State.HELD, hold=MEMORY_HOLD))
     async with opened_to_act(feed=QueuedFeed(update(status(runs)))) as seen:

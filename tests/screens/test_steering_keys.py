@@ -18,7 +18,6 @@ from metlmon.pool.types import (
     RUN_ACTS,
     PoolAction,
     PoolError,
-    QueueSnapshot,
     SiteInfo,
 )
 from metlmon.snapshot.records import Run
@@ -147,9 +146,6 @@ async def test_on_the_run_screen_the_run_is_meant_whatever_epoch_is_marked() -> 
     ("gate", "key", "why"),
     [
         (None, "T", "needs metlmon's gate"),
-        (GateStatus(stop_requested=THEN), "T", "its stop is asked for already"),
-        (GateStatus(pause_requested=THEN, paused=THEN), "W", "it is paused already"),
-        (GateStatus(), "C", "nothing is asked of it"),
         (GateStatus(stopped=Stopped("patience", 9, "no better", THEN)), "E", "metlmon continue"),
     ],
 )
@@ -168,24 +164,6 @@ async def test_every_act_has_its_row_on_a_small_terminal() -> None:
         for act in RUN_ACTS:
             assert any(action_of(act).label in line for line in seen.lines), act
         assert "q back" in seen.lines[-1]
-
-
-async def test_files_are_written_without_a_schedd() -> None:
-    pool = FakePool()
-    pool.queue_snapshot = QueueSnapshot(is_pending=True)
-    async with steer(pool=pool) as seen:
-        await seen.press(*TO_RUN8, "a", "W", "y")
-        await seen.until(lambda: "1 done" in seen.text)
-        await seen.press("escape", "K")
-        assert isinstance(seen.app.screen, MenuScreen)
-        assert "the schedd has not answered yet" in seen.text
-        pool.queue_snapshot = WORD
-
-
-async def test_when_the_dag_has_ended_no_gate_looks() -> None:
-    async with steer(dag=DagState.DONE) as seen:
-        await seen.press(*TO_RUN8, "a", "T")
-        assert "the DAG has ended: done" in seen.text
 
 
 # --- a site ---------------------------------------------------------------------------------
