@@ -21,17 +21,22 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from metlmon.eventlog import header, text_parser
-from metlmon.eventlog.event_types import (
+from metlmon.eventlog.events import (
     EVENT_TYPES,
     Ad,
     Attributes,
+    Detail,
+    Event,
+    LogFormat,
+    LogWarning,
+    Parsed,
+    Position,
     Value,
     integer,
     literal,
     printable,
     type_of,
 )
-from metlmon.eventlog.events import Detail, Event, LogFormat, LogWarning, Parsed, Position
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element

@@ -1,21 +1,27 @@
-"""Typed, immutable records of the events in an HTCondor job event log.
+"""The events of an HTCondor job event log: their records, and their types in one table.
 
-Source followed: HTCondor manual, "Managing a Job > Job Event Log Codes", and
-``condor_event.cpp`` of the public HTCondor source; ``UsageLineParser`` there for usage tables.
+Each type has a name, a first line, and readers of its detail, from text and from a ClassAd.
+Source followed: HTCondor manual, "Managing a Job > Job Event Log Codes"; the ``formatBody`` and
+``readEvent`` pairs of ``condor_event.cpp`` of the public HTCondor source, which are lenient: a
+missing line (old logs, damaged events) leaves its field None; ``initFromClassAd`` and
+``toClassAd`` there for logs of ClassAds; ``UsageLineParser`` there for usage tables. ClassAd
+literals are as in "ClassAd Mechanism > Literals" of the manual; an expression is read as None.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from enum import Enum
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from metlmon.eventlog import header
 from metlmon.redact import redact_secrets
 from metlmon.text.visible import visible
 
@@ -40,7 +46,11 @@ Usage = str | tuple[UsageRow, ...]
 :func:`usage_rows` parses one."""
 
 
-class Submit(Struct, frozen=True):
+class Detail(Struct, frozen=True):
+    """What an event says, by its type."""
+
+
+class Submit(Detail, frozen=True):
     """000. ``node`` is the DAG node's name; a structured note wins over ``DAG Node:``.
 
     ``run_uuid``, ``run_name``, ``run_epoch`` (from 1): RunUuid, RunName and RunEpoch of the
@@ -65,7 +75,7 @@ class GpuDevice(Struct, frozen=True, gc=False):
     clock_mhz: float | None = None
 
 
-class Execute(Struct, frozen=True, cache_hash=True):
+class Execute(Detail, frozen=True, cache_hash=True):
     """001. ``gpus`` is ``GPUs = N`` of this event, None without such a line.
 
     ``gpu`` is the DeviceName; several different names are sorted and joined by " + ".
@@ -89,7 +99,7 @@ class Execute(Struct, frozen=True, cache_hash=True):
     device: GpuDevice | None = None
 
 
-class Evicted(Struct, frozen=True):
+class Evicted(Detail, frozen=True):
     """004. ``requeued``: the job terminated and was requeued (not terminal).
 
     ``cpu_seconds``: user and system time of this execution ("Run Remote Usage").
@@ -108,7 +118,7 @@ class Evicted(Struct, frozen=True):
     cpu_seconds: int | None = None
 
 
-class Terminated(Struct, frozen=True):
+class Terminated(Detail, frozen=True):
     """005 and 015. Bytes: ``run_*`` this run, ``total_*`` all runs of the job.
 
     ``cpu_seconds``: as of :class:`Evicted`.
@@ -130,7 +140,7 @@ class Terminated(Struct, frozen=True):
     cpu_seconds: int | None = None
 
 
-class ImageSize(Struct, frozen=True):
+class ImageSize(Detail, frozen=True):
     """006. Sizes as logged: image and RSS in KB, memory in MB."""
 
     image_kb: int | None
@@ -138,7 +148,7 @@ class ImageSize(Struct, frozen=True):
     rss_kb: int | None
 
 
-class ShadowException(Struct, frozen=True):
+class ShadowException(Detail, frozen=True):
     """007."""
 
     reason: str
@@ -146,19 +156,19 @@ class ShadowException(Struct, frozen=True):
     bytes_received: int | None
 
 
-class Generic(Struct, frozen=True):
+class Generic(Detail, frozen=True):
     """008: free text; a job can write a line with ``condor_chirp ulog``."""
 
     text: str
 
 
-class Aborted(Struct, frozen=True):
+class Aborted(Detail, frozen=True):
     """009."""
 
     reason: str | None
 
 
-class Held(Struct, frozen=True, cache_hash=True):
+class Held(Detail, frozen=True, cache_hash=True):
     """012. ``inferred``: not in any log but implied by a later event."""
 
     reason: str | None
@@ -167,13 +177,13 @@ class Held(Struct, frozen=True, cache_hash=True):
     inferred: bool = False
 
 
-class Released(Struct, frozen=True, cache_hash=True):
+class Released(Detail, frozen=True, cache_hash=True):
     """013."""
 
     reason: str | None
 
 
-class PostScript(Struct, frozen=True):
+class PostScript(Detail, frozen=True):
     """016: the POST script's result, and the node it belongs to."""
 
     node: str | None
@@ -182,7 +192,7 @@ class PostScript(Struct, frozen=True):
     signal: int | None
 
 
-class RemoteError(Struct, frozen=True):
+class RemoteError(Detail, frozen=True):
     """021. ``warning``: "Message from", else an error; ``source``: "starter on slot…"."""
 
     warning: bool
@@ -192,27 +202,27 @@ class RemoteError(Struct, frozen=True):
     subcode: int | None
 
 
-class ConnectionEvent(Struct, frozen=True):
+class ConnectionEvent(Detail, frozen=True):
     """022, 023, 024: disconnected, reconnected, reconnect failed."""
 
     reason: str | None
     host: str | None
 
 
-class PreSkip(Struct, frozen=True):
+class PreSkip(Detail, frozen=True):
     """034: the PRE script's exit code ended the node without a job."""
 
     node: str | None
 
 
-class ClusterSubmit(Struct, frozen=True):
+class ClusterSubmit(Detail, frozen=True):
     """035: a factory cluster was submitted."""
 
     host: str
     node: str | None
 
 
-class ClusterRemove(Struct, frozen=True):
+class ClusterRemove(Detail, frozen=True):
     """036. ``complete``: the factory had materialized all its jobs."""
 
     complete: bool | None
@@ -230,33 +240,12 @@ class Transfer(Enum):
     OUTPUT_FINISHED = "output-finished"
 
 
-class FileTransfer(Struct, frozen=True, cache_hash=True):
+class FileTransfer(Detail, frozen=True, cache_hash=True):
     """040. ``kind`` is None for a text that no known HTCondor writes."""
 
     kind: Transfer | None
     queue_seconds: int | None
     host: str | None
-
-
-Detail = (
-    Submit
-    | Execute
-    | Evicted
-    | Terminated
-    | ImageSize
-    | ShadowException
-    | Generic
-    | Aborted
-    | Held
-    | Released
-    | PostScript
-    | RemoteError
-    | ConnectionEvent
-    | PreSkip
-    | ClusterSubmit
-    | ClusterRemove
-    | FileTransfer
-)
 
 
 class Event(Struct, frozen=True, gc=False):
@@ -545,3 +534,1047 @@ def _split_label(label: str) -> tuple[str, str]:
         if opening >= 0:
             return label[:opening].rstrip(), inner[opening + 1 :]
     return label, ""
+
+
+# --- how details are read -----------------------------------------------------------------------
+
+
+def _line(pattern: str) -> re.Pattern[str]:
+    """The pattern of a line's start, after its indentation."""
+    return re.compile(rf"^[^\S\n]*+(?:{pattern})", re.MULTILINE)
+
+
+_INTEGER: Final = r"-?[0-9]{1,18}"
+_STRUCTURED_LINE: Final = rf"\([01]\) |Usr \d|-?\d+  ?-  ?\D|{USAGE_TITLE}|Job terminated .* at "
+
+_CODE: Final = _line(rf"Code ({_INTEGER}) Subcode ({_INTEGER})[^\S\n]*$")
+_CODE_IN_TEXT: Final = re.compile(rf"\bCode ({_INTEGER}) Subcode ({_INTEGER})")
+_COUNT: Final = _line(r"(-?[0-9]{1,30})  ?-  ?(.*\S)")
+_TERMINATION: Final = _line(
+    rf"\(1\) Normal termination \(return value ({_INTEGER})\)"
+    rf"|\(0\) Abnormal termination \(signal ({_INTEGER})\)"
+)
+_CORE: Final = _line(r"\(1\) Corefile in: (.*\S)")
+_FLAG: Final = _line(r"\(([01])\) (.*\S)")
+_TERMINATED_AT: Final = _line(r"Job terminated .*\bat ([-0-9]{10}T[0-9:.]{8,16}Z)\b")
+_STRUCTURED: Final = _line(_STRUCTURED_LINE)
+_UNSTRUCTURED: Final = re.compile(
+    rf"^(?![^\S\n]*+(?:{_STRUCTURED_LINE}))[^\S\n]*+(?:Reason:)?(?=.*\S)", re.MULTILINE
+)
+_REASON: Final = _line("Reason:")
+_DAG_NODE: Final = _line(r"DAG Node: (\S+)")
+_RECONNECTION: Final = _line(r"(?:Trying to|Can not) reconnect to(.*)")
+_MATERIALIZED: Final = _line(r"Materialized -?[0-9]+ jobs from -?[0-9]+ items\.[^\S\n]*(\w*).*")
+_QUEUED: Final = _line(rf"Seconds spent in queue:[^\S\n]*({_INTEGER})[^\S\n]*$")
+_HOST: Final = _line(r"Transferring to host:(.*)")
+_WARNING: Final = re.compile(
+    r"WARNING: (?:Committed job submission into the queue with the following warning\(s\): ?)?"
+)
+_IMAGE_SIZE: Final = re.compile(rf"Image size of job updated: ({_INTEGER})")
+_REMOTE_ERROR: Final = re.compile(r"(Error|Message) from (.*)")
+TRANSFERS: Final[Mapping[str, Transfer]] = {
+    "Entered queue to transfer input files": Transfer.INPUT_QUEUED,
+    "Started transferring input files": Transfer.INPUT_STARTED,
+    "Finished transferring input files": Transfer.INPUT_FINISHED,
+    "Entered queue to transfer output files": Transfer.OUTPUT_QUEUED,
+    "Started transferring output files": Transfer.OUTPUT_STARTED,
+    "Finished transferring output files": Transfer.OUTPUT_FINISHED,
+}
+"""The first texts of 040, in the order of HTCondor's own numbers from 1."""
+
+# --- ClassAd literals -----------------------------------------------------------------------
+
+_ATTRIBUTE: Final = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(\S.*)")
+_WHOLE_INTEGER: Final = re.compile(_INTEGER)
+_STRING: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_PAIR: Final = re.compile(
+    rf'\b([A-Za-z_]\w*)\s*=\s*(?:"((?:[^"\\]|\\.)*)("|\\?\Z)|({_INTEGER}(?:\.\d{{1,12}})?)\s*[;\]])'
+)
+"""Matches an unclosed string too: else each quotation mark in it would be tried as a start."""
+_ESCAPE: Final = re.compile(r"\\(.)")
+_ESCAPED: Final[Mapping[str, str]] = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[1]), text)
+
+
+def _string(expression: str) -> str | None:
+    match = _STRING.fullmatch(expression.strip())
+    return _unescape(match[1]) if match else None
+
+
+def _integer(expression: str) -> int | None:
+    return int(expression) if _WHOLE_INTEGER.fullmatch(expression.strip()) else None
+
+
+def _number(text: str) -> int | float:
+    return float(text) if "." in text else int(text)
+
+
+def _record(text: str) -> dict[str, str | int | float]:
+    """The strings and numbers of a one-line record ``[ … ]``, by name in lower case."""
+    return {
+        name.lower(): _number(number) if number else _unescape(value)
+        for name, value, closing, number in _PAIR.findall(text)
+        if number or closing == '"'
+    }
+
+
+# --- logs of ClassAds: the attributes of an event ----------------------------------------------
+
+Value = object
+Ad = Mapping[str, Value]
+"""Attributes of an event: int, float, bool, str, nested ads and lists; an expression other than
+a literal is the string ``/Expr(…)/``."""
+
+_EXPRESSION: Final = re.compile(r"/Expr\((.*)\)/", re.DOTALL)
+_MAX_DEPTH: Final = 20
+"""Levels of nested ads that are formatted: an event has two."""
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
+"""Lone surrogates: valid in JSON, but not encodable in a file."""
+
+
+def integer(value: Value) -> int | None:
+    """A number as an integer; None for anything else. Bytes are logged as reals."""
+    if isinstance(value, float):
+        return int(value) if math.isfinite(value) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def printable(text: str) -> str:
+    if text.isascii() and "\0" not in text:
+        return text
+    return _SURROGATE.sub("\ufffd", text).replace("\0", "")
+
+
+def literal(value: Value, depth: int = _MAX_DEPTH) -> str:
+    """A value as ClassAd source on one line."""
+    if isinstance(value, str):
+        if expression := _EXPRESSION.fullmatch(value):
+            return printable(expression[1])
+        escaped = printable(value).replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + escaped.replace("\n", "\\n").replace("\r", "\\r") + '"'
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None or depth == 0:
+        return "undefined"
+    if isinstance(value, Mapping):
+        pairs = (f"{printable(key)} = {literal(item, depth - 1)}" for key, item in value.items())
+        return f"[ {'; '.join(pairs)} ]"
+    if isinstance(value, list):
+        return "{ " + ",".join(literal(item, depth - 1) for item in value) + " }"
+    return str(value)
+
+
+class Attributes:
+    """Typed access to the attributes of an ad.
+
+    ``self[name]`` is the value as a string, "" when absent.
+    """
+
+    def __init__(self, ad: Ad) -> None:
+        self.ad = ad
+
+    def __getitem__(self, name: str) -> str:
+        value = self.ad.get(name)
+        if value is None:
+            return ""
+        return printable(value) if isinstance(value, str) else literal(value)
+
+    def integer(self, name: str) -> int | None:
+        return integer(self.ad.get(name))
+
+    def code(self, name: str) -> int:
+        """A code, 0 when absent."""
+        return integer(self.ad.get(name)) or 0
+
+    def flag(self, name: str) -> bool:
+        return bool(self.ad.get(name))
+
+    def prose(self, name: str) -> str | None:
+        """Free text as it is read from the text form; None when there is none."""
+        return prose(self[name])
+
+    def nested(self, name: str) -> Attributes:
+        value = self.ad.get(name)
+        return Attributes(value if isinstance(value, Mapping) else {})
+
+    def real(self, name: str) -> float | None:
+        value = self.ad.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        try:
+            number = float(value)
+        except OverflowError:
+            return None
+        return number if math.isfinite(number) else None
+
+
+# --- common parts of bodies -----------------------------------------------------------------
+
+
+def _text_after(text: str, prefix: str) -> str:
+    return text.partition(prefix)[2].strip()
+
+
+def prose(text: str) -> str | None:
+    """Free text without indentation; None when there is none."""
+    return "\n".join(line.strip() for line in text.split("\n")).strip() or None
+
+
+def _first(pattern: re.Pattern[str], body: str) -> str | None:
+    match = pattern.search(body)
+    return match[1] if match else None
+
+
+def _counts(body: str) -> dict[str, int]:
+    """The exact numbers of ``N  -  Label`` lines, by label."""
+    return {label: int(count) for count, label in _COUNT.findall(body)}
+
+
+def _termination(body: str) -> tuple[bool | None, int | None, int | None]:
+    """(normal, return value, signal) from the first line that reports it."""
+    match = _TERMINATION.search(body)
+    if match is None:
+        return None, None, None
+    if match[1] is not None:
+        return True, int(match[1]), None
+    return False, None, int(match[2])
+
+
+def _before_structured(body: str, start: int = 0) -> str | None:
+    """The prose from ``start`` up to the next line that only HTCondor writes."""
+    end = _STRUCTURED.search(body, start)
+    return prose(body[start : end.start() if end else len(body)])
+
+
+def _reason_and_code(body: str) -> tuple[str | None, int | None, int | None]:
+    """(prose, code, subcode); the last code line counts, since reasons may quote one."""
+    codes = list(_CODE.finditer(body))
+    if not codes:
+        return prose(body), None, None
+    return prose(body[: codes[-1].start()]), int(codes[-1][1]), int(codes[-1][2])
+
+
+MAX_RUN_EPOCH: Final = 999_999_999
+
+
+def _submit_of(host: str, body: str) -> Submit:
+    """The event of the notes in the body of 000 or 035.
+
+    A structured note takes precedence over a ``DAG Node:`` line.
+    """
+    structured: Mapping[str, str | int | float] = {}
+    node: str | None = None
+    notes: list[str] = []
+    warnings: list[str] = []
+    for line in (line.strip() for line in body.split("\n")):
+        if line.startswith("[") and line.endswith("]") and not structured:
+            structured = _record(line)
+        elif (match := _DAG_NODE.match(line)) and node is None:
+            node = match[1]
+        elif match := _WARNING.match(line):
+            warnings.append(line[match.end() :])
+        elif line:
+            notes.append(line)
+
+    def text(name: str) -> str | None:
+        value = structured.get(name)
+        return value if isinstance(value, str) else None
+
+    return Submit(
+        host=host,
+        node=text("dagnodename") or node,
+        batch_name=text("jobbatchname"),
+        notes=tuple(notes),
+        warnings=tuple(warnings),
+        run_uuid=text("runuuid") or None,
+        run_name=text("runname") or None,
+        run_epoch=_run_epoch(structured.get("runepoch")),
+    )
+
+
+def _run_epoch(value: object) -> int | None:
+    """The value of RunEpoch if it is an epoch's number, from 1."""
+    return value if isinstance(value, int) and 1 <= value <= MAX_RUN_EPOCH else None
+
+
+# --- one parser for each event type ---------------------------------------------------------
+
+
+_NODE_ALONE: Final = re.compile(r" {4}DAG Node: (\S+)")
+"""The body of nearly every 000 in DAGMan's own log."""
+
+
+def _submit(text: str, body: str) -> Submit:
+    host = _text_after(text, "from host:")
+    if only := _NODE_ALONE.fullmatch(body):
+        return Submit(host, only[1], None, (), ())
+    return _submit_of(host, body)
+
+
+def _cluster_submit(submit: Submit) -> ClusterSubmit:
+    return ClusterSubmit(submit.host, submit.node)
+
+
+_ALIAS: Final = re.compile(r"[?&]alias=([^&>\s]+)")
+_SLOT: Final = "slotname:"
+_INTEGERS: Final = frozenset({"gpus", "cpus", "memory"})
+_STRINGS: Final = frozenset({"annexname", "gpus_devicename"})
+
+_SITE_NAME: Final = re.compile(
+    r"(?P<evaluated>match_(?:exp_)?|machineattr)?(?:job_?)?"
+    r"(?:glidein_(?P<kind>resourcename|cmssite|site)|(?<=job_)(?:cms)?site)0?",
+    re.IGNORECASE,
+)
+"""Attributes with the site of a slot, as a startd or a job has them. OSG's, CMS' and Fermilab's
+access points copy the startd's into the job (``JOBGLIDEIN_ResourceName = "$$(…)"``); at a match the
+schedd writes the value to ``MATCH_EXP_…``."""
+_SITE_KINDS: Final = ("resourcename", "cmssite", "site")
+"""The most exact one first: a site may have several resources."""
+
+_NO_SITE: Final = frozenset({"", "unknown", "undefined", "none", "error", "local job"})
+"""Values where the startd has no such attribute, by the expressions of these access points."""
+
+_STRING_ATTRIBUTE: Final = re.compile(
+    r"""^[ \t]*(\w*site0?|\w*resourcename0?) = "([^"\\\n]{1,200})"[ \t]*$""",
+    re.IGNORECASE | re.MULTILINE,
+)
+_VOLATILE: Final = ("\tCondorScratchDir = ", "\tDisk = ", "\tAvailableGPUs = {")
+"""Attributes that differ at each start of a job and are not used."""
+
+_SLOT_LINE: Final = "\tSlotName: "
+
+_REPEATED_LENGTH: Final = 1000
+"""Characters of an event or line up to which it is cached: longer texts rarely repeat, and a few
+thousand of a megabyte would exhaust the memory."""
+
+
+def _execute(text: str, body: str) -> Execute:
+    host, alias = _parse_host(_text_after(text, "on host:"))
+    machine: dict[str, Any] = {}
+    gpus: list[dict[str, Any]] = []
+    has_properties = False
+    for line in body.split("\n"):
+        if line.startswith(_VOLATILE):
+            has_properties = True
+            continue
+        if line.startswith(_SLOT_LINE):
+            # Not cached: there are too many of them.
+            if slot := line[len(_SLOT_LINE) :].strip():
+                machine[_SLOT], has_properties = slot, True
+            continue
+        is_short = len(line) <= _REPEATED_LENGTH
+        attribute = _cached_machine_attribute(line) if is_short else _machine_attribute(line)
+        if attribute is None:
+            continue
+        has_properties = True
+        name, value = attribute
+        if type(value) is dict:
+            gpus.append(value)
+        elif value is not None:
+            machine[name] = value
+    models = {gpu["devicename"] for gpu in gpus if isinstance(gpu.get("devicename"), str)} - {""}
+    if not models and (only := machine.get("gpus_devicename")):
+        models = {only}
+    sizes = [size for gpu in gpus if isinstance(size := gpu.get("globalmemorymb"), int)]
+    return Execute(
+        host=host,
+        alias=alias,
+        slot=machine.get(_SLOT),
+        site=site_of_attributes(machine.items()),
+        gpus=machine.get("gpus"),
+        gpu=" + ".join(sorted(models)) or None,
+        gpu_memory_mb=min(sizes, default=None),
+        cpus=machine.get("cpus"),
+        memory_mb=machine.get("memory"),
+        has_properties=has_properties,
+        annex=machine.get("annexname") or None,
+        device=_device(Attributes(gpus[0]), str.lower) if gpus else None,
+    )
+
+
+def _device(gpu: Attributes, spelled: Callable[[str], str] = str) -> GpuDevice | None:
+    """What is said of one GPU; None where it is nothing."""
+    names = ("Capability", "DriverVersion", "ClockMhz")
+    device = GpuDevice(*(gpu.real(spelled(name)) for name in names))
+    return device if device != GpuDevice() else None
+
+
+def site_of_attributes(attributes: Iterable[tuple[str, object]]) -> str | None:
+    """The site by the names and values of a slot's or a job's attributes; None without one.
+
+    A resource name comes before a site, and at the same rank what the schedd evaluated before
+    what the job's ad may have as an expression.
+    """
+    found = []
+    for name, value in attributes:
+        match = _SITE_NAME.fullmatch(name)
+        if match is None or not isinstance(value, str) or "$$(" in value:
+            continue
+        if value.strip().casefold() not in _NO_SITE:
+            rank = _SITE_KINDS.index((match["kind"] or "site").lower())
+            found.append((rank, match["evaluated"] is None, value))
+    return min(found)[2] if found else None
+
+
+def site_in_ad(body: str) -> str | None:
+    """The site by the attributes in the body of a 028; None without one."""
+    return site_of_attributes((match[1], match[2]) for match in _STRING_ATTRIBUTE.finditer(body))
+
+
+def _parse_host(host: str) -> tuple[str, str | None]:
+    """An execute host's address, and the alias in it."""
+    return _cached_host(host) if len(host) <= _REPEATED_LENGTH else _read_host(host)
+
+
+def _read_host(host: str) -> tuple[str, str | None]:
+    alias = _ALIAS.search(host)
+    return host, alias[1] if alias else None
+
+
+_cached_host = lru_cache(maxsize=1024)(_read_host)
+
+
+def _machine_attribute(
+    line: str,
+) -> tuple[str, str | int | dict[str, Any] | None] | None:
+    """(name, value) of a line of a machine's ad, None for any other line.
+
+    Names are in lower case. The value of an unused attribute is None. Cached, since a machine
+    logs the same lines each time.
+    """
+    stripped = line.strip()
+    if stripped.startswith("SlotName:"):
+        slot = stripped.removeprefix("SlotName:").strip()
+        return (_SLOT, slot) if slot else None
+    attribute = _ATTRIBUTE.fullmatch(stripped)
+    if attribute is None:
+        return None
+    name, value = attribute[1].lower(), attribute[2]
+    if name.startswith("gpus_") and value.startswith("["):
+        return name, _record(value)
+    if name in _INTEGERS:
+        return name, _integer(value)
+    known = name in _STRINGS or _SITE_NAME.fullmatch(name)
+    return name, _string(value) if known else None
+
+
+_cached_machine_attribute = lru_cache(maxsize=4096)(_machine_attribute)
+
+
+_CPU_TIME: Final = re.compile(
+    r"Usr ([0-9]{1,9}) ([0-9]{2}):([0-9]{2}):([0-9]{2}), "
+    r"Sys ([0-9]{1,9}) ([0-9]{2}):([0-9]{2}):([0-9]{2})(?=  -  Run Remote Usage|\Z)"
+)
+
+
+def _cpu_seconds(text: str) -> int | None:
+    """User and system time of this execution, in an event's body or the value of its ad."""
+    match = _CPU_TIME.search(text)
+    if match is None:
+        return None
+    units = (86400, 3600, 60, 1) * 2
+    return sum(int(part) * unit for part, unit in zip(match.groups(), units, strict=True))
+
+
+def _evicted(text: str, body: str) -> Evicted:
+    code = _CODE_IN_TEXT.search(text)
+    flag = _FLAG.search(body)
+    requeued = flag is not None and "requeued" in flag[2]
+    # The requeue form writes the reason without its label, after the exit status.
+    reason = (_UNSTRUCTURED if requeued else _REASON).search(body)
+    counts = _counts(body)
+    _, return_value, signal = _termination(body)
+    return Evicted(
+        code=int(code[1]) if code else None,
+        subcode=int(code[2]) if code else None,
+        reason=_before_structured(body, reason.end()) if reason else None,
+        requeued=requeued,
+        checkpointed=flag is not None and flag[1] == "1",
+        return_value=return_value,
+        signal=signal,
+        bytes_sent=counts.get("Run Bytes Sent By Job"),
+        bytes_received=counts.get("Run Bytes Received By Job"),
+        usage=find_usage_table(body),
+        cpu_seconds=_cpu_seconds(body),
+    )
+
+
+def _terminated(text: str, body: str) -> Terminated:
+    normal, return_value, signal = _termination(body)
+    # Without the owner, which is "Job" or "Node".
+    counts = {label.rpartition(" ")[0]: count for label, count in _counts(body).items()}
+    ended = _first(_TERMINATED_AT, body)
+    return Terminated(
+        normal=normal,
+        return_value=return_value,
+        signal=signal,
+        core_file=_first(_CORE, body),
+        run_bytes_sent=counts.get("Run Bytes Sent By"),
+        run_bytes_received=counts.get("Run Bytes Received By"),
+        total_bytes_sent=counts.get("Total Bytes Sent By"),
+        total_bytes_received=counts.get("Total Bytes Received By"),
+        ended_utc=header.parse_utc(ended) if ended else None,
+        usage=find_usage_table(body),
+        cpu_seconds=_cpu_seconds(body),
+    )
+
+
+def _image_size(text: str, body: str) -> ImageSize:
+    size = _IMAGE_SIZE.match(text)
+    counts = _counts(body)
+    return ImageSize(
+        image_kb=int(size[1]) if size else None,
+        memory_mb=counts.get("MemoryUsage of job (MB)"),
+        rss_kb=counts.get("ResidentSetSize of job (KB)"),
+    )
+
+
+def _shadow_exception(text: str, body: str) -> ShadowException:
+    counts = _counts(body)
+    return ShadowException(
+        reason=_before_structured(body) or "",
+        bytes_sent=counts.get("Run Bytes Sent By Job"),
+        bytes_received=counts.get("Run Bytes Received By Job"),
+    )
+
+
+def _held(text: str, body: str) -> Held:
+    reason, code, subcode = _reason_and_code(body)
+    return Held(None if reason == "Reason unspecified" else reason, code, subcode)
+
+
+def _remote_error(text: str, body: str) -> RemoteError:
+    message, code, subcode = _reason_and_code(body)
+    source = _REMOTE_ERROR.fullmatch(text)
+    return RemoteError(
+        warning=source is not None and source[1] == "Message",
+        source=source[2].rstrip().removesuffix(":") if source else text,
+        message=message or "",
+        code=code,
+        subcode=subcode,
+    )
+
+
+def _disconnected(text: str, body: str) -> ConnectionEvent:
+    """022 and 024: the reason's lines, then one that names the host."""
+    match = _RECONNECTION.search(body)
+    if match is None:
+        return ConnectionEvent(prose(body), None)
+    host = match[1].strip().removesuffix(", rescheduling job").partition(" <")[0]
+    return ConnectionEvent(prose(body[: match.start()]), host or None)
+
+
+def _cluster_remove(text: str, body: str) -> ClusterRemove:
+    completion = _first(_MATERIALIZED, body)
+    complete = completion == "Complete" if completion else None
+    return ClusterRemove(complete, prose(_MATERIALIZED.sub("", body)))
+
+
+def _file_transfer(text: str, body: str) -> FileTransfer:
+    seconds, host = _first(_QUEUED, body), _first(_HOST, body)
+    return FileTransfer(
+        TRANSFERS.get(text.strip()),
+        int(seconds) if seconds else None,
+        (host.strip() or None) if host else None,
+    )
+
+
+# --- the usual form of the longest bodies: one pattern takes a quarter of the time ---------
+
+_USUAL_COUNT: Final = r"\t([0-9]{1,18})  -  "
+_USUAL_END: Final = (
+    rf"(\t{USAGE_TITLE} [^\n]*(?:\n\t   (?=[^\s:=])[^\n:=]++:[^\n]*+)++)?"
+    r"(?:\n?\tJob terminated of its own accord at ([-0-9]{10}T[0-9:.]{8,16}Z)\b[^\n]*)?"
+)
+_USUAL_TERMINATION: Final = re.compile(
+    r"\t\(1\) Normal termination \(return value (-?[0-9]{1,18})\)\n"
+    r"(?:\t\tUsr [^\n]*\n){4}"
+    rf"{_USUAL_COUNT}Run Bytes Sent By Job\n"
+    rf"{_USUAL_COUNT}Run Bytes Received By Job\n"
+    rf"{_USUAL_COUNT}Total Bytes Sent By Job\n"
+    rf"{_USUAL_COUNT}Total Bytes Received By Job(?:\n|\Z)"
+    rf"{_USUAL_END}"
+)
+_USUAL_EVICTION: Final = re.compile(
+    r"\t\(([01])\) (?:CPU times|Job was (?:not )?checkpointed\.)\n"
+    r"(?:\t\tUsr [^\n]*\n){2}"
+    rf"{_USUAL_COUNT}Run Bytes Sent By Job\n"
+    rf"{_USUAL_COUNT}Run Bytes Received By Job(?:\n|\Z)"
+    r"(?:\tReason: ([^\n]+)(?:\n|\Z))?"
+    rf"{_USUAL_END}"
+)
+
+
+def _usual_termination(text: str, body: str) -> Terminated:
+    match = _USUAL_TERMINATION.fullmatch(body)
+    if match is None:
+        return _terminated(text, body)
+    value, run_sent, run_received, sent, received, table, ended = match.groups()
+    return Terminated(
+        normal=True,
+        return_value=int(value),
+        signal=None,
+        core_file=None,
+        run_bytes_sent=int(run_sent),
+        run_bytes_received=int(run_received),
+        total_bytes_sent=int(sent),
+        total_bytes_received=int(received),
+        ended_utc=header.parse_utc(ended) if ended else None,
+        usage=table or (),
+        cpu_seconds=_cpu_seconds(body),
+    )
+
+
+def _usual_eviction(text: str, body: str) -> Evicted:
+    match = _USUAL_EVICTION.fullmatch(body)
+    if match is None:
+        return _evicted(text, body)
+    code = _CODE_IN_TEXT.search(text)
+    flag, sent, received, reason, table, _ = match.groups()
+    return Evicted(
+        code=int(code[1]) if code else None,
+        subcode=int(code[2]) if code else None,
+        reason=reason.strip() or None if reason else None,
+        requeued=False,
+        checkpointed=flag == "1",
+        return_value=None,
+        signal=None,
+        bytes_sent=int(sent),
+        bytes_received=int(received),
+        usage=table or (),
+        cpu_seconds=_cpu_seconds(body),
+    )
+
+
+# --- the same from ads ------------------------------------------------------------------------
+
+
+def _submit_ad(ad: Attributes) -> Submit:
+    submit = _submit_of(ad["SubmitHost"], f"{ad['LogNotes']}\n{ad['UserNotes']}")
+    structured = ad.nested("StructuredNotes")
+    warning = ad["Warnings"].removeprefix("WARNING: ").strip()
+    return Submit(
+        host=submit.host,
+        node=structured["DAGNodeName"] or submit.node,
+        batch_name=structured["JobBatchName"] or None,
+        notes=submit.notes,
+        warnings=(warning,) if warning else (),
+        run_uuid=structured["RunUuid"] or None,
+        run_name=structured["RunName"] or None,
+        run_epoch=_run_epoch(structured.integer("RunEpoch")),
+    )
+
+
+def _execute_ad(ad: Attributes) -> Execute:
+    machine = ad.nested("ExecuteProps")
+    gpus = [machine.nested(name) for name in machine.ad if name.startswith("GPUs_")]
+    models = {gpu["DeviceName"] for gpu in gpus} - {""} or {machine["GPUs_DeviceName"]} - {""}
+    sizes = [gpu.integer("GlobalMemoryMb") for gpu in gpus]
+    host, alias = _parse_host(ad["ExecuteHost"])
+    return Execute(
+        host,
+        alias,
+        slot=ad["SlotName"] or None,
+        site=site_of_attributes(machine.ad.items()),
+        gpus=machine.integer("GPUs"),
+        gpu=" + ".join(sorted(models)) or None,
+        gpu_memory_mb=min((size for size in sizes if size is not None), default=None),
+        cpus=machine.integer("Cpus"),
+        memory_mb=machine.integer("Memory"),
+        has_properties=bool(machine.ad or ad["SlotName"]),
+        annex=machine["AnnexName"] or None,
+        device=_device(gpus[0]) if gpus else None,
+    )
+
+
+def _termination_ad(ad: Attributes) -> tuple[bool | None, int | None, int | None]:
+    """(normal, return value, signal); all None where the ad does not contain them."""
+    if ad.flag("TerminatedNormally"):
+        value = ad.integer("ReturnValue")
+        return None if value is None else True, value, None
+    signal = ad.integer("TerminatedBySignal")
+    return None if signal is None else False, None, signal
+
+
+_UNITS: Final = {
+    "Disk": "KB",
+    "Memory": "MB",
+    "GPUsMemory": "MB",
+    "TimeExecute": "s",
+    "TimeSlotBusy": "s",
+}
+
+
+def _usage(ad: Attributes) -> tuple[UsageRow, ...]:
+    """A row per resource ``X`` of ``RequestX``, ``XUsage``, ``X`` and ``AssignedX``.
+
+    Names are the same in any case: those of one resource are ``GPUs``, ``RequestGpus`` and
+    ``GpusUsage`` (``setEventUsageAd``).
+    """
+    values = Attributes({name.lower(): value for name, value in ad.ad.items()})
+    names = [name.removeprefix("Request") for name in ad.ad if name.startswith("Request")]
+    used = (name.removesuffix("Usage") for name in ad.ad if name.endswith("Usage"))
+    names += [name for name in used if not name.endswith(("Local", "Remote"))]
+    resources = {name.lower(): name for name in sorted(names)}
+    return tuple(
+        UsageRow(
+            name=name,
+            unit=_UNITS.get(name, ""),
+            usage=values.real(f"{key}usage"),
+            request=values.real(f"request{key}"),
+            allocated=values.real(key),
+            assigned=values[f"assigned{key}"].strip('"') or None,
+        )
+        for key, name in sorted(resources.items())
+    )
+
+
+def _evicted_ad(ad: Attributes) -> Evicted:
+    code, requeued = ad.integer("ReasonCode"), ad.flag("TerminatedAndRequeued")
+    _, return_value, signal = _termination_ad(ad) if requeued else (None, None, None)
+    return Evicted(
+        code=code,
+        subcode=None if code is None else ad.code("ReasonSubCode"),
+        reason=ad.prose("Reason"),
+        requeued=requeued,
+        checkpointed=ad.flag("Checkpointed") and not requeued,
+        return_value=return_value,
+        signal=signal,
+        bytes_sent=ad.integer("SentBytes"),
+        bytes_received=ad.integer("ReceivedBytes"),
+        usage=_usage(ad),
+        cpu_seconds=_cpu_seconds(ad["RunRemoteUsage"]),
+    )
+
+
+def _terminated_ad(ad: Attributes) -> Terminated:
+    normal, return_value, signal = _termination_ad(ad)
+    return Terminated(
+        normal=normal,
+        return_value=return_value,
+        signal=signal,
+        core_file=None if ad.flag("TerminatedNormally") else ad["CoreFile"] or None,
+        run_bytes_sent=ad.integer("SentBytes"),
+        run_bytes_received=ad.integer("ReceivedBytes"),
+        total_bytes_sent=ad.integer("TotalSentBytes"),
+        total_bytes_received=ad.integer("TotalReceivedBytes"),
+        ended_utc=None,
+        usage=_usage(ad),
+        cpu_seconds=_cpu_seconds(ad["RunRemoteUsage"]),
+    )
+
+
+def _held_ad(ad: Attributes) -> Held:
+    reason = ad.prose("HoldReason")
+    codes = ad.code("HoldReasonCode"), ad.code("HoldReasonSubCode")
+    return Held(None if reason == "Reason unspecified" else reason, *codes)
+
+
+def _remote_error_ad(ad: Attributes) -> RemoteError:
+    code = ad.code("HoldReasonCode") or None
+    return RemoteError(
+        warning=not ad.ad.get("CriticalError", True),
+        source=f"{ad['Daemon']} on {ad['ExecuteHost']}",
+        message=ad.prose("ErrorMsg") or "",
+        code=code,
+        subcode=ad.code("HoldReasonSubCode") if code else None,
+    )
+
+
+def _connection_ad(ad: Attributes) -> ConnectionEvent:
+    reason = ad.prose("DisconnectReason") or ad.prose("Reason")
+    return ConnectionEvent(reason, ad["StartdName"] or None)
+
+
+def _file_transfer_ad(ad: Attributes) -> FileTransfer:
+    kind = TRANSFERS.get(_file_transfer_line(ad))
+    return FileTransfer(kind, ad.integer("QueueingDelay"), ad["Host"] or None)
+
+
+# --- first lines that ads do not have in one attribute -----------------------------------------
+
+
+def _executable_error_line(ad: Attributes) -> str:
+    match ad.integer("ExecuteErrorType"):
+        case 0:
+            return "(0) Job file not executable."
+        case 1:
+            return "(1) Job not properly linked for Condor."
+        case _:
+            return "(-1) [Bad error number.]"
+
+
+def _evicted_line(ad: Attributes) -> str:
+    code = ad.integer("ReasonCode")
+    codes = "" if code is None else f" Code {code} Subcode {ad.code('ReasonSubCode')}"
+    return f"Job was evicted.{codes}"
+
+
+def _remote_error_line(ad: Attributes) -> str:
+    kind = "Error" if ad.ad.get("CriticalError", True) else "Message"
+    return f"{kind} from {ad['Daemon']} on {ad['ExecuteHost']}:"
+
+
+def _attribute_line(ad: Attributes) -> str:
+    if ad["OldValue"]:
+        return f"Changing job attribute {ad['Attribute']} from {ad['OldValue']} to {ad['Value']}"
+    return f"Setting job attribute {ad['Attribute']} to {ad['Value']}"
+
+
+def _file_transfer_line(ad: Attributes) -> str:
+    number = ad.integer("Type")
+    return dict(enumerate(TRANSFERS, start=1)).get(number, "") if number is not None else ""
+
+
+# --- the table ---------------------------------------------------------------------------------
+
+
+class EventType(NamedTuple):
+    """One type of events.
+
+    ``name``: HTCondor's without ULOG_. ``line``: the text after the date in the text form, as a
+    function of an ad or as a format of its attributes. ``pattern``: what HTCondor writes there, in
+    full: a header in mid-line is one only if its text matches (None: any text; ``EXACT``: that
+    of ``line``). ``read``: the detail by this text and the lines below it; ``read_ad``: by the
+    attributes of an ad. ``is_covered``: the detail and the first line have all that is shown of
+    the body. ``repeats``: equal texts of many jobs or hosts are parsed and stored once.
+    """
+
+    name: str
+    line: str | Callable[[Attributes], str] = "{EventHead}"
+    pattern: str | None = None
+    read: Callable[[str, str], Detail] | None = None
+    read_ad: Callable[[Attributes], Detail] | None = None
+    is_covered: bool = False
+    repeats: bool = False
+
+    def first_line(self, ad: Attributes) -> str:
+        """The text after the date in the text form of an ad."""
+        return self.line.format_map(ad) if isinstance(self.line, str) else self.line(ad)
+
+
+EXACT: Final = ""
+
+EVENT_TYPES: Final[Mapping[int, EventType]] = {
+    0: EventType(
+        "SUBMIT",
+        "Job submitted from host: {SubmitHost}",
+        r"Job submitted from host: [^\"']*",
+        _submit,
+        _submit_ad,
+        is_covered=True,
+    ),
+    1: EventType(
+        "EXECUTE",
+        "Job executing on host: {ExecuteHost}",
+        r"Job executing on host: [^\"']*",
+        _execute,
+        _execute_ad,
+        is_covered=True,
+    ),
+    2: EventType("EXECUTABLE_ERROR", _executable_error_line, r"\(-?\d+\) .*"),
+    3: EventType("CHECKPOINTED", "Job was checkpointed.", EXACT),
+    4: EventType(
+        "JOB_EVICTED",
+        _evicted_line,
+        r"Job was evicted\.( Code -?\d+ Subcode -?\d+)?",
+        _usual_eviction,
+        _evicted_ad,
+        is_covered=True,
+    ),
+    5: EventType(
+        "JOB_TERMINATED",
+        "Job terminated.",
+        EXACT,
+        _usual_termination,
+        _terminated_ad,
+        is_covered=True,
+    ),
+    6: EventType(
+        "IMAGE_SIZE",
+        "Image size of job updated: {Size}",
+        r"Image size of job updated: -?\d+",
+        _image_size,
+        lambda ad: ImageSize(
+            ad.integer("Size"), ad.integer("MemoryUsage"), ad.integer("ResidentSetSize")
+        ),
+        is_covered=True,
+    ),
+    7: EventType(
+        "SHADOW_EXCEPTION",
+        "Shadow exception!",
+        EXACT,
+        _shadow_exception,
+        lambda ad: ShadowException(
+            ad.prose("Message") or "", ad.integer("SentBytes"), ad.integer("ReceivedBytes")
+        ),
+        is_covered=True,
+    ),
+    8: EventType(
+        "GENERIC",
+        "{Info}",
+        None,
+        lambda text, body: Generic(f"{text}\n{body}".rstrip()),
+        lambda ad: Generic(ad["Info"].rstrip()),
+    ),
+    9: EventType(
+        "JOB_ABORTED",
+        "Job was aborted.",
+        r"Job was aborted( by the user)?\.",
+        lambda _, body: Aborted(prose(body)),
+        lambda ad: Aborted(ad.prose("Reason")),
+        is_covered=True,
+        repeats=True,
+    ),
+    10: EventType("JOB_SUSPENDED", "Job was suspended.", EXACT),
+    11: EventType("JOB_UNSUSPENDED", "Job was unsuspended.", EXACT),
+    12: EventType(
+        "JOB_HELD", "Job was held.", EXACT, _held, _held_ad, is_covered=True, repeats=True
+    ),
+    13: EventType(
+        "JOB_RELEASED",
+        "Job was released.",
+        EXACT,
+        lambda _, body: Released(prose(body)),
+        lambda ad: Released(ad.prose("Reason")),
+        is_covered=True,
+        repeats=True,
+    ),
+    14: EventType(
+        "NODE_EXECUTE",
+        "Node {Node} executing on host: {ExecuteHost}",
+        r"Node -?\d+ executing on host: [^\"']*",
+    ),
+    15: EventType(
+        "NODE_TERMINATED",
+        "Node {Node} terminated.",
+        r"Node -?\d+ terminated\.",
+        _terminated,
+        _terminated_ad,
+        is_covered=True,
+    ),
+    16: EventType(
+        "POST_SCRIPT_TERMINATED",
+        "POST Script terminated.",
+        EXACT,
+        lambda _, body: PostScript(_first(_DAG_NODE, body), *_termination(body)),
+        lambda ad: PostScript(ad["DAGNodeName"] or None, *_termination_ad(ad)),
+    ),
+    17: EventType("GLOBUS_SUBMIT"),
+    18: EventType("GLOBUS_SUBMIT_FAILED"),
+    19: EventType("GLOBUS_RESOURCE_UP"),
+    20: EventType("GLOBUS_RESOURCE_DOWN"),
+    21: EventType(
+        "REMOTE_ERROR",
+        _remote_error_line,
+        r"(Error|Message) from .*:",
+        _remote_error,
+        _remote_error_ad,
+        is_covered=True,
+    ),
+    22: EventType(
+        "JOB_DISCONNECTED",
+        "Job disconnected, attempting to reconnect",
+        EXACT,
+        _disconnected,
+        _connection_ad,
+        is_covered=True,
+    ),
+    23: EventType(
+        "JOB_RECONNECTED",
+        "Job reconnected to {StartdName}",
+        r"Job reconnected to .*",
+        lambda text, _: ConnectionEvent(None, _text_after(text, "reconnected to") or None),
+        _connection_ad,
+        is_covered=True,
+    ),
+    24: EventType(
+        "JOB_RECONNECT_FAILED",
+        "Job reconnection failed",
+        EXACT,
+        _disconnected,
+        _connection_ad,
+        is_covered=True,
+    ),
+    25: EventType("GRID_RESOURCE_UP", "Grid Resource Back Up"),
+    26: EventType("GRID_RESOURCE_DOWN", "Detected Down Grid Resource"),
+    27: EventType("GRID_SUBMIT", "Job submitted to grid resource"),
+    28: EventType("JOB_AD_INFORMATION", "Job ad information event triggered."),
+    29: EventType("JOB_STATUS_UNKNOWN", "The job's remote status is unknown"),
+    30: EventType("JOB_STATUS_KNOWN", "The job's remote status is known again"),
+    31: EventType("JOB_STAGE_IN", "Job is performing stage-in of input files"),
+    32: EventType("JOB_STAGE_OUT", "Job is performing stage-out of output files"),
+    33: EventType("ATTRIBUTE_UPDATE", _attribute_line),
+    34: EventType(
+        "PRESKIP",
+        "PRE script return value is PRE_SKIP value",
+        EXACT,
+        lambda _, body: PreSkip(_first(_DAG_NODE, body)),
+        lambda ad: PreSkip(_submit_of("", ad["SkipEventLogNotes"]).node),
+    ),
+    35: EventType(
+        "CLUSTER_SUBMIT",
+        "Cluster submitted from host: {SubmitHost}",
+        r"Cluster submitted from host: [^\"']*",
+        lambda text, body: _cluster_submit(_submit(text, body)),
+        lambda ad: _cluster_submit(_submit_ad(ad)),
+    ),
+    36: EventType(
+        "CLUSTER_REMOVE",
+        "Cluster removed",
+        EXACT,
+        _cluster_remove,
+        lambda ad: ClusterRemove(ad.integer("Completion") == 1, ad.prose("Notes")),
+    ),
+    37: EventType("FACTORY_PAUSED", "Job Materialization Paused"),
+    38: EventType("FACTORY_RESUMED", "Job Materialization Resumed"),
+    39: EventType("NONE"),
+    40: EventType(
+        "FILE_TRANSFER",
+        _file_transfer_line,
+        "|".join(TRANSFERS),
+        _file_transfer,
+        _file_transfer_ad,
+        is_covered=True,
+        repeats=True,
+    ),
+    41: EventType("RESERVE_SPACE", ""),
+    42: EventType("RELEASE_SPACE", ""),
+    43: EventType("FILE_COMPLETE", ""),
+    44: EventType("FILE_USED", ""),
+    45: EventType("FILE_REMOVED", ""),
+    46: EventType("DATAFLOW_JOB_SKIPPED", "Dataflow job was skipped."),
+    47: EventType("COMMON_FILES", "Common files event: {Type}"),
+}
+
+_UNKNOWN: Final = EventType("")
+
+
+def type_of(number: int) -> EventType:
+    """The type of events with this number; one without a detail, if HTCondor has a new one."""
+    return EVENT_TYPES.get(number, _UNKNOWN)
+
+
+def event_name(number: int) -> str:
+    """HTCondor's name of the event type without ULOG_, or ``EVENT_NNN``."""
+    return type_of(number).name or f"EVENT_{number:03d}"
+
+
+def read_detail(number: int, text: str, body: str) -> Detail | None:
+    """The typed detail of an event; None for the types that have none."""
+    kind = EVENT_TYPES.get(number)
+    if kind is None or kind.read is None:
+        return None
+    if kind.repeats and len(body) + len(text) <= _REPEATED_LENGTH:
+        return _read_repeated(kind.read, text, body)
+    return kind.read(text, body)
+
+
+@lru_cache(maxsize=4096)
+def _read_repeated(read: Callable[[str, str], Detail], text: str, body: str) -> Detail:
+    return read(text, body)

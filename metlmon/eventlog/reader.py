@@ -16,7 +16,6 @@ from typing import Final
 from msgspec.structs import replace
 
 from metlmon.eventlog import classad_log, text_parser
-from metlmon.eventlog.event_types import read_detail
 from metlmon.eventlog.events import (
     Event,
     ImageSizes,
@@ -24,6 +23,7 @@ from metlmon.eventlog.events import (
     LogWarning,
     Parsed,
     Position,
+    read_detail,
 )
 from metlmon.eventlog.header import CANDIDATE, HEADER
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from msgspec.structs import replace
 
-from metlmon.eventlog.event_types import type_of
-from metlmon.eventlog.events import Detail, Event, Execute
+from metlmon.eventlog.events import Detail, Event, Execute, type_of
 from metlmon.redact import is_secret_name, redact_secrets
 from metlmon.text.visible import visible
 
@@ -39,7 +38,7 @@ _TEXT_FIELDS: Final[dict[Any, tuple[str, ...]]] = {
         for name, annotation in type_.__annotations__.items()
         if getattr(annotation, "__forward_arg__", annotation) in _TEXTS
     )
-    for type_ in get_args(Detail)
+    for type_ in Detail.__subclasses__()
 }
 
 

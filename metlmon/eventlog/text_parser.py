@@ -26,8 +26,15 @@ from typing import Final
 
 from msgspec import Struct
 
-from metlmon.eventlog.event_types import EVENT_TYPES, read_detail
-from metlmon.eventlog.events import Event, ImageSize, LogWarning, Parsed, Position
+from metlmon.eventlog.events import (
+    EVENT_TYPES,
+    Event,
+    ImageSize,
+    LogWarning,
+    Parsed,
+    Position,
+    read_detail,
+)
 from metlmon.eventlog.header import BEGINNING, CANDIDATE, HEADER, Calendar, Header
 from metlmon.redact import redact_secrets
 from metlmon.text.visible import plain

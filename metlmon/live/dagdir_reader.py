@@ -44,9 +44,15 @@ from metlmon.live.file_access import (
     is_directory,
     sizes_and_ctimes,
 )
-from metlmon.live.follower import DirectoryMtimes, FileError, FileErrors, duration_suffix
+from metlmon.live.follower import (
+    DirectoryMtimes,
+    FileError,
+    FileErrors,
+    LogReader,
+    LogRotation,
+    duration_suffix,
+)
 from metlmon.live.gate_files import GateFiles
-from metlmon.live.log_reader import LogReader, LogRotation
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import NOTICES_PER_KIND, Ensemble
 from metlmon.model.job_events import NO_DAG

@@ -36,7 +36,7 @@ from metlmon.model.job_events import (
     PostResult,
 )
 from metlmon.model.model_state import LogStats
-from metlmon.model.node_states import effective_parents
+from metlmon.model.node import effective_parents
 from metlmon.model.run import JobGroups
 
 DAGMAN_IN_REMOVAL: Final = re.compile(r"DAGManJobId\s*=[?=]+=?\s*(\d+)")

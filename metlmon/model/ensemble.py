@@ -57,8 +57,7 @@ from metlmon.model.job_events import (
     merge_by_time,
 )
 from metlmon.model.model_state import Batch, LogRole, LogStats, Notice
-from metlmon.model.node import NodeState
-from metlmon.model.node_states import DagStates
+from metlmon.model.node import DagStates, NodeState
 from metlmon.model.reasons import lost_holds, with_holds
 from metlmon.model.run import JobGroups, read_group
 from metlmon.model.states import TERMINAL, DagState

@@ -16,7 +16,6 @@ from typing import Final, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from metlmon.eventlog.event_types import site_in_ad
 from metlmon.eventlog.events import (
     Aborted,
     ConnectionEvent,
@@ -33,6 +32,7 @@ from metlmon.eventlog.events import (
     Transfer,
     Usage,
     resource_usage,
+    site_in_ad,
 )
 from metlmon.model.reasons import CODES_WITHOUT_CAUSE, FIRST_VACATE_CODE, REQUEUED, cause_of
 from metlmon.model.states import ACTIVE, TERMINAL, Outcome, State

@@ -21,14 +21,21 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from metlmon.dagman.records import Node, Workflow
-from metlmon.eventlog.event_types import event_name
-from metlmon.eventlog.events import Held, RemoteError, UsageRow, usage_rows
+from metlmon.eventlog.events import Held, RemoteError, UsageRow, event_name, usage_rows
 from metlmon.jobfiles.gate_files import ABORT_RULE, Stopped
 from metlmon.model.dag import NodeReportKind, failure_text, name_script
 from metlmon.model.job_events import NO_DAG, JobId, LoggedJob, NodeKey, NodeRecord
 from metlmon.model.model_state import Notice
-from metlmon.model.node import NodeFailure, NodeState, is_unknown, retries_left, tries
-from metlmon.model.node_states import effective_counts, effective_parents, end_in_utc
+from metlmon.model.node import (
+    NodeFailure,
+    NodeState,
+    effective_counts,
+    effective_parents,
+    end_in_utc,
+    is_unknown,
+    retries_left,
+    tries,
+)
 from metlmon.model.run import GateStatus, RunNodes, gate_status
 from metlmon.model.states import ACTIVE, ALIVE, DONE, ENDED, LOST, DagState, State
 from metlmon.snapshot.derive import Derivation, EpochMemo

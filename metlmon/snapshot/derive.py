@@ -23,8 +23,13 @@ from metlmon.model.attribution import Attribution
 from metlmon.model.dag import MAX_UNKNOWN_NODES, named_by
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.job_events import NO_DAG, JobKey, LoggedJob, NodeKey, NodeRecord
-from metlmon.model.node import NodeState, SubmissionResult, submission_result
-from metlmon.model.node_states import NodeStateTable, has_failed
+from metlmon.model.node import (
+    NodeState,
+    NodeStateTable,
+    SubmissionResult,
+    has_failed,
+    submission_result,
+)
 from metlmon.model.run import (
     DagAbort,
     DagSubmission,
@@ -235,7 +240,9 @@ class Derivation:
         self._run_names: dict[str, tuple[str, str | None]] = {}
         self._run_memos: dict[str, RunMemo] = {}
         self._run_context: object = None
-        self._group_totals: dict[tuple[str | None, bool], tuple[list[tuple[JobKey, Job]], Totals]] = {}
+        self._group_totals: dict[
+            tuple[str | None, bool], tuple[list[tuple[JobKey, Job]], Totals]
+        ] = {}
         self._dag_order = {key: position for position, key in enumerate(self.dags)}
         self._tables: dict[str, NodeStateTable] = {}
         self._live = False

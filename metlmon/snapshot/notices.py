@@ -17,7 +17,7 @@ from metlmon.model.dagman_runs import DagmanRun
 from metlmon.model.ensemble import Ensemble
 from metlmon.model.job_events import NO_DAG, JobKey, LoggedJob, NodeKey
 from metlmon.model.model_state import Notice
-from metlmon.model.node_states import (
+from metlmon.model.node import (
     current_metrics,
     matches_node_count,
     missing_rescue,

@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from metlmon.eventlog.event_types import event_name
-from metlmon.eventlog.events import Event, Generic, ImageSize, LogFormat, Position
+from metlmon.eventlog.events import Event, Generic, ImageSize, LogFormat, Position, event_name
 from metlmon.eventlog.header import first_year
 from metlmon.eventlog.reader import looks_like_event_log, parse, sniff
 

@@ -201,7 +201,7 @@ def test_bytes_and_events_of_a_log_are_reported(dagdir: Dagdir) -> None:
 
 
 def test_an_event_longer_than_a_chunk(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metlmon.live.log_reader.CHUNK", 300)
+    monkeypatch.setattr("metlmon.live.follower.CHUNK", 300)
     log = Log().submit(77, NODE).raw(8, 77, "x" * 5000).execute(77)
     dagdir.write("metl.log", log.data)
     reader = dagdir.reader()

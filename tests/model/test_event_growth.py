@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from metlmon.cli.reading import read_whole
-from metlmon.eventlog.event_types import EVENT_TYPES
+from metlmon.eventlog.events import EVENT_TYPES
 from metlmon.live.feed import StatsInput
 from metlmon.live.session import Session
 from metlmon.snapshot.entries import latest_by

@@ -15,7 +15,7 @@ from metlmon.dagman.commands import DescriptionCommand, VarsCommand
 from metlmon.dagman.parser import SourceCommand, read_commands
 from metlmon.dagman.records import Node, NodeKind, Workflow
 from metlmon.dagman.submit_description import Description, command_values
-from metlmon.eventlog.event_types import site_in_ad
+from metlmon.eventlog.events import site_in_ad
 from metlmon.live.file_access import UnreadableFile, read_file_end, read_regular_file
 from metlmon.model.run import RunPart, parse_run_part
 
