@@ -682,7 +682,9 @@ class SnapshotBuilder:
             return None
         job, index = result.success
         record = self.derivation.jobs.get(job)
-        return record.executions[index] if record is not None else None
+        # Events that are newer than this snapshot may have completed it: they are not in its jobs.
+        executions = record.executions if record is not None else ()
+        return executions[index] if index < len(executions) else None
 
     def _phases(self, job: Job | None) -> tuple[float | None, float | None, float | None]:
         """Seconds of the last attempt: queue wait, input transfer, execution."""

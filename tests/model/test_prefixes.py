@@ -131,11 +131,15 @@ class Model:
         self.ensemble.apply(batch)
         self.at[name] = got.after
 
-    def says(self) -> Facts:
-        """``status``, ``jobs`` and each run, all of it."""
+    def builder(self) -> SnapshotBuilder:
+        """The snapshot of what was read."""
         self.derivation = self.derivation.renewed()
         self.derivation.update(live=False)
-        painter = SnapshotBuilder(self.derivation, "here")
+        return SnapshotBuilder(self.derivation, "here")
+
+    def says(self) -> Facts:
+        """``status``, ``jobs`` and each run, all of it."""
+        painter = self.builder()
         stamp, status = painter.clock.with_offset, painter.status()
         runs = [painter.run_view(run.key) for run in status.runs]
         return json_of({"status": status, "jobs": painter.job_rows(), "runs": runs}, stamp)
@@ -215,6 +219,21 @@ def test_prefixes_of_all_logs_at_once_in_any_chunks(dagdir: Path, seed: int) -> 
     files, dice = growing(dagdir), random.Random(seed)
     ends = some_ends(files, dice)
     assert differences(piecewise(files, ends, dice), whole(files, ends)) == []
+
+
+@DIRS
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32))
+def test_a_snapshot_still_answers_when_newer_events_are_read(dagdir: Path, seed: int) -> None:
+    files, dice = growing(dagdir), random.Random(seed)
+    model = files.fresh()
+    for name, end in some_ends(files, dice).items():
+        model.read(name, end)
+    shown = model.builder()
+    for name, data in files.data.items():
+        model.read(name, len(data))
+    for run in shown.status().runs:
+        shown.run_view(run.key)
 
 
 @DIRS
