@@ -97,7 +97,7 @@ class Failures:
             steps, act = KIND_ADVICE[kind]
             reason = fault.reason or (end.reason if end is not None else None)
             if fault.error:
-                reason = fault.error.rstrip(" :")
+                reason = fault.error
                 steps = MISSING_INPUT if _NO_FILE.search(fault.error) else steps
             elif fault.script is not None:
                 purpose = " to see why" if line is None else ""
@@ -139,7 +139,7 @@ def _cause(fault: NodeFault, end: Execution | None, *, brief: bool) -> FailureCa
     """``brief``: behind what the job wrote."""
     if fault.part in PARTS and fault.reason is not None:
         if fault.part == "submit":
-            error = (fault.error or fault.reason).rstrip(" :")
+            error = fault.error or fault.reason
             return PARTS[fault.part], f"submission failed: {error}"
         return PARTS[fault.part], fault.reason
     if end is not None:

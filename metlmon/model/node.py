@@ -575,9 +575,9 @@ class NodeStateResolver:
         if older or (part in ("job", "post") and is_in_events):
             return None, None
         submit = last is not None and last.kind is NodeReportKind.SUBMIT_FAILED
-        error = last.text if last is not None and submit else None
+        error = _name_file(last.text, record.node) if last is not None and submit else None
         text = name_script(details or failure_text(part, value), part, record.node)
-        if error is not None and not error.endswith(":"):
+        if error:
             text = f"{text}: {error}"
         return time, NodeFailure(part, text, value, error)
 
@@ -620,6 +620,12 @@ class NodeStateResolver:
             return False
         submitted = result.submitted if result is not None else None
         return submitted is None or report.time is None or report.time >= submitted
+
+
+def _name_file(error: str | None, node: Node) -> str:
+    """What was wrong with a submission; HTCondor's "of submit file" with the file's name."""
+    text = (error or "").rstrip(" :")
+    return text.replace("of submit file", f"of {node.submit}") if node.submit else text
 
 
 def _time_of(report: NodeReport) -> datetime:

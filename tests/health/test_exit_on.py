@@ -327,7 +327,7 @@ def test_the_json_of_an_ensemble_with_warnings() -> None:
 
 def test_an_error_in_a_submit_description_is_named(capsys: Captured) -> None:
     printed = run_command("health", capsys, FIXTURES / "health" / "submit-failed")[1]
-    assert "submission failed: on Line 0 of submit file: failed to create job classad" in printed
+    assert "submission failed: on Line 0 of train0: failed to create job classad" in printed
 
 
 def test_the_worst_entry_is_the_first_line(capsys: Captured) -> None:

@@ -50,7 +50,9 @@ def test_every_node_is_what_dagmans_status_file_says(failures: Path) -> None:
         assert row is not None
         assert row.state is STATUSES.get(node.status, State.RUNNING), name
         if node.status == 6:
-            assert (row.reason or "").replace("script no.sh", "Script") == node.details
+            # The names of its files are from elsewhere.
+            text = (row.reason or "").replace("script no.sh", "Script")
+            assert text.removesuffix(": on Line 8 of bad.sub") == node.details
     (dag,) = painter.status().dags
     assert dag.nodes_failed == result.totals["NodesFailed"]
     assert painter.status().node_states[State.FUTILE] == result.totals["NodesFutile"]
@@ -75,7 +77,7 @@ def test_runs_of_failed_nodes_have_failed(failures: Path) -> None:
     result = [rows[name].failed for name in ("run1", "run2")]
     assert [(at.epoch, at.part, at.reason) for at in result if at is not None] == [
         (1, "pre", "PRE script no.sh failed with status 9"),
-        (1, "submit", "Job submit failed"),
+        (1, "submit", "Job submit failed: on Line 8 of bad.sub"),
     ]
 
 
