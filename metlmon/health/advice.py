@@ -222,7 +222,7 @@ KIND_ADVICE: Final[Mapping[str, tuple[tuple[str, ...], str | None]]] = MappingPr
             ),
             None,
         ),
-        "dag-held": (("Remove the cause", "Release DAGMan: it continues"), "release-dag"),
+        "dag-held": (("Release DAGMan: it continues",), "release-dag"),
         "dag-halted": (("Resume the DAG when it may submit jobs again",), "resume"),
         "run-failed": ((SEE_OUTPUT, RESUBMIT), "resubmit"),
         "run-removed": ((RESUBMIT,), "resubmit"),

@@ -253,6 +253,10 @@ def test_the_first_entry_is_the_cause(row: Trouble) -> None:
         assert run_names(health, entry) == set(row.runs.split())
 
 
+def test_a_dagman_that_a_user_holds_has_no_cause_to_remove() -> None:
+    assert health_of("dag-held").entries[0].advice == "Release DAGMan: it continues"
+
+
 @every_kind
 def test_what_is_blocked_is_what_htcondor_left_undone(row: Trouble) -> None:
     if row.directory == "dag-held":
