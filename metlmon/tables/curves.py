@@ -6,7 +6,7 @@ Pure functions.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -141,7 +141,6 @@ LAST: Final[Column[MetricCurve]] = Column(
     Kind.NUMBER,
     doc="last value",
     drop=2,
-    cell=lambda curve, _: last_cell(curve),
     order=lambda curve: (value_cost(curve.last, curve),),
     minimum=METRIC_CELLS,
 )
@@ -153,22 +152,23 @@ BEST_VALUE: Final[Column[MetricCurve]] = Column(
     Kind.NUMBER,
     doc="best value",
     drop=3,
-    cell=lambda curve, _: value_cell(curve.best),
     order=lambda curve: (value_cost(curve.best, curve),),
     minimum=METRIC_CELLS,
 )
 
 
+def value_formats(curves: Iterable[MetricCurve]) -> tuple[Write, Write]:
+    """One format for the last values of curves, and one for their best."""
+    curves = list(curves)
+    lasts = formatting.metric_format(curve.last.value for curve in curves if curve.last)
+    bests = formatting.metric_format(curve.best.value for curve in curves if curve.best)
+    return lasts, bests
+
+
 def columns(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
     """Return the columns; labels and progress only if there are any."""
-    lasts, bests, trends = (
-        formatting.metric_format(values, digits)
-        for values, digits in (
-            ([curve.last.value for curve in curves if curve.last], 4),
-            ([curve.best.value for curve in curves if curve.best], 4),
-            ([curve.trend for curve in curves], 3),
-        )
-    )
+    lasts, bests = value_formats(curves)
+    trends = formatting.metric_format((curve.trend for curve in curves), 3)
     columns: list[Column[MetricCurve]] = [
         Column(
             "run",

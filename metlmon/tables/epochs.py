@@ -89,8 +89,14 @@ def columns(
     values = values_by_epoch(curve, view.epochs)
     goal = curve.goal if curve is not None else None
 
+    value_format = formatting.metric_format(each.value for each in values.values())
+    change_format = formatting.metric_format((each.change for each in values.values()), 3)
+
     def change(e: Epoch) -> float | None:
         return values[e.key].change if e.key in values else None
+
+    def draw_change(e: Epoch, _: int | None) -> Line:
+        return change_cell(change(e), goal, change_format) if e.key in values else ()
 
     row, run = view.row, view.row.name
     job = row.item == "job"
@@ -131,6 +137,7 @@ def columns(
             Kind.NUMBER,
             doc="value of the primary metric",
             drop=1.5,
+            write=value_format,
             minimum=METRIC_CELLS,
         ),
         Column(
@@ -140,7 +147,7 @@ def columns(
             Kind.NUMBER,
             doc="its change per epoch, since the value before",
             drop=2.5,
-            cell=lambda e, _: change_cell(change(e), goal) if e.key in values else (),
+            cell=draw_change,
             minimum=METRIC_CELLS,
         ),
         Column(

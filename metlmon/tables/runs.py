@@ -20,7 +20,15 @@ from metlmon.snapshot.records import Epoch, Run
 from metlmon.snapshot.row_text import REQUESTED, gate_sentences, gate_symbol, has_open_request
 from metlmon.stats.curves import Course, MetricCurve, course_text, curve_symbol
 from metlmon.stats.run_figures import RunFigures
-from metlmon.tables.curves import BEST_VALUE, LAST, alarm_order, percent, value_cell
+from metlmon.tables.curves import (
+    BEST_VALUE,
+    LAST,
+    alarm_order,
+    last_cell,
+    percent,
+    value_cell,
+    value_formats,
+)
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, Value
 from metlmon.tables.sweep import BEST, short_values
 from metlmon.text import formatting
@@ -215,7 +223,7 @@ def every_column(
             lambda row: gate_symbol(row) or STATES[row.state],
             Kind.STATE,
             doc="state, with the percent of the running epoch that is done",
-            cell=partial(_state, streams=streams),
+            cell=lambda row, _: state_text(row, streams),
             minimum=12,
         ),
         Column(
@@ -331,7 +339,8 @@ def _epoch(row: Run) -> int | None:
     return None if job is None or job.epoch is None else formatting.epoch_number(job.epoch)
 
 
-def _state(row: Run, cells: int | None, streams: Mapping[JobId, Streamed]) -> Line:
+def state_text(row: Run, streams: Mapping[JobId, Streamed] = NO_STREAMS) -> Line:
+    """The state of a run, with how far its running epoch is."""
     if (gate := gate_symbol(row)) is not None:
         return symbol_span(gate)
     failed = line((", job failed", NOTE)) if row.shown_epoch and row.shown_epoch.overruled else ()
@@ -716,10 +725,14 @@ def metric_columns(
     most_epochs = max((row.epochs_total for row in rows), default=0)
     cells = min(SPARK_CELLS, most_epochs)
     of_jobs = any(row.item == "job" for row in rows)
+    lasts, bests = value_formats(curves.values())
+
+    def last(curve: MetricCurve, _: int | None) -> Line:
+        return last_cell(curve, lasts)
 
     def best(curve: MetricCurve, _: int | None) -> Line:
         is_best = figures is not None and curve.run == figures.best
-        return value_cell(curve.best, BEST_STYLE if is_best else PLAIN)
+        return value_cell(curve.best, BEST_STYLE if is_best else PLAIN, bests)
 
     def of_run(column: Column[Any]) -> Column[Run]:
         """A column of curves as one of their runs; a run without a curve is sorted last."""
@@ -740,7 +753,9 @@ def metric_columns(
 
     epochs = "TREND" if of_jobs or not rows else f"{formatting.number(most_epochs)} EPOCHS"
     return [
-        of_run(replace(LAST, title=clip(metric, NAME_CELLS), doc="last value of the metric")),
+        of_run(
+            replace(LAST, title=clip(metric, NAME_CELLS), doc="last value of the metric", cell=last)
+        ),
         of_run(
             replace(BEST_VALUE, doc="best value of the metric; ★: the best of all runs", cell=best)
         ),

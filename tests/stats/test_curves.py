@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,6 +32,7 @@ from metlmon.stats.curves import (
     trend_of,
 )
 from metlmon.text.formatting import metric_format
+from tests.support.commands import Captured, run_command
 from tests.support.records import blank, read_dagdir, stats_input
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,6 +144,16 @@ def test_values_of_a_column_have_one_format_and_their_points_below_each_other() 
     assert (write(NAN), write(2428.0)) == ("NaN", "2428     ")
     assert metric_format([])(1.0) == "1.000"
     assert metric_format([3e-9])(3e-9) == "3.00e-9"
+
+
+def test_the_columns_of_a_run_and_of_all_runs_have_one_format(capsys: Captured) -> None:
+    demo = ROOT / "fixtures" / "demo"
+    printed = run_command("run", capsys, "run4", demo)[1]
+    assert re.findall(r" [+−][\d.]+", printed) == [" −0.423", " +0.404", " +1.440"]
+    printed = run_command("status", capsys, demo)[1]
+    assert (
+        re.findall(r" 0\.3\d* ", printed) == [" 0.3010 "] * 2 + [" 0.3200 "] * 2 + [" 0.3570 "] * 2
+    )
 
 
 def test_the_trend_is_the_change_per_epoch_over_the_last_three() -> None:
