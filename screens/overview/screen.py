@@ -26,7 +26,6 @@ from metlmon.tables.layout import (
 )
 from metlmon.tables.runs import best_mark
 from metlmon.text import formatting
-from metlmon.text.formatting import STATES
 from metlmon.text.spans import (
     BOLD,
     DIM,
@@ -36,7 +35,6 @@ from metlmon.text.spans import (
     crop,
     join,
     line,
-    symbol_span,
     width,
     wrap_parts,
 )
@@ -223,7 +221,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         chart = self.run_chart(curves, row.key, left - 1, height - 2)
         cells = room - left if chart else room
         best = runs_table.best_text(row, figures)
-        title = line((formatting.clip(row.name, 40), BOLD), "  ") + symbol_span(STATES[row.state])
+        title = line((formatting.clip(row.name, 40), BOLD), "  ") + runs_table.state_text(row)
         texts = [
             *wrap_parts([part for part in (title, best) if part], line("  "), cells),
             *overview_header.run_trouble(self.health, row.key, cells),
