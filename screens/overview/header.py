@@ -575,15 +575,17 @@ def health_lines(health: Health | None, status: Status, room: int, *, roomy: boo
 def _calm(health: Health, status: Status) -> list[Line]:
     """That nothing is wrong, and shorter forms of it."""
     states = status.node_states
-    texts = ["nothing needs attention"]
+    texts, sites = ["nothing needs attention"], line()
     if not any(states.get(state) for state in (State.HELD, *FAILED_JOB)):
         headline = health_headline(health)
         # The second form leaves out the hours of the cause.
         without_hours = headline.line.rpartition(" (")[0] or headline.text
         texts = [headline.line, without_hours, headline.text]
+        sites = line((" [3]", KEY)) if headline.cause else ()
     notes = len(health.open_entries)
     end = line((f"   {formatting.count(notes, 'note')}" if notes else "", DIM))
-    return [line(("✓ ", GOOD), (text, DIM)) + end for text in texts]
+    forms = [(text, key) for text in texts for key in dict.fromkeys((sites, ()))]
+    return [line(("✓ ", GOOD), (text, DIM)) + key + end for text, key in forms]
 
 
 def _stopped(health: Health) -> Line:
