@@ -54,6 +54,9 @@ def entry_lines(
     text = plain(entry.text, REASON_LIMIT)
     text = f"{plain(entry.heading, REASON_LIMIT)}: {text}" if entry.heading else text
     lines = wrap(f"{glyph} {text}", room, style)
+    evidence = wrap(plain(entry.evidence or "", REASON_LIMIT), room, BAD if entry.open else NOTE)
+    # The line of a file that says why is short, unlike what HTCondor logs as the reason of a hold.
+    lines += evidence if entry.error_file else []
     names = health_table.run_names(health, entry)
     if names:
         lines += wrap(f"{count(len(names), 'run')}: {' '.join(names)}", room)
@@ -62,8 +65,7 @@ def entry_lines(
     lines += health_table.step_lines(entry.steps, act_keys(entry), room + 1, 0)
     if entry.code is not None:
         lines += wrap(f"code {code_text(entry.code, entry.subcode)}", room, DIM)
-    if entry.evidence:
-        lines += wrap(plain(entry.evidence, REASON_LIMIT), room, BAD if entry.open else NOTE)
+    lines += [] if entry.error_file else evidence
     if entry.policy:
         lines += wrap(f"policy: {plain(entry.policy, REASON_LIMIT)}", room, DIM)
     return lines
@@ -213,8 +215,10 @@ class HealthScreen(ListScreen, ActionScreen):
         self.query_one(Table).styles.width = size
         self.query_one("#divider").display = not beside
         pane.styles.width = room.width - size if beside else size
-        below = max(min(len(pane.lines), lines // 2), lines - len(self.table.rows) - 1)
-        pane.styles.height = "1fr" if beside else max(2, min(below, lines - LIST_LINES))
+        of_list = len(self.table.rows) + 1
+        below = max(min(len(pane.lines), lines // 2), lines - of_list)
+        most = lines - min(LIST_LINES, of_list)
+        pane.styles.height = "1fr" if beside else max(2, min(below, most))
 
     def _heading(self, health: Health, entry: HealthEntry) -> str | None:
         if entry.heading is None:
@@ -296,7 +300,7 @@ class HealthScreen(ListScreen, ActionScreen):
             context.open_screen("inputs")
         elif len(entry.jobs) > 1 or len(entry.runs) > 1:
             context.push_screen(EntryScreen(entry.key))
-        elif entry.jobs and not (entry.open and entry.runs):
+        elif entry.jobs and (entry.error_file or not (entry.open and entry.runs)):
             context.open_screen("job", *entry.jobs[0])
         elif entry.runs:
             context.open_screen("run", entry.runs[0])

@@ -11,13 +11,14 @@ from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.model.states import State
 from metlmon.text import spans
 from screens.app import AppOptions
-from screens.health import EntryPane, EntryScreen, HealthScreen
+from screens.health import LIST_LINES, EntryPane, EntryScreen, HealthScreen
 from screens.job import JobScreen
 from screens.overview.header import header as overview_header
 from screens.overview.header import health_lines
 from screens.overview.screen import MOST_LINES
 from screens.run import RunScreen
 from screens.sites import ExecutionsScreen
+from screens.widgets.table import Table
 from tests.health.ensembles import REMOVED_BY_POLICY, EventLog, chains, removed_after_hold, write
 from tests.support.sample_snapshots import (
     MEMORY_HOLD,
@@ -139,6 +140,14 @@ async def test_a_long_reason_is_scrolled(show: Show) -> None:
         assert isinstance(seen.app.screen, HealthScreen)
 
 
+async def test_the_text_has_the_lines_that_a_short_list_does_not_need() -> None:
+    async with opened(session(FIXTURES / "health" / "system-policy-removal"), NARROW) as seen:
+        await seen.press("2")
+        pane = seen.app.screen.query_one(EntryPane)
+        assert len(seen.app.screen.query_one(Table).rows) < LIST_LINES - 1
+        assert pane.size.height == len(pane.lines)
+
+
 @pytest.mark.parametrize("size", [NARROW, WIDE])
 async def test_a_run_that_failed_leads_to_it(size: tuple[int, int]) -> None:
     async with opened(session(FIXTURES / "demo"), size, AppOptions(ascii=True)) as seen:
@@ -148,6 +157,8 @@ async def test_a_run_that_failed_leads_to_it(size: tuple[int, int]) -> None:
         assert "run4" in seen.line("> X ")
         assert "3 of 3 tries used" in seen.text
         await seen.press("enter")
+        assert isinstance(seen.app.screen, JobScreen), "its error file is one key further"
+        await seen.press("r")
         assert isinstance(seen.app.screen, RunScreen)
         assert "CUDA out of memory" in seen.text
         assert "Use a smaller batch" in seen.text
