@@ -425,10 +425,10 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
             self._origin.open_confirmation(row[0])
 
     def request_action(self, *acts: PoolAction) -> None:
-        """Open the confirmation; with several DAGs, move to the next matching row."""
+        """Open the confirmation; of several that are possible, move to the next one's row."""
         matching = [preview for preview in self._previews if preview.act in acts]
         possible = [preview for preview in matching if is_possible(preview)]
-        if len(matching) == 1 and possible:
+        if len(possible) == 1:
             self._origin.open_confirmation(possible[0])
         elif matching:
             keys = [self._row_key(_key(preview)) for preview in possible or matching]
@@ -1083,9 +1083,12 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
         raise NotImplementedError
 
     def previews(self) -> list[ActionPreview]:
-        """Previews of all pool actions on the selection; DAG actions once per DAG."""
-        selection, snapshot = self.selection(), self.context.snapshot
-        pool = self.context.pool_actions
+        """Previews of all pool actions on the selection."""
+        return self.previews_of(self.selection())
+
+    def previews_of(self, selection: Selection) -> list[ActionPreview]:
+        """Previews of all pool actions on these; DAG actions once per DAG."""
+        snapshot, pool = self.context.snapshot, self.context.pool_actions
         refusal = self.context.action_refusal()
         if refusal is not None or snapshot is None or pool is None:
             reason, subject = refusal or "nothing was read yet", selection.description
@@ -1120,15 +1123,13 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
         return refused_names
 
     def request_action(self, *actions: PoolAction) -> None:
-        """Open the confirmation of one of these actions, or else the menu with the reason."""
+        """Open the confirmation of the one that is possible, or else the menu with the reason."""
         previews = [preview for preview in self.previews() if preview.act in actions]
-        possible_previews = [preview for preview in previews if is_possible(preview)]
-        if len(previews) == 1 and possible_previews:
-            self.open_confirmation(possible_previews[0])
+        possible = [preview for preview in previews if is_possible(preview)]
+        if len(possible) == 1:
+            self.open_confirmation(possible[0])
         else:
-            self.context.push_screen(
-                MenuScreen(self, (possible_previews or previews)[0] if previews else None)
-            )
+            self.context.push_screen(MenuScreen(self, next(iter([*possible, *previews]), None)))
 
     def open_confirmation(self, preview: ActionPreview) -> None:
         """Open the confirmation, with all queued jobs that the action also removes."""

@@ -288,7 +288,7 @@ def _dag_preview(act: PoolAction, snapshot: QueueSnapshot, dag: DagRow) -> Actio
         effect += f"; {'writes' if act is PoolAction.HALT else 'deletes'} {name}.halt"
     targets: tuple[Target, ...] = ()
     if ACTS[act].worker and dag.cluster is not None:
-        state = State.RUNNING
+        state = State.HELD if dag.state is DagState.HELD else State.RUNNING
         targets = (Target(dag.cluster, 0, dag.file, node=None, run=None, epoch=None, state=state),)
     return ActionPreview(
         act=act,

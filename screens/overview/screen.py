@@ -12,7 +12,7 @@ from textual.timer import Timer
 
 from metlmon.live.feed import NullFeed, Snapshot
 from metlmon.model.states import State
-from metlmon.pool.types import SelectedRun
+from metlmon.pool.types import ActionPreview, SelectedRun
 from metlmon.snapshot.records import Job, Run, Status
 from metlmon.snapshot.row_text import counted_states, matches_run, paused_epochs
 from metlmon.stats.estimates import make_forecast
@@ -48,8 +48,15 @@ from screens.base.screens import (
     queue_lines_below,
 )
 from screens.base.stats_worker import streams
+from screens.health import select
 from screens.overview import header as overview_header
-from screens.pool_actions import ACTION_SCOPES, ActionScreen, Selection, jobs_of_runs
+from screens.pool_actions import (
+    ACTION_SCOPES,
+    ActionScreen,
+    Selection,
+    is_possible,
+    jobs_of_runs,
+)
 from screens.widgets.line_widget import EDGE, SelectionPane, StaticLines
 
 TREE_ACTIONS: Final = frozenset({"fold", "unfold", "fold_all", "unfold_all"})
@@ -413,6 +420,21 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         text = self.name_or_count([row.name for row in runs], "run")
         selected_runs = tuple(SelectedRun(row, tuple(by_run[row.key])) for row in runs)
         return Selection(text, tuple(jobs), self.dags_of(row.dag for row in runs), selected_runs)
+
+    def previews(self) -> list[ActionPreview]:
+        """With the act whose key the header has, on the rows that it is advised for.
+
+        Unless rows are marked, or it is possible on the one under the cursor.
+        """
+        previews, worst = super().previews(), self.health.worst if self.health else None
+        if worst is None or worst.act is None or self.table.marks:
+            return previews
+        if any(each.act == worst.act and is_possible(each) for each in previews):
+            return previews
+        advised = self.previews_of(select(self, worst.text, [worst]))
+        advised = [each for each in advised if each.act == worst.act and is_possible(each)]
+        others = [each for each in previews if each.act != worst.act]
+        return [*advised, *others] if advised else previews
 
     def _latest_job(self, row: Run) -> tuple[Job, ...]:
         latest = row.latest

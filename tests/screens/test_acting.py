@@ -235,6 +235,30 @@ async def test_every_act_from_every_screen(way: tuple[str, ...]) -> None:
         assert dags == {DAG}
 
 
+async def test_a_held_dagman_is_released_by_two_keys() -> None:
+    """The release of jobs has the same key: none is held."""
+    held = replace(status().dags[0], state=DagState.HELD)
+    async with opened_to_act() as seen:
+        await seen.publish(update(replace(status(), dags=(held,))))
+        await seen.press("R")
+        assert isinstance(seen.app.screen, ConfirmScreen), seen.text
+        assert "■ held" in seen.text, "DAGMan's own job"
+        await seen.press("y")
+        assert [order.act for order in seen.pool.orders] == [PoolAction.RELEASE_DAG]
+
+
+async def test_the_key_in_the_header_acts_on_what_the_header_names() -> None:
+    async with opened_to_act(feed=QueuedFeed(update(status(RUNS[:9])))) as seen:
+        assert "run0" in seen.under_cursor
+        assert "[a][B]" in seen.lines[1]
+        await seen.press("a")
+        assert f"job {RUN1}.0 of run1" in seen.under_cursor
+        await seen.press("B")
+        assert f"Raise request_memory of job {RUN1}.0 of run1" in seen.text
+        await seen.press("escape", "escape", "space", "a")
+        assert f"{RUN1}.0" not in seen.text, "another row is marked"
+
+
 async def test_which_dag_is_chosen_where_it_may_be_several() -> None:
     second = tuple(replace(row, key=f"2{row.key}", dag="second.dag") for row in RUNS[:2])
     feed = QueuedFeed(update(status((*RUNS, *second))))
