@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import product
 from pathlib import PurePath
 from typing import Final
 
@@ -120,30 +121,33 @@ def header(
     if snapshot is None:
         return [_with_margins(title, (), width), line(" ", ("opening the directory", DIM))]
     status = snapshot.status
-    right = join(
-        (_live_state(snapshot), _log_ages(snapshot, width), _warnings(status)),
-        line("   "),
-    )
-    error = [line(" ", (plain(snapshot.error, 4 * width), ALARM))] if snapshot.error else []
-    gap = line("   ")
+    gap, live, warnings = line("   "), _live_state(snapshot), _warnings(status)
+    rights = [join((live, _log_ages(snapshot, width), warnings), gap)]
     if endings:
-        # When it will be done matters more than how old the logs are.
-        right = join((_live_state(snapshot), _warnings(status)), gap)
-    ends = [*(gap + ending for ending in endings), ()]
+        # When it will be done matters more than how old the logs are, or how many warnings.
+        rights = [join((live, warnings), gap), live]
+    ends = [gap + ending for ending in endings]
+    error = [line(" ", (plain(snapshot.error, 4 * width), ALARM))] if snapshot.error else []
     if not several and len(status.dags) == 1:
         (dag,) = status.dags
         glyph = line((dag_sign(dag.state, dag.nodes_failed).glyph, _dag_style(dag.state)))
-        room = width - 7 - cells(right)
         starts = (title, line(("read-only  " if read_only else "", NOTE), (name, BOLD)))
-        lefts = [
-            start + gap + dag_state(dag, status, room - cells(start) - cells(end)) + end
-            for end in ends
-            for start in starts
-        ]
-        left = first_that_fits((*lefts, starts[1] + gap + glyph), room + 3)
+        for right, end, start in [*product(rights, ends, starts), *product(rights, [()], starts)]:
+            room = width - 7 - cells(right)
+            left = start + gap + dag_state(dag, status, room - cells(start) - cells(end)) + end
+            if cells(left) <= room + 3:
+                break
+        else:
+            left = starts[1] + gap + glyph
         return [_with_margins(left, right, width), *error]
-    title = first_that_fits([title + end for end in ends], width - 6 - cells(right))
-    return [_with_margins(title, right, width), *error, *_dag_lines(status, width, several)]
+    for right, end in [*product(rights, ends), (rights[0], ())]:
+        if cells(title + end) <= width - 6 - cells(right):
+            break
+    return [
+        _with_margins(title + end, right, width),
+        *error,
+        *_dag_lines(status, width, several),
+    ]
 
 
 def _with_margins(left: Line, right: Line, width: int) -> Line:

@@ -173,13 +173,14 @@ async def test_below_a_short_list_the_run_under_the_cursor_says_why_it_stopped()
         assert "run4" in seen.under_cursor
 
 
-@pytest.mark.parametrize("cells", [80, 50])
+@pytest.mark.parametrize("cells", [80, 50, 30])
 def test_a_crowded_header_has_the_end_on_the_line_of_the_dag(cells: int) -> None:
     snapshot = update(status(RUNS))
     end = spans.line("ETA 23 Oct")
     (shown,) = overview_header(snapshot, "ens", cells, several=0, endings=[end])
     assert spans.width(shown) == cells
-    assert ("ETA 23 Oct" in spans.text(shown)) is (cells == 80)
+    assert ("ETA 23 Oct" in spans.text(shown)) is (cells >= 50)
+    assert ("warnings" in spans.text(shown)) is (cells == 80), "they give way"
 
 
 async def test_several_jobs_are_listed_and_one_is_opened() -> None:
