@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import ClassVar, Final
 
@@ -14,7 +14,6 @@ from metlmon.health.headline import CALM
 from metlmon.health.types import Health, HealthEntry
 from metlmon.live.feed import Snapshot
 from metlmon.model.reasons import code_text
-from metlmon.pool.types import PoolAction, SelectedRun
 from metlmon.snapshot.records import Run
 from metlmon.stats.usage import UsageFilter
 from metlmon.tables import health as health_table
@@ -38,7 +37,7 @@ from metlmon.text.spans import (
 )
 from screens.base.screens import ListScreen, heading
 from screens.overview.header import act_keys
-from screens.pool_actions import ACTION_SCOPES, ActionScreen, Selection, jobs_of_runs
+from screens.pool_actions import ACTION_SCOPES, MOST_JOBS, ActionScreen, Selection, select
 from screens.widgets.line_widget import EDGE, Document, SelectionPane, StaticLines
 from screens.widgets.table import Table
 
@@ -107,9 +106,6 @@ FRAME_LINES: Final = 5
 
 LIST_LINES: Final = 6
 """Lines that the list has at least."""
-
-MOST_JOBS: Final = 200
-"""Maximum jobs listed of one entry, latest first: each fetches its view."""
 
 SITE_KINDS: Final = frozenset(
     {"annex-expired", "black-hole", "evictions", "transfer-stalled", "unmatched", "wrong-site"}
@@ -217,7 +213,7 @@ class HealthScreen(ListScreen, ActionScreen):
         pane.styles.width = room.width - size if beside else size
         of_list = len(self.table.rows) + 1
         below = max(min(len(pane.lines), lines // 2), lines - of_list)
-        most = lines - min(LIST_LINES, of_list)
+        most = lines - (min(LIST_LINES, of_list) if self.table.rows else LIST_LINES)
         pane.styles.height = "1fr" if beside else max(2, min(below, most))
 
     def _heading(self, health: Health, entry: HealthEntry) -> str | None:
@@ -333,27 +329,6 @@ def _lists(health: Health, ranked: bool) -> tuple[list[HealthEntry], list[Health
         return list(health.entries), []
     opened, closed = health.open_entries, health.closed_entries
     return health_table.in_groups(opened), health_table.in_groups(closed)
-
-
-def select(screen: ActionScreen, name: str, entries: Iterable[HealthEntry]) -> Selection:
-    """The queued jobs and the runs of entries; without queued jobs their latest ones."""
-    entries, snapshot, feed = list(entries), screen.context.snapshot, screen.context.feed
-    if not entries or snapshot is None:
-        return Selection("nothing")
-    ids = dict.fromkeys(job for entry in entries for job in entry.jobs)
-    keys = {run for entry in entries for run in entry.runs}
-    queued = feed.queued_jobs()
-    jobs = tuple(job for job in queued if (job.cluster, job.proc) in ids)
-    if not jobs:
-        jobs = screen.job_rows(list(ids)[:MOST_JOBS])
-    rows = [row for row in snapshot.status.runs if row.key in keys]
-    of_runs = jobs_of_runs(rows, queued)
-    runs = tuple(SelectedRun(row, tuple(of_runs[row.key])) for row in rows)
-    files = [job.dag for job in jobs] + [row.dag for row in rows] + [e.dag for e in entries]
-    acts = [entry.act for entry in entries]
-    site = entries[0].site if acts == [PoolAction.EXCLUDE_SITE] else None
-    host = entries[0].host if acts == [PoolAction.EXCLUDE_HOST] else None
-    return Selection(name, jobs, screen.dags_of(files), runs, site, host)
 
 
 class EntryScreen(ListScreen, ActionScreen):

@@ -132,6 +132,10 @@ _NAMES: Final = {
 """Names of actions that differ from the pool action: ``pause`` is ctrl+z."""
 
 
+MOST_JOBS: Final = 200
+"""Maximum jobs listed of one entry of Health, latest first: each fetches its view."""
+
+
 class Selection(msgspec.Struct, frozen=True):
     """The marked rows, or the row under the cursor.
 
@@ -1221,3 +1225,24 @@ def jobs_of_runs(runs: Iterable[Run], queued: Iterable[Job]) -> dict[str, list[J
         if job.run in jobs:
             jobs[job.run].append(job)
     return jobs
+
+
+def select(screen: ActionScreen, name: str, entries: Iterable[HealthEntry]) -> Selection:
+    """The queued jobs and the runs of entries; without queued jobs their latest ones."""
+    entries, snapshot, feed = list(entries), screen.context.snapshot, screen.context.feed
+    if not entries or snapshot is None:
+        return Selection("nothing")
+    ids = dict.fromkeys(job for entry in entries for job in entry.jobs)
+    keys = {run for entry in entries for run in entry.runs}
+    queued = feed.queued_jobs()
+    jobs = tuple(job for job in queued if (job.cluster, job.proc) in ids)
+    if not jobs:
+        jobs = screen.job_rows(list(ids)[:MOST_JOBS])
+    rows = [row for row in snapshot.status.runs if row.key in keys]
+    of_runs = jobs_of_runs(rows, queued)
+    runs = tuple(SelectedRun(row, tuple(of_runs[row.key])) for row in rows)
+    files = [job.dag for job in jobs] + [row.dag for row in rows] + [e.dag for e in entries]
+    acts = [entry.act for entry in entries]
+    site = entries[0].site if acts == [PoolAction.EXCLUDE_SITE] else None
+    host = entries[0].host if acts == [PoolAction.EXCLUDE_HOST] else None
+    return Selection(name, jobs, screen.dags_of(files), runs, site, host)

@@ -48,7 +48,6 @@ from screens.base.screens import (
     queue_lines_below,
 )
 from screens.base.stats_worker import streams
-from screens.health import select
 from screens.overview import header as overview_header
 from screens.pool_actions import (
     ACTION_SCOPES,
@@ -56,6 +55,7 @@ from screens.pool_actions import (
     Selection,
     is_possible,
     jobs_of_runs,
+    select,
 )
 from screens.widgets.line_widget import EDGE, SelectionPane, StaticLines
 

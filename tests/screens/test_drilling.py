@@ -16,7 +16,7 @@ from metlmon.cli.main import main
 from metlmon.errors import InputError
 from metlmon.live.file_access import NO_FILE_YET
 from metlmon.model.states import State
-from metlmon.text.formatting import metric
+from metlmon.text.formatting import metric_format
 from screens.actions import ACTIONS
 from screens.app import AppOptions
 from screens.health import HealthScreen
@@ -75,8 +75,8 @@ async def test_a_run_shows_its_curve_and_parameters_and_the_values_of_its_comman
     changes = [None, *(later - before for before, later in pairwise(values))]
     for row, epoch, change in zip(shown, epochs, changes, strict=True):
         assert epoch["metric"]["change"] == (None if change is None else pytest.approx(change))
-        texts = [metric(epoch["metric"]["value"])]
-        texts += ["–" if change is None else f"−{metric(float(f'{-change:.3g}'))}"]
+        texts = [metric_format(values)(epoch["metric"]["value"])]
+        texts += ["–" if change is None else f"−{metric_format(changes, 3)(-change)}"]
         assert " ".join(texts) in " ".join(row)
 
 
