@@ -14,8 +14,9 @@ from metlmon.health.kinds import KINDS
 from metlmon.health.losses import end_of
 from metlmon.health.types import HealthEntry, Severity
 from metlmon.snapshot.records import HOUR, Execution
+from metlmon.stats.resources import RESOURCES, requested
 from metlmon.stats.totals import group_by
-from metlmon.text.formatting import count, hours, number, size
+from metlmon.text.formatting import count, hours, number
 
 GPU_IDLE: Final = 0.1
 GPU_SECONDS: Final = HOUR
@@ -29,18 +30,14 @@ OVER_EPOCHS: Final = 3
 OVER_SECONDS: Final = 600.0
 """Peaks of shorter epochs may be missed: the starter measures every five minutes."""
 
-_RESOURCES: Final[tuple[tuple[str, str, float, Callable[[float], str]], ...]] = (
-    ("MB memory", "memory_mb", 1024.0, lambda mb: number(round(mb))),
-    ("disk", "disk_kb", 1024.0**2, lambda kb: size(round(kb * 1024), 1024)),
-    ("CPUs", "cpus", 1.0, lambda cores: f"{cores:.3g}"),
-)
-"""In words, field, the amount below which a smaller request gains nothing, the text of one."""
+_LEAST: Final = {"memory_mb": 1024.0, "disk_kb": 1024.0**2, "cpus": 1.0}
+"""Amounts of resources below which a smaller request gains nothing."""
 
 _STEPS: Final = {
-    "gpu-idle": "See whether it waits for data (num_workers); of several GPUs, use all or request "
-    "one",
-    "memory-tight": "Raise request_memory before jobs are held: see metlmon usage --requests",
-    "over-requested": "Request less, which more slots match: see metlmon usage --requests",
+    "gpu-idle": "See whether it waits for data (num_workers)",
+    "memory-tight": "Raise request_memory before jobs are held",
+    "over-requested": "Request less, which more slots match: metlmon usage --requests has what was "
+    "used",
 }
 
 _Group: TypeAlias = list[Execution]
@@ -82,11 +79,12 @@ def _entries(
             is_open = execution.run in left and latest[execution.run] == cause
             groups.setdefault((cause, is_open), []).append(execution)
     for (cause, is_open), group in groups.items():
+        several = kind == "gpu-idle" and _gpus(group[0]) > 1
         epochs = count(len(unique(each.key or each.job for each in group)), facts.ledger.item)
         yield make_entry(
             kind=kind,
             text=f"{text(group)} in {epochs}",
-            steps=(_STEPS[kind],),
+            steps=("Use all of its GPUs, or request one",) * several + (_STEPS[kind],),
             is_open=is_open,
             entries=group,
             key=cause if is_open else f"{cause} past",
@@ -146,9 +144,7 @@ def _scarce_text(group: _Group) -> str:
 
 
 def _shape(execution: Execution) -> tuple[float | None, ...]:
-    """What a job requested."""
-    use = _table(execution)
-    return use.cpus_requested, use.memory_mb_requested, use.disk_kb_requested, use.gpus_requested
+    return requested(_table(execution))
 
 
 def _is_usual(execution: Execution) -> bool:
@@ -156,17 +152,19 @@ def _is_usual(execution: Execution) -> bool:
 
 
 def _over_text(group: _Group) -> str:
-    """``at most 22 554 of 160 000 MB memory used``, of one shape; empty if the request fits.
+    """``at most 22.0 of 156 GB memory used``, of one shape; empty if the request fits.
 
     The maximum is also that of failed and lost executions. CPUs are averages.
     """
     parts = []
     usual = [_is_usual(each) for each in group]
-    for name, field, least, write in _RESOURCES:
-        used = [getattr(each.usage, field) for each in group]
-        request = getattr(group[0].usage, f"{field}_requested") or 0.0
+    for name, least in _LEAST.items():
+        used = [getattr(each.usage, name) for each in group]
+        request = getattr(group[0].usage, f"{name}_requested") or 0.0
         most = max((amount for amount in used if amount is not None), default=0.0)
         epochs = sum(amount is not None for amount in compress(used, usual))
         if epochs >= OVER_EPOCHS and request >= OVER_TIMES * max(most, least):
-            parts.append(f"{write(most)} of {write(request)} {name}")
+            resource = RESOURCES[name]
+            text = resource.used_of(resource.used(most), resource.amount(request))
+            parts.append(f"{text} {resource.noun}")
     return f"at most {', '.join(parts)} used" if parts else ""

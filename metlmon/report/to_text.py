@@ -18,8 +18,8 @@ from metlmon.report.document import (
     sanitize,
 )
 from metlmon.snapshot.records import HourUnit
+from metlmon.stats.resources import RESOURCES
 from metlmon.tables.layout import MARGIN, Column, fit_columns, table_lines
-from metlmon.tables.resources import NAMES
 from metlmon.text.formatting import clip
 from metlmon.text.spans import text
 
@@ -97,7 +97,7 @@ def _table(report: Report, table: ReportTable, width: int) -> Iterable[str]:
 
 def _column(report: Report, column: Column[Any]) -> Column[dict[str, str]]:
     """The column of the texts that the rows have under its name."""
-    named = {name: name for name in NAMES.values()}
+    named = {each.noun: each.noun for each in RESOURCES.values()}
     short = {**{m.hours: m.short for m in HourUnit}, **named, "Bytes": "bytes"}.get(
         report.prose(column.group)
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from itertools import accumulate
 from operator import attrgetter, itemgetter
 from statistics import median
@@ -18,13 +17,12 @@ from metlmon.report.document import AT_MOST, NOT_KNOWN, PARTS, ReportTable, Row,
 from metlmon.report.usage import ReportUsage, TransferGroup
 from metlmon.snapshot.records import HOUR
 from metlmon.stats.causes import Cause
-from metlmon.stats.resources import UNITS
 from metlmon.stats.totals import group_by
 from metlmon.stats.usage import GroupUsage
 from metlmon.stats.windows import Unit, window_text
 from metlmon.tables import usage as usage_columns
 from metlmon.tables.layout import Column, Kind
-from metlmon.tables.resources import NAMES, amount_text
+from metlmon.tables.resources import shown_resources
 from metlmon.tables.variance import sentences, share_columns
 from metlmon.text.formatting import clip, count, number, readable_dates
 from metlmon.text.spans import text
@@ -506,24 +504,29 @@ def resource_table(usage: ReportUsage) -> ReportTable | None:
         | {"ended": str(group.ended), AT_MOST: []}
         for group in groups
     ]
-    measured = [name for name in UNITS if any(getattr(group, name).measured for group in groups)]
-    # Memory and disk first: a page has no room for all.
-    for name in sorted(measured, key=UNITS.__getitem__, reverse=True):
-        first = name == "memory_mb"
-        of = "allocated" if name == "gpus" else "requested"
-        figures = {"median": 4 if UNITS[name] else 0, "p95": 0 if first else 5, "maximum": 3}
+    measured = [
+        resource
+        for resource in shown_resources(groups)
+        if any(getattr(group, resource.name).measured for group in groups)
+    ]
+    for resource in measured:
+        first, of = resource.name == "memory_mb", "requested"
+        if resource.name == "gpus":
+            of = "allocated"
+        figures = {"median": 4 if resource.unit else 0, "p95": 0 if first else 5, "maximum": 3}
         for field, drop in (figures | {f"{of}_max": 0 if first else 2}).items():
             title = {"p95": "95 %", "maximum": "max", f"{of}_max": of}.get(field, field)
-            key, write = f"{name}_{field}", partial(amount_text, name)
-            more: dict[str, Any] = {"group": NAMES[name], "write": write, "drop": drop}
+            key = f"{resource.name}_{field}"
+            more: dict[str, Any] = {"group": resource.noun, "write": resource.amount, "drop": drop}
             columns.append(_given(key, title, Kind.NUMBER, **more))
             for row, group in zip(rows, groups, strict=True):
-                use = getattr(group, name)
+                use = getattr(group, resource.name)
                 row[key] = getattr(use, field)
                 row[AT_MOST] += [key] if field in use.at_most else []
     caption = "Use of what was requested"
-    comment = None if "gpus" in measured else "Use of GPUs was not measured."
-    columns += hours if "gpus" in measured else []
+    has_gpus = any(resource.name == "gpus" for resource in measured)
+    comment = None if has_gpus else "Use of GPUs was not measured."
+    columns += hours if has_gpus else []
     return ReportTable("resources", caption, tuple(columns), tuple(rows), comment=comment)
 
 

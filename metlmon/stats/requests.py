@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,9 +19,10 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.reasons import RAISE_FACTOR, exceeded_request, reached_mb
 from metlmon.model.states import State
 from metlmon.snapshot.records import Job
+from metlmon.stats.resources import KILOBYTES, RESOURCES, Resource, requested
 from metlmon.stats.totals import percentile
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger
-from metlmon.text.formatting import UNKNOWN, count, number, request_amount, share, size
+from metlmon.text.formatting import UNKNOWN, count, number, share
 from metlmon.text.record_json import Nullable
 
 MIN_EPOCHS: Final = 5
@@ -36,28 +37,7 @@ WORTH: Final = 0.9
 GB: Final = 1 << 20
 """KB, as in submit files."""
 
-KILOBYTES: Final = {"MB": 1024, "KB": 1, "": 0}
-"""Of units; CPUs and GPUs have none."""
-
-
-class _Resource(NamedTuple):
-    """A submit command, its figure in usage tables with the unit, and its field in a new request.
-
-    ``values``: of a template.
-    """
-
-    name: str
-    unit: str
-    field: str
-
-
-_RESOURCES: Final = {
-    "request_memory": _Resource("memory_mb", "MB", "memory_mb"),
-    "request_disk": _Resource("disk_kb", "KB", "values.disk"),
-    "request_cpus": _Resource("cpus", "", "values.cpus"),
-    "request_gpus": _Resource("gpus", "", "gpus"),
-    "gpus_minimum_memory": _Resource("gpu_memory_mb", "MB", "gpu_memory_mb"),
-}
+BY_COMMAND: Final = {each.command: each for each in RESOURCES.values()}
 
 
 class RequestAdvice(Struct, frozen=True, kw_only=True):
@@ -90,6 +70,10 @@ class RequestAdvice(Struct, frozen=True, kw_only=True):
     exceeded: int
     slots: int | None = None
     gain: float | None = None
+
+    @property
+    def resource(self) -> Resource:
+        return BY_COMMAND[self.command]
 
     @property
     def fitting(self) -> float | None:
@@ -133,10 +117,9 @@ def advise_requests(
 
     def sample_of(job: Job, usage: ResourceUsage) -> _Sample:
         node = nodes.get(job.key) if job.key else None
-        names = [each.name for each in _RESOURCES.values()][:-1]
-        requests = [getattr(usage, f"{name}_requested") for name in names]
-        requests.append(node.gpus_minimum_memory if node else None)
-        shape = node.submit if node else None, job.training, tuple(requests)
+        # Device memory is requested by a command that is in no table.
+        requests = *requested(usage)[:-1], node.gpus_minimum_memory if node else None
+        shape = node.submit if node else None, job.training, requests
         sample = samples.setdefault(shape, _Sample())
         sample.newest = max(sample.newest, job.cluster)
         return sample
@@ -162,8 +145,8 @@ def advise_requests(
     rows: list[RequestAdvice] = []
     for shape, sample in newest_first:
         of_shape = [
-            _advice(shape, command, requested, sample)
-            for command, requested in zip(_RESOURCES, shape[2], strict=True)
+            _advice(shape, resource, request, sample)
+            for resource, request in zip(RESOURCES.values(), shape[2], strict=True)
         ]
         rows += _with_gain(of_shape, slots) if slots else of_shape
     return tuple(row for row in rows if row.requested is not None or row.measured)
@@ -192,36 +175,41 @@ def _exceeded(job: Job) -> Iterable[tuple[str, ResourceUsage, float]]:
         before = [entry for entry in job.executions if entry.start <= hold.start]
         usage = (before[-1].usage if before else None) or job.usage
         if command is not None and usage is not None:
-            name, unit, _ = _RESOURCES[command]
-            reached = [mb * 1024 / KILOBYTES[unit] for mb in reached_mb(hold.reason)]
-            most = max([getattr(usage, f"{name}_requested") or 0, *reached])
+            resource = BY_COMMAND[command]
+            reached = [mb * 1024 / KILOBYTES[resource.unit] for mb in reached_mb(hold.reason)]
+            most = max([getattr(usage, f"{resource.name}_requested") or 0, *reached])
             found[command] = command, usage, most * RAISE_FACTOR
     return found.values()
 
 
-def _advice(shape: _Shape, command: str, requested: float | None, sample: _Sample) -> RequestAdvice:
-    name, unit, _ = _RESOURCES[command]
-    kilobytes = KILOBYTES[unit]
-    used = [value for each in sample.usual if (value := getattr(each, name)) is not None]
-    completed = [value for each in sample.completed if (value := getattr(each, name)) is not None]
-    used_95 = percentile(sorted(used), 0.95) if len(used) > 1 else None
-    enough = sample.enough.get(command, [])
+def _advice(
+    shape: _Shape, resource: Resource, request: float | None, sample: _Sample
+) -> RequestAdvice:
+    unit, kilobytes = resource.unit, KILOBYTES[resource.unit]
+
+    def known(usages: Iterable[ResourceUsage]) -> list[float]:
+        amounts = (getattr(each, resource.name) for each in usages)
+        return sorted(amount for amount in amounts if amount is not None)
+
+    used, completed = known(sample.usual), known(sample.completed)
+    used_95 = percentile(used, 0.95) if len(used) > 1 else None
+    enough = sample.enough.get(resource.command, [])
     suggested = None
     if enough:
         suggested = handy(unit, max(enough))
-    elif requested and used_95 is not None and len(sample.epochs) >= MIN_EPOCHS <= len(used):
+    elif request and used_95 is not None and len(sample.epochs) >= MIN_EPOCHS <= len(used):
         # No GPU is in use more than all the time, so that the average needs no margin; and less
         # than a GB of memory or disk gains nothing.
-        margin = 1.0 if command == "request_gpus" else MARGIN
+        margin = 1.0 if resource.name == "gpus" else MARGIN
         least = max(handy(unit, used_95 * margin), GB // (kilobytes or GB))
-        suggested = least if least <= WORTH * requested else None
-    limit = requested if suggested is None else suggested
+        suggested = least if least <= WORTH * request else None
+    limit = request if suggested is None else suggested
     return RequestAdvice(
         submit=shape[0],
         training=shape[1],
-        command=command,
+        command=resource.command,
         unit=unit,
-        requested=requested,
+        requested=request,
         used_95=used_95,
         used_most=max(used, default=None),
         # MB are coarse: less than a GB may look rounded by chance.
@@ -245,22 +233,6 @@ def handy(unit: str, amount: float) -> int:
 # --- texts, and the fields of a new ensemble ----------------------------------------------------
 
 
-def amount_text(row: RequestAdvice, value: float | None) -> str:
-    """``35GB``, as a submit file has it; of CPUs and GPUs a number."""
-    if value is None:
-        return UNKNOWN
-    return request_amount(value * KILOBYTES[row.unit]) if row.unit else f"{value:g}"
-
-
-def used_text(row: RequestAdvice, value: float | None) -> str:
-    """``31.0 GB``, ``≤47.7 GB`` where the schedd rounds, ``0.49`` CPUs."""
-    if value is None:
-        return UNKNOWN
-    bytes_per = {"MB": 1024**2, "KB": 1024}
-    text = size(int(value * bytes_per[row.unit]), 1024) if row.unit else f"{value:.2f}"
-    return f"≤{text}" if row.rounded else text
-
-
 def over_text(row: RequestAdvice) -> str:
     """``0 of 42``: completed jobs that used more than would fit."""
     return f"{number(row.exceeding)} of {number(row.completed)}" if row.completed else UNKNOWN
@@ -268,15 +240,16 @@ def over_text(row: RequestAdvice) -> str:
 
 def advice_text(row: RequestAdvice, item: str = "epoch") -> str:
     """``33 epochs used at most 31.0 GB: 35GB would fit, 0 of 42 completed jobs used more``."""
-    facts = []
+    resource, facts = row.resource, []
     if row.exceeded:
-        facts.append(f"{count(row.exceeded, 'job')} exceeded {amount_text(row, row.requested)}")
+        facts.append(f"{count(row.exceeded, 'job')} exceeded {resource.submitted(row.requested)}")
     if row.measured:
-        most = used_text(row, row.used_most).removeprefix("≤")
         how = " (rounded up)" if row.rounded else "" if row.unit else " on average"
-        facts.append(f"{count(row.measured, item)} used at most {most}{how}")
+        facts.append(
+            f"{count(row.measured, item)} used at most {resource.used(row.used_most)}{how}"
+        )
     over = f", {over_text(row)} completed jobs used more" if row.completed else ""
-    fits = "it fits" if row.suggested is None else f"{amount_text(row, row.suggested)} would fit"
+    fits = "it fits" if row.suggested is None else f"{resource.submitted(row.suggested)} would fit"
     more = "" if row.gain is None else f", {share(row.gain, 1)} of the pool's slots more match"
     return f"{'; '.join(facts)}: {fits}{over}{more}"
 
@@ -291,6 +264,7 @@ def advised_fields(rows: Sequence[RequestAdvice]) -> dict[str, tuple[str, Reques
     for row in rows:
         value = row.fitting if row.training is rows[0].training else None
         if value is not None and (not row.unit or value * KILOBYTES[row.unit] >= GB):
-            text = amount_text(row, value) if row.command == "request_disk" else f"{value:.0f}"
-            found.setdefault(_RESOURCES[row.command].field, (text, row))
+            resource = row.resource
+            text = resource.submitted(value) if resource.name == "disk_kb" else f"{value:.0f}"
+            found.setdefault(resource.field, (text, row))
     return found

@@ -6,10 +6,11 @@ an epoch of usual length say what an epoch needs: others are groups of their own
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar, Final, Literal
+from operator import attrgetter
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -18,18 +19,77 @@ from metlmon.model.states import Outcome
 from metlmon.snapshot.records import HOUR, Execution, Ledger
 from metlmon.stats.totals import group_by, percentile
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger
-from metlmon.text.formatting import size
+from metlmon.text.formatting import UNKNOWN, request_amount, size
 
 By = Literal["run", "site", "gpu", "host", "request"]
 
-UNITS: Final = {
-    "gpus": 0,
-    "gpu_memory_mb": 1024**2,
-    "cpus": 0,
-    "memory_mb": 1024**2,
-    "disk_kb": 1024,
+KILOBYTES: Final = {"MB": 1024, "KB": 1, "": 0}
+"""Of units, as in submit files; CPUs and GPUs have none."""
+
+
+class Resource(NamedTuple):
+    """A resource that jobs request and use.
+
+    ``name``: of its figures in usage tables, in ``unit``. ``command``: that requests it in a submit
+    file; ``field``: of the request of a new ensemble (``values``: of a template).
+    """
+
+    name: str
+    noun: str
+    unit: str
+    command: str
+    field: str
+
+    def amount(self, value: float | None) -> str:
+        """An amount: ``2``, ``0.9123``, ``31.7 GB``."""
+        if value is None:
+            return UNKNOWN
+        return size(int(value * KILOBYTES[self.unit] * 1024), 1024) if self.unit else f"{value:.4g}"
+
+    def used(self, value: float | None, is_most: bool = False) -> str:
+        """What was used: ``0.91``, ``30.9 GB``; ``≤47.7 GB`` where that is an upper bound."""
+        if value is None:
+            return UNKNOWN
+        return f"{'≤' * is_most}{self.amount(value) if self.unit else f'{value:.2f}'}"
+
+    @staticmethod
+    def used_of(used: str, of: str) -> str:
+        """``0.91 of 1``, ``30.9 of 156 GB``: what was used of a request, in one unit."""
+        unit = of.partition(" ")[2]
+        return used if of == UNKNOWN else f"{used.removesuffix(f' {unit}')} of {of}"
+
+    def submitted(self, value: float | None) -> str:
+        """``35GB``, as a submit file has it; of CPUs and GPUs a number."""
+        if value is None:
+            return UNKNOWN
+        return request_amount(value * KILOBYTES[self.unit]) if self.unit else f"{value:g}"
+
+    def least(self, amount: float) -> float:
+        """The least that a figure stands for, which the schedd may have rounded up.
+
+        It rounds ResidentSetSize and DiskUsage. Of amounts below 50 MB or 50 KB, too many look like
+        that by chance.
+        """
+        rounded = self.name in ("memory_mb", "disk_kb") and amount >= 50
+        return least_amount(amount, KILOBYTES[self.unit]) if rounded else amount
+
+
+RESOURCES: Final = {
+    each.name: each
+    for each in (
+        Resource("memory_mb", "memory", "MB", "request_memory", "memory_mb"),
+        Resource("disk_kb", "disk", "KB", "request_disk", "values.disk"),
+        Resource("cpus", "CPUs", "", "request_cpus", "values.cpus"),
+        Resource("gpus", "GPUs", "", "request_gpus", "gpus"),
+        Resource("gpu_memory_mb", "GPU memory", "MB", "gpus_minimum_memory", "gpu_memory_mb"),
+    )
 }
-"""The resources, and the bytes of their units: as in submit files, 1 GB are 1024 MB."""
+"""The resources in the order in which they are shown, by their names."""
+
+
+def requested(usage: ResourceUsage) -> tuple[float | None, ...]:
+    """What a job requested of each resource: jobs with equal requests have one shape."""
+    return tuple(getattr(usage, f"{name}_requested", None) for name in RESOURCES)
 
 
 class Ended(StrEnum):
@@ -115,13 +175,9 @@ def resource_use(ledger: Ledger, by: By = "site", window: TimeWindow = ALL) -> R
     """What executions used of what they requested, in groups."""
     entries = [e for e in clip_ledger(ledger, window).executions if not e.at_access_point]
     usages = {job.job: job.usage for job in ledger.jobs}
-    keys: Mapping[By, Callable[[Execution], str | None]] = {
-        "run": lambda e: e.run,
-        "site": lambda e: e.site,
-        "gpu": lambda e: e.gpu,
-        "host": lambda e: e.host,
-        "request": lambda e: _request(e.usage or usages.get(e.job)),
-    }
+    key_of: Callable[[Execution], str | None] = attrgetter(by)
+    if by == "request":
+        key_of = lambda e: _request(e.usage or usages.get(e.job))  # noqa: E731
     hidden = {job for epoch in ledger.epochs if epoch.hidden for job in epoch.jobs}
     # Of the whole ledger: out of its window a clipped execution is not final.
     ends = {(e.job, e.start): ended_as(e, e.job in hidden) for e in ledger.executions}
@@ -131,7 +187,7 @@ def resource_use(ledger: Ledger, by: By = "site", window: TimeWindow = ALL) -> R
         name = entries[0].run_name if by == "run" and key is not None else key
         return (_group(key, name, end, by_end[end]) for end in Ended if end in by_end)
 
-    keyed = group_by(entries, keys[by])
+    keyed = group_by(entries, key_of)
     hours = {key: sum(e.gpu_seconds or 0.0 for e in group) for key, group in keyed.items()}
     ordered = sorted(keyed, key=lambda key: (-hours[key], key is None, key or ""))
     return Resources(
@@ -164,11 +220,13 @@ def _group(
         name=name,
         ended=ended,
         executions=sum(e.counted for e in entries),
-        measured=sum(any(getattr(table, each) is not None for each in UNITS) for table in tables),
+        measured=sum(
+            any(getattr(table, each) is not None for each in RESOURCES) for table in tables
+        ),
         gpu_hours=sum(hours),
         measured_gpu_hours=sum(h for h, _ in known),
         computed_gpu_hours=sum(h * share for h, share in known) if known else None,
-        **{each: _use(tables, each) for each in UNITS},
+        **{name: _use(tables, each) for name, each in RESOURCES.items()},
     )
 
 
@@ -182,36 +240,25 @@ def _share(entry: Execution) -> float | None:
 STATISTICS: Final = {"median": 0.5, "p95": 0.95, "maximum": 1.0}
 
 
-def _use(tables: Iterable[ResourceUsage], name: str) -> ResourceUse:
+def _use(tables: Iterable[ResourceUsage], resource: Resource) -> ResourceUse:
     """The use of one resource, and what was requested and allocated of it."""
-    used = sorted(_known(tables, name))
+
+    def known(column: str) -> list[float]:
+        amounts = (getattr(table, column, None) for table in tables)
+        return sorted(amount for amount in amounts if amount is not None)
+
+    used = known(resource.name)
     figures: dict[str, Any] = {"measured": len(used)}
-    for column in (f"{name}_requested", f"{name}_allocated"):
-        known = _known(tables, column)
-        for end, bound in (("min", min), ("max", max)):
-            figures[f"{column.rpartition('_')[2]}_{end}"] = bound(known, default=None)
+    for column in ("requested", "allocated"):
+        if amounts := known(f"{resource.name}_{column}"):
+            figures |= {f"{column}_min": amounts[0], f"{column}_max": amounts[-1]}
     if used:
         figures |= {each: percentile(used, share) for each, share in STATISTICS.items()}
-        least = sorted(_least(value, name) for value in used)
+        least = sorted(map(resource.least, used))
         figures["at_most"] = tuple(
             each for each, share in STATISTICS.items() if percentile(least, share) < figures[each]
         )
     return ResourceUse(**figures)
-
-
-def _known(tables: Iterable[ResourceUsage], column: str) -> list[float]:
-    amounts = (getattr(table, column, None) for table in tables)
-    return [amount for amount in amounts if amount is not None]
-
-
-def _least(amount: float, name: str) -> float:
-    """The least that a figure stands for, which the schedd may have rounded up.
-
-    It rounds ResidentSetSize and DiskUsage. Of amounts below 50 MB or 50 KB, too many look like
-    that by chance.
-    """
-    width = {"memory_mb": 1024, "disk_kb": 1}.get(name)
-    return least_amount(amount, width) if width and amount >= 50 else amount
 
 
 def _request(usage: ResourceUsage | None) -> str | None:
@@ -219,10 +266,14 @@ def _request(usage: ResourceUsage | None) -> str | None:
     if usage is None:
         return None
     parts = []
-    for name, unit in UNITS.items():
-        amount = getattr(usage, f"{name}_requested", None)
+    for name, noun in (
+        ("gpus", " GPUs"),
+        ("cpus", " CPUs"),
+        ("memory_mb", ""),
+        ("disk_kb", " disk"),
+    ):
+        amount = getattr(usage, f"{name}_requested")
         if amount is not None:
-            noun = name[:3].upper() + ("" if amount == 1 else "s")
-            text = size(int(amount * unit), 1024) if unit else f"{amount:g} {noun}"
-            parts.append(f"{text} disk" if name == "disk_kb" else text)
+            text = RESOURCES[name].amount(amount) + noun
+            parts.append(text.removesuffix("s") if amount == 1 else text)
     return ", ".join(parts) or None

@@ -1,53 +1,51 @@
-"""What executions used of each resource as text: sentences and columns. Pure functions."""
+"""What executions used of each resource, and what would fit, as text: sentences and columns.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
-from metlmon.stats.resources import UNITS, By, Ended, ResourceGroup, Resources, ResourceUse
+from metlmon.stats.requests import RequestAdvice, over_text
+from metlmon.stats.resources import (
+    RESOURCES,
+    By,
+    Ended,
+    Resource,
+    ResourceGroup,
+    Resources,
+    ResourceUse,
+)
 from metlmon.tables.layout import Column, Kind
-from metlmon.text.formatting import UNKNOWN, clip, count, gpu_models, hours, number, share, size
-from metlmon.text.spans import BAD, DIM, PLAIN, Line, crop, line
+from metlmon.text.formatting import UNKNOWN, clip, count, gpu_models, hours, number, plain, share
+from metlmon.text.spans import BAD, BOLD, DIM, PLAIN, Line, crop, line
 
-NAMES: Final = dict(zip(UNITS, ("GPUs", "GPU memory", "CPUs", "memory", "disk"), strict=True))
-"""The names of the resources, by the fields of a group."""
-
-_DROPPED: Final = {"gpus": 1, "gpu_memory_mb": 5, "cpus": 2, "memory_mb": 0, "disk_kb": 3}
+_DROPPED: Final = {"memory_mb": 0, "gpus": 1, "cpus": 2, "disk_kb": 3, "gpu_memory_mb": 5}
 """In which order the columns of the resources are dropped."""
 
 
-def amount_text(name: str, value: float | None) -> str:
-    """An amount of a resource: ``2``, ``0.91``, ``31.7 GB``."""
-    if value is None:
-        return UNKNOWN
-    return size(int(value * UNITS[name]), 1024) if UNITS[name] else f"{value:.4g}"
-
-
-def used_text(name: str, use: ResourceUse, statistic: str) -> str:
-    """What was used: ``0.91``, ``30.9 GB``; ``≤47.7 GB`` where that is an upper bound."""
-    value = getattr(use, statistic)
-    text = amount_text(name, value) if UNITS[name] or value is None else f"{value:.2f}"
-    return f"≤{text}" if statistic in use.at_most else text
-
-
-def range_text(name: str, least: float | None, most: float | None) -> str:
+def range_text(resource: Resource, least: float | None, most: float | None) -> str:
     """What was requested or allocated: ``2``, ``1–2``, ``156 GB``, ``156–188 GB``."""
-    low, high = amount_text(name, least), amount_text(name, most)
+    low, high = resource.amount(least), resource.amount(most)
     unit = high.partition(" ")[2]
     return high if low == high else f"{low.removesuffix(f' {unit}')}–{high}"
 
 
-def used_of_text(name: str, use: ResourceUse, statistic: str) -> str:
+def used_text(resource: Resource, use: ResourceUse, statistic: str) -> str:
+    """What was used: ``0.91``, ``30.9 GB``; ``≤47.7 GB`` where that is an upper bound."""
+    return resource.used(getattr(use, statistic), statistic in use.at_most)
+
+
+def used_of_text(resource: Resource, use: ResourceUse, statistic: str) -> str:
     """``0.91 of 1``, ``30.9 of 156 GB``, ``– of 2``: of what was requested; GPUs: allocated."""
-    of = range_text(name, use.requested_min, use.requested_max)
-    if name == "gpus":
-        of = range_text(name, use.allocated_min, use.allocated_max)
-    used = used_text(name, use, statistic)
-    if of == UNKNOWN:
-        return used
-    unit = of.partition(" ")[2]
-    return f"{used.removesuffix(f' {unit}')} of {of}"
+    of = range_text(resource, use.requested_min, use.requested_max)
+    if resource.name == "gpus":
+        of = range_text(resource, use.allocated_min, use.allocated_max)
+    return resource.used_of(used_text(resource, use, statistic), of)
 
 
 NOTE: Final = (
@@ -66,12 +64,12 @@ def headline(resources: Resources, item: str) -> str:
     if group is None:
         return f"No {item} of usual length has completed: what one needs is not known."
     parts = []
-    for name in ("memory_mb", "cpus", "disk_kb", "gpus"):
+    for name, resource in RESOURCES.items():
         use = getattr(group, name)
-        statistic = "maximum" if UNITS[name] else "median"
-        if use.measured:
-            most = "up to " if UNITS[name] and not use.at_most else ""
-            parts.append(f"{NAMES[name]} {most}{used_of_text(name, use, statistic)}")
+        statistic = "maximum" if resource.unit else "median"
+        if use.measured and name != "gpu_memory_mb":
+            most = "up to " if resource.unit and not use.at_most else ""
+            parts.append(f"{resource.noun} {most}{used_of_text(resource, use, statistic)}")
     if group.gpus.allocated_max and not group.gpus.measured:
         parts.append("GPUs not measured")
     done = f"{number(group.measured)} of {count(group.executions, item)} of usual length measured"
@@ -96,38 +94,32 @@ def _cell(text: str) -> Line:
     return line((text, DIM if text.startswith(UNKNOWN) else PLAIN))
 
 
-def shown_resources(groups: Iterable[ResourceGroup]) -> list[str]:
+def shown_resources(groups: Iterable[ResourceGroup]) -> list[Resource]:
     """The resources that any of the groups used or was allocated."""
-    uses = [(name, getattr(group, name)) for group in groups for name in UNITS]
+    uses = [(name, getattr(group, name)) for group in groups for name in RESOURCES]
     known = {name for name, use in uses if use.measured or use.allocated_max}
-    return [name for name in UNITS if name in known]
+    return [resource for name, resource in RESOURCES.items() if name in known]
 
 
-def resource_columns(group: ResourceGroup) -> list[Column[str]]:
+def resource_columns(group: ResourceGroup) -> list[Column[Resource]]:
     """The columns of the resources of one group: used, requested and allocated."""
 
-    def column(name: str, title: str, text: Callable[[str, ResourceUse], str]) -> Column[str]:
-        def value(row: str) -> str:
-            return text(row, getattr(group, row))
+    def column(title: str, text: Callable[[Resource, ResourceUse], str]) -> Column[Resource]:
+        def value(row: Resource) -> str:
+            return text(row, getattr(group, row.name))
 
+        name = title.lower()
         return Column(name, title, value, align="right", cell=lambda row, _: _cell(value(row)))
 
     return [
-        Column("resource", "RESOURCE", NAMES.__getitem__),
-        column("measured", "MEASURED", lambda _, use: f"{use.measured} of {group.executions}"),
-        column("median", "MEDIAN", lambda name, use: used_text(name, use, "median")),
-        column("p95", "95 %", lambda name, use: used_text(name, use, "p95")),
-        column("maximum", "MAXIMUM", lambda name, use: used_text(name, use, "maximum")),
-        column(
-            "requested",
-            "REQUESTED",
-            lambda name, use: range_text(name, use.requested_min, use.requested_max),
+        Column("resource", "RESOURCE", attrgetter("noun")),
+        column("MEASURED", lambda _, use: f"{use.measured} of {group.executions}"),
+        *(
+            column(title, partial(used_text, statistic=statistic))
+            for title, statistic in (("MEDIAN", "median"), ("95 %", "p95"), ("MAXIMUM", "maximum"))
         ),
-        column(
-            "allocated",
-            "ALLOCATED",
-            lambda name, use: range_text(name, use.allocated_min, use.allocated_max),
-        ),
+        column("REQUESTED", lambda row, use: range_text(row, use.requested_min, use.requested_max)),
+        column("ALLOCATED", lambda row, use: range_text(row, use.allocated_min, use.allocated_max)),
     ]
 
 
@@ -145,17 +137,17 @@ def group_columns(by: By, groups: Sequence[ResourceGroup]) -> list[Column[Any]]:
         shown = line((shown_name(row), DIM if row.name is None else PLAIN))
         return (shown if width is None else crop(shown, width - len(ended))) + line((ended, style))
 
-    def used(name: str, statistic: str) -> Column[ResourceGroup]:
-        maximum = statistic == "maximum"
+    def used(resource: Resource, statistic: str) -> Column[ResourceGroup]:
+        name, maximum = resource.name, statistic == "maximum"
         text = used_text if maximum else used_of_text
         suffix = {"p95": " 95 %", "maximum": " MAX", "median": ""}[statistic]
         return Column(
             f"{name}_{statistic}",
-            f"{NAMES[name]}{suffix}".upper(),
-            lambda row: getattr(getattr(row, name), statistic),
+            f"{resource.noun}{suffix}".upper(),
+            attrgetter(f"{name}.{statistic}"),
             Kind.NUMBER,
             drop=_DROPPED[name] + 6 * maximum,
-            cell=lambda row, _: _cell(text(name, getattr(row, name), statistic)),
+            cell=lambda row, _: _cell(text(resource, getattr(row, name), statistic)),
         )
 
     def measured(row: ResourceGroup) -> str:
@@ -192,7 +184,54 @@ def group_columns(by: By, groups: Sequence[ResourceGroup]) -> list[Column[Any]]:
                 drop=4,
             )
         )
-    for name in shown_resources(groups):
-        columns.append(used(name, "p95" if UNITS[name] else "median"))
-        columns += [used(name, "maximum")] if UNITS[name] else []
+    for resource in shown_resources(groups):
+        columns.append(used(resource, "p95" if resource.unit else "median"))
+        columns += [used(resource, "maximum")] if resource.unit else []
     return columns
+
+
+# --- what would fit ---------------------------------------------------------------------------
+
+REQUESTS_NOTE: Final = (
+    "95 %, MOST: of epochs of usual length, of CPUs and GPUs the averages. NOW, WOULD FIT: as in "
+    "submit files. OVER: completed jobs that used more than would fit."
+)
+GAIN_NOTE: Final = (
+    "MORE SLOTS: of the pool, that match all that would fit, but not what is requested now."
+)
+
+
+def request_columns(rows: Sequence[RequestAdvice], item: str) -> list[Column[RequestAdvice]]:
+    """The columns of a row for each request."""
+
+    def text(
+        name: str, title: str, write: Callable[[RequestAdvice], str], **more: Any
+    ) -> Column[RequestAdvice]:
+        return Column(name, title, write, align="right", **more)
+
+    def fit(row: RequestAdvice) -> str:
+        if row.suggested is not None:
+            return row.resource.submitted(row.suggested)
+        return UNKNOWN if row.fitting is None else "as it is"
+
+    found = [
+        Column[RequestAdvice](
+            "submit_file",
+            "SUBMIT FILE",
+            lambda row: plain(row.submit or UNKNOWN, 40),
+            minimum=8,
+            maximum=40,
+            comfortable=12,
+            drop=1,
+        ),
+        Column("request", "REQUEST", attrgetter("command")),
+        text("requested", "NOW", lambda row: row.resource.submitted(row.requested)),
+        text("used_95", "95 %", lambda row: row.resource.used(row.used_95, row.rounded), drop=3),
+        text("used_most", "MOST", lambda row: row.resource.used(row.used_most, row.rounded)),
+        Column("measured", f"{item.upper()}S", attrgetter("measured"), Kind.COUNT),
+        text("fits", "WOULD FIT", fit, style=lambda row: BOLD if row.suggested else PLAIN),
+        text("over", "OVER", over_text, drop=2),
+    ]
+    if any(row.slots for row in rows):
+        found.append(Column("gain", "MORE SLOTS", attrgetter("gain"), Kind.SHARE, drop=4))
+    return found

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from datetime import datetime, timedelta
+from math import ceil
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.eventlog.events import least_amount
 from metlmon.health.build import make_health
 from metlmon.health.types import HealthEntry, Severity
+from metlmon.text.formatting import hours, size
 from tests.health.ensembles import EventLog, chains, health_of, kinds, only, write
 from tests.support.commands import Captured, json_output, run_command
 from tests.support.records import read_dagdir, stats_input
@@ -75,9 +79,9 @@ CASES = {
     "perhaps tight": (MEMORY, "97657 100000 -", 1, 2, ""),
     "no request": (MEMORY, "900 900 1024", 1, 2, ""),
     "no memory": (MEMORY, "- 16000 16000", 3, 2, ""),
-    "memory": (MEMORY, "4000 16000 -", 3, 2, "at most 4 000 of 16 000 MB memory used"),
-    "CPUs": ("Cpus", "0.9 8 8", 4, 2, "at most 0.9 of 8 CPUs used"),
-    "disk": (DISK, "25000000 100000000 -", 3, 2, "at most 23.8 GB of 95.4 GB disk used"),
+    "memory": (MEMORY, "4000 16000 -", 3, 2, "at most 3.91 of 15.6 GB memory used"),
+    "CPUs": ("Cpus", "0.9 8 8", 4, 2, "at most 0.90 of 8 CPUs used"),
+    "disk": (DISK, "25000000 100000000 -", 3, 2, "at most 23.8 of 95.4 GB disk used"),
     "less": (MEMORY, "4001 16000 -", 3, 2, ""),
     "little": (MEMORY, "9 4000 -", 3, 2, ""),
     "two epochs": (MEMORY, "4000 16000 -", 2, 2, ""),
@@ -141,8 +145,8 @@ def test_it_is_counted_once_and_closed_when_over(
     assert len(only(whole, kind, is_open=False).runs) == 2
 
 
-def found(path: Path) -> list[HealthEntry]:
-    health = make_health(stats_input(read_dagdir(path), path))
+def found(path: Path, as_of: datetime | None = None) -> list[HealthEntry]:
+    health = make_health(stats_input(read_dagdir(path, as_of=as_of), path))
     return [entry for entry in health.entries if entry.kind in BAD]
 
 
@@ -153,8 +157,55 @@ def test_jobs_of_seconds_show_none(name: str) -> None:
     assert found(FIXTURES / name) == []
 
 
+RECORDING = FIXTURES / "usage-trouble"
+
+
+def recorded(kind: str, run: str, second: datetime | None = None) -> tuple[str, bool] | None:
+    """The entry of a kind that names a run: its text, and whether it lasts."""
+    entries = [e for e in found(RECORDING, second) if e.kind == kind and run in e.runs]
+    (entry,) = entries or [None]
+    return (entry.text.replace("\u202f", " "), entry.open) if entry else None
+
+
+def test_a_recording_shows_what_its_jobs_used() -> None:
+    """GPUs as the monitor reported them, all else as the jobs said of themselves."""
+    truth = json.loads((RECORDING / "truth.json").read_text())
+    own = {each["node"]: each for each in truth.values()}
+    for run, key in (("run0", "00000001"), ("run1", "00010002")):
+        job = own[f"{run}-train_epoch0"]
+        gpus, used = len(job["gpus"]), job["gpus_used"]
+        unused = hours((gpus - used) * job["seconds"] / 3600)
+        text = f"GPU idle: {used:.2f} of {gpus} used ({unused} GPU-h unused) in 1 epoch"
+        assert recorded("gpu-idle", key) == (text, False)
+    peak = max(ceil(own[f"run2-train_epoch{n}"]["peak_mb"]) for n in (0, 1))
+    text = f"memory tight: up to {peak} of 256 MB used in 2 epochs"
+    assert recorded("memory-tight", "00020003") == (text, False)
+    jobs = [own[f"run3-train_epoch{n}"] for n in range(3)]
+    memory = size(ceil(max(job["peak_mb"] for job in jobs)) << 20, 1024)
+    disk = size(max(job["disk_kb"] for job in jobs) << 10, 1024)
+    cores = max(job["cpu_seconds"] / job["seconds"] for job in jobs)
+    used = f"{memory} of 8.00 GB memory, {disk} of 8.00 GB disk, {cores:.2f} of 4 CPUs"
+    assert recorded("over-requested", "00030004") == (f"at most {used} used in 3 epochs", False)
+    assert len(found(RECORDING)) == 4
+
+
+def test_trouble_lasts_until_a_later_epoch_is_fine() -> None:
+    starts = {
+        (each.run, each.epoch): each.start + timedelta(seconds=1)
+        for each in read_dagdir(RECORDING).ledger().executions
+    }
+    seen = [recorded("memory-tight", "00020003", starts["00020003", n]) for n in range(4)]
+    assert [entry and (entry[0].rpartition(" in ")[2], entry[1]) for entry in seen] == [
+        *(None, ("1 epoch", True), ("2 epochs", True), ("2 epochs", False)),
+    ]
+    for run in ("00000001", "00010002"):
+        entry = recorded("gpu-idle", run, starts[run, 1])
+        assert entry is not None
+        assert entry[1]
+
+
 def test_a_real_ensemble(shared: Callable[[str], Path]) -> None:
     """42 epochs of METL completed; evicted ones used up to nine of eight cores."""
     (entry,) = found(shared("examples/metl-aws"))
-    assert entry.text == "at most 31\u202f756 of 160\u202f000 MB memory used in 42 epochs"
+    assert entry.text == "at most 31.0 of 156 GB memory used in 42 epochs"
     assert (entry.open, entry.nodes) == (True, 42)

@@ -18,7 +18,8 @@ from metlmon.cli.reading import read_whole, stats_input
 from metlmon.config.loader import load_configuration
 from metlmon.config.settings import Settings
 from metlmon.errors import InputError
-from metlmon.stats.requests import KILOBYTES, advice_text, advise_requests, amount_text
+from metlmon.stats.requests import advice_text, advise_requests
+from metlmon.stats.resources import KILOBYTES
 from metlmon.text.formatting import count, plain
 from metlmon.text.record_json import Flat
 
@@ -60,7 +61,7 @@ def _requests(path: Path, settings: Settings) -> Mapping[RequestedAmount, tuple[
     for row in advise_requests(stats_input(reader)):
         if row.suggested is not None and row.requested is not None:
             kind = "request-exceeded" if row.exceeded else "request-too-large"
-            now = f"{row.command} = {amount_text(row, row.requested)}"
+            now = f"{row.command} = {row.resource.submitted(row.requested)}"
             requested = row.requested * (KILOBYTES[row.unit] or 1)
             found[row.submit, row.command, requested] = kind, f"{now}; {advice_text(row)}"
     return found

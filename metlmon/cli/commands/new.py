@@ -81,7 +81,6 @@ from metlmon.stats.requests import (
     advice_text,
     advise_requests,
     advised_fields,
-    amount_text,
 )
 from metlmon.text.formatting import count, plain, size
 from metlmon.text.record_json import Flat
@@ -518,7 +517,7 @@ def _print_plan(
             for sentence in cost_estimate_lines(cost, options.past):
                 print(plain(sentence))
         for field, row in advised.items():
-            taken = f"{option_of(field)} {amount_text(row, row.fitting)}"
+            taken = f"{option_of(field)} {row.resource.submitted(row.fitting)}"
             print(plain(f"{taken}, from {options.past}: {advice_text(row)}"))
         return None
     return NewOutput(

@@ -20,13 +20,7 @@ from metlmon.health.changes import Changes, ChangesSince
 from metlmon.snapshot.records import Execution, in_hour_unit
 from metlmon.stats.backtest import Backtest, backtest
 from metlmon.stats.estimates import Forecast, make_forecast
-from metlmon.stats.requests import (
-    MIN_EPOCHS,
-    RequestAdvice,
-    advice_text,
-    advise_requests,
-    amount_text,
-)
+from metlmon.stats.requests import MIN_EPOCHS, RequestAdvice, advice_text, advise_requests
 from metlmon.stats.resources import Resources, resource_use
 from metlmon.stats.shards import Bag, bags
 from metlmon.stats.timeline import Lane, Timeline, build_timeline
@@ -35,7 +29,6 @@ from metlmon.stats.variance import Variation, epoch_variation
 from metlmon.stats.windows import TimeWindow, window_text
 from metlmon.tables import changes as changes_table
 from metlmon.tables import estimates as estimates_table
-from metlmon.tables import requests as requests_table
 from metlmon.tables import resources as resources_table
 from metlmon.tables import shards as shards_table
 from metlmon.tables import usage as usage_table
@@ -482,18 +475,18 @@ def print_requests(requests: Sequence[RequestAdvice], window: TimeWindow, item: 
         return
     advised = [row for row in requests if row.suggested is not None]
     for row in advised:
-        command = f"{row.command} = {amount_text(row, row.suggested)}"
-        now = f" instead of {amount_text(row, row.requested)}"
-        where = f" in {plain(row.submit, requests_table.NAME_LIMIT)}" if row.submit else ""
+        command = f"{row.command} = {row.resource.submitted(row.suggested)}"
+        now = f" instead of {row.resource.submitted(row.requested)}"
+        where = f" in {plain(row.submit, NAME_LIMIT)}" if row.submit else ""
         out.print(line((command, BOLD), f"{now}{where}: {advice_text(row, item)}"))
     if not advised:
         out.print(
             f"Nothing is suggested: the requests fit, or fewer than {MIN_EPOCHS} {item}s tell."
         )
-    out.table(requests_table.columns(requests, item), requests, "")
-    out.print(line((requests_table.NOTE, DIM)))
+    out.table(resources_table.request_columns(requests, item), requests, "")
+    out.print(line((resources_table.REQUESTS_NOTE, DIM)))
     if any(row.slots for row in requests):
-        out.print(line((requests_table.GAIN_NOTE, DIM)))
+        out.print(line((resources_table.GAIN_NOTE, DIM)))
 
 
 # --- changes -------------------------------------------------------------------------------
