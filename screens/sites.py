@@ -12,7 +12,6 @@ from metlmon.stats.totals import sum_executions
 from metlmon.stats.usage import (
     COST_MIN_EPOCHS,
     GroupUsage,
-    SiteGpuUsage,
     Usage,
     UsageFilter,
     select_executions,
@@ -35,7 +34,7 @@ from metlmon.tables.usage import (
     outcome_counts,
     site_name,
 )
-from metlmon.tables.variance import intervals, place_line, sentences
+from metlmon.tables.variance import intervals, sentences
 from metlmon.text import formatting
 from metlmon.text.formatting import plain
 from metlmon.text.spans import (
@@ -182,10 +181,6 @@ class SitesScreen(ListScreen, ActionScreen):
 
         def below(row: Row | None) -> list[Line]:
             shown = [] if row is None else details(row, usage, self.app.size.width - 1, self._lines)
-            variation = self.context.stats.value(site_variation)
-            if isinstance(row, SiteGpuUsage) and variation and len(shown) < self._lines:
-                place = (row.gpu, row.gpus, row.site)
-                shown.append(line(" ") + place_line(variation, place, self.app.size.width - 2))
             return padded(shown, self._lines)
 
         self.fill(

@@ -152,7 +152,7 @@ def _is_usual(execution: Execution) -> bool:
 
 
 def _over_text(group: _Group) -> str:
-    """``at most 22.0 of 156 GB memory used``, of one shape; empty if the request fits.
+    """``over-requested: at most 22.0 of 156 GB memory used``, of one shape; empty if it fits.
 
     The maximum is also that of failed and lost executions. CPUs are averages.
     """
@@ -167,4 +167,4 @@ def _over_text(group: _Group) -> str:
             resource = RESOURCES[name]
             text = resource.used_of(resource.used(most), resource.amount(request))
             parts.append(f"{text} {resource.noun}")
-    return f"at most {', '.join(parts)} used" if parts else ""
+    return f"over-requested: at most {', '.join(parts)} used" if parts else ""

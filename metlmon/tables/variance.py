@@ -10,7 +10,7 @@ from metlmon.stats.variance import CLEAR_SHARE, MIN_SPREAD, Effect, PlaceFigures
 from metlmon.tables.layout import Column, Kind
 from metlmon.tables.usage import NAME_LIMIT, machine, site_name
 from metlmon.text import formatting
-from metlmon.text.spans import BOLD, DIM, Line, first_that_fits, join, line
+from metlmon.text.spans import BOLD, DIM, Line, line
 
 EFFECT_NAMES: Final[Mapping[Effect, str]] = {
     **{"gpu": "GPU model", "site": "site", "host": "host", "run": "run", "rest": "rest"}
@@ -110,19 +110,3 @@ def place_columns(model_names: Mapping[str | None, str]) -> list[Column[Any]]:
         Column("clock", "MHZ", device("clock_mhz"), align="right", drop=2),
         Column("capability", "CAPABILITY", device("capability"), align="right", drop=3),
     ]
-
-
-def place_line(
-    variation: Variation, place: tuple[str | None, int | None, str | None], room: int
-) -> Line:
-    """What may explain the epoch times of a GPU model and count at a site, as far as there is room.
-
-    Empty where nothing is known.
-    """
-    for row in variation.places:
-        if (row.gpu, row.gpus, row.site) == place:
-            columns = [column for column in place_columns({})[3:] if column.value(row) is not None]
-            parts = [line((f"{each.title} ", DIM)) + each.draw(row) for each in columns]
-            shorter = (parts[:n] for n in range(len(parts), 0, -1))
-            return first_that_fits((join(some, line("   ")) for some in shorter), room)
-    return ()

@@ -79,9 +79,15 @@ CASES = {
     "perhaps tight": (MEMORY, "97657 100000 -", 1, 2, ""),
     "no request": (MEMORY, "900 900 1024", 1, 2, ""),
     "no memory": (MEMORY, "- 16000 16000", 3, 2, ""),
-    "memory": (MEMORY, "4000 16000 -", 3, 2, "at most 3.91 of 15.6 GB memory used"),
-    "CPUs": ("Cpus", "0.9 8 8", 4, 2, "at most 0.90 of 8 CPUs used"),
-    "disk": (DISK, "25000000 100000000 -", 3, 2, "at most 23.8 of 95.4 GB disk used"),
+    "memory": (MEMORY, "4000 16000 -", 3, 2, "over-requested: at most 3.91 of 15.6 GB memory used"),
+    "CPUs": ("Cpus", "0.9 8 8", 4, 2, "over-requested: at most 0.90 of 8 CPUs used"),
+    "disk": (
+        DISK,
+        "25000000 100000000 -",
+        3,
+        2,
+        "over-requested: at most 23.8 of 95.4 GB disk used",
+    ),
     "less": (MEMORY, "4001 16000 -", 3, 2, ""),
     "little": (MEMORY, "9 4000 -", 3, 2, ""),
     "two epochs": (MEMORY, "4000 16000 -", 2, 2, ""),
@@ -185,7 +191,10 @@ def test_a_recording_shows_what_its_jobs_used() -> None:
     disk = size(max(job["disk_kb"] for job in jobs) << 10, 1024)
     cores = max(job["cpu_seconds"] / job["seconds"] for job in jobs)
     used = f"{memory} of 8.00 GB memory, {disk} of 8.00 GB disk, {cores:.2f} of 4 CPUs"
-    assert recorded("over-requested", "00030004") == (f"at most {used} used in 3 epochs", False)
+    assert recorded("over-requested", "00030004") == (
+        f"over-requested: at most {used} used in 3 epochs",
+        False,
+    )
     assert len(found(RECORDING)) == 4
 
 
@@ -207,5 +216,5 @@ def test_trouble_lasts_until_a_later_epoch_is_fine() -> None:
 def test_a_real_ensemble(shared: Callable[[str], Path]) -> None:
     """42 epochs of METL completed; evicted ones used up to nine of eight cores."""
     (entry,) = found(shared("examples/metl-aws"))
-    assert entry.text == "at most 31.0 of 156 GB memory used in 42 epochs"
+    assert entry.text == "over-requested: at most 31.0 of 156 GB memory used in 42 epochs"
     assert (entry.open, entry.nodes) == (True, 42)
