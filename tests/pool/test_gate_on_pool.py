@@ -106,7 +106,7 @@ def steered(pool: Pool) -> Steered:
 def select(screen: Terminal, run: str) -> None:
     """Put the cursor on a run of the overview."""
     for _ in range(20):
-        if re.search(rf"▌ {run}\b", screen.text):
+        if re.search(rf"▌[ ★]{run}\b", screen.text):
             return
         screen.press("down")
         screen.settle()
