@@ -37,7 +37,6 @@ from tests.support.tracking_server import StoredRun, TrackingServer
 pytestmark = pytest.mark.xdist_group("tracking")
 
 ENSEMBLES: Final = {
-    "first-round": FIXTURES / "first-round",
     "trainer": FIXTURES / "trainer",
     "gated": FIXTURES / "gated",
     "scripts": FIXTURES / "scripts",
