@@ -37,8 +37,8 @@ from metlmon.model.node import (
     tries,
 )
 from metlmon.model.run import GateStatus, RunNodes, gate_status
-from metlmon.model.states import ACTIVE, ALIVE, DONE, ENDED, LOST, DagState, State
-from metlmon.snapshot.derive import Derivation, EpochMemo
+from metlmon.model.states import ALIVE, DONE, ENDED, LOST, DagState, State
+from metlmon.snapshot.derive import Derivation
 from metlmon.snapshot.notices import input_notices
 from metlmon.snapshot.records import (
     CauseRow,
@@ -589,54 +589,47 @@ class SnapshotBuilder:
         return max(epochs, key=lambda k: runs.parts[k].epoch or 0, default=None)
 
     def epochs_of(self, run: RunNodes) -> Mapping[NodeKey, Epoch]:
-        """The epochs of a run by node, in order; those that have not changed are kept."""
+        """The epochs of a run by node, in order."""
         if run.key not in self._epochs:
-            memo = self._make_epochs(run, self.derivation.epochs.get(run.key))
-            self.derivation.epochs[run.key] = memo
-            self._epochs[run.key] = memo.epochs
-        return self._epochs[run.key]
-
-    def _make_epochs(self, run: RunNodes, known: EpochMemo | None) -> EpochMemo:
-        derivation = self.derivation
-        states, dags, result = derivation.states, derivation.dags, derivation.submission_result
-        keys = [key for number in sorted(run.epochs) for key in run.epochs[number]]
-        counted = set(derivation.run_states[run.key].epochs.values())
-        unit, placements = derivation.totals.hour_unit, derivation.ensemble.placements
-        common = derivation.run_names(run), unit, counted, placements
-        sources = {
-            key: (
-                states[key],
-                result(key),
-                derivation.node_jobs(key),
-                len(dags[key[0]].node_reports.get(key[1], ())),
-            )
-            for key in keys
-        }
-        kept: Mapping[NodeKey, Epoch] = {}
-        if known is not None and known.common == common:
-            # Only of a job in the queue the wait lasts up to as-of.
-            outdated = set() if known.as_of == self.as_of else known.queued
-            if known.sources == sources and not outdated:
-                return known
-            kept = {
-                key: epoch
-                for key, epoch in known.epochs.items()
-                if key not in outdated and known.sources[key] == sources[key]
+            keys = [key for number in sorted(run.epochs) for key in run.epochs[number]]
+            counted = set(self.derivation.run_states[run.key].epochs.values())
+            common = self._common_of_epochs(run)
+            self._epochs[run.key] = {
+                key: self._kept_epoch(key, key in counted, common) for key in keys
             }
-        epochs = {key: kept.get(key) or self._epoch(key, key in counted) for key in keys}
-        queued = {key for key, epoch in epochs.items() if epoch.job_state in ACTIVE}
-        return EpochMemo(common, sources, self.as_of, queued, epochs)
+        return self._epochs[run.key]
 
     def epoch(self, key: NodeKey) -> Epoch:
         """One node of a run."""
-        runs = self._derivation.runs
-        part, run = runs.parts[key], runs.by_node[key].key
+        part, run = self.runs.parts[key], self.runs.by_node[key]
         if not part.training:
             return self._epoch(key)
-        if run in self._epochs:
-            return self._epochs[run][key]
-        # Not all of the run: its row needs two of them.
-        return self._epoch(key, self._derivation.run_states[run].epochs.get(part.number) == key)
+        counts = self.derivation.run_states[run.key].epochs.get(part.number) == key
+        return self._kept_epoch(key, counts, self._common_of_epochs(run))
+
+    def _common_of_epochs(self, run: RunNodes) -> object:
+        """What all epochs of a run are made from."""
+        derivation = self.derivation
+        unit, placements = derivation.totals.hour_unit, derivation.ensemble.placements
+        return derivation.run_names(run), unit, placements
+
+    def _kept_epoch(self, key: NodeKey, counts: bool, common: object) -> Epoch:
+        """An epoch; that of an earlier snapshot where nothing of it has changed."""
+        derivation, job = self.derivation, self._node_job(key)
+        source = (
+            derivation.states[key],
+            derivation.submission_result(key),
+            derivation.node_jobs(key),
+            len(derivation.dags[key[0]].node_reports.get(key[1], ())),
+            # Only of a job in the queue the wait lasts up to as-of.
+            self.as_of if job is not None and job.queued else None,
+            counts,
+            common,
+        )
+        known = derivation.epochs.get(key)
+        if known is None or known[0] != source:
+            known = derivation.epochs[key] = source, self._epoch(key, counts)
+        return known[1]
 
     def _epoch(self, key: NodeKey, counts: bool = True) -> Epoch:
         derivation = self.derivation

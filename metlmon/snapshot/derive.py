@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import chain, islice
 from operator import itemgetter
@@ -129,19 +129,6 @@ class RunMemo(NamedTuple):
     state: RunState
 
 
-class EpochMemo(NamedTuple):
-    """The epochs of a run by node, and what they were made from, by node and in common.
-
-    ``queued``: those whose job is in the queue, the only ones that ``as_of`` matters to.
-    """
-
-    common: object
-    sources: Mapping[NodeKey, object]
-    as_of: datetime | None
-    queued: Set[NodeKey]
-    epochs: Mapping[NodeKey, Epoch]
-
-
 class DagNodeCounts(Struct):
     """Node counts of one DAG, as DAGMan counts: without SERVICE nodes."""
 
@@ -214,8 +201,8 @@ class Derivation:
         self.sums = NodeSums()
         self.states: dict[NodeKey, NodeState] = {}
         self.run_states: dict[str, RunState] = {}
-        self.epochs: dict[str, EpochMemo] = {}
-        """By run."""
+        self.epochs: dict[NodeKey, tuple[object, Epoch]] = {}
+        """By node the epoch in the last snapshot with it, and what it was made from."""
         self.epoch_states: Counter[State] = Counter()
         """States of the nodes that count for an epoch."""
         self.ambiguous: set[JobKey] = set()
