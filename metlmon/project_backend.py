@@ -185,8 +185,8 @@ class SubmittedEnsemble(SubmittedRun):  # type: ignore[misc]
             if preview.request is None:
                 raise ExecutionException(f"{self._dag}: cannot be removed: {preview.refused}")
             for result in client.perform(preview.request, lambda result: None):
-                if result.code not in (ResultCode.DONE, ResultCode.ALREADY):
-                    raise ExecutionException(f"{self._dag}: {result.code}: {result.text}")
+                if result.reply not in (ResultCode.DONE, ResultCode.ALREADY):
+                    raise ExecutionException(f"{self._dag}: {result.reply}: {result.text}")
         except PoolError as error:
             raise ExecutionException(f"{self._dag}: cannot be removed: {error}") from None
         finally:

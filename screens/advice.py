@@ -282,7 +282,7 @@ class ApplyScreen(ConfirmationBase):
         if self._results is not None:
             lines += [(), heading("What came of it", room)]
         for result in self._results or ():
-            sign = RESULT_SYMBOLS[result.code]
+            sign = RESULT_SYMBOLS[result.reply]
             name = plain(self._act.names.get(result.subject, result.subject), 60)
             details = f"  {plain(result.text, 200)}" if result.text else ""
             lines.append(

@@ -115,7 +115,7 @@ class AnnexesScreen(ListScreen):
         title = line(("Annexes", BOLD), "   ", annexes_table.title(report))
         lines = [line(" ") + each for each in annexes_table.warning_lines(report, room - 2)]
         if len(lines) > MOST_LINES:
-            total = count(len(report.warnings), "warning")
+            total = count(len(report.annex_warnings), "warning")
             lines = [*lines[: MOST_LINES - 1], line((f"   … {total}: metlmon annexes", DIM))]
         return [line(" ") + justify(title, self._asked(), room - 2), *lines, ()]
 

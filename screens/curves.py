@@ -216,7 +216,7 @@ class CurvesScreen(ListScreen, ChartScreen):
             self.view = 1 if len(with_values) > MANY else 0
         if not curves.bands and self.view == 2:
             self.view = 0
-        without = len(curves.curves) - len(with_values)
+        without = len(curves.runs) - len(with_values)
         more = [line((f"{without} without values", DIM))] if without else []
         drawn = len(self.filter_rows(with_values, curves_table.filter_text))
         if self.view == 0 and drawn > MOST_TRACES:
@@ -248,7 +248,7 @@ class CurvesScreen(ListScreen, ChartScreen):
             reading = "reading what the trainings wrote…"
             self.show_nothing("Curves", reading, [line("  ", (wait, DIM))])
             return
-        example = curves.curves[0] if curves.curves else None
+        example = curves.runs[0] if curves.runs else None
         text = curves_table.empty(feed.settings.metrics, example, as_typed(str(feed.dagdir)))
         if curves.metrics and self.metric is not None:
             text = [line("  ", f"No run has a {plain(self.metric, 40)} now.")]
@@ -300,12 +300,12 @@ class CurvesScreen(ListScreen, ChartScreen):
                 shades, traces, scale, cells - 2, height=height, braille=not self._signs
             )
 
-        return self._chart_lines(curves.curves, self._titles(curves), draw, cells)
+        return self._chart_lines(curves.runs, self._titles(curves), draw, cells)
 
     def _areas_and_traces(
         self, curves: Curves, shown: Collection[str]
     ) -> tuple[list[Area], list[Trace]]:
-        filtered = [curve for curve in curves.curves if curve.run in shown]
+        filtered = [curve for curve in curves.runs if curve.run in shown]
         selected_run = self.table.cursor
         chosen = (curve for curve in filtered if curve.run == selected_run)
         own_trace = [run_trace(curve, CHOSEN, "*") for curve in chosen]
@@ -340,7 +340,7 @@ class CurvesScreen(ListScreen, ChartScreen):
         ]
 
     def _legend(self, curves: Curves, short: bool = False) -> list[Line]:
-        selected = next((c for c in curves.curves if c.run == self.table.cursor), None)
+        selected = next((c for c in curves.runs if c.run == self.table.cursor), None)
         chosen_key = []
         if selected is not None:
             sign = "*" if self._signs else "━"
@@ -348,7 +348,7 @@ class CurvesScreen(ListScreen, ChartScreen):
             chosen_key = [line((f"{sign} {name}", CHOSEN))]
         if self.view == 0:
             keys = [line((". others" if self._signs else "━ others", OTHER))]
-            if any(curve.diverged and curve is not selected for curve in curves.curves):
+            if any(curve.diverged and curve is not selected for curve in curves.runs):
                 keys.append(line(("x diverged" if self._signs else "━ diverged", BAD)))
             return [*chosen_key, *keys]
         if self.view == 1:

@@ -107,7 +107,7 @@ def source_lines(run: RunForecast | None, room: int) -> list[Line]:
         name = clip(run.run_name, 24)
         parts = []
         if run.epoch_remaining is not None:
-            number = run.epoch_number
+            number = run.epoch
             which = (
                 "the epoch now" if number is None else f"epoch {formatting.epoch_number(number)}"
             )

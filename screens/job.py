@@ -364,14 +364,14 @@ def _checkpoint(row: Job, origin: CheckpointOrigin) -> list[Line]:
         made = line(f"made{where} by a job that is not recorded")
     if not origin.parent_known:
         parent = "what it continues is not recorded"
-    elif origin.parent is None:
+    elif origin.parent_sha256 is None:
         parent = "trained from scratch"
     elif origin.parent_epoch is None:
-        parent = f"continues an unrecorded checkpoint, sha256 {origin.parent[:16]}…"
+        parent = f"continues an unrecorded checkpoint, sha256 {origin.parent_sha256[:16]}…"
     else:
         parent = f"continues the checkpoint of epoch {formatting.epoch_text(origin.parent_epoch)}"
     file = plain((origin.file or "").rpartition("/")[2], 60)
-    digest = f"sha256 {(origin.digest or '')[:16]}…, recorded in {file}"
+    digest = f"sha256 {(origin.sha256 or '')[:16]}…, recorded in {file}"
     return [made, line(parent), line((digest, DIM))]
 
 

@@ -192,7 +192,7 @@ class RunningAction(Struct):
         def on_result(result: ActionResult) -> None:
             self.results.append(result)
             on_progress()
-            if is_exiting() and result.code is ResultCode.FAILED:
+            if is_exiting() and result.reply is ResultCode.FAILED:
                 raise PoolError("metlmon was left, and the schedd did not answer")
 
         try:
@@ -316,7 +316,7 @@ def target_text(preview: ActionPreview) -> str:
 
 def summary(results: Sequence[ActionResult]) -> list[Line]:
     """Count the results: ``✗ 1 permission denied``, ``✓ 11 done``, most urgent first."""
-    counts = Counter(result.code for result in results)
+    counts = Counter(result.reply for result in results)
     return [
         line((f"{sign.glyph} {formatting.number(counts[reply])} {sign.word}", style_of(sign)))
         for reply, sign in RESULT_SYMBOLS.items()
@@ -542,7 +542,7 @@ def target_results(running: RunningAction) -> list[TargetResult]:
     rows = []
     for subject, item in targets.items():
         result = results.get(subject)
-        sign = pending if result is None else RESULT_SYMBOLS[result.code]
+        sign = pending if result is None else RESULT_SYMBOLS[result.reply]
         rows.append(TargetResult(subject, item, sign, "" if result is None else result.text))
     problems = list(RESULT_SYMBOLS.values())[:-1]
     return sorted(rows, key=lambda row: [*problems, row.symbol].index(row.symbol))

@@ -235,7 +235,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         basis = line((f"{span.quality}: from {span.source}", DIM))
         current_epoch: Line = ()
         if epoch is not None:
-            number = formatting.epoch_text(run.epoch_number)
+            number = formatting.epoch_text(run.epoch)
             current_epoch = line((f"epoch {number}  ", DIM), estimates_table.interval_text(epoch))
         gap = line("   ")
         candidates = (

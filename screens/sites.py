@@ -77,7 +77,7 @@ def _waste(usage: Usage) -> tuple[Line, ...]:
     lost, total = sum(site.totals.badput for site in wasteful_sites), usage.total.totals
     lost_hours = formatting.hours(lost / HOUR)
     share = formatting.share(lost, total.goodput + total.badput)
-    epochs = sum(site.totals.completed for site in wasteful_sites)
+    epochs = sum(site.totals.completed_epochs for site in wasteful_sites)
     noun = usage.item
     completed = f"{formatting.count(epochs, noun) if epochs else f'no {noun}'} completed"
     return (
@@ -347,7 +347,7 @@ class ExecutionsScreen(ListScreen):
             ended = line((f": {outcome_counts(totals)}", DIM))
         title = line(("Executions", BOLD), "   ")
         title += first_that_fits((subject + ended, subject), room - 13) if usage is not None else ()
-        epochs = line((f"{formatting.number(totals.completed)} completed an epoch", DIM))
+        epochs = line((f"{formatting.number(totals.completed_epochs)} completed an epoch", DIM))
         sums = legend(totals)
         return [
             line(" ") + title,

@@ -255,7 +255,7 @@ def _list(grid: Grid, rows: Axis, room: int) -> MatrixLayout:
 def _list_line(cell: GridCell, ranks: int, value_cells: int, names: int) -> Line:
     best = cell.best
     style, sign = _value_style(cell, ranks), sweep_table.cell_symbol(cell)
-    reached = None if best is None else best.value
+    reached = None if best is None else best.reached
     epoch = "" if reached is None else formatting.epoch_text(reached.epoch)
     value = f"{rank_mark(cell, ranks)} {sweep_table.cell_value_text(cell):>{value_cells}}  "
     return (
@@ -306,7 +306,7 @@ def _run_lines(grid: Grid, cell: GridCell) -> list[Line]:
 
 def _run_summary(run: CellRun) -> Line:
     sign = STATES[run.state]
-    value = formatting.metric(run.value.value) if run.value is not None else ""
+    value = formatting.metric(run.reached.value) if run.reached is not None else ""
     return join(
         (
             line(clip(run.entry.name, 20)),
@@ -321,12 +321,12 @@ def _single_run_lines(grid: Grid, run: CellRun) -> list[Line]:
     name = clip(run.entry.name, 24)
     metric = clip(grid.metric, 40)
     course = curve_symbol(run.curve)
-    if run.value is None:
+    if run.reached is None:
         reached = line((f"{name} has no {metric} yet", DIM))
     else:
-        value = formatting.metric(run.value.value)
+        value = formatting.metric(run.reached.value)
         which = "best" if grid.goal is not None else "last"
-        epoch = formatting.epoch_number(run.value.epoch)
+        epoch = formatting.epoch_number(run.reached.epoch)
         reached = line(
             (
                 f"{name}: {which} {metric} {value} in epoch {epoch}   ",

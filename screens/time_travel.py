@@ -256,7 +256,7 @@ def when_text(moment: datetime | None) -> str:
 
 def step_moment(times: Timeline, start: datetime, steps: int) -> datetime:
     """The moment a number of round steps from ``here``, not before the first event."""
-    step = nice_step(times.length / STEPS)
+    step = nice_step(times.seconds / STEPS)
     seconds = times.position_of(start)
     nearest = snap_to_step(times, seconds, step)
     between_steps = abs(nearest - seconds) > 1e-6

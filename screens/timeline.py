@@ -96,17 +96,17 @@ def headline(timeline: Timeline, room: int) -> Line:
     if timeline.first is None:
         return title + line(("no event yet", DIM))
     if not timeline.steps:
-        text = f"nothing has run yet, for {formatting.duration(timeline.length)}"
+        text = f"nothing has run yet, for {formatting.duration(timeline.seconds)}"
         return title + line((text, ALARM if timeline.waits else NOTE))
     # An interval of less than a second is no stall.
     if (
         timeline.steps[-1].jobs == 0
         and timeline.waits
-        and timeline.length - timeline.steps[-1].position >= 1
+        and timeline.seconds - timeline.steps[-1].position >= 1
     ):
         return title + _stalled_now(timeline.steps[-1], timeline, room)
-    if timeline.gaps:
-        return title + _past_stalls(timeline.gaps, room, formatting.year_of(timeline.last))
+    if timeline.stalls:
+        return title + _past_stalls(timeline.stalls, room, formatting.year_of(timeline.last))
     busy = line(("never idle", GOOD))
     return title + join((busy, _longest_wait(timeline)), line("   "))
 
@@ -116,7 +116,7 @@ def _stalled_now(last_step: CountStep, timeline: Timeline, room: int) -> Line:
     for wait in timeline.waits:
         counts[wait.span.state] = counts.get(wait.span.state, 0) + 1
     waiting = ", ".join(f"{n} {STATES[state].word}" for state, n in counts.items() if n)
-    lasted = formatting.duration(timeline.length - last_step.position)
+    lasted = formatting.duration(timeline.seconds - last_step.position)
     duration: Line = line((f"idle {lasted}", ALARM))
     this_year = formatting.year_of(timeline.last)
     since: Line = line((", since ", DIM), clock(last_step.time, this_year))
@@ -160,7 +160,7 @@ def _longest_wait(timeline: Timeline) -> Line:
 def _wait_text(wait: Wait) -> Line:
     lasted = formatting.duration(wait.span.seconds)
     return line(
-        (clip(wait.lane.name, 24), BOLD),
+        (clip(wait.lane.run, 24), BOLD),
         f" {STATES[wait.span.state].word} for ",
         (lasted, NOTE),
     )
@@ -257,14 +257,14 @@ def lane_state_line(
 ) -> Line:
     """Render the state of the selected run at the time of the cursor."""
     this_year = formatting.year_of(timeline.last)
-    name: Line = line((clip(lane.name, 24), BOLD), "  ")
+    name: Line = line((clip(lane.run, 24), BOLD), "  ")
     spans = lane.spans_at(at)
     if not lane.spans and lane.state is State.COMPLETED:
         return name + line((formatting.done_without_job(rescue), DIM))
     if not spans:
         return name + line((_between(timeline, lane, at, historical), DIM))
     span = spans[0]
-    state = name + _state_text(span, lane.name)
+    state = name + _state_text(span, lane.run)
     lasted = line((" for ", DIM), formatting.duration(at - span.start_position))
     since = line((" since ", DIM), formatting.moment(span.start, this_year, seconds=True))
     total: Line = ()
@@ -330,7 +330,7 @@ def _between(timeline: Timeline, lane: Lane, at: float, historical: bool) -> str
     end = formatting.moment(previous.end, formatting.year_of(timeline.last), seconds=True)
     ended = f"no job queued since {end}" if previous.end else ""
     lasted = formatting.duration(at - previous.end_position)
-    node = _node_text(previous, lane.name)
+    node = _node_text(previous, lane.run)
     last = f"; last: {node}" if node else ""
     if following is None and not historical and lane.state is State.COMPLETED and previous.end:
         state = "done" if lane.symbol is None else lane.symbol.word
@@ -494,7 +494,7 @@ class TimelineScreen(ListScreen):
         return [line("  ", ("No DAG here has runs.", DIM))]
 
     def _name_cells(self, timeline: Timeline) -> int:
-        names = (width(line(clip(lane.name, NAME_CELLS))) for lane in timeline.lanes)
+        names = (width(line(clip(lane.run, NAME_CELLS))) for lane in timeline.lanes)
         return 2 + max((*names, 5), default=5)
 
     def _share_room(self, head: int, rows: int, banner: bool) -> tuple[int, bool]:
@@ -592,7 +592,7 @@ class TimelineScreen(ListScreen):
         )
         sign = lane.symbol or (None if lane.state is None else STATES[lane.state])
         mark = ("  ", DIM) if sign is None else (f"{sign.glyph} ", style_of(sign))
-        name = line(mark, clip(lane.name, NAME_CELLS))
+        name = line(mark, clip(lane.run, NAME_CELLS))
         return fit(name, names, "left"), bar
 
     # --- time cursor and window -------------------------------------------------------------
@@ -600,9 +600,9 @@ class TimelineScreen(ListScreen):
     def _cursor(self, timeline: Timeline) -> float:
         """Return the cursor in seconds since the start; None follows the end."""
         return (
-            timeline.length
+            timeline.seconds
             if self.cursor_seconds is None
-            else max(0.0, min(self.cursor_seconds, timeline.length))
+            else max(0.0, min(self.cursor_seconds, timeline.seconds))
         )
 
     def _window(self, timeline: Timeline, cell_count: int) -> VisibleWindow:
@@ -625,8 +625,8 @@ class TimelineScreen(ListScreen):
         if timeline is None or timeline.first is None:
             return
         self._message = ""
-        seconds = max(0.0, min(seconds, timeline.length))
-        self.cursor_seconds = None if seconds >= timeline.length else seconds
+        seconds = max(0.0, min(seconds, timeline.seconds))
+        self.cursor_seconds = None if seconds >= timeline.seconds else seconds
         travel = self.context.time_travel
         moment = timeline.time_at(seconds)
         if travel.active and self.cursor_seconds is None:
@@ -679,7 +679,7 @@ class TimelineScreen(ListScreen):
         timeline = self.present_timeline
         if timeline is None:
             return
-        worst = max(timeline.gaps, key=lambda stall: stall.seconds, default=None)
+        worst = max(timeline.stalls, key=lambda stall: stall.seconds, default=None)
         if worst is None:
             self.show_message("there was always something running")
         else:
@@ -714,7 +714,7 @@ class TimelineScreen(ListScreen):
             return
         window = view.window
         length = window.cell_seconds * window.cells
-        start = max(0.0, min(window.start + direction * length / 2, timeline.length - length))
+        start = max(0.0, min(window.start + direction * length / 2, timeline.seconds - length))
         shift = start - window.start
         self.zoom = (start, window.cell_seconds)
         self._go(self._cursor(timeline) + shift)
@@ -761,7 +761,7 @@ class TimelineScreen(ListScreen):
 
 def _text(lane: Lane) -> str:
     parts = [
-        lane.name,
+        lane.run,
         lane.uuid or "",
         lane.dag,
         "" if lane.state is None else STATES[lane.state].word,

@@ -67,21 +67,20 @@ _COPIED_COMMANDS: Final = frozenset({"CONFIG", "MAXJOBS", "ENV", "SET_JOB_ATTR"}
 class ContinuedRun(
     Struct,
     frozen=True,
-    rename={"done": "done_epoch", "first": "first_epoch", "last": "last_epoch"},
 ):
     """A run that is continued.
 
-    ``done``: its last complete epoch, as in the node's name; None if there is none. ``first``,
-    ``last``: the epochs to train. ``reason``: how the run ended before. ``checkpoint``: the
-    checkpoint to start from, relative to the DAG file.
+    ``done_epoch``: its last complete epoch, as in the node's name; None if there is none.
+    ``first_epoch``, ``last_epoch``: the epochs to train. ``reason``: how the run ended before.
+    ``checkpoint``: the checkpoint to start from, relative to the DAG file.
     """
 
     run: str
     uuid: str
     reason: str
-    done: int | None
-    first: int
-    last: int
+    done_epoch: int | None
+    first_epoch: int
+    last_epoch: int
     checkpoint: str | None
 
 
@@ -333,9 +332,9 @@ def _continued_run(
         run=run.names[home],
         uuid=run.uuid,
         reason=reason,
-        done=done,
-        first=first,
-        last=last,
+        done_epoch=done,
+        first_epoch=first,
+        last_epoch=last,
         checkpoint=folder,
     )
     return ContinuedRunPlan(continued, run, dag, nodes, checkpoint=checkpoint.value)
@@ -511,7 +510,7 @@ class ContinuationBuilder:
         self._sites = self._planned_sites(run_plan)
         kinds = self._evaluation_kinds(run_plan)
         before: list[str] = []
-        for epoch in range(continued.first, continued.last + 1):
+        for epoch in range(continued.first_epoch, continued.last_epoch + 1):
             nearest = max((number for number in old_nodes if number <= epoch), default=None)
             if nearest is None:
                 text = f"no DAG file here has epoch {epoch + 1} of {continued.run}, nor one before"
@@ -546,7 +545,7 @@ class ContinuationBuilder:
             if (site := variable(source.node, SITE_VARIABLE)) is None:
                 return {}
             sites[number] = site
-        for epoch in range(max(sites) + 1, run_plan.continued.last + 1):
+        for epoch in range(max(sites) + 1, run_plan.continued.last_epoch + 1):
             last_epoch_at = {site: number for number, site in sites.items()}
             sites[epoch] = min(last_epoch_at, key=last_epoch_at.__getitem__)
         return sites
@@ -557,7 +556,7 @@ class ContinuationBuilder:
         """The side nodes of a run by epoch, by their name without the number."""
         kinds: dict[tuple[str, str], dict[int, SourceNode]] = {}
         continued = run_plan.continued
-        if run_plan.nodes.keys() >= set(range(continued.first, continued.last + 1)):
+        if run_plan.nodes.keys() >= set(range(continued.first_epoch, continued.last_epoch + 1)):
             return kinds
         for number, source in run_plan.nodes.items():
             for evaluation in self._evaluations(run_plan, source):
@@ -675,7 +674,7 @@ class ContinuationBuilder:
             elif lowered == SITE_VARIABLE.lower() and value == old_site:
                 value = sites.get(new.epoch, value)
             elif lowered == "epochs" and value == str(old_epochs):
-                value = str(run_plan.continued.last + 1)
+                value = str(run_plan.continued.last_epoch + 1)
             if value:
                 yield VariableValue(key, value, Precedence.NODE, new.where)
         if new.epoch and new.role is NodeRole.TRAIN and CHECKPOINT_VARIABLE not in names:
@@ -718,7 +717,7 @@ class ContinuationBuilder:
             if not isinstance(runs.get(uuid), dict):
                 file = files[self._gate_by_run[uuid]]
                 raise PlanError(f"{file} does not name the run {uuid}; add it there")
-            runs[uuid] = {**runs[uuid], "since": run_plan.continued.first}
+            runs[uuid] = {**runs[uuid], "since": run_plan.continued.first_epoch}
         return json.dumps({**contents[first], "dag": self._name, "runs": runs}, indent=1) + "\n"
 
 

@@ -64,13 +64,13 @@ class SetValue(Struct, frozen=True):
     append: bool = False
 
 
-class VariableValue(SetValue, frozen=True, rename={"hidden": "hides"}):
+class VariableValue(SetValue, frozen=True):
     """A variable of a node, with the value that takes precedence.
 
-    ``hidden``: values of lower precedence that it hides, nearest first.
+    ``hides``: values of lower precedence that it hides, nearest first.
     """
 
-    hidden: tuple[SetValue, ...] = ()
+    hides: tuple[SetValue, ...] = ()
 
 
 class ScriptOptions(NamedTuple):

@@ -333,7 +333,7 @@ def merge_variables(variables: Iterable[VariableValue]) -> tuple[VariableValue, 
         if (existing := by_name.get(key)) is None:
             by_name[key] = variable
             continue
-        values = (variable, existing, *existing.hidden)
+        values = (variable, existing, *existing.hides)
         # Sorting keeps the order of equals: the last one is first here.
         first, *rest = sorted(values, key=lambda each: levels.index(each.level), reverse=True)
         by_name[key] = VariableValue(
@@ -342,7 +342,7 @@ def merge_variables(variables: Iterable[VariableValue]) -> tuple[VariableValue, 
             first.level,
             first.where,
             append=first.append,
-            hidden=tuple(
+            hides=tuple(
                 SetValue(each.name, each.value, each.level, each.where, each.append)
                 for each in rest
             ),

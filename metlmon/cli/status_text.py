@@ -196,7 +196,7 @@ def _other_node_lines(status: Status) -> Iterator[Line]:
 def _forecast_lines(forecast: Forecast) -> Iterator[Line]:
     """When it will be done, and the rate."""
     rate = rate_text(forecast.rate, forecast.item)
-    parts = [remaining_text(forecast), rate] if forecast.total else []
+    parts = [remaining_text(forecast), rate] if forecast.epochs_total else []
     if any(parts):
         yield line("Estimate: " + " · ".join(part for part in parts if part))
 

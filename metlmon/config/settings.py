@@ -115,7 +115,7 @@ class Label(Struct, frozen=True):
         )
 
 
-class MetricPattern(Struct, frozen=True, rename={"metric": "name"}):
+class MetricPattern(Struct, frozen=True):
     """A pattern for a metric's values in text files of jobs.
 
     ``file``: a name pattern relative to the dagdir with the placeholders ``{uuid}`` and
@@ -123,7 +123,7 @@ class MetricPattern(Struct, frozen=True, rename={"metric": "name"}):
     a group ``epoch`` (as in the node's name), by default the epoch of the job's node.
     """
 
-    metric: str
+    name: str
     file: str
     pattern: Pattern
 
@@ -264,5 +264,5 @@ class Settings(Struct, frozen=True):
     def safe_patterns(self) -> list[tuple[str, SafePattern]]:
         """The patterns that the user has set, with their keys; they may become disabled."""
         patterns = [("train_node", self.train_node), ("side_node", self.side_node)]
-        patterns += [(f"metric {m.metric}", m.pattern) for m in self.metrics.patterns]
+        patterns += [(f"metric {m.name}", m.pattern) for m in self.metrics.patterns]
         return [(key, pattern) for key, pattern in patterns if isinstance(pattern, SafePattern)]

@@ -291,7 +291,7 @@ def _best(since: datetime, stats_input: StatsInput) -> Iterator[Change]:
         return
     earlier = [
         (point.value, curve.run_name, point.epoch)
-        for curve in known.curves
+        for curve in known.runs
         for point in curve.points
         if (done := times.get((curve.run, point.epoch))) is not None
         and done <= since

@@ -30,11 +30,13 @@ def diverged_runs(facts: HealthFacts) -> Iterator[HealthEntry]:
     from metlmon.stats.curves import curve_symbol, curves
 
     metric_curves = curves(facts.stats_input)
-    for curve in metric_curves.curves:
+    for curve in metric_curves.runs:
         if not curve.diverged:
             continue
         run = facts.runs[curve.run]
-        since = f" since epoch {epoch_text(curve.since)}" if curve.since is not None else ""
+        since = (
+            f" since epoch {epoch_text(curve.since_epoch)}" if curve.since_epoch is not None else ""
+        )
         goes_on = run.state not in ENDED_RUNS and not run.stopped
         yield make_entry(
             kind="diverged",

@@ -95,7 +95,7 @@ class HealthEntry(Struct, frozen=True, kw_only=True):
     @property
     def advice(self) -> str:
         """The steps in one text, numbered where they are several."""
-        return " · ".join(numbered(self.steps))
+        return "  ".join(numbered(self.steps))
 
     @property
     def evidence(self) -> str | None:

@@ -76,28 +76,22 @@ class TrainingOutput(Struct, frozen=True):
 class Streamed(
     Struct,
     frozen=True,
-    rename={
-        "done": "step",
-        "total": "steps",
-        "rate": "steps_per_second",
-        "remaining": "seconds_left",
-    },
 ):
     """The newest progress line of a running job.
 
-    ``fraction``: 0–1 of its epoch; ``rate``: steps per second; ``remaining``: seconds, as in
-    the line; ``loss``: the newest in the line; ``epoch``: the number in the line. A field is
-    None when the line does not contain it.
+    ``fraction``: 0–1 of its epoch; ``steps_per_second``: steps per second; ``seconds_left``:
+    seconds, as in the line; ``loss``: the newest in the line; ``epoch``: the number in the line. A
+    field is None when the line does not contain it.
     """
 
     json_omits: ClassVar = frozenset({"epoch"})
     json_properties: ClassVar = ("loss_odd",)
 
     fraction: float | None
-    done: int | None
-    total: int | None
-    rate: float | None
-    remaining: float | None
+    step: int | None
+    steps: int | None
+    steps_per_second: float | None
+    seconds_left: float | None
     epoch: int | None
     loss: float | None
 

@@ -330,10 +330,10 @@ def _parse_progress(piece: str) -> Streamed | None:
     percent, epoch, loss = _PERCENT.search(before), _EPOCH.search(before), _LOSS.search(rest)
     return Streamed(
         fraction=_fraction(done, total, percent),
-        done=None if done is None else int(done),
-        total=None if total is None else int(total),
-        rate=_parse_rate(rest),
-        remaining=_parse_seconds(bracket.group("remaining")),
+        step=None if done is None else int(done),
+        steps=None if total is None else int(total),
+        steps_per_second=_parse_rate(rest),
+        seconds_left=_parse_seconds(bracket.group("remaining")),
         epoch=int(epoch.group(1)) if epoch is not None else None,
         loss=number(loss.group(1)) if loss is not None else None,
     )

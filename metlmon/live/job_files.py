@@ -530,7 +530,7 @@ class TrainingFiles:
                     output = _Output(path, glob.relative(path), None)
                     for i, (epoch, value) in enumerate(matches):
                         new += _points([(i if epoch is None else epoch, value)], output)
-            files.add_missing(pattern.metric, new)
+            files.add_missing(pattern.name, new)
         return files
 
     def _add_version(self, files: _RunFiles, version: _Version, glob: SafeGlob) -> None:

@@ -193,7 +193,7 @@ class AnnexHistory:
     def _forecasts(self) -> Mapping[str, tuple[int | None, float]]:
         """Number and remaining seconds of each run's epoch in progress."""
         return {
-            run.run: (run.epoch_number, run.epoch_remaining.median)
+            run.run: (run.epoch, run.epoch_remaining.median)
             for run in self._forecast.runs
             if run.epoch_remaining is not None
         }
@@ -383,7 +383,7 @@ def report_annexes(
         as_of=ledger.as_of,
         annexes=tuple(rows),
         sites=sites,
-        warnings=(*(text for row in rows for text in row.warnings), *errors),
+        annex_warnings=(*(text for row in rows for text in row.warnings), *errors),
         asked=asked,
         generation=generation or "",
         command=command,

@@ -400,7 +400,7 @@ def changes_done(
     application: Application, results: Iterable[ActionResult]
 ) -> tuple[SiteChange, ...]:
     """The changes that were made, by their results."""
-    done = {result.subject for result in results if result.code is ResultCode.DONE}
+    done = {result.subject for result in results if result.reply is ResultCode.DONE}
     return tuple(change for change in application.changes if change.subject in done)
 
 

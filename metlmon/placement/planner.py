@@ -137,7 +137,7 @@ def find_supplies(
         if owner is not None and owner.state not in USABLE:
             excluded.append((pool, f"annex {plain(owner.name)} is {owner.state}"))
             continue
-        if profile.hours is None:
+        if profile.hours_per_epoch is None:
             excluded.append((pool, "no epoch has completed anywhere yet"))
             continue
         supply = pool_supply(profile, _slots(profile, owner, slots), _hours_left(owner, ledger))
@@ -197,11 +197,11 @@ def pool_supply(profile: PoolProfile, slots: float, hours_left: float | None = N
     loss = min(profile.loss.value, MOST_LOSS)
     losses = loss / (1 - loss)
     lost_hours = losses * profile.lost_hours
-    own_hours = profile.hours.value if profile.hours else 0.0
+    own_hours = profile.hours_per_epoch.value if profile.hours_per_epoch else 0.0
     training = max(SECOND, own_hours + lost_hours)
     # The slot is claimed during the transfer already; GPU-hours are counted from the start.
-    transfers = (1 + losses) * (profile.transfer.value if profile.transfer else 0.0)
-    wait = profile.wait.value if profile.wait else 0.0
+    transfers = (1 + losses) * (profile.transfer_hours.value if profile.transfer_hours else 0.0)
+    wait = profile.wait_hours.value if profile.wait_hours else 0.0
     return PoolSupply(
         pool=profile.pool,
         hours=(1 + losses) * wait + transfers + training,
@@ -256,7 +256,9 @@ def _borrowed(pool: ResourcePool, profiles: Iterable[PoolProfile]) -> PoolProfil
         ),
         default=None,
     )
-    return None if similar is None else replace(similar, pool=pool, starts=0, epochs=0, running=0)
+    return (
+        None if similar is None else replace(similar, pool=pool, executions=0, epochs=0, running=0)
+    )
 
 
 def _slots(profile: PoolProfile, annex: Annex | None, slots: Mapping[ResourcePool, int]) -> float:
@@ -454,7 +456,7 @@ def gain_of_plan(
 
 def _drawn(supply: PoolSupply, profile: PoolProfile | None, random: Random) -> PoolSupply:
     """The supply with hours and a wait within their errors."""
-    figures = (profile.hours, profile.wait) if profile is not None else ()
+    figures = (profile.hours_per_epoch, profile.wait_hours) if profile is not None else ()
     hours, wait = (exp(_log_sigma(each) * random.gauss(0, 1)) for each in figures or (None, None))
     idle = supply.wait / (1 - supply.loss)
     return replace(

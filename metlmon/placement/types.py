@@ -270,10 +270,10 @@ class SiteLife(Struct, frozen=True, kw_only=True):
     expiries: tuple[datetime, ...]
 
 
-class AnnexReport(Struct, frozen=True, kw_only=True, rename={"warnings": "annex_warnings"}):
+class AnnexReport(Struct, frozen=True, kw_only=True):
     """All annexes, those with warnings first.
 
-    ``sites``: what the logs alone show. ``warnings``: of all annexes, and why something is
+    ``sites``: what the logs alone show. ``annex_warnings``: of all annexes, and why something is
     missing. ``asked``: whether schedd or collector answered; without, all is inferred.
     ``generation``: of this access point's ``htcondor annex``, empty if unknown. ``command``:
     requests an annex like the last one; empty if nothing was asked. ``site_command``: as of it.
@@ -284,7 +284,7 @@ class AnnexReport(Struct, frozen=True, kw_only=True, rename={"warnings": "annex_
     as_of: datetime | None
     annexes: tuple[Annex, ...]
     sites: tuple[SiteLife, ...]
-    warnings: tuple[str, ...]
+    annex_warnings: tuple[str, ...]
     asked: bool
     generation: str = ""
     command: str = ""

@@ -288,7 +288,7 @@ class PoolClient:
         for run in request.runs:
             result = gate_requests.change_requests(feed, request, run)
             yield result
-            if result.code in (ResultCode.DONE, ResultCode.ALREADY):
+            if result.reply in (ResultCode.DONE, ResultCode.ALREADY):
                 yield from self._perform_each(request, run.jobs, user)
                 continue
             reason = "not tried: its run could not be stopped"
@@ -377,8 +377,8 @@ class PoolClient:
         text = f"its {name} was {amount(field, before) if field in UNITS else before}"
         if then:
             released = self._act_on(request, job, user)
-            if released.code is not ResultCode.DONE:
-                text += f"; the job was not released: {released.text or released.code}"
+            if released.reply is not ResultCode.DONE:
+                text += f"; the job was not released: {released.text or released.reply}"
             return replace(released, text=text)
         if request.act is PoolAction.RETARGET and self._feed is not None:
             if edited.status != IDLE:
@@ -431,9 +431,9 @@ class PoolClient:
         if request.act in (PoolAction.HALT, PoolAction.RESUME):
             return _change_halt_file(dag.file, path, request.act is PoolAction.HALT, request.dry)
         result = self._act_on(request, job, self._user_name())
-        done = result.code is ResultCode.DONE
+        done = result.reply is ResultCode.DONE
         text = result.text or (f"DAGMan was job {result.subject}" if done else "")
-        return ActionResult(dag.file, result.code, text)
+        return ActionResult(dag.file, result.reply, text)
 
     def _dagman(self, dag: DagRow, path: Path) -> tuple[QueueJob | None, str]:
         """The DAG's DAGMan job in the queue, or None and the reason."""

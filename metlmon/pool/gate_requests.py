@@ -295,12 +295,12 @@ def change_requests(feed: Feed, request: ActionRequest, run: RunTarget) -> Actio
         change_file(run.id, directory, file, content, keep=keep, dry=request.dry)
         for file in run.files
     ]
-    failed = [each for each in results if each.code not in (ResultCode.DONE, ResultCode.ALREADY)]
+    failed = [each for each in results if each.reply not in (ResultCode.DONE, ResultCode.ALREADY)]
     if failed or request.dry:
         return (failed or results)[0]
     if request.act is PoolAction.RESUME_RUN and _is_stopped(directory, run, run.uuid):
         return ActionResult(run.id, ResultCode.BAD_STATE, f"too late: {STOP_TAKEN}")
-    done = [result for result in results if result.code is ResultCode.DONE]
+    done = [result for result in results if result.reply is ResultCode.DONE]
     text = "; ".join(result.text for result in done or results)
     return ActionResult(run.id, ResultCode.DONE if done else ResultCode.ALREADY, text)
 

@@ -408,7 +408,7 @@ class ActionPreview(Struct, frozen=True):
         return f"{text} to {plain(str(value), 60)}"
 
 
-class ActionResult(Struct, frozen=True, rename={"code": "reply"}):
+class ActionResult(Struct, frozen=True):
     """The result for one target.
 
     ``subject`` is ``cluster.proc``, a run's uuid (or its name if it has none), or the DAG file's
@@ -416,5 +416,5 @@ class ActionResult(Struct, frozen=True, rename={"code": "reply"}):
     """
 
     subject: str
-    code: ResultCode
+    reply: ResultCode
     text: Nullable[str] = ""

@@ -383,7 +383,7 @@ def _times(usage: ReportUsage) -> ReportFigure | None:
 
 def _causes(usage: ReportUsage) -> ReportFigure:
     def name(cause: Cause) -> str:
-        return cause.key if cause.code is None else f"{cause.key} {cause.reasons[0].text}"
+        return cause.key if cause.code is None else f"{cause.key} {cause.reasons[0].reason}"
 
     bars = tuple((name(cause), cause.badput) for cause in usage.causes if cause.badput)
     first, highest = bars[0]

@@ -165,7 +165,7 @@ def _cell_text(grid: Grid, column: Point, row: Point) -> str:
     if cell is None:
         return ""
     best = cell.best
-    if best is None or best.value is None:
+    if best is None or best.reached is None:
         return "–"
     star = "★ " if grid.best is not None and cell is grid.best else ""
-    return f"{star}{metric(best.value.value)} ({clip(best.entry.name, NAME_LIMIT)})"
+    return f"{star}{metric(best.reached.value)} ({clip(best.entry.name, NAME_LIMIT)})"

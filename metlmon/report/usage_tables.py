@@ -111,14 +111,14 @@ def _group_table(
 ) -> ReportTable:
     """A table of groups, with a row for the epochs that belong to none of them."""
     totals = usage.total.totals
-    epochs = totals.completed + usage.unlocated
+    epochs = totals.completed_epochs + usage.unlocated
     columns = (
         name,
         EPOCHS,
         Column(
             "share",
             "Share",
-            lambda row: ratio(row.totals.completed, epochs),
+            lambda row: ratio(row.totals.completed_epochs, epochs),
             Kind.SHARE,
             footnote="share",
             drop=2,
@@ -145,7 +145,7 @@ def _group_table(
                 "epochs_by_longest": usage.unlogged,
             }
         )
-    total = replace(usage.total, name="Total", totals=replace(totals, completed=epochs))
+    total = replace(usage.total, name="Total", totals=replace(totals, completed_epochs=epochs))
     return ReportTable(key, caption, columns, tuple(rows), row_of(columns, total), **texts)
 
 
@@ -256,7 +256,11 @@ def bytes_table(usage: ReportUsage) -> ReportTable:
 
 def site_gpu_table(usage: ReportUsage) -> ReportTable | None:
     """Epochs by resource and GPU model; None unless there are several of each."""
-    done = {key: sums.completed for key, sums in usage.by_site_and_gpu.items() if sums.completed}
+    done = {
+        key: sums.completed_epochs
+        for key, sums in usage.by_site_and_gpu.items()
+        if sums.completed_epochs
+    }
     sites = [site.name for site in usage.sites if any(key[0] == site.name for key in done)]
     gpus = [gpu.name for gpu in usage.gpus if any(key[1] == gpu.name for key in done)]
     if len(sites) < 2 or len(gpus) < 2:
@@ -469,7 +473,7 @@ def variation_table(usage: ReportUsage) -> ReportTable | None:
 
 def profile_table(usage: ReportUsage) -> ReportTable | None:
     """What to expect of an epoch at each pool; None if nothing ran."""
-    profiles = [profile for profile in usage.profiles if profile.starts]
+    profiles = [profile for profile in usage.profiles if profile.executions]
     if not profiles:
         return None
     columns = tuple(

@@ -37,14 +37,7 @@ SHARES: Final = (0.25, 0.5, 0.75)
 class Prediction(
     Struct,
     frozen=True,
-    rename={
-        "moment": "at",
-        "run": "key",
-        "run_name": "run",
-        "actual": "truth",
-        "downtime": "paused",
-        "naive_prediction": "naive",
-    },
+    rename={"run": "key", "run_name": "run"},
 ):
     """One prediction, in seconds from ``moment``.
 
@@ -107,7 +100,7 @@ class BacktestSummary(Struct, frozen=True):
         )
 
 
-class Backtest(Struct, frozen=True, rename={"predictions": "trials", "skipped_shares": "unsaid"}):
+class Backtest(Struct, frozen=True):
     """The result of a backtest over ``epochs`` completed epochs.
 
     ``predictions``: of the ensemble and of its runs, in order of time. ``skipped_shares``: the

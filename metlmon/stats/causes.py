@@ -42,7 +42,7 @@ MatchedHold = tuple[Hold, Execution | None]
 """A hold, and the execution that it ended, if any."""
 
 
-class CauseReason(Struct, frozen=True, rename={"text": "reason"}):
+class CauseReason(Struct, frozen=True):
     """One folded text of a cause, with the outcome and the lost GPU-seconds.
 
     ``common``: the text, with the numbers that are equal wherever it was logged.
@@ -51,7 +51,7 @@ class CauseReason(Struct, frozen=True, rename={"text": "reason"}):
     json_omits: ClassVar = frozenset({"lost_gpu_seconds"})
     json_properties: ClassVar = ("badput",)
 
-    text: str
+    reason: str
     common: str
     outcome: Outcome
     executions: int
@@ -63,7 +63,7 @@ class CauseReason(Struct, frozen=True, rename={"text": "reason"}):
         return self.lost_gpu_seconds / HOUR
 
 
-class Cause(Struct, frozen=True, rename={"text": "cause"}):
+class Cause(Struct, frozen=True):
     """A cause of loss: executions and holds with the same code, or else reason.
 
     ``executions``: the number it ended; ``holds``: the number of holds; ``ended_by_hold``: the
@@ -75,7 +75,7 @@ class Cause(Struct, frozen=True, rename={"text": "cause"}):
     json_properties: ClassVar = ("badput", "occurrences")
 
     key: str
-    text: str
+    cause: str
     code: int | None
     subcode: int | None
     executions: int
@@ -159,7 +159,7 @@ def _build_cause(key: str, executions: Sequence[Execution], holds: Sequence[Matc
     common = {text: with_common_numbers(text, reasons) for text, reasons in logged.items()}
     reasons = [
         CauseReason(
-            text=text,
+            reason=text,
             common=common[text],
             outcome=outcome,
             executions=sum(e.counted for e in group),
@@ -173,7 +173,7 @@ def _build_cause(key: str, executions: Sequence[Execution], holds: Sequence[Matc
         for text in held
         if text not in execution_texts
     ]
-    reasons.sort(key=lambda reason: (-reason.lost_gpu_seconds, -reason.executions, reason.text))
+    reasons.sort(key=lambda reason: (-reason.lost_gpu_seconds, -reason.executions, reason.reason))
     first = executions[0] if executions else None
     code, subcode = (
         (holds[0][0].code, holds[0][0].subcode) if first is None else (first.code, first.subcode)
@@ -182,7 +182,9 @@ def _build_cause(key: str, executions: Sequence[Execution], holds: Sequence[Matc
     unknown = first is not None and first.uncertain
     return Cause(
         key=key,
-        text=f"{key}: {reasons[0].text}" if unknown else reasons[0].text.removesuffix(REQUEUED),
+        cause=f"{key}: {reasons[0].reason}"
+        if unknown
+        else reasons[0].reason.removesuffix(REQUEUED),
         code=code or None,
         subcode=subcode if code else None,
         executions=sum(e.counted for e in executions),

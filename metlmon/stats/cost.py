@@ -34,19 +34,19 @@ PRIOR_RUN_SIGMA: Final = 0.15
 recorded round of 21 runs."""
 
 
-class CostHistory(Struct, frozen=True, rename={"hours": "gpu_hours"}):
+class CostHistory(Struct, frozen=True):
     """The cost of the completed ``epochs`` of an ensemble with this many ``runs``.
 
-    ``hours``: mean GPU-hours per epoch, ``lower``, ``upper``: quartiles; ``sigma_between_runs``,
-    ``sigma_within_run``: standard deviations in hours of the runs' means, and of epochs within a
-    run; ``lost_share``: the share of these hours in bad executions (0–1); ``cycle_seconds``:
-    median seconds since the completion of the previous epoch, None if there are too few. ``gpus``:
-    minimum and maximum GPUs of an epoch on all its machines, None if not logged.
+    ``gpu_hours``: mean GPU-hours per epoch, ``lower``, ``upper``: quartiles;
+    ``sigma_between_runs``, ``sigma_within_run``: standard deviations in hours of the runs' means,
+    and of epochs within a run; ``lost_share``: the share of these hours in bad executions (0–1);
+    ``cycle_seconds``: median seconds since the completion of the previous epoch, None if there are
+    too few. ``gpus``: minimum and maximum GPUs of an epoch on all its machines, None if not logged.
     """
 
     epochs: int
     runs: int
-    hours: float
+    gpu_hours: float
     lower: float
     upper: float
     sigma_between_runs: float
@@ -73,7 +73,7 @@ class CostHistory(Struct, frozen=True, rename={"hours": "gpu_hours"}):
         return CostHistory(
             epochs=len(epoch_hours),
             runs=len(run_hours),
-            hours=fmean(epoch_hours),
+            gpu_hours=fmean(epoch_hours),
             lower=lower,
             upper=upper,
             sigma_between_runs=stdev(means) if len(means) > 1 else PRIOR_RUN_SIGMA * means[0],
@@ -88,16 +88,16 @@ class CostHistory(Struct, frozen=True, rename={"hours": "gpu_hours"}):
         )
 
 
-class CostEstimate(Struct, frozen=True, rename={"hours": "gpu_hours"}):
+class CostEstimate(Struct, frozen=True):
     """The estimated cost of ``epochs`` epochs.
 
-    ``hours``: GPU-hours in total, with the 80 % interval ``lower`` to ``upper``, if they resemble
-    the past ones; ``seconds``: of one run. ``gpus``: GPUs requested per epoch on all machines,
-    None if unknown; ``evaluations``: are there evaluations, which are not included?
+    ``gpu_hours``: GPU-hours in total, with the 80 % interval ``lower`` to ``upper``, if they
+    resemble the past ones; ``seconds``: of one run. ``gpus``: GPUs requested per epoch on all
+    machines, None if unknown; ``evaluations``: are there evaluations, which are not included?
     """
 
     epochs: int
-    hours: float
+    gpu_hours: float
     lower: float
     upper: float
     seconds: float | None
@@ -151,12 +151,12 @@ def estimate_cost(
     """Estimate the cost of ``epochs`` epochs, ``chain`` of them in each run, or None."""
     if history is None or epochs < 1:
         return None
-    total = epochs * history.hours
+    total = epochs * history.gpu_hours
     low, high = _interval(history, epochs, max(1.0, epochs / max(1, chain)))
     seconds = None if history.cycle_seconds is None else chain * history.cycle_seconds
     return CostEstimate(
         epochs=epochs,
-        hours=total,
+        gpu_hours=total,
         lower=low * total,
         upper=high * total,
         seconds=seconds,
@@ -168,8 +168,8 @@ def estimate_cost(
 
 def _interval(history: CostHistory, epochs: int, runs: float) -> tuple[float, float]:
     """The 80 % interval of the total cost relative to its mean."""
-    between = (history.sigma_between_runs / history.hours) ** 2 * (1 / history.runs + 1 / runs)
-    within = (history.sigma_within_run / history.hours) ** 2 * (1 / history.epochs + 1 / epochs)
+    between = (history.sigma_between_runs / history.gpu_hours) ** 2 * (1 / history.runs + 1 / runs)
+    within = (history.sigma_within_run / history.gpu_hours) ** 2 * (1 / history.epochs + 1 / epochs)
     variance = between + within
     if variance <= 0:
         return 1.0, 1.0
@@ -184,14 +184,14 @@ def cost_estimate_lines(estimate: CostEstimate, source: str) -> Iterable[str]:
     """The estimate as text lines; ``source`` names the ensemble of the history."""
     interval = f"{_hours(estimate.lower)}{DASH}{_hours(estimate.upper)}"
     suffix = ", evaluations not in it" if estimate.evaluations else ""
-    yield f"about {_hours(estimate.hours)} GPU-hours ({interval}){suffix}"
+    yield f"about {_hours(estimate.gpu_hours)} GPU-hours ({interval}){suffix}"
     if estimate.seconds is not None:
         yield f"a run takes about {duration(estimate.seconds)}, waiting included"
     history = estimate.history
     lost = f", {history.lost_share:.0%} of it lost" if history.lost_share >= 0.005 else ""
     yield (
         f"as {count(history.epochs, 'epoch')} of {source} took: "
-        f"{history.hours:.3g} GPU-hours each{_gpu_text(history)}{lost}"
+        f"{history.gpu_hours:.3g} GPU-hours each{_gpu_text(history)}{lost}"
     )
     if (
         history.gpus is not None

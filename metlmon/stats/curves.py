@@ -90,20 +90,14 @@ class Course(StrEnum):
 class MetricCurve(
     Struct,
     frozen=True,
-    rename={
-        "run": "key",
-        "run_name": "run",
-        "since": "since_epoch",
-        "running": "running_epoch",
-        "streamed": "running",
-    },
+    rename={"run": "key", "run_name": "run"},
 ):
     """The curve of one run.
 
     ``course``: NONE without values or for a metric without a goal, EARLY with one value.
-    ``since``: the epoch in which it diverged or became NaN, or of its best value if it is flat.
-    ``nonfinite_epochs``: epochs with a non-finite value. ``trend``: the change per epoch.
-    ``streamed``: the progress line of the running epoch, ``running``: its number.
+    ``since_epoch``: the epoch in which it diverged or became NaN, or of its best value if it is
+    flat. ``nonfinite_epochs``: epochs with a non-finite value. ``trend``: the change per epoch.
+    ``streamed``: the progress line of the running epoch, ``running_epoch``: its number.
     """
 
     json_omits: ClassVar = frozenset({"nonfinite_epochs"})
@@ -119,10 +113,10 @@ class MetricCurve(
     last: Point | None
     trend: float | None
     course: Course
-    since: int | None
+    since_epoch: int | None
     nonfinite_epochs: tuple[int, ...]
     goal: Goal | None
-    running: int | None = None
+    running_epoch: int | None = None
     streamed: Streamed | None = None
 
     @property
@@ -168,11 +162,11 @@ class MetricBand(Struct, frozen=True):
     levels: tuple[BandLevel, ...]
 
 
-class Curves(Struct, frozen=True, rename={"curves": "runs", "bands": "labels"}):
+class Curves(Struct, frozen=True):
     """The curves of one metric of an ensemble.
 
     ``goal`` None: no direction is better. ``metrics``: all metrics, the primary one first.
-    ``curves``: of all runs in the ledger's order, including runs without points. ``bands``: by
+    ``runs``: of all runs in the ledger's order, including runs without points. ``bands``: by
     label, if there are labels; ``problems``: of all files.
     """
 
@@ -181,7 +175,7 @@ class Curves(Struct, frozen=True, rename={"curves": "runs", "bands": "labels"}):
     metric: str
     goal: Goal | None
     metrics: tuple[str, ...]
-    curves: tuple[MetricCurve, ...]
+    runs: tuple[MetricCurve, ...]
     band: MetricBand
     bands: tuple[MetricBand, ...]
     problems: tuple[str, ...] = ()
@@ -189,12 +183,12 @@ class Curves(Struct, frozen=True, rename={"curves": "runs", "bands": "labels"}):
 
     @property
     def curves_with_values(self) -> tuple[MetricCurve, ...]:
-        return tuple(curve for curve in self.curves if curve.points)
+        return tuple(curve for curve in self.runs if curve.points)
 
     @property
     def best(self) -> MetricCurve | None:
         """The curve with the best value."""
-        known = [curve for curve in self.curves if curve.best is not None]
+        known = [curve for curve in self.runs if curve.best is not None]
         sign = -1.0 if self.goal == "max" else 1.0
         return min(known, key=lambda c: sign * c.best.value if c.best else 0.0, default=None)
 
@@ -266,7 +260,8 @@ def curves_summary(metric_curves: Curves, live: bool) -> CurvesSummary:
     lost = [curve for curve in known if curve.diverged]
     short = f"{count(len(lost), 'run')} diverged" if lost else ""
     run_texts = ", ".join(
-        f"{clip(curve.run_name, NAME_LIMIT)} {_since_text(curve)} epoch {epoch_text(curve.since)}"
+        f"{clip(curve.run_name, NAME_LIMIT)} {_since_text(curve)}"
+        f" epoch {epoch_text(curve.since_epoch)}"
         for curve in lost[:MAX_NAMED_RUNS]
     )
     flat = count_runs(Course.FLAT)
@@ -312,9 +307,9 @@ def course_text(curve: MetricCurve) -> str:
         text = f"best {count(since_best, 'epoch')} ago"
     elif ended and curve.course is Course.FLAT:
         text = f"no gain for {count(since_best, 'epoch')}"
-    elif curve.since is not None:
+    elif curve.since_epoch is not None:
         text += f" {'in' if curve.course is Course.DIVERGED else 'since'}"
-        text += f" epoch {epoch_number(curve.since)}"
+        text += f" epoch {epoch_number(curve.since_epoch)}"
     odd = next((p for p in reversed(curve.points) if not math.isfinite(p.value)), None)
     if odd is None or curve.diverged:
         return text
@@ -366,7 +361,7 @@ def curves(stats_input: StatsInput, metric: str | None = None) -> Curves:
         metric=wanted,
         goal=goal,
         metrics=names,
-        curves=run_curves,
+        runs=run_curves,
         band=metric_band(None, run_curves),
         bands=tuple(
             metric_band(label, [c for c in run_curves if c.label == label]) for label in cohorts
@@ -400,10 +395,10 @@ def curve_of(run: Run, metric: str, goal: Goal | None, stats_input: StatsInput) 
         last=points[-1] if points else None,
         trend=trend_of(finite),
         course=course,
-        since=since,
+        since_epoch=since,
         nonfinite_epochs=tuple(point.epoch for point in points if not math.isfinite(point.value)),
         goal=goal,
-        running=running,
+        running_epoch=running,
         streamed=streamed,
     )
 
@@ -500,7 +495,7 @@ def metric_band(label: str | None, metric_curves: Iterable[MetricCurve]) -> Metr
     by_epoch: dict[int, list[float]] = {}
     lost: Counter[int] = Counter()
     for curve in with_values:
-        diverged_at = curve.since if curve.diverged else None
+        diverged_at = curve.since_epoch if curve.diverged else None
         for point in curve.points:
             if diverged_at is not None and point.epoch >= diverged_at:
                 lost[point.epoch] += 1

@@ -671,23 +671,13 @@ class EpochDurations(Struct, frozen=True):
 class RunForecast(
     Struct,
     frozen=True,
-    rename={
-        "run": "key",
-        "run_name": "run",
-        "done": "epochs_done",
-        "total": "epochs_total",
-        "epoch_number": "epoch",
-        "durations": "seconds_per_epoch",
-        "expected_end": "at",
-        "completed_at": "ended",
-        "missing_reason": "why_not",
-    },
+    rename={"run": "key", "run_name": "run"},
 ):
     """The forecast for one run.
 
     Exactly one of ``remaining`` (the remaining time), ``completed_at`` (the time of completion) and
     ``missing_reason`` (the reason why there is no estimate) is set. ``epoch_remaining``: the
-    remaining time of the current epoch, ``epoch_number``: its number. ``expected_end``: the date
+    remaining time of the current epoch, ``epoch``: its number. ``expected_end``: the date
     at the span's median.
     ``stopped``: its gate ended it before its last epoch.
     """
@@ -695,10 +685,10 @@ class RunForecast(
     run: str
     run_name: str
     state: State
-    done: int
-    total: int
+    epochs_done: int
+    epochs_total: int
     epochs_left: int
-    epoch_number: int | None
+    epoch: int | None
     durations: EpochDurations | None
     remaining: Interval | None
     epoch_remaining: Interval | None
@@ -731,31 +721,21 @@ class LeftOut(NamedTuple):
 class Forecast(
     Struct,
     frozen=True,
-    rename={
-        "done": "epochs_done",
-        "total": "epochs_total",
-        "skipped": "epochs_skipped",
-        "expected_end": "at",
-        "completed_at": "ended",
-        "missing_reason": "why_not",
-        "slowest_run": "slowest",
-        "excluded": "without",
-    },
 ):
     """The forecast for the ensemble, which is done when its slowest run is.
 
-    Attributes as for a run. ``excluded``: the runs excluded from the span, as (name, "is held"
-    or similar). ``slowest_run``: key of the run with the latest median. ``skipped``: skipped epochs
-    among ``total``. ``item``: what runs consist of. ``slots``: epochs that run at a time, where
-    runs wait for each other; None if they do not.
+    Attributes as for a run. ``excluded``: the runs excluded from the span, as (name, "is held" or
+    similar). ``slowest_run``: key of the run with the latest median. ``epochs_skipped``: skipped
+    epochs among ``epochs_total``. ``item``: what runs consist of. ``slots``: epochs that run at a
+    time, where runs wait for each other; None if they do not.
     """
 
     json_omits: ClassVar = frozenset({"as_of", "live"})
 
     as_of: datetime | None
     live: bool
-    done: int
-    total: int
+    epochs_done: int
+    epochs_total: int
     rate: Rate | None
     remaining: Interval | None
     expected_end: datetime | None
@@ -764,7 +744,7 @@ class Forecast(
     excluded: tuple[LeftOut, ...]
     slowest_run: str | None
     runs: tuple[RunForecast, ...]
-    skipped: int = 0
+    epochs_skipped: int = 0
     item: str = "epoch"
     slots: int | None = None
 
@@ -867,8 +847,8 @@ class _Estimator:
         return Forecast(
             as_of=ledger.as_of,
             live=ledger.live,
-            done=sum(run.done for run in runs),
-            total=sum(run.total for run in runs),
+            epochs_done=sum(run.epochs_done for run in runs),
+            epochs_total=sum(run.epochs_total for run in runs),
             rate=None if complete else self._rate(),
             remaining=span,
             expected_end=self._date(span),
@@ -877,7 +857,7 @@ class _Estimator:
             excluded=excluded if span is not None else (),
             slowest_run=slowest,
             runs=runs,
-            skipped=sum(run.epochs_skipped for run in ledger.runs),
+            epochs_skipped=sum(run.epochs_skipped for run in ledger.runs),
             item=ledger.item,
             slots=sum(self.slot_use.slots.values()) or None if span is not None else None,
         )
@@ -985,10 +965,10 @@ class _Estimator:
             run=run.key,
             run_name=run.name,
             state=run.state,
-            done=run.epochs_done,
-            total=run.epochs_total,
+            epochs_done=run.epochs_done,
+            epochs_total=run.epochs_total,
             epochs_left=left,
-            epoch_number=current.epoch.epoch if current is not None else None,
+            epoch=current.epoch.epoch if current is not None else None,
             durations=_summary(own_seconds),
             remaining=span,
             epoch_remaining=epoch,
@@ -1213,8 +1193,8 @@ def _streamed_seconds(streamed: Streamed | None, entry: Execution) -> float | No
     """The remaining seconds according to the epoch's own progress line."""
     if streamed is None:
         return None
-    if streamed.remaining is not None and 0 <= streamed.remaining < 1e9:
-        return max(1.0, streamed.remaining)
+    if streamed.seconds_left is not None and 0 <= streamed.seconds_left < 1e9:
+        return max(1.0, streamed.seconds_left)
     fraction = streamed.fraction
     if fraction is not None and 0.02 <= fraction <= 1 and entry.trained > 0:
         return max(1.0, entry.trained * (1 - fraction) / fraction)

@@ -42,20 +42,14 @@ class CheckpointOrigin(
     Struct,
     frozen=True,
     kw_only=True,
-    rename={
-        "credited": "completed_by",
-        "credited_execution": "completed_execution",
-        "digest": "sha256",
-        "parent": "parent_sha256",
-    },
 ):
     """Where the checkpoint of one epoch comes from.
 
     ``node``: the node that counts for the epoch. ``recorded``: a sidecar or an event (``file``)
     says so; else it is inferred. ``job`` made it in its ``execution`` (from 1), at ``site``; None
-    if unknown. ``credited`` completed the epoch in its ``credited_execution``. ``digest``,
-    ``parent``: SHA-256 of it and of the one that it was trained from (None: of none), which may
-    not be recorded (``parent_known``); ``parent_epoch``: the epoch of that one, from 0.
+    if unknown. ``completed_by`` completed the epoch in its ``completed_execution``. ``sha256``,
+    ``parent_sha256``: SHA-256 of it and of the one that it was trained from (None: of none), which
+    may not be recorded (``parent_known``); ``parent_epoch``: the epoch of that one, from 0.
     ``broken``: why it does not continue the checkpoint of the epoch before; None where it does.
     """
 
@@ -69,10 +63,10 @@ class CheckpointOrigin(
     job: JobId | None
     execution: int | None
     site: str | None
-    credited: JobId | None = None
-    credited_execution: int | None = None
-    digest: str | None = None
-    parent: str | None = None
+    completed_by: JobId | None = None
+    completed_execution: int | None = None
+    sha256: str | None = None
+    parent_sha256: str | None = None
     parent_known: bool = False
     parent_epoch: int | None = None
     file: str | None = None
@@ -86,12 +80,12 @@ class CheckpointOrigin(
     @property
     def made_by_another(self) -> bool:
         """Whether it is recorded that another execution made it than completed the epoch."""
-        if not self.recorded or self.job is None or self.credited is None:
+        if not self.recorded or self.job is None or self.completed_by is None:
             return False
-        if self.job != self.credited:
+        if self.job != self.completed_by:
             return True
-        executions = self.execution, self.credited_execution
-        return None not in executions and self.execution != self.credited_execution
+        executions = self.execution, self.completed_execution
+        return None not in executions and self.execution != self.completed_execution
 
 
 def origin_of(row: Epoch, origins: Mapping[int, CheckpointOrigin]) -> CheckpointOrigin | None:
@@ -245,8 +239,8 @@ class _Chain:
             job=made.job,
             execution=self._number(made),
             site=made.site,
-            credited=final.job,
-            credited_execution=self._number(final),
+            completed_by=final.job,
+            completed_execution=self._number(final),
         )
 
     def _recorded(self, epoch: Epoch, record: CheckpointRecord) -> CheckpointOrigin:
@@ -262,10 +256,10 @@ class _Chain:
             job=job,
             execution=None if made is None else self._number(made),
             site=record.site if made is None else made.site,
-            credited=None if final is None else final.job,
-            credited_execution=None if final is None else self._number(final),
-            digest=record.digest,
-            parent=record.parent,
+            completed_by=None if final is None else final.job,
+            completed_execution=None if final is None else self._number(final),
+            sha256=record.digest,
+            parent_sha256=record.parent,
             parent_known=record.parent_known,
             parent_epoch=None if parent is None else parent.epoch,
             file=record.file,
@@ -345,14 +339,14 @@ class _Chain:
         epoch = self._epochs[parent.epoch]
         used = self._recorded(epoch, parent)
         others = {self._recorded(epoch, claim).job for claim in self._claims[parent.epoch]}
-        if used.job not in (None, used.credited) and used.credited in others:
+        if used.job not in (None, used.completed_by) and used.completed_by in others:
             yield ChainBreak(
                 kind=Break.UNUSED,
                 run=run,
                 epoch=number,
                 before=parent.epoch,
                 parent_epoch=parent.epoch,
-                job=used.credited,
+                job=used.completed_by,
                 used=used.job,
             )
 

@@ -120,18 +120,12 @@ class PoolProfile(
     Struct,
     frozen=True,
     kw_only=True,
-    rename={
-        "starts": "executions",
-        "hours": "hours_per_epoch",
-        "wait": "wait_hours",
-        "transfer": "transfer_hours",
-    },
 ):
     """What is known of a pool at ``as_of``: hours, hours, hours, and the chance of a loss.
 
-    ``hours``: of an epoch that completes; ``lost_hours``: of an execution that does not. None: of
-    no pool is anything known. ``loss``: probability that an execution does not complete.
-    ``starts``, ``epochs``, ``running``: executions, completed epochs, executions that go on.
+    ``hours_per_epoch``: of an epoch that completes; ``lost_hours``: of an execution that does not.
+    None: of no pool is anything known. ``loss``: probability that an execution does not complete.
+    ``executions``, ``epochs``, ``running``: executions, completed epochs, executions that go on.
     ``slots``: how many may run at once, the most seen. ``excluded``: why no epoch should go there,
     empty if one may; ``probe_at``: from when on one epoch should try again, None while one does.
     ``doubtful``: it has completed no epoch and lost some: one epoch at a time should try it, from
@@ -139,13 +133,13 @@ class PoolProfile(
     """
 
     pool: Flat[ResourcePool]
-    hours: ProfileFigure | None
-    wait: ProfileFigure | None
-    transfer: ProfileFigure | None
+    hours_per_epoch: ProfileFigure | None
+    wait_hours: ProfileFigure | None
+    transfer_hours: ProfileFigure | None
     loss: ProfileFigure
     lost_hours: float
     gpus: float
-    starts: int
+    executions: int
     epochs: int
     running: int
     slots: int
@@ -240,14 +234,14 @@ def learn_profiles(
         excluded, probe_at = found[pool]
         profiles[pool] = PoolProfile(
             pool=pool,
-            hours=own_hours,
-            wait=wait[pool],
-            transfer=transfer[pool],
+            hours_per_epoch=own_hours,
+            wait_hours=wait[pool],
+            transfer_hours=transfer[pool],
             loss=_loss(pool, history, examples),
             lost_hours=(history.lost_hours + LOST_HOURS_SAMPLES * prior)
             / (history.lost + LOST_HOURS_SAMPLES),
             gpus=history.gpus,
-            starts=history.starts,
+            executions=history.starts,
             epochs=history.epochs,
             running=history.running,
             slots=history.slots(),

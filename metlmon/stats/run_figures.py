@@ -62,7 +62,7 @@ class RunFigures(Struct, frozen=True, dict=True):
     @cached_property
     def best(self) -> str | None:
         """Key of the run with the best value, where several runs have one."""
-        known = [curve for curve in self.curves.curves if curve.best is not None]
+        known = [curve for curve in self.curves.runs if curve.best is not None]
         best = self.curves.best
         return best.run if best is not None and len(known) > 1 else None
 
@@ -83,7 +83,7 @@ class RunFigures(Struct, frozen=True, dict=True):
             last=curve.last,
             trend=curve.trend,
             course=curve.course,
-            since_epoch=curve.since,
+            since_epoch=curve.since_epoch,
             is_best=run == self.best,
         )
 

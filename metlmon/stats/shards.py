@@ -231,17 +231,6 @@ class ShardRate(Struct, frozen=True):
 class Bag(
     Struct,
     frozen=True,
-    rename={
-        "name_pattern": "name",
-        "first_submitted": "began",
-        "overall_rate": "rate",
-        "recent_rate": "rate_lately",
-        "durations": "seconds",
-        "expected_end": "about",
-        "completed_at": "ended",
-        "missing_reason": "why_not",
-        "excluded": "without",
-    },
 ):
     """The state of one bag as of the snapshot.
 

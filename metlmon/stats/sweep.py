@@ -226,10 +226,10 @@ class GridChoice(Struct, frozen=True):
     metric: str | None = None
 
 
-class CellRun(Struct, frozen=True, rename={"value": "reached"}):
+class CellRun(Struct, frozen=True):
     """One run of a cell, with its curve.
 
-    ``value``: its best value, or its last one for a metric without a goal. ``state``: waiting
+    ``reached``: its best value, or its last one for a metric without a goal. ``state``: waiting
     between two epochs. ``stopped``: why its gate ended it, None if it did not; ``paused``: its next
     epoch waits at the gate.
     """
@@ -239,7 +239,7 @@ class CellRun(Struct, frozen=True, rename={"value": "reached"}):
 
     entry: Flat[Run]
     curve: MetricCurve
-    value: Reached | None
+    reached: Reached | None
     state: State
     stopped: str | None
     paused: bool
@@ -274,7 +274,7 @@ class GridCell(Struct, frozen=True):
     def best(self) -> CellRun | None:
         """The run with the best value."""
         first = self.runs[0]
-        return first if first.value is not None else None
+        return first if first.reached is not None else None
 
     @property
     def diverged_run(self) -> CellRun | None:
@@ -381,7 +381,7 @@ def grid(stats_input: StatsInput, choice: GridChoice) -> Grid:
     )
     runs = {
         entry.key: _run(entry, curve)
-        for entry, curve in zip(stats_input.ledger.runs, metric_curves.curves, strict=True)
+        for entry, curve in zip(stats_input.ledger.runs, metric_curves.runs, strict=True)
         if entry.key in sweep.runs
     }
     names = tuple(name for name, _ in fixed)
@@ -436,7 +436,7 @@ def _run(entry: Run, curve: MetricCurve) -> CellRun:
     run = CellRun(
         entry=entry,
         curve=curve,
-        value=value,
+        reached=value,
         state=entry.state,
         stopped=(stopped.reason or stopped.rule) if stopped is not None else None,
         paused=gate is not None and gate.paused is not None,
@@ -461,7 +461,7 @@ def _cells(
     for group in groups.values():
         group.sort(key=lambda run: cost(run, goal))
     order = sorted(
-        cost(group[0], goal) for group in groups.values() if goal and group[0].value is not None
+        cost(group[0], goal) for group in groups.values() if goal and group[0].reached is not None
     )
     points = columns.points if columns is not None else ((),)
     return {
@@ -472,7 +472,7 @@ def _cells(
             state=min((run.state for run in cell_runs), key=URGENCY.__getitem__),
             # Equal values have the rank of the first one.
             rank=bisect_left(order, cost(cell_runs[0], goal)) + 1
-            if order and cell_runs[0].value is not None
+            if order and cell_runs[0].reached is not None
             else None,
         )
         for row in rows.points
@@ -483,9 +483,9 @@ def _cells(
 
 def cost(run: CellRun, goal: Goal | None) -> float:
     """The value, negated if more is better; infinite without a value."""
-    if run.value is None:
+    if run.reached is None:
         return math.inf
-    return -run.value.value if goal == "max" else run.value.value
+    return -run.reached.value if goal == "max" else run.reached.value
 
 
 def _best(cells: Iterable[GridCell]) -> GridCell | None:

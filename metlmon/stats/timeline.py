@@ -78,7 +78,7 @@ class TimelineSpan(Struct, frozen=True):
         return self.end_position - self.start_position
 
 
-class Lane(Struct, frozen=True, rename={"name": "run"}):
+class Lane(Struct, frozen=True):
     """The spans of one run in order of their start; two jobs of a run can overlap.
 
     ``key`` is :data:`NO_RUN` for jobs without a run. ``changes``: all starts and ends, in order.
@@ -89,7 +89,7 @@ class Lane(Struct, frozen=True, rename={"name": "run"}):
     json_omits: ClassVar = frozenset({"changes", "ends", "symbol"})
 
     key: Nullable[str]
-    name: str
+    run: str
     uuid: str | None
     dag: Nullable[str]
     state: State | None
@@ -169,14 +169,14 @@ class Wait(Struct, frozen=True):
     span: TimelineSpan
 
 
-class Timeline(Struct, frozen=True, rename={"length": "seconds", "gaps": "stalls"}):
+class Timeline(Struct, frozen=True):
     """The timeline of an ensemble as of one time.
 
     ``first``: the first submission; ``last``: as-of while a job is in the queue or the ensemble
-    is live, else the end of the last job; ``length``: the seconds between them. ``sites``: by
+    is live, else the end of the last job; ``seconds``: the seconds between them. ``sites``: by
     descending execution time. ``steps``: from the first execution on. ``max_*``: the maxima of
     the steps. ``job_seconds``, ``gpu_seconds``: the sums over all executions (an unknown number
-    of GPUs counts as 0), so that the mean concurrency is their quotient by ``length``.
+    of GPUs counts as 0), so that the mean concurrency is their quotient by ``seconds``.
     ``waits``: the waits at the end, longest first.
     """
 
@@ -191,12 +191,12 @@ class Timeline(Struct, frozen=True, rename={"length": "seconds", "gaps": "stalls
     live: bool
     first: datetime | None = None
     last: datetime | None = None
-    length: float = 0.0
+    seconds: float = 0.0
     lanes: tuple[Lane, ...] = ()
     sites: tuple[str | None, ...] = ()
     executions: tuple[Execution, ...] = ()
     steps: tuple[CountStep, ...] = ()
-    gaps: tuple[ExecutionGap, ...] = ()
+    stalls: tuple[ExecutionGap, ...] = ()
     waits: tuple[Wait, ...] = ()
     longest_wait: Wait | None = None
     max_jobs: int = 0
@@ -208,12 +208,12 @@ class Timeline(Struct, frozen=True, rename={"length": "seconds", "gaps": "stalls
     @property
     def mean_jobs(self) -> float | None:
         """How many jobs ran at a time, in the mean; None of no time."""
-        return self.job_seconds / self.length if self.length else None
+        return self.job_seconds / self.seconds if self.seconds else None
 
     @property
     def mean_gpus(self) -> float | None:
         """How many GPUs were in use at a time, in the mean; None of no time."""
-        return self.gpu_seconds / self.length if self.length else None
+        return self.gpu_seconds / self.seconds if self.seconds else None
 
     def position_of(self, when: datetime) -> float:
         """Seconds since the start of the timeline, negative before it."""
@@ -284,12 +284,12 @@ def build_timeline(ledger: Ledger, window: TimeWindow = ALL) -> Timeline:
         first=first,
         last=last,
         live=ledger.live and window.until is None,
-        length=length,
+        seconds=length,
         lanes=lanes,
         sites=_sites(executions),
         executions=tuple(executions),
         steps=tuple(steps),
-        gaps=stalls,
+        stalls=stalls,
         waits=tuple(waits),
         longest_wait=max(waiting, key=lambda wait: wait.span.seconds, default=None),
         max_jobs=max((step.jobs for step in steps), default=0),
@@ -381,7 +381,7 @@ def _lane(key: str, run: Run | None, spans: Iterable[TimelineSpan]) -> Lane:
         symbol = STOPPED if run.stopped else PAUSED if run.paused else None
     return Lane(
         key=key,
-        name="no run" if run is None else run.name,
+        run="no run" if run is None else run.name,
         uuid=None if run is None else run.uuid,
         dag="" if run is None else run.dag,
         state=None if run is None else run.state,

@@ -18,11 +18,11 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 
-class UsageTotals(Struct, frozen=True, rename={"completed": "completed_epochs"}):
+class UsageTotals(Struct, frozen=True):
     """Totals of executions: counts, GPU-seconds by outcome, and completed epochs.
 
     ``measure``: the unit in place of GPU-seconds, of an ensemble without GPUs.
-    ``executions``: those that ended in the window, or are in flight. ``completed``: distinct
+    ``executions``: those that ended in the window, or are in flight. ``completed_epochs``: distinct
     epochs whose successful execution is among them. ``run_good``, ``run_bad``: GPU-seconds of
     the runs' own nodes only, including side nodes.
     """
@@ -35,7 +35,7 @@ class UsageTotals(Struct, frozen=True, rename={"completed": "completed_epochs"})
     executions: int = 0
     good_executions: int = 0
     bad_executions: int = 0
-    completed: int = 0
+    completed_epochs: int = 0
     goodput: float = 0.0
     badput: float = 0.0
     running: float = 0.0
@@ -60,7 +60,11 @@ class UsageTotals(Struct, frozen=True, rename={"completed": "completed_epochs"})
         Per epoch completed by one of these executions; None if either number is 0.
         """
         ended_seconds = self.run_good + self.run_bad
-        return ended_seconds / self.completed if self.completed and ended_seconds else None
+        return (
+            ended_seconds / self.completed_epochs
+            if self.completed_epochs and ended_seconds
+            else None
+        )
 
     @property
     def hours_per_epoch(self) -> float | None:
@@ -70,7 +74,7 @@ class UsageTotals(Struct, frozen=True, rename={"completed": "completed_epochs"})
     @property
     def lost_per_epoch(self) -> float | None:
         """The part of :attr:`per_epoch` from bad executions."""
-        return None if self.per_epoch is None else self.run_bad / self.completed
+        return None if self.per_epoch is None else self.run_bad / self.completed_epochs
 
     @property
     def success_rate(self) -> float | None:
@@ -92,7 +96,7 @@ def sum_executions(entries: Iterable[Execution], measure: HourUnit = HourUnit.GP
         executions=totals.executions,
         good_executions=totals.good_executions,
         bad_executions=totals.bad_executions,
-        completed=totals.completed,
+        completed_epochs=totals.completed,
         goodput=good,
         badput=bad,
         running=in_flight,

@@ -264,7 +264,7 @@ class Usage(Struct, frozen=True, dict=True, rename={"hidden": "hidden_epochs"}):
             (cost, site)
             for site in self.sites
             if site.name is not None
-            and site.totals.completed >= COST_MIN_EPOCHS
+            and site.totals.completed_epochs >= COST_MIN_EPOCHS
             and (cost := site.totals.per_epoch) is not None
         ]
         return tuple(site for _, site in sorted(by_cost, key=lambda pair: pair[0]))
@@ -277,7 +277,7 @@ class Usage(Struct, frozen=True, dict=True, rename={"hidden": "hidden_epochs"}):
             site
             for site in self.sites
             if site.name is not None
-            and site.totals.completed < COST_MIN_EPOCHS
+            and site.totals.completed_epochs < COST_MIN_EPOCHS
             and site.totals.badput > 0
             and site.totals.badput >= threshold
         ]
@@ -456,7 +456,9 @@ class UsageGroups:
                     *comparisons.get(place, ()),
                 )
             )
-        usages.sort(key=lambda u: (not u.slow, -u.totals.completed, -u.totals.total, u.host or ""))
+        usages.sort(
+            key=lambda u: (not u.slow, -u.totals.completed_epochs, -u.totals.total, u.host or "")
+        )
         return tuple(usages)
 
     def _groups(

@@ -58,7 +58,7 @@ def title(report: AnnexReport) -> str:
 def warning_lines(report: AnnexReport, room: int | None = None) -> list[Line]:
     """The warnings, one line each, or wrapped to ``room`` cells."""
     lines = []
-    for warning in report.warnings:
+    for warning in report.annex_warnings:
         text = plain(warning, TEXT_LIMIT)
         parts = [line(text)] if room is None else wrap(text, room - 2)
         lines += [

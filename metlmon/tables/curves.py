@@ -70,18 +70,18 @@ def progress(streamed: Streamed) -> Line:
 
     Example: ``64 %   1.17 steps/s   13:30:01 left   loss 48``.
     """
-    rate = streamed.rate
+    rate = streamed.steps_per_second
     rate_text = None
     if rate is not None and rate > 0:
         slow = rate < 1
         number = formatting.metric(1 / rate if slow else rate)
         rate_text = f"{number} s/step" if slow else f"{number} steps/s"
-    remaining = streamed.remaining
+    remaining = streamed.seconds_left
     return join(
         (
             line((percent(streamed), MOVING)),
-            line((f"step {formatting.number(streamed.done)}", DIM))
-            if streamed.done is not None and streamed.total is None
+            line((f"step {formatting.number(streamed.step)}", DIM))
+            if streamed.step is not None and streamed.steps is None
             else (),
             line(rate_text) if rate_text else (),
             line(formatting.duration(remaining), (" left", DIM)) if remaining is not None else (),
@@ -294,7 +294,11 @@ def _course(curve: MetricCurve, _: int | None) -> Line:
 def _now(curve: MetricCurve, max_width: int | None) -> Line:
     if curve.streamed is None:
         return ()
-    epoch = "" if curve.running is None else f"epoch {formatting.epoch_number(curve.running)}  "
+    epoch = (
+        ""
+        if curve.running_epoch is None
+        else f"epoch {formatting.epoch_number(curve.running_epoch)}  "
+    )
     long_form = line((epoch, DIM)) + progress(curve.streamed)
     short_form = line((percent(curve.streamed), MOVING))
     return long_form if max_width is None else first_that_fits((long_form, short_form), max_width)
@@ -324,7 +328,7 @@ def empty(metrics: MetricSettings, example: MetricCurve | None, dagdir: str) -> 
         line(
             "    ",
             plain(pattern_setting.file, 60),
-            (f" for {clip(pattern_setting.metric, 40)}", DIM),
+            (f" for {clip(pattern_setting.name, 40)}", DIM),
         )
         for pattern_setting in metrics.patterns[:4]
     ]

@@ -428,7 +428,7 @@ def detail_line(
     if origin is not None and origin.made_by_another and origin.job is not None:
         where = f" at {clip(origin.site, 40)}" if origin.site is not None else ""
         maker = f"job {formatting.job_id(*origin.job)}"
-        if origin.job == origin.credited:
+        if origin.job == origin.completed_by:
             maker = f"execution {origin.execution} of {maker}"
         text = f"{HIDDEN.glyph} {maker}{where} made the checkpoint"
         return crop(line((text, style_of(HIDDEN)), (" (recorded)", DIM)), cells)

@@ -92,9 +92,11 @@ def durations_text(value: EpochDurations | None) -> str:
 
 def epochs_text(forecast: Forecast) -> str:
     """``14 of 30 epochs done, 16 skipped``."""
-    done = f"{number(forecast.done)} of "
-    done += f"{count(forecast.total, forecast.item)} done"
-    return done + (f", {number(forecast.skipped)} skipped" if forecast.skipped else "")
+    done = f"{number(forecast.epochs_done)} of "
+    done += f"{count(forecast.epochs_total, forecast.item)} done"
+    return done + (
+        f", {number(forecast.epochs_skipped)} skipped" if forecast.epochs_skipped else ""
+    )
 
 
 def remaining_text(forecast: Forecast, brief: bool = False) -> str:
@@ -245,9 +247,9 @@ def columns(this_year: int | None) -> list[Column[RunForecast]]:
     """The columns of forecasts of runs."""
 
     def progress(run: RunForecast, _: int | None) -> Line:
-        bar = progress_bar(run.done, run.total, BAR)
-        done = str(run.done).rjust(len(str(run.total)))
-        return line((bar, GOOD if not run.epochs_left else MOVING), f" {done}/{run.total}")
+        bar = progress_bar(run.epochs_done, run.epochs_total, BAR)
+        done = str(run.epochs_done).rjust(len(str(run.epochs_total)))
+        return line((bar, GOOD if not run.epochs_left else MOVING), f" {done}/{run.epochs_total}")
 
     def left(run: RunForecast, _: int | None) -> Line:
         if run.remaining is not None:
@@ -265,7 +267,7 @@ def columns(this_year: int | None) -> list[Column[RunForecast]]:
         Column(
             "progress",
             "DONE",
-            lambda run: run.done / max(1, run.total),
+            lambda run: run.epochs_done / max(1, run.epochs_total),
             Kind.SHARE,
             doc="epochs done, of all",
             align="left",

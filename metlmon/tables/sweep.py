@@ -108,8 +108,8 @@ def cell_point_text(grid: Grid, cell: GridCell, full: bool = False) -> str:
 
 def cell_value_text(cell: GridCell) -> str:
     """The value of a cell; ``NaN`` or ``inf`` if none is finite, a dash without any."""
-    if cell.best is not None and cell.best.value is not None:
-        return format_metric(cell.best.value.value)
+    if cell.best is not None and cell.best.reached is not None:
+        return format_metric(cell.best.reached.value)
     run = cell.diverged_run
     last = run.curve.last if run is not None and run.curve.course is Course.NAN else None
     return format_metric(None if last is None else last.value)
@@ -151,9 +151,9 @@ def sweep_headline(grid: Grid, full: bool = False) -> SweepHeadline:
     progress = grid.progress
     best, where = "", ""
     run = grid.best.best if grid.best is not None else None
-    if grid.best is not None and run is not None and run.value is not None:
+    if grid.best is not None and run is not None and run.reached is not None:
         best = f"best {cell_value_text(grid.best)} at {cell_point_text(grid, grid.best, full)}"
-        where = f"{clip(run.entry.name, NAME_LIMIT)} epoch {epoch_number(run.value.epoch)}"
+        where = f"{clip(run.entry.name, NAME_LIMIT)} epoch {epoch_number(run.reached.epoch)}"
     moving = [f"{number(progress.active)} running"] * (progress.active > 0)
     moving += [f"{number(progress.idle)} idle"] * (progress.idle > 0)
     moving += [f"{number(progress.paused)} {PAUSED.word}"] * (progress.paused > 0)
@@ -202,7 +202,7 @@ def point_columns(axis: Axis) -> list[Column[GridCell]]:
     names = labels(axis)
 
     def epoch(cell: GridCell) -> int | None:
-        reached = cell.best.value if cell.best is not None else None
+        reached = cell.best.reached if cell.best is not None else None
         return None if reached is None else epoch_number(reached.epoch)
 
     return [
@@ -222,14 +222,14 @@ def run_columns() -> list[Column[CellRun]]:
     """The columns of the runs of a point, the best value before the run's state."""
 
     def epoch(run: CellRun) -> int | str:
-        return "" if run.value is None else epoch_number(run.value.epoch)
+        return "" if run.reached is None else epoch_number(run.reached.epoch)
 
     return [
         Column("run", "RUN", lambda run: clip(run.entry.name, 40), minimum=6),
         Column(
             "best",
             "BEST",
-            lambda run: run.value and run.value.value,
+            lambda run: run.reached and run.reached.value,
             Kind.NUMBER,
             style=lambda run: BAD if run.curve.diverged else PLAIN,
             minimum=6,

@@ -146,7 +146,7 @@ MIN_SECONDS: Final = 10.0
 
 def full_window(timeline: Timeline, cells: int) -> VisibleWindow:
     """The window of the whole timeline."""
-    return VisibleWindow(0.0, max(timeline.length, MIN_SECONDS) / max(1, cells), max(1, cells))
+    return VisibleWindow(0.0, max(timeline.seconds, MIN_SECONDS) / max(1, cells), max(1, cells))
 
 
 def lane_cells(lane: Lane, window: VisibleWindow, symbol_of: SymbolOf) -> list[Symbol | None]:
@@ -335,7 +335,7 @@ def stacks(
         weight = (ran.gpus or 0) if gpus else 1
         start = max(0.0, timeline.position_of(ran.start))
         last = ran.end or timeline.last
-        ends = [(ran.end, timeline.length if last is None else timeline.position_of(last))]
+        ends = [(ran.end, timeline.seconds if last is None else timeline.position_of(last))]
         if ran.stored:
             ends.insert(0, (ran.checkpoint, start + ran.stored))
         for when, end in ends:

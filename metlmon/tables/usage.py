@@ -259,13 +259,13 @@ def tabs(view: int, rows: Sequence[int], room: int) -> Line:
 
 def _epochs(row: GroupUsage | SiteGpuUsage | HostUsage, _: int | None) -> Line:
     mark = line((HIDDEN.glyph, style_of(HIDDEN)), " ") if row.hidden else ()
-    return mark + _number(row.totals.completed)
+    return mark + _number(row.totals.completed_epochs)
 
 
 EPOCHS: Final[Column[Any]] = Column(
     "epochs",
     "EPOCHS",
-    lambda row: row.totals.completed,
+    lambda row: row.totals.completed_epochs,
     Kind.COUNT,
     doc="epochs completed; ⇄: of some, another execution took over twice as long",
     footnote="epochs",
@@ -1038,17 +1038,17 @@ def profile_columns(profiles: Sequence[PoolProfile]) -> list[Column[Any]]:
             minimum=max((len(pool_gpu(row, gpu_names)) for row in profiles), default=1),
         ),
         Column("epochs", "EPOCHS", lambda row: row.epochs, Kind.COUNT, footnote="profile"),
-        _figure_column("hours", "MEAN EPOCH", lambda row: row.hours, excludes=True),
+        _figure_column("hours", "MEAN EPOCH", lambda row: row.hours_per_epoch, excludes=True),
         Column(
             "interval",
             "80 % INTERVAL",
-            lambda row: "" if row.excluded else _interval(row.hours),
+            lambda row: "" if row.excluded else _interval(row.hours_per_epoch),
             align="right",
             drop=0.5,
             style=DIM,
         ),
-        _figure_column("wait", "MEAN WAIT", lambda row: row.wait),
-        _figure_column("input", "MEAN INPUT", lambda row: row.transfer, drop=2),
+        _figure_column("wait", "MEAN WAIT", lambda row: row.wait_hours),
+        _figure_column("input", "MEAN INPUT", lambda row: row.transfer_hours, drop=2),
         Column(
             "loss",
             "LOSS",
@@ -1125,7 +1125,7 @@ def _interval(figure: ProfileFigure | None) -> str:
 
 def _sources(row: PoolProfile) -> str:
     """Whose figures have a part in those of a pool: ``A40 elsewhere, all pools``."""
-    figures = (row.hours, row.wait, row.transfer, row.loss)
+    figures = (row.hours_per_epoch, row.wait_hours, row.transfer_hours, row.loss)
     known = dict.fromkeys(each.borrowed for each in figures if each is not None and each.borrowed)
     return ", ".join(clip(each, NAME_LIMIT) for each in known)
 
@@ -1134,19 +1134,23 @@ def profile_details(row: PoolProfile, usage: Usage, room: int) -> list[Line]:
     """The lines about one pool, its figures with what they are made of."""
     item = usage.item
     ended = row.loss.samples
-    counts = f"{formatting.count(row.epochs, item)} of {formatting.count(row.starts, 'execution')}"
+    counts = (
+        f"{formatting.count(row.epochs, item)} of {formatting.count(row.executions, 'execution')}"
+    )
     running = f", {formatting.number(row.running)} running" if row.running else ""
     most = f"most at a time: {formatting.number(row.slots)}" if row.slots else ""
     first = line(" ", (f"{pool_site(row)} {pool_gpu(row, gpu_names(usage))}", BOLD))
     lines = [join([first, line(counts + running), line((most, DIM))], GAP)]
     if row.excluded:
         lines.append(line(" ", ("excluded", ALARM), f": {exclusion(row, item)}"))
-    hidden = 0 if row.hours is None else row.epochs - row.hours.samples
+    hidden = 0 if row.hours_per_epoch is None else row.epochs - row.hours_per_epoch.samples
     samples = f"{item}s" + (f", without {formatting.number(hidden)} ⇄" if hidden else "")
     lines += [
-        _figure_line(f"{item} time", row.hours, samples, "unfinished", f"no completed {item}"),
-        _figure_line("queue wait", row.wait, "starts", "waiting", "nothing has started"),
-        _figure_line("input", row.transfer, "transfers", "", "no transfer was logged"),
+        _figure_line(
+            f"{item} time", row.hours_per_epoch, samples, "unfinished", f"no completed {item}"
+        ),
+        _figure_line("queue wait", row.wait_hours, "starts", "waiting", "nothing has started"),
+        _figure_line("input", row.transfer_hours, "transfers", "", "no transfer was logged"),
     ]
     low, high = formatting.share(row.loss.low, 1), formatting.share(row.loss.high, 1)
     each = f", {formatting.duration(row.lost_hours * HOUR)} each" if row.lost_hours else ""

@@ -238,8 +238,8 @@ def _add_counts(samples: MetricSamples, stats: StatsInput, forecast: Forecast) -
     jobs = Counter(job.state for job in stats.ledger.jobs)
     _add_states(samples, "jobs", jobs, (s for s in State if s in ACTIVE | TERMINAL | set(jobs)))
     _add_states(samples, "dags", Counter(dag.state for dag in status.dags), DagState)
-    samples.add("epochs_planned", forecast.total)
-    samples.add("epochs_done", forecast.done)
+    samples.add("epochs_planned", forecast.epochs_total)
+    samples.add("epochs_done", forecast.epochs_done)
     if status.dags:
         samples.add("dag_nodes_planned", sum(dag.nodes_total for dag in status.dags))
         samples.add("dag_nodes_done", sum(dag.nodes_done for dag in status.dags))

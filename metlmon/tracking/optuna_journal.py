@@ -133,7 +133,7 @@ class _Trials:
             number=-1,
             trial_id=-1,
             state=state,
-            value=run.value.value if ranked and run.value is not None else None,
+            value=run.reached.value if ranked and run.reached is not None else None,
             datetime_start=self._time(entry.began),
             datetime_complete=self._time(self._last_end(entry)) if state.is_finished() else None,
             params={name: value for name, (_, value) in swept.items()},
@@ -155,7 +155,7 @@ class _Trials:
             return TrialState.PRUNED
         if run.is_finished:
             # Optuna has no complete trial without a finite value.
-            return TrialState.COMPLETE if run.value is not None else TrialState.FAIL
+            return TrialState.COMPLETE if run.reached is not None else TrialState.FAIL
         if run.entry.state in LOST_STATES or self._dags.get(run.entry.dag) in LOST_DAGS:
             return TrialState.FAIL
         return TrialState.WAITING if run.entry.began is None else TrialState.RUNNING

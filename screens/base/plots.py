@@ -39,7 +39,9 @@ def chart_scale(curves: Sequence[MetricCurve], log: bool, zoom: int = 0) -> Scal
         for curve in curves
         for point in curve.points
         if point.epoch >= first
-        and not (curve.diverged and curve.since is not None and point.epoch >= curve.since)
+        and not (
+            curve.diverged and curve.since_epoch is not None and point.epoch >= curve.since_epoch
+        )
     ]
     finite = [value for value in plausible if math.isfinite(value)]
     values = finite or [point.value for point in points]

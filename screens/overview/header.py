@@ -486,7 +486,7 @@ def gpu_hours(hours: GpuHours, least: bool = False) -> Line:
 
 def forecast_candidates(forecast: Forecast | None) -> Sequence[Line]:
     """``17 epochs/day   ETA 20 Nov (18–23 Nov) · 6d left``, and shorter forms of it."""
-    if forecast is None or not forecast.total:
+    if forecast is None or not forecast.epochs_total:
         return ()
     long, brief = (estimates_table.remaining_text(forecast, brief=short) for short in (False, True))
     style = BOLD if forecast.remaining is not None else NOTE

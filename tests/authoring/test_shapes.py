@@ -346,21 +346,21 @@ def test_a_variable_comes_from_the_nearest_that_gives_it() -> None:
         ),
     )
     rate = where(plan, "s0-train_epoch2", "learning_rate")
-    assert (rate.value, rate.level, [each.value for each in rate.hidden]) == (
+    assert (rate.value, rate.level, [each.value for each in rate.hides]) == (
         "0.1",
         Precedence.RUN,
         ["0.3"],
     )
     slow = where(plan, "s0-train_epoch2", "slow_factor")
     assert (slow.value, slow.where) == ("3", "x.toml:12")
-    assert [(each.value, each.level) for each in slow.hidden] == [
+    assert [(each.value, each.level) for each in slow.hides] == [
         ("2", Precedence.REGION),
         ("1", Precedence.ALL),
     ]
     assert output_of(plan, "s1-train_epoch1")["slow_factor"] == "1"
     place = where(plan, "s1-train_epoch2", "ResourceName")
     assert (place.value, place.where) == ("Delta", "x.toml:9")
-    assert [each.where for each in place.hidden] == ["the policy: any"]
+    assert [each.where for each in place.hides] == ["the policy: any"]
 
 
 def test_a_policy_that_names_sites_goes_before_a_region() -> None:
@@ -370,7 +370,7 @@ def test_a_policy_that_names_sites_goes_before_a_region() -> None:
         place = where(plan, "run0-train_epoch2", "ResourceName")
         assert place.level is level
         assert place.value in ("A", "B")
-        assert [each.value for each in place.hidden] == ["C"]
+        assert [each.value for each in place.hides] == ["C"]
 
 
 def test_a_parameter_that_only_a_region_gives_has_its_value_elsewhere() -> None:

@@ -31,7 +31,7 @@ def test_the_recorded_ensemble_as_json(capsys: Captured) -> None:
     assert runs["run1"]["best"]["value"] == 0.23083655800909886
     assert runs["run1"]["best"]["odd"] is None
     assert [level["n"] for level in output["band"]["levels"]] == [6, 6, 6, 5, 5]
-    assert output["labels"] == []
+    assert output["bands"] == []
     assert output["problems"] == []
 
 

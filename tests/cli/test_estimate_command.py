@@ -39,10 +39,12 @@ def test_json_has_every_number(capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 < remaining["low"] <= remaining["median"] <= remaining["high"]
     assert remaining["samples"] == 16
     assert estimate["rate"]["epochs"] == 16
-    assert estimate["slowest"] in {run["key"] for run in estimate["runs"]}
+    assert estimate["slowest_run"] in {run["key"] for run in estimate["runs"]}
     for run in estimate["runs"]:
-        assert (run["remaining"] is None) == (run["why_not"] is not None or not run["epochs_left"])
-        assert run["seconds_per_epoch"]["epochs"] == run["epochs_done"]
+        assert (run["remaining"] is None) == (
+            run["missing_reason"] is not None or not run["epochs_left"]
+        )
+        assert run["durations"]["epochs"] == run["epochs_done"]
 
 
 def test_status_has_the_same_estimate(capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,11 +64,11 @@ def test_the_backtest_as_table_and_json(capsys: pytest.CaptureFixture[str]) -> N
     tested = as_json(capsys, "estimate", DEMO, "--backtest")["backtest"]
     assert tested["epochs"] == 34
     assert tested["ensemble"]["trials"] == 3
-    for trial in tested["trials"]:
-        error = (trial["predicted"] - trial["truth"]) / trial["truth"]
+    for trial in tested["predictions"]:
+        error = (trial["predicted"] - trial["actual"]) / trial["actual"]
         assert trial["error"] == pytest.approx(error, abs=1e-3)
-        assert trial["error_seconds"] == pytest.approx(trial["predicted"] - trial["truth"])
-        assert trial["covered"] == (trial["low"] <= trial["truth"] <= trial["high"])
+        assert trial["error_seconds"] == pytest.approx(trial["predicted"] - trial["actual"])
+        assert trial["covered"] == (trial["low"] <= trial["actual"] <= trial["high"])
 
 
 def test_nothing_to_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

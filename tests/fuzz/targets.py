@@ -391,11 +391,15 @@ def printed(data: bytes) -> None:
     text = data.decode("utf-8", "replace")
     streamed = newest_progress(text)
     if streamed is not None:
-        fraction, rate, remaining = streamed.fraction, streamed.rate, streamed.remaining
+        fraction, rate, remaining = (
+            streamed.fraction,
+            streamed.steps_per_second,
+            streamed.seconds_left,
+        )
         check(fraction is None or 0 <= fraction <= 1, f"a fraction of {fraction}")
         for each in (rate, remaining):
             check(each is None or (math.isfinite(each) and each >= 0), f"{each} is no duration")
-        check(streamed.done is None or streamed.done >= 0, "fewer steps than none")
+        check(streamed.step is None or streamed.step >= 0, "fewer steps than none")
     lines = text.split("\n")
     for epoch, value in printed_values(lines, "val_loss").items():
         check(epoch is None or epoch >= 0, "an epoch that is none")

@@ -150,8 +150,8 @@ def test_arguments_of_a_training_come_back(values: list[str], one_line: bool) ->
 def test_a_progress_line_comes_back(done: int, total: int, epoch: int, noise: str) -> None:
     line = f"Epoch {epoch}:  45%|####5     | {done}/{total} [00:10<01:30, 2.50it/s, loss=0.5]"
     streamed = newest_progress(f"{noise.replace('[', '')}\r{line}\r")
-    assert (streamed.done, streamed.total, streamed.epoch) == (done, total, epoch)
-    assert (streamed.rate, streamed.remaining, streamed.loss) == (2.5, 90.0, 0.5)
+    assert (streamed.step, streamed.steps, streamed.epoch) == (done, total, epoch)
+    assert (streamed.steps_per_second, streamed.seconds_left, streamed.loss) == (2.5, 90.0, 0.5)
 
 
 @given(VALUES, st.sampled_from(["val_loss={}", "'val_loss': {}", "│ val_loss │ {} │"]))

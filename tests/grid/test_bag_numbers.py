@@ -353,7 +353,7 @@ def test_json_has_all_that_the_figures_have(
     (result,) = output["bags"]
     assert (result["total"], result["done"]) == (bag.total, bag.done)
     assert result["states"] == {str(state): n for state, n in bag.states.items()}
-    assert result["seconds"]["median"] == bag.durations.median  # type: ignore[union-attr]
+    assert result["durations"]["median"] == bag.durations.median  # type: ignore[union-attr]
     assert (
         result["remaining"]["low"] <= result["remaining"]["median"] <= result["remaining"]["high"]
     )

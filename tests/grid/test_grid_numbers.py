@@ -77,8 +77,8 @@ def test_a_cells_best_is_the_best_that_was_written(found: Grid) -> None:
         if losses:
             bests[rate, width] = min(each for each in losses if each == each)
             assert cell.best is not None
-            assert cell.best.value is not None
-            assert cell.best.value.value == bests[rate, width]
+            assert cell.best.reached is not None
+            assert cell.best.reached.value == bests[rate, width]
             assert cell.rank is not None
         else:
             assert cell.best is None
@@ -92,14 +92,14 @@ def test_a_cells_best_is_the_best_that_was_written(found: Grid) -> None:
         least = min(best for at, best in bests.items() if at[0] == rate)
         run = found.row_best[(rate,)].best
         assert run is not None
-        assert run.value is not None
-        assert run.value.value == least
+        assert run.reached is not None
+        assert run.reached.value == least
     for width in sweeps.WIDTHS:
         least = min(best for at, best in bests.items() if at[1] == width)
         run = found.column_best[(width,)].best
         assert run is not None
-        assert run.value is not None
-        assert run.value.value == least
+        assert run.reached is not None
+        assert run.reached.value == least
 
 
 def test_what_ran_away_is_marked(found: Grid) -> None:
@@ -208,7 +208,7 @@ def test_what_is_left_over_is_folded_to_the_best_and_counted(three: StatsInput) 
     assert [each.max_values for each in found.folded] == [2]
     assert sweep_table.folding_texts(found) == ["best over up to 2 of c"]
     cell = found.cells[("3",), ("2",)]
-    assert [run.value.value for run in cell.runs if run.value] == [3.27, 3.28]
+    assert [run.reached.value for run in cell.runs if run.reached] == [3.27, 3.28]
 
 
 def test_what_is_left_over_is_held_fixed_value_by_value(three: StatsInput) -> None:
@@ -217,7 +217,7 @@ def test_what_is_left_over_is_held_fixed_value_by_value(three: StatsInput) -> No
     for _ in range(3):
         found = grid(three, choice)
         cell = found.cells[("1",), ("1",)]
-        seen.append((found.fixed, len(cell.runs), cell.runs[0].value.value, found.excluded_runs))  # type: ignore[union-attr]
+        seen.append((found.fixed, len(cell.runs), cell.runs[0].reached.value, found.excluded_runs))  # type: ignore[union-attr]
         choice = next_fixed(found, choice)
     assert seen == [
         ((), 2, 1.17, 0),

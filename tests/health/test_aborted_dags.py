@@ -263,7 +263,7 @@ def test_the_requeues_of_a_real_pool(shared: Callable[[str], Path]) -> None:
     failed = [entry for entry in executions if "exited with return value 5" in (entry.cause or "")]
     assert len(failed) == 11
     assert sum((entry.cause or "").endswith("requeued by the job)") for entry in failed) == 5
-    (cause,) = [each for each in causes_of(executions) if "return value 5" in each.text]
+    (cause,) = [each for each in causes_of(executions) if "return value 5" in each.cause]
     assert cause.executions == 11
 
 

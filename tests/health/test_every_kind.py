@@ -257,12 +257,6 @@ def test_a_dagman_that_a_user_holds_has_no_cause_to_remove() -> None:
     assert health_of("dag-held").entries[0].advice == "Release DAGMan: it continues"
 
 
-def test_the_steps_of_an_advice_are_apart_in_one_text() -> None:
-    advice = health_of("pre-failed").entries[0].advice
-    assert advice.startswith("1. Run it by hand")
-    assert advice.endswith(" · 2. Submit the DAG again")
-
-
 @every_kind
 def test_what_is_blocked_is_what_htcondor_left_undone(row: Trouble) -> None:
     if row.directory == "dag-held":

@@ -66,7 +66,14 @@ def test_metls_own_line(text: str) -> None:
 def test_lines_of_all_kinds(line: str, meant: tuple[float | int | None, ...]) -> None:
     found = newest_progress(f"begun\n{line}")
     assert found is not None
-    result = (found.fraction, found.done, found.total, found.rate, found.remaining, found.epoch)
+    result = (
+        found.fraction,
+        found.step,
+        found.steps,
+        found.steps_per_second,
+        found.seconds_left,
+        found.epoch,
+    )
     assert result == pytest.approx(meant)
 
 

@@ -326,9 +326,9 @@ def test_curves_of_outputs_without_the_dag(tmp_path: Path) -> None:
     alone, whole = read_dagdir(tmp_path), read_dagdir(FIXTURES / "trainer")
     expected = curves(stats_input(whole, FIXTURES / "trainer"))
     found = curves(stats_input(alone, tmp_path))
-    best = {c.run_name: round(c.best.value, 3) for c in expected.curves if c.best}
+    best = {c.run_name: round(c.best.value, 3) for c in expected.runs if c.best}
     assert len(best) == 6
-    assert {c.run_name: round(c.best.value, 3) for c in found.curves if c.best} == best
+    assert {c.run_name: round(c.best.value, 3) for c in found.runs if c.best} == best
 
 
 # --- beside a DAG -----------------------------------------------------------------------------

@@ -58,7 +58,7 @@ def test_the_documented_example_sets_every_key_there_is(dagdir: Path, user: Path
     assert not control.matches("fold1", "173f47c3")
     assert settings.metrics.files == ("output/training_logs/{uuid}",)
     (metric,) = settings.metrics.patterns
-    assert (metric.metric, metric.file) == ("spearman", "out")
+    assert (metric.name, metric.file) == ("spearman", "out")
     result = metric.pattern.search("epoch 3: rho=0.91")
     assert result is not None
     assert result.groupdict() == {"epoch": "3", "value": "0.91"}
@@ -90,7 +90,7 @@ def test_each_kind_of_setting_is_merged_in_its_own_way(dagdir: Path, user: Path)
     assert (settings.metrics.primary, settings.metrics.goal) == ("dagdir", "max")
     assert settings.metrics.files == MetricSettings().files
     assert settings.labels == (Label("dagdir", ("run1",)), Label("user", ("*",)))
-    assert [pattern.metric for pattern in settings.metrics.patterns] == ["dagdir", "user"]
+    assert [pattern.name for pattern in settings.metrics.patterns] == ["dagdir", "user"]
 
 
 @pytest.mark.parametrize(

@@ -303,9 +303,9 @@ def test_the_progress_of_jobs_that_run(dagdir: Dagdir) -> None:
 def test_the_progress_line_goes_on(dagdir: Dagdir) -> None:
     dagdir.write("78.out", BAR)
     look = Look(dagdir)
-    assert look.streams()[78, 0].done == 45
+    assert look.streams()[78, 0].step == 45
     dagdir.append("78.out", b"\r" + BAR.replace("45/100", "46/100").encode())
-    assert look.streams()[78, 0].done == 46
+    assert look.streams()[78, 0].step == 46
 
 
 def test_an_earlier_starts_line_is_not_this_ones_progress(tmp_path: Path) -> None:

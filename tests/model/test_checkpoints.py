@@ -220,8 +220,8 @@ def test_rescheduled_after_each_checkpoint_and_going_on(shared: Callable[[str], 
         assert not pool.excluded
         assert not pool.doubtful
         assert pool.loss.value < 0.05
-        assert pool.hours is not None
-        assert pool.hours.value == pytest.approx(3.0, rel=0.02)
+        assert pool.hours_per_epoch is not None
+        assert pool.hours_per_epoch.value == pytest.approx(3.0, rel=0.02)
 
 
 def test_two_uploads_that_failed(shared: Callable[[str], Path]) -> None:
@@ -270,8 +270,8 @@ def test_the_training_of_an_epoch_goes_on_over_its_executions() -> None:
     (cause,) = usage.causes
     assert (cause.executions, cause.lost_gpu_seconds) == (1, 2 * HOUR)
     pools = {profile.pool.site: profile for profile in usage.profiles}
-    assert pools["Beta"].hours is not None
-    assert pools["Beta"].hours.value == pytest.approx(3.0)
+    assert pools["Beta"].hours_per_epoch is not None
+    assert pools["Beta"].hours_per_epoch.value == pytest.approx(3.0)
     assert pools["Alpha"].loss.value < 0.1
     (view,) = painter.run_view(painter.find_runs("run0")[0].key).epochs  # type: ignore[union-attr]
     assert view.trained_on is None

@@ -86,7 +86,7 @@ def test_causes_of_status_and_ledger_agree() -> None:
     (row,) = reading.painter().status().causes
     (cause,) = causes_of(reading.painter().ledger().executions)
     assert (row.cause, row.executions) == (ANNEX_EXPIRED_INFERRED, 3)
-    assert (cause.key, cause.text, cause.executions) == (
+    assert (cause.key, cause.cause, cause.executions) == (
         ANNEX_EXPIRED_INFERRED,
         ANNEX_EXPIRED_INFERRED,
         3,

@@ -137,9 +137,9 @@ def test_a_run_that_a_rescue_file_completed_was_not_never_submitted(
     else:
         result = read_ensemble(SITE + other, log, rescue=f"DONE {NODE}\n")
     made = build_timeline(result.painter().ledger())
-    lane = next(lane for lane in made.lanes if lane.name == "run0")
+    lane = next(lane for lane in made.lanes if lane.run == "run0")
     (dag,) = result.painter().status().dags
     assert dag.rescue == rescue
-    drawn = lane_state_line(made, lane, made.length, False, 80, dag.rescue)
+    drawn = lane_state_line(made, lane, made.seconds, False, 80, dag.rescue)
     assert output_of in "".join(piece for piece, _ in drawn)
     assert formatting.done_without_job(rescue) == output_of

@@ -266,14 +266,14 @@ def test_jobs_that_wait_for_an_annex_that_is_gone() -> None:
     jobs = tuple(QueueJob(number, 0, 1, annex="old-annex") for number in (1, 2))
     found = report(answer(jobs=jobs))
     assert [row.state for row in found.annexes] == [AnnexState.NEVER_SEEN]
-    (never,) = found.warnings
+    (never,) = found.annex_warnings
     assert never.startswith("2 jobs wait for old-annex, which was never seen: request it")
     stats = basis({"run0": Past([HOUR], running=False)})
     (execution,) = stats.ledger.executions
     there = replace(stats.ledger, executions=(replace(execution, annex="old-annex"),))
     again = report(answer(jobs=jobs), replace(stats, ledger=there))
     assert [row.state for row in again.annexes] == [AnnexState.GONE]
-    assert again.warnings == (
+    assert again.annex_warnings == (
         "2 jobs wait for old-annex, which is gone: create it again, or send them elsewhere",
     )
 
@@ -296,7 +296,7 @@ def test_jobs_that_wait_for_an_annex_that_is_gone() -> None:
     ],
 )
 def test_an_idle_annex_leaves(times: dict[str, float], text: str) -> None:
-    assert report(answer(ads=tuple(node(**times)))).warnings == (f"gpu-annex is {text}",)
+    assert report(answer(ads=tuple(node(**times)))).annex_warnings == (f"gpu-annex is {text}",)
 
 
 @pytest.mark.parametrize("found", [{"requests": (request(),)}, {"ads": tuple(node())}])
@@ -312,7 +312,7 @@ def test_two_annexes_of_one_name() -> None:
         ("gpu-annex-1", 1),
         ("gpu-annex-2", 1),
     ]
-    (warning,) = found.warnings
+    (warning,) = found.annex_warnings
     assert warning.startswith("2 annexes are called gpu-annex: ")
 
 
@@ -323,7 +323,7 @@ def test_a_silent_collector_does_not_make_an_annex_gone() -> None:
     (row,) = found.annexes
     assert (row.state, row.nodes) == (AnnexState.UNKNOWN, None)
     assert row.answered_at == NOON - timedelta(minutes=10)
-    assert found.warnings == (error,)
+    assert found.annex_warnings == (error,)
 
 
 # --- from logs alone ----------------------------------------------------------------------------
@@ -408,8 +408,8 @@ def test_of_an_ensemble_of_the_past_no_silent_schedd_is_reported() -> None:
     answer = AnnexAnswer(error="the schedd does not let you query it")
     found = make_annexes(basis({}, live=True), answer, NOW)
     assert (found.annexes, found.asked) == ((), False)
-    assert found.warnings == ("the schedd does not let you query it",)
-    assert make_annexes(basis({}, live=False), answer, NOW).warnings == ()
+    assert found.annex_warnings == ("the schedd does not let you query it",)
+    assert make_annexes(basis({}, live=False), answer, NOW).annex_warnings == ()
 
 
 # --- Annexes from ads as condor_status and condor_q of HTCondor 23.9.6 print them -------------

@@ -78,7 +78,7 @@ def gain(as_is: PoolSet, planned: PoolSet, error: float = 0.1) -> PlanGain:
     """The gain for four runs of 20 epochs, with an estimate of 100 hours."""
     demands = runs(*[20] * 4)
     profiles = [
-        replace(each, hours=ProfileFigure(2.0, 2 / (1 + error), 2 * (1 + error), 20))
+        replace(each, hours_per_epoch=ProfileFigure(2.0, 2 / (1 + error), 2 * (1 + error), 20))
         for each in (FAST, SLOW)
     ]
     found = gain_of_plan(

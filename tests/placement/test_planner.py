@@ -348,9 +348,9 @@ def test_failures_of_broken_runs_and_waits_elsewhere_are_not_of_a_pool(
     values = plan_input(recorded(shared("cases/advise-blames-pool")))
     (supply,) = [each for each in values.supplies.usable if each.pool.site == "UTC-Epyc"]
     profile = values.supplies.profiles[supply.pool]
-    assert profile.wait is not None
-    assert not profile.wait.borrowed
-    assert profile.wait.value < 2.5
+    assert profile.wait_hours is not None
+    assert not profile.wait_hours.borrowed
+    assert profile.wait_hours.value < 2.5
     assert profile.loss.value < 0.25
     assert 12 <= supply.hours <= 14
 

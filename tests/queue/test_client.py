@@ -55,7 +55,7 @@ def test_the_schedds_answers_are_reported_apart(reply: ResultCode) -> None:
     schedd = Schedd(job(1, owner="ben"))
     schedd.answers[1] = reply
     (answer,) = perform(Logs(row(1)), schedd, order(PoolAction.RELEASE, 1))
-    assert answer.code is reply
+    assert answer.reply is reply
     if reply is ResultCode.DENIED:
         assert answer.text == "the job belongs to ben, you are anna"
 
@@ -63,7 +63,7 @@ def test_the_schedds_answers_are_reported_apart(reply: ResultCode) -> None:
 def test_a_finished_job_is_not_touched() -> None:
     schedd = Schedd()
     (answer,) = perform(Logs(row(1)), schedd, order(PoolAction.REMOVE, 1))
-    assert answer.code is ResultCode.NOT_FOUND
+    assert answer.reply is ResultCode.NOT_FOUND
     assert schedd.acts() == []
 
 
@@ -74,7 +74,7 @@ def test_a_job_that_is_not_the_logs_is_not_touched(stranger: object) -> None:
     schedd = Schedd(stranger)  # type: ignore[arg-type]
     for act in set(JOB_ACTS) - {PoolAction.RETARGET}:
         (answer,) = perform(Logs(row(1)), schedd, order(act, 1, value=3))
-        assert answer.code is ResultCode.NOT_FOUND
+        assert answer.reply is ResultCode.NOT_FOUND
         assert answer.text == "the queue's job 1.0 belongs to another directory"
     assert schedd.acts() == []
 
@@ -92,7 +92,7 @@ def test_a_schedd_that_is_silent_once_is_not_waited_for_again() -> None:
         order(PoolAction.HOLD, 1, 2, 3), lambda answer: None
     )
     assert asked == [1]
-    assert [answer.code for answer in answers] == [ResultCode.FAILED] * 3
+    assert [answer.reply for answer in answers] == [ResultCode.FAILED] * 3
     assert answers[2].text == "not tried: the schedd gave no answer for the job before"
 
 
@@ -105,7 +105,7 @@ def test_a_schedd_that_dies_in_between_fails_the_rest_job_by_job() -> None:
         schedd.down = "the schedd does not answer"
 
     client(Logs(row(1), row(2)), schedd).perform(order(PoolAction.HOLD, 1, 2), report_of)
-    assert [answer.code for answer in answers] == [ResultCode.DONE, ResultCode.FAILED]
+    assert [answer.reply for answer in answers] == [ResultCode.DONE, ResultCode.FAILED]
     assert answers[1].text == "the schedd does not answer"
 
 
@@ -170,19 +170,19 @@ def test_halting_writes_a_file_and_resuming_deletes_it(of: Submitted, tmp_path: 
     assert answer == ActionResult("ens.dag", ResultCode.DONE, "ens.dag.halt was written")
     assert halt.exists()
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.HALT, dag="ens.dag"))
-    assert answer.code is ResultCode.ALREADY
+    assert answer.reply is ResultCode.ALREADY
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUME, dag="ens.dag"))
     assert answer == ActionResult("ens.dag", ResultCode.DONE, "ens.dag.halt was deleted")
     assert not halt.exists()
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUME, dag="ens.dag"))
-    assert answer.code is ResultCode.ALREADY
+    assert answer.reply is ResultCode.ALREADY
 
 
 def test_a_halt_file_is_never_written_through_a_link(of: Submitted, tmp_path: Path) -> None:
     logs, schedd = of()
     (tmp_path / "ens.dag.halt").symlink_to(tmp_path / "precious")
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.HALT, dag="ens.dag"))
-    assert answer.code is ResultCode.ALREADY
+    assert answer.reply is ResultCode.ALREADY
     assert not (tmp_path / "precious").exists()
 
 
@@ -191,7 +191,7 @@ def test_a_copys_dag_is_left_alone(act: PoolAction, of: Submitted, tmp_path: Pat
     logs, schedd = of()
     schedd.jobs = {(9, 0): dagman(directory="/home/anna/original")}
     (answer,) = perform(logs, schedd, ActionRequest(act, dag="ens.dag"))
-    assert answer.code is ResultCode.NOT_FOUND
+    assert answer.reply is ResultCode.NOT_FOUND
     assert answer.text == "the queue's job 9.0 belongs to another directory"
     assert schedd.acts() == []
     assert not (tmp_path / "ens.dag.halt").exists()
@@ -217,7 +217,7 @@ def test_a_dagman_that_has_ended_cannot_be_removed(of: Submitted) -> None:
     logs, schedd = of()
     schedd.jobs.clear()
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.REMOVE_DAG, dag="ens.dag"))
-    assert answer.code is ResultCode.NOT_FOUND
+    assert answer.reply is ResultCode.NOT_FOUND
 
 
 def test_a_dag_that_is_not_here(of: Submitted) -> None:
@@ -230,7 +230,7 @@ def test_resubmitting_waits_for_the_dagman_before_it(of: Submitted, tmp_path: Pa
     (tmp_path / "ens.dag.rescue001").write_text("")
     (tmp_path / "ens.dag.lock").write_text("")
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUBMIT, dag="ens.dag"))
-    assert answer.code is ResultCode.BAD_STATE
+    assert answer.reply is ResultCode.BAD_STATE
     assert answer.text.startswith("ens.dag.lock is there")
     (tmp_path / "ens.dag.lock").unlink()
     schedd.jobs[8, 0] = dagman(8, directory=tmp_path)
@@ -242,7 +242,7 @@ def test_resubmitting_waits_for_the_dagman_before_it(of: Submitted, tmp_path: Pa
 def test_without_a_rescue_file_what_is_done_is_not_run_again(of: Submitted, tmp_path: Path) -> None:
     logs, schedd = of(DagState.FAILED)
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUBMIT, dag="ens.dag"))
-    assert answer.code is ResultCode.BAD_STATE
+    assert answer.reply is ResultCode.BAD_STATE
     assert submitted(tmp_path) == []
 
 
@@ -261,7 +261,7 @@ def test_resubmitting_goes_on_from_the_newest_rescue_with_the_options_of_before(
         (tmp_path / f"ens.dag.rescue{number:03}").write_text("")
     (tmp_path / "ens.dag.condor.sub").write_text(SUB)
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUBMIT, dag="ens.dag"))
-    assert answer.code is ResultCode.DONE
+    assert answer.reply is ResultCode.DONE
     assert answer.text == "DAGMan is job 77.0, continues from ens.dag.rescue010"
     options = ["-maxidle", "7", "-DontAlwaysRunPost", "-batch-name", "sweep 4"]
     assert submitted(tmp_path) == [str(tmp_path.resolve()), *options, "ens.dag"]
@@ -306,7 +306,7 @@ def test_who_looks_through_a_replaced_job() -> None:
         schedd.jobs[2, 0] = replace(job(2), directory="/home/ben")
 
     answers = client(Logs(row(1), row(2)), schedd).perform(order(PoolAction.HOLD, 1, 2), report_of)
-    assert [answer.code for answer in answers] == [ResultCode.DONE, ResultCode.NOT_FOUND]
+    assert [answer.reply for answer in answers] == [ResultCode.DONE, ResultCode.NOT_FOUND]
 
 
 # --- What a real pool's queue did to jobs under fire, and what may be asked of it -------------

@@ -161,10 +161,10 @@ class Ensemble:
 
 def test_files_first_then_jobs_and_all_is_undone(tmp_path: Path) -> None:
     there = Ensemble(tmp_path, job(1, by_list=True, directory=tmp_path))
-    assert [each.code for each in there.act(EXCLUDE, dry=True)] == [ResultCode.DONE] * 2
+    assert [each.reply for each in there.act(EXCLUDE, dry=True)] == [ResultCode.DONE] * 2
     assert (there.file.exists(), there.schedd.acts()) == (False, [])
     results = there.act(EXCLUDE)
-    assert [(each.subject, each.code) for each in results] == [
+    assert [(each.subject, each.reply) for each in results] == [
         ("ens.dag", ResultCode.DONE),
         ("1.0", ResultCode.DONE),
     ]
@@ -182,7 +182,7 @@ def test_only_the_ad_is_believed(tmp_path: Path) -> None:
     there = Ensemble(tmp_path, job(1, directory=tmp_path))
     there.schedd.deaf = {1}
     (result,) = there.act(EXCLUDE)
-    assert (result.code, result.text) == (ResultCode.FAILED, "its requirements are as before")
+    assert (result.reply, result.text) == (ResultCode.FAILED, "its requirements are as before")
 
 
 def test_hosts_are_excluded_as_sites_are(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_hosts_are_excluded_as_sites_are(tmp_path: Path) -> None:
     there = Ensemble(tmp_path, one)
     there.act(EXCLUDE)
     results = there.act(EXCLUDE_HOST, HOST)
-    assert [each.code for each in results] == [ResultCode.DONE] * 2
+    assert [each.reply for each in results] == [ResultCode.DONE] * 2
     assert there.file.read_text() == f"metlmon_excluded = {X}|{HOST}\n"
     assert there.schedd.acts()[-1] == ("exclude", 1, 0, HOST, True, "host")
     there.act(INCLUDE_HOST, HOST)
@@ -222,7 +222,7 @@ def test_a_link_in_the_files_place_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("precious")
     there.file.symlink_to(tmp_path / "mine")
     results = there.act(EXCLUDE)
-    assert results[0].code is ResultCode.FAILED
+    assert results[0].reply is ResultCode.FAILED
     assert "no ordinary file" in results[0].text
     assert (tmp_path / "mine").read_text() == "precious"
 

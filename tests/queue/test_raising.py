@@ -150,7 +150,7 @@ def test_the_job_is_looked_at_again_before(
     one = held(1)
     preview, schedd = preview_of(RAISE, one)
     schedd.jobs[1, 0] = replace(schedd.jobs[1, 0], **now)  # type: ignore[arg-type]
-    assert [each.code for each in perform(preview, schedd, one)] == [code]
+    assert [each.reply for each in perform(preview, schedd, one)] == [code]
     assert schedd.acts() == acts
 
 
@@ -159,7 +159,7 @@ def test_a_request_that_was_not_set_is_not_released_with_the_old_one() -> None:
     preview, schedd = preview_of(RAISE, one)
     schedd.deaf = {1}
     (result,) = perform(preview, schedd, one)
-    assert result.code is ResultCode.FAILED
+    assert result.reply is ResultCode.FAILED
     assert [what[0] for what in schedd.acts()] == ["edit"]
 
 
@@ -168,4 +168,4 @@ def test_a_job_that_was_not_released_is_no_success() -> None:
     preview, schedd = preview_of(RAISE, one)
     schedd.answers[1] = "failed"
     (result,) = perform(preview, schedd, one)
-    assert (result.code, "not released" in result.text) == (ResultCode.FAILED, True)
+    assert (result.reply, "not released" in result.text) == (ResultCode.FAILED, True)

@@ -64,7 +64,7 @@ def truth() -> dict[str, Any]:
 
 
 def completed(groups: Iterable[GroupUsage]) -> dict[str | None, int]:
-    return {group.name: group.totals.completed for group in groups}
+    return {group.name: group.totals.completed_epochs for group in groups}
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_the_first_round_by(name: str, of: Callable[[ReportUsage], Iterable[Grou
     result = {
         group.name: {
             "executions": group.totals.executions,
-            "completed": group.totals.completed,
+            "completed": group.totals.completed_epochs,
             "good": group.totals.goodput,
             "bad": group.totals.badput,
         }
@@ -143,7 +143,7 @@ def numbers(groups: Iterable[GroupUsage]) -> dict[str, float]:
             "executions": totals.executions,
             "good executions": totals.good_executions,
             "bad executions": totals.bad_executions,
-            "completed": totals.completed,
+            "completed": totals.completed_epochs,
             "good": totals.goodput,
             "bad": totals.badput,
             "in flight": totals.running,
@@ -185,8 +185,11 @@ def test_every_division_sums_to_the_whole(name: str) -> None:
             assert (
                 sum(reason.lost_gpu_seconds for reason in cause.reasons) == cause.lost_gpu_seconds
             )
-        assert sum(t.completed for t in usage.by_site_and_gpu.values()) == spent.completed
-        assert spent.completed + usage.unlocated - usage.repeated == usage.epochs
+        assert (
+            sum(t.completed_epochs for t in usage.by_site_and_gpu.values())
+            == spent.completed_epochs
+        )
+        assert spent.completed_epochs + usage.unlocated - usage.repeated == usage.epochs
         if usage.series is not None:
             series = usage.series
             assert sum(series.epochs) == usage.epochs - usage.undated
@@ -203,16 +206,19 @@ def test_it_agrees_with_the_status(name: str) -> None:
     close = pytest.approx
     for site in status.sites:
         spent = sites[site.site].totals
-        assert (site.executions, site.completed_epochs) == (spent.executions, spent.completed)
+        assert (site.executions, site.completed_epochs) == (
+            spent.executions,
+            spent.completed_epochs,
+        )
         assert site.gpu_hours.total == close(spent.total / HOUR)
-    assert sum(gpu.completed_epochs for gpu in status.gpus) == usage.total.totals.completed
+    assert sum(gpu.completed_epochs for gpu in status.gpus) == usage.total.totals.completed_epochs
     for gpu in status.gpus:
         assert gpu.gpu_hours.goodput <= gpus[usage.gpu_model(gpu.gpu)].totals.goodput / HOUR + 1e-9
     assert sum(run.epochs_done for run in status.runs) == usage.epochs
     reasons: defaultdict[object, list[CauseReason]] = defaultdict(list)
     for cause in usage.causes:
         for reason in cause.reasons:
-            reasons[cause.code, cause.subcode, reason.text.removesuffix(REQUEUED)].append(reason)
+            reasons[cause.code, cause.subcode, reason.reason.removesuffix(REQUEUED)].append(reason)
     for row in status.causes:
         own = reasons[row.code, row.subcode, row.cause]
         assert row.executions == sum(reason.executions for reason in own)
@@ -248,7 +254,9 @@ def test_profiles_have_the_epochs_of_the_table_of_resources() -> None:
         assert "–" in row["interval"]
         assert 0 < row["loss"] < 1
     assert epochs == {
-        site.name: site.totals.completed for site in usage.sites if site.totals.completed
+        site.name: site.totals.completed_epochs
+        for site in usage.sites
+        if site.totals.completed_epochs
     }
     by_pool = {(row["site"], row["gpu"]): row for row in table.rows}
     # Its 210 epochs took 9.35 hours in the mean; those of lost executions would have taken longer.

@@ -594,7 +594,7 @@ async def test_leaving_ends_an_order_only_if_the_schedd_does_not_answer(reply: R
         pool.gate.set()
         while not deed.ended:
             await asyncio.sleep(0)
-    result = [answer.code for answer in deed.results]
+    result = [answer.reply for answer in deed.results]
     assert result == [ResultCode.DONE, reply] + [ResultCode.DONE] * (reply is ResultCode.DONE)
 
 

@@ -49,9 +49,9 @@ def test_past_epochs_are_those_that_were_completed_with_all_their_tries(
     )
     spent = [hours[key] for key in completed]
     assert made.epochs == len(spent) == 630
-    assert made.hours == pytest.approx(fmean(spent))
+    assert made.gpu_hours == pytest.approx(fmean(spent))
     assert made.lost_share == pytest.approx(lost / sum(spent))
-    assert made.lower < made.hours < made.upper
+    assert made.lower < made.gpu_hours < made.upper
     assert sum(value <= made.lower for value in spent) / len(spent) == pytest.approx(0.25, abs=0.01)
 
 
@@ -61,8 +61,8 @@ def test_the_cost_is_so_many_times_that_of_an_epoch(first_round: StatsInput) -> 
     assert known.cycle_seconds is not None
     made = estimate_cost(known, 600, 30)
     assert made is not None
-    assert made.hours == pytest.approx(600 * known.hours)
-    assert made.lower < made.hours < made.upper
+    assert made.gpu_hours == pytest.approx(600 * known.gpu_hours)
+    assert made.lower < made.gpu_hours < made.upper
     assert made.seconds == pytest.approx(30 * known.cycle_seconds)
     words = list(cost_estimate_lines(made, "it"))
     assert words[0].startswith("about ")
@@ -82,7 +82,7 @@ def test_the_interval_is_of_the_sum_and_holds_in_four_of_five_cases() -> None:
     for _ in range(400):
         made = estimate_cost(CostHistory.from_runs(runs(6, 12)), 4 * 8, 8)
         assert made is not None
-        assert made.lower <= made.hours <= made.upper
+        assert made.lower <= made.gpu_hours <= made.upper
         inside += made.lower <= sum(map(sum, runs(4, 8))) <= made.upper
     assert 0.76 <= inside / 400 <= 0.9
 
@@ -92,9 +92,9 @@ def test_of_few_epochs_less_is_known_than_of_many(first_round: StatsInput) -> No
     few, many = estimate_cost(known, 2, 1), estimate_cost(known, 600, 30)
     assert few is not None
     assert many is not None
-    assert few.lower < few.hours < few.upper
-    assert few.upper / few.hours > many.upper / many.hours > 1
-    assert few.lower / few.hours < many.lower / many.hours < 1
+    assert few.lower < few.gpu_hours < few.upper
+    assert few.upper / few.gpu_hours > many.upper / many.gpu_hours > 1
+    assert few.lower / few.gpu_hours < many.lower / many.gpu_hours < 1
 
 
 def test_the_middle_is_within_the_interval_of_a_recording_whose_epochs_differ_much(
@@ -141,7 +141,7 @@ def test_machines_that_train_an_epoch_together_are_counted(tmp_path: Path) -> No
     assert known is not None
     assert known.gpus == (8, 8)
     # Two machines of four GPUs, two minutes each.
-    assert known.hours == pytest.approx(8 * 2 / 60)
+    assert known.gpu_hours == pytest.approx(8 * 2 / 60)
 
 
 def test_nothing_is_reported_where_too_few_epochs_tell(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_the_command_tells_the_cost_and_what_a_sweep_file_may_say(
     reported = json.loads(capsys.readouterr().out)["cost"]
     made = estimate_cost(cost_history(first_round), 600, 30)
     assert made is not None
-    assert reported["gpu_hours"] == pytest.approx(made.hours)
+    assert reported["gpu_hours"] == pytest.approx(made.gpu_hours)
     assert reported["history"]["epochs"] == 630
     assert main([*result, "--past", str(tmp_path)]) == 2, "there is no DAG in it"
     assert "no DAG file here" in capsys.readouterr().err

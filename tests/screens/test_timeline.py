@@ -177,7 +177,7 @@ async def test_the_cursor_tells_what_the_run_was_doing_then() -> None:
         await seen.press("4", "z")
         made, screen = timeline(seen).present_timeline, timeline(seen)
         assert made is not None
-        worst = max(made.gaps, key=lambda stall: stall.seconds)
+        worst = max(made.stalls, key=lambda stall: stall.seconds)
         assert screen.cursor_seconds == worst.start_position
         assert f"{worst.start:%d %b %H:%M:%S}" in seen.lines[-4]
         assert "idle" in seen.lines[-4]
@@ -223,7 +223,7 @@ async def test_enter_opens_the_job_under_the_cursor_or_else_the_run() -> None:
             assert seen.app.screen.job == spans[0].job
         await seen.press("escape")
         screen.cursor_seconds = None
-        assert not made.lanes[0].spans_at(made.length), "the run was over by then"
+        assert not made.lanes[0].spans_at(made.seconds), "the run was over by then"
         await seen.press("enter")
         assert isinstance(seen.app.screen, RunScreen)
 

@@ -132,9 +132,9 @@ def test_a_plateau_begins_after_three_epochs_or_a_tenth_of_them(total: int, epoc
     ],
 )
 def test_what_is_said_of_a_course(values: tuple[float, ...], total: int, text: str) -> None:
-    (curve,) = of_losses(run0=values).curves
+    (curve,) = of_losses(run0=values).runs
     course, since = course_of(points(*values), "min", total)
-    curve = replace(curve, epochs_total=total, course=course, since=since)
+    curve = replace(curve, epochs_total=total, course=course, since_epoch=since)
     assert course_text(curve) == text
 
 
@@ -166,7 +166,7 @@ def test_the_trend_is_the_change_per_epoch_over_the_last_three() -> None:
 
 
 def test_best_and_last_of_a_run() -> None:
-    (curve,) = of_losses(run0=(0.9, 0.3, 0.3, NAN)).curves
+    (curve,) = of_losses(run0=(0.9, 0.3, 0.3, NAN)).runs
     assert curve.best is not None
     assert (curve.best.epoch, curve.best.value) == (1, 0.3)
     assert curve.last is not None
@@ -176,7 +176,7 @@ def test_best_and_last_of_a_run() -> None:
 
 
 def test_a_nan_that_passed_is_reported_too() -> None:
-    (curve,) = of_losses(run0=(0.9, NAN, 0.3)).curves
+    (curve,) = of_losses(run0=(0.9, NAN, 0.3)).runs
     assert course_text(curve) == "improves, NaN in epoch 2"
 
 
@@ -257,7 +257,7 @@ def test_the_running_epoch_is_reported_with_its_run() -> None:
     streamed = Streamed(0.5, 5, 10, 1.0, 5.0, 3, 0.4)
     ledger = Ledger("/nowhere", None, True, (run("a", latest=latest), run("b")))
     found = curves(StatsInput(cast(Status, None), ledger, Settings(), {}, {(78, 0): streamed}))
-    assert [(c.running, c.streamed) for c in found.curves] == [(3, streamed), (None, None)]
+    assert [(c.running_epoch, c.streamed) for c in found.runs] == [(3, streamed), (None, None)]
 
 
 # --- recorded ones --------------------------------------------------------------------------
@@ -285,16 +285,16 @@ def test_the_run_that_diverged_and_no_other(name: str, lost: dict[str, int]) -> 
     """fixtures/README.md: run4 diverges in its fourth epoch, or from its third on; the numbers
     are those of nodes, from 0."""
     found = recorded(name)
-    assert {c.run_name: c.since for c in found.curves if c.diverged} == lost
-    others = [c for c in found.curves if not c.diverged]
+    assert {c.run_name: c.since_epoch for c in found.runs if c.diverged} == lost
+    others = [c for c in found.runs if not c.diverged]
     assert {c.course for c in others} == {Course.IMPROVES}
     assert len(others) == 5
 
 
 def test_recorded_figures_by_another_way() -> None:
     found, losses = recorded("trainer"), by_hand("trainer")
-    assert len(found.curves) == len(losses) == 6
-    for curve in found.curves:
+    assert len(found.runs) == len(losses) == 6
+    for curve in found.runs:
         mine = losses[curve.uuid or ""]
         finite = {epoch: value for epoch, value in mine.items() if math.isfinite(value)}
         assert curve.best is not None
@@ -303,7 +303,7 @@ def test_recorded_figures_by_another_way() -> None:
     best = found.best
     assert best is not None
     assert (best.run_name, best.best.epoch if best.best else None) == ("run1", 4)
-    gone = next(c.uuid for c in found.curves if c.diverged)
+    gone = next(c.uuid for c in found.runs if c.diverged)
     for level in found.band.levels:
         values = [v[level.epoch] for u, v in losses.items() if u != gone or level.epoch < 3]
         assert level.n == len(values)
@@ -316,7 +316,7 @@ def test_the_cohorts_of_the_generated_round() -> None:
     assert [(band.label, band.runs) for band in found.bands] == [
         ("control", 5), ("heterogeneous", 16)]  # fmt: skip
     for band in found.bands:
-        uuids = [c.uuid or "" for c in found.curves if c.label == band.label and not c.diverged]
+        uuids = [c.uuid or "" for c in found.runs if c.label == band.label and not c.diverged]
         assert len(uuids) == band.runs
         for level in band.levels:
             values = [
@@ -328,6 +328,6 @@ def test_the_cohorts_of_the_generated_round() -> None:
 
 
 def test_a_curve_knows_whether_it_is_lost() -> None:
-    curve: MetricCurve = of_losses(a=(0.9, 0.4, NAN)).curves[0]
+    curve: MetricCurve = of_losses(a=(0.9, 0.4, NAN)).runs[0]
     assert curve.diverged
-    assert not of_losses(a=(0.9, 0.4)).curves[0].diverged
+    assert not of_losses(a=(0.9, 0.4)).runs[0].diverged

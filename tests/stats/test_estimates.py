@@ -292,7 +292,9 @@ def test_the_progress_line_knows_best() -> None:
     result = of_epoch(make_forecast(replace(made, streams={job: streamed})))
     assert result.median == pytest.approx(1800, rel=0.15)
     assert result.source == "its progress line"
-    half = of_epoch(make_forecast(replace(made, streams={job: replace(streamed, remaining=None)})))
+    half = of_epoch(
+        make_forecast(replace(made, streams={job: replace(streamed, seconds_left=None)}))
+    )
     assert half.median == pytest.approx(HOUR - 60, rel=0.15)
 
 

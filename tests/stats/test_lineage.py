@@ -48,7 +48,7 @@ def test_each_checkpoint_has_its_job_site_and_parent(recorded: Lineage) -> None:
 
 def test_the_job_that_completed_an_epoch_did_not_make_its_checkpoint(recorded: Lineage) -> None:
     origin = origins_of(recorded, "6a73e2d4")[1]
-    assert (origin.job, origin.credited) == ((12, 0), (15, 0))
+    assert (origin.job, origin.completed_by) == ((12, 0), (15, 0))
     assert origin.made_by_another
     assert recorded.of_job((15, 0)) == recorded.of_job((12, 0)) == origin
 
@@ -66,7 +66,7 @@ def test_without_records_all_is_inferred() -> None:
     origins = [origin for by_epoch in found.origins.values() for origin in by_epoch.values()]
     assert len(origins) == 30
     assert not any(origin.recorded for origin in origins)
-    assert all(origin.job and origin.digest is None for origin in origins)
+    assert all(origin.job and origin.sha256 is None for origin in origins)
     assert found.breaks == ()
 
 
@@ -115,7 +115,7 @@ def test_hidden_compute_is_inferred_from_the_longest_execution(tmp_path: Path) -
     origin = origin_of(dagdir)
     assert not origin.recorded
     assert (origin.job, origin.execution, origin.site) == ((trained, 0), 1, "Delta")
-    assert origin.credited == (credited, 0)
+    assert origin.completed_by == (credited, 0)
 
 
 def test_a_record_decides_against_the_inference(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_an_earlier_execution_of_the_job_made_the_checkpoint(tmp_path: Path) -> 
     record(dagdir, 0, "aaa", None, cluster_id=cluster, proc_id=0, hostname="gpu1")
     origin = origin_of(dagdir)
     assert (origin.job, origin.execution, origin.site) == ((cluster, 0), 1, "Delta")
-    assert (origin.credited, origin.credited_execution) == ((cluster, 0), 2)
+    assert (origin.completed_by, origin.completed_execution) == ((cluster, 0), 2)
     assert origin.made_by_another
 
 
@@ -252,7 +252,7 @@ def test_of_two_checkpoints_of_an_epoch_the_one_that_is_continued_counts(tmp_pat
     record(dagdir, 1, "ccc", "aaa")
     record(dagdir, 2, "ddd", "ccc")
     assert breaks_of(dagdir) == []
-    assert origin_of(dagdir, 1).digest == "ccc"
+    assert origin_of(dagdir, 1).sha256 == "ccc"
 
 
 def test_a_parent_may_be_another_file_of_the_same_epoch(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_a_parent_may_be_another_file_of_the_same_epoch(tmp_path: Path) -> None:
     record(dagdir, 0, "aaa", None)
     record(dagdir, 1, "bbb", "aaa", name="last.ckpt")
     record(dagdir, 1, "ccc", "bbb", ts="2030-01-01T00:00:00+00:00")
-    assert origin_of(dagdir, 1).digest == "ccc"
+    assert origin_of(dagdir, 1).sha256 == "ccc"
     assert breaks_of(dagdir) == []
 
 
@@ -300,7 +300,7 @@ def test_events_in_metls_folder_are_those_of_the_run_in_their_name(tmp_path: Pat
         line = {"type": "epoch.completed", "epoch": 0, "checkpoint_out_hash": digest}
         dagdir.write(f"output/provenance/{UUIDS[run]}.ndjson", json.dumps(line) + "\n")
     found = lineage(input_of(dagdir)).origins
-    assert [found[UUIDS[run]][0].digest for run in UUIDS] == ["aaa", "bbb"]
+    assert [found[UUIDS[run]][0].sha256 for run in UUIDS] == ["aaa", "bbb"]
 
 
 def test_the_past_has_no_checkpoints_of_later_epochs(tmp_path: Path) -> None:

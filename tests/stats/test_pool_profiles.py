@@ -61,8 +61,8 @@ def learned(*parts: list[Observation], as_of: float = 1000.0) -> dict[ResourcePo
 
 
 def hours_of(profile: PoolProfile) -> tuple[float, float, float]:
-    assert profile.hours is not None
-    return profile.hours.value, profile.hours.low, profile.hours.high
+    assert profile.hours_per_epoch is not None
+    return profile.hours_per_epoch.value, profile.hours_per_epoch.low, profile.hours_per_epoch.high
 
 
 # --- figures ----------------------------------------------------------------------------------
@@ -73,15 +73,15 @@ def test_the_mean_of_the_only_pool_is_its_own() -> None:
     value, low, high = hours_of(profile)
     assert value == pytest.approx(3.0)
     assert low < 3.0 < high
-    assert profile.hours is not None
-    assert (profile.hours.samples, profile.hours.borrowed) == (3, "")
-    assert (profile.starts, profile.epochs, profile.slots, profile.running) == (3, 3, 1, 0)
+    assert profile.hours_per_epoch is not None
+    assert (profile.hours_per_epoch.samples, profile.hours_per_epoch.borrowed) == (3, "")
+    assert (profile.executions, profile.epochs, profile.slots, profile.running) == (3, 3, 1, 0)
 
 
 def test_a_pool_without_an_epoch_borrows_from_its_gpu_model() -> None:
     here, there = ResourcePool("new", "A40"), executions(DELTA, *[9.0] * 20)
     new = executions(here, 0.5, finished=None)
-    hours = learned(there, executions(ANVIL, *[3.0] * 20), new)[here].hours
+    hours = learned(there, executions(ANVIL, *[3.0] * 20), new)[here].hours_per_epoch
     assert hours is not None
     assert hours.borrowed == "A40 elsewhere"
     assert hours.samples == 0
@@ -92,8 +92,8 @@ def test_a_pool_without_an_epoch_borrows_from_its_gpu_model() -> None:
 
 def test_nothing_is_known_of_hours_before_an_epoch_ends_anywhere() -> None:
     profile = learned(executions(DELTA, 2.0, finished=None))[DELTA]
-    assert profile.hours is None
-    assert profile.wait is not None
+    assert profile.hours_per_epoch is None
+    assert profile.wait_hours is not None
     assert profile.running == 1
 
 
@@ -108,7 +108,7 @@ def test_hours_of_unfinished_epochs_lengthen_the_mean() -> None:
 def test_waits_that_go_on_count_at_their_pool() -> None:
     done = executions(DELTA, *[2.0] * 4)
     waiting = Observation(pool=DELTA, run="r", seen=at(100), wait=12.0, started=False)
-    wait = learned(done, [waiting])[DELTA].wait
+    wait = learned(done, [waiting])[DELTA].wait_hours
     assert wait is not None
     # Sixteen hours waited for four starts.
     assert wait.value == pytest.approx(4.0)
@@ -161,8 +161,8 @@ def test_intervals_hold_waits_and_losses_of_four_pools_in_five() -> None:
                     for n in range(random.choice((2, 4, 8, 30)))
                 ]
         for pool, profile in learned(observations).items():
-            assert profile.wait is not None
-            waits_held.append(profile.wait.low <= truth[pool][0] <= profile.wait.high)
+            assert profile.wait_hours is not None
+            waits_held.append(profile.wait_hours.low <= truth[pool][0] <= profile.wait_hours.high)
             losses_held.append(profile.loss.low <= truth[pool][1] <= profile.loss.high)
     assert 0.73 <= mean(waits_held) <= 0.87
     assert 0.73 <= mean(losses_held) <= 0.87
@@ -233,10 +233,10 @@ def test_a_pool_that_has_lost_all_it_took_is_doubtful_until_an_epoch_completes()
     assert not learned(GOOD_ELSEWHERE, one)[DELTA].doubtful
     profile = learned(GOOD_ELSEWHERE, two)[DELTA]
     assert (profile.doubtful, profile.excluded) == (True, "")
-    assert profile.hours is not None
+    assert profile.hours_per_epoch is not None
     assert profile.probe_at is not None
     waited = (profile.probe_at - at(1.0)) / timedelta(hours=1)
-    assert waited == pytest.approx(profile.hours.value, abs=0.001)
+    assert waited == pytest.approx(profile.hours_per_epoch.value, abs=0.001)
     assert not learned(GOOD_ELSEWHERE, two, executions(DELTA, 2.0, first=2.0))[DELTA].doubtful
 
 
@@ -263,7 +263,11 @@ def test_jobs_with_more_gpus_are_a_pool_of_their_own() -> None:
     assert ledger.as_of is not None
     profiles = learn_profiles(observations_of(ledger), ledger.as_of)
     assert {pool.gpus_per_job: each.epochs for pool, each in profiles.items()} == {1: 1, 2: 1}
-    hours = {pool.model: each.hours.value for pool, each in profiles.items() if each.hours}
+    hours = {
+        pool.model: each.hours_per_epoch.value
+        for pool, each in profiles.items()
+        if each.hours_per_epoch
+    }
     assert hours["NVIDIA L40S"] > hours["NVIDIA L40S ×2"]
 
 
@@ -330,7 +334,7 @@ def test_counts_of_recorded_ensembles_are_those_of_their_epochs(ledger: Ledger) 
     assert {pool: p.epochs for pool, p in profiles.items() if p.epochs} == epochs
     for pool, profile in profiles.items():
         there = [e for e in ledger.executions if e.training and pool_of(e) == pool]
-        assert profile.starts == len(there)
+        assert profile.executions == len(there)
         assert profile.running == sum(e.outcome is Outcome.IN_FLIGHT for e in there)
         assert profile.gpus == pytest.approx(mean(e.gpus or 0 for e in there))
         ends = [(e.start, e.end or ledger.as_of) for e in there]
@@ -376,8 +380,8 @@ def test_waits_and_losses_of_recorded_ensembles(ledger: Ledger) -> None:
     for pool, profile in learn_profiles(observations, ledger.as_of).items():
         there = [e for e in ledger.executions if e.training and pool_of(e) == pool]
         waits = [e.wait / 3600 for e in there if e.wait is not None]
-        assert profile.wait is not None
-        assert profile.wait.samples == len(waits)
+        assert profile.wait_hours is not None
+        assert profile.wait_hours.samples == len(waits)
         if len(waits) < ENOUGH_SAMPLES:
             continue
         # Jobs that waited for hours and started within minutes are one sample.
@@ -395,7 +399,7 @@ def test_waits_and_losses_of_recorded_ensembles(ledger: Ledger) -> None:
             waited if waited < 1 else waited / len(group)
             for group, (_, waited) in zip(together, starts, strict=True)
         )
-        assert profile.wait.value == pytest.approx((hours + idle[pool]) / samples, rel=0.3)
+        assert profile.wait_hours.value == pytest.approx((hours + idle[pool]) / samples, rel=0.3)
         lost = sum(
             e.outcome not in (Outcome.GOOD, Outcome.IN_FLIGHT, Outcome.REMOVED) for e in there
         )

@@ -56,7 +56,7 @@ def read(dagdir: Path) -> tuple[Timeline, Ledger, list[Job]]:
 
 def area(made: Timeline, count: Callable[[object], int]) -> float:
     """The integral of the steps, the last one to the end."""
-    edges = [*(step.position for step in made.steps), made.length]
+    edges = [*(step.position for step in made.steps), made.seconds]
     return sum(
         count(step) * (end - start)
         for step, (start, end) in zip(made.steps, pairwise(edges), strict=True)
@@ -115,13 +115,13 @@ def test_the_stalls_are_what_no_execution_covers(recorded: Path) -> None:
         elif end > start:
             covered.append([start, end])
     gaps = [b[0] - a[1] for a, b in pairwise(covered)]
-    gaps += [made.length - covered[-1][1]] if made.length > covered[-1][1] else []
-    assert [stall.seconds for stall in made.gaps] == pytest.approx(gaps)
+    gaps += [made.seconds - covered[-1][1]] if made.seconds > covered[-1][1] else []
+    assert [stall.seconds for stall in made.stalls] == pytest.approx(gaps)
 
 
 def test_the_longest_standstill_of_a_real_ensemble(shared: Callable[[str], Path]) -> None:
     made, _, _ = read(shared("examples/metl-aws"))
-    worst = max(made.gaps, key=lambda stall: stall.seconds)
+    worst = max(made.stalls, key=lambda stall: stall.seconds)
     assert worst.start == datetime(2025, 11, 7, 16, 2, 41)
     assert worst.end == datetime(2025, 11, 10, 8, 14, 54)
     assert (made.max_jobs, made.max_gpus) == (5, 10)
@@ -204,7 +204,7 @@ def test_nothing_and_one_event() -> None:
     assert nothing.lanes == ()
     assert nothing.time_at(5.0) is None
     one = build_timeline(ledger([job(1, [(0, State.IDLE)])]))
-    assert (one.first, one.last, one.length) == (NOON, NOON, 0.0)
+    assert (one.first, one.last, one.seconds) == (NOON, NOON, 0.0)
     [span] = one.lanes[0].spans
     assert (span.state, span.end, span.seconds) == (State.IDLE, None, 0.0)
     assert one.lanes[0].spans_at(0.0) == (span,)
@@ -245,9 +245,9 @@ def test_what_is_in_flight_lasts_to_the_end() -> None:
     made = build_timeline(
         ledger(jobs, [execution(1, 10, None, Outcome.IN_FLIGHT, 2, last=100)], 100)
     )
-    assert made.length == 100
+    assert made.seconds == 100
     assert [(s.position, s.jobs, s.gpus) for s in made.steps] == [(10, 1, 2)]
-    assert made.gaps == ()
+    assert made.stalls == ()
     [span] = made.lanes[0].spans_at(100.0)
     assert span.state is State.RUNNING
     assert job_states_at(made, 100.0) == {State.RUNNING: 1}
@@ -265,9 +265,9 @@ def test_a_standstill_that_lasts() -> None:
             live=True,
         )
     )
-    [stall] = made.gaps
+    [stall] = made.stalls
     assert (stall.start_position, stall.end_position, stall.ongoing) == (10, 500, True)
-    assert [(w.lane.name, w.span.seconds) for w in made.waits] == [("a", 488)]
+    assert [(w.lane.run, w.span.seconds) for w in made.waits] == [("a", 488)]
 
 
 def test_jobs_of_no_run_have_a_lane_of_their_own_and_dagmans_none() -> None:
@@ -295,7 +295,7 @@ def test_the_hour_that_is_there_twice_is_an_hour_long() -> None:
     made = build_timeline(
         replace(ledger([one]), seconds_between=clock.seconds, as_of=entered[1][0])
     )
-    assert made.length == 4 * 3600
+    assert made.seconds == 4 * 3600
     assert made.time_at(4 * 3600.0) == entered[1][0]
     assert made.time_at(0.0) == night
     # The axis is real time: 3 o'clock is three and a half hours on.

@@ -108,8 +108,8 @@ def test_bad_hours_by_cause_as_the_jobs_have_them(shared: Callable[[str], Path])
 
 def test_what_a_cause_is_of_is_reported(aws: Usage) -> None:
     by_key = {cause.key: cause for cause in aws.causes}
-    assert by_key["1023/0"].text.startswith("removed by a user (condor_rm of the DAG)")
-    assert "end not logged" in by_key["removed, end not logged"].text
+    assert by_key["1023/0"].cause.startswith("removed by a user (condor_rm of the DAG)")
+    assert "end not logged" in by_key["removed, end not logged"].cause
     assert by_key["removed, end not logged"].end_unknown
     assert len(by_key["1007/0"].reasons) == 2
     eviction = by_key["12/122"]
@@ -137,7 +137,7 @@ def test_epochs_that_another_execution_may_have_trained(aws: Usage) -> None:
 def test_one_site_cannot_be_compared(aws: Usage) -> None:
     assert [place.name for place in aws.ranked_sites] == ["aws"]
     assert all(cell.relative_time is None and not cell.slow for cell in aws.site_gpus)
-    assert {(cell.gpu, cell.gpus): cell.totals.completed for cell in aws.site_gpus} == {
+    assert {(cell.gpu, cell.gpus): cell.totals.completed_epochs for cell in aws.site_gpus} == {
         (L40S, 2): 42,
         (L40S, 4): 0,
     }
@@ -157,7 +157,7 @@ def test_stalled_transfers_at_the_site(aws: Usage) -> None:
 def added(sums: Iterable[UsageTotals]) -> tuple[float, ...]:
     total = [0.0] * 7
     for of in sums:
-        parts = (of.executions, of.good_executions, of.bad_executions, of.completed)
+        parts = (of.executions, of.good_executions, of.bad_executions, of.completed_epochs)
         for i, value in enumerate((*parts, of.goodput, of.badput, of.running)):
             total[i] += value
     return tuple(round(value, 6) for value in total)
@@ -187,7 +187,7 @@ def test_places_sum_to_the_whole(path: Path) -> None:
     for place in (*found.sites, *found.gpus):
         lost = sum(cause.lost_gpu_seconds for cause in place.causes)
         assert lost == pytest.approx(place.totals.badput, abs=1e-6)
-        assert place.epoch.n == place.totals.completed
+        assert place.epoch.n == place.totals.completed_epochs
 
 
 @EVERYWHERE
@@ -324,7 +324,7 @@ def test_texts_of_one_code_stay_readable() -> None:
         log.evict(job, 1007, why, at=f"{at + 1}:00:00")
     (cause,) = places(log).causes
     assert cause.key == "1007/0"
-    assert [reason.text for reason in cause.reasons] == ["disk is full", "disk is gone"]
+    assert [reason.reason for reason in cause.reasons] == ["disk is full", "disk is gone"]
 
 
 # --- waits and transfers ----------------------------------------------------------------------

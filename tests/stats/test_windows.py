@@ -71,11 +71,11 @@ def test_an_execution_over_the_border_of_a_month() -> None:
     # It is counted, completes its epoch and has moved its bytes in the month that it ended in.
     assert (
         sum_executions(october.executions).executions,
-        sum_executions(october.executions).completed,
+        sum_executions(october.executions).completed_epochs,
     ) == (0, 0)
     assert (
         sum_executions(november.executions).executions,
-        sum_executions(november.executions).completed,
+        sum_executions(november.executions).completed_epochs,
     ) == (1, 1)
     assert (len(october.epochs), len(november.epochs)) == (0, 1)
     assert [e.final for e in (*october.executions, *november.executions)] == [False, True]
@@ -163,7 +163,7 @@ def sums(ledger: Ledger) -> dict[str, float]:
         "executions": spent.executions,
         "good executions": spent.good_executions,
         "bad executions": spent.bad_executions,
-        "completed": spent.completed,
+        "completed": spent.completed_epochs,
         "good": spent.goodput,
         "bad": spent.badput,
         "in flight": spent.running,

@@ -96,12 +96,12 @@ def test_a_pause_and_a_stop_are_taken_back(there: Ensemble) -> None:
     there.perform(there.order(PoolAction.STOP))
     both = asked(pause_requested=at(9), stop_requested=at(9))
     (answer,) = there.perform(there.order(PoolAction.RESUME_RUN, both))
-    assert answer.code is ResultCode.DONE
+    assert answer.reply is ResultCode.DONE
     assert answer.text.count("was deleted") == 2
     assert not there.file("pause").exists()
     assert not there.file("stop").exists()
     (answer,) = there.perform(there.order(PoolAction.RESUME_RUN, both))
-    assert answer.code is ResultCode.ALREADY
+    assert answer.reply is ResultCode.ALREADY
 
 
 def test_a_stop_that_was_met_cannot_be_taken_back(there: Ensemble) -> None:
@@ -126,7 +126,7 @@ def test_a_stop_that_is_met_while_it_is_taken_back_is_reported(
 
     monkeypatch.setattr(os, "unlink", meanwhile)
     (answer,) = there.perform(there.order(PoolAction.RESUME_RUN, asked(stop_requested=at(9))))
-    assert answer.code is ResultCode.BAD_STATE
+    assert answer.reply is ResultCode.BAD_STATE
     assert answer.text.startswith("too late")
 
 
@@ -151,7 +151,7 @@ def test_what_was_stopped_since_is_reported_with_the_reason(
 def test_sending_writes_where_to_and_takes_it_back(there: Ensemble) -> None:
     order = there.order(PoolAction.SEND, site=" SDSC PRP ")
     (answer,) = there.perform(order)
-    assert answer.code is ResultCode.DONE
+    assert answer.reply is ResultCode.DONE
     assert there.file("target").read_bytes() == b"SDSC PRP\n"
     (answer,) = there.perform(order)
     assert answer == ActionResult(UUID, ResultCode.ALREADY, f"gate/ens/{UUID}.target says so")
@@ -162,7 +162,7 @@ def test_sending_writes_where_to_and_takes_it_back(there: Ensemble) -> None:
     assert answer == ActionResult(UUID, ResultCode.DONE, f"gate/ens/{UUID}.target was deleted")
     assert not there.file("target").exists()
     (answer,) = there.perform(back)
-    assert answer.code is ResultCode.ALREADY
+    assert answer.reply is ResultCode.ALREADY
 
 
 @pytest.mark.parametrize("act", [PoolAction.SEND, PoolAction.RETARGET])
@@ -183,7 +183,7 @@ def test_without_the_gates_file_nobody_would_read_it(there: Ensemble) -> None:
     order = there.order(PoolAction.STOP)
     (there.home / "ens.gate.json").unlink()
     (answer,) = there.perform(order)
-    assert answer.code is ResultCode.NOT_FOUND
+    assert answer.reply is ResultCode.NOT_FOUND
     assert answer.text.endswith("ens.gate.json is not there")
     assert not (there.home / "gate").exists()
 
@@ -214,7 +214,7 @@ def test_stopping_now_writes_before_it_removes(there: Ensemble) -> None:
 
     there.schedd.act = removed  # type: ignore[method-assign]
     answers = there.perform(there.order(PoolAction.STOP_NOW))
-    assert [(each.subject, each.code) for each in answers] == [
+    assert [(each.subject, each.reply) for each in answers] == [
         (UUID, ResultCode.DONE),
         ("7.0", ResultCode.DONE),
     ]
@@ -225,13 +225,13 @@ def test_stopping_now_writes_before_it_removes(there: Ensemble) -> None:
 def test_what_is_asked_to_stop_can_be_stopped_now(there: Ensemble) -> None:
     there.perform(there.order(PoolAction.STOP))
     answers = there.perform(there.order(PoolAction.STOP_NOW, asked(stop_requested=at(9))))
-    assert [each.code for each in answers] == [ResultCode.ALREADY, ResultCode.DONE]
+    assert [each.reply for each in answers] == [ResultCode.ALREADY, ResultCode.DONE]
 
 
 def test_without_the_file_no_job_is_removed(there: Ensemble) -> None:
     there.file("stop").mkdir(parents=True)
     answers = there.perform(there.order(PoolAction.STOP_NOW))
-    assert [each.code for each in answers] == [ResultCode.FAILED, ResultCode.FAILED]
+    assert [each.reply for each in answers] == [ResultCode.FAILED, ResultCode.FAILED]
     assert answers[1].text == "not tried: its run could not be stopped"
     assert there.schedd.acts() == []
 
@@ -261,7 +261,7 @@ def test_a_schedd_that_falls_silent_leaves_the_stop(there: Ensemble) -> None:
 
     there.schedd.job = silent  # type: ignore[assignment]
     answers = there.perform(order)
-    assert [each.code for each in answers] == [ResultCode.DONE, ResultCode.FAILED]
+    assert [each.reply for each in answers] == [ResultCode.DONE, ResultCode.FAILED]
     assert there.file("stop").exists()
 
 
@@ -328,14 +328,14 @@ def test_a_job_that_starts_in_this_moment_is_reported(idle: Ensemble) -> None:
 
     idle.schedd.edit = placed  # type: ignore[method-assign]
     (answer,) = idle.perform(order)
-    assert answer.code is ResultCode.DONE
+    assert answer.reply is ResultCode.DONE
     assert "it began to run in this moment" in answer.text
 
 
 def test_a_placement_that_cannot_be_written_is_reported_with_the_answer(idle: Ensemble) -> None:
     (idle.home / "placement").write_text("in the way")
     (answer,) = idle.perform(idle.order(PoolAction.RETARGET, site="expanse"))
-    assert answer.code is ResultCode.DONE
+    assert answer.reply is ResultCode.DONE
     assert "cannot be written" in answer.text
     assert answer.text.endswith("a retry goes where the DAG file says")
 

@@ -30,13 +30,13 @@ def profile(
     """The profile of a pool where 20 epochs took ``hours`` each."""
     return PoolProfile(
         pool=pool,
-        hours=figure(hours),
-        wait=figure(wait),
-        transfer=figure(transfer),
+        hours_per_epoch=figure(hours),
+        wait_hours=figure(wait),
+        transfer_hours=figure(transfer),
         loss=figure(loss),
         lost_hours=lost_hours,
         gpus=gpus,
-        starts=25,
+        executions=25,
         epochs=20,
         running=0,
         slots=slots,

@@ -155,8 +155,8 @@ def expected_samples(status: dict[str, Any], jobs: list[dict[str, Any]]) -> Valu
         add("remaining_seconds", estimate["remaining"]["median"])
         add("remaining_low_seconds", estimate["remaining"]["low"])
         add("remaining_high_seconds", estimate["remaining"]["high"])
-    expected.add_time("expected_end_timestamp_seconds", estimate["at"])
-    expected.add_time("completed_timestamp_seconds", estimate["ended"])
+    expected.add_time("expected_end_timestamp_seconds", estimate["expected_end"])
+    expected.add_time("completed_timestamp_seconds", estimate["completed_at"])
     for row in status["runs"]:
         run, latest = row["run"], row["latest"] or {}
         places = {"site": latest.get("site"), "gpu": latest.get("gpu")}
@@ -177,8 +177,8 @@ def expected_samples(status: dict[str, Any], jobs: list[dict[str, Any]]) -> Valu
     for row in estimate["runs"]:
         if row["remaining"] is not None:
             add("run_remaining_seconds", row["remaining"]["median"], run=row["run"])
-        expected.add_time("run_expected_end_timestamp_seconds", row["at"], run=row["run"])
-        expected.add_time("run_completed_timestamp_seconds", row["ended"], run=row["run"])
+        expected.add_time("run_expected_end_timestamp_seconds", row["expected_end"], run=row["run"])
+        expected.add_time("run_completed_timestamp_seconds", row["completed_at"], run=row["run"])
     for scope, rows, label in (("site", status["sites"], "site"), ("model", status["gpus"], "gpu")):
         for row in rows:
             place = {label: row[label] or "unknown"}

@@ -498,10 +498,10 @@ class _Expander:
         return is_last and not (evaluation is not None and evaluation.gates)
 
     def _filled_variable(self, variable: VariableValue) -> VariableValue:
-        if "\x01" not in variable.value and not variable.hidden:
+        if "\x01" not in variable.value and not variable.hides:
             return variable
-        hidden = tuple(replace(each, value=self._with_uuid(each.value)) for each in variable.hidden)
-        return replace(variable, value=self._with_uuid(variable.value), hidden=hidden)
+        hidden = tuple(replace(each, value=self._with_uuid(each.value)) for each in variable.hides)
+        return replace(variable, value=self._with_uuid(variable.value), hides=hidden)
 
     def _check_gate(self, node: GraphNode) -> None:
         """Raises PlanError if the node cannot have a gate."""

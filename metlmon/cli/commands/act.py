@@ -196,7 +196,7 @@ def _perform(
     names = {run.id: run.run for run in request.runs}
 
     def on_result(result: ActionResult) -> None:
-        if not options.json and not (options.dry_run and result.code is ResultCode.DONE):
+        if not options.json and not (options.dry_run and result.reply is ResultCode.DONE):
             print(result_line(result, names), flush=True)
 
     try:
@@ -205,7 +205,7 @@ def _perform(
         _print_note(f"metlmon: nothing was done: {error}")
         return _print_results(preview, request, (), options, error=str(error))
     if options.dry_run:
-        results = tuple(result for result in results if result.code is not ResultCode.DONE)
+        results = tuple(result for result in results if result.reply is not ResultCode.DONE)
     return _print_results(preview, request, results, options)
 
 
@@ -227,7 +227,7 @@ def _print_results(
 def exit_status(results: Iterable[ActionResult]) -> Exit:
     """The exit status: OK if all results are "done" or "already so"."""
     good = (ResultCode.DONE, ResultCode.ALREADY)
-    return Exit.OK if all(result.code in good for result in results) else Exit.REFUSED
+    return Exit.OK if all(result.reply in good for result in results) else Exit.REFUSED
 
 
 # --- targets ------------------------------------------------------------------------------
@@ -339,7 +339,7 @@ def _target_text(target: DagTarget | Target | RunTarget) -> str:
 
 def result_line(result: ActionResult, names: Mapping[str, str]) -> str:
     """``12.0  done``, with details if there are any; ``names``: of runs by their subjects."""
-    line = f"{plain(names.get(result.subject, result.subject), 60)}  {result.code}"
+    line = f"{plain(names.get(result.subject, result.subject), 60)}  {result.reply}"
     return f"{line}: {plain(result.text, 400)}" if result.text else line
 
 

@@ -84,7 +84,7 @@ def _columns() -> list[Column[ContinuedRun]]:
     """The columns of the runs that continue."""
 
     def trains(run: ContinuedRun) -> str:
-        first, last = epoch_number(run.first), epoch_number(run.last)
+        first, last = epoch_number(run.first_epoch), epoch_number(run.last_epoch)
         return f"epoch {first}" if first == last else f"epochs {first} to {last}"
 
     return [

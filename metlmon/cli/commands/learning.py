@@ -93,7 +93,7 @@ def print_curves(result: Curves, live: bool, metrics: MetricSettings) -> None:
     parts = (summary.runs, summary.best, summary.diverged, summary.flat)
     out.print(line((" · ".join(filter(None, parts)), BOLD)))
     out.print(f"{plain(result.metric, 80)}{GOALS[result.goal]}")
-    out.table(columns(result.curves), result.curves, "")
+    out.table(columns(result.runs), result.runs, "")
     for band in (result.band, *result.bands):
         name = "all runs" if band is result.band else plain(band.label or "no label", NAME_LIMIT)
         out.table(band_columns(), band.levels, "", line((name, BOLD)))

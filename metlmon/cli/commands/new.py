@@ -863,7 +863,7 @@ def explained(
         return replace(value, value=hidden, where=source_of(value))
 
     variables = (
-        replace(shown(variable), hidden=tuple(map(shown, variable.hidden)))
+        replace(shown(variable), hides=tuple(map(shown, variable.hides)))
         for variable in node.variables
     )
     return replace(explanation, node=replace(node, variables=tuple(variables)))
@@ -930,7 +930,7 @@ def _variable_lines(node: GraphNode, width: int | None) -> Iterable[str]:
         else:
             cells = (cell.ljust(n) for cell, n in zip(row, widths, strict=True))
             yield f"    {'  '.join(cells)}".rstrip()
-        for hidden in variable.hidden:
+        for hidden in variable.hides:
             _, value, level, where = _variable_cells(hidden)
             yield f"      hides {value} ({level}: {where})"
 

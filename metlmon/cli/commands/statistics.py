@@ -120,7 +120,7 @@ def _remarks(usage: Usage) -> Iterable[str]:
     for place in usage.wasteful_sites:
         name = plain(place.name or "", NAME_LIMIT)
         lost = usage_table.hours_text(place.totals.badput)
-        done = place.totals.completed
+        done = place.totals.completed_epochs
         epochs = count(done, usage.item) if done else f"no {usage.item}"
         of_all = share(place.totals.badput, ended)
         hours_ = usage.measure.hours
@@ -140,7 +140,7 @@ def _remarks(usage: Usage) -> Iterable[str]:
         waits = "; ".join(_waited(item) for item in usage.waiting)
         yield f"Waits without an execution, not in the medians: {waits}."
     if usage.hidden:
-        completed = count(usage.total.totals.completed, f"completed {usage.item}")
+        completed = count(usage.total.totals.completed_epochs, f"completed {usage.item}")
         yield (
             f"{number(len(usage.hidden))} of {completed} with hidden compute (⇄): "
             "a longer, failed try may have done the training"
@@ -359,10 +359,10 @@ def _lines(data: Timeline, cells: int) -> Iterable[Line]:
     if data.first is None:
         yield line("No job has an event yet: there is no time to show.")
         return
-    names = [plain(lane.name, NAME_CELLS) for lane in data.lanes]
+    names = [plain(lane.run, NAME_CELLS) for lane in data.lanes]
     indent = max([len(name) for name in names] + [len("99 GPUs")]) + 2
     window = full_window(data, max(20, cells - indent - 1))
-    yield line(f"{period(data.first, data.last)}   {duration(data.length)}")
+    yield line(f"{period(data.first, data.last)}   {duration(data.seconds)}")
     yield from _stall_lines(data)
     if data.mean_jobs is not None:
         yield totals(data)
@@ -383,13 +383,13 @@ def _stall_lines(data: Timeline) -> Iterable[Line]:
     if not data.steps:
         yield line(("nothing has run yet", NOTE))
         return
-    if not data.gaps:
+    if not data.stalls:
         yield line("never idle")
         return
-    total = duration(sum(stall.seconds for stall in data.gaps))
-    times = count(len(data.gaps), "time")
+    total = duration(sum(stall.seconds for stall in data.stalls))
+    times = count(len(data.stalls), "time")
     yield line(f"idle {times}, {total} in total; longest:")
-    longest = sorted(data.gaps, key=lambda stall: -stall.seconds)[:STALLS_SHOWN]
+    longest = sorted(data.stalls, key=lambda stall: -stall.seconds)[:STALLS_SHOWN]
     for stall in longest:
         text = period(stall.start, stall.end, year_of(data.last))
         if stall.ongoing:

@@ -240,7 +240,7 @@ def test_a_node_counts_before_its_run_that_before_a_region_that_before_all(tmp_p
     node = made.graph.node("g0-train_epoch1")
     given = next(each for each in node.variables if each.name == "v")
     assert (given.level, given.where) == (Precedence.NODE, "w.dag:3")
-    assert [(each.value, each.level, each.where) for each in given.hidden] == [
+    assert [(each.value, each.level, each.where) for each in given.hides] == [
         ("run", Precedence.RUN, "w.dag:4"),
         ("region", Precedence.REGION, "w.dag:6"),
         ("all", Precedence.ALL, "w.dag:7"),
@@ -254,7 +254,7 @@ def test_what_is_appended_counts_at_its_level_as_the_rest_does(tmp_path: Path) -
     first, second, *_ = expand(request).graph.nodes
     a, b, c = (next(v for v in first.variables if v.name.lower() == name) for name in "abc")
     assert (a.value, a.level, a.append) == ("1", Precedence.NODE, False)
-    assert [(each.value, each.append) for each in a.hidden] == [("1", False), ("99", True)]
+    assert [(each.value, each.append) for each in a.hides] == [("1", False), ("99", True)]
     assert (b.value, b.append, c.value, c.level, c.append) == (
         "1",
         False,
