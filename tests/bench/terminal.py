@@ -1,7 +1,8 @@
 """What does the screen cost: bytes to the terminal, work, and stalls of the event loop?
 
-    python tests/bench/terminal.py                    # all of it
-    python tests/bench/terminal.py idle row keys open
+    python tests/bench/terminal.py                    # all of it but "large"
+    python tests/bench/terminal.py idle row keys open loading slow
+    python tests/bench/terminal.py large DIR …        # stalls over any dagdirs
 
 The real ``metlmon watch`` runs on a pseudo-terminal. Every byte that reaches the terminal is
 counted, and replayed through a terminal emulator; "differs" is the number of cells in which the
@@ -18,6 +19,11 @@ keys      bytes of one key, the work of all threads, and the worst of the event 
           the most that the loop's thread itself worked between two of these, which is what is
           left of a stall on a machine that has nothing else to do.
 open      the same for opening a screen (and "again", for the second time).
+loading   a dagdir of 20 MB from the start of the program until all is read.
+slow      a terminal that takes 20 kB/s, while a key is held and logs grow: how long after the
+          last key the screen shows what the application shows, and the bytes that came after
+          that key.
+large     stalls while the dagdir is loaded, filtered, sorted, scrolled, and its screens opened.
 """
 
 from __future__ import annotations
@@ -42,6 +48,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -61,6 +68,9 @@ SILENCE: Final = 0.4
 """Seconds without a byte after which what a key did is over; below the clock's second."""
 
 PATIENCE: Final = 180.0
+SLOW: Final = 20_000
+"""Bytes per second of the slow terminal."""
+
 PACE: Final = 0.01
 """The event loop is asked this often whether it is on time."""
 
@@ -150,9 +160,10 @@ def cells(strip: Any) -> list[Cell]:
 
 
 class Watched:
-    """``metlmon watch`` on a pseudo-terminal that a thread reads."""
+    """``metlmon watch`` on a pseudo-terminal that a thread reads, at most ``rate`` bytes a
+    second."""
 
-    def __init__(self, arguments: Sequence[str], size: tuple[int, int]) -> None:
+    def __init__(self, arguments: Sequence[str], size: tuple[int, int], rate: int = 0) -> None:
         self.columns, self.lines = size
         self.master, slave = pty.openpty()
         shape = struct.pack("HHHH", self.lines, self.columns, 0, 0)
@@ -168,6 +179,7 @@ class Watched:
             argv, stdin=slave, stdout=slave, stderr=slave, env=env, start_new_session=True
         )
         os.close(slave)
+        self.rate = rate
         self.got = bytearray()
         self.last = time.monotonic()
         self.fed = 0
@@ -178,17 +190,19 @@ class Watched:
         self.reader.start()
 
     def read(self) -> None:
-        """Take what comes, and answer its questions."""
+        """Take what comes, no faster than such a terminal does, and answer its questions."""
         while not self.over:
             ready, _, _ = select.select([self.master], [], [], 0.2)
             if not ready:
                 continue
             try:
-                data = os.read(self.master, 65536)
+                data = os.read(self.master, max(1, self.rate // 50) if self.rate else 65536)
             except OSError:
                 return
             self.got += data
             self.last = time.monotonic()
+            if self.rate:
+                time.sleep(len(data) / self.rate)
             for _ in range(data.count(b"\x1b[6n")):
                 os.write(self.master, b"\x1b[1;1R")
 
@@ -257,6 +271,12 @@ class Watched:
             total += int((each / "schedstat").read_text().split()[0]) / 1e9
         return total
 
+    def memory(self) -> float:
+        """Megabytes resident."""
+        text = Path(f"/proc/{self.child.pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+)", text)
+        return int(found[1]) / 1000 if found else 0.0
+
     def whole(self) -> float:
         """Wait until all is read; seconds since the start."""
         while not self.ask("whole"):
@@ -264,6 +284,7 @@ class Watched:
         return time.monotonic() - self.begun
 
     def close(self) -> None:
+        self.rate = 0
         self.child.terminate()
         try:
             self.child.wait(10)
@@ -300,8 +321,8 @@ def alike(ours: tuple[Any, ...], theirs: Cell) -> bool:
 
 
 @contextmanager
-def watched(*arguments: str, size: tuple[int, int]) -> Iterator[Watched]:
-    made = Watched(arguments, size)
+def watched(*arguments: str, size: tuple[int, int], rate: int = 0) -> Iterator[Watched]:
+    made = Watched(arguments, size, rate)
     try:
         yield made
     finally:
@@ -511,17 +532,138 @@ def opening(base: Path) -> None:
                     cost(seen, lambda: seen.press("escape"))
 
 
+def loading(base: Path) -> None:
+    head("seconds", "bytes", "work ms", "stall ms", "its own", "MB", "differs")
+    for size in SIZES:
+        with watched(str(written(base)), size=size) as seen:
+            took = seen.whole()
+            stall, busy = seen.ask("late")
+            seen.settle(0.5)
+            work = seen.work()
+            figures = len(seen.got), 1000 * work, 1000 * stall, 1000 * busy, seen.memory()
+            row("loading 20 MB", size, f"{took:.2f}", *figures, seen.differs())
+
+
+def slow(base: Path) -> None:
+    head("behind s", "bytes then", "stall ms", "its own", "differs")
+    for size in SIZES[1:]:
+        with watched(str(written(base)), size=size, rate=SLOW) as seen:
+            seen.whole()
+            seen.settle(1.0)
+            for name, held in (
+                ("cursor key held", ("down",)),
+                ("pages held", ("pagedown", "pageup")),
+                ("sorting", ("s", "s", "S")),
+                ("to and fro", ("4", "escape", "3", "escape")),
+            ):
+                behind(seen, name, size, held)
+    ensemble = Ensemble(base / "slow")
+    size = SIZES[1]
+    with watched("--live", str(ensemble.directory), size=size, rate=SLOW) as seen:
+        seen.whole()
+        seen.settle(1.0)
+        seen.ask("late")
+        stop = time.monotonic() + 5
+        while time.monotonic() < stop:
+            for run in range(ensemble.RUNS):
+                ensemble.write(random.choice((HOLD, RELEASE, EXECUTE)), run)
+            time.sleep(0.05)
+        caught_up(seen, "all rows change, 20×/s", size)
+
+
+def behind(seen: Watched, name: str, size: tuple[int, int], held: Sequence[str]) -> None:
+    """Hold keys for some seconds; how far is the screen behind when they are let go?"""
+    seen.settle()
+    seen.ask("late")
+    stop = time.monotonic() + 4
+    while time.monotonic() < stop:
+        for key in held:
+            seen.press(key)
+            time.sleep(0.033 if len(held) < 4 else 0.2)
+    caught_up(seen, name, size)
+    for _ in range(3):
+        seen.press("escape")
+
+
+def caught_up(seen: Watched, name: str, size: tuple[int, int]) -> None:
+    before, let_go = len(seen.got), time.monotonic()
+    last = let_go
+    while time.monotonic() - last < 1.5:
+        mine = [[tuple(each) for each in line] for line in seen.ask("cells")]
+        shown = seen.shown()
+        if differing(mine, shown):
+            last = time.monotonic()
+        time.sleep(0.02)
+        if last - let_go > 60:
+            break
+    stall, busy = seen.ask("late")
+    figures = len(seen.got) - before, 1000 * stall, 1000 * busy, seen.differs()
+    row(f"slow: {name}", size, f"{last - let_go:.2f}", *figures)
+
+
+def large(directories: Sequence[str]) -> None:
+    head("bytes", "work ms", "stall ms", "its own", "seconds")
+    for directory in directories:
+        size = SIZES[1]
+        name = Path(directory).name
+        with watched(directory, size=size) as seen:
+            took = seen.whole()
+            stall, busy = seen.ask("late")
+            figures = len(seen.got), 1000 * seen.work(), 1000 * stall, 1000 * busy
+            row(f"{name}: loading", size, *figures, f"{took:.1f} ({seen.memory():.0f} MB)")
+            seen.settle(2.0)
+
+            does = partial(timed, seen, name)
+            does("settled")
+            does("cursor down, held", *["down"] * 60, pause=0.033)
+            does("pages, held", *["pagedown"] * 60, pause=0.033)
+            does("to the end", "end")
+            does("to the start", "home")
+            for _ in range(6):
+                does("sort by the next", "s")
+            does("reversed", "S")
+            does("filter: typed", "/", *"r1", "4", pause=0.1)
+            does("filter: cleared", "escape")
+            for other, before, key in SCREENS:
+                for key_before in before:
+                    does(f"to {other}", key_before)
+                does(f"{other}", key)
+                does(f"{other}: page down", "pagedown")
+                for _ in (*before, key):
+                    does(f"{other}: back", "escape")
+
+
+def timed(seen: Watched, name: str, what: str, *pressed: str, pause: float = 0.0) -> None:
+    """The row of these keys; its last cell: until the last byte that they led to."""
+
+    def go() -> None:
+        for key in pressed:
+            seen.press(key)
+            time.sleep(pause)
+
+    seen.settle()
+    begun = time.monotonic()
+    paid = cost(seen, go, 0.3)
+    figures = paid.bytes, *(1000 * each for each in (paid.work, paid.stall, paid.busy))
+    row(f"{name}: {what}", (seen.columns, seen.lines), *figures, f"{seen.last - begun:.2f}")
+
+
 ALL: Final = {
     "idle": idle,
     "row": changed_row,
     "keys": keys,
     "open": opening,
+    "loading": loading,
+    "slow": slow,
 }
 
 
 def main(argv: Sequence[str]) -> int:
     if argv[:1] == ["--inside"]:
         return inside(argv[1:])
+    if argv[:1] == ["large"]:
+        large(argv[1:])
+        return 0
     with tempfile.TemporaryDirectory() as base:
         for name in argv or list(ALL):
             ALL[name](Path(base))
