@@ -93,7 +93,7 @@ def _columns() -> list[Column[ContinuedRun]]:
         Column(
             "done",
             "DONE",
-            lambda run: None if run.done is None else epoch_number(run.done),
+            lambda run: None if run.done_epoch is None else epoch_number(run.done_epoch),
             Kind.COUNT,
             write=lambda epoch: f"epoch {epoch}",
         ),
