@@ -22,7 +22,6 @@ import pytest
 from metlmon.errors import InputError
 from metlmon.live import dagdir_reader as reader_module
 from metlmon.live import follower as follower_module
-from metlmon.live import log_reader
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.replay import ReplayPiece
 from tests.support.recordings import FIXTURES, again, opened, report_of
@@ -291,7 +290,7 @@ class Sessions:
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader_module, "ANEW_SECONDS", 0.0)
-    monkeypatch.setattr(log_reader, "UNWRITTEN_SECONDS", 0.0)
+    monkeypatch.setattr(follower_module, "UNWRITTEN_SECONDS", 0.0)
 
 
 @pytest.mark.parametrize("recording", RECORDINGS)

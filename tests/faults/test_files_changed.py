@@ -11,7 +11,7 @@ import pytest
 
 from metlmon.errors import InputError
 from metlmon.live import dagdir_reader as reader_module
-from metlmon.live import log_reader
+from metlmon.live import follower
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.follower import CHUNK
 from tests.support.dagdir_builder import NODE, Dagdir
@@ -23,7 +23,7 @@ from tests.support.recordings import FIXTURES, again, copied, opened, report_of,
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """All is read anew as often as there is a reason, and zeros are what they are."""
     monkeypatch.setattr(reader_module, "ANEW_SECONDS", 0.0)
-    monkeypatch.setattr(log_reader, "UNWRITTEN_SECONDS", 0.0)
+    monkeypatch.setattr(follower, "UNWRITTEN_SECONDS", 0.0)
 
 
 def in_place(path: Path, content: bytes) -> None:
@@ -230,7 +230,7 @@ def test_a_log_that_is_copied_away_and_emptied_goes_on(tmp_path: Path) -> None:
 def test_zeros_that_another_machine_has_not_written_yet_are_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_reader, "UNWRITTEN_SECONDS", 3600.0)
+    monkeypatch.setattr(follower, "UNWRITTEN_SECONDS", 3600.0)
     dagdir = copied("rescue", tmp_path / "dagdir")
     path = dagdir / "metl.log"
     content = path.read_bytes()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from metlmon.live import log_reader
+from metlmon.live import follower
 from metlmon.live.dagdir_reader import NO_LOGS_AT_ONCE, DagdirReader
 from metlmon.model.states import State
 from metlmon.snapshot.records import Status
@@ -155,7 +155,7 @@ def test_of_many_logs_those_of_queued_jobs_are_checked_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others in turn: a file of a job that has ended rarely grows."""
-    monkeypatch.setattr(log_reader, "LOGS_AT_ONCE", 3)
+    monkeypatch.setattr(follower, "LOGS_AT_ONCE", 3)
     dagdir = Dagdir(tmp_path, "")
     for cluster in range(10, 20):
         log = Log().submit(cluster).execute(cluster)

@@ -13,7 +13,7 @@ import pytest
 
 from metlmon.config.settings import Settings
 from metlmon.live import dagdir_reader as reader_module
-from metlmon.live import log_reader
+from metlmon.live import follower
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.model_state import Batch
 from metlmon.model.states import State
@@ -59,7 +59,7 @@ class Steps:
 
 
 def test_a_step_ends_when_its_time_is_over(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_reader, "CHUNK", 16_000)
+    monkeypatch.setattr(follower, "CHUNK", 16_000)
     dagdir.write("metl.log", long_log(1000))
     steps = Steps(dagdir, monkeypatch)
     step = steps.reader.step(seconds=2.5)
@@ -78,7 +78,7 @@ def test_a_step_ends_when_its_time_is_over(dagdir: Dagdir, monkeypatch: pytest.M
 def test_the_first_picture_comes_before_a_long_log_is_read(
     dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_reader, "CHUNK", 8_000)
+    monkeypatch.setattr(follower, "CHUNK", 8_000)
     dagdir.write("metl.log", long_log(500))
     steps = Steps(dagdir, monkeypatch)
     assert steps.reader.step(seconds=0.5).more
@@ -89,7 +89,7 @@ def test_while_a_log_is_read_it_is_the_time_that_reading_has_come_to(
     dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that runs as far as the log is read did not run until now."""
-    monkeypatch.setattr(log_reader, "CHUNK", 8_000)
+    monkeypatch.setattr(follower, "CHUNK", 8_000)
     dagdir.write("metl.log", long_log(500))
     steps = Steps(dagdir, monkeypatch, live=True)
     assert steps.reader.step(seconds=0.5).more
@@ -101,7 +101,7 @@ def test_while_a_log_is_read_it_is_the_time_that_reading_has_come_to(
 
 
 def test_dagmans_own_log_is_read_first(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_reader, "CHUNK", 8_000)
+    monkeypatch.setattr(follower, "CHUNK", 8_000)
     dagdir.write("metl.log", long_log(500))
     dagdir.write("run.dag.dagman.log", Log().submit(900).execute(900, gpus=None).data)
     steps = Steps(dagdir, monkeypatch)

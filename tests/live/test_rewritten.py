@@ -11,7 +11,6 @@ import pytest
 
 from metlmon.live import dagdir_reader as reader_module
 from metlmon.live import follower as follower_module
-from metlmon.live import log_reader
 from metlmon.live.discovery import Discovery, discover_dags
 from metlmon.live.follower import Follower
 from tests.support.dagdir_builder import DAG, NODE, Dagdir, again, jobs, log_of
@@ -147,8 +146,8 @@ def test_a_file_that_could_not_be_read_is_reported_of_again(tmp_path: Path) -> N
 def test_an_event_without_end_is_passed_over(
     dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_reader, "CHUNK", 256)
-    monkeypatch.setattr(log_reader, "GREATEST_REST", 1024)
+    monkeypatch.setattr(follower_module, "CHUNK", 256)
+    monkeypatch.setattr(follower_module, "GREATEST_REST", 1024)
     endless = log_of(77).removesuffix(b"...\n") + b"\tmore of it\n" * 1000
     dagdir.write("metl.log", endless + b"...\n" + log_of(78))
     reader = dagdir.reader()

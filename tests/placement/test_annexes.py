@@ -302,7 +302,7 @@ def test_an_idle_annex_leaves(times: dict[str, float], text: str) -> None:
 @pytest.mark.parametrize("found", [{"requests": (request(),)}, {"ads": tuple(node())}])
 def test_jobs_may_wait_for_an_annex_that_is_there(found: dict[str, Any]) -> None:
     jobs = (QueueJob(1, 0, 1, annex="gpu-annex"),)
-    assert report(answer(jobs=jobs, **found)).warnings == ()
+    assert report(answer(jobs=jobs, **found)).annex_warnings == ()
 
 
 def test_two_annexes_of_one_name() -> None:
