@@ -211,7 +211,7 @@ def find_checkpoint(directory: Path, uuid: str, nodes: Mapping[int, SourceNode])
         folder = str(place.relative_to(directory))
     missing = None
     if not _has_checkpoint(directory / folder):
-        missing = f"there is no checkpoint in {redact_secrets(folder)}"
+        missing = f"no checkpoint in {redact_secrets(folder)}"
     epoch = -1 if missing is not None else _last_epoch(directory / folder)
     return RunCheckpoint(folder, flag or folder, epoch, missing)
 

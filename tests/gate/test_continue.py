@@ -268,7 +268,7 @@ def test_a_run_without_a_checkpoint_is_named_and_left_out(
 ) -> None:
     shutil.rmtree(ended.path / f"output/training_logs/{RUNS['run1']}/checkpoints")
     assert ended.go_on() == 0
-    result = "run1 is left out: there is no checkpoint in output/training_logs/bbbb2222-0000"
+    result = "run1 is left out: no checkpoint in output/training_logs/bbbb2222-0000"
     assert result in capsys.readouterr().out
     assert "run1" not in re.sub(r"#.*", "", ended.second)
 
@@ -289,7 +289,7 @@ def test_what_is_no_file_is_no_checkpoint(
     path.unlink()
     make(path)
     assert ended.go_on("run1") == 0
-    assert "run1 is left out: there is no checkpoint in" in capsys.readouterr().out
+    assert "run1 is left out: no checkpoint in" in capsys.readouterr().out
 
 
 def test_a_link_to_a_checkpoint_is_one(ended: Ended) -> None:

@@ -187,8 +187,8 @@ def test_the_directory_that_jobs_are_submitted_in_counts(
 @pytest.mark.parametrize(
     ("place", "why"),
     [
-        ("$(logs)/$(run_uuid)", "there is no checkpoint in output/training_logs/0ee9fad9"),
-        ("osdf:///x/$(run_uuid)", "there is no checkpoint in output/training_logs/0ee9fad9"),
+        ("$(logs)/$(run_uuid)", "no checkpoint in output/training_logs/0ee9fad9"),
+        ("osdf:///x/$(run_uuid)", "no checkpoint in output/training_logs/0ee9fad9"),
     ],
 )
 def test_what_is_not_there_is_named(
