@@ -36,8 +36,7 @@ _LEAST: Final = {"memory_mb": 1024.0, "disk_kb": 1024.0**2, "cpus": 1.0}
 _STEPS: Final = {
     "gpu-idle": "See whether it waits for data (num_workers)",
     "memory-tight": "Raise request_memory before jobs are held",
-    "over-requested": "Request less, which more slots match: metlmon usage --requests has what was "
-    "used",
+    "over-requested": "Request less: more slots match it (metlmon usage --requests)",
 }
 
 _Group: TypeAlias = list[Execution]
