@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from tests.hostile.corpus import fields_in
 from tests.support.terminal import PseudoTerminal
 
 
@@ -22,6 +23,10 @@ class Terminal(PseudoTerminal):
     def wait_for(self, text: str, gone: str | None = None) -> None:
         super().wait_for(text, gone)
         self.seen.append(self.text)
+
+    def wait_for_field(self, field: str) -> None:
+        """Until a text of this field of the dagdir is on the screen."""
+        self.until(lambda: field in fields_in(self.text), f"{field} did not come")
 
     def rest(self, seconds: float = 0.25) -> None:
         """Until nothing has been written for this time, and no thread waits for a processor."""

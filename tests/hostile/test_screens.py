@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -36,26 +37,37 @@ REACHED = {
 """Fields that stand on one of the screens that are gone through."""
 
 
+FILLED_LATER = {b"5": "label", b"8": "subfile"}
+"""A field on each screen that a thread fills, by the key to it. The thread pauses after each pass:
+nothing may be written for a while although the screen is not yet full."""
+
+
 def test_no_screen_sends_what_a_file_says(hostile: Dagdir, environment: dict[str, str]) -> None:
     # Shown on a large screen, each text has room for what is behind its beginning.
-    text, seen = gone_through(hostile, environment, (200, 50), (ENTER, b"v", END, TAB))
+    inner = (ENTER, b"v", END, TAB)
+    text, seen = gone_through(hostile, environment, (200, 50), inner, FILLED_LATER)
     assert forbidden(text) == []
     shown = fields_in("\n".join(seen))
     assert shown >= REACHED, sorted(REACHED - shown)
 
 
 def test_no_narrow_screen_sends_it_either(small: Dagdir, environment: dict[str, str]) -> None:
-    text, seen = gone_through(small, environment, (80, 24), (ENTER,))
+    text, seen = gone_through(small, environment, (80, 24), (ENTER,), {})
     assert forbidden(text) == []
     assert fields_in("\n".join(seen)) >= {"runt", "dagfile", "holdt"}
 
 
 def gone_through(
-    dagdir: Dagdir, environment: dict[str, str], size: tuple[int, int], inner: tuple[bytes, ...]
+    dagdir: Dagdir,
+    environment: dict[str, str],
+    size: tuple[int, int],
+    inner: tuple[bytes, ...],
+    filled_later: Mapping[bytes, str],
 ) -> tuple[str, list[str]]:
     """What was sent to the terminal without the program's own sequences, and every picture.
 
-    ``inner``: the keys that are pressed on each screen.
+    ``inner``: the keys that are pressed on each screen. ``filled_later``: fields that are waited
+    for, by the key to their screen.
     """
     argv = [sys.executable, "-m", "metlmon", "watch", str(dagdir.path)]
     with Terminal(argv, size, environment) as terminal:
@@ -72,7 +84,11 @@ def gone_through(
                 terminal.type(keys)
                 terminal.rest()
         for key in SCREENS:
-            for keys in (key, *inner, 3 * ESCAPE):
+            terminal.type(key)
+            if key in filled_later:
+                terminal.wait_for_field(filled_later[key])
+            terminal.rest(0.15)
+            for keys in (*inner, 3 * ESCAPE):
                 terminal.type(keys)
                 terminal.rest(0.15)
         terminal.type(b"/" + "\u202e\x9bzq".encode())
