@@ -107,8 +107,8 @@ def _entries(facts: HealthFacts) -> Iterator[HealthEntry]:
 def _rank(entry: HealthEntry) -> tuple[Any, ...]:
     time = entry.until or entry.since or datetime.min
     newest_first = -time.timestamp() if time.year > 1970 else 0.0
-    worst = (RANKS[entry.severity], -entry.epochs_blocked, -entry.gpu_hours, -entry.nodes)
-    closed_hours = 0.0 if entry.open else -entry.gpu_hours
+    worst = (RANKS[entry.severity], -entry.epochs_blocked, -entry.cost, -entry.nodes)
+    closed_hours = 0.0 if entry.open else -entry.cost
     return (not entry.open, closed_hours, *worst, newest_first, entry.key)
 
 

@@ -13,7 +13,7 @@ from metlmon.health.groups import make_entry, unique
 from metlmon.health.kinds import KINDS
 from metlmon.health.losses import end_of
 from metlmon.health.types import HealthEntry, Severity
-from metlmon.snapshot.records import HOUR, Execution
+from metlmon.snapshot.records import HOUR, Execution, HourUnit
 from metlmon.stats.resources import RESOURCES, requested
 from metlmon.stats.totals import group_by
 from metlmon.text.formatting import count, hours, number
@@ -72,13 +72,15 @@ def _entries(
     found = [(each, cause) for each in executions if (cause := find(each)) is not None]
     latest = {execution.run: cause for execution, cause in found}
     left = {r.key for r in facts.runs.values() if not r.stopped and r.epochs_done < r.epochs_total}
+    counts_gpus = facts.ledger.measure is HourUnit.GPU
     groups: dict[tuple[str, bool], _Group] = {}
     for execution, cause in found:
         if cause:
             is_open = execution.run in left and latest[execution.run] == cause
             groups.setdefault((cause, is_open), []).append(execution)
     for (cause, is_open), group in groups.items():
-        several = kind == "gpu-idle" and _gpus(group[0]) > 1
+        is_idle = kind == "gpu-idle"
+        several = is_idle and _gpus(group[0]) > 1
         epochs = count(len(unique(each.key or each.job for each in group)), facts.ledger.item)
         yield make_entry(
             kind=kind,
@@ -90,6 +92,7 @@ def _entries(
             severity=KINDS[kind].severity if is_open else Severity.NOTE,
             since=group[0].start,
             until=None if is_open else end_of(group[-1]),
+            unused_gpu_hours=_unused_hours(group) if is_idle and counts_gpus else 0.0,
         )
 
 
@@ -117,8 +120,12 @@ def _idle_text(group: _Group) -> str:
     used = [_table(each).gpus or 0.0 for each in group]
     ends = " to ".join(dict.fromkeys(f"{each:.2f}" for each in (min(used), max(used))))
     gpus = _gpus(group[0])
-    unused = sum((gpus - u) * each.seconds / HOUR for u, each in zip(used, group, strict=True))
-    return f"GPU idle: {ends} of {gpus:g} used ({hours(unused)} GPU-h unused)"
+    return f"GPU idle: {ends} of {gpus:g} used ({hours(_unused_hours(group))} GPU-h unused)"
+
+
+def _unused_hours(group: _Group) -> float:
+    """GPU-hours for which the GPUs of some executions were allocated and not in use."""
+    return sum((_gpus(e) - (_table(e).gpus or 0.0)) * e.seconds / HOUR for e in group)
 
 
 def _scarce_memory(execution: Execution) -> str | None:

@@ -55,9 +55,10 @@ class HealthEntry(Struct, frozen=True, kw_only=True):
     ``removal_times``: each of them.
     ``host``: the only one concerned.
     ``error_file``: where a failed job wrote ``reason``, relative to the dagdir.
-    ``gpu_hours``: badput, in the ensemble's hour unit. ``heading``: what several entries have in
-    common, under which a screen lists them (one policy that removed jobs held for different
-    reasons). Names and reasons are as logged: screens and commands make them safe.
+    ``gpu_hours``: badput, in the ensemble's hour unit; ``unused_gpu_hours``: those of GPUs that
+    were allocated and not in use. ``heading``: what several entries have in common, under which a
+    screen lists them (one policy that removed jobs held for different reasons). Names and reasons
+    are as logged: screens and commands make them safe.
     """
 
     json_omits: ClassVar = frozenset({"node_keys", "removal_times"})
@@ -88,6 +89,7 @@ class HealthEntry(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     error_file: str | None = None
     gpu_hours: float = 0.0
+    unused_gpu_hours: float = 0.0
     site: str | None = None
     host: str | None = None
     heading: str | None = None
@@ -96,6 +98,11 @@ class HealthEntry(Struct, frozen=True, kw_only=True):
     def advice(self) -> str:
         """The steps in one text, numbered where they are several."""
         return "  ".join(numbered(self.steps))
+
+    @property
+    def cost(self) -> float:
+        """The hours that it cost: badput, or of idle GPUs those that were not in use."""
+        return self.gpu_hours or self.unused_gpu_hours
 
     @property
     def evidence(self) -> str | None:

@@ -464,9 +464,9 @@ def columns(health: Health, this_year: int | None, *, indented: bool) -> list[Co
         Column(
             "hours",
             health.hour_unit.upper(),
-            lambda entry: entry.gpu_hours,
+            lambda entry: entry.cost,
             Kind.HOURS,
-            doc="hours that it lost",
+            doc="hours that it cost: badput, or of idle GPUs those that were not in use",
             unit=health.hour_unit,
             drop=1,
             style=BAD,

@@ -136,6 +136,8 @@ def test_it_is_counted_once_and_closed_when_over(
     severity = Severity.COSTLY if kind == "gpu-idle" else Severity.NOTE
     assert kinds(health) == [kind]
     assert (entry.severity, len(entry.runs), entry.nodes, entry.gpu_hours) == (severity, 2, 6, 0)
+    # Six epochs of two hours, in which 0.03 of a GPU was in use.
+    assert entry.cost == pytest.approx(11.64 if kind == "gpu-idle" else 0)
     (each,) = json_output("health", capsys, str(dagdir.path))["health"]
     assert (each["kind"], each["text"], each["advice"]) == (kind, entry.text, entry.advice)
     words = (str(dagdir.path), "--exit-on", "failed,held", "--timeout", "0")
