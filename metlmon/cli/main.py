@@ -6,7 +6,6 @@ Only what ``--version`` needs is imported here; each command imports its own whe
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from typing import Final, NoReturn
 
 from metlmon.cli.arguments import ABSENT, COMMANDS, GROUPS, LOG_COMMANDS, MODULES
 from metlmon.cli.exit_codes import Exit
+from metlmon.memory import gc_paused, set_thresholds
 
 DESCRIPTION: Final = "Watch ensembles of model trainings that run as HTCondor DAGs."
 
@@ -38,9 +38,6 @@ metlmon/metlmon.toml in the user's configuration directory. NO_COLOR is
 respected. Watching never writes to a dagdir.
 """
 
-COLLECT: Final = (1_000, 10, 10)
-"""Thresholds of the garbage collector, instead of 700 objects: a model has millions of acyclic
-objects. With larger ones, garbage of the screens would stay for hours. Reading does without it."""
 
 MESSAGE_LENGTH: Final = 1000
 """Characters of an error message: an argument may be a megabyte."""
@@ -208,7 +205,7 @@ def _parse_and_run(arguments: list[str]) -> int:
     alone = not arguments and _is_terminal()
     if alone or _begins_with_option_of_watch(arguments):
         arguments = ["watch", *arguments]
-    gc.set_threshold(*COLLECT)
+    set_thresholds()
     if arguments and arguments[0] not in COMMANDS and not arguments[0].startswith("-"):
         from metlmon.cli.command_line import unknown_command, with_command
 
@@ -281,7 +278,8 @@ def _run_command(options: argparse.Namespace) -> int:
             from metlmon.cli.command_line import connect
 
             connect(options)
-        module = import_module(f"metlmon.cli.commands.{MODULES.get(name, name)}")
+        with gc_paused():
+            module = import_module(f"metlmon.cli.commands.{MODULES.get(name, name)}")
         # "continue" is a keyword of Python.
         run = getattr(module, "continue_" if name == "continue" else name)
         with standard_output(ascii=bool(options.ascii)):

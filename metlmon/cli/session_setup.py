@@ -10,7 +10,6 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
@@ -24,6 +23,7 @@ from metlmon.health.types import ExitWhen
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed
 from metlmon.live.session import Session
+from metlmon.memory import gc_paused, keep_loaded_code, share_one_arena
 from metlmon.pool.annex_poller import AnnexPoller
 from metlmon.pool.client import FeedAndPool, PoolClient
 from metlmon.pool.connection import PoolConnection
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 PAST: Final = "this is how it was then; only the present can be acted on (leave out --as-of)"
 ELSEWHERE: Final = "this is on another machine; act there"
 RECORDING: Final = "this is a recording; there is no pool behind it"
-
-M_ARENA_MAX: Final = -8
-"""The parameter of mallopt(3) for the number of arenas (glibc's ``malloc.h``)."""
 
 
 def connect_pool(reader: DagdirReader, options: argparse.Namespace) -> FeedAndPool:
@@ -112,20 +109,6 @@ def forget_textual_variables() -> None:
             del os.environ[name]
 
 
-def share_one_arena() -> None:
-    """Let all threads allocate from one arena, where the C library is glibc.
-
-    By default each thread has an arena of its own, and what one thread allocates and another
-    releases leaves gaps in both: 4 MB in a day of a growing log. Threads of Python hold one lock
-    anyway.
-    """
-    # A dashboard works without it, too: where there is no ctypes, or another C library.
-    with suppress(ImportError, OSError, AttributeError):
-        import ctypes  # Commands do without it.
-
-        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
-
-
 def open_screens(
     feed_and_pool: FeedAndPool,
     options: argparse.Namespace,
@@ -142,12 +125,14 @@ def open_screens(
     status. ``caption``: the text that the demo shows. Returns the exit status.
     """
     forget_textual_variables()
-    from metlmon.cli import saved_files
-    from metlmon.pool.client import PoolClient
-    from screens.app import AppOptions, run_app
-    from screens.base.context import SavedFiles, state_file
+    with gc_paused():
+        from metlmon.cli import saved_files
+        from metlmon.pool.client import PoolClient
+        from screens.app import AppOptions, run_app
+        from screens.base.context import SavedFiles, state_file
 
     stop_watchdog()
+    keep_loaded_code()
     share_one_arena()
     watches = options.command in ("watch", "run")
     remembers = not options.read_only

@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +30,7 @@ from metlmon.live.file_access import (
     calls_through,
     stat_all,
 )
+from metlmon.memory import gc_paused
 from metlmon.remote import filesystem
 from metlmon.remote.paths import Disconnected, NoAnswer
 
@@ -398,18 +398,18 @@ class HomeReader:
         assert entry.files is not None
         more = True
         while more:
-            with calls_through(entry.files), _gc_paused():
+            with calls_through(entry.files), gc_paused(once=False):
                 step = reader.step(STEP_SECONDS)
             more = step.more
             yield step.changed
         done = False
         while not done:
-            with _gc_paused():
+            with gc_paused(once=False):
                 done = reader.update(STEP_SECONDS)
             yield False
 
     def _show_figures(self, entry: _Entry, reader: DagdirReader) -> None:
-        with _gc_paused():
+        with gc_paused(once=False):
             figures = make_figures(reader)
         entry.figures_at = self._clock()
         entry.summary = replace(entry.summary, figures=figures)
@@ -487,13 +487,3 @@ def _read_files(reader: DagdirReader) -> list[str]:
 def last_seen_file(reader: DagdirReader) -> Path | None:
     """The file that remembers what the user has seen of the ensemble."""
     return state_path(PURPOSE, Path(reader.path_given))
-
-
-@contextmanager
-def _gc_paused() -> Iterator[None]:
-    """Pause garbage collection: reading creates a million acyclic objects."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

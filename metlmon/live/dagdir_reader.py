@@ -6,10 +6,9 @@ The reader never writes, holds no file open, and relies on ``stat``. Early wake-
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -53,6 +52,7 @@ from metlmon.live.follower import (
     duration_suffix,
 )
 from metlmon.live.gate_files import GateFiles
+from metlmon.memory import gc_paused
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import NOTICES_PER_KIND, Ensemble
 from metlmon.model.job_events import NO_DAG
@@ -81,25 +81,6 @@ MOST_ALIKE: Final = 3
 
 STEP_SECONDS: Final = 0.05
 """Time limit of one step, before the UI may use the model."""
-
-
-@contextmanager
-def gc_paused() -> Iterator[None]:
-    """Pause garbage collection, and finally move all objects to the oldest generation.
-
-    Reading a dagdir creates a million acyclic objects at once. For one-time work only: moving the
-    objects resets the collector's counters.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if not gc.get_freeze_count():
-            gc.freeze()
-            gc.unfreeze()
-        if enabled:
-            gc.enable()
 
 
 class ReadStep(Struct, frozen=True):

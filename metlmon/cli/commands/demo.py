@@ -21,6 +21,7 @@ from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed
 from metlmon.live.replay import PAUSE_SECONDS, LoopingFeed, Replay, ReplayPiece
+from metlmon.memory import gc_paused
 from metlmon.pool.client import FeedAndPool
 
 STORY_SECONDS: Final = 120.0
@@ -55,7 +56,8 @@ def demo(options: argparse.Namespace) -> int:
         raise InputError(f"--speed {options.speed:g}: give a number above 0, such as 4")
     with tempfile.TemporaryDirectory(prefix="metlmon-demo-") as scratch:
         directory = Path(scratch) / "demo"
-        pieces, captions = read_story()
+        with gc_paused():
+            pieces, captions = read_story()
         if options.status or not is_terminal():
             return _print_end(pieces, directory)
         length = (pieces[-1].time - pieces[0].time).total_seconds()
