@@ -99,7 +99,6 @@ def test_seeds_give_the_number_of_runs(tmp_path: Path) -> None:
 def test_swept_variables_are_parameters(tmp_path: Path) -> None:
     request = request_of(EnsembleShape.SWEEP, tmp_path)
     changed = with_parameters(request, {"learning_rate": "0.1 to 0.3 by 0.1"})
-    assert changed.sweep is not None
     values = {each.name: each.values for each in changed.sweep.variables}
     assert values == {"learning_rate": ("0.1", "0.2", "0.3"), "batch_size": ("16", "32")}
     assert len(make_plan(changed).runs) == 6
@@ -111,7 +110,6 @@ def test_swept_texts_survive(tmp_path: Path) -> None:
     request = Request("trainer", tmp_path, shape=EnsembleShape.SWEEP, sweep=sweep)
     (parameter,) = (each for each in project_parameters(request) if each.name == "text")
     changed = with_parameters(request, {"text": parameter.default})
-    assert changed.sweep is not None
     assert changed.sweep.variables[0].values == odd
 
 

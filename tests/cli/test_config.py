@@ -349,7 +349,6 @@ def test_a_webhook_of_this_host_needs_no_https(own: Path, user: Path) -> None:
     for host in ("localhost", "127.0.0.1", "[::1]"):
         user.write_text(f'[notify]\nwebhook = "http://{host}:8080/x"\n')
         webhook = load_settings(own.parent).notify.webhook
-        assert webhook is not None
         assert webhook.value == f"http://{host}:8080/x"
 
 

@@ -48,7 +48,6 @@ def test_version_2_of_a_recorded_ensemble(shared: Callable[[str], Path]) -> None
     metrics, problems = read_metrics(path, path.read_bytes())
 
     assert problems == []
-    assert metrics is not None
     assert (metrics.exitcode, metrics.dag_status, metrics.rescue_number) == (0, 0, 0)
     assert (metrics.total_nodes, metrics.succeeded, metrics.failed) == (30, 30, 0)
     assert (metrics.start, metrics.end) == (1795219935.447, 1795220261.241)
@@ -60,7 +59,6 @@ def test_what_version_1_calls_jobs_are_nodes(status: bytes) -> None:
     metrics, problems = read_metrics(HERE, VERSION_1.replace(b'"dag_status"', status))
 
     assert problems == []
-    assert metrics is not None
     assert (metrics.total_nodes, metrics.succeeded, metrics.failed) == (8, 4, 1)
     assert metrics.dag_status == 2
     assert metrics.rescue_number == 2
@@ -79,6 +77,5 @@ def test_what_is_no_metrics_file_or_half_a_one_is_none(data: bytes) -> None:
 def test_values_of_the_wrong_kind_are_left_out() -> None:
     data = b'{"start_time": NaN, "end_time": 1e999, "exitcode": "0", "jobs": true, "dagman_id": 1}'
     metrics, _ = read_metrics(HERE, data)
-    assert metrics is not None
     assert (metrics.start, metrics.end, metrics.exitcode) == (None, None, None)
     assert (metrics.succeeded, metrics.dagman_id) == (None, None)

@@ -99,7 +99,6 @@ def test_of_a_torn_copy_the_complete_nodes_are_used_and_a_problem_says_so() -> N
     cut = REMOVED[: REMOVED.index(b"JobProcsQueued = 3")]
     status, problems = read_node_status(HERE, cut)
 
-    assert status is not None
     assert list(status.nodes) == ["0.A"]
     assert [p.kind for p in problems] == ["torn-file"]
 
@@ -108,7 +107,6 @@ def test_a_node_with_a_status_that_no_dagman_writes_is_a_problem_with_its_line()
     status, problems = read_node_status(
         HERE, REMOVED.replace(b"NodeStatus = 6;", b"NodeStatus = 60;", 1)
     )
-    assert status is not None
     assert list(status.nodes) == ["1.A"]
     assert str(problems[0]).startswith("nodes.dag.status:14: ")
 

@@ -189,6 +189,5 @@ def test_attributes_of_a_resource_are_spelled_in_several_ways() -> None:
     (gpus,) = (row for row in usage_rows(event.detail.usage) if row.name == "Gpus")
     assert (gpus.request, gpus.allocated, gpus.assigned) == (1, 2, "GPU-0a")
     used = resource_usage(event.detail.usage)
-    assert used is not None
     assert (used.gpus, used.gpus_requested, used.gpus_allocated) == (0.91, 1, 2)
     assert used.gpu_memory_mb == 41234

@@ -172,7 +172,6 @@ def test_an_execution_over_a_change_of_clocks(
 ) -> None:
     reader = spanning(tmp_path, day, start, end)
     job = reader.snapshot_builder().job_view(77, 0)
-    assert job is not None
     assert job.job.executions[0].seconds == pytest.approx(hours * 3600)
 
 

@@ -125,7 +125,6 @@ def test_an_error_in_the_middle_is_reported_and_passes(
     watched.disk.fail("metl.log", op, number)
     appended(watched.below / "metl.log", SUBMITTED)
     update = watched.until(lambda update: update.error is not None)
-    assert update.error is not None
     assert update.error.startswith("metl.log cannot be read since ")
     assert os.strerror(number) in update.error
     watched.disk.go_on()
@@ -149,7 +148,6 @@ def test_a_command_says_so_and_ends_at_ctrl_c(
         with subprocess.Popen(
             [sys.executable, "-c", code, command, str(disk.at)], stderr=subprocess.PIPE
         ) as made:
-            assert made.stderr is not None
             result = made.stderr.readline().decode()
             assert result.startswith("metlmon: no answer from the file system since ")
             assert str(disk.at) in result

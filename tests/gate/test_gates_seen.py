@@ -93,11 +93,9 @@ def test_requests_and_answers_are_seen_as_they_come_and_go(dagdir: Dagdir) -> No
     reader = dagdir.reader(live=True)
     say(dagdir, "pause")
     gate = rows(reader)["run0"].gate
-    assert gate is not None
     assert gate.pause_requested is not None
     say(dagdir, "paused", {"node": "run0-train_epoch2", "epoch": 2, "time": "2026-05-04T11:00:00"})
     row = rows(reader)["run0"]
-    assert row.gate is not None
     assert row.gate.paused == datetime(2026, 5, 4, 11)
     for kind in ("pause", "paused"):
         (dagdir.path / "gate/e" / f"{UUID}.{kind}").unlink()
@@ -105,7 +103,6 @@ def test_requests_and_answers_are_seen_as_they_come_and_go(dagdir: Dagdir) -> No
     say(dagdir, "stop")
     say(dagdir, "target", "expanse\n", OTHER)
     found = rows(reader)
-    assert found["run0"].gate is not None
     assert found["run0"].gate.stop_requested is not None
     assert found["run1"].gate == GateStatus(target="expanse")
     say(dagdir, "stopped", STOPPING)
@@ -129,7 +126,6 @@ def test_a_run_that_was_stopped_has_trained_what_it_has_trained(dagdir: Dagdir) 
     result = (row.epochs_done, row.epochs_skipped, row.epochs_total, row.gpu_hours.running)
     assert result == (2, 2, 4, 0.0)
     assert gate_symbol(row) is STOPPED
-    assert row.latest is not None
     assert row.latest.epoch == 1
 
 
@@ -147,7 +143,6 @@ def test_nobody_waits_where_no_dagman_runs(dagdir: Dagdir) -> None:
     say(dagdir, "paused", {"node": "run0-train_epoch2", "epoch": 2, "time": "2026-05-04T11:00:00"})
     dagdir.append("e.dag.dagman.out", Out().exit(1, "12:00:00").data)
     gate = rows(dagdir.reader())["run0"].gate
-    assert gate is not None
     assert gate.paused is None
 
 
@@ -170,7 +165,6 @@ def test_a_link_or_a_pipe_is_not_opened(dagdir: Dagdir) -> None:
     (dagdir.path / "placement/e").mkdir(parents=True)
     os.mkfifo(dagdir.path / "placement/e/run0-train_epoch2.inc")
     gate = rows(dagdir.reader())["run0"].gate
-    assert gate is not None
     assert (gate.target, gate.stopped) == (None, None)
 
 
@@ -185,7 +179,6 @@ def test_a_link_asks_for_nothing_among_many_files_too(
     (dagdir.path / "gate/e" / f"{UUID}.pause").symlink_to("/etc/hostname")
     found = rows(dagdir.reader(live=True))
     assert found["run0"].gate == GateStatus()
-    assert found["run1"].gate is not None
     assert found["run1"].gate.target == "delta"
 
 
@@ -202,16 +195,13 @@ def place(dagdir: Dagdir, node: str, site: str, gate: str = "e") -> None:
 def test_a_node_goes_where_it_was_sent(dagdir: Dagdir) -> None:
     reader = dagdir.reader(live=True)
     before = rows(reader)["run0"].latest
-    assert before is not None
     assert (before.target, before.off_target) == ("any", False)
     place(dagdir, "run0-train_epoch1", "expanse")
     place(dagdir, "run0-train_epoch3", "anvil")
     status = again(reader)
     latest = next(row for row in status.runs if row.name == "run0").latest
-    assert latest is not None
     assert (latest.target, latest.site, latest.off_target) == ("expanse", "delta", True)
     view = reader.snapshot_builder().run_view(UUID)
-    assert view is not None
     assert [epoch.target for epoch in view.epochs] == ["any", "expanse", "any", "anvil"]
     jobs = {job.cluster: job.target for job in reader.snapshot_builder().job_rows()}
     assert jobs == {1: "any", 2: "expanse"}
@@ -425,9 +415,7 @@ def test_what_was_seen_before_the_file_system_fell_silent_is_reported_later(
         patched.setattr(gate_files, "call_with_timeout", ask)
         assert rows(reader)["run0"].latest is not None
     row = rows(reader)["run0"]
-    assert row.latest is not None
     assert row.latest.target == "expanse"
-    assert row.gate is not None
     assert row.gate.pause_requested is not None
 
 
@@ -504,6 +492,5 @@ def test_a_node_that_the_gate_left_out_says_so(dagdir: Dagdir) -> None:
     reader = dagdir.reader()
     again(reader)
     row = reader.snapshot_builder().node_row(("e.dag", node))
-    assert row is not None
     assert row.state is State.SKIPPED
     assert row_text.state_reason(row) == "skipped: the run was stopped (patience)"

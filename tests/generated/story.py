@@ -133,7 +133,6 @@ def _falls_into_the_hole(writer: JobWriter) -> None:
 
 def _finds_the_disk_full(writer: JobWriter) -> None:
     slot = writer.slot
-    assert slot is not None
     reason = (
         "Transfer output files failure at access point ap40 while receiving files from "
         f"execution point {slot.name}. Details: writing to file output/training_logs/"

@@ -84,7 +84,6 @@ def test_each_sub_dag_has_its_own_bag(same_names: Path) -> None:
     assert one.completed_at == moment("10:15:00")
     assert one.totals.hours.total == pytest.approx(6 * 10 / 60)
     assert (other.totals.hours.goodput, other.totals.hours.running) == pytest.approx((1.0, 2.0))
-    assert other.durations is not None
     assert (other.durations.median, other.durations.shards) == (1800.0, 2)
 
 
@@ -139,7 +138,6 @@ def _checkpointed(tmp_path: Path) -> Path:
 def test_a_shards_time_is_the_sum_of_what_it_checkpointed(checkpointed: Path) -> None:
     (bag,) = bags_of(checkpointed)
     assert bag.done == 12
-    assert bag.durations is not None
     assert (bag.durations.shards, bag.durations.median, bag.durations.maximum) == (
         12,
         1800.0,
@@ -159,7 +157,6 @@ def test_the_rest_of_checkpointed_shards_takes_as_long_as_they_do(checkpointed: 
     """Two machines: twenty minutes of each of the two under way, then ten shards of thirty."""
     (bag,) = bags_of(checkpointed)
     assert bag.machines == pytest.approx(2.0, rel=0.01)
-    assert bag.remaining is not None
     assert bag.remaining.samples == 12, "shards, not executions"
     assert bag.remaining.median == pytest.approx(60 * (20 + 10 * 30 / 2), rel=0.15)
     assert bag.remaining.low <= 60 * (20 + 10 * 30 / 2) <= bag.remaining.high
@@ -196,7 +193,6 @@ def _side_by_side(tmp_path: Path) -> Path:
 def test_processes_side_by_side_are_one_shard(side_by_side: Path) -> None:
     (bag,) = bags_of(side_by_side)
     assert (bag.done, bag.running) == (5, 1)
-    assert bag.durations is not None
     assert (bag.durations.shards, bag.durations.minimum, bag.durations.maximum) == (
         5,
         7200.0,
@@ -204,11 +200,9 @@ def test_processes_side_by_side_are_one_shard(side_by_side: Path) -> None:
     )
     assert bag.stragglers == (), "seventy minutes of two hours"
     assert bag.shards[5].seconds == 70 * 60
-    assert bag.recent_rate is not None
     assert bag.recent_rate.shards == 5
     # From the first start until now: five at work for two hours, one for seventy minutes.
     assert bag.machines == pytest.approx((5 * 120 + 70) / 125)
-    assert bag.remaining is not None
     assert bag.remaining.samples == 5
     assert bag.remaining.median == pytest.approx(50 * 60, rel=0.1)
     assert bag.totals.executions == 18
@@ -267,9 +261,7 @@ def test_what_a_post_script_let_pass_is_done_when_the_script_is(tmp_path: Path) 
     (bag,) = bags_of(tmp_path)
     assert bag.done == 8
     assert bag.completed_at == moment("10:29:00")
-    assert bag.overall_rate is not None
     assert (bag.overall_rate.shards, bag.overall_rate.seconds) == (8, 28 * 60)
-    assert bag.durations is not None
     assert (bag.durations.shards, bag.durations.minimum, bag.durations.maximum) == (
         8,
         600.0,
@@ -299,7 +291,6 @@ def test_shards_whose_scripts_run_are_not_trained_again(tmp_path: Path) -> None:
         None,
         "unknown: only POST scripts are left to run",
     )
-    assert bag.overall_rate is not None
     assert bag.overall_rate.shards == 4
 
 
@@ -338,11 +329,9 @@ def test_what_a_superseded_job_goes_on_with_is_no_straggler(lost_ends: Path) -> 
         ((200, 0), 600.0, "expanse"),
         ((208, 0), 600.0, "expanse"),
     ]
-    assert bag.durations is not None
     assert (bag.durations.shards, bag.durations.median) == (8, 600.0)
     # Within the last hour: seven for a minute, three for ten.
     assert bag.machines == pytest.approx((7 * 1 + 3 * 10) / 60)
-    assert bag.remaining is not None
     assert bag.remaining.median < 300, "both have come as far as the others took"
 
 
@@ -373,17 +362,14 @@ def test_an_hour_that_comes_twice_is_two_hours(tmp_path: Path) -> None:
     write(tmp_path, {"bag.dag": shards(120)}, log, {"bag.dag": Out().start(local(0))})
     (tmp_path / "metlmon.toml").write_text('tz = "America/Chicago"\n')
     (bag,) = bags_of(tmp_path)
-    assert bag.overall_rate is not None
     assert bag.recent_rate is not None
     assert (bag.overall_rate.shards, bag.overall_rate.seconds) == (len(ends), 60 * now)
     assert bag.recent_rate.seconds == 80 * 60
     assert bag.recent_rate.shards == sum(end > now - 80 for end in ends)
     assert bag.recent_rate.per_hour == pytest.approx(12.0)
     assert bag.machines == pytest.approx(4.0)
-    assert bag.durations is not None
     assert (bag.durations.minimum, bag.durations.maximum) == (1200.0, 1200.0)
     left = 120 - len(ends)
-    assert bag.remaining is not None
     assert bag.remaining.median == pytest.approx(60 * (20 * left / 4), rel=0.1)
 
 
@@ -402,7 +388,6 @@ def test_the_end_is_reported_by_the_clock_that_will_be_on_the_wall(tmp_path: Pat
     write(tmp_path, {"bag.dag": shards(9)}, log, {"bag.dag": Out().start("2026-10-31 15:00:00")})
     (tmp_path / "metlmon.toml").write_text('tz = "America/Chicago"\n')
     (bag,) = bags_of(tmp_path)
-    assert bag.remaining is not None
     assert bag.expected_end is not None
     assert bag.remaining.median > 3 * 3600, "the one that was begun anew takes four hours again"
     shown = timedelta(seconds=round(bag.remaining.median)) - timedelta(hours=1)

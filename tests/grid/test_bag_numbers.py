@@ -81,7 +81,6 @@ def read(dagdir: Path) -> list[Job]:
         number, cluster, when = head[1], head[2], datetime.fromisoformat(head[3])
         if number == "000":
             node = re.search(r'DAGNodeName = "([^"]+)"', event)
-            assert node is not None
             jobs[cluster] = Job(node[1], when)
             continue
         job = jobs[cluster]
@@ -114,7 +113,6 @@ def test_states_are_those_of_the_log(bag: Bag, jobs: list[Job]) -> None:
 
 def test_times_are_those_of_what_ended_well(bag: Bag, jobs: list[Job]) -> None:
     seconds = [job.good[-1] for job in jobs if job.good]
-    assert bag.durations is not None
     assert bag.durations.shards == len(seconds)
     assert bag.durations.median == median(seconds)
     lower, _, upper = quantiles(seconds, n=4, method="inclusive")
@@ -133,7 +131,6 @@ def test_rates_are_shards_over_hours(bag: Bag, jobs: list[Job]) -> None:
     began = min(job.submitted for job in jobs)
     hours = (AS_OF - began).total_seconds() / 3600
     assert bag.first_submitted == began
-    assert bag.overall_rate is not None
     assert bag.recent_rate is not None
     assert bag.overall_rate.per_hour == pytest.approx(len(ends) / hours)
     window = timedelta(seconds=4 * median([job.good[-1] for job in jobs if job.good]))
@@ -258,7 +255,6 @@ def test_before_the_first_is_done_nothing_is_reported(tmp_path: Path) -> None:
     (found,) = bags_of(tmp_path, generated.BEGUN + timedelta(seconds=600))
     assert (found.remaining, found.durations) == (None, None)
     assert found.missing_reason == "unknown: no shard has ended yet"
-    assert found.recent_rate is not None
     assert found.recent_rate.shards == 0
 
 
@@ -273,7 +269,6 @@ def test_when_all_are_done_it_says_since_when(tmp_path: Path) -> None:
         None,
     )
     assert found.completed_at == generated.BEGUN + timedelta(seconds=lived.over)
-    assert found.overall_rate is not None
     assert found.overall_rate.shards == 20
     assert shards_table.remaining_text(found, live=False).startswith("done since 4 May 2026")
 

@@ -130,7 +130,6 @@ def test_what_goes_together_is_one_axis() -> None:
 def test_a_product_is_two_axes_the_longer_one_down() -> None:
     runs = [[{"a": str(a), "b": str(b)}] for a in (1, 2) for b in (1, 2, 3)]
     ((rows, columns),) = choices(sweep_of(dag_of(runs)))
-    assert columns is not None
     assert (rows.names, columns.names) == (("b",), ("a",))
 
 

@@ -275,7 +275,6 @@ def test_looking_at_an_ensemble_changes_what_is_new_in_it(tmp_path: Path) -> Non
     shutil.copytree(FIXTURES / "holds", tmp_path / "ens")
     status = opened(tmp_path / "ens").snapshot_builder().status()
     now, path = seen(status), state_path(PURPOSE, tmp_path / "ens")
-    assert now is not None
     write_state(path, type(now)(now.until - timedelta(seconds=2)))
     watch = Watch(tmp_path / "ens")
     assert (figures(watch.settle()["ens"]).since_seen or "").endswith(" epochs done")

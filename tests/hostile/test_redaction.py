@@ -391,7 +391,6 @@ def test_the_details_of_a_node() -> None:
         '[\n  Type = "StatusEnd";\n]\n'
     )
     status, _ = read_node_status(Path("x.status"), text.encode())
-    assert status is not None
     assert status.nodes["A"].details == f"failed: --token {HIDDEN} it was"
 
 
@@ -404,7 +403,6 @@ def test_arguments_of_a_training() -> None:
 def test_what_the_queue_says() -> None:
     ad = {"ClusterId": 1, "ProcId": 0, "JobStatus": 5, "HoldReason": f"train.sh --token {KEY} x"}
     job = queue_job(ad)
-    assert job is not None
     assert job.hold_reason == f"train.sh --token {HIDDEN} x"
     assert not {"env", "environment"} & {*QueueJob.__struct_fields__}
     assert KEY not in str(WorkerFailure(ErrorKind.OTHER, f"bad token={KEY} there"))

@@ -325,7 +325,6 @@ CAUSES = [
 )
 def test_the_line_is_the_one_a_person_would_pick(tail: str, begins: str, cause: str | None) -> None:
     line = find_error_line(tail)
-    assert line is not None
     assert line.text.startswith(begins)
     assert line.cause == cause
     assert (line.advice is None) == (cause is None)
@@ -344,7 +343,6 @@ def test_the_line_is_the_one_a_person_would_pick(tail: str, begins: str, cause: 
 )
 def test_the_step_names_the_missing_file(tail: str, name: str) -> None:
     line = find_error_line(tail)
-    assert line is not None
     assert f"that {name} exists" in (line.advice or "")
 
 
@@ -372,10 +370,8 @@ def test_what_a_program_prints_is_visible_bounded_and_without_keys() -> None:
         )
         + "x" * 5000
     )
-    assert line is not None
     assert len(line.text) <= LINE_CHARACTERS
     found = find_error_line("\x1b[31mOSError: --api-key 4f6Hq0Zx7Q \u202eis bad\x07\n")
-    assert found is not None
     assert found.text == "OSError: --api-key (hidden) \\u202eis bad\\x07"
 
 

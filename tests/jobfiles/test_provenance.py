@@ -60,10 +60,8 @@ def test_a_sidecar_of_metls_workflow() -> None:
 def test_a_sidecar_of_the_trainer_names_its_job() -> None:
     (path,) = RECORDED.glob("7e8c7f1d*/checkpoints/last.ckpt.provenance.json")
     record = read_sidecar(path.read_text(), path.name)
-    assert record is not None
     assert (record.epoch, record.job, record.site) == (3, (14, 0), "PDX-Coeus-CE1")
     assert record.digest.startswith("26cdabf7")
-    assert record.parent is not None
     assert record.parent.startswith("55e5abf0")
 
 
@@ -119,7 +117,6 @@ def test_a_sidecar_that_names_no_checkpoint(changes: dict[str, Any]) -> None:
 def test_what_is_damaged_is_unknown() -> None:
     place = {"hostname": 5, "slot": "s" * 999, "site": "", "ts": "now", "cluster_id": "x"}
     record = sidecar(produced_at=place, parent_hash=[1])
-    assert record is not None
     assert (record.host, record.slot, record.site, record.time) == (None, None, None, None)
     assert record.job is None
     assert not record.parent_known
@@ -127,13 +124,11 @@ def test_what_is_damaged_is_unknown() -> None:
 
 def test_a_time_without_a_zone_is_unknown() -> None:
     record = sidecar(produced_at={"ts": "2026-08-05T00:00:00"})
-    assert record is not None
     assert record.time is None
 
 
 def test_a_name_that_looks_like_a_secret_is_hidden() -> None:
     record = sidecar(produced_at={"hostname": "WANDB_API_KEY=" + "0123456789abcdef" * 3})
-    assert record is not None
     assert "0123456789" not in str(record.host)
 
 

@@ -65,7 +65,6 @@ def test_metls_own_line(text: str) -> None:
 )
 def test_lines_of_all_kinds(line: str, meant: tuple[float | int | None, ...]) -> None:
     found = newest_progress(f"begun\n{line}")
-    assert found is not None
     result = (
         found.fraction,
         found.step,
@@ -79,7 +78,6 @@ def test_lines_of_all_kinds(line: str, meant: tuple[float | int | None, ...]) ->
 
 def test_a_loss_that_is_no_number_is_reported() -> None:
     found = newest_progress(METL.replace("loss=48", "loss=nan"))
-    assert found is not None
     assert found.loss is not None
     assert math.isnan(found.loss)
 

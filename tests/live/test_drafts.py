@@ -44,7 +44,6 @@ def test_a_killed_program_s_drafts_are_removed_at_once(tmp_path: Path) -> None:
         env=os.environ | {"PYTHONPATH": str(FIXTURES.parent)},
         stdout=subprocess.PIPE,
     ) as writer:
-        assert writer.stdout is not None
         writer.stdout.readline()
         (made,) = tmp_path.iterdir()
         remove_stale_drafts(tmp_path, ["ens.dag"])

@@ -165,7 +165,6 @@ def test_names_of_dag_nodes_make_runs_and_epochs(tmp_path: Path) -> None:
         "run0": ("epoch", 1, 2),
         "run1": ("epoch", 0, 1),
     }
-    assert runs["run0"].latest is not None
     assert (runs["run0"].latest.epoch, runs["run0"].latest.state) == (1, State.IDLE)
 
 
@@ -220,7 +219,6 @@ def test_a_log_describes_its_runs_and_epochs(tmp_path: Path) -> None:
         runs = []
         for run in builder.status().runs:
             view = builder.run_view(run.key)
-            assert view is not None
             epochs = [(row.epoch, row.epoch_var, row.state, row.jobs) for row in view.epochs]
             runs.append((run.name, run.uuid, run.item, run.epochs_done, run.epochs_total, epochs))
         return runs
@@ -241,7 +239,6 @@ def test_the_run_in_a_submit_counts_more_than_anything_else(tmp_path: Path) -> N
     noted(log, 8, 'RunUuid = "aaaa1111"; RunName = "warm"; DAGNodeName = "run3-train_epoch4"')
     (run,) = runs_of(tmp_path, log).values()
     assert (run.name, run.uuid, run.item, run.epochs_total) == ("warm", "aaaa1111", "epoch", 2)
-    assert run.latest is not None
     assert run.latest.epoch == 4
 
 

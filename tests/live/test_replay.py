@@ -124,8 +124,6 @@ def present(dagdir: Dagdir) -> Session:
 def test_its_thread_ends_when_all_is_read(tmp_path: Path) -> None:
     session = present(written(tmp_path))
     first = session.take().status.runs[0].latest
-    assert first is not None
-    assert first.since is not None
     moment = first.since.replace(minute=5)
     past = session.historical(moment)
     assert isinstance(past, HistoricalSession)

@@ -74,7 +74,6 @@ def test_the_first_picture_then_one_for_each_append(watched: Watched, dagdir: Da
     dagdir.append("metl.log", Log().hold(77, 34, "too large", at="11:00:00").data)
     held = watched.until(State.HELD)
     latest = held.status.runs[0].latest
-    assert latest is not None
     assert latest.hold_reason == "too large"
     # The picture before is what it was.
     assert update.status.runs[0].state is State.RUNNING
@@ -95,10 +94,8 @@ def test_views_are_asked_from_any_thread(watched: Watched, dagdir: Dagdir) -> No
     dagdir.append("metl.log", Log().execute(77).hold(77, 34, "too large").data)
     watched.until(State.HELD)
     run = watched.session.run_view("aaaa1111-0000")
-    assert run is not None
     assert [row.state for row in run.epochs] == [State.HELD, State.WAITING]
     job = watched.session.job_view(77, 0)
-    assert job is not None
     assert [event.number for event in job.events] == [0, 1, 12]
     assert watched.session.run_view("nobody") is None
     assert watched.session.job_view(1, 0) is None
@@ -111,7 +108,6 @@ def test_it_ends_when_it_is_asked_to(dagdir: Dagdir) -> None:
     names = {thread.name for thread in threading.enumerate()}
     assert "metlmon-reader" not in names
     dagdir.append("metl.log", Log().execute(77).data)
-    assert watched.session.latest is not None
     assert watched.session.latest.status.runs[0].state is State.IDLE
 
 

@@ -35,7 +35,6 @@ def test_nothing_is_set(dagdir: Path) -> None:
 
 
 def test_the_documented_example_sets_every_key_there_is(dagdir: Path, user: Path) -> None:
-    assert documented.__doc__ is not None
     example = documented.__doc__.split("```toml")[1].split("```")[0]
     # As the user's own file: [notify] belongs there.
     user.write_text(example)
@@ -47,7 +46,6 @@ def test_the_documented_example_sets_every_key_there_is(dagdir: Path, user: Path
     assert settings.sites == (("*.example.edu", "example"),)
     for pattern, kind in ((settings.train_node, "train"), (settings.side_node, "eval")):
         match = pattern.match(f"fold3-{kind}_epoch07")
-        assert match is not None
         assert match.groupdict() == {"run": "fold3", "epoch": "07"}
     assert settings.site_aliases == (("SDSC-PRP-CE1", "NRP"),)
     assert settings.gpu_aliases == (("Tesla V100-SXM2-32GB", "V100-SXM2"),)
@@ -60,7 +58,6 @@ def test_the_documented_example_sets_every_key_there_is(dagdir: Path, user: Path
     (metric,) = settings.metrics.patterns
     assert (metric.name, metric.file) == ("spearman", "out")
     result = metric.pattern.search("epoch 3: rho=0.91")
-    assert result is not None
     assert result.groupdict() == {"epoch": "3", "value": "0.91"}
 
 

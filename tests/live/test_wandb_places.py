@@ -53,7 +53,6 @@ def output(
 
 
 def points(found: TrainingOutput | None) -> list[tuple[int, float]]:
-    assert found is not None
     return [(point.epoch, point.value) for point in found.metrics.get("val_loss", ())]
 
 
@@ -63,7 +62,6 @@ def points(found: TrainingOutput | None) -> list[tuple[int, float]]:
 def test_below_the_directory_of_a_trainings_versions(dagdir: Dagdir) -> None:
     dagdir.write(FIRST, run_of((0, 0.5), (1, 0.25)))
     found = output(dagdir)
-    assert found is not None
     assert found.metrics["val_loss"] == (Point(0, 0.5, None, FIRST), Point(1, 0.25, None, FIRST))
     assert found.problems == ()
 
@@ -114,13 +112,11 @@ def test_problems_have_the_files_name(dagdir: Dagdir, monkeypatch: pytest.Monkey
     dagdir.write(FIRST, b"nothing of W&B's")
     dagdir.write(SECOND, run_of((0, 0.5)) + bytes(9))
     found = output(dagdir)
-    assert found is not None
     assert found.problems[0].startswith(f"{SECOND} is damaged at byte ")
     assert found.problems[1] == f"{FIRST} is not in the format of a W&B run"
     assert points(found) == [(0, 0.5)]
     monkeypatch.setattr(job_files, "LARGEST_WANDB_RUN", 10)
     found = output(dagdir)
-    assert found is not None
     assert found.problems[1] == f"{FIRST} is not read: it is larger than 0 MB"
 
 
@@ -149,7 +145,6 @@ def test_rows_without_an_epoch_belong_to_that_of_the_job_that_wrote_them(dagdir:
     dagdir.write(SECOND, run_of((None, 0.25), started="2026-05-04 11:35:00"))
     found = output(dagdir)
     assert points(found) == [(0, 0.5), (1, 0.25)]
-    assert found is not None
     assert found.problems == ()
 
 
@@ -176,7 +171,6 @@ def test_where_the_job_is_not_known(
 ) -> None:
     dagdir.write(FIRST, data)
     found = output(dagdir, zone=zone, live=live)
-    assert found is not None
     assert (found.metrics, found.problems) == ({}, (f"{FIRST} {UNKNOWN}",))
 
 

@@ -101,7 +101,6 @@ def test_the_latest_epoch_is_known_where_only_dagman_tells_of_its_submission() -
     out.say(begun.format(2, 81, "10:51:00"), at="10:51:03")
     status = read_ensemble(CHAIN, log, out=out).painter(live=True).status()
     (run,) = status.runs
-    assert run.latest is not None
     assert (run.latest.epoch, run.latest.cluster, run.latest.state) == (2, 81, State.IDLE)
     assert (run.epochs_done, run.latest.gpu, run.latest.attempts) == (2, None, 0)
 
@@ -115,5 +114,4 @@ def test_a_resubmission_that_only_dagman_tells_of() -> None:
     assert read_ensemble(CHAIN, log, out=out).node(EPOCH0, live=True) is State.FAILED
     out.say(submitted.format(80, "10:30:08"), at="10:30:10")
     latest = read_ensemble(CHAIN, log, out=out).painter(live=True).status().runs[0].latest
-    assert latest is not None
     assert (latest.state, latest.cluster) == (State.IDLE, 80)

@@ -232,7 +232,6 @@ def test_each_event_counts_once(order: tuple[int, ...]) -> None:
     assert [t.outcome for t in job.transfers] == ["ok"]
     assert result.life(77).contradictions == 0
     view = result.painter().job_view(77, 0)
-    assert view is not None
     assert [e.number for e in view.events] == [0, 40, 40, 1, 22, 23, 4, 1, 5]
 
 

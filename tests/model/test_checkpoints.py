@@ -192,7 +192,6 @@ def test_a_checkpoint_that_failed_makes_no_successful_one() -> None:
 )
 def test_a_job_runs_since_its_execution_began(pause: Callable[[Log], Log]) -> None:
     view = of_one_job(pause(running())).painter("12:00:00").job_view(77, 0)
-    assert view is not None
     assert (view.job.state.value, view.job.since) == ("running", moment("10:00:00"))
     assert view.seconds == 2 * HOUR
     assert of_one_job(pause(running())).run("run0", as_of="12:00:00").seconds == 2 * HOUR
@@ -220,7 +219,6 @@ def test_rescheduled_after_each_checkpoint_and_going_on(shared: Callable[[str], 
         assert not pool.excluded
         assert not pool.doubtful
         assert pool.loss.value < 0.05
-        assert pool.hours_per_epoch is not None
         assert pool.hours_per_epoch.value == pytest.approx(3.0, rel=0.02)
 
 
@@ -270,7 +268,6 @@ def test_the_training_of_an_epoch_goes_on_over_its_executions() -> None:
     (cause,) = usage.causes
     assert (cause.executions, cause.lost_gpu_seconds) == (1, 2 * HOUR)
     pools = {profile.pool.site: profile for profile in usage.profiles}
-    assert pools["Beta"].hours_per_epoch is not None
     assert pools["Beta"].hours_per_epoch.value == pytest.approx(3.0)
     assert pools["Alpha"].loss.value < 0.1
     (view,) = painter.run_view(painter.find_runs("run0")[0].key).epochs  # type: ignore[union-attr]

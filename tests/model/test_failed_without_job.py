@@ -47,7 +47,6 @@ def test_every_node_is_what_dagmans_status_file_says(failures: Path) -> None:
     painter = read_dagdir(failures)
     for name, node in result.nodes.items():
         row = painter.node_row(("m.dag", name))
-        assert row is not None
         assert row.state is STATUSES.get(node.status, State.RUNNING), name
         if node.status == 6:
             # The names of its files are from elsewhere.
@@ -65,8 +64,6 @@ def test_without_the_status_file_dagmans_log_tells_the_same(failures: Path, tmp_
     whole, partial = read_dagdir(failures), read_dagdir(tmp_path)
     for name in whole.dags["m.dag"].workflow.nodes:
         ours, theirs = partial.node_row(("m.dag", name)), whole.node_row(("m.dag", name))
-        assert ours is not None
-        assert theirs is not None
         assert (ours.state, ours.since, ours.reason) == (theirs.state, theirs.since, theirs.reason)
 
 
@@ -104,7 +101,6 @@ def test_a_run_whose_first_node_failed_in_its_pre_script_has_failed() -> None:
     result = read_ensemble(CHAIN, out=out)
     (run,) = result.painter(live=True).status().runs
     assert (run.state, run.latest, run.epochs_done) == (State.FAILED, None, 0)
-    assert run.failed is not None
     assert (run.failed.epoch, run.failed.reason) == (0, "PRE Script failed with status 9")
     assert states(out) == [State.FAILED, State.FUTILE, State.FUTILE]
 
@@ -124,7 +120,6 @@ def test_a_failed_submission_is_not_tried_again_whatever_retry_says() -> None:
     out.say(f"Shortcutting node {E0} retries because of submit failure(s)")
     assert states(out, dag) == [State.FAILED, State.FUTILE, State.FUTILE]
     row = read_ensemble(dag, out=out).painter(live=True).node_row(("run.dag", E0))
-    assert row is not None
     assert (row.reason, row.retries_left) == ("Job submit failed", 0)
 
 
@@ -153,7 +148,6 @@ def test_a_node_behind_two_is_futile_by_the_one_that_failed_first() -> None:
         state = result.node_state(name, live=True)
         assert (state.state, state.failed_ancestor) == (State.FUTILE, "B")
     row = result.painter(live=True).node_row(("run.dag", "D"))
-    assert row is not None
     assert row.failed_ancestor == "B"
 
 
@@ -186,7 +180,6 @@ def test_the_node_that_aborts_its_dag_is_failed_while_the_final_node_runs() -> N
         read_ensemble(ABORTING, log, out=out.say(ABORTS)),
     ):
         row = result.painter(live=True).node_row(("run.dag", E0))
-        assert row is not None
         assert (row.state, row.retries_left) == (State.FAILED, 0)
         assert result.node(E1, live=True) is State.FUTILE
         assert result.painter(live=True).status().dags[0].nodes_failed == 1
@@ -224,6 +217,5 @@ def test_tries_that_only_dagmans_log_tells_of_are_counted() -> None:
     out.say(f"Retrying node {E0} (retry #1 of 1)...").submitted(E0, 78)
     out.say(f"Node {E0} job proc (78.0.0) failed with status 3.")
     row = read_ensemble(dag, out=out).painter(live=True).node_row(("run.dag", E0))
-    assert row is not None
     assert (row.state, row.submissions, row.retries_left) == (State.FAILED, 2, 0)
     assert state_reason(row) == "Job failed with status 3, after 2 tries, no retries left"

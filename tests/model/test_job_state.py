@@ -118,7 +118,6 @@ def test_other_events_leave_the_state_alone(
     assert result.executions(77) == of_one_job(quiet).executions(77)
     if number != 6:
         view = result.painter().job_view(77, 0)
-        assert view is not None
         assert view.events[-1].number == number
 
 
@@ -135,7 +134,6 @@ def test_since_is_when_the_state_began_not_the_last_event() -> None:
     log = submitted().execute(77, at="11:00:00").image(77, 5, at="15:00:00")
     result = of_one_job(log)
     view = result.painter().job_view(77, 0)
-    assert view is not None
     assert (view.job.since, view.seconds) == (moment("11:00:00"), 4 * 3600)
 
 
@@ -535,7 +533,6 @@ def test_memory_is_the_peak() -> None:
     result = of_one_job(log)
     assert result.job(77).memory_mb == 120_000
     view = result.painter().job_view(77, 0)
-    assert view is not None
     assert view.memory_updates == 3
     assert 6 not in [event.number for event in view.events]
     assert of_one_job(log.terminate(77)).job(77).request_memory_mb == 160_000
@@ -590,7 +587,6 @@ def test_an_event_has_its_body_where_nothing_else_shows_it(
     number: int, text: str, body: str, shown: str
 ) -> None:
     view = of_one_job(running().raw(number, 77, text, body)).painter().job_view(77, 0)
-    assert view is not None
     (line,) = [event.text for event in view.events if event.number == number]
     assert line.startswith(text)
     assert line.count(shown) == 1
@@ -599,7 +595,6 @@ def test_an_event_has_its_body_where_nothing_else_shows_it(
 
 def test_an_event_with_a_reason_shows_it_once() -> None:
     view = of_one_job(running().hold(77, reason="no more")).painter().job_view(77, 0)
-    assert view is not None
     (line,) = [event.text for event in view.events if event.number == 12]
     assert line.count("no more") == 1
 

@@ -114,7 +114,6 @@ def test_a_hold_that_is_in_the_log_stays_what_it_was(tmp_path: Path) -> None:
     dagdir = laid(tmp_path, log(SYSTEM.format(THIRTY_DAYS), held))
     painter = dagdir.reader().snapshot_builder()
     view = painter.job_view(77, 0)
-    assert view is not None
     (execution,) = view.job.executions
     assert (execution.end, execution.code) == (datetime(2026, 1, 2, 10), 13)
     assert not execution.uncertain

@@ -115,5 +115,4 @@ def test_a_job_that_only_memory_reports_are_left_of_is_a_job() -> None:
     result = of_one_job()
     assert result.ensemble.apply(added_up(parse(log.data).events, log))
     view = EnsembleReading(result.ensemble).painter().job_view(7, 0)
-    assert view is not None
     assert (view.memory_updates, view.job.memory_mb) == (3, 300)

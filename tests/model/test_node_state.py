@@ -61,7 +61,6 @@ def test_a_node_is_what_its_last_job_is() -> None:
     result = read_ensemble(CHAIN, log)
     assert result.node(EPOCH0) is State.IDLE
     state = result.node_state(EPOCH0)
-    assert state.job is not None
     assert state.job.id == (78, 0)
 
 
@@ -163,7 +162,6 @@ def test_a_node_submitted_before_its_parent_was_again_is_superseded() -> None:
     result = read_ensemble(CHAIN, log)
     assert states(result) == [State.RUNNING, State.WAITING, State.WAITING]
     run = result.run("run0")
-    assert run.latest is not None
     assert (run.latest.epoch, run.latest.cluster, run.epochs_done) == (0, 90, 0)
     # What it cost stays what it cost.
     assert run.gpu_hours.goodput > 0

@@ -136,7 +136,6 @@ def test_off_target(target: str, where: str, off: bool) -> None:
     dag = f"JOB {NODE} t.sub\nJOB run1-train_epoch0 t.sub\n"
     dag += f'VARS {NODE} ResourceName="{target}"\nVARS run1-train_epoch0 ResourceName="expanse"\n'
     run = read_ensemble(dag, Log().submit(77, NODE).execute(77, site=where)).run("run0")
-    assert run.latest is not None
     assert run.latest.off_target is off
 
 
@@ -148,8 +147,6 @@ def test_a_pools_target_is_judged_within_its_own_dag() -> None:
     def off(*dags: str) -> set[bool]:
         result = read_ensemble({f"{n}.dag": text for n, text in enumerate(dags)}, log)
         latest, view = result.run("run0").latest, result.painter().job_view(77, 0)
-        assert latest is not None
-        assert view is not None
         return {latest.off_target, view.off_target}
 
     assert off(pool + site) == {True}

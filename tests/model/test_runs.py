@@ -62,7 +62,6 @@ def test_both_numbers_of_an_epoch_are_kept() -> None:
     run = read_ensemble(chain("run3", UUID, range(5)), log).run("run3")
     assert (run.name, run.uuid, run.key) == ("run3", UUID, UUID)
     assert (run.epochs_total, run.epochs_done, run.state) == (5, 1, State.IDLE)
-    assert run.latest is not None
     assert (run.latest.epoch, run.latest.epoch_var) == (1, 2)
     assert (run.latest.node, run.latest.cluster) == ("run3-train_epoch1", 78)
     assert run.latest.target == "Expanse-GPU"
@@ -73,10 +72,8 @@ def test_side_nodes_are_no_epochs() -> None:
     result = read_ensemble(chain("run3", UUID, range(2)), log)
     run = result.run("run3")
     assert (run.epochs_total, run.epochs_done) == (2, 1)
-    assert run.latest is not None
     assert run.latest.node == "run3-train_epoch0"
     view = result.painter().run_view(run.key)
-    assert view is not None
     assert [row.node for row in view.epochs] == ["run3-train_epoch0", "run3-train_epoch1"]
     assert [row.node for row in view.side] == ["run3-eval_epoch0", "run3-eval_epoch1"]
     status = result.painter().status()
@@ -87,10 +84,8 @@ def test_side_nodes_are_no_epochs() -> None:
 def test_epochs_are_ordered_as_numbers() -> None:
     result = read_ensemble(chain("run0", UUID, range(12)), Log().submit(77, "run0-train_epoch10"))
     view = result.painter().run_view(UUID)
-    assert view is not None
     assert [row.epoch for row in view.epochs] == list(range(12))
     run = result.run("run0")
-    assert run.latest is not None
     assert run.latest.epoch == 10
 
 
@@ -117,7 +112,6 @@ def test_one_run_continued_by_a_second_dag() -> None:
     result = read_ensemble(dags, log)
     (run,) = result.painter().status().runs
     assert (run.epochs_total, run.epochs_done, run.dag) == (6, 3, "second.dag")
-    assert run.latest is not None
     assert (run.latest.epoch, run.latest.target, run.latest.gpus) == (3, "Delta-GPU", 2)
     assert run.state is State.RUNNING
 
@@ -137,10 +131,8 @@ def test_the_same_epochs_in_two_dags_count_once() -> None:
     result = read_ensemble(dags, log, out=out)
     (run,) = result.painter().status().runs
     assert (run.epochs_total, run.epochs_done, run.dag) == (3, 1, "second.dag")
-    assert run.latest is not None
     assert (run.latest.epoch, run.latest.cluster) == (1, 80)
     view = result.painter().run_view(UUID)
-    assert view is not None
     # What was trained in the first DAG stays in the run's history, with its hours.
     assert {(row.epoch, row.dag, row.jobs) for row in view.epochs if row.jobs} == {
         (0, "first.dag", ((70, 0),)),
@@ -154,7 +146,6 @@ def test_a_run_that_is_done_shows_its_last_epoch() -> None:
         trained(log, 70 + n, f"run0-train_epoch{n}")
     run = read_ensemble(chain("run0", UUID, range(3)), log).run("run0")
     assert run.state is State.COMPLETED
-    assert run.latest is not None
     assert (run.latest.epoch, run.latest.state) == (2, State.COMPLETED)
 
 
@@ -167,7 +158,6 @@ def test_attempts_are_the_nodes_executions_over_all_its_jobs() -> None:
     log = Log().submit(77, "run0-train_epoch0").execute(77).evict(77).execute(77).terminate(77, 1)
     log.submit(78, "run0-train_epoch0").execute(78)
     run = read_ensemble(chain("run0", UUID, range(2)), log).run("run0")
-    assert run.latest is not None
     assert (run.latest.attempts, run.latest.cluster) == (3, 78)
 
 
@@ -175,13 +165,11 @@ def test_why_it_is_held() -> None:
     log = Log().submit(77, "run0-train_epoch0").execute(77)
     log.hold(77, 34, "memory usage exceeded request_memory")
     run = read_ensemble(chain("run0", UUID, range(2)), log).run("run0")
-    assert run.latest is not None
     assert (run.latest.hold_code, run.latest.hold_reason) == (
         34,
         "memory usage exceeded request_memory",
     )
     run = read_ensemble(chain("run0", UUID, range(2)), log.release(77)).run("run0")
-    assert run.latest is not None
     assert run.latest.hold_reason is run.latest.hold_code is None
 
 
@@ -216,7 +204,6 @@ def test_phases_of_an_epoch() -> None:
     log.transfer(77, "started input", at="10:20:00").transfer(77, "finished input", at="10:25:00")
     log.execute(77, at="10:25:00").terminate(77, at="12:25:00")
     view = read_ensemble(chain("run0", UUID, range(1)), log).painter().run_view(UUID)
-    assert view is not None
     (row,) = view.epochs
     assert (row.queue_wait, row.transfer, row.execution) == (1200, 300, 7200)
 
@@ -224,7 +211,6 @@ def test_phases_of_an_epoch() -> None:
 def test_the_wait_of_a_job_that_never_ran_ends_with_its_removal() -> None:
     log = Log().submit(77, "run0-train_epoch0", at="10:00:00").remove(77, at="10:10:00")
     view = read_ensemble(chain("run0", UUID, range(1)), log).painter("20:00:00").run_view(UUID)
-    assert view is not None
     assert view.epochs[0].queue_wait == 600
 
 
@@ -235,7 +221,6 @@ def test_hidden_compute_is_reported() -> None:
     log.submit(78, "run0-train_epoch0").execute(78, site="Delta-GPU")
     result = read_ensemble(chain("run0", UUID, range(1)), log.terminate(78, 0))
     view = result.painter().run_view(UUID)
-    assert view is not None
     (row,) = view.epochs
     assert (row.site, row.trained_on) == ("Delta-GPU", "Expanse-GPU")
     sites = {site.site: site.completed_epochs for site in result.painter().status().sites}

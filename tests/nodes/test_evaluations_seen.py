@@ -60,7 +60,6 @@ def test_a_join_between_does_not_part_them() -> None:
 def test_a_failed_evaluation_that_fails_nothing_is_reported_as_what_it_is() -> None:
     painter = read_ensemble({"run.dag": evaluated()}, evaluated_log()).painter()
     view = painter.run_view(KEY)
-    assert view is not None
     failed = view.epochs[1].evaluations[0]
     assert (failed.state, failed.job_state, failed.job_return) == (
         *(State.COMPLETED, State.FAILED),
@@ -192,7 +191,6 @@ async def test_the_overview_counts_them_without_alarm(show: Show) -> None:
 async def test_one_that_fails_the_dag_is_reported_otherwise(show: Show) -> None:
     shown = feed()
     picture = shown.latest
-    assert picture is not None
     side = replace(picture.status.side_nodes, failed=2, overruled=0)
     async with show(shown, size=NARROW) as seen:
         await seen.publish(replace(picture, status=replace(picture.status, side_nodes=side)))

@@ -260,7 +260,6 @@ def test_a_service_that_ends_with_its_dag_is_no_trouble(reason: str) -> None:
     log = Log().submit(1, "monitor").execute(1).submit(2, "work").execute(2).terminate(2)
     painter = read_ensemble({"run.dag": dag}, log.remove(1, reason=reason)).painter()
     row = painter.node_row(("run.dag", "monitor"))
-    assert row is not None
     assert row.state is State.COMPLETED
     assert state_reason(row) == "ended with its DAG"
     assert not row.overruled
@@ -277,7 +276,6 @@ def test_a_service_that_somebody_removed_is_removed() -> None:
         {"run.dag": dag}, log.remove(1, reason="via condor_rm (by user anna)")
     ).painter()
     row = painter.node_row(("run.dag", "monitor"))
-    assert row is not None
     assert row.state is State.REMOVED
     assert state_reason(row) == "its job was removed"
 
@@ -296,7 +294,6 @@ def test_a_real_recording(shared: Callable[[str], Path]) -> None:
         "summary": ("final", State.COMPLETED),
     }
     overruled = painter.node_row(("ens.dag", "run4-train_epoch0"))
-    assert overruled is not None
     assert overruled.overruled
     assert overruled.job_return == 3
 

@@ -284,7 +284,6 @@ async def test_home_notifies_and_remembers_what_was_opened(
             await seen.press("q")
             await seen.settle()
             remembered = load_last_seen(dagdir)
-            assert remembered is not None
             assert remembered.until == session.take().status.as_of
         session.stop()
         assert len(listener.requests) == 2

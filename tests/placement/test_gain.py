@@ -117,7 +117,6 @@ def test_whether_offers_of_sites_add_up_is_in_the_interval() -> None:
     both, one = frozenset([DELTA, other]), frozenset([DELTA])
     as_is, planned = everywhere(one, demands), everywhere(both, demands)
     found = gain_of_plan(100.0, demands, supplies, as_is, planned, {}, {})
-    assert found is not None
     assert 0 <= found.low < 10
     assert 30 < found.high < 100 * 3 / 8
     assert found.hours == pytest.approx(100 * (6 - 6 * 0.5**0.5) / 8)

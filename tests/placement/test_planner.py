@@ -104,7 +104,6 @@ def test_epochs_left_are_those_of_the_estimates_without_the_running_one() -> Non
     }
     assert demands["idle"].ready_in == 0
     left = forecast["running"].epoch_remaining
-    assert left is not None
     assert demands["running"].ready_in == pytest.approx(left.median / 3600)
     plan = plan_of(plan_input(ensemble))
     assert [run.run for run in plan.runs] == ["running", "idle"]
@@ -241,7 +240,6 @@ def test_the_plan_of_a_recorded_ensemble() -> None:
     planned = {run.run: sum(run.epochs) for run in plan.runs}
     assert planned == pytest.approx({run: left for run, left in expected.items() if left})
     assert len(planned) >= 10
-    assert plan.gain is not None
     assert plan.gain.low < plan.gain.hours < plan.gain.high
     assert all(len(run.pools) > 1 for run in plan.runs), "waits are long: no single pins"
     assert plan.runs_excluded == (("e694ae9f", "stopped: held"),)
@@ -291,7 +289,6 @@ def test_without_another_pool_a_plan_ends_when_the_estimate_does() -> None:
     values = replace(values_of([profile(DELTA, 2.0, slots=2)], [5, 5]), estimate=estimate)
     plan = plan_of(values)
     assert plan.hours == pytest.approx(9.5)
-    assert plan.gain is not None
     assert plan.gain.hours == 0
     lines = [text(each) for each in plan_lines(plan)]
     assert lines[0].endswith("10h left")
@@ -304,7 +301,6 @@ def test_a_plan_gains_what_its_pools_save_of_the_estimate() -> None:
     slow = {each.run: {frozenset([EXPANSE]): each.epochs_left} for each in values.demands}
     plan = plan_of(replace(values, estimate=estimate, as_is=slow))
     assert plan.hours == pytest.approx(20, rel=0.02)
-    assert plan.gain is not None
     assert plan.gain.hours + plan.hours == pytest.approx(80)
     assert "gains 3d" in text(plan_lines(plan)[1]) or "gains 2d" in text(plan_lines(plan)[1])
 
@@ -318,7 +314,6 @@ def test_avoiding_a_pool_has_a_gain_of_its_own_and_the_act_where_the_site_has_no
     plan = plan_of(replace(values, as_is=dict.fromkeys(("run0", "run1"), anywhere)))
     (avoided,) = plan.avoided
     assert avoided.pool == EXPANSE
-    assert plan.gain is not None
     assert avoided.gain.hours == pytest.approx(plan.gain.hours), "the plan does no more"
     (avoid,) = map(text, excluded_lines(plan, [DELTA, EXPANSE]))
     assert "that alone gains" in avoid
@@ -336,7 +331,6 @@ def test_advice_and_estimate_agree(shared: Callable[[str], Path], clock: tuple[i
     assert estimate is not None
     plan = plan_of(plan_input(stats))
     assert plan.estimate == estimate
-    assert plan.gain is not None
     assert plan.hours + plan.gain.hours == pytest.approx(estimate.median / 3600)
     # Both sites are used already: there is little to gain.
     assert plan.gain.share < 0.15
@@ -348,7 +342,6 @@ def test_failures_of_broken_runs_and_waits_elsewhere_are_not_of_a_pool(
     values = plan_input(recorded(shared("cases/advise-blames-pool")))
     (supply,) = [each for each in values.supplies.usable if each.pool.site == "UTC-Epyc"]
     profile = values.supplies.profiles[supply.pool]
-    assert profile.wait_hours is not None
     assert not profile.wait_hours.borrowed
     assert profile.wait_hours.value < 2.5
     assert profile.loss.value < 0.25

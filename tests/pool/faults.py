@@ -58,7 +58,6 @@ def kill_dagman(pool: Pool, cluster: int) -> None:
 
 def administer(pool: Pool, *command: str) -> None:
     """As root of the pool's machine."""
-    assert pool.script is not None
     argv = ["chroot", str(pool.script.ROOT), *command]
     subprocess.run(argv, check=True, capture_output=True, timeout=60)
 
@@ -89,6 +88,5 @@ def without(pool: Pool, daemon: str, fast: bool = True) -> Iterator[None]:
 
 def restart(pool: Pool) -> None:
     """The whole pool, as after a reboot; returns when all its sites are there again."""
-    assert pool.script is not None
     pool.script.stop()
     pool.script.up()

@@ -215,7 +215,6 @@ class Pool:
     @contextmanager
     def schedd_paused(self) -> Iterator[None]:
         """While this lasts the schedd answers nobody. Keep it short: others use it too."""
-        assert self.script is not None
         schedds = [each for each in self.script.members() if _name(each) == "condor_schedd"]
         assert schedds, "no schedd runs in the pool"
         for process in schedds:

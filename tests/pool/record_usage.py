@@ -269,7 +269,6 @@ def used(directory: Path, ensemble: Ensemble) -> dict[str, dict[str, Any]]:
 @contextmanager
 def monitored(pool: Pool, ensemble: Ensemble) -> Iterator[None]:
     """Give the pool's execution points the monitor of these GPUs."""
-    assert pool.script is not None
     root = pool.script.ROOT
     file = root / "etc/condor/config.d/99-z-usage"
     monitor = MONITOR.replace("DEVICES", repr(ensemble.devices))

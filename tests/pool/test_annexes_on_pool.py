@@ -89,7 +89,6 @@ class Lives:
         names = " || ".join(f'AnnexName == "{name}"' for name in (NAME, SHARED))
         attributes = ("hpc_annex_request_id", "SlotType", "Activity", "TotalSlotGPUs", "GPUs")
         words = ("-constraint", names, "-af", *attributes, "DaemonStartTime", "DaemonStopTime")
-        assert self.pool.script is not None
         text = self.pool.script.inside("condor_status", *words)
         found: Slots = {}
         lines = sorted((line.split() for line in text.splitlines()), key=lambda words: words[1])
@@ -316,7 +315,6 @@ def test_two_annexes_of_one_name_are_two_rows_and_one_sentence(lives: Lives) -> 
 
 
 def test_a_silent_collector_is_one_sentence_and_the_rest_is_there(lives: Lives) -> None:
-    assert lives.silent is not None
     sentences = [text for text in lives.silent.shown["annex_warnings"] if "gave no answer" in text]
     assert len(sentences) == 1
     assert sentences[0].startswith("the annex collector gave no answer in 10 s (127.0.0.1:")
@@ -325,7 +323,6 @@ def test_a_silent_collector_is_one_sentence_and_the_rest_is_there(lives: Lives) 
 
 
 def test_a_collector_that_lets_nobody_read_is_one_sentence(lives: Lives) -> None:
-    assert lives.refused is not None
     sentences = [text for text in lives.refused.shown["annex_warnings"] if "127.0.0.1" in text]
     assert len(sentences) == 1
     assert "does not let you read" in sentences[0]

@@ -413,7 +413,6 @@ def warned(screen: Terminal, *sentences: str) -> None:
 
 def written_by_metlmon(pool: Pool, directory: Path) -> list[Path]:
     """Its cache, and the report that it was asked for."""
-    assert pool.script is not None
     cache = pool.script.HOMES / str(pool.users[0]) / ".cache" / "metlmon"
     found = [path for path in cache.rglob("*") if path.is_file()]
     made = [path for path in directory.rglob("*") if path.is_file()]

@@ -135,7 +135,6 @@ def test_handles_wait_and_cancel(pool: Pool, home: Path, server: TrackingServer)
     argv = [sys.executable, "-c", HANDLES]
     process = _start(pool, argv, home, environment)
     try:
-        assert process.stdout is not None
         assert process.stdin is not None
         assert process.stdout.readline() == "submitted\n", process.communicate()[1]
         (cluster,) = truth.dagmans(pool, home / "cancelled")

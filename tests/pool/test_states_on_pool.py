@@ -75,7 +75,6 @@ class Directory:
             lambda: "\n".join(self.node_differences()),
             LONG,
         )
-        assert found is not None
         return {name: details for name, (_, details) in found.items()}
 
     def dagmans_nodes(self) -> dict[str, tuple[int, str]]:
@@ -339,7 +338,6 @@ def test_what_stop_now_cut_off_is_not_completed_after_a_resubmission(pool: Pool)
 def no_python(breakable_pool: Pool) -> Iterator[None]:
     """An access point whose scripts find no python3. Execute machines are the same machine
     here, so nothing that trains may need one meanwhile."""
-    assert breakable_pool.script is not None
     python = breakable_pool.script.ROOT / "usr/bin/python3"
     hidden = python.with_name("python3.hidden")
     python.rename(hidden)

@@ -49,7 +49,6 @@ def check_evicted(job: Job) -> None:
     """The first execution had GPUs in use all the time; memory alone counts in the second, too."""
     first, second = (execution.usage for execution in job.executions)
     assert job.executions[0].site == SPARK
-    assert first is not None
     assert second is not None
     assert first.gpus == pytest.approx(first.gpus_allocated, abs=0.15)
     assert (first.memory_mb or 0) <= (second.memory_mb or 0)
@@ -80,7 +79,6 @@ def test_the_row_of_cpus_is_its_last_sample(recorded: list[Job]) -> None:
     end = text.partition(f"005 ({halved.cluster:03}.")[2]
     (row,) = (line for line in end.splitlines()[:20] if "Cpus  " in line)
     assert float(row.split()[2]) < 0.02
-    assert halved.usage is not None
     assert halved.usage.cpus == pytest.approx(3 / 20)
 
 

@@ -292,13 +292,11 @@ class Expression:
 
 def test_a_request_says_what_was_requested() -> None:
     request = annex_ads.annex_request({**JOB, "hpc_annex_request_id": Expression()})
-    assert request is not None
     assert (request.name, request.owner, request.status) == ("delta-b", "anna", 2)
     assert request.request_id == "ap#1329.0#1795484901"
     assert request.generation is AnnexGeneration.NEW
     assert (request.started_at, request.lifetime, request.nodes) == (None, None, None)
     old = annex_ads.annex_request({**JOB, **OLD})
-    assert old is not None
     assert old.generation is AnnexGeneration.OLD
     assert (old.lifetime, old.nodes, old.queue) == (7200.0, 2, "gpuA100x4")
     assert (old.allocation, old.batch_job, old.cpus) == ("abc123", "815", None)
@@ -311,18 +309,15 @@ def test_a_job_that_lacks_its_identity_is_no_request(missing: str) -> None:
 
 def test_a_slot_has_its_own_gpus_a_partitionable_one_those_of_the_node() -> None:
     slot = annex_ads.annex_slot(SLOT)
-    assert slot is not None
     assert (slot.slot_type, slot.gpus, slot.busy) == (AnnexSlotType.PARTITIONABLE, 4, False)
     assert (slot.started_at, slot.stops_at) == (1795484910.0, 1795492110.0)
     name = "slot1_1@gpua001.delta.ncsa.illinois.edu"
     own = {"Name": name, "SlotType": "Dynamic", "State": "Claimed", "Activity": "Busy"}
     dynamic = annex_ads.annex_slot({**SLOT, **own})
-    assert dynamic is not None
     assert (dynamic.gpus, dynamic.busy, dynamic.node) == (1, True, slot.node)
     # None, and not 0 of them.
     missing = ("GPUs", "TotalSlotGPUs", "GPUs_DeviceName", "DaemonStopTime")
     bare = annex_ads.annex_slot({key: SLOT[key] for key in SLOT if key not in missing})
-    assert bare is not None
     assert (bare.gpus, bare.gpu, bare.stops_at) == (None, "", None)
 
 

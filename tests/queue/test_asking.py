@@ -134,7 +134,6 @@ def test_a_failure_that_nobody_foresaw_is_a_word_too() -> None:
     while queue.snapshot.error is None and time.monotonic() < deadline:
         time.sleep(0.01)
     queue.stop()
-    assert queue.snapshot.error is not None
     assert queue.snapshot.error.startswith("asking failed: ZeroDivisionError: odd (test_asking.py:")
     assert queue.snapshot.error.endswith("; please report this")
 
@@ -185,11 +184,9 @@ def test_a_job_shows_what_the_queue_adds() -> None:
     queue, clock = asker(logs, schedd)
     feed = QueueFeed(logs, queue)
     view = feed.job_view(1, 0)
-    assert view is not None
     assert view.queue is None
     queue.query()
     view = feed.job_view(1, 0)
-    assert view is not None
     assert view.queue is not None
     shown = view.queue
     assert (shown.position, shown.waiting, shown.matches) == (2, 2, 2)
@@ -202,7 +199,6 @@ def test_only_what_lasts_is_a_warning() -> None:
     queue, clock = asker(logs, schedd)
     feed = QueueFeed(logs, queue)
     queue.query()
-    assert feed.latest is not None
     assert feed.latest.status.warnings == ()
     clock.now += SOON_SECONDS
     queue.query()
@@ -212,8 +208,6 @@ def test_only_what_lasts_is_a_warning() -> None:
     (warning,) = feed.latest.status.warnings
     assert warning.kind == "queue-differs"
     view = feed.job_view(1, 0)
-    assert view is not None
-    assert view.queue is not None
     assert view.queue.differs == "held"
 
 
@@ -241,8 +235,6 @@ def test_jobs_that_were_here_and_are_gone_are_one() -> None:
         "not in the queue",
     )
     view = QueueFeed(logs, queue).job_view(1, 0)
-    assert view is not None
-    assert view.queue is not None
     assert view.queue.differs == "not in the queue"
 
 
@@ -312,7 +304,6 @@ def test_no_schedd_is_missed_by_an_ended_ensemble_or_one_that_it_never_had(
     queue, _ = silent(logs, Schedd(*jobs))
     logs.live = live
     shown = QueueFeed(logs, queue).latest
-    assert shown is not None
     assert shown.error is None
 
 

@@ -58,7 +58,6 @@ def test_jobs_that_wait_are_changed_and_those_at_machines_are_not() -> None:
     rows = (row(1), row(2, State.HELD), row(3, State.RUNNING), row(4))
     jobs = (job(1), job(2, 5), job(3, 2), job(4, excluded=(X.lower(),)))
     made = preview(EXCLUDE, *rows, jobs=jobs)
-    assert made.request is not None
     assert [each.id for each in made.request.targets] == ["1.0", "2.0"]
     assert [(each.subject, each.reason) for each in made.left_out] == [("4.0", "excluded already")]
     assert "2 waiting jobs no longer match its machines" in made.effect
@@ -78,7 +77,6 @@ def test_a_job_bound_to_the_site_is_known_to_wait() -> None:
 
 def test_submit_files_that_include_a_list_need_no_line() -> None:
     made = preview(EXCLUDE, row(1), jobs=(job(1, by_list=True),))
-    assert made.request is not None
     (target,) = made.request.dags
     assert (target.file, target.runs) == ("placement/ens.excluded", ("run0",))
     assert made.line is None
@@ -89,11 +87,9 @@ def test_submit_files_that_include_a_list_need_no_line() -> None:
 def test_only_what_is_excluded_is_included() -> None:
     jobs = (job(1, excluded=(X,)), job(2), job(3, excluded=("Other",)))
     made = preview(INCLUDE, row(1, State.RUNNING), row(2), row(3), jobs=jobs)
-    assert made.request is not None
     assert [each.id for each in made.request.targets] == ["1.0"], "also while it runs elsewhere"
     assert (made.request.dags, made.left_out) == ((), ())
     ended = preview(INCLUDE, sites=(X,), state=DagState.DONE)
-    assert ended.request is not None
     assert [each.file for each in ended.request.dags] == ["placement/ens.excluded"]
 
 
@@ -149,9 +145,7 @@ class Ensemble:
     def act(self, act: PoolAction, site: str = X, **more: object) -> tuple[ActionResult, ...]:
         """As a process that was started for it would."""
         client = PoolClient(self.logs, self.schedd)  # type: ignore[arg-type]
-        assert client.queue is not None
         client.queue.query()
-        assert self.logs.latest is not None
         made = client.previews(self.logs.latest.status, (), (), (), site, site)
         request = next(each.request for each in made if each.act is act)
         if request is None:
@@ -199,7 +193,6 @@ def test_hosts_are_excluded_as_sites_are(tmp_path: Path) -> None:
 
 def test_an_older_submit_file_gets_a_line_for_a_host() -> None:
     made = preview(EXCLUDE_HOST, row(1), jobs=(job(1, by_list=True),), site=HOST, sites=(X,))
-    assert made.request is not None
     assert (made.request.dags, [each.id for each in made.request.targets]) == ((), ["1.0"])
     assert made.line == f'requirements = ($(requirements:true)) && (TARGET.Machine =!= "{HOST}")'
     assert "1 waiting job no longer matches it" in made.effect

@@ -361,7 +361,6 @@ def test_a_window_that_ends_where_a_day_begins() -> None:
     log.terminate(77, at="2025-11-03 12:00:00")
     ledger = of_one_job(log).painter().ledger()
     usage = ReportUsage(ledger, TimeWindow(at("2025-11-01T18:00"), at("2025-11-03")))
-    assert usage.series is not None
     assert [(w.since, w.until) for w in usage.series.windows] == [
         (at("2025-11-01T18:00"), at("2025-11-02")),
         (at("2025-11-02"), at("2025-11-03")),
@@ -385,7 +384,6 @@ def test_gpu_models_are_named_as_on_the_screens_and_once_as_logged() -> None:
 
 def test_quartiles_and_whiskers() -> None:
     found = make_box_plot([1, 2, 3, 4, 5, 100])
-    assert found is not None
     assert (found.n, found.lower_quartile, found.median, found.upper_quartile) == (
         6,
         2.25,

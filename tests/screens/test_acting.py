@@ -142,7 +142,6 @@ async def test_an_acts_key_right_behind_a_filter_is_no_letter_of_it() -> None:
 async def test_from_a_run_its_epochs_by_node() -> None:
     feed = QueuedFeed(update())
     view = feed.job_view(RUN1 or 0, 0)
-    assert view is not None
     twin = replace(view, job=replace(view.job, job=(RUN1 or 0, 1), state=State.RUNNING))
     feed.jobs[RUN1 or 0, 1] = twin
     was = feed.queued_jobs

@@ -193,7 +193,6 @@ async def test_free_gpus_of_the_collector_count_while_the_ensemble_is_live(live:
         seen = Seen(app, feed, pilot)
         await seen.settle()
         shown = LedgerFeed().latest
-        assert shown is not None
         feed.publish(replace(shown, status=replace(shown.status, live=live)))
         await seen.press("7", "7")
         await seen.until(lambda: "What is known" in seen.text)

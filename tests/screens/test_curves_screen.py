@@ -158,7 +158,6 @@ async def test_new_values_come_while_one_looks(show: Show) -> None:
         longer = (*feed.written[key].metrics["val_loss"], Point(6, 0.001, 6, "x"))
         feed.written = {**feed.written, key: TrainingOutput(key, {"val_loss": longer}, {}, {})}
         later = feed.latest
-        assert later is not None
         status = replace(later.status, as_of=later.status.as_of + timedelta(seconds=9))  # type: ignore[operator]
         seen.app.stats._wake.set()
         await seen.publish(replace(later, status=status))
@@ -256,7 +255,6 @@ def test_all_lines_are_as_wide_as_they_may_be() -> None:
 
 def test_a_scale_for_one_value_and_for_none() -> None:
     one = scale_of([0.5], [3.0], log=False)
-    assert one is not None
     assert one.low < 0.5 < one.high
     assert one.first < one.last
     assert scale_of([float("nan")], [0.0], log=False) is None

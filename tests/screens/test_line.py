@@ -354,7 +354,6 @@ def test_the_worker_ends_with_its_parent_whatever_it_waits_for() -> None:
     )
     root = Path(__file__).resolve().parents[2]
     process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, cwd=root)
-    assert process.stdout is not None
     pid = int(process.stdout.readline())
     _until(lambda: "clock_nanosleep" in _waits_in(pid) or "hrtimer" in _waits_in(pid), pid)
     process.kill()

@@ -37,17 +37,14 @@ class Writer:
         )
 
     def tell(self, line: str) -> None:
-        assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
         assert self._process.stdout.readline() == "done\n"
 
     def end(self) -> None:
-        assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(timeout=PATIENCE)
-        assert self._process.stdout is not None
         self._process.stdout.close()
 
 

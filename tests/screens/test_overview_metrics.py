@@ -55,7 +55,6 @@ async def test_a_new_value_repaints_its_row_alone(show: Show) -> None:
         longer = (*feed.written[key].metrics["val_loss"], Point(6, 0.001, 6, "x"))
         feed.written = {**feed.written, key: TrainingOutput(key, {"val_loss": longer}, {}, {})}
         later = feed.latest
-        assert later is not None
         status = replace(later.status, as_of=later.status.as_of + timedelta(seconds=9))  # type: ignore[operator]
         seen.app.stats._wake.set()
         await seen.publish(replace(later, status=status))

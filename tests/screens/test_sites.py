@@ -337,7 +337,6 @@ def test_the_nine_epochs_are_marked_in_their_runs(shared: Callable[[str], Path])
         )
         assert spans.text(time.draw(row, None)).startswith("⇄")
     longest = marked[0].longest
-    assert longest is not None
     half = replace(
         marked[0],
         success=replace(longest, carried=0.0, checkpoint=None, seconds=longest.trained / 2),

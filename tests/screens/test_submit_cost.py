@@ -57,10 +57,8 @@ def test_past_epochs_are_those_that_were_completed_with_all_their_tries(
 
 def test_the_cost_is_so_many_times_that_of_an_epoch(first_round: StatsInput) -> None:
     known = cost_history(first_round)
-    assert known is not None
     assert known.cycle_seconds is not None
     made = estimate_cost(known, 600, 30)
-    assert made is not None
     assert made.gpu_hours == pytest.approx(600 * known.gpu_hours)
     assert made.lower < made.gpu_hours < made.upper
     assert made.seconds == pytest.approx(30 * known.cycle_seconds)
@@ -81,7 +79,6 @@ def test_the_interval_is_of_the_sum_and_holds_in_four_of_five_cases() -> None:
 
     for _ in range(400):
         made = estimate_cost(CostHistory.from_runs(runs(6, 12)), 4 * 8, 8)
-        assert made is not None
         assert made.lower <= made.gpu_hours <= made.upper
         inside += made.lower <= sum(map(sum, runs(4, 8))) <= made.upper
     assert 0.76 <= inside / 400 <= 0.9
@@ -90,7 +87,6 @@ def test_the_interval_is_of_the_sum_and_holds_in_four_of_five_cases() -> None:
 def test_of_few_epochs_less_is_known_than_of_many(first_round: StatsInput) -> None:
     known = cost_history(first_round)
     few, many = estimate_cost(known, 2, 1), estimate_cost(known, 600, 30)
-    assert few is not None
     assert many is not None
     assert few.lower < few.gpu_hours < few.upper
     assert few.upper / few.gpu_hours > many.upper / many.gpu_hours > 1
@@ -138,7 +134,6 @@ def test_machines_that_train_an_epoch_together_are_counted(tmp_path: Path) -> No
     (tmp_path / "train.sub").write_text("executable = a.sh\nlog = metl.log\nqueue 2\n")
     (tmp_path / "metl.log").write_bytes(log.data)
     known = cost_history(stats_input(read_dagdir(tmp_path)))
-    assert known is not None
     assert known.gpus == (8, 8)
     # Two machines of four GPUs, two minutes each.
     assert known.gpu_hours == pytest.approx(8 * 2 / 60)
@@ -177,7 +172,6 @@ def test_the_command_tells_the_cost_and_what_a_sweep_file_may_say(
     assert main([*result, "--past", str(FIXTURES / "first-round"), "--json"]) == 0
     reported = json.loads(capsys.readouterr().out)["cost"]
     made = estimate_cost(cost_history(first_round), 600, 30)
-    assert made is not None
     assert reported["gpu_hours"] == pytest.approx(made.gpu_hours)
     assert reported["history"]["epochs"] == 630
     assert main([*result, "--past", str(tmp_path)]) == 2, "there is no DAG in it"

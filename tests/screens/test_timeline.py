@@ -67,7 +67,6 @@ async def test_every_run_has_a_readable_lane_on_a_small_screen(
         assert "suspended" not in seen.text, "there was none"
         assert "6 GPUs" in seen.text
         made = timeline(seen).present_timeline
-        assert made is not None
         assert len(made.executions) == 51
         assert sum(len(lane.spans) for lane in made.lanes) > 51, "each has several spans"
         assert not threads, "the chart of so few is there at once"
@@ -176,7 +175,6 @@ async def test_the_cursor_tells_what_the_run_was_doing_then() -> None:
     async with opened(session(TRAINER), WIDE) as seen:
         await seen.press("4", "z")
         made, screen = timeline(seen).present_timeline, timeline(seen)
-        assert made is not None
         worst = max(made.stalls, key=lambda stall: stall.seconds)
         assert screen.cursor_seconds == worst.start_position
         assert f"{worst.start:%d %b %H:%M:%S}" in seen.lines[-4]
@@ -203,7 +201,6 @@ async def test_left_and_right_are_round_steps() -> None:
         assert first is not None
         assert screen.cursor_seconds < first
         moment = made.time_at(screen.cursor_seconds)
-        assert moment is not None
         assert moment.microsecond == 0
         await seen.press(*["shift+right"] * 4)
         assert screen.cursor_seconds is None, "at the end it goes along with it"
@@ -215,7 +212,6 @@ async def test_enter_opens_the_job_under_the_cursor_or_else_the_run() -> None:
         await seen.press("4", "comma", "comma")
         screen = timeline(seen)
         made = screen.present_timeline
-        assert made is not None
         spans = made.lanes[0].spans_at(screen.cursor_seconds or 0.0)
         await seen.press("enter")
         if spans:
@@ -267,7 +263,6 @@ async def test_zooming_in_ends_and_moving_out_of_view_takes_the_view_along() -> 
         assert timeline(seen).zoom is not None
         await seen.press("0", "plus", "plus", *["shift+left"] * 12)
         view = timeline(seen)._view
-        assert view is not None
         assert view.window.start <= (timeline(seen).cursor_seconds or 0.0) <= view.window.end
 
 

@@ -167,9 +167,7 @@ def test_the_trend_is_the_change_per_epoch_over_the_last_three() -> None:
 
 def test_best_and_last_of_a_run() -> None:
     (curve,) = of_losses(run0=(0.9, 0.3, 0.3, NAN)).runs
-    assert curve.best is not None
     assert (curve.best.epoch, curve.best.value) == (1, 0.3)
-    assert curve.last is not None
     assert math.isnan(curve.last.value)
     assert curve.nonfinite_epochs == (3,)
     assert course_text(curve) == "NaN since epoch 4"
@@ -297,11 +295,9 @@ def test_recorded_figures_by_another_way() -> None:
     for curve in found.runs:
         mine = losses[curve.uuid or ""]
         finite = {epoch: value for epoch, value in mine.items() if math.isfinite(value)}
-        assert curve.best is not None
         assert curve.best.value == min(finite.values())
         assert repr(curve.last.value if curve.last else None) == repr(mine[4])
     best = found.best
-    assert best is not None
     assert (best.run_name, best.best.epoch if best.best else None) == ("run1", 4)
     gone = next(c.uuid for c in found.runs if c.diverged)
     for level in found.band.levels:

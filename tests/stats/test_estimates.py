@@ -60,7 +60,6 @@ def output_of(report_of: Forecast) -> Interval:
 
 def test_without_censored_samples_it_is_the_mean() -> None:
     curve = KaplanMeier.fit([Lifetime(10), Lifetime(20), Lifetime(60)])
-    assert curve is not None
     assert curve.mean == pytest.approx(30)
     assert [curve.survival(t) for t in (0, 10, 30, 60)] == pytest.approx([1, 2 / 3, 1 / 3, 0])
 
@@ -78,7 +77,6 @@ def test_kaplan_and_meier_by_hand() -> None:
 
 def test_what_lasts_beyond_all_others_lasts_on() -> None:
     curve = KaplanMeier.fit([Lifetime(100), Lifetime(110), Lifetime(90)])
-    assert curve is not None
     assert 0 < curve.conditional_quantile(0.5, 150) < curve.conditional_quantile(0.5, 1000)
 
 
@@ -189,7 +187,6 @@ def test_the_ensemble_is_done_when_its_slowest_run_is() -> None:
     result = make_forecast(basis(runs))
     spans = {run.run: run.remaining for run in result.runs}
     assert result.slowest_run == "slow"
-    assert spans["slow"] is not None
     assert output_of(result).median >= spans["slow"].median
 
 
@@ -322,7 +319,6 @@ def test_what_ended_after_the_moment_is_not_in_its_rate() -> None:
     then = NOON - timedelta(days=4)
     ahead = replace(now, ledger=replace(now.ledger, as_of=then))
     result = make_forecast(ahead)
-    assert result.rate is not None
     assert result.rate.epochs in (4, 5)
 
 

@@ -73,7 +73,6 @@ def test_hours_of_an_ensemble_without_gpus(
     (below,) = runs_table.cursor_detail(status.runs[0], {"run"}, 80)
     assert f"badput {formatting.hours(bad)} {measure.short}" in spans.text(below)
     view = found.run_view(status.runs[0].key)
-    assert view is not None
     assert view.epochs[0].gpu_hours == status.gpu_hours
     assert spans.text(gpu_hours(status.gpu_hours)).startswith(measure.hours)
     # The ledger is in GPU-seconds, as the exported columns are, until it is measured.

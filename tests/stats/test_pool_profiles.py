@@ -61,7 +61,6 @@ def learned(*parts: list[Observation], as_of: float = 1000.0) -> dict[ResourcePo
 
 
 def hours_of(profile: PoolProfile) -> tuple[float, float, float]:
-    assert profile.hours_per_epoch is not None
     return profile.hours_per_epoch.value, profile.hours_per_epoch.low, profile.hours_per_epoch.high
 
 
@@ -73,7 +72,6 @@ def test_the_mean_of_the_only_pool_is_its_own() -> None:
     value, low, high = hours_of(profile)
     assert value == pytest.approx(3.0)
     assert low < 3.0 < high
-    assert profile.hours_per_epoch is not None
     assert (profile.hours_per_epoch.samples, profile.hours_per_epoch.borrowed) == (3, "")
     assert (profile.executions, profile.epochs, profile.slots, profile.running) == (3, 3, 1, 0)
 
@@ -82,7 +80,6 @@ def test_a_pool_without_an_epoch_borrows_from_its_gpu_model() -> None:
     here, there = ResourcePool("new", "A40"), executions(DELTA, *[9.0] * 20)
     new = executions(here, 0.5, finished=None)
     hours = learned(there, executions(ANVIL, *[3.0] * 20), new)[here].hours_per_epoch
-    assert hours is not None
     assert hours.borrowed == "A40 elsewhere"
     assert hours.samples == 0
     assert hours.censored == 1
@@ -109,7 +106,6 @@ def test_waits_that_go_on_count_at_their_pool() -> None:
     done = executions(DELTA, *[2.0] * 4)
     waiting = Observation(pool=DELTA, run="r", seen=at(100), wait=12.0, started=False)
     wait = learned(done, [waiting])[DELTA].wait_hours
-    assert wait is not None
     # Sixteen hours waited for four starts.
     assert wait.value == pytest.approx(4.0)
     assert (wait.samples, wait.censored) == (4, 1)
@@ -161,7 +157,6 @@ def test_intervals_hold_waits_and_losses_of_four_pools_in_five() -> None:
                     for n in range(random.choice((2, 4, 8, 30)))
                 ]
         for pool, profile in learned(observations).items():
-            assert profile.wait_hours is not None
             waits_held.append(profile.wait_hours.low <= truth[pool][0] <= profile.wait_hours.high)
             losses_held.append(profile.loss.low <= truth[pool][1] <= profile.loss.high)
     assert 0.73 <= mean(waits_held) <= 0.87
@@ -380,7 +375,6 @@ def test_waits_and_losses_of_recorded_ensembles(ledger: Ledger) -> None:
     for pool, profile in learn_profiles(observations, ledger.as_of).items():
         there = [e for e in ledger.executions if e.training and pool_of(e) == pool]
         waits = [e.wait / 3600 for e in there if e.wait is not None]
-        assert profile.wait_hours is not None
         assert profile.wait_hours.samples == len(waits)
         if len(waits) < ENOUGH_SAMPLES:
             continue

@@ -94,7 +94,6 @@ def test_as_many_run_at_any_moment_as_the_jobs_say(recorded: Path) -> None:
     for when in asked:
         running = sum(start <= when < end for start, end in intervals if end is not None)
         step = made.step_at(made.position_of(when))
-        assert step is not None
         assert step.jobs == running, when
     assert made.max_jobs == max(
         sum(s <= start < e for s, e in intervals if e is not None) for start, _ in intervals
@@ -402,6 +401,4 @@ def test_only_what_is_in_view_is_drawn() -> None:
     ids: list[JobId] = [span.job for span in lane.spans_at(50_010)]
     assert ids == [(500, 0)]
     before, after = lane.span_before(50_060), lane.span_after(50_060)
-    assert before is not None
-    assert after is not None
     assert (before.job, after.job) == ((500, 0), (501, 0))

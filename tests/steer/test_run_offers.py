@@ -45,7 +45,6 @@ def refused(act: PoolAction, row: Run, **more: object) -> str | None:
 
 def test_a_stop_names_its_file_and_touches_no_job() -> None:
     made = offer(PoolAction.STOP, selected())
-    assert made.request is not None
     (target,) = made.request.runs
     assert (target.files, target.jobs) == ((f"gate/ens/{UUID}.stop",), ())
     assert made.subject == "run0"
@@ -57,7 +56,6 @@ def test_stopping_now_also_removes_the_job_of_the_epoch_under_way() -> None:
     word = replace(WORD, jobs=(queued(7), queued(8, "run0-eval_epoch2")))
     evaluation = training(8, "run0-eval_epoch2")
     made = offer(PoolAction.STOP_NOW, selected(run(), training(), evaluation), word=word)
-    assert made.request is not None
     (target,) = made.request.runs
     assert [job.id for job in target.jobs] == ["7.0"], "evaluations of trained epochs go on"
     assert made.effect.endswith(f"writes gate/ens/{UUID}.stop, then removes job 7.0")
@@ -67,7 +65,6 @@ def test_stopping_now_also_removes_the_job_of_the_epoch_under_way() -> None:
 def test_stopping_now_what_has_no_job_only_writes_the_file() -> None:
     row = run(asked(pause_requested=at(9), paused=at(9)), state=State.PRE)
     made = offer(PoolAction.STOP_NOW, SelectedRun(row))
-    assert made.request is not None
     assert made.request.runs[0].jobs == ()
     assert "removes" not in made.effect
 
@@ -169,7 +166,6 @@ def test_of_several_runs_those_that_can_be_are_touched() -> None:
     other = replace(run(), name="run1", uuid=OTHER, key=OTHER)
     gone = replace(run(asked(stopped=STOPPED)), name="run2", uuid="cccc", key="cccc")
     made = offer(PoolAction.STOP, selected(), selected(other), selected(gone))
-    assert made.request is not None
     assert [each.run for each in made.request.runs] == ["run0", "run1"]
     assert made.subject == "2 runs"
     assert made.effect.endswith("writes 2 files in gate/ens")
@@ -198,7 +194,6 @@ def test_what_is_asked_for_already_is_as_it_was_wished() -> None:
 def test_what_is_taken_back_is_what_was_asked() -> None:
     def files(**gate: object) -> tuple[str, ...]:
         made = offer(PoolAction.RESUME_RUN, selected(run(asked(**gate))))
-        assert made.request is not None
         return made.request.runs[0].files
 
     assert files(pause_requested=at(9)) == (f"gate/ens/{UUID}.pause",)
@@ -222,7 +217,6 @@ def retarget(
 
 def test_an_idle_job_can_go_elsewhere_and_its_retry_with_it() -> None:
     made = retarget()
-    assert made.request is not None
     assert made.request.targets[0].file == "placement/ens/run0-train_epoch2.inc"
     assert made.effect == (
         "in the queue for a machine of that site alone (any: wherever their requirements allow); "
@@ -233,7 +227,6 @@ def test_an_idle_job_can_go_elsewhere_and_its_retry_with_it() -> None:
 
 def test_without_a_gate_its_submit_file_reads_no_placement() -> None:
     made = retarget(gate=False)
-    assert made.request is not None
     assert made.request.targets[0].file is None
     assert made.effect.endswith("sets MetlSite; a retry goes where the DAG file says")
     assert retarget(sent="expanse").effect.endswith("a retry goes where its run is sent, expanse")

@@ -77,7 +77,6 @@ async def terminal(
     app = Drawn(feed, AppOptions())
     async with app.run_test(size=size) as pilot:
         made = Terminal(app, feed, pilot, size)
-        assert app._driver is not None
         app._driver.write = made.write  # type: ignore[method-assign]
         # Of all colours, whatever terminal the tests run in.
         app._screen_buffer = ScreenBuffer(ColorSystem.TRUECOLOR)

@@ -93,7 +93,6 @@ class GatedLogs(Logs):
     @property
     def latest(self) -> Snapshot | None:
         update = super().latest
-        assert update is not None
         return replace(update, status=replace(update.status, runs=self.runs))
 
 

@@ -467,7 +467,6 @@ TROUBLE = frozenset({State.HELD, State.FAILED, State.REMOVED})
 
 def _job_entry(row: Run) -> Job:
     latest = row.latest
-    assert latest is not None
     since = latest.since or AS_OF
     hold = Hold(
         since, None, row.seconds or 0.0, latest.hold_code, None, latest.hold_reason or "",
@@ -488,7 +487,6 @@ def _job_entry(row: Run) -> Job:
 
 def _fault(row: Run) -> NodeFault:
     latest = row.latest
-    assert latest is not None
     return NodeFault(
         key=(row.dag, latest.node),
         dag=row.dag,

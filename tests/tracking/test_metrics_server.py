@@ -166,7 +166,6 @@ def test_the_command_serves_until_it_is_interrupted() -> None:
         [sys.executable, "-m", "metlmon", *words], cwd=ROOT, stderr=subprocess.PIPE, text=True
     )
     try:
-        assert process.stderr is not None
         line = process.stderr.readline()
         address = re.search(r"http://127\.0\.0\.1:(\d+)/metrics", line)
         assert address, line

@@ -285,7 +285,6 @@ def test_signals_end_the_command(
     story.grow(4)
     process = start(story.dagdir.path, tracking_server.url, story.experiment)
     try:
-        assert process.stdout is not None
         assert process.stdout.readline().startswith(tracking_server.url)
         assert "2 new runs, 12 points" in process.stdout.readline()
         process.send_signal(number)

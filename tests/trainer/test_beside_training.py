@@ -237,7 +237,6 @@ def test_an_epoch_starts_with_the_average_of_all_machines(tmp_path: Path, small:
         (checkpoints / name).write_bytes(train.pack(each))
     data = train.read_data(str(small[1]))
     start = train.load_checkpoint(str(checkpoints / "last.ckpt"), args, data)
-    assert start is not None
     for name, values in start.state.items():
         columns = zip(*(each.state[name] for each in before), strict=True)
         assert values == pytest.approx([sum(column) / 3 for column in columns])
@@ -251,7 +250,6 @@ def test_numbers_of_another_epoch_are_not_averaged(tmp_path: Path, small: Data) 
     args = train.parse_arguments(["--uuid", UUID, "--machines", "2"])
     path = checkpoints / "last.ckpt"
     start = train.load_checkpoint(str(path), args, train.read_data(str(small[1])))
-    assert start is not None
     assert start.state == train.unpack(path.read_bytes()).state
 
 
@@ -259,7 +257,6 @@ def test_machines_learn_together(tmp_path: Path) -> None:
     folder = together(tmp_path, epochs=3, machines=2)
     found = (logs(folder) / "version_2" / "metrics.txt").read_text()
     value = re.search(r"test/pearson_total_score,(\S+)", found)
-    assert value is not None
     assert float(value[1]) > 0.9
     # The others bring nothing back that could take the place of the run's own.
     left = everything(folder / "epoch3-rank1" / "output")
