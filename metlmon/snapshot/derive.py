@@ -8,11 +8,10 @@ others; :meth:`Derivation.derive` resolves the runs and adds up everything from 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from datetime import datetime
 from itertools import chain, islice
-from operator import itemgetter
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -79,7 +78,6 @@ MOST_SPECIAL: Final = 30
 # Module constants, since Python 3.11 looks up each Enum member through a function.
 _BUILT_AGAIN: Final = frozenset({State.SUSPENDED, State.DISCONNECTED})
 _COMPLETED: Final = State.COMPLETED
-_WAITING: Final = State.WAITING
 _GOOD: Final = Outcome.GOOD
 
 
@@ -99,33 +97,34 @@ class NodeCategory(NamedTuple):
 class NodeMemo(Struct):
     """A node, and what the entries of its jobs were made from.
 
-    ``jobs``: the keys of these jobs, in order. ``success``: the execution that completes the node;
-    ``is_final``: its entry says so. ``owner`` None: it is looked up again. ``submitted``: when the
-    first of them was submitted.
+    ``state``: of the node, when they were made; None: they were made since. ``jobs``: the keys of
+    these jobs, in order. ``success``: the execution that completes the node; ``is_final``: its
+    entry says so. ``owner`` None: it is looked up again. ``submitted``: when the first of them was
+    submitted. ``is_overruled``, ``is_unlogged``: as in :class:`NodeSums`.
     """
 
     record: NodeRecord
     category: NodeCategory
+    state: NodeState | None = None
     owner: JobNode | None = None
     jobs: tuple[JobKey, ...] = ()
     success: tuple[JobKey, int] | None = None
     is_final: bool = False
     has_executions: bool = False
     submitted: datetime | None = None
+    is_overruled: bool = False
+    is_unlogged: bool = False
+    is_special: bool = False
 
-    def is_outdated(self, completed: bool) -> bool:
-        """Whether the entries are those of other jobs, or of another final state."""
-        if len(self.jobs) != len(self.record.jobs):
-            return True
-        return self.success is not None and self.is_final is not (
-            completed and self.category.training
-        )
+    def is_outdated(self, state: NodeState) -> bool:
+        """Whether the entries are those of other jobs, or of another state of the node."""
+        return self.state is not state or len(self.jobs) != len(self.record.jobs)
 
 
 class RunMemo(NamedTuple):
     """The state of a run, with the states of its nodes from which it was resolved."""
 
-    node_states: tuple[NodeState, ...]
+    node_states: tuple[NodeState | None, ...]
     state: RunState
 
 
@@ -227,13 +226,14 @@ class Derivation:
         self._run_names: dict[str, tuple[str, str | None]] = {}
         self._run_memos: dict[str, RunMemo] = {}
         self._run_context: object = None
-        self._group_totals: dict[
-            tuple[str | None, bool], tuple[list[tuple[JobKey, Job]], Totals]
-        ] = {}
+        self._run_totals: dict[str | None, tuple[dict[JobKey, Job], Totals]] = {}
+        """By run its closed jobs, and their totals."""
+        self._closed_totals = Totals()
         self._dag_order = {key: position for position, key in enumerate(self.dags)}
         self._tables: dict[str, NodeStateTable] = {}
         self._live = False
         self._memos: dict[NodeKey, NodeMemo] = {}
+        self._memos_by_run: dict[str, list[NodeMemo]] = {}
         self._memos_by_dag: dict[str, dict[NodeCategory, list[NodeMemo]]]
         self._memos_by_dag = {key: {} for key in self.dags}
         for key, record in self.nodes.items():
@@ -330,6 +330,8 @@ class Derivation:
         )
         memo = self._memos[key] = NodeMemo(record, category)
         self._memos_by_dag[key[0]].setdefault(category, []).append(memo)
+        if (run := self.runs.by_node.get(key)) is not None:
+            self._memos_by_run.setdefault(run.key, []).append(memo)
 
     def is_beside(self, key: NodeKey) -> bool:
         """Is this a job of no DAG in a directory with DAGs? Then it counts as no node."""
@@ -414,6 +416,7 @@ class Derivation:
         for job_key, job in built:
             self._put(job_key, job)
             memo.has_executions |= bool(job.executions)
+        memo.state = None
         for job_key in memo.jobs if self._strays else ():
             self._strays.pop(job_key, None)
 
@@ -485,50 +488,54 @@ class Derivation:
         """Add up the states of all nodes, and make outdated records of their jobs again."""
         sums = self.sums = NodeSums()
         for dag_key, by_category in self._memos_by_dag.items():
-            dag = self.dags[dag_key]
+            dag, by_name = self.dags[dag_key], self._tables[dag_key].states
             total = sum(map(len, by_category.values())) if dag_key == NO_DAG else dag.node_count
-            counts = sums.counts[dag_key] = DagNodeCounts(total)
-            with_final = dag.aborted and dag.facts.has_final
+            sums.counts[dag_key] = DagNodeCounts(total)
             for category, memos in by_category.items():
-                states = self._check_nodes(memos, self._tables[dag_key].states)
-                for state, number in Counter(states).items():
+                states = [by_name[memo.record.node.name] for memo in memos]
+                for state, number in Counter([state.state for state in states]).items():
                     sums.add(dag_key, dag.top, category, state, number)
-                if category.service:
-                    continue
-                for memo, state in zip(memos, states, strict=True):
-                    if state in FAILED_JOB:
-                        counts.failed += has_failed(self.states[memo.record.key], with_final)
+                for memo, node_state in zip(memos, states, strict=True):
+                    if memo.is_outdated(node_state):
+                        self._set_state(memo, node_state)
+                    if memo.is_special:
+                        self._note_special(memo, node_state)
 
-    def _check_nodes(
-        self, memos: Iterable[NodeMemo], by_name: Mapping[str, NodeState]
-    ) -> list[State]:
-        """The states of these nodes, with what is special about them noted in ``sums``."""
-        sums, found = self.sums, []
-        for memo in memos:
-            record = memo.record
-            key, node = record.key, record.node
-            node_state = self.states[key] = by_name[key[1]]
-            state, failure = node_state.state, node_state.failure
-            found.append(state)
-            if memo.is_outdated(state is _COMPLETED):
-                self._update_node(memo)
-            if state is _COMPLETED:
-                if not memo.has_executions and _may_run(node):
-                    sums.unlogged.add(key)
-                if node.post is not None and self._is_overruled(record, node_state):
-                    sums.overruled.add(key)
-            elif state is not _WAITING:
-                # A queued job has no execution yet; a job known from DAGMan only may have one.
-                unknown = not record.jobs and failure is None and state in SUBMITTED
-                if unknown and _may_run(node):
-                    sums.unlogged.add(key)
-                if state in FAULTY:
-                    sums.faulty.add(key)
-            if failure is not None and failure.part == "lost":
-                sums.faulty.add(key)
-                # DAGMan has not done it: that is known.
-                sums.counts[key[0]].unknown -= state is State.UNKNOWN
-        return found
+    def _set_state(self, memo: NodeMemo, node_state: NodeState) -> None:
+        """Set the state of a node, and find what is special about it."""
+        record, state, failure = memo.record, node_state.state, node_state.failure
+        key, node = record.key, record.node
+        self.states[key] = node_state
+        is_final = state is _COMPLETED and memo.category.training
+        is_of_other_jobs = len(memo.jobs) != len(record.jobs)
+        if is_of_other_jobs or (memo.success is not None and memo.is_final is not is_final):
+            self._update_node(memo)
+        memo.state = node_state
+        memo.is_overruled = memo.is_unlogged = False
+        if state is _COMPLETED:
+            memo.is_unlogged = not memo.has_executions and _may_run(node)
+            memo.is_overruled = node.post is not None and self._is_overruled(record, node_state)
+        elif not record.jobs and failure is None and state in SUBMITTED:
+            # A queued job has no execution yet; a job known from DAGMan only may have one.
+            memo.is_unlogged = _may_run(node)
+        memo.is_special = (
+            memo.is_unlogged or memo.is_overruled or state in FAULTY or _is_lost(node_state)
+        )
+
+    def _note_special(self, memo: NodeMemo, node_state: NodeState) -> None:
+        """Note what is special about a node in ``sums``."""
+        sums, key, state = self.sums, memo.record.key, node_state.state
+        dag, counts, is_lost = self.dags[key[0]], sums.counts[key[0]], _is_lost(node_state)
+        if memo.is_unlogged:
+            sums.unlogged.add(key)
+        if memo.is_overruled:
+            sums.overruled.add(key)
+        if state in FAULTY or is_lost:
+            sums.faulty.add(key)
+        if state in FAILED_JOB and not memo.category.service:
+            counts.failed += has_failed(node_state, dag.aborted and dag.facts.has_final)
+        # DAGMan has not done it: that is known.
+        counts.unknown -= is_lost and state is State.UNKNOWN
 
     def _find_aborts(self) -> None:
         """Find which DAGs were ended by ABORT-DAG-ON, with their sub-DAGs."""
@@ -573,8 +580,8 @@ class Derivation:
             self._run_memos.clear()
         self.epoch_states = Counter()
         for run in self.runs.by_key.values():
-            nodes = run.nodes()
-            node_states = tuple([self.states[key] for key in nodes])
+            nodes = self._memos_by_run[run.key]
+            node_states = tuple([node.state for node in nodes])
             memo = self._run_memos.get(run.key)
             if memo is None or memo.node_states != node_states:
                 state = resolve_run(run, self.states, self._dag_order, submitted, alive, aborts)
@@ -583,10 +590,10 @@ class Derivation:
                 names = self.run_names(run)
                 if self._run_names.setdefault(run.key, names) != names:
                     self._run_names[run.key] = names
-                    for node in map(self._memos.__getitem__, nodes):
+                    for node in nodes:
                         node.owner = None
                         self._update_node(node)
-            if not self.is_beside(nodes[0]):
+            if not nodes[0].category.beside:
                 self.epoch_states.update(memo.state.states)
 
     def _note_strays(self) -> None:
@@ -625,29 +632,37 @@ class Derivation:
             ends=self.ensemble.annex_ends,
             as_of=as_of,
         )
+        if not causes:
+            return own
         expired = {
             key: own[key].with_causes(causes)
             for key, of_job in evicted.items()
             if any(execution_id(entry) in causes for entry in of_job)
         }
-        return {**own, **expired} if expired else own
+        return {**own, **expired}
 
     def _add_up(self) -> Totals:
         """The totals of all jobs.
 
-        Those of a run's jobs are kept as long as these are the same; time changes only the open
-        ones, which are added up apart.
+        Those of a run's closed jobs are kept as long as these are the same, and so is their sum:
+        time changes only the open jobs, which are added up apart.
         """
-        groups: dict[tuple[str | None, bool], list[tuple[JobKey, Job]]] = {}
-        for item in self.jobs.items():
-            groups.setdefault((item[1].run, item[0] in self._open), []).append(item)
-        totals, before, self._group_totals = Totals(), self._group_totals, {}
-        for group, jobs in groups.items():
-            known = before.get(group)
+        closed = dict(self.jobs)
+        totals = Totals([(key, closed.pop(key)) for key in sorted(self._open)])
+        by_run: defaultdict[str | None, dict[JobKey, Job]] = defaultdict(dict)
+        for key, job in closed.items():
+            by_run[job.run][key] = job
+        before, self._run_totals = self._run_totals, {}
+        for run, jobs in by_run.items():
+            known = before.get(run)
             if known is None or known[0] != jobs:
-                known = jobs, Totals(sorted(jobs, key=itemgetter(0)))
-            self._group_totals[group] = known
-            totals.merge(known[1])
+                known = jobs, Totals(sorted(jobs.items()))
+            self._run_totals[run] = known
+        if self._run_totals != before:
+            self._closed_totals = Totals()
+            for _, of_run in self._run_totals.values():
+                self._closed_totals.merge(of_run)
+        totals.merge(self._closed_totals)
         totals.queued.sort()
         totals.gaps.sort()
         return totals
@@ -724,9 +739,13 @@ class Derivation:
         jobs = self._memos[key].jobs
         return [record for job in jobs if (record := self.jobs.get(job)) is not None]
 
-    def first_submission(self, keys: Iterable[NodeKey]) -> datetime | None:
-        """When the first job of these nodes was submitted."""
-        times = [self._memos[key].submitted for key in keys]
+    def first_submission(self, key: NodeKey) -> datetime | None:
+        """When the first job of a node was submitted."""
+        return self._memos[key].submitted
+
+    def run_began(self, run: RunNodes) -> datetime | None:
+        """When the first job of a run was submitted."""
+        times = [memo.submitted for memo in self._memos_by_run[run.key]]
         return min((time for time in times if time is not None), default=None)
 
     def node_executions(self, key: NodeKey) -> list[Execution]:
@@ -768,6 +787,11 @@ class Derivation:
 
     def _top(self, dag_key: str) -> str:
         return self.dags[dag_key].top
+
+
+def _is_lost(state: NodeState) -> bool:
+    """Whether DAGMan has not read the end of the node's job."""
+    return state.failure is not None and state.failure.part == "lost"
 
 
 def _may_run(node: Node) -> bool:
