@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partialmethod
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from metlmon.live.feed import Snapshot
 from metlmon.snapshot.records import HOUR, Execution, HourUnit
@@ -21,10 +21,7 @@ from metlmon.stats.variance import site_variation
 from metlmon.tables import usage as usage_table
 from metlmon.tables.usage import (
     HIDDEN,
-    NAME_LIMIT,
     VIEWS,
-    Row,
-    details,
     execution_columns,
     execution_key,
     execution_text,
@@ -71,7 +68,7 @@ def _waste(usage: Usage) -> tuple[Line, ...]:
     wasteful_sites = usage.wasteful_sites
     if not wasteful_sites:
         return ()
-    name = site_name(wasteful_sites[0].name, NAME_LIMIT)
+    name = site_name(wasteful_sites[0].name)
     more = f" and {len(wasteful_sites) - 1} more" if len(wasteful_sites) > 1 else ""
     hours = usage.measure.hours
     lost, total = sum(site.totals.badput for site in wasteful_sites), usage.total.totals
@@ -96,7 +93,7 @@ def _worth(usage: Usage, room: int) -> Line:
             (f"no site has completed {COST_MIN_EPOCHS} {usage.item}s yet: too few to compare", DIM)
         )
     best, worst = ranked[0], ranked[-1]
-    name, worst_name = (site_name(site.name, NAME_LIMIT) for site in (best, worst))
+    name, worst_name = (site_name(site.name) for site in (best, worst))
     cost, worst_hours = (
         formatting.hours((site.totals.per_epoch or 0.0) / HOUR) for site in (best, worst)
     )
@@ -165,8 +162,8 @@ class SitesScreen(ListScreen, ActionScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self.view = 0
-        self._cursors: dict[int, str] = {}
+        self.view = VIEWS[0]
+        self._cursors: dict[str, str] = {}
 
     def show(self, update: Snapshot | None) -> None:
         usage = self.context.stats.value(site_usage)
@@ -174,21 +171,22 @@ class SitesScreen(ListScreen, ActionScreen):
             self.show_nothing("Sites", "", [line("  ", (self._loading_text(update), DIM))], "site")
             return
         self.show_head(self._head(usage))
-        view = VIEWS[self.view]
+        view = self.view
         rows, idle = usage_table.fold_idle(view.rows(usage), view.noun)
         if self.filter_text:
             rows, idle = view.rows(usage), ""
 
-        def below(row: Row | None) -> list[Line]:
-            shown = [] if row is None else details(row, usage, self.app.size.width - 1, self._lines)
+        def below(row: Any) -> list[Line]:
+            room = self.app.size.width - 1
+            shown = [] if row is None else view.details_of(row, usage, room, self._lines)
             return padded(shown, self._lines)
 
         self.fill(
-            usage_table.columns(self.view, rows, usage),
+            view.columns_of(rows, usage),
             rows,
-            usage_table.key_of,
-            usage_table.filter_text,
-            cursor=self._cursors.pop(self.view, None),
+            view.key_of,
+            view.filter_text,
+            cursor=self._cursors.pop(view.title, None),
             empty=self._empty(),
             noun=view.noun,
             details=below,
@@ -216,8 +214,8 @@ class SitesScreen(ListScreen, ActionScreen):
             line(" ") + legend,
             *([line(" ") + hidden] if hidden else []),
             *blank,
-            line(" ") + usage_table.tabs(self.view, [len(v.rows(usage)) for v in VIEWS], room),
-            *(self._variation_lines(usage.item, room) if self.view == usage_table.OF_CELLS else ()),
+            line(" ") + usage_table.tabs(self.view, usage, room),
+            *(self._variation_lines(usage.item, room) if self.view is usage_table.CELLS else ()),
             *blank,
         ]
 
@@ -237,7 +235,7 @@ class SitesScreen(ListScreen, ActionScreen):
         return "Adding up all executions…"
 
     def _empty(self) -> list[Line]:
-        if self.view == usage_table.OF_CAUSES:
+        if self.view is usage_table.CAUSES:
             return [
                 line("  ", "No badput, no held job."),
                 line("  ", ("What costs hours is grouped here by its cause.", DIM)),
@@ -247,35 +245,33 @@ class SitesScreen(ListScreen, ActionScreen):
             line("  ", ("A site appears with the first execution in the event log.", DIM)),
         ]
 
+    def _chosen(self, key: str | None) -> UsageFilter | None:
+        """The executions behind the row with this key."""
+        usage = self.context.stats.value(site_usage)
+        rows = () if usage is None else self.view.rows(usage)
+        return next((self.view.selects(row) for row in rows if self.view.key_of(row) == key), None)
+
     def selection(self) -> Selection:
         """The site or host of the row under the cursor."""
-        usage = self.context.stats.value(site_usage)
-        rows = () if usage is None else VIEWS[self.view].rows(usage)
-        for row in rows:
-            choice = usage_table.filter_of(row, self.view)
-            if usage_table.key_of(row) != self.table.cursor:
-                continue
-            if choice.host and choice.host[0]:
-                return Selection(f"the host {choice.host[0]}", host=choice.host[0])
-            if choice.site and choice.site[0]:
-                return Selection(f"the site {choice.site[0]}", site=choice.site[0])
+        choice = self._chosen(self.table.cursor)
+        if choice is not None and choice.host and choice.host[0]:
+            return Selection(f"the host {choice.host[0]}", host=choice.host[0])
+        if choice is not None and choice.site and choice.site[0]:
+            return Selection(f"the site {choice.site[0]}", site=choice.site[0])
         return Selection("no site", site="")
 
     def _step_view(self, step: int) -> None:
         if self.table.cursor is not None:
-            self._cursors[self.view] = self.table.cursor
-        self.view = (self.view + step) % len(VIEWS)
+            self._cursors[self.view.title] = self.table.cursor
+        self.view = VIEWS[(VIEWS.index(self.view) + step) % len(VIEWS)]
         self._refresh_if_mounted()
 
     action_view = partialmethod(_step_view, 1)
     action_previous_view = partialmethod(_step_view, -1)
 
     def open_row(self, key: str) -> None:
-        usage = self.context.stats.value(site_usage)
-        rows = () if usage is None else VIEWS[self.view].rows(usage)
-        row = next((row for row in rows if usage_table.key_of(row) == key), None)
-        if row is not None:
-            choice = usage_table.filter_of(row, self.view)
+        choice = self._chosen(key)
+        if choice is not None:
             self.context.open_screen("executions", choice)
 
 

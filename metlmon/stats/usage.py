@@ -39,7 +39,13 @@ from metlmon.stats.hosts import (
     EpochTime,
     compare_hosts,
 )
-from metlmon.stats.pool_profiles import EVICTIONS, PoolProfile, profiles_in_window
+from metlmon.stats.pool_profiles import (
+    EVICTIONS,
+    PoolProfile,
+    ResourcePool,
+    pool_of,
+    profiles_in_window,
+)
 from metlmon.stats.resources import Ended, ResourceGroup, ended_as, resource_use
 from metlmon.stats.totals import (
     TRANSFER_SECONDS,
@@ -645,8 +651,8 @@ class UsageFilter(Struct, frozen=True):
     """Selects the executions behind a total.
 
     ``site``, ``host``, ``gpu`` (as logged) and ``gpus`` (count) are tuples of one, since None is a
-    valid value; ``cause``: the key of a cause; ``ended``: how they ended. An attribute that is None
-    matches everything.
+    valid value; ``cause``: the key of a cause; ``ended``: how they ended; ``pool``: in which they
+    ran. An attribute that is None matches everything.
     """
 
     site: tuple[str | None] | None = None
@@ -655,6 +661,7 @@ class UsageFilter(Struct, frozen=True):
     gpus: tuple[int | None] | None = None
     cause: str | None = None
     ended: Ended | None = None
+    pool: ResourcePool | None = None
 
     def matches(self, entry: Execution, usage: Usage) -> bool:
         """Whether the filter matches this execution of ``usage``."""
@@ -669,6 +676,7 @@ class UsageFilter(Struct, frozen=True):
                 or (entry.kind == "badput" and cause_of_execution(entry) == self.cause)
             )
             and (self.ended is None or ended_as(entry, hidden) is self.ended)
+            and (self.pool is None or pool_of(entry) == self.pool)
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 from msgspec import Struct
@@ -73,83 +74,44 @@ NAME_LIMIT: Final = 40
 LONG_NAME_LIMIT: Final = 60
 GAP: Final = line("   ")
 
-Row = GroupUsage | SiteGpuUsage | HostUsage | Cause | PoolProfile | ResourceGroup
-
 
 class View(Struct, frozen=True):
-    """A view of the usage: ``rows`` of it, each called ``noun``."""
+    """A view of the usage: its rows, what is behind each, and how they are shown.
+
+    ``rows`` of the usage, each called ``noun``. ``selects``: the executions of a row; ``names``:
+    texts of a row that the filter searches (None: unknown). ``columns``: of some rows, whose bars
+    share one scale. ``details``: lines about one row, for a room in cells and a number of lines.
+    """
 
     title: str
     noun: str
-    rows: Callable[[Usage], Sequence[Row]]
+    rows: Callable[[Usage], Sequence[Any]]
+    selects: Callable[[Any], UsageFilter]
+    names: Callable[[Any], Iterable[str | None]]
+    columns: Callable[[Sequence[Any], Usage], list[Column[Any]]]
+    details: Callable[[Any, Usage, int, int], list[Line]]
+
+    def key_of(self, row: Any) -> str:
+        """The key of a row; stable between snapshots."""
+        return repr(self.selects(row))
+
+    def filter_text(self, row: Any) -> str:
+        """The text of a row that the filter searches, in lower case."""
+        names = ("unknown" if name is None else name for name in self.names(row))
+        return "\n".join(names).lower()
+
+    def columns_of(self, rows: Sequence[Any], usage: Usage) -> list[Column[Any]]:
+        """The columns of some rows, in the words of the ensemble."""
+        item = usage.item.upper()
+        columns = self.columns(rows, usage)
+        return [replace(each, title=each.title.replace("EPOCH", item)) for each in columns]
+
+    def details_of(self, row: Any, usage: Usage, room: int, lines: int) -> list[Line]:
+        """The details of a row, cropped to ``lines`` lines of ``room`` cells."""
+        return [crop(each, room) for each in self.details(row, usage, room, lines)[:lines]]
 
 
-VIEWS: Final = (
-    View("sites", "site", lambda found: found.sites),
-    View("GPU models", "GPU model", lambda found: found.gpus),
-    View("site by GPU", "pair", lambda found: found.site_gpus),
-    View("hosts", "host", lambda found: found.hosts),
-    View("causes", "cause", lambda found: found.causes),
-    View("profiles", "pool", lambda found: found.profiles),
-    View("usage", "group", lambda found: found.resources),
-)
-
-OF_SITES, OF_GPUS, OF_CELLS, OF_HOSTS, OF_CAUSES, OF_PROFILES, OF_USAGE = range(len(VIEWS))
-
-
-# --- attributes common to all rows ------------------------------------------------------------
-
-
-def key_of(row: Row) -> str:
-    """Return the key of a row; stable between snapshots."""
-    if isinstance(row, SiteGpuUsage):
-        return "\n".join(str(part) for part in (row.gpu, row.gpus, row.site))
-    if isinstance(row, HostUsage):
-        return "\n".join(str(part) for part in (row.host, row.site, row.gpu, row.gpus))
-    if isinstance(row, PoolProfile):
-        return "\n".join((row.pool.site, row.pool.model, row.pool.annex))
-    if isinstance(row, ResourceGroup):
-        return f"{row.key}\n{row.ended}"
-    return row.key if isinstance(row, Cause) else f"{row.name}"
-
-
-def filter_of(row: Row, view: int) -> UsageFilter:
-    """Return the filter for the executions of a row."""
-    if isinstance(row, SiteGpuUsage):
-        return UsageFilter(site=(row.site,), gpu=(row.gpu,), gpus=(row.gpus,))
-    if isinstance(row, HostUsage):
-        return UsageFilter((row.site,), (row.host,), (row.gpu,), (row.gpus,))
-    if isinstance(row, Cause):
-        return UsageFilter(cause=row.key)
-    if isinstance(row, PoolProfile):
-        gpus = (row.pool.gpus_per_job,) if row.pool.gpus_per_job > 1 else None
-        return UsageFilter(site=(row.pool.site or None,), gpu=(row.pool.gpu or None,), gpus=gpus)
-    if isinstance(row, ResourceGroup):
-        return UsageFilter(site=(row.key,), ended=row.ended)
-    return UsageFilter(gpu=(row.name,)) if view == OF_GPUS else UsageFilter(site=(row.name,))
-
-
-def filter_text(row: Row) -> str:
-    """Return the text of a row that the filter searches, in lower case."""
-    if isinstance(row, Cause):
-        outcomes = [OUTCOMES[item].word for item in row.outcomes]
-        return "\n".join([row.key, *(item.common for item in row.reasons), *outcomes]).lower()
-    if isinstance(row, SiteGpuUsage):
-        return "\n".join([row.gpu or "unknown", row.site or "unknown", slow_sites(row)]).lower()
-    if isinstance(row, HostUsage):
-        names = [name or "unknown" for name in (row.host, row.site, row.gpu)]
-        return "\n".join([*names, slow_sites(row)]).lower()
-    if isinstance(row, PoolProfile):
-        return profile_text(row)
-    if isinstance(row, ResourceGroup):
-        return f"{row.name or 'unknown'} {row.ended}".lower()
-    machines = [f"{gpu} x{number}" for gpu, number in row.machines]
-    causes = [cause.common for cause in row.causes]
-    sites = [site or "unknown" for site in row.sites]
-    return "\n".join([row.name or "unknown", *row.targets, *machines, *sites, *causes]).lower()
-
-
-def fold_idle(rows: Sequence[Row], noun: str) -> tuple[Sequence[Row], str]:
+def fold_idle(rows: Sequence[Any], noun: str) -> tuple[Sequence[Any], str]:
     """The rows of places where something ran, and a line that names the others, if several.
 
     Nothing ran where jobs were held before they started, or where only input arrived.
@@ -162,13 +124,13 @@ def fold_idle(rows: Sequence[Row], noun: str) -> tuple[Sequence[Row], str]:
         counts = [f"{formatting.number(row.holds)} held"] * bool(row.holds)
         stalls = formatting.count(row.input.stalls, "stalled transfer")
         counts += [stalls] * bool(row.input.stalls)
-        name = site_name(row.name, NAME_LIMIT)
+        name = site_name(row.name)
         names.append(f"{name} ({', '.join(counts)})" if counts else name)
     places = formatting.count(len(idle), noun)
     return [row for row in rows if row not in idle], f"nothing ran at {places}: {', '.join(names)}"
 
 
-def site_name(name: str | None, limit: int) -> str:
+def site_name(name: str | None, limit: int = NAME_LIMIT) -> str:
     return "unknown" if name is None else clip(name, limit)
 
 
@@ -208,14 +170,12 @@ def stacked_bar(totals: UsageTotals, largest: float, width: int) -> Line:
     )
 
 
-def single_bar(
-    amount: float, largest: float, width: int, texture_and_style: tuple[str, TextStyle]
-) -> Line:
+def single_bar(amount: float, largest: float, width: int | None, is_bad: bool) -> Line:
     """Render one amount as a bar on a shared scale."""
     if amount <= 0 or largest <= 0:
         return ()
-    cell, style = texture_and_style
-    return line((cell * max(1, round(width * amount / largest)), texture(style)))
+    cell, style = (LOST_CELL, BAD) if is_bad else (GOOD_CELL, GOOD)
+    return line((cell * max(1, round((width or LEAST_BAR) * amount / largest)), texture(style)))
 
 
 def legend(totals: UsageTotals, short: bool = False, incomplete: bool = False) -> Line:
@@ -238,20 +198,6 @@ def legend(totals: UsageTotals, short: bool = False, incomplete: bool = False) -
         (f"{hours.measure.hours} ", DIM), ("at least " if incomplete else "", NOTE), (total, BOLD)
     )
     return start + line((" = ", DIM)) + join(parts_shown, plus)
-
-
-def tabs(view: int, rows: Sequence[int], room: int) -> Line:
-    """Render the tabs of the views, the active one in brackets; numbers as far as they fit."""
-
-    def tab(index: int, numbered: bool) -> Line:
-        title, number = VIEWS[index].title, (f" {rows[index]}", DIM)
-        if index == view:
-            return line(("[", DIM), (title, BOLD), number, ("]", DIM))
-        return line(" ", (title, DIM), number if numbered else "", " ")
-
-    each = range(len(rows))
-    candidates = (join([tab(at, all_) for at in each], line(" ")) for all_ in (True, False))
-    return first_that_fits(candidates, room)
 
 
 # --- columns ----------------------------------------------------------------------------------
@@ -300,7 +246,7 @@ SAME_GPU: Final[Column[Any]] = Column(
 SITE: Final[Column[Any]] = Column(
     "site",
     "SITE",
-    lambda row: site_name(row.site, NAME_LIMIT),
+    lambda row: site_name(row.site),
     style=lambda row: DIM if row.site is None else PLAIN,
     minimum=8,
     comfortable=12,
@@ -315,27 +261,16 @@ SUCCESS: Final[Column[GroupUsage | SiteGpuUsage]] = Column(
     doc="executions that succeeded, of those that have ended",
 )
 
-GOODPUT: Final[Column[Any]] = Column(
-    "goodput", "GOODPUT", lambda row: row.totals.hours.goodput, Kind.HOURS, footnote="goodput"
-)
 
-BADPUT: Final[Column[Any]] = Column(
-    "badput",
-    "BADPUT",
-    lambda row: row.totals.hours.badput,
-    Kind.HOURS,
-    footnote="badput",
-    style=BAD,
-)
+def _hours_column(part: str, style: TextStyle = PLAIN) -> Column[Any]:
+    """The hours of the executions that ended so, or run."""
+    hours = attrgetter(f"totals.hours.{part}")
+    return Column(part, part.upper(), hours, Kind.HOURS, footnote=part, style=style)
 
-RUNNING: Final[Column[Any]] = Column(
-    "running",
-    "RUNNING",
-    lambda row: row.totals.hours.running,
-    Kind.HOURS,
-    footnote="running",
-    style=MOVING,
-)
+
+GOODPUT: Final = _hours_column("goodput")
+BADPUT: Final = _hours_column("badput", BAD)
+RUNNING: Final = _hours_column("running", MOVING)
 
 PER_EPOCH: Final[Column[Any]] = Column(
     "cost",
@@ -355,47 +290,27 @@ HOURS: Final[Column[Any]] = Column(
 )
 
 
-def columns(
-    view: int, rows: Sequence[Row], usage: Usage, *, places: bool = False
-) -> list[Column[Any]]:
-    """Return the columns of a view; the bars of all ``rows`` share one scale.
+def _site_columns(rows: Sequence[GroupUsage], usage: Usage) -> list[Column[Any]]:
+    """The columns of sites."""
+    return _group_columns("SITE", lambda row: site_name(row.name), rows, usage)
 
-    ``places``: with the sites and GPU models of causes, which a cursor shows otherwise.
-    """
-    if view == OF_CAUSES:
-        return _cause_columns([row for row in rows if isinstance(row, Cause)], usage, places)
+
+def _gpu_columns(rows: Sequence[GroupUsage], usage: Usage) -> list[Column[Any]]:
+    """The columns of GPU models."""
     model_names = gpu_names(usage)
-    if view == OF_USAGE:
-        return group_columns("site", [row for row in rows if isinstance(row, ResourceGroup)])
-    if view == OF_CELLS:
-        cells = [row for row in rows if isinstance(row, SiteGpuUsage)]
-        columns = _cell_columns(cells, model_names)
-    elif view == OF_HOSTS:
-        hosts = [row for row in rows if isinstance(row, HostUsage)]
-        columns = _host_columns(hosts, model_names)
-    elif view == OF_PROFILES:
-        columns = profile_columns([row for row in rows if isinstance(row, PoolProfile)])
-    else:
-        groups = [row for row in rows if isinstance(row, GroupUsage)]
-        columns = _place_columns(groups, usage.measure, model_names if view == OF_GPUS else None)
-    title = usage.item.upper()
-    return [replace(each, title=each.title.replace("EPOCH", title)) for each in columns]
+    return _group_columns("GPU MODEL", lambda row: model_names[row.name], rows, usage)
 
 
-def _place_columns(
-    rows: Sequence[GroupUsage], measure: HourUnit, model_names: Mapping[str | None, str] | None
+def _group_columns(
+    title: str, name: Callable[[GroupUsage], str], rows: Sequence[GroupUsage], usage: Usage
 ) -> list[Column[Any]]:
-    """The columns of sites, or of the GPUs with these names."""
+    """The columns of groups with these names, all of one kind."""
     largest = max((row.totals.total for row in rows), default=0.0)
-    hours = _hours_writer(row.totals.total for row in rows)
-
-    def name(row: GroupUsage) -> str:
-        return model_names[row.name] if model_names else site_name(row.name, NAME_LIMIT)
-
+    hours, measure = _hours_writer(rows), usage.measure
     return [
         Column(
             "name",
-            "GPU MODEL" if model_names else "SITE",
+            title,
             name,
             style=lambda r: DIM if r.name is None else PLAIN,
             minimum=8,
@@ -459,7 +374,8 @@ def _spread(drop: int) -> Column[Any]:
     )
 
 
-def _gpu_column(model_names: Mapping[str | None, str]) -> Column[Any]:
+def _machine_column(usage: Usage) -> Column[Any]:
+    model_names = gpu_names(usage)
     return Column(
         "gpu",
         "GPU",
@@ -470,16 +386,13 @@ def _gpu_column(model_names: Mapping[str | None, str]) -> Column[Any]:
     )
 
 
-def _cell_columns(
-    rows: Sequence[SiteGpuUsage], model_names: Mapping[str | None, str]
-) -> list[Column[Any]]:
+def _cell_columns(rows: Sequence[SiteGpuUsage], usage: Usage) -> list[Column[Any]]:
     longest = max((row.epoch.median or 0.0 for row in rows), default=0.0)
-    hours = _hours_writer(row.totals.total for row in rows)
+    hours = _hours_writer(rows)
     sites = Counter((row.gpu, row.gpus) for row in rows)
 
     def bar(row: SiteGpuUsage, width: int | None) -> Line:
-        cell, style = (LOST_CELL, BAD) if row.slow else (GOOD_CELL, GOOD)
-        return single_bar(row.epoch.median or 0.0, longest, width or LEAST_BAR, (cell, style))
+        return single_bar(row.epoch.median or 0.0, longest, width, is_bad=row.slow is True)
 
     def against(row: SiteGpuUsage, width: int | None) -> Line:
         if row.relative_time is None:
@@ -488,7 +401,7 @@ def _cell_columns(
         return _relative(row, width)
 
     return [
-        _gpu_column(model_names),
+        _machine_column(usage),
         SITE,
         EPOCHS,
         EPOCH_TIME,
@@ -531,9 +444,7 @@ def slow_sites(row: SiteGpuUsage | HostUsage) -> str:
     return f"{times} slow" if row.slow else times
 
 
-def _host_columns(
-    rows: Sequence[HostUsage], model_names: Mapping[str | None, str]
-) -> list[Column[Any]]:
+def _host_columns(rows: Sequence[HostUsage], usage: Usage) -> list[Column[Any]]:
     def used(name: str, drop: int, write: str, value: Callable[[HostUsage], float | None]) -> Any:
         doc = "in use on average, median of the epochs measured"
         return Column(name, name.upper(), value, Kind.NUMBER, doc, drop=drop, write=write.format)
@@ -551,7 +462,7 @@ def _host_columns(
             maximum=48,
         ),
         replace(SITE, drop=6, comfortable=8),
-        replace(_gpu_column(model_names), comfortable=12),
+        replace(_machine_column(usage), comfortable=12),
         EPOCHS,
         replace(EPOCH_TIME, doc="median of the completed epochs without ⇄"),
         SAME_GPU,
@@ -572,7 +483,8 @@ def _host_columns(
     return [column for column in columns if column.name not in absent]
 
 
-def _cause_columns(rows: Sequence[Cause], usage: Usage, places: bool) -> list[Column[Any]]:
+def _cause_columns(rows: Sequence[Cause], usage: Usage) -> list[Column[Any]]:
+    """The columns of causes; a cursor shows where they cost hours."""
     largest = max((row.badput for row in rows), default=0.0)
 
     def what(row: Cause, max_width: int | None) -> Line:
@@ -588,9 +500,9 @@ def _cause_columns(rows: Sequence[Cause], usage: Usage, places: bool) -> list[Co
         return signs + line((" …", DIM) if len(row.outcomes) > 2 else "")
 
     def bar(row: Cause, max_width: int | None) -> Line:
-        return single_bar(row.badput, largest, max_width or LEAST_BAR, (LOST_CELL, BAD))
+        return single_bar(row.badput, largest, max_width, is_bad=True)
 
-    columns: list[Column[Cause]] = [
+    return [
         Column(
             "lost",
             "BADPUT",
@@ -632,11 +544,15 @@ def _cause_columns(rows: Sequence[Cause], usage: Usage, places: bool) -> list[Co
             maximum=400,
         ),
     ]
-    if places:
-        columns[4:4] = [
-            _places_column("at", "AT", usage.sites, {}, drop=4),
-            _places_column("on", "ON", usage.gpus, gpu_names(usage), drop=5),
-        ]
+
+
+def cause_columns(rows: Sequence[Cause], usage: Usage) -> list[Column[Any]]:
+    """The same with the sites and GPU models where they cost hours."""
+    columns = _cause_columns(rows, usage)
+    columns[4:4] = [
+        _places_column("at", "AT", usage.sites, {}, drop=4),
+        _places_column("on", "ON", usage.gpus, gpu_names(usage), drop=5),
+    ]
     return columns
 
 
@@ -650,20 +566,27 @@ def _places_column(
     """Where a cause lost hours; if at several places, how many at each."""
 
     def places(row: Cause) -> str:
-        found = [
-            (names.get(group.name) or site_name(group.name, 28), cause.lost_gpu_seconds)
-            for group in groups
-            for cause in group.causes
-            if cause.key == row.key
-        ]
+        found = _where_lost(row, groups, names)
         if len(found) == 1:
             return found[0][0]
-        return ", ".join(f"{place} {hours_text(lost)}" for place, lost in found)
+        return ", ".join(f"{place} {hours_text(part.lost_gpu_seconds)}" for place, part in found)
 
     def cell(row: Cause, width: int | None) -> Line:
         return crop(line(places(row)), width or MAX_PLACES_WIDTH)
 
     return Column(name, title, places, drop=drop, cell=cell, maximum=60)
+
+
+def _where_lost(
+    cause: Cause, groups: Iterable[GroupUsage], names: Mapping[str | None, str]
+) -> list[tuple[str, Cause]]:
+    """The places at which a cause cost hours, and what it did there."""
+    return [
+        (names.get(group.name) or site_name(group.name, 28), part)
+        for group in groups
+        for part in group.causes
+        if part.key == cause.key
+    ]
 
 
 def hidden_columns() -> list[Column[Epoch]]:
@@ -691,9 +614,10 @@ def code_of(row: Cause) -> str:
     return "" if row.code is None else code_text(row.code, row.subcode or 0)
 
 
-def _hours_writer(seconds: Iterable[float]) -> Callable[[float], str]:
-    """The text of hours, with decimals common to all these GPU-seconds."""
-    return partial(formatting.exact_hours, decimals=formatting.hour_decimals(sum(seconds) / HOUR))
+def _hours_writer(rows: Iterable[GroupUsage | SiteGpuUsage]) -> Callable[[float], str]:
+    """The text of hours, with decimals common to all these rows."""
+    seconds = sum(row.totals.total for row in rows)
+    return partial(formatting.exact_hours, decimals=formatting.hour_decimals(seconds / HOUR))
 
 
 def hours_text(seconds: float) -> str:
@@ -722,37 +646,25 @@ def seconds_range(low: float, high: float) -> str:
     return "–".join(dict.fromkeys(ends))
 
 
-def details(row: Row, usage: Usage, room: int, lines: int) -> list[Line]:
-    """Return the details of a row, cropped to ``lines`` lines of ``cells`` cells."""
-    if isinstance(row, Cause):
-        lines_shown = _cause_details(row, usage, room, lines)
-    elif isinstance(row, SiteGpuUsage):
-        lines_shown = _cell_details(row, usage, room)
-    elif isinstance(row, HostUsage):
-        lines_shown = _host_details(row, usage, room)
-    elif isinstance(row, PoolProfile):
-        lines_shown = profile_details(row, usage, room)
-    elif isinstance(row, ResourceGroup):
-        table = table_lines(resource_columns(row), shown_resources([row]), room - 1, DIM)
-        lines_shown = [line(" ") + each for each in (*table, line((hours_line([row]), DIM)))]
-    else:
-        lines_shown = _place_details(row, usage, room, lines)
-    return [crop(detail_line, room) for detail_line in lines_shown[:lines]]
-
-
 def _place_details(row: GroupUsage, usage: Usage, room: int, lines: int) -> list[Line]:
     rows = [
-        _fit_parts(line(" "), _identity_parts(row, gpu_names(usage)), room),
-        _epoch_time(row, usage, room),
+        *_first_lines(row, _identity_parts(row, gpu_names(usage)), usage, room),
         _fit_parts(_label("queue wait"), _wait_parts(row, usage), room, "nothing has started"),
         _fit_parts(_label("input"), _input_parts(row), room, "no transfer was logged"),
     ]
     return [*rows, *_cause_lines(row.causes, room, max(1, lines - len(rows)))]
 
 
-def _epoch_time(row: GroupUsage | SiteGpuUsage | HostUsage, usage: Usage, room: int) -> Line:
-    parts = _distribution_parts(row.epoch, row.hidden)
-    return _fit_parts(_label(f"{usage.item} time"), parts, room, f"no completed {usage.item}")
+def _first_lines(
+    row: GroupUsage | SiteGpuUsage | HostUsage, parts: Sequence[Line], usage: Usage, room: int
+) -> list[Line]:
+    """What a place is, in ``parts``, and its epoch times."""
+    times = _distribution_parts(row.epoch, row.hidden)
+    none = f"no completed {usage.item}"
+    return [
+        _fit_parts(line(" "), parts, room),
+        _fit_parts(_label(f"{usage.item} time"), times, room, none),
+    ]
 
 
 def _fit_parts(start: Line, parts: Sequence[Line], room: int, empty: str = "") -> Line:
@@ -773,10 +685,10 @@ def _identity_parts(row: GroupUsage, model_names: Mapping[str | None, str]) -> l
     n = formatting.number
     in_flight = totals.executions - totals.good_executions - totals.bad_executions
     if row.name in row.sites or row.name is None:
-        name = site_name(row.name, NAME_LIMIT)
+        name = site_name(row.name)
         places = [machine(model_names, gpu, number) for gpu, number in row.machines]
     else:
-        name = model_names.get(row.name) or site_name(row.name, NAME_LIMIT)
+        name = model_names.get(row.name) or site_name(row.name)
         places = [f"at {site_name(site, 24)}" for site in row.sites]
     targets = ", ".join(clip(target, 24) for target in row.targets)
     return [
@@ -861,7 +773,10 @@ def _cause_lines(causes: Sequence[Cause], room: int, lines: int) -> list[Line]:
         times_room = max(len(formatting.number(cause.occurrences)) for cause in shown)
         costs = [_cause_cost(cause, hours_room, times_room) for cause in shown]
         rows = [
-            cost + line("   ", crop_middle(_cause_text(cause), room - indent - width(cost) - 4))
+            cost
+            + line(
+                "   ", crop_middle(clip(_cause_text(cause), 400), room - indent - width(cost) - 4)
+            )
             for cost, cause in zip(costs, shown, strict=True)
         ]
     else:
@@ -891,18 +806,19 @@ def _short_name(cause: Cause) -> str:
 
 
 def _cause_text(cause: Cause) -> str:
+    """``1023/0 JobRemoved: via condor_rm``."""
     code = code_of(cause)
-    return clip(f"{code}: {cause.common}" if code else cause.common, 400)
+    return f"{code}: {cause.common}" if code else cause.common
 
 
-def _cell_details(row: SiteGpuUsage, usage: Usage, room: int) -> list[Line]:
+def _cell_details(row: SiteGpuUsage, usage: Usage, room: int, _: int) -> list[Line]:
     gpu = machine(gpu_names(usage), row.gpu, row.gpus)
-    site, totals = site_name(row.site, NAME_LIMIT), row.totals
+    site, totals = site_name(row.site), row.totals
     executions = line(formatting.count(totals.executions, "execution"))
     parts = [line((f"{gpu} at {site}", BOLD)), executions, legend(totals)]
-    lines = [_fit_parts(line(" "), parts, room), _epoch_time(row, usage, room)]
+    lines = _first_lines(row, parts, usage, room)
     if row.slow:
-        fastest = site_name(row.fastest_site, NAME_LIMIT)
+        fastest = site_name(row.fastest_site)
         times = f"{row.relative_time:.2f} times the median at {fastest}"
         comparisons = (", and the middle halves do not overlap", ", middle halves apart", "")
         candidates = (
@@ -931,9 +847,9 @@ def _cell_details(row: SiteGpuUsage, usage: Usage, room: int) -> list[Line]:
     return lines
 
 
-def _host_details(row: HostUsage, usage: Usage, room: int) -> list[Line]:
+def _host_details(row: HostUsage, usage: Usage, room: int, _: int) -> list[Line]:
     gpu = machine(gpu_names(usage), row.gpu, row.gpus)
-    name = f"{site_name(row.host, LONG_NAME_LIMIT)} at {site_name(row.site, NAME_LIMIT)}"
+    name = f"{site_name(row.host, LONG_NAME_LIMIT)} at {site_name(row.site)}"
     executions = line(formatting.count(row.totals.executions, "execution"))
     parts = [line((name, BOLD)), line((gpu, DIM)), executions, legend(row.totals)]
     peers = f"{formatting.count(row.peer_epochs, usage.item)} of {gpu} elsewhere"
@@ -956,8 +872,7 @@ def _host_details(row: HostUsage, usage: Usage, room: int) -> list[Line]:
         if of.n
     ]
     return [
-        _fit_parts(line(" "), parts, room),
-        _epoch_time(row, usage, room),
+        *_first_lines(row, parts, usage, room),
         _fit_parts(_label("slow" if row.slow else "compared"), compared, room),
         _fit_parts(_label("used"), used, room, "not measured"),
     ]
@@ -982,7 +897,9 @@ def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> lis
     rows = [line(" ") + first]
     for label, places in (("at", usage.sites), ("on", usage.gpus)):
         model_names = gpu_names(usage) if label == "on" else {}
-        rows.append(_label(label) + _where_lost(row, places, model_names))
+        found = _where_lost(row, places, model_names)
+        parts = [line(f"{name} ") + _cause_cost(part) for name, part in found]
+        rows.append(_label(label) + join(parts, GAP))
     for reason in row.reasons[: max(1, lines - len(rows))]:
         sign = OUTCOMES[reason.outcome]
         start = line((sign.text(), style_of(sign)), "  ")
@@ -991,18 +908,6 @@ def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> lis
         room = total_room - width(start) - 2
         rows.append(line(" ") + start + line(crop_middle(clip(reason.common, 400), room)))
     return rows
-
-
-def _where_lost(
-    row: Cause, places: Iterable[GroupUsage], model_names: Mapping[str | None, str]
-) -> Line:
-    parts = [
-        line(f"{model_names.get(place.name) or site_name(place.name, 28)} ") + _cause_cost(cause)
-        for place in places
-        for cause in place.causes
-        if cause.key == row.key
-    ]
-    return join(parts, GAP)
 
 
 # --- profiles of pools -------------------------------------------------------------------------
@@ -1107,12 +1012,6 @@ def exclusion(row: PoolProfile, item: str = "epoch") -> str:
     return f"{row.excluded}; {tried}"
 
 
-def profile_text(row: PoolProfile) -> str:
-    """What the filter searches, in lower case."""
-    parts = (row.pool.site or "unknown", row.pool.model, row.pool.annex, row.excluded)
-    return "\n".join(parts).lower()
-
-
 def _mark(figure: ProfileFigure) -> str:
     return ESTIMATED if figure.borrowed else ""
 
@@ -1130,7 +1029,7 @@ def _sources(row: PoolProfile) -> str:
     return ", ".join(clip(each, NAME_LIMIT) for each in known)
 
 
-def profile_details(row: PoolProfile, usage: Usage, room: int) -> list[Line]:
+def _profile_details(row: PoolProfile, usage: Usage, _room: int, _lines: int) -> list[Line]:
     """The lines about one pool, its figures with what they are made of."""
     item = usage.item
     ended = row.loss.samples
@@ -1162,7 +1061,7 @@ def profile_details(row: PoolProfile, usage: Usage, room: int) -> list[Line]:
             (_borrowed(row.loss), DIM),
         )
     )
-    return [crop(each, room) for each in lines]
+    return lines
 
 
 def _figure_line(
@@ -1181,6 +1080,112 @@ def _figure_line(
 
 def _borrowed(figure: ProfileFigure) -> str:
     return f"; borrows from {clip(figure.borrowed, NAME_LIMIT)}" if figure.borrowed else ""
+
+
+# --- the views --------------------------------------------------------------------------------
+
+
+def _group_names(row: GroupUsage) -> Iterable[str | None]:
+    machines = (f"{gpu} x{number}" for gpu, number in row.machines)
+    causes = (cause.common for cause in row.causes)
+    return (row.name, *row.targets, *machines, *row.sites, *causes)
+
+
+def _select_pool(row: PoolProfile) -> UsageFilter:
+    pool = row.pool
+    gpus = (pool.gpus_per_job,) if pool.gpus_per_job > 1 else None
+    return UsageFilter(site=(pool.site or None,), gpu=(pool.gpu or None,), gpus=gpus, pool=pool)
+
+
+def _cause_names(row: Cause) -> Iterable[str]:
+    outcomes = (OUTCOMES[item].word for item in row.outcomes)
+    return (row.key, *(reason.common for reason in row.reasons), *outcomes)
+
+
+def _resource_details(row: ResourceGroup, _: Usage, room: int, _lines: int) -> list[Line]:
+    table = table_lines(resource_columns(row), shown_resources([row]), room - 1, DIM)
+    return [line(" ") + each for each in (*table, line((hours_line([row]), DIM)))]
+
+
+SITES: Final = View(
+    title="sites",
+    noun="site",
+    rows=lambda usage: usage.sites,
+    selects=lambda row: UsageFilter(site=(row.name,)),
+    names=_group_names,
+    columns=_site_columns,
+    details=_place_details,
+)
+GPUS: Final = View(
+    title="GPU models",
+    noun="GPU model",
+    rows=lambda usage: usage.gpus,
+    selects=lambda row: UsageFilter(gpu=(row.name,)),
+    names=_group_names,
+    columns=_gpu_columns,
+    details=_place_details,
+)
+CELLS: Final = View(
+    title="site by GPU",
+    noun="pair",
+    rows=lambda usage: usage.site_gpus,
+    selects=lambda row: UsageFilter(site=(row.site,), gpu=(row.gpu,), gpus=(row.gpus,)),
+    names=lambda row: (row.gpu, row.site, slow_sites(row)),
+    columns=_cell_columns,
+    details=_cell_details,
+)
+HOSTS: Final = View(
+    title="hosts",
+    noun="host",
+    rows=lambda usage: usage.hosts,
+    selects=lambda row: UsageFilter((row.site,), (row.host,), (row.gpu,), (row.gpus,)),
+    names=lambda row: (row.host, row.site, row.gpu, slow_sites(row)),
+    columns=_host_columns,
+    details=_host_details,
+)
+CAUSES: Final = View(
+    title="causes",
+    noun="cause",
+    rows=lambda usage: usage.causes,
+    selects=lambda row: UsageFilter(cause=row.key),
+    names=_cause_names,
+    columns=_cause_columns,
+    details=_cause_details,
+)
+PROFILES: Final = View(
+    title="profiles",
+    noun="pool",
+    rows=lambda usage: usage.profiles,
+    selects=_select_pool,
+    names=lambda row: (row.pool.site or None, row.pool.model, row.pool.annex, row.excluded),
+    columns=lambda rows, _: profile_columns(rows),
+    details=_profile_details,
+)
+USE: Final = View(
+    title="usage",
+    noun="group",
+    rows=lambda usage: usage.resources,
+    selects=lambda row: UsageFilter(site=(row.key,), ended=row.ended),
+    names=lambda row: (row.name, row.ended),
+    columns=lambda rows, _: group_columns("site", rows),
+    details=_resource_details,
+)
+
+VIEWS: Final = (SITES, GPUS, CELLS, HOSTS, CAUSES, PROFILES, USE)
+"""In the order of their tabs."""
+
+
+def tabs(shown: View, usage: Usage, room: int) -> Line:
+    """Render the tabs of the views, the shown one in brackets; numbers as far as they fit."""
+
+    def tab(view: View, numbered: bool) -> Line:
+        number = (f" {len(view.rows(usage))}", DIM)
+        if view is shown:
+            return line(("[", DIM), (view.title, BOLD), number, ("]", DIM))
+        return line(" ", (view.title, DIM), number if numbered else "", " ")
+
+    candidates = (join([tab(each, all_) for each in VIEWS], line(" ")) for all_ in (True, False))
+    return first_that_fits(candidates, room)
 
 
 # --- the executions behind a total ----------------------------------------------------------
@@ -1222,23 +1227,18 @@ def filter_title(usage_filter: UsageFilter, usage: Usage | None, room: int) -> s
     if usage_filter.host is not None:
         parts.append(f"on {site_name(usage_filter.host[0], LONG_NAME_LIMIT)}")
     if usage_filter.site is not None:
-        parts.append(f"at {site_name(usage_filter.site[0], NAME_LIMIT)}")
+        parts.append(f"at {site_name(usage_filter.site[0])}")
     if usage_filter.cause is not None:
         causes = () if usage is None else usage.causes
         cause = next((item for item in causes if item.key == usage_filter.cause), None)
-        text = usage_filter.cause if cause is None else cause.common
-        code = (
-            f"{code_text(cause.code, cause.subcode or 0)}: "
-            if cause is not None and cause.code is not None
-            else ""
-        )
-        parts.append(f"badput of {clip(code + text, room)}")
+        text = usage_filter.cause if cause is None else _cause_text(cause)
+        parts.append(f"badput of {clip(text, room)}")
     return formatting.clip(" ".join(parts), room)
 
 
 def longest_note(epoch: Epoch) -> str:
     """The note on an epoch that a longer execution may have trained."""
-    site = site_name(epoch.longest_site, NAME_LIMIT)
+    site = site_name(epoch.longest_site)
     took = formatting.duration(epoch.success_seconds)
     longest = formatting.duration(epoch.longest_seconds)
     return (
@@ -1298,7 +1298,7 @@ def execution_columns(usage: Usage | None, usage_filter: UsageFilter) -> list[Co
         Column(
             "site",
             "SITE",
-            lambda r: site_name(r.site, NAME_LIMIT),
+            lambda r: site_name(r.site),
             drop=4 if usage_filter.site is None else 6,
             comfortable=10,
             maximum=24,

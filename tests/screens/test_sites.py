@@ -13,12 +13,11 @@ from msgspec.structs import replace
 
 from metlmon.live.feed import StatsInput
 from metlmon.snapshot.records import Ledger
-from metlmon.stats.causes import Cause
+from metlmon.stats.pool_profiles import pool_of
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import Usage, select_executions, site_usage, usage_in_window
 from metlmon.tables import epochs as epochs_table
 from metlmon.tables import usage as usage_table
-from metlmon.tables.usage import details
 from metlmon.text import spans
 from metlmon.text.formatting import gpu_models
 from screens.job import JobScreen
@@ -92,8 +91,9 @@ async def test_the_essential_stays_at_80_columns(show: Show) -> None:
 async def test_views_filter_and_order(show: Show) -> None:
     async with show(placed_feed()) as seen:
 
-        def rows() -> list[str | None]:
-            return [row.key for row in seen.app.screen.query_one(Table).rows]
+        def rows() -> list[str]:
+            shown = seen.app.screen.query_one(Table).rows
+            return [spans.text(row.cells()[0]).strip() for row in shown]
 
         await seen.press("3", "slash", *"cgroup", "enter")
         assert rows() == ["expanse"], "a filter looks in causes, too"
@@ -251,17 +251,16 @@ def test_details_fit_their_room(found: Usage, cells: int) -> None:
     for view in usage_table.VIEWS:
         for row in view.rows(found):
             for lines in (6, 12):
-                text = details(row, found, cells, lines)
+                text = view.details_of(row, found, cells, lines)
                 assert len(text) <= lines
                 assert all(spans.width(each) <= cells for each in text)
 
 
 def test_the_header_has_the_sum_of_the_row_that_led_there(found: Usage) -> None:
-    for at, view in enumerate(usage_table.VIEWS[: usage_table.OF_CAUSES]):
+    for view in usage_table.VIEWS[:4]:
         for row in view.rows(found):
-            behind = select_executions(found, usage_table.filter_of(row, at))
-            total = row.badput if isinstance(row, Cause) else row.totals.total
-            assert sum(each.gpu_seconds or 0 for each in behind) == total
+            behind = select_executions(found, view.selects(row))
+            assert sum(each.gpu_seconds or 0 for each in behind) == row.totals.total
 
 
 @pytest.mark.parametrize("source", ["four sites", "usage", "first-round", "lineage"])
@@ -270,7 +269,7 @@ def test_a_row_of_what_failed_opens_what_failed_there(source: str) -> None:
     found = site_usage(StatsInput(ledger.status(), ledger.ledger()))
     shown = []
     for row in found.resources:
-        behind = select_executions(found, usage_table.filter_of(row, usage_table.OF_USAGE))
+        behind = select_executions(found, usage_table.USE.selects(row))
         assert len(behind) == row.executions
         assert sum(each.gpu_seconds or 0 for each in behind) == pytest.approx(
             3600 * row.gpu_hours, abs=1e-6
@@ -284,7 +283,7 @@ def test_a_row_of_what_failed_opens_what_failed_there(source: str) -> None:
 
 async def test_profiles_say_what_to_expect_and_open_their_executions(show: Show) -> None:
     async with show(placed_feed(), size=NARROW) as seen:
-        await seen.press("3", *["v"] * usage_table.OF_PROFILES)
+        await seen.press("3", *["v"] * usage_table.VIEWS.index(usage_table.PROFILES))
         for title in ("POOL", "EPOCHS", "MEAN EPOCH", "80 %", "MEAN WAIT", "LOSS"):
             assert title in seen.line("POOL")
         assert "4h16m" in seen.line("A100-80"), "the mean of its eight epochs"
@@ -294,15 +293,23 @@ async def test_profiles_say_what_to_expect_and_open_their_executions(show: Show)
         assert "CHTC-Spark-CE1: 8 goodput, 3 badput" in seen.text
 
 
+@pytest.mark.parametrize("source", ["first-round", "machines"])
+def test_a_profile_opens_the_executions_of_its_pool_alone(source: str) -> None:
+    """Of one GPU where others had two, and without those of an annex at the same site."""
+    found = usage_in_window(read_dagdir(FIXTURES / source).ledger())
+    for row in found.profiles:
+        behind = select_executions(found, usage_table.PROFILES.selects(row))
+        assert {pool_of(each) for each in behind} <= {row.pool}
+        assert len(behind) >= row.executions
+
+
 def test_a_black_hole_is_excluded_with_its_reason() -> None:
     found = usage_in_window(read_dagdir(FIXTURES / "health" / "black-hole").ledger())
     row = next(row for row in found.profiles if row.pool.site == "Expanse-GPU")
-    columns = {
-        column.name: column
-        for column in usage_table.columns(usage_table.OF_PROFILES, found.profiles, found)
-    }
+    shown = usage_table.PROFILES.columns_of(found.profiles, found)
+    columns = {column.name: column for column in shown}
     assert spans.text(columns["hours"].draw(row)) == "excluded"
-    text = "\n".join(map(spans.text, details(row, found, 200, 6)))
+    text = "\n".join(map(spans.text, usage_table.PROFILES.details_of(row, found, 200, 6)))
     assert "excluded: its last 13 executions were lost, 0 % elsewhere; worth one epoch" in text
     assert not any(each.excluded for each in found.profiles if each != row)
 

@@ -146,10 +146,10 @@ def test_hours_of_jobs_are_those_of_the_ensemble(
 
 def test_bars_of_sites_are_headed_by_the_measure() -> None:
     places = usage_in_window(in_hour_unit(report_of(log_of(4)).ledger()))
-    for view, rows in enumerate((places.sites, places.gpus, places.site_gpus, places.causes)):
-        heads = [spec.title for spec in usage_table.columns(view, rows, places)]
+    for view in usage_table.VIEWS:
+        heads = [spec.title for spec in view.columns_of(view.rows(places), places)]
         assert "GPU-HOURS" not in heads
-        assert ("CPU-HOURS" in heads) == (view < 2)
+        assert ("CPU-HOURS" in heads) == (view in (usage_table.SITES, usage_table.GPUS))
 
 
 def test_hours_of_executions_are_headed_by_the_measure() -> None:

@@ -94,19 +94,22 @@ def print_sites(usage: Usage, variation: Variation, only_hosts: bool = False) ->
     if not usage.executions:
         out.print("", "Nothing ran: no execution is in the event logs.")
         return
-    for index, view in enumerate(usage_table.VIEWS):
+    for view in usage_table.VIEWS:
         rows, idle = usage_table.fold_idle(view.rows(usage), view.noun)
         # Hosts may be hundreds.
-        if rows and (index == usage_table.OF_HOSTS) is only_hosts:
-            columns = usage_table.columns(index, rows, usage, places=True)
-            if index == usage_table.OF_CELLS:
-                out.print("", sentences(variation, usage.item)[0])
-                out.print(*filter(None, [intervals(variation)]))
-            out.table(columns, rows, "")
-            if idle:
-                out.print(idle)
-            if index == usage_table.OF_CELLS:
-                out.table(place_columns(usage_table.gpu_names(usage)), variation.places, "")
+        if not rows or (view is usage_table.HOSTS) is not only_hosts:
+            continue
+        columns = view.columns_of(rows, usage)
+        if view is usage_table.CAUSES:
+            columns = usage_table.cause_columns(rows, usage)
+        if view is usage_table.CELLS:
+            out.print("", sentences(variation, usage.item)[0])
+            out.print(*filter(None, [intervals(variation)]))
+        out.table(columns, rows, "")
+        if idle:
+            out.print(idle)
+        if view is usage_table.CELLS:
+            out.table(place_columns(usage_table.gpu_names(usage)), variation.places, "")
     if only_hosts:
         return
     for remark in _remarks(usage):
