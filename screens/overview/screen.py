@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 from textual.app import ComposeResult
 from textual.timer import Timer
 
+from metlmon.health.types import Health
 from metlmon.live.feed import NullFeed, Snapshot
 from metlmon.model.states import State
 from metlmon.pool.types import ActionPreview, SelectedRun
@@ -140,11 +141,18 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
             steady=(self.context.feed, is_read, width),
             empty=self._empty_text(rows, snapshot),
             no_match=self._empty_text(rows, snapshot),
+            cursor=self._run_in_trouble(health),
             details=lambda row: self._details(row, figures),
             sign=lambda row: best_mark(row, figures),
             second_line=lambda row: runs_table.detail_line(row, width, self._indent()),
             indent=self._indent,
         )
+
+    def _run_in_trouble(self, health: Health | None) -> str | None:
+        """The run that the first line names, where the cursor is until a key has been pressed."""
+        if self.context.last_key_time or health is None or health.worst is None:
+            return None
+        return next(iter(health.worst.runs), None)
 
     def _indent(self) -> int:
         """Where second lines begin: below the state."""

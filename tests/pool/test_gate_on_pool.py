@@ -105,6 +105,8 @@ def steered(pool: Pool) -> Steered:
 
 def select(screen: Terminal, run: str) -> None:
     """Put the cursor on a run of the overview."""
+    screen.press("home")
+    screen.settle()
     for _ in range(20):
         if re.search(rf"▌[ ★]{run}\b", screen.text):
             return

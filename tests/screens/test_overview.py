@@ -15,7 +15,7 @@ from screens.app import AppOptions
 from screens.overview.header import header
 from screens.widgets.table import Table
 from tests.support.sample_snapshots import DAG, RUNS, WHOLE, FakeFeed, run, status, update
-from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
+from tests.support.screen_view import MIDDLE, NARROW, WIDE, Eager, Show
 from tests.support.static_sessions import FIXTURES, opened, session
 
 
@@ -203,6 +203,17 @@ async def test_below_the_rows_is_the_run_under_the_cursor_where_there_is_room(sh
     async with show(size=(120, 24)) as seen:
         await seen.press("tab")
         assert "does not fit below the list" in seen.text
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_cursor_begins_on_the_run_in_trouble(
+    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Eager, "last_key_time", 0.0)
+    async with opened(session(FIXTURES / "demo"), size) as seen:
+        await seen.until(lambda: "run4" in seen.under_cursor and "Tried to allocate" in seen.text)
+        await seen.press("up")
+        assert "run3" in seen.under_cursor
 
 
 def test_hours_that_no_log_has_are_unknown() -> None:

@@ -37,9 +37,13 @@ async def visit_all(press: Callable[..., Awaitable[None]]) -> None:
 
 
 class Eager(MetlmonApp):
-    """Repaints at once, in one theme whatever terminal the tests run in."""
+    """Repaints at once, in one theme whatever terminal the tests run in.
+
+    As if a key had been pressed before: the cursor is on the first row, in trouble too.
+    """
 
     CONFIRM_SECONDS = 0.0
+    last_key_time = 1.0
 
     def __init__(self, feed: FakeFeed, options: AppOptions | None = None) -> None:
         super().__init__(feed, options)
