@@ -248,8 +248,7 @@ class CurvesScreen(ListScreen, ChartScreen):
             reading = "reading what the trainings wrote…"
             self.show_nothing("Curves", reading, [line("  ", (wait, DIM))])
             return
-        example = curves.runs[0] if curves.runs else None
-        text = curves_table.empty(feed.settings.metrics, example, as_typed(str(feed.dagdir)))
+        text = curves_table.empty(feed.settings.metrics, curves, as_typed(str(feed.dagdir)))
         if curves.metrics and self.metric is not None:
             text = [line("  ", f"No run has a {plain(self.metric, 40)} now.")]
         self.show_nothing("Curves", "", text)

@@ -19,6 +19,7 @@ from metlmon.text.spans import (
     crop,
     first_that_fits,
     join,
+    join_fitting,
     justify,
     limit_lines,
     line,
@@ -96,8 +97,7 @@ def _second_line(forecast: Forecast, room: int) -> Line:
         line(("if the DAG keeps running", DIM)),
         line(("80 % interval", DIM)),
     ]
-    gap = line((" · ", DIM))
-    return first_that_fits([join(parts[:n], gap) for n in (5, 4, 3, 2, 1)], room)
+    return join_fitting(parts, line((" · ", DIM)), room)
 
 
 def source_lines(run: RunForecast | None, room: int) -> list[Line]:

@@ -41,6 +41,7 @@ from metlmon.text.spans import (
     file_name,
     first_that_fits,
     join,
+    join_fitting,
     justify,
     line,
     style_of,
@@ -214,8 +215,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
             if values[name] not in (VARIES, values.get(name.partition("--")[2]))
             and "$(" not in values[name]
         ]
-        lines = [join(parts[:number], line("   ")) for number in range(len(parts), 0, -1)]
-        return [line(" ") + first_that_fits(lines, room)] if lines else []
+        return [line(" ") + join_fitting(parts, line("   "), room)] if parts else []
 
     def _forecast(self, room: int) -> list[Line]:
         """The forecast of the run and of its current epoch, if there is one."""
@@ -237,14 +237,8 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         if epoch is not None:
             number = formatting.epoch_text(run.epoch)
             current_epoch = line((f"epoch {number}  ", DIM), estimates_table.interval_text(epoch))
-        gap = line("   ")
-        candidates = (
-            join((rest + end, current_epoch, basis), gap),
-            join((rest + end, current_epoch), gap),
-            join((rest, current_epoch), gap),
-            rest,
-        )
-        return [line(" ") + first_that_fits(candidates, room)]
+        parts = (rest + end, current_epoch, basis)
+        return [line(" ") + join_fitting(parts, line("   "), room)]
 
     def _title_line(self, view: RunView, room: int) -> Line:
         row = view.row

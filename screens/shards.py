@@ -31,9 +31,8 @@ class ShardsScreen(ListScreen):
             self._nothing(all_bags, update)
             return
         room = self.app.size.width
-        live = update is not None and update.status.live
         position = f"bag {all_bags.index(bag) + 1} of {len(all_bags)}" if len(all_bags) > 1 else ""
-        head = shards_table.head(bag, live, position, room - 2)
+        head = shards_table.head(bag, position, room - 2)
         self.show_head([*(line(" ") + header_line for header_line in head), ()])
         shards = (
             sorted(bag.shards, key=shards_table.urgency) if not self.state.order else bag.shards

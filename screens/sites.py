@@ -42,7 +42,7 @@ from metlmon.text.spans import (
     NOTE,
     Line,
     first_that_fits,
-    join,
+    join_fitting,
     limit_lines,
     line,
     style_of,
@@ -136,7 +136,7 @@ def _hidden_note(usage: Usage, room: int) -> Line:
     sign = line((f"{HIDDEN.glyph} ", style_of(HIDDEN)))
     text = f"{formatting.count(number, usage.item)} with hidden compute"
     reason = ": a longer, failed try may have done the training"
-    return first_that_fits((sign + line((text + reason, DIM)), sign + line((text, DIM))), room)
+    return join_fitting((sign + line((text, DIM)), line((reason, DIM))), (), room)
 
 
 TALL_LINES: Final = 40
@@ -342,12 +342,12 @@ class ExecutionsScreen(ListScreen):
         if self.usage_filter.cause is None:
             ended = line((f": {outcome_counts(totals)}", DIM))
         title = line(("Executions", BOLD), "   ")
-        title += first_that_fits((subject + ended, subject), room - 13) if usage is not None else ()
+        title += join_fitting((subject, ended), (), room - 13) if usage is not None else ()
         epochs = line((f"{formatting.number(totals.completed_epochs)} completed an epoch", DIM))
         sums = legend(totals)
         return [
             line(" ") + title,
-            line(" ") + first_that_fits((join((sums, epochs), line("   ")), sums), room),
+            line(" ") + join_fitting((sums, epochs), line("   "), room),
             (),
         ]
 

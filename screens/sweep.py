@@ -25,22 +25,20 @@ from metlmon.stats.sweep import (
     swap_axes,
 )
 from metlmon.tables import sweep as sweep_table
+from metlmon.tables.sweep import BEST_STYLE
 from metlmon.text import formatting
-from metlmon.text.formatting import STATES, Colour, clip, plain
+from metlmon.text.formatting import STATES, clip, plain
 from metlmon.text.spans import (
-    ALARM,
     BAD,
     BOLD,
     DIM,
     GOOD,
-    MOVING,
     NOTE,
     PLAIN,
     Line,
     TextStyle,
     crop,
     crop_middle,
-    first_that_fits,
     fit,
     join,
     justify,
@@ -57,8 +55,6 @@ SCALE: Final = "▁▂▃▄▅▆▇"
 """Signs of a value's rank, the best last. Ranks, so that one outlier does not flatten all others.
 The very best has a mark of its own."""
 
-BEST: Final = TextStyle(Colour.GREEN, BOLD.weight)
-
 BAR: Final = 6
 BAR_GROWN: Final = 12
 """Width of a cell's progress bar, and its maximum."""
@@ -72,21 +68,8 @@ ROOMY: Final = 9
 
 def head_lines(grid: Grid, room: int) -> list[Line]:
     """Render the best point, the progress of the sweep, and the metric."""
-    answer = sweep_table.sweep_headline(grid)
-    title, dot = line(("Grid", BOLD), "   "), line((" · ", DIM))
-    best, points = line((answer.best, BEST)), line((answer.points, BOLD))
-    short, need = line((answer.points_short, BOLD)), line((answer.needs_action, ALARM))
-    moving, epochs = line((answer.active, MOVING)), line((answer.epochs, DIM))
-    candidates = (
-        (best, line((answer.run, DIM)), points, need, moving, epochs),
-        (best, points, need, moving, epochs),
-        (best, points, need, moving),
-        (best, points, need),
-        (best, short, need),
-        (best, short),
-    )
-    free = room - width(title)
-    first = first_that_fits((join(parts, dot) for parts in candidates), free)
+    title = line(("Grid", BOLD), "   ")
+    first = sweep_table.headline(grid, room - width(title))
     metric = join(
         (
             line((clip(grid.metric, 40), BOLD)),
@@ -99,10 +82,10 @@ def head_lines(grid: Grid, room: int) -> list[Line]:
     legend: Line = ()
     if grid.goal is not None:
         ranks = f"   {SCALE[0]}{SCALE[3]}{SCALE[-1]} by rank"
-        legend = line((f"{sweep_table.BEST} best", BEST), (ranks, DIM))
+        legend = line((f"{sweep_table.BEST} best", BEST_STYLE), (ranks, DIM))
     fits = width(metric) + width(legend) + 3 <= room
     return [
-        title + crop(first, free),
+        crop(title + first, room),
         justify(metric, legend, room) if fits else crop(metric, room),
     ]
 
@@ -169,7 +152,7 @@ def matrix_layout(grid: Grid, room: int, lines: int) -> MatrixLayout | None:
 def _best(cell: GridCell | None) -> Line:
     if cell is None:
         return line((formatting.UNKNOWN, DIM))
-    return line((sweep_table.cell_value_text(cell), BEST if cell.rank == 1 else DIM))
+    return line((sweep_table.cell_value_text(cell), BEST_STYLE if cell.rank == 1 else DIM))
 
 
 def rank_mark(cell: GridCell, ranks: int) -> str:
@@ -184,7 +167,7 @@ def rank_mark(cell: GridCell, ranks: int) -> str:
 
 def _value_style(cell: GridCell, ranks: int) -> TextStyle:
     if cell.rank == 1:
-        return BEST
+        return BEST_STYLE
     if cell.diverged_course is not None:
         return BAD
     if cell.rank is None or 2 * cell.rank > ranks + 1:
@@ -288,7 +271,7 @@ def _point_line(grid: Grid, cell: GridCell) -> Line:
     return join(
         (
             line((sweep_table.cell_point_text(grid, cell, full=True), BOLD)),
-            line((ranked, BEST if cell.rank == 1 else PLAIN)) if cell.rank else (),
+            line((ranked, BEST_STYLE if cell.rank == 1 else PLAIN)) if cell.rank else (),
             line((state, style_of(STATES[cell.state]))),
             line((f"{cell.epochs_done} of {formatting.count(cell.epochs_total, 'epoch')}", DIM)),
         ),

@@ -65,6 +65,7 @@ from metlmon.text.spans import (
     first_that_fits,
     fit,
     join,
+    join_fitting,
     line,
     merge_spans,
     style_of,
@@ -117,35 +118,26 @@ def _stalled_now(last_step: CountStep, timeline: Timeline, room: int) -> Line:
         counts[wait.span.state] = counts.get(wait.span.state, 0) + 1
     waiting = ", ".join(f"{n} {STATES[state].word}" for state, n in counts.items() if n)
     lasted = formatting.duration(timeline.seconds - last_step.position)
-    duration: Line = line((f"idle {lasted}", ALARM))
-    this_year = formatting.year_of(timeline.last)
-    since: Line = line((", since ", DIM), clock(last_step.time, this_year))
-    jobs: Line = line((f": {waiting}", NOTE))
-    return first_that_fits((duration + since + jobs, duration + jobs, duration), room - 11)
+    parts = (
+        line((f"idle {lasted}", ALARM)),
+        line((f": {waiting}", NOTE)),
+        line((", since ", DIM), clock(last_step.time, formatting.year_of(timeline.last))),
+    )
+    return join_fitting(parts, (), room - 11)
 
 
 def _past_stalls(stalls: Sequence[ExecutionGap], room: int, this_year: int | None) -> Line:
     worst = max(stalls, key=lambda stall: stall.seconds)
     lasted = formatting.duration(worst.seconds)
-    duration: Line = line((f"idle {lasted}", NOTE))
-    interval: Line = line(", ", formatting.period(worst.start, worst.end, this_year))
-    began: Line = line((" from ", DIM), formatting.moment(worst.start, this_year))
-    if len(stalls) == 1:
-        return first_that_fits((duration + interval, duration + began, duration), room - 11)
-    total = formatting.duration(sum(stall.seconds for stall in stalls))
-    times = formatting.number(len(stalls))
-    rest: Line = line((f" (longest of {times}, {total} in total)", DIM))
-    short: Line = line((f" (of {total} in total)", DIM))
-    return first_that_fits(
-        (
-            duration + interval + rest,
-            duration + interval + short,
-            duration + interval,
-            duration + began,
-            duration,
-        ),
-        room - 11,
-    )
+    parts = [
+        line((f"idle {lasted}", NOTE)),
+        line(", ", formatting.period(worst.start, worst.end, this_year)),
+    ]
+    if len(stalls) > 1:
+        total = formatting.duration(sum(stall.seconds for stall in stalls))
+        times = formatting.number(len(stalls))
+        parts.append(line((f" (longest of {times}, {total} in total)", DIM)))
+    return join_fitting(parts, (), room - 11)
 
 
 def _longest_wait(timeline: Timeline) -> Line:

@@ -21,8 +21,8 @@ from metlmon.tables.curves import change_cell, last_cell, value_cell
 from metlmon.tables.estimates import run_remaining_text
 from metlmon.tables.health import SEVERITIES
 from metlmon.tables.layout import MARGIN, UNKNOWN_CELL, Column, fit_columns, table_lines
-from metlmon.tables.runs import BEST_STYLE, epochs_text, hours_cell
-from metlmon.tables.sweep import BEST, short_values
+from metlmon.tables.runs import epochs_text, hours_cell
+from metlmon.tables.sweep import BEST, BEST_STYLE, short_values
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, clip, count
 from metlmon.text.spans import BAD, BOLD, DIM, GOOD, PLAIN, Line, TextStyle, line, symbol_span, text

@@ -22,8 +22,8 @@ from metlmon.stats.curves import (
     MetricCurve,
     course_text,
     curve_symbol,
+    curves_summary,
 )
-from metlmon.stats.curves import curves_summary as answer_of
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
 from metlmon.text import formatting
 from metlmon.text.formatting import clip, plain
@@ -40,29 +40,23 @@ from metlmon.text.spans import (
     TextStyle,
     first_that_fits,
     join,
+    join_fitting,
     line,
     style_of,
+    width,
 )
 
 # --- headline and progress ------------------------------------------------------------------
 
 
 def headline(curves: Curves, live: bool, room: int) -> Line:
-    """Render ``5 of 6 runs improve · best 0.2308 run1 epoch 4 · run4 diverged in …``."""
-    summary = answer_of(curves, live)
-    dot = line((" · ", DIM))
+    """Render ``5 of 6 runs improve · run4 diverged in … · best 0.2308 run1 epoch 4``."""
+    summary, dot = curves_summary(curves, live), line((" · ", DIM))
     runs = line((summary.runs, GOOD if summary.all_improve else BOLD))
-    best, flat = line(summary.best), line((summary.flat, NOTE))
-    diverged, short = line((summary.diverged, ALARM)), line((summary.diverged_short, ALARM))
-    return first_that_fits(
-        (
-            join((runs, best, diverged, flat), dot),
-            join((runs, best, diverged), dot),
-            join((runs, diverged), dot),
-            join((runs, short), dot),
-        ),
-        room,
-    )
+    named, counted = line((summary.diverged, ALARM)), line((summary.diverged_short, ALARM))
+    diverged = first_that_fits((named, counted), room - width(runs) - width(dot))
+    parts = (runs, diverged, line(summary.best), line((summary.flat, NOTE)))
+    return join_fitting(parts, dot, room)
 
 
 def progress(streamed: Streamed) -> Line:
@@ -307,8 +301,9 @@ def _now(curve: MetricCurve, max_width: int | None) -> Line:
 # --- empty state ------------------------------------------------------------------------------
 
 
-def empty(metrics: MetricSettings, example: MetricCurve | None, dagdir: str) -> list[Line]:
+def empty(metrics: MetricSettings, curves: Curves, dagdir: str) -> list[Line]:
     """Return which files are searched for metrics, and how to configure others."""
+    example = curves.runs[0] if curves.runs else None
     dagdir = plain(dagdir, 60)
     uuid = clip(example.uuid or "", 40) if example is not None else ""
     name = clip(example.run_name, NAME_LIMIT) if example is not None else ""

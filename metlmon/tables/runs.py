@@ -30,9 +30,9 @@ from metlmon.tables.curves import (
     value_formats,
 )
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, Value
-from metlmon.tables.sweep import BEST, short_values
+from metlmon.tables.sweep import BEST, BEST_STYLE, short_values
 from metlmon.text import formatting
-from metlmon.text.formatting import STATES, Colour, Symbol, Weight, clip, plain
+from metlmon.text.formatting import STATES, Symbol, clip, plain
 from metlmon.text.spans import (
     ALARM,
     BAD,
@@ -640,8 +640,6 @@ SPARK_CELLS: Final = 8
 SPARK_STEPS: Final = "▁▂▃▄▅▆▇"
 NOT_FINITE: Final = "×"
 """Marks NaN and infinity in a sparkline."""
-
-BEST_STYLE: Final = TextStyle(Colour.GREEN, Weight.BOLD)
 
 MOST_VARIABLES: Final = 6
 """Swept variables with a column of their own."""

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from msgspec import Struct
-
 from metlmon.model.states import URGENCY, State
 from metlmon.stats.shards import FAILED, RUNNING, Bag, Shard, ShardRate, ShardTimes
 from metlmon.tables import estimates
@@ -25,8 +23,8 @@ from metlmon.text.spans import (
     Line,
     TextStyle,
     crop,
-    first_that_fits,
     join,
+    join_fitting,
     justify,
     line,
     style_of,
@@ -52,54 +50,35 @@ BINS: Final = 24
 # --- texts --------------------------------------------------------------------------------------
 
 
-class ShardHeadline(Struct, frozen=True):
-    """The progress of a bag in parts; a part that does not apply is "".
-
-    ``412 of 1 000 shards done``, ``31 running``, ``5 held``, ``done in 9 h (7–12 h)``
-    (``when_brief``: without the excluded shards), ``3 stragglers``.
-    """
-
-    done: str
-    running: str
-    held: str
-    when: str
-    when_brief: str
-    stragglers: str
-
-
-def shard_headline(bag: Bag, live: bool) -> ShardHeadline:
-    """The headline of a bag, in the present (``live``) or as of the past."""
-    total = count(bag.total, "shard")
+def headline_parts(bag: Bag) -> list[Line]:
+    """``412 of 1 000 shards done``, ``9 h (7–12 h) left``, ``5 held``, ``3 stragglers``, …"""
     held = [
         f"{number(n)} {word}"
         for n, word in ((bag.count_in(State.HELD), "held"), (bag.failed, "failed"))
         if n
     ]
     lagging = len(bag.stragglers)
-    return ShardHeadline(
-        done=f"{number(bag.done)} of {total} done",
-        running=f"{number(bag.running)} running" if bag.running else "",
-        held=", ".join(held),
-        when=remaining_text(bag, live),
-        when_brief=remaining_text(bag, live, brief=True),
-        stragglers=count(lagging, "straggler") if lagging else "",
-    )
+    done = f"{number(bag.done)} of {count(bag.total, 'shard')} done"
+    style = BOLD if bag.remaining is not None else NOTE if bag.missing_reason else GOOD
+    excluded = f"excludes {number(bag.excluded)} held or failed" if bag.excluded else ""
+    return [
+        line((done, GOOD if bag.is_complete else BOLD)),
+        line((remaining_text(bag), style)),
+        line((", ".join(held), ALARM)),
+        line((count(lagging, "straggler") if lagging else "", NOTE)),
+        line((f"{number(bag.running)} running" if bag.running else "", MOVING)),
+        line((excluded if bag.remaining is not None else "", DIM)),
+    ]
 
 
-def remaining_text(bag: Bag, live: bool, brief: bool = False) -> str:
-    """``done in 9 h (7–12 h) without 2 that are held or failed``, or why not."""
-    if bag.remaining is None:
-        if bag.missing_reason is not None:
-            return (
-                f"end {bag.missing_reason}"
-                if bag.missing_reason.startswith("unknown")
-                else bag.missing_reason
-            )
-        return f"done since {moment(bag.completed_at)}" if bag.completed_at is not None else "done"
-    text = f"{estimates.interval_text(bag.remaining)} left"
-    if not bag.excluded or brief:
-        return text
-    return f"{text} · excludes {number(bag.excluded)} held or failed"
+def remaining_text(bag: Bag) -> str:
+    """``9 h (7–12 h) left``, or why that is not known."""
+    if bag.remaining is not None:
+        return f"{estimates.interval_text(bag.remaining)} left"
+    if bag.missing_reason is not None:
+        prefix = "end " if bag.missing_reason.startswith("unknown") else ""
+        return prefix + bag.missing_reason
+    return f"done since {moment(bag.completed_at)}" if bag.completed_at is not None else "done"
 
 
 def rate_text(rate: ShardRate | None) -> str:
@@ -153,31 +132,15 @@ def no_bag_lines() -> list[str]:
 # --- header -------------------------------------------------------------------------------------
 
 
-def head(bag: Bag, live: bool, position: str, room: int) -> list[Line]:
+def head(bag: Bag, position: str, room: int) -> list[Line]:
     """Render progress and remaining time, a bar, throughput and cost."""
-    answer = shard_headline(bag, live)
-    dot = line((" · ", DIM))
     title = line(("Shards", BOLD), "   ")
-    done = line((answer.done, GOOD if bag.is_complete else BOLD))
-    style = BOLD if bag.remaining is not None else NOTE if bag.missing_reason else GOOD
-    finish, brief = line((answer.when, style)), line((answer.when_brief, style))
-    held, lag = line((answer.held, ALARM)), line((answer.stragglers, NOTE))
-    running = line((answer.running, MOVING))
-    first = first_that_fits(
-        (
-            join((done, finish, held, lag, running), dot),
-            join((done, finish, held, lag), dot),
-            join((done, brief, held, lag), dot),
-            join((done, brief, held), dot),
-            join((done, brief), dot),
-        ),
-        room - width(title),
-    )
+    first = join_fitting(headline_parts(bag), line((" · ", DIM)), room - width(title))
     name = join(
         (line((name_text(bag), BOLD)), line((position, NOTE)), line((plain(bag.in_dag, 40), DIM))),
         line("   "),
     )
-    first_line = title + crop(first, room - width(title))
+    first_line = crop(title + first, room)
     lines = [first_line]
     if width(first_line) + width(name) + 3 <= room:
         lines = [justify(first_line, name, room)]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from msgspec import Struct
-
 from metlmon.snapshot.row_text import PAUSED, STOPPED
 from metlmon.stats.curves import Course, curve_symbol
 from metlmon.stats.sweep import NEEDS, Axis, CellRun, Grid, GridCell, Point, Value
@@ -14,7 +12,9 @@ from metlmon.tables.layout import Column, Kind, shared_start
 from metlmon.text.formatting import (
     STATES,
     UNKNOWN,
+    Colour,
     Symbol,
+    Weight,
     clip,
     count,
     epoch_number,
@@ -22,7 +22,19 @@ from metlmon.text.formatting import (
     plain,
 )
 from metlmon.text.formatting import metric as format_metric
-from metlmon.text.spans import BAD, DIM, PLAIN, crop_middle, line
+from metlmon.text.spans import (
+    ALARM,
+    BAD,
+    BOLD,
+    DIM,
+    MOVING,
+    PLAIN,
+    Line,
+    TextStyle,
+    crop_middle,
+    join_fitting,
+    line,
+)
 
 VALUE_LIMIT: Final = 24
 """Maximum characters of a value as a row or column label."""
@@ -34,24 +46,8 @@ FULL_VALUE_LIMIT: Final = 400
 NAME_LIMIT: Final = 24
 
 BEST: Final = "★"
-"""Marks the best cell."""
-
-
-class SweepHeadline(Struct, frozen=True):
-    """The best point and the progress of a sweep in parts, which can be "".
-
-    ``best 0.2308 at lr 0.03, width 64``, ``run17 epoch 4``, ``7 of 10 points done, 3 stopped``
-    (``points_short``: ``7 of 10 done``), ``2 running, 1 paused``, ``1 needs attention``,
-    ``43 of 60 epochs``.
-    """
-
-    best: str
-    run: str
-    points: str
-    points_short: str
-    active: str
-    needs_action: str
-    epochs: str
+BEST_STYLE: Final = TextStyle(Colour.GREEN, Weight.BOLD)
+"""Marks the best cell, and the best run."""
 
 
 def value_text(value: Value) -> str:
@@ -146,33 +142,36 @@ def no_sweep_lines() -> list[str]:
     ]
 
 
-def sweep_headline(grid: Grid, full: bool = False) -> SweepHeadline:
-    """The headline of a sweep; long values are shortened unless ``full``."""
-    progress = grid.progress
-    best, where = "", ""
-    run = grid.best.best if grid.best is not None else None
+def headline(grid: Grid, room: int, full: bool = False) -> Line:
+    """``best 0.2308 at lr 0.03 · 1 needs attention · 7 of 10 done · 3 stopped · 2 running · …``.
+
+    Long values are shortened unless ``full``.
+    """
+    progress, run = grid.progress, grid.best.best if grid.best is not None else None
+    best = where = ""
     if grid.best is not None and run is not None and run.reached is not None:
         best = f"best {cell_value_text(grid.best)} at {cell_point_text(grid, grid.best, full)}"
         where = f"{clip(run.entry.name, NAME_LIMIT)} epoch {epoch_number(run.reached.epoch)}"
-    moving = [f"{number(progress.active)} running"] * (progress.active > 0)
-    moving += [f"{number(progress.idle)} idle"] * (progress.idle > 0)
-    moving += [f"{number(progress.paused)} {PAUSED.word}"] * (progress.paused > 0)
-    waiting = progress.waiting - progress.paused
-    moving += [f"{number(waiting)} waiting"] * (waiting > 0)
-    stopped = f", {number(progress.stopped)} {STOPPED.word}" if progress.stopped else ""
-    verb = "needs" if progress.needs_action == 1 else "need"
-    points = count(progress.points, "point")
-    return SweepHeadline(
-        best=best,
-        run=where,
-        points=f"{number(progress.finished)} of {points} done{stopped}",
-        points_short=f"{number(progress.finished)} of {number(progress.points)} done",
-        active=", ".join(moving),
-        needs_action=f"{number(progress.needs_action)} {verb} attention"
-        if progress.needs_action
-        else "",
-        epochs=f"{number(progress.epochs_done)} of {count(progress.epochs_total, 'epoch')}",
+    active = (
+        (progress.active, "running"),
+        (progress.idle, "idle"),
+        (progress.paused, PAUSED.word),
+        (progress.waiting - progress.paused, "waiting"),
     )
+    done = f"{number(progress.finished)} of {number(progress.points)} done"
+    stopped = f"{number(progress.stopped)} {STOPPED.word}" if progress.stopped else ""
+    needs = count(progress.needs_action, "needs attention", "need attention")
+    epochs = f"{number(progress.epochs_done)} of {count(progress.epochs_total, 'epoch')}"
+    parts = (
+        line((best, BEST_STYLE)),
+        line((needs if progress.needs_action else "", ALARM)),
+        line((done, BOLD)),
+        line((stopped, BOLD)),
+        line((", ".join(f"{number(n)} {word}" for n, word in active if n > 0), MOVING)),
+        line((epochs, DIM)),
+        line((where, DIM)),
+    )
+    return join_fitting(parts, line((" · ", DIM)), room)
 
 
 def folding_texts(grid: Grid) -> list[str]:

@@ -172,6 +172,16 @@ def first_that_fits(candidates: Iterable[Line], cells: int) -> Line:
     return candidate
 
 
+def join_fitting(parts: Iterable[Line], gap: Line, cells: int) -> Line:
+    """The first of the parts, and those behind it that fit into ``cells``, joined by a gap."""
+    shown: Line = ()
+    for part in parts:
+        longer = join((shown, part), gap)
+        if not shown or width(longer) <= cells:
+            shown = longer
+    return shown
+
+
 def crop_middle(content: str, cells: int) -> str:
     """A text of at most ``cells`` cells, cut in its middle.
 

@@ -9,7 +9,7 @@ from typing import Final
 from metlmon.stats.curves import Curves, MetricBand, MetricCurve
 from metlmon.text import formatting
 from metlmon.text.formatting import Colour, Weight, clip
-from metlmon.text.spans import BOLD, DIM, Line, TextStyle, first_that_fits, line
+from metlmon.text.spans import BOLD, DIM, Line, TextStyle, join_fitting, line
 from screens.base.screens import SnapshotScreen
 from screens.widgets import plot
 from screens.widgets.plot import Area, Scale, Trace, scale_of
@@ -93,6 +93,6 @@ class PlotScreen(SnapshotScreen):
         lines = plot.chart(shades, [trace], scale, cells, height, braille=not signs)
         title = line((clip(curves.metric, 40), BOLD), "   ")
         title += line((f"{'*' if signs else '━'} {clip(curve.run_name, 24)}", CHOSEN))
-        all_runs = line((f"   {':' if signs else '⣿'} all {len(with_values)} runs", OTHER))
-        titles = (title + all_runs if shades else title, title)
-        return [line(" ") + first_that_fits(titles, cells - 1), *lines] if lines else []
+        all_runs = f"{':' if signs else '⣿'} all {len(with_values)} runs" if shades else ""
+        heading = join_fitting((title, line((all_runs, OTHER))), line("   "), cells - 1)
+        return [line(" ") + heading, *lines] if lines else []

@@ -49,7 +49,7 @@ def test_the_recorded_ensemble_for_people(capsys: Captured) -> None:
     assert result.isascii()
     lines = result.splitlines()
     assert lines[0] == (
-        "5 of 6 runs were improving . best 0.2308 run1 epoch 5 . run4 diverged in epoch 4"
+        "5 of 6 runs were improving . run4 diverged in epoch 4 . best 0.2308 run1 epoch 5"
     )
     assert "run4      5     NaN  0.2759" in result
     assert "X diverged in epoch 4" in result
@@ -75,7 +75,8 @@ def test_where_nothing_was_written(tmp_path: Path, capsys: Captured) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", Log().submit(77, NODE).data)
     result = printed(capsys, str(dagdir.path))
-    assert "training_logs/{uuid}/version_<k>/metrics.csv" in result
+    assert "/version_<k>/metrics.csv" in result
+    assert "[[metric]]" in result
     empty = as_json(capsys, str(dagdir.path))
     assert empty["metrics"] == []
     assert [run["course"] for run in empty["runs"]] == ["none"]

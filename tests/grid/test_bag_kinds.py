@@ -231,7 +231,7 @@ async def test_a_bag_whose_rest_was_skipped_is_over(show: Show, skipped: Path) -
     bag, other = bags_of(skipped)
     assert (bag.is_complete, bag.done, bag.completed_at) == (True, 2, moment("10:12:00"))
     assert not other.is_complete
-    *_, drawn, _counts, _rates, _times = shards_table.head(bag, False, "", 80)
+    *_, drawn, _counts, _rates, _times = shards_table.head(bag, "", 80)
     assert text(drawn) == "█" * 80, "a full bar is all done"
     async with show(dagdir_feed(skipped), size=MIDDLE) as seen:
         await seen.press("6", "6", "6")

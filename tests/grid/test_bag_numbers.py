@@ -20,6 +20,7 @@ from metlmon.snapshot.builder import describe_dags
 from metlmon.stats.shards import Bag, bags, find_bags
 from metlmon.stats.simulation import KaplanMeier, Lifetime, RemainingShards, simulate_makespan
 from metlmon.tables import shards as shards_table
+from metlmon.text.spans import text
 from tests.generated import bags as generated
 from tests.support.event_logs import Log, read_ensemble
 from tests.support.records import read_dagdir, stats_input
@@ -270,12 +271,12 @@ def test_when_all_are_done_it_says_since_when(tmp_path: Path) -> None:
     )
     assert found.completed_at == generated.BEGUN + timedelta(seconds=lived.over)
     assert found.overall_rate.shards == 20
-    assert shards_table.remaining_text(found, live=False).startswith("done since 4 May 2026")
+    assert shards_table.remaining_text(found).startswith("done since 4 May 2026")
 
 
 def test_what_is_held_is_left_out_and_reported(bag: Bag) -> None:
     assert bag.excluded == 2
-    assert "excludes 2 held or failed" in shards_table.remaining_text(bag, live=True)
+    assert "excludes 2 held or failed" in text(shards_table.headline_parts(bag)[-1])
 
 
 # --- which nodes are a bag ----------------------------------------------------------------------

@@ -13,7 +13,7 @@ from msgspec import Struct
 from metlmon.cli.commands.status import RunWithFigures, with_figures
 from metlmon.cli.output import EnsembleOutput, print_warnings, show
 from metlmon.cli.reading import check_metric, input_with_trainings, one_run, open_reader
-from metlmon.cli.status_text import NAME_LIMIT
+from metlmon.cli.status_text import NAME_LIMIT, UNLIMITED
 from metlmon.cli.text_output import TextOutput
 from metlmon.config.settings import MetricSettings
 from metlmon.errors import InputError
@@ -21,7 +21,7 @@ from metlmon.health.build import make_health
 from metlmon.health.types import Health, HealthEntry
 from metlmon.live.feed import StatsInput
 from metlmon.model.model_state import Notice
-from metlmon.stats.curves import Curves, curves_summary
+from metlmon.stats.curves import Curves
 from metlmon.stats.curves import curves as curves_in
 from metlmon.stats.estimates import Forecast, RunForecast, make_forecast
 from metlmon.stats.run_figures import ComparedRun, Comparison, compare_runs
@@ -36,6 +36,7 @@ from metlmon.stats.sweep import (
     without_fixed_axes,
 )
 from metlmon.stats.sweep import grid as grid_in
+from metlmon.tables import curves as curves_table
 from metlmon.tables import sweep as sweep_table
 from metlmon.tables.comparison import (
     FEWEST,
@@ -44,7 +45,6 @@ from metlmon.tables.comparison import (
     open_entries,
     run_name,
 )
-from metlmon.tables.curves import band_columns, columns
 from metlmon.tables.health import entry_lines
 from metlmon.tables.layout import Column
 from metlmon.text.formatting import UNKNOWN, plain
@@ -71,32 +71,24 @@ def curves(options: argparse.Namespace) -> int:
     metrics, basis = reader.ensemble.settings.metrics, input_with_trainings(reader)
     check_metric(options.metric, basis)
     result = curves_in(basis, options.metric)
-    print_text = partial(print_curves, result, builder.live, metrics)
+    print_text = partial(print_curves, result, builder.live, metrics, options.dir)
     code = show(options, CurvesOutput, builder, print_text, curves=result, looked_in=metrics.files)
     print_warnings(Notice("metrics", None, None, problem) for problem in result.problems)
     return code
 
 
-def print_curves(result: Curves, live: bool, metrics: MetricSettings) -> None:
+def print_curves(result: Curves, live: bool, metrics: MetricSettings, dagdir: str) -> None:
     """The headline, a row per run, and the band by epoch."""
     out = TextOutput()
     if not result.curves_with_values:
-        out.print("No training has written a metric here yet.")
-        places = ", ".join(
-            plain(f"{pattern}/version_<k>/metrics.csv", 80) for pattern in metrics.files
-        )
-        metric = plain(result.metric, 40)
-        out.print(f"Looked for {places}, wandb/offline-run-* beside it,")
-        out.print(f"and {metric} in the jobs' output.")
+        out.print(*curves_table.empty(metrics, result, dagdir))
         return
-    summary = curves_summary(result, live)
-    parts = (summary.runs, summary.best, summary.diverged, summary.flat)
-    out.print(line((" · ".join(filter(None, parts)), BOLD)))
+    out.print(curves_table.headline(result, live, UNLIMITED))
     out.print(f"{plain(result.metric, 80)}{GOALS[result.goal]}")
-    out.table(columns(result.runs), result.runs, "")
+    out.table(curves_table.columns(result.runs), result.runs, "")
     for band in (result.band, *result.bands):
         name = "all runs" if band is result.band else plain(band.label or "no label", NAME_LIMIT)
-        out.table(band_columns(), band.levels, "", line((name, BOLD)))
+        out.table(curves_table.band_columns(), band.levels, "", line((name, BOLD)))
 
 
 # --- grid -----------------------------------------------------------------------------------
@@ -175,10 +167,7 @@ def print_grid(grid_data: Grid) -> None:
     if grid_data.rows is None:
         out.print(*sweep_table.no_sweep_lines())
         return
-    headline = sweep_table.sweep_headline(grid_data, full=True)
-    best = f"{headline.best} ({headline.run})" if headline.best else ""
-    parts = (best, headline.points, headline.active, headline.needs_action, headline.epochs)
-    out.print(line((" · ".join(filter(None, parts)), BOLD)))
+    out.print(sweep_table.headline(grid_data, UNLIMITED, full=True))
     notes = [
         f"{plain(grid_data.metric, 60)}{GOALS[grid_data.goal]}",
         *sweep_table.folding_texts(grid_data),

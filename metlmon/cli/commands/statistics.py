@@ -176,11 +176,11 @@ def shards(options: argparse.Namespace) -> int:
     reader = open_reader(options)
     builder = reader.snapshot_builder()
     found = bags(stats_input(reader))
-    print_text = partial(print_bags, found, builder.live)
+    print_text = partial(print_bags, found)
     return show(options, ShardsOutput, builder, print_text, bags=found)
 
 
-def print_bags(bag_list: tuple[Bag, ...], live: bool) -> None:
+def print_bags(bag_list: tuple[Bag, ...]) -> None:
     """Each bag: how far it is, how fast, and what lags."""
     out = TextOutput()
     if not bag_list:
@@ -188,14 +188,12 @@ def print_bags(bag_list: tuple[Bag, ...], live: bool) -> None:
     for place, bag in enumerate(bag_list):
         if place:
             out.print()
-        _print_bag(out, bag, live)
+        _print_bag(out, bag)
 
 
-def _print_bag(out: TextOutput, bag: Bag, live: bool) -> None:
-    headline = shards_table.shard_headline(bag, live)
-    parts = (headline.done, headline.running, headline.held, headline.stragglers)
-    head = f"{shards_table.name_text(bag)}  {' · '.join(filter(None, parts))}; {headline.when}"
-    out.print(line((head, BOLD)))
+def _print_bag(out: TextOutput, bag: Bag) -> None:
+    parts = join(shards_table.headline_parts(bag), line(" · "))
+    out.print(line((shards_table.name_text(bag), BOLD), "  ") + parts)
     out.print(f"{plain(bag.in_dag, 60)}, {plain(bag.submit, 60)}")
     out.print("  ".join(map(text, shards_table.state_texts(bag))))
     if bag.durations is not None:
