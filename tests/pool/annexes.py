@@ -142,6 +142,25 @@ class SimulatedAnnexes:
         started = f"{int(time.time())}"
         self._ask(("condor_qedit", str(cluster), "hpc_annex_start_time", started))
 
+    def start_host(self, name: str, *, site: str, megabytes: int) -> None:
+        """Start a machine of the pool itself, with a host name of its own; wait for its slot.
+
+        It takes jobs whose ``MetlSite`` is its site, and has no GPU. :meth:`end` ends it.
+        """
+        lines = [
+            "DAEMON_LIST = MASTER, STARTD",
+            f"NETWORK_HOSTNAME = {name}",
+            "NUM_CPUS = 8",
+            f"MEMORY = {megabytes}",
+            f'GLIDEIN_ResourceName = "{site}"',
+            "START = MY.GLIDEIN_ResourceName == TARGET.MetlSite",
+            "STARTD_ATTRS = $(STARTD_ATTRS) GLIDEIN_ResourceName",
+        ]
+        directory = self._new_directory(f"{name}.host")
+        self._start_master(directory, lines)
+        machine = ("-constraint", f'Machine == "{name}"')
+        self._wait(directory, lambda: self._ask(("condor_status", *machine, "-af", "Name")))
+
     def refusing_collector(self, name: str, port: int) -> None:
         """Start a collector that lets nobody read; :meth:`end` ends it."""
         directory = self._new_directory(f"{name}.collector")
