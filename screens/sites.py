@@ -7,7 +7,7 @@ from functools import partialmethod
 from typing import Any, ClassVar, Final
 
 from metlmon.live.feed import Snapshot
-from metlmon.snapshot.records import HOUR, Execution, HourUnit
+from metlmon.snapshot.records import HOUR, Execution
 from metlmon.stats.totals import sum_executions
 from metlmon.stats.usage import (
     COST_MIN_EPOCHS,
@@ -305,36 +305,40 @@ class ExecutionsScreen(ListScreen):
 
     def show(self, update: Snapshot | None) -> None:
         usage = self.context.stats.value(site_usage)
-        executions = () if usage is None else select_executions(usage, self.usage_filter)
+        if usage is None:
+            text = line("  ", ("Executions appear as the logs are read.", DIM))
+            self.show_nothing("Executions", "", [text], "execution")
+            return
+        executions = select_executions(usage, self.usage_filter)
         rows = [row for row in executions if self._is_shown(row, usage)]
         self.show_head(self._head(usage, executions, rows))
         self.fill(
             execution_columns(usage, self.usage_filter),
             rows,
             execution_key,
-            lambda row: "" if usage is None else execution_text(row, usage),
+            lambda row: execution_text(row, usage),
             all_rows=executions,
-            empty=self._empty(usage),
+            empty=self._empty(),
             no_match=NO_MATCH,
             extra=[line((f"only {KINDS[self.kind]}", NOTE))] if self.kind else (),
             noun="execution",
             details=lambda row: self._reason_lines(row, usage),
         )
 
-    def _is_shown(self, row: Execution, usage: Usage | None) -> bool:
+    def _is_shown(self, row: Execution, usage: Usage) -> bool:
         kind = KINDS[self.kind]
         if kind == "marked":
-            return usage is not None and usage.hidden_epoch(row) is not None
+            return usage.hidden_epoch(row) is not None
         return kind in ("all", row.kind)
 
     def _head(
         self,
-        usage: Usage | None,
+        usage: Usage,
         executions: Sequence[Execution],
         rows: Sequence[Execution],
     ) -> list[Line]:
         room = self.app.size.width - 2
-        totals = sum_executions(executions, usage.measure if usage else HourUnit.GPU)
+        totals = sum_executions(executions, usage.measure)
         number = formatting.number(totals.executions)
         selection = filter_title(self.usage_filter, usage, room - 14 - len(number))
         subject = line(f"{number} ", selection)
@@ -342,7 +346,7 @@ class ExecutionsScreen(ListScreen):
         if self.usage_filter.cause is None:
             ended = line((f": {outcome_counts(totals)}", DIM))
         title = line(("Executions", BOLD), "   ")
-        title += join_fitting((subject, ended), (), room - 13) if usage is not None else ()
+        title += join_fitting((subject, ended), (), room - 13)
         epochs = line((f"{formatting.number(totals.completed_epochs)} completed an epoch", DIM))
         sums = legend(totals)
         return [
@@ -351,9 +355,7 @@ class ExecutionsScreen(ListScreen):
             (),
         ]
 
-    def _empty(self, usage: Usage | None) -> list[Line]:
-        if usage is None:
-            return [line("  ", ("Executions appear as the logs are read.", DIM))]
+    def _empty(self) -> list[Line]:
         texts = ("Nothing ran here.", "[esc] goes back")
         if self.usage_filter.cause is not None:
             texts = (
@@ -362,10 +364,10 @@ class ExecutionsScreen(ListScreen):
             )
         return [line("  ", texts[0]), line("  ", (texts[1], DIM))]
 
-    def _reason_lines(self, row: Execution | None, usage: Usage | None) -> list[Line]:
+    def _reason_lines(self, row: Execution | None, usage: Usage) -> list[Line]:
         room = self.app.size.width - 2
         lines: list[Line] = []
-        hidden = usage.hidden_epoch(row) if usage is not None and row is not None else None
+        hidden = usage.hidden_epoch(row) if row is not None else None
         if hidden is not None:
             lines = wrap(longest_note(hidden), room, style_of(HIDDEN), 1)
         elif row is not None and row.kind == "badput":

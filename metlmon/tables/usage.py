@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.model.reasons import code_text, with_common_numbers
-from metlmon.snapshot.records import HOUR, Epoch, Execution, HourUnit
+from metlmon.snapshot.records import HOUR, Epoch, Execution
 from metlmon.stats.causes import Cause
 from metlmon.stats.hosts import SLOW_MIN_EPOCHS
 from metlmon.stats.pool_profiles import PoolProfile, ProfileFigure
@@ -243,15 +243,22 @@ SAME_GPU: Final[Column[Any]] = Column(
     minimum=10,
 )
 
-SITE: Final[Column[Any]] = Column(
-    "site",
-    "SITE",
-    lambda row: site_name(row.site),
-    style=lambda row: DIM if row.site is None else PLAIN,
-    minimum=8,
-    comfortable=12,
-    maximum=28,
-)
+
+def _name_column(
+    name: str, title: str, value: Callable[[Any], str | None], limit: int = NAME_LIMIT, **more: Any
+) -> Column[Any]:
+    """The name of a place, dim where it is unknown."""
+    return Column(
+        name,
+        title,
+        lambda row: site_name(value(row), limit),
+        style=lambda row: DIM if value(row) is None else PLAIN,
+        minimum=8,
+        **more,
+    )
+
+
+SITE: Final = _name_column("site", "SITE", attrgetter("site"), comfortable=12, maximum=28)
 
 SUCCESS: Final[Column[GroupUsage | SiteGpuUsage]] = Column(
     "success",
@@ -292,31 +299,22 @@ HOURS: Final[Column[Any]] = Column(
 
 def _site_columns(rows: Sequence[GroupUsage], usage: Usage) -> list[Column[Any]]:
     """The columns of sites."""
-    return _group_columns("SITE", lambda row: site_name(row.name), rows, usage)
+    site = _name_column("name", "SITE", attrgetter("name"), comfortable=14, maximum=28)
+    return [site, *_group_columns(rows, usage)]
 
 
 def _gpu_columns(rows: Sequence[GroupUsage], usage: Usage) -> list[Column[Any]]:
     """The columns of GPU models."""
-    model_names = gpu_names(usage)
-    return _group_columns("GPU MODEL", lambda row: model_names[row.name], rows, usage)
+    names = gpu_names(usage)
+    model = _name_column("name", "GPU MODEL", attrgetter("name"), comfortable=14, maximum=28)
+    return [replace(model, value=lambda row: names[row.name]), *_group_columns(rows, usage)]
 
 
-def _group_columns(
-    title: str, name: Callable[[GroupUsage], str], rows: Sequence[GroupUsage], usage: Usage
-) -> list[Column[Any]]:
-    """The columns of groups with these names, all of one kind."""
+def _group_columns(rows: Sequence[GroupUsage], usage: Usage) -> list[Column[Any]]:
+    """The columns of groups, behind their names."""
     largest = max((row.totals.total for row in rows), default=0.0)
     hours, measure = _hours_writer(rows), usage.measure
     return [
-        Column(
-            "name",
-            title,
-            name,
-            style=lambda r: DIM if r.name is None else PLAIN,
-            minimum=8,
-            comfortable=14,
-            maximum=28,
-        ),
         EPOCHS,
         SUCCESS,
         replace(
@@ -452,14 +450,8 @@ def _host_columns(rows: Sequence[HostUsage], usage: Usage) -> list[Column[Any]]:
     # First goes what does not say whether a host is slow, and whether its use of GPUs or CPUs
     # may be why. A column of dashes takes the room of names.
     columns: list[Column[Any]] = [
-        replace(
-            SITE,
-            name="host",
-            title="HOST",
-            value=lambda r: site_name(r.host, LONG_NAME_LIMIT),
-            style=lambda r: DIM if r.host is None else PLAIN,
-            comfortable=16,
-            maximum=48,
+        _name_column(
+            *("host", "HOST", attrgetter("host"), LONG_NAME_LIMIT), comfortable=16, maximum=48
         ),
         replace(SITE, drop=6, comfortable=8),
         replace(_machine_column(usage), comfortable=12),
@@ -1215,22 +1207,20 @@ def outcome_counts(totals: UsageTotals) -> str:
     return ", ".join(f"{formatting.number(n)} {label}" for n, label in counts if n) or "none"
 
 
-def filter_title(usage_filter: UsageFilter, usage: Usage | None, room: int) -> str:
+def filter_title(usage_filter: UsageFilter, usage: Usage, room: int) -> str:
     """What a filter selects: ``A100 ×2 at Delta``, ``badput of 34 JobOutOfResources``."""
     parts = [] if usage_filter.ended is None else [str(usage_filter.ended)]
     if usage_filter.gpu is not None:
         number = usage_filter.gpus[0] if usage_filter.gpus is not None else None
         name = usage_filter.gpu[0]
-        names = {} if usage is None else gpu_names(usage)
-        model = names.get(name) or formatting.gpu_short(name) if name else "GPU unknown"
+        model = gpu_names(usage).get(name) or formatting.gpu_short(name) if name else "GPU unknown"
         parts.append(f"{model} ×{number}" if number else model)
     if usage_filter.host is not None:
         parts.append(f"on {site_name(usage_filter.host[0], LONG_NAME_LIMIT)}")
     if usage_filter.site is not None:
         parts.append(f"at {site_name(usage_filter.site[0])}")
     if usage_filter.cause is not None:
-        causes = () if usage is None else usage.causes
-        cause = next((item for item in causes if item.key == usage_filter.cause), None)
+        cause = next((item for item in usage.causes if item.key == usage_filter.cause), None)
         text = usage_filter.cause if cause is None else _cause_text(cause)
         parts.append(f"badput of {clip(text, room)}")
     return formatting.clip(" ".join(parts), room)
@@ -1247,11 +1237,9 @@ def longest_note(epoch: Epoch) -> str:
     )
 
 
-def execution_columns(usage: Usage | None, usage_filter: UsageFilter) -> list[Column[Execution]]:
+def execution_columns(usage: Usage, usage_filter: UsageFilter) -> list[Column[Execution]]:
     """The columns; that of the selected site, GPU or cause is dropped first."""
-    this_year = None if usage is None else formatting.year_of(usage.as_of)
-    measure = HourUnit.GPU if usage is None else usage.measure
-    model_names: Mapping[str | None, str] = {} if usage is None else gpu_names(usage)
+    model_names = gpu_names(usage)
 
     def gpu(row: Execution) -> str:
         return machine(model_names, row.gpu, row.gpus)
@@ -1263,7 +1251,7 @@ def execution_columns(usage: Usage | None, usage_filter: UsageFilter) -> list[Co
         sign = symbol_span(OUTCOMES[row.outcome])
         if row.uncertain:
             sign += line((" ?", NOTE))
-        if usage is not None and usage.hidden_epoch(row) is not None:
+        if usage.hidden_epoch(row) is not None:
             sign += line((f" {HIDDEN.glyph}", style_of(HIDDEN)))
         return sign
 
@@ -1278,11 +1266,18 @@ def execution_columns(usage: Usage | None, usage_filter: UsageFilter) -> list[Co
         ),
         Column("epoch", "EPOCH", epoch, Kind.COUNT, cell=_epoch),
         Column("try", "TRY", lambda r: r.attempt, Kind.COUNT, drop=2),
-        Column("start", "START", lambda r: r.start, Kind.TIME, drop=1, year=this_year),
+        Column(
+            "start",
+            "START",
+            lambda r: r.start,
+            Kind.TIME,
+            drop=1,
+            year=formatting.year_of(usage.as_of),
+        ),
         Column("seconds", "TIME", lambda r: r.seconds, Kind.DURATION),
         Column(
             "hours",
-            measure.short,
+            usage.measure.short,
             lambda r: r.gpu_hours,
             Kind.HOURS,
             style=lambda r: BAD if r.kind == "badput" else PLAIN,
@@ -1323,8 +1318,7 @@ def execution_columns(usage: Usage | None, usage_filter: UsageFilter) -> list[Co
             maximum=400,
         ),
     ]
-    of_jobs = usage is not None and usage.item == "job"
-    return [column for column in columns if not (of_jobs and column.name == "epoch")]
+    return [each for each in columns if each.name != "epoch" or usage.item != "job"]
 
 
 def _epoch(row: Execution, _: int | None) -> Line:
