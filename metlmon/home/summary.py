@@ -68,8 +68,8 @@ class Figures(Struct, frozen=True, kw_only=True):
     ``done`` and ``total`` count epochs, or nodes where no node is an epoch. ``running`` and
     ``queued`` are jobs. ``trouble``: the cause of the worst open entry of its health, None if
     there is none above a note; ``headline``: the first line of its health; ``others``: the number
-    of further entries; ``advice``: on the worst one. ``since_seen``: what has
-    changed since the user last looked at it. ``remaining`` or
+    of further entries; ``steps``: what to do about the worst one, in order. ``since_seen``: what
+    has changed since the user last looked at it. ``remaining`` or
     ``completed_at`` tell when it is done; ``no_eta`` why that is not known. ``events``: what
     there is to notify about; ``complete``: no file was unreadable. ``last_event``: when the last
     one in its logs was.
@@ -88,7 +88,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     trouble: str | None
     headline: str
     others: int
-    advice: str
+    steps: tuple[str, ...]
     hours: GpuHours
     since_seen: str | None
     remaining: Interval | None
@@ -150,7 +150,7 @@ def make_figures(reader: DagdirReader) -> Figures:
         trouble=None if headline.severity is None else headline.cause or headline.text,
         headline=headline.line,
         others=headline.others,
-        advice="" if worst is None else worst.advice,
+        steps=() if worst is None else worst.steps,
         hours=status.gpu_hours,
         since_seen=(seen and since_seen(ChangesSince(seen.until)(stats_input))) or None,
         remaining=forecast.remaining,

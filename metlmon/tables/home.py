@@ -16,6 +16,7 @@ from metlmon.health.types import Severity
 from metlmon.home.summary import EnsembleState, Figures, HomeSummary, Phase
 from metlmon.model.states import DagState
 from metlmon.tables.estimates import eta_text
+from metlmon.tables.health import step_lines
 from metlmon.tables.layout import Column, Kind
 from metlmon.text.formatting import (
     DAG_STATES,
@@ -402,7 +403,7 @@ def _eta(
 
 # --- texts beside the table ------------------------------------------------------------------
 
-DETAIL_LINES: Final = 4
+DETAIL_LINES: Final = 5
 """Lines below the table on the row under the cursor; fixed, so that it keeps its height."""
 
 
@@ -430,11 +431,9 @@ def detail_lines(row: HomeRow | None, this_year: int | None, room: int) -> list[
     elif figures is not None and figures.trouble is not None:
         style = TROUBLE_STYLES.get(figures.severity or Severity.NOTE, TextStyle())
         lines = wrap(plain(figures.headline, TROUBLE_CHARACTERS), room, style, indent=1)
-        if figures.advice:
-            lines = limit_lines(lines, DETAIL_LINES - 2, room, 1)
-            advice = f"→ {plain(figures.advice, TROUBLE_CHARACTERS)}"
-            # Cut at its end: the first step is the first to do.
-            lines.append(crop(line(" ", (advice, DIM)), room))
+        if figures.steps:
+            lines = limit_lines(lines, DETAIL_LINES - 3, room, 1)
+            lines += step_lines(figures.steps, (), room, 1)
     elif figures is not None and figures.no_eta is not None:
         why = plain(figures.no_eta, TROUBLE_CHARACTERS)
         lines = wrap(f"ETA {why}" if why.startswith("unknown") else why, room, DIM, indent=1)

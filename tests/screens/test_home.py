@@ -28,7 +28,7 @@ from screens.app import AppOptions
 from screens.home import HomeScreen
 from tests.support.fake_home import ENSEMBLES, TROUBLE, FakeHome, summary
 from tests.support.recordings import FIXTURES
-from tests.support.screen_view import NARROW, WIDE, Seen, opened
+from tests.support.screen_view import NARROW, WIDE, Eager, Seen, opened
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,7 @@ async def test_every_ensemble_has_a_line_and_the_worst_living_one_is_first() -> 
         assert "5 ensembles   2 live   2 need attention   4 of 5 read" in seen.lines[0]
         assert "held by the acces" in seen.under_cursor
         assert TROUBLE in seen.text
-        assert "free space, then release" in seen.text
+        assert "→ 1. Free space" in seen.text
         assert "ETA 23 Nov" in seen.line(" long")
         assert "31 %" in seen.line("bob/sweep")
         assert "reading 20 MB" in seen.line("bob/sweep")
@@ -127,7 +127,10 @@ def test_live_ones_come_first_then_what_is_blocked() -> None:
     assert [row.name for row in sorted(rows, key=urgency)] == ["live", "stopped", "costly"]
 
 
-async def test_the_first_row_keeps_the_cursor_until_a_key_is_pressed() -> None:
+async def test_the_first_row_keeps_the_cursor_until_a_key_is_pressed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Eager, "last_key_time", 0.0)
     home = FakeHome(ENSEMBLES[0])
     async with shown(home) as seen:
         home.give(*ENSEMBLES)

@@ -32,7 +32,7 @@ def summary(path: str | Path, state: str = "running", **fields: object) -> HomeS
         "trouble": None,
         "headline": "",
         "others": 0,
-        "advice": "",
+        "steps": (),
         "hours": GpuHours(90.0, 10.0),
         "since_seen": None,
         "remaining": None,
@@ -54,7 +54,7 @@ ENSEMBLES = (
         trouble=TROUBLE,
         headline=f"{TROUBLE} (and 1 more)",
         others=1,
-        advice="free space, then release",
+        steps=("Free space", "Release"),
     ),
     summary(
         "/data/alice/long",
