@@ -83,6 +83,10 @@ def _on_second_pool(item: pytest.Item) -> bool:
     return "second_pool" in getattr(item, "fixturenames", ())
 
 
+Shared = Callable[[str], Path]
+"""The type of the fixture ``shared``."""
+
+
 def shared_path(path: str) -> Path:
     """``path`` below :data:`SHARED`; the test that asks is skipped where it is absent."""
     found = SHARED / path
@@ -92,7 +96,7 @@ def shared_path(path: str) -> Path:
 
 
 @pytest.fixture(name="shared")
-def _shared() -> Callable[[str], Path]:
+def _shared() -> Shared:
     """``shared("examples/…")``: a real file or directory, or a skip with the reason."""
     return shared_path
 

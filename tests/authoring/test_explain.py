@@ -42,8 +42,7 @@ def new_text(capsys: Captured, words: str) -> str:
 
 
 def explanations(capsys: Captured, words: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json_output("new", capsys, *shlex.split(words))["explained"]
-    return found
+    return json_output("new", capsys, *shlex.split(words))["explained"]
 
 
 def variables(node: dict[str, Any]) -> dict[str, dict[str, Any]]:

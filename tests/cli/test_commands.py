@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +23,8 @@ from metlmon.model.states import DagState, State
 from metlmon.snapshot.records import Status
 from metlmon.text.spans import text
 from screens.overview import header as overview_header
-from tests.support.commands import Captured, run_command, usage_error
+from tests.conftest import Shared
+from tests.support.commands import Captured, json_output, run_command, text_output, usage_error
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log, Out
 
@@ -112,11 +112,9 @@ def test_a_directory_has_its_name(
     (dagdir.path / "below").mkdir()
     monkeypatch.chdir(dagdir.path / "below" if given == ".." else dagdir.path)
     name = "run.dag" if given == "run.dag" else "ensemble"
-    assert main(["report", given]) == 0
-    first = capsys.readouterr().out.splitlines()[0]
+    first = text_output("report", capsys, given).splitlines()[0]
     assert first.endswith(name)
-    assert main(["status", given, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["dagdir"] == str(Path(given))
+    assert json_output("status", capsys, given)["dagdir"] == str(Path(given))
     shown = str(Path(given).parent if given == "run.dag" else Path(given))
     assert "ensemble" in text(overview_header.header(None, shown, 80)[0])
 
@@ -256,7 +254,7 @@ def test_what_is_not_known_is_null(capsys: Captured, tmp_path: Path) -> None:
     assert status["hours"] == {**dict.fromkeys(HOURS, 0), "measure": "GPU"}
 
 
-def test_sums_agree(capsys: Captured, shared: Callable[[str], Path]) -> None:
+def test_sums_agree(capsys: Captured, shared: Shared) -> None:
     path = str(shared("examples/metl-aws"))
     _, out, _ = spoken(capsys, "status", path, "--json")
     status = json.loads(out)

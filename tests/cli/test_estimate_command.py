@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import json_output, text_output
+from tests.support.commands import Captured, json_output, text_output
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 DEMO = str(FIXTURES / "demo")
@@ -18,7 +18,7 @@ printed = partial(text_output, "")
 as_json = partial(json_output, "")
 
 
-def test_the_first_line_is_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_line_is_the_answer(capsys: Captured) -> None:
     lines = printed(capsys, "estimate", DEMO, "--as-of", MIDDLE).splitlines()
     assert lines[0].startswith("16 of 36 epochs done by 21 Nov 2026 09:45; ")
     assert "ETA 21 Nov 09:4" in lines[0]
@@ -29,7 +29,7 @@ def test_the_first_line_is_the_answer(capsys: pytest.CaptureFixture[str]) -> Non
     assert "if the DAG keeps running" in assumption
 
 
-def test_json_has_every_number(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_every_number(capsys: Captured) -> None:
     output = as_json(capsys, "estimate", DEMO, "--as-of", MIDDLE)
     assert output["schema"] == 1
     assert output["as_of"].startswith(MIDDLE)
@@ -47,13 +47,13 @@ def test_json_has_every_number(capsys: pytest.CaptureFixture[str]) -> None:
         assert run["durations"]["epochs"] == run["epochs_done"]
 
 
-def test_status_has_the_same_estimate(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_has_the_same_estimate(capsys: Captured) -> None:
     status = as_json(capsys, "status", DEMO, "--as-of", MIDDLE)
     output = as_json(capsys, "estimate", DEMO, "--as-of", MIDDLE)
     assert status["estimate"] == output["estimate"]
 
 
-def test_the_backtest_as_table_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_backtest_as_table_and_json(capsys: Captured) -> None:
     result = printed(capsys, "estimate", DEMO, "--backtest")
     assert result.startswith("ensemble: off by ")
     assert [line.split()[0] for line in result.splitlines() if " all " in line] == [
@@ -71,7 +71,7 @@ def test_the_backtest_as_table_and_json(capsys: pytest.CaptureFixture[str]) -> N
         assert trial["covered"] == (trial["low"] <= trial["actual"] <= trial["high"])
 
 
-def test_nothing_to_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_to_test(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "one.dag").write_text("JOB run0-train_epoch0 train.sub\n")
     assert "Nothing to test" in printed(capsys, "estimate", str(tmp_path), "--backtest")
     assert "0 of 1 epoch done" in printed(capsys, "estimate", str(tmp_path))

@@ -11,6 +11,7 @@ from metlmon.cli.arguments import COMMANDS, GROUPS
 from metlmon.cli.commands.help import GUIDE, sections
 from metlmon.cli.main import main
 from metlmon.tables import runs
+from tests.support.commands import Captured, text_output
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,7 +22,7 @@ def test_each_command_is_in_one_group() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_names_are_not_broken_at_hyphens(
-    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit):
@@ -30,32 +31,29 @@ def test_names_are_not_broken_at_hyphens(
     assert not re.search(r"\w-\n", texts), usage
 
 
-def test_without_a_topic_the_sections_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["help"]) == 0
-    printed = capsys.readouterr().out
+def test_without_a_topic_the_sections_are_listed(capsys: Captured) -> None:
+    printed = text_output("help", capsys)
     for title in sections(GUIDE.read_text()):
         assert f"  {title.lower()}\n" in printed
 
 
 def test_a_section_is_found_by_the_beginning_of_its_title(
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
 ) -> None:
-    assert main(["help", "set"]) == 0
-    printed = capsys.readouterr().out
+    printed = text_output("help", capsys, "set")
     assert printed.startswith("Settings\n")
     assert "checkpoint_codes" in printed
     assert "## " not in printed
 
 
-def test_the_columns_of_the_overview_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["help", "columns"]) == 0
-    printed = capsys.readouterr().out
+def test_the_columns_of_the_overview_are_explained(capsys: Captured) -> None:
+    printed = text_output("help", capsys, "columns")
     for column in runs.every_column():
         assert column.doc
         assert re.search(rf"^{re.escape(column.title)}  .*{re.escape(column.doc)}$", printed, re.M)
 
 
-def test_an_unknown_topic_names_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_topic_names_those_that_exist(capsys: Captured) -> None:
     assert main(["help", "weather"]) == 2
     assert "'weather'; there are daily work, screens, keys" in capsys.readouterr().err
 

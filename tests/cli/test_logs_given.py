@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,9 @@ from metlmon.cli.main import main
 from metlmon.pool import connection
 from metlmon.pool.protocol import SCHEDULER_UNIVERSE, QueueJob
 from metlmon.pool.types import PoolError
+from tests.support.commands import Captured, json_output, text_output
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
-
-Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(name="logs")
@@ -28,18 +26,13 @@ def _logs(tmp_path: Path) -> Dagdir:
     return logs
 
 
-def printed(capsys: Captured, *arguments: str) -> str:
-    assert main(list(arguments)) == 0
-    return capsys.readouterr().out
-
-
 def refused(capsys: Captured, *arguments: str) -> str:
     assert main(list(arguments)) == 2
     return capsys.readouterr().err
 
 
 def test_status_of_a_directory_of_logs(capsys: Captured, logs: Dagdir) -> None:
-    value = json.loads(printed(capsys, "status", str(logs.path), "--json"))
+    value = json_output("status", capsys, logs.path)
     assert value["dags"] == []
     assert [(run["run"], run["dag"], run["item"]) for run in value["runs"]] == [
         ("7", None, "job"),
@@ -47,7 +40,7 @@ def test_status_of_a_directory_of_logs(capsys: Captured, logs: Dagdir) -> None:
     ]
     assert value["hours"]["goodput"] == 1.0
     assert value["epoch_states"]["completed"] == 1
-    text = printed(capsys, "status", str(logs.path))
+    text = text_output("status", capsys, logs.path)
     assert "2 jobs:" in text
     assert "epoch" not in text.lower()
 
@@ -57,18 +50,18 @@ def test_status_of_a_directory_of_logs(capsys: Captured, logs: Dagdir) -> None:
 )
 def test_commands_take_several_logs(capsys: Captured, logs: Dagdir, command: str) -> None:
     both = [str(logs.path / f"job_{cluster}.log") for cluster in (7, 8)]
-    of_files = json.loads(printed(capsys, command, *both, "--json"))
-    of_directory = json.loads(printed(capsys, command, str(logs.path), "--json"))
+    of_files = json_output(command, capsys, *both)
+    of_directory = json_output(command, capsys, logs.path)
     assert of_files | {"dagdir": ""} == of_directory | {"dagdir": ""}
 
 
 def test_nodes_and_epochs_of_no_dag_have_none(capsys: Captured, logs: Dagdir) -> None:
-    nodes = json.loads(printed(capsys, "nodes", str(logs.path), "--json"))["nodes"]
+    nodes = json_output("nodes", capsys, logs.path)["nodes"]
     assert [(node["dag"], node["in_dag"], node["node"]) for node in nodes] == [
         (None, None, "7.0"),
         (None, None, "8.0"),
     ]
-    run = json.loads(printed(capsys, "run", "7", str(logs.path), "--json"))
+    run = json_output("run", capsys, "7", logs.path)
     assert [(row["dag"], row["epoch"], row["jobs"]) for row in run["epochs"]] == [
         (None, None, ["7.0"])
     ]
@@ -78,23 +71,25 @@ def test_watch_without_a_terminal_takes_what_the_shell_makes_of_a_star(
     capsys: Captured, logs: Dagdir
 ) -> None:
     files = sorted(map(str, logs.path.glob("*.log")))
-    assert "2 jobs:" in printed(capsys, "watch", *files), "train.log is no event log, and skipped"
+    assert "2 jobs:" in text_output("watch", capsys, *files), (
+        "train.log is no event log, and skipped"
+    )
 
 
 def test_export_and_report(capsys: Captured, logs: Dagdir, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    printed(capsys, "export", str(logs.path), "--out", str(out))
+    text_output("export", capsys, logs.path, "--out", out)
     jobs = (out / "jobs.csv").read_text().splitlines()
     assert len(jobs) == 3
-    assert "1 of 2 jobs of 2 runs completed" in printed(capsys, "report", str(logs.path))
+    assert "1 of 2 jobs of 2 runs completed" in text_output("report", capsys, logs.path)
 
 
 def test_health_of_logs(capsys: Captured, logs: Dagdir) -> None:
     logs.write("job_9.log", Log().submit(9).execute(9).terminate(9, 1).data)
-    text = printed(capsys, "health", str(logs.path))
+    text = text_output("health", capsys, logs.path)
     assert "1 of 3 runs · 1 job left" in text
     assert "Submit the jobs again" in text
-    value = json.loads(printed(capsys, "health", str(logs.path), "--json"))
+    value = json_output("health", capsys, logs.path)
     assert [(entry["kind"], entry["act"]) for entry in value["health"]] == [("run-failed", None)]
 
 
@@ -113,7 +108,7 @@ def test_exit_on_of_logs(capsys: Captured, logs: Dagdir) -> None:
 def test_a_log_beside_a_dag_is_read_alone(capsys: Captured, tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", Log().submit(77, NODE).data)
-    value = json.loads(printed(capsys, "status", str(dagdir.path / "metl.log"), "--json"))
+    value = json_output("status", capsys, dagdir.path / "metl.log")
     assert [warning["kind"] for warning in value["warnings"]] == ["no-dag-file"]
     assert [(run["run"], run["item"], run["epochs_total"]) for run in value["runs"]] == [
         ("run0", "epoch", 1)
@@ -168,7 +163,7 @@ def test_a_cluster_has_the_log_that_the_schedd_names(
 ) -> None:
     job = QueueJob(7, 0, 2, directory=str(logs.path), log="job_7.log")
     schedd.jobs = (job, QueueJob(7, 1, 2, directory=str(logs.path), log="job_8.log"))
-    value = json.loads(printed(capsys, "jobs", "7", "--json"))
+    value = json_output("jobs", capsys, "7")
     assert [job["cluster"] for job in value["jobs"]] == [7, 8]
 
 
@@ -178,7 +173,7 @@ def test_the_cluster_of_a_dagman_has_its_dag(
     dagdir = Dagdir(tmp_path / "ensemble")
     log = str(dagdir.path / "run.dag.dagman.log")
     schedd.jobs = (QueueJob(7, 0, 2, log=log, universe=SCHEDULER_UNIVERSE),)
-    value = json.loads(printed(capsys, "status", "7", "--json"))
+    value = json_output("status", capsys, "7")
     assert [dag["file"] for dag in value["dags"]] == ["run.dag"]
 
 
@@ -196,4 +191,4 @@ def test_a_directory_with_the_name_of_a_cluster(
 ) -> None:
     Dagdir(tmp_path / "7")
     schedd.error = "not asked"
-    assert json.loads(printed(capsys, "status", "7", "--json"))["dagdir"] == "7"
+    assert json_output("status", capsys, "7")["dagdir"] == "7"

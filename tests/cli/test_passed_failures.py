@@ -3,12 +3,11 @@ known already."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from metlmon.cli.main import main
+from tests.support.commands import Captured, json_output, text_output
 from tests.support.event_logs import Log, Out
 
 DAG = """\
@@ -38,11 +37,8 @@ def _dagdir(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def test_nothing_is_reported_twice_or_plainly_done(
-    dagdir: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["status", dagdir, "--no-live"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_nothing_is_reported_twice_or_plainly_done(dagdir: str, capsys: Captured) -> None:
+    lines = text_output("status", capsys, dagdir, "--no-live").splitlines()
     assert lines[0].startswith("run.dag  ✓ done with failures  ")
     (others,) = [line for line in lines if line.startswith("Other nodes:")]
     assert others == "Other nodes:  tidy ✗ failed  FINAL last ✓ completed"
@@ -52,15 +48,11 @@ def test_nothing_is_reported_twice_or_plainly_done(
     assert "✓ epoch done, next queued, job failed" in row
 
 
-def test_json_flags_what_a_post_script_let_pass(
-    dagdir: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["status", dagdir, "--no-live", "--json"]) == 0
-    (run,) = json.loads(capsys.readouterr().out)["runs"]
+def test_json_flags_what_a_post_script_let_pass(dagdir: str, capsys: Captured) -> None:
+    (run,) = json_output("status", capsys, dagdir, "--no-live")["runs"]
     assert (run["epochs_done"], run["epochs_overruled"]) == (1, 1)
     assert (run["latest"]["state"], run["latest"]["overruled"]) == ("completed", True)
-    assert main(["run", "run0", dagdir, "--no-live", "--json"]) == 0
-    epochs = json.loads(capsys.readouterr().out)["epochs"]
+    epochs = json_output("run", capsys, "run0", dagdir, "--no-live")["epochs"]
     assert [(epoch["state"], epoch["overruled"]) for epoch in epochs] == [
         ("completed", True),
         ("waiting", False),

@@ -26,6 +26,7 @@ from metlmon.model.model_state import Notice
 from metlmon.tables.layout import Column
 from metlmon.text.record_json import unstamped
 from metlmon.text.spans import ALARM, GOOD, PLAIN, TextStyle, line, text, width, wrap_line
+from tests.support.commands import Captured
 
 DEMO = Path(__file__).resolve().parents[2] / "fixtures" / "demo"
 
@@ -55,7 +56,7 @@ WARNED: Any = SimpleNamespace(
 @pytest.mark.parametrize("terminal", [False, True])
 @pytest.mark.parametrize("items", [[], ITEMS[:1], ITEMS])
 def test_a_list_is_printed_item_by_item(
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
     monkeypatch: pytest.MonkeyPatch,
     terminal: bool,
     items: list[Item],
@@ -120,7 +121,7 @@ ROWS: list[Row] = [
 
 @pytest.mark.parametrize("width", [None, 40, 24, 12])
 def test_a_table_is_as_wide_as_its_terminal_with_and_without_colours(
-    width: int | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    width: int | None, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = []
     for no_color in ("1", ""):

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 from metlmon.cli.commands import report
 from metlmon.cli.exit_codes import Exit
 from metlmon.report.to_text import text_lines
+from tests.conftest import Shared
 from tests.support.commands import Captured, json_output, run_command, usage_error
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
@@ -200,7 +200,7 @@ def test_no_line_is_wider_than_the_terminal() -> None:
             assert max(map(len, text_lines(report, width))) <= width
 
 
-def test_a_real_ensemble(capsys: Captured, shared: Callable[[str], Path]) -> None:
+def test_a_real_ensemble(capsys: Captured, shared: Shared) -> None:
     output = as_json(capsys, str(shared("examples/metl-aws")))
     assert output["totals"]["runs"] == 5
     assert output["headline"].startswith("42 of 150 epochs of 5 runs completed")

@@ -12,6 +12,7 @@ from metlmon.cli.arguments import OUTPUTS
 from metlmon.cli.commands.help import output_type
 from metlmon.cli.main import main
 from tests.outputs import OF_DIRECTORIES, ROOT, printed
+from tests.support.commands import Captured
 from tests.support.shared_readers import shared_readers
 
 FIXTURES = sorted(
@@ -59,13 +60,13 @@ def test_outputs_of_a_fixture_have_their_types(directory: Path) -> None:
     ],
 )
 def test_other_outputs_have_their_types(
-    name: str, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, words: list[str], tmp_path: Path, capsys: Captured
 ) -> None:
     main([str(tmp_path / "new") if word == "NEW" else word for word in words])
     check(name, capsys.readouterr().out)
 
 
-def test_every_output_has_a_schema(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_output_has_a_schema(capsys: Captured) -> None:
     for name in OUTPUTS:
         assert main(["schema", name]) == 0
         schema = json.loads(capsys.readouterr().out)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import Shared
 from tests.support.commands import Captured, json_output, text_output
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -32,7 +32,7 @@ def test_it_fits_the_terminal(capsys: Captured, monkeypatch: pytest.MonkeyPatch)
     assert "idle 5 times, 8s in total" in "\n".join(lines)
 
 
-def test_it_says_what_stalled(capsys: Captured, shared: Callable[[str], Path]) -> None:
+def test_it_says_what_stalled(capsys: Captured, shared: Shared) -> None:
     text = "\n".join(printed(capsys, str(shared("examples/metl-aws")), "--ascii"))
     assert "idle 12 times, 3d13h in total; longest:" in text
     assert "2d16h  7 Nov 16:02 > 10 Nov 08:14" in text

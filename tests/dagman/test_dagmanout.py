@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +14,7 @@ from msgspec.structs import replace
 from metlmon.dagman.dagman_out import LONGEST_LINE, OutState, read_dagman_out
 from metlmon.dagman.records import DagmanMessage
 from metlmon.dagman.records import DagmanMessageKind as Kind
+from tests.conftest import Shared
 from tests.fuzz import targets
 
 NOON = datetime(2026, 11, 21, 12, 0, 0)
@@ -35,7 +34,7 @@ def at_noon(kind: Kind, *fields: Any, **named: Any) -> DagmanMessage:
 
 
 @pytest.fixture(name="recorded")
-def _recorded(shared: Callable[[str], Path]) -> bytes:
+def _recorded(shared: Shared) -> bytes:
     return shared("examples/pool-ensemble/ens.dag.dagman.out").read_bytes()
 
 

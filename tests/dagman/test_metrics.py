@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from metlmon.dagman.reports import read_metrics
+from tests.conftest import Shared
 
 HERE = Path("x.dag.metrics")
 
@@ -43,7 +43,7 @@ VERSION_1 = b"""\
 """
 
 
-def test_version_2_of_a_recorded_ensemble(shared: Callable[[str], Path]) -> None:
+def test_version_2_of_a_recorded_ensemble(shared: Shared) -> None:
     path = shared("examples/pool-ensemble/ens.dag.metrics")
     metrics, problems = read_metrics(path, path.read_bytes())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from metlmon.dagman.records import JobstateLine, StatusFile
 from metlmon.dagman.reports import LONGEST_LINE, read_condor_sub, read_jobstate, read_node_status
+from tests.conftest import Shared
 
 HERE = Path("nodes.dag.status")
 
@@ -63,7 +63,7 @@ def read_whole(data: bytes) -> StatusFile:
     return status
 
 
-def test_a_finished_ensemble_has_all_its_nodes_done(shared: Callable[[str], Path]) -> None:
+def test_a_finished_ensemble_has_all_its_nodes_done(shared: Shared) -> None:
     path = shared("examples/pool-ensemble/nodes.dag.status")
     status = read_whole(path.read_bytes())
 
@@ -147,7 +147,7 @@ LINES = b"""\
 """
 
 
-def test_a_recorded_ensemble_agrees_with_its_own_story(shared: Callable[[str], Path]) -> None:
+def test_a_recorded_ensemble_agrees_with_its_own_story(shared: Shared) -> None:
     data = shared("examples/pool-ensemble/ens.jobstate.log").read_bytes()
     result, problems, used = read_jobstate(data)
 
@@ -210,7 +210,7 @@ def test_a_file_without_line_ends_is_not_kept_for_ever() -> None:
 # --- DAGMan's own submit file, as ``condor_submit_dag`` writes it -----------------------------
 
 
-def test_the_command_line_of_a_recorded_ensemble(shared: Callable[[str], Path]) -> None:
+def test_the_command_line_of_a_recorded_ensemble(shared: Shared) -> None:
     data = shared("examples/pool-ensemble/ens.dag.condor.sub").read_bytes()
     sub = read_condor_sub(data)
     assert (sub.dag_files, sub.use_dag_dir, sub.rescue_from) == (("ens.dag",), False, None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,7 +32,7 @@ from metlmon.eventlog.events import (
     usage_rows,
 )
 from metlmon.eventlog.reader import parse
-from tests.conftest import SHARED
+from tests.conftest import SHARED, Shared
 
 LOGS = SHARED / "conformance" / "logs"
 NAMES = sorted(
@@ -301,6 +300,6 @@ def test_bytes_are_whole_numbers() -> None:
         assert 5_000_000_000_000 in totals  # 4,999,999,913,984 by way of a C float
 
 
-def test_the_logs_are_all_there(shared: Callable[[str], Path]) -> None:
+def test_the_logs_are_all_there(shared: Shared) -> None:
     assert shared("conformance/logs").is_dir()
     assert len(NAMES) >= 20

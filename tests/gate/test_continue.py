@@ -16,6 +16,7 @@ from metlmon.cli.main import main
 from metlmon.dagman.commands import VarsCommand
 from metlmon.dagman.parser import parse_dag
 from metlmon.live.dagdir_reader import DagdirReader
+from tests.support.commands import Captured
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log, Out
 from tests.support.gated_dagdir import GATE, GO, SKIP, Gated, table
@@ -101,9 +102,7 @@ def _ended(tmp_path: Path) -> Ended:
     return Ended(tmp_path / "ensemble")
 
 
-def test_what_is_not_complete_goes_on_where_it_was(
-    ended: Ended, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_not_complete_goes_on_where_it_was(ended: Ended, capsys: Captured) -> None:
     assert ended.go_on() == 0
     output = capsys.readouterr().out
     assert "e-2.dag goes on with 2 runs of e.dag: 4 nodes" in output
@@ -262,9 +261,7 @@ def test_its_nodes_are_sent_elsewhere_by_its_own_gate_alone(ended: Ended) -> Non
     assert 'metlmon_dag="e"' not in ended.second
 
 
-def test_a_run_without_a_checkpoint_is_named_and_left_out(
-    ended: Ended, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_without_a_checkpoint_is_named_and_left_out(ended: Ended, capsys: Captured) -> None:
     shutil.rmtree(ended.path / f"output/training_logs/{RUNS['run1']}/checkpoints")
     assert ended.go_on() == 0
     result = "run1 is left out: no checkpoint in output/training_logs/bbbb2222-0000"
@@ -282,7 +279,7 @@ def a_link_that_leads_nowhere(path: Path) -> None:
 
 @pytest.mark.parametrize("make", [a_folder, a_link_that_leads_nowhere, os.mkfifo])
 def test_what_is_no_file_is_no_checkpoint(
-    ended: Ended, capsys: pytest.CaptureFixture[str], make: Callable[[Path], None]
+    ended: Ended, capsys: Captured, make: Callable[[Path], None]
 ) -> None:
     path = ended.path / f"output/training_logs/{RUNS['run1']}/checkpoints/last.ckpt"
     path.unlink()
@@ -298,7 +295,7 @@ def test_a_link_to_a_checkpoint_is_one(ended: Ended) -> None:
     assert ended.go_on("run1") == 0
 
 
-def test_pipes_are_not_waited_for(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pipes_are_not_waited_for(ended: Ended, capsys: Captured) -> None:
     path = ended.path / f"output/training_logs/{RUNS['run1']}/version_1/metrics.csv"
     path.unlink()
     os.mkfifo(path)
@@ -320,7 +317,7 @@ def test_an_epoch_whose_output_did_not_come_back_is_trained_again(ended: Ended) 
 
 @pytest.mark.parametrize(("came_back", "first"), [(1, 3), (0, 2), (None, 1)])
 def test_an_epoch_that_no_log_knows_is_done_where_its_output_is(
-    ended: Ended, capsys: pytest.CaptureFixture[str], came_back: int | None, first: int
+    ended: Ended, capsys: Captured, came_back: int | None, first: int
 ) -> None:
     """A later one was submitted, so it is done; the log of its own job is gone."""
     log = Log().submit(7, "run1-train_epoch2").execute(7).terminate(7, 1)
@@ -334,7 +331,7 @@ def test_an_epoch_that_no_log_knows_is_done_where_its_output_is(
     assert (found["first_epoch"], found["last_epoch"]) == (first, 4)
 
 
-def test_nothing_is_written_for_a_dry_run(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_written_for_a_dry_run(ended: Ended, capsys: Captured) -> None:
     before = sorted(path.name for path in ended.path.iterdir())
     assert ended.go_on("--dry-run", "--json") == 0
     found = json.loads(capsys.readouterr().out)
@@ -346,13 +343,13 @@ def test_nothing_is_written_for_a_dry_run(ended: Ended, capsys: pytest.CaptureFi
     assert sorted(path.name for path in ended.path.iterdir()) == before
 
 
-def refused(ended: Ended, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def refused(ended: Ended, capsys: Captured, *words: str) -> str:
     assert ended.go_on(*words) == 2
     assert not (ended.path / "e-3.dag").exists()
     return capsys.readouterr().err
 
 
-def test_not_while_the_old_dag_runs(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
+def test_not_while_the_old_dag_runs(ended: Ended, capsys: Captured) -> None:
     ended.write("e.dag.dagman.out", Out().start("09:00:00").data)
     ended.write("e.dag.lock", "")
     assert "e.dag still runs" in refused(ended, capsys)
@@ -361,9 +358,7 @@ def test_not_while_the_old_dag_runs(ended: Ended, capsys: pytest.CaptureFixture[
     assert not (ended.path / "e-2.dag").exists()
 
 
-def test_not_while_a_continuation_has_the_run(
-    ended: Ended, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_not_while_a_continuation_has_the_run(ended: Ended, capsys: Captured) -> None:
     """Its DAGMan has begun and submitted nothing: the run's latest epoch is the old DAG's."""
     assert ended.go_on("run0") == 0
     ended.write("e-2.dag.dagman.out", Out().start("13:00:00").data)
@@ -391,7 +386,7 @@ def of_file(ended: Ended, file: str, *words: str) -> int:
     return main(["continue", str(ended.path / file), *words])
 
 
-def test_rules_of_two_dags_are_not_mixed(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rules_of_two_dags_are_not_mixed(ended: Ended, capsys: Captured) -> None:
     trained_in_a_second_dag(ended)
     second = json.loads((ended.path / "e-2.gate.json").read_text())
     assert ended.go_on("--epochs", "5", "--dry-run") == 0
@@ -405,9 +400,7 @@ def test_rules_of_two_dags_are_not_mixed(ended: Ended, capsys: pytest.CaptureFix
     assert rules["patience"] == 9, "those by which it went on last"
 
 
-def test_a_dag_file_chooses_runs_and_hides_no_other_dag(
-    ended: Ended, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dag_file_chooses_runs_and_hides_no_other_dag(ended: Ended, capsys: Captured) -> None:
     trained_in_a_second_dag(ended)
     capsys.readouterr()
     assert of_file(ended, "e.dag", "--dry-run", "--json") == 0
@@ -421,9 +414,7 @@ def test_a_dag_file_chooses_runs_and_hides_no_other_dag(
     assert "e.sub: no DAG of this name" in capsys.readouterr().err
 
 
-def test_each_epoch_is_as_the_dag_says_that_has_it(
-    ended: Ended, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_epoch_is_as_the_dag_says_that_has_it(ended: Ended, capsys: Captured) -> None:
     """The second DAG has no node of the epoch whose output did not come back."""
     trained_in_a_second_dag(ended)
     for epoch in (1, 2, 3):
@@ -439,7 +430,7 @@ def test_each_epoch_is_as_the_dag_says_that_has_it(
     ]
 
 
-def test_no_epoch_is_counted_back(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_epoch_is_counted_back(ended: Ended, capsys: Captured) -> None:
     """Only the second DAG was copied, and of its checkpoint an earlier one."""
     trained_in_a_second_dag(ended)
     (ended.path / "e.dag").unlink()
@@ -448,9 +439,7 @@ def test_no_epoch_is_counted_back(ended: Ended, capsys: pytest.CaptureFixture[st
     assert "no DAG file here has epoch 2 of run0" in refused(ended, capsys, "--epochs", "5")
 
 
-def test_a_sub_dag_goes_on_where_it_is_named(
-    ended: Ended, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sub_dag_goes_on_where_it_is_named(ended: Ended, capsys: Captured) -> None:
     ended.write("all.dag", "SUBDAG EXTERNAL inner e.dag\n")
     ended.write("all.dag.dagman.out", Out().start("08:00:00").data)
     ended.write("all.dag.lock", "")
@@ -464,7 +453,7 @@ def test_a_sub_dag_goes_on_where_it_is_named(
     assert "JOB run0-train_epoch2 e.sub" in ended.second
 
 
-def test_not_twice(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
+def test_not_twice(ended: Ended, capsys: Captured) -> None:
     assert ended.go_on() == 0
     assert "e-2.dag was not submitted yet" in refused(ended, capsys)
 
@@ -487,23 +476,19 @@ def test_a_third_time(ended: Ended) -> None:
     ],
 )
 def test_what_nobody_can_mean(
-    ended: Ended, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], report_of: str
+    ended: Ended, capsys: Captured, words: tuple[str, ...], report_of: str
 ) -> None:
     assert report_of in refused(ended, capsys, *words)
 
 
-def test_a_run_that_is_complete_needs_more_epochs(
-    ended: Ended, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_is_complete_needs_more_epochs(ended: Ended, capsys: Captured) -> None:
     assert ended.go_on("run2") == 0
     output = capsys.readouterr().out
     assert "No run continues" in output
     assert "it has all its epochs; --epochs N gives it more" in output
 
 
-def test_fewer_epochs_than_a_run_has_are_reported(
-    ended: Ended, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_fewer_epochs_than_a_run_has_are_reported(ended: Ended, capsys: Captured) -> None:
     assert ended.go_on("run2", "--epochs", "2") == 0
     output = capsys.readouterr().out
     assert "run2 is left out: it has 4 epochs already, more than the 2 asked for" in output
@@ -530,9 +515,7 @@ def test_without_gates(tmp_path: Path) -> None:
     assert not (ended.path / "e-2.gate.json").exists()
 
 
-def test_what_could_break_out_of_its_line_is_refused(
-    ended: Ended, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_could_break_out_of_its_line_is_refused(ended: Ended, capsys: Captured) -> None:
     text = (ended.path / "e.dag").read_text()
     ended.write("e.dag", text.replace("output/training_logs/$(run_uuid)", "../../../etc"))
     assert "below the DAG's directory" in refused(ended, capsys)
@@ -548,18 +531,14 @@ def report_of(ended: Ended, more: str) -> dict[str, dict[str, str]]:
     return {each.node: dict(each.pairs) for each in vars_}
 
 
-def test_a_secret_goes_on_and_is_not_reported(
-    ended: Ended, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_secret_goes_on_and_is_not_reported(ended: Ended, capsys: Captured) -> None:
     key = "hf_AbCdEfGhIjKlMnOpQrStUv0123"
     found = report_of(ended, f'api_key="{key}"')
     assert {values["api_key"] for values in found.values()} == {key}
     assert key not in "".join(capsys.readouterr())
 
 
-def test_a_secret_of_an_included_file_goes_on(
-    ended: Ended, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_secret_of_an_included_file_goes_on(ended: Ended, capsys: Captured) -> None:
     key = "hf_AbCdEfGhIjKlMnOpQrStUv0123"
     ended.write("more.dag", f'VARS run0-train_epoch2 api_key="{key}"\n')
     ended.write("e.dag", (ended.path / "e.dag").read_text() + "INCLUDE more.dag\n")
@@ -607,9 +586,7 @@ def test_descriptions_of_files_that_are_included_go_on(ended: Ended) -> None:
 
 
 @pytest.mark.parametrize("where", ["MAXJOBS few\udcff 3\n", 'VARS run0-train_epoch2 x="\udcff"\n'])
-def test_what_is_no_text_is_refused(
-    ended: Ended, capsys: pytest.CaptureFixture[str], where: str
-) -> None:
+def test_what_is_no_text_is_refused(ended: Ended, capsys: Captured, where: str) -> None:
     text = (ended.path / "e.dag").read_text()
     ended.write("e.dag", f"{text}{where}".encode("utf-8", "surrogateescape"))
     assert "no UTF-8 text" in refused(ended, capsys)

@@ -7,7 +7,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,8 @@ from metlmon.cli.main import main
 from metlmon.dagman.submit_description import command_values, parse_description
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.trainer import train
+from tests.conftest import Shared
+from tests.support.commands import Captured, json_output
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log, Out
 from tests.support.gated_dagdir import table
@@ -109,7 +110,7 @@ class Metl(Dagdir):
         shutil.rmtree(sandbox)
 
 
-def test_a_flag_is_no_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flag_is_no_place(tmp_path: Path, capsys: Captured) -> None:
     metl = Metl(tmp_path / "metl")
     metl.trained()
     assert metl.go_on("--json") == 0
@@ -164,7 +165,7 @@ def test_a_dag_of_first_epochs_gets_what_its_description_asks_for(tmp_path: Path
     ],
 )
 def test_the_checkpoint_is_where_the_description_says(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str, folder: str
+    tmp_path: Path, capsys: Captured, place: str, folder: str
 ) -> None:
     text = DESCRIPTION.replace("$(logs)/$(run_uuid)", place)
     metl = Metl(tmp_path / "metl", description=text)
@@ -174,9 +175,7 @@ def test_the_checkpoint_is_where_the_description_says(
     assert [run["checkpoint"] for run in runs] == [folder.format(uuid) for uuid in RUNS.values()]
 
 
-def test_the_directory_that_jobs_are_submitted_in_counts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_directory_that_jobs_are_submitted_in_counts(tmp_path: Path, capsys: Captured) -> None:
     metl = Metl(tmp_path / "metl", description=f"initialdir = jobs\n{DESCRIPTION}")
     metl.trained("jobs/output/training_logs/{}")
     assert metl.go_on("run0", "--json", "--dry-run") == 0
@@ -191,18 +190,14 @@ def test_the_directory_that_jobs_are_submitted_in_counts(
         ("osdf:///x/$(run_uuid)", "no checkpoint in output/training_logs/0ee9fad9"),
     ],
 )
-def test_what_is_not_there_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str, why: str
-) -> None:
+def test_what_is_not_there_is_named(tmp_path: Path, capsys: Captured, place: str, why: str) -> None:
     text = DESCRIPTION.replace("$(logs)/$(run_uuid)", place)
     metl = Metl(tmp_path / "metl", description=text)
     assert metl.go_on() == 0
     assert f"run0 is left out: {why}" in capsys.readouterr().out
 
 
-def test_the_dag_of_the_experiment(
-    tmp_path: Path, shared: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_dag_of_the_experiment(tmp_path: Path, shared: Shared, capsys: Captured) -> None:
     """The recorded directory, with the checkpoints that its runs must have left."""
     recorded = shared("examples/metl-aws")
     for name in ("global_pretraining_in_aws.dag", "metl.log"):
@@ -211,8 +206,7 @@ def test_the_dag_of_the_experiment(
         folder = tmp_path / f"output/training_logs/{uuid}/checkpoints"
         folder.mkdir(parents=True)
         (folder / "last.ckpt").write_bytes(b"a checkpoint")
-    assert main(["continue", str(tmp_path), "--json"]) == 0
-    output = json.loads(capsys.readouterr().out)
+    output = json_output("continue", capsys, tmp_path)
     assert output["excluded"] == []
     # metl.log: 10, 8, 9, 6 and 9 epochs ended with return value 0.
     assert [run["first_epoch"] - 1 for run in output["runs"]] == [10, 8, 9, 6, 9]

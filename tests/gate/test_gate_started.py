@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli.main import main
+from tests.support.commands import Captured, text_output
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Out
 from tests.support.gated_dagdir import GATE, GO, SKIP, UUID, WAIT, Gated, gated_dag
@@ -116,9 +116,7 @@ def test_arguments_that_name_no_rules(tmp_path: Path, rules: str) -> None:
     assert sorted(os.listdir(gate.dagdir.path)) == before
 
 
-def test_status_warns_of_a_gate_that_does_not_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_status_warns_of_a_gate_that_does_not_run(tmp_path: Path, capsys: Captured) -> None:
     dagdir = Dagdir(tmp_path / "ensemble", "")
     dagdir.write("e.dag", gated_dag([UUID]))
     dagdir.write("e.sub", "log = metl.log\nexecutable = train.py\nqueue\n")
@@ -126,7 +124,6 @@ def test_status_warns_of_a_gate_that_does_not_run(
     shutil.copy(GATE, dagdir.path / "gate.py")
     words = ["sh", "gate.py", "e.gate.json", UUID, "3", "train", NODE]
     subprocess.run(words, cwd=dagdir.path, env={"PATH": "/nowhere"}, executable="/bin/sh")
-    assert main(["status", str(dagdir.path)]) == 0
-    out = capsys.readouterr().out
+    out = text_output("status", capsys, dagdir.path)
     assert "a gate could not decide, and let the epoch train" in out
     assert f"{NODE}: python3 is not on PATH" in out

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from metlmon.cli.main import main
 from metlmon.config.settings import Settings
 from metlmon.jobfiles.gate_files import Stopped
 from metlmon.live import gate_files
@@ -38,6 +37,7 @@ from metlmon.tables.estimates import epochs_text, remaining_text, run_remaining_
 from metlmon.tables.runs import columns, cursor_detail
 from metlmon.text.spans import text
 from screens.overview import header as overview_header
+from tests.support.commands import Captured, text_output
 from tests.support.dag_texts import weave
 from tests.support.dagdir_builder import Dagdir, again
 from tests.support.event_logs import Log, Out
@@ -448,7 +448,7 @@ def test_epochs_at_a_gate_that_keeps_them_are_counted_as_paused() -> None:
 
 
 def test_epochs_say_where_they_wait_and_where_their_gate_sends_them(
-    dagdir: Dagdir, capsys: pytest.CaptureFixture[str]
+    dagdir: Dagdir, capsys: Captured
 ) -> None:
     say(dagdir, "pause")
     say(dagdir, "paused", {"node": "run0-train_epoch2", "epoch": 2, "time": "2026-05-04T11:00:00"})
@@ -471,12 +471,11 @@ def test_epochs_say_where_they_wait_and_where_their_gate_sends_them(
     result = text(epochs_table.detail_line(view.epochs[2], 60, view.row))
     assert result == "waits at the gate since 4 May 2026 11:00"
     assert epochs_table.detail_line(view.epochs[3], 60, view.row) == ()
-    assert main(["run", "run0", str(dagdir.path)]) == 0
-    printed = capsys.readouterr().out.splitlines()
+    printed = text_output("run", capsys, "run0", dagdir.path).splitlines()
     assert "waits at the gate since 4 May 2026 11:00" in printed
     assert any("◧ paused" in line and "expanse" in line for line in printed)
-    assert main(["status", str(dagdir.path)]) == 0
-    counts = next(line for line in capsys.readouterr().out.splitlines() if "8 epochs:" in line)
+    lines = text_output("status", capsys, dagdir.path).splitlines()
+    counts = next(line for line in lines if "8 epochs:" in line)
     assert "◧ 1 paused" in counts
     assert "pre script" not in counts
 

@@ -22,6 +22,7 @@ from metlmon.pool import gate_requests
 from metlmon.stats.backtest import backtest
 from metlmon.stats.estimates import make_forecast
 from tests.gate.independent_count import Recount
+from tests.support.commands import Captured, json_output, text_output
 from tests.support.event_logs import Log, of_one_job
 from tests.support.run_histories import FIXTURES, recorded
 from tests.support.shared_readers import shared_readers
@@ -37,10 +38,8 @@ def _shared_readers() -> Iterator[None]:
         yield
 
 
-def output_of(capsys: pytest.CaptureFixture[str], command: str, *words: str) -> dict[str, Any]:
-    assert main([command, *words, "--json", "--no-live"]) == 0
-    output: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return output
+def output_of(capsys: Captured, command: str, *words: str) -> dict[str, Any]:
+    return json_output(command, capsys, *words, "--no-live")
 
 
 @cache
@@ -71,9 +70,7 @@ def at(then: datetime | None) -> tuple[str, ...]:
 
 
 @THEN
-def test_what_it_says_of_each_moment(
-    dagdir: Path, then: datetime | None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_it_says_of_each_moment(dagdir: Path, then: datetime | None, capsys: Captured) -> None:
     counted = Recount(dagdir, then)
     status = output_of(capsys, "status", str(dagdir), *at(then))
     for kind, name in {"good": "goodput", "bad": "badput", "in_flight": "running"}.items():
@@ -144,7 +141,7 @@ def test_nothing_trains_after_a_stop(dag: str) -> None:
 
 
 def test_a_run_that_was_stopped_twice_tells_of_the_last_time(
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
 ) -> None:
     (last,) = Recount(GATED).stops(SECOND)
     runs = output_of(capsys, "status", str(GATED))["runs"]
@@ -153,7 +150,7 @@ def test_a_run_that_was_stopped_twice_tells_of_the_last_time(
     assert gate["stopped"]["time"] == last["time"]
 
 
-def test_what_was_cut_off_is_lost_by_who_removed_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_cut_off_is_lost_by_who_removed_it(capsys: Captured) -> None:
     counted = Recount(GATED)
     cut = [job for job in counted.jobs.values() if job.over == "removed"]
     assert {job.node for job in cut} == {f"{AT_ONCE}-train_epoch1"}
@@ -180,7 +177,7 @@ def test_a_removal_says_why_the_eviction_before_it_was() -> None:
     assert reasons(again) == [None, by_hand]
 
 
-def test_dagman_counts_what_was_skipped_as_done(capsys: pytest.CaptureFixture[str]) -> None:
+def test_dagman_counts_what_was_skipped_as_done(capsys: Captured) -> None:
     dags = {dag["file"]: dag for dag in output_of(capsys, "status", str(GATED))["dags"]}
     for name in (FIRST, SECOND):
         totals = json.loads((GATED / f"{name}.dag.metrics").read_bytes())
@@ -227,7 +224,7 @@ def test_a_backtest_asks_only_for_what_was_trained() -> None:
 
 
 def test_evaluations_are_no_epochs_and_their_hours_count_once(
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
 ) -> None:
     counted = Recount(GATED)
     evaluations = [job for job in counted.jobs.values() if "eval_epoch" in job.node]
@@ -248,7 +245,7 @@ def test_evaluations_are_no_epochs_and_their_hours_count_once(
 # --- reports -----------------------------------------------------------------------------------
 
 
-def test_a_report_counts_what_was_skipped_as_skipped(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_counts_what_was_skipped_as_skipped(capsys: Captured) -> None:
     report = output_of(capsys, "report", str(GATED))
     totals = report["totals"]
     assert (totals["runs"], totals["runs_completed"], totals["runs_stopped"]) == (5, 2, 3)
@@ -259,7 +256,7 @@ def test_a_report_counts_what_was_skipped_as_skipped(capsys: pytest.CaptureFixtu
     assert report["runs"]["total"]["epochs_skipped"] == 6
 
 
-def test_windows_add_up_to_the_whole(capsys: pytest.CaptureFixture[str]) -> None:
+def test_windows_add_up_to_the_whole(capsys: Captured) -> None:
     whole = output_of(capsys, "report", str(GATED))["totals"]
     middle = moments(GATED)[len(moments(GATED)) // 2].isoformat()
     parts = [
@@ -274,7 +271,7 @@ def test_windows_add_up_to_the_whole(capsys: pytest.CaptureFixture[str]) -> None
 # --- elsewhere ---------------------------------------------------------------------------------
 
 
-def test_a_copy_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_copy_says_the_same(tmp_path: Path, capsys: Captured) -> None:
     copy = tmp_path / "elsewhere" / "copied"
     shutil.copytree(GATED, copy, copy_function=shutil.copy)
     for path in copy.rglob("*"):
@@ -291,7 +288,7 @@ def test_a_copy_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_a_request_written_by_hand_is_not_younger_than_its_answer(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Captured
 ) -> None:
     copy = tmp_path / "copied"
     shutil.copytree(GATED, copy)
@@ -319,7 +316,7 @@ def _uuid(status: dict[str, Any], name: str) -> str:
 
 
 def test_an_epoch_is_completed_when_both_its_jobs_have_ended(
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
 ) -> None:
     counted = Recount(MACHINES)
     for node, both in counted.completed().items():
@@ -335,7 +332,7 @@ def test_an_epoch_is_completed_when_both_its_jobs_have_ended(
             assert epoch["state"] == state, (node, then)
 
 
-def test_a_node_is_tried_again_as_a_whole(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_node_is_tried_again_as_a_whole(capsys: Captured) -> None:
     counted = Recount(MACHINES)
     (run,) = output_of(capsys, "status", str(MACHINES))["runs"]
     epochs = output_of(capsys, "run", run["uuid"], str(MACHINES))["epochs"]
@@ -386,7 +383,7 @@ def _resubmitted(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_an_epoch_cut_off_by_stop_now_stays_skipped_after_a_resubmission(
-    resubmitted: Path, capsys: pytest.CaptureFixture[str]
+    resubmitted: Path, capsys: Captured
 ) -> None:
     assert output_of(capsys, "status", str(resubmitted))["epoch_states"]["skipped"] == 6
     run = next(
@@ -401,5 +398,5 @@ def test_an_epoch_cut_off_by_stop_now_stays_skipped_after_a_resubmission(
         out.write(
             "11/22/26 03:31:00 **** condor_dagman (condor_DAGMAN) pid 1 EXITING WITH STATUS 0\n"
         )
-    assert main(["continue", str(resubmitted / "gated.dag"), AT_ONCE, "--dry-run"]) == 0
-    assert "epoch 1" in next(x for x in capsys.readouterr().out.splitlines() if AT_ONCE in x)
+    planned = text_output("continue", capsys, resubmitted / "gated.dag", AT_ONCE, "--dry-run")
+    assert "epoch 1" in next(line for line in planned.splitlines() if AT_ONCE in line)

@@ -3,18 +3,17 @@ the lines that are written here say."""
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from metlmon.cli.main import main
 from metlmon.model.states import State
 from metlmon.stats.shards import Bag, bags
 from metlmon.tables import shards as shards_table
 from metlmon.text.spans import text
+from tests.support.commands import Captured, json_output, text_output
 from tests.support.dagdir_feed import dagdir_feed
 from tests.support.event_logs import Log, Out, moment
 from tests.support.records import read_dagdir, stats_input
@@ -87,17 +86,13 @@ def test_each_sub_dag_has_its_own_bag(same_names: Path) -> None:
     assert (other.durations.median, other.durations.shards) == (1800.0, 2)
 
 
-def test_json_and_text_say_which_sub_dag(
-    same_names: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["shards", str(same_names), "--no-live", "--json"]) == 0
-    output = json.loads(capsys.readouterr().out)["bags"]
+def test_json_and_text_say_which_sub_dag(same_names: Path, capsys: Captured) -> None:
+    output = json_output("shards", capsys, same_names, "--no-live")["bags"]
     assert [(each["dag"], each["in_dag"]) for each in output] == [
         ("top.dag", "x.dag"),
         ("top.dag", "y.dag"),
     ]
-    assert main(["shards", str(same_names), "--no-live"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = text_output("shards", capsys, same_names, "--no-live").splitlines()
     assert [line for line in lines if "infer.sub" in line] == [
         "x.dag, infer.sub",
         "y.dag, infer.sub",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any
 
 import pytest
 
@@ -21,7 +19,9 @@ from metlmon.stats.shards import Bag, bags, find_bags
 from metlmon.stats.simulation import KaplanMeier, Lifetime, RemainingShards, simulate_makespan
 from metlmon.tables import shards as shards_table
 from metlmon.text.spans import text
+from tests.conftest import Shared
 from tests.generated import bags as generated
+from tests.support.commands import Captured, json_output, text_output
 from tests.support.event_logs import Log, read_ensemble
 from tests.support.records import read_dagdir, stats_input
 
@@ -334,18 +334,15 @@ def test_each_kind_is_a_bag_of_its_own() -> None:
     assert stems(fetched) == [("get*", 4), ("use*", 4)]
 
 
-def test_real_ensembles_have_no_bag(shared: Callable[[str], Path]) -> None:
+def test_real_ensembles_have_no_bag(shared: Shared) -> None:
     assert bags_of(shared("examples/pool-ensemble")) == ()
 
 
 # --- the command --------------------------------------------------------------------------------
 
 
-def test_json_has_all_that_the_figures_have(
-    dagdir: Path, bag: Bag, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["shards", str(dagdir), "--as-of", str(AS_OF), "--live", "--json"]) == Exit.OK
-    output: dict[str, Any] = json.loads(capsys.readouterr().out)
+def test_json_has_all_that_the_figures_have(dagdir: Path, bag: Bag, capsys: Captured) -> None:
+    output = json_output("shards", capsys, dagdir, "--as-of", AS_OF, "--live")
     (result,) = output["bags"]
     assert (result["total"], result["done"]) == (bag.total, bag.done)
     assert result["states"] == {str(state): n for state, n in bag.states.items()}
@@ -358,7 +355,7 @@ def test_json_has_all_that_the_figures_have(
     assert result["hours"]["total"] == pytest.approx(bag.totals.hours.total)
 
 
-def test_the_table_says_it_in_lines(dagdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_says_it_in_lines(dagdir: Path, capsys: Captured) -> None:
     command = ["shards", str(dagdir), "--as-of", str(AS_OF), "--live", "--ascii"]
     assert main(command) == Exit.OK
     out = capsys.readouterr().out
@@ -367,12 +364,9 @@ def test_the_table_says_it_in_lines(dagdir: Path, capsys: pytest.CaptureFixture[
         assert words in out
 
 
-def test_without_a_bag_it_says_what_would_make_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_bag_it_says_what_would_make_one(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "x.dag").write_text("JOB a t.sub\n")
-    assert main(["shards", str(tmp_path)]) == Exit.OK
-    assert "No bag here" in capsys.readouterr().out
+    assert "No bag here" in text_output("shards", capsys, tmp_path)
 
 
 # --- over a feed ----------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -29,6 +28,7 @@ from metlmon.stats.sweep import (
 from metlmon.tables import sweep as sweep_table
 from metlmon.text.spans import text
 from tests.generated import sweeps
+from tests.support.commands import Captured, json_output, text_output
 from tests.support.records import read_dagdir, stats_input
 
 
@@ -228,10 +228,8 @@ def test_every_pair_has_its_turn(three: StatsInput) -> None:
 # --- the command -------------------------------------------------------------------------------
 
 
-def report_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    assert main(["grid", *arguments, "--json"]) == Exit.OK
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+def report_of(capsys: Captured, *arguments: str) -> dict[str, Any]:
+    return json_output("grid", capsys, *arguments)
 
 
 def values(result: dict[str, Any]) -> list[float]:
@@ -239,9 +237,7 @@ def values(result: dict[str, Any]) -> list[float]:
     return [cell["runs"][0]["reached"]["value"] for cell in result["cells"]]
 
 
-def test_json_has_all_that_the_figures_have(
-    dagdir: Path, found: Grid, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_has_all_that_the_figures_have(dagdir: Path, found: Grid, capsys: Captured) -> None:
     result = report_of(capsys, str(dagdir), "--live")
     assert result["schema"] == 1
     assert [each["name"] for each in result["variables"]] == ["lr", "width"]
@@ -258,13 +254,12 @@ def test_the_table_has_every_value_at_any_width(
     dagdir: Path,
     columns: int,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("NO_COLOR", "1")
-    assert main(["grid", str(dagdir), "--ascii"]) == Exit.OK
-    out = capsys.readouterr().out
+    out = text_output("grid", capsys, dagdir, "--ascii")
     assert out.isascii()
     assert out.startswith("best 0.2133 at lr 0.003, width 256")
     assert "run18 epoch 6" in " ".join(out.split())
@@ -274,7 +269,7 @@ def test_the_table_has_every_value_at_any_width(
     assert all(len(line) <= columns for line in table)
 
 
-def test_rows_and_columns_are_chosen(dagdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_and_columns_are_chosen(dagdir: Path, capsys: Captured) -> None:
     for options in (
         ("--rows", "WIDTH"),
         ("--columns", "lr"),
@@ -296,7 +291,7 @@ def test_rows_and_columns_are_chosen(dagdir: Path, capsys: pytest.CaptureFixture
     ],
 )
 def test_what_is_not_there_is_refused_in_a_sentence(
-    dagdir: Path, options: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str]
+    dagdir: Path, options: tuple[str, ...], why: str, capsys: Captured
 ) -> None:
     assert main(["grid", str(dagdir), *options]) == Exit.USAGE
     assert why in capsys.readouterr().err
@@ -310,9 +305,7 @@ def _cube(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_cube(tmp_path_factory.mktemp("cube"))
 
 
-def test_what_is_held_fixed_is_neither_rows_nor_columns(
-    cube: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_held_fixed_is_neither_rows_nor_columns(cube: Path, capsys: Captured) -> None:
     """Also where it would be by itself."""
     result = report_of(capsys, str(cube), "--where", "a=2")
     assert (result["rows"]["names"], result["columns"]["names"]) == (["b"], ["c"])
@@ -325,17 +318,13 @@ def test_what_is_held_fixed_is_neither_rows_nor_columns(
     assert values(result) == [2.18, 2.28]
 
 
-def test_where_nothing_is_left_for_the_rows_it_says_so(
-    cube: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_nothing_is_left_for_the_rows_it_says_so(cube: Path, capsys: Captured) -> None:
     fixed = ("--where", "a=2", "--where", "b=1", "--where", "c=8")
     assert main(["grid", str(cube), *fixed]) == Exit.USAGE
     assert "nothing that is swept is left for the rows; leave one out" in capsys.readouterr().err
 
 
-def test_what_has_no_value_is_asked_for_as_it_is_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_has_no_value_is_asked_for_as_it_is_shown(tmp_path: Path, capsys: Captured) -> None:
     points = [{"a": a, "b": b} for a in "12" for b in "12"] + [{"a": "9"}]
     write_points(tmp_path, points, ["1", "2", "3", "4", "0.5"])
     for dash in ("–", "-"):
@@ -348,13 +337,12 @@ def test_what_has_no_value_is_asked_for_as_it_is_shown(
 # --- values that are long, wide, or no numbers --------------------------------------------------
 
 
-def test_long_values_are_reported_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_values_are_reported_apart(tmp_path: Path, capsys: Captured) -> None:
     """By what they differ in; whole where the answer is."""
     where = "/a/very/long/path/to/a/config/file"
     points = [{"opt": o, "path": f"{where}/{p}.yaml"} for o in "xy" for p in ("one", "two")]
     write_points(tmp_path, points, ["1", "2", "3", "4"])
-    assert main(["grid", str(tmp_path)]) == Exit.OK
-    lines = capsys.readouterr().out.splitlines()
+    lines = text_output("grid", capsys, tmp_path).splitlines()
     assert lines[0].startswith(f"best 1 at opt x, path {where}/one.yaml")
     assert lines[0].endswith("r00 epoch 1")
     assert next(each for each in lines if each.startswith("opt / path")).split() == [
@@ -386,15 +374,14 @@ def test_names_of_values(values: tuple[str, ...], names: list[str]) -> None:
 
 
 def test_wide_characters_have_the_room_that_they_take(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     points = [{"lr": lr, "opt": f"日本語の最適化器{n}"} for lr in "12" for n in "一二三四"]
     write_points(tmp_path, points, [str(n) for n in range(8)])
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("NO_COLOR", "1")
-    assert main(["grid", str(tmp_path), "--rows", "lr"]) == Exit.OK
-    out = capsys.readouterr().out
+    out = text_output("grid", capsys, tmp_path, "--rows", "lr")
     table = out[out.index("lr / opt") :]
     assert all(cell_len(line) <= 60 for line in table.splitlines())
     for point in points:
@@ -402,27 +389,20 @@ def test_wide_characters_have_the_room_that_they_take(
     assert table.count("lr / opt") == 2, "two columns, twice"
 
 
-def test_what_became_infinite_is_not_called_nan(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_became_infinite_is_not_called_nan(tmp_path: Path, capsys: Captured) -> None:
     points = [{"lr": lr} for lr in ("1", "2", "3", "4")]
     write_points(tmp_path, points, ["0.5", "inf", "-inf", "nan"])
-    assert main(["grid", str(tmp_path), "--ascii"]) == Exit.OK
-    lines = capsys.readouterr().out.splitlines()
+    lines = text_output("grid", capsys, tmp_path, "--ascii").splitlines()
     shown = {line.split()[0]: line for line in lines if line[:2] in ("2 ", "3 ", "4 ")}
     assert [line.split()[1] for line in shown.values()] == ["inf", "-inf", "NaN"]
     assert [line.rsplit(", ", 1)[1] for line in shown.values()] == ["inf", "inf", "NaN"]
-    assert main(["curves", str(tmp_path), "--ascii"]) == Exit.OK
-    out = capsys.readouterr().out
+    out = text_output("curves", capsys, tmp_path, "--ascii")
     assert "inf since epoch 1" in out
     assert "NaN since epoch 1" in out
 
 
-def test_without_a_sweep_it_says_what_would_make_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_sweep_it_says_what_would_make_one(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "x.dag").write_text("JOB a-train_epoch0 t.sub\n")
-    assert main(["grid", str(tmp_path)]) == Exit.OK
-    out = capsys.readouterr().out
+    out = text_output("grid", capsys, tmp_path)
     assert "No sweep here" in out
     assert "metlmon new" in out

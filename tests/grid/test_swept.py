@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from metlmon.snapshot.builder import describe_dags
 from metlmon.snapshot.records import DagDescription
 from metlmon.stats.shards import find_bags
 from metlmon.stats.sweep import SweepVariables, choices, find_sweep, value_order
+from tests.conftest import Shared
 from tests.support.event_logs import Log, read_ensemble
 from tests.support.records import read_dagdir
 
@@ -144,7 +144,7 @@ def test_evaluation_nodes_do_not_count() -> None:
     assert [each.values for each in sweep_of(dag).variables] == [("1", "2")]
 
 
-def test_an_ordinary_ensemble_has_no_sweep(shared: Callable[[str], Path]) -> None:
+def test_an_ordinary_ensemble_has_no_sweep(shared: Shared) -> None:
     builder = read_dagdir(shared("examples/metl-aws"))
     assert find_sweep(describe_dags(builder).nodes).axes == ()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from metlmon.model.states import Outcome, State
 from metlmon.snapshot.records import HourUnit, Ledger, Status
 from metlmon.snapshot.row_text import state_reason
 from metlmon.stats.causes import causes_of
+from tests.conftest import Shared
 from tests.health.ensembles import HOST, EventLog, chains, health_of, only, write
 from tests.support.dagdir_builder import Dagdir
 from tests.support.recordings import opened
@@ -174,7 +174,7 @@ def test_a_run_that_failed_before_the_abort_stays_failed(tmp_path: Path) -> None
     assert [entry.text for entry in health.open_entries] == ["epoch 1: exited with return value 7"]
 
 
-def test_a_real_gate_that_ends_its_sub_dag(shared: Callable[[str], Path]) -> None:
+def test_a_real_gate_that_ends_its_sub_dag(shared: Shared) -> None:
     path = shared("cases/abort-dag-on-return-0")
     reader = opened(path)
     status, health = read(reader, path)
@@ -189,7 +189,7 @@ def test_a_real_gate_that_ends_its_sub_dag(shared: Callable[[str], Path]) -> Non
     assert not status.side_nodes.failed
 
 
-def test_a_gate_without_dagmans_output(shared: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_gate_without_dagmans_output(shared: Shared, tmp_path: Path) -> None:
     """The value of the node and DAGMan's own return value show the abort as well."""
     path = shared("cases/abort-dag-on-return-0")
     for file in path.iterdir():
@@ -252,7 +252,7 @@ def test_a_requeue_is_no_eviction(tmp_path: Path, end: str, cause: str, last: in
     assert not any("DAGMan" in entry.advice for entry in health.entries)
 
 
-def test_the_requeues_of_a_real_pool(shared: Callable[[str], Path]) -> None:
+def test_the_requeues_of_a_real_pool(shared: Shared) -> None:
     """max_retries, on_exit_remove and retry_until: nobody evicted a job."""
     reader = opened(shared("cases/own-requeue-is-called-evicted") / "dagdir")
     executions = ledger_of(reader).executions
@@ -323,7 +323,7 @@ def test_unless_exit_ended_the_tries(tmp_path: Path) -> None:
     assert "tries used" not in entry.text
 
 
-def test_a_real_dag_without_retry(shared: Callable[[str], Path]) -> None:
+def test_a_real_dag_without_retry(shared: Shared) -> None:
     path = shared("cases/tries-without-retry") / "dagdir"
     entry = only(health_of(Dagdir(path, "")), "run-failed")
     assert "tries" not in entry.text
@@ -397,7 +397,7 @@ def test_a_local_job_that_fails_is_no_badput(tmp_path: Path) -> None:
     assert dagdir.reader().snapshot_builder().status().gpu_hours.badput == 0.0
 
 
-def test_a_real_service_node(shared: Callable[[str], Path]) -> None:
+def test_a_real_service_node(shared: Shared) -> None:
     path = shared("cases/service-node-ended-with-its-dag")
     reader = opened(path)
     hours = reader.snapshot_builder().status().gpu_hours

@@ -15,7 +15,7 @@ from metlmon.health.changes import Change, ChangeKind, Changes, ChangesSince, si
 from metlmon.stats.estimates import make_forecast
 from metlmon.tables.changes import estimate_text
 from screens.changes import ChangesScreen
-from tests.support.commands import json_output, text_output
+from tests.support.commands import Captured, json_output, text_output
 from tests.support.recordings import FIXTURES
 from tests.support.recordings import opened as read
 from tests.support.static_sessions import opened, session
@@ -100,7 +100,7 @@ def test_what_is_seen_is_no_news() -> None:
     assert since_seen(changes_of("demo", changes.as_of)) == ""
 
 
-def test_the_command_tells_the_estimate_then_and_now(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_tells_the_estimate_then_and_now(capsys: Captured) -> None:
     dagdir, since = str(FIXTURES / "rescue"), "2026-11-21 09:43:50"
     output = json_output("changes", capsys, dagdir, "--since", since)
     then = json_output("estimate", capsys, dagdir, "--as-of", since)["estimate"]
@@ -113,9 +113,7 @@ def test_the_command_tells_the_estimate_then_and_now(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("since", [None, "30d"])
-def test_before_the_first_event_there_was_no_estimate(
-    capsys: pytest.CaptureFixture[str], since: str | None
-) -> None:
+def test_before_the_first_event_there_was_no_estimate(capsys: Captured, since: str | None) -> None:
     """By default since a day before the newest event, whatever day it is."""
     words = [] if since is None else ["--since", since]
     output = json_output("changes", capsys, str(FIXTURES / "demo"), *words)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from metlmon.eventlog.events import Evicted, Held
 from metlmon.eventlog.reader import parse
+from tests.conftest import Shared
 from tests.health.ensembles import EventLog, chains, health_of, only, write
 from tests.support.dagdir_builder import Dagdir
 
@@ -76,7 +76,7 @@ def test_a_code_that_was_cut_is_not_read(tail: str) -> None:
     assert first.detail.reason == "full disk"
 
 
-def test_a_real_cut_eviction(shared: Callable[[str], Path]) -> None:
+def test_a_real_cut_eviction(shared: Shared) -> None:
     health = health_of(Dagdir(shared("cases/cut-eviction-has-code"), ""))
     entry = only(health, "removed-by-policy")
     assert (entry.code, entry.subcode, len(entry.runs)) == (9, 122, 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -15,12 +14,11 @@ from metlmon.health.types import Health, Severity
 from metlmon.model.job import JobHistory
 from metlmon.model.states import DagState, Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder
+from tests.conftest import Shared
 from tests.health.ensembles import EventLog, kinds, only, write
-from tests.support.commands import run_command
+from tests.support.commands import Captured, run_command
 from tests.support.dagdir_builder import Dagdir
 from tests.support.records import read_dagdir, stats_input
-
-Shared = Callable[[str], Path]
 
 DAY = "03/05/23"
 ONE_HOUR = timedelta(hours=1)
@@ -300,9 +298,7 @@ def crashes(number: int, last: str = CRASH, hour: int = 10) -> list[str]:
     return lines
 
 
-def test_dagman_that_crashes_again_and_again(
-    shared: Shared, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dagman_that_crashes_again_and_again(shared: Shared, capsys: Captured) -> None:
     path = shared("cases/dagman-crashes-again-and-again")
     builder = read_dagdir(path, live=False)
 

@@ -7,7 +7,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from metlmon.health.build import make_health
 from metlmon.health.headline import CALM
 from metlmon.jobfiles.records import TrainingOutput
 from metlmon.live.dagdir_reader import DagdirReader
+from tests.conftest import Shared
 from tests.health.ensembles import (
     REMOVED_WITH_DAG,
     EventLog,
@@ -120,7 +120,7 @@ def test_each_combination(tmp_path: Path, run: str, other: str, dagman: str) -> 
     assert codes_of(reader) == expected(run, other, dagman)
 
 
-def test_a_failed_node_of_no_run_on_a_real_pool(shared: Callable[[str], Path]) -> None:
+def test_a_failed_node_of_no_run_on_a_real_pool(shared: Shared) -> None:
     path = shared("cases/exit-on-failed-misses-a-failed-dag") / "dagdir"
     assert codes_of(opened(path)) == {"all": 3, "done": 3, "failed": 3, "held": None}
 
@@ -189,7 +189,7 @@ def test_more_epochs_are_no_other_arguments(tmp_path: Path) -> None:
     assert changed("30", "2")
 
 
-def test_a_real_continuation(shared: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_real_continuation(shared: Shared, tmp_path: Path) -> None:
     path = shared("cases/done-after-continue") / "dagdir"
     assert codes_of(opened(path)) == {"all": 0, "done": 0, "failed": None, "held": None}
     # Until the second one is submitted the first one is what there is.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from metlmon.model.reasons import code_name
 from metlmon.placement.annexes import make_annexes
 from metlmon.placement.types import AnnexState
 from metlmon.pool.types import DAG_ACTS, RUN_ACTS, PoolAction
+from tests.conftest import Shared
 from tests.health.ensembles import (
     HELD_RUNS,
     POLICY,
@@ -234,7 +234,7 @@ def test_missing_files_are_one_entry_and_passing_faults_another(tmp_path: Path) 
     ]
 
 
-def test_a_missing_object_of_the_osdf(shared: Callable[[str], Path]) -> None:
+def test_a_missing_object_of_the_osdf(shared: Shared) -> None:
     path = shared("cases/file-not-found-in-osdf-is-no-passing-fault")
     (entry,) = make_health(stats_input(read_dagdir(path))).open_entries
     assert entry.text.startswith("input file missing")
@@ -488,7 +488,7 @@ def test_the_annex_is_gone_or_serves_others(tmp_path: Path) -> None:
     assert only(gone, "unmatched").text == text
 
 
-def test_an_annex_that_was_never_seen(shared: Callable[[str], Path]) -> None:
+def test_an_annex_that_was_never_seen(shared: Shared) -> None:
     path = shared("cases/unmatched-annex")
     as_of = datetime(2026, 6, 20, 21, 20)
     stats = stats_input(read_dagdir(path, as_of=as_of, live=True))

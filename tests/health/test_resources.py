@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from math import ceil
 from pathlib import Path
@@ -15,6 +14,7 @@ from metlmon.eventlog.events import least_amount
 from metlmon.health.build import make_health
 from metlmon.health.types import HealthEntry, Severity
 from metlmon.text.formatting import hours, size
+from tests.conftest import Shared
 from tests.health.ensembles import EventLog, chains, health_of, kinds, only, write
 from tests.support.commands import Captured, json_output, run_command
 from tests.support.records import read_dagdir, stats_input
@@ -214,7 +214,7 @@ def test_trouble_lasts_until_a_later_epoch_is_fine() -> None:
         assert entry[1]
 
 
-def test_a_real_ensemble(shared: Callable[[str], Path]) -> None:
+def test_a_real_ensemble(shared: Shared) -> None:
     """42 epochs of METL completed; evicted ones used up to nine of eight cores."""
     (entry,) = found(shared("examples/metl-aws"))
     assert entry.text == "over-requested: at most 31.0 of 156 GB memory used in 42 epochs"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from metlmon.tables.health import health_lines as health_text
 from metlmon.tables.health import mark
 from metlmon.text.spans import text as text_of
 from screens.overview.header import health_lines
+from tests.conftest import Shared
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log
 from tests.support.records import read_dagdir, stats_input
@@ -88,7 +88,7 @@ def test_a_recording_in_which_a_run_gave_up() -> None:
 
 
 def test_where_all_is_well_much_badput_is_named_with_its_main_cause(
-    shared: Callable[[str], Path],
+    shared: Shared,
 ) -> None:
     health = make_health(read := recorded(shared("examples/metl-aws")))
     line = health_headline(health).line
@@ -189,7 +189,7 @@ def test_what_is_closed_has_the_symbols_of_the_screen() -> None:
     assert {"■", "⌫"} <= {line[0] for line in closed}
 
 
-def test_the_ensemble_on_aws(shared: Callable[[str], Path]) -> None:
+def test_the_ensemble_on_aws(shared: Shared) -> None:
     """The log is cut at line 20863 after "Disk quota exceeded"; at 15:38:14 the DAG was removed,
     and what had run since is not known. Both transfers that were given up took an hour."""
     made = recorded(shared("examples/metl-aws"))
@@ -228,7 +228,7 @@ def test_each_lost_hour_is_in_one_entry(name: str) -> None:
     assert counted == pytest.approx(made.status.gpu_hours.badput)
 
 
-def test_keys_are_of_one_entry_each(shared: Callable[[str], Path]) -> None:
+def test_keys_are_of_one_entry_each(shared: Shared) -> None:
     for place in (shared("examples/metl-aws"), FIXTURES / "demo", FIXTURES / "first-round"):
         keys = [each.key for each in entries(recorded(place))]
         assert len(keys) == len(set(keys))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +30,7 @@ from metlmon.redact import (
     redact_job_text,
     redact_secrets,
 )
+from tests.conftest import Shared
 from tests.support.effort import effort
 
 _LOT: Final = "q7Xz2LmP9vRk4TbN8sWd3HyJ6cFg5AeU1oKi0ZxYtQrVwMnB"
@@ -338,7 +338,7 @@ def test_no_text_takes_more_than_its_length(unit: str) -> None:
 
 
 @pytest.mark.parametrize("folder", ["examples", "conformance"])
-def test_of_real_files_only_the_key_is_hidden(folder: str, shared: Callable[[str], Path]) -> None:
+def test_of_real_files_only_the_key_is_hidden(folder: str, shared: Shared) -> None:
     """The METL team's DAG has its key replaced by zeros; nothing else in a thousand files that
     HTCondor or a training wrote is one, or looks like one."""
     found = [

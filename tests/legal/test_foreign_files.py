@@ -12,6 +12,7 @@ from metlmon.authoring.request import PlanError
 from metlmon.authoring.templates import load_template
 from metlmon.cli.main import main
 from metlmon.live.discovery import discover_dags, discover_logs
+from tests.support.commands import Captured
 from tests.support.dagdir_builder import NODE, Dagdir, log_of
 from tests.support.event_logs import Log
 
@@ -77,7 +78,7 @@ def test_of_a_sub_dag_in_a_directory_below_all_logs_are_read(tmp_path: Path) -> 
 )
 def test_nothing_of_another_file_is_quoted(
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
     dag: str,
     command: list[str],
     text: str,
@@ -93,7 +94,7 @@ def test_nothing_of_another_file_is_quoted(
 
 
 def test_what_is_misspelt_in_a_submit_description_is_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Captured
 ) -> None:
     dagdir = Dagdir(tmp_path / "ens", "JOB A a.sub\n")
     dagdir.write("a.sub", "executable = /bin/true\nrequst_gpus = 1\nlog = a.log\nstray\nqueue\n")

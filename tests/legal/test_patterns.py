@@ -22,6 +22,7 @@ from metlmon.config.settings import (
 )
 from metlmon.live import job_files
 from metlmon.remote import filesystem
+from tests.support.commands import Captured
 from tests.support.dagdir_builder import Dagdir, log_of
 
 USUAL = (
@@ -125,7 +126,7 @@ def test_patterns_share_one_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_patterns_of_files_that_take_too_long_are_disabled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(job_files, "MATCHING_SECONDS", 0.0)

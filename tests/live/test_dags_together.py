@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from metlmon.cli.exit_codes import Exit
-from metlmon.cli.main import main
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import DagState, State
-
-Shared = Callable[[str], Path]
+from tests.conftest import Shared
+from tests.support.commands import Captured, json_output, text_output
 
 TWO = "-p 0 -f -l . -Lockfile u/u.dag.lock -Dag u/u.dag -Dag v/v.dag -UseDagDir -AutoRescue 1"
 
 
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    assert main([*arguments, "--json"]) == Exit.OK
-    return json.loads(capsys.readouterr().out)
-
-
-def test_a_real_dagman_of_two_directories(
-    shared: Shared, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_real_dagman_of_two_directories(shared: Shared, capsys: Captured) -> None:
     """``.metrics``: 4 jobs, 4 succeeded."""
     path = shared("examples/pool-failures/h3-usedagdir-two-dags/sub1")
-    (dag,) = printed(capsys, "status", str(path))["dags"]
+    (dag,) = json_output("status", capsys, path)["dags"]
     assert (dag["file"], dag["state"], dag["dagmans"]) == ("sub1.dag", "done", 1)
     assert (dag["nodes_total"], dag["nodes_done"]) == (4, 4)
-    jobs = printed(capsys, "jobs", str(path))["jobs"]
+    jobs = json_output("jobs", capsys, path)["jobs"]
     assert {(job["cluster"], job["dag"], job["node"]) for job in jobs} == {
         (284, "sub1.dag", "0.A"),
         (285, "sub1.dag", "1.A"),
@@ -80,18 +66,17 @@ def test_a_copy_without_the_other_directory_says_so(tmp_path: Path) -> None:
 
 
 def test_a_real_subdag_belongs_to_the_dag_that_was_submitted(
-    shared: Shared, capsys: pytest.CaptureFixture[str]
+    shared: Shared, capsys: Captured
 ) -> None:
     path = shared("examples/pool-failures/o1-shared-subdag")
-    dags = printed(capsys, "status", str(path))["dags"]
+    dags = json_output("status", capsys, path)["dags"]
     assert [(dag["file"], dag["state"]) for dag in dags] == [
         ("aa.dag", "not-submitted"),
         ("zz.dag", "done"),
     ]
-    jobs = printed(capsys, "jobs", str(path))["jobs"]
+    jobs = json_output("jobs", capsys, path)["jobs"]
     assert {job["dag"] for job in jobs} == {"zz.dag"}
-    assert main(["nodes", str(path)]) == Exit.OK
-    text = capsys.readouterr().out
+    text = text_output("nodes", capsys, path)
     assert "aa.dag  (2)" in text
     assert "zz.dag  (4)" in text
 

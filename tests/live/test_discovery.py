@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from metlmon.live.file_access import read_file, read_regular_file
 from metlmon.live.session import Session
 from metlmon.model.model_state import Notice
 from metlmon.model.states import State
+from tests.conftest import Shared
 from tests.support.dagdir_builder import NODE, Dagdir, again, jobs, log_of, states
 from tests.support.event_logs import Log, Out
 
@@ -353,7 +353,7 @@ def warnings_of(dagdir: Path) -> tuple[Notice, ...]:
     return Session(read_whole(dagdir)).take().status.warnings
 
 
-def test_thirty_absent_submit_files_are_one_warning(shared: Callable[[str], Path]) -> None:
+def test_thirty_absent_submit_files_are_one_warning(shared: Shared) -> None:
     (only,) = warnings_of(shared("cases/one-warning-for-each-node"))
     assert (only.kind, only.line, only.count) == ("missing-submit-file", 1, 30)
     assert "calibrate_000.sub" in only.text

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.follower import DirectoryMtimes, Follower
 from metlmon.model.states import State
 from metlmon.snapshot.records import Status
+from tests.conftest import Shared
 from tests.support.dagdir_builder import NODE, Dagdir, again, jobs, log_of, states
 from tests.support.event_logs import Log
 from tests.support.recordings import read_all
@@ -271,7 +271,7 @@ def test_a_log_is_as_large_as_its_file_also_when_its_last_event_is_not_complete(
     assert (log.bytes, log.events) == (len(SUBMIT + TORN), 1)
 
 
-def test_an_event_that_was_cut_is_a_warning_and_no_event(shared: Callable[[str], Path]) -> None:
+def test_an_event_that_was_cut_is_a_warning_and_no_event(shared: Shared) -> None:
     status = read(shared("examples/metl-aws"))
     (log,) = status.logs
     assert (log.bytes, log.events) == (1_113_264, 6_043)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -17,6 +16,7 @@ from metlmon.live import follower
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.model_state import Batch
 from metlmon.model.states import State
+from tests.conftest import Shared
 from tests.support.dagdir_builder import NODE, Dagdir, again, log_of, states
 from tests.support.event_logs import Log, Out, moment
 from tests.support.recordings import read_all
@@ -260,7 +260,7 @@ def snapshot(path: Path) -> dict[str, tuple[int, int, int]]:
     return {str(f): (s.st_ino, s.st_size, s.st_mtime_ns) for f in files for s in [f.lstat()]}
 
 
-def test_reading_writes_nothing(shared: Callable[[str], Path], tmp_path: Path) -> None:
+def test_reading_writes_nothing(shared: Shared, tmp_path: Path) -> None:
     import shutil
 
     copy = tmp_path / "copy"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import random
 import threading
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from zipfile import ZipFile
@@ -18,6 +17,7 @@ from metlmon.live.feed import Snapshot
 from metlmon.live.replay import LoopingFeed, Replay
 from metlmon.live.session import HistoricalSession, Session
 from metlmon.model.states import State
+from tests.conftest import Shared
 from tests.generated.story import story
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
@@ -68,7 +68,7 @@ def test_at_any_moment_it_is_what_had_been_written(recording: Path, tmp_path: Pa
     assert files(tmp_path) == whole
 
 
-def test_pieces_are_in_order_and_none_is_lost(shared: Callable[[str], Path]) -> None:
+def test_pieces_are_in_order_and_none_is_lost(shared: Shared) -> None:
     recording = shared("examples/pool-ensemble")
     pieces = replay_pieces(recording)
     times = [piece.time for piece in pieces]

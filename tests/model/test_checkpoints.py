@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -15,6 +14,7 @@ from metlmon.stats.timeline import build_timeline
 from metlmon.stats.usage import usage_in_window
 from metlmon.stats.windows import TimeWindow
 from metlmon.tables.timeline_text import BADPUT, GOODPUT, span_symbol
+from tests.conftest import Shared
 from tests.support.event_logs import Log, moment, of_one_job
 from tests.support.records import read_dagdir, stats_input
 
@@ -200,7 +200,7 @@ def test_a_job_runs_since_its_execution_began(pause: Callable[[Log], Log]) -> No
 # --- the cases that were found ----------------------------------------------------------------
 
 
-def test_rescheduled_after_each_checkpoint(shared: Callable[[str], Path]) -> None:
+def test_rescheduled_after_each_checkpoint(shared: Shared) -> None:
     builder = read_dagdir(shared("cases/checkpoint-counted-as-loss"))
     usage = usage_in_window(builder.ledger())
     totals = {site.name: site.totals for site in usage.sites}
@@ -212,7 +212,7 @@ def test_rescheduled_after_each_checkpoint(shared: Callable[[str], Path]) -> Non
     assert not make_health(stats_input(builder)).entries
 
 
-def test_rescheduled_after_each_checkpoint_and_going_on(shared: Callable[[str], Path]) -> None:
+def test_rescheduled_after_each_checkpoint_and_going_on(shared: Shared) -> None:
     builder = read_dagdir(shared("cases/checkpoint-counted-as-loss/open"))
     assert not make_health(stats_input(builder)).entries
     for pool in usage_in_window(builder.ledger()).profiles:
@@ -222,7 +222,7 @@ def test_rescheduled_after_each_checkpoint_and_going_on(shared: Callable[[str], 
         assert pool.hours_per_epoch.value == pytest.approx(3.0, rel=0.02)
 
 
-def test_two_uploads_that_failed(shared: Callable[[str], Path]) -> None:
+def test_two_uploads_that_failed(shared: Shared) -> None:
     builder = read_dagdir(shared("cases/failed-checkpoint-upload-is-called-ok"))
     (job,) = builder.job_rows()
     assert [(t.outcome, t.seconds) for t in job.transfers] == [("failed", 1050), ("failed", 1051)]
@@ -232,7 +232,7 @@ def test_two_uploads_that_failed(shared: Callable[[str], Path]) -> None:
     assert "checkpoint_destination" in (held.advice or "")
 
 
-def test_it_runs_since_before_its_uploads(shared: Callable[[str], Path]) -> None:
+def test_it_runs_since_before_its_uploads(shared: Shared) -> None:
     builder = read_dagdir(shared("cases/checkpoint-resets-the-time-running"))
     (job,) = builder.job_rows()
     assert job.since is not None

@@ -3,15 +3,15 @@ end: DAGs of a real pool (HTCondor 23.9.6), and DAGMan's words laid out as it wr
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from metlmon.cli.main import main
 from metlmon.dagman.reports import read_node_status
 from metlmon.model.states import State
 from metlmon.snapshot.row_text import state_reason
+from tests.conftest import Shared
+from tests.support.commands import Captured, text_output
 from tests.support.event_logs import Log, Out, read_ensemble
 from tests.support.records import read_dagdir
 
@@ -32,7 +32,7 @@ ABORTS = "Aborting DAG because we got the ABORT exit value from a job"
 
 
 @pytest.fixture(name="failures")
-def _failures(shared: Callable[[str], Path]) -> Path:
+def _failures(shared: Shared) -> Path:
     """One run's PRE script failed, another one's submission: no job of either."""
     return shared("examples/pool-failures/m1-node-failed-without-job")
 
@@ -78,9 +78,8 @@ def test_runs_of_failed_nodes_have_failed(failures: Path) -> None:
     ]
 
 
-def test_the_report_tells_them(failures: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(failures), "--no-live"]) == 0
-    printed = capsys.readouterr().out
+def test_the_report_tells_them(failures: Path, capsys: Captured) -> None:
+    printed = text_output("report", capsys, failures, "--no-live")
     assert (
         "Failed without a job: run1-train_epoch1: PRE script no.sh failed with status 9; "
         "run2-train_epoch1: Job submit failed"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -14,12 +13,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from metlmon.cli.main import main
 from metlmon.model.job_events import JobId
 from metlmon.model.states import Outcome, State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.records import Execution, Ledger
-from tests.conftest import shared_path
+from tests.conftest import Shared, shared_path
+from tests.support.commands import Captured, json_output
 from tests.support.records import read_dagdir
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -219,7 +218,7 @@ def test_waits_and_transfers_as_a_second_reader_sees_them(name: str, zone: str) 
 
 
 @pytest.fixture(name="aws")
-def _aws(shared: Callable[[str], Path]) -> Ledger:
+def _aws(shared: Shared) -> Ledger:
     return painted(shared("examples/metl-aws")).ledger()
 
 
@@ -240,12 +239,11 @@ def test_nine_epochs_were_trained_by_another_execution(aws: Ledger) -> None:
 
 
 def test_a_longer_execution_that_was_lost_is_no_hidden_compute(
-    shared: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+    shared: Shared, capsys: Captured
 ) -> None:
     """17.0 h were evicted, then 11.3 h succeeded: these began again, and trained it."""
     path = str(shared("cases/trained-on-two-rules"))
-    assert main(["run", path, "run0", "--json"]) == 0
-    (epoch,) = json.loads(capsys.readouterr().out)["epochs"]
+    (epoch,) = json_output("run", capsys, path, "run0")["epochs"]
     assert (epoch["site"], epoch["trained_on"]) == ("SITE-B", None)
     assert epoch["checkpoint"]["site"] == "SITE-B"
     (entry,) = read_dagdir(Path(path)).ledger().epochs
@@ -253,7 +251,7 @@ def test_a_longer_execution_that_was_lost_is_no_hidden_compute(
 
 
 def test_trained_on_is_the_inferred_checkpoint_and_the_hidden_epochs(
-    aws: Ledger, shared: Callable[[str], Path]
+    aws: Ledger, shared: Shared
 ) -> None:
     """Of 15 epochs a longer execution was lost; of nine it trained the epoch."""
     builder = painted(shared("examples/metl-aws"))

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.exit_conditions import exit_condition
-from metlmon.cli.main import main
 from metlmon.health.build import make_health
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.records import DagRow
+from tests.conftest import Shared
+from tests.support.commands import Captured, json_output, text_output
 from tests.support.event_logs import EnsembleReading, Log, Out, moment, read_ensemble, read_logs
 from tests.support.records import stats_input
 
@@ -181,17 +181,13 @@ def test_lives_come_to_the_same_whatever_is_read_first() -> None:
     assert row(result) == whole
 
 
-def test_a_refused_submission_is_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_refused_submission_is_reported(tmp_path: Path, capsys: Captured) -> None:
     log = begun(102, "09:10:00", begun(100, "09:00:00")).terminate(102, 1, at="09:10:00")
     (tmp_path / "run.dag").write_text(DAG)
     (tmp_path / "run.dag.dagman.log").write_bytes(log.data)
-    assert main(["status", str(tmp_path)]) == Exit.OK
-    text = capsys.readouterr().out
+    text = text_output("status", capsys, tmp_path)
     assert "running  0 of 2 nodes done  1st submission  1 submission refused: another" in text
-    assert main(["status", str(tmp_path), "--json"]) == Exit.OK
-    (dag,) = json.loads(capsys.readouterr().out)["dags"]
+    (dag,) = json_output("status", capsys, tmp_path)["dags"]
     assert (dag["dagmans"], dag["refused"]) == (1, 1)
 
 
@@ -314,19 +310,15 @@ def test_the_metrics_of_an_older_life_say_nothing_of_the_next() -> None:
 # --- a real one ---------------------------------------------------------------------------
 
 
-def test_a_real_dagman_that_was_held(
-    shared: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_real_dagman_that_was_held(shared: Shared, capsys: Captured) -> None:
     """condor_q said 138.0 H, "via condor_hold (by user researcher)", and both jobs went on."""
     path = shared("examples/pool-failures/c1-dagman-held")
-    assert main(["status", str(path), "--json", "--live"]) == Exit.OK
-    output = json.loads(capsys.readouterr().out)
+    output = json_output("status", capsys, path, "--live")
     (dag,) = output["dags"]
     assert (dag["state"], dag["cluster"], dag["dagmans"]) == ("held", 138, 1)
     assert dag["hold"]["reason"] == "via condor_hold (by user researcher)"
     assert (dag["hold"]["code"], dag["ended"], output["live"]) == (1, None, True)
-    assert main(["status", str(path)]) == Exit.OK
-    text = capsys.readouterr().out
+    text = text_output("status", capsys, path)
     assert "DAGMan held" in text
     assert "DAGMan is held (1 UserRequest): via condor_hold (by user researcher)" in text
     assert "release-dag" in text

@@ -14,6 +14,7 @@ import pytest
 
 from metlmon.cli.main import main
 from metlmon.model.states import Outcome, State
+from tests.support.commands import Captured
 from tests.support.dagdir_builder import DAG, NODE, Dagdir
 
 SYSTEM = "The system macro SYSTEM_PERIODIC_REMOVE expression '{}' evaluated to TRUE"
@@ -77,9 +78,7 @@ def test_it_is_held_in_views_of_the_past(tmp_path: Path) -> None:
     assert "inferred" in (after.hold_reason or "")
 
 
-def test_the_json_says_that_it_is_inferred(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_json_says_that_it_is_inferred(tmp_path: Path, capsys: Captured) -> None:
     laid(tmp_path, log(SYSTEM.format(THIRTY_DAYS)))
     main(["jobs", str(tmp_path), "--json", "--as-of", "2026-01-20"])
     (job,) = json.loads(capsys.readouterr().out)["jobs"]

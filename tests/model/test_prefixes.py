@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -28,7 +28,7 @@ from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.derive import Derivation
 from metlmon.text.record_json import json_of
-from tests.conftest import SHARED
+from tests.conftest import SHARED, Shared
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log
 from tests.support.recordings import read_all, writable_copy
@@ -443,7 +443,7 @@ def test_a_reader_that_follows_says_what_one_that_comes_late_says(
 @pytest.mark.parametrize("name", ["f1", "f2"])
 @pytest.mark.parametrize("seed", range(8))
 def test_prefixes_of_a_log_that_two_directories_write(
-    shared: Callable[[str], Path], tmp_path: Path, name: str, seed: int
+    shared: Shared, tmp_path: Path, name: str, seed: int
 ) -> None:
     """Whichever file is ahead, the same jobs are found to be another directory's."""
     both = shared("examples/pool-failures/shared-absolute-log")

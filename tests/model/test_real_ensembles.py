@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.records import Status
-from tests.conftest import SHARED
+from tests.conftest import SHARED, Shared
 from tests.support.records import read_dagdir
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -29,7 +28,7 @@ def painted(dagdir: Path) -> SnapshotBuilder:
 
 
 @pytest.fixture(name="aws")
-def _aws(shared: Callable[[str], Path]) -> Status:
+def _aws(shared: Shared) -> Status:
     return painted(shared("examples/metl-aws")).status()
 
 
@@ -83,7 +82,7 @@ def test_aws_transfers(aws: Status) -> None:
     assert moved.bytes_received == 2_302_770_316_569
 
 
-def test_aws_damage_is_reported(aws: Status, shared: Callable[[str], Path]) -> None:
+def test_aws_damage_is_reported(aws: Status, shared: Shared) -> None:
     """Two places: a header glued behind a cut line, and what the same gap swallowed."""
     lines = shared("examples/metl-aws/metl.log").read_bytes().split(b"\n")
     glued = next(i for i, line in enumerate(lines, 1) if b"Run Local Usa013 (" in line)
@@ -93,7 +92,7 @@ def test_aws_damage_is_reported(aws: Status, shared: Callable[[str], Path]) -> N
     assert all(n.file and n.line and n.text for n in aws.warnings)
 
 
-def test_aws_the_job_released_on_the_glued_line_is_not_held(shared: Callable[[str], Path]) -> None:
+def test_aws_the_job_released_on_the_glued_line_is_not_held(shared: Shared) -> None:
     jobs = {job.cluster: job for job in painted(shared("examples/metl-aws")).job_rows()}
     assert jobs[12713917].state is not State.HELD
     assert not [job for job in jobs.values() if job.state is State.HELD and job.node is None]
@@ -207,7 +206,7 @@ def test_costs_equal_the_official_readers(
     assert (round(hours.goodput * 3600), round(hours.badput * 3600)) == (good, bad)
 
 
-def test_the_pool_ensemble_is_done(shared: Callable[[str], Path]) -> None:
+def test_the_pool_ensemble_is_done(shared: Shared) -> None:
     status = painted(shared("examples/pool-ensemble")).status()
     assert len(status.runs) == 6
     assert {(run.epochs_done, run.epochs_total, run.state) for run in status.runs} == {
@@ -218,7 +217,7 @@ def test_the_pool_ensemble_is_done(shared: Callable[[str], Path]) -> None:
     assert status.gpu_hours.running == 0
 
 
-def test_sites_of_the_pool_ensemble_are_what_its_log_says(shared: Callable[[str], Path]) -> None:
+def test_sites_of_the_pool_ensemble_are_what_its_log_says(shared: Shared) -> None:
     log = shared("examples/pool-ensemble/metl.log").read_text()
     named = Counter(re.findall(r'GLIDEIN_ResourceName = "([^"]+)"', log))
     status = painted(shared("examples/pool-ensemble")).status()

@@ -12,6 +12,7 @@ import pytest
 from metlmon.dagman.dagman_out import OutState, read_dagman_out
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import State
+from tests.conftest import Shared
 from tests.support.event_logs import EnsembleReading, Log, Out, moment, read_ensemble
 from tests.support.recordings import writable_copy
 from tests.support.records import read_dagdir
@@ -76,7 +77,7 @@ def jobs_in(nodes_log: Path) -> set[int]:
 
 
 @pytest.fixture(name="dagdirs")
-def _dagdirs(shared: Callable[[str], Path], tmp_path: Path) -> tuple[Path, Path]:
+def _dagdirs(shared: Shared, tmp_path: Path) -> tuple[Path, Path]:
     """Both directories as their users see them, the log of the first in the second as well."""
     for name in ("f1", "f2"):
         found = shared(f"examples/pool-failures/shared-absolute-log/{name}")

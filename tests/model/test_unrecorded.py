@@ -15,6 +15,7 @@ import pytest
 from metlmon.model.model_state import Notice
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.records import Status
+from tests.support.commands import Captured
 from tests.support.records import read_dagdir
 
 RECORDED = Path(__file__).resolve().parents[2] / "fixtures" / "rescue"
@@ -241,14 +242,14 @@ def test_recorded_directories_disagree_with_nothing(name: str) -> None:
 # --- what is shown ----------------------------------------------------------------------------
 
 
-def shown(path: Path, capsys: pytest.CaptureFixture[str], *command: str) -> str:
+def shown(path: Path, capsys: Captured, *command: str) -> str:
     from metlmon.cli.main import main
 
     main([*command, str(path)])
     return capsys.readouterr().out
 
 
-def test_text_says_at_least(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_says_at_least(tmp_path: Path, capsys: Captured) -> None:
     Copy(tmp_path, DAG, NODES_LOG)
     text = shown(tmp_path, capsys, "status")
     assert "≥4 of 16 nodes done" in text
@@ -260,13 +261,13 @@ def test_text_says_at_least(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert [run["epochs_unknown"] for run in output["runs"]] == [4, 4, 0, 4]
 
 
-def test_text_says_what_is_inferred(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_says_what_is_inferred(tmp_path: Path, capsys: Captured) -> None:
     Copy(tmp_path, DAG, SUB, NODES_LOG)
     text = shown(tmp_path, capsys, "status")
     assert "✓ 16 completed (14 inferred)" in text
 
 
-def test_text_says_when_dagman_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_says_when_dagman_ended(tmp_path: Path, capsys: Captured) -> None:
     copy = Copy(tmp_path, DAG, METRICS)
     ended = "nothing was logged; DAGMan ended 21 Nov 2026 09:44 UTC"
     assert ended in shown(tmp_path, capsys, "status")
@@ -280,9 +281,7 @@ def test_text_says_when_dagman_ended(tmp_path: Path, capsys: pytest.CaptureFixtu
     )
 
 
-def test_metrics_of_a_dag_that_failed_are_exact(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_metrics_of_a_dag_that_failed_are_exact(tmp_path: Path, capsys: Captured) -> None:
     Copy(tmp_path, DAG).write(METRICS, failed_metrics())
     text = shown(tmp_path, capsys, "status")
     assert "  14 of 16 nodes done, 1 failed" in text

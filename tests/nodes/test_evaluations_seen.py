@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from msgspec.structs import replace
 
 from metlmon.cli.status_text import print_status
@@ -15,6 +14,7 @@ from metlmon.stats.curves import EvaluationResult
 from metlmon.stats.estimates import make_forecast
 from metlmon.text.record_json import json_of
 from tests.support.builder_feed import BuilderFeed
+from tests.support.commands import Captured
 from tests.support.event_logs import Log, read_ensemble
 from tests.support.node_graphs import evaluated, evaluated_log
 from tests.support.screen_view import NARROW, WIDE, Show
@@ -75,7 +75,7 @@ def test_a_failed_evaluation_that_fails_nothing_is_reported_as_what_it_is() -> N
     assert (side_node["state"], side_node["job_state"]) == ("completed", "failed")
 
 
-def printed(dag: str, log: Log, capsys: pytest.CaptureFixture[str]) -> list[str]:
+def printed(dag: str, log: Log, capsys: Captured) -> list[str]:
     painter = read_ensemble({"run.dag": dag}, log).painter()
     status = painter.status()
     stats = StatsInput(status, painter.ledger())
@@ -84,7 +84,7 @@ def printed(dag: str, log: Log, capsys: pytest.CaptureFixture[str]) -> list[str]
 
 
 def test_the_status_in_text_tells_of_evaluations_that_are_held_or_run(
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
 ) -> None:
     """As the overview does: no count of epochs has them."""
     dag = "JOB run0-train_epoch0 a.sub\nJOB run0-eval_epoch1 e.sub\nJOB run0-eval_epoch2 e.sub\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.node_tree import NodeTree, file_order, fold_state
 from metlmon.snapshot.row_text import state_reason
+from tests.conftest import Shared
 from tests.support.event_logs import EnsembleReading
 from tests.support.node_graphs import dag_of, nodes_of, tree, words
 
@@ -252,7 +252,7 @@ def _painter(path: Path) -> SnapshotBuilder:
     return EnsembleReading(ensemble).painter()
 
 
-def test_the_tree_has_every_node(shared: Callable[[str], Path]) -> None:
+def test_the_tree_has_every_node(shared: Shared) -> None:
     index = shared("conformance/dags_index.json")
     for case in json.loads(index.read_text()):
         painter = _painter(index.parent / case["file"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,9 @@ from metlmon.snapshot.row_text import counted_states, state_reason
 from metlmon.text.record_json import json_of
 from metlmon.text.spans import text, width
 from screens.overview.header import special_nodes
+from tests.conftest import Shared
 from tests.support.builder_feed import BuilderFeed
+from tests.support.commands import Captured, json_output, text_output
 from tests.support.event_logs import Log, read_ensemble
 from tests.support.node_graphs import evaluated, evaluated_log, fan, fan_log
 from tests.support.records import read_dagdir
@@ -140,9 +140,8 @@ def dagdir(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def test_what_needs_a_person_comes_first(dagdir: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["nodes", dagdir]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_what_needs_a_person_comes_first(dagdir: str, capsys: Captured) -> None:
+    lines = text_output("nodes", capsys, dagdir).splitlines()
     assert lines[0] == "44 nodes"
     assert lines[2].split()[1] == "init"
     assert "work_003" in lines[3]
@@ -153,20 +152,19 @@ def test_what_needs_a_person_comes_first(dagdir: str, capsys: pytest.CaptureFixt
     assert "waits for work_003, work_007, work_016 and 23 more" in gather
 
 
-def test_only_some_states(dagdir: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["nodes", dagdir, "--state", "held,failed"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_only_some_states(dagdir: str, capsys: Captured) -> None:
+    lines = text_output("nodes", capsys, dagdir, "--state", "held,failed").splitlines()
     assert lines[0] == "2 of 44 nodes"
     assert len(lines) == 4
-    assert main(["nodes", dagdir, "--state", "suspended"]) == 0
-    assert "None of 44 nodes is suspended" in capsys.readouterr().out
+    assert "None of 44 nodes is suspended" in text_output(
+        "nodes", capsys, dagdir, "--state", "suspended"
+    )
     assert main(["nodes", dagdir, "--state", "broken"]) == 2
     assert "there are waiting, idle" in capsys.readouterr().err
 
 
-def test_json_has_every_node(dagdir: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["nodes", dagdir, "--json"]) == 0
-    output = json.loads(capsys.readouterr().out)
+def test_json_has_every_node(dagdir: str, capsys: Captured) -> None:
+    output = json_output("nodes", capsys, dagdir)
     assert output["schema"] == 1
     nodes = {node["node"]: node for node in output["nodes"]}
     assert len(nodes) == 44
@@ -176,29 +174,25 @@ def test_json_has_every_node(dagdir: str, capsys: pytest.CaptureFixture[str]) ->
     assert nodes["work_003"]["state"] == "held"
     assert nodes["work_007"]["job_return"] == 3
     assert nodes["machines"]["kind"] == "provisioner"
-    assert main(["nodes", dagdir, "--json", "--state", "held"]) == 0
-    assert [node["node"] for node in json.loads(capsys.readouterr().out)["nodes"]] == ["work_003"]
+    assert [
+        node["node"] for node in json_output("nodes", capsys, dagdir, "--state", "held")["nodes"]
+    ] == ["work_003"]
 
 
-def test_in_ascii_nothing_else_is_printed(dagdir: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["nodes", dagdir, "--ascii"]) == 0
-    assert capsys.readouterr().out.isascii()
+def test_in_ascii_nothing_else_is_printed(dagdir: str, capsys: Captured) -> None:
+    assert text_output("nodes", capsys, dagdir, "--ascii").isascii()
 
 
-def test_status_tells_of_nodes_besides_the_epochs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_status_tells_of_nodes_besides_the_epochs(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "run.dag").write_text(evaluated())
     for name in "ae":
         (tmp_path / f"{name}.sub").write_text(SUBMIT)
     (tmp_path / "metl.log").write_bytes(evaluated_log().data)
-    assert main(["status", str(tmp_path)]) == 0
-    out = capsys.readouterr().out
+    out = text_output("status", capsys, tmp_path)
     assert "PROVISIONER machines ▶ running" in out
     assert "FINAL report · waiting" in out
     assert "1 evaluation failed (POST script passed)" in out
-    assert main(["run", "run0", str(tmp_path)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = text_output("run", capsys, "run0", tmp_path).splitlines()
     assert any("✓ completed" in line and "✗ job failed" in line for line in lines)
     assert any("eval_epoch2" in line and "✗ job failed" in line for line in lines)
 
@@ -280,7 +274,7 @@ def test_a_service_that_somebody_removed_is_removed() -> None:
     assert state_reason(row) == "its job was removed"
 
 
-def test_a_real_recording(shared: Callable[[str], Path]) -> None:
+def test_a_real_recording(shared: Shared) -> None:
     """fixtures/scripts: recorded on a real pool with every kind of node."""
     painter = read_dagdir(Path(__file__).resolve().parents[2] / "fixtures" / "scripts")
     found = {row.node: (row.kind, row.state) for row in painter.status().special_nodes}

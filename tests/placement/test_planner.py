@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -44,7 +44,7 @@ from metlmon.stats.estimates import Interval, make_forecast
 from metlmon.stats.pool_profiles import PoolProfile, ResourcePool
 from metlmon.tables.advice import PlanRow, excluded_lines, plan_columns, plan_lines, plan_rows
 from metlmon.text.spans import text
-from tests.conftest import SHARED
+from tests.conftest import SHARED, Shared
 from tests.support.pool_figures import DELTA, EXPANSE, by_pool, profile
 from tests.support.records import read_dagdir, stats_input
 from tests.support.run_histories import (
@@ -324,7 +324,7 @@ def test_avoiding_a_pool_has_a_gain_of_its_own_and_the_act_where_the_site_has_no
 
 
 @pytest.mark.parametrize("clock", [(14, 30), (14, 57), (15, 3)])
-def test_advice_and_estimate_agree(shared: Callable[[str], Path], clock: tuple[int, int]) -> None:
+def test_advice_and_estimate_agree(shared: Shared, clock: tuple[int, int]) -> None:
     directory = shared("cases/forecast-of-runs-in-turn/dagdir")
     stats = recorded(directory, datetime(2026, 11, 28, *clock))
     estimate = make_forecast(stats).remaining
@@ -337,7 +337,7 @@ def test_advice_and_estimate_agree(shared: Callable[[str], Path], clock: tuple[i
 
 
 def test_failures_of_broken_runs_and_waits_elsewhere_are_not_of_a_pool(
-    shared: Callable[[str], Path],
+    shared: Shared,
 ) -> None:
     values = plan_input(recorded(shared("cases/advise-blames-pool")))
     (supply,) = [each for each in values.supplies.usable if each.pool.site == "UTC-Epyc"]

@@ -4,7 +4,6 @@ opinions make of a job that is removed after its end: without a pool."""
 from __future__ import annotations
 
 import copy
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +13,23 @@ import recount
 import truth
 from pools import Ad
 
-from metlmon.cli.main import main
+from tests.support.commands import Captured, json_output
 from tests.support.event_logs import Log
 
 RECORDING = Path(__file__).resolve().parents[2] / "fixtures" / "trainer"
 
 
-def output_of(capsys: pytest.CaptureFixture[str], command: str) -> dict[str, Any]:
-    assert main([command, "--json", str(RECORDING)]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+def output_of(capsys: Captured, command: str) -> dict[str, Any]:
+    return json_output(command, capsys, RECORDING)
 
 
-def test_metlmons_last_word_is_htcondors(capsys: pytest.CaptureFixture[str]) -> None:
+def test_metlmons_last_word_is_htcondors(capsys: Captured) -> None:
     expected = truth.read(RECORDING / "truth.json")
     jobs = [job for job in output_of(capsys, "jobs")["jobs"] if job["dag"] is not None]
     assert truth.differences(expected, output_of(capsys, "status"), jobs) == []
 
 
-def test_a_difference_would_be_found(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_difference_would_be_found(capsys: Captured) -> None:
     expected = truth.read(RECORDING / "truth.json")
     status = output_of(capsys, "status")
     jobs = [job for job in output_of(capsys, "jobs")["jobs"] if job["dag"] is not None]
@@ -59,7 +56,7 @@ def test_dagmans_files_say_what_was_kept() -> None:
     assert truth.totals(RECORDING) == truth.read(RECORDING / "truth.json").totals
 
 
-def test_it_has_all_the_trouble_that_was_made(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_has_all_the_trouble_that_was_made(capsys: Captured) -> None:
     expected = truth.read(RECORDING / "truth.json")
     assert {job.state for job in expected.jobs} == {"completed", "failed", "removed"}
     outcomes = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import stat
 from itertools import pairwise
@@ -12,7 +11,6 @@ import pytest
 from msgspec.structs import replace
 
 from metlmon.cli import saved_files
-from metlmon.cli.main import main
 from metlmon.errors import InputError
 from metlmon.live.file_access import NO_FILE_YET
 from metlmon.model.states import State
@@ -25,6 +23,7 @@ from screens.job import JobScreen, file_problem
 from screens.overview.screen import OverviewScreen
 from screens.palette import PaletteScreen
 from screens.run import RunScreen
+from tests.support.commands import Captured, json_output
 from tests.support.sample_snapshots import RUNS, FakeFeed, job_view, status, update
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
 from tests.support.static_sessions import FIXTURES, opened, session
@@ -62,10 +61,9 @@ async def test_a_runs_history(show: Show) -> None:
 
 
 async def test_a_run_shows_its_curve_and_parameters_and_the_values_of_its_command(
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
 ) -> None:
-    assert main(["run", "run0", str(FIXTURES / "demo"), "--json"]) == 0
-    epochs = json.loads(capsys.readouterr().out)["epochs"]
+    epochs = json_output("run", capsys, "run0", FIXTURES / "demo")["epochs"]
     async with opened(session(FIXTURES / "demo"), (120, 40)) as seen:
         await seen.press("enter")
         await seen.until(lambda: "━ run0   ⣿ all 6 runs" in seen.text)

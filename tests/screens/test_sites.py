@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from screens.job import JobScreen
 from screens.run import RunScreen
 from screens.sites import KINDS, ExecutionsScreen, SitesScreen, headline
 from screens.widgets.table import Table
+from tests.conftest import Shared
 from tests.support.builder_feed import BuilderFeed
 from tests.support.event_logs import Log, of_one_job, read_ensemble
 from tests.support.four_sites import painter, placed_feed
@@ -329,7 +329,7 @@ async def test_usage_of_resources_with_what_was_requested_below(show: Show) -> N
 # --- a run's epochs ---------------------------------------------------------------------------
 
 
-def test_the_nine_epochs_are_marked_in_their_runs(shared: Callable[[str], Path]) -> None:
+def test_the_nine_epochs_are_marked_in_their_runs(shared: Shared) -> None:
     drawn = read_dagdir(shared("examples/metl-aws"))
     views = [drawn.run_view(row.key) for row in drawn.status().runs]
     rows = list(itertools.chain(*(view.epochs for view in views if view is not None)))

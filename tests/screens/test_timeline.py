@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from screens.job import JobScreen
 from screens.run import RunScreen
 from screens.theme import SIXTEEN
 from screens.timeline import TimelineScreen, axis_line
+from tests.conftest import Shared
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.screen_view import NARROW, WIDE
@@ -33,7 +33,7 @@ def timeline(seen: object) -> TimelineScreen:
 # --- what is seen ---------------------------------------------------------------------------
 
 
-async def test_its_first_line_says_when_it_stalled(shared: Callable[[str], Path]) -> None:
+async def test_its_first_line_says_when_it_stalled(shared: Shared) -> None:
     async with opened(session(shared("examples/metl-aws")), WIDE) as seen:
         await seen.press("4")
         assert "idle 2d16h, 7 Nov 16:02 → 10 Nov 08:14" in seen.lines[0]

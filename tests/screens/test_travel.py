@@ -22,6 +22,7 @@ from screens.run import RunScreen
 from screens.time_travel import step_moment
 from screens.timeline import TimelineScreen
 from screens.widgets.line_widget import Document
+from tests.conftest import Shared
 from tests.support import recordings
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
@@ -60,9 +61,7 @@ def moments(dagdir: Path, count: int) -> list[datetime]:
 
 
 @pytest.mark.parametrize("name", ["trainer", "rescue", "metl-aws"])
-async def test_the_picture_is_that_of_a_reader_as_of_then(
-    name: str, shared: Callable[[str], Path]
-) -> None:
+async def test_the_picture_is_that_of_a_reader_as_of_then(name: str, shared: Shared) -> None:
     dagdir = shared("examples/metl-aws") if name == "metl-aws" else FIXTURES / name
     async with opened(session(dagdir), NARROW) as seen:
         for moment in moments(dagdir, 2 if name == "metl-aws" else 4):

@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.support.commands import Captured
 from tests.support.served_dashboard import (
     DEMO,
     ROOT,
@@ -144,9 +145,7 @@ async def test_a_tab_of_any_size_is_drawn() -> None:
     "message",
     ["", "{", "7", "[]", '{"a": 1}', '["stdin"]', '["resize", 7]', "[[]]", '["x"]', "[" * 100_000],
 )
-async def test_a_message_of_no_kind_ends_nothing_else(
-    message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_message_of_no_kind_ends_nothing_else(message: str, capsys: Captured) -> None:
     program = f"{STARTS}{FLUSH}sys.stdin.buffer.read()"
     async with (
         running_server([sys.executable, "-c", program]) as server,

@@ -14,6 +14,7 @@ import pytest
 
 from metlmon.errors import InputError
 from metlmon.tracking.metrics_server import MetricsServer
+from tests.support.commands import Captured
 from tests.support.served_dashboard import needed_module, open_tab, running_server
 
 SERVER = needed_module("metlmon.serve.server")
@@ -254,9 +255,7 @@ async def test_a_refused_connection_asks_nothing_more(server: DashboardServer) -
     writer.close()
 
 
-async def test_errors_of_asyncio_are_a_sentence(
-    server: DashboardServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_errors_of_asyncio_are_a_sentence(server: DashboardServer, capsys: Captured) -> None:
     error = OSError(errno.EMFILE, "Too many open files")
     context = {"message": "socket.accept() out of system resource", "exception": error}
     for _ in range(3):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.main import main
+from tests.support.commands import Captured
 from tests.support.served_dashboard import DEMO, PATIENCE, ROOT, needed_module, open_tab, served
 
 needed_module("metlmon.serve.server")
@@ -107,7 +108,7 @@ async def test_home_of_several_ensembles_is_served() -> None:
     ],
 )
 def test_what_cannot_be_served_is_said_at_once(
-    arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], reason: str, capsys: Captured
 ) -> None:
     assert main(["serve", *arguments]) == 2
     captured = capsys.readouterr()
@@ -117,7 +118,7 @@ def test_what_cannot_be_served_is_said_at_once(
 
 
 def test_without_textual_serve_it_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setitem(sys.modules, "textual_serve", None)
     assert main(["serve", DEMO]) == 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from metlmon.stats.backtest import (
     predict_naively,
 )
 from metlmon.stats.estimates import counted_epochs
+from tests.conftest import Shared
 from tests.generated.varied import KINDS, varied
 from tests.generated.write import write
 from tests.support.run_histories import FIXTURES, NOON, Past, basis, recorded
@@ -123,7 +124,7 @@ def test_what_was_recorded_is_foretold_better_than_by_the_last_value() -> None:
     holds_in_about_four_of_five(runs)
 
 
-def test_an_ensemble_that_was_removed_five_times(shared: Callable[[str], Path]) -> None:
+def test_an_ensemble_that_was_removed_five_times(shared: Shared) -> None:
     tested = replayed(shared("examples/metl-aws"))
     whole, runs = of_all([tested])
     error, plain = median_error(whole), median_naive_error(whole)

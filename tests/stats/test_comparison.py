@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import re
 from pathlib import Path
@@ -19,6 +18,7 @@ from metlmon.stats.estimates import make_forecast
 from metlmon.stats.run_figures import VARIES, compare_runs
 from metlmon.tables.comparison import ComparisonLines, comparison_lines, headline, run_name
 from metlmon.text.spans import text, width
+from tests.support.commands import Captured, json_output, text_output
 from tests.support.recordings import read_all
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -135,21 +135,18 @@ def test_runs_that_do_not_fit_are_left_out_whole(gated: StatsInput, cells: int) 
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_the_command_takes_its_directory_first_or_last(
-    capsys: pytest.CaptureFixture[str], *, first: bool
-) -> None:
+def test_the_command_takes_its_directory_first_or_last(capsys: Captured, *, first: bool) -> None:
     runs = ["run0", "run4"]
     dagdir = str(FIXTURES / "demo")
     words = [dagdir, *runs] if first else [*runs, dagdir]
-    assert main(["compare", *words]) == 0
-    out = capsys.readouterr().out
+    out = text_output("compare", capsys, *words)
     assert out.startswith("run0 is best: val_loss 0.264 in epoch 6\n")
     assert "random_seed" in out
     assert "3 of 3 tries used" in out
 
 
 def test_outputs_called_like_their_runs_are_no_directory_of_a_dag(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for file in (*GATED.glob("*.dag"), *GATED.glob("*.log")):
         (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -157,8 +154,7 @@ def test_outputs_called_like_their_runs_are_no_directory_of_a_dag(
     uuids = [row.uuid or "" for row in read(tmp_path).status.runs[:2]]
     for uuid in uuids:
         os.mkdir(uuid)
-    assert main(["compare", *uuids, "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = json_output("compare", capsys, *uuids)
     assert [run["uuid"] for run in printed["runs"]] == uuids
 
 
@@ -171,16 +167,13 @@ def test_outputs_called_like_their_runs_are_no_directory_of_a_dag(
         (["run0", "run1", "--metric", "no"], "--metric no: no run has it; there are: val_loss"),
     ],
 )
-def test_what_cannot_be_compared(
-    capsys: pytest.CaptureFixture[str], words: list[str], error: str
-) -> None:
+def test_what_cannot_be_compared(capsys: Captured, words: list[str], error: str) -> None:
     assert main(["compare", str(GATED), *words]) == 2
     assert error in capsys.readouterr().err
 
 
-def test_the_json_has_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", "run2", "run4", str(GATED), "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+def test_the_json_has_all_of_it(capsys: Captured) -> None:
+    printed = json_output("compare", capsys, "run2", "run4", GATED)
     assert (printed["metric"], printed["goal"], printed["equal"]) == ("val_loss", "min", 2)
     assert printed["differing"] == [
         {"name": "random_seed", "values": ["3", "5"]},

@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 from statistics import median
 from zoneinfo import ZoneInfo
 
@@ -33,6 +32,8 @@ from metlmon.stats.estimates import (
 from metlmon.stats.simulation import KaplanMeier, Lifetime
 from metlmon.tables import estimates as estimates_table
 from metlmon.text.spans import to_ascii
+from tests.conftest import Shared
+from tests.support.commands import Captured
 from tests.support.run_histories import FIXTURES, NOON, Past, basis, recorded, status
 
 HOUR, DAY = 3600.0, 86400.0
@@ -340,9 +341,7 @@ def test_ascii_words_are_ascii(low: float, more: float) -> None:
 # --- a second way ------------------------------------------------------------------------------
 
 
-def test_medians_from_the_jobs_alone(
-    shared: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_medians_from_the_jobs_alone(shared: Shared, capsys: Captured) -> None:
     """The time per epoch from ``jobs --json``: from good execution to good execution."""
     directory = shared("examples/metl-aws")
     assert main(["jobs", "--json", str(directory)]) == 0

@@ -20,10 +20,9 @@ from metlmon.tables import usage as usage_table
 from metlmon.tables.usage import execution_columns
 from metlmon.text import formatting, spans
 from screens.overview.header import gpu_hours
+from tests.support.commands import Captured
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log, moment, of_one_job
-
-Captured = pytest.CaptureFixture[str]
 
 
 def log_of(*cpus: int | None, gpus: int = 0) -> Log:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from metlmon.cli.main import main
 from tests.conftest import shared_path
 from tests.stats import recomputed_usage
+from tests.support.commands import Captured, json_output
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 MEASURED = {"examples/metl-aws": (86, 93), "examples/pool-ensemble": (38, 38), "usage": (15, 15)}
@@ -27,11 +26,11 @@ def same(found: Any, expected: Any) -> bool:
 
 @pytest.mark.parametrize("by", ["run", "site", "gpu", "host", "request"])
 @pytest.mark.parametrize("name", MEASURED)
-def test_every_cell(name: str, by: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_cell(name: str, by: str, capsys: Captured) -> None:
     dagdir = shared_path(name) if "/" in name else FIXTURES / name
-    assert main(["usage", "--json", "--by", by, str(dagdir)]) == 0
     found = {
-        (row["key"], row["ended"]): row for row in json.loads(capsys.readouterr().out)["groups"]
+        (row["key"], row["ended"]): row
+        for row in json_output("usage", capsys, "--by", by, dagdir)["groups"]
     }
     expected = recomputed_usage.groups(dagdir, by)
     assert found.keys() == expected.keys()
@@ -49,10 +48,9 @@ def test_every_cell(name: str, by: str, capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize("name", MEASURED)
-def test_every_request(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_request(name: str, capsys: Captured) -> None:
     dagdir = shared_path(name) if "/" in name else FIXTURES / name
-    assert main(["usage", "--requests", "--json", str(dagdir)]) == 0
-    rows = json.loads(capsys.readouterr().out)["requests"]
+    rows = json_output("usage", capsys, "--requests", dagdir)["requests"]
     found = [row for row in rows if row["command"] in recomputed_usage.COMMANDS]
     expected = recomputed_usage.requests(dagdir)
     assert len(found) == len(expected)

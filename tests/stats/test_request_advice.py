@@ -16,6 +16,7 @@ from metlmon.stats.requests import (
     advised_fields,
 )
 from tests.conftest import shared_path
+from tests.support.commands import Captured, text_output
 from tests.support.event_logs import Log
 from tests.support.lint_ensemble import write
 from tests.support.records import read_dagdir, stats_input
@@ -167,9 +168,7 @@ def test_a_hold_raises_the_request_as_the_act_does(tmp_path: Path) -> None:
     assert all((row.suggested or 0) >= 128 * 1.5 for row in raised)
 
 
-def test_check_notes_each_request_where_it_stands(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_notes_each_request_where_it_stands(tmp_path: Path, capsys: Captured) -> None:
     path = dagdir(tmp_path, [9000] * 6)
     main(["check", str(path), "--json"])
     found = json.loads(capsys.readouterr().out)["findings"]
@@ -184,7 +183,7 @@ def test_check_notes_each_request_where_it_stands(
 
 
 def test_new_takes_what_fits_the_past_where_nothing_else_is_set(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Captured
 ) -> None:
     past = dagdir(tmp_path, [9000] * 6)
     command = ["new", str(tmp_path / "new"), "--dry-run", "--past", str(past), "--json"]
@@ -207,12 +206,9 @@ def test_fields_are_those_of_trainings(tmp_path: Path) -> None:
     assert advised_fields(advice_of(dagdir(tmp_path, [64000] * 6)))["memory_mb"][0] == "65536"
 
 
-def test_usage_prints_what_would_fit_in_a_window(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_usage_prints_what_would_fit_in_a_window(tmp_path: Path, capsys: Captured) -> None:
     path = dagdir(tmp_path, [9000] * 12)
-    assert main(["usage", str(path), "--requests"]) == 0
-    first = capsys.readouterr().out.split("\n")[0]
+    first = text_output("usage", capsys, path, "--requests").split("\n")[0]
     assert first.startswith("request_memory = 10GB")
     assert all(part in first for part in ("64GB", "t.sub", "12 epochs", "8.79 GB", "0 of 12"))
     for until, measured in (("2026-05-04 10:17:30", 5), ("2026-05-04 10:14:00", 4)):

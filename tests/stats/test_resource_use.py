@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 
 from metlmon.snapshot.records import Ledger
 from metlmon.stats.resources import Ended, ResourceGroup, resource_use
 from metlmon.stats.windows import TimeWindow
+from tests.conftest import Shared
 from tests.support.event_logs import Log, read_ensemble
 from tests.support.records import read_dagdir
 
@@ -170,7 +169,7 @@ def test_groups_by(by: str, name: str) -> None:
     assert (running.executions, running.measured, running.computed_gpu_hours) == (1, 0, None)
 
 
-def test_the_real_ensemble(shared: Callable[[str], Path]) -> None:
+def test_the_real_ensemble(shared: Shared) -> None:
     resources = resource_use(read_dagdir(shared("examples/metl-aws")).ledger())
     completed, failed, other = resources.total
     assert (completed.executions, completed.measured, failed.executions) == (33, 33, 16)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from metlmon.cli.main import main
 from metlmon.cli.reading import input_with_trainings
 from metlmon.config.settings import MetricSettings
 from metlmon.live.dagdir_reader import DagdirReader
@@ -21,6 +19,7 @@ from metlmon.tables.layout import fit_columns
 from metlmon.tables.runs import columns as columns_of
 from metlmon.tables.runs import sparkline
 from metlmon.text.spans import text
+from tests.support.commands import Captured, json_output, text_output
 from tests.support.recordings import read_all
 from tests.support.sample_snapshots import RUNS
 
@@ -148,12 +147,9 @@ def test_sparklines(values: tuple[float, ...], cells: int, expected: str) -> Non
     assert sparkline(values, cells) == expected
 
 
-def test_status_has_the_same_columns(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_status_has_the_same_columns(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", "/nowhere")
-    assert main(["status", str(TRAINER)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = text_output("status", capsys, TRAINER).splitlines()
     head = next(i for i, line in enumerate(lines) if " PROGRESS " in line)
     titles = lines[head].split()
     assert titles[:9] == [
@@ -164,9 +160,8 @@ def test_status_has_the_same_columns(
     assert "NaN  0.2759  ▁▁▁▇× ✗" in lines[head + 5]
 
 
-def test_runs_in_the_json_have_their_metric(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["status", "--json", str(TRAINER)]) == 0
-    runs = {run["run"]: run for run in json.loads(capsys.readouterr().out)["runs"]}
+def test_runs_in_the_json_have_their_metric(capsys: Captured) -> None:
+    runs = {run["run"]: run for run in json_output("status", capsys, TRAINER)["runs"]}
     assert [name for name, run in runs.items() if run["metric"]["is_best"]] == ["run1"]
     lost = runs["run4"]["metric"]
     assert (lost["metric"], lost["goal"], lost["course"]) == ("val_loss", "min", "diverged")
@@ -174,5 +169,4 @@ def test_runs_in_the_json_have_their_metric(capsys: pytest.CaptureFixture[str]) 
     assert lost["best"]["epoch"] == 3
     assert runs["run4"]["swept"] == {"nan": "4"}
     assert runs["run1"]["wall_seconds"] == 66.0
-    assert main(["run", "run4", str(TRAINER), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["metric"] == lost
+    assert json_output("run", capsys, "run4", TRAINER)["metric"] == lost

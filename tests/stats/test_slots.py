@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
@@ -16,6 +16,7 @@ from metlmon.snapshot.records import Ledger
 from metlmon.stats.backtest import Backtest, backtest, median_error
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.slots import QueuedRun, SlotUse, StartOrder, simulate_queue
+from tests.conftest import Shared
 from tests.generated.slot_limited import SlotLimited, drawn, slot_limited
 from tests.generated.write import write
 from tests.support.run_histories import recorded
@@ -68,9 +69,7 @@ def ensemble_end(forecast: Forecast) -> tuple[float, float, float]:
 @pytest.mark.parametrize(
     ("time", "done"), [("14:03:38", 4), ("14:30", 222), ("14:57", 414), ("15:03", 472)]
 )
-def test_the_end_stays_where_the_rate_says(
-    shared: Callable[[str], Path], time: str, done: int
-) -> None:
+def test_the_end_stays_where_the_rate_says(shared: Shared, time: str, done: int) -> None:
     directory = shared("cases/forecast-of-runs-in-turn/dagdir")
     stats = recorded(directory, datetime.fromisoformat(f"2026-11-28 {time}"))
     forecast = make_forecast(stats)
@@ -88,7 +87,7 @@ def test_the_end_stays_where_the_rate_says(
         assert ensemble_end(forecast)[1] == pytest.approx(by_hand(stats.ledger, 4), rel=0.15)
 
 
-def test_no_run_ends_after_the_ensemble(shared: Callable[[str], Path]) -> None:
+def test_no_run_ends_after_the_ensemble(shared: Shared) -> None:
     directory = shared("cases/forecast-of-runs-in-turn/dagdir")
     forecast = make_forecast(recorded(directory, datetime(2026, 11, 28, 14, 30)))
     last = max(run.remaining.median for run in forecast.runs if run.remaining is not None)

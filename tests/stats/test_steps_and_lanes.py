@@ -39,6 +39,7 @@ from metlmon.tables.timeline_text import (
     stacks,
 )
 from metlmon.text.spans import to_ascii
+from tests.conftest import Shared
 from tests.support.records import blank, read_dagdir
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -67,7 +68,7 @@ def area(made: Timeline, count: Callable[[object], int]) -> float:
 
 
 @pytest.fixture(params=[*RECORDED, "metl-aws"], name="recorded")
-def _recorded(request: pytest.FixtureRequest, shared: Callable[[str], Path]) -> Path:
+def _recorded(request: pytest.FixtureRequest, shared: Shared) -> Path:
     name: str = request.param
     return shared("examples/metl-aws") if name == "metl-aws" else FIXTURES / name
 
@@ -118,7 +119,7 @@ def test_the_stalls_are_what_no_execution_covers(recorded: Path) -> None:
     assert [stall.seconds for stall in made.stalls] == pytest.approx(gaps)
 
 
-def test_the_longest_standstill_of_a_real_ensemble(shared: Callable[[str], Path]) -> None:
+def test_the_longest_standstill_of_a_real_ensemble(shared: Shared) -> None:
     made, _, _ = read(shared("examples/metl-aws"))
     worst = max(made.stalls, key=lambda stall: stall.seconds)
     assert worst.start == datetime(2025, 11, 7, 16, 2, 41)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -29,7 +29,7 @@ from metlmon.stats.usage import (
     stall_limit,
     usage_in_window,
 )
-from tests.conftest import SHARED
+from tests.conftest import SHARED, Shared
 from tests.support.event_logs import Log, read_ensemble
 from tests.support.records import read_dagdir
 
@@ -71,7 +71,7 @@ BAD_HOURS = {
 
 
 @pytest.fixture(name="aws")
-def _aws(shared: Callable[[str], Path]) -> Usage:
+def _aws(shared: Shared) -> Usage:
     return usage_in_window(ledger_of(shared("examples/metl-aws")))
 
 
@@ -91,7 +91,7 @@ def test_bad_hours_by_cause_site_and_gpu(aws: Usage) -> None:
     assert bad_hours(gpu.causes) == BAD_HOURS
 
 
-def test_bad_hours_by_cause_as_the_jobs_have_them(shared: Callable[[str], Path]) -> None:
+def test_bad_hours_by_cause_as_the_jobs_have_them(shared: Shared) -> None:
     hours: dict[str, float] = defaultdict(float)
     for job in read(shared("examples/metl-aws")).job_rows():
         for e in job.executions:

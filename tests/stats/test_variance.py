@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -10,7 +9,6 @@ from statistics import mean, median, variance
 
 import pytest
 
-from metlmon.cli.main import main
 from metlmon.eventlog.events import GpuDevice
 from metlmon.snapshot.records import Ledger
 from metlmon.stats.pool_profiles import profiles_in_window
@@ -20,6 +18,7 @@ from metlmon.tables.variance import percents, sentences
 from metlmon.text.spans import text
 from tests.conftest import SHARED
 from tests.generated.effects import Effects, planted
+from tests.support.commands import Captured, json_output, text_output
 from tests.support.records import read_dagdir
 
 
@@ -141,20 +140,18 @@ def test_no_place_is_chosen_where_epochs_of_one_number_took_longer_everywhere() 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_sentence_names_shares_that_sum_to_a_hundred(
-    seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    seed: int, tmp_path: Path, capsys: Captured
 ) -> None:
     made = planted(Effects(gpu=0.6, site=0.05, host=0.05, runs=8, epochs=12), seed)
     variation = epoch_variation(made.stats_input.ledger)
     whole = percents(variation)
     assert 99 <= sum(int(each.strip("<> %")) for each in whole.values() if "<" not in each) <= 100
     made.write(tmp_path)
-    assert main(["sites", str(tmp_path)]) == 0
-    printed = capsys.readouterr().out
+    printed = text_output("sites", capsys, tmp_path)
     for effect, name in (("gpu", "GPU model"), ("site", "site"), ("rest", "rest")):
         assert f"{name} {whole[effect]}" in printed  # type: ignore[index]
     assert ("choose by GPU model" in printed) == (variation.choose_by == "gpu")
-    assert main(["sites", str(tmp_path), "--json"]) == 0
-    shares = json.loads(capsys.readouterr().out)["variation"]["shares"]
+    shares = json_output("sites", capsys, tmp_path)["variation"]["shares"]
     assert [each["share"] for each in shares] == pytest.approx([e.share for e in variation.shares])
 
 

@@ -15,9 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import pytest
-
-from tests.support.commands import json_output, run_command
+from tests.support.commands import Captured, json_output, run_command
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log, Out
 from tests.support.tracking_server import StoredRun, TrackingServer
@@ -132,9 +130,7 @@ Points = dict[tuple[str, int], tuple[float, int | None]]
 Row = dict[str, str]
 
 
-def expected_points(
-    dagdir: Path, tables: Path, capsys: pytest.CaptureFixture[str]
-) -> dict[str | None, Points]:
+def expected_points(dagdir: Path, tables: Path, capsys: Captured) -> dict[str | None, Points]:
     """The points of a finished ensemble, by run; those of the parent under None."""
     command = ("--out", tables, "--to", "csv")
     assert run_command("export", capsys, dagdir, *command)[0] == 0

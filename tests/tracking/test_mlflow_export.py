@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable
 from datetime import UTC
 from pathlib import Path
 from typing import Final
@@ -16,6 +15,7 @@ from metlmon.cli.reading import input_with_trainings
 from metlmon.tracking.mlflow_client import TrackingClient
 from metlmon.tracking.mlflow_export import MlflowExporter
 from metlmon.tracking.mlflow_runs import tracked_ensemble
+from tests.conftest import Shared
 from tests.support.commands import Captured, json_output, run_command
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log, Out
@@ -103,7 +103,7 @@ def test_every_point_is_a_value_of_the_tables(
     name: str,
     tracker: FaultyTracker,
     tracking_server: TrackingServer,
-    shared: Callable[[str], Path],
+    shared: Shared,
     capsys: Captured,
     tmp_path: Path,
 ) -> None:

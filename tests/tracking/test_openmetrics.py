@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -16,12 +16,12 @@ from prometheus_client import parser as classic_parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.main import main
 from metlmon.model.reasons import code_text
 from metlmon.model.states import State
 from metlmon.text.formatting import plain
 from metlmon.tracking.openmetrics import FAMILIES
-from tests.support.commands import Captured, json_output, run_command, usage_error
+from tests.conftest import Shared
+from tests.support.commands import Captured, json_output, run_command, text_output, usage_error
 from tests.support.dagdir_builder import DAG, NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.recordings import FIXTURES
@@ -51,7 +51,7 @@ def _read_once() -> Iterator[None]:
 
 
 @pytest.fixture(name="dagdir", params=ENSEMBLES)
-def _dagdir(request: pytest.FixtureRequest, shared: Callable[[str], Path]) -> Path:
+def _dagdir(request: pytest.FixtureRequest, shared: Shared) -> Path:
     place = ENSEMBLES[request.param]
     return place if isinstance(place, Path) else shared(place)
 
@@ -372,8 +372,9 @@ def test_options_that_do_not_go_together(
 
 @pytest.fixture(name="dashboard")
 def _dashboard(capsys: Captured) -> dict[str, Any]:
-    assert main(["export", "--to", "openmetrics", "--dashboard"]) == Exit.OK
-    dashboard: dict[str, Any] = json.loads(capsys.readouterr().out)
+    dashboard: dict[str, Any] = json.loads(
+        text_output("export", capsys, "--to", "openmetrics", "--dashboard")
+    )
     return dashboard
 
 

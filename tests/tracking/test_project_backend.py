@@ -22,6 +22,7 @@ from metlmon.cli.commands.export_mlflow import main as run_export_main
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.pool.types import PoolError
+from tests.support.commands import Captured
 from tests.support.dagdir_builder import Dagdir
 from tests.support.fake_pool import FakePool
 from tests.support.tracking_server import StoredRun, TrackingServer
@@ -177,7 +178,7 @@ log = own.log
 
 
 def test_files_of_the_project_come_along(
-    backend: Backend, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    backend: Backend, tmp_path: Path, capsys: Captured
 ) -> None:
     project = backend.project = tmp_path / "own"
     (project / "data").mkdir(parents=True)
@@ -364,7 +365,7 @@ def test_the_epochs_of_a_dag_are_in_the_run(
 def test_a_run_that_is_not_there_is_said(
     tracking_server: TrackingServer,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_server.url)
     dag = ROOT / "fixtures/gated/gated.dag"

@@ -25,6 +25,7 @@ import pytest
 from metlmon.jobfiles.provenance import read_events
 from metlmon.jobfiles.records import CheckpointRecord
 from metlmon.trainer import train
+from tests.support.commands import Captured
 from tests.support.patience import PATIENCE
 from tests.trainer.conftest import Data, write_table
 
@@ -591,9 +592,7 @@ def test_data_that_is_not_there_ends_it_with_a_sentence(tmp_path: Path) -> None:
         ("--seed", "one"),
     ],
 )
-def test_wrong_arguments_are_refused(
-    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_arguments_are_refused(arguments: tuple[str, ...], capsys: Captured) -> None:
     with pytest.raises(SystemExit) as end:
         train.main(arguments)
     assert end.value.code == 2

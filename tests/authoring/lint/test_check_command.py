@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.main import main
+from tests.support.commands import Captured, text_output
 from tests.support.lint_ensemble import DAG, GOOD, damaged, write
 
 WARNED = damaged("ens.dag", "RETRY ALL_NODES 3\n", "")
 REFUSED = damaged("ens.dag", "RETRY ALL_NODES 3", "RETRIES ALL_NODES 3")
 
 
-def test_a_clean_ensemble(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_clean_ensemble(tmp_path: Path, capsys: Captured) -> None:
     write(tmp_path, GOOD)
-    assert main(["check", str(tmp_path), "--strict"]) == 0
-    assert capsys.readouterr().out == "1 DAG: nothing found\n"
+    assert text_output("check", capsys, tmp_path, "--strict") == "1 DAG: nothing found\n"
 
 
-def test_a_line_and_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_and_what_to_do(tmp_path: Path, capsys: Captured) -> None:
     write(tmp_path, REFUSED)
     assert main(["check", str(tmp_path)]) == 1
     first, todo, second, _, summary = capsys.readouterr().out.splitlines()
@@ -32,19 +32,18 @@ def test_a_line_and_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert summary == "1 DAG: 1 error, 1 warning"
 
 
-def test_warnings_count_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings_count_when_asked(tmp_path: Path, capsys: Captured) -> None:
     write(tmp_path, WARNED)
     assert main(["check", str(tmp_path)]) == 0
     assert main(["check", "--strict", str(tmp_path / "ens.dag")]) == 1
 
 
-def test_notes_never_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_notes_never_count(tmp_path: Path, capsys: Captured) -> None:
     write(tmp_path, {**GOOD, "ens.dag": DAG.replace("\n", "\r\n")})
-    assert main(["check", "--strict", str(tmp_path)]) == 0
-    assert "note" in capsys.readouterr().out
+    assert "note" in text_output("check", capsys, "--strict", tmp_path)
 
 
-def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json(tmp_path: Path, capsys: Captured) -> None:
     write(tmp_path, REFUSED)
     assert main(["check", "--json", str(tmp_path)]) == 1
     output = json.loads(capsys.readouterr().out)
@@ -77,7 +76,7 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["empty", "gone", "fifo"])
-def test_nothing_to_check(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_to_check(tmp_path: Path, name: str, capsys: Captured) -> None:
     (tmp_path / "empty").mkdir()
     os.mkfifo(tmp_path / "fifo")
     assert main(["check", str(tmp_path / name)]) == 2
@@ -87,27 +86,23 @@ def test_nothing_to_check(tmp_path: Path, name: str, capsys: pytest.CaptureFixtu
     assert "no DAG file in" in captured.err or name != "empty"
 
 
-def test_plain_characters_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_characters_only(tmp_path: Path, capsys: Captured) -> None:
     cycle = "PARENT run0-train_epoch1 CHILD run0-train_epoch0\n"
     write(tmp_path, {**GOOD, "ens.dag": DAG + cycle + "JÖB\n"})
     assert main(["check", "--ascii", str(tmp_path)]) == 1
     assert capsys.readouterr().out.isascii()
 
 
-def test_settings_say_what_a_training_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_settings_say_what_a_training_is(tmp_path: Path, capsys: Captured) -> None:
     dag = 'JOB m1_step0 train.sub\nVARS ALL_NODES run_uuid="u" epoch="1" epochs="9"\n'
     write(tmp_path, {**GOOD, "ens.dag": dag})
-    assert main(["check", str(tmp_path)]) == 0
-    assert "no-retry" not in capsys.readouterr().out
+    assert "no-retry" not in text_output("check", capsys, tmp_path)
     pattern = 'train_node = "^(?P<run>.*)_step(?P<epoch>[0-9]+)$"\n'
     write(tmp_path, {"metlmon.toml": pattern})
-    assert main(["check", str(tmp_path)]) == 0
-    assert "no-retry" in capsys.readouterr().out
+    assert "no-retry" in text_output("check", capsys, tmp_path)
 
 
-def test_nothing_is_written_or_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_written_or_run(tmp_path: Path, capsys: Captured) -> None:
     """Neither scripts nor ``include command``: a look at a stranger's DAG is safe."""
     trap = '#!/bin/sh\ntouch "$(dirname "$0")/sprung"\n'
     files = {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from metlmon.authoring.lint import Finding
 from metlmon.cli.main import main
+from tests.conftest import Shared
+from tests.support.commands import Captured
 from tests.support.lint_ensemble import findings
 
 FIXTURES = Path(__file__).resolve().parents[3] / "fixtures"
@@ -65,7 +66,7 @@ def test_recordings(name: str) -> None:
     assert kinds(findings(FIXTURES / name)) == EXPECTED[name]
 
 
-def test_the_experiment_in_aws(shared: Callable[[str], Path]) -> None:
+def test_the_experiment_in_aws(shared: Shared) -> None:
     """150 nodes, 150 scripts that are not here, one key: five lines."""
     found = findings(shared("examples/metl-aws"))
     name = "global_pretraining_in_aws.dag"
@@ -80,7 +81,7 @@ def test_the_experiment_in_aws(shared: Callable[[str], Path]) -> None:
     assert "000000" not in "".join(each.message for each in found)
 
 
-def test_an_ensemble_of_a_pool(shared: Callable[[str], Path]) -> None:
+def test_an_ensemble_of_a_pool(shared: Shared) -> None:
     assert kinds(findings(shared("examples/pool-ensemble"))) == [
         ("files-not-here", "ens.dag", None, 1),
         ("queue-in-description", "ens.dag", 17, 3),
@@ -97,9 +98,7 @@ SUBMITTED = {
 
 
 @pytest.mark.parametrize("name", SUBMITTED)
-def test_what_submit_writes_is_clean(
-    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_submit_writes_is_clean(tmp_path: Path, name: str, capsys: Captured) -> None:
     (tmp_path / "pretrain.sh").write_text("#!/bin/bash\npython train.py --epoch $1\n")
     words = ["submit", str(tmp_path), *SUBMITTED[name], "--runs", "3", "--no-submit", "--yes"]
     assert main(words) == 0
