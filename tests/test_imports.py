@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.figures import import_cycles, module_graph, python_files
+from tests.import_graph import import_cycles, module_graph, python_files
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -16,7 +16,6 @@ from metlmon.authoring.request import EnsembleShape
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.pool import client
-from metlmon.pool.types import PoolError
 from tests.support.commands import Captured, json_output, run_command
 from tests.support.fake_pool import FakePool
 from tests.support.finished_ensembles import listing, ran
@@ -354,13 +353,6 @@ def test_submit_hands_it_to_the_pool(capsys: Captured, own: str, pool: FakePool)
     assert "cluster 77: ensemble/ensemble.dag, 4 runs, 12 nodes, 12 jobs" in out
     assert "watch it with: metlmon watch ensemble" in err
     assert pool.dags == [Path.cwd() / "ensemble" / "ensemble.dag"]
-
-
-def test_a_pool_that_refuses(capsys: Captured, own: str, pool: FakePool) -> None:
-    pool.submitted = PoolError("the schedd does not answer")
-    code, _, err = run_new(capsys, f"--template {own} --submit")
-    assert code == Exit.REFUSED
-    assert "written, but not submitted: the schedd does not answer" in err
 
 
 def test_nothing_is_submitted_twice_or_where_it_may_not(

@@ -367,6 +367,3 @@ def test_the_table_says_it_in_lines(dagdir: Path, capsys: Captured) -> None:
 def test_without_a_bag_it_says_what_would_make_one(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "x.dag").write_text("JOB a t.sub\n")
     assert "No bag here" in text_output("shards", capsys, tmp_path)
-
-
-# --- over a feed ----------------------------------------------------------------------------------

@@ -170,6 +170,3 @@ async def test_lines_fit_their_room(show: Show) -> None:
         for row, column in of.cells:
             for line in drawn.cell(row, column)[: drawn.cell_height]:
                 assert width(line) <= drawn.cell_width, text(line)
-
-
-# --- words that come as a paste does, without its marks ---------------------------------------

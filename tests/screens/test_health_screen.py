@@ -236,9 +236,6 @@ async def test_the_cursor_is_on_the_worst_until_all_is_read(show: Show) -> None:
         assert "run1" in seen.under_cursor, "the user has moved it"
 
 
-# --- the faults filter --------------------------------------------------------------------------
-
-
 # --- the clock of a removal policy, and whole reasons -------------------------------------------
 
 

@@ -372,6 +372,3 @@ def test_a_run_that_is_not_there_is_said(
     monkeypatch.setattr(sys, "argv", ["run_export", str(dag), "0" * 32])
     assert run_export_main() == Exit.REFUSED
     assert capsys.readouterr().err.startswith(f"metlmon: {tracking_server.url}")
-
-
-# --- imports --------------------------------------------------------------------------------

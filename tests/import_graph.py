@@ -1,22 +1,13 @@
-"""Sizes and shapes of the code: python -m tests.figures
-
-Lines of the product and of the tests, short modules and large folders, import cycles (lazy
-imports included; of the core type-only ones, too), class names of several classes, functions with
-a parameter ``ascii``.
-"""
+"""Which modules import each other: lazy imports included; of the core type-only ones, too."""
 
 from __future__ import annotations
 
 import ast
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PRODUCT: Final = ("metlmon", "screens")
-SHORT_MODULE: Final = 60
-LARGE_FOLDER: Final = 20
 
 
 def python_files(*folders: str) -> list[Path]:
@@ -89,49 +80,3 @@ def module_graph(trees: Mapping[Path, ast.AST]) -> dict[str, set[str]]:
         with_types = not name.startswith("screens.")
         graph[name] = (names & set(imports_of(tree, names, with_types=with_types))) - {name}
     return graph
-
-
-def main() -> None:
-    files = python_files(*PRODUCT)
-    trees = {file: ast.parse(file.read_text()) for file in files}
-    lines = {file: file.read_text().count("\n") for file in [*files, *python_files("tests")]}
-    product = sum(lines[file] for file in files)
-    print(f"product: {product:,} lines in {len(files)} files")
-    print(f"tests: {sum(lines.values()) - product:,} lines in {len(lines) - len(files)} files")
-
-    short = sorted((lines[f], str(f.relative_to(ROOT))) for f in files if f.stem != "__init__")
-    short = [(n, name) for n, name in short if n < SHORT_MODULE]
-    print(f"modules below {SHORT_MODULE} lines: {len(short)}")
-    for number, name in short:
-        print(f"  {number:5} {name}")
-
-    folders = Counter(file.parent for file in files)
-    full = {folder: n for folder, n in folders.items() if n > LARGE_FOLDER}
-    print(f"folders with more than {LARGE_FOLDER} modules: {len(full)}")
-    for folder, number in sorted(full.items()):
-        print(f"  {number:5} {folder.relative_to(ROOT)}")
-
-    cycles = import_cycles(module_graph(trees))
-    print(f"import cycles: {len(cycles)}, {sum(map(len, cycles))} modules in them")
-    for cycle in cycles:
-        print(f"  {len(cycle):5} {', '.join(cycle[:6])}{', …' if len(cycle) > 6 else ''}")
-
-    classes: defaultdict[str, set[str]] = defaultdict(set)
-    ascii_functions = 0
-    for file, tree in trees.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                classes[node.name].add(module_name(file))
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                ascii_functions += any(
-                    arg.arg == "ascii" for arg in ast.walk(node.args) if isinstance(arg, ast.arg)
-                )
-    several = {name: where for name, where in classes.items() if len(where) > 1}
-    print(f"class names with several classes: {len(several)}")
-    for name, where in sorted(several.items()):
-        print(f"  {name}: {', '.join(sorted(where))}")
-    print(f"functions with a parameter ascii: {ascii_functions}")
-
-
-if __name__ == "__main__":
-    main()
