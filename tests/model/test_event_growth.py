@@ -98,7 +98,7 @@ def test_time_grows_as_the_holds_and_executions_of_a_job_do(name: str, tmp_path:
     assert took < STEEP * before, f"{FEW} times: {before}, {MANY} times: {took}"
 
 
-EVENTS: Final = dict.fromkeys((*EVENT_TYPES, *range(100, 112), 200), "Something.\n") | {
+OWN_TEXTS: Final = {
     1: EXECUTE,
     3: "Job was checkpointed.\n",
     4: EVICTED,
@@ -119,7 +119,10 @@ EVENTS: Final = dict.fromkeys((*EVENT_TYPES, *range(100, 112), 200), "Something.
     28: 'Job ad information event triggered.\nRunUuid = "a"\n',
     40: "Started transferring output files\n\tTransferring to host: <10.0.0.2:9618>\n",
 }
-"""An event of each number, and some that HTCondor does not have yet; ``#`` is the host's number."""
+"""Events that change a job, by number; ``#`` is the host's number."""
+
+EVENTS: Final = dict.fromkeys((*EVENT_TYPES, 100, 200), "Something.\n") | OWN_TEXTS
+"""An event of each number, and two that HTCondor does not have yet."""
 
 SHAPES: Final = {
     "one job": lambda i: (1, "run0-epoch0", 0),
@@ -164,8 +167,16 @@ def repeat_event(dagdir: Path, number: int, shape: str, times: int) -> Path:
     return dagdir
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("number", EVENTS)
+CASES: Final = [
+    (number, shape)
+    for number in EVENTS
+    for shape in SHAPES
+    # Where others happen is as good as unknown to the model.
+    if number in OWN_TEXTS or shape == "one job"
+]
+
+
+@pytest.mark.parametrize(("number", "shape"), CASES)
 def test_an_event_costs_the_same_among_few_and_among_many(
     number: int, shape: str, tmp_path: Path
 ) -> None:
