@@ -189,9 +189,9 @@ def test_the_end_is_within_the_interval_in_four_of_five_cases(
     machines: int, tmp_path: Path
 ) -> None:
     """Whether a few machines work long or many a short time, and early as late. The constants were
-    chosen with other seeds; of thirty, chance makes 20 to 28 of four in five."""
+    chosen with other seeds; of eighteen, chance makes 11 to 17 of four in five."""
     inside, off = 0, []
-    for seed in range(400, 410):
+    for seed in range(400, 406):
         lived = generated.live(150, machines, seed)
         generated.write(tmp_path, lived)
         for share in (0.3, 0.6, 0.9):
@@ -201,7 +201,7 @@ def test_the_end_is_within_the_interval_in_four_of_five_cases(
             left = lived.over - until
             inside += found.remaining.low <= left <= found.remaining.high
             off.append(found.remaining.median / left)
-    assert inside >= 22
+    assert inside >= 13
     assert 0.7 < median(off) < 1.4
 
 

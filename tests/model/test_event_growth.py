@@ -22,7 +22,7 @@ from metlmon.stats.timeline import build_timeline
 from metlmon.stats.usage import site_usage
 from tests.support.effort import effort
 
-FEW: Final = 500
+FEW: Final = 250
 MANY: Final = 8 * FEW
 STEEP: Final = 25.0
 """Eight times the events: a straight line is 8, a square 64."""
