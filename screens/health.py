@@ -14,7 +14,7 @@ from metlmon.health.headline import CALM
 from metlmon.health.types import Health, HealthEntry
 from metlmon.live.feed import Snapshot
 from metlmon.model.reasons import code_text
-from metlmon.snapshot.records import Run
+from metlmon.snapshot.records import HourUnit, Run
 from metlmon.stats.usage import UsageFilter
 from metlmon.tables import health as health_table
 from metlmon.tables import runs as runs_table
@@ -372,11 +372,12 @@ class EntryScreen(ListScreen, ActionScreen):
                 noun="run",
             )
             return
-        views = self.job_views(sorted(entry.jobs, reverse=True)[:MOST_JOBS])
-        jobs = [view.job for view in views]
+        jobs = self.job_rows(sorted(entry.jobs, reverse=True)[:MOST_JOBS])
+        snapshot = self.context.snapshot
+        unit = HourUnit.GPU if snapshot is None else snapshot.status.gpu_hours.measure
         cut = len(entry.jobs) > MOST_JOBS
         self.fill(
-            job_columns(jobs, {view.job.job: view.seconds for view in views}),
+            job_columns(jobs, self.this_year, unit),
             jobs,
             lambda job: f"{job.cluster}.{job.proc}",
             job_text,

@@ -57,7 +57,7 @@ from metlmon.pool.types import (
     SiteInfo,
     Target,
 )
-from metlmon.snapshot.records import DagRow, Epoch, Job, JobView, Run, Status
+from metlmon.snapshot.records import DagRow, Epoch, Job, Run, Status
 from metlmon.stats.totals import group_by
 from metlmon.tables.layout import (
     UNKNOWN_CELL,
@@ -1194,12 +1194,8 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
 
     def job_rows(self, jobs: Iterable[tuple[int, int]]) -> tuple[Job, ...]:
         """The jobs with these ids, whatever their state."""
-        return tuple(view.job for view in self.job_views(jobs))
-
-    def job_views(self, jobs: Iterable[tuple[int, int]]) -> list[JobView]:
-        """The jobs with these ids, whatever their state, with their details."""
         views = (self.context.feed.job_view(*job) for job in jobs)
-        return [view for view in views if view is not None]
+        return tuple(view.job for view in views if view is not None)
 
     def name_or_count(self, names: list[str], noun: str) -> str:
         """The one name, or the number of names: ``run4``, ``3 runs``."""

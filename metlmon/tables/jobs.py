@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Sequence
 
-from msgspec.structs import replace
-
-from metlmon.model.job_events import JobId
 from metlmon.snapshot.records import HOUR, HourUnit, Job
 from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
 from metlmon.tables.runs import site_and_target
@@ -29,56 +25,8 @@ def filter_text(row: Job) -> str:
     return "\n".join(part for part in parts if part is not None).lower()
 
 
-_JOB: Final[Column[Job]] = Column(
-    "job",
-    "JOB",
-    lambda row: formatting.job_id(row.cluster, row.proc),
-    doc="cluster and process",
-    align="right",
-)
-_GPU_AND_TRIES: Final[Sequence[Column[Job]]] = (
-    Column("gpu", "GPU", lambda row: formatting.gpus(row.gpu, row.gpus), drop=3),
-    Column("tries", "TRIES", lambda row: len(row.executions), Kind.COUNT, drop=4),
-)
-
-
-def columns(jobs: Sequence[Job], seconds: Mapping[JobId, float | None]) -> list[Column[Job]]:
-    """The columns of jobs, with a DAG column if there are several DAGs."""
-    several = len({job.dag for job in jobs}) > 1
-    dag: Column[Job] = Column(
-        "dag",
-        "DAG",
-        lambda row: row.dag,
-        drop=1,
-        cell=lambda row, width: line(file_name(row.dag, width)) if row.dag else UNKNOWN_CELL,
-        maximum=24,
-    )
-    return [
-        _JOB,
-        *([dag] if several else []),
-        Column(
-            "run", "RUN", lambda row: clip(row.run_name or "", 40) or None, minimum=6, maximum=24
-        ),
-        Column("epoch", "EPOCH", _epoch, Kind.COUNT),
-        Column("state", "NOW", lambda row: STATES[row.state], Kind.STATE),
-        Column("since", "FOR", lambda row: seconds.get(row.job), Kind.DURATION, minimum=9),
-        Column(
-            "site",
-            "SITE",
-            lambda row: row.site,
-            drop=2,
-            cell=lambda row, width: site_and_target(
-                row.site, row.target, False, width, state=row.state
-            ),
-            minimum=7,
-            maximum=24,
-        ),
-        *_GPU_AND_TRIES,
-    ]
-
-
-def listed_columns(this_year: int | None, unit: HourUnit) -> list[Column[Job]]:
-    """The columns of the list of jobs that a command prints; ``unit``: of their hours."""
+def columns(jobs: Sequence[Job], this_year: int | None, unit: HourUnit) -> list[Column[Job]]:
+    """The columns of jobs, with their DAG if there are several; ``unit``: of their hours."""
 
     def node(row: Job) -> str:
         if row.candidates:
@@ -95,9 +43,17 @@ def listed_columns(this_year: int | None, unit: HourUnit) -> list[Column[Job]]:
         ]
         return sum(known) if known else None
 
-    return [
-        replace(_JOB, align="left"),
-        Column("node", "NODE", node, minimum=12, identifies=node),
+    shown: list[Column[Job]] = [
+        Column("job", "JOB", lambda row: formatting.job_id(row.cluster, row.proc)),
+        Column(
+            "dag",
+            "DAG",
+            lambda row: row.dag,
+            drop=3,
+            cell=lambda row, width: line(file_name(row.dag, width)) if row.dag else UNKNOWN_CELL,
+            maximum=24,
+        ),
+        Column("node", "NODE", node, minimum=12, comfortable=16, identifies=node),
         Column("state", "STATE", lambda row: STATES[row.state], Kind.STATE),
         Column("since", "SINCE", lambda row: row.since, Kind.TIME, drop=2, year=this_year),
         Column(
@@ -105,27 +61,30 @@ def listed_columns(this_year: int | None, unit: HourUnit) -> list[Column[Job]]:
             "SITE",
             lambda row: row.site,
             drop=1,
-            cell=lambda row, _: line(formatting.site(row.site, row.target, False, state=row.state)),
+            cell=lambda row, width: site_and_target(
+                row.site, row.target, False, width, state=row.state
+            ),
+            minimum=7,
         ),
-        *_GPU_AND_TRIES,
+        Column("gpu", "GPU", lambda row: formatting.gpus(row.gpu, row.gpus), drop=5),
+        Column("tries", "TRIES", lambda row: len(row.executions), Kind.COUNT, drop=6),
         Column(
             "last",
             "LAST TRY",
             lambda row: OUTCOMES[row.executions[-1].outcome] if row.executions else None,
             Kind.STATE,
+            drop=4,
         ),
-        Column("hours", unit.short.upper(), hours, Kind.HOURS, drop=5),
+        Column("hours", unit.short.upper(), hours, Kind.HOURS, drop=7),
         Column(
             "memory",
             "MEMORY",
             lambda row: row.memory_mb,
             Kind.COUNT,
             unit="MB",
-            drop=6,
+            drop=8,
             write=lambda megabytes: f"{formatting.number(megabytes)} MB",
         ),
     ]
-
-
-def _epoch(row: Job) -> int | str:
-    return "" if row.epoch is None else formatting.epoch_number(row.epoch)
+    several = len({job.dag for job in jobs}) > 1
+    return [column for column in shown if several or column.name != "dag"]

@@ -397,9 +397,9 @@ def _site_width(row: Run) -> int:
 def _site_room(row: Run) -> int:
     """The cells of a job's site: after a release or an eviction it may wait again."""
     job = row.shown_epoch
-    if job is None or job.state in TERMINAL:
+    if job is None or job.site is None or job.state in TERMINAL:
         return 0
-    return cell_len(formatting.site(job.site, job.target, job.off_target, state=State.IDLE))
+    return cell_len(formatting.last_site(job.site, job.target))
 
 
 _ADDRESS: Final = re.compile(r"[\d.]+|[0-9a-fA-F:]+")
@@ -417,7 +417,7 @@ def site_and_target(
     Without a site, or if by ``state`` the job is not placed now, an arrow and the target.
     """
     if site is not None and state in UNPLACED:
-        text = formatting.site(site, target, off_target, state=state)
+        text = formatting.last_site(site, target)
         if cells is None or len(text) <= cells:
             return line((text, DIM))
         if target is None:

@@ -19,7 +19,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from metlmon.model.states import UNPLACED, DagState, Outcome, State
+from metlmon.model.states import DagState, Outcome, State
 from metlmon.remote.paths import as_typed, split
 from metlmon.text.visible import clip as clip
 from metlmon.text.visible import plain as plain
@@ -459,27 +459,10 @@ def wants(target: str) -> str:
     return f"→ {plain(target, 40)}"
 
 
-def site(
-    where: str | None,
-    target: str | None,
-    off_target: bool,
-    state: State | None = None,
-) -> str:
-    """The site of a run, and its target if that differs.
-
-    ``Delta ≠ expanse`` where it is off target; ``→ expanse (was at Delta)`` where
-    its job, by ``state``, runs nowhere now. With an unknown site the target is not shown: a target
-    is never a site.
-    """
-    if where is None:
-        return UNKNOWN
-    text = plain(where, 40)
-    if state in UNPLACED:
-        last_site = f"was at {text}"
-        return last_site if target is None else f"{wants(target)} ({last_site})"
-    if not off_target or target is None:
-        return text
-    return f"{text} ≠ {plain(target, 40)}"
+def last_site(site: str, target: str | None) -> str:
+    """``→ expanse (was at Delta)``: of a job that runs nowhere now."""
+    was = f"was at {plain(site, 40)}"
+    return was if target is None else f"{wants(target)} ({was})"
 
 
 def progress_bar(done: int, total: int, width: int) -> str:

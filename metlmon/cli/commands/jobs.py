@@ -83,13 +83,13 @@ def _print_jobs(rows: Sequence[Job], this_year: int | None, unit: HourUnit) -> N
     """One line per job, and the reasons of those that are held."""
     from metlmon.cli.status_text import held_line
     from metlmon.cli.text_output import TextOutput
-    from metlmon.tables.jobs import listed_columns
+    from metlmon.tables.jobs import columns
 
     out = TextOutput()
     if not rows:
         out.print("No jobs: nothing was submitted yet, or there is no event log here.")
         return
-    out.table(listed_columns(this_year, unit), rows)
+    out.table(columns(rows, this_year, unit), rows)
     held = [row for row in rows if row.state is State.HELD]
     if held:
         out.print()
