@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial, partialmethod
 from typing import ClassVar, Final
@@ -29,7 +29,6 @@ from metlmon.tables.layout import GAP, MARGIN, TableColumn
 from metlmon.tables.timeline_text import (
     IDLE,
     TRANSFER,
-    WAITING,
     WORK,
     Cell,
     Stack,
@@ -41,6 +40,7 @@ from metlmon.tables.timeline_text import (
     epoch_labels,
     full_window,
     lane_cells,
+    legend,
     nice_step,
     outcome_symbol,
     site_symbol,
@@ -71,7 +71,6 @@ from metlmon.text.spans import (
     style_of,
     texture,
     width,
-    wrap_parts,
 )
 from screens.base.screens import ROOMY_LINES, ListScreen
 from screens.widgets.line_widget import StaticLines
@@ -156,20 +155,6 @@ def _wait_text(wait: Wait) -> Line:
         f" {STATES[wait.span.state].word} for ",
         (lasted, NOTE),
     )
-
-
-def legend(
-    signs: Sequence[Symbol], waiting: Container[Symbol], room: int, sites: bool
-) -> list[Line]:
-    """Render the legend: work first, then the kinds of waiting that occur."""
-    keys = [_key(sign, letter=sites) for sign in signs]
-    keys += [_key(sign) for sign in WAITING if sign in waiting]
-    return wrap_parts(keys, line("  "), room)
-
-
-def _key(sign: Symbol, letter: bool = False) -> Line:
-    mark = f"{sign.letter}{sign.glyph}" if letter else sign.glyph * 2
-    return line((mark, style_of(sign)), " ", (clip(sign.word, 24), DIM))
 
 
 # --- lanes and chart ------------------------------------------------------------------------

@@ -7,7 +7,7 @@ render in their own way.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -19,7 +19,7 @@ from metlmon.snapshot.records import Execution
 from metlmon.stats.timeline import Lane, Timeline, TimelineSpan
 from metlmon.stats.windows import MONTHS, round_times
 from metlmon.text.formatting import DAY, HOUR, MINUTE, Colour, Symbol, Weight, clip, epoch_number
-from metlmon.text.spans import DIM, Line, join, line
+from metlmon.text.spans import DIM, Line, join, line, style_of, wrap_parts
 
 GOODPUT: Final = Symbol("█", "goodput", Colour.GREEN)
 BADPUT: Final = Symbol("▚", "badput", Colour.ORANGE)
@@ -86,6 +86,20 @@ def waiting_symbols(timeline: Timeline) -> frozenset[Symbol]:
     """The symbols of all spans of the lanes but executions."""
     states = {span.state for lane in timeline.lanes for span in lane.spans}
     return frozenset(_SYMBOLS.get(state, IDLE) for state in states - {_RUNNING})
+
+
+def legend(
+    signs: Sequence[Symbol], waiting: Container[Symbol], room: int, sites: bool
+) -> list[Line]:
+    """Render the legend: work first, then the kinds of waiting that occur."""
+    keys = [_key(sign, letter=sites) for sign in signs]
+    keys += [_key(sign) for sign in WAITING if sign in waiting]
+    return wrap_parts(keys, line("  "), room)
+
+
+def _key(sign: Symbol, letter: bool = False) -> Line:
+    mark = f"{sign.letter}{sign.glyph}" if letter else sign.glyph * 2
+    return line((mark, style_of(sign)), " ", (clip(sign.word, 24), DIM))
 
 
 # --- sites ----------------------------------------------------------------------------------

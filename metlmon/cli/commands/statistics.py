@@ -33,7 +33,6 @@ from metlmon.tables import resources as resources_table
 from metlmon.tables import shards as shards_table
 from metlmon.tables import usage as usage_table
 from metlmon.tables.timeline_text import (
-    WAITING,
     WORK,
     Cell,
     axis,
@@ -42,10 +41,11 @@ from metlmon.tables.timeline_text import (
     epoch_labels,
     full_window,
     lane_cells,
+    legend,
     outcome_symbol,
-    span_symbol,
     stacks,
     totals,
+    waiting_symbols,
 )
 from metlmon.tables.usage import exclusion, pool_site
 from metlmon.tables.variance import intervals, place_columns, sentences
@@ -377,7 +377,7 @@ def _lines(data: Timeline, cells: int) -> Iterable[Line]:
     unit = "GPUs" if data.max_gpus > 0 else "jobs"
     yield from chart(columns, CHART_LINES, indent, unit, _cells)
     yield ()
-    yield _legend(data)
+    yield from legend(WORK, waiting_symbols(data), cells, sites=False)
 
 
 def _stall_lines(data: Timeline) -> Iterable[Line]:
@@ -396,18 +396,6 @@ def _stall_lines(data: Timeline) -> Iterable[Line]:
         if stall.ongoing:
             text = f"since {moment(stall.start, year_of(data.last))}"
         yield line((f"  {duration(stall.seconds):>6}  {text}", NOTE))
-
-
-def _legend(data: Timeline) -> Line:
-    shown = {span_symbol(span) for lane in data.lanes for span in lane.spans}
-    return join(
-        (
-            _cells([(symbol.glyph * 2, symbol)]) + line(f" {symbol.word}")
-            for symbol in (*WORK, *WAITING)
-            if symbol in shown
-        ),
-        line("  "),
-    )
 
 
 def _cells(cells: Iterable[Cell]) -> Line:
