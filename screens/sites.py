@@ -55,19 +55,16 @@ from screens.pool_actions import ActionScreen, Selection
 
 def headline(usage: Usage, room: int) -> Line:
     """Render the headline: wasted hours, and the best site, within ``room`` cells."""
-    losses = _waste(usage)
-    if not losses:
+    if not usage.wasteful_sites:
         return _worth(usage, room)
-    worth = _worth(usage, room - width(losses[0]) - 2) if usage.ranked_sites else ()
-    combined = losses[0] + line(("; ", DIM)) + worth if worth else losses[0]
-    return first_that_fits((combined, *losses), room)
+    waste = join_fitting(_waste(usage), (), room)
+    worth = _worth(usage, room - width(waste) - 2) if usage.ranked_sites else ()
+    return join_fitting((waste, worth), line(("; ", DIM)), room)
 
 
-def _waste(usage: Usage) -> tuple[Line, ...]:
-    """Render the wasteful sites, the longest wording first."""
+def _waste(usage: Usage) -> tuple[Line, Line]:
+    """Render the wasteful sites, and how many epochs they completed."""
     wasteful_sites = usage.wasteful_sites
-    if not wasteful_sites:
-        return ()
     name = site_name(wasteful_sites[0].name)
     more = f" and {len(wasteful_sites) - 1} more" if len(wasteful_sites) > 1 else ""
     hours = usage.measure.hours
@@ -77,10 +74,8 @@ def _waste(usage: Usage) -> tuple[Line, ...]:
     epochs = sum(site.totals.completed_epochs for site in wasteful_sites)
     noun = usage.item
     completed = f"{formatting.count(epochs, noun) if epochs else f'no {noun}'} completed"
-    return (
-        line((name, BAD), more, f": {lost_hours} {hours} of badput ({share}), {completed}"),
-        line((name, BAD), more, f": {lost_hours} {hours} of badput ({share})"),
-    )
+    wasted = line((name, BAD), more, f": {lost_hours} {hours} of badput ({share})")
+    return wasted, line(f", {completed}")
 
 
 def _worth(usage: Usage, room: int) -> Line:
@@ -102,10 +97,12 @@ def _worth(usage: Usage, room: int) -> Line:
         return line((cost, BOLD), f"{unit} at every site")
     if len(ranked) == 1:
         lost = formatting.hours((best.totals.lost_per_epoch or 0.0) / HOUR)
-        per_epoch = line((cost, BOLD), f"{unit} at ", (name, GOOD))
-        badput = per_epoch + line((f", {lost} of it badput", DIM))
-        alone = badput + line(("; no other site to compare", DIM))
-        return first_that_fits((alone, badput, per_epoch), room)
+        parts = (
+            line((cost, BOLD), f"{unit} at ", (name, GOOD)),
+            line((f", {lost} of it badput", DIM)),
+            line(("; no other site to compare", DIM)),
+        )
+        return join_fitting(parts, (), room)
     gpus = [_main_gpu(site, usage) for site in (best, worst)]
     cheapest = line("cheapest: ", (name, GOOD))
     costs = line(", ", (cost, BOLD), unit)

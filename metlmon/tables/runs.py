@@ -49,6 +49,7 @@ from metlmon.text.spans import (
     file_name,
     first_that_fits,
     join,
+    join_fitting,
     limit_lines,
     line,
     style_of,
@@ -596,11 +597,8 @@ def _dropped(row: Run, shown: set[str], cells: int, figures: RunFigures | None) 
         if by_name[name].draw(row) != UNKNOWN_CELL
     ]
     parts += [badput] if "lost" not in shown else []
-    result = line(" ", (clip(row.name, 24), BOLD))
-    for part in filter(None, parts):
-        longer = result + line("  ") + part
-        result = longer if line_width(longer) < cells else result
-    return result
+    name = line(" ", (clip(row.name, 24), BOLD))
+    return join_fitting((name, *parts), line("  "), cells - 1)
 
 
 def empty(fault_filter: bool, text_filter: str, has_runs: bool, has_dags: bool) -> list[Line]:
