@@ -374,7 +374,7 @@ class EntryScreen(ListScreen, ActionScreen):
             return
         jobs = self.job_rows(sorted(entry.jobs, reverse=True)[:MOST_JOBS])
         snapshot = self.context.snapshot
-        unit = HourUnit.GPU if snapshot is None else snapshot.status.gpu_hours.measure
+        unit = HourUnit.GPU if snapshot is None else snapshot.status.hours.measure
         cut = len(entry.jobs) > MOST_JOBS
         self.fill(
             job_columns(jobs, self.this_year, unit),

@@ -85,7 +85,7 @@ def print_status(stats: StatsInput, forecast: Forecast, health: Health) -> None:
             out.print("  its jobs keep running; release it with metlmon act release-dag")
     out.print(_time_line(status), *_health_lines(health), "")
     out.print(*_count_lines(status, out.width), *_other_node_lines(status))
-    out.print(hours_line(status.gpu_hours, status.nodes_unlogged), *_forecast_lines(forecast), "")
+    out.print(hours_line(status.hours, status.nodes_unlogged), *_forecast_lines(forecast), "")
     if status.runs:
         figures = run_figures(stats)
         known = runs.columns(status.runs, stats.streams, figures, stats.settings.metrics)
@@ -107,7 +107,7 @@ def print_run(view: RunView, origins: Mapping[int, CheckpointOrigin], figures: R
         f"{plain(row.name, NAME_LIMIT)}  {plain(row.uuid or '', 16)}  {plain(row.dag, NAME_LIMIT)}"
     )
     done = f"{row.epochs_done} of {count(row.epochs_total, row.item)} done"
-    out.print(line((f"{name}  {done}", BOLD)), hours_line(row.gpu_hours, view.nodes_unlogged))
+    out.print(line((f"{name}  {done}", BOLD)), hours_line(row.hours, view.nodes_unlogged))
     rows = [*view.epochs, *view.side]
     out.table(epochs.columns(view, origins=origins, figures=figures), rows, *_gate_lines(row), "")
     for epoch in view.epochs:

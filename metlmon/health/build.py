@@ -40,7 +40,7 @@ def make_health(stats_input: StatsInput) -> Health:
     """The health of the ensemble at as-of."""
     facts = HealthFacts(stats_input)
     ledger = facts.ledger
-    gpu_hours = stats_input.status.gpu_hours
+    gpu_hours = stats_input.status.hours
     stopped, left = len(facts.blocked.stopped), facts.blocked.left
     order = {run: number for number, run in enumerate(facts.runs)}
     entries = [_in_order(entry, order) for entry in _entries(facts)]

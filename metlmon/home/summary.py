@@ -151,7 +151,7 @@ def make_figures(reader: DagdirReader) -> Figures:
         headline=headline.line,
         others=headline.others,
         steps=() if worst is None else worst.steps,
-        hours=status.gpu_hours,
+        hours=status.hours,
         since_seen=(seen and since_seen(ChangesSince(seen.until)(stats_input))) or None,
         remaining=forecast.remaining,
         completed_at=forecast.completed_at,

@@ -158,7 +158,7 @@ class NullFeed(Feed):
             runs=(),
             epoch_states={},
             node_states={},
-            gpu_hours=GpuHours(),
+            hours=GpuHours(),
             sites=(),
             gpus=(),
             causes=(),

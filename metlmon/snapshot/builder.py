@@ -136,14 +136,14 @@ class SnapshotBuilder:
             runs=tuple(map(self.run_row, self.runs.in_order())),
             epoch_states=_all_states(derivation.epoch_states),
             node_states=_all_states(derivation.sums.node_states),
-            gpu_hours=totals.total.hours(unit),
+            hours=totals.total.hours(unit),
             sites=tuple(
                 SiteRow(
                     site=site,
                     target=tuple(sorted(each.targets)),
                     executions=each.executions,
                     completed_epochs=each.completed,
-                    gpu_hours=hours,
+                    hours=hours,
                     seconds_median=each.median_seconds,
                 )
                 for site, each, hours in rank_by_hours(totals.sites, unit)
@@ -519,7 +519,7 @@ class SnapshotBuilder:
             epochs_skipped=run_state.skipped,
             state=run_state.state,
             latest=latest,
-            gpu_hours=(totals or ExecutionTotals()).hours(unit),
+            hours=(totals or ExecutionTotals()).hours(unit),
             gate=self.gate_status(run),
             failed=failed,
             seconds=self.seconds(current.since) if current is not None else None,
@@ -661,7 +661,7 @@ class SnapshotBuilder:
             success=success,
             # The first of several of equal length.
             longest=max(executions, key=lambda each: each.trained, default=None),
-            gpu_hours=totals.hours(derivation.totals.hour_unit),
+            hours=totals.hours(derivation.totals.hour_unit),
             queue_wait=wait,
             transfer=transfer,
             execution=seconds,

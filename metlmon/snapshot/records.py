@@ -534,7 +534,7 @@ class Epoch(
     Node,
     frozen=True,
     kw_only=True,
-    rename={"run": "key", "run_name": "run", "gpu_hours": "hours"},
+    rename={"run": "key", "run_name": "run"},
 ):
     """One node of a run: an epoch or, where it does not train, a side node.
 
@@ -546,7 +546,7 @@ class Epoch(
     None where neither an event nor DAGMan's log has the time (inferred, marked DONE).
 
     ``success``: of all executions, the one that completed the node; ``longest``: the longest one.
-    ``gpu_hours``: of all. ``queue_wait``: seconds from submission of
+    ``hours``: of all. ``queue_wait``: seconds from submission of
     the last job to the start of its last execution, without the transfer; ``transfer``: seconds of
     input transfer before that execution; ``execution``: seconds of that execution.
 
@@ -586,7 +586,7 @@ class Epoch(
     completed: datetime | None = None
     success: Execution | None = None
     longest: Execution | None = None
-    gpu_hours: GpuHours = GpuHours()
+    hours: GpuHours = GpuHours()
     queue_wait: float | None = None
     transfer: float | None = None
     execution: float | None = None
@@ -637,13 +637,13 @@ class Epoch(
         return self.longest_site if self.hidden else None
 
 
-class Run(Struct, frozen=True, rename={"name": "run", "gpu_hours": "hours"}):
+class Run(Struct, frozen=True, rename={"name": "run"}):
     """One run.
 
     ``key`` is stable over refreshes (the uuid, or DAG and run name). ``dag`` is empty for jobs of
     no DAG; ``item``: what is counted as its epochs, "job" where the jobs of the run have no epochs
     and no order. ``label``: its cohort (``metlmon.toml``), None without one. ``began``: its first
-    submission. ``gpu_hours``: of all its nodes, side nodes too. ``gate``: None without a gate.
+    submission. ``hours``: of all its nodes, side nodes too. ``gate``: None without a gate.
     ``abort``: what ended it, by ABORT-DAG-ON. ``failed``: where a failed or removed run failed;
     this may differ from its latest epoch, which is one that was submitted. ``epochs_unknown``:
     epochs whose state is in none of the files here, so that more than ``epochs_done`` may be done.
@@ -665,7 +665,7 @@ class Run(Struct, frozen=True, rename={"name": "run", "gpu_hours": "hours"}):
     epochs_skipped: int
     state: State
     latest: Epoch | None
-    gpu_hours: GpuHours
+    hours: GpuHours
     gate: GateStatus | None = None
     failed: Epoch | None = None
     epochs_unknown: int = 0
@@ -795,20 +795,20 @@ class DagmanLife(Struct, frozen=True):
     refused: bool = False
 
 
-class SiteRow(Struct, frozen=True, rename={"gpu_hours": "hours"}):
+class SiteRow(Struct, frozen=True):
     site: str | None
     target: tuple[str, ...]
     executions: int
     completed_epochs: int
-    gpu_hours: GpuHours
+    hours: GpuHours
     seconds_median: float | None
 
 
-class GpuRow(Struct, frozen=True, rename={"gpu_hours": "hours"}):
+class GpuRow(Struct, frozen=True):
     gpu: str | None
     executions: int
     completed_epochs: int
-    gpu_hours: GpuHours
+    hours: GpuHours
 
 
 class CauseRow(Struct, frozen=True):
@@ -869,7 +869,7 @@ class SideCounts(Struct, frozen=True):
     removed: int = 0
 
 
-class Status(Struct, frozen=True, rename={"gpu_hours": "hours"}):
+class Status(Struct, frozen=True):
     """The whole ensemble at ``as_of``.
 
     ``epoch_states``: each epoch of a run once, however many DAGs contain it. ``node_states``: all
@@ -890,7 +890,7 @@ class Status(Struct, frozen=True, rename={"gpu_hours": "hours"}):
     runs: tuple[Run, ...]
     epoch_states: Mapping[State, int]
     node_states: Mapping[State, int]
-    gpu_hours: GpuHours
+    hours: GpuHours
     sites: tuple[SiteRow, ...]
     gpus: tuple[GpuRow, ...]
     causes: tuple[CauseRow, ...]

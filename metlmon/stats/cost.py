@@ -117,10 +117,10 @@ def cost_history(stats_input: StatsInput) -> CostHistory | None:
         completed = [
             e
             for e in epochs
-            if e.state is State.COMPLETED and not e.inferred and e.gpu_hours.of_gpus.goodput > 0
+            if e.state is State.COMPLETED and not e.inferred and e.hours.of_gpus.goodput > 0
         ]
         if completed:
-            hours = [epoch.gpu_hours for epoch in completed]
+            hours = [epoch.hours for epoch in completed]
             run_hours.append([each.goodput + each.badput for each in hours])
             bad += sum(each.badput for each in hours)
         gpus += [n for epoch in completed if (n := _gpus(epoch)) is not None]

@@ -248,8 +248,8 @@ def open_entries(health: Health, runs: Sequence[ComparedRun]) -> list[HealthEntr
 
 
 def _hours_rows(runs: Sequence[ComparedRun]) -> Iterator[CompareRow]:
-    unit = runs[0].row.gpu_hours.measure.short if runs else ""
-    hours = [run.row.gpu_hours for run in runs]
+    unit = runs[0].row.hours.measure.short if runs else ""
+    hours = [run.row.hours for run in runs]
     for name, values, style in (
         ("goodput", [each.goodput for each in hours], PLAIN),
         ("badput", [each.badput for each in hours], BAD),

@@ -100,7 +100,7 @@ def columns(
 
     row, run = view.row, view.row.name
     job = row.item == "job"
-    unit = row.gpu_hours.measure.short
+    unit = row.hours.measure.short
     columns: list[Column[Epoch]] = [
         Column(
             "epoch",
@@ -209,7 +209,7 @@ def columns(
         Column(
             "good",
             "GOODPUT",
-            lambda e: e.gpu_hours.goodput if e.jobs else "",
+            lambda e: e.hours.goodput if e.jobs else "",
             Kind.HOURS,
             doc="hours of executions that succeeded, or up to their last checkpoint",
             unit=unit,
@@ -218,7 +218,7 @@ def columns(
         Column(
             "lost",
             "BADPUT",
-            lambda e: e.gpu_hours.badput if e.jobs else "",
+            lambda e: e.hours.badput if e.jobs else "",
             Kind.HOURS,
             doc="hours that were lost",
             unit=unit,

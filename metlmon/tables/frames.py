@@ -111,10 +111,10 @@ def _gpu_hours(subject: str) -> tuple[AnyColumn, ...]:
     }
     return (
         *(
-            _hours(f"gpu_hours_{kind}", meaning, attrgetter(f"gpu_hours.of_gpus.{kind}"))
+            _hours(f"gpu_hours_{kind}", meaning, attrgetter(f"hours.of_gpus.{kind}"))
             for kind, meaning in meanings.items()
         ),
-        _hours("gpu_hours", "the three together", attrgetter("gpu_hours.of_gpus.total")),
+        _hours("gpu_hours", "the three together", attrgetter("hours.of_gpus.total")),
     )
 
 

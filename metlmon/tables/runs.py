@@ -163,7 +163,7 @@ def every_column(
 ) -> list[Column[Run]]:
     """All columns of the overview, also those that are absent in some ensembles."""
     digits = max((len(epochs_text(row)) for row in rows), default=3)
-    unit = rows[0].gpu_hours.measure.short if rows else "GPU-h"
+    unit = rows[0].hours.measure.short if rows else "GPU-h"
     late = measured or finished
     return [
         Column(
@@ -249,7 +249,7 @@ def every_column(
         Column(
             "hours",
             unit.upper(),
-            lambda row: None if _is_unlogged(row) else row.gpu_hours.total,
+            lambda row: None if _is_unlogged(row) else row.hours.total,
             Kind.HOURS,
             doc="all hours of the run, once all runs have ended",
             unit=unit,
@@ -282,7 +282,7 @@ def every_column(
         Column(
             "good",
             "GOODPUT",
-            lambda row: None if _is_unlogged(row) else row.gpu_hours.goodput,
+            lambda row: None if _is_unlogged(row) else row.hours.goodput,
             Kind.HOURS,
             doc="hours of what succeeded, or up to the last checkpoint",
             unit=unit,
@@ -291,7 +291,7 @@ def every_column(
         Column(
             "lost",
             "BADPUT",
-            lambda row: row.gpu_hours.badput,
+            lambda row: row.hours.badput,
             Kind.HOURS,
             doc="hours that were lost, and their share of those ended",
             unit=unit,
@@ -478,12 +478,12 @@ def hours_cell(hours: float, style: TextStyle = PLAIN) -> Line:
 
 def _is_unlogged(row: Run) -> bool:
     """Whether epochs are done, and no log has the hours of any of them."""
-    return row.epochs_done > 0 and not row.gpu_hours.goodput
+    return row.epochs_done > 0 and not row.hours.goodput
 
 
 def _lost(row: Run, cells: int | None) -> Line:
     """``87.9  41 %``, of the hours that have ended; with less room the share alone."""
-    bad, ended = row.gpu_hours.badput, row.gpu_hours.badput + row.gpu_hours.goodput
+    bad, ended = row.hours.badput, row.hours.badput + row.hours.goodput
     if _is_unlogged(row) and not bad:
         return UNKNOWN_CELL
     share = formatting.UNKNOWN if _is_unlogged(row) else formatting.share(bad, ended)
@@ -580,8 +580,8 @@ def _marked_lines(symbol: Symbol, text: str, style: TextStyle, cells: int) -> li
 def _dropped(row: Run, shown: set[str], cells: int, figures: RunFigures | None) -> Line:
     """What the columns that were dropped say of a run, as far as it fits."""
     by_name = {column.name: column for column in columns([row])}
-    unit = f" {row.gpu_hours.measure.short}"
-    badput = line(("badput ", DIM)) + hours_cell(row.gpu_hours.badput, BAD) + line((unit, DIM))
+    unit = f" {row.hours.measure.short}"
+    badput = line(("badput ", DIM)) + hours_cell(row.hours.badput, BAD) + line((unit, DIM))
     parts = [best_text(row, figures)]
     parts += [
         line((label, DIM)) + by_name[name].draw(row)

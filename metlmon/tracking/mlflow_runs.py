@@ -205,7 +205,7 @@ class _Ensemble:
         self._jobs_by_node = group_by(jobs, lambda job: job.key)
         # Evaluations may be queued behind the last epoch: the training has ended by then.
         self._queued_runs = {job.run for job in jobs if job.training and job.state in ACTIVE}
-        self._has_gpu_hours = basis.status.gpu_hours.measure is HourUnit.GPU
+        self._has_gpu_hours = basis.status.hours.measure is HourUnit.GPU
         self._jobs_by_run = group_by(jobs, lambda job: job.run)
         self._epochs = group_by(
             (epoch for epoch in self._ledger.epochs if epoch.counts), lambda epoch: epoch.run
@@ -288,7 +288,7 @@ class _Ensemble:
         state = _ensemble_status(status, statuses)
         ends = [child.end for child in children if child.end is not None]
         ends += [self._milliseconds(end) for end in self._dag_ends.values() if end is not None]
-        unit = status.gpu_hours.measure.lower()
+        unit = status.hours.measure.lower()
         first = self._ledger.first_time
         assert first is not None
         newest = max((log.last for log in status.logs if log.last is not None), default=first)
@@ -301,8 +301,8 @@ class _Ensemble:
             "metlmon.runs": len(status.runs),
             "metlmon.epochs_done": sum(status.epoch_states.get(state, 0) for state in DONE),
             "metlmon.epochs_total": sum(status.epoch_states.values()),
-            f"metlmon.{unit}_hours_goodput": status.gpu_hours.goodput,
-            f"metlmon.{unit}_hours_badput": status.gpu_hours.badput,
+            f"metlmon.{unit}_hours_goodput": status.hours.goodput,
+            f"metlmon.{unit}_hours_badput": status.hours.badput,
             "metlmon.newest_event": self._clock.with_offset(newest).isoformat(),
         }
         return TrackedRun(
@@ -499,7 +499,7 @@ def _note(epochs: Sequence[EndedEpoch]) -> str:
     ]
     for number, (epoch, step, _) in enumerate(epochs):
         # Without an execution that completed it, the longest one has its place.
-        shown, spent = epoch.success or epoch.longest, epoch.gpu_hours.of_gpus
+        shown, spent = epoch.success or epoch.longest, epoch.hours.of_gpus
         site, gpu = (shown.site, shown.gpu) if shown is not None else (None, None)
         gpus = epoch.success.gpus if epoch.success is not None else None
         cells = (

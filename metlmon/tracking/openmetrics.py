@@ -266,11 +266,11 @@ def _seconds(hours: float) -> float:
 
 def _add_losses(samples: MetricSamples, stats: StatsInput) -> None:
     status = stats.status
-    _add_hours(samples, "", status.gpu_hours)
+    _add_hours(samples, "", status.hours)
     for row in status.causes:
         cause = cause_label(row)
         samples.add("badput_executions", row.executions, cause=cause)
-        if status.gpu_hours.measure is HourUnit.GPU:
+        if status.hours.measure is HourUnit.GPU:
             samples.add("badput_gpu_seconds", _seconds(row.badput), cause=cause)
     transfers = status.transfers
     inputs = {
@@ -326,7 +326,7 @@ def _add_runs(
                 samples.add("run_latest_epoch", epoch_number(latest.epoch), run=run)
         samples.add("run_epochs_planned", row.epochs_total, run=run)
         samples.add("run_epochs_done", row.epochs_done, run=run)
-        _add_hours(samples, "run_", row.gpu_hours, run=run)
+        _add_hours(samples, "run_", row.hours, run=run)
         samples.add("run_duration_seconds", figures.wall_seconds.get(row.key), run=run)
         curve = figures.by_run.get(row.key)
         if curve is not None and curve.best is not None:
@@ -372,14 +372,14 @@ def _add_places(samples: MetricSamples, stats: StatsInput) -> None:
     sites, models = _place_labels(stats.status)
     for site in stats.status.sites:
         name = sites[site.site]
-        _add_hours(samples, "site_", site.gpu_hours, site=name)
+        _add_hours(samples, "site_", site.hours, site=name)
         samples.add("site_executions", site.executions, site=name)
         samples.add("site_epochs_done", site.completed_epochs, site=name)
         median = site.seconds_median
         samples.add("site_epoch_median_seconds", median and round(median, 3), site=name)
     for model in stats.status.gpus:
         name = models[model.gpu]
-        _add_hours(samples, "model_", model.gpu_hours, gpu=name)
+        _add_hours(samples, "model_", model.hours, gpu=name)
         samples.add("model_executions", model.executions, gpu=name)
         samples.add("model_epochs_done", model.completed_epochs, gpu=name)
 

@@ -161,7 +161,7 @@ class _Trials:
         return TrialState.WAITING if run.entry.began is None else TrialState.RUNNING
 
     def _user_attributes(self, run: CellRun) -> dict[str, Any]:
-        entry, hours = run.entry, run.entry.gpu_hours
+        entry, hours = run.entry, run.entry.hours
         unit = f"{hours.measure.lower()}_hours"
         executions = self._executions.get(entry.key, ())
         return {

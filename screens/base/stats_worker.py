@@ -281,7 +281,7 @@ def _evaluate(
 
 def _fingerprint(status: Status) -> tuple[object, ...]:
     """A fingerprint of the status that changes with every event."""
-    hours = status.gpu_hours
+    hours = status.hours
     return (
         status.live,
         status.dags,

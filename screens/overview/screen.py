@@ -306,7 +306,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         forecast = self.context.stats.value(make_forecast) if whole else None
         special = overview_header.special_nodes(status.special_nodes, room)
         hours = overview_header.hours_and_forecast(
-            status.gpu_hours,
+            status.hours,
             overview_header.forecast_candidates(forecast),
             room,
             least=status.nodes_unlogged > 0,

@@ -15,7 +15,7 @@ HOUR = 3600
 
 def of_status(status: Status) -> dict[str, Any]:
     """The totals of one picture: what every screen is drawn from."""
-    hours = status.gpu_hours
+    hours = status.hours
     moved = status.transfers
     (log,) = (log for log in status.logs if log.file == "metl.log")
     return {
@@ -35,9 +35,9 @@ def of_status(status: Status) -> dict[str, Any]:
         "sites": {
             site.site: {
                 "executions": site.executions,
-                "good": round(site.gpu_hours.goodput * HOUR),
-                "bad": round(site.gpu_hours.badput * HOUR),
-                "in-flight": round(site.gpu_hours.running * HOUR),
+                "good": round(site.hours.goodput * HOUR),
+                "bad": round(site.hours.badput * HOUR),
+                "in-flight": round(site.hours.running * HOUR),
             }
             for site in status.sites
         },

@@ -316,7 +316,7 @@ def sums(reader: DagdirReader) -> tuple[int, int, float]:
     """Jobs, executions, bad hours."""
     painter = reader.snapshot_builder()
     rows = painter.job_rows()
-    hours = painter.status().gpu_hours.badput
+    hours = painter.status().hours.badput
     return len(rows), sum(len(row.executions) for row in rows), round(hours, 1)
 
 

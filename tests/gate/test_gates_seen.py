@@ -123,7 +123,7 @@ def test_a_run_that_was_stopped_has_trained_what_it_has_trained(dagdir: Dagdir) 
     nodes.raw(34, (0, 0), "PRE_SKIP node", "    DAG Node: run0-train_epoch3\n", "11:00:09")
     dagdir.write("e.dag.nodes.log", nodes.data)
     row = rows(dagdir.reader(live=True))["run0"]
-    result = (row.epochs_done, row.epochs_skipped, row.epochs_total, row.gpu_hours.running)
+    result = (row.epochs_done, row.epochs_skipped, row.epochs_total, row.hours.running)
     assert result == (2, 2, 4, 0.0)
     assert gate_symbol(row) is STOPPED
     assert row.latest.epoch == 1

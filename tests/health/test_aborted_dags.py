@@ -363,7 +363,7 @@ def test_a_service_node_ends_with_its_dag(
     assert not health_of(dagdir).entries
     builder = dagdir.reader().snapshot_builder()
     ledger, status = builder.ledger(), builder.status()
-    hours = status.gpu_hours
+    hours = status.hours
     if universe or aliases:
         assert ledger.measure is HourUnit.GPU
         assert (hours.goodput, hours.badput) == (2.0, 0.0)
@@ -379,7 +379,7 @@ def test_logs_without_attributes_are_those_of_slots(tmp_path: Path) -> None:
     execute = f"Job executing on host: {AP.replace('9618?', '40000?')}"
     log.add("001", 100, execute, hours=0.1)
     log.end(100)
-    hours = write(tmp_path, chains({"run0": 1}), log).reader().snapshot_builder().status().gpu_hours
+    hours = write(tmp_path, chains({"run0": 1}), log).reader().snapshot_builder().status().hours
     assert hours.measure is HourUnit.WALL
     assert hours.goodput == 2.0
 
@@ -394,13 +394,13 @@ def test_a_local_job_that_fails_is_no_badput(tmp_path: Path) -> None:
     dagdir = write(tmp_path, dag, log)
     entry = only(health_of(dagdir), "node-failed")
     assert entry.gpu_hours == 0.0
-    assert dagdir.reader().snapshot_builder().status().gpu_hours.badput == 0.0
+    assert dagdir.reader().snapshot_builder().status().hours.badput == 0.0
 
 
 def test_a_real_service_node(shared: Shared) -> None:
     path = shared("cases/service-node-ended-with-its-dag")
     reader = opened(path)
-    hours = reader.snapshot_builder().status().gpu_hours
+    hours = reader.snapshot_builder().status().hours
     assert hours.measure is HourUnit.CPU
     assert (round(hours.goodput, 1), hours.badput) == (17.3, 0.0)
     assert not health_of(Dagdir(path, "")).entries

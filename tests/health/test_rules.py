@@ -223,9 +223,9 @@ def test_the_ensemble_on_aws(shared: Shared) -> None:
 @pytest.mark.parametrize("name", ["first-round", "demo", "scripts", "holds", "trainer", "gated"])
 def test_each_lost_hour_is_in_one_entry(name: str) -> None:
     made = recorded(FIXTURES / name)
-    assert made.status.gpu_hours.badput
+    assert made.status.hours.badput
     counted = sum(entry.gpu_hours for entry in entries(made))
-    assert counted == pytest.approx(made.status.gpu_hours.badput)
+    assert counted == pytest.approx(made.status.hours.badput)
 
 
 def test_keys_are_of_one_entry_each(shared: Shared) -> None:

@@ -99,7 +99,7 @@ def test_each_line_has_the_figures_that_the_dashboard_shows() -> None:
         )
         assert line.headline == health_headline(health).line
         assert (line.trouble is None) == (health.worst is None)
-        assert line.hours == status.gpu_hours
+        assert line.hours == status.hours
         assert line.as_of == status.as_of
     assert figures(lines["first-round"]).state is EnsembleState.DONE
     assert figures(lines["first-round"]).completed_at is not None

@@ -26,7 +26,7 @@ def report_of(reader: DagdirReader) -> object:
         (job.cluster, job.node, job.state, job.submitted, len(job.executions), job.since)
         for job in reader.snapshot_builder().job_rows()
     ]
-    return jobs, status.runs, status.epoch_states, status.gpu_hours, status.sites, status.causes
+    return jobs, status.runs, status.epoch_states, status.hours, status.sites, status.causes
 
 
 def a_life() -> Log:
@@ -46,7 +46,7 @@ def _once(tmp_path: Path) -> object:
     dagdir = Dagdir(tmp_path / "once")
     dagdir.write("metl.log", a_life().data)
     reader = dagdir.reader()
-    hours = reader.snapshot_builder().status().gpu_hours
+    hours = reader.snapshot_builder().status().hours
     assert (hours.goodput, hours.badput) == (2.0, 1.5)
     return report_of(reader)
 
@@ -168,7 +168,7 @@ def test_events_of_the_superseded_after_the_new(dagdir: Dagdir) -> None:
     reader = dagdir.reader(live=True, now="2026-05-04 12:09:30")
     states = {job.cluster: job.state for job in reader.snapshot_builder().job_rows()}
     assert states == {7: State.REMOVED, 9: State.RUNNING}
-    hours = reader.snapshot_builder().status().gpu_hours
+    hours = reader.snapshot_builder().status().hours
     # By hand: 10:10 to 11:10 lost, 11:09:30 to 12:09:30 in flight.
     assert (hours.goodput, hours.badput, hours.running) == (0.0, 1.0, 1.0)
     (run,) = reader.snapshot_builder().status().runs
@@ -186,7 +186,7 @@ def test_times_that_step_back_are_never_negative(dagdir: Dagdir) -> None:
     dagdir.write("metl.log", log.data)
     reader = dagdir.reader()
     assert {job.state for job in reader.snapshot_builder().job_rows()} == {State.COMPLETED}
-    hours = reader.snapshot_builder().status().gpu_hours
+    hours = reader.snapshot_builder().status().hours
     assert (hours.goodput, hours.badput) == (1.0, 0.0)
     builder = reader.snapshot_builder()
     for job in builder.job_rows():
@@ -212,7 +212,7 @@ def test_dagmans_clock_beside_the_schedds(dagdir: Dagdir, minutes: int) -> None:
     assert rows[7].state is State.COMPLETED
     assert rows[7].node == NODE
     assert reader.snapshot_builder().status().epoch_states[State.COMPLETED] == 1
-    hours = reader.snapshot_builder().status().gpu_hours
+    hours = reader.snapshot_builder().status().hours
     assert (hours.goodput, hours.badput) == (2.0, 1.5)
 
 
@@ -225,4 +225,4 @@ def test_a_newest_event_that_is_ahead_of_now(dagdir: Dagdir) -> None:
     status = reader.snapshot_builder().status()
     assert status.live
     assert status.as_of == datetime(2026, 5, 4, 12, 1)
-    assert status.gpu_hours.running == 0.0
+    assert status.hours.running == 0.0

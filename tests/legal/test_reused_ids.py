@@ -59,7 +59,7 @@ def booked(reader: DagdirReader) -> list[tuple[str | None, str, float]]:
 
 def gpu_hours(reader: DagdirReader) -> tuple[float, float]:
     """Good and bad."""
-    hours = reader.snapshot_builder().status().gpu_hours
+    hours = reader.snapshot_builder().status().hours
     return hours.goodput, hours.badput
 
 

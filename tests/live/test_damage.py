@@ -96,5 +96,5 @@ def test_a_picture_or_a_sentence(dagdir: Path, seed: int) -> None:
         for row in rows[:5]:
             assert painter.job_view(row.cluster, row.proc) is not None
         assert sum(status.node_states.values()) == len(painter.states)
-        assert status.gpu_hours.goodput >= 0
-        assert status.gpu_hours.badput >= 0
+        assert status.hours.goodput >= 0
+        assert status.hours.badput >= 0

@@ -42,14 +42,14 @@ def assert_same_jobs(alone: SnapshotBuilder, whole: SnapshotBuilder) -> None:
     of_log = {(job.cluster, job.proc): facts(job) for job in alone.job_rows()}
     assert of_log == {job: jobs[job] for job in of_log}
     found, expected = alone.status(), whole.status()
-    of_runs = sum(run.gpu_hours.total for run in found.runs)
-    assert of_runs == pytest.approx(found.gpu_hours.total)
+    of_runs = sum(run.hours.total for run in found.runs)
+    assert of_runs == pytest.approx(found.hours.total)
     if len(of_log) < len(jobs):
         return
-    assert found.gpu_hours == expected.gpu_hours
+    assert found.hours == expected.hours
     assert found.transfers == expected.transfers
-    assert [(row.site, row.gpu_hours) for row in found.sites] == [
-        (row.site, row.gpu_hours) for row in expected.sites
+    assert [(row.site, row.hours) for row in found.sites] == [
+        (row.site, row.hours) for row in expected.sites
     ]
 
 
@@ -104,7 +104,7 @@ def test_htcondors_own_logs(tmp_path: Path) -> None:
             if not scheduler_universe(log, job.cluster)
             for execution in job.executions
         )
-        hours = builder.status().gpu_hours
+        hours = builder.status().hours
         assert hours.measure.short == "wall-h" or not seconds
         assert hours.total == pytest.approx(seconds / 3600)
 
@@ -346,7 +346,7 @@ def test_jobs_beside_a_dag_change_none_of_its_numbers(tmp_path: Path) -> None:
     after = dagdir.reader().snapshot_builder()
     status = after.status()
     assert numbers(status) == numbers(before.status())
-    assert [(r.name, r.dag, r.epochs_done, r.gpu_hours.goodput) for r in status.runs[1:]] == [
+    assert [(r.name, r.dag, r.epochs_done, r.hours.goodput) for r in status.runs[1:]] == [
         ("5", "", 1, 1.0)
     ]
     (job,) = [job for job in after.job_rows() if job.cluster == 5]

@@ -63,7 +63,7 @@ def test_at_any_moment_it_is_what_had_been_written(recording: Path, tmp_path: Pa
                 read(path, as_of=moment).snapshot_builder() for path in (tmp_path, recording)
             )
             assert [j.state for j in ours.job_rows()] == [j.state for j in theirs.job_rows()]
-            assert ours.status().gpu_hours == theirs.status().gpu_hours
+            assert ours.status().hours == theirs.status().hours
     assert not replay.write_until(replay.end)
     assert files(tmp_path) == whole
 

@@ -118,8 +118,8 @@ def test_a_job_that_is_removed_after_its_end_has_ended_well(tmp_path: Path) -> N
     )
     assert (dag.state, dag.nodes_done, dag.nodes_failed) == (DagState.DONE, 1, 0)
     assert (run.state, run.epochs_done) == (State.COMPLETED, 1)
-    assert status.gpu_hours.goodput == pytest.approx(11 / 3600)
-    assert status.gpu_hours.badput == 0
+    assert status.hours.goodput == pytest.approx(11 / 3600)
+    assert status.hours.badput == 0
     assert not status.warnings
     assert not status.causes
     assert make_health(recorded(tmp_path)).entries == ()

@@ -58,8 +58,8 @@ def test_without_evidence_it_is_ambiguous_and_reported() -> None:
 def test_its_cost_is_counted_all_the_same() -> None:
     log = plain_log().execute(77, gpus=1, at="11:00:00").terminate(77, at="12:00:00")
     status = read_ensemble(BOTH, log).painter().status()
-    assert status.gpu_hours.goodput == 1.0
-    assert [run.gpu_hours.total for run in status.runs] == [0.0, 0.0]
+    assert status.hours.goodput == 1.0
+    assert [run.hours.total for run in status.runs] == [0.0, 0.0]
 
 
 def test_dagman_out_names_every_submission() -> None:
@@ -149,7 +149,7 @@ def test_a_job_of_no_dag_is_listed() -> None:
     result = read_ensemble(A_DAG, log.submit(6, "a_node_of_another_dag"))
     jobs = result.painter().job_rows()
     assert [(j.dag, j.node, j.run, j.candidates) for j in jobs] == [(None, None, None, ())] * 2
-    assert result.painter().status().gpu_hours.goodput == 1.0
+    assert result.painter().status().hours.goodput == 1.0
     assert not list(result.painter().notices())
 
 

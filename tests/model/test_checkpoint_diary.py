@@ -105,7 +105,7 @@ def test_every_execution_is_in_the_diary() -> None:
 def test_what_is_said_at_every_moment(moment: datetime) -> None:
     status, now = read(moment)
     begun = [own for own in OWN if own.begun <= now]
-    hours = status.gpu_hours
+    hours = status.hours
     for index, figure in enumerate((hours.goodput, hours.badput, hours.running)):
         expected = sum(own.at(now)[index] for own in OWN)
         assert figure * 3600 == pytest.approx(expected, abs=STAMPS * sum(o.gpus for o in begun))
@@ -118,7 +118,7 @@ def test_what_is_said_at_every_moment(moment: datetime) -> None:
         assert (run.state is State.COMPLETED) == (len(done) == run.epochs_total)
         in_run = sum(sum(own.at(now)) for own in ours)
         started = sum(own.gpus for own in ours if own.begun <= now)
-        assert run.gpu_hours.total * 3600 == pytest.approx(in_run, abs=STAMPS * started)
+        assert run.hours.total * 3600 == pytest.approx(in_run, abs=STAMPS * started)
 
 
 def test_the_failed_run_goes_on_with_the_rescue_file() -> None:

@@ -42,7 +42,7 @@ def uploaded(log: Log, at: str, until: str = "") -> Log:
 
 def hours(log: Log) -> tuple[float, float]:
     """GPU-hours: goodput, badput."""
-    found = of_one_job(log).painter().status().gpu_hours
+    found = of_one_job(log).painter().status().hours
     return round(found.goodput, 3), round(found.badput, 3)
 
 
@@ -132,7 +132,7 @@ def test_the_transfer_of_an_eviction_is_no_checkpoint(first: bool) -> None:
 
 def test_a_running_one_is_running_whatever_it_stored() -> None:
     log = uploaded(running(), "11:00:00").image(77, 100, at="13:00:00")
-    found = of_one_job(log).painter().status().gpu_hours
+    found = of_one_job(log).painter().status().hours
     assert (found.goodput, found.badput, found.running) == (0.0, 0.0, 6.0)
 
 
@@ -226,7 +226,7 @@ def test_two_uploads_that_failed(shared: Shared) -> None:
     builder = read_dagdir(shared("cases/failed-checkpoint-upload-is-called-ok"))
     (job,) = builder.job_rows()
     assert [(t.outcome, t.seconds) for t in job.transfers] == [("failed", 1050), ("failed", 1051)]
-    assert builder.status().gpu_hours.goodput == 0
+    assert builder.status().hours.goodput == 0
     (held,) = make_health(stats_input(builder)).open_entries
     assert "transfer_checkpoint_files" in (held.advice or "")
     assert "checkpoint_destination" in (held.advice or "")
@@ -258,7 +258,7 @@ def test_the_training_of_an_epoch_goes_on_over_its_executions() -> None:
         3 * HOUR,
         False,
     )
-    assert (epoch.gpu_hours.goodput, epoch.gpu_hours.badput) == (5, 2)
+    assert (epoch.hours.goodput, epoch.hours.badput) == (5, 2)
     usage = usage_in_window(ledger)
     sites = {site.name: site for site in usage.sites}
     assert sites["Beta"].epoch.median == 3 * HOUR

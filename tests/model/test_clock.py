@@ -23,7 +23,7 @@ NODE = "run0-train_epoch0"
 
 
 def hours_of(log: Log, settings: Settings | None = None) -> float:
-    return of_one_job(log, settings=settings).painter().status().gpu_hours.goodput
+    return of_one_job(log, settings=settings).painter().status().hours.goodput
 
 
 def overnight(day_before: str, day: str) -> Log:
@@ -69,7 +69,7 @@ def test_a_log_that_says_utc() -> None:
     log = Log().submit(77, NODE).execute(77, gpus=1, at="10:00:00").terminate(77, at="12:00:00")
     log.events = [e.replace(b":00 ", b":00Z ", 1) for e in log.events]
     result = of_one_job(log)
-    assert result.painter().status().gpu_hours.goodput == 2.0
+    assert result.painter().status().hours.goodput == 2.0
     assert (
         result.ensemble.clock.with_offset(moment("10:00:00")).isoformat()
         == "2026-05-04T10:00:00+00:00"
@@ -256,7 +256,7 @@ def test_a_stamp_that_no_calendar_has_elsewhere_ends_nothing(
     for stamp in (b"0001-01-01 00:00:00", b"9999-12-31 23:59:59"):
         log.events = [e.replace(stamp, stamp + form.encode()) for e in log.events]
     result = of_one_job(log, settings=Settings(zone=zone))
-    assert result.painter().status().gpu_hours.goodput == 1.0
+    assert result.painter().status().hours.goodput == 1.0
     assert [job.cluster for job in result.painter().job_rows()] == [77, 78]
 
 
@@ -316,6 +316,6 @@ def test_what_happened_later_than_as_of_is_not_looked_at() -> None:
     log = Log().submit(77, NODE, at="10:00:00").execute(77, gpus=1, at="11:00:00")
     log.terminate(77, at="15:00:00").submit(78, NODE, at="16:00:00")
     result = read_ensemble(f"JOB {NODE} t.sub\n", log, cut="13:00:00")
-    hours = result.painter("13:00:00").status().gpu_hours
+    hours = result.painter("13:00:00").status().hours
     assert (hours.goodput, hours.running) == (0.0, 2.0)
     assert [job.cluster for job in result.painter().job_rows()] == [77]

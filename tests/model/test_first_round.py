@@ -107,7 +107,7 @@ def test_by_run(ledger: Ledger) -> None:
         for run, entries in by(ledger, "run_name").items()
     } == TRUTH["by_run"]
     for run in ledger.runs:
-        spent = {"good": run.gpu_hours.goodput * 3600, "bad": run.gpu_hours.badput * 3600}
+        spent = {"good": run.hours.goodput * 3600, "bad": run.hours.badput * 3600}
         assert spent == pytest.approx(split(by(ledger, "run_name")[run.name]))
 
 

@@ -213,7 +213,7 @@ def test_a_hold_without_an_eviction_ends_the_execution() -> None:
     result = of_one_job(log)
     assert result.executions(77) == ["held"]
     assert result.last_execution(77).gpu_hours == 40 * 2
-    assert result.painter().status().gpu_hours.badput == 80
+    assert result.painter().status().hours.badput == 80
 
 
 def test_what_comes_after_the_end_does_not_move_it() -> None:
@@ -222,7 +222,7 @@ def test_what_comes_after_the_end_does_not_move_it() -> None:
     log.hold(77, 34, "memory", at="05-04 11:00:00").remove(77, at="06-03 11:00:00")
     result = of_one_job(log)
     assert result.executions(77) == ["evicted"]
-    assert result.painter().status().gpu_hours.total == 4.0
+    assert result.painter().status().hours.total == 4.0
     assert result.job(77).state is State.REMOVED
 
 
@@ -240,7 +240,7 @@ def test_an_eviction_without_an_execute_was_no_execution() -> None:
     result = of_one_job(log.evict(77, 1007, "Transfer input files failure"))
     assert result.executions(77) == []
     assert result.job(77).state is State.IDLE
-    assert result.painter().status().gpu_hours.total == 0
+    assert result.painter().status().hours.total == 0
 
 
 def test_a_requeue_is_not_terminal() -> None:
@@ -260,7 +260,7 @@ def test_each_execution_has_the_gpus_of_its_own_execute() -> None:
         ("NVIDIA A100-SXM4-40GB", 2, 6.0),
         ("NVIDIA A40", 1, 5.0),
     ]
-    hours = result.painter().status().gpu_hours
+    hours = result.painter().status().hours
     assert (hours.goodput, hours.badput, hours.running) == (5.0, 6.0, 0.0)
 
 
@@ -280,7 +280,7 @@ def test_an_execute_without_a_gpu(begun: Log, gpus: int | None, gpu_hours: float
 
 def test_in_flight_runs_up_to_as_of_and_is_never_good() -> None:
     result = of_one_job(submitted().execute(77, gpus=2, at="10:00:00"))
-    hours = result.painter("16:30:00").status().gpu_hours
+    hours = result.painter("16:30:00").status().hours
     assert (hours.goodput, hours.badput, hours.running) == (0.0, 0.0, 13.0)
 
 
@@ -430,9 +430,9 @@ def test_a_checkpoint_code_makes_the_execution_good(form: str) -> None:
             return begun.requeue(77, 85, at="12:00:00")
         return begun.terminate(77, 85, at="12:00:00")
 
-    hours = of_one_job(log(), settings=CHECKPOINTS).painter().status().gpu_hours
+    hours = of_one_job(log(), settings=CHECKPOINTS).painter().status().hours
     assert (hours.goodput, hours.badput) == (2.0, 0.0)
-    hours = of_one_job(log()).painter().status().gpu_hours
+    hours = of_one_job(log()).painter().status().hours
     assert (hours.goodput, hours.badput) == (0.0, 2.0)
 
 

@@ -108,7 +108,7 @@ def test_an_epochs_figures_are_its_executions(ledger: Ledger) -> None:
     for epoch in ledger.epochs:
         mine = of_node[(epoch.dag, epoch.node)]
         assert epoch.attempts == max((entry.attempt for entry in mine), default=0)
-        spent = {kind: getattr(epoch.gpu_hours, kind) for kind in ("goodput", "badput", "running")}
+        spent = {kind: getattr(epoch.hours, kind) for kind in ("goodput", "badput", "running")}
         assert hours(mine) == pytest.approx(spent, abs=SECOND)
         final = [entry for entry in mine if entry.final]
         if epoch.success is None:

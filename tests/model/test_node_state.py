@@ -164,7 +164,7 @@ def test_a_node_submitted_before_its_parent_was_again_is_superseded() -> None:
     run = result.run("run0")
     assert (run.latest.epoch, run.latest.cluster, run.epochs_done) == (0, 90, 0)
     # What it cost stays what it cost.
-    assert run.gpu_hours.goodput > 0
+    assert run.hours.goodput > 0
 
 
 def test_a_join_node_is_done_with_its_parents() -> None:
@@ -538,7 +538,7 @@ def test_dagmans_own_log_tells_how_the_dag_stands(ending, expected: DagState) ->
     (dag,) = result.painter().status().dags
     assert dag.state is expected
     assert result.painter().job_rows() == []
-    assert result.painter().status().gpu_hours.total == 0
+    assert result.painter().status().hours.total == 0
 
 
 def test_a_dag_submitted_again_in_the_second_of_its_removal_runs() -> None:

@@ -91,7 +91,7 @@ def test_targets_are_listed_with_the_site_that_served_them() -> None:
         1,
         1,
     )
-    assert (only.gpu_hours.goodput, only.seconds_median) == (6.0, 3 * 3600)
+    assert (only.hours.goodput, only.seconds_median) == (6.0, 3 * 3600)
 
 
 def test_the_median_is_of_good_executions_alone() -> None:

@@ -54,7 +54,7 @@ def test_aws_runs(aws: Status) -> None:
 
 
 def test_aws_gpu_hours(aws: Status) -> None:
-    hours = aws.gpu_hours
+    hours = aws.hours
     assert round(hours.total, 2) == 1011.31
     assert (round(hours.goodput, 2), round(hours.badput, 2), round(hours.running, 2)) == (
         564.77,
@@ -63,8 +63,8 @@ def test_aws_gpu_hours(aws: Status) -> None:
     )
     assert [site.site for site in aws.sites] == ["aws"]
     assert [gpu.gpu for gpu in aws.gpus] == ["NVIDIA L40S"]
-    assert aws.sites[0].gpu_hours == aws.gpus[0].gpu_hours == hours
-    assert sum(run.gpu_hours.total for run in aws.runs) == pytest.approx(hours.total)
+    assert aws.sites[0].hours == aws.gpus[0].hours == hours
+    assert sum(run.hours.total for run in aws.runs) == pytest.approx(hours.total)
     assert sum(cause.badput for cause in aws.causes) == pytest.approx(hours.badput)
 
 
@@ -202,7 +202,7 @@ def test_costs_equal_the_official_readers(
     ledger = painter.ledger()
     counts = [sum(not entry.dagman for entry in each) for each in (ledger.jobs, ledger.executions)]
     assert counts == [jobs, executions]
-    hours = painter.status().gpu_hours
+    hours = painter.status().hours
     assert (round(hours.goodput * 3600), round(hours.badput * 3600)) == (good, bad)
 
 
@@ -214,7 +214,7 @@ def test_the_pool_ensemble_is_done(shared: Shared) -> None:
     }
     (dag,) = status.dags
     assert (dag.state, dag.dagmans, dag.nodes_done, dag.nodes_failed) == (DagState.DONE, 1, 30, 0)
-    assert status.gpu_hours.running == 0
+    assert status.hours.running == 0
 
 
 def test_sites_of_the_pool_ensemble_are_what_its_log_says(shared: Shared) -> None:

@@ -233,12 +233,10 @@ def test_totals_of_runs_and_of_the_whole_agree() -> None:
     log.terminate(1, 0, at="11:00:00").submit(2, "run1-train_epoch0")
     log.execute(2, gpus=1, at="11:00:00").evict(2, at="14:00:00").execute(2, gpus=4, at="15:00:00")
     status = read_ensemble(dag, log).painter("16:00:00").status()
-    assert [
-        (r.gpu_hours.goodput, r.gpu_hours.badput, r.gpu_hours.running) for r in status.runs
-    ] == [
+    assert [(r.hours.goodput, r.hours.badput, r.hours.running) for r in status.runs] == [
         (2.0, 0.0, 0.0),
         (0.0, 3.0, 4.0),
     ]
-    assert status.gpu_hours.total == 9.0
+    assert status.hours.total == 9.0
     assert sum(site.executions for site in status.sites) == 3
-    assert sum(gpu.gpu_hours.total for gpu in status.gpus) == 9.0
+    assert sum(gpu.hours.total for gpu in status.gpus) == 9.0

@@ -147,10 +147,10 @@ def test_a_dagman_out_that_tells_of_later_but_not_of_it() -> None:
 
 def test_it_adds_nothing() -> None:
     log = shared().execute(THEIRS, gpus=2, at="10:10:00").terminate(THEIRS, at="11:10:00")
-    assert read_ensemble(CHAIN, log).painter().status().gpu_hours.total == 2
+    assert read_ensemble(CHAIN, log).painter().status().hours.total == 2
     result = read_ensemble(CHAIN, log, nodes_log().release(OURS, at="12:00:00"))
     status = result.painter().status()
-    assert status.gpu_hours.total == 1.5, "our own"
+    assert status.hours.total == 1.5, "our own"
     assert [site.executions for site in status.sites] == [1]
     assert {entry.job for entry in result.painter().ledger().executions} == {(OURS, 0)}
     assert [job.job for job in result.painter().ledger().jobs] == [(OURS, 0)]

@@ -47,7 +47,7 @@ class Watched:
     def see(self, update: Snapshot) -> None:
         """What ended stays ended, and the sums are those of the parts."""
         self.pictures += 1
-        status, hours = update.status, update.status.gpu_hours
+        status, hours = update.status, update.status.hours
         done = status.node_states[State.COMPLETED]
         if done < self._done:
             self.wrong.append(f"{status.as_of}: {self._done} nodes were done, now {done}")
@@ -60,10 +60,10 @@ class Watched:
         total = sum(dag.nodes_total for dag in status.dags) + self.inner
         if sum(status.node_states.values()) != total:
             self.wrong.append(f"{status.as_of}: {status.node_states} are not {total} nodes")
-        others = hours.total - sum(run.gpu_hours.total for run in status.runs)
+        others = hours.total - sum(run.hours.total for run in status.runs)
         if others < -1e-6 or (others > 1e-6 and not self.runless):
             self.wrong.append(f"{status.as_of}: the runs' hours are not {hours}")
-        if abs(sum(site.gpu_hours.total for site in status.sites) - hours.total) > 1e-6:
+        if abs(sum(site.hours.total for site in status.sites) - hours.total) > 1e-6:
             self.wrong.append(f"{status.as_of}: the sites' hours are not {hours}")
         # On a busy machine a call of the file system may last for seconds.
         if update.error is not None and SILENT not in update.error:

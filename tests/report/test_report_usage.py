@@ -210,10 +210,10 @@ def test_it_agrees_with_the_status(name: str) -> None:
             spent.executions,
             spent.completed_epochs,
         )
-        assert site.gpu_hours.total == close(spent.total / HOUR)
+        assert site.hours.total == close(spent.total / HOUR)
     assert sum(gpu.completed_epochs for gpu in status.gpus) == usage.total.totals.completed_epochs
     for gpu in status.gpus:
-        assert gpu.gpu_hours.goodput <= gpus[usage.gpu_model(gpu.gpu)].totals.goodput / HOUR + 1e-9
+        assert gpu.hours.goodput <= gpus[usage.gpu_model(gpu.gpu)].totals.goodput / HOUR + 1e-9
     assert sum(run.epochs_done for run in status.runs) == usage.epochs
     reasons: defaultdict[object, list[CauseReason]] = defaultdict(list)
     for cause in usage.causes:

@@ -110,6 +110,6 @@ def test_the_line_of_the_overview() -> None:
 def test_hours_and_prospects_fit(cells: int) -> None:
     status = basis({"run0": Past((HOUR,) * 3)}).status
     forecasts = overview_header.forecast_candidates(report_of())
-    lines = overview_header.hours_and_forecast(status.gpu_hours, forecasts, cells)
+    lines = overview_header.hours_and_forecast(status.hours, forecasts, cells)
     assert all(width(line) <= cells for line in lines)
     assert "6d left" in "".join(text(line) for line in lines)

@@ -217,7 +217,7 @@ async def test_the_cursor_begins_on_the_run_in_trouble(
 
 
 def test_hours_that_no_log_has_are_unknown() -> None:
-    row = replace(RUNS[0], gpu_hours=GpuHours(badput=2.0))
+    row = replace(RUNS[0], hours=GpuHours(badput=2.0))
     known = {column.name: spans.text(column.draw(row)).split() for column in columns([row])}
     assert row.epochs_done
     assert known["good"] == ["–"]

@@ -149,7 +149,7 @@ def test_gpu_hours_say_that_the_log_begins_late() -> None:
     status = found.status()
     assert status.nodes_unlogged == found.ledger().nodes_unlogged == 2
     assert usage_in_window(found.ledger()).nodes_unlogged == 2
-    assert hours_line(status.gpu_hours, nodes_unlogged=status.nodes_unlogged) == (
+    assert hours_line(status.hours, nodes_unlogged=status.nodes_unlogged) == (
         "GPU-hours: at least 4.00 = 4.00 goodput + 0 badput + 0 running; "
         "2 nodes without an execution in the logs"
     )

@@ -61,7 +61,7 @@ def test_hours_of_an_ensemble_without_gpus(
 ) -> None:
     found = report_of(log_of(*cpus))
     status = found.status()
-    for hours in (status.gpu_hours, status.runs[0].gpu_hours, status.sites[0].gpu_hours):
+    for hours in (status.hours, status.runs[0].hours, status.sites[0].hours):
         assert (hours.measure, hours.goodput, hours.badput, hours.running) == (
             measure,
             good,
@@ -72,8 +72,8 @@ def test_hours_of_an_ensemble_without_gpus(
     (below,) = runs_table.cursor_detail(status.runs[0], {"run"}, 80)
     assert f"badput {formatting.hours(bad)} {measure.short}" in spans.text(below)
     view = found.run_view(status.runs[0].key)
-    assert view.epochs[0].gpu_hours == status.gpu_hours
-    assert spans.text(gpu_hours(status.gpu_hours)).startswith(measure.hours)
+    assert view.epochs[0].hours == status.hours
+    assert spans.text(gpu_hours(status.hours)).startswith(measure.hours)
     # The ledger is in GPU-seconds, as the exported columns are, until it is measured.
     ledger = found.ledger()
     assert usage_in_window(ledger).total.totals.total == 0
@@ -97,17 +97,17 @@ def test_of_what_a_window_cuts_a_part_is_inside() -> None:
 def test_in_flight_by_cpus() -> None:
     log = log_of(4, 8)
     log.events.pop()
-    hours = of_one_job(log).painter(as_of="03:30:00").status().gpu_hours
+    hours = of_one_job(log).painter(as_of="03:30:00").status().hours
     assert (hours.measure, hours.badput, hours.running) == (HourUnit.CPU, 4, 4)
 
 
 def test_gpus_that_come_later_are_reported_alone() -> None:
     """The first execution had none, the second has two."""
     log = log_of(4)
-    assert report_of(log).status().gpu_hours.measure is HourUnit.CPU
+    assert report_of(log).status().hours.measure is HourUnit.CPU
     log.submit(78, NODE, at="05:00:00").execute(78, gpus=2, at="06:00:00")
     log.terminate(78, at="07:00:00")
-    hours = report_of(log).status().gpu_hours
+    hours = report_of(log).status().hours
     assert (hours.measure, hours.goodput, hours.badput) == (HourUnit.GPU, 2, 0)
 
 

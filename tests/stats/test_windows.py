@@ -82,7 +82,7 @@ def test_an_execution_over_the_border_of_a_month() -> None:
     assert october.executions[0].bytes_sent is None
     assert november.executions[0].bytes_sent == 5
     assert [job.bytes_received for job in (*october.jobs, *november.jobs)] == [None, 6]
-    assert [run.gpu_hours.goodput for run in (*october.runs, *november.runs)] == [4, 20]
+    assert [run.hours.goodput for run in (*october.runs, *november.runs)] == [4, 20]
     # Its own times stay what they are.
     assert november.executions[0].start == at("2025-10-31T22:00")
 
@@ -180,8 +180,8 @@ def sums(ledger: Ledger) -> dict[str, float]:
         "transfer seconds": total(t.seconds for t in ledger.transfers),
         "epochs": sum(e.state is State.COMPLETED for e in ledger.epochs),
         "longest": total(e.longest_seconds for e in ledger.epochs if e.state is State.COMPLETED),
-        "runs' good": sum(r.gpu_hours.goodput for r in ledger.runs) * 3600,
-        "runs' bad": sum(r.gpu_hours.badput for r in ledger.runs) * 3600,
+        "runs' good": sum(r.hours.goodput for r in ledger.runs) * 3600,
+        "runs' bad": sum(r.hours.badput for r in ledger.runs) * 3600,
     }
     for e in ledger.executions:
         key = f"{e.site} / {e.gpu} / {e.cause}"

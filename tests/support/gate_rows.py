@@ -58,7 +58,7 @@ def run(gate: GateStatus | None = NOTHING_ASKED, **more: object) -> Run:
         epochs_skipped=0,
         state=State.RUNNING,
         latest=latest(2),
-        gpu_hours=GpuHours(),
+        hours=GpuHours(),
         gate=gate,
         retries_left=2,
     )

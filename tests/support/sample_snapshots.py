@@ -104,7 +104,7 @@ def run(
         state=state,
         latest=latest if begun else None,
         seconds=seconds if begun else None,
-        gpu_hours=hours,
+        hours=hours,
     )
 
 
@@ -161,7 +161,7 @@ def epochs(row: Run) -> tuple[Epoch, ...]:
                 transfer=41.0 if begun else None,
                 execution=float(wave) if begun else None,
                 attempts=1 + (n % 5 == 4) + 2 * (n == 9) if begun else 0,
-                gpu_hours=GpuHours(3.2 if done else 0.0, 1.1 * (n % 5 == 4)),
+                hours=GpuHours(3.2 if done else 0.0, 1.1 * (n % 5 == 4)),
                 success=execution_at(site, A80, 1, 1800.0) if n == 5 and done else None,
                 longest=execution_at("anvil", A80, 1, 9000.0) if n == 5 and done else None,
             )
@@ -311,9 +311,9 @@ def status(
             left -= 1
         states[State.WAITING] += left
     hours = GpuHours(
-        sum(row.gpu_hours.goodput for row in runs),
-        sum(row.gpu_hours.badput for row in runs),
-        sum(row.gpu_hours.running for row in runs),
+        sum(row.hours.goodput for row in runs),
+        sum(row.hours.badput for row in runs),
+        sum(row.hours.running for row in runs),
     )
     files = sorted({row.dag for row in runs})
     dags = tuple(
@@ -339,7 +339,7 @@ def status(
         runs=runs,
         epoch_states=states,
         node_states=states,
-        gpu_hours=hours,
+        hours=hours,
         sites=(),
         gpus=(),
         causes=(),
