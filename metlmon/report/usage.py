@@ -7,6 +7,7 @@ means unknown.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from statistics import median
@@ -20,7 +21,7 @@ from metlmon.snapshot.records import Execution, Ledger
 from metlmon.stats.causes import causes_of
 from metlmon.stats.pool_profiles import profiles_in_window
 from metlmon.stats.resources import resource_use
-from metlmon.stats.totals import group_by, sum_by
+from metlmon.stats.totals import group_by
 from metlmon.stats.usage import GroupUsage, UsageGroups, distribution
 from metlmon.stats.variance import epoch_variation
 from metlmon.stats.windows import (
@@ -102,7 +103,8 @@ class ReportUsage:
     too, or it was repeated. ``gpu_names``: GPU models as logged, and as the screens and the report
     name them. ``hidden``: epochs whose successful execution is shorter than half of
     their longest one. ``completing_executions``: the executions that completed an epoch, with
-    their full durations; ``epoch_times`` these, sorted, and ``boxes_by_*`` as box plots.
+    their full durations; ``epoch_times`` these, sorted, and ``boxes_by_*`` as box plots;
+    ``epochs_at``: their number by site and GPU model.
     ``periods``: the total in each period of ``period``. ``without_run``: that of jobs of no run, if
     there are any.
     """
@@ -130,7 +132,7 @@ class ReportUsage:
         self.gpu_names = {each: name for each, name in gpu_models(logged).items() if each}
         self.gpus = _used(groups.by_gpu(self.gpu_model))
         self.sites = _used(groups.by_site(), moved=True)
-        self.by_site_and_gpu = sum_by(executions, lambda e: (e.site, self.gpu_model(e.gpu)))
+        self.epochs_at = Counter((e.site, self.gpu_model(e.gpu)) for e in completing)
         self.runs = [
             (run, by_run.get(run.key) or groups.usage(run.key, (), ()))
             for run in groups.clipped.runs

@@ -256,11 +256,7 @@ def bytes_table(usage: ReportUsage) -> ReportTable:
 
 def site_gpu_table(usage: ReportUsage) -> ReportTable | None:
     """Epochs by resource and GPU model; None unless there are several of each."""
-    done = {
-        key: sums.completed_epochs
-        for key, sums in usage.by_site_and_gpu.items()
-        if sums.completed_epochs
-    }
+    done = usage.epochs_at
     sites = [site.name for site in usage.sites if any(key[0] == site.name for key in done)]
     gpus = [gpu.name for gpu in usage.gpus if any(key[1] == gpu.name for key in done)]
     if len(sites) < 2 or len(gpus) < 2:
@@ -271,7 +267,7 @@ def site_gpu_table(usage: ReportUsage) -> ReportTable | None:
     ]
 
     def row(name: str | None, among: Sequence[str | None]) -> Row:
-        epochs = {gpu or "": sum(done.get((site, gpu), 0) for site in among) for gpu in gpus}
+        epochs = {gpu or "": sum(done[site, gpu] for site in among) for gpu in gpus}
         known = {gpu: n for gpu, n in epochs.items() if n}
         return {"site": name, **known, "total": sum(epochs.values())}
 

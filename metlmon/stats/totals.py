@@ -131,11 +131,3 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     lower = int(position)
     upper = min(lower + 1, len(ordered) - 1)
     return ordered[lower] + (ordered[upper] - ordered[lower]) * (position - lower)
-
-
-def sum_by(entries: Iterable[Execution], key: Callable[[Execution], K]) -> dict[K, UsageTotals]:
-    """The totals for each value of ``key``, by descending GPU-seconds."""
-    sums = {name: sum_executions(group) for name, group in group_by(entries, key).items()}
-    return dict(
-        sorted(sums.items(), key=lambda item: (-item[1].total, -item[1].executions, str(item[0])))
-    )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from math import inf
+from operator import attrgetter
 from statistics import median
 from types import MappingProxyType
 from typing import ClassVar, Final, NamedTuple, TypeVar
@@ -37,6 +38,7 @@ from metlmon.stats.hosts import (
     SLOW_FACTOR,
     SLOW_MIN_EPOCHS,
     EpochTime,
+    HostKey,
     compare_hosts,
 )
 from metlmon.stats.pool_profiles import (
@@ -439,11 +441,10 @@ class UsageGroups:
 
     def by_host(self) -> tuple[HostUsage, ...]:
         """The usage by host; slow ones first, then those with the most epochs."""
-        groups = group_by(self.executions, lambda e: (e.host, e.site, e.gpu, e.gpus))
-        trained = group_by(
-            (e for e in self.executions if e.final and not self.is_hidden(e)),
-            lambda e: (e.host, e.site, e.gpu, e.gpus),
-        )
+        place_of: Callable[[Execution], HostKey] = attrgetter("host", "site", "gpu", "gpus")
+        groups = group_by(self.executions, place_of)
+        counted = (e for e in self.executions if e.final and not self.is_hidden(e))
+        trained = group_by(counted, place_of)
         comparisons = compare_hosts(
             EpochTime(place, e.run, e.start, self.seconds(e) or 0.0)
             for place, entries in trained.items()

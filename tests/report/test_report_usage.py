@@ -185,10 +185,7 @@ def test_every_division_sums_to_the_whole(name: str) -> None:
             assert (
                 sum(reason.lost_gpu_seconds for reason in cause.reasons) == cause.lost_gpu_seconds
             )
-        assert (
-            sum(t.completed_epochs for t in usage.by_site_and_gpu.values())
-            == spent.completed_epochs
-        )
+        assert usage.epochs_at.total() == spent.completed_epochs
         assert spent.completed_epochs + usage.unlocated - usage.repeated == usage.epochs
         if usage.series is not None:
             series = usage.series
