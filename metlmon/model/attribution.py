@@ -536,7 +536,7 @@ class JobAttributor:
         self._dags: Mapping[str, Dag] = {}
         self._nodes: dict[NodeKey, NodeRecord] = {}
         self._groups: JobGroups
-        self._dags_by_node: dict[str, list[str]] = {}
+        self._dags_by_node: dict[str, tuple[str, ...]] = {}
         self._procs: dict[int, list[JobKey]] = {}
         self._submitting_dags: dict[int, str] = {}
         self._provisional: set[JobKey] = set()
@@ -550,7 +550,7 @@ class JobAttributor:
         self._dags, self._nodes, self._dags_by_node = dags, nodes, {}
         self._groups = groups
         for dag_key, name in nodes:
-            self._dags_by_node.setdefault(name, []).append(dag_key)
+            self._dags_by_node[name] = (*self._dags_by_node.get(name, ()), dag_key)
         self.index_submitting_dags()
         self.attributions = {}
         self.unproven = UnprovenJobs()

@@ -197,7 +197,8 @@ class Ensemble:
             dag.logs = self._dag_logs[dag.key]
             dag.reset_runs()
             for name, node in dag.workflow.nodes.items():
-                self.nodes[dag.key, name] = NodeRecord((dag.key, name), node)
+                key = dag.key, name
+                self.nodes[key] = NodeRecord(key, node)
         with_groups = {**self.dags, NO_DAG: self.groups.dag}
         self.states.set_dags(with_groups, self.nodes)
         self._attributor.set_dags(with_groups, self.nodes, self.groups)

@@ -234,6 +234,7 @@ class Derivation:
         self._live = False
         self._memos: dict[NodeKey, NodeMemo] = {}
         self._memos_by_run: dict[str, list[NodeMemo]] = {}
+        self._categories: dict[NodeCategory, NodeCategory] = {}
         self._memos_by_dag: dict[str, dict[NodeCategory, list[NodeMemo]]]
         self._memos_by_dag = {key: {} for key in self.dags}
         for key, record in self.nodes.items():
@@ -291,6 +292,8 @@ class Derivation:
             number += 1
             if number % JOBS_PER_STEP == 0:
                 yield
+        # A set from which all was taken one by one keeps its memory.
+        pending.clear()
         self._update_stale()
 
     def _node_steps(self, live: bool, limit: int | None) -> Iterator[None]:
@@ -328,6 +331,8 @@ class Derivation:
             service=record.node.kind is NodeKind.SERVICE,
             beside=beside,
         )
+        # One object for all nodes of a category.
+        category = self._categories.setdefault(category, category)
         memo = self._memos[key] = NodeMemo(record, category)
         self._memos_by_dag[key[0]].setdefault(category, []).append(memo)
         if (run := self.runs.by_node.get(key)) is not None:

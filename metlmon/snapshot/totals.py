@@ -121,7 +121,7 @@ class SiteTotals(ExecutionTotals):
 
     def __init__(self) -> None:
         super().__init__()
-        self.targets: set[str] = set()
+        self.targets: frozenset[str] = frozenset()
         self.seconds: list[float] = []
 
     def merge(self, other: ExecutionTotals) -> None:
@@ -244,7 +244,7 @@ class Totals:
         if group is None:
             group = groups[name] = SiteTotals()
             if entry.target:
-                group.targets.add(entry.target)
+                group.targets = frozenset({entry.target})
         group.add(entry)
         if entry.outcome is _GOOD:
             group.seconds.append(entry.seconds)
