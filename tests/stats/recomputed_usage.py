@@ -1,15 +1,11 @@
 """The cells of ``metlmon usage --json`` from the text of event logs, sharing no code with it.
 
-    python tests/stats/recomputed_usage.py DAGDIR [run|site|gpu|host|request]
-
 For logs whose jobs are epochs. The rules are those of ``metlmon/README.md``, "Requests and use".
 """
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -256,9 +252,3 @@ def requests(dagdir: Path) -> list[dict[str, Any]]:
                 }
             )
     return rows
-
-
-if __name__ == "__main__":
-    dagdir, by = Path(sys.argv[1]), [*sys.argv[2:], "site"][0]
-    found = groups(dagdir, by)
-    print(json.dumps({f"{key} {ended}": row for (key, ended), row in found.items()}, indent=1))
