@@ -112,7 +112,7 @@ class HealthEntry(Struct, frozen=True, kw_only=True):
         return self.reason if self.reason and self.reason not in self.text else None
 
 
-class Health(Struct, frozen=True, rename={"entries": "health"}):
+class Health(Struct, frozen=True):
     """All entries, the open ones first, each group ranked; and the ensemble in figures.
 
     ``runs_stopped``: runs that can go on no further unless somebody acts; ``epochs_left``: their

@@ -69,7 +69,7 @@ def test_causes_of_all_commands_agree(capsys: Captured, dagdir: Path) -> None:
     status = json_output("status", capsys, dagdir, *THEN)
     assert [c["cause"] for c in status["causes"]] == [cause]
     kinds = [entry["kind"] for entry in status["health"]]
-    assert kinds == [e["kind"] for e in json_output("health", capsys, dagdir, *THEN)["health"]]
+    assert kinds == [e["kind"] for e in json_output("health", capsys, dagdir, *THEN)["entries"]]
     assert "annex-expired" in kinds
     assert cause in text_output("report", capsys, dagdir, *THEN)
 

@@ -90,7 +90,7 @@ def test_health_of_logs(capsys: Captured, logs: Dagdir) -> None:
     assert "1 of 3 runs · 1 job left" in text
     assert "Submit the jobs again" in text
     value = json_output("health", capsys, logs.path)
-    assert [(entry["kind"], entry["act"]) for entry in value["health"]] == [("run-failed", None)]
+    assert [(entry["kind"], entry["act"]) for entry in value["entries"]] == [("run-failed", None)]
 
 
 def test_exit_on_of_logs(capsys: Captured, logs: Dagdir) -> None:

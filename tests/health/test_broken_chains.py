@@ -107,7 +107,7 @@ def test_the_commands_say_it(capsys: Captured) -> None:
     text = text_output("health", capsys, FIXTURE)
     assert "checkpoint chain broken: epoch 3" in text
     assert "epoch 2 (run2)" in text
-    entries = json_output("health", capsys, FIXTURE)["health"]
+    entries = json_output("health", capsys, FIXTURE)["entries"]
     (entry,) = [each for each in entries if each["kind"] == "lineage-broken"]
     assert entry["jobs"] == ["13.0"]
 

@@ -371,8 +371,8 @@ every_recording = pytest.mark.parametrize("directory", ALL_RECORDED)
 def test_both_commands_have_the_entries_of_health(directory: str, capsys: Captured) -> None:
     health = health_of(directory)
     output = json_output("health", capsys, *words_of(directory))
-    assert output["health"] == json_output("status", capsys, *words_of(directory))["health"]
-    keys = [(e["key"], e["kind"], e["open"], e["text"], e["runs"]) for e in output["health"]]
+    assert output["entries"] == json_output("status", capsys, *words_of(directory))["health"]
+    keys = [(e["key"], e["kind"], e["open"], e["text"], e["runs"]) for e in output["entries"]]
     assert keys == [(e.key, e.kind, e.open, e.text, list(e.runs)) for e in health.entries]
     assert output["runs_stopped"] == health.runs_stopped
     assert output["epochs_left"] == health.epochs_left

@@ -278,9 +278,9 @@ def test_the_json_is_what_the_interface_says(capsys: Captured, tmp_path: Path) -
     removed_after_hold(tmp_path)
     output = json.loads(run_command("health", capsys, tmp_path, "--json")[1])
     status = json.loads(run_command("status", capsys, tmp_path, "--json")[1])
-    assert output["health"] == status["health"]
+    assert output["entries"] == status["health"]
     assert output["runs_stopped"] == 10
-    first = output["health"][0]
+    first = output["entries"][0]
     assert first.keys() >= {
         *("kind", "severity", "open", "dag", "runs", "nodes", "epochs_blocked", "since", "until"),
         *("code", "subcode", "code_name", "policy", "reason", "advice", "act", "gpu_hours"),

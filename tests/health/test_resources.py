@@ -138,7 +138,7 @@ def test_it_is_counted_once_and_closed_when_over(
     assert (entry.severity, len(entry.runs), entry.nodes, entry.gpu_hours) == (severity, 2, 6, 0)
     # Six epochs of two hours, in which 0.03 of a GPU was in use.
     assert entry.cost == pytest.approx(11.64 if kind == "gpu-idle" else 0)
-    (each,) = json_output("health", capsys, str(dagdir.path))["health"]
+    (each,) = json_output("health", capsys, str(dagdir.path))["entries"]
     assert (each["kind"], each["text"], each["advice"]) == (kind, entry.text, entry.advice)
     words = (str(dagdir.path), "--exit-on", "failed,held", "--timeout", "0")
     assert run_command("status", capsys, *words)[0] == Exit.TIMEOUT
