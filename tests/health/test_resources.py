@@ -153,6 +153,17 @@ def test_it_is_counted_once_and_closed_when_over(
     assert len(only(whole, kind, is_open=False).runs) == 2
 
 
+def test_hours_of_cpus_have_none_of_idle_gpus(tmp_path: Path) -> None:
+    """Old versions of HTCondor list no GPUs in 001, and hours are then those of CPUs."""
+    log = EventLog()
+    train(log, "run0-train_epoch0", BAD["gpu-idle"])
+    log.texts = [text.replace("\n\tGPUs = 1", "") for text in log.texts]
+    health = health_of(write(tmp_path, chains({"run0": 2}), log))
+    entry = only(health, "gpu-idle")
+    assert (health.hour_unit, entry.cost) == ("CPU-h", 0)
+    assert "GPU-h unused" in entry.text
+
+
 def found(path: Path, as_of: datetime | None = None) -> list[HealthEntry]:
     health = make_health(stats_input(read_dagdir(path, as_of=as_of), path))
     return [entry for entry in health.entries if entry.kind in BAD]
