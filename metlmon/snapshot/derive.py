@@ -1,8 +1,8 @@
 """Derives the records of an ensemble, and adds up the sums over them.
 
 :meth:`Derivation.update` makes the record of each job and node that has changed, and keeps the
-others; :meth:`Derivation.derive` resolves the runs and adds up everything from nothing. A snapshot
-(:mod:`metlmon.snapshot.builder`) reads them.
+others; :meth:`Derivation.derive` resolves the runs and adds up everything, the totals of closed
+jobs where one of their run has changed. A snapshot (:mod:`metlmon.snapshot.builder`) reads them.
 """
 
 from __future__ import annotations
