@@ -1,12 +1,12 @@
-"""The generated first round: metlmon reads from its files what its generator knows to be true."""
+"""The generated first round: metlmon reads from its files what its generator knows to be true.
+
+Totals, places, labels, months, transfers and bytes are in ``report/test_report_usage.py``."""
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -81,26 +81,6 @@ def test_nothing_is_complained_of_but_the_ends_that_nobody_logged(painter: Snaps
     assert all("its true end is unknown" in notice.text for notice in notices)
 
 
-def test_the_total(ledger: Ledger) -> None:
-    assert split(ledger.executions) == TRUTH["gpu_seconds"]
-
-
-@pytest.mark.parametrize("name", ["site", "gpu"])
-def test_by_place(ledger: Ledger, name: str) -> None:
-    completed = Counter(getattr(epoch, name) for epoch in ledger.epochs)
-    assert {
-        place: {"executions": len(entries), "completed": completed[place], **split(entries)}
-        for place, entries in by(ledger, name).items()
-    } == TRUTH[f"by_{name}"]
-
-
-def test_by_label(ledger: Ledger) -> None:
-    assert {
-        label: {"executions": len(entries), **split(entries)}
-        for label, entries in by(ledger, "label").items()
-    } == TRUTH["by_label"]
-
-
 def test_by_run(ledger: Ledger) -> None:
     assert {
         run: {"uuid": entries[0].uuid, "executions": len(entries), **split(entries)}
@@ -134,40 +114,9 @@ def test_by_cause(ledger: Ledger) -> None:
     assert causes == TRUTH["by_cause"]
 
 
-def test_by_month(ledger: Ledger) -> None:
-    """Cut by hand, at the access point's midnights; October lost no hour to November."""
-    turns = [datetime(2025, month, 1) for month in (9, 10, 11, 12)] + [datetime(2026, 1, 1)]
-    months: dict[str, dict[str, float]] = {}
-    for begin, end in itertools.pairwise(turns):
-        sums = months.setdefault(f"{begin:%Y-%m}", {"good": 0.0, "bad": 0.0})
-        for entry in ledger.executions:
-            assert entry.end is not None
-            if entry.start < end and entry.end > begin:
-                inside = ledger.seconds_between(max(entry.start, begin), min(entry.end, end))
-                sums[entry.kind.removesuffix("put")] += inside * (entry.gpus or 0)
-    assert months == TRUTH["by_month"]
-
-
-def test_transfers(ledger: Ledger) -> None:
-    moved: dict[str, dict[str, dict[str, float]]] = {}
-    for entry in ledger.transfers:
-        sums = moved.setdefault(entry.direction, {}).setdefault(
-            entry.outcome, {"count": 0, "seconds": 0}
-        )
-        sums["count"] += 1
-        sums["seconds"] += entry.seconds or 0
-    assert moved == TRUTH["transfers"]
-
-
 def test_holds(ledger: Ledger) -> None:
     holds = Counter(f"{hold.code}/{hold.subcode}" for job in ledger.jobs for hold in job.holds)
     assert holds == TRUTH["holds"]
-
-
-def test_bytes(ledger: Ledger) -> None:
-    for entries in (ledger.jobs, ledger.executions):
-        assert sum(entry.bytes_sent or 0 for entry in entries) == TRUTH["bytes"]["sent"]
-        assert sum(entry.bytes_received or 0 for entry in entries) == TRUTH["bytes"]["received"]
 
 
 def test_hidden_epochs(ledger: Ledger) -> None:
