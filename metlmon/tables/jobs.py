@@ -53,7 +53,7 @@ def columns(jobs: Sequence[Job], this_year: int | None, unit: HourUnit) -> list[
             cell=lambda row, width: line(file_name(row.dag, width)) if row.dag else UNKNOWN_CELL,
             maximum=24,
         ),
-        Column("node", "NODE", node, minimum=12, comfortable=14, identifies=node),
+        Column("node", "NODE", node, minimum=18, identifies=node),
         Column("state", "STATE", lambda row: STATES[row.state], Kind.STATE),
         Column("since", "SINCE", lambda row: row.since, Kind.TIME, drop=3, year=this_year),
         Column(
