@@ -62,7 +62,7 @@ class Viewer:
     def row(self, run: str, dag: str = "") -> str:
         """The line of a run in the table."""
         for line in self.screen().splitlines():
-            if line.lstrip("▌ ").startswith(f"{run} ") and dag in line:
+            if line.lstrip("▌★ ").startswith(f"{run} ") and dag in line:
                 return line
         return ""
 
