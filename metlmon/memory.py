@@ -51,7 +51,7 @@ def share_one_arena() -> None:
     releases leaves gaps in both: 4 MB in a day of a growing log. Threads of Python hold one lock
     anyway.
     """
-    # A dashboard works without it, too: where there is no ctypes, or another C library.
+    # A dashboard works without it, too: where ctypes is missing, or the C library is another.
     with suppress(ImportError, OSError, AttributeError):
         import ctypes  # Commands do without it.
 

@@ -97,10 +97,11 @@ class NodeCategory(NamedTuple):
 class NodeMemo(Struct):
     """A node, and what the entries of its jobs were made from.
 
-    ``state``: of the node, when they were made; None: they were made since. ``jobs``: the keys of
-    these jobs, in order. ``success``: the execution that completes the node; ``is_final``: its
-    entry says so. ``owner`` None: it is looked up again. ``submitted``: when the first of them was
-    submitted. ``is_overruled``, ``is_unlogged``: as in :class:`NodeSums`.
+    ``state``: that of the node when the entries were last checked; None: they have been made again
+    since. ``jobs``: the keys of these jobs, in order. ``success``: the execution that completes the
+    node; ``is_final``: its entry says so. ``owner`` None: it is looked up again. ``submitted``:
+    when the first of them was submitted. ``is_overruled``, ``is_unlogged``: as in
+    :class:`NodeSums`; ``is_special``: one of them holds, or the node is faulty or lost.
     """
 
     record: NodeRecord

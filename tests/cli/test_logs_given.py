@@ -71,9 +71,7 @@ def test_watch_without_a_terminal_takes_what_the_shell_makes_of_a_star(
     capsys: Captured, logs: Dagdir
 ) -> None:
     files = sorted(map(str, logs.path.glob("*.log")))
-    assert "2 jobs:" in text_output("watch", capsys, *files), (
-        "train.log is no event log, and skipped"
-    )
+    assert "2 jobs:" in text_output("watch", capsys, *files), "train.log has no events: skipped"
 
 
 def test_export_and_report(capsys: Captured, logs: Dagdir, tmp_path: Path) -> None:
