@@ -541,7 +541,7 @@ def cursor_detail(
     if row is None:
         return [()]
     if cells >= REASON_CELLS:
-        return gate_details(row, cells) or [()]
+        return gate_details(row, cells) or [_dropped(row, shown, cells, figures)]
     explanation = "" if explained else reason(row)
     if explanation:
         return _marked_lines(STATES[row.state], explanation, BAD, cells)
@@ -578,10 +578,9 @@ def _marked_lines(symbol: Symbol, text: str, style: TextStyle, cells: int) -> li
 
 
 def _dropped(row: Run, shown: set[str], cells: int, figures: RunFigures | None) -> Line:
-    """What the columns that were dropped say of a run, as far as it fits."""
+    """What the columns that were dropped say of a run, as far as it fits; () if none was."""
     by_name = {column.name: column for column in columns([row])}
     unit = f" {row.hours.measure.short}"
-    badput = line(("badput ", DIM)) + hours_cell(row.hours.badput, BAD) + line((unit, DIM))
     parts = [best_text(row, figures)]
     parts += [
         line((label, DIM)) + by_name[name].draw(row)
@@ -596,7 +595,17 @@ def _dropped(row: Run, shown: set[str], cells: int, figures: RunFigures | None) 
         if name not in shown and name in by_name
         if by_name[name].draw(row) != UNKNOWN_CELL
     ]
-    parts += [badput] if "lost" not in shown else []
+    hours = (
+        ("good", "goodput ", None if _is_unlogged(row) else row.hours.goodput, PLAIN),
+        ("lost", "badput ", row.hours.badput, BAD),
+    )
+    parts += [
+        line((label, DIM)) + hours_cell(seconds, style) + line((unit, DIM))
+        for name, label, seconds, style in hours
+        if name not in shown and seconds is not None
+    ]
+    if not any(parts):
+        return ()
     name = line(" ", (clip(row.name, 24), BOLD))
     return join_fitting((name, *parts), line("  "), cells - 1)
 
