@@ -69,7 +69,7 @@ C = TypeVar("C", float, datetime)
 HALF_LIFE: Final = 3.0
 """Half-life of a cycle's weight in rounds (a round: one epoch of every run), since queues and
 sites change within weeks. Chosen on generated ensembles, where weeks differ; values from 2 to 6
-hardly differ (``tests/bench/backtest.py``)."""
+hardly differ."""
 
 EXECUTION_HALF_LIFE: Final = 2.0
 """As :data:`HALF_LIFE`, for single executions, whose duration depends on code and data."""

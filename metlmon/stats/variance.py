@@ -13,7 +13,7 @@ Resampling runs leaves models, sites and hosts as they are, of which there are f
 The weighted sums of squares follow independent
 chi-squared distributions. Intervals come from draws of these in place of the expectations
 (generalized confidence intervals: Weerahandi 1993; Iyer & Patterson 2002).
-``tests/bench/variance.py`` measures how often they hold.
+``tests/bench/README.md`` has how often they hold.
 """
 
 from __future__ import annotations
