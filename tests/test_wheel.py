@@ -89,16 +89,8 @@ def test_it_is_the_installed_one_that_runs(installed: Path) -> None:
     assert where.stdout.startswith(str(installed))
 
 
-def test_status_of_a_dagdir(installed: Path) -> None:
-    done = command(installed, "status", str(CHECKOUT / "fixtures" / "rescue"))
-    assert done.returncode == 0, done.stderr
-    assert "16 of 16 nodes done" in done.stdout
-
-
 SHAPES = {
     "chain": ("--evaluate",),
-    "sweep": ("--sweep", "learning_rate=0.1, 0.2"),
-    "bag": ("--shards", "4"),
     "multi-node": ("--machines", "2"),
 }
 
@@ -111,19 +103,12 @@ def test_a_dag_is_written(shape: str, installed: Path) -> None:
     made = installed / f"made-{shape}"
     checked = command(installed, "check", str(made))
     assert checked.returncode == 0, checked.stdout
-    if shape in ("chain", "sweep"):
+    if shape == "chain":
         gate = made / "gate.py"
         assert gate.read_bytes() == (CHECKOUT / "metlmon/trainer/gate.py").read_bytes()
         assert os.access(gate, os.X_OK)
     if shape == "multi-node":
         assert (made / "provision.sh").is_file()
-
-
-def test_the_demo_without_a_terminal_tells_how_it_ends(installed: Path) -> None:
-    done = command(installed, "demo")
-    assert done.returncode == 0, done.stderr
-    assert "ensemble.dag" in done.stdout
-    assert "960 epochs" in done.stdout
 
 
 def terminal(installed: Path, *arguments: str) -> PseudoTerminal:
