@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.health.build import make_health
-from metlmon.model.states import DagState, State
+from metlmon.model.states import DagState, Outcome, State
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log, Out, read_ensemble
 from tests.support.run_histories import recorded
@@ -20,51 +20,6 @@ SWEPT = (
     "removed because <OtherJobRemoveRequirements = DAGManJobId =?= 60> fired when job (60.0) was "
     "removed",
 )
-
-REMOVED_AFTER_ITS_END = b"""\
-000 (027.000.000) 2026-11-23 22:12:41 Job submitted from host: <127.0.0.1:9618>
-    DAG Node: run0-train_epoch0
-...
-040 (027.000.000) 2026-11-23 22:12:42 Started transferring input files
-\tTransferring to host: <127.0.0.1:9618>
-...
-001 (027.000.000) 2026-11-23 22:12:42 Job executing on host: <127.0.0.1:9618>
-\tSlotName: slot1_1@localhost
-\tAvailableGPUs = { GPUs_GPU_e0 }
-\tCpus = 1
-\tGLIDEIN_ResourceName = "Expanse-GPU"
-\tGPUs = 1
-\tGPUs_GPU_e0 = [ Id = "GPU-e0"; DeviceName = "Tesla V100-SXM2-32GB"; GlobalMemoryMb = 32510 ]
-\tMemory = 128
-...
-040 (027.000.000) 2026-11-23 22:12:42 Finished transferring input files
-...
-040 (027.000.000) 2026-11-23 22:12:53 Started transferring output files
-...
-040 (027.000.000) 2026-11-23 22:12:53 Finished transferring output files
-...
-005 (027.000.000) 2026-11-23 22:12:53 Job terminated.
-\t(1) Normal termination (return value 0)
-\t\tUsr 0 00:00:00, Sys 0 00:00:00  -  Run Remote Usage
-\t\tUsr 0 00:00:00, Sys 0 00:00:00  -  Run Local Usage
-\t\tUsr 0 00:00:00, Sys 0 00:00:00  -  Total Remote Usage
-\t\tUsr 0 00:00:00, Sys 0 00:00:00  -  Total Local Usage
-\t18  -  Run Bytes Sent By Job
-\t176  -  Run Bytes Received By Job
-\t18  -  Total Bytes Sent By Job
-\t176  -  Total Bytes Received By Job
-
-\tJob terminated of its own accord at 2026-11-23T22:12:53Z with exit-code 0.
-...
-009 (027.000.000) 2026-11-23 22:12:57 Job was aborted.
-\tremoved because <OtherJobRemoveRequirements = DAGManJobId =?= 26> fired when job (26.0) \
-was removed
-
-\tJob terminated by itself at 2026-11-23T22:12:53Z (using method 0: OF_ITS_OWN_ACCORD).
-...
-"""
-"""A DAG's last job: DAGMan read its 005 and exited, and the schedd removed the job because its
-shadow had not exited yet. DAGMan ignores a 009 after a 005 (``check_events.cpp``)."""
 
 
 def failed(log: Log, live: bool = False, dag: str = DAG) -> int:
@@ -103,19 +58,20 @@ def test_a_job_that_leaves_with_its_dag_is_not_tried_again(reason: str) -> None:
 
 
 def test_a_job_that_is_removed_after_its_end_has_ended_well(tmp_path: Path) -> None:
+    """A DAG's last job: DAGMan read its 005 and exited, and the schedd removed the job because its
+    shadow had not exited yet. DAGMan ignores a 009 after a 005 (``check_events.cpp``)."""
     node = "run0-train_epoch0"
     made = Dagdir(tmp_path, f"JOB {node} t.sub\nRETRY {node} 2\n")
     made.write("t.sub", "executable = t.sh\nlog = metl.log\n")
-    made.write("metl.log", REMOVED_AFTER_ITS_END)
-    out = Out().start(at="2026-11-23 22:12:40").submitted(node, 27, at="2026-11-23 22:12:42")
-    made.write("run.dag.dagman.out", out.exit(at="2026-11-23 22:12:54").data)
+    log = Log().submit(27, node, at="10:00:00").execute(27, gpus=1, at="10:00:01")
+    log.terminate(27, at="10:00:12").remove(27, reason=SWEPT[2], at="10:00:16")
+    made.write("metl.log", log.data)
+    out = Out().start(at="09:59:58").submitted(node, 27, at="10:00:00")
+    made.write("run.dag.dagman.out", out.exit(at="10:00:13").data)
     painter = made.reader().snapshot_builder()
     status = painter.status()
     (job,), (dag,), (run,) = painter.job_rows(), status.dags, status.runs
-    assert (job.state, [str(each.outcome) for each in job.executions]) == (
-        State.COMPLETED,
-        ["good"],
-    )
+    assert (job.state, [e.outcome for e in job.executions]) == (State.COMPLETED, [Outcome.GOOD])
     assert (dag.state, dag.nodes_done, dag.nodes_failed) == (DagState.DONE, 1, 0)
     assert (run.state, run.epochs_done) == (State.COMPLETED, 1)
     assert status.hours.goodput == pytest.approx(11 / 3600)

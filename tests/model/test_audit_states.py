@@ -3,9 +3,9 @@ what a job's or a node's state is."""
 
 from __future__ import annotations
 
-from metlmon.model.states import Outcome, State
+from metlmon.model.states import State
 from tests.model.test_node_state import CHAIN, EPOCH0, status_file
-from tests.support.event_logs import Log, Out, of_one_job, read_ensemble
+from tests.support.event_logs import Log, Out, read_ensemble
 
 NODE = "run0-train_epoch0"
 
@@ -29,14 +29,6 @@ def test_a_pre_script_that_runs_again_is_seen_behind_the_post_script_that_failed
     assert read_ensemble(dag, log, out=out).node(NODE, live=True) is State.RETRYING
     out.say(f"Running PRE script of Node {NODE}...", at="10:05:03")
     assert read_ensemble(dag, log, out=out).node(NODE, live=True) is State.PRE
-
-
-def test_a_new_attempt_begins_the_time_in_its_state_anew() -> None:
-    log = Log().submit(77, NODE).execute(77, at="10:05:00").execute(77, at="12:00:00")
-    row = of_one_job(log).job(77)
-    assert row.since is not None
-    assert (row.state, f"{row.since:%H:%M}") == (State.RUNNING, "12:00")
-    assert [e.outcome for e in row.executions] == [Outcome.EVICTED, Outcome.IN_FLIGHT]
 
 
 def test_a_run_goes_by_one_name_for_all_its_jobs() -> None:

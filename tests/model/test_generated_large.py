@@ -57,10 +57,6 @@ def copied(directory: Path, to: Path) -> Path:
     return to
 
 
-def contents(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
-
-
 @pytest.mark.parametrize("name", SMALL)
 def test_every_figure_is_the_generators(ensembles: Ensembles, name: str) -> None:
     reader, truth = opened(ensembles[name]), truth_of(ensembles[name])
@@ -120,25 +116,3 @@ def test_compressed_it_is_the_same(
     assert differences(reader, truth_of(ensembles[name])) == []
     epochs = reader.snapshot_builder().ledger().epochs
     assert all(epoch.site for epoch in epochs if epoch.state is State.COMPLETED)
-
-
-@pytest.mark.parametrize(
-    ("name", "number"),
-    [("mix", number) for number in (b"000", b"001", b"005", b"006", b"009", b"040")]
-    + [("storm", b"004")],
-)
-def test_one_event_less_is_noticed(
-    ensembles: Ensembles, name: str, number: bytes, tmp_path: Path
-) -> None:
-    """The figures hang on every event: the comparison is none that always agrees."""
-    changed = copied(ensembles[name], tmp_path / "changed")
-    for path in changed.glob("*.dag.*"):
-        path.unlink()
-    log = changed / "metl.log"
-    before = {*differences(opened(changed), truth_of(changed))}
-    events = log.read_bytes().split(b"...\n")
-    events.remove(next(event for event in events if event.startswith(number)))
-    log.write_bytes(b"...\n".join(events))
-    new = {*differences(opened(changed), truth_of(changed))} - before
-    own = {"log_bytes"} if number == b"006" else {"log_bytes", "log_events"}
-    assert {line.split()[1] for line in new} - own, "nothing but the log's own size tells of it"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from itertools import groupby
 
 import pytest
 from hypothesis import given
@@ -22,12 +21,10 @@ from metlmon.eventlog.events import (
     Transfer,
     UsageRow,
 )
-from metlmon.eventlog.reader import parse
-from metlmon.eventlog.redaction import BODY_LIMIT, SHORT, TEXT_LIMIT, redact_event
-from metlmon.model.job_events import JobEvents, LoggedJob, Stream
+from metlmon.eventlog.redaction import BODY_LIMIT, SHORT, TEXT_LIMIT
+from metlmon.model.job_events import JobEvents, Stream
 from metlmon.model.model_state import LogRole
 from metlmon.text.visible import visible
-from tests.conftest import SHARED
 from tests.support.event_logs import Log, of_one_job
 
 WHEN = datetime(2026, 5, 4, 10, 0, 0)
@@ -100,22 +97,6 @@ def test_an_event_is_kept_once(one: Event, other: Event) -> None:
     is_better = one.damaged and not other.damaged
     assert kept.add_if_new(Stream(1, "b.log"), other) is (is_better or not same)
     assert len(kept.merged()) == (1 if same else 2)
-
-
-@pytest.mark.parametrize("name", ["metl-aws/metl.log"])
-def test_a_real_log(name: str) -> None:
-    path = SHARED / "examples" / name
-    if not path.exists():
-        pytest.skip("the real recording is not beside this checkout")
-    read = sorted(parse(path.read_bytes()).events, key=lambda event: event.ids)
-    for ids, each in groupby(read, key=lambda event: event.ids):
-        held, job = [event for event in each if event.number != 6], LoggedJob(*ids)
-        for event in held:
-            job.add(event, Stream(0, name))
-        history = job.history()
-        job.compress()
-        assert job.events() == list(map(redact_event, held))
-        assert job.history() == history
 
 
 @pytest.mark.parametrize("length", [7_900, TEXT_LIMIT - 10, TEXT_LIMIT, 9_000, 20_000])
