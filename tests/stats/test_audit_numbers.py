@@ -245,17 +245,6 @@ def test_a_share_is_never_rounded_to_none_or_all() -> None:
 # --- health -------------------------------------------------------------------------------------
 
 
-def test_both_removals_of_the_first_round_are_reported() -> None:
-    """Its DAG was removed twice and submitted again from its rescue files. The second time only
-    two jobs ran, and lost ten hours all the same."""
-    entries = make_health(recorded(FIXTURES / "first-round")).entries
-    removed = [each for each in entries if each.kind == "removed-by-user" and each.dag]
-    assert {f"{each.since:%Y-%m-%d %H:%M}" for each in removed} == {
-        "2025-09-29 16:41",
-        "2025-10-29 22:17",
-    }
-
-
 def test_a_log_that_is_silent_as_often_has_no_gap() -> None:
     """The first round lacks the ends of three executions and nothing else. Its log has an event
     in twenty minutes: that nothing was logged for two hours, as often, is no hole."""

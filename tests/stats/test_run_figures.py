@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from datetime import datetime
 from pathlib import Path
@@ -35,31 +34,6 @@ def read(dagdir: Path, as_of: datetime | None = None) -> StatsInput:
 @pytest.fixture(scope="module")
 def trainer() -> StatsInput:
     return read(TRAINER)
-
-
-def csv_values(uuid: str) -> dict[int, float]:
-    """The validation losses of a run by epoch, read without metlmon."""
-    values = {}
-    folders = (TRAINER / "output" / "training_logs" / uuid).glob("version_*")
-    for folder in sorted(folders, key=lambda path: int(path.name.partition("_")[2])):
-        if (folder / "metrics.csv").exists():
-            for row in csv.DictReader((folder / "metrics.csv").open()):
-                if row.get("val_loss"):
-                    values[int(row["epoch"])] = float(row["val_loss"])
-    return values
-
-
-def test_last_and_best_are_those_of_the_files(trainer: StatsInput) -> None:
-    figures = run_figures(trainer)
-    bests = {}
-    for row in trainer.status.runs:
-        values, curve = csv_values(row.uuid or ""), figures.by_run[row.key]
-        assert [point.epoch for point in curve.points] == sorted(values)
-        assert repr(curve.last.value) == repr(values[max(values)])
-        finite = [value for value in values.values() if math.isfinite(value)]
-        assert curve.best.value == min(finite)
-        bests[row.key] = min(finite)
-    assert figures.best == min(bests, key=lambda key: bests[key])
 
 
 def test_the_wall_time_goes_from_the_first_submission_to_the_last_end(trainer: StatsInput) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
@@ -20,9 +19,6 @@ from tests.conftest import Shared
 from tests.generated.slot_limited import SlotLimited, drawn, slot_limited
 from tests.generated.write import write
 from tests.support.run_histories import recorded
-
-SEEDS = (0, 8, 17)
-"""Slots at one and at two sites, each order, -maxjobs, losses, epochs of 30 s to 8 h."""
 
 PLAIN = SlotLimited(runs=12, epochs=6, slots=(4,), lost=0.0, gap=3.0)
 
@@ -95,10 +91,10 @@ def test_no_run_ends_after_the_ensemble(shared: Shared) -> None:
 
 
 def test_intervals_hold_where_runs_take_turns(tmp_path: Path) -> None:
-    tests = [replayed(written(drawn(seed), seed, tmp_path / str(seed))) for seed in SEEDS]
-    whole = [each for test in tests for each in test.ensemble_predictions()]
-    assert len(whole) == 3 * len(SEEDS)
-    assert sum(each.covered for each in whole) >= 0.7 * len(whole)
+    # Five slots at two sites; thirty ensembles are in tests/bench/README.md.
+    whole = replayed(written(drawn(17), 17, tmp_path)).ensemble_predictions()
+    assert len(whole) == 3
+    assert all(each.covered for each in whole)
     error = median_error(whole)
     assert error is not None
     assert error < 0.1
@@ -117,8 +113,9 @@ def test_ready_runs_that_dagman_holds_back_are_counted(tmp_path: Path) -> None:
 # --- slots ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("order", ["submission", "furthest first", "furthest last"])
-@pytest.mark.parametrize("slots", [(2,), (5,), (3, 2)])
+@pytest.mark.parametrize(
+    ("order", "slots"), [("submission", (2,)), ("furthest first", (3, 2)), ("furthest last", (5,))]
+)
 def test_slots_and_order_are_found(tmp_path: Path, order: str, slots: tuple[int, ...]) -> None:
     kind = replace(PLAIN, order=order, slots=slots, runs=16, epochs=8)
     use = use_of(after(written(kind, 3, tmp_path), 80).ledger)
@@ -140,44 +137,6 @@ def test_targets_that_ran_at_one_site_share_its_slots(tmp_path: Path) -> None:
     use = use_of(ledger)
     assert list(use.slots.values()) == [4]
     assert use.group("any") is not None
-
-
-def test_waits_of_runs_are_those_with_all_slots_taken(tmp_path: Path) -> None:
-    """A second way: the seconds in which a run was ready and four others ran."""
-    ledger = after(written(replace(PLAIN, gap=1.0), 5, tmp_path), 40).ledger
-    use, now = use_of(ledger), ledger.as_of
-    assert now is not None
-    ran: dict[str, list[tuple[datetime, datetime]]] = {}
-    for each in ledger.executions:
-        ran.setdefault(each.run or "", []).append((each.start, each.end or now))
-    for run in ledger.runs:
-        if not ran.get(run.key):
-            continue
-        expected, ready = 0.0, run.began
-        assert ready is not None
-        for start, end in sorted(ran[run.key]):
-            expected += _seconds_full(ran, run.key, ready, start)
-            ready = end
-        assert run.began is not None
-        found = use.seconds_waited(run.key, run.began, now)
-        # A free slot takes some seconds to find its next job.
-        assert found == pytest.approx(expected, abs=60 + 0.05 * expected)
-
-
-def _seconds_full(
-    ran: Mapping[str, list[tuple[datetime, datetime]]], run: str, since: datetime, until: datetime
-) -> float:
-    others = [each for name, each in ran.items() if name != run]
-    seconds = int((until - since).total_seconds())
-    return sum(
-        sum(
-            start <= since + timedelta(seconds=at) < end
-            for intervals in others
-            for start, end in intervals
-        )
-        >= 4
-        for at in range(seconds)
-    )
 
 
 # --- the queue to come ------------------------------------------------------------------------
