@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -24,25 +24,17 @@ from metlmon.authoring.description import (
     example,
     read_description,
 )
-from metlmon.authoring.graph import GraphNode
 from metlmon.authoring.plan import make_plan
 from metlmon.authoring.request import (
     EnsembleShape,
     Evaluation,
-    Plan,
     PlanError,
-    Region,
-    Request,
     StageRequest,
     StopRules,
-    SweepMode,
-    SweepRequest,
-    SweptVariable,
 )
 from metlmon.authoring.validate import validate
 from metlmon.authoring.write_files import write_plan
 from metlmon.cli.exit_codes import Exit
-from metlmon.dagman.submit_description import parse_description, submission
 from tests.support.commands import Captured, run_command
 from tests.support.sample_requests import a_request, nap, woven
 
@@ -72,11 +64,6 @@ NASTY: Final = (
 texts = st.lists(st.sampled_from(NASTY) | st.text(string.ascii_letters, min_size=1), max_size=4)
 nasty = texts.map("".join)
 
-TAME: Final = ("0.1", "a b", "it's", "a;b", "100%", "ä", "-x", "#1", "x=y", "[1, 2]")
-NAMES: Final = ("e", "gate", "train", "e.sub", "metlmon")
-GROUPS: Final = ("g", "ALL_NODES", "2", "a-train_epoch1", "evaluate_")
-VARIABLES: Final = ("x", "queue_x", "My_x", "done", "NOOP", "child", "qu")
-
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -91,102 +78,6 @@ def output_of(capsys: Captured, words: str) -> tuple[int, str, str]:
 
 
 # --- any request ----------------------------------------------------------------------------------
-
-
-PLACES: Final = (
-    *("nowhere", "name", "site", "project", "disk", "variable", "value", "metric", "swept"),
-    *("swept value", "group", "stage", "region", "region's variable", "region's value"),
-)
-
-
-@st.composite
-def requests(draw: st.DrawFn) -> Request:
-    """Of any shape, with anything at one of the places where a person writes."""
-    shape = draw(
-        st.sampled_from(
-            (EnsembleShape.CHAIN, EnsembleShape.SWEEP, EnsembleShape.STAGES, EnsembleShape.BAG)
-        )
-    )
-    odd = draw(st.sampled_from(PLACES))
-    bag = shape is EnsembleShape.BAG
-
-    def output_of(place: str, *usual: str) -> str:
-        return draw(nasty if place == odd else st.sampled_from(usual or TAME))
-
-    result: dict[str, Any] = {
-        "template": "infer" if bag else "trainer",
-        "directory": Path("/planned"),
-        "name": output_of("name", *NAMES),
-        "shape": shape,
-        "runs": 2,
-        "epochs": 2,
-        "sites": (output_of("site", "delta", "A+x@y/z:1"), "expanse")[draw(st.integers(0, 2)) :],
-        "values": {"project": output_of("project"), "disk": output_of("disk", "1GB")},
-        "variables": {output_of("variable", *VARIABLES): output_of("value")},
-        "gate": None if bag else draw(st.none() | st.just(StopRules(metric=output_of("metric")))),
-        "subdags": not bag and draw(st.booleans()),
-        "shards": 2 if bag else 0,
-    }
-    if shape is EnsembleShape.SWEEP:
-        rates = SweptVariable("learning_rate", ("0.1", "0.2"), "s:1")
-        more = SweptVariable(output_of("swept", "project"), (output_of("swept value"), "b"), "s:2")
-        result["sweep"] = SweepRequest(
-            output_of("group", *GROUPS), (rates, more), SweepMode.PRODUCT
-        )
-    if shape is EnsembleShape.STAGES:
-        result["stages"] = (
-            StageRequest(output_of("stage", *GROUPS, "evaluate"), 1),
-            StageRequest("two", 1),
-        )
-    if not bag and draw(st.booleans()):
-        result["evaluation"] = Evaluation()
-    if draw(st.booleans()):
-        its = {output_of("region's variable", *VARIABLES): output_of("region's value")}
-        result["regions"] = (Region(output_of("region"), its),)
-    return Request(**result)
-
-
-def all_nodes(plan: Plan) -> dict[str, GraphNode]:
-    inner = [node for graph in plan.graph.subdags.values() for node in graph.nodes]
-    return {node.name: node for node in (*plan.graph.nodes, *inner)}
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(asked=requests())
-def test_what_may_be_asked_for_is_written_as_it_was_asked_for(asked: Request) -> None:
-    found = validate(asked).problems
-    fatal = [each for each in found if each.fatal]
-    if fatal:
-        with pytest.raises(PlanError):
-            make_plan(asked)
-        return
-    event("written")
-    plan = make_plan(asked)
-    assert len({file.name for file in plan.files}) == len(plan.files)
-    flow = woven(plan)
-    assert not [each for each in flow.problems if each.error], flow.problems
-    read = dict(flow.nodes)
-    for inner in flow.subdags:
-        read |= {} if inner is None else inner.nodes
-    asked_for = all_nodes(plan)
-    assert set(read) == set(asked_for)
-    for name, node in asked_for.items():
-        assert dict(read[name].vars) == {each.name: each.value for each in node.variables}
-        assert (read[name].kind, read[name].submit) == (node.kind, node.submit)
-    assert_jobs_are_those_of_the_template(plan)
-
-
-def assert_jobs_are_those_of_the_template(plan: Plan) -> None:
-    """Neither what runs nor how often is anything that a value says."""
-    for file in plan.files:
-        if file.name.endswith(".sub"):
-            text = file.data.decode()
-            lines = [line.strip() for line in text.split("\n")]
-            assert [line for line in lines if line.startswith("queue")] == ["queue"]
-            assert [x for x in lines if x.startswith("executable")] == ["executable = train.py"]
-            assert submission(parse_description(text.split("\n")), {}, {}).queue_count == 1
-            assert not [line for line in lines if line.endswith("\\")]
-            assert not set(text) & set("\r\x0b\x0c\0\x85\u2028\u2029")
 
 
 # --- names of files -----------------------------------------------------------------------------

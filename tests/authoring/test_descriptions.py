@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import string
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -37,6 +36,7 @@ from metlmon.authoring.request import (
     read_size,
 )
 from metlmon.authoring.templates import template_for
+from tests.authoring.test_shapes import requests
 
 
 def read(tmp_path: Path, text: str, name: str = "e.toml") -> Request:
@@ -308,55 +308,35 @@ SWEEP = st.builds(
     ).map(tuple),
     mode=st.none() | st.sampled_from(SweepMode),
 )
-TEMPLATE = st.sampled_from(["trainer", "metl"])
-OF_SHAPE: dict[EnsembleShape, dict[str, st.SearchStrategy[Any]]] = {
-    EnsembleShape.CHAIN: {"runs": WHOLE, "epochs": WHOLE},
-    EnsembleShape.SWEEP: {"sweep": SWEEP, "epochs": WHOLE},
-    EnsembleShape.STAGES: {
-        "stages": st.lists(
-            st.builds(StageRequest, WORD, WHOLE, st.none() | TEMPLATE, NAMES),
-            min_size=1,
-            max_size=3,
-        ).map(tuple)
-    },
-    EnsembleShape.BAG: {"shards": WHOLE, "gather": st.none() | TEMPLATE},
-    EnsembleShape.MULTI_NODE: {"machines": WHOLE, "runs": WHOLE},
-}
-
-
-@st.composite
-def requests(draw: st.DrawFn) -> Request:
-    shape = draw(st.sampled_from(EnsembleShape))
-    fields: dict[str, st.SearchStrategy[Any]] = {
-        "template": TEMPLATE,
-        "name": TEXT,
-        "seeds": st.lists(WHOLE, max_size=30).map(tuple),
-        "sites": st.lists(TEXT, max_size=3).map(tuple),
-        "policy": st.sampled_from(Policy),
-        "gpus": WHOLE,
-        "gpu_memory_mb": st.none() | WHOLE,
-        "gpu_models": st.lists(TEXT, max_size=3).map(tuple),
-        "memory_mb": WHOLE,
-        "retries": WHOLE,
-        "values": NAMES,
-        "variables": NAMES,
-        "evaluation": st.none() | st.builds(Evaluation, TEMPLATE, WHOLE, st.booleans(), NAMES),
-        "gate": st.none() | RULES,
-        "regions": st.dictionaries(
-            WORD,
-            st.tuples(
-                st.dictionaries(WORD, TEXT, min_size=1, max_size=2),
-                st.none() | st.tuples(st.integers(0, 9), st.integers(9, 99)),
-                st.lists(TEXT, max_size=2).map(tuple),
-            ),
-            max_size=2,
-        ).map(lambda found: tuple(Region(name, *each) for name, each in found.items())),
-        "subdags": st.booleans(),
-        **OF_SHAPE[shape],
-    }
-    return Request(
-        directory=Path("out"), shape=shape, **{name: draw(each) for name, each in fields.items()}
-    )
+ODD = st.builds(
+    Request,
+    template=st.sampled_from(["trainer", "metl"]),
+    directory=st.just(Path("out")),
+    name=TEXT,
+    sites=st.lists(TEXT, max_size=3).map(tuple),
+    gpu_models=st.lists(TEXT, max_size=3).map(tuple),
+    gpu_memory_mb=st.none() | WHOLE,
+    values=NAMES,
+    variables=NAMES,
+    evaluation=st.none() | st.builds(Evaluation, every=WHOLE, values=NAMES),
+    gate=st.none() | RULES,
+    regions=st.dictionaries(
+        WORD,
+        st.tuples(
+            st.dictionaries(WORD, TEXT, min_size=1, max_size=2),
+            st.none() | st.tuples(st.integers(0, 9), st.integers(9, 99)),
+            st.lists(TEXT, max_size=2).map(tuple),
+        ),
+        max_size=2,
+    ).map(lambda found: tuple(Region(name, *each) for name, each in found.items())),
+)
+SWEEPS = st.builds(
+    Request,
+    template=st.just("trainer"),
+    directory=st.just(Path("out")),
+    shape=st.just(EnsembleShape.SWEEP),
+    sweep=SWEEP,
+)
 
 
 @pytest.fixture(name="place", scope="module")
@@ -364,11 +344,11 @@ def _place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("there") / "back.toml"
 
 
-@given(request=requests())
+@given(request=requests() | ODD | SWEEPS)
 def test_a_description_says_what_was_asked_for(place: Path, request: Request) -> None:
     text = format_request(request)
     place.write_text(text, encoding="utf-8", newline="")
-    found = read_description(place, Path("out"))
+    found = read_description(place, request.directory)
     if request.seeds and request.shape in (EnsembleShape.SWEEP, EnsembleShape.BAG):
         # Their runs are counted otherwise.
         found = replace(found, runs=request.runs)

@@ -60,8 +60,10 @@ def test_a_new_directory_with_just_these_files(plan: Plan) -> None:
     assert [path.stat().st_nlink for path in paths] == [1] * len(NAMES)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("kind", ["file", "link", "dangling", "directory", "fifo"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    zip(NAMES, ["file", "link", "dangling", "directory", "fifo"], strict=True),
+)
 def test_nothing_is_written_over(tmp_path: Path, plan: Plan, name: str, kind: str) -> None:
     directory = plan.request.directory
     directory.mkdir()

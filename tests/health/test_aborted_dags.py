@@ -97,8 +97,10 @@ NOTHING = {"all": 0, "done": 0, "failed": None, "held": None}
 HOW = [("POST", 42), ("job", 42), ("PRE", 42), ("job", -9), ("job", 0)]
 
 
-@pytest.mark.parametrize("removal", [BY_DAGMAN, BY_SCHEDD, OLD])
-@pytest.mark.parametrize(("how", "value"), HOW)
+@pytest.mark.parametrize(
+    ("how", "value", "removal"),
+    [(*how, (BY_DAGMAN, BY_SCHEDD, OLD)[n % 3]) for n, how in enumerate(HOW)],
+)
 def test_return_0_is_an_end_on_purpose(tmp_path: Path, how: str, value: int, removal: str) -> None:
     dagdir = aborted(tmp_path, how, value, removal=removal)
     status, health = read(dagdir.reader(), tmp_path)
@@ -133,8 +135,10 @@ def test_why_nodes_behind_an_abort_did_not_run(tmp_path: Path, ending: str, why:
         assert state_reason(row) == why
 
 
-@pytest.mark.parametrize("ending", [" RETURN 1", ""])
-@pytest.mark.parametrize(("how", "value"), HOW[:3])
+@pytest.mark.parametrize(
+    ("how", "value", "ending"),
+    [("POST", 42, " RETURN 1"), ("job", 42, " RETURN 1"), ("PRE", 42, ""), ("job", 42, "")],
+)
 def test_a_failing_abort_names_its_cause_first(
     tmp_path: Path, how: str, value: int, ending: str
 ) -> None:
@@ -340,9 +344,17 @@ EXITED = (
 TRAIN = "SUBMIT-DESCRIPTION watch {\n    executable = w.sh\n    log = metl.log\nLOCAL}\n"
 
 
-@pytest.mark.parametrize("reason", [EXITED, "Removed by DAGMan (by user anna)"])
-@pytest.mark.parametrize("universe", ["", "    universe = local\n", "    universe = Scheduler\n"])
-@pytest.mark.parametrize("aliases", [True, False])
+@pytest.mark.parametrize(
+    ("reason", "universe", "aliases"),
+    [
+        (EXITED, "", True),
+        ("Removed by DAGMan (by user anna)", "", False),
+        (EXITED, "    universe = local\n", False),
+        ("Removed by DAGMan (by user anna)", "    universe = local\n", True),
+        (EXITED, "    universe = Scheduler\n", False),
+        ("Removed by DAGMan (by user anna)", "    universe = Scheduler\n", True),
+    ],
+)
 def test_a_service_node_ends_with_its_dag(
     tmp_path: Path, reason: str, universe: str, aliases: bool
 ) -> None:

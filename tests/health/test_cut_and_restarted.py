@@ -22,10 +22,17 @@ CUT = b"\t(0) CPU times\n\t\tUsr 0 00:00:00, Sys 0 00:00:00  -  Run Rem"
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(86400 * 30, "30 days"), (86400, "1 day"), (3600 * 36, "36 hours"), (5400, "90 minutes")],
+    ("seconds", "words", "code", "subcode"),
+    [
+        (86400 * 30, "30 days", 9, 122),
+        (86400, "1 day", 34, 102),
+        (3600 * 36, "36 hours", 13, 2),
+        (5400, "90 minutes", 3, 0),
+        (86400 * 30, "30 days", 3, 0),
+        (86400, "1 day", 3, 0),
+        (3600 * 36, "36 hours", 3, 0),
+    ],
 )
-@pytest.mark.parametrize(("code", "subcode"), [(9, 122), (34, 102), (13, 2), (3, 0)])
 def test_the_code_of_a_cut_eviction_is_that_of_its_hold(
     tmp_path: Path, seconds: int, words: str, code: int, subcode: int
 ) -> None:

@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from metlmon.cli.exit_codes import Exit
 from metlmon.config.settings import EVENT_NAMES
 from metlmon.health.build import make_health
 from metlmon.health.types import Health, HealthEntry, Severity
@@ -23,7 +22,6 @@ from metlmon.notify.events import find_events, make_message
 from metlmon.tables.health import faulty_runs
 from metlmon.text.spans import Line
 from screens.overview.header import health_lines
-from tests.support.commands import Captured, json_output, run_command, text_output
 from tests.support.records import read_dagdir, stats_input
 from tests.support.static_sessions import opened, session
 
@@ -39,7 +37,7 @@ class Trouble(NamedTuple):
     """One recording, and what its first entry must be, which is open.
 
     ``runs``: the runs concerned; ``words``: what the line names. ``hours``: how long after the
-    recording it is looked at. ``exits``: the conditions of ``--exit-on`` that it meets.
+    recording it is looked at.
     """
 
     directory: str
@@ -51,7 +49,6 @@ class Trouble(NamedTuple):
     act: str | None = None
     code: int | None = None
     hours: float = 0
-    exits: str = ""
 
 
 EVERY_KIND: Final = (
@@ -64,7 +61,6 @@ EVERY_KIND: Final = (
             "then removed by the job's policy (held > 10s): held by",
         ),
         *(4, "resubmit", 3),
-        exits="failed all",
     ),
     Trouble(
         *(
@@ -75,7 +71,6 @@ EVERY_KIND: Final = (
             "policy (held > 30s): output file missing (hold 12)",
         ),
         *(4, "resubmit", 12),
-        exits="failed all",
     ),
     Trouble(
         *(
@@ -86,72 +81,58 @@ EVERY_KIND: Final = (
             "policy (held > 30s): output file missing (hold 12)",
         ),
         *(2, "resubmit", 12),
-        exits="failed held",
     ),
     Trouble(
         *("removed-by-user", "removed-by-user", STOPPED, "run0", "removed by researcher"),
         *(2, "resubmit"),
-        exits="failed all",
     ),
     Trouble(
         *("dag-removed", "removed-by-user", STOPPED, "run0 run1 run2", "condor_rm of the DAG"),
         *(6, "resubmit"),
-        exits="failed all",
     ),
     Trouble(
         *("dag-held", "dag-held", BLOCKED, "", "DAGMan held by researcher (hold 1)"),
         *(3, "release-dag", 1),
-        exits="held",
     ),
     Trouble(
         *("system-policy-hold", "held", BLOCKED, "run0 run1", "access point's policy: Job ran"),
         *(4, "release", 26),
-        exits="held",
     ),
     Trouble(
         *("hold-script", "held", BLOCKED, "run0", "output file missing (hold 12)"),
         *(2, "release", 12),
-        exits="held",
     ),
     Trouble(
         *("memory", "held", BLOCKED, "run0 run1", "memory limit reached (hold 34)"),
         *(4, "raise-memory", 34),
-        exits="held",
     ),
     Trouble(
         *("quota", "quota", BLOCKED, "run0 run1 run2", "disk full at the access point"),
         *(4, "release", 12),
-        exits="held",
     ),
     Trouble(
         *("pre-failed", "script-failed", STOPPED, "run0"),
         *("PRE script check.sh failed with status 2", 2, "resubmit"),
-        exits="failed all",
     ),
     Trouble(
         *("post-failed", "script-failed", STOPPED, "run0"),
         *("POST script check.sh failed with status 2", 2, "resubmit"),
-        exits="failed all",
     ),
     Trouble(
         *("submit-failed", "submit-failed", STOPPED, "run0", "failed to create job classad"),
         *(2, "resubmit"),
-        exits="failed all",
     ),
     Trouble(
         *("retries-exhausted", "retries-exhausted", STOPPED, "run0", "value 3, 3 of 3 tries used"),
         *(3, "resubmit"),
-        exits="failed all",
     ),
     Trouble(
         *("no-further", "run-failed", STOPPED, "run0 run1 run2", "exited with return value 3"),
         *(6, "resubmit"),
-        exits="failed all",
     ),
     Trouble(
         *("dag-failed", "dag-failed", STOPPED, "run0 run1 run2", "DAGMan lost track of node"),
         *(6, "resubmit"),
-        exits="failed all",
     ),
     Trouble(
         *(
@@ -180,12 +161,10 @@ EVERY_KIND: Final = (
     Trouble(
         *("rescue-missing", "removed-by-user", STOPPED, "run0 run1 run2", "condor_rm of the DAG"),
         *(3, "resubmit"),
-        exits="failed all",
     ),
     Trouble(
         *("dag-changed", "dag-file-changed", STOPPED, "run3", "changed after it was submitted"),
         blocked=2,
-        exits="all",
     ),
 )
 """A row for each kind. Of hold-codes, which has eight causes, see below."""
@@ -231,13 +210,6 @@ def run_names(health: Health, entry: HealthEntry) -> set[str]:
 
 def run_of(node: str) -> str:
     return node.partition("-")[0]
-
-
-def words_of(directory: str, *words: object) -> list[str]:
-    """The words of a command about a recording, at its moment."""
-    as_of, live = look(directory)
-    path = str(RECORDED / directory)
-    return [path, "--as-of", as_of.isoformat(), *(["--live"] if live else []), *map(str, words)]
 
 
 # --- the entry --------------------------------------------------------------------------------
@@ -363,45 +335,6 @@ def test_without_trouble_there_is_no_entry(directory: str) -> None:
 
 # --- all places say the same --------------------------------------------------------------------
 
-ALL_RECORDED: Final = ("hold-codes", *ROWS, "log-gap", "healthy-done", "healthy-running")
-every_recording = pytest.mark.parametrize("directory", ALL_RECORDED)
-
-
-@every_recording
-def test_both_commands_have_the_entries_of_health(directory: str, capsys: Captured) -> None:
-    health = health_of(directory)
-    output = json_output("health", capsys, *words_of(directory))
-    assert output["entries"] == json_output("status", capsys, *words_of(directory))["health"]
-    keys = [(e["key"], e["kind"], e["open"], e["text"], e["runs"]) for e in output["entries"]]
-    assert keys == [(e.key, e.kind, e.open, e.text, list(e.runs)) for e in health.entries]
-    assert output["runs_stopped"] == health.runs_stopped
-    assert output["epochs_left"] == health.epochs_left
-    assert output["jobs_queued"] == sum(job["in_queue"] for job in answers_of(directory)["jobs"])
-
-
-@every_recording
-def test_both_texts_name_the_cause(directory: str, capsys: Captured) -> None:
-    """``health`` in the line of the first entry, ``status`` in the line Health."""
-    health = health_of(directory)
-    worst = health.worst
-    status = text_output("status", capsys, *words_of(directory))
-    (line,) = [line for line in status.splitlines() if line.startswith("Health: ")] or [""]
-    if worst is None:
-        assert line == ""
-        return
-    cause = worst.heading or worst.text
-    assert cause in line
-    assert worst.text in text_output("health", capsys, *words_of(directory))
-
-
-@every_kind
-@pytest.mark.parametrize("condition", ["held", "failed", "all"])
-def test_exit_on_ends_for_what_health_has(row: Trouble, condition: str, capsys: Captured) -> None:
-    words = words_of(row.directory, "--exit-on", condition, "--timeout", 0)
-    met = {"held": Exit.HELD, "failed": Exit.FAILED, "all": Exit.FAILED}
-    expected = met[condition] if condition in row.exits.split() else Exit.TIMEOUT
-    assert run_command("status", capsys, *words)[0] == expected
-
 
 EVENTS: Final = {
     "black-hole": "black-hole",
@@ -425,12 +358,6 @@ def test_the_notification_names_the_cause(row: Trouble) -> None:
         message = make_message(row.directory, events)
         assert message.event.split(",")[0] == name
         assert row.words in message.text
-
-
-@pytest.mark.parametrize("directory", ["healthy-done", "healthy-running", "log-gap"])
-def test_without_trouble_only_the_end_is_notified(directory: str) -> None:
-    events = find_events(health_of(directory), input_of(directory).status, EVENT_NAMES)
-    assert {event.name for event in events} <= {"done"}
 
 
 # --- the screens --------------------------------------------------------------------------------
@@ -457,18 +384,6 @@ def test_the_header_of_a_small_terminal_has_the_cause_whom_and_what_to_do(row: T
         assert f"{names[0]}: " in head
     elif names and not entry.heading:
         assert f"{len(names)} runs" in head
-
-
-@every_recording
-def test_faults_only_shows_the_runs_of_open_entries(directory: str) -> None:
-    """Of those above notes: what the header, ``--exit-on`` and notifications count."""
-    health = health_of(directory)
-    serious = [e for e in health.open_entries if e.severity is not NOTE]
-    expected = {name for entry in serious for name in run_names(health, entry)}
-    assert {health.names[run] for run in faulty_runs(health)} == expected
-    row = ROWS.get(directory)
-    if row is not None:
-        assert set(row.runs.split()) <= expected
 
 
 @pytest.mark.parametrize("directory", ["quota", "system-policy-removal", "black-hole"])

@@ -44,7 +44,7 @@ def contents(seed: int) -> bytes:
     return b"\n".join(lines) + b"\n" * dice.randrange(2)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_both_directions_find_the_same_rows(tmp_path: Path, seed: int) -> None:
     data = contents(seed)
     path = tmp_path / "job.out"

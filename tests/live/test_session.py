@@ -258,8 +258,8 @@ def test_each_change_of_a_job_costs_the_same_memory(tmp_path: Path) -> None:
 
     tracemalloc.start()
     try:
-        early = grow(0, 150)
-        assert grow(150, 300) < 1.5 * early
+        early = grow(0, 50)
+        assert grow(50, 100) < 1.5 * early
     finally:
         tracemalloc.stop()
 

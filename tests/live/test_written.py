@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import math
 import os
 import re
@@ -323,39 +321,6 @@ def test_an_earlier_starts_line_is_not_this_ones_progress(tmp_path: Path) -> Non
 
 
 # --- recorded trainings ---------------------------------------------------------------------------
-
-
-def test_recorded_trainings_by_another_way() -> None:
-    """Each run's val_loss: of its versions in order of their numbers, the last that has one."""
-    look = Look(TRAINER)
-    found = look.trainings()
-    assert len(found) == 6
-    for uuid, training in found.items():
-        wanted: dict[int, str] = {}
-        folder = TRAINER / "output/training_logs" / uuid
-        for version in sorted(folder.glob("version_*"), key=lambda p: int(p.name[8:])):
-            if (version / "metrics.csv").exists():
-                with open(version / "metrics.csv", newline="") as file:
-                    for row in csv.DictReader(file):
-                        if row.get("val_loss"):
-                            wanted[int(row["epoch"])] = row["val_loss"]
-        values = {p.epoch: repr(p.value) for p in training.metrics["val_loss"]}
-        assert values == wanted
-        assert set(values) == set(range(5))
-
-
-def test_recorded_trainings_have_as_many_epochs_as_the_schedd_saw_done() -> None:
-    truth = json.loads((TRAINER / "truth.json").read_text())
-    done = {job["node"] for job in truth["jobs"] if job["state"] == "completed"}
-    look = Look(TRAINER)
-    names = {run.key: run.name for run in look.reader.snapshot_builder().ledger().runs}
-    result = {
-        f"{names[run]}-train_epoch{point.epoch}"
-        for run, training in look.trainings().items()
-        for point in training.metrics["val_loss"]
-    }
-    assert result == {node for node in done if "train" in node}
-    assert len(result) == truth["totals"]["done"]
 
 
 def test_what_jobs_printed_agrees_with_their_files() -> None:

@@ -8,7 +8,6 @@ import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
-from random import Random
 from typing import Any
 
 import pytest
@@ -209,54 +208,6 @@ def test_the_balance_of_its_allocation() -> None:
     stats = replace(basis({"run0": Past(age=HOUR, wait=0)}), settings=settings)
     row = only(answer(ads=tuple(node())), stats)
     assert (row.allocation, row.balance) == ("bio24", pytest.approx(98.0))
-
-
-def _generated_case(rng: Random) -> tuple[StatsInput, AnnexAnswer, bool]:
-    """An annex with some history, and whether the next epoch would end in time.
-
-    Epochs of other runs ran at a slower site; times vary by 5 to 40 %.
-    """
-    mean, sigma = HOUR * 2 ** rng.uniform(-2, 3), rng.uniform(0.05, 0.4)
-
-    def seconds(factor: float = 1.0) -> float:
-        return mean * factor * rng.lognormvariate(0.0, sigma)
-
-    runs = {}
-    for number in range(rng.randint(1, 6)):
-        runs[f"run{number}"] = Past(
-            [seconds() for _ in range(rng.randint(2, 6))], running=False, wait=0
-        )
-    slow = rng.uniform(1.0, 2.5)
-    for number in range(rng.randint(0, 4)):
-        runs[f"slow{number}"] = Past(
-            [seconds(slow) for _ in range(rng.randint(1, 4))], running=False, wait=0, site="campus"
-        )
-    left = mean * 2 ** rng.uniform(-2, 2)
-    found = answer(
-        ads=tuple(node(stops_at=NOW + left)), jobs=(QueueJob(1000, 0, 1, annex="gpu-annex"),)
-    )
-    return basis(runs), found, seconds() <= left
-
-
-def test_the_prediction_for_the_next_epoch_is_right() -> None:
-    """Of 200 cases, of those predicted not to fit, and of those that do not, 80 % each."""
-    rng = Random(18)
-    right = predicted = predicted_right = unfit = 0
-    for _ in range(200):
-        stats, found, fits = _generated_case(rng)
-        row = only(found, stats)
-        right += row.next_fits is fits
-        predicted += row.next_fits is False
-        unfit += not fits
-        predicted_right += row.next_fits is False and not fits
-        assert (row.next_fits is False) == any("will not fit" in text for text in row.warnings)
-    print(
-        f"right {right}/200, predicted and true {predicted_right}/{predicted}, "
-        f"of unfit {predicted_right}/{unfit}"
-    )
-    assert right >= 160
-    assert predicted_right >= 0.8 * predicted
-    assert predicted_right >= 0.8 * unfit
 
 
 # --- warnings -----------------------------------------------------------------------------------

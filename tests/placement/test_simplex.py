@@ -58,12 +58,12 @@ def random_program(random: Random) -> tuple[Costs, list[LinearRow]]:
 def test_minima_are_those_of_highs() -> None:
     random = Random(18)
     unbounded = 0
-    for _ in range(600):
+    for _ in range(300):
         costs, rows = random_program(random)
         expected = highs_minimum(costs, rows)
         unbounded += math.isinf(expected)
         assert simplex_minimum(costs, rows) == pytest.approx(expected, rel=1e-7, abs=1e-7)
-    assert 60 <= unbounded <= 540
+    assert 30 <= unbounded <= 270
 
 
 def test_transport_programs_of_real_size() -> None:
