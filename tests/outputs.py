@@ -1,16 +1,12 @@
 """What commands and screens show of every fixture, to compare before and after a refactoring.
 
     python -m tests.outputs write DIR [--of PLACE ...]    # a file for each output
-    python -m tests.outputs compare OLD NEW [--renames FILE]   # exit status 1 where they differ
+    python -m tests.outputs compare OLD NEW   # exit status 1 where they differ
 
 Outputs are those of commands with and without ``--json``, also of a moment in the middle, tables
 of ``export``, and the text of screens at 80×24 and 200×50. JSON is compared field by field: fields
 may be added, numbers rounded otherwise, and sentences (texts with a blank in them) put better.
 Texts are compared line by line.
-
-A line of ``--renames`` is ``OLD NEW``: a field's name, or a path such as ``.runs[].good``, with
-``COMMAND:`` before it where only outputs of that command mean it. ``-`` for NEW: gone on purpose;
-``~``: it has other values on purpose.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from difflib import unified_diff
 from functools import partial
@@ -219,43 +215,6 @@ def write(target: Path, places: Sequence[Path]) -> int:
 # --- comparing ------------------------------------------------------------------------------
 
 
-class Rename:
-    """A line of ``--renames``."""
-
-    def __init__(self, line: str) -> None:
-        old, self.new = line.split()
-        command, colon, name = old.rpartition(":")
-        self.command = command if colon else None
-        if name.startswith("."):
-            pattern = re.escape(name).replace(r"\[\]", r"\[(\d+)\]")
-            self.pattern = re.compile(f"^{pattern}(?=[.\\[]|$)")
-            self.replacement = self._numbered(self.new)
-        else:
-            self.pattern = re.compile(rf"(?<=\.){re.escape(name)}(?=[.\[]|$)")
-            self.replacement = self.new.replace("\\", r"\\")
-
-    def _numbered(self, new: str) -> str:
-        numbers = iter(range(1, 10))
-        return re.sub(r"\[\]", lambda _: f"[\\{next(numbers)}]", new)
-
-    def concerns(self, command: str, path: str) -> bool:
-        return self.command in (None, command) and bool(self.pattern.search(path))
-
-
-def renamed(fields: Mapping[str, Any], command: str, renames: Sequence[Rename]) -> dict[str, Any]:
-    """Fields under their new names; without those that are gone on purpose."""
-    result = {}
-    for path, value in fields.items():
-        for rename in renames:
-            if rename.concerns(command, path):
-                if rename.new in ("-", "~"):
-                    break
-                path = rename.pattern.sub(rename.replacement, path)
-        else:
-            result[path] = value
-    return result
-
-
 def flattened(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Each value of a JSON object by its path; objects and lists without anything in them, too."""
     if isinstance(value, dict) and value:
@@ -268,12 +227,9 @@ def flattened(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def json_differences(
-    old: str, new: str, command: str, renames: Sequence[Rename]
-) -> Iterator[tuple[str, str]]:
+def json_differences(old: str, new: str) -> Iterator[tuple[str, str]]:
     """Where two JSON outputs differ: the path without numbers, and the difference."""
-    before = renamed(dict(flattened(json_of(old))), command, renames)
-    after = dict(flattened(json_of(new)))
+    before, after = (dict(flattened(json_of(text))) for text in (old, new))
     for path, value in before.items():
         general = re.sub(r"\[\d+\]", "[]", path)
         if path not in after:
@@ -333,7 +289,7 @@ def exit_of(text: str) -> str:
     return text.partition("\nexit ")[2].partition("\n")[0]
 
 
-def compare(old: Path, new: Path, renames: Sequence[Rename]) -> int:
+def compare(old: Path, new: Path) -> int:
     """Print each kind of difference with its first example; returns the exit status."""
     files = sorted(file.name for file in old.iterdir() if file.is_file())
     found: dict[tuple[str, str], list[str]] = {}
@@ -346,7 +302,7 @@ def compare(old: Path, new: Path, renames: Sequence[Rename]) -> int:
             found.setdefault((kind, "missing"), []).append(name)
             continue
         a, b = ((place / name).read_text(errors="replace") for place in (old, new))
-        each = text_differences(a, b) if plain else json_differences(a, b, command, renames)
+        each = text_differences(a, b) if plain else json_differences(a, b)
         for where, difference in each:
             found.setdefault((kind, where), []).append(f"{name}{difference}"[:1500])
     for (kind, where), all_of in found.items():
@@ -364,13 +320,10 @@ def main() -> int:
     comparing = actions.add_parser("compare")
     comparing.add_argument("old", type=Path)
     comparing.add_argument("new", type=Path)
-    comparing.add_argument("--renames", type=Path)
     given = parser.parse_args()
     if given.action == "write":
         return write(given.target, given.of)
-    lines = given.renames.read_text().splitlines() if given.renames else ()
-    renames = [Rename(line) for line in lines if line.strip() and not line.startswith("#")]
-    return compare(given.old, given.new, renames)
+    return compare(given.old, given.new)
 
 
 if __name__ == "__main__":

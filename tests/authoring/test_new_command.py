@@ -174,33 +174,6 @@ CHAIN = "PARENT {run}-train_epoch0 CHILD {run}-train_epoch1\n"
 
 
 @pytest.mark.parametrize(
-    ("workflow", "template", "sentence"),
-    [
-        (SWEEP, CHAIN + "VARS {run} x={c}\n", "t.subdag:2: nothing is called {c}"),
-        (SWEEP + "INCLUDE more.inc\n", CHAIN, "more.inc:1: nope is named, but no line says"),
-        (SWEEP + "PARENT no CHILD g\n", CHAIN, "s.dag:3: no is named, but no line says"),
-        (
-            SWEEP,
-            CHAIN + "VARS {run}-train_epoch1 learning_rate=0.1\n",
-            "t.subdag:2: only some nodes of s.sub have a value of learning_rate; give one for",
-        ),
-    ],
-)
-def test_what_is_wrong_in_a_sweep_file_is_reported_with_its_place(
-    capsys: Captured, workflow: str, template: str, sentence: str
-) -> None:
-    Path("s.dag").write_text(workflow)
-    Path("t.subdag").write_text(template)
-    Path("more.inc").write_text("PARENT nope CHILD g\n")
-    Path("e.toml").write_text('source = "s.dag"\n')
-    for file in ("s.dag", "e.toml"):
-        code, _, err = run_new(capsys, f"{file} o --name s")
-        assert code == Exit.USAGE
-        assert f"\nmetlmon: {sentence}" in f"\n{err}"
-    assert not Path("o").exists()
-
-
-@pytest.mark.parametrize(
     "option",
     [
         *("--epochs 50", "--runs 9", "--every 3", "--sweep c=1,2", "--how zip", "--shape bag"),

@@ -1,8 +1,7 @@
 """What does the screen cost: bytes to the terminal, work, and stalls of the event loop?
 
-    python tests/bench/terminal.py                    # all of it but "large"
+    python tests/bench/terminal.py                    # all of it
     python tests/bench/terminal.py idle row keys open loading slow
-    python tests/bench/terminal.py large DIR …        # stalls over any dagdirs
 
 The real ``metlmon watch`` runs on a pseudo-terminal. Every byte that reaches the terminal is
 counted, and replayed through a terminal emulator; "differs" is the number of cells in which the
@@ -23,7 +22,6 @@ loading   a dagdir of 20 MB from the start of the program until all is read.
 slow      a terminal that takes 20 kB/s, while a key is held and logs grow: how long after the
           last key the screen shows what the application shows, and the bytes that came after
           that key.
-large     stalls while the dagdir is loaded, filtered, sorted, scrolled, and its screens opened.
 """
 
 from __future__ import annotations
@@ -48,7 +46,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -601,53 +598,6 @@ def caught_up(seen: Watched, name: str, size: tuple[int, int]) -> None:
     row(f"slow: {name}", size, f"{last - let_go:.2f}", *figures)
 
 
-def large(directories: Sequence[str]) -> None:
-    head("bytes", "work ms", "stall ms", "its own", "seconds")
-    for directory in directories:
-        size = SIZES[1]
-        name = Path(directory).name
-        with watched(directory, size=size) as seen:
-            took = seen.whole()
-            stall, busy = seen.ask("late")
-            figures = len(seen.got), 1000 * seen.work(), 1000 * stall, 1000 * busy
-            row(f"{name}: loading", size, *figures, f"{took:.1f} ({seen.memory():.0f} MB)")
-            seen.settle(2.0)
-
-            does = partial(timed, seen, name)
-            does("settled")
-            does("cursor down, held", *["down"] * 60, pause=0.033)
-            does("pages, held", *["pagedown"] * 60, pause=0.033)
-            does("to the end", "end")
-            does("to the start", "home")
-            for _ in range(6):
-                does("sort by the next", "s")
-            does("reversed", "S")
-            does("filter: typed", "/", *"r1", "4", pause=0.1)
-            does("filter: cleared", "escape")
-            for other, before, key in SCREENS:
-                for key_before in before:
-                    does(f"to {other}", key_before)
-                does(f"{other}", key)
-                does(f"{other}: page down", "pagedown")
-                for _ in (*before, key):
-                    does(f"{other}: back", "escape")
-
-
-def timed(seen: Watched, name: str, what: str, *pressed: str, pause: float = 0.0) -> None:
-    """The row of these keys; its last cell: until the last byte that they led to."""
-
-    def go() -> None:
-        for key in pressed:
-            seen.press(key)
-            time.sleep(pause)
-
-    seen.settle()
-    begun = time.monotonic()
-    paid = cost(seen, go, 0.3)
-    figures = paid.bytes, *(1000 * each for each in (paid.work, paid.stall, paid.busy))
-    row(f"{name}: {what}", (seen.columns, seen.lines), *figures, f"{seen.last - begun:.2f}")
-
-
 ALL: Final = {
     "idle": idle,
     "row": changed_row,
@@ -661,9 +611,6 @@ ALL: Final = {
 def main(argv: Sequence[str]) -> int:
     if argv[:1] == ["--inside"]:
         return inside(argv[1:])
-    if argv[:1] == ["large"]:
-        large(argv[1:])
-        return 0
     with tempfile.TemporaryDirectory() as base:
         for name in argv or list(ALL):
             ALL[name](Path(base))

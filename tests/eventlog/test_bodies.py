@@ -7,19 +7,11 @@ from datetime import UTC, datetime
 import pytest
 
 from metlmon.eventlog.events import (
-    ClusterRemove,
-    ConnectionEvent,
     Detail,
     Evicted,
     Execute,
-    FileTransfer,
-    Held,
-    PostScript,
-    PreSkip,
-    RemoteError,
     Submit,
     Terminated,
-    Transfer,
     UsageRow,
     usage_rows,
 )
@@ -196,23 +188,6 @@ def test_an_old_usage_table_without_assigned_or_allocated() -> None:
     )
 
 
-def test_bytes_beyond_a_float_are_exact() -> None:
-    detail = detail_of(
-        5,
-        "Job terminated.",
-        "\t(1) Normal termination (return value 85)",
-        "\t9007199254740993  -  Run Bytes Sent By Job",
-        "\t0  -  Run Bytes Received By Job",
-        "\t9007199254740995  -  Total Bytes Sent By Job",
-        "\t123456789012345678901  -  Total Bytes Received By Job",
-    )
-    assert isinstance(detail, Terminated)
-    assert (detail.run_bytes_sent, detail.run_bytes_received) == (9007199254740993, 0)
-    assert detail.total_bytes_sent == 9007199254740995
-    assert detail.total_bytes_received == 123456789012345678901
-    assert (detail.normal, detail.return_value) == (True, 85)
-
-
 def test_the_time_of_its_own_accord_tells_utc() -> None:
     detail = detail_of(
         5,
@@ -225,105 +200,3 @@ def test_the_time_of_its_own_accord_tells_utc() -> None:
     assert isinstance(detail, Terminated)
     assert detail.ended_utc == datetime(2023, 1, 24, 15, 43, tzinfo=UTC)
     assert (detail.normal, detail.signal, detail.core_file) == (False, 9, "/x/core")
-
-
-def test_an_eviction_without_code_or_reason() -> None:
-    detail = detail_of(4, "Job was evicted.", "\t(1) Job was checkpointed.")
-    assert detail == Evicted(None, None, None, False, True, None, None, None, None, ())
-
-
-def test_a_requeued_job_is_not_evicted_for_good() -> None:
-    detail = detail_of(
-        4,
-        "Job was evicted.",
-        "\t(0) Job terminated and was requeued",
-        "\t10  -  Run Bytes Sent By Job",
-        "\t(0) Abnormal termination (signal 9)",
-        "\t(1) Corefile in: core.77.3",
-        "\tOnExitRemove evaluated to FALSE",
-        *TABLE,
-    )
-    assert isinstance(detail, Evicted)
-    assert detail.requeued
-    assert (detail.signal, detail.return_value, detail.bytes_sent) == (9, None, 10)
-    assert detail.reason == "OnExitRemove evaluated to FALSE"
-    assert len(usage_rows(detail.usage)) == 6
-
-
-@pytest.mark.parametrize(
-    ("body", "held"),
-    [
-        (["\tfile not found", "\tCode 13 Subcode 2"], Held("file not found", 13, 2)),
-        (["\tReason unspecified", "\tCode 0 Subcode 0"], Held(None, 0, 0)),
-        (["\told log"], Held("old log", None, None)),
-        (["\tCode 1 Subcode 1", "\tCode 26 Subcode 0"], Held("Code 1 Subcode 1", 26, 0)),
-        ([], Held(None, None, None)),
-    ],
-)
-def test_holds(body: list[str], held: Held) -> None:
-    assert detail_of(12, "Job was held.", *body) == held
-
-
-def test_what_dagman_writes_names_the_node() -> None:
-    normal = "\t(1) Normal termination (return value 3)"
-    assert detail_of(16, "POST Script terminated.", normal, "    DAG Node: A") == PostScript(
-        "A", True, 3, None
-    )
-    skipped = detail_of(34, "PRE script return value is PRE_SKIP value", "    DAG Node: A")
-    assert skipped == PreSkip("A")
-
-
-def test_remote_errors_and_messages() -> None:
-    assert detail_of(21, "Error from starter on s1@h:", "\ta", "\tb", "\tCode 6 Subcode 2") == (
-        RemoteError(False, "starter on s1@h", "a\nb", 6, 2)
-    )
-    assert detail_of(21, "Message from starter on s1@h:", "\tsoft") == RemoteError(
-        True, "starter on s1@h", "soft", None, None
-    )
-
-
-def test_connections() -> None:
-    assert detail_of(
-        22,
-        "Job disconnected, attempting to reconnect",
-        "    lost",
-        "    Trying to reconnect to s@h <a>",
-    ) == ConnectionEvent("lost", "s@h")
-    assert detail_of(23, "Job reconnected to s@h", "    startd address: <a>") == ConnectionEvent(
-        None, "s@h"
-    )
-    assert detail_of(
-        24,
-        "Job reconnection failed",
-        "    too long",
-        "    Can not reconnect to s@h, rescheduling job",
-    ) == ConnectionEvent("too long", "s@h")
-
-
-@pytest.mark.parametrize(
-    ("line", "complete"),
-    [
-        ("\tMaterialized 100 jobs from 10 items.\tComplete", True),
-        ("\tMaterialized 5 jobs from 2 items.\tIncomplete", False),
-        ("\tMaterialized 5 jobs from 2 items.\tError -1", False),
-        ("", None),
-    ],
-)
-def test_factory_clusters(line: str, complete: bool | None) -> None:
-    assert detail_of(36, "Cluster removed", line, "\tdone") == ClusterRemove(complete, "done")
-
-
-def test_the_six_texts_of_a_transfer_and_a_seventh() -> None:
-    kinds = [
-        detail_of(40, f"{verb} {what} files")
-        for what in ("input", "output")
-        for verb in ("Entered queue to transfer", "Started transferring", "Finished transferring")
-    ]
-    assert kinds == [FileTransfer(kind, None, None) for kind in Transfer]
-    assert detail_of(40, "Started beaming input files") == FileTransfer(None, None, None)
-    assert detail_of(
-        40,
-        "Started transferring input files",
-        "\tSeconds spent in queue: 12",
-        "\tTransferring to host: <10.0.0.7:9618>",
-    ) == FileTransfer(Transfer.INPUT_STARTED, 12, "<10.0.0.7:9618>")

@@ -103,15 +103,6 @@ def test_the_recorded_ensemble_has_one_broken_chain() -> None:
     assert entry.jobs == ((13, 0),)
 
 
-def test_the_commands_say_it(capsys: Captured) -> None:
-    text = text_output("health", capsys, FIXTURE)
-    assert "checkpoint chain broken: epoch 3" in text
-    assert "epoch 2 (run2)" in text
-    entries = json_output("health", capsys, FIXTURE)["entries"]
-    (entry,) = [each for each in entries if each["kind"] == "lineage-broken"]
-    assert entry["jobs"] == ["13.0"]
-
-
 def test_a_run_says_which_job_made_each_checkpoint(capsys: Captured) -> None:
     text = text_output("run", capsys, "run1", FIXTURE)
     assert "MADE BY" in text

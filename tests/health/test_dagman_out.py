@@ -334,13 +334,11 @@ def test_dagman_that_crashes_again_and_again(shared: Shared, capsys: Captured) -
         (crashes(4, "**** condor_dagman (condor_DAGMAN) pid 9 EXITING WITH STATUS 3"), None),
     ],
 )
-@pytest.mark.parametrize("live", [False, True])
-def test_crashes_in_a_row(
-    tmp_path: Path, lines: list[str], number: int | None, *, live: bool
-) -> None:
+def test_crashes_in_a_row(tmp_path: Path, lines: list[str], number: int | None) -> None:
     made = dagdir(tmp_path, ONE, *submitted("a", 7), *lines)
-    (row,) = made.reader(live=live, now="2023-03-05 11:12:00").snapshot_builder().status().dags
-    assert (row.crashes.number if row.crashes else None) == number
+    for live in (False, True):
+        (row,) = made.reader(live=live, now="2023-03-05 11:12:00").snapshot_builder().status().dags
+        assert (row.crashes.number if row.crashes else None) == number
 
 
 def test_an_end_that_dagman_did_not_read(shared: Shared) -> None:
@@ -383,8 +381,7 @@ AFTER_THE_END = {
 }
 
 
-@pytest.mark.parametrize("post", ["", "SCRIPT POST a post.sh\n"])
-@pytest.mark.parametrize("value", [0, 1])
+@pytest.mark.parametrize(("post", "value"), [("", 0), ("SCRIPT POST a post.sh\n", 1)])
 @pytest.mark.parametrize("after", AFTER_THE_END)
 def test_where_the_files_say_that_dagman_still_waits(
     tmp_path: Path, after: str, post: str, value: int

@@ -30,7 +30,6 @@ from tests.health.ensembles import (
 )
 from tests.support.commands import Captured, run_command
 from tests.support.dagdir_builder import Dagdir
-from tests.support.event_logs import Log, Out
 from tests.support.recordings import opened
 from tests.support.records import stats_input
 
@@ -221,31 +220,6 @@ def test_a_finished_copy_whose_runs_were_all_removed(
     assert exits(capsys, tmp_path, "held") == Exit.TIMEOUT
 
 
-def test_a_finished_copy_in_which_nothing_is_queued(capsys: Captured, tmp_path: Path) -> None:
-    """One run was removed with the DAG; of the other the next epoch had not been submitted."""
-    log = EventLog()
-    log.train("run1-train_epoch0")
-    log.remove(log.submit(NODE), REMOVED_WITH_DAG)
-    write(tmp_path, chains({"run0": 2, "run1": 2}), log)
-    assert exits(capsys, tmp_path, "all") == Exit.FAILED
-
-
-def test_a_copy_of_an_ensemble_that_was_running(capsys: Captured, tmp_path: Path) -> None:
-    log = EventLog()
-    log.execute(log.submit(NODE))
-    write(tmp_path, chains({"run0": 2, "run1": 2}), log)
-    assert exits(capsys, tmp_path, "all,failed,held") == Exit.TIMEOUT
-
-
-def test_a_run_that_failed_while_others_go_on(capsys: Captured, tmp_path: Path) -> None:
-    dagdir = Dagdir(tmp_path, chains({"run0": 2, "run1": 2}))
-    log = Log().submit(77, NODE).execute(77).terminate(77, 1)
-    dagdir.write("metl.log", log.submit(78, "run1-train_epoch0").execute(78).data)
-    dagdir.write("run.dag.dagman.out", Out().start("09:00:00").submitted(NODE, 77).data)
-    assert exits(capsys, tmp_path, "failed") == Exit.FAILED
-    assert exits(capsys, tmp_path, "all,done") == Exit.TIMEOUT
-
-
 def test_a_dag_without_runs_that_is_done(capsys: Captured, tmp_path: Path) -> None:
     log = EventLog()
     log.train("work")
@@ -323,11 +297,6 @@ def test_the_json_of_an_ensemble_with_warnings() -> None:
         check=True,
     )
     assert json.loads(process.stdout)["warnings"]
-
-
-def test_an_error_in_a_submit_description_is_named(capsys: Captured) -> None:
-    printed = run_command("health", capsys, FIXTURES / "health" / "submit-failed")[1]
-    assert "submission failed: on Line 0 of train0: failed to create job classad" in printed
 
 
 def test_the_worst_entry_is_the_first_line(capsys: Captured) -> None:

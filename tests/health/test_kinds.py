@@ -438,15 +438,6 @@ def test_hours_of_a_black_hole_that_are_in_other_entries(tmp_path: Path) -> None
     assert hole.text.endswith("; 2.0 GPU-h of these also in other entries")
 
 
-def test_jobs_that_never_start(tmp_path: Path) -> None:
-    log = EventLog()
-    log.submit(NODE)
-    dagdir = write(tmp_path, TWO_RUNS, log)
-    entry = only(health_of(dagdir, log.time + timedelta(hours=30)), "unmatched")
-    assert entry.text == "1 job idle for 1d: no job has started yet"
-    assert not health_of(dagdir, log.time + timedelta(hours=3)).entries
-
-
 @pytest.mark.parametrize(
     ("submit", "variables"),
     [
@@ -545,38 +536,10 @@ def test_a_job_that_the_queue_knows_as_held(tmp_path: Path) -> None:
 # --- transfers and files --------------------------------------------------------------------------
 
 
-def test_a_rescue_file_that_is_not_there(tmp_path: Path) -> None:
-    log = Log().submit(77, NODE).execute(77).terminate(77, 1)
-    out = Out().start("09:00:00").submitted(NODE, 77)
-    out.say("Writing Rescue DAG to run.dag.rescue001...", "10:30:00").exit(1, at="10:30:01")
-    dagdir = Dagdir(tmp_path, chains({"run0": 2}))
-    dagdir.write("metl.log", log.data)
-    dagdir.write("run.dag.dagman.out", out.data)
-    health = health_of(dagdir)
-    assert kinds(health) == ["run-failed", "rescue-missing"]
-    assert only(health, "rescue-missing").text.startswith("run.dag.rescue001: DAGMan wrote it")
-    dagdir.write("run.dag.rescue001", "# Rescue DAG file\n# Total number of Nodes: 2\n")
-    assert kinds(health_of(dagdir)) == ["run-failed"]
-
-
 def test_a_dag_file_that_is_not_the_one_that_ran(tmp_path: Path) -> None:
     out = Out().start("09:00:00").submitted("run9-train_epoch0", 77, "10:01:00")
     health = with_out(tmp_path, Log().submit(77, "run9-train_epoch0"), out)
     assert only(health, "dag-file-changed").severity is Severity.NOTE
-
-
-def test_a_run_that_diverges(tmp_path: Path) -> None:
-    log = EventLog()
-    for epoch in range(3):
-        log.train(f"run0-train_epoch{epoch}")
-    dagdir = write(tmp_path, chains({"run0": 4}), log)
-    values = ("0.5", "0.4", "nan")
-    for version, value in enumerate(values):
-        folder = f"output/training_logs/run0aaaa-0000/version_{version}"
-        dagdir.write(f"{folder}/metrics.csv", f"epoch,step,val_loss\n{version},1,{value}\n")
-    entry = only(health_of(dagdir), "diverged")
-    assert entry.text == "val_loss NaN since epoch 3"
-    assert entry.severity is Severity.COSTLY
 
 
 # --- the tables -----------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.eventlog.events import least_amount
 from metlmon.health.build import make_health
 from metlmon.health.types import HealthEntry, Severity
 from metlmon.text.formatting import hours, size
@@ -104,14 +103,6 @@ def test_each_kind(
     found = texts(tmp_path, *([{row: cells}] * epochs), hours=hours)
     extent = f"in {epochs} epochs" if epochs > 1 else "in 1 epoch"
     assert found == ([f"{text} {extent}"] if text else [])
-
-
-@pytest.mark.parametrize(
-    ("kb", "rounded"), [(47_513_600, 50_000_000), (75_000_001, 10**8), (10**8, 10**8)]
-)
-def test_the_interval_of_a_rounded_peak(kb: int, rounded: int) -> None:
-    shown = (rounded + 1023) // 1024
-    assert least_amount(shown) * 1024 < kb <= shown * 1024
 
 
 def test_a_failed_job_that_used_more_of_the_request(tmp_path: Path) -> None:

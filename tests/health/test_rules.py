@@ -78,15 +78,6 @@ def test_healthy_recordings_have_nothing_open(name: str) -> None:
     assert health_headline(health).line.startswith(ALL_WELL)
 
 
-def test_a_recording_in_which_a_run_gave_up() -> None:
-    health = make_health(recorded(FIXTURES / "demo"))
-    (entry,) = [each for each in health.open_entries if each.severity is Severity.STOPPED]
-    assert entry.kind == "retries-exhausted"
-    assert entry.text == "epoch 5: exited with return value 3, 3 of 3 tries used"
-    assert [health.names[run] for run in entry.runs] == ["run4"]
-    assert (entry.epochs_blocked, entry.act) == (2, "resubmit")
-
-
 def test_where_all_is_well_much_badput_is_named_with_its_main_cause(
     shared: Shared,
 ) -> None:
@@ -142,30 +133,6 @@ def test_what_the_job_wrote_does_not_hide_why_it_was_not_retried(
     health = make_health(stats_input(read_dagdir(dagdir.path), dagdir.path))
     (text,) = [e.text for e in health.open_entries if "KeyError: 'ddg' (exit 3" in e.text]
     assert said in text
-
-
-def test_a_recording_in_which_scripts_failed() -> None:
-    """The node "badshards" trains nothing, and nothing is behind it: it stops no run."""
-    health = make_health(recorded(FIXTURES / "scripts"))
-    assert [(e.kind, e.text, e.severity) for e in health.open_entries] == [
-        (
-            "script-failed",
-            "epoch 1: POST script judge.sh failed with status 4, 2 of 2 tries used",
-            Severity.STOPPED,
-        ),
-        (
-            "script-failed",
-            "epoch 1: PRE script gate.sh failed with status 1 (after 2 node retries)",
-            Severity.STOPPED,
-        ),
-        (
-            "retries-exhausted",
-            "badshards: exited with return value 3, 2 of 2 tries used",
-            Severity.COSTLY,
-        ),
-    ]
-    by_hand = [entry.steps[0].rpartition(": ")[2] for entry in health.open_entries[:2]]
-    assert by_hand == ["./judge.sh run2-train_epoch0 0 1", "./gate.sh run3-train_epoch0 2"]
 
 
 # --- the real ensemble --------------------------------------------------------------------------
@@ -275,18 +242,6 @@ def test_evictions_at_several_sites_are_no_mass() -> None:
     assert kinds(with_executions(basis(CALM), *at_once)) == ["evicted"]
 
 
-def test_a_full_disk() -> None:
-    reason = "writing to file /home/anna/out: (errno 122) Disk quota exceeded"
-    made = with_executions(
-        basis(CALM),
-        lost("run1", ago(3), code=12, reason=reason, job=(9001, 0)),
-        lost("run2", ago(2), code=1007, reason="couldn't write: No space left on device"),
-    )
-    each = only(made, "quota")
-    assert (each.since, each.until, each.open) == (ago(3), ago(2), False)
-    assert each.runs == ("run1", "run2")
-
-
 def test_a_hole_in_the_log() -> None:
     made = basis({"run0": Past((HOUR,) * 5, 12 * HOUR, running=False)})
     end = lost("run0", ago(1), seconds=10 * HOUR, outcome=Outcome.REMOVED, uncertain=True)
@@ -368,15 +323,6 @@ def test_what_another_dag_wants_is_no_other_targets_site() -> None:
 def test_a_site_by_another_name_is_no_wrong_way() -> None:
     runs = {"run0": replace(GOING, target="expanse", site="SDSC-PRP-CE1"), "run1": GOING}
     assert kinds(basis(runs)) == []
-
-
-def test_a_target_that_never_took_a_job() -> None:
-    waiting = Past((), 20 * HOUR, running=False, target="anvil")
-    runs = {"run0": replace(GOING, target="delta"), "run1": waiting}
-    each = only(basis(runs), "unmatched")
-    assert each.text.startswith("1 job for anvil idle for 20h")
-    soon = {**runs, "run1": replace(waiting, age=HOUR)}
-    assert kinds(basis(soon)) == []
 
 
 def arguments(*versions: dict[str, str]) -> StatsInput:

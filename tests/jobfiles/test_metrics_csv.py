@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,8 +10,6 @@ from hypothesis import strategies as st
 
 from metlmon.jobfiles.records import number
 from metlmon.jobfiles.training_files import MOST_METRICS, MetricsTable, read_metrics_csv
-
-FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "trainer" / "output"
 
 HEAD = "lr-Adagrad,step,train_loss_step,epoch,val_loss,test_loss\n"
 
@@ -129,35 +125,3 @@ def test_a_field_without_end_is_reported() -> None:
     table = read('epoch,val_loss\n0,0.5\n1,"' + "x" * 200_000 + "\n")
     assert table.values["val_loss"] == {0: 0.5}
     assert "not read to its end" in table.problems[0]
-
-
-def test_a_hundred_thousand_steps_take_no_time_and_no_room() -> None:
-    def rows() -> object:
-        yield HEAD
-        for step in range(100_000):
-            yield f",{step},0.5,{step // 50_000},,\n"
-            if step % 50_000 == 49_999:
-                yield f",{step},,{step // 50_000},0.25,\n"
-
-    begun = time.process_time()
-    table = read_metrics_csv(rows())  # type: ignore[arg-type]
-    assert table.values == {"val_loss": {0: 0.25, 1: 0.25}}
-    assert time.process_time() - begun < 2.0
-
-
-def test_the_recorded_trainings_by_another_way() -> None:
-    """Each value of each file, found by splitting lines at commas and nothing else."""
-    files = sorted(FIXTURE.glob("training_logs/*/version_*/metrics.csv"))
-    assert len(files) > 30
-    for path in files:
-        rows = [line.split(",") for line in path.read_text().splitlines()]
-        head, place = rows[0], rows[0].index("epoch")
-        for name in ("val_loss", "train_loss_epoch"):
-            wanted = {
-                int(row[place]): row[head.index(name)]
-                for row in rows[1:]
-                if name in head and row[head.index(name)]
-            }
-            with open(path, newline="") as lines:
-                found = read_metrics_csv(lines).values.get(name, {})
-            assert {epoch: repr(value) for epoch, value in found.items()} == wanted

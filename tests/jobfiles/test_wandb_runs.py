@@ -7,7 +7,6 @@ import json
 import math
 import os
 import shutil
-import zlib
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -251,43 +250,12 @@ def test_a_file_that_has_just_been_created() -> None:
         assert read(HEADER[:length]).table.problems == ()
 
 
-def test_a_block_of_zeros_is_damage() -> None:
-    run = read(log_file([history_record({"a": 1, "epoch": 0})]) + bytes(50))
-    assert run.table.values == {"a": {0: 1.0}}
-    assert len(run.table.problems) == 1
-
-
-def test_damage_inside_a_record_with_a_right_checksum() -> None:
-    for record in (b"\x12\x05\x0a\x99", b"\x12\x04\x0a\x02\x12\x7f", b"\xff" * 12, b"\x0b\x12"):
-        run = read(log_file([record, history_record({"a": 1, "epoch": 0})]))
-        assert run.table.values == {"a": {0: 1.0}}
-        assert run.table.problems == ("is damaged at byte 7: some values are not read",)
-
-
-def test_a_record_without_its_middle_is_not_put_together() -> None:
-    """What is left of it would be a row with another value."""
-    row = {"epoch": 0, "a": 1, "text": "x" * 3 * BLOCK_BYTES, "b": 2}
-    data = bytearray(log_file([history_record(row), history_record({"c": 3, "epoch": 0})]))
-    data[BLOCK_BYTES + 100] ^= 1
-    run = read(bytes(data))
-    assert run.table.values == {"c": {0: 3.0}}
-    assert run.table.problems == ("is damaged at byte 32,768: some values are not read",)
-
-
 def test_a_record_without_bounds_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wandb_run, "LARGEST_RECORD", 50_000)
     rows = [{"a": 1, "epoch": 0}, {"b": "x" * 50_000, "epoch": 0}, {"c": 1, "epoch": 0}]
     run = read(log_file(map(history_record, rows)))
     assert run.table.values == {"a": {0: 1.0}, "c": {0: 1.0}}
     assert len(run.table.problems) == 1
-
-
-def test_fragments_without_their_first_are_damage() -> None:
-    piece = b"\x04" + history_record({"a": 1, "epoch": 0})
-    data = HEADER + zlib.crc32(piece).to_bytes(4, "little") + bytes([len(piece) - 1, 0]) + piece
-    assert read(data).table == read(data).table
-    assert read(data).table.values == {}
-    assert len(read(data).table.problems) == 1
 
 
 # --- rows ------------------------------------------------------------------------------------

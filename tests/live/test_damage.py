@@ -66,7 +66,7 @@ DIRS = [FIXTURES / name for name in ("demo", "gated", "holds", "lineage", "scrip
 
 
 @pytest.mark.parametrize("dagdir", DIRS, ids=lambda path: path.name)
-@settings(max_examples=8, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
 def test_a_picture_or_a_sentence(dagdir: Path, seed: int) -> None:
     dice = random.Random(seed)

@@ -10,14 +10,10 @@ from pathlib import Path
 import pytest
 
 from metlmon.live import follower
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.follower import DirectoryMtimes, Follower
 from metlmon.model.states import State
-from metlmon.snapshot.records import Status
-from tests.conftest import Shared
 from tests.support.dagdir_builder import NODE, Dagdir, again, jobs, log_of, states
 from tests.support.event_logs import Log
-from tests.support.recordings import read_all
 
 
 @pytest.fixture(name="dagdir")
@@ -164,14 +160,6 @@ def test_a_nodes_log_emptied_while_we_look_takes_nothing_back(dagdir: Dagdir) ->
     assert jobs(reader)[77].executions[0].outcome == "failed"
 
 
-def test_a_log_that_is_replaced_is_read_anew(dagdir: Dagdir) -> None:
-    dagdir.write("metl.log", log_of(77))
-    reader = dagdir.reader()
-    dagdir.replace("metl.log", log_of(88, 89))
-    again(reader)
-    assert set(states(reader)) >= {88, 89}
-
-
 def test_a_log_that_cannot_be_read_is_reported_and_the_rest_is_used(dagdir: Dagdir) -> None:
     dagdir.write("metl.log", log_of(77))
     os.symlink(dagdir.path / "nowhere", dagdir.path / "other.log")
@@ -248,31 +236,3 @@ def test_a_large_directory_is_listed_at_most_once_in_ten_seconds(
     clock[0] = 200.0
     assert watch.changed([tmp_path], now), "the last arrivals, too"
     assert not watch.changed([tmp_path], now)
-
-
-# --- Figures of the logs themselves, as a second, independent reading of them has it ----------
-
-
-SUBMIT = b"000 (077.000.000) 2026-05-04 10:00:00 Job submitted from host: <1.2.3.4:9618>\n...\n"
-TORN = b"001 (077.000.000) 2026-05-04 10:01:00 Job executing on host: <1.2.3.4:9618>\n.."
-
-
-def read(dagdir: Path) -> Status:
-    reader = read_all(DagdirReader(dagdir))
-    return reader.snapshot_builder().status()
-
-
-def test_a_log_is_as_large_as_its_file_also_when_its_last_event_is_not_complete(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "run.dag").write_text("JOB run0-train_epoch0 {\n log = metl.log\n}\n")
-    (tmp_path / "metl.log").write_bytes(SUBMIT + TORN)
-    (log,) = read(tmp_path).logs
-    assert (log.bytes, log.events) == (len(SUBMIT + TORN), 1)
-
-
-def test_an_event_that_was_cut_is_a_warning_and_no_event(shared: Shared) -> None:
-    status = read(shared("examples/metl-aws"))
-    (log,) = status.logs
-    assert (log.bytes, log.events) == (1_113_264, 6_043)
-    assert "glued-header" in {notice.kind for notice in status.warnings}

@@ -252,21 +252,6 @@ def test_two_jobs_of_an_epoch_are_its_tries(tmp_path: Path) -> None:
 # --- what grows -------------------------------------------------------------------------------
 
 
-def test_jobs_appear_while_it_is_watched(tmp_path: Path) -> None:
-    dagdir = Dagdir(tmp_path, "")
-    dagdir.write("a.log", Log().submit(7).data)
-    reader = dagdir.reader(live=True)
-    dagdir.append("a.log", Log().execute(7, at="10:05:00").submit(8).data)
-    dagdir.write("b.log", Log().submit(9, at="10:30:00").data)
-    status = again(reader)
-    assert [(run.name, run.state) for run in status.runs] == [
-        ("7", State.RUNNING),
-        ("8", State.IDLE),
-        ("9", State.IDLE),
-    ]
-    assert status.node_states[State.IDLE] == 2
-
-
 def test_a_dag_file_that_comes_later_takes_its_jobs(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path, "")
     dagdir.write("metl.log", Log().submit(7, "run0-train_epoch0").execute(7).data)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -58,29 +57,6 @@ def test_events_of_another_run_are_not_its_own(dagdir: Dagdir) -> None:
     assert digests(Look(dagdir)) == []
 
 
-def test_a_sidecar_that_changes_is_read_again_and_no_other(
-    dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[str] = []
-    opened = job_files.open_text
-
-    def open_text(path: str, limit: int) -> object:
-        read.append(Path(path).name)
-        return opened(path, limit)
-
-    monkeypatch.setattr(job_files, "open_text", open_text)
-    names = [f"{name}.ckpt.provenance.json" for name in ("epoch=0", "last")]
-    for name in names:
-        dagdir.write(f"{CHECKPOINTS}/{name}", sidecar())
-    look = Look(dagdir)
-    first = look.training()
-    assert look.training() is first
-    assert read == names
-    dagdir.write(f"{CHECKPOINTS}/{names[1]}", sidecar(1, "bbbb"))
-    assert digests(look) == ["aaa", "bbbb"]
-    assert read == [*names, names[1]]
-
-
 def test_checkpoints_themselves_are_never_opened(
     dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,19 +66,6 @@ def test_checkpoints_themselves_are_never_opened(
     before = path.stat().st_atime_ns
     assert digests(Look(dagdir)) == ["aaa"]
     assert path.stat().st_atime_ns == before
-
-
-def test_links_out_of_the_dagdir_and_pipes_are_not_read(dagdir: Dagdir, tmp_path: Path) -> None:
-    outside = Dagdir(tmp_path / "outside", "")
-    outside.write("x.ckpt.provenance.json", sidecar())
-    outside.write(f"{UUID}.ndjson", event())
-    folder = dagdir.path / CHECKPOINTS
-    folder.mkdir(parents=True)
-    (folder / "x.ckpt.provenance.json").symlink_to(outside.path / "x.ckpt.provenance.json")
-    os.mkfifo(folder / "y.ckpt.provenance.json")
-    os.mkfifo(dagdir.path / LOGS / f"{UUID}.ndjson")
-    (dagdir.path / "provenance").symlink_to(outside.path)
-    assert digests(Look(dagdir)) == []
 
 
 def test_what_names_no_checkpoint_is_reported(dagdir: Dagdir) -> None:

@@ -75,16 +75,6 @@ def test_a_step_ends_when_its_time_is_over(dagdir: Dagdir, monkeypatch: pytest.M
     assert steps.reader.progress().fraction == 1.0
 
 
-def test_the_first_picture_comes_before_a_long_log_is_read(
-    dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(follower, "CHUNK", 8_000)
-    dagdir.write("metl.log", long_log(500))
-    steps = Steps(dagdir, monkeypatch)
-    assert steps.reader.step(seconds=0.5).more
-    assert steps.reader.snapshot_builder().status().runs[0].state == "idle"
-
-
 def test_while_a_log_is_read_it_is_the_time_that_reading_has_come_to(
     dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,19 +111,6 @@ def test_a_log_that_says_utc_from_some_day_on(dagdir: Dagdir) -> None:
     (job,) = reader.snapshot_builder().job_rows()
     assert job.memory_mb == 5
     assert reader.ensemble.log_stats["metl.log"].first == datetime(2026, 5, 4, 5, 30)
-
-
-def test_nothing_new_is_nothing_to_do(dagdir: Dagdir) -> None:
-    dagdir.write("metl.log", long_log(10))
-    reader = dagdir.reader()
-    assert not reader.check()
-    step = reader.step()
-    assert not step.more
-    assert not step.changed
-
-
-def test_progress_of_an_empty_dagdir(dagdir: Dagdir) -> None:
-    assert dagdir.reader().progress().fraction == 1.0
 
 
 def test_a_log_of_noise_fills_no_memory_with_complaints(dagdir: Dagdir) -> None:
@@ -215,14 +192,6 @@ def test_a_log_with_a_torn_tail_that_is_only_touched_does_not_grow(dagdir: Dagdi
     assert not reader.live()
 
 
-def test_as_of_is_not_live(dagdir: Dagdir) -> None:
-    reader = running(dagdir).reader(as_of=moment("10:00:30"), now="2026-05-04 15:00:00")
-    status = reader.snapshot_builder().status()
-    assert not status.live
-    assert status.as_of == moment("10:00:30")
-    assert status.runs[0].state == "idle"
-
-
 def test_live_can_be_reported(dagdir: Dagdir) -> None:
     running(dagdir)
     forced = dagdir.reader(live=True, now="2026-12-24 10:00:00").snapshot_builder().status()
@@ -284,20 +253,6 @@ def test_a_read_only_dagdir_is_read(dagdir: Dagdir) -> None:
         assert dagdir.reader(now="2026-05-04 15:00:00").live()
     finally:
         dagdir.path.chmod(0o755)
-
-
-def test_no_file_is_held_open(dagdir: Dagdir) -> None:
-    """DAGMan may replace them, and an NFS server is grateful."""
-    reader = running(dagdir).reader()
-    again(reader)
-    held = [os.readlink(f"/proc/self/fd/{fd}") for fd in _fds()]
-    assert not [name for name in held if name.startswith(str(dagdir.path))]
-
-
-def _fds() -> list[str]:
-    if not os.path.isdir("/proc/self/fd"):
-        pytest.skip("no /proc here to ask for open files")
-    return [fd for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")]
 
 
 def test_only_the_dagdir_and_its_logs_directories_are_watched(dagdir: Dagdir) -> None:

@@ -27,7 +27,7 @@ from tests.support.replay_pieces import extract_story, replay_pieces
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
-RECORDINGS = [FIXTURES / name for name in ("demo", "gated", "rescue", "scripts", "shared-log")]
+RECORDINGS = [FIXTURES / name for name in ("demo", "rescue", "shared-log")]
 """Those of a real pool."""
 DIRS = pytest.mark.parametrize("recording", RECORDINGS, ids=lambda path: path.name)
 

@@ -79,17 +79,6 @@ def test_the_first_picture_then_one_for_each_append(watched: Watched, dagdir: Da
     assert update.status.runs[0].state is State.RUNNING
 
 
-def test_a_run_that_did_not_change_is_not_named(dagdir: Dagdir) -> None:
-    dagdir.append("run.dag", b"JOB run9-train_epoch0 train\n")
-    watched = Watched(dagdir)
-    try:
-        watched.until(State.IDLE)
-        dagdir.append("metl.log", Log().execute(77).data)
-        assert watched.until(State.RUNNING).changed == {"aaaa1111-0000"}
-    finally:
-        watched.session.stop()
-
-
 def test_views_are_asked_from_any_thread(watched: Watched, dagdir: Dagdir) -> None:
     dagdir.append("metl.log", Log().execute(77).hold(77, 34, "too large").data)
     watched.until(State.HELD)
@@ -220,9 +209,6 @@ def test_a_thread_may_ask_while_it_works() -> None:
 
 
 # --- Garbage is collected while a dashboard stays open ----------------------------------------
-
-
-FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "gated"
 
 
 def test_an_error_of_the_file_system_holds_no_frame(tmp_path: Path) -> None:

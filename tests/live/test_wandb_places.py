@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 
@@ -96,16 +95,6 @@ def test_the_run_that_began_last_counts(dagdir: Dagdir, last: str, first: str) -
     dagdir.write(last, run_of((1, 0.125), started="2026-05-04 11:35:00"))
     dagdir.write(first, run_of((0, 0.5), (1, 0.25)))
     assert points(output(dagdir)) == [(0, 0.5), (1, 0.125)]
-
-
-def test_links_out_of_the_dagdir_and_pipes_are_not_read(dagdir: Dagdir, tmp_path: Path) -> None:
-    outside = Dagdir(tmp_path / "outside", "")
-    path = outside.write("run-aa.wandb", run_of((0, 0.5)))
-    (dagdir.path / FIRST).parent.mkdir(parents=True)
-    (dagdir.path / FIRST).symlink_to(path)
-    (dagdir.path / SECOND).parent.mkdir(parents=True)
-    os.mkfifo(dagdir.path / SECOND)
-    assert output(dagdir) is None
 
 
 def test_problems_have_the_files_name(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:

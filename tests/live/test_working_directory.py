@@ -172,13 +172,6 @@ def test_check_finds_the_files_of_a_dag_in_a_subdirectory(tmp_path: Path) -> Non
     assert not kinds & {"missing-submit-file", "missing-executable"}
 
 
-def test_a_dag_submitted_by_its_absolute_path(tmp_path: Path) -> None:
-    files = layout("dag/e.dag", "jobs/train.sub", "logs/train.txt") | {"logs/train.txt": EVENTS}
-    files["dag/e.dag.condor.sub"] = ARGUMENTS.format(tmp_path / "dag" / "e.dag", "")
-    write(tmp_path, files)
-    assert sites(tmp_path / "dag") == {"Alpha"}
-
-
 def test_a_usual_name_in_the_parent_directory_proves_nothing(tmp_path: Path) -> None:
     write(tmp_path, layout("ens1/e.dag", "ens1/train.sub", "metl.log", named="train.sub"))
     write(tmp_path, {"ens1/metl.log": EVENTS, "train.sub": "log = metl.log\nqueue\n"})

@@ -252,16 +252,6 @@ def test_the_same_event_with_and_without_a_fraction_is_one() -> None:
     assert result.life(77).contradictions == 0
 
 
-def test_a_truncated_nodes_log_takes_nothing_back() -> None:
-    """DAGMan empties it at every start; the shared job log goes on."""
-    own, nodes = two_logs()
-    result = read_ensemble(A_DAG, own, nodes)
-    again = Log("run.dag.nodes.log", LogRole.NODES, "run.dag").submit(90, NODE, at="15:00:00")
-    read_logs(result.ensemble, [again])
-    assert result.executions(77) == ["evicted", "good"]
-    assert result.node(NODE) is State.IDLE
-
-
 # --- sub-DAGs and several lives -----------------------------------------------------------
 
 

@@ -310,12 +310,3 @@ def test_a_difference_at_the_ends_of_the_calendar() -> None:
 
 
 # --- as-of --------------------------------------------------------------------------------
-
-
-def test_what_happened_later_than_as_of_is_not_looked_at() -> None:
-    log = Log().submit(77, NODE, at="10:00:00").execute(77, gpus=1, at="11:00:00")
-    log.terminate(77, at="15:00:00").submit(78, NODE, at="16:00:00")
-    result = read_ensemble(f"JOB {NODE} t.sub\n", log, cut="13:00:00")
-    hours = result.painter("13:00:00").status().hours
-    assert (hours.goodput, hours.running) == (0.0, 2.0)
-    assert [job.cluster for job in result.painter().job_rows()] == [77]

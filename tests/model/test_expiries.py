@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from metlmon.model.reasons import ANNEX_EXPIRED, ANNEX_EXPIRED_INFERRED
-from metlmon.stats.causes import causes_of
 from tests.support.event_logs import Log, moment, read_ensemble, read_logs
 
 SHUTDOWN = "Unspecified job interruption"
@@ -79,18 +78,6 @@ def test_a_known_end_makes_it_certain_for_a_single_job() -> None:
     assert causes(log, {"a1": "11:59:57"}) == [ANNEX_EXPIRED]
     assert causes(log, {"a1": "11:50:00"}) == [SHUTDOWN]
     assert causes(log, {"other": "11:59:57"}) == [SHUTDOWN]
-
-
-def test_causes_of_status_and_ledger_agree() -> None:
-    reading = read_ensemble(DAG, later(evicted(started(), 77, 78, 79)))
-    (row,) = reading.painter().status().causes
-    (cause,) = causes_of(reading.painter().ledger().executions)
-    assert (row.cause, row.executions) == (ANNEX_EXPIRED_INFERRED, 3)
-    assert (cause.key, cause.cause, cause.executions) == (
-        ANNEX_EXPIRED_INFERRED,
-        ANNEX_EXPIRED_INFERRED,
-        3,
-    )
 
 
 def test_ends_are_remembered_and_looked_up_by_any_case() -> None:

@@ -11,7 +11,6 @@ from metlmon.dagman.reports import read_node_status
 from metlmon.model.states import State
 from metlmon.snapshot.row_text import state_reason
 from tests.conftest import Shared
-from tests.support.commands import Captured, text_output
 from tests.support.event_logs import Log, Out, read_ensemble
 from tests.support.records import read_dagdir
 
@@ -76,15 +75,6 @@ def test_runs_of_failed_nodes_have_failed(failures: Path) -> None:
         (1, "pre", "PRE script no.sh failed with status 9"),
         (1, "submit", "Job submit failed: on Line 8 of bad.sub"),
     ]
-
-
-def test_the_report_tells_them(failures: Path, capsys: Captured) -> None:
-    printed = text_output("report", capsys, failures, "--no-live")
-    assert (
-        "Failed without a job: run1-train_epoch1: PRE script no.sh failed with status 9; "
-        "run2-train_epoch1: Job submit failed"
-    ) in " ".join(printed.split())
-    assert ["–", "failed", "2"] in [line.split() for line in printed.splitlines()]
 
 
 # --- laid out -----------------------------------------------------------------------------------

@@ -157,17 +157,6 @@ def test_terminal_states_are_sticky(ending, stays: State) -> None:  # type: igno
     assert result.life(77).contradictions == 7
 
 
-def test_two_terminates_count_once() -> None:
-    log = (
-        running()
-        .terminate(77, 0, run=(1, 2), total=(3, 4))
-        .terminate(77, 1, run=(100, 200), total=(300, 400))
-    )
-    result = of_one_job(log)
-    assert result.job(77).state is State.COMPLETED
-    assert (result.job(77).bytes_sent, result.job(77).bytes_received) == (3, 4)
-
-
 # --- executions ---------------------------------------------------------------------------
 
 
@@ -214,16 +203,6 @@ def test_a_hold_without_an_eviction_ends_the_execution() -> None:
     assert result.executions(77) == ["held"]
     assert result.last_execution(77).gpu_hours == 40 * 2
     assert result.painter().status().hours.badput == 80
-
-
-def test_what_comes_after_the_end_does_not_move_it() -> None:
-    """004, 012, and 009 thirty days later: held time is never execution time."""
-    log = submitted().execute(77, gpus=4, at="05-04 10:00:00").evict(77, None, at="05-04 11:00:00")
-    log.hold(77, 34, "memory", at="05-04 11:00:00").remove(77, at="06-03 11:00:00")
-    result = of_one_job(log)
-    assert result.executions(77) == ["evicted"]
-    assert result.painter().status().hours.total == 4.0
-    assert result.job(77).state is State.REMOVED
 
 
 def test_the_hold_explains_the_eviction_it_caused() -> None:
@@ -478,21 +457,6 @@ def test_a_checkpoint_upload_in_mid_run_ends_nothing() -> None:
     ]
 
 
-def test_transfers_are_added_up_apart() -> None:
-    log = Log()
-    log.submit(1, NODE).transfer(1, "started input", at="10:00:00")
-    log.transfer(1, "finished input", at="10:01:00").execute(1, at="10:01:05")
-    log.transfer(1, "started output", at="12:00:00").transfer(1, "finished output", at="12:00:30")
-    log.submit(2).transfer(2, "started input", at="12:10:00")
-    log.transfer(2, "finished input", at="12:12:00").evict(2, 1007, at="12:12:00")
-    log.submit(3).transfer(3, "started input", at="12:20:00").hold(3, 13, at="14:20:00")
-    totals = of_one_job(log).painter().status().transfers
-    assert (totals.input_ok.n, totals.input_ok.seconds) == (1, 60)
-    assert (totals.input_aborted.n, totals.input_aborted.seconds) == (1, 120)
-    assert (totals.input_unfinished.n, totals.input_unfinished.seconds) == (1, 7200)
-    assert (totals.output.n, totals.output.seconds) == (1, 30)
-
-
 # --- bytes and memory ---------------------------------------------------------------------
 
 
@@ -515,12 +479,6 @@ def test_bytes_of_a_shadow_that_failed_count_too() -> None:
     job = of_one_job(log).job(77)
     assert (job.bytes_sent, job.bytes_received) == (10, 1200)
     assert [execution.bytes_received for execution in job.executions] == [700, 500]
-
-
-def test_bytes_are_whole_numbers_beyond_what_a_float_holds() -> None:
-    many = 2**53 + 1
-    log = running().terminate(77, 0, run=(many, 0), total=(many, 0))
-    assert of_one_job(log).job(77).bytes_sent == many
 
 
 def test_bytes_of_a_job_that_has_not_ended_are_not_known() -> None:
@@ -637,21 +595,6 @@ def test_a_history_that_follows_its_events_is_that_of_all_of_them(
         step(log, str(log.clock + timedelta(seconds=seconds)))
     events = list(parse(log.data).events)
     assert job_of(events, follow=True).history() == job_of(events, follow=False).history()
-
-
-def test_resources_belong_to_the_execution_that_logged_them() -> None:
-    table = "\tPartitionable Resources : Usage Request Allocated\n\t   Cpus : 4.45 8 8\n"
-    log = running().raw(4, 77, "Job was evicted.", "\t(0) CPU times\n" + table)
-
-    def resources_title() -> str:
-        view = of_one_job(log).painter().job_view(77, 0)
-        assert view is not None
-        lines = [spans.text(each) for each in build_sections(view, None, (), 80).lines]
-        return next(each.strip() for each in lines if "Resources" in each)
-
-    assert resources_title().startswith("Resources ─")
-    log.execute(77)
-    assert resources_title().startswith("Resources of execution 1")
 
 
 def test_use_is_shown_by_execution_and_not_what_an_earlier_one_left() -> None:

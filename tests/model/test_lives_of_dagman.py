@@ -15,7 +15,7 @@ from metlmon.model.states import DagState, State
 from metlmon.snapshot.records import DagRow
 from tests.conftest import Shared
 from tests.support.commands import Captured, json_output, text_output
-from tests.support.event_logs import EnsembleReading, Log, Out, moment, read_ensemble, read_logs
+from tests.support.event_logs import EnsembleReading, Log, Out, moment, read_ensemble
 from tests.support.records import stats_input
 
 DAG = """\
@@ -167,18 +167,6 @@ def test_submissions_are_counted_by_clusters() -> None:
     dag = row(read_ensemble(DAG, out=out))
     assert (dag.dagmans, dag.submitted, dag.recoveries) == (2, 2, 2)
     assert dag.submissions == (moment("09:00:01"), moment("11:00:00"))
-
-
-def test_lives_come_to_the_same_whatever_is_read_first() -> None:
-    log = begun(102, "09:10:00", begun(100, "09:00:00")).terminate(102, 1, at="09:10:00")
-    whole = row(read_ensemble(DAG, log))
-    result = read_ensemble(DAG)
-    for event in log.events:
-        piece = dagman_log()
-        piece.events.append(event)
-        read_logs(result.ensemble, [piece])
-        row(result)
-    assert row(result) == whole
 
 
 def test_a_refused_submission_is_reported(tmp_path: Path, capsys: Captured) -> None:

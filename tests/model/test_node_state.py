@@ -10,8 +10,6 @@ from datetime import UTC, tzinfo
 import pytest
 
 from metlmon.config.settings import Settings
-from metlmon.dagman.dagman_out import OutState, read_dagman_out
-from metlmon.dagman.reports import read_jobstate
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import DagState, State
 from tests.support.event_logs import EnsembleReading, Log, Out, moment, read_ensemble
@@ -420,27 +418,6 @@ def test_a_pre_script_that_fails_as_often_as_it_may() -> None:
     assert read_ensemble(once, out=out).node(EPOCH0) is State.PRE
     out.say(f"PRE Script of Node {EPOCH0} failed with status 9")
     assert read_ensemble(once, out=out).node(EPOCH0) is State.FAILED
-
-
-@pytest.mark.parametrize("jobstate_first", [True, False])
-def test_two_words_of_one_second_are_weighed_alike_whichever_is_read_first(
-    jobstate_first: bool,
-) -> None:
-    log = Log().submit(77, EPOCH0, at="10:00:00").execute(77).terminate(77, 1, at="11:00:00")
-    begun = moment("10:00:00").replace(tzinfo=UTC).timestamp()
-    jobstate = (
-        f"{begun:.0f} {EPOCH0} SUBMIT 77.0 - - 1\n"
-        f"{begun + 3601:.0f} {EPOCH0} PRE_SCRIPT_STARTED - - - 2\n"
-    ).encode()
-    out = Out().start(at="09:00:00").say(f"Retrying node {EPOCH0} (retry #1 of 2)...", "11:00:01")
-    ensemble = read_ensemble(RETRIED, log).ensemble
-    readings = [
-        lambda: ensemble.apply_jobstate("run.dag", read_jobstate(jobstate)[0]),
-        lambda: ensemble.apply_dagman_messages("run.dag", read_dagman_out(out.data, OutState())[0]),
-    ]
-    for reading in readings if jobstate_first else reversed(readings):
-        reading()
-    assert EnsembleReading(ensemble).node(EPOCH0) is State.PRE
 
 
 # --- DAGMan's word ------------------------------------------------------------------------

@@ -19,7 +19,6 @@ from metlmon.dagman.dagman_out import OutState, read_dagman_out
 from metlmon.dagman.reports import read_jobstate
 from metlmon.eventlog.events import Position
 from metlmon.eventlog.reader import parse, parse_fast
-from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.discovery import discover_dags, discover_logs
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import Ensemble
@@ -31,7 +30,7 @@ from metlmon.text.record_json import json_of
 from tests.conftest import SHARED, Shared
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log
-from tests.support.recordings import read_all, writable_copy
+from tests.support.recordings import writable_copy
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
@@ -263,33 +262,6 @@ def test_what_has_ended_stays_ended(dagdir: Path) -> None:
     assert ended
 
 
-@DIRS
-def test_every_node_is_in_one_state_at_every_moment(dagdir: Path) -> None:
-    files, dice = growing(dagdir), random.Random(dagdir.name)
-    model = files.fresh()
-    nodes = sum(len(d.workflow.nodes) for d in discovered(dagdir))
-    for _ in range(4):
-        ends = some_ends(files, dice)
-        for name, end in ends.items():
-            if end > 0:
-                model = files.fresh() if dice.random() < 0.2 else model
-                model.read(name, max(end, _offset(model.at.get(name))))
-        status = model.says()["status"]
-        assert sum(status["node_states"].values()) == nodes
-        hours = status["hours"]
-        assert hours["total"] == pytest.approx(
-            hours["goodput"] + hours["badput"] + hours["running"], abs=1e-5
-        )
-        for run in status["runs"]:
-            assert 0 <= run["epochs_inferred"] <= run["epochs_done"] <= run["epochs_total"]
-
-
-def _offset(at: Any) -> int:
-    if at is None:
-        return 0
-    return at.offset if isinstance(at, Position) else at[1] if isinstance(at, tuple) else at
-
-
 # --- ids that were given out again ------------------------------------------------------------
 
 NODES = [f"run0-train_epoch{epoch}" for epoch in range(3)]
@@ -359,42 +331,6 @@ def test_each_job_of_a_number_has_its_own_hours_and_memory(given_out_again: Grow
 
 
 # --- the reader itself --------------------------------------------------------------------
-
-
-def read_whole(dagdir: Path) -> Facts:
-    reader = read_all(DagdirReader(dagdir, live=False))
-    return report_of(reader)
-
-
-def report_of(reader: DagdirReader) -> Facts:
-    painter = reader.snapshot_builder()
-    stamp = painter.clock.with_offset
-    return json_of({"status": painter.status(), "jobs": painter.job_rows()}, stamp)
-
-
-@DIRS
-def test_a_reader_that_follows_says_what_one_that_comes_late_says(
-    dagdir: Path, tmp_path: Path
-) -> None:
-    """Real files grow in a directory, all of them by turns; the reader looks in between."""
-    dice = random.Random(dagdir.name)
-    files = growing(dagdir)
-    for path in dagdir.iterdir():
-        if path.is_file() and path.name not in files.data:
-            shutil.copyfile(path, tmp_path / path.name)
-    reader = DagdirReader(tmp_path, live=False)
-    reader.open()
-    written = dict.fromkeys(files.data, 0)
-    for part in range(1, 6):
-        for name, data in files.data.items():
-            end = len(data) * part // 5 - (dice.randrange(40) if part < 5 else 0)
-            if end > written[name]:
-                with open(tmp_path / name, "ab") as file:
-                    file.write(data[written[name] : end])
-                written[name] = end
-        reader.check()
-        reader.read_all()
-        assert differences(report_of(reader), read_whole(tmp_path)) == [], f"after part {part}"
 
 
 # --- a log that two directories write ----------------------------------------------------------

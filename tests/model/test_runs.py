@@ -154,13 +154,6 @@ def test_a_run_of_which_nothing_was_submitted() -> None:
     assert (run.state, run.latest) == (State.WAITING, None)
 
 
-def test_attempts_are_the_nodes_executions_over_all_its_jobs() -> None:
-    log = Log().submit(77, "run0-train_epoch0").execute(77).evict(77).execute(77).terminate(77, 1)
-    log.submit(78, "run0-train_epoch0").execute(78)
-    run = read_ensemble(chain("run0", UUID, range(2)), log).run("run0")
-    assert (run.latest.attempts, run.latest.cluster) == (3, 78)
-
-
 def test_why_it_is_held() -> None:
     log = Log().submit(77, "run0-train_epoch0").execute(77)
     log.hold(77, 34, "memory usage exceeded request_memory")
@@ -225,18 +218,3 @@ def test_hidden_compute_is_reported() -> None:
     assert (row.site, row.trained_on) == ("Delta-GPU", "Expanse-GPU")
     sites = {site.site: site.completed_epochs for site in result.painter().status().sites}
     assert sites == {"Expanse-GPU": 0, "Delta-GPU": 1}
-
-
-def test_totals_of_runs_and_of_the_whole_agree() -> None:
-    dag = chain("run0", "aaaa", range(2)) + chain("run1", "bbbb", range(2))
-    log = Log().submit(1, "run0-train_epoch0").execute(1, gpus=2, at="10:00:00")
-    log.terminate(1, 0, at="11:00:00").submit(2, "run1-train_epoch0")
-    log.execute(2, gpus=1, at="11:00:00").evict(2, at="14:00:00").execute(2, gpus=4, at="15:00:00")
-    status = read_ensemble(dag, log).painter("16:00:00").status()
-    assert [(r.hours.goodput, r.hours.badput, r.hours.running) for r in status.runs] == [
-        (2.0, 0.0, 0.0),
-        (0.0, 3.0, 4.0),
-    ]
-    assert status.hours.total == 9.0
-    assert sum(site.executions for site in status.sites) == 3
-    assert sum(gpu.hours.total for gpu in status.gpus) == 9.0

@@ -7,7 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from typing import Any
 
 import pytest
@@ -367,61 +367,6 @@ def test_of_an_ensemble_of_the_past_no_silent_schedd_is_reported() -> None:
 
 
 STARTED = 1795488094
-ID = f"localhost#9177.0#{STARTED}"
-WHOLE: dict[str, Any] = {
-    "Activity": "Idle",
-    "AnnexName": "gz",
-    "Cpus": 7,
-    "DaemonStartTime": STARTED,
-    "GLIDEIN_ResourceName": "Expanse-GPU",
-    "GPUs": 1,
-    "GPUs_DeviceName": "Tesla V100-SXM2-32GB",
-    "hpc_annex_request_id": ID,
-    "IsAnnex": True,
-    "LastHeardFrom": STARTED + 12,
-    "Machine": "localhost",
-    "MyType": "Machine",
-    "Name": "slot1@annex-gz.9177@localhost",
-    "SlotType": "Partitionable",
-    "State": "Unclaimed",
-    "TotalSlotCpus": 8,
-    "TotalSlotGPUs": 2,
-}
-ONE = WHOLE | {
-    "Activity": "Busy",
-    "Cpus": 1,
-    "Name": "slot1_1@annex-gz.9177@localhost",
-    "SlotType": "Dynamic",
-    "State": "Claimed",
-    "TotalSlotCpus": 1,
-    "TotalSlotGPUs": 1,
-}
-OLD_REQUEST: dict[str, Any] = {
-    "ClusterId": 9177,
-    "GlobalJobId": ID,
-    "hpc_annex_allocation": "abc123",
-    "hpc_annex_collector": "127.0.0.1:9618",
-    "hpc_annex_JOB_ID": "815",
-    "hpc_annex_lifetime": "40",
-    "hpc_annex_name": "gz",
-    "hpc_annex_nodes": "1",
-    "hpc_annex_PID": "4711",
-    "hpc_annex_queue_name": "gpu",
-    "hpc_annex_request_id": ID,
-    "hpc_annex_start_time": STARTED + 2,
-    "JobBatchName": "gz [HPC Annex]",
-    "JobStatus": 2,
-    "JobUniverse": 12,
-    "Owner": "researcher",
-    "ProcId": 0,
-    "QDate": STARTED,
-}
-NEW_SLOT = WHOLE | {"DaemonStopTime": STARTED + 3600}
-NEW_REQUEST = {
-    name: value
-    for name, value in OLD_REQUEST.items()
-    if not name.startswith("hpc_annex_") or name[10:] in ("name", "request_id", "collector")
-}
 
 
 def seen(request: dict[str, Any] | None, *slots: dict[str, Any], at: float) -> Annex:
@@ -440,32 +385,6 @@ def seen(request: dict[str, Any] | None, *slots: dict[str, Any], at: float) -> A
     stats = replace(basis({}), settings=Settings(zone=UTC))
     (row,) = make_annexes(stats, answer, now).annexes
     return row
-
-
-def local(seconds: float) -> datetime:
-    return datetime.fromtimestamp(STARTED, UTC).replace(tzinfo=None) + timedelta(seconds=seconds)
-
-
-def test_an_old_one_with_a_job() -> None:
-    row = seen(OLD_REQUEST, WHOLE, ONE, at=12)
-    assert (row.name, row.site, row.gpu) == ("gz", "Expanse-GPU", "Tesla V100-SXM2-32GB")
-    assert (row.nodes, row.nodes_requested, row.gpus, row.gpus_busy) == (1, 1, 2, 1)
-    assert (row.alive_until, row.seconds_left) == (local(40), 28)
-    assert row.state is AnnexState.EXPIRING
-    over = seen(OLD_REQUEST, at=45)
-    assert (over.state, over.nodes) == (AnnexState.GONE, 0)
-    waiting = {name: ad for name, ad in OLD_REQUEST.items() if name != "hpc_annex_start_time"}
-    assert seen(waiting, at=-60).state is AnnexState.PENDING
-
-
-def test_a_new_one_from_its_request_to_its_end() -> None:
-    assert seen(NEW_REQUEST, at=-60).state is AnnexState.REQUESTED
-    up = seen(NEW_REQUEST, NEW_SLOT, at=60)
-    assert (up.state, up.alive_until) == (AnnexState.UP, local(3600))
-    assert seen(NEW_REQUEST, NEW_SLOT, at=3300).state is AnnexState.EXPIRING
-    noticed = NEW_REQUEST | {"hpc_annex_start_time": STARTED + 200, "JobStatus": 1}
-    assert seen(noticed, NEW_SLOT, at=300).state is AnnexState.UP
-    assert seen(noticed, at=3610).state is AnnexState.GONE
 
 
 # --- The command that requests an annex parses with the ``htcondor`` that is installed --------

@@ -223,7 +223,7 @@ def found(runs: list[ElasticRun], nodes: int, horizon: float) -> float:
 
 def test_allocations_equal_highs():
     rng = random.Random(18)
-    for _ in range(80):
+    for _ in range(40):
         runs, nodes = random_runs(rng, most_runs=4, most_nodes=10)
         horizon = rng.choice([10.0, 60.0, 600.0])
         optimum = choice_optimum(runs, nodes, horizon)

@@ -247,42 +247,6 @@ def another_directory(dagdir: Dagdir, schedd: Schedd) -> list[object]:
     return ["hold", "79.0"]
 
 
-def sub_dag(evil: Path) -> None:
-    (evil / "top.dag").write_text("SUBDAG EXTERNAL s ../ensemble/run.dag\n")
-
-
-def log_elsewhere(evil: Path) -> None:
-    dag = (evil / "../ensemble/run.dag").read_text()
-    (evil / "run.dag").write_text(dag.replace("metl.log", "../ensemble/metl.log"))
-
-
-def linked_log(evil: Path) -> None:
-    (evil / "run.dag").write_text((evil / "../ensemble/run.dag").read_text())
-    (evil / "metl.log").symlink_to("../ensemble/metl.log")
-
-
-@pytest.mark.parametrize("prepare", [sub_dag, log_elsewhere, linked_log])
-@pytest.mark.parametrize("what", ["hold", "remove"])
-def test_a_prepared_directory_does_nothing_to_the_jobs_of_another(
-    prepare: Callable[[Path], None],
-    what: str,
-    dagdir: Dagdir,
-    schedd: Schedd,
-    capsys: Captured,
-) -> None:
-    """Its files lead to the log of another directory, whose jobs its user may act on."""
-    schedd.jobs[9, 0] = dagman(9, "run.dag", dagdir.path)
-    evil = dagdir.path.parent / "evil"
-    evil.mkdir()
-    prepare(evil)
-    code, _, _ = run_command("act", capsys, what, evil, "all", "--yes")
-    assert code != Exit.OK
-    assert schedd.acts() == []
-    # It is the ad that decides: in their own directory it is done.
-    code, _, _ = run_command("act", capsys, what, dagdir.path, "all", "--yes")
-    assert (code, len(schedd.acts())) == (Exit.OK, 1)
-
-
 def too_great(dagdir: Dagdir, schedd: Schedd) -> list[object]:
     return ["priority", "79.0", "--value", 2**31]
 

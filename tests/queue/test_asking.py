@@ -90,15 +90,6 @@ def test_when_it_is_asked_again(logs: Logs, schedd: Schedd, seconds: float, due:
     assert queue.is_due() is due
 
 
-def test_sooner_after_an_action() -> None:
-    queue, clock = asker(Logs(row(1), dags=[dag()]), Schedd(job(1), dagman()))
-    queue.query()
-    queue.query_soon()
-    assert not queue.is_due()
-    clock.now += SOON_SECONDS
-    assert queue.is_due()
-
-
 def test_the_first_jobs_of_a_dag_do_not_wait_for_the_pause() -> None:
     logs, schedd = Logs(), Schedd(job(1), dagman())
     queue, clock = asker(logs, schedd)
@@ -389,14 +380,3 @@ def test_who_says_it_is_not_live_is_believed(tmp_path: Path) -> None:
     reader.read_all()
     reader.in_queue = True
     assert not reader.live()
-
-
-def test_one_picture_without_a_thread(tmp_path: Path) -> None:
-    reader = DagdirReader(old(tmp_path).path)
-    reader.open()
-    reader.read_all()
-    session = Session(reader)
-    assert session.latest is None
-    update = session.take()
-    assert session.latest is update
-    assert [row.cluster for row in session.queued_jobs()] == [77]

@@ -53,13 +53,6 @@ def test_the_job_that_completed_an_epoch_did_not_make_its_checkpoint(recorded: L
     assert recorded.of_job((15, 0)) == recorded.of_job((12, 0)) == origin
 
 
-def test_a_checkpoint_that_was_put_there_breaks_the_chain(recorded: Lineage) -> None:
-    (broken,) = recorded.breaks
-    assert broken.run.startswith("73c58470")
-    assert (broken.kind, broken.epoch, broken.before) == (Break.UNKNOWN, 2, 1)
-    assert origins_of(recorded, "73c58470")[2].parent_epoch is None
-
-
 def test_without_records_all_is_inferred() -> None:
     path = FIXTURES / "trainer"
     found = lineage(stats_input(read_dagdir(path), path))

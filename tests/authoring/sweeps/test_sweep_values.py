@@ -120,21 +120,6 @@ def test_what_cannot_be_is_reported_with_its_place(line: str, output_of: str) ->
     assert str(error.value).startswith("w.dag:2: ")
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
-def test_any_text_has_values_or_a_sentence(text: str) -> None:
-    found, sentence = values_or_sentence(text)
-    assert bool(found) != bool(sentence)
-    assert not sentence or sentence.startswith("w.dag:2: ")
-    assert all(each and each.isprintable() for each in found)
-
-
-def values_or_sentence(text: str) -> tuple[tuple[str, ...], str]:
-    try:
-        return values(text, "w.dag:2"), ""
-    except PlanError as error:
-        return (), str(error)
-
-
 # --- several of them ------------------------------------------------------------------------
 
 
@@ -162,33 +147,3 @@ def test_a_product_has_each_with_each_the_last_fastest() -> None:
 
 def test_one_variable_needs_no_word() -> None:
     assert len(points(sweep(None, 3))) == 3
-
-
-@pytest.mark.parametrize(
-    ("found", "output_of"),
-    [
-        (
-            sweep(None, 10, 9),
-            "w.dag:1: a has 10 values (w.dag:2) and b has 9 (w.dag:3); say 'product' for each with "
-            "each (90 runs), or give equally many, to be taken one of each ('zip')",
-        ),
-        (
-            sweep(SweepMode.ZIP, 1, 2, 3),
-            "w.dag:1: a has 1 value (w.dag:2), b has 2 (w.dag:3) and c has 3 (w.dag:4); zip takes "
-            "one of each, so give equally many; 'product' would make 6 runs",
-        ),
-        (sweep(SweepMode.PRODUCT, 400, 400), "that makes 160000 runs; 100000 are the most"),
-        (sweep(None, 0), "w.dag:2: a has no values"),
-        (sweep(None), "sweeps nothing"),
-        (
-            SweepRequest(
-                "f", (SweptVariable("a", ("1",), ""), SweptVariable("a", ("1",), "")), None, ""
-            ),
-            "a is swept twice",
-        ),
-    ],
-)
-def test_lengths_that_do_not_fit_are_reported_all(found: SweepRequest, output_of: str) -> None:
-    with pytest.raises(PlanError) as error:
-        points(found)
-    assert output_of in str(error.value)
