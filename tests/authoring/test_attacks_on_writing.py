@@ -77,9 +77,6 @@ def output_of(capsys: Captured, words: str) -> tuple[int, str, str]:
     return run_command("new", capsys, *shlex.split(words))
 
 
-# --- any request ----------------------------------------------------------------------------------
-
-
 # --- names of files -----------------------------------------------------------------------------
 
 

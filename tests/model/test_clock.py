@@ -307,6 +307,3 @@ def test_a_difference_at_the_ends_of_the_calendar() -> None:
     clock = Clock(CHICAGO)
     assert clock.seconds(datetime.min, datetime.min + timedelta(hours=1)) == 3600.0
     assert clock.seconds(datetime.max - timedelta(hours=1), datetime.max) == 3600.0
-
-
-# --- as-of --------------------------------------------------------------------------------

@@ -112,9 +112,6 @@ def test_executions_lie_in_their_jobs_running_states(ledger: Ledger) -> None:
         assert entry.end is None or entry.start <= entry.end
 
 
-# --- against the raw lines ---------------------------------------------------------------------
-
-
 # --- facts known of a real ensemble --------------------------------------------------------------
 
 

@@ -330,9 +330,6 @@ def test_each_job_of_a_number_has_its_own_hours_and_memory(given_out_again: Grow
     assert (hours["goodput"], hours["badput"]) == ((1.0, 2.0) if number == 1 else (4.0, 2.0))
 
 
-# --- the reader itself --------------------------------------------------------------------
-
-
 # --- a log that two directories write ----------------------------------------------------------
 
 

@@ -261,12 +261,6 @@ def test_text_says_at_least(tmp_path: Path, capsys: Captured) -> None:
     assert [run["epochs_unknown"] for run in output["runs"]] == [4, 4, 0, 4]
 
 
-def test_text_says_what_is_inferred(tmp_path: Path, capsys: Captured) -> None:
-    Copy(tmp_path, DAG, SUB, NODES_LOG)
-    text = shown(tmp_path, capsys, "status")
-    assert "✓ 16 completed (14 inferred)" in text
-
-
 def test_text_says_when_dagman_ended(tmp_path: Path, capsys: Captured) -> None:
     copy = Copy(tmp_path, DAG, METRICS)
     ended = "nothing was logged; DAGMan ended 21 Nov 2026 09:44 UTC"
@@ -279,10 +273,3 @@ def test_text_says_when_dagman_ended(tmp_path: Path, capsys: Captured) -> None:
     assert "snapshot 21 Nov 2026 09:44, by DAGMan's files alone\n" in shown(
         tmp_path, capsys, "status"
     )
-
-
-def test_metrics_of_a_dag_that_failed_are_exact(tmp_path: Path, capsys: Captured) -> None:
-    Copy(tmp_path, DAG).write(METRICS, failed_metrics())
-    text = shown(tmp_path, capsys, "status")
-    assert "  14 of 16 nodes done, 1 failed" in text
-    assert "? 16 unknown" in text

@@ -453,6 +453,3 @@ def test_the_state_counts_what_the_ledger_has() -> None:
     assert must_replan(state, plan_state(before, [annex])) is None
     after = with_executions(before, lost("run0", datetime(2026, 3, 2, 11)))
     assert must_replan(state, plan_state(after, [annex])) == "1 execution did not complete"
-
-
-# --- No advice comes from the future: that of a moment follows from earlier events ------------

@@ -21,11 +21,9 @@ from metlmon.snapshot.records import Epoch, Ledger, Run, Status
 from metlmon.stats.curves import (
     Course,
     Curves,
-    MetricCurve,
     course_of,
     course_text,
     curves,
-    curves_stat,
     curves_summary,
     goal_of,
     metric_names,
@@ -199,11 +197,6 @@ def test_the_primary_metric_comes_first() -> None:
     assert curves(basis({"a": {"x": points(1.0)}})).metric == "x"
 
 
-def test_the_same_metric_is_the_same_figure() -> None:
-    assert curves_stat("val_loss") is curves_stat("val_loss")
-    assert curves_stat("val_loss") is not curves_stat(None)
-
-
 # --- all of them ------------------------------------------------------------------------------
 
 
@@ -305,25 +298,3 @@ def test_recorded_figures_by_another_way() -> None:
         assert level.n == len(values)
         assert level.median == statistics.median(values)
         assert (level.minimum, level.maximum) == (min(values), max(values))
-
-
-def test_the_cohorts_of_the_generated_round() -> None:
-    found, losses = recorded("first-round"), by_hand("first-round")
-    assert [(band.label, band.runs) for band in found.bands] == [
-        ("control", 5), ("heterogeneous", 16)]  # fmt: skip
-    for band in found.bands:
-        uuids = [c.uuid or "" for c in found.runs if c.label == band.label and not c.diverged]
-        assert len(uuids) == band.runs
-        for level in band.levels:
-            values = [
-                losses[u][level.epoch]
-                for u in uuids
-                if math.isfinite(losses[u].get(level.epoch, NAN))
-            ]
-            assert (level.n, level.median) == (len(values), statistics.median(values))
-
-
-def test_a_curve_knows_whether_it_is_lost() -> None:
-    curve: MetricCurve = of_losses(a=(0.9, 0.4, NAN)).runs[0]
-    assert curve.diverged
-    assert not of_losses(a=(0.9, 0.4)).runs[0].diverged

@@ -19,14 +19,12 @@ from metlmon.stats.estimates import (
     Forecast,
     Interval,
     Rate,
-    counted_epochs,
-    epoch_durations,
     make_forecast,
 )
 from metlmon.stats.simulation import KaplanMeier, Lifetime
 from metlmon.tables import estimates as estimates_table
 from metlmon.text.spans import to_ascii
-from tests.support.run_histories import FIXTURES, NOON, Past, basis, recorded, status
+from tests.support.run_histories import NOON, Past, basis, status
 
 HOUR, DAY = 3600.0, 86400.0
 
@@ -326,17 +324,6 @@ def test_ascii_words_are_ascii(low: float, more: float) -> None:
 
 
 # --- a second way ------------------------------------------------------------------------------
-
-
-def test_cycles_of_a_run_add_up_to_its_life() -> None:
-    made = recorded(FIXTURES / "demo")
-    for run, epochs in counted_epochs(made.ledger).items():
-        cycles = [cycle for cycle in epoch_durations(made.ledger, epochs) if cycle.ended]
-        first = epochs[0].first_submitted
-        last = epochs[len(cycles) - 1].completed
-        assert first is not None, run
-        assert last is not None, run
-        assert sum(cycle.seconds for cycle in cycles) == (last - first).total_seconds()
 
 
 def test_it_holds_for_a_copy_as_of_its_moment() -> None:
