@@ -6,7 +6,7 @@ definitions are those of ``metlmon/README.md``.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar
 
@@ -189,7 +189,8 @@ class Totals:
         self.queued: list[JobKey] = []
         self.gaps: list[JobKey] = []
         self._with_gpus = self._with_cpus = self._sent = self._received = 0
-        self._transfers: defaultdict[str, list[int]] = defaultdict(list)
+        self._transfers: Counter[str] = Counter()
+        self._transfer_micros: Counter[str] = Counter()
         groups: dict[tuple[str | None, ...], SiteTotals] = {}
         # One pass, in which every record is read once: most of the time goes into fetching them.
         for key, job in jobs:
@@ -221,8 +222,8 @@ class Totals:
             self.gpus[gpu].merge(of_gpu)
         for cause, losses in other.causes.items():
             self.causes[cause].merge(losses)
-        for kind, micros in other._transfers.items():
-            self._transfers[kind] += micros
+        self._transfers.update(other._transfers)
+        self._transfer_micros.update(other._transfer_micros)
         self.queued += other.queued
         self.gaps += other.gaps
         self._sent += other._sent
@@ -258,15 +259,15 @@ class Totals:
                 return
             kind = "output"
         seconds = transfer.seconds if transfer.end is not None else None
-        self._transfers[kind].append(0 if seconds is None else round(seconds * SECOND))
+        self._transfers[kind] += 1
+        self._transfer_micros[kind] += 0 if seconds is None else round(seconds * SECOND)
 
     @property
     def transfers(self) -> TransferTotals:
         """All transfers, and all bytes."""
 
         def count(kind: str) -> Count:
-            micros = self._transfers.get(kind, ())
-            return Count(len(micros), sum(micros) / SECOND)
+            return Count(self._transfers[kind], self._transfer_micros[kind] / SECOND)
 
         return TransferTotals(
             input_ok=count("ok"),
