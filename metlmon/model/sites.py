@@ -53,7 +53,6 @@ def host_of(machine: Execute) -> str | None:
     return address.group(1) if address else None
 
 
-@lru_cache(maxsize=16384)
 def site_of(
     machine: Execute | None, rules: tuple[tuple[str, str], ...] = BUILT_IN_SITES
 ) -> str | None:
@@ -66,7 +65,8 @@ def site_of(
         return None
     if machine.site:
         return machine.site
-    return _by_rules([host.lower() for host in (_slot_host(machine), machine.alias) if host], rules)
+    hosts = [host.lower() for host in (_slot_host(machine), machine.alias) if host]
+    return _by_rules(tuple(hosts), rules)
 
 
 def site_of_address(
@@ -74,7 +74,7 @@ def site_of_address(
 ) -> str | None:
     """The site of a host by its address alone, by rules as of :func:`site_of`."""
     alias = alias_of(address)
-    return _by_rules([alias.lower()], rules) if alias else None
+    return _by_rules((alias.lower(),), rules) if alias else None
 
 
 def alias_of(address: str) -> str | None:
@@ -83,7 +83,8 @@ def alias_of(address: str) -> str | None:
     return match[1] if match else None
 
 
-def _by_rules(hosts: list[str], rules: tuple[tuple[str, str], ...]) -> str | None:
+@lru_cache(maxsize=4096)
+def _by_rules(hosts: tuple[str, ...], rules: tuple[tuple[str, str], ...]) -> str | None:
     for pattern, site in rules:
         if any(fnmatchcase(host, pattern.lower()) for host in hosts):
             return site
