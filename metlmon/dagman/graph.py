@@ -7,14 +7,13 @@ Source followed: ``ProcessDependencies``, ``ConnectSplices`` and
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from msgspec import Struct, field
 
 from metlmon.dagman.commands import SCOPE_SIGN
-from metlmon.dagman.records import NO_NAMES, Node, NodeKind
+from metlmon.dagman.records import Node, NodeKind
 from metlmon.dagman.submit_description import Description
 
 #: Nodes outside the graph: they can have neither parents nor children.
@@ -34,25 +33,25 @@ def connect(parents: Iterable[Node], children: Sequence[Node], *, weak: bool = F
                 child.weak_parents = _add_name(child.weak_parents, parent.name)
 
 
-def _add_name(names: AbstractSet[str], name: str) -> AbstractSet[str]:
+def _add_name(names: Collection[str], name: str) -> Collection[str]:
     if isinstance(names, set):
         names.add(name)
         return names
-    return {*names, name} if names else frozenset((name,))
+    return {*names, name} if names else (name,)
 
 
 def share_edges(nodes: Iterable[Node]) -> None:
-    """Freeze the edges: nodes with the same neighbors share one set of names.
+    """Freeze the edges: nodes with the same neighbors share one collection of names.
 
     In a chain each name is the only child of one node and the only parent of another.
     """
-    shared: dict[AbstractSet[str], AbstractSet[str]] = {NO_NAMES: NO_NAMES}
+    shared: dict[Collection[str], Collection[str]] = {(): ()}
     for node in nodes:
-        for side in ("parents", "children", "weak_parents"):
-            names = getattr(node, side)
-            if names:
-                frozen_names = frozenset(names)
-                setattr(node, side, shared.setdefault(frozen_names, frozen_names))
+        for side in ("parents", "children"):
+            names = tuple(sorted(getattr(node, side)))
+            setattr(node, side, shared.setdefault(names, names))
+        weak_parents = frozenset(node.weak_parents)
+        node.weak_parents = shared.setdefault(weak_parents, weak_parents)
 
 
 def roots(nodes: Iterable[Node]) -> list[Node]:

@@ -6,8 +6,7 @@ Source followed: HTCondor manual, "DAGMan Workflows", and the public DAGMan sour
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
@@ -71,7 +70,7 @@ class Script(Struct, frozen=True):
         return " ".join(filter(None, (defer, debug)))
 
 
-class Node(Struct):
+class Node(Struct, gc=False):
     """One node, as the DAG file describes it.
 
     ``name`` is the full name as DAGMan logs it (``SPLICE+node``, ``0.node``).
@@ -89,6 +88,8 @@ class Node(Struct):
     default. ``queue_count`` is the number of procs (``queue N``), 1 by default, None if unknown.
     ``universe`` is in lower case, None when the description does not set it.
     ``subdag`` is the index into ``Workflow.subdags`` for a SUBDAG EXTERNAL node.
+    ``parents`` and ``children`` are sorted tuples when the DAG is loaded, since a set of one name
+    takes four times the memory; ``weak_parents`` is a set.
 
     Only the loader modifies nodes; their values are shared among nodes.
     """
@@ -113,9 +114,9 @@ class Node(Struct):
     abort_return: int | None = None
     priority: int = 0
     category: str | None = None
-    parents: AbstractSet[str] = NO_NAMES
-    children: AbstractSet[str] = NO_NAMES
-    weak_parents: AbstractSet[str] = NO_NAMES
+    parents: Collection[str] = ()
+    children: Collection[str] = ()
+    weak_parents: Collection[str] = NO_NAMES
     log: str | None = None
     output: str | None = None
     error: str | None = None

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import ceil
+from sys import intern
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -390,7 +391,7 @@ def evaluate(
         queue_count=count,
         annex=string_value(annex) or (wanted["name"] if wanted is not None else None),
         lease=integer(lease) if lease is not None and lease.isdecimal() else None,
-        universe=universe.lower() if universe is not None else None,
+        universe=intern(universe.lower()) if universe is not None else None,
         gpus_minimum_memory=None if kb is None else -(-kb // 1024),
     )
     return result, len(description.statements) + _MAX_EXPANDED - macros.characters_left

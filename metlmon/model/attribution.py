@@ -53,7 +53,7 @@ REMOVAL_OF_ALL_JOBS: Final = ("DAG Removed: ", "DAG Abort: ")
 ``main_shutdown_rescue`` in ``dagman_main.cpp``."""
 
 
-class Attribution(Struct, frozen=True):
+class Attribution(Struct, frozen=True, gc=False):
     """The DAG and node that a job belongs to.
 
     ``dag`` and ``node``: None for a job of no DAG here. ``candidates``: keys of possible DAGs,
@@ -549,8 +549,10 @@ class JobAttributor:
         """Set the DAGs and their nodes, and attribute all jobs again."""
         self._dags, self._nodes, self._dags_by_node = dags, nodes, {}
         self._groups = groups
+        shared: dict[tuple[str, ...], tuple[str, ...]] = {}
         for dag_key, name in nodes:
-            self._dags_by_node[name] = (*self._dags_by_node.get(name, ()), dag_key)
+            dag_keys = (*self._dags_by_node.get(name, ()), dag_key)
+            self._dags_by_node[name] = shared.setdefault(dag_keys, dag_keys)
         self.index_submitting_dags()
         self.attributions = {}
         self.unproven = UnprovenJobs()
@@ -735,7 +737,7 @@ class JobAttributor:
                 if old is not None:
                     self._drop_job(old, job)
                 if new is not None:
-                    new.jobs.append(job)
+                    new.jobs = (*new.jobs, job)
             if old is not None and previous is not None and previous.proven:
                 recheck += self._jobs_to_recheck([old.key])
             if new is not None and attribution.proven:
@@ -753,7 +755,7 @@ class JobAttributor:
         return job.node_name is None or self._dags.keys() == {NO_DAG}
 
     def _drop_job(self, record: NodeRecord, job: LoggedJob) -> None:
-        record.jobs.remove(job)
+        record.jobs = tuple(each for each in record.jobs if each is not job)
         if record.key[0] == NO_DAG and not record.jobs:
             self._groups.emptied.add(record.key[1])
 
@@ -822,7 +824,7 @@ class JobAttributor:
     def _proven_jobs(self, dag: Dag, node: str) -> list[LoggedJob]:
         """The node's jobs with a proven attribution to this DAG."""
         record = self._nodes.get((dag.key, node))
-        jobs = record.jobs if record is not None else []
+        jobs = record.jobs if record is not None else ()
         return [job for job in jobs if self.attributions[job.key].proven]
 
     def _record_of(self, attribution: Attribution | None) -> NodeRecord | None:

@@ -106,7 +106,7 @@ class NodeReportKind(Enum):
     GAVE_UP = "gave-up"
 
 
-class NodeReport(Struct, frozen=True):
+class NodeReport(Struct, frozen=True, gc=False):
     """A report by DAGMan on one node.
 
     ``epoch`` replaces ``time`` in files with seconds since 1970. ``value``: return value
@@ -264,8 +264,11 @@ class WorkflowFacts:
                 if name in nodes and name not in found:
                     found[name] = components[-1]
                     components[-1].members.append(name)
-                    connected += nodes[name].parents | nodes[name].children
-        parents = {name: node.parents & nodes.keys() for name, node in nodes.items()}
+                    connected += [*nodes[name].parents, *nodes[name].children]
+        parents = {
+            name: [parent for parent in node.parents if parent in nodes]
+            for name, node in nodes.items()
+        }
         for name in topological_order(parents):
             found[name].order.append(name)
         return components
@@ -298,7 +301,7 @@ class Dag:
         self.condor_sub: CondorSub | None = None
         self.processes: list[Process] = []
         self.logs = DagLogs()
-        self.node_reports: dict[str, list[NodeReport]] = {}
+        self.node_reports: dict[str, tuple[NodeReport, ...]] = {}
         self.submit_epochs: dict[int, float] = {}
         self.jobstate_started: list[tuple[float, int | None]] = []
         self.jobstate_finished: list[tuple[float, int | None, int]] = []
@@ -482,7 +485,7 @@ class Dag:
         self.out_times = OutTimes()
         self._out_submitted = {}
         for node, reports in self.node_reports.items():
-            self.node_reports[node] = [report for report in reports if report.time is None]
+            self.node_reports[node] = tuple([each for each in reports if each.time is None])
 
     def reset_jobstate(self) -> None:
         """Reset what was read from the jobstate log, which was replaced."""
@@ -491,7 +494,7 @@ class Dag:
         self.submit_epochs = {}
         self._jobstate_submitted = {}
         for node, reports in self.node_reports.items():
-            self.node_reports[node] = [report for report in reports if report.epoch is None]
+            self.node_reports[node] = tuple([each for each in reports if each.epoch is None])
 
     def apply_jobstate(self, entries: Iterable[JobstateLine]) -> set[str]:
         """Apply lines of the jobstate log; return the names of their nodes."""
@@ -538,7 +541,7 @@ class Dag:
         }.get(entry.event)
 
     def _add_report(self, node: str, report: NodeReport) -> None:
-        self.node_reports.setdefault(node, []).append(report)
+        self.node_reports[node] = (*self.node_reports.get(node, ()), report)
 
     # --- queries ------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from itertools import accumulate
 from sys import intern
 from typing import Annotated, Final, NamedTuple, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from metlmon.dagman.records import Node
 from metlmon.eventlog.events import Event, Submit
@@ -39,7 +39,8 @@ COMPRESSION: Final = 1
 
 SAMPLE_JOBS: Final = 4
 """Jobs whose events are the dictionary for compressing those of others, which are alike: this
-saves two thirds of the memory, and more of them would save little."""
+saves two thirds of the memory, and more of them would save little. They have ended: the events of
+jobs that have only been submitted help little."""
 
 NO_LOGS: Final[frozenset[str]] = frozenset()
 
@@ -68,7 +69,8 @@ class RecentJobs:
     A year of a troubled ensemble has a hundred thousand jobs, and each of their events is about
     ten objects. They are needed again when another log has events of the job, and when its history
     is asked for. ``checkpoint_codes``: as in :func:`metlmon.model.job.fold`. Call :meth:`tidy`
-    from time to time while adding events. ``dictionary``: of zlib, for their events.
+    from time to time while adding events. ``dictionary``: of zlib, for their events; empty until
+    enough jobs have ended.
     """
 
     def __init__(self, checkpoint_codes: frozenset[int] = frozenset()) -> None:
@@ -90,7 +92,10 @@ class RecentJobs:
         if len(self._jobs) > MAX_RECENT_JOBS:
             oldest = list(self._jobs)[: len(self._jobs) - int(SHARE_KEPT * MAX_RECENT_JOBS)]
             if not self.dictionary:
-                self.dictionary = b"".join(job.pickled_events() for job in oldest[:SAMPLE_JOBS])
+                # Jobs compressed without it have few events: most get more, and are so again.
+                ended = [job for job in oldest if job.has_end()][:SAMPLE_JOBS]
+                if len(ended) == SAMPLE_JOBS:
+                    self.dictionary = b"".join(job.pickled_events() for job in ended)
             for job in oldest:
                 job.compress()
                 del self._jobs[job]
@@ -255,6 +260,11 @@ class LoggedJob:
         if history is None:
             history = fold(self.events(), self._recent.checkpoint_codes, self.last_image_size)
             self._history = history
+            # Events that were compressed have new times: the records take one object for both.
+            if history.submitted == self.logged_submit:
+                self.logged_submit = history.submitted
+            if history.last == self.newest_time:
+                self.newest_time = history.last
             self._recent.tidy()
         return history
 
@@ -293,6 +303,10 @@ class LoggedJob:
         if not isinstance(self._events, bytes):
             self._events = self._events.compress(self._recent.dictionary)
         self._history = None
+
+    def has_end(self) -> bool:
+        """Whether its events have an end, 005 or 009."""
+        return any(event.number in (5, 9) for event in self.events())
 
     def pickled_events(self) -> bytes:
         """The events as :meth:`compress` compresses them."""
@@ -425,14 +439,49 @@ class PostResult(Struct, frozen=True):
     value: int | None = None
 
 
+class SubmissionResult(Struct, frozen=True):
+    """Result of a node's submissions; one submission is all procs of one cluster.
+
+    ``jobs``: those of all submissions, in order; ``submit_times``: their times. ``state``,
+    ``since``, ``job``: of the last submission, ``job`` being the one that determines its state.
+    ``success``: the job and the index of the execution that completed the node, the last good one
+    of its last good job; None without one.
+    """
+
+    jobs: tuple[LoggedJob, ...]
+    submit_times: tuple[datetime | None, ...]
+    state: State
+    since: datetime | None
+    job: LoggedJob
+    success: tuple[JobKey, int] | None
+
+    @property
+    def cluster(self) -> int:
+        """The cluster of the last submission."""
+        return self.job.cluster
+
+    @property
+    def procs(self) -> list[LoggedJob]:
+        """The jobs of the last submission."""
+        last = self.job.cluster, self.job.subproc
+        return [job for job in self.jobs if (job.cluster, job.subproc) == last]
+
+    @property
+    def submitted(self) -> datetime | None:
+        """The time of the last submission."""
+        return self.submit_times[-1]
+
+
 class NodeRecord(Struct):
     """A node of one DAG, identified by (DAG, node name), with its jobs and scripts.
 
-    ``posts`` and ``skips`` are shared empty tuples for most nodes, which have no scripts.
+    Tuples, since ``posts`` and ``skips`` of most nodes, which have no scripts, are one empty one.
+    ``result``: of its jobs; None without any, and until it is asked for.
     """
 
     key: NodeKey
     node: Node
-    jobs: list[LoggedJob] = field(default_factory=list)
+    jobs: tuple[LoggedJob, ...] = ()
     posts: tuple[PostResult, ...] = ()
     skips: tuple[datetime, ...] = ()
+    result: SubmissionResult | None = None

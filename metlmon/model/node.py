@@ -40,12 +40,12 @@ from metlmon.model.dag import (
 from metlmon.model.dagman_runs import Process
 from metlmon.model.job_events import (
     NO_DAG,
-    JobId,
     JobKey,
     LoggedJob,
     NodeKey,
     NodeRecord,
     PostResult,
+    SubmissionResult,
 )
 from metlmon.model.states import ACTIVE, DONE, FAILED_JOB, DagState, Outcome, State
 
@@ -147,27 +147,6 @@ def is_unknown(state: NodeState) -> bool:
     return state.state is State.UNKNOWN and not lost
 
 
-class SubmissionResult(Struct, frozen=True):
-    """Result of a node's submissions; one submission is all procs of one cluster.
-
-    ``cluster``, ``procs``, ``submitted``, ``state``, ``since``, ``job``: of the last submission,
-    ``job`` being the one that determines its state. ``submit_times``: the times of all submissions.
-    ``jobs``: the ids of all jobs in their order, without those that ran nothing (noop).
-    ``success``: the job and the index of the execution that completed the node, the last good one
-    of its last good job; None without one.
-    """
-
-    cluster: int
-    procs: tuple[LoggedJob, ...]
-    submitted: datetime | None
-    state: State
-    since: datetime | None
-    job: LoggedJob
-    submit_times: tuple[datetime | None, ...]
-    jobs: tuple[JobId, ...]
-    success: tuple[JobKey, int] | None
-
-
 def submission_result(record: NodeRecord) -> SubmissionResult | None:
     """The result of the node's submissions, None without any."""
     by_cluster: dict[tuple[int, int], list[LoggedJob]] = {}
@@ -182,17 +161,14 @@ def submission_result(record: NodeRecord) -> SubmissionResult | None:
         return None
     submissions.sort(key=lambda submission: submission[:2])
     submit_times = tuple(time if time > datetime.min else None for time, _, _ in submissions)
-    _, cluster, procs = submissions[-1]
-    state, since, job = _submission_state(procs)
+    state, since, job = _submission_state(submissions[-1][2])
+    in_order = tuple([job for _, _, procs in submissions for job in procs])
     return SubmissionResult(
-        cluster=cluster,
-        procs=tuple(procs),
-        submitted=submit_times[-1],
+        jobs=record.jobs if in_order == record.jobs else in_order,
+        submit_times=submit_times,
         state=state,
         since=since,
         job=job,
-        submit_times=submit_times,
-        jobs=tuple(job.id for _, _, jobs in submissions for job in jobs if not job.noop),
         success=_last_success(job for _, _, jobs in reversed(submissions) for job in jobs),
     )
 
@@ -685,19 +661,18 @@ class DagStates:
         self._cut = cut
         self._dags: Mapping[str, Dag] = {}
         self._nodes: Mapping[NodeKey, NodeRecord] = {}
-        self._results: dict[NodeKey, SubmissionResult | None] = {}
         self._tables: dict[str, NodeStateTable] = {}
 
     def set_dags(self, dags: Mapping[str, Dag], nodes: Mapping[NodeKey, NodeRecord]) -> None:
         """Set the DAGs and their nodes, and drop all states."""
         self._dags, self._nodes = dags, nodes
-        self._results = {}
         self._tables = {}
 
     def mark_changed(self, nodes: Iterable[NodeKey]) -> None:
         """Mark nodes whose reports or jobs may have changed."""
         for key in nodes:
-            self._results.pop(key, None)
+            if (record := self._nodes.get(key)) is not None:
+                record.result = None
             if (table := self._tables.get(key[0])) is not None:
                 table.pending.add(key[1])
 
@@ -748,9 +723,10 @@ class DagStates:
 
     def submission_result(self, key: NodeKey) -> SubmissionResult | None:
         """The result of a node's submissions."""
-        if key not in self._results:
-            self._results[key] = submission_result(self._nodes[key])
-        return self._results[key]
+        record = self._nodes[key]
+        if record.result is None:
+            record.result = submission_result(record)
+        return record.result
 
     def unrecorded(self, dag_key: str) -> UnrecordedCounts | None:
         """The unrecorded nodes of a DAG, None if there are none; as resolved last."""
@@ -1187,7 +1163,11 @@ class UnrecordedNodes:
         if node.post is not None and state.state in FAILED_JOB and not evidence.recorded:
             # The POST script decides, and only DAGMan's files have its result.
             return NodeState(State.UNKNOWN, state.since, state.job, submitted=state.submitted)
-        parents = [parent for parent in node.parents - node.weak_parents if parent in states]
+        parents = [
+            parent
+            for parent in node.parents
+            if parent in states and parent not in node.weak_parents
+        ]
         is_plain = (
             state.state is State.WAITING and not state.superseded and node.kind in ORDERED_KINDS
         )

@@ -7,10 +7,11 @@ own files and users' requests are in ``gate/<name>/``. Jobs of no DAG are groupe
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
+from sys import intern
 from types import MappingProxyType
 from typing import Final
 
@@ -55,11 +56,11 @@ STATES_WITHOUT_SUBMISSION: Final = frozenset(
 """States of a node that DAGMan reached without submitting a job."""
 
 
-class RunPart(Struct, frozen=True):
+class RunPart(Struct, frozen=True, gc=False):
     """The part of a node in its run.
 
-    ``epoch``: the number in the node's name. ``epoch_var``: VAR ``epoch``. Of jobs of no DAG,
-    ``group``: the key of the run; ``position``: the order of those without an epoch.
+    ``epoch``: the number in the node's name. ``epoch_var``: VAR ``epoch``. ``group``: the key of
+    the run, empty until it is known. ``position``: the order of jobs of no DAG without an epoch.
     """
 
     run: str
@@ -67,7 +68,7 @@ class RunPart(Struct, frozen=True):
     training: bool
     epoch: int | None
     epoch_var: int | None
-    group: str | None = None
+    group: str = ""
     position: int = 0
 
     @property
@@ -104,7 +105,7 @@ def parse_run_part(
         match = pattern.match(name)
         epoch = _epoch_number(match.group("epoch")) if match else None
         if match and epoch is not None:
-            run = match.group("run") or subdag_node or uuid or node.name
+            run = intern(match.group("run") or "") or subdag_node or uuid or node.name
             return RunPart(run, uuid, training, epoch, epoch_var)
     if uuid is None:
         return None
@@ -139,8 +140,7 @@ class RunNodes(Struct):
 
     key: str
     uuid: str | None
-    names: dict[NodeKey, str] = field(default_factory=dict)
-    epochs: dict[int, list[NodeKey]] = field(default_factory=dict)
+    epochs: dict[int, tuple[NodeKey, ...]] = field(default_factory=dict)
     side_nodes: list[NodeKey] = field(default_factory=list)
     gated_dags: list[str] = field(default_factory=list)
     item: str = "epoch"
@@ -154,10 +154,11 @@ class RunNodes(Struct):
 class Runs:
     """All runs of an ensemble, and the parts of the nodes in them."""
 
-    def __init__(self, dags: Mapping[str, Dag], settings: Settings) -> None:
+    def __init__(
+        self, dags: Mapping[str, Dag], nodes: Mapping[NodeKey, NodeRecord], settings: Settings
+    ) -> None:
         self.by_key: dict[str, RunNodes] = {}
         self.parts: dict[NodeKey, RunPart] = {}
-        self.by_node: dict[NodeKey, RunNodes] = {}
         self.shared_epochs: dict[str, set[str]] = {}
         """By DAG, the keys of runs with epochs that are also in another DAG."""
         subdag_nodes = {
@@ -166,9 +167,13 @@ class Runs:
             for node in dag.workflow.nodes.values()
             if node.subdag is not None and (subdag := dag.workflow.subdags[node.subdag]) is not None
         }
+        records: defaultdict[str, list[NodeRecord]] = defaultdict(list)
+        for (dag_key, _), record in nodes.items():
+            records[dag_key].append(record)
         for dag in dags.values():
             if dag.key != NO_DAG:
-                self._add_dag(dag, settings, subdag_nodes.get((dag.workflow.path, dag.top)))
+                subdag_node = subdag_nodes.get((dag.workflow.path, dag.top))
+                self._add_dag(records[dag.key], settings, subdag_node)
         self._drop_runs_without_epochs()
         for run in self.by_key.values():
             for keys in run.epochs.values():
@@ -176,36 +181,40 @@ class Runs:
                     for dag_key, _ in keys:
                         self.shared_epochs.setdefault(dag_key, set()).add(run.key)
 
-    def add_job(self, name: str, part: RunPart) -> None:
+    def add_job(self, key: NodeKey, part: RunPart) -> None:
         """Add a job of no DAG to its run."""
-        run = self._add_node((NO_DAG, name), part, part.uuid)
+        run = self._add_node(key, part, part.uuid)
         run.item = "job" if part.epoch is None else "epoch"
         run.position = part.position if run.position < 0 else min(run.position, part.position)
+
+    def run_of(self, key: NodeKey) -> RunNodes | None:
+        """The run of a node; None for a node of no run."""
+        part = self.parts.get(key)
+        return self.by_key[part.group] if part is not None else None
 
     def in_order(self) -> list[RunNodes]:
         """All runs: those of the DAGs in their order, then those of no DAG."""
         return sorted(self.by_key.values(), key=lambda run: run.position)
 
-    def _add_dag(self, dag: Dag, settings: Settings, subdag_node: str | None) -> None:
+    def _add_dag(
+        self, records: Iterable[NodeRecord], settings: Settings, subdag_node: str | None
+    ) -> None:
         parts = [
-            (name, part)
-            for name, node in dag.workflow.nodes.items()
-            if (part := parse_run_part(node, settings, subdag_node)) is not None
+            (record, part)
+            for record in records
+            if (part := parse_run_part(record.node, settings, subdag_node)) is not None
         ]
         uuids: dict[str, set[str]] = {}
         for _, part in parts:
             if part.uuid:
                 uuids.setdefault(part.run, set()).add(part.uuid)
-        for name, part in parts:
-            uuid = part.uuid
+        for record, part in parts:
+            uuid, dag_key = part.uuid, record.key[0]
             if uuid is None and len(uuids.get(part.run, ())) == 1:
                 uuid = next(iter(uuids[part.run]))
-            run = self._add_node((dag.key, name), part, uuid)
-            if (
-                dag.key not in run.gated_dags[-1:]
-                and gate_name(dag.workflow.nodes[name]) is not None
-            ):
-                run.gated_dags.append(dag.key)
+            run = self._add_node(record.key, part, uuid)
+            if dag_key not in run.gated_dags[-1:] and gate_name(record.node) is not None:
+                run.gated_dags.append(dag_key)
 
     def _drop_runs_without_epochs(self) -> None:
         """Drop runs without training nodes, with their side nodes."""
@@ -213,18 +222,18 @@ class Runs:
             if not run.epochs:
                 del self.by_key[key]
                 for node in run.side_nodes:
-                    del self.parts[node], self.by_node[node]
+                    del self.parts[node]
 
     def _add_node(self, key: NodeKey, part: RunPart, uuid: str | None) -> RunNodes:
         run_key = part.group or (uuid if uuid is not None else f"{key[0]}:{part.run}")
-        run = self.by_key.setdefault(run_key, RunNodes(run_key, uuid))
-        run.names[key] = part.run
+        run = self.by_key.get(run_key)
+        if run is None:
+            run = self.by_key[run_key] = RunNodes(run_key, uuid)
         if part.training:
-            run.epochs.setdefault(part.number, []).append(key)
+            run.epochs[part.number] = (*run.epochs.get(part.number, ()), key)
         else:
             run.side_nodes.append(key)
-        self.parts[key] = part
-        self.by_node[key] = run
+        self.parts[key] = replace(part, group=run.key)
         return run
 
 
@@ -311,7 +320,7 @@ def resolve_run(
     """
     ranks = _dag_ranks(run, states, dag_order)
 
-    def effective_node(keys: list[NodeKey]) -> NodeKey:
+    def effective_node(keys: tuple[NodeKey, ...]) -> NodeKey:
         newest = max(keys, key=lambda key: ranks[key[0]])
         if len(keys) == 1 or states[newest].state not in NOT_DONE:
             return newest
@@ -545,7 +554,7 @@ class JobGroups:
         self.emptied: set[str] = set()
         self.outputs = JobOutputs()
         self._settings = settings
-        self._names: dict[tuple[str | None, str], str] = {}
+        self._names: dict[tuple[str, str], str] = {}
         self._runs: dict[str, str] = {}
 
     def place(self, job: LoggedJob) -> str:
@@ -564,7 +573,7 @@ class JobGroups:
 
     def _run_name(self, part: RunPart) -> str:
         """The name of a run; of several with the same name, with the batch or uuid of each."""
-        group = part.group or ""
+        group = part.group
         if self._runs.setdefault(part.run, group) == group:
             return part.run
         return f"{part.run} ({group.strip(':').partition(':')[0]})"

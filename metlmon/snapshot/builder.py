@@ -396,7 +396,7 @@ class SnapshotBuilder:
                 for name in effective_parents(derivation.dags[dag].workflow.nodes, key[1])
                 if (dag, name) not in states or states[dag, name].state not in DONE
             ]
-        run = derivation.runs.by_node.get(key)
+        run = derivation.runs.run_of(key)
         skipped = run is not None and state.state is State.SKIPPED
         gate = self.gate_status(run) if run is not None and skipped else None
         clusters = {job.cluster for job in record.jobs}
@@ -447,7 +447,7 @@ class SnapshotBuilder:
     def _node(self, key: NodeKey, executions: Sequence[Execution]) -> dict[str, Any]:
         """What is known of any node: the fields of a :class:`Node`."""
         derivation, state = self.derivation, self._derivation.states[key]
-        run, job = derivation.runs.by_node.get(key), self._node_job(key)
+        run, job = derivation.runs.run_of(key), self._node_job(key)
         return {
             "dag": derivation.dag_file(key[0]),
             "in_dag": key[0],
@@ -470,7 +470,8 @@ class SnapshotBuilder:
 
     def _submitted_jobs(self, key: NodeKey) -> tuple[JobId, ...]:
         result = self._derivation.submission_result(key)
-        return result.jobs if result is not None else ()
+        jobs = result.jobs if result is not None else ()
+        return tuple(job.id for job in jobs if not job.noop)
 
     def _retries_left(self, key: NodeKey) -> int:
         """Retries that DAGMan has left for a node; 0 where it let the node fail."""
@@ -585,7 +586,7 @@ class SnapshotBuilder:
         dag, runs = key[0], self._derivation.runs
         nodes = self._derivation.dags[dag].workflow.nodes
         parents = [(dag, name) for name in effective_parents(nodes, key[1])]
-        epochs = [k for k in parents if runs.by_node.get(k) is run and runs.parts[k].training]
+        epochs = [k for k in parents if runs.run_of(k) is run and runs.parts[k].training]
         return max(epochs, key=lambda k: runs.parts[k].epoch or 0, default=None)
 
     def epochs_of(self, run: RunNodes) -> Mapping[NodeKey, Epoch]:
@@ -601,7 +602,8 @@ class SnapshotBuilder:
 
     def epoch(self, key: NodeKey) -> Epoch:
         """One node of a run."""
-        part, run = self.runs.parts[key], self.runs.by_node[key]
+        part = self.runs.parts[key]
+        run = self.runs.by_key[part.group]
         if not part.training:
             return self._epoch(key)
         counts = self.derivation.run_states[run.key].epochs.get(part.number) == key
@@ -634,7 +636,7 @@ class SnapshotBuilder:
     def _epoch(self, key: NodeKey, counts: bool = True) -> Epoch:
         derivation = self.derivation
         state, part = derivation.states[key], derivation.runs.parts[key]
-        run = derivation.runs.by_node[key]
+        run = derivation.runs.by_key[part.group]
         name, label = derivation.run_names(run)
         executions, totals = derivation.node_executions(key), ExecutionTotals()
         fields = self._node(key, executions)
@@ -828,7 +830,7 @@ def _dagmans(builder: SnapshotBuilder) -> Iterator[DagmanLife]:
 def _fault(builder: SnapshotBuilder, key: NodeKey) -> NodeFault:
     derivation = builder.derivation
     state, node = derivation.states[key], derivation.nodes[key].node
-    run, part = derivation.runs.by_node.get(key), derivation.runs.parts.get(key)
+    run, part = derivation.runs.run_of(key), derivation.runs.parts.get(key)
     training = part is not None and part.training
     counts = True
     if run is not None and part is not None and training:
@@ -941,7 +943,7 @@ def describe_dags(builder: SnapshotBuilder, previous: Nodes | None = None) -> Da
 
 
 def _describe_node(builder: SnapshotBuilder, key: NodeKey) -> DescribedNode:
-    run, part = builder.runs.by_node.get(key), builder.runs.parts.get(key)
+    run, part = builder.runs.run_of(key), builder.runs.parts.get(key)
     return DescribedNode(
         key=key,
         dag=builder.derivation.dag_file(key[0]),

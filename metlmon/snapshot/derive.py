@@ -2,7 +2,8 @@
 
 :meth:`Derivation.update` makes the record of each job and node that has changed, and keeps the
 others; :meth:`Derivation.derive` resolves the runs and adds up everything, the totals of closed
-jobs where one of their run has changed. A snapshot (:mod:`metlmon.snapshot.builder`) reads them.
+jobs where one of their group of runs has changed. A snapshot (:mod:`metlmon.snapshot.builder`)
+reads them.
 """
 
 from __future__ import annotations
@@ -21,11 +22,17 @@ from metlmon.dagman.records import Node, NodeKind
 from metlmon.model.attribution import Attribution
 from metlmon.model.dag import MAX_UNKNOWN_NODES, named_by
 from metlmon.model.ensemble import Ensemble
-from metlmon.model.job_events import NO_DAG, JobKey, LoggedJob, NodeKey, NodeRecord
+from metlmon.model.job_events import (
+    NO_DAG,
+    JobKey,
+    LoggedJob,
+    NodeKey,
+    NodeRecord,
+    SubmissionResult,
+)
 from metlmon.model.node import (
     NodeState,
     NodeStateTable,
-    SubmissionResult,
     has_failed,
     submission_result,
 )
@@ -49,6 +56,10 @@ from metlmon.snapshot.totals import Totals
 JOBS_PER_STEP: Final = 8
 NODES_PER_STEP: Final = 200
 """Jobs and nodes between two checks of the clock: some milliseconds."""
+
+TOTALS_GROUPS: Final = 128
+"""Groups of runs with totals of their own: with more runs than this, totals for each of them would
+take a tenth of the memory."""
 
 SPECIAL_KINDS: Final = frozenset({NodeKind.PROVISIONER, NodeKind.SERVICE, NodeKind.FINAL})
 
@@ -98,17 +109,16 @@ class NodeMemo(Struct):
     """A node, and what the entries of its jobs were made from.
 
     ``state``: that of the node when the entries were last checked; None: they have been made again
-    since. ``jobs``: the keys of these jobs, in order. ``success``: the execution that completes the
-    node; ``is_final``: its entry says so. ``owner`` None: it is looked up again. ``submitted``:
-    when the first of them was submitted. ``is_overruled``, ``is_unlogged``: as in
-    :class:`NodeSums`; ``is_special``: one of them holds, or the node is faulty or lost.
+    since. ``jobs``: these jobs. ``success``: the execution that completes the node; ``is_final``:
+    its entry says so. ``submitted``: when the first of them was submitted. ``is_overruled``,
+    ``is_unlogged``: as in :class:`NodeSums`; ``is_special``: one of them holds, or the node is
+    faulty or lost.
     """
 
     record: NodeRecord
     category: NodeCategory
     state: NodeState | None = None
-    owner: JobNode | None = None
-    jobs: tuple[JobKey, ...] = ()
+    jobs: tuple[LoggedJob, ...] = ()
     success: tuple[JobKey, int] | None = None
     is_final: bool = False
     has_executions: bool = False
@@ -119,7 +129,7 @@ class NodeMemo(Struct):
 
     def is_outdated(self, state: NodeState) -> bool:
         """Whether the entries are those of other jobs, or of another state of the node."""
-        return self.state is not state or len(self.jobs) != len(self.record.jobs)
+        return self.state is not state or self.jobs is not self.record.jobs
 
 
 class RunMemo(NamedTuple):
@@ -193,7 +203,7 @@ class Derivation:
         # DAG files that are read again make the ensemble replace these.
         self.dags, self.nodes = ensemble.dags, ensemble.nodes
         self.attributions = ensemble.attributions
-        self.runs = Runs(ensemble.dags, ensemble.settings)
+        self.runs = Runs(ensemble.dags, ensemble.nodes, ensemble.settings)
         self.has_dags = self.dags.keys() != {NO_DAG}
         self.jobs: dict[JobKey, Job] = {}
         """By job; without those of another directory's DAG."""
@@ -227,8 +237,10 @@ class Derivation:
         self._run_names: dict[str, tuple[str, str | None]] = {}
         self._run_memos: dict[str, RunMemo] = {}
         self._run_context: object = None
-        self._run_totals: dict[str | None, tuple[dict[JobKey, Job], Totals]] = {}
-        """By run its closed jobs, and their totals."""
+        self._groups: dict[str | None, int] = {}
+        """The group of each run."""
+        self._group_totals: dict[int, tuple[list[Job], Totals]] = {}
+        """By group of runs the closed jobs, and their totals."""
         self._closed_totals = Totals()
         self._dag_order = {key: position for position, key in enumerate(self.dags)}
         self._tables: dict[str, NodeStateTable] = {}
@@ -320,8 +332,9 @@ class Derivation:
         if NO_DAG not in self.dags:
             return
         for name, part in islice(parts.items(), self._jobs_of_no_dag, None):
-            self.runs.add_job(name, part)
-            self._add_memo((NO_DAG, name), self.nodes[NO_DAG, name])
+            record = self.nodes[NO_DAG, name]
+            self.runs.add_job(record.key, part)
+            self._add_memo(record.key, record)
         self._jobs_of_no_dag = len(parts)
 
     def _add_memo(self, key: NodeKey, record: NodeRecord) -> None:
@@ -336,7 +349,7 @@ class Derivation:
         category = self._categories.setdefault(category, category)
         memo = self._memos[key] = NodeMemo(record, category)
         self._memos_by_dag[key[0]].setdefault(category, []).append(memo)
-        if (run := self.runs.by_node.get(key)) is not None:
+        if (run := self.runs.run_of(key)) is not None:
             self._memos_by_run.setdefault(run.key, []).append(memo)
 
     def is_beside(self, key: NodeKey) -> bool:
@@ -352,7 +365,6 @@ class Derivation:
         self.targets = self._targets_by_dag()
         for key in before.keys() | after.keys():
             if before.get(key) != after.get(key) and (memo := self._memos.get(key)) is not None:
-                memo.owner = None
                 self._update_node(memo)
 
     def _targets_by_dag(self) -> dict[str, frozenset[str]]:
@@ -372,7 +384,7 @@ class Derivation:
         if memo is not None:
             self._update_node(memo)
             for of_node in memo.jobs:
-                self._pending.discard(of_node)
+                self._pending.discard(of_node.key)
         else:
             self._update_stray(job)
 
@@ -405,15 +417,14 @@ class Derivation:
         state = self.states.get(key)
         # Until its state is resolved, a good last job is assumed to complete it.
         completes = state is None or state.state is _COMPLETED
-        memo.owner = memo.owner or self._owner_of(memo)
-        memo.jobs = tuple(sorted([job.key for job in record.jobs]))
+        memo.jobs = record.jobs
         memo.success = success
         times = result.submit_times if result is not None else ()
         memo.submitted = min((time for time in times if time is not None), default=None)
         memo.is_final = memo.category.training and success is not None and completes
         built = self._factory.build(
             histories=histories,
-            owner=memo.owner,
+            owner=self._owner_of(memo),
             success=success if memo.is_final else None,
             user=key,
             is_service=memo.category.service,
@@ -423,8 +434,8 @@ class Derivation:
             self._put(job_key, job)
             memo.has_executions |= bool(job.executions)
         memo.state = None
-        for job_key in memo.jobs if self._strays else ():
-            self._strays.pop(job_key, None)
+        for of_node in memo.jobs if self._strays else ():
+            self._strays.pop(of_node.key, None)
 
     def _put(self, key: JobKey, job: Job) -> None:
         self._own_jobs[key] = job
@@ -438,7 +449,7 @@ class Derivation:
         if memo.category.beside:
             return NO_NODE
         key, node = memo.record.key, memo.record.node
-        run, part = self.runs.by_node.get(key), self.runs.parts.get(key)
+        run, part = self.runs.run_of(key), self.runs.parts.get(key)
         name, label = None, None
         if run is not None:
             if run.key not in self._run_names:
@@ -484,7 +495,7 @@ class Derivation:
         self._factory.as_of = as_of
         for key in list(self._open):
             job = self._own_jobs[key]
-            if any(state in _BUILT_AGAIN for _, state in job.states):
+            if not _BUILT_AGAIN.isdisjoint(job.entered_states):
                 self._factory.stale.add(self.node_of(self.ensemble.jobs[key]) or key)
             else:
                 self._own_jobs[key] = self._factory.at_as_of(job)
@@ -513,7 +524,7 @@ class Derivation:
         key, node = record.key, record.node
         self.states[key] = node_state
         is_final = state is _COMPLETED and memo.category.training
-        is_of_other_jobs = len(memo.jobs) != len(record.jobs)
+        is_of_other_jobs = memo.jobs is not record.jobs
         if is_of_other_jobs or (memo.success is not None and memo.is_final is not is_final):
             self._update_node(memo)
         memo.state = node_state
@@ -597,7 +608,6 @@ class Derivation:
                 if self._run_names.setdefault(run.key, names) != names:
                     self._run_names[run.key] = names
                     for node in nodes:
-                        node.owner = None
                         self._update_node(node)
             if not nodes[0].category.beside:
                 self.epoch_states.update(memo.state.states)
@@ -650,24 +660,25 @@ class Derivation:
     def _add_up(self) -> Totals:
         """The totals of all jobs.
 
-        Those of a run's closed jobs are kept as long as these are the same, and so is their sum:
+        Those of a group's closed jobs are kept as long as these are the same, and so is their sum:
         time changes only the open jobs, which are added up apart.
         """
         closed = dict(self.jobs)
         totals = Totals([(key, closed.pop(key)) for key in sorted(self._open)])
-        by_run: defaultdict[str | None, dict[JobKey, Job]] = defaultdict(dict)
+        by_group: defaultdict[int, dict[JobKey, Job]] = defaultdict(dict)
+        groups = self._groups
         for key, job in closed.items():
-            by_run[job.run][key] = job
-        before, self._run_totals = self._run_totals, {}
-        for run, jobs in by_run.items():
-            known = before.get(run)
+            by_group[groups.setdefault(job.run, len(groups) % TOTALS_GROUPS)][key] = job
+        before, self._group_totals = self._group_totals, {}
+        for group, by_key in by_group.items():
+            known, jobs = before.get(group), list(by_key.values())
             if known is None or known[0] != jobs:
-                known = jobs, Totals(sorted(jobs.items()))
-            self._run_totals[run] = known
-        if self._run_totals != before:
+                known = jobs, Totals(sorted(by_key.items()))
+            self._group_totals[group] = known
+        if self._group_totals != before:
             self._closed_totals = Totals()
-            for _, of_run in self._run_totals.values():
-                self._closed_totals.merge(of_run)
+            for _, of_group in self._group_totals.values():
+                self._closed_totals.merge(of_group)
         totals.merge(self._closed_totals)
         totals.queued.sort()
         totals.gaps.sort()
@@ -685,7 +696,7 @@ class Derivation:
             keys += [
                 key
                 for key, record in self.nodes.items()
-                if key not in self.runs.by_node and record.node.kind in plain_kinds
+                if key not in self.runs.parts and record.node.kind in plain_kinds
             ]
         # Cut before sorting, so that a FINAL node is kept rather than many plain ones.
         del keys[MOST_SPECIAL:]
@@ -742,8 +753,8 @@ class Derivation:
 
     def node_jobs(self, key: NodeKey) -> list[Job]:
         """The jobs of a node."""
-        jobs = self._memos[key].jobs
-        return [record for job in jobs if (record := self.jobs.get(job)) is not None]
+        keys = sorted([job.key for job in self._memos[key].jobs])
+        return [record for job in keys if (record := self.jobs.get(job)) is not None]
 
     def first_submission(self, key: NodeKey) -> datetime | None:
         """When the first job of a node was submitted."""
@@ -760,7 +771,7 @@ class Derivation:
 
     def run_names(self, run: RunNodes) -> tuple[str, str | None]:
         """The name of a run, and its label."""
-        name = run.names[self.naming_node(run)]
+        name = self.runs.parts[self.naming_node(run)].run
         labels = self.ensemble.settings.labels
         return name, next((rule.name for rule in labels if rule.matches(name, run.uuid)), None)
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec.structs import asdict, replace
 
-from metlmon.eventlog.events import resource_usage
+from metlmon.eventlog.events import GpuDevice, resource_usage
 from metlmon.model.clock import Clock
 from metlmon.model.job import JobHistory, LoggedExecution, TransferSpan, with_inferred_ends
 from metlmon.model.job_events import NO_DAG, JobKey, LoggedJob, NodeKey
@@ -59,6 +59,9 @@ class EntryFactory:
         self._host_sites: dict[str, set[str]] = {}
         self._host_users: dict[str, set[NodeKey | JobKey]] = {}
         self._texts: dict[str | None, str | None] = {}
+        self._devices: dict[GpuDevice | None, GpuDevice | None] = {}
+        self._sequences: dict[tuple[State, ...], tuple[State, ...]] = {}
+        """Sequences of states of jobs that have ended: most have those of many others."""
 
     def build(
         self,
@@ -171,6 +174,7 @@ class EntryFactory:
         carried = 0.0
         for index, execution in enumerate(history.executions):
             machine, gpus = execution.machine, execution.gpus
+            device = machine.device if machine else None
             seconds = self.seconds(execution.start, execution.end) or 0.0
             since = previous.end if previous is not None and previous.end else history.submitted
             wait, transfer = self._wait_and_transfer(idle, inputs, since, execution.start)
@@ -183,7 +187,9 @@ class EntryFactory:
                 checkpoint is None or stored < seconds
             )
             held = execution.held_by if bad else None
-            suspended = [self.seconds(*span) or 0.0 for span in execution.suspensions]
+            suspended = 0.0
+            for span in execution.suspensions:
+                suspended += self.seconds(*span) or 0.0
             site, gpu = places[index]
             # Interned: the host name is a new string in every slot name.
             host = host_of(machine) if machine else None
@@ -199,11 +205,11 @@ class EntryFactory:
                 annex=machine.annex if machine else None,
                 gpu=gpu,
                 gpus=gpus,
-                device=machine.device if machine else None,
+                device=self._devices.setdefault(device, device),
                 start=execution.start,
                 end=execution.end,
                 seconds=seconds,
-                suspended=sum(suspended, 0.0),
+                suspended=suspended,
                 checkpoint=checkpoint,
                 stored=stored,
                 carried=carried,
@@ -315,6 +321,9 @@ class EntryFactory:
         usage = next(used, None) or resource_usage(history.usage)
         peaks = [job.memory_max, *(each.usage.memory_mb for each in executions if each.usage)]
         memory = max((peak for peak in peaks if peak is not None), default=None)
+        entered = tuple([state for _, state in history.states])
+        if history.state in TERMINAL:
+            entered = self._sequences.setdefault(entered, entered)
         return Job(
             **owner,
             job=job.id,
@@ -323,7 +332,8 @@ class EntryFactory:
             submitted=history.submitted,
             ended=history.since if history.state in TERMINAL else None,
             node_name=job.node_name if owner["in_dag"] == NO_DAG else owner["node"],
-            states=tuple(history.states),
+            entered_states=entered,
+            entered_at=tuple([time for time, _ in history.states]),
             executions=executions,
             transfers=transfers,
             holds=tuple(self._holds(history, starts)) if history.holds else (),

@@ -106,7 +106,9 @@ class GpuHours(Struct, frozen=True):
         return self if self.measure is HourUnit.GPU else GpuHours()
 
 
-class JobNode(Struct, frozen=True, kw_only=True, rename={"run": "key", "run_name": "run"}):
+class JobNode(
+    Struct, frozen=True, gc=False, kw_only=True, rename={"run": "key", "run_name": "run"}
+):
     """The node and run of a job, as the job and its executions have them.
 
     ``dag``: the file of the top-level DAG; ``in_dag``: the DAG that contains the node, which may
@@ -145,7 +147,7 @@ class JobNode(Struct, frozen=True, kw_only=True, rename={"run": "key", "run_name
         return self.lease or DEFAULT_LEASE
 
 
-class Execution(JobNode, frozen=True, kw_only=True):
+class Execution(JobNode, frozen=True, gc=False, kw_only=True):
     """One execution of a job.
 
     ``attempt``: its number among the attempts of its node, from 1; the procs of one submission are
@@ -294,19 +296,19 @@ class Hold(Struct, frozen=True, gc=False):
     reason: str | None = None
 
 
-class Job(JobNode, frozen=True, kw_only=True):
+class Job(JobNode, frozen=True, gc=False, kw_only=True):
     """One job, with its executions and transfers in order.
 
-    ``states``: every state it entered, and when; the last one lasts (to as-of, unless it is
-    terminal). ``since``: when it entered the last one; of a running job, when its execution began.
-    ``ended``: when it left the queue. ``node_name``: the name of its node, of a job of no DAG the
-    one in its log. ``bytes_at``: when its bytes were last reported. ``usage``: the newest table,
-    also of an attempt that was not started. ``gaps``: line and sentence of events that its log
-    lacks. ``removal``: the reason of its removal, as logged. ``candidates``: of a job of no node,
-    the files of the DAGs to one of which it may belong.
+    ``entered_states``: every state it entered, ``entered_at``: when; the last one lasts (to as-of,
+    unless it is terminal). ``since``: when it entered the last one; of a running job, when its
+    execution began. ``ended``: when it left the queue. ``node_name``: the name of its node, of a
+    job of no DAG the one in its log. ``bytes_at``: when its bytes were last reported. ``usage``:
+    the newest table, also of an attempt that was not started. ``gaps``: line and sentence of events
+    that its log lacks. ``removal``: the reason of its removal, as logged. ``candidates``: of a job
+    of no node, the files of the DAGs to one of which it may belong.
     """
 
-    json_omits: ClassVar = frozenset({"node_name", "states", "gaps", "usage"})
+    json_omits: ClassVar = frozenset({"node_name", "entered_states", "entered_at", "gaps", "usage"})
     json_properties: ClassVar = (
         *("cluster", "proc", "site", "gpu", "gpus"),
         *("hold_reason", "hold_code", "hold_subcode"),
@@ -315,7 +317,8 @@ class Job(JobNode, frozen=True, kw_only=True):
 
     job: JobId
     state: State
-    states: Sequence[tuple[datetime, State]] = ()
+    entered_states: tuple[State, ...] = ()
+    entered_at: tuple[datetime, ...] = ()
     since: datetime | None = None
     submitted: datetime | None = None
     ended: datetime | None = None
@@ -343,7 +346,12 @@ class Job(JobNode, frozen=True, kw_only=True):
     @property
     def queued(self) -> bool:
         """Whether it is in the queue by its log."""
-        return bool(self.states) and self.state in ACTIVE
+        return bool(self.entered_states) and self.state in ACTIVE
+
+    @property
+    def states(self) -> tuple[tuple[datetime, State], ...]:
+        """Every state it entered, with the time."""
+        return tuple(zip(self.entered_at, self.entered_states, strict=True))
 
     @property
     def last_execution(self) -> Execution | None:
@@ -400,6 +408,14 @@ class Job(JobNode, frozen=True, kw_only=True):
             any(entry.end is None for entry in self.executions)
             or any(each.end is None and each.start is not None for each in self.transfers)
             or any(hold.end is None for hold in self.holds)
+        )
+
+    def with_states(self, states: Sequence[tuple[datetime, State]]) -> Job:
+        """With other states, and the times at which it entered them."""
+        return replace(
+            self,
+            entered_states=tuple([state for _, state in states]),
+            entered_at=tuple([time for time, _ in states]),
         )
 
     def with_causes(self, causes: Mapping[tuple[JobId, datetime], str]) -> Job:
@@ -485,7 +501,7 @@ class Node(Struct, frozen=True, kw_only=True):
     @property
     def job_state(self) -> State | None:
         """The state of its job, whatever a POST script made of the result."""
-        return self.job.state if self.job and self.job.states else None
+        return self.job.state if self.job and self.job.entered_states else None
 
     @property
     def job_return(self) -> int | None:
@@ -1129,5 +1145,5 @@ class Ledger(Struct, frozen=True):
     def first_time(self) -> datetime | None:
         """The first time in the ledger."""
         times = [entry.submitted for entry in self.jobs if entry.submitted is not None]
-        times += [entry.states[0][0] for entry in self.jobs if entry.states]
+        times += [entry.entered_at[0] for entry in self.jobs if entry.entered_at]
         return min(times, default=None)

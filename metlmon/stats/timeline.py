@@ -305,7 +305,7 @@ def _states_until(job: Job, window: TimeWindow) -> Job:
     until = window.until
     if until is None:
         return job
-    return replace(job, states=[change for change in job.states if change[0] < until])
+    return job.with_states([change for change in job.states if change[0] < until])
 
 
 def _limited(position: Position, length: float) -> Position:

@@ -117,7 +117,7 @@ def test_an_evaluation_hangs_off_its_epoch_and_fails_nothing() -> None:
     assert names(plan, NodeRole.EVALUATE) == ["run0-eval_epoch2", "run0-eval_epoch4"]
     assert ("run0-train_epoch1", "run0-eval_epoch2") in plan.graph.edges
     flow = woven(plan)
-    assert flow.nodes["run0-eval_epoch2"].children == frozenset()
+    assert flow.nodes["run0-eval_epoch2"].children == ()
     assert lines(plan, "SCRIPT POST") == [
         "SCRIPT POST run0-eval_epoch2 /bin/true",
         "SCRIPT POST run0-eval_epoch4 /bin/true",

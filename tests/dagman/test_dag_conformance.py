@@ -139,7 +139,7 @@ def test_an_experiment_of_five_runs_of_thirty_epochs(shared):
     second = flow.nodes["run0-train_epoch1"]
     assert second.vars["epoch"] == "2"
     assert second.output == f"{second.vars['run_uuid']}/2_$(Cluster).out"
-    assert second.parents == {"run0-train_epoch0"}
+    assert second.parents == ("run0-train_epoch0",)
 
 
 def test_no_secret_of_an_environment_is_anywhere_in_the_workflow(shared):

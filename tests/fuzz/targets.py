@@ -242,7 +242,7 @@ def _sound_workflow(flow: Workflow, size: int) -> None:
             check(name in flow.nodes[child].parents, "an edge that one end does not know")
         for parent in node.parents:
             check(name in flow.nodes[parent].children, "an edge that one end does not know")
-        check(node.weak_parents <= node.parents, "a weak edge that is none")
+        check(set(node.weak_parents) <= set(node.parents), "a weak edge that is none")
     _sound_sentences((p.text for p in flow.problems), (p.line for p in flow.problems), size + 1)
     for inner in flow.subdags:
         if inner is not None and inner is not flow:

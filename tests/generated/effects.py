@@ -208,7 +208,8 @@ def _ledger(trained: Sequence[Trained], effects: Effects) -> Ledger:
             Job(
                 **_owner(each),
                 **{"job": execution.job, "state": State.COMPLETED, "submitted": each.submitted},
-                **{"states": ((each.submitted, State.IDLE), (each.end, State.COMPLETED))},
+                **{"entered_states": (State.IDLE, State.COMPLETED)},
+                **{"entered_at": (each.submitted, each.end)},
                 **{"ended": each.end, "executions": (execution,), "transfers": (moved,)},
                 usage=each.usage,
             )

@@ -134,7 +134,7 @@ def test_a_life_with_stamps_out_of_order_never_goes_back() -> None:
     states = job.states
     early = (states[0][0] - timedelta(hours=1), State.HELD)
     states = (*states[:4], early, *states[4:])
-    made = spans_by_state(replace(job, states=states), AS_OF)
+    made = spans_by_state(job.with_states(states), AS_OF)
     assert all(stretch.end > stretch.start for stretch in made)
     assert all(a.end == b.start for a, b in itertools.pairwise(made))
 

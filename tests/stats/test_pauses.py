@@ -32,10 +32,11 @@ def job(
     made = tuple((hours(at), entered) for at, entered in states)
     ended = None if over is None else hours(over)
     cluster = round(100 * begun) + sum(run.encode())
-    return Job(
+    job = Job(
         job=(cluster, 0), dag=DAG, in_dag=DAG, node=f"{run}-train_epoch0", run=run, run_name=run,
-        epoch=0, training=True, state=state, submitted=hours(begun), ended=ended, states=made,
+        epoch=0, training=True, state=state, submitted=hours(begun), ended=ended,
     )  # fmt: skip
+    return job.with_states(made)
 
 
 def pauses(jobs: Sequence[Job], lives: Sequence[float] = ()) -> Downtime:

@@ -132,11 +132,11 @@ def job(
         for when, state in entered
         if state is State.HELD
     )
-    return Job(
+    made = Job(
         job=(number, 0), dag="x.dag", in_dag="x.dag", node=f"n{number}", run=run, run_name=run,
-        epoch=epoch, training=True, state=entered[-1][1], submitted=entered[0][0], states=entered,
-        holds=holds,
+        epoch=epoch, training=True, state=entered[-1][1], submitted=entered[0][0], holds=holds,
     )  # fmt: skip
+    return made.with_states(entered)
 
 
 def execution(
@@ -269,7 +269,7 @@ def test_the_hour_that_is_there_twice_is_an_hour_long() -> None:
     clock = Clock(ZoneInfo("America/Chicago"))
     night = datetime(2025, 11, 2, 0, 30)
     entered = ((night, State.RUNNING), (datetime(2025, 11, 2, 3, 30), State.COMPLETED))
-    one = replace(job(1, [(0, State.IDLE)]), states=entered, submitted=night)
+    one = replace(job(1, [(0, State.IDLE)]).with_states(entered), submitted=night)
     made = build_timeline(
         replace(ledger([one]), seconds_between=clock.seconds, as_of=entered[1][0])
     )
@@ -298,7 +298,7 @@ def test_executions_of_the_hour_that_is_there_twice_are_in_their_spans() -> None
         (again, State.RUNNING),
         (end, State.COMPLETED),
     )
-    one = replace(job(1, [(0, State.IDLE)]), states=entered, submitted=start)
+    one = replace(job(1, [(0, State.IDLE)]).with_states(entered), submitted=start)
     both = replace(ledger([one], [second, first]), seconds_between=clock.seconds, as_of=end)
     [lane] = build_timeline(both).lanes
     assert [span.execution for span in lane.spans] == [first, None, second]

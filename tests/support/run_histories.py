@@ -175,9 +175,8 @@ def _execution(
 
 
 def _job(run: str, at: int, past: Past, job: JobId, state: State, submitted: datetime) -> Job:
-    states = ((submitted, state),)
-    owner = _owner(run, at, past)
-    return Job(**owner, job=job, state=state, submitted=submitted, states=states)
+    made = Job(**_owner(run, at, past), job=job, state=state, submitted=submitted)
+    return made.with_states([(submitted, state)])
 
 
 def _owner(run: str, at: int, past: Past) -> dict[str, Any]:

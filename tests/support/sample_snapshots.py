@@ -225,6 +225,17 @@ def job_view(row: Run, cluster: int) -> JobView:
     hold = Hold(end, None, seconds, 34, 0, MEMORY_HOLD, "UIUC-RAILS", A80, reason=MEMORY_HOLD)
     latest = row.latest
     node = f"{row.name}-train_epoch{latest.epoch if latest else 0}"
+    states = (
+        (start, State.IDLE),
+        (first - timedelta(minutes=9), State.TRANSFERRING_INPUT),
+        (first - timedelta(minutes=1), State.STARTING),
+        (first, State.RUNNING),
+        (first + timedelta(hours=4), State.IDLE),
+        (second, State.RUNNING),
+        (second + timedelta(hours=3), State.SUSPENDED),
+        (second + timedelta(hours=4), State.RUNNING),
+        *(((end, State.HELD),) if held else ()),
+    )
     return JobView(
         job=Job(
             dag=row.dag,
@@ -240,17 +251,6 @@ def job_view(row: Run, cluster: int) -> JobView:
             since=end,
             target="expanse",
             submitted=start,
-            states=(
-                (start, State.IDLE),
-                (first - timedelta(minutes=9), State.TRANSFERRING_INPUT),
-                (first - timedelta(minutes=1), State.STARTING),
-                (first, State.RUNNING),
-                (first + timedelta(hours=4), State.IDLE),
-                (second, State.RUNNING),
-                (second + timedelta(hours=3), State.SUSPENDED),
-                (second + timedelta(hours=4), State.RUNNING),
-                *(((end, State.HELD),) if held else ()),
-            ),
             executions=tuple(executions),
             transfers=(
                 Transfer(
@@ -272,7 +272,7 @@ def job_view(row: Run, cluster: int) -> JobView:
             memory_mb=65511,
             usage=ResourceUsage(memory_mb=65511, memory_mb_requested=65536),
             holds=(hold,) if held else (),
-        ),
+        ).with_states(states),
         seconds=seconds,
         off_target=True,
         events=tuple(events),
@@ -472,10 +472,9 @@ def _job_entry(row: Run) -> Job:
         since, None, row.seconds or 0.0, latest.hold_code, None, latest.hold_reason or "",
         latest.site, latest.gpu, latest.hold_reason,
     )  # fmt: skip
-    return Job(
+    job = Job(
         job=(latest.cluster or 0, 0),
         state=row.state,
-        states=((since - timedelta(hours=1), State.RUNNING), (since, row.state)),
         dag=row.dag,
         in_dag=row.dag,
         node=latest.node,
@@ -483,6 +482,7 @@ def _job_entry(row: Run) -> Job:
         run_name=row.name,
         holds=(hold,) if row.state is State.HELD else (),
     )
+    return job.with_states([(since - timedelta(hours=1), State.RUNNING), (since, row.state)])
 
 
 def _fault(row: Run) -> NodeFault:

@@ -115,7 +115,7 @@ def _waits_for(context: LintContext, node: Node, earlier: Node) -> bool:
         if earlier.name in parents or len(seen) + len(parents) > MAX_VISITED:
             return True
         queue += [parent for parent in parents if parent not in seen]
-        seen |= parents
+        seen.update(parents)
     return False
 
 
