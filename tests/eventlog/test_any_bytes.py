@@ -151,7 +151,7 @@ def logs(draw: st.DrawFn) -> bytes:
     return b"".join(pieces[draw(st.integers(0, 1)) :])
 
 
-@settings(max_examples=700, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(data=logs() | st.binary(max_size=300))
 def test_damaged_logs(data: bytes) -> None:
     event_log(data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 
 from metlmon.cli.reading import input_with_trainings
 from metlmon.health.changes import Change, ChangeKind, Changes, ChangesSince, since_seen
+from metlmon.live.feed import StatsInput
 from metlmon.stats.estimates import make_forecast
 from metlmon.tables.changes import estimate_text
 from screens.changes import ChangesScreen
@@ -31,8 +33,13 @@ MIDDLE = {
 CASES = [(name, since) for name, middle in MIDDLE.items() for since in (datetime.min, middle)]
 
 
+@cache
+def input_of(name: str) -> StatsInput:
+    return input_with_trainings(read(FIXTURES / name))
+
+
 def changes_of(name: str, since: datetime) -> Changes:
-    return ChangesSince(since)(input_with_trainings(read(FIXTURES / name)))
+    return ChangesSince(since)(input_of(name))
 
 
 def total(changes: Changes, *kinds: ChangeKind) -> int:
@@ -124,7 +131,7 @@ def test_before_the_first_event_there_was_no_estimate(capsys: Captured, since: s
 
 
 def test_an_estimate_is_told_where_it_is_known_and_once_where_it_has_not_moved() -> None:
-    forecast = make_forecast(input_with_trainings(read(FIXTURES / "demo")))
+    forecast = make_forecast(input_of("demo"))
     late = replace(forecast, completed_at=datetime(2026, 11, 21, 9, 45), missing_reason=None)
     assert estimate_text(late, late) == "done 21 Nov 09:45"
     assert estimate_text(forecast, forecast) == "", "neither is known"

@@ -85,18 +85,16 @@ def test_a_moment_looks_the_same_without_the_zone(
     tmp_path: Path, without: tuple[str, ...], z_stamps: bool
 ) -> None:
     path = laid_out("rescue", tmp_path, *without, z_stamps=z_stamps)
-    for moment in RESCUED:
+    # Every moment with all files, otherwise every other one.
+    for moment in RESCUED[::2] if without else RESCUED:
         inferred = read(path, moment)
         assert inferred.ensemble.clock.has_offset
         assert claims(inferred) == claims(read(path, moment, ZoneInfo("UTC"))), moment
         assert not warned(inferred)
 
 
-@pytest.mark.parametrize("without", [(".dagman.out",), (".dagman.out", ".metrics")])
-def test_an_offset_that_changed_between_two_lives_is_inferred(
-    tmp_path: Path, without: tuple[str, ...]
-) -> None:
-    path = laid_out("first-round", tmp_path, *without)
+def test_an_offset_that_changed_between_two_lives_is_inferred(tmp_path: Path) -> None:
+    path = laid_out("first-round", tmp_path, ".dagman.out", ".metrics")
     for moment in ("2025-09-29T16:41:29", "2025-12-02T01:24:08"):
         assert claims(read(path, moment)) == claims(read(path, moment, CHICAGO))
 
