@@ -13,7 +13,6 @@ from metlmon.model.states import State
 from metlmon.stats.shards import Bag, bags
 from metlmon.tables import shards as shards_table
 from metlmon.text.spans import text
-from tests.support.commands import Captured, json_output, text_output
 from tests.support.dagdir_feed import dagdir_feed
 from tests.support.event_logs import Log, Out, moment
 from tests.support.records import read_dagdir, stats_input
@@ -84,19 +83,6 @@ def test_each_sub_dag_has_its_own_bag(same_names: Path) -> None:
     assert one.totals.hours.total == pytest.approx(6 * 10 / 60)
     assert (other.totals.hours.goodput, other.totals.hours.running) == pytest.approx((1.0, 2.0))
     assert (other.durations.median, other.durations.shards) == (1800.0, 2)
-
-
-def test_json_and_text_say_which_sub_dag(same_names: Path, capsys: Captured) -> None:
-    output = json_output("shards", capsys, same_names, "--no-live")["bags"]
-    assert [(each["dag"], each["in_dag"]) for each in output] == [
-        ("top.dag", "x.dag"),
-        ("top.dag", "y.dag"),
-    ]
-    lines = text_output("shards", capsys, same_names, "--no-live").splitlines()
-    assert [line for line in lines if "infer.sub" in line] == [
-        "x.dag, infer.sub",
-        "y.dag, infer.sub",
-    ]
 
 
 # --- shards that checkpoint ---------------------------------------------------------------------

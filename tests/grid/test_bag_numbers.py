@@ -167,20 +167,6 @@ def test_stragglers_are_named_with_their_site(bag: Bag, jobs: list[Job]) -> None
     assert {s.node for s in bag.shards if s.is_straggler} == {node for node, *_ in slow}
 
 
-def test_machines_are_those_at_work_of_late(bag: Bag, jobs: list[Job]) -> None:
-    assert MACHINES - 2 <= bag.machines <= MACHINES
-
-
-def test_every_shard_has_its_row(bag: Bag, jobs: list[Job]) -> None:
-    assert [shard.number for shard in bag.shards] == list(range(240))
-    by_node = {job.node: job for job in jobs}
-    for shard in bag.shards:
-        job = by_node[shard.node]
-        assert shard.attempts == len(job.good) + len(job.bad) + (job.open is not None)
-        if job.good:
-            assert shard.seconds == job.good[-1]
-
-
 # --- what is left -------------------------------------------------------------------------------
 
 
@@ -215,12 +201,6 @@ def curve_of(seconds: Iterable[int]) -> KaplanMeier:
     return curve
 
 
-def test_one_more_that_lasts_makes_the_end_no_earlier() -> None:
-    curve = curve_of(range(100, 200))
-    less, more = (simulate_makespan(curve, 300.0, rest(running, 20, 5.0)) for running in (4, 5))
-    assert sum(more) >= sum(less)
-
-
 def test_a_larger_bag_takes_longer_in_proportion() -> None:
     curve = curve_of(range(100, 200))
 
@@ -230,25 +210,6 @@ def test_a_larger_bag_takes_longer_in_proportion() -> None:
 
     assert middle(10_000) == pytest.approx(10_000 * 149.5 / 10, rel=0.08)
     assert middle(400) == pytest.approx(400 * 149.5 / 10, rel=0.12)
-
-
-def test_that_none_was_slow_among_few_says_little_of_the_next() -> None:
-    """All as long as each other, and forty to come: of four that were seen the last one may take
-    far longer, of four hundred hardly."""
-
-    def late(seen: int) -> float:
-        trials = sorted(simulate_makespan(curve_of([1000] * seen), 1500.0, rest(0, 40, 40.0)))
-        return trials[int(0.9 * len(trials))]
-
-    assert late(4) > 3000 > 1500 > late(4000) > 1000
-
-
-def test_the_last_one_is_no_faster_with_more_machines() -> None:
-    curve = curve_of(range(100, 200))
-    steady, restless = (
-        sorted(simulate_makespan(curve, 300.0, rest(5, 0, 5.0, swing))) for swing in (0.0, 0.7)
-    )
-    assert steady == restless
 
 
 def test_before_the_first_is_done_nothing_is_reported(tmp_path: Path) -> None:
@@ -292,10 +253,6 @@ def jobs_of(*names: str, submit: str = "s.sub") -> str:
 
 
 FIVE = tuple(f"shard{n:03}" for n in range(5))
-
-
-def test_equal_nodes_whose_names_differ_by_a_number_are_a_bag() -> None:
-    assert stems(jobs_of(*FIVE)) == [("shard*", 5)]
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from rich.cells import cell_len
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.jobfiles.gate_files import Stopped
 from metlmon.live.feed import StatsInput
 from metlmon.model.run import GateStatus
-from metlmon.stats.curves import Course, curves
 from metlmon.stats.sweep import (
     Axis,
     Grid,
@@ -93,17 +91,6 @@ def test_a_cells_best_is_the_best_that_was_written(found: Grid) -> None:
         least = min(best for at, best in bests.items() if at[1] == width)
         run = found.column_best[(width,)].best
         assert run.reached.value == least
-
-
-def test_what_ran_away_is_marked(found: Grid) -> None:
-    assert found.cells[("0.1",), ("32",)].diverged_course is Course.DIVERGED
-    assert found.cells[("0.1",), ("1024",)].diverged_course is Course.NAN
-    assert found.cells[("0.003",), ("256",)].diverged_course is None
-
-
-def test_curves_and_the_grid_agree(basis: StatsInput, found: Grid) -> None:
-    result = curves(basis)
-    assert found.best.best.entry.key == result.best.run
 
 
 def test_how_far_it_is_adds_up(basis: StatsInput, found: Grid) -> None:
@@ -269,16 +256,6 @@ def test_the_table_has_every_value_at_any_width(
     assert all(len(line) <= columns for line in table)
 
 
-def test_rows_and_columns_are_chosen(dagdir: Path, capsys: Captured) -> None:
-    for options in (
-        ("--rows", "WIDTH"),
-        ("--columns", "lr"),
-        ("--rows", "width", "--columns", "lr"),
-    ):
-        result = report_of(capsys, str(dagdir), *options)
-        assert (result["rows"]["names"], result["columns"]["names"]) == (["width"], ["lr"])
-
-
 @pytest.mark.parametrize(
     ("options", "why"),
     [
@@ -371,22 +348,6 @@ def test_names_of_values(values: tuple[str, ...], names: list[str]) -> None:
     axis = Axis(("v",), tuple((each,) for each in values))
     assert list(sweep_table.labels(axis).values()) == names
     assert all(len(each) <= sweep_table.VALUE_LIMIT for each in names)
-
-
-def test_wide_characters_have_the_room_that_they_take(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
-) -> None:
-    points = [{"lr": lr, "opt": f"日本語の最適化器{n}"} for lr in "12" for n in "一二三四"]
-    write_points(tmp_path, points, [str(n) for n in range(8)])
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setenv("NO_COLOR", "1")
-    out = text_output("grid", capsys, tmp_path, "--rows", "lr")
-    table = out[out.index("lr / opt") :]
-    assert all(cell_len(line) <= 60 for line in table.splitlines())
-    for point in points:
-        assert point["opt"] in table
-    assert table.count("lr / opt") == 2, "two columns, twice"
 
 
 def test_what_became_infinite_is_not_called_nan(tmp_path: Path, capsys: Captured) -> None:

@@ -12,8 +12,6 @@ from screens.widgets.matrix import Matrix, MatrixLayout
 from tests.support.dagdir_feed import dagdir_feed, sweep
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Seen, Show
 
-MANY = tuple(str(n) for n in range(1, 41))
-
 
 async def opened(seen: Seen, words: str = "best 0.2133") -> None:
     """The grid, when what the trainings wrote is read."""
@@ -82,15 +80,6 @@ async def test_a_point_with_several_runs_lists_them(show: Show) -> None:
         assert isinstance(seen.app.screen, RunScreen)
 
 
-async def test_what_needs_a_person_is_marked_in_its_cell(show: Show) -> None:
-    async with show(dagdir_feed(sweep())) as seen:
-        await opened(seen)
-        assert "0.2994 ■" in seen.text
-        assert "✗" in seen.line("   0.1 ")
-        await seen.press("end")
-        assert "diverged" in seen.text
-
-
 async def test_keys_that_would_do_nothing_are_not_offered_and_say_why(show: Show) -> None:
     async with show(dagdir_feed(sweep()), size=WIDE) as seen:
         await opened(seen)
@@ -104,25 +93,6 @@ async def test_keys_that_would_do_nothing_are_not_offered_and_say_why(show: Show
 
 
 # --- larger than the screen ---------------------------------------------------------------------
-
-
-async def test_headings_stay_while_it_scrolls(show: Show) -> None:
-    async with show(dagdir_feed(sweep(MANY, MANY[:20])), size=NARROW) as seen:
-        await opened(seen, "best ")
-        await seen.press("home", "shift+left")
-        assert "↓ " in seen.text
-        assert "→ " in seen.text
-        await seen.press("G", "shift+right")
-        matrix = seen.app.screen.query_one(Matrix)
-        assert matrix.cursor == (("40",), ("20",))
-        heading = seen.line("lr ↓").split()
-        assert heading[-1] == "20"
-        assert any(line.lstrip().startswith("40 ") for line in seen.lines)
-        above, below, left, right = matrix.hidden_counts
-        assert (below, right) == (0, 0)
-        assert above > 0
-        assert left > 0
-        assert "↑ " in seen.text
 
 
 # --- nothing, and one variable ------------------------------------------------------------------
@@ -149,9 +119,6 @@ async def test_one_variable_is_a_list(show: Show) -> None:
         assert isinstance(seen.app.screen, RunScreen)
 
 
-# --- pure ---------------------------------------------------------------------------------------
-
-
 async def test_lines_fit_their_room(show: Show) -> None:
     async with show(dagdir_feed(sweep())) as seen:
         await opened(seen)
@@ -170,3 +137,6 @@ async def test_lines_fit_their_room(show: Show) -> None:
         for row, column in of.cells:
             for line in drawn.cell(row, column)[: drawn.cell_height]:
                 assert width(line) <= drawn.cell_width, text(line)
+
+
+# --- pure ---------------------------------------------------------------------------------------

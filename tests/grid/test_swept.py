@@ -92,17 +92,6 @@ def test_metlmons_own_variables_are_none_in_any_case() -> None:
     assert [each.name for each in sweep_of(dag_of(runs)).variables] == ["lr"]
 
 
-def test_names_know_no_case() -> None:
-    runs = [[{"LR": "0.1"}, {"lr": "0.1"}], [{"lr": "0.2"}, {"Lr": "0.2"}]]
-    (found,) = sweep_of(dag_of(runs)).variables
-    assert (found.name, found.values) == ("LR", ("0.1", "0.2"))
-
-
-def test_what_some_runs_do_not_have_is_a_value_too() -> None:
-    (found,) = sweep_of(dag_of([[{"aug": "on"}], [{}]])).variables
-    assert found.values == ("on", None)
-
-
 def test_what_only_says_which_run_it_is_is_not_swept() -> None:
     lines = []
     for number, uuid in enumerate(("aa11", "bb22")):
@@ -127,17 +116,6 @@ def test_what_goes_together_is_one_axis() -> None:
     assert [each.names for each in second if each] == [("a",), ("b",)]
 
 
-def test_a_product_is_two_axes_the_longer_one_down() -> None:
-    runs = [[{"a": str(a), "b": str(b)}] for a in (1, 2) for b in (1, 2, 3)]
-    ((rows, columns),) = choices(sweep_of(dag_of(runs)))
-    assert (rows.names, columns.names) == (("b",), ("a",))
-
-
-def test_a_value_of_its_own_for_each_run_comes_last() -> None:
-    runs = [[{"tag": f"{a}-{b}", "a": a, "b": b}] for a in "12" for b in "12"]
-    assert [axis.names for axis in sweep_of(dag_of(runs)).axes] == [("a",), ("b",), ("tag",)]
-
-
 def test_evaluation_nodes_do_not_count() -> None:
     dag = dag_of([[{"lr": "1"}], [{"lr": "2"}]])
     dag += 'JOB r0-eval_epoch1 e.sub\nVARS r0-eval_epoch1 lr="7" split="a"\n'
@@ -147,10 +125,6 @@ def test_evaluation_nodes_do_not_count() -> None:
 def test_an_ordinary_ensemble_has_no_sweep(shared: Shared) -> None:
     builder = read_dagdir(shared("examples/metl-aws"))
     assert find_sweep(describe_dags(builder).nodes).axes == ()
-
-
-def test_no_dag_no_sweep() -> None:
-    assert sweep_of("JOB a a.sub\n").axes == ()
 
 
 # --- What metlmon writes itself is found again ------------------------------------------------
@@ -205,9 +179,3 @@ def test_a_bag_is_found_again(template: str, tmp_path: Path) -> None:
     assert (found.name_pattern, found.dag) == ("shard*", "infer.dag")
     assert [each.node.vars["shard"] for each in found.nodes] == [str(n) for n in range(12)]
     assert find_sweep(result.nodes).axes == ()
-
-
-def test_a_chain_is_neither(template: str, tmp_path: Path) -> None:
-    result = written(Request(template, tmp_path / "dag", runs=6, epochs=5))
-    assert find_sweep(result.nodes).axes == ()
-    assert find_bags(result.nodes) == ()

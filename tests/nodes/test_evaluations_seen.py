@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from metlmon.cli.status_text import print_status
 from metlmon.health.build import make_health
 from metlmon.jobfiles.records import Point, TrainingOutput
@@ -35,12 +33,6 @@ def test_an_evaluation_belongs_to_the_epoch_it_comes_after_whatever_its_number()
     ]
     assert len(view.side) == 4
     assert view.other_side_nodes == ()
-
-
-def test_side_nodes_after_no_epoch_stay_by_themselves() -> None:
-    dag = evaluated() + "JOB run0-eval_epoch99 e.sub\nPARENT run0-eval_epoch1 CHILD "
-    view = view_of(f'{dag}run0-eval_epoch99\nVARS run0-eval_epoch99 run_uuid="{KEY}"\n', Log())
-    assert [row.node for row in view.other_side_nodes] == ["run0-eval_epoch99"]
 
 
 def test_an_evaluation_of_another_run_is_not_taken_for_its_own() -> None:
@@ -101,26 +93,6 @@ def test_the_status_in_text_tells_of_evaluations_that_are_held_or_run(
     assert text.endswith("  ◦ 1 idle")
 
 
-def test_without_a_post_script_it_has_failed() -> None:
-    dag = evaluated().replace("SCRIPT POST run0-eval_epoch1 /bin/true\n", "")
-    log = Log().submit(20, "run0-eval_epoch1").execute(20).terminate(20, code=1)
-    side = read_ensemble({"run.dag": dag}, log).painter().status().side_nodes
-    assert (side.failed, side.overruled) == (1, 0)
-
-
-def test_counts_follow_what_happens() -> None:
-    log = evaluated_log()
-    result = read_ensemble({"run.dag": evaluated()}, log)
-    result.painter().status()
-    again = Log()
-    again.clock = log.clock
-    again.submit(90, "run0-eval_epoch2").execute(90).terminate(90).post(90, "run0-eval_epoch2")
-    whole = Log()
-    whole.events = [*log.events, *again.events]
-    side = read_ensemble({"run.dag": evaluated()}, whole).painter().status().side_nodes
-    assert (side.done, side.overruled) == (2, 0)
-
-
 def feed() -> BuilderFeed:
     return BuilderFeed(read_ensemble({"run.dag": evaluated()}, evaluated_log()).painter())
 
@@ -160,39 +132,6 @@ def test_what_was_found_is_paired_by_version_where_there_is_one() -> None:
     assert by_epoch.value(first.evaluations[0], first) == 0.7
 
 
-async def test_the_marks_stay_where_there_is_little_room(show: Show) -> None:
-    async with show(feed(), size=NARROW) as seen:
-        await seen.press("enter")
-        assert " ✗ " in seen.line("  2  ✓ completed")
-        assert " ✓ " in seen.line("  1  ✓ completed")
-
-
-async def test_its_job_opens_from_the_epoch_and_from_its_own_row(show: Show) -> None:
-    async with show(feed(), size=WIDE) as seen:
-        await seen.press("enter", "up", "o")
-        assert "21.0" in seen.text
-        assert "run0-eval_epoch2" in seen.text
-        await seen.press("escape", "v", "down", "enter")
-        assert "run0-eval_epoch2" in seen.text
-        assert "21.0" in seen.text
-
-
-async def test_a_filter_finds_the_epoch_of_a_failed_evaluation(show: Show) -> None:
-    async with show(feed(), size=WIDE) as seen:
-        await seen.press("enter", "slash", *"eval_epoch2", "enter")
-        assert "1 of 4 nodes" in seen.text
-
-
 async def test_the_overview_counts_them_without_alarm(show: Show) -> None:
     async with show(feed(), size=NARROW) as seen:
         assert "1 evaluation failed (POST script passed)" in seen.text
-
-
-async def test_one_that_fails_the_dag_is_reported_otherwise(show: Show) -> None:
-    shown = feed()
-    picture = shown.latest
-    side = replace(picture.status.side_nodes, failed=2, overruled=0)
-    async with show(shown, size=NARROW) as seen:
-        await seen.publish(replace(picture, status=replace(picture.status, side_nodes=side)))
-        assert "2 evaluations failed" in seen.text
-        assert "did not" not in seen.text

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from itertools import pairwise
-from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.dagman.loader import load_workflow
 from metlmon.dagman.records import NodeKind
-from metlmon.model.dag import Dag
-from metlmon.model.ensemble import Ensemble
 from metlmon.model.states import State
-from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.node_tree import NodeTree, file_order, fold_state
-from metlmon.snapshot.row_text import state_reason
-from tests.conftest import Shared
-from tests.support.event_logs import EnsembleReading
 from tests.support.node_graphs import dag_of, nodes_of, tree, words
 
 DONE, HELD, RUNNING, WAITING = State.COMPLETED, State.HELD, State.RUNNING, State.WAITING
@@ -85,11 +76,6 @@ def test_lines_are_unfolded_from_the_most_urgent_on_while_they_fit() -> None:
     assert [row.worst for row in drawn.rows(room=0)] == [("a.dag", "b2"), None, None]
 
 
-def test_nodes_of_other_names_are_not_alike() -> None:
-    nodes = nodes_of(["fetch", "train", "judge", "plot", "mail"])
-    assert len(tree(nodes).rows()) == 5
-
-
 def test_a_splice_holds_its_nodes_and_a_line_goes_through_it() -> None:
     names = ["first", "inner+a", "inner+deep+b", "last"]
     edges = [("first", "inner+a"), ("inner+a", "inner+deep+b"), ("inner+deep+b", "last")]
@@ -111,20 +97,6 @@ def test_a_sub_dag_stands_below_the_first_node_that_runs_it() -> None:
         dag_of(inner, key="in.dag"),
     ]
     assert words(NodeTree(dags).rows()) == ["-x", "   in0", "   in1", " y"]
-
-
-def test_sub_dags_that_run_each_other_are_shown_all_the_same() -> None:
-    dags = [
-        dag_of(nodes_of(["x"], kinds={"x": NodeKind.SUBDAG}), inside={"x": "b"}, key="a"),
-        dag_of(nodes_of(["y"], kinds={"y": NodeKind.SUBDAG}), inside={"y": "a"}, key="b"),
-    ]
-    found = [row.node for row in NodeTree(dags).rows() if row.node]
-    assert sorted(found) == [("a", "x"), ("b", "y")]
-
-
-def test_several_dags_are_reported_apart() -> None:
-    dags = [dag_of(nodes_of(["same"]), key=key) for key in ("a.dag", "b.dag")]
-    assert words(NodeTree(dags).rows()) == ["-a.dag", "   same", "-b.dag", "   same"]
 
 
 def test_a_join_node_of_dagmans_own_is_not_shown() -> None:
@@ -243,30 +215,3 @@ def _reachable(nodes, without: str | None) -> set[str]:  # type: ignore[no-untyp
 
 
 # --- Every DAG file of HTCondor's own ---------------------------------------------------------
-
-
-def _painter(path: Path) -> SnapshotBuilder:
-    """What is known of a DAG file; also of one that DAGMan refuses, which no command shows."""
-    ensemble = Ensemble()
-    ensemble.set_dags([Dag("it.dag", "it.dag", load_workflow([path], Path.read_bytes))])
-    return EnsembleReading(ensemble).painter()
-
-
-def test_the_tree_has_every_node(shared: Shared) -> None:
-    index = shared("conformance/dags_index.json")
-    for case in json.loads(index.read_text()):
-        painter = _painter(index.parent / case["file"])
-        dags = painter.dag_nodes()
-        drawn = NodeTree(dags)
-        rows = [row for row in drawn.rows(fold_state(drawn, True)) if row.node is not None]
-        real = [
-            (dag.key, name)
-            for dag in dags
-            for name, node in dag.nodes.items()
-            if node.kind is not NodeKind.JOIN
-        ]
-        assert Counter(row.node for row in rows) == Counter(real), case["file"]
-        for row in rows:
-            node = painter.node_row(row.node) if row.node else None
-            assert node is not None, case["file"]
-            state_reason(node)

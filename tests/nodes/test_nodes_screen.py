@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from metlmon.cli.main import main
 from metlmon.model.states import State
-from metlmon.snapshot.derive import MOST_SPECIAL
 from metlmon.snapshot.records import Progress
 from metlmon.snapshot.row_text import counted_states, state_reason
 from metlmon.text.record_json import json_of
@@ -17,7 +15,7 @@ from metlmon.text.spans import text, width
 from screens.overview.header import special_nodes
 from tests.conftest import Shared
 from tests.support.builder_feed import BuilderFeed
-from tests.support.commands import Captured, json_output, text_output
+from tests.support.commands import Captured, text_output
 from tests.support.event_logs import Log, read_ensemble
 from tests.support.node_graphs import evaluated, evaluated_log, fan, fan_log
 from tests.support.records import read_dagdir
@@ -112,19 +110,6 @@ async def test_the_cursor_stays_on_its_node_when_others_are_done(show: Show) -> 
         assert "■ held" not in seen.text
 
 
-async def test_ten_thousand_nodes_are_made_as_they_come_into_view(show: Show) -> None:
-    shown = feed(10_000, Log().submit(1, "init").execute(1).terminate(1))
-    asked: list[object] = []
-    answer = shown.builder.node_row
-    shown.node_row = lambda key: asked.append(key) or answer(key)  # type: ignore[method-assign]
-    async with show(shown, size=WIDE) as seen:
-        assert "10\u202f000 × work_000 … 9999" in seen.text
-        await seen.press("plus")
-        await seen.press("G")
-        assert "FINAL report" in seen.under_cursor
-    assert len(asked) < 400
-
-
 # --- ``metlmon nodes``: as a table, by state, and as JSON -------------------------------------
 
 
@@ -150,37 +135,6 @@ def test_what_needs_a_person_comes_first(dagdir: str, capsys: Captured) -> None:
     assert any("8 × work_016 … 023" in line and "▶ running" in line for line in lines)
     gather = next(line for line in lines if " gather " in line)
     assert "waits for work_003, work_007, work_016 and 23 more" in gather
-
-
-def test_only_some_states(dagdir: str, capsys: Captured) -> None:
-    lines = text_output("nodes", capsys, dagdir, "--state", "held,failed").splitlines()
-    assert lines[0] == "2 of 44 nodes"
-    assert len(lines) == 4
-    assert "None of 44 nodes is suspended" in text_output(
-        "nodes", capsys, dagdir, "--state", "suspended"
-    )
-    assert main(["nodes", dagdir, "--state", "broken"]) == 2
-    assert "there are waiting, idle" in capsys.readouterr().err
-
-
-def test_json_has_every_node(dagdir: str, capsys: Captured) -> None:
-    output = json_output("nodes", capsys, dagdir)
-    assert output["schema"] == 1
-    nodes = {node["node"]: node for node in output["nodes"]}
-    assert len(nodes) == 44
-    assert nodes["work_007"]["after"] == "init"
-    assert nodes["gather"]["after"] == "init"
-    assert (nodes["gather"]["unfinished_parents"], len(nodes["gather"]["waits_for"])) == (26, 8)
-    assert nodes["work_003"]["state"] == "held"
-    assert nodes["work_007"]["job_return"] == 3
-    assert nodes["machines"]["kind"] == "provisioner"
-    assert [
-        node["node"] for node in json_output("nodes", capsys, dagdir, "--state", "held")["nodes"]
-    ] == ["work_003"]
-
-
-def test_in_ascii_nothing_else_is_printed(dagdir: str, capsys: Captured) -> None:
-    assert text_output("nodes", capsys, dagdir, "--ascii").isascii()
 
 
 def test_status_tells_of_nodes_besides_the_epochs(tmp_path: Path, capsys: Captured) -> None:
@@ -213,23 +167,6 @@ def test_they_are_reported_in_the_order_dagman_comes_to_them() -> None:
     assert result["special_nodes"][0]["kind"] == "provisioner"
     counts = {"total": 8, "done": 2, "failed": 0, "overruled": 1, "removed": 0}
     assert result["side_nodes"] == counts
-
-
-def test_where_nothing_trains_only_those_outside_the_graph_are() -> None:
-    status = read_ensemble({"run.dag": fan()}, fan_log()).painter().status()
-    assert [row.node for row in status.special_nodes] == ["machines", "report"]
-
-
-def test_an_ensemble_of_runs_alone_has_none() -> None:
-    dag = "JOB run0-train_epoch0 a.sub\n"
-    assert read_ensemble({"run.dag": dag}, Log()).painter().status().special_nodes == ()
-
-
-def test_of_very_many_only_some_are_drawn_with_every_picture() -> None:
-    dag = "JOB run0-train_epoch0 a.sub\n" + "".join(f"JOB n{n} a.sub\n" for n in range(200))
-    status = read_ensemble({"run.dag": dag + "FINAL report a.sub\n"}, Log()).painter().status()
-    assert len(status.special_nodes) == MOST_SPECIAL
-    assert status.special_nodes[-1].node == "report"
 
 
 def test_the_line_has_room_for_what_moves_and_what_is_in_trouble() -> None:

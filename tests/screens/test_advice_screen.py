@@ -11,14 +11,11 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from metlmon.health.build import make_health
-from metlmon.live.session import Session
 from metlmon.pool.annex_ads import AnnexAnswer, FreeGpus
 from metlmon.pool.client import PoolClient
 from metlmon.pool.connection import PoolConnection
 from screens.advice import AdviceScreen, ApplyScreen
 from screens.app import AppOptions
-from screens.base import stats_worker
 from tests.placement.test_annexes import NOW
 from tests.screens.test_annexes_screen import AnnexPool, AtNoon, LedgerFeed
 from tests.support.advised_dagdir import BROKEN, FAST, RUNS, SLOW, advised
@@ -97,36 +94,6 @@ async def test_a_plan_is_applied_after_a_question_and_taken_back(tmp_path: Path)
         assert targets(dagdir) == [None, None, None]
 
 
-async def test_a_site_that_the_plan_avoids_is_excluded_after_a_question(tmp_path: Path) -> None:
-    dagdir = advised(tmp_path / "e")
-    schedd = schedd_of(dagdir)
-    async with advice_of(dagdir, schedd=schedd) as seen:
-        assert "[a]" in seen.text[seen.text.index(f"avoid {BROKEN}") :]
-        await seen.press("a")
-        await seen.until(lambda: "Send the next epochs" in seen.text)
-        await seen.press("tab", "tab")
-        assert "1 waiting job no longer matches its machines" in seen.text
-        assert schedd.acts() == []
-        await seen.press("y")
-        await seen.until(lambda: "done; esc goes back" in seen.text)
-        assert schedd.acts() == [("exclude", 103, 0, BROKEN, True, "site")]
-
-
-async def test_a_closed_advice_screen_leaves_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Statistics are computed again for each snapshot.
-    monkeypatch.setattr(stats_worker, "CLOCK_SECONDS", 0.0)
-    monkeypatch.setattr(stats_worker, "SHARE_IDLE", 0.0)
-    async with advice_of(advised(tmp_path / "e")) as seen:
-        await seen.press("1")
-        assert isinstance(seen.app.feed, Session)
-        seen.app.feed.take()
-        seen.app.stats.value(make_health)
-        await seen.settle()
-        assert seen.app.stats.error is None
-
-
 async def test_a_plan_is_applied_to_its_end_where_its_screen_is_closed(tmp_path: Path) -> None:
     dagdir = advised(tmp_path / "e")
     async with advice_of(dagdir) as seen:
@@ -139,12 +106,6 @@ async def test_a_plan_is_applied_to_its_end_where_its_screen_is_closed(tmp_path:
         await asyncio.get_running_loop().run_in_executor(None, screen._perform)
         assert seen.app.pending_task == ""
     assert targets(dagdir) == [f"{FAST}\n", f"{FAST}\n", f"{FAST}|{SLOW}\n"]
-
-
-async def test_read_only_has_no_act(tmp_path: Path) -> None:
-    async with advice_of(advised(tmp_path / "e"), read_only=True) as seen:
-        await seen.press("a")
-        assert isinstance(seen.app.screen, AdviceScreen)
 
 
 async def test_without_a_gate_it_shows_the_line_to_add_and_why_no_act_helps(

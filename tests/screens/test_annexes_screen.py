@@ -104,18 +104,18 @@ async def test_the_command_is_copied_and_not_run() -> None:
         assert pool.orders == []
 
 
-async def test_asking_again() -> None:
-    async with annexes(ANSWER) as (seen, pool):
-        await seen.press("ctrl+n")
-        assert pool.queries == 2
-        assert "asking the schedd and the collectors" in seen.text
-
-
 async def test_an_empty_screen_says_what_an_annex_is() -> None:
     empty = AnnexAnswer(queried_at=NOW, generation=AnnexGeneration.NEW)
     async with annexes(empty) as (seen, _):
         assert "No annex is known here." in seen.text
         assert "request one: htcondor annex create NAME   Y copies" in seen.text
+
+
+async def test_asking_again() -> None:
+    async with annexes(ANSWER) as (seen, pool):
+        await seen.press("ctrl+n")
+        assert pool.queries == 2
+        assert "asking the schedd and the collectors" in seen.text
 
 
 async def test_without_a_schedd_nothing_is_copied() -> None:

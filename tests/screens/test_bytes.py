@@ -18,7 +18,6 @@ GROWN_ROW = 1000
 """The same of one that gets or loses a second line, while the header tells another incident: all
 lines below move, and one comes into view."""
 
-PROMPT = 400
 """Bytes of the prompt that appears, with what the footer offers instead."""
 
 DURATION = 20
@@ -79,33 +78,6 @@ async def test_a_row_that_grows_moves_those_below_it_and_does_not_write_them_aga
             assert not seen.differing()
 
 
-async def test_columns_do_not_move_back_when_a_cell_gets_narrower() -> None:
-    async with terminal() as seen:
-        await seen.publish(with_run(8, run("run8", 19, 30, State.RUNNING, site="A" * 20)))
-        seen.taken()
-        await seen.publish(with_run(8, run("run8", 19, 30, State.RUNNING, site="Delta")))
-        assert 0 < seen.taken() < CHANGED_ROW
-        assert not seen.differing()
-
-
-async def test_a_job_that_waits_again_moves_no_column() -> None:
-    """Its cell then has a target, and its last site where there is room."""
-    running = State.RUNNING
-    many = tuple(run(f"run{n}", n % 30, 30, running, site="Delta-GPU") for n in range(60))
-    async with terminal(FakeFeed(update(status(many)))) as seen:
-        idle = run("run2", 2, 30, State.IDLE, seconds=0.0, site="Delta-GPU")
-        seen.taken()
-        await seen.publish(update(status((*many[:2], idle, *many[3:]))))
-        assert 0 < seen.taken() < CHANGED_ROW
-        assert "→ Delta-GPU" in seen.line("run2")
-
-
-async def test_the_filter_prompt_moves_the_lines_above_it() -> None:
-    many = tuple(run(f"run{n}", n % 30, 30, State.RUNNING, seconds=90000.0) for n in range(60))
-    async with terminal(FakeFeed(update(status(many)))) as seen:
-        assert 0 < await settled(seen, "slash") < PROMPT
-
-
 async def test_a_tick_of_the_clock_writes_durations_only() -> None:
     async with terminal() as seen:
         await seen.publish(with_run(4, later(RUNS[4], 60)))
@@ -122,13 +94,6 @@ async def test_a_tick_that_changes_no_duration_writes_nothing() -> None:
         # Its duration is one of days and minutes.
         await seen.publish(with_run(1, later(RUNS[1], 1)))
         assert seen.taken() == 0
-
-
-async def test_a_screen_that_is_opened_is_written_once() -> None:
-    async with terminal() as seen:
-        cells = 120 * 40
-        for keys in (("enter",), ("escape",), ("2",), ("escape",), ("4",), ("escape",)):
-            assert await settled(seen, *keys) < 2 * cells
 
 
 @pytest.mark.parametrize(("columns", "most"), [(119, 1200), (120, 2000)])

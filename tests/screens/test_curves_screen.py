@@ -87,23 +87,6 @@ async def test_a_wide_screen_has_the_next_metric_beside_it(show: Show) -> None:
         assert all("others" in part for part in seen.lines[1].split("run3")[1:])
 
 
-async def test_where_there_is_room_best_value_and_progress_are_reported(show: Show) -> None:
-    async with show(learning(), size=WIDE) as seen:
-        await opened(seen)
-        assert "11 of 12 runs improve" in seen.lines[0]
-        assert "best 0.2" in seen.lines[0]
-        assert f"{LOST} diverged in epoch 5" in seen.lines[0]
-        assert "64 %   1.17 steps/s   13h30m left   loss 0.25" in seen.line(" run1 ")
-
-
-async def test_from_a_run_to_its_own_curve_over_the_band(show: Show) -> None:
-    async with show(learning()) as seen:
-        await opened(seen, "down", "down", "down", "enter")
-        assert "━ run3" in seen.lines[1]
-        assert "median" in seen.lines[1]
-        assert "run3" in seen.under_cursor
-
-
 async def test_views_logarithm_order_and_metrics_by_turns(show: Show) -> None:
     async with show(learning(), size=(114, 34)) as seen:
         await opened(seen)
@@ -182,16 +165,6 @@ async def test_what_would_fill_it_where_it_was_looked_for_and_how_to_say(show: S
             assert result in seen.text
 
 
-# --- percent of the running epoch on other screens ----------------------------------------------
-
-
-async def test_a_running_run_shows_its_percent(show: Show) -> None:
-    async with show(learning(), size=NARROW) as seen:
-        await seen.until(lambda: "▶ running 64 %" in seen.text)
-        assert "▶ running 64 %" in seen.line(" run1 ")
-        assert "%" not in seen.line(" run2 ")
-
-
 async def test_an_epoch_and_its_job_show_it_too(show: Show) -> None:
     async with show(learning()) as seen:
         await seen.press("down", "enter")
@@ -199,6 +172,9 @@ async def test_an_epoch_and_its_job_show_it_too(show: Show) -> None:
         await seen.press("enter")
         await seen.until(lambda: "it printed last" in seen.text)
         assert "64 %   1.17 steps/s   13h30m left   loss 0.25" in seen.text
+
+
+# --- percent of the running epoch on other screens ----------------------------------------------
 
 
 def test_a_hundred_percent_only_when_it_is() -> None:
@@ -302,33 +278,12 @@ async def test_two_marked_runs_are_side_by_side(show: Show) -> None:
         assert "2 marked" in seen.text, "the marks stay"
 
 
-async def test_what_is_wrong_with_them_is_below_in_full(show: Show) -> None:
-    async with show(dagdir_feed(DEMO), size=NARROW) as seen:
-        await seen.press("down", "down", "down")
-        await compared(seen, "space", "space")
-        await seen.press("end")
-        assert "✗ val_loss diverged" in seen.text or "▲ val_loss diverged" in seen.text
-        assert "→ " in seen.text
-
-
 @pytest.mark.parametrize("marks", [0, 1])
 async def test_below_two_marked_runs_it_says_what_to_do(show: Show, marks: int) -> None:
     async with show(size=NARROW) as seen:
         await seen.press(*["space"] * marks, "ampersand")
         assert isinstance(seen.app.screen, OverviewScreen)
         assert "[space] marks runs; mark two or more, and [&] compares them" in seen.text
-
-
-async def test_from_the_curves_with_their_metric_and_back(show: Show) -> None:
-    async with show(learning(), size=WIDE) as seen:
-        await seen.press("5", "m")
-        await seen.until(lambda: "test/pearson" in seen.lines[1])
-        await compared(seen, "space", "space")
-        assert "higher is better" in seen.lines[1]
-        await seen.press("m")
-        await seen.until(lambda: "val_loss" in seen.lines[1])
-        await seen.press("L")
-        assert "log" in seen.lines[1]
 
 
 async def test_all_runs_as_far_as_they_fit_and_as_long_as_they_are_there(show: Show) -> None:

@@ -66,13 +66,6 @@ async def test_the_first_line_answers() -> None:
         assert last.run_name in first_row, "sorted by what ends last"
 
 
-async def test_an_ensemble_that_is_done() -> None:
-    async with opened(session(FIXTURES / "rescue"), MIDDLE) as seen:
-        assert "done since 21 Nov 09:44" in seen.text
-        await seen.press("7")
-        assert "done since 21 Nov 09:44" in seen.lines[0]
-
-
 async def test_a_run_that_failed_has_no_date() -> None:
     async with opened(session(FIXTURES / "demo"), MIDDLE) as seen:
         await seen.press("7")

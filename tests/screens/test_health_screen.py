@@ -11,14 +11,13 @@ from metlmon.health.types import Health, HealthEntry, Severity
 from metlmon.model.states import State
 from metlmon.text import spans
 from screens.app import AppOptions
-from screens.health import LIST_LINES, EntryPane, EntryScreen, HealthScreen
+from screens.health import EntryPane, HealthScreen
 from screens.job import JobScreen
 from screens.overview.header import header as overview_header
 from screens.overview.header import health_lines
 from screens.overview.screen import MOST_LINES
 from screens.run import RunScreen
 from screens.sites import ExecutionsScreen
-from screens.widgets.table import Table
 from tests.health.ensembles import REMOVED_BY_POLICY, EventLog, chains, removed_after_hold, write
 from tests.support.sample_snapshots import (
     MEMORY_HOLD,
@@ -140,14 +139,6 @@ async def test_a_long_reason_is_scrolled(show: Show) -> None:
         assert isinstance(seen.app.screen, HealthScreen)
 
 
-async def test_the_text_has_the_lines_that_a_short_list_does_not_need() -> None:
-    async with opened(session(FIXTURES / "health" / "system-policy-removal"), NARROW) as seen:
-        await seen.press("2")
-        pane = seen.app.screen.query_one(EntryPane)
-        assert len(seen.app.screen.query_one(Table).rows) < LIST_LINES - 1
-        assert pane.size.height == len(pane.lines)
-
-
 @pytest.mark.parametrize("size", [NARROW, WIDE])
 async def test_a_run_that_failed_leads_to_it(size: tuple[int, int]) -> None:
     async with opened(session(FIXTURES / "demo"), size, AppOptions(ascii=True)) as seen:
@@ -164,15 +155,6 @@ async def test_a_run_that_failed_leads_to_it(size: tuple[int, int]) -> None:
         assert "Use a smaller batch" in seen.text
 
 
-async def test_below_a_short_list_the_run_under_the_cursor_says_why_it_stopped() -> None:
-    async with opened(session(FIXTURES / "demo"), MIDDLE) as seen:
-        await seen.press("end")
-        assert "df298ac7_5_501.err" not in seen.text
-        await seen.press("up")
-        await seen.until(lambda: "df298ac7_5_501.err" in seen.text)
-        assert "run4" in seen.under_cursor
-
-
 @pytest.mark.parametrize("cells", [80, 50, 30])
 def test_a_crowded_header_has_the_end_on_the_line_of_the_dag(cells: int) -> None:
     snapshot = update(status(RUNS))
@@ -181,19 +163,6 @@ def test_a_crowded_header_has_the_end_on_the_line_of_the_dag(cells: int) -> None
     assert spans.width(shown) == cells
     assert ("ETA 23 Oct" in spans.text(shown)) is (cells >= 50)
     assert ("warnings" in spans.text(shown)) is (cells == 80), "they give way"
-
-
-async def test_several_jobs_are_listed_and_one_is_opened() -> None:
-    async with opened(session(FIXTURES / "demo"), MIDDLE) as seen:
-        await seen.press("2", "slash", *"job-failed", "enter", "enter")
-        assert isinstance(seen.app.screen, EntryScreen)
-        assert "CUDA out of memory" in seen.lines[0]
-        jobs = [line for line in seen.lines if " run" in line and ".0 " in line]
-        assert len(jobs) == 4
-        await seen.press("enter")
-        assert isinstance(seen.app.screen, JobScreen)
-        await seen.press("escape", "r")
-        assert isinstance(seen.app.screen, RunScreen)
 
 
 async def test_an_entry_that_is_over_says_so(show: Show) -> None:
@@ -261,12 +230,3 @@ async def test_a_held_run_shows_when_it_will_be_removed(held: Still) -> None:
         assert "■ held epoch 1 for 1d00h, removed in 29d" in seen.lines[0]
         await seen.press("enter")
         assert "■ held for 1d00h, removed in 29d" in seen.lines[0]
-
-
-async def test_reasons_of_runs_and_jobs_are_not_cut(held: Still) -> None:
-    async with opened(held, NARROW) as seen:
-        for keys in (("down", "enter"), ("enter",)):
-            await seen.press(*keys)
-            assert {f"word{number}" for number in range(80)} <= set(seen.text.split())
-        await seen.press("end")
-        assert "word79" in seen.text, "the event has it too"

@@ -28,7 +28,7 @@ from screens.app import AppOptions
 from screens.home import HomeScreen
 from tests.support.fake_home import ENSEMBLES, TROUBLE, FakeHome, summary
 from tests.support.recordings import FIXTURES
-from tests.support.screen_view import NARROW, WIDE, Eager, Seen, opened
+from tests.support.screen_view import NARROW, Eager, Seen, opened
 
 
 @pytest.fixture(autouse=True)
@@ -81,13 +81,6 @@ async def test_every_ensemble_has_a_line_and_the_worst_living_one_is_first() -> 
         assert "Permission denied" in seen.line("closed")
         assert "30/30" in seen.line("alice/sweep")
         assert "10 %" in seen.line("alice/sweep")
-
-
-async def test_a_wide_screen_has_all_columns() -> None:
-    async with shown(size=WIDE) as seen:
-        assert TROUBLE in seen.line(" gb1")
-        assert "23 Nov 2025 (20–28 Nov" in seen.line(" long") or "23 Nov (" in seen.line(" long")
-        assert "12 epochs done, 1 run held" in seen.line(" long")
 
 
 ENDS = Interval(6 * 86400.0, 9 * 86400.0, 14 * 86400.0, 40, "its epochs")
@@ -183,15 +176,6 @@ async def test_an_action_under_way_ends_before_its_pool_is_closed() -> None:
         await seen.until(lambda: pool.closed)
 
 
-async def test_lines_stay_in_their_order_as_the_clock_ticks() -> None:
-    first, second = (summary(f"/data/{name}") for name in ("a", "b"))
-    async with shown(home := FakeHome(first, second)) as seen:
-        later = datetime(2025, 11, 14, 9, 0)
-        home.give(summary("/data/b", as_of=later, done=13))
-        await seen.until(lambda: "13/30" in seen.text)
-        assert names(seen) == ["a", "b"]
-
-
 async def test_one_that_cannot_be_opened_says_why() -> None:
     async with shown() as seen:
         await seen.press("enter")
@@ -217,12 +201,6 @@ async def test_an_ensemble_submitted_from_home_is_watched_and_listed() -> None:
         assert home.request.paths == ("/data", str(FIXTURES / "rescue"))
         await seen.press("q")
         assert name_of_screen(seen.app.screen) == "home"
-
-
-async def test_the_palette_opens_an_ensemble() -> None:
-    async with shown(FakeHome(summary(FIXTURES / "rescue"))) as seen:
-        await seen.press("colon", *"rescue", "enter")
-        await seen.until(lambda: "goodput" in seen.text and "rescue" in "".join(seen.lines[:3]))
 
 
 async def test_other_screens_are_those_of_one_ensemble() -> None:

@@ -11,7 +11,6 @@ import pytest
 from msgspec.structs import replace
 
 import metlmon
-from metlmon.config.loader import load_configuration
 from metlmon.config.settings import Settings
 from metlmon.model.states import State
 from metlmon.tables.layout import Value, value_order
@@ -41,7 +40,6 @@ from screens.widgets.table import Table
 from tests.support.four_sites import placed_feed
 from tests.support.sample_snapshots import FakeFeed, status, update
 from tests.support.screen_view import NARROW, Show
-from tests.support.static_sessions import FIXTURES, opened, session
 
 
 class RemappedFeed(FakeFeed):
@@ -158,12 +156,6 @@ async def test_digits_choose_screens(show: Show) -> None:
         assert len(seen.app.screen_stack) == 2
 
 
-async def test_the_same_screen_is_not_opened_twice(show: Show) -> None:
-    async with show(size=NARROW) as seen:
-        await seen.press("3", "4", "3", "q")
-        assert name_of_screen(seen.app.screen) == "overview"
-
-
 async def test_a_key_without_an_action_says_so_once(show: Show) -> None:
     async with show(size=NARROW) as seen:
         await seen.press("y")
@@ -225,23 +217,7 @@ def test_rows_are_sorted_by_the_values_of_a_column(values: list[Value]) -> None:
     assert rows == values
 
 
-def test_keys_are_read_from_the_users_own_file_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    own, dagdir = tmp_path / "config" / "metlmon", tmp_path / "dagdir"
-    for directory in (own, dagdir):
-        directory.mkdir(parents=True)
-        directory.joinpath("metlmon.toml").write_text('[keys]\nsort = "o"\n')
-    loaded = load_configuration(dagdir)
-    assert loaded.settings.keys == (("sort", "o"),)
-    assert [problem.path.parent for problem in loaded.problems] == [dagdir]
-
-
 # --- The last line says what keys do now ------------------------------------------------------
-
-
-TRAINER = FIXTURES / "trainer"
 
 
 @pytest.mark.parametrize("way", [(), ("3",), ("4",)], ids=str)
@@ -254,24 +230,6 @@ async def test_no_letter_is_offered_while_it_would_be_typed(
         await seen.press("enter")
         assert "esc clear filter" in seen.lines[-1]
         assert ("q back" if way else "q quit") in seen.lines[-1]
-        await seen.press("escape")
-        assert "esc" not in seen.lines[-1]
-
-
-async def test_marks_are_cleared_before_anything_else(show: Show) -> None:
-    async with show(placed_feed(), size=NARROW) as seen:
-        await seen.press("space")
-        assert "esc clear marks" in seen.lines[-1]
-        await seen.press("escape")
-        assert "esc" not in seen.lines[-1]
-
-
-@pytest.mark.parametrize("way", [("4",), ("enter", "enter")], ids=str)
-async def test_in_the_past_the_key_says_that_it_returns(way: tuple[str, ...]) -> None:
-    async with opened(session(TRAINER), NARROW) as seen:
-        await seen.press(*way, "less_than_sign")
-        await seen.until(lambda: seen.app.time_travel.past_view is not None)
-        assert "esc now" in seen.lines[-1]
         await seen.press("escape")
         assert "esc" not in seen.lines[-1]
 

@@ -165,18 +165,6 @@ async def test_after_too_many_errors_it_ends_with_a_word() -> None:
     assert seen.app.return_code == 70
 
 
-async def test_enter_twice_in_the_palette_chooses_once() -> None:
-    """Both keys come together over a slow line; the second closed what lay below."""
-    async with opened() as seen:
-        await seen.press("colon")
-        screen = seen.app.screen
-        screen.action_choose()  # type: ignore[attr-defined]
-        screen.action_choose()  # type: ignore[attr-defined]
-        await seen.settle()
-        assert not seen.app.banners
-        assert len(seen.app.screen_stack) >= 2
-
-
 async def test_the_keyboard_interrupts_also_where_the_palette_is_open() -> None:
     async with opened() as seen:
         await seen.press("colon")

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from metlmon.live import output_pager
-from metlmon.live.file_access import UnreadableFile
 from metlmon.live.output_pager import OutputPage
 from screens.app import AppOptions
 from screens.job import OutputScreen, ToolScreen
@@ -61,22 +60,6 @@ async def test_its_end_is_there_at_once_and_followed(dagdir: Path) -> None:
         await seen.until(lambda: "one more line" in seen.text)
 
 
-async def test_the_whole_file_can_be_read(dagdir: Path) -> None:
-    async with opened(session(dagdir), NARROW) as seen:
-        await open_output(seen, dagdir)
-        await seen.press("g")
-        await seen.until(lambda: LINES[0] in seen.text)
-        shown = set()
-        for _ in range(60):
-            shown |= {line.strip() for line in seen.lines}
-            await seen.press("pagedown")
-        pages = [line for line in LINES if line in shown]
-        assert pages == LINES[: len(pages)]
-        assert len(pages) > 900
-        await seen.press("G")
-        await seen.until(lambda: LINES[-1] in seen.text)
-
-
 async def test_a_key_while_the_file_is_read_is_obeyed(
     dagdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,23 +97,6 @@ async def test_a_text_is_found_anywhere(dagdir: Path) -> None:
         assert not isinstance(seen.app.screen, OutputScreen)
 
 
-async def test_a_match_that_could_not_be_read_is_shown_later(
-    dagdir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with opened(session(dagdir), MIDDLE) as seen:
-        await open_output(seen, dagdir)
-        read, failures = output_pager.page_around, iter([UnreadableFile("no answer")])
-
-        def page_around(path: Path, offset: int) -> OutputPage:
-            for failure in failures:
-                raise failure
-            return read(path, offset)
-
-        monkeypatch.setattr(output_pager, "page_around", page_around)
-        await seen.press("slash", *"step 01234", "enter")
-        await seen.until(lambda: seen.lines[1].startswith("step 012340"))
-
-
 async def test_long_lines_wrap_or_are_cut(dagdir: Path) -> None:
     async with opened(session(dagdir), NARROW) as seen:
         path = await open_output(seen, dagdir)
@@ -141,17 +107,6 @@ async def test_long_lines_wrap_or_are_cut(dagdir: Path) -> None:
         await seen.until(lambda: "END" not in seen.text)
         await seen.press("backslash")
         await seen.until(lambda: "END" in seen.text)
-
-
-async def test_escape_sequences_of_a_job_stay_in_its_file(dagdir: Path) -> None:
-    async with opened(session(dagdir), NARROW) as seen:
-        path = await open_output(seen, dagdir)
-        path.write_bytes(b"\x1b]0;owned\x07title\n\x1b[2Jcleared [red]markup[/red]\n")
-        await seen.until(lambda: "cleared" in seen.text)
-        assert "title" in seen.text
-        assert "[red]markup[/red]" in seen.text
-        assert "owned" not in seen.text
-        assert "\x1b" not in seen.text
 
 
 async def test_an_id_is_copied(dagdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,15 +38,6 @@ async def test_at_80_columns_each_run_says_whether_it_learns(show: Show) -> None
         assert " in epoch 7, improves" in seen.lines[-3]
 
 
-async def test_a_marked_run_has_the_mark_and_the_best_one_its_star_again(show: Show) -> None:
-    async with show(learning(), size=NARROW) as seen:
-        await seen.press("space")
-        assert "◆run0" in seen.text
-        assert "★" not in seen.text
-        await seen.press("escape")
-        assert "★run0" in seen.text
-
-
 async def test_a_new_value_repaints_its_row_alone(show: Show) -> None:
     feed = learning()
     async with show(feed, size=WIDE) as seen:
@@ -83,16 +74,6 @@ async def test_sorted_by_the_best_value_nan_and_none_are_last(show: Show, tmp_pa
         assert last == sorted(last)
 
 
-async def test_the_chooser_says_which_columns_have_no_room(show: Show, tmp_path: Path) -> None:
-    async with show(learning(), size=NARROW, options=AppOptions(state_file=tmp_path / "x")) as seen:
-        fitting = set(titles(seen))
-        assert "UUID" not in fitting
-        await seen.press("asterisk")
-        rows = {line.split()[1]: line for line in seen.lines if "[x]" in line}
-        assert "no room" in rows["UUID"]
-        assert not any("no room" in rows[title] for title in fitting & set(rows))
-
-
 async def test_a_sweep_shows_its_variables(show: Show) -> None:
     async with show(dagdir_feed(sweep()), size=WIDE) as seen:
         assert titles(seen)[:5] == ["RUN", "UUID", "lr", "width", "PROGRESS"]
@@ -105,13 +86,6 @@ async def test_of_an_ensemble_that_has_ended_wall_time_and_hours(show: Show) -> 
         assert titles(seen)[-2:] == ["WALL", "GPU-H"]
         assert "★run1" in seen.text
         assert "1m06s" in seen.line("run1 ")
-
-
-async def test_a_run_whose_last_values_are_worse_does_not_improve(show: Show) -> None:
-    async with show(dagdir_feed(LINEAGE), size=NARROW) as seen:
-        await seen.until(lambda: "best 0.3102 in epoch 4, improves" in seen.text)
-        await seen.press("down", "down")
-        assert "best 0.4093 in epoch 2, no gain for 2 epochs" in seen.text
 
 
 async def test_columns_of_the_settings_and_what_was_chosen_beside_them(
@@ -135,13 +109,6 @@ async def test_columns_of_the_settings_and_what_was_chosen_beside_them(
     feed.set = Settings(columns=(("overview", ("BEST", "progress")),))
     async with show(feed, size=WIDE, options=options) as seen:
         assert titles(seen, "PROGRESS") == ["RUN", "PROGRESS", "GPU"]
-
-
-async def test_all_that_is_swept_has_one_name(show: Show) -> None:
-    feed = dagdir_feed(sweep())
-    feed.set = Settings(columns=(("overview", ("progress", "vars")),))
-    async with show(feed, size=WIDE) as seen:
-        assert titles(seen) == ["RUN", "PROGRESS", "lr", "width"]
 
 
 async def test_badput_has_one_form_in_all_rows(show: Show) -> None:

@@ -13,13 +13,12 @@ from rich.cells import cell_len
 from metlmon.model.states import State
 from metlmon.snapshot.records import GpuHours, Run
 from metlmon.tables import runs as runs_table
-from metlmon.tables.layout import GAP, MARGIN, Column, distinct_texts, fit_columns, table_lines
+from metlmon.tables.layout import GAP, MARGIN, Column, distinct_texts, fit_columns
 from metlmon.text import formatting, spans
-from metlmon.text.spans import text
 from screens.actions import actions_of
 from screens.job import spans_by_state, state_bar
 from screens.overview import header as overview_header
-from screens.run import ChartBar, group_bars, seconds_chart
+from screens.run import ChartBar, seconds_chart
 from screens.theme import DARK, LIGHT, PALETTES, SIXTEEN, fitting_theme
 from screens.widgets.footer import key_line
 from tests.support.records import job_at
@@ -32,12 +31,6 @@ def test_every_state_has_its_part_of_the_bar(amounts: list[int], cells: int) -> 
     assert sum(shares) == cells
     if cells >= len(amounts):
         assert min(shares) >= 1
-
-
-@given(st.integers(1, 250))
-def test_a_bar_is_as_wide_as_asked(cells: int) -> None:
-    bar = overview_header.state_bar(status().epoch_states, cells)
-    assert spans.width(bar) == cells
 
 
 def test_counts_lose_words_before_numbers() -> None:
@@ -103,18 +96,6 @@ def test_a_chart_has_its_scale_and_labels() -> None:
     assert drawn[0].count("██") == 1
     assert drawn[3].count("██") == 4
     assert drawn[4].split() == ["1", "2", "3", "4"]
-
-
-def test_a_chart_of_many_epochs_shows_the_largest_of_neighbours() -> None:
-    bars = [ChartBar(str(n), float(n % 10)) for n in range(1000)]
-    assert len(group_bars(bars, 50)) == 50
-    assert all(bar.value == 9.0 for bar in group_bars(bars, 50))
-    assert all(spans.width(line) <= 60 for line in seconds_chart(bars, 60, 3))
-
-
-def test_nothing_measured_makes_no_chart() -> None:
-    assert seconds_chart([], 40, 4) == []
-    assert seconds_chart([ChartBar("0", None), ChartBar("1", 0.0)], 40, 4) == []
 
 
 def test_a_jobs_life_goes_through_its_states() -> None:
@@ -241,14 +222,6 @@ def test_a_text_cut_in_its_middle_fits(text: str, cells: int) -> None:
     assert spans.width(spans.line(shown)) <= cells
 
 
-def test_a_text_cut_in_its_middle_keeps_both_ends() -> None:
-    why = "Transfer input files failure at ap40: " + "x" * 90 + " (errno 122) Disk quota exceeded"
-    shown = spans.crop_middle(why, 100)
-    assert shown.startswith("Transfer input files failure at ap40")
-    assert shown.endswith("(errno 122) Disk quota exceeded")
-    assert spans.crop_middle(why, 400) == why
-
-
 def test_nodes_that_are_no_epoch_are_reported_while_they_are_at_work() -> None:
     quiet = status()
     at_work = {State.RUNNING: 2, State.COMPLETED: 5}
@@ -274,23 +247,11 @@ def test_a_dag_that_stands_still_is_reported_from_one_that_moves() -> None:
 # --- Long names in tables: what tells them apart stays visible --------------------------------
 
 
-DETECTORS = [
-    f"GW230529_data0_1369419318-7_analysis_{detector}_dynesty_arg_0"
-    for detector in ("H1L1", "H1", "L1")
-]
-
-
 def columns() -> list[Column[str]]:
     return [
         Column("node", "NODE", str, minimum=12, identifies=str),
         Column("why", "WHY", lambda name: "Job has gone over cgroup limit", minimum=20),
     ]
-
-
-def test_rows_of_a_table_read_differently() -> None:
-    for width in (60, 80, 120):
-        rows = [text(each) for each in table_lines(columns(), DETECTORS, width)[1:]]
-        assert len(set(rows)) == len(DETECTORS), rows
 
 
 def test_names_are_cut_where_they_are_equal() -> None:

@@ -154,11 +154,3 @@ def test_lines_that_moved_are_moved_by_the_terminal() -> None:
     terminal.show(picture[:HEIGHT])
     assert terminal.show(picture[1 : HEIGHT + 1]) < 80
     assert not terminal.differing(picture[1 : HEIGHT + 1])
-
-
-@pytest.mark.parametrize("width", [1, 3])
-def test_a_terminal_narrower_than_what_is_worth_erasing(width: int) -> None:
-    buffer = ScreenBuffer(ColorSystem.TRUECOLOR, True)
-    buffer.resize(width, 1)
-    buffer.write(0, 0, [Segment("日本", GROUND)])
-    assert buffer.diff()

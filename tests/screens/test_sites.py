@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from metlmon.live.feed import StatsInput
 from metlmon.snapshot.records import Ledger
 from metlmon.stats.pool_profiles import pool_of
 from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import Usage, select_executions, site_usage, usage_in_window
-from metlmon.tables import epochs as epochs_table
 from metlmon.tables import usage as usage_table
 from metlmon.text import spans
 from metlmon.text.formatting import gpu_models
@@ -23,7 +20,6 @@ from screens.job import JobScreen
 from screens.run import RunScreen
 from screens.sites import KINDS, ExecutionsScreen, SitesScreen, headline
 from screens.widgets.table import Table
-from tests.conftest import Shared
 from tests.support.builder_feed import BuilderFeed
 from tests.support.event_logs import Log, of_one_job, read_ensemble
 from tests.support.four_sites import painter, placed_feed
@@ -79,15 +75,6 @@ def test_a_site_that_wasted_the_most_and_finished_nothing_comes_first() -> None:
         assert narrow.startswith("pit: 54.0 GPU-hours of badput (90 %)")
 
 
-async def test_the_essential_stays_at_80_columns(show: Show) -> None:
-    async with show(placed_feed(), size=NARROW) as seen:
-        await seen.press("3")
-        heading = seen.line("SITE")
-        for title in ("EPOCHS", "SUCCESS", "GPU-HOURS", "BADPUT"):
-            assert title in heading
-        assert "▇" in seen.line("delta")
-
-
 async def test_views_filter_and_order(show: Show) -> None:
     async with show(placed_feed()) as seen:
 
@@ -120,21 +107,6 @@ async def test_views_filter_and_order(show: Show) -> None:
         assert "[usage" in seen.text
 
 
-async def test_the_cursor_stays_on_its_row_in_each_view(show: Show) -> None:
-    async with show(placed_feed()) as seen:
-        await seen.press("3", "down", "down")
-        before = seen.under_cursor
-        await seen.press("v", "down")
-        model = seen.under_cursor
-        await seen.press(*["v"] * (len(usage_table.VIEWS) - 1))
-        assert seen.under_cursor == before
-        await seen.press("v")
-        assert seen.under_cursor == model
-        await seen.publish(seen.feed.latest)
-        await seen.press("shift+tab")
-        assert seen.under_cursor == before
-
-
 # --- the executions behind a number -----------------------------------------------------------
 
 
@@ -156,6 +128,19 @@ async def test_from_a_site_to_its_executions_to_a_job_and_back(show: Show) -> No
         await seen.press("escape")
         assert isinstance(seen.app.screen, SitesScreen)
         assert seen.under_cursor == site
+
+
+async def test_a_cause_leads_to_what_it_ended(show: Show) -> None:
+    async with show(placed_feed(), size=WIDE) as seen:
+        await seen.press("3", "v", "v", "v", "v", "down")
+        assert "\x1b" not in seen.text
+        assert "\\x1b[31m" in seen.text or "<slot>" in seen.text
+        await seen.press("end", "enter")
+        assert "jobs were held before they ran" in seen.text, "it ended nothing"
+        await seen.press("escape", "home", "down", "enter")
+        assert seen.lines[0].startswith(" Executions   2 badput of 34/102 ")
+        await seen.press("r")
+        assert isinstance(seen.app.screen, RunScreen)
 
 
 async def test_only_what_was_lost(show: Show) -> None:
@@ -181,19 +166,6 @@ async def test_only_what_was_lost(show: Show) -> None:
         await seen.press("escape", "slash", *"aws", "enter", "enter", "f", "f", "f", "f")
         assert "✓ succeeded ⇄" in seen.under_cursor
         assert "its longest one, of 6h31m at aws" in " ".join(seen.text.split())
-
-
-async def test_a_cause_leads_to_what_it_ended(show: Show) -> None:
-    async with show(placed_feed(), size=WIDE) as seen:
-        await seen.press("3", "v", "v", "v", "v", "down")
-        assert "\x1b" not in seen.text
-        assert "\\x1b[31m" in seen.text or "<slot>" in seen.text
-        await seen.press("end", "enter")
-        assert "jobs were held before they ran" in seen.text, "it ended nothing"
-        await seen.press("escape", "home", "down", "enter")
-        assert seen.lines[0].startswith(" Executions   2 badput of 34/102 ")
-        await seen.press("r")
-        assert isinstance(seen.app.screen, RunScreen)
 
 
 # --- nothing, and later ------------------------------------------------------------------------
@@ -232,13 +204,6 @@ def test_a_bar_has_a_cell_for_all_there_is(
         assert all(sign in spans.text(bar) for sign in parts)
 
 
-def test_bars_share_their_scale(found: Usage) -> None:
-    longest = max(place.totals.total for place in found.sites)
-    for place in found.sites:
-        bar = spans.width(usage_table.stacked_bar(place.totals, longest, 60))
-        assert bar == pytest.approx(60 * place.totals.total / longest, abs=1.0)
-
-
 def test_two_models_with_one_short_name_are_reported_apart() -> None:
     names = ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-PCIE-40GB", "NVIDIA A40", None)
     assert list(gpu_models(names).values()) == [
@@ -256,13 +221,6 @@ def test_details_fit_their_room(found: Usage, cells: int) -> None:
                 assert all(spans.width(each) <= cells for each in text)
 
 
-def test_the_header_has_the_sum_of_the_row_that_led_there(found: Usage) -> None:
-    for view in usage_table.VIEWS[:4]:
-        for row in view.rows(found):
-            behind = select_executions(found, view.selects(row))
-            assert sum(each.gpu_seconds or 0 for each in behind) == row.totals.total
-
-
 @pytest.mark.parametrize("source", ["four sites", "usage", "first-round", "lineage"])
 def test_a_row_of_what_failed_opens_what_failed_there(source: str) -> None:
     ledger = painter() if source == "four sites" else read_dagdir(FIXTURES / source)
@@ -278,9 +236,6 @@ def test_a_row_of_what_failed_opens_what_failed_there(source: str) -> None:
     assert sorted(shown, key=id) == sorted(found.executions, key=id)
 
 
-# --- profiles ---------------------------------------------------------------------------------
-
-
 async def test_profiles_say_what_to_expect_and_open_their_executions(show: Show) -> None:
     async with show(placed_feed(), size=NARROW) as seen:
         await seen.press("3", *["v"] * usage_table.VIEWS.index(usage_table.PROFILES))
@@ -293,6 +248,9 @@ async def test_profiles_say_what_to_expect_and_open_their_executions(show: Show)
         assert "CHTC-Spark-CE1: 8 goodput, 3 badput" in seen.text
 
 
+# --- profiles ---------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("source", ["first-round", "machines"])
 def test_a_profile_opens_the_executions_of_its_pool_alone(source: str) -> None:
     """Of one GPU where others had two, and without those of an annex at the same site."""
@@ -301,17 +259,6 @@ def test_a_profile_opens_the_executions_of_its_pool_alone(source: str) -> None:
         behind = select_executions(found, usage_table.PROFILES.selects(row))
         assert {pool_of(each) for each in behind} <= {row.pool}
         assert len(behind) >= row.executions
-
-
-def test_a_black_hole_is_excluded_with_its_reason() -> None:
-    found = usage_in_window(read_dagdir(FIXTURES / "health" / "black-hole").ledger())
-    row = next(row for row in found.profiles if row.pool.site == "Expanse-GPU")
-    shown = usage_table.PROFILES.columns_of(found.profiles, found)
-    columns = {column.name: column for column in shown}
-    assert spans.text(columns["hours"].draw(row)) == "excluded"
-    text = "\n".join(map(spans.text, usage_table.PROFILES.details_of(row, found, 200, 6)))
-    assert "excluded: its last 13 executions were lost, 0 % elsewhere; worth one epoch" in text
-    assert not any(each.excluded for each in found.profiles if each != row)
 
 
 async def test_usage_of_resources_with_what_was_requested_below(show: Show) -> None:
@@ -326,31 +273,6 @@ async def test_usage_of_resources_with_what_was_requested_below(show: Show) -> N
         assert "completed at" in seen.lines[0]
 
 
-# --- a run's epochs ---------------------------------------------------------------------------
-
-
-def test_the_nine_epochs_are_marked_in_their_runs(shared: Shared) -> None:
-    drawn = read_dagdir(shared("examples/metl-aws"))
-    views = [drawn.run_view(row.key) for row in drawn.status().runs]
-    rows = list(itertools.chain(*(view.epochs for view in views if view is not None)))
-    marked = [row for row in rows if row.hidden]
-    assert len(marked) == 9
-    for row in marked:
-        assert "may have done the training" in spans.text(epochs_table.detail_line(row, 100))
-        (time,) = (
-            spec
-            for spec in epochs_table.columns(views[0])
-            if spec.name == "execution"  # type: ignore[arg-type]
-        )
-        assert spans.text(time.draw(row, None)).startswith("⇄")
-    longest = marked[0].longest
-    half = replace(
-        marked[0],
-        success=replace(longest, carried=0.0, checkpoint=None, seconds=longest.trained / 2),
-    )
-    assert not half.hidden, "half of it is not less than half"
-
-
 async def test_sites_without_an_execution_are_one_line_and_can_be_found(show: Show) -> None:
     feed = BuilderFeed(read_dagdir(FIXTURES / "first-round"))
     async with show(feed, size=MIDDLE) as seen:
@@ -362,3 +284,6 @@ async def test_sites_without_an_execution_are_one_line_and_can_be_found(show: Sh
         assert "nothing ran" not in seen.text
         await seen.press("end")
         assert "chtc" in seen.under_cursor
+
+
+# --- a run's epochs ---------------------------------------------------------------------------

@@ -98,20 +98,6 @@ def test_a_figure_that_fails_in_the_thread_leaves_the_others(worker: Make) -> No
     assert comes(lambda: study.value(first) == "first")
 
 
-def test_an_error_ends_with_the_requests_of_its_figure(
-    worker: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stats_worker, "FORGET_SECONDS", 0.05)
-    monkeypatch.setattr(stats_worker, "WRITTEN_SECONDS", 0.01)
-    changes: list[str | None] = []
-    study = worker(OneNode(), lambda: changes.append(study.error))
-    study.value(broken)
-    assert comes(lambda: changes)
-    assert "ValueError" in str(changes[0])
-    assert comes(lambda: study.error is None)
-    assert comes(lambda: changes[-1] is None)
-
-
 def test_an_error_ends_when_its_figure_is_computed_again(worker: Make) -> None:
     errors = [ValueError("not yet")]
 

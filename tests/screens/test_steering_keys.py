@@ -14,15 +14,12 @@ from metlmon.jobfiles.gate_files import Stopped
 from metlmon.model.run import GateStatus
 from metlmon.model.states import DagState
 from metlmon.pool.types import (
-    AS_THE_DAG_SAYS,
-    RUN_ACTS,
     PoolAction,
     PoolError,
     SiteInfo,
 )
 from metlmon.snapshot.records import Run
-from screens.pool_actions import DAG_DEFAULT, ConfirmScreen, MenuScreen, ResultsScreen, action_of
-from screens.run import RunScreen
+from screens.pool_actions import DAG_DEFAULT, ConfirmScreen, MenuScreen, ResultsScreen
 from tests.support.acting_app import Acted, opened_to_act
 from tests.support.fake_pool import WORD, FakePool, QueuedFeed
 from tests.support.queue_rows import dagman
@@ -62,7 +59,6 @@ def asked(seen: Acted) -> list[tuple[PoolAction, list[str], str | None]]:
     return [(order.act, [each.run for each in order.runs], order.site) for order in orders]
 
 
-TO_RUN1 = ("down",)
 TO_RUN3 = ("down",) * 3
 TO_RUN8 = ("down",) * 8
 
@@ -118,29 +114,6 @@ async def test_a_pause_is_taken_back_by_another_key() -> None:
         ]
 
 
-async def test_marked_runs_are_stopped_together_and_the_rest_is_reported() -> None:
-    async with steer({"run3": None}) as seen:
-        await seen.press("down", "space", "space", "space", "a", "T")
-        assert "Stop 2 runs after" in seen.text
-        assert "1 run left out" in seen.text
-        assert "run3" in seen.text
-        assert "needs metlmon's gate" in seen.text
-        await seen.press("y")
-        await seen.until(lambda: "2 done" in seen.text)
-        assert asked(seen) == [(PoolAction.STOP, ["run1", "run2"], None)]
-        await seen.press("escape")
-        assert "marked" not in seen.text
-
-
-async def test_on_the_run_screen_the_run_is_meant_whatever_epoch_is_marked() -> None:
-    async with steer() as seen:
-        await seen.press(*TO_RUN8, "enter")
-        assert isinstance(seen.app.screen, RunScreen)
-        await seen.press("home", "space", "a", "W", "y")
-        await seen.until(lambda: "1 done" in seen.text)
-        assert asked(seen) == [(PoolAction.PAUSE, ["run8"], None)]
-
-
 @pytest.mark.parametrize(
     ("gate", "key", "why"),
     [
@@ -155,14 +128,6 @@ async def test_what_cannot_be_asked_says_why(gate: GateStatus | None, key: str, 
         assert why in " ".join(seen.text.split())
         await seen.press("enter", "y", key)
         assert asked(seen) == []
-
-
-async def test_every_act_has_its_row_on_a_small_terminal() -> None:
-    async with steer() as seen:
-        await seen.press(*TO_RUN8, "a")
-        for act in RUN_ACTS:
-            assert any(action_of(act).label in line for line in seen.lines), act
-        assert "q back" in seen.lines[-1]
 
 
 # --- a site ---------------------------------------------------------------------------------
@@ -185,19 +150,6 @@ async def test_a_site_is_taken_from_those_that_are_known() -> None:
         await seen.until(lambda: "1 done" in seen.text)
         assert asked(seen) == [(PoolAction.SEND, ["run8"], "Expanse-GPU")]
         assert "Send the next epochs of run8 to Expanse-GPU" in seen.text
-
-
-async def test_a_run_goes_back_to_where_the_dag_says() -> None:
-    async with steer({"run8": GateStatus(target="nowhere")}, pool=knowing()) as seen:
-        await seen.press(*TO_RUN8, "a", "E", "down")
-        assert "It writes 1 file" in seen.text
-        await seen.press("enter")
-        assert "It deletes 1 file in gate/global_pretraining" in seen.text
-        assert "go where the DAG file says; deletes gate/" in " ".join(seen.text.split())
-        await seen.press("y")
-        await seen.until(lambda: "1 done" in seen.text)
-        assert asked(seen) == [(PoolAction.SEND, ["run8"], AS_THE_DAG_SAYS)]
-        assert "where the DAG says" in seen.text
 
 
 async def test_up_and_down_go_round() -> None:
@@ -242,14 +194,3 @@ async def test_a_collector_that_does_not_answer_is_reported_and_what_the_dag_nam
         await seen.press(*TO_RUN3, "a", "O")
         await seen.until(lambda: "the collector does not answer" in seen.text)
         assert "named in the DAG" in seen.text
-
-
-async def test_what_a_collector_says_is_only_text() -> None:
-    pool = knowing((SiteInfo("\x1b[2J[b]x", 1, ("\x1b]0;GPU\x07",)),))
-    async with steer(pool=pool) as seen:
-        await seen.press(*TO_RUN3, "a", "O")
-        await seen.until(lambda: "1 slot" in seen.text)
-        assert "\x1b" not in seen.text
-        await seen.press(*"[b]", "down", "enter")
-        assert "is needed here" in seen.text, "such a name is none"
-        assert seen.pool.orders == []

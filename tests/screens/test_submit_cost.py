@@ -56,19 +56,6 @@ def test_past_epochs_are_those_that_were_completed_with_all_their_tries(
     assert sum(value <= made.lower for value in spent) / len(spent) == pytest.approx(0.25, abs=0.01)
 
 
-def test_the_cost_is_so_many_times_that_of_an_epoch(first_round: StatsInput) -> None:
-    known = cost_history(first_round)
-    assert known.cycle_seconds is not None
-    made = estimate_cost(known, 600, 30)
-    assert made.gpu_hours == pytest.approx(600 * known.gpu_hours)
-    assert made.lower < made.gpu_hours < made.upper
-    assert made.seconds == pytest.approx(30 * known.cycle_seconds)
-    words = list(cost_estimate_lines(made, "it"))
-    assert words[0].startswith("about ")
-    assert "GPU-hours" in words[0]
-    assert "630 epochs" in words[-1]
-
-
 def test_the_interval_is_of_the_sum_and_holds_in_four_of_five_cases() -> None:
     """Ensembles whose runs differ, and in them epochs; the past one and the one to come are of the
     same kind, and of another size."""
@@ -83,15 +70,6 @@ def test_the_interval_is_of_the_sum_and_holds_in_four_of_five_cases() -> None:
         assert made.lower <= made.gpu_hours <= made.upper
         inside += made.lower <= sum(map(sum, runs(4, 8))) <= made.upper
     assert 0.76 <= inside / 400 <= 0.9
-
-
-def test_of_few_epochs_less_is_known_than_of_many(first_round: StatsInput) -> None:
-    known = cost_history(first_round)
-    few, many = estimate_cost(known, 2, 1), estimate_cost(known, 600, 30)
-    assert many is not None
-    assert few.lower < few.gpu_hours < few.upper
-    assert few.upper / few.gpu_hours > many.upper / many.gpu_hours > 1
-    assert few.lower / few.gpu_hours < many.lower / many.gpu_hours < 1
 
 
 def test_the_middle_is_within_the_interval_of_a_recording_whose_epochs_differ_much(

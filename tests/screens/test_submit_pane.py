@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from textual.events import Key, Paste
 
-from metlmon.authoring.plan import make_plan
 from metlmon.authoring.request import (
     EnsembleShape,
     Evaluation,
@@ -30,7 +29,6 @@ from metlmon.live.session import Session
 from metlmon.pool.client import FeedAndPool
 from metlmon.pool.types import PoolError, ScheddInfo
 from metlmon.text.spans import text as plain_text
-from metlmon.text.spans import width
 from screens.app import AppOptions
 from screens.help import HelpScreen
 from screens.overview.screen import OverviewScreen
@@ -38,7 +36,7 @@ from screens.palette import PaletteScreen
 from screens.submit import FormState, LaunchScreen, SubmitScreen, parse_form
 from screens.widgets.form import FormView
 from screens.widgets.line_widget import SidePane
-from tests.support.fake_pool import PAYLOAD, FakePool
+from tests.support.fake_pool import FakePool
 from tests.support.screen_view import NARROW, WIDE, Eager, Seen
 
 TALL = (80, 40)
@@ -208,22 +206,6 @@ async def test_a_field_takes_letters_pastes_and_edits_at_the_caret(home: Path) -
         assert "Submit; it asks first" in seen.text
 
 
-async def test_the_first_letter_replaces_a_default(home: Path) -> None:
-    """And what is typed is edited like any text, also after another field was visited."""
-    async with pane(request_at(home)) as seen:
-        form = seen.app.screen.query_one(FormView)
-        while "Runs" not in seen.under_cursor:
-            await seen.press("down")
-        await typed(seen, "6")
-        assert form._entry.text == "6"
-        await seen.until(lambda: " 6 runs × 3 epochs" in seen.text)
-        await typed(seen, "4")
-        assert form._entry.text == "64"
-        await seen.press("down", "up")
-        await typed(seen, "0")
-        await seen.until(lambda: " 640 runs" in seen.text)
-
-
 @pytest.mark.parametrize(
     ("keys", "left"),
     [(("end", "9"), "49"), (("home", "9"), "94"), (("left", "9"), "94"), (("backspace",), "")],
@@ -236,17 +218,6 @@ async def test_a_default_can_be_edited(home: Path, keys: tuple[str, ...], left: 
         assert form._entry.text == left
 
 
-async def test_keys_that_come_together_are_taken_in_their_order(home: Path) -> None:
-    async with pane(request_at(home)) as seen:
-        for key in ("down", "down", "x", "y", "left", "z", "enter", "down", "9", "up", "up",
-                    "end", "w"):  # fmt: skip
-            seen.app.simulate_key(key)
-        await seen.settle()
-        assert " xzyw " in row(seen, "DAG name")
-        assert " 9 " in row(seen, "Runs")
-        await seen.until(lambda: " 9 runs × 3 epochs" in seen.text)
-
-
 async def test_a_template_brings_its_own_fields(home: Path) -> None:
     async with pane(request_at(home), size=TALL) as seen:
         assert "‹ mine ›" in row(seen, "Template")
@@ -257,16 +228,6 @@ async def test_a_template_brings_its_own_fields(home: Path) -> None:
         assert "✗ index (which) has no d" in row(seen, "index")
         await seen.press("left")
         assert "gb1.tsv" in row(seen, "data"), "what was typed before was lost"
-
-
-async def test_a_template_of_ones_own_is_typed_as_a_path(home: Path) -> None:
-    (home / "own.sub").write_text("# parameter: depth = 3 | how deep\nexecutable = x\n")
-    async with pane(request_at(home), size=TALL) as seen:
-        await typed(seen, str(home / "own"))
-        assert "✗" in row(seen, "Template")
-        await typed(seen, ".sub")
-        assert "✗" not in row(seen, "Template")
-        assert "3" in row(seen, "depth")
 
 
 async def test_the_policy_is_one_of_four_with_its_meaning(home: Path) -> None:
@@ -282,34 +243,6 @@ async def test_the_policy_is_one_of_four_with_its_meaning(home: Path) -> None:
         assert "needs GPU models" in row(seen, "GPU models")
         await seen.press("x", "backspace", "a")
         assert "‹ any ›" in row(seen, "Policy")
-
-
-async def test_sites_are_marked_by_keys_that_come_together(home: Path) -> None:
-    async with pane(request_at(home)) as seen:
-        seen.app.screen.query_one(FormView).select("sites")
-        await seen.press("ctrl+u", "enter")
-        for key in ("space", "down", "space", "enter"):
-            seen.app.simulate_key(key)
-        await seen.until(lambda: isinstance(seen.app.screen, SubmitScreen))
-        chosen = seen.app.form_state.text("sites")  # type: ignore[union-attr]
-        assert len(chosen.split(",")) == 2, chosen
-
-
-async def test_fields_that_need_another_look_are_named_as_they_stand_in_the_form(
-    home: Path,
-) -> None:
-    async with pane(request_at(home), size=WIDE) as seen:
-        for field in ("memory_mb", "epochs", "gpus", "runs"):
-            await into(seen, field, "x")
-        await seen.until(lambda: "look: Runs, Epochs, GPUs, Memory" in seen.text)
-        await seen.press("enter", "space", "down", "space", "enter")
-        assert "anywhere" in row(seen, "Sites"), "all marks were taken away"
-        await into(seen, "sites", "Expanse-GPU, Nowhere")
-        assert "! the collector knows" in row(seen, "Sites")
-        await seen.press("enter", "down", "space", "enter")
-        assert "Expanse-GPU, Delta-GPU, Nowhere" in " ".join(
-            seen.app.form_state.text("sites").split()  # type: ignore[union-attr]
-        ), "a name that was typed is kept"
 
 
 WRONG = (
@@ -359,18 +292,6 @@ async def test_the_preview_is_what_is_written_to_the_byte(
     assert shown.startswith(wanted), "blanks stay, a return is shown"
 
 
-async def test_the_preview_follows_what_is_typed(home: Path) -> None:
-    async with pane(request_at(home), size=WIDE) as seen:
-        assert "4 runs × 3 epochs = 12 jobs" in seen.text
-        await into(seen, "runs", "2")
-        assert "2 runs × 3 epochs = 6 jobs" in seen.text
-        plan = make_plan(request_at(home, runs=2))
-        for run in plan.runs:
-            assert f"{run.name}  " in seen.line(run.uuid)
-            assert f"seed {run.seed}" in seen.line(run.uuid)
-        assert "run2 " not in seen.text
-
-
 async def test_at_eighty_columns_a_key_changes_between_form_and_preview(home: Path) -> None:
     async with pane(request_at(home)) as seen:
         assert "JOB run0" not in seen.text
@@ -383,18 +304,6 @@ async def test_at_eighty_columns_a_key_changes_between_form_and_preview(home: Pa
         assert isinstance(seen.app.screen, SubmitScreen)
         await seen.press("tab", "enter", "tab")
         assert "Template" in seen.under_cursor, "nothing moves where one does not look"
-
-
-async def test_another_size_is_another_arrangement(home: Path) -> None:
-    async with pane(request_at(home)) as seen:
-        for size in (WIDE, (60, 16), NARROW, (130, 30)):
-            await seen.pilot.resize_terminal(*size)
-            await seen.settle()
-            assert {len(line) for line in seen.lines} == {size[0]}
-            assert ("train_epoch0 ─▶" in seen.text) is (size[0] >= 130)
-            assert "Template" in seen.under_cursor
-            sheet = seen.app.screen.query_one(SidePane)
-            assert size[0] < 130 or all(width(each) <= sheet.size.width - 2 for each in sheet.lines)
 
 
 # --- the yes --------------------------------------------------------------------------------
@@ -521,22 +430,6 @@ async def test_a_submitted_ensemble_is_watched(home: Path) -> None:
         opened[0].stop()
 
 
-async def test_the_cluster_and_the_command_are_reported(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LaunchScreen, "RESULT_SECONDS", 3600.0)
-    where = ScheddInfo("ap1.example.org", "23.9.6", "someone", "/opt/bin/condor_submit_dag")
-    pool = FakePool(where=where)
-    async with pane(request_at(home), pool=pool) as seen:
-        await seen.press("ctrl+s")
-        assert "/opt/bin/condor_submit_dag" in seen.line("by way of")
-        await seen.press("y")
-        assert "ens.dag is cluster 4711" in seen.text
-        assert "enter watches it" in " ".join(seen.text.split())
-        await seen.press("y", "w")
-        assert pool.dags == [home / "ens" / "ens.dag"]
-
-
 async def test_without_a_schedd_all_but_submitting_works(home: Path) -> None:
     why = PoolError("no schedd answers here; start HTCondor")
     pool = FakePool(where=why, sites=PoolError("no collector"))
@@ -577,15 +470,6 @@ async def test_a_schedd_that_does_not_answer_holds_nothing_up(home: Path) -> Non
         assert not seen.app.is_running or seen.app._exit
 
 
-async def test_of_a_long_complaint_the_remedy_is_seen(home: Path) -> None:
-    (home / "ens").mkdir()
-    for end in ("condor.sub", "dagman.log", "dagman.out", "lib.err", "lib.out", "nodes.log"):
-        (home / "ens" / f"ens.dag.{end}").touch()
-    async with pane(request_at(home)) as seen:
-        seen.app.screen.query_one(FormView).select("directory")
-        await seen.until(lambda: "or move them away" in " ".join(seen.text.split()))
-
-
 # --- leaving and coming back ----------------------------------------------------------------
 
 
@@ -602,41 +486,7 @@ async def test_the_form_is_kept_while_one_looks_elsewhere(home: Path) -> None:
         assert "other.tsv" in row(seen, "data")
 
 
-async def test_a_first_form_proposes_a_new_directory(home: Path) -> None:
-    (home / "ensemble").mkdir()
-    async with pane(size=WIDE) as seen:
-        assert "ensemble-2 " in row(seen, "Directory")
-        assert "‹ mine ›" in row(seen, "Template")
-
-
 # --- what others wrote ----------------------------------------------------------------------
-
-
-async def test_nothing_foreign_reaches_the_screen_raw(home: Path) -> None:
-    (home / "own.sub").write_bytes(
-        f"# template: {PAYLOAD}\n# about: {PAYLOAD}\n# parameter: x = {PAYLOAD} | {PAYLOAD}\n"
-        f"executable = {PAYLOAD}\n".encode("utf-8", "replace")
-    )
-    where = ScheddInfo(PAYLOAD, PAYLOAD, PAYLOAD, PAYLOAD)
-    pool = FakePool(where=where, sites=PoolError(PAYLOAD), submitted=PoolError(PAYLOAD))
-    wrong = request_at(home, template=str(home / "own.sub"), values={}, sites=(PAYLOAD,))
-    (home / "ens").mkdir()
-    (home / "ens" / f"{PAYLOAD[:12]}.dag".replace("/", "")).touch()
-    for draft, end in ((wrong, SubmitScreen), (request_at(home), LaunchScreen)):
-        async with pane(draft, pool=pool, size=WIDE) as seen:
-            for keys in (
-                [],
-                ["tab", *["right_square_bracket"] * 3],
-                ["escape"],
-                ["ctrl+s"],
-                ["F", "y"],
-            ):
-                await seen.press(*keys)
-                for character in "".join(seen.lines):
-                    assert character.isprintable(), repr(character)
-                assert {len(line) for line in seen.lines if line.isascii()} == {WIDE[0]}
-            assert isinstance(seen.app.screen, end)
-            assert "\\x1b" in seen.text
 
 
 # --- small parts ----------------------------------------------------------------------------

@@ -136,28 +136,6 @@ def test_hostile_text_never_reaches_the_terminal_raw_nor_colours_where_none_are_
         assert "[b]m[/]" in rest, "markup is text"
 
 
-def test_in_ascii_no_byte_is_above_0x7f() -> None:
-    with terminal("hostile-ascii", (80, 24)) as t:
-        _through_every_screen(t, "PROGRESS")
-        assert t.bytes.isascii(), sorted(set(re.findall(rb"[\x80-\xff]+", t.bytes)))
-
-
-def test_the_option_without_colours_does_what_the_variable_does() -> None:
-    with terminal("colourless") as t:
-        t.wait_for("run9")
-        t.type(b"Q")
-        assert t.end() == 0
-        assert_colourless(t)
-
-
-def test_in_sixteen_colours_only_those_are_sent() -> None:
-    with terminal("plain", TERM="xterm") as t:
-        t.wait_for("run9")
-        t.type(b"Q")
-        assert t.end() == 0
-        assert not re.search(rb"[34]8;[25];", t.bytes)
-
-
 def test_while_nothing_happens_nothing_is_written_and_the_mouse_is_left_to_the_terminal() -> None:
     with terminal("plain") as t:
         t.wait_for("run9")

@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 
 import screens.timeline
-from metlmon.stats.timeline import Timeline, TimelineSpan
 from screens.job import JobScreen
 from screens.run import RunScreen
 from screens.theme import SIXTEEN
-from screens.timeline import TimelineScreen, axis_line
+from screens.timeline import TimelineScreen
 from tests.conftest import Shared
-from tests.support.dagdir_builder import NODE, Dagdir
-from tests.support.event_logs import Log
+from tests.support.dagdir_builder import Dagdir
 from tests.support.screen_view import NARROW, WIDE
 from tests.support.static_sessions import FIXTURES, opened, session
 
@@ -40,13 +38,6 @@ async def test_its_first_line_says_when_it_stalled(shared: Shared) -> None:
         assert "longest of 12" in seen.lines[0]
         assert "GPUs at a time 10 max, 4.44 mean" in seen.lines[1]
         assert "jobs at a time 5 max, 2.22 mean" in seen.lines[1]
-
-
-async def test_the_last_job_of_a_run_may_be_an_evaluation() -> None:
-    async with opened(session(FIXTURES / "demo"), NARROW) as seen:
-        await seen.press("4")
-        assert seen.line("run0  done since").rstrip().endswith("last: eval_epoch6")
-        assert "epoch 7" not in seen.text, "the run has six epochs"
 
 
 async def test_every_run_has_a_readable_lane_on_a_small_screen(
@@ -76,19 +67,6 @@ async def test_every_run_has_a_readable_lane_on_a_small_screen(
         await seen.press("escape")
         assert " run1 " in seen.text
         assert isinstance(seen.app.screen, TimelineScreen)
-
-
-async def test_the_chart_of_many_executions_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = []
-    written_out = [counted(monkeypatch, each, "__repr__") for each in (TimelineSpan, Timeline)]
-    for at_once in (5000, 0):
-        monkeypatch.setattr("screens.timeline.AT_ONCE", at_once)
-        async with opened(session(TRAINER), NARROW) as seen:
-            for keys in (("4",), ("v",), ("plus",), ("z",)):
-                await seen.press(*keys)
-                shown.append(seen.text)
-    assert shown[:4] == shown[4:]
-    assert [each.total() for each in written_out] == [0, 0]
 
 
 # --- what it costs --------------------------------------------------------------------------
@@ -139,33 +117,12 @@ async def test_bars_of_the_selected_row_are_not_reversed(key: str) -> None:
         assert not any(drawn.values()), drawn
 
 
-async def test_sites_have_their_letters_and_a_legend() -> None:
-    async with opened(session(TRAINER), WIDE) as seen:
-        await seen.press("4", "v")
-        assert "D█ Delta-GPU" in seen.text
-        assert "C▚ CHTC-Spark-CE1" in seen.text
-        assert "D█" in seen.line(" run0 ")
-        await seen.press("v")
-        assert "██ goodput" in seen.text
-
-
 async def test_a_dagdir_without_an_event_says_what_will_fill_it(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     async with opened(session(dagdir.path), NARROW) as seen:
         await seen.press("4", "left", "plus", "z", "at", "enter", "full_stop", "u")
         assert "No job has an event yet." in seen.text
         assert "lane" in seen.text
-
-
-async def test_one_event_is_a_timeline(tmp_path: Path) -> None:
-    dagdir = Dagdir(tmp_path / "ensemble")
-    dagdir.write("metl.log", Log().submit(77, NODE, at="10:00:00").data)
-    async with opened(session(dagdir.path), NARROW) as seen:
-        await seen.press("4")
-        assert "nothing has run yet" in seen.lines[0]
-        assert "idle" in seen.text
-        await seen.press("left", "right", "plus", "minus", "comma")
-        assert isinstance(seen.app.screen, TimelineScreen)
 
 
 # --- the cursor -----------------------------------------------------------------------------
@@ -256,29 +213,4 @@ async def test_zoom_keeps_the_cursor_in_its_place_and_comes_back() -> None:
         assert window()[:2] == (start, each)
 
 
-async def test_zooming_in_ends_and_moving_out_of_view_takes_the_view_along() -> None:
-    async with opened(session(TRAINER), NARROW) as seen:
-        await seen.press("4", "left", *["plus"] * 9)
-        assert "nothing to see" in seen.lines[-5]
-        assert timeline(seen).zoom is not None
-        await seen.press("0", "plus", "plus", *["shift+left"] * 12)
-        view = timeline(seen)._view
-        assert view.window.start <= (timeline(seen).cursor_seconds or 0.0) <= view.window.end
-
-
-async def test_gpus_or_jobs_are_counted() -> None:
-    async with opened(session(FIXTURES / "rescue"), NARROW) as seen:
-        await seen.press("4")
-        assert [line for line in seen.lines if line.strip().startswith("5 GPUs ")]
-        await seen.press("u")
-        assert [line for line in seen.lines if line.strip().startswith("4 jobs ")]
-
-
 # --- how it looks, ----------------------------------------------------------------------
-
-
-def test_the_cursor_leaves_no_part_of_a_date_on_the_axis() -> None:
-    axis = "│27 Oct     │10 Nov     │"
-    assert axis_line(axis, 14) == "│27 Oct     │ ▼         │"
-    assert axis_line(axis, 9) == "│27 Oct  ▼  │10 Nov     │"
-    assert axis_line(axis, 0) == "▼27 Oct     │10 Nov     │"

@@ -18,8 +18,6 @@ from metlmon.text.spans import text
 from screens.health import HealthScreen
 from screens.overview.screen import OverviewScreen
 from screens.pool_actions import MenuScreen
-from screens.run import RunScreen
-from screens.time_travel import step_moment
 from screens.timeline import TimelineScreen
 from screens.widgets.line_widget import Document
 from tests.conftest import Shared
@@ -102,44 +100,6 @@ async def test_the_cursor_takes_every_screen_along_and_esc_returns() -> None:
         assert isinstance(seen.app.screen, TimelineScreen)
 
 
-async def test_the_overview_shows_the_runs_of_then() -> None:
-    async with opened(session(TRAINER), WIDE) as seen:
-        assert "5/5" in seen.line(" run0 ")
-        await travelled(seen, MIDDLE)
-        then = {run.name: run for run in as_it_was(TRAINER, MIDDLE).runs}
-        assert f"{then['run0'].epochs_done}/5" in seen.line(" run0 ")
-        assert then["run0"].epochs_done < 5
-        await seen.press("enter")
-        assert isinstance(seen.app.screen, RunScreen)
-        assert "as it was" in seen.lines[0]
-        await seen.press("enter")
-        assert "as it was" in seen.lines[0]
-        await seen.press("question_mark")
-        assert "as it was" not in seen.lines[0], "the help is of no time"
-        await seen.press("escape", "escape")
-        assert not seen.app.time_travel.active
-        await seen.press("escape", "escape", "escape")
-        assert isinstance(seen.app.screen, OverviewScreen)
-        assert "5/5" in seen.line(" run0 ")
-
-
-async def test_a_filter_goes_before_the_past_does() -> None:
-    async with opened(session(TRAINER), NARROW) as seen:
-        seen.app.time_travel.load(datetime(2030, 1, 1))
-        assert not seen.app.time_travel.active, "now or later is the present"
-        await travelled(seen, MIDDLE)
-        assert "returns to now" in seen.lines[0]
-        await seen.press("slash", *"run3", "enter")
-        assert " run1 " not in seen.text
-        assert "as it was" in seen.lines[0]
-        assert "returns to now" not in seen.lines[0]
-        await seen.press("escape")
-        assert " run1 " in seen.text
-        assert seen.app.time_travel.active
-        await seen.press("escape")
-        assert not seen.app.time_travel.active
-
-
 async def test_nothing_can_be_acted_on_in_the_past() -> None:
     async with opened(session(TRAINER), WIDE) as seen:
         await travelled(seen, MIDDLE)
@@ -181,15 +141,6 @@ async def test_two_keys_step_through_time_from_anywhere() -> None:
         assert travel.past_view.moment == datetime(2026, 11, 21, 14, 22, 34)
         await seen.press(*["greater_than_sign"] * 3)
         await seen.until(lambda: not travel.active)
-
-
-def test_the_steps_are_round_and_end_with_the_story() -> None:
-    made = build_timeline(read_dagdir(FIXTURES / "first-round").ledger())
-    assert made.last == datetime(2025, 12, 10, 13, 4, 6)
-    assert step_moment(made, made.last, -1) == datetime(2025, 12, 10, 12)
-    assert step_moment(made, datetime(2025, 12, 10, 12), -1) == datetime(2025, 12, 10, 0)
-    assert step_moment(made, datetime(2025, 12, 10, 5), 1) == datetime(2025, 12, 10, 12)
-    assert step_moment(made, datetime(2025, 9, 8, 11), -3) == made.first
 
 
 async def test_the_map_goes_on_to_now() -> None:
@@ -277,22 +228,6 @@ async def test_of_several_wishes_the_newest_counts() -> None:
         assert feed.asked == [MIDDLE, newest]
         assert travel.past_view.moment == newest
         assert seen.app.snapshot.status.as_of == newest
-
-
-async def test_esc_gives_up_a_journey_that_has_not_arrived() -> None:
-    feed = slow(TRAINER)
-    async with opened(feed, NARROW) as seen:
-        now = seen.app.snapshot
-        seen.app.time_travel.load(MIDDLE)
-        while not feed.asked:
-            await seen.pilot.pause(0.01)
-        assert "reading" in text(seen.app.time_travel.banner(80))
-        assert seen.app.snapshot is now, "the present stays until the past is whole"
-        await seen.pilot.press("escape")
-        feed.gate.set()
-        await seen.settle()
-        assert not seen.app.time_travel.active
-        assert seen.app.snapshot is now
 
 
 async def test_a_past_that_cannot_be_read_says_why() -> None:
