@@ -4,7 +4,6 @@ what a fresh reader tells, in every field."""
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 
 import pytest
@@ -32,52 +31,9 @@ def in_place(path: Path, content: bytes) -> None:
         file.truncate()
 
 
-def renamed_over(path: Path, content: bytes) -> None:
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_bytes(content)
-    os.replace(beside, path)
-
-
-def earlier(content: bytes) -> bytes:
-    """As it was when half of it had been written: whole lines."""
-    return content[: content.rfind(b"\n", 0, len(content) // 2) + 1]
-
-
-def truncated(path: Path, content: bytes) -> None:
-    os.truncate(path, len(content) // 2)
-
-
-def older_copy(path: Path, content: bytes) -> None:
-    renamed_over(path, earlier(content))
-
-
-def other_content(path: Path, content: bytes) -> None:
-    """Of the same size, with the same mtime, in place."""
-    status = path.stat()
-    in_place(path, content.replace(b"3", b"2"))
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-
-
-def other_end(path: Path, content: bytes) -> None:
-    """Another file that begins as this one does."""
-    half = len(content) // 2
-    renamed_over(path, content[:half] + content[half:].replace(b"3", b"2"))
-
-
 def zeros(path: Path, content: bytes) -> None:
     half = len(content) // 2
     in_place(path, content[:half] + bytes(len(content) - half))
-
-
-REWRITES = [truncated, older_copy, other_content, other_end, zeros]
-
-
-def emptied(path: Path) -> None:
-    os.truncate(path, 0)
-
-
-def removed(path: Path) -> None:
-    path.unlink()
 
 
 def directory(path: Path) -> None:
@@ -85,39 +41,9 @@ def directory(path: Path) -> None:
     path.mkdir()
 
 
-def pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-def bound_socket(path: Path) -> None:
-    path.unlink()
-    with socket.socket(socket.AF_UNIX) as made:
-        # Its address is shorter than most paths.
-        here = os.getcwd()
-        os.chdir(path.parent)
-        try:
-            made.bind(path.name)
-        finally:
-            os.chdir(here)
-
-
-def device(path: Path) -> None:
-    path.unlink()
-    path.symlink_to("/dev/zero")
-
-
-def dangling(path: Path) -> None:
-    path.unlink()
-    path.symlink_to("nowhere")
-
-
 def circle(path: Path) -> None:
     path.unlink()
     path.symlink_to(path.name)
-
-
-REPLACED = [emptied, removed, directory, pipe, bound_socket, device, dangling, circle]
 
 
 def mended(path: Path, content: bytes) -> None:
@@ -128,56 +54,7 @@ def mended(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def files_of(recording: str) -> list[str]:
-    """What DAGMan and the jobs log, and what DAGMan is given."""
-    endings = (".dag", ".log", ".dagman.out", ".metrics", ".status", ".condor.sub")
-    names = (path.name for path in (FIXTURES / recording).iterdir() if path.is_file())
-    return sorted(name for name in names if name.endswith(endings) or ".rescue" in name)
-
-
-NAMED = ("metl.log", "ens.dag.dagman.out", "ens.dag.nodes.log")
 """Files that are named once they cannot be read any more, and since when."""
-
-LOGS = [("rescue", "metl.log"), ("rescue", "ens.dag.nodes.log"), ("shared-log", "metl.log")]
-
-
-@pytest.mark.parametrize(("recording", "name"), LOGS)
-def test_a_log_that_holds_something_else_is_read_anew(
-    tmp_path: Path, recording: str, name: str
-) -> None:
-    dagdir = copied(recording, tmp_path / "dagdir")
-    path = dagdir / name
-    content = path.read_bytes()
-    reader = opened(dagdir)
-    before = report_of(reader)
-    for rewrite in REWRITES:
-        rewrite(path, content)
-        assert again(reader) == report_of(opened(dagdir)), rewrite
-        assert sentences(reader, "rewritten-log"), rewrite
-        mended(path, content)
-        assert again(reader) == before, rewrite
-
-
-@pytest.mark.parametrize("name", files_of("rescue"))
-def test_what_stood_in_a_files_place_leaves_no_trace(tmp_path: Path, name: str) -> None:
-    dagdir = copied("rescue", tmp_path / "dagdir")
-    path = dagdir / name
-    content = path.read_bytes()
-    reader = opened(dagdir)
-    before = report_of(reader)
-    for replace in REPLACED:
-        replace(path)
-        again(reader)
-        if name in NAMED and replace is not emptied:
-            assert reader.error is not None, replace
-            assert reader.error.startswith(f"{name} ")
-            assert " since " in reader.error
-            assert len(reader.error) < 100
-            notices = [n for n in reader.snapshot_builder().notices() if n.file == name]
-            assert len([n for n in notices if n.kind != "rewritten-log"]) == 1
-        mended(path, content)
-        assert again(reader) == before, replace
-        assert reader.error is None, replace
 
 
 @pytest.mark.parametrize(

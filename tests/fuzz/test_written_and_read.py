@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from hypothesis import strategies as st
 from metlmon.dagman.reports import (
     read_condor_sub,
     read_jobstate,
-    read_metrics,
     read_node_status,
     read_rescue,
 )
@@ -25,7 +23,6 @@ from metlmon.jobfiles.training_files import (
     printed_values,
     read_args_txt,
     read_metrics_csv,
-    read_metrics_txt,
 )
 from metlmon.text.visible import visible
 from tests.fuzz.run import raised
@@ -103,13 +100,6 @@ def test_a_jobstate_log_comes_back_in_any_pieces(
     assert (output, problems) == (jobs, [])
 
 
-@given(st.dictionaries(NAMES, st.integers(-(2**70), 2**70) | st.floats() | TEXTS | st.none()))
-def test_metrics_of_any_content(content: dict[str, object]) -> None:
-    content["exitcode"] = 1
-    output, problems = read_metrics(Path("m"), json.dumps(content).encode())
-    assert (output.exitcode, problems) == (1, [])
-
-
 @given(st.lists(TEXTS.filter(str.strip), max_size=5))
 def test_arguments_come_back(files: list[str]) -> None:
     words = [word for file in files for word in ("-Dag", file)]
@@ -130,12 +120,6 @@ def test_a_table_of_metrics_comes_back(values: dict[int, float], windows: bool) 
     table = read_metrics_csv(file.readlines())
     assert table.problems == ()
     assert repr(table.values.get("a,b", {})) == repr(values)
-
-
-@given(st.dictionaries(NAMES, VALUES, max_size=5))
-def test_a_summary_comes_back(values: dict[str, float]) -> None:
-    result = read_metrics_txt("".join(f"{name},{value!r}\n" for name, value in values.items()))
-    assert repr(result) == repr(values)
 
 
 @given(st.lists(st.integers(0, 10**6).map(str), max_size=6), st.booleans())

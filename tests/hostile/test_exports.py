@@ -170,20 +170,6 @@ def test_json_is_ascii_and_visible_once_it_is_read(
     assert any(reason.startswith("=1+1holdt00zq") for reason in reasons)
 
 
-def test_parquet_has_no_raw_text(
-    small: Dagdir, metlmon: Callable[..., Ran], tmp_path: Path
-) -> None:
-    pytest.importorskip("pyarrow")
-    pandas = pytest.importorskip("pandas")
-    result = ""
-    for _, path in exported("parquet", small, metlmon, tmp_path):
-        frame = pandas.read_parquet(path)
-        for column in frame:
-            result += "\n".join(str(value) for value in frame[column].dropna())
-    assert forbidden(result) == []
-    assert fields_in(result) >= EXPORTED
-
-
 def test_a_tracking_server_gets_no_key(hostile: Dagdir, metlmon: Callable[..., Ran]) -> None:
     with canned_tracker() as tracker:
         ran = metlmon("export", hostile.path, "--to", "mlflow", "--tracking-uri", tracker.url)

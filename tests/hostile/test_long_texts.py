@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 from metlmon.eventlog.redaction import TEXT_LIMIT, redact_and_truncate
-from metlmon.text.formatting import plain
-from tests.hostile.corpus import forbidden
 from tests.hostile.dagdir import Dagdir, write
 from tests.support.command_server import Ran, read_before
 
@@ -28,19 +26,7 @@ def _long(tmp_path_factory: pytest.TempPathFactory) -> Dagdir:
     return dagdir
 
 
-PEOPLE = (
-    "status",
-    "jobs",
-    "sites",
-    "usage",
-    "usage --requests",
-    "timeline",
-    "changes",
-    "curves",
-    "estimate",
-    "report",
-    "config show",
-)
+PEOPLE = ("status", "jobs", "timeline", "report", "config show")
 
 
 @pytest.mark.parametrize("command", PEOPLE)
@@ -71,22 +57,10 @@ def test_what_an_event_says_is_kept_in_part(long: Dagdir, metlmon: Callable[...,
     assert max(map(len, texts)) <= TEXT_LIMIT
 
 
-def test_a_text_is_cut_where_it_is_taken_in() -> None:
-    assert redact_and_truncate("short") == "short"
-    assert len(redact_and_truncate("x " * 500_000)) <= TEXT_LIMIT
-
-
 def test_a_secret_at_the_cut_is_hidden_whole() -> None:
     secret = "ghp_" + "a1B2c3D4e5" * 4
     text = "x" * (TEXT_LIMIT - 10) + " token=" + secret + "y" * 1_000_000
     assert "a1B2" not in redact_and_truncate(text)
-
-
-def test_what_is_shown_of_a_long_text_costs_what_is_shown() -> None:
-    """A megabyte of what must be escaped: only its beginning is looked at."""
-    shown = plain("\x1b\u202e" * 500_000, 80)
-    assert len(shown) == 80
-    assert forbidden(shown) == []
 
 
 def test_memory_stays_near_what_is_kept(

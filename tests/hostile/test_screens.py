@@ -51,12 +51,6 @@ def test_no_screen_sends_what_a_file_says(hostile: Dagdir, environment: dict[str
     assert shown >= REACHED, sorted(REACHED - shown)
 
 
-def test_no_narrow_screen_sends_it_either(small: Dagdir, environment: dict[str, str]) -> None:
-    text, seen = gone_through(small, environment, (80, 24), (ENTER,), {})
-    assert forbidden(text) == []
-    assert fields_in("\n".join(seen)) >= {"runt", "dagfile", "holdt"}
-
-
 def gone_through(
     dagdir: Dagdir,
     environment: dict[str, str],

@@ -112,20 +112,6 @@ def test_logs_that_are_none(in_memory: Path, counted: Counter[str]) -> None:
     assert calls(counted, reader.check)["open"] < 5, "a new name beside them opens none again"
 
 
-def test_one_of_many_becomes_a_log(in_memory: Path) -> None:
-    """The last in turn is noticed, too."""
-    dagdir = Dagdir(in_memory)
-    names = [f"job{number:04d}.log" for number in range(3 * NO_LOGS_AT_ONCE)]
-    for name in names:
-        dagdir.write(name, "")
-    reader = opened(dagdir)
-    dagdir.append(names[-1], Log().submit(7, NODE).data)
-    for _ in range(len(names) // NO_LOGS_AT_ONCE + 1):
-        reader.check()
-        reader.read_all()
-    assert [job.cluster for job in reader.snapshot_builder().job_rows()] == [7]
-
-
 def test_fifty_dags_share_a_listing(in_memory: Path, counted: Counter[str]) -> None:
     dagdir = Dagdir(in_memory, "")
     for number in range(50):
@@ -136,19 +122,6 @@ def test_fifty_dags_share_a_listing(in_memory: Path, counted: Counter[str]) -> N
     looked = calls(counted, reader.check)
     assert looked["listdir"] + looked["scandir"] < 10
     assert looked["stat"] < 50 * 12
-
-
-def test_a_deep_tree_is_not_walked(tmp_path: Path, counted: Counter[str]) -> None:
-    dagdir = Dagdir(tmp_path / "d")
-    dagdir.write("metl.log", log_of(7))
-    few = calls(counted, lambda: opened(dagdir))
-    deep = dagdir.path
-    for number in range(60):
-        deep = deep / f"level{number}"
-        (deep / "side").mkdir(parents=True)
-    (dagdir.path / "round").symlink_to(dagdir.path)
-    (deep / "x.log").write_bytes(log_of(8))
-    assert calls(counted, lambda: opened(dagdir)) == few
 
 
 def test_of_many_logs_those_of_queued_jobs_are_checked_each_time(

@@ -87,28 +87,11 @@ def test_each_can_be_asked_for(named: DagdirReader, run: str) -> None:
         assert chosen == [run], "run1 is not run10, Run is not run"
 
 
-def test_patterns_choose(named: DagdirReader) -> None:
-    rows = named.snapshot_builder().status().runs
-    assert [row.name for row in rows if matches_run(row, "run1*")] == ["run1", "run10"]
-    assert {row.name for row in rows if matches_run(row, "[Rr]un, run?")} == {"Run", "run", "run1"}
-
-
 @pytest.mark.parametrize("name", ["ALL_NODES", "PARENT", "CHILD", "all_nodes"])
 def test_words_that_dagman_refuses_as_names(tmp_path: Path, name: str) -> None:
     dagdir = Dagdir(tmp_path / "d", f"JOB {name} t\n")
     with pytest.raises(InputError, match=f"'{name}' is a reserved word"):
         dagdir.reader()
-
-
-def test_epochs_with_zeros_before_them(tmp_path: Path) -> None:
-    nodes = [f"r-train_epoch{number:03d}" for number in range(12)]
-    dagdir = Dagdir(tmp_path / "d", dag(*nodes))
-    log = Log()
-    for cluster, node in enumerate(nodes, start=1):
-        log.submit(cluster, node).execute(cluster).terminate(cluster, 0)
-    dagdir.write("metl.log", log.data)
-    (run,) = dagdir.reader().snapshot_builder().status().runs
-    assert (run.latest.epoch, run.state) == (11, State.COMPLETED), "by number, not by name"
 
 
 @pytest.mark.parametrize("digits", ["9" * 10, "9" * 5000, "20260504101112", "²", "1_0"], ids=len)

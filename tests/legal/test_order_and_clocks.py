@@ -59,20 +59,6 @@ def test_a_log_that_holds_itself_twice(dagdir: Dagdir, once: object) -> None:
     assert report_of(dagdir.reader()) == once
 
 
-def test_each_event_twice(dagdir: Dagdir, once: object) -> None:
-    dagdir.write("metl.log", b"".join(event * 2 for event in a_life().events))
-    assert report_of(dagdir.reader()) == once
-
-
-def test_a_log_that_was_rotated(dagdir: Dagdir, once: object) -> None:
-    """The older half under another name, and a copy of all under a third."""
-    events = a_life().events
-    dagdir.write("metl.log", b"".join(events[4:]))
-    dagdir.write("metl.1.log", b"".join(events[:5]))
-    dagdir.write("EventLog.old.log", a_life().data)
-    assert report_of(dagdir.reader()) == once
-
-
 ROTATED = ["metl.log.old", "metl.log.1", "metl.log.12", "metl.log-20251101"]
 
 
@@ -125,22 +111,6 @@ def test_a_log_that_is_rotated_while_it_is_watched(
     reader.check()
     reader.read_all()
     assert report_of(reader) == once
-    assert report_of(dagdir.reader()) == once
-
-
-def test_a_job_of_an_older_part_is_of_the_dag_that_names_the_log(tmp_path: Path) -> None:
-    """Two DAGs with the same node, distinguished by the logs that they name."""
-    dagdir = Dagdir(tmp_path / "ens", dag="")
-    for name in ("a", "b"):
-        dagdir.write(f"{name}.dag", DAG.replace("metl.log", f"{name}.log"))
-    dagdir.write("a.log.old", Log().submit(7, NODE).execute(7).data)
-    ((job,),) = [reader.ensemble.attributions.values() for reader in [dagdir.reader()]]
-    assert job.dag == "a.dag"
-
-
-def test_both_logs_tell_the_same(dagdir: Dagdir, once: object) -> None:
-    for name in ("metl.log", "run.dag.nodes.log"):
-        dagdir.write(name, a_life().data)
     assert report_of(dagdir.reader()) == once
 
 
@@ -214,15 +184,3 @@ def test_dagmans_clock_beside_the_schedds(dagdir: Dagdir, minutes: int) -> None:
     assert reader.snapshot_builder().status().epoch_states[State.COMPLETED] == 1
     hours = reader.snapshot_builder().status().hours
     assert (hours.goodput, hours.badput) == (2.0, 1.5)
-
-
-def test_a_newest_event_that_is_ahead_of_now(dagdir: Dagdir) -> None:
-    """The access point's clock is two hours ahead of this one: nothing runs for less than no
-    time, and it is still live."""
-    dagdir.write("metl.log", Log().submit(7, NODE, at="12:00:00").execute(7, at="12:01:00").data)
-    dagdir.write("run.dag.dagman.out", Out().start(at="11:59:00").data)
-    reader = dagdir.reader(now="2026-05-04 10:01:00")
-    status = reader.snapshot_builder().status()
-    assert status.live
-    assert status.as_of == datetime(2026, 5, 4, 12, 1)
-    assert status.hours.running == 0.0

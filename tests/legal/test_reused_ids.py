@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.model.states import State
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log
 
@@ -97,15 +96,6 @@ def test_whichever_log_is_read_first(tmp_path: Path, order: tuple[str, ...]) -> 
     assert gpu_hours(reader) == (2.0, 1.0)
 
 
-def test_the_same_node_again_is_a_second_try(tmp_path: Path) -> None:
-    dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST))
-    dagdir.write("metl.log", second_life(first_life(Log()), FIRST).data)
-    reader = dagdir.reader()
-    assert booked(reader) == [(FIRST, "completed", 2.0), (FIRST, "failed", 1.0)]
-    (run,) = reader.snapshot_builder().status().runs
-    assert run.state is State.FAILED, "the job that was submitted last decides"
-
-
 def test_two_dags_of_which_each_had_it(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "d", "")
     dagdir.write("old.dag", dag("old.log", FIRST))
@@ -118,34 +108,6 @@ def test_two_dags_of_which_each_had_it(tmp_path: Path) -> None:
     assert booked(reader) == BOTH
     members = {member.node: member.dag for member in reader.ensemble.attributions.values()}
     assert members == {FIRST: "old.dag", SECOND: "new.dag"}
-
-
-def test_the_first_life_lost_its_beginning(tmp_path: Path) -> None:
-    dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST, SECOND))
-    log = Log().execute(5, at="2022-03-01 10:05:00").terminate(5, 0, at="2022-03-01 12:05:00")
-    dagdir.write("metl.log", second_life(log).data)
-    reader = dagdir.reader()
-    assert booked(reader) == [(None, "completed", 2.0), (SECOND, "failed", 1.0)]
-
-
-def test_one_submission_in_many_copies_is_one_job(tmp_path: Path) -> None:
-    """A log copied behind itself, beside itself, in nodes.log, rotated: one job."""
-    dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST, SECOND))
-    dagdir.write("metl.log", second_life(first_life(Log())).data * 2)
-    for name in ("EventLog.1.log", "metl.old.log", "run.dag.nodes.log"):
-        dagdir.write(name, second_life(first_life(Log())).data)
-    reader = dagdir.reader()
-    assert booked(reader) == BOTH
-    assert gpu_hours(reader) == (2.0, 1.0)
-
-
-def test_a_submission_that_is_reported_in_another_zone_is_the_same(tmp_path: Path) -> None:
-    """One log in local time and one in UTC, as EVENT_LOG_USE_XML or the job's own may be."""
-    dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST))
-    dagdir.write("metl.log", Log().submit(5, FIRST, at="10:00:00").execute(5).data)
-    dagdir.write("other.log", Log().submit(5, FIRST, at="15:00:00").data)
-    reader = dagdir.reader()
-    assert len(reader.ensemble.jobs) == 1
 
 
 def test_events_after_the_second_begins_are_reported_apart_by_their_time(tmp_path: Path) -> None:
@@ -204,24 +166,3 @@ def test_a_year_that_was_guessed_wrongly_makes_no_other_job(
         reader.read_all()
     assert len(reader.ensemble.jobs) == 1
     assert gpu_hours(reader) == (2.0, 0.0), "not counted twice"
-
-
-@pytest.mark.parametrize("first", ["metl.log", "run.dag.nodes.log"])
-def test_the_same_node_on_the_same_day_whichever_log_is_read_first(
-    tmp_path: Path, first: str
-) -> None:
-    """A pool in a container, made anew every few hours; nodes.log begins anew, too."""
-    log = second_life(Log(), FIRST).submit(5, FIRST, at="2026-05-04 15:13:41")
-    log.execute(5, at="2026-05-04 15:20:00").terminate(5, 0, at="2026-05-04 17:20:00")
-    dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST))
-    data = {"metl.log": b"".join(log.events[:3]), "run.dag.nodes.log": b"".join(log.events[3:])}
-    reader = dagdir.reader()
-    for name in (first, *(name for name in data if name != first)):
-        dagdir.write(name, data[name])
-        reader.check()
-        reader.read_all()
-    dagdir.write("metl.log", log.data)
-    reader.check()
-    reader.read_all()
-    assert booked(reader) == [(FIRST, "failed", 1.0), (FIRST, "completed", 2.0)]
-    assert gpu_hours(reader) == (2.0, 1.0)

@@ -127,13 +127,6 @@ def test_what_is_refused(dagdir: Dagdir, text: str, output_of: str) -> None:
     assert len(result) < 1000
 
 
-def test_the_user_is_judged_alike(dagdir: Dagdir) -> None:
-    own = dagdir.path.parent / "config/metlmon"
-    own.mkdir(parents=True)
-    (own / "metlmon.toml").write_text("train_node = '(a{999}){999}'")
-    assert "more than 10,000 times" in refused(dagdir)
-
-
 @pytest.mark.parametrize("epoch", [r"\S*", r"[^-]*", r"\d*?"])
 def test_a_pattern_that_finds_no_number(dagdir: Dagdir, epoch: str) -> None:
     """What it takes for an epoch may be anything: then the node is of no epoch."""
@@ -206,8 +199,3 @@ def test_a_users_file_that_another_user_can_write_runs_nothing(dagdir: Dagdir) -
     assert load_settings(dagdir.path).notify.configured
     os.chown(file, 4242, 4242)
     assert "this file belongs to another user (line 1)" in refused(dagdir)
-
-
-def test_ones_own_settings_need_no_word(dagdir: Dagdir) -> None:
-    dagdir.write("metlmon.toml", 'tz = "Asia/Tokyo"\n')
-    assert load_settings(dagdir.path).remarks == ()

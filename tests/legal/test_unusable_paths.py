@@ -92,19 +92,19 @@ def test_every_command_that_takes_a_path_is_tried() -> None:
     ("name", "why"),
     [
         ("closed", "closed: Permission denied; ask its owner"),
-        ("closed/ens", "Permission denied; ask its owner"),
         ("closed/ens/ens.dag", "Permission denied; ask its owner"),
         ("n" * 5000, "File name too long; "),
-        ("/".join(["n" * 200] * 30), "File name too long; "),
         ("n" * 300, "File name too long; "),
     ],
-    ids=["closed", "in-closed", "closed-file", "long", "deep", "long-name"],
+    ids=["closed", "closed-file", "long", "long-name"],
 )
 def test_an_unusable_path_is_one_sentence_and_exit_2(place: Path, name: str, why: str) -> None:
+    """A closed directory with every command, other paths with some."""
     path = str(place / name)
+    on_a_dagdir = ON_A_DAGDIR[:: 1 if name == "closed" else 5]
     commands = [
         [word.format(path=path, dagdir=place / "ens") for word in command]
-        for command in ON_A_DAGDIR + AS_OUTPUT
+        for command in on_a_dagdir + AS_OUTPUT
     ]
     for command, (code, out, err) in zip(commands, run(place, commands), strict=True):
         result = [word[:60] for word in command]
@@ -119,7 +119,7 @@ def test_an_unusable_path_is_one_sentence_and_exit_2(place: Path, name: str, why
         assert len(lines) == 1 or command[0] == "submit", result
         assert all(line.startswith("metlmon: ") and path[:60] in line for line in lines), result
         assert len(err) < 600, result
-        if command in commands[: len(ON_A_DAGDIR)] and command[0] not in ("new", "submit"):
+        if command in commands[: len(on_a_dagdir)] and command[0] not in ("new", "submit"):
             assert why in err, (result, err[:400])
     assert not list((place / "work").iterdir()), "nothing is written"
 
@@ -128,7 +128,7 @@ def test_links_in_a_circle_and_a_file_on_the_way(place: Path) -> None:
     for path in (place / "circle", place / "ens/ens.dag/x"):
         commands = [
             [word.format(path=path, dagdir=place / "ens") for word in command]
-            for command in ON_A_DAGDIR[:23] + AS_OUTPUT
+            for command in ON_A_DAGDIR[:23:4] + AS_OUTPUT
             if command[0] != "config"
         ]
         for command, (code, _, err) in zip(commands, run(place, commands), strict=True):
