@@ -11,7 +11,7 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.errors import InputError
 from metlmon.text.time_arguments import parse_time_argument
-from tests.support.commands import Captured, json_output, run_command
+from tests.support.commands import Captured, json_output
 
 RESCUE = Path(__file__).resolve().parents[2] / "fixtures" / "rescue"
 NOW = datetime(2025, 11, 14, 8, 14)
@@ -23,12 +23,6 @@ def refusal(capsys: Captured, *words: str) -> list[str]:
         main(list(words))
     assert ended.value.code == Exit.USAGE
     return capsys.readouterr().err.splitlines()
-
-
-def test_a_directory_alone_is_watched(capsys: Captured) -> None:
-    code, out, _ = run_command("", capsys, RESCUE)
-    assert code == Exit.OK
-    assert out == run_command("watch", capsys, RESCUE)[1]
 
 
 @pytest.mark.parametrize(
@@ -78,24 +72,3 @@ def test_times_count_back_from_as_of(text: str, meant: datetime) -> None:
 def test_other_words_are_no_time(text: str) -> None:
     with pytest.raises(InputError, match=r"is not a time; write it as 2025-11-14, .* 7d"):
         parse_time_argument("--since", text, None, lambda: NOW)
-
-
-def test_as_of_counts_back_from_the_newest_event_of_a_copy(capsys: Captured) -> None:
-    end = datetime.fromisoformat(json_output("status", capsys, RESCUE)["as_of"])
-    earlier = json_output("status", capsys, RESCUE, "--as-of", "1m")["as_of"]
-    assert datetime.fromisoformat(earlier) == end - timedelta(minutes=1)
-
-
-def test_the_timeline_of_a_window_has_its_seconds_and_no_others(capsys: Captured) -> None:
-    whole = json_output("timeline", capsys, RESCUE)
-    first, last = (datetime.fromisoformat(whole[name]) for name in ("first", "last"))
-    middle = first + (last - first) / 2
-    halves = [
-        json_output("timeline", capsys, RESCUE, "--until", middle.isoformat()),
-        json_output("timeline", capsys, RESCUE, "--since", middle.isoformat()),
-    ]
-    for name in ("job_seconds", "gpu_seconds"):
-        parts = [half[name] for half in halves]
-        assert sum(parts) == whole[name]
-        assert all(parts)
-    assert (halves[0]["last"], halves[1]["first"]) == (middle.isoformat(),) * 2

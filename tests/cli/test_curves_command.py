@@ -8,11 +8,8 @@ from pathlib import Path
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from tests.support.commands import Captured, json_output, text_output
-from tests.support.dagdir_builder import NODE, Dagdir
-from tests.support.event_logs import Log
 
 TRAINER = Path(__file__).resolve().parents[2] / "fixtures" / "trainer"
-LOGS = "output/training_logs/aaaa1111-0000"
 
 
 as_json = partial(json_output, "curves")
@@ -33,15 +30,6 @@ def test_the_recorded_ensemble_as_json(capsys: Captured) -> None:
     assert [level["n"] for level in output["band"]["levels"]] == [6, 6, 6, 5, 5]
     assert output["bands"] == []
     assert output["problems"] == []
-
-
-def test_infinities_are_reported_beside_their_null(tmp_path: Path, capsys: Captured) -> None:
-    dagdir = Dagdir(tmp_path / "ensemble")
-    dagdir.write("metl.log", Log().submit(77, NODE).execute(77).terminate(77, 0).data)
-    dagdir.write(f"{LOGS}/version_0/metrics.csv", "epoch,val_loss\n0,inf\n1,-inf\n")
-    (run,) = as_json(capsys, str(dagdir.path))["runs"]
-    assert [(p["value"], p["odd"]) for p in run["points"]] == [(None, "inf"), (None, "-inf")]
-    assert run["course"] == "nan"
 
 
 def test_the_recorded_ensemble_for_people(capsys: Captured) -> None:
@@ -69,17 +57,6 @@ def test_a_metric_that_there_is_not(capsys: Captured) -> None:
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "--metric val_los: no run has it; there are: val_loss, val_loss_best," in captured.err
-
-
-def test_where_nothing_was_written(tmp_path: Path, capsys: Captured) -> None:
-    dagdir = Dagdir(tmp_path / "ensemble")
-    dagdir.write("metl.log", Log().submit(77, NODE).data)
-    result = printed(capsys, str(dagdir.path))
-    assert "/version_<k>/metrics.csv" in result
-    assert "[[metric]]" in result
-    empty = as_json(capsys, str(dagdir.path))
-    assert empty["metrics"] == []
-    assert [run["course"] for run in empty["runs"]] == ["none"]
 
 
 def test_as_it_was(capsys: Captured) -> None:

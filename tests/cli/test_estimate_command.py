@@ -47,12 +47,6 @@ def test_json_has_every_number(capsys: Captured) -> None:
         assert run["durations"]["epochs"] == run["epochs_done"]
 
 
-def test_status_has_the_same_estimate(capsys: Captured) -> None:
-    status = as_json(capsys, "status", DEMO, "--as-of", MIDDLE)
-    output = as_json(capsys, "estimate", DEMO, "--as-of", MIDDLE)
-    assert status["estimate"] == output["estimate"]
-
-
 def test_the_backtest_as_table_and_json(capsys: Captured) -> None:
     result = printed(capsys, "estimate", DEMO, "--backtest")
     assert result.startswith("ensemble: off by ")

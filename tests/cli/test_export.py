@@ -92,12 +92,6 @@ def test_json_has_records_with_iso_times_and_null(capsys: Captured) -> None:
     assert records[0]["label"] is None
 
 
-def test_times_carry_the_zone_that_is_known(capsys: Captured) -> None:
-    spoken(capsys, str(RESCUE), "--to", "json", "--out", "x", "--tz", "America/Chicago")
-    events = json.loads(Path("x/events.json").read_text())
-    assert all(event["time"].endswith("-06:00") for event in events)
-
-
 # --- where it goes ----------------------------------------------------------------------------
 
 
@@ -154,14 +148,6 @@ def test_a_failure_leaves_no_half_file(capsys: Captured, monkeypatch: pytest.Mon
     result = a_sentence(capsys, str(RESCUE), "--out", "x")
     assert "x/runs.csv: cannot be written: No space left on device" in result
     assert os.listdir("x") == []
-
-
-def test_frames_that_there_are_not(capsys: Captured) -> None:
-    result = a_sentence(capsys, str(RESCUE), "--only", "jobs,jobz")
-    assert "'jobz'" in result
-    assert "runs, epochs, jobs, executions, transfers, events" in result
-    assert "nowhere" in a_sentence(capsys, "nowhere")
-    assert os.listdir() == []
 
 
 # --- what an extra installs -------------------------------------------------------------------

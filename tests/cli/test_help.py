@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from metlmon.cli.arguments import COMMANDS, GROUPS
 from metlmon.cli.commands.help import GUIDE, sections
 from metlmon.cli.main import main
@@ -18,17 +16,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_each_command_is_in_one_group() -> None:
     assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_names_are_not_broken_at_hyphens(
-    command: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    with pytest.raises(SystemExit):
-        main([command, "--help"])
-    usage, _, texts = capsys.readouterr().out.partition("\n\n")
-    assert not re.search(r"\w-\n", texts), usage
 
 
 def test_without_a_topic_the_sections_are_listed(capsys: Captured) -> None:

@@ -45,41 +45,12 @@ def test_status_of_a_directory_of_logs(capsys: Captured, logs: Dagdir) -> None:
     assert "epoch" not in text.lower()
 
 
-@pytest.mark.parametrize(
-    "command", ["status", "jobs", "sites", "nodes", "timeline", "changes", "estimate"]
-)
+@pytest.mark.parametrize("command", ["status", "jobs"])
 def test_commands_take_several_logs(capsys: Captured, logs: Dagdir, command: str) -> None:
     both = [str(logs.path / f"job_{cluster}.log") for cluster in (7, 8)]
     of_files = json_output(command, capsys, *both)
     of_directory = json_output(command, capsys, logs.path)
     assert of_files | {"dagdir": ""} == of_directory | {"dagdir": ""}
-
-
-def test_nodes_and_epochs_of_no_dag_have_none(capsys: Captured, logs: Dagdir) -> None:
-    nodes = json_output("nodes", capsys, logs.path)["nodes"]
-    assert [(node["dag"], node["in_dag"], node["node"]) for node in nodes] == [
-        (None, None, "7.0"),
-        (None, None, "8.0"),
-    ]
-    run = json_output("run", capsys, "7", logs.path)
-    assert [(row["dag"], row["epoch"], row["jobs"]) for row in run["epochs"]] == [
-        (None, None, ["7.0"])
-    ]
-
-
-def test_watch_without_a_terminal_takes_what_the_shell_makes_of_a_star(
-    capsys: Captured, logs: Dagdir
-) -> None:
-    files = sorted(map(str, logs.path.glob("*.log")))
-    assert "2 jobs:" in text_output("watch", capsys, *files), "train.log has no events: skipped"
-
-
-def test_export_and_report(capsys: Captured, logs: Dagdir, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    text_output("export", capsys, logs.path, "--out", out)
-    jobs = (out / "jobs.csv").read_text().splitlines()
-    assert len(jobs) == 3
-    assert "1 of 2 jobs of 2 runs completed" in text_output("report", capsys, logs.path)
 
 
 def test_health_of_logs(capsys: Captured, logs: Dagdir) -> None:
@@ -182,11 +153,3 @@ def test_a_cluster_that_says_nothing(capsys: Captured, schedd: type[Schedd]) -> 
     schedd.error = "no schedd on this host"
     text = refused(capsys, "status", "7")
     assert "cluster 7: no schedd on this host; or give the path of its log" in text
-
-
-def test_a_directory_with_the_name_of_a_cluster(
-    capsys: Captured, tmp_path: Path, schedd: type[Schedd]
-) -> None:
-    Dagdir(tmp_path / "7")
-    schedd.error = "not asked"
-    assert json_output("status", capsys, "7")["dagdir"] == "7"

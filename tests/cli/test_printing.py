@@ -149,11 +149,8 @@ def test_a_wrapped_line_keeps_its_words(content: str, cells: int) -> None:
     assert "".join(map(text, rows)).replace(" ", "") == content.replace(" ", "")
 
 
-ABOUT_A_DAGDIR = (
-    *("status", "jobs", "nodes", "sites", "timeline", "changes", "curves", "estimate", "grid"),
-    *("check", "health"),
-)
-WITHOUT_A_DAGDIR = ("--help", "--version", "help", "status --help")
+ABOUT_A_DAGDIR = ("status", "jobs")
+WITHOUT_A_DAGDIR = ("--help",)
 
 
 def run_into(output: int, command: str) -> subprocess.CompletedProcess[bytes]:

@@ -160,17 +160,6 @@ def test_what_cannot_be_written(capsys: Captured, tmp_path: Path, dagdir: Dagdir
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--month", "November"], "is not a month"),
-        (["--since", "2025-11-02", "--until", "2025-11-01"], "nothing is between"),
-    ],
-)
-def test_no_window(capsys: Captured, dagdir: Dagdir, arguments: list[str], sentence: str) -> None:
-    assert sentence in a_sentence(capsys, str(dagdir.path), *arguments)
-
-
 def test_a_month(capsys: Captured, dagdir: Dagdir) -> None:
     october, november, whole = (
         as_json(capsys, str(dagdir.path), *arguments)

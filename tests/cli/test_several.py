@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from itertools import count
 from pathlib import Path
 
@@ -50,13 +49,6 @@ def test_health_of_several_is_below_their_paths_or_one_object_per_line(capsys: C
     _, out, _ = run_command("health", capsys, FIXTURES / "demo", RESCUE, "--json")
     each = [json.loads(text) for text in out.splitlines()]
     assert each == [json_output("health", capsys, p) for p in (FIXTURES / "demo", RESCUE)]
-
-
-def test_a_parent_stands_for_what_is_below_it(tmp_path: Path, capsys: Captured) -> None:
-    shutil.copytree(HOLDS, tmp_path / "2025" / "holds")
-    _, out, _ = run_command("status", capsys, tmp_path, "--json")
-    (only,) = map(json.loads, out.splitlines())
-    assert only["dagdir"] == str(tmp_path / "2025" / "holds")
 
 
 def test_what_cannot_be_read_is_said_and_the_others_are_printed(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -141,12 +139,6 @@ def test_bad_arguments_end_in_a_sentence(
     assert pool.dags == []
 
 
-def test_all_that_is_wrong_is_reported_at_once(capsys: Captured, own: str) -> None:
-    code, _, err = spoken(capsys, "--template", own, "--runs", "0", "--gpus", "99", "--dry-run")
-    assert code == Exit.USAGE
-    assert [line.split(":")[1].strip() for line in err.splitlines()] == ["--runs", "--gpus"]
-
-
 def test_without_a_terminal_nothing_is_written_unasked(
     capsys: Captured, own: str, pool: FakePool
 ) -> None:
@@ -175,20 +167,6 @@ def test_yes_writes_submits_and_says_how_to_watch(
         assert (Path("ensemble") / file.name).read_bytes() == file.data
 
 
-def test_yes_as_json(capsys: Captured, own: str, pool: FakePool) -> None:
-    code, out, _ = spoken(capsys, "a dir", "--template", own, "--yes", "--json", "--name", "b")
-    output: dict[str, Any] = json.loads(out)
-    assert code == Exit.OK
-    assert output["written"] is True
-    assert output["submitted"] == 77
-    assert pool.dags == [Path.cwd() / "a dir" / "b.dag"]
-
-
-def test_the_command_to_watch_can_be_pasted(capsys: Captured, own: str, pool: FakePool) -> None:
-    _, _, err = spoken(capsys, "a $(dir)", "--template", own, "--yes")
-    assert err.endswith("metlmon watch 'a $(dir)'\n")
-
-
 def test_a_pool_that_refuses(capsys: Captured, own: str, pool: FakePool) -> None:
     pool.submitted = PoolError("the schedd does not answer; is HTCondor running here? \x1b[2J")
     code, out, err = spoken(capsys, "--template", own, "--yes")
@@ -200,15 +178,6 @@ def test_a_pool_that_refuses(capsys: Captured, own: str, pool: FakePool) -> None
     )
     assert written() == sorted(FILES)
     assert pool.closed
-
-
-def test_no_submit_writes_only(capsys: Captured, own: str, pool: FakePool) -> None:
-    code, out, err = spoken(capsys, "--template", own, "--no-submit", "--epochs", "1")
-    assert code == Exit.OK
-    assert out == f"wrote 4 runs, 4 nodes, 4 jobs: {', '.join(FILES)}\n"
-    assert "condor_submit_dag ensemble.dag" in err
-    assert (written(), pool.dags) == (sorted(FILES), [])
-    assert os.access(FILES[2], os.X_OK)
 
 
 @pytest.mark.parametrize("options", [[], ["--no-gate", "--retries", "0"]])
@@ -247,15 +216,6 @@ def test_never_over_an_existing_dag_without_force(
     code, _, _ = spoken(capsys, "--template", own, "--yes", "--runs", "9", "--force")
     assert code == Exit.OK
     assert b"run8-train_epoch2" in Path(FILES[0]).read_bytes()
-
-
-def test_force_does_not_go_over_what_ran(capsys: Captured, own: str, pool: FakePool) -> None:
-    spoken(capsys, "--template", own, "--no-submit")
-    Path("ensemble/ensemble.dag.rescue001").write_text("")
-    code, _, err = spoken(capsys, "--template", own, "--yes", "--force")
-    assert code == Exit.USAGE
-    assert "DIR: ensemble.dag was submitted from here before" in err
-    assert pool.dags == []
 
 
 def test_a_read_only_setting(

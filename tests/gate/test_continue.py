@@ -21,7 +21,6 @@ from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log, Out
 from tests.support.gated_dagdir import GATE, GO, SKIP, Gated, table
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 RUNS = {"run0": "aaaa1111-0000", "run1": "bbbb2222-0000", "run2": "cccc3333-0000"}
 EPOCHS = 4
 SITES = ("delta", "expanse", "anvil", "delta")
@@ -117,17 +116,6 @@ def test_what_is_not_complete_goes_on_where_it_was(ended: Ended, capsys: Capture
     for line in ("CONFIG dagman.config", "MAXJOBS few 2", "RETRY ALL_NODES 3"):
         assert f"\n{line}\n" in ended.second
     assert "\nCATEGORY run1-train_epoch3 few\n" in ended.second
-
-
-def test_its_variables_are_those_of_the_old_dag(ended: Ended) -> None:
-    assert ended.go_on() == 0
-    old, new = (DagdirReader(ended.path / name) for name in ("e.dag", "e-2.dag"))
-    old.open()
-    new.open()
-    (before,), (after,) = old.ensemble.dags.values(), new.ensemble.dags.values()
-    for name, node in after.workflow.nodes.items():
-        assert node.vars == before.workflow.nodes[name].vars
-        assert node.retries == 3
 
 
 def test_more_epochs_than_there_were_to_be(ended: Ended) -> None:
@@ -288,13 +276,6 @@ def test_what_is_no_file_is_no_checkpoint(
     assert "run1 is left out: no checkpoint in" in capsys.readouterr().out
 
 
-def test_a_link_to_a_checkpoint_is_one(ended: Ended) -> None:
-    folder = ended.path / f"output/training_logs/{RUNS['run1']}/checkpoints"
-    (folder / "last.ckpt").rename(folder / "epoch=1.of")
-    (folder / "last.ckpt").symlink_to("epoch=1.of")
-    assert ended.go_on("run1") == 0
-
-
 def test_pipes_are_not_waited_for(ended: Ended, capsys: Captured) -> None:
     path = ended.path / f"output/training_logs/{RUNS['run1']}/version_1/metrics.csv"
     path.unlink()
@@ -329,18 +310,6 @@ def test_an_epoch_that_no_log_knows_is_done_where_its_output_is(
     assert ended.go_on("run1", "--dry-run", "--json") == 0
     (found,) = json.loads(capsys.readouterr().out)["runs"]
     assert (found["first_epoch"], found["last_epoch"]) == (first, 4)
-
-
-def test_nothing_is_written_for_a_dry_run(ended: Ended, capsys: Captured) -> None:
-    before = sorted(path.name for path in ended.path.iterdir())
-    assert ended.go_on("--dry-run", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    plan = found["plan"]
-    assert (found["written"], plan["dag_file"], plan["nodes"]) == (False, "e-2.dag", 4)
-    assert [(run["run"], run["first_epoch"], run["last_epoch"]) for run in found["runs"]] == [
-        *(("run0", 3, 4), ("run1", 3, 4)),
-    ]
-    assert sorted(path.name for path in ended.path.iterdir()) == before
 
 
 def refused(ended: Ended, capsys: Captured, *words: str) -> str:
@@ -458,16 +427,6 @@ def test_not_twice(ended: Ended, capsys: Captured) -> None:
     assert "e-2.dag was not submitted yet" in refused(ended, capsys)
 
 
-def test_a_third_time(ended: Ended) -> None:
-    assert ended.go_on("run0") == 0
-    out = Out().start("13:00:00").submitted("run0-train_epoch2", 99).exit(1, "14:00:00")
-    ended.write("e-2.dag.dagman.out", out.data)
-    ended.append("metl.log", Log().submit(99, "run0-train_epoch2", "13:01:00").execute(99).data)
-    assert ended.go_on("run0") == 0
-    text = (ended.path / "e-3.dag").read_text()
-    assert "gate.py e-3.gate.json aaaa1111-0000 2 train $JOB" in text
-
-
 @pytest.mark.parametrize(
     ("words", "report_of"),
     [
@@ -479,13 +438,6 @@ def test_what_nobody_can_mean(
     ended: Ended, capsys: Captured, words: tuple[str, ...], report_of: str
 ) -> None:
     assert report_of in refused(ended, capsys, *words)
-
-
-def test_a_run_that_is_complete_needs_more_epochs(ended: Ended, capsys: Captured) -> None:
-    assert ended.go_on("run2") == 0
-    output = capsys.readouterr().out
-    assert "No run continues" in output
-    assert "it has all its epochs; --epochs N gives it more" in output
 
 
 def test_fewer_epochs_than_a_run_has_are_reported(ended: Ended, capsys: Captured) -> None:
@@ -506,13 +458,6 @@ def test_a_year_in_a_name_is_not_the_number_of_a_dag(ended: Ended, beside: str) 
     assert ended.go_on("run0") == 0
     free = "lr-2025-3.dag" if beside == "lr-2025-2.dag" else "lr-2025-2.dag"
     assert "goes on with lr-2025.dag" in (ended.path / free).read_text()
-
-
-def test_without_gates(tmp_path: Path) -> None:
-    ended = Ended(tmp_path / "ensemble", gated=False)
-    assert ended.go_on() == 0
-    assert "SCRIPT" not in ended.second
-    assert not (ended.path / "e-2.gate.json").exists()
 
 
 def test_what_could_break_out_of_its_line_is_refused(ended: Ended, capsys: Captured) -> None:
@@ -538,24 +483,10 @@ def test_a_secret_goes_on_and_is_not_reported(ended: Ended, capsys: Captured) ->
     assert key not in "".join(capsys.readouterr())
 
 
-def test_a_secret_of_an_included_file_goes_on(ended: Ended, capsys: Captured) -> None:
-    key = "hf_AbCdEfGhIjKlMnOpQrStUv0123"
-    ended.write("more.dag", f'VARS run0-train_epoch2 api_key="{key}"\n')
-    ended.write("e.dag", (ended.path / "e.dag").read_text() + "INCLUDE more.dag\n")
-    assert ended.go_on() == 0
-    assert f'api_key="{key}"' in ended.second
-    assert key not in "".join(capsys.readouterr())
-
-
 def test_attributes_of_jobs_stay_attributes(ended: Ended) -> None:
     for values in report_of(ended, '+WantX="true" My.Foo="\\"a b\\""').values():
         assert values["My.WantX"] == "true"
         assert values["My.Foo"] == '"a b"'
-
-
-def test_quotes_and_backslashes_stay(ended: Ended) -> None:
-    for values in report_of(ended, 'x="C:\\\\dir\\\\" y="a\'b"').values():
-        assert (values["x"], values["y"]) == ("C:\\dir\\", "a'b")
 
 
 def test_no_text_becomes_a_command(ended: Ended) -> None:

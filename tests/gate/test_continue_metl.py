@@ -136,14 +136,6 @@ def test_the_continuation_trains_what_is_left(tmp_path: Path) -> None:
     assert (metl.path / last).read_bytes() == (whole.path / last).read_bytes()
 
 
-def test_added_epochs_have_the_flag_as_well(tmp_path: Path) -> None:
-    metl = Metl(tmp_path / "metl")
-    metl.trained()
-    assert metl.go_on("--epochs", "5") == 0
-    flags = (metl.path / "metl-2.dag").read_text().count('continue_from_checkpoint="true"')
-    assert flags == 2 * 3
-
-
 def test_a_dag_of_first_epochs_gets_what_its_description_asks_for(tmp_path: Path) -> None:
     metl = Metl(tmp_path / "metl", epochs=1)
     for run in RUNS:
@@ -173,28 +165,6 @@ def test_the_checkpoint_is_where_the_description_says(
     assert metl.go_on("--json") == 0
     runs = json.loads(capsys.readouterr().out)["runs"]
     assert [run["checkpoint"] for run in runs] == [folder.format(uuid) for uuid in RUNS.values()]
-
-
-def test_the_directory_that_jobs_are_submitted_in_counts(tmp_path: Path, capsys: Captured) -> None:
-    metl = Metl(tmp_path / "metl", description=f"initialdir = jobs\n{DESCRIPTION}")
-    metl.trained("jobs/output/training_logs/{}")
-    assert metl.go_on("run0", "--json", "--dry-run") == 0
-    (run,) = json.loads(capsys.readouterr().out)["runs"]
-    assert run["checkpoint"] == "jobs/output/training_logs/0ee9fad9"
-
-
-@pytest.mark.parametrize(
-    ("place", "why"),
-    [
-        ("$(logs)/$(run_uuid)", "no checkpoint in output/training_logs/0ee9fad9"),
-        ("osdf:///x/$(run_uuid)", "no checkpoint in output/training_logs/0ee9fad9"),
-    ],
-)
-def test_what_is_not_there_is_named(tmp_path: Path, capsys: Captured, place: str, why: str) -> None:
-    text = DESCRIPTION.replace("$(logs)/$(run_uuid)", place)
-    metl = Metl(tmp_path / "metl", description=text)
-    assert metl.go_on() == 0
-    assert f"run0 is left out: {why}" in capsys.readouterr().out
 
 
 def test_the_dag_of_the_experiment(tmp_path: Path, shared: Shared, capsys: Captured) -> None:

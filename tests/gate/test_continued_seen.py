@@ -62,12 +62,6 @@ def test_an_epoch_counts_once(going: Ended) -> None:
     assert not any(status.other_states.values())
 
 
-def test_before_it_is_submitted_it_is_as_it_was(going: Ended) -> None:
-    run = row(seen(going, live=False))
-    assert (run.dag, run.epochs_skipped) == ("e.dag", 2)
-    assert run.gate.stopped is not None
-
-
 @pytest.mark.parametrize("over", [False, True])
 def test_what_waits_in_the_later_one_is_stopped_no_more(going: Ended, over: bool) -> None:
     out = Out().start("13:00:00")
@@ -79,15 +73,6 @@ def test_what_waits_in_the_later_one_is_stopped_no_more(going: Ended, over: bool
     assert run.gate.stopped is None
     assert row(status, "run1").state is (State.FAILED if over else State.COMPLETED)
     assert exit_condition("all")(status, lambda: None) != 0
-
-
-def test_it_is_seen_while_somebody_watches(going: Ended) -> None:
-    reader = going.reader(live=True)
-    assert row(reader.snapshot_builder().status()).epochs_skipped == 2
-    begun(going)
-    reader.check()
-    reader.read_all()
-    assert row(reader.snapshot_builder().status()).epochs_skipped == 0
 
 
 def test_one_that_fails_at_its_later_gate_is_stopped_no_more(going: Ended) -> None:
@@ -103,10 +88,3 @@ def test_one_that_fails_at_its_later_gate_is_stopped_no_more(going: Ended) -> No
     assert status.epoch_states[State.FAILED] == 1
     assert run.epochs_skipped == 0
     assert run.gate.stopped is None
-
-
-def test_runs_stay_in_the_order_of_the_first_dag(going: Ended) -> None:
-    begun(going)
-    status = seen(going)
-    assert [dag.file for dag in status.dags] == ["e.dag", "e-2.dag"]
-    assert [run.name for run in status.runs] == list(RUNS)

@@ -70,14 +70,6 @@ def test_a_stop_file_ends_the_run_and_says_so_once(tmp_path: Path) -> None:
     assert dagdir.file("stopped").read_bytes() == before
 
 
-def test_stopped_is_for_good_also_where_the_request_is_gone(tmp_path: Path) -> None:
-    dagdir = Gated(tmp_path, {})
-    dagdir.ask_for("stop")
-    assert dagdir.asks(4) == SKIP
-    dagdir.file("stop").unlink()
-    assert dagdir.asks(4) == SKIP
-
-
 def test_evaluations_of_trained_epochs_run_and_later_ones_do_not(tmp_path: Path) -> None:
     dagdir = Gated(tmp_path, {})
     dagdir.ask_for("stop")
@@ -85,12 +77,6 @@ def test_evaluations_of_trained_epochs_run_and_later_ones_do_not(tmp_path: Path)
     assert dagdir.asks(4) == SKIP
     codes = [dagdir.asks(epoch, what="evaluate") for epoch in (2, 3, 4, 5)]
     assert codes == [GO, GO, SKIP, SKIP]
-
-
-def test_an_evaluation_never_waits(tmp_path: Path) -> None:
-    dagdir = Gated(tmp_path, {})
-    dagdir.ask_for("pause")
-    assert dagdir.asks(3, what="evaluate") == GO
 
 
 def test_a_pause_waits_says_since_when_and_leaves_nothing_when_it_goes_on(tmp_path: Path) -> None:
@@ -113,13 +99,6 @@ def test_a_paused_run_can_be_stopped(tmp_path: Path) -> None:
     dagdir.ask_for("stop")
     assert dagdir.asks(2) == SKIP
     assert not dagdir.file("paused").exists()
-
-
-def test_another_run_is_not_concerned(tmp_path: Path) -> None:
-    dagdir = Gated(tmp_path, {}, UUID, *OTHERS)
-    dagdir.ask_for("stop", uuid=OTHERS[0])
-    dagdir.ask_for("pause", uuid=OTHERS[1])
-    assert dagdir.asks(2) == GO
 
 
 @pytest.mark.parametrize("site", ["CHTC-Spark-CE1", "Delta-GPU|SDSC PRP"])
@@ -294,12 +273,6 @@ def test_columns_in_any_order_and_the_last_row_of_the_last_version(tmp_path: Pat
     assert dagdir.asks(2) == SKIP, "the torn last row does not count"
 
 
-def test_other_names_of_numbers(tmp_path: Path) -> None:
-    dagdir = Gated(tmp_path, {"metric": "val_loss", "divergence": 2})
-    dagdir.metrics(0, "epoch,val_loss\n0,\"tensor(0.5, device='cuda:0')\"\n1,np.float64(1.5)\n")
-    assert dagdir.asks(2) == SKIP
-
-
 def test_a_long_file_is_read_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text("epoch,val_loss\n0,0.5\n" + "0,\n" * 5000 + "1,0.4\n")
@@ -386,30 +359,12 @@ def test_garbage_for_metrics(tmp_path: Path, content: bytes) -> None:
     assert not dagdir.file("stopped").exists()
 
 
-@pytest.mark.parametrize("make", [a_folder, a_link, a_pipe])
-def test_metrics_that_are_no_file(tmp_path: Path, make: Any) -> None:
-    dagdir = Gated(tmp_path, PATIENT)
-    dagdir.trained([0.5, 0.6, 0.7, 0.8])
-    path = dagdir.metrics(4, "")
-    path.unlink()
-    make(path)
-    assert dagdir.asks_in_a_process(5) == GO
-    assert "metrics.csv" in dagdir.log[-1]
-
-
 def test_a_version_that_is_damaged_switches_no_rule_off(tmp_path: Path) -> None:
     dagdir = Gated(tmp_path, PATIENT)
     dagdir.trained([0.5, 0.6, 0.7, 0.8])
     dagdir.metrics(2, "no,such,column\n1,2,3\n")
     assert dagdir.asks(4) == SKIP
     assert "version_2/metrics.csv has no column called epoch" in dagdir.log[-1]
-
-
-def test_of_a_latest_version_that_is_damaged_nobody_knows_how_well_it_did(tmp_path: Path) -> None:
-    dagdir = Gated(tmp_path, PATIENT)
-    dagdir.trained([0.5, 0.6, 0.7, 0.8])
-    dagdir.metrics(4, "no,such,column\n1,2,3\n")
-    assert dagdir.asks(5) == GO
 
 
 @pytest.mark.parametrize(

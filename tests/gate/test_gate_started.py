@@ -80,12 +80,6 @@ def test_what_cannot_run_lets_the_node_run(tmp_path: Path, python3: str | None, 
     assert re.fullmatch(rf"\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d {NODE}: {re.escape(why)}", line)
 
 
-def test_its_log_lies_beside_the_rules(tmp_path: Path) -> None:
-    gate = Started(tmp_path, None)
-    assert gate.asks("ensemble/ensemble.gate.json", cwd=tmp_path) == GO
-    assert len(gate.dagdir.log) == 1
-
-
 @pytest.mark.parametrize("part", ["gate", "gate/ensemble", "gate/ensemble/gate.log"])
 def test_it_follows_no_link(tmp_path: Path, part: str) -> None:
     gate = Started(tmp_path, None)
@@ -97,15 +91,6 @@ def test_it_follows_no_link(tmp_path: Path, part: str) -> None:
     place.symlink_to(elsewhere)
     assert gate.asks() == GO
     assert not elsewhere.exists() or not list(elsewhere.iterdir())
-
-
-def test_its_log_stays_small(tmp_path: Path) -> None:
-    gate = Started(tmp_path, None)
-    gate.dagdir.state.mkdir(parents=True)
-    log = gate.dagdir.state / "gate.log"
-    log.write_bytes(b"x" * ((1 << 20) + 1))
-    assert gate.asks() == GO
-    assert log.stat().st_size == (1 << 20) + 1
 
 
 @pytest.mark.parametrize("rules", ["", "rules.json", ".gate.json", "...gate.json", "gone/x"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -79,16 +78,6 @@ def rows(reader: DagdirReader) -> dict[str, Run]:
     return {row.name: row for row in again(reader).runs}
 
 
-def test_no_gate_no_word(tmp_path: Path) -> None:
-    dagdir = Dagdir(tmp_path / "plain", gated_dag(RUNS, gated=False))
-    say(dagdir, "stopped", STOPPING)
-    assert {row.gate for row in rows(dagdir.reader()).values()} == {None}
-
-
-def test_a_gate_of_which_nothing_was_asked(dagdir: Dagdir) -> None:
-    assert rows(dagdir.reader())["run0"].gate == GateStatus()
-
-
 def test_requests_and_answers_are_seen_as_they_come_and_go(dagdir: Dagdir) -> None:
     reader = dagdir.reader(live=True)
     say(dagdir, "pause")
@@ -129,16 +118,6 @@ def test_a_run_that_was_stopped_has_trained_what_it_has_trained(dagdir: Dagdir) 
     assert row.latest.epoch == 1
 
 
-def test_what_was_not_said_yet_is_not_shown(dagdir: Dagdir) -> None:
-    say(dagdir, "stopped", STOPPING)
-    early = rows(dagdir.reader(as_of=datetime(2026, 5, 4, 10, 59)))["run0"]
-    late = rows(dagdir.reader(as_of=datetime(2026, 5, 4, 11)))["run0"]
-    assert (early.gate, late.gate is not None and late.gate.stopped is not None) == (
-        GateStatus(),
-        True,
-    )
-
-
 def test_nobody_waits_where_no_dagman_runs(dagdir: Dagdir) -> None:
     say(dagdir, "paused", {"node": "run0-train_epoch2", "epoch": 2, "time": "2026-05-04T11:00:00"})
     dagdir.append("e.dag.dagman.out", Out().exit(1, "12:00:00").data)
@@ -156,16 +135,6 @@ def test_what_is_wrong_is_a_warning(dagdir: Dagdir) -> None:
         *(f"gate/e/{UUID}.stopped", f"gate/e/{OTHER}.target", "gate/e/gate.log"),
     ]
     assert "disk full (2 lines in all)" in found[-1].text
-
-
-def test_a_link_or_a_pipe_is_not_opened(dagdir: Dagdir) -> None:
-    say(dagdir, "pause")
-    os.mkfifo(dagdir.path / "gate/e" / f"{UUID}.stopped")
-    (dagdir.path / "gate/e" / f"{UUID}.target").symlink_to("/etc/hostname")
-    (dagdir.path / "placement/e").mkdir(parents=True)
-    os.mkfifo(dagdir.path / "placement/e/run0-train_epoch2.inc")
-    gate = rows(dagdir.reader())["run0"].gate
-    assert (gate.target, gate.stopped) == (None, None)
 
 
 @pytest.mark.parametrize("few", [500, 1])
@@ -217,18 +186,6 @@ def test_a_node_goes_where_it_was_sent(dagdir: Dagdir) -> None:
     assert again(reader).sites[0].target == ("any", "delta")
 
 
-def test_a_site_of_one_dags_node_is_none_of_another_dags(dagdir: Dagdir) -> None:
-    """Names of nodes, and whole runs, are there more than once."""
-    second = gated_dag(RUNS).replace("e.gate.json", "e-2.gate.json")
-    dagdir.write("e-2.dag", second)
-    place(dagdir, "run0-train_epoch1", "expanse")
-    place(dagdir, "run0-train_epoch2", "anvil", "e-2")
-    assert dagdir.reader(live=True).ensemble.placements == {
-        ("e.dag", "run0-train_epoch1"): "expanse",
-        ("e-2.dag", "run0-train_epoch2"): "anvil",
-    }
-
-
 @pytest.mark.parametrize("few", [500, 1])
 def test_placements_are_read_when_they_change_and_not_before(
     dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch, few: int
@@ -252,17 +209,6 @@ def test_placements_are_read_when_they_change_and_not_before(
     place(dagdir, "run1-train_epoch2", "delta")
     reader.check()
     assert read[EPOCHS:] == ["run1-train_epoch2.inc"]
-
-
-def test_no_folder_is_looked_for_where_no_gate_stands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dagdir = Dagdir(tmp_path / "plain", gated_dag(RUNS, gated=False))
-    place(dagdir, "run0-train_epoch1", "expanse")
-    reader = dagdir.reader()
-    assert reader.ensemble.placements == {}
-    monkeypatch.setattr(gate_files.GateDirectory, "check", None)
-    reader.check()
 
 
 # --- words ----------------------------------------------------------------------------------
@@ -305,14 +251,6 @@ def test_sentences(gate: GateStatus, state: State, report_of: list[str]) -> None
     assert gate_sentences(row_of(gate, state)) == report_of
 
 
-def test_signs() -> None:
-    stopped = GateStatus(stopped=Stopped("file", 2, "", None))
-    assert gate_symbol(row_of(stopped, State.COMPLETED)) is STOPPED
-    assert gate_symbol(row_of(GateStatus(None, NOW, NOW), State.COMPLETED)) is PAUSED
-    assert gate_symbol(row_of(GateStatus(None, NOW, NOW), State.RUNNING)) is None
-    assert gate_symbol(row_of(GateStatus(NOW), State.COMPLETED)) is None
-
-
 def test_nothing_is_asked_of_a_run_that_has_all_its_epochs() -> None:
     row = row_of(GateStatus(NOW, NOW, target="a"), State.COMPLETED)
     assert has_open_request(row)
@@ -334,28 +272,6 @@ def test_nothing_is_asked_of_a_run_that_has_all_its_epochs() -> None:
 def test_whose_gate_it_is(command: str, name: str | None) -> None:
     workflow = weave(f"JOB n n.sub\nSCRIPT PRE n {command}\n")
     assert gate_name(workflow.nodes["n"]) == name
-
-
-def test_a_look_costs_no_more_than_its_folders(dagdir: Dagdir) -> None:
-    """Seen by what is asked of the file system: two folders, no file."""
-    say(dagdir, "pause")
-    place(dagdir, "run0-train_epoch1", "expanse")
-    for folder in ("gate/e", "placement/e"):
-        old = time.time() - 100
-        os.utime(dagdir.path / folder, (old, old))
-    reader = dagdir.reader(live=True)
-    asked: list[str] = []
-    plain = gate_files.call_with_timeout
-
-    def ask(call: Any, path: Path, *more: Any) -> Any:
-        asked.append(str(path))
-        return plain(call, path, *more)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(gate_files, "call_with_timeout", ask)
-        patched.setattr("metlmon.live.follower.call_with_timeout", ask)
-        reader._gates.check(reader.ensemble)
-    assert asked == [str(dagdir.path / "gate/e"), str(dagdir.path / "placement/e")]
 
 
 def test_what_will_not_be_trained_is_not_waited_for(dagdir: Dagdir) -> None:

@@ -54,13 +54,6 @@ def test_one_inside_another_is_its_own_unless_a_dag_refers_to_it(tmp_path: Path)
     assert paths(tmp_path) == [outer, own]
 
 
-def test_outputs_of_jobs_are_not_searched(tmp_path: Path) -> None:
-    outer = write_dag(tmp_path / "a/b/ens")
-    inner = write_dag(tmp_path / "a/b/ens/old/first")
-    write_dag(tmp_path / "a/b/ens/output/run0/version1")
-    assert paths(tmp_path) == [outer, inner]
-
-
 def test_links_are_followed_once_and_circles_end(tmp_path: Path) -> None:
     real = write_dag(tmp_path / "scratch/ens")
     shown = tmp_path / "shown"
@@ -71,11 +64,6 @@ def test_links_are_followed_once_and_circles_end(tmp_path: Path) -> None:
     (shown / "gone").symlink_to(tmp_path / "nowhere")
     assert paths(shown) == [str(shown / "link/ens")]
     assert paths(tmp_path) == [real]
-
-
-def test_a_dag_file_is_found_as_it_is(tmp_path: Path) -> None:
-    write_dag(tmp_path, name="a.dag")
-    assert paths(tmp_path / "a.dag") == [str(tmp_path / "a.dag")]
 
 
 def test_a_path_with_nothing_below_or_that_is_missing_says_so(tmp_path: Path) -> None:

@@ -137,14 +137,6 @@ def test_a_finished_ensemble_is_closed_and_read_again_only_when_a_file_changes(
     assert figures(watch.lines["ens"]).total == 25
 
 
-def test_a_directory_that_was_not_named_needs_no_ensemble(tmp_path: Path) -> None:
-    watch = Watch()
-    watch.reader.set_paths([str(tmp_path), str(tmp_path / "named")], str(tmp_path))
-    assert watch.settle().keys() == {"named"}
-    shutil.copytree(FIXTURES / "rescue", tmp_path / "new")
-    assert watch.later().keys() == {"named", "new"}
-
-
 def test_an_ensemble_that_appears_gets_a_line_and_one_that_goes_loses_it(tmp_path: Path) -> None:
     parent = tmp_path / "all"
     parent.mkdir()
@@ -164,14 +156,6 @@ def test_a_living_ensemble_is_followed(tmp_path: Path) -> None:
     end_job(made)
     line = figures(watch.later(3.0)["ens"])
     assert (line.running, line.done) == (0, 1)
-
-
-def test_jobs_beside_the_dag_do_not_disturb(tmp_path: Path) -> None:
-    made = live_dagdir(tmp_path / "ens")
-    watch = Watch(tmp_path)
-    watch.settle()
-    made.append("metl.log", Log().submit(77, at=ago(20)).execute(77, at=ago(10)).data)
-    assert figures(watch.later(4.0)["ens"]).running == 1
 
 
 def test_living_ensembles_beyond_the_budget_are_read_again_when_they_change(
@@ -256,19 +240,6 @@ def test_summaries_are_stored_for_the_next_session_of_the_same_code(
         assert worker.load_stored(place) == stored
     monkeypatch.setattr(worker, "_version", lambda: "another")
     assert worker.load_stored(tmp_path / "cache") == []
-
-
-def test_summaries_of_other_paths_stay_stored(tmp_path: Path) -> None:
-    for name in ("holds", "rescue"):
-        shutil.copytree(FIXTURES / name, tmp_path / name)
-    first = Watch(tmp_path / "holds")
-    first.settle()
-    second = Watch(tmp_path / "rescue", stored=tuple(first.reader.stored()))
-    second.settle()
-    assert [os.path.basename(each.summary.path) for each in second.reader.stored()] == [
-        "holds",
-        "rescue",
-    ]
 
 
 def test_looking_at_an_ensemble_changes_what_is_new_in_it(tmp_path: Path) -> None:

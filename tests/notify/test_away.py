@@ -13,14 +13,13 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.config.readers import read_webhook
 from metlmon.config.settings import NotifySettings
 from metlmon.health.changes import load_last_seen
-from metlmon.home.summary import make_figures
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import NullFeed
 from metlmon.live.session import Session
 from metlmon.notify.events import NotifyEvent
 from metlmon.pool.client import FeedAndPool
 from screens.app import AppOptions
-from tests.support.commands import Captured, run_command, usage_error
+from tests.support.commands import Captured, run_command
 from tests.support.dagdir_builder import DAG, NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.fake_home import FakeHome, summary
@@ -158,46 +157,6 @@ def test_status_sends_once_for_cron(tmp_path: Path, dagdir: LiveDagdir, capsys: 
     assert "no connection" in err
 
 
-def test_what_cannot_be_read_has_not_ended(
-    tmp_path: Path, dagdir: LiveDagdir, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dagdir.hold()
-    log = dagdir.path / "metl.log"
-    with WebListener() as listener:
-        configure(tmp_path, f'webhook = "{listener.url("/")}"', "interval = 0")
-        run_command("status --notify", capsys, dagdir.path)
-        hidden = log.rename(dagdir.path / "elsewhere")
-        log.mkdir()
-        run_command("status --notify", capsys, dagdir.path)
-        log.rmdir()
-        hidden.rename(log)
-        run_command("status --notify", capsys, dagdir.path)
-    assert len(listener.requests) == 1
-
-
-def test_status_of_several_sends_for_each(
-    tmp_path: Path, dagdir: LiveDagdir, capsys: Captured
-) -> None:
-    other, quiet = (LiveDagdir(tmp_path / name) for name in ("other", "quiet"))
-    dagdir.hold()
-    other.hold()
-    paths = (dagdir.path, other.path, quiet.path)
-    with WebListener() as listener:
-        configure(tmp_path, f'webhook = "{listener.url("/")}"')
-        for words in ("status --notify", "status --notify --json"):
-            assert run_command(words, capsys, *paths)[0] == Exit.OK
-    names = [request.json()["ensemble"] for request in listener.requests]
-    assert sorted(names) == ["lr", "other"]
-
-
-def test_status_says_when_it_cannot_notify(
-    tmp_path: Path, dagdir: LiveDagdir, capsys: Captured
-) -> None:
-    assert "[notify]" in usage_error("status --notify", capsys, dagdir.path)
-    text = usage_error("status --notify --as-of 2025-01-01", capsys, dagdir.path)
-    assert "leave out --as-of" in text
-
-
 def test_a_trial_reaches_every_channel(
     tmp_path: Path, dagdir: LiveDagdir, capsys: Captured
 ) -> None:
@@ -288,11 +247,3 @@ async def test_home_notifies_and_remembers_what_was_opened(
         session.stop()
         assert len(listener.requests) == 2
     assert not any("data" in str(path) for path in tmp_path.iterdir())
-
-
-def test_a_summary_has_the_events_of_its_ensemble() -> None:
-    reader = DagdirReader(FIXTURES / "trainer")
-    reader.open()
-    reader.read_all()
-    (event,) = make_figures(reader).events
-    assert (event.name, event.text) == ("done", "ensemble.dag is done: 30 nodes")

@@ -21,7 +21,6 @@ from metlmon.notify import channels
 from metlmon.notify.channels import (
     CommandChannel,
     SendError,
-    TerminalChannel,
     WebhookChannel,
     terminal_sequence,
 )
@@ -95,16 +94,6 @@ def test_what_is_over_and_comes_again_is_new(
         delivery = Process(dagdir, channel).delivery
         delivery.deliver(events(keys), live=True, now=3600 * hour, complete=complete)
     assert channel.sent == [["a", "b"], *again]
-
-
-def test_what_concerns_twice_as_many_runs_is_sent_again(dagdir: Path) -> None:
-    channel = RecordingChannel()
-    sent = []
-    for hour, runs in enumerate((1, 2, 3, 4, 7, 2, 8), start=1):
-        event = NotifyEvent(key="held 34", name="held", text="held", runs=runs)
-        Process(dagdir, channel).delivery.deliver([event], live=True, now=3600 * hour)
-        sent.append(len(channel.sent))
-    assert sent == [1, 2, 2, 3, 3, 3, 4]
 
 
 def test_many_things_at_once_are_one_message(dagdir: Path) -> None:
@@ -226,11 +215,6 @@ def test_tmux_passes_a_message_on(environment: dict[str, str]) -> None:
     assert inside == terminal_sequence(("osc9", "osc777"), MESSAGE, {})
 
 
-def test_a_terminal_that_cannot_be_written_to_has_not_been() -> None:
-    with pytest.raises(SendError):
-        TerminalChannel(("bell",), lambda text: False).send(MESSAGE)
-
-
 def test_a_command_gets_texts_by_its_environment_and_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,17 +230,6 @@ def test_a_command_gets_texts_by_its_environment_and_json(
     assert arguments == ["{text}", "a b"]
     assert texts == [f" {evil.text}", "lr: held"]
     assert document == message.json()
-    assert not victim.exists()
-
-
-def test_a_shell_does_not_run_a_text(tmp_path: Path) -> None:
-    victim, file = tmp_path / "victim", tmp_path / "got"
-    evil = NotifyEvent(key="h", name="held", text=f"x; touch {victim} #`touch {victim}`")
-    message = Message(ensemble="lr", dagdir="/lr", events=(evil,))
-    command = f'printf "%s|%s" "$METLMON_TEXT" "$METLMON_EVENT" >{file}'
-    for words in (["sh", "-c", command], ["env", "sh", "-uc", command]):
-        CommandChannel(words).send(message)
-        assert file.read_text() == f"{evil.text}|held"
     assert not victim.exists()
 
 
@@ -362,12 +335,6 @@ def test_an_event_says_the_cause_and_how_many_runs() -> None:
     assert found(entry(nodes=12)) == [("held", "held (hold 12) · 12 nodes")]
 
 
-def test_an_event_says_what_removed_the_jobs() -> None:
-    heading = "held, then removed by the access point's policy"
-    (event,) = found(entry("removed-by-policy", heading=heading, text="input file missing"))
-    assert event == ("failed", f"{heading}: input file missing")
-
-
 def test_what_is_closed_a_note_or_not_wanted_is_no_event() -> None:
     entries = entry(is_open=False), entry("log-gap"), entry(severity=Severity.NOTE)
     assert found(*entries, entry("diverged"), about=("held",)) == []
@@ -404,12 +371,3 @@ def test_foreign_text_cannot_act_on_a_terminal_or_a_chat() -> None:
     assert "@channel" not in text
     assert "<!here" not in text
     assert "slot1@host" in text
-
-
-def test_several_events_are_one_line_and_the_first_five() -> None:
-    events = tuple(NotifyEvent(key=str(n), name="held", text=f"event {n}") for n in range(7))
-    message = Message(ensemble="lr", dagdir="/lr", events=events)
-    assert message.title == "lr: held"
-    assert message.text == "event 0; and 6 more"
-    assert message.lines[-2:] == ["event 4", "and 2 more"]
-    assert len(message.json()["events"]) == 7

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,9 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.file_access import UnreadableFile, output_file, read_tail
 from metlmon.live.job_files import TrainingFiles
 from metlmon.live.output_pager import Search, page_above, page_around, page_at_end
-from metlmon.model.states import State
-from metlmon.remote import filesystem
-from metlmon.remote.agent import FEW_NAMES
 from metlmon.remote.machine import MACHINES, Machine, connect_to
 from tests.support.dagdir_builder import NODE, Dagdir, log_of
 from tests.support.event_logs import Log
-from tests.support.ssh_server import SshServer
 from tests.support.wandb_files import history_record, log_file, log_records, run_record
 
 pytestmark = pytest.mark.xdist_group("ssh")
@@ -244,21 +239,6 @@ def test_the_files_of_a_whole_ensemble_are_read_as_on_the_machine_itself(
     assert {len(each.checkpoints) for each in shown["files"].trainings.values()} == {checkpoints}
 
 
-def test_names_with_quotes_line_ends_and_leading_dashes(access_point: str, tmp_path: Path) -> None:
-    folder = tmp_path / '-it\'s "a\nplace" $(touch x); `y` \udce9'
-    dagdir = Dagdir(folder, dag="")
-    name = "-rf 'q' \"d\" \n\t$(HOME) * \udcff"
-    dag = f"SUBMIT-DESCRIPTION t {{\n executable = x\n log = -l'o\"g $x.log\n}}\nJOB {NODE} t\n"
-    dagdir.write(f"{name}.dag", dag)
-    dagdir.write("-l'o\"g $x.log", log_of(77))
-    dagdir.write(f"{name}.dag.nodes.log", log_of(77, 78))
-
-    shown = Both(access_point, folder).compare()
-
-    assert len(shown["jobs"]) == 2
-    assert sorted(os.listdir(tmp_path)) == [folder.name]
-
-
 def test_output_of_a_job_is_paged_and_searched_as_on_the_machine_itself(
     access_point: str, dagdir: Dagdir
 ) -> None:
@@ -286,54 +266,11 @@ def test_a_link_out_of_the_directory_is_no_output(access_point: str, dagdir: Dag
             output_file(directory, name)
 
 
-def test_a_dag_that_was_submitted_one_directory_above(access_point: str, tmp_path: Path) -> None:
-    files = Dagdir(tmp_path / "ensemble", "")
-    files.write("submit/e.dag", f"JOB {NODE} jobs/train.sub\n")
-    files.write("submit/e.dag.dagman.out", "")
-    files.write("jobs/train.sub", "log = logs/t.log\noutput = out/$(Cluster).out\nqueue\n")
-    files.write("logs/t.log", Log().submit(77, NODE).execute(77, 5).data)
-    files.write("out/77.out", b"epoch 1\n")
-    both = Both(access_point, files.path / "submit")
-    assert [job.state for job in both.compare()["jobs"]] == [State.RUNNING]
-    for reader in both.readers:
-        name = reader.snapshot_builder().output_file(77, 0)
-        assert name is not None
-        assert list(read_tail(output_file(Path(reader.path_given), name))) == ["epoch 1"]
-
-
 # --- what crosses the line ----------------------------------------------------------------------
 
 
 def read_bytes(*paths: Path) -> int:
     return sum(path.stat().st_size for path in paths)
-
-
-def test_no_byte_is_read_twice(access_point: str, dagdir: Dagdir) -> None:
-    log, dag = dagdir.path / "metl.log", dagdir.path / "run.dag"
-    dagdir.write("metl.log", long_log(3000))
-    both = Both(access_point, dagdir.path)
-    assert both.machine.file_bytes == read_bytes(log, dag)
-
-    for cluster in range(3):
-        dagdir.append("metl.log", Log().submit(5000 + cluster, LATER).data)
-        both.compare()
-        assert both.machine.file_bytes == read_bytes(log, dag)
-    # The same content in another file, and with other times.
-    dagdir.replace("metl.log", log.read_bytes())
-    both.compare()
-    os.utime(log, (0, 0))
-    both.compare()
-    # An event of the past is what was read, too.
-    past = DagdirReader(both.readers[1].dagdir, live=False, as_of=both.readers[1].ensemble.newest)
-    past.open()
-    past.read_all()
-    assert both.machine.file_bytes == read_bytes(log, dag)
-
-
-def long_log(events: int) -> bytes:
-    log = Log().submit(77, NODE)
-    event = log.image(77, 5).events.pop()
-    return log.data + event * events
 
 
 @pytest.mark.parametrize("grows", [False, True])
@@ -358,25 +295,6 @@ def test_a_look_is_one_exchange_with_what_has_grown(
     assert len(reader.snapshot_builder().job_rows()) == 1 + grows
     assert len(exchanges) == 1
     assert grows or exchanges[0] < 200
-
-
-def test_a_large_directory_beside_the_one_that_is_searched_is_not_listed(
-    access_point: str, dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_metrics(dagdir)
-    (dagdir.path / "logs").mkdir()
-    for _ in range(FEW_NAMES + 1):
-        dagdir.write(f"logs/{os.urandom(50).hex()}", b"")
-    reader = DagdirReader(Path(connect_to(f"{access_point}:{dagdir.path}")), live=False)
-    reader.open()
-    reader.read_all()
-    exchanges = count_exchanges(MACHINES[access_point], monkeypatch)
-
-    assert len(picture(reader)["files"].trainings) == 1
-    assert sum(exchanges) < 50 * FEW_NAMES
-    assert len(os.listdir(dagdir.path / "logs")) == len(
-        filesystem.listdir(Path(reader.path_given) / "logs")
-    )
 
 
 @pytest.mark.parametrize("runs", [1, 8])
@@ -422,17 +340,3 @@ def count_exchanges(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> list[i
 
 
 # --- clocks -------------------------------------------------------------------------------------
-
-
-def test_now_is_the_local_time_of_the_other_machine(
-    access_point: str, ssh_server: SshServer, dagdir: Dagdir
-) -> None:
-    host = ssh_server.add_host("far-east", 'TZ=Asia/Tokyo exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"')
-    reader = DagdirReader(Path(connect_to(f"{host}:{dagdir.path}")), live=True)
-    reader.open()
-    reader.read_all()
-
-    as_of = reader.snapshot_builder().status().as_of
-    tokyo = datetime.now(UTC).replace(tzinfo=None) + timedelta(hours=9)
-    assert as_of is not None
-    assert abs(as_of - tokyo) < timedelta(minutes=10)

@@ -11,15 +11,12 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.command_line import connect
-from metlmon.cli.main import main
 from metlmon.config.user_state import state_directory
 from metlmon.home.feed import HomeFeed
-from metlmon.home.finder import find_dagdirs
 from metlmon.home.places import load_list, save_list
 from metlmon.home.summary import HomeSummary, Phase
 from metlmon.remote.machine import MACHINES, connect_to
 from metlmon.remote.paths import as_typed
-from tests.support.commands import Captured, text_output
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.patience import PATIENCE
@@ -123,28 +120,6 @@ def test_lines_stay_while_a_connection_is_lost(
             home.until(*((name, Phase.READ) for name in names))
 
 
-def test_ensembles_below_a_directory_are_found_in_few_exchanges(
-    access_point: str, experiments: Path
-) -> None:
-    for number in range(60):
-        (experiments / f"user{number}" / "notes").mkdir(parents=True)
-    path = connect_to(f"{access_point}:{experiments}")
-    before = MACHINES[access_point].channel.exchanges
-
-    found = [as_typed(each.path) for each in find_dagdirs([path]) if each]
-
-    assert found == [f"{access_point}:{experiments}/2026/{name}" for name in ("first", "second")]
-    assert MACHINES[access_point].channel.exchanges - before < 20
-
-
-def test_status_prints_a_line_for_each(
-    access_point: str, experiments: Path, capsys: Captured
-) -> None:
-    printed = text_output("status", capsys, f"{access_point}:{experiments}")
-
-    assert [line.split()[0] for line in printed.splitlines()[3:]] == ["first", "second"]
-
-
 def test_the_list_has_directories_as_they_are_typed(
     access_point: str, experiments: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,13 +155,3 @@ def test_machines_of_the_list_are_connected_in_the_background(
             home.until(
                 *((f"{host}:{experiments}/2026/{name}", Phase.READ) for name in ("first", "second"))
             )
-
-
-def test_a_directory_of_another_machine_without_ensembles(
-    access_point: str, tmp_path: Path, capsys: Captured
-) -> None:
-    (tmp_path / "empty").mkdir()
-
-    assert main(["status", f"{access_point}:{tmp_path}/empty"]) == 2
-
-    assert f"{access_point}:{tmp_path}/empty: no DAG file here" in capsys.readouterr().err

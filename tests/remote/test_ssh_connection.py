@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
-from metlmon.cli.command_line import connect
-from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
 from metlmon.remote import agent, connection
 from metlmon.remote.machine import MACHINES, connect_to
 from metlmon.remote.paths import UnusableMachine, split_argument
-from tests.support.commands import Captured, json_output, run_command, usage_error
+from tests.support.commands import Captured, run_command, usage_error
 from tests.support.dagdir_builder import NODE, Dagdir, log_of
 from tests.support.event_logs import Log
 from tests.support.patience import PATIENCE
@@ -91,13 +88,6 @@ def test_a_connection_that_is_cut_comes_back_without_reading_a_byte_twice(
             view.until(lambda snapshot: is_complete(snapshot) and view.clusters() == [77, 78])
             sizes = sum(path.stat().st_size for path in dagdir.path.iterdir())
             assert MACHINES[host].file_bytes == sizes
-
-
-def test_attempts_to_connect_again_are_seconds_apart() -> None:
-    timeouts = dict(zip(connection.IN_BACKGROUND[::2], connection.IN_BACKGROUND[1::2], strict=True))
-    assert timeouts["-o"] == "ConnectTimeout=5"
-    # An attempt may have begun just before the line was mended.
-    assert 5 + connection.RETRY_SECONDS[-1] < 10
 
 
 @pytest.mark.parametrize("is_killed", [True, False], ids=["a killed agent", "a silent line"])
@@ -180,19 +170,6 @@ def test_a_command_ends_with_a_sentence_if_the_connection_is_lost(
 # --- how it begins ------------------------------------------------------------------------------
 
 
-def test_what_a_login_shell_prints_is_skipped(
-    access_point: str, ssh_server: SshServer, dagdir: Dagdir, capsys: Captured
-) -> None:
-    banner = (
-        "echo Welcome to the access point; echo metlmon-agent-; printf '\\0\\377\\n'; echo >&2 x"
-    )
-    host = ssh_server.add_host("noisy", f"{banner}\n{SHELL}")
-
-    (run,) = json_output("status", capsys, f"{host}:{dagdir.path}")["runs"]
-
-    assert run["run"] == "run0"
-
-
 @pytest.mark.parametrize(
     ("shell", "reason"),
     [
@@ -227,24 +204,6 @@ def test_the_last_words_of_ssh_are_the_reason(
 
     assert error.startswith(f"metlmon: {host}: ssh: ")
     assert "closed" in error or "reset" in error
-
-
-def test_a_directory_that_is_not_there(access_point: str, capsys: Captured) -> None:
-    error = usage_error("status", capsys, f"{access_point}:/nowhere/at/all")
-
-    assert error.startswith(f"metlmon: {access_point}:/nowhere/at/all: no such directory")
-
-
-def test_a_directory_is_relative_to_the_home_there(
-    access_point: str, ssh_server: SshServer, dagdir: Dagdir
-) -> None:
-    home = dagdir.path.parent
-    host = ssh_server.add_host("homely", f"export HOME={home}\n{SHELL}")
-
-    assert connect_to(f"{host}:ensemble") == f"/{host}:{dagdir.path}"
-    assert connect_to(f"{host}:~/ensemble") == f"/{host}:{dagdir.path}"
-    assert connect_to(f"{host}:") == f"/{host}:{home}"
-    assert MACHINES[host].channel.connections == 1
 
 
 @pytest.mark.parametrize(
@@ -310,15 +269,6 @@ def test_commands_that_write_or_ask_the_pool_are_refused(
     assert MACHINES[access_point].channel.exchanges == before
 
 
-def test_the_dashboards_of_serve_connect_themselves(access_point: str) -> None:
-    words = [f"{access_point}:ens", "here"]
-    options = argparse.Namespace(command="serve", dirs=list(words))
-
-    connect(options)
-
-    assert options.dirs == words
-
-
 def test_the_queue_of_this_machine_is_not_asked(
     access_point: str, dagdir: Dagdir, capsys: Captured
 ) -> None:
@@ -361,24 +311,6 @@ def test_a_dag_of_another_machine_opens_no_file_of_this_one(
 
     assert 99 in {job.cluster for job in reader.snapshot_builder().job_rows()}
     assert not [each for each in used if "outside" in each or "ensemble" in each]
-
-
-def test_a_dag_of_this_machine_opens_no_file_of_another_one(
-    access_point: str, dagdir: Dagdir
-) -> None:
-    elsewhere = connect_to(f"{access_point}:{dagdir.path.parent}")
-    machine = MACHINES[access_point]
-    text = (dagdir.path / "run.dag").read_text()
-    (dagdir.path.parent / "other.dag").write_text(f"JOB {NODE} train\n")
-    named = f"INCLUDE {elsewhere}/other.dag\nJOB x {elsewhere}/a.sub\n"
-    dagdir.write("run.dag", text.replace("metl.log", f"{elsewhere}/ensemble/metl.log") + named)
-    received = machine.channel.received_bytes
-
-    reader = DagdirReader(dagdir.path)
-    with suppress(InputError):
-        reader.open()
-
-    assert machine.channel.received_bytes == received
 
 
 # --- the agent itself ---------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import Captured, json_output
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.ssh_server import Line, SshServer
@@ -100,19 +99,6 @@ def test_what_ssh_asks_is_asked_before_the_screen(
     assert terminal.bytes.count(b"Enter passphrase") == sum(map(bool, passphrases))
 
 
-def test_a_passphrase_is_asked_before_the_status(
-    ssh_server: SshServer, dagdir: Dagdir, tmp_path: Path
-) -> None:
-    host = ssh_server.add_host("locked-status", passphrases=["open sesame"])
-    with metlmon(ssh_server, tmp_path, "status", f"{host}:{dagdir.path}") as terminal:
-        answer(terminal, "Enter passphrase for key", "open sesame")
-
-        assert terminal.end() == 0
-        assert "run0" in terminal.text
-    assert b"sesame" not in terminal.bytes
-    assert terminal.bytes.count(b"Enter passphrase") == 1
-
-
 def test_home_asks_once_for_the_directories_of_one_host(
     ssh_server: SshServer, dagdir: Dagdir, tmp_path: Path
 ) -> None:
@@ -132,18 +118,3 @@ def test_home_asks_once_for_the_directories_of_one_host(
 
 
 # --- a host behind another one ------------------------------------------------------------------
-
-
-def test_a_host_behind_another_one(
-    access_point: str, ssh_server: SshServer, dagdir: Dagdir, capsys: Captured
-) -> None:
-    with Line(ssh_server.port) as outer, Line(ssh_server.port) as inner:
-        jump = ssh_server.add_host("login-node", port=outer.port)
-        host = ssh_server.add_host("inside", port=inner.port, options=f"ProxyJump {jump}")
-
-        there = json_output("status", capsys, f"{host}:{dagdir.path}")
-
-        assert (outer.connections, inner.connections) == (1, 1)
-        assert outer.received > inner.received > 0
-    here = json_output("status", capsys, str(dagdir.path), "--no-live")
-    assert there["runs"] == here["runs"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import shutil
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -15,10 +14,8 @@ import pytest
 
 from metlmon.cli.main import main
 from metlmon.report.to_html import range_ticks
-from tests.support.commands import Captured, json_output, run_command
+from tests.support.commands import Captured, run_command
 from tests.support.replay_pieces import extract_story
-
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 
 @pytest.fixture(scope="module")
@@ -82,18 +79,6 @@ def test_a_diverged_run_does_not_flatten_the_others(
     assert drawing.count('class="line"') == 7
     highest = max(float(value) for value in re.findall(r'text-anchor="end">([\d.]+)<', drawing))
     assert highest < 2, "run20 reached 5"
-
-
-def test_without_metrics_there_is_no_such_section(
-    story: Path, tmp_path: Path, capsys: Captured
-) -> None:
-    for name in ("ens.dag", "metl.log"):
-        shutil.copy(FIXTURES / "rescue" / name, tmp_path)
-    answer = json_output("report", capsys, tmp_path)
-    assert answer["runs"]["rows"]
-    assert "best_runs" not in answer
-    # Of a window they are not known.
-    assert "best_runs" not in json_output("report", capsys, story, "--month", "2025-09")
 
 
 @pytest.mark.parametrize(

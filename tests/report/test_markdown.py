@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from metlmon.report.document import ReportTable
 from metlmon.report.to_html import render_html
-from metlmon.report.to_markdown import SPARKS, render_markdown, sparkline
+from metlmon.report.to_markdown import render_markdown
 from metlmon.snapshot.records import HourUnit
 from tests.support.sample_reports import EMPTY, report_of, report_of_log
 
@@ -98,10 +98,3 @@ def test_nothing_was_logged() -> None:
         text = render(report_of_log(EMPTY))
         assert "Nothing ran: the logs have no execution in this window." in text
         assert "<svg" not in text
-
-
-def test_blocks() -> None:
-    assert sparkline([0, 1, 2, 4]) == "▁▂▄█"
-    assert sparkline([0, 0]) == "▁▁"
-    long = sparkline([0.0] * 500 + [9.0])
-    assert (len(long), long[-1]) == (SPARKS, "█")

@@ -6,7 +6,7 @@ What the generator of an ensemble did is what is counted of it.
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import cache
@@ -23,16 +23,13 @@ from metlmon.report.to_markdown import render_markdown
 from metlmon.report.to_text import text_lines
 from metlmon.report.usage import (
     ReportUsage,
-    epoch_boxes,
     make_box_plot,
 )
-from metlmon.report.usage_tables import gpu_table, profile_table, resource_table
+from metlmon.report.usage_tables import resource_table
 from metlmon.snapshot.records import HOUR
 from metlmon.stats.causes import CauseReason
-from metlmon.stats.totals import UsageTotals
-from metlmon.stats.usage import GroupUsage, LongestExecutions, usage_in_window
-from metlmon.stats.windows import ALL, TimeWindow, Unit
-from metlmon.tables.usage import gpu_names
+from metlmon.stats.usage import GroupUsage
+from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.text.formatting import THIN
 from tests.support.event_logs import USAGE, Log, Out, of_one_job
 from tests.support.records import read_dagdir
@@ -90,17 +87,6 @@ def test_the_first_round_by(name: str, of: Callable[[ReportUsage], Iterable[Grou
     wanted = {usage.gpu_names.get(key, key): row for key, row in truth()[name].items()}
     keys = next(iter(wanted.values())).keys()
     assert {g: {k: v for k, v in row.items() if k in keys} for g, row in result.items()} == wanted
-
-
-def test_the_first_round_by_month() -> None:
-    wanted = truth()["by_month"]
-    usage = usage_of("first-round")
-    assert usage.period is Unit.MONTH
-    result = {
-        f"{window.since:%Y-%m}": {"good": group.totals.goodput, "bad": group.totals.badput}
-        for window, group in usage.periods
-    }
-    assert result == wanted
 
 
 def test_the_rest_of_the_first_round() -> None:
@@ -241,28 +227,6 @@ def usage_of_log(log: Log, settings: Settings | None = None) -> ReportUsage:
     return ReportUsage(of_one_job(log, settings=settings).painter().ledger())
 
 
-def test_profiles_have_the_epochs_of_the_table_of_resources() -> None:
-    usage = usage_of("first-round")
-    table = profile_table(usage)
-    assert table is not None
-    epochs: Counter[Any] = Counter()
-    for row in table.rows:
-        epochs[row["site"]] += row["epochs"]
-        assert "–" in row["interval"]
-        assert 0 < row["loss"] < 1
-    assert epochs == {
-        site.name: site.totals.completed_epochs
-        for site in usage.sites
-        if site.totals.completed_epochs
-    }
-    by_pool = {(row["site"], row["gpu"]): row for row in table.rows}
-    # Its 210 epochs took 9.35 hours in the mean; those of lost executions would have taken longer.
-    assert 9.3 * HOUR < by_pool["PDX-Coeus-CE1", "RTX A5000"]["hours"] < 9.9 * HOUR
-    # More than ten samples of each figure: nothing is borrowed.
-    assert "borrowed" not in by_pool["anvil", "A100-40 SXM4"]
-    assert profile_table(usage_of("first-round", TimeWindow(until=datetime(2020, 1, 1)))) is None
-
-
 def test_use_of_resources_with_upper_bounds() -> None:
     log = Log().submit(77, NODE).execute(77, gpus=2, site="here")
     body = USAGE.format_map(defaultdict(int)).replace("40321", "48829")
@@ -276,26 +240,6 @@ def test_use_of_resources_with_upper_bounds() -> None:
         assert "≤47.7 GB" in text.replace(THIN, " ")
         assert "≤160" not in text
     assert resource_table(usage_of_log(Log().submit(77, NODE))) is None
-
-
-def test_an_epoch_that_was_trained_elsewhere() -> None:
-    log = Log().submit(77, NODE, at="10:00:00")
-    log.execute(77, gpus=2, gpu="NVIDIA A40", site="there", at="10:10:00")
-    log.evict(77, at="16:10:00").execute(77, gpus=1, site="here", at="16:20:00")
-    log.terminate(77, at="16:30:00")
-    usage = usage_of_log(log)
-    assert (usage.epochs, usage.hidden) == (1, 1)
-    assert completed(usage.gpus) == {"A40": 0, "L40S": 1}
-    assert {group.name: group.longest.epochs for group in usage.gpus} == {"A40": 1, "L40S": 0}
-    assert {group.name: group.longest.seconds for group in usage.sites} == {
-        "there": 6 * HOUR,
-        "here": 0,
-    }
-    assert usage.total.longest.gpu_seconds == 12 * HOUR
-    # As the table of sites has it: the time of the execution that completed the epoch.
-    assert {name: b.median for name, b in epoch_boxes(usage, lambda e: e.site).items()} == {
-        "here": 600
-    }
 
 
 def test_runs_in_sub_dags_may_call_their_nodes_the_same(tmp_path: Path) -> None:
@@ -330,19 +274,6 @@ def test_runs_in_sub_dags_may_call_their_nodes_the_same(tmp_path: Path) -> None:
     assert usage.total.totals.total == 3000
 
 
-def test_the_number_of_gpus_may_be_unknown() -> None:
-    log = Log().submit(77, NODE).execute(77, bare=True).terminate(77)
-    usage = usage_of_log(log)
-    assert (usage.uncounted_gpus, usage.total.totals.total) == (1, 0)
-    assert by_name(usage.gpus)[None].totals.executions == 1
-
-
-def test_nothing_logged() -> None:
-    usage = usage_of_log(Log())
-    assert (usage.series, usage.periods, usage.causes, usage.epochs) == (None, (), (), 0)
-    assert (usage.total.totals, usage.total.longest) == (UsageTotals(), LongestExecutions())
-
-
 def test_stamps_that_are_centuries_apart() -> None:
     log = (
         Log().submit(77, NODE, at="0001-01-01 00:00:00").submit(78, NODE, at="2025-11-01 10:00:00")
@@ -366,17 +297,6 @@ def test_a_window_that_ends_where_a_day_begins() -> None:
 
 
 # --- names and spreads ------------------------------------------------------------------------
-
-
-def test_gpu_models_are_named_as_on_the_screens_and_once_as_logged() -> None:
-    usage = usage_of("first-round")
-    names = {group.name for group in usage.gpus}
-    on_screens = gpu_names(usage_in_window(usage.ledger, ALL))
-    assert names == {name for logged, name in on_screens.items() if logged}
-    assert {"A100-40 SXM4", "A100-40 PCIE", "V100-32"} <= names
-    comment = gpu_table(usage).comment or ""
-    assert comment.count("A100-40 SXM4: A100-SXM4-40GB") == 1
-    assert "A40:" not in comment, "that is its name"
 
 
 def test_quartiles_and_whiskers() -> None:

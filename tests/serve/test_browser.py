@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -100,81 +97,3 @@ def test_keys_lead_to_the_run_screen_and_no_other_host_is_asked(browser: Chromiu
         problems = [each["entry"]["text"] for each in page.events("Log.entryAdded")]
         assert not [each for each in problems if "Content Security Policy" in each]
         assert not page.events("Runtime.exceptionThrown")
-
-
-ATTACK = """
-const [page, token] = [{page!r}, {token!r}];
-const results = {{}};
-const websocket = url => new Promise(done => {{
-  const socket = new WebSocket(url);
-  socket.onopen = () => done("open");
-  socket.onerror = () => done("refused");
-}});
-const script = url => new Promise(done => {{
-  const element = document.createElement("script");
-  element.src = url;
-  element.onload = () => done("loaded");
-  element.onerror = () => done("refused");
-  document.head.append(element);
-}});
-(async () => {{
-  results.fetch = await fetch(page).then(a => a.text(), () => "refused");
-  results.opaque = await fetch(page, {{mode: "no-cors"}}).then(a => a.type, () => "refused");
-  results.websocket = await websocket(page.split("/?")[0].replace("http", "ws") + "/ws/" + token);
-  results.script = await script(page.replace("/?", "/static/js/textual.js?"));
-  const frame = document.createElement("iframe");
-  frame.src = page;
-  document.body.append(frame);
-  await new Promise(done => {{ frame.onload = done; }});
-  try {{ results.frame = frame.contentDocument ? "readable" : "closed"; }}
-  catch (error) {{ results.frame = "closed"; }}
-  return results;
-}})()
-"""
-
-
-def test_a_page_of_another_origin_is_refused(browser: Chromium) -> None:
-    """Even one that knows the token: on another port, or by another name, of this machine."""
-    with served(DEMO) as program, other_site() as port:
-        token = program.url.partition("=")[2]
-        for host in ("127.0.0.1", "evil.example"):
-            page = browser.open_page(f"http://{host}:{port}/")
-            page.wait_for("document.readyState === 'complete'")
-            results = page.evaluate(ATTACK.format(page=program.url, token=token))
-            assert results["fetch"] == "refused"
-            assert results["opaque"] in ("refused", "opaque")
-            assert results["websocket"] == "refused"
-            assert results["script"] == "refused"
-            assert results["frame"] == "closed"
-            answered = [each["response"] for each in page.events("Network.responseReceived")]
-            ours = [each for each in answered if each["url"].startswith(program.url[:20])]
-            assert not program.programs()
-            handshakes = page.events("Network.webSocketHandshakeResponseReceived")
-            assert [each["response"]["status"] for each in handshakes] in ([], [403])
-            assert all(each["mimeType"] != "text/javascript" for each in ours)
-
-
-class _OtherPage(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        body = b"<!doctype html><title>another site</title><body></body>"
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-@contextmanager
-def other_site() -> Iterator[int]:
-    """Another web site on this machine; its port."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _OtherPage)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -16,7 +16,6 @@ from tests.support.commands import Captured
 from tests.support.served_dashboard import (
     DEMO,
     ROOT,
-    Tab,
     needed_module,
     open_tab,
     running_server,
@@ -95,17 +94,6 @@ async def test_the_report_goes_to_the_browser(
     assert not list(tmp_path.iterdir())
 
 
-async def test_nothing_is_sent_while_nothing_happens() -> None:
-    async with running_tab(watch("--read-only", "--", DEMO)) as tab:
-        await tab.wait_for("run5")
-        # The estimate, and what else is computed afterwards.
-        await tab.wait_silent(2)
-        shown = len(tab.received)
-        with pytest.raises(TimeoutError):
-            await tab.take(3)
-        assert len(tab.received) == shown
-
-
 async def test_frames_wait_for_a_slow_tab() -> None:
     async with running_tab(watch("--read-only", "--", DEMO)) as tab:
         await tab.wait_for("run5")
@@ -128,17 +116,6 @@ async def test_frames_wait_for_a_slow_tab() -> None:
             await tab.press(next(keys))
             with suppress(TimeoutError):
                 await tab.take(1)
-
-
-async def test_a_tab_of_any_size_is_drawn() -> None:
-    async with running_tab(watch("--read-only", "--", DEMO)) as tab:
-        await tab.wait_for("run5")
-        for width, height in ((10**9, 10**9), (-5, 0), (1, 1), ("x", None), (1e99, 2.5)):
-            await tab.websocket.send_json(["resize", {"width": width, "height": height}])
-        await tab.websocket.send_json(["resize", {"width": 30, "height": 10}])
-        await tab.wait_for("needs 40x8")
-        await tab.websocket.send_json(["resize", {"width": 120, "height": 40}])
-        await tab.wait_for("run5")
 
 
 @pytest.mark.parametrize(
@@ -225,20 +202,3 @@ async def test_a_flood_of_output_reaches_the_tab(monkeypatch: pytest.MonkeyPatch
         tab._stream.feed = lambda data: None  # type: ignore[method-assign]
         await tab.wait_closed()
     assert len(tab.received) == 200 * 60000
-
-
-async def type_text(tab: Tab, text: str) -> None:
-    for character in text:
-        await tab.press(character)
-
-
-async def test_what_is_typed_and_pasted_arrives() -> None:
-    async with running_tab(watch("--read-only", "--", DEMO)) as tab:
-        await tab.wait_for("run5")
-        await tab.press("/")
-        await type_text(tab, "run1")
-        await tab.wait_for("run1")
-        while "run5" in tab.text:
-            await tab.take()
-        await tab.press("\x1b[200~\x1b[31mX\x1b[201~")
-        await tab.wait_for("run1[31mX")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import re
 import socket
 from collections.abc import AsyncIterator
@@ -14,7 +13,6 @@ import pytest
 
 from metlmon.errors import InputError
 from metlmon.tracking.metrics_server import MetricsServer
-from tests.support.commands import Captured
 from tests.support.served_dashboard import needed_module, open_tab, running_server
 
 SERVER = needed_module("metlmon.serve.server")
@@ -253,14 +251,6 @@ async def test_a_refused_connection_asks_nothing_more(server: DashboardServer) -
     writer.write(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
     assert (await asyncio.wait_for(reader.read(), 30)).startswith(b"HTTP/1.1 403")
     writer.close()
-
-
-async def test_errors_of_asyncio_are_a_sentence(server: DashboardServer, capsys: Captured) -> None:
-    error = OSError(errno.EMFILE, "Too many open files")
-    context = {"message": "socket.accept() out of system resource", "exception": error}
-    for _ in range(3):
-        asyncio.get_running_loop().call_exception_handler(context)
-    assert capsys.readouterr().err == f"metlmon: {context['message']}: Too many open files\n"
 
 
 def test_a_terminal_has_a_largest_size() -> None:

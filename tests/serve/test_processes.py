@@ -14,7 +14,7 @@ import pytest
 
 from metlmon.cli.main import main
 from tests.support.commands import Captured
-from tests.support.served_dashboard import DEMO, PATIENCE, ROOT, needed_module, open_tab, served
+from tests.support.served_dashboard import DEMO, PATIENCE, needed_module, open_tab, served
 
 needed_module("metlmon.serve.server")
 
@@ -88,13 +88,6 @@ async def test_no_program_survives_a_server_that_was_killed() -> None:
             (pid,) = program.programs()
             program.process.kill()
             wait_until(lambda: is_gone(pid))
-
-
-async def test_home_of_several_ensembles_is_served() -> None:
-    rescue = str(ROOT / "fixtures" / "rescue")
-    with served(DEMO, rescue) as program:
-        async with open_tab(program.url) as tab:
-            await tab.wait_for("2 ensembles")
 
 
 @pytest.mark.parametrize(

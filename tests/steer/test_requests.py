@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from metlmon.pool import gate_requests
-from metlmon.trainer import gate
-from tests.support.gate_rows import UUID, rules
+from tests.support.gate_rows import UUID
 
 REFUSED = "Not a directory|symbolic links|no ordinary file"
 
@@ -44,18 +41,6 @@ def test_what_is_there_is_left_and_nothing_else_lies_about(tmp_path: Path) -> No
     assert not gate_requests.delete_file(tmp_path, STOP)
     assert gate_requests.read_file(tmp_path, STOP) is None
     assert all_names(tmp_path) == []
-
-
-def test_a_folder_that_is_not_there_is_no_file() -> None:
-    nowhere = Path("/nonexistent-folder")
-    with pytest.raises(FileNotFoundError):
-        gate_requests.write_file(nowhere, STOP, b"")
-
-
-def test_where_nothing_was_ever_asked_nothing_is_there_to_delete(tmp_path: Path) -> None:
-    assert not gate_requests.delete_file(tmp_path, STOP)
-    assert gate_requests.read_file(tmp_path, STOP) is None
-    assert list(tmp_path.iterdir()) == [], "looking makes no folder"
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
@@ -120,13 +105,6 @@ def test_what_is_no_site(text: str) -> None:
     assert gate_requests.site_of(text) is None
 
 
-@pytest.mark.parametrize(
-    "text", ["delta", " CHTC-Spark-CE1 ", "SDSC PRP", "a" * 200, "Delta+GPU", "x"]
-)
-def test_what_may_be_a_site(text: str) -> None:
-    assert gate_requests.site_of(text) == text.strip()
-
-
 def test_a_stop_file_says_who_asked() -> None:
     result = gate_requests.author_line().decode("ascii")
     assert result.startswith("by ")
@@ -135,41 +113,6 @@ def test_a_stop_file_says_who_asked() -> None:
 
 
 # --- the gate reads them --------------------------------------------------------------------
-
-
-def gate_says(home: Path, epoch: int) -> int:
-    words = ["ens.gate.json", UUID, str(epoch), "train", f"run0-train_epoch{epoch}"]
-    command = [sys.executable, "-S", "-I", gate.__file__, *words]
-    return subprocess.run(command, cwd=home, capture_output=True, timeout=60).returncode
-
-
-def test_a_pause_that_was_asked_for_is_waited_for_until_it_is_taken_back(tmp_path: Path) -> None:
-    rules(tmp_path)
-    pause = gate_requests.request_file("ens.dag", UUID, "pause")
-    assert gate_says(tmp_path, 1) == gate.GO
-    gate_requests.write_file(tmp_path, pause, gate_requests.author_line())
-    assert gate_says(tmp_path, 2) == gate.WAIT
-    gate_requests.delete_file(tmp_path, pause)
-    assert gate_says(tmp_path, 2) == gate.GO
-
-
-def test_a_stop_is_met_and_told_with_who_asked(tmp_path: Path) -> None:
-    rules(tmp_path)
-    gate_requests.write_file(tmp_path, STOP, gate_requests.author_line())
-    assert gate_says(tmp_path, 3) == gate.SKIP
-    stopped = gate_requests.request_file("ens.dag", UUID, "stopped")
-    why = gate_requests.stop_reason(tmp_path, stopped)
-    assert why == f"asked to stop {gate_requests.author_line().decode().strip()}"
-
-
-def test_a_target_becomes_the_nodes_placement(tmp_path: Path) -> None:
-    rules(tmp_path)
-    gate_requests.write_file(
-        tmp_path, gate_requests.request_file("ens.dag", UUID, "target"), b"SDSC PRP\n"
-    )
-    assert gate_says(tmp_path, 4) == gate.GO
-    file = gate_requests.placement_file("ens.dag", "run0-train_epoch4")
-    assert gate_requests.read_file(tmp_path, file) == gate_requests.placement_line("SDSC PRP")
 
 
 @pytest.mark.parametrize(

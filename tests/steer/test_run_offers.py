@@ -62,13 +62,6 @@ def test_stopping_now_also_removes_the_job_of_the_epoch_under_way() -> None:
     assert "cannot be undone" in made.undo
 
 
-def test_stopping_now_what_has_no_job_only_writes_the_file() -> None:
-    row = run(asked(pause_requested=at(9), paused=at(9)), state=State.PRE)
-    made = offer(PoolAction.STOP_NOW, SelectedRun(row))
-    assert made.request.runs[0].jobs == ()
-    assert "removes" not in made.effect
-
-
 @pytest.mark.parametrize(
     ("act", "row", "why"),
     [

@@ -16,7 +16,7 @@ from metlmon.cli.commands import act
 from metlmon.cli.exit_codes import Exit
 from metlmon.pool import client
 from metlmon.pool.gate_requests import ONE_SITE
-from metlmon.pool.types import PoolError, SiteInfo
+from metlmon.pool.types import SiteInfo
 from tests.support.commands import Captured, run_command
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log, Out
@@ -194,27 +194,3 @@ def test_a_site_that_the_collector_does_not_know(
     assert code == Exit.OK
     assert f"warning: {unknown}" in err
     assert file(dagdir, "target").read_text() == "Expnse-GPU\n"
-
-
-@pytest.mark.parametrize("site", ["expanse-gpu", "Delta", "any"])
-def test_sites_that_are_known_by_other_means(
-    dagdir: Dagdir,
-    schedd: Schedd,
-    capsys: Captured,
-    monkeypatch: pytest.MonkeyPatch,
-    site: str,
-) -> None:
-    """In another case, as the DAG names it, and none in particular."""
-    knows(schedd, monkeypatch, "Expanse-GPU")
-    result = output_of(capsys, "send", dagdir.path, "run0", "--to", site)
-    assert (result["code"], result["refused"]) == (Exit.OK, None)
-
-
-def test_no_answer_of_the_collector_is_no_reason_to_refuse(
-    dagdir: Dagdir, schedd: Schedd, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_answer() -> tuple[SiteInfo, ...]:
-        raise PoolError("the collector does not answer")
-
-    monkeypatch.setattr(schedd, "sites", no_answer)
-    assert output_of(capsys, "send", dagdir.path, "run0", "--to", "Nowhere")["code"] == Exit.OK

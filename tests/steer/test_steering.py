@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from metlmon.model.states import State
 from metlmon.pool.client import PoolClient
-from metlmon.pool.connection import PoolUnreachable
 from metlmon.pool.gate_requests import NO_RETRY
 from metlmon.pool.previews import action_previews
 from metlmon.pool.types import (
@@ -222,12 +221,6 @@ def test_stopping_now_writes_before_it_removes(there: Ensemble) -> None:
     assert seen == [True]
 
 
-def test_what_is_asked_to_stop_can_be_stopped_now(there: Ensemble) -> None:
-    there.perform(there.order(PoolAction.STOP))
-    answers = there.perform(there.order(PoolAction.STOP_NOW, asked(stop_requested=at(9))))
-    assert [each.reply for each in answers] == [ResultCode.ALREADY, ResultCode.DONE]
-
-
 def test_without_the_file_no_job_is_removed(there: Ensemble) -> None:
     there.file("stop").mkdir(parents=True)
     answers = there.perform(there.order(PoolAction.STOP_NOW))
@@ -251,18 +244,6 @@ def test_without_a_schedd_stopping_now_writes_nothing(there: Ensemble) -> None:
     with pytest.raises(PoolError, match="does not answer"):
         there.perform(order)
     assert not there.file("stop").exists()
-
-
-def test_a_schedd_that_falls_silent_leaves_the_stop(there: Ensemble) -> None:
-    order = there.order(PoolAction.STOP_NOW)
-
-    def silent(cluster: int, proc: int) -> None:
-        raise PoolUnreachable("the schedd gave no answer in 40 s")
-
-    there.schedd.job = silent  # type: ignore[assignment]
-    answers = there.perform(order)
-    assert [each.reply for each in answers] == [ResultCode.DONE, ResultCode.FAILED]
-    assert there.file("stop").exists()
 
 
 # --- retargeting ------------------------------------------------------------------------------

@@ -125,12 +125,6 @@ def test_a_port_that_is_taken(server: MetricsServer) -> None:
         MetricsServer(server.port)
 
 
-def test_before_the_first_values_there_are_none(server: MetricsServer) -> None:
-    server.samples, server.reason = None, "reading: 12%"
-    answer = Answer(server.port)
-    assert (answer.status, answer.text) == (503, "reading: 12%\n")
-
-
 def scrape_until(port: int, line: str) -> str:
     """Scrape until the answer has this line; returns the answer."""
     deadline = time.monotonic() + 60

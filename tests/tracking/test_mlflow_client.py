@@ -208,16 +208,6 @@ def test_after_the_deadline_of_all_calls_there_is_none(
     assert tracker.calls == []
 
 
-@pytest.mark.parametrize(
-    "sent", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 90\r\n\r\n{}", b"SSH-2.0-OpenSSH_9.2\r\n"]
-)
-def test_no_answer_of_http(sent: bytes) -> None:
-    with raw_server(sent) as url:
-        error = failure(TrackingClient(url, seconds=20))
-    assert f"{url} was asked to search for runs: " in str(error)
-    assert error.transient
-
-
 def test_nobody_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"

@@ -38,8 +38,6 @@ pytestmark = pytest.mark.xdist_group("tracking")
 
 ENSEMBLES: Final = {
     "trainer": FIXTURES / "trainer",
-    "gated": FIXTURES / "gated",
-    "scripts": FIXTURES / "scripts",
     "pool-ensemble": "examples/pool-ensemble",
 }
 
@@ -327,19 +325,6 @@ def test_a_tag_that_no_longer_holds_goes(
     first, second = (server_state(tracking_server, f"passing{w}") for w in ("", " at once"))
     assert first["run0"].tags == second["run0"].tags
     assert "metlmon.hold_reason" not in first["run0"].tags
-
-
-def test_a_changed_value_becomes_the_newest_of_its_step(small: Small) -> None:
-    losses = f"training_logs/{uuid('run0')}/version_0/metrics.csv"
-    for last in (0.25, 0.75, 0.25):
-        small.dagdir.write(losses, metrics_csv([(0, 0.5), (1, last)]))
-        small.export()
-        points = [
-            p for p in small.server.runs(small.experiment)[1].metrics["val_loss"] if p.step == 1
-        ]
-        assert max(points, key=lambda point: point.time).value == last
-        assert small.written() == "up to date"
-    assert [point.value for point in points] == [0.25, 0.75, 0.25]
 
 
 # --- what others did on the server --------------------------------------------------------------

@@ -160,21 +160,6 @@ def test_an_ensemble_is_followed_to_its_end(
     check_final(story, tracking_server, capsys)
 
 
-def test_nothing_is_written_while_nothing_happens(
-    story: Story, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def idle() -> None:
-        story.tracker.calls.clear()
-
-    def check() -> None:
-        assert story.tracker.calls == []
-
-    story.grow(4)
-    steps = [idle, *[lambda: None] * 20, check, story.finish]
-    assert story.run(monkeypatch, *steps) == Exit.OK
-    assert len(capsys.readouterr().out.splitlines()) == 3
-
-
 def test_an_outage_is_two_lines(
     story: Story, tracking_server: TrackingServer, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,25 +182,6 @@ def test_an_outage_is_two_lines(
     assert "500 error" in first
     assert first.endswith("; it is tried again until it works")
     assert second == "metlmon: the tracking server works again"
-    check_final(story, tracking_server, capsys)
-
-
-def test_a_directory_that_goes_is_one_line(
-    story: Story, tracking_server: TrackingServer, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here = story.dagdir.path
-    away = here.with_name("away")
-    story.grow(4)
-    code = story.run(
-        monkeypatch,
-        lambda: here.rename(away),
-        *[lambda: None] * 5,
-        lambda: away.rename(here),
-        story.finish,
-    )
-    assert code == Exit.OK
-    [line] = capsys.readouterr().err.splitlines()
-    assert f"{here}: no such directory" in line
     check_final(story, tracking_server, capsys)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC
 from pathlib import Path
 
 import pytest
@@ -99,13 +99,6 @@ def test_a_run_goes_on_between_two_epochs(dagdir: Dagdir) -> None:
     assert steps(child(ensemble)) == {0}
 
 
-def test_a_run_that_has_not_begun_is_not_exported(dagdir: Dagdir) -> None:
-    dagdir.write(LOG, Log().submit(101, node("run0", 0)).data)
-    ensemble = tracked(dagdir)
-    assert (len(ensemble.children), ensemble.untimed) == (1, 1)
-    assert statuses(ensemble) == {"ensemble": "SCHEDULED", "run0": "SCHEDULED"}
-
-
 def test_a_run_ends_with_its_last_epoch(dagdir: Dagdir) -> None:
     log = ended(Log(), (101, "run0", 0), (102, "run0", 1), (103, "run1", 0))
     dagdir.write(LOG, log.data)
@@ -126,19 +119,6 @@ def test_an_epoch_that_dagman_calls_done_ends_with_its_job(dagdir: Dagdir) -> No
     assert (child(ensemble).status, child(ensemble).points) == ("RUNNING", ())
     dagdir.append(LOG, Log().terminate(101, at="10:08:00").data)
     assert values(child(tracked(dagdir)), "metlmon/gpu_hours_goodput") == {0: 2 * 6 / 60}
-
-
-def test_a_failed_run_keeps_what_it_cost(dagdir: Dagdir) -> None:
-    log = Log().submit(101, node("run0", 0)).execute(101, gpus=2).terminate(101, code=1)
-    log = ended(log, (102, "run1", 0), (103, "run1", 1))
-    dagdir.write(LOG, log.data)
-    dagdir.write(OUT, Out().start().exit(1, "10:20:00").data)
-    ensemble = tracked(dagdir, live=False)
-    assert statuses(ensemble) == {"ensemble": "FAILED", "run0": "FAILED", "run1": "FINISHED"}
-    assert values(child(ensemble), "metlmon/gpu_hours_badput") == {0: 2 / 60}
-    assert values(child(ensemble), "metlmon/seconds") == {}
-    assert child(ensemble).end == at("10:03:00")
-    assert ensemble.parent.end == at("10:20:00")
 
 
 def test_a_rescue_goes_on_with_the_run(dagdir: Dagdir) -> None:
@@ -162,19 +142,6 @@ def test_a_rescue_goes_on_with_the_run(dagdir: Dagdir) -> None:
     assert values(done, "metlmon/gpu_hours_goodput") == {0: 1.0}
     assert values(done, "metlmon/attempts") == {0: 2}
     assert {point.time for point in done.points} == {at("11:31:00")}
-
-
-def test_an_ensemble_as_it_was(tmp_path: Path) -> None:
-    dagdir = small_ensemble(tmp_path / "ensemble")
-    settings = load_settings(dagdir.path)
-    moment_of = datetime.fromisoformat("2026-05-04T10:05:30")
-    reader = DagdirReader(dagdir.path, settings, as_of=moment_of)
-    reader.open()
-    reader.read_all()
-    ensemble = tracked_ensemble(reader.snapshot_builder(), input_with_trainings(reader))
-    assert ensemble is not None
-    assert statuses(ensemble) == {"ensemble": "RUNNING", "run0": "RUNNING", "run1": "SCHEDULED"}
-    assert (steps(child(ensemble)), steps(child(ensemble, "run1"))) == ({0}, set())
 
 
 # --- points -----------------------------------------------------------------------------------
@@ -222,14 +189,6 @@ def test_an_epoch_whose_logs_are_not_here_has_no_cost(dagdir: Dagdir) -> None:
     assert values(run, "val_loss") == {0: 0.5}
 
 
-def test_a_metric_is_written_when_its_epoch_has_ended(dagdir: Dagdir) -> None:
-    log = ended(Log(), (101, "run0", 0)).submit(102, node("run0", 1)).execute(102)
-    dagdir.write(LOG, log.data)
-    losses = metrics_csv([(0, 0.5), (1, 0.4)])
-    dagdir.write(f"training_logs/{uuid('run0')}/version_0/metrics.csv", losses)
-    assert values(child(tracked(dagdir)), "val_loss") == {0: 0.5}
-
-
 # --- params, tags and the description -----------------------------------------------------------
 
 
@@ -261,17 +220,6 @@ def test_the_description_cannot_leave_its_table(dagdir: Dagdir) -> None:
     assert row.count("|") == 8
     assert "\x1b" not in row
     assert all(text.isprintable() for text in run.tags.values())
-
-
-def test_a_long_run_has_a_short_description(tmp_path: Path) -> None:
-    dagdir = Dagdir(tmp_path / "ensemble", dag_text(("run0",), range(300)))
-    dagdir.write("metlmon.toml", 'tz = "UTC"\n')
-    log = ended(Log(), *((1000 + epoch, "run0", epoch) for epoch in range(300)))
-    dagdir.write(LOG, log.data)
-    note = child(tracked(dagdir)).note
-    assert len(note) <= 5000
-    rows = [line for line in note.splitlines() if line.startswith("| ")][1:]
-    assert note.endswith(f"and {300 - len(rows)} more")
 
 
 def test_the_key_is_that_of_the_first_job(tmp_path: Path) -> None:

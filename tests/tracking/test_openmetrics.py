@@ -28,14 +28,11 @@ from tests.support.recordings import FIXTURES
 from tests.support.shared_readers import shared_readers
 
 ENSEMBLES: Final = {
-    "demo": FIXTURES / "demo",
     "trainer": FIXTURES / "trainer",
-    "no-further": FIXTURES / "health" / "no-further",
     "first-round": FIXTURES / "first-round",
     "gated": FIXTURES / "gated",
     "held": FIXTURES / "holds",
     "pool-ensemble": "examples/pool-ensemble",
-    "metl-aws": "examples/metl-aws",
 }
 ZONE: Final = ("--tz", "America/Chicago")
 LABELS: Final = {"run", "site", "gpu", "state", "cause"}
@@ -264,14 +261,6 @@ def test_hostile_names_stay_one_label(capsys: Captured, tmp_path: Path) -> None:
     assert values(classic_parser.text_string_to_metric_families(text)) == found
 
 
-def test_two_runs_of_one_name_are_two_series(capsys: Captured, tmp_path: Path) -> None:
-    dagdir = Dagdir(tmp_path / "ensemble")
-    dagdir.write("again.dag", DAG.replace("aaaa1111", "bbbb2222"))
-    found = parsed(exported(capsys, dagdir.path))
-    runs = {dict(labels)["run"] for name, labels in found if name == "metlmon_run_state"}
-    assert runs == {"run0", "run0 (2)"}
-
-
 def test_a_run_that_is_but_a_cluster_has_no_series(capsys: Captured, tmp_path: Path) -> None:
     """Such runs have no name, and there may be thousands of them."""
     dagdir = Dagdir(tmp_path / "ensemble", "")
@@ -337,18 +326,6 @@ def test_an_older_file_is_replaced_whole(
         assert target.read_text() == exported(capsys, dagdir)
     # The collector reads what ends with .prom.
     assert [draft.suffix == ".prom" for draft in drafts] == [False, False]
-
-
-def test_a_file_of_somebody_else_stays(capsys: Captured, tmp_path: Path) -> None:
-    other = tmp_path / "node.prom"
-    other.write_text("# HELP node_load1 1m load average.\nnode_load1 1\n")
-    demo = FIXTURES / "demo"
-    error = usage_error("export --to openmetrics", capsys, demo, "--out", other)
-    assert "--force" in error
-    assert other.read_text().startswith("# HELP node_load1")
-    inside = usage_error("export --to openmetrics", capsys, demo, "--out", demo / "x.prom")
-    assert "in the dagdir" in inside
-    assert not (demo / "x.prom").exists()
 
 
 @pytest.mark.parametrize(

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 import optuna
 import pytest
-from msgspec.structs import replace
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.live.feed import StatsInput
-from metlmon.model.states import DagState
-from metlmon.stats.sweep import GridChoice, Variable, grid
-from metlmon.tracking.optuna_journal import distribution_of, study_journal, typed_value
+from metlmon.stats.sweep import Variable
+from metlmon.tracking.optuna_journal import distribution_of, typed_value
 from tests.generated import sweeps
 from tests.support.commands import Captured, json_output, run_command, usage_error
 from tests.support.recordings import FIXTURES
-from tests.support.records import read_dagdir, stats_input
 from tests.support.shared_readers import shared_readers
 
 ZONE: Final = ("--tz", "America/Chicago")
@@ -136,52 +130,6 @@ def test_a_study_has_what_its_generator_wrote(
             assert trial.state is (TrialState.RUNNING if losses else TrialState.WAITING)
     complete = [trial for trial in study.trials if trial.state is TrialState.COMPLETE]
     assert study.best_value == min(trial.value for trial in complete if trial.value is not None)
-
-
-def test_times_and_sites_are_those_of_the_jobs(
-    dagdir: Path, study: optuna.Study, capsys: Captured
-) -> None:
-    jobs = json_output("jobs", capsys, dagdir, *ZONE)["jobs"]
-    for trial in study.trials:
-        own = [job for job in jobs if job["run"] == trial.user_attrs["run"]]
-        begun = min((job["submitted"] for job in own), default=None)
-        assert trial.datetime_start == (None if begun is None else _local(begun))
-        assert (trial.datetime_complete is not None) is (trial.state.is_finished() and bool(own))
-        if trial.datetime_complete is not None:
-            ends = [job["since"] for job in own]
-            assert trial.datetime_complete == _local(max(ends))
-        sites = {execution["site"] for job in own for execution in job["executions"]}
-        assert trial.user_attrs["sites"] == sorted(sites - {None})
-        # What Optuna demands of trials that are added to a study.
-        if trial.datetime_start is not None or trial.state is TrialState.WAITING:
-            trial._validate()
-
-
-def _local(text: str) -> datetime:
-    return datetime.fromisoformat(text).astimezone().replace(tzinfo=None)
-
-
-def test_runs_of_a_removed_dag_have_failed(generated: Path) -> None:
-    """Their latest jobs are idle, running or held in a log that ends with them."""
-    basis = stats_input(read_dagdir(generated, live=True), files_in=generated)
-    sweep = grid(basis, GridChoice())
-    removed = tuple(replace(dag, state=DagState.REMOVED) for dag in basis.status.dags)
-    after = replace(basis, status=replace(basis.status, dags=removed))
-
-    def states(of: StatsInput) -> list[int]:
-        lines = study_journal(sweep, of, "name", lambda time: time).splitlines()
-        return [record["state"] for line in lines if "state" in (record := json.loads(line))]
-
-    assert set(states(basis)) == {TrialState.RUNNING, TrialState.COMPLETE, TrialState.WAITING}
-    assert set(states(after)) == {TrialState.FAIL, TrialState.COMPLETE}
-
-
-def test_written_again_it_is_the_same(dagdir: Path, capsys: Captured, tmp_path: Path) -> None:
-    first = written(capsys, dagdir, tmp_path / "a").read_bytes()
-    assert written(capsys, dagdir, tmp_path / "b").read_bytes() == first
-    error = usage_error("export --to optuna", capsys, dagdir, "--out", tmp_path / "a", *ZONE)
-    assert "--force" in error
-    assert written(capsys, dagdir, tmp_path / "a", "--force").read_bytes() == first
 
 
 def test_optuna_goes_on_with_the_study(capsys: Captured, tmp_path: Path) -> None:

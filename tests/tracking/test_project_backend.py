@@ -9,16 +9,13 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from metlmon.cli.commands.export_mlflow import export_until_end
-from metlmon.cli.commands.export_mlflow import main as run_export_main
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.pool.types import PoolError
@@ -64,14 +61,6 @@ def test_the_command_of_mlflow_is_a_command_of_the_shell(project: Path, tmp_path
     words = shlex.split(command)
     assert words[:4] == ["sh", "study.local.sh", "runs=2", "epochs=3"]
     assert "hidden=a b'; exit 9;'" in words
-
-
-def test_mlflow_finds_the_backend() -> None:
-    found = entry_points(group="mlflow.project_backend", name="metlmon")
-    assert [each.value for each in found] == ["metlmon.project_backend:ProjectBackend"]
-    from mlflow.projects.backend.loader import load_backend
-
-    assert type(load_backend("metlmon")).__name__ == "ProjectBackend"
 
 
 # --- mlflow run . -b metlmon ----------------------------------------------------------------
@@ -154,14 +143,6 @@ def test_it_writes_submits_and_returns_a_handle(backend: Backend, tmp_path: Path
     assert run.tags["mlflow.project.backend"] == "metlmon"
     assert backend.exports == [(dag, run.id, backend.server.url)]
     assert handle.get_status() == "RUNNING"
-
-
-def test_each_run_has_a_directory_of_its_own(backend: Backend, tmp_path: Path) -> None:
-    backend.run()
-    backend.run()
-    backend.run(config={"directory": str(tmp_path / "named")})
-    names = [dag.relative_to(tmp_path).as_posix() for dag in backend.pool.dags]
-    assert names == ["here/study/study.dag", "here/study-2/study.dag", "named/study.dag"]
 
 
 OWN = """\
@@ -360,15 +341,3 @@ def test_the_epochs_of_a_dag_are_in_the_run(
     assert parent.end is not None
     children = [run for run in runs if run.parent == run_id]
     assert len(children) == int(parent.tags["metlmon.runs"]) > 1
-
-
-def test_a_run_that_is_not_there_is_said(
-    tracking_server: TrackingServer,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Captured,
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_server.url)
-    dag = ROOT / "fixtures/gated/gated.dag"
-    monkeypatch.setattr(sys, "argv", ["run_export", str(dag), "0" * 32])
-    assert run_export_main() == Exit.REFUSED
-    assert capsys.readouterr().err.startswith(f"metlmon: {tracking_server.url}")

@@ -48,25 +48,11 @@ def test_swept_options_make_another_model_however_it_is_cut(tmp_path: Path, smal
         assert line in found
 
 
-def test_each_option_makes_a_difference(tmp_path: Path, small: Data) -> None:
-    run(tmp_path / "usual", "--max-epochs", 1, *small)
-    for at in range(0, len(SWEPT), 2):
-        run(tmp_path / str(at), "--max-epochs", 1, *SWEPT[at : at + 2], *small)
-        assert last(tmp_path / str(at)) != last(tmp_path / "usual")
-
-
 def test_what_an_option_may_be(tmp_path: Path) -> None:
     for words in (("--learning-rate", "0"), ("--learning-rate", "x"), ("--batch-size", "0")):
         run(tmp_path, *words, status=2)
     run(tmp_path, "--rank", "2", "--machines", "2", status=2)
     run(tmp_path, "--infer", "3/3", status=2)
-
-
-def test_a_model_of_another_size_does_not_go_on(tmp_path: Path, small: Data) -> None:
-    words = ("--max-epochs", 2, *small)
-    run(tmp_path, *words, "--stop-after-epoch", 1)
-    _, err = run(tmp_path, *words, "--hidden", 4, status=train.EXIT_CHECKPOINT)
-    assert "not of this model's size" in err
 
 
 # --- stages -------------------------------------------------------------------------------------
@@ -86,17 +72,6 @@ def test_a_later_stage_has_a_schedule_of_its_own(tmp_path: Path) -> None:
     assert rates(tmp_path, 1)[0] == pytest.approx(0.05, rel=0.5)
     assert rates(whole, 0)[-1] < rates(tmp_path, 1)[0]
     assert last(tmp_path) != last(whole)
-
-
-def test_a_stage_however_it_is_cut_is_one(tmp_path: Path, small: Data) -> None:
-    first = ("--max-epochs", 3, "--stop-after-epoch", 1, *small)
-    later = ("--max-epochs", 3, "--schedule-from", 1, *small)
-    for name in ("one", "two"):
-        run(tmp_path / name, *first)
-    run(tmp_path / "one", *later)
-    run(tmp_path / "two", *later, "--stop-after-epoch", 2)
-    run(tmp_path / "two", *later, "--stop-after-epoch", 3)
-    assert last(tmp_path / "one") == last(tmp_path / "two")
 
 
 def table(path: Path, targets: int) -> Path:
@@ -148,11 +123,6 @@ def test_an_evaluation_leaves_the_training_as_it_is(trained: Path) -> None:
     read = read_metrics_csv(path.open(newline=""))
     assert set(read.values["eval_loss"]) == {1}
     assert read.problems == ()
-
-
-def test_an_evaluation_without_a_checkpoint(tmp_path: Path) -> None:
-    _, err = run(tmp_path, "--evaluate", 1, status=train.EXIT_CHECKPOINT)
-    assert "cannot be read" in err
 
 
 @pytest.mark.parametrize(
@@ -251,13 +221,3 @@ def test_numbers_of_another_epoch_are_not_averaged(tmp_path: Path, small: Data) 
     path = checkpoints / "last.ckpt"
     start = train.load_checkpoint(str(path), args, train.read_data(str(small[1])))
     assert start.state == train.unpack(path.read_bytes()).state
-
-
-def test_machines_learn_together(tmp_path: Path) -> None:
-    folder = together(tmp_path, epochs=3, machines=2)
-    found = (logs(folder) / "version_2" / "metrics.txt").read_text()
-    value = re.search(r"test/pearson_total_score,(\S+)", found)
-    assert float(value[1]) > 0.9
-    # The others bring nothing back that could take the place of the run's own.
-    left = everything(folder / "epoch3-rank1" / "output")
-    assert list(left) == [f"training_logs/{UUID}/checkpoints/rank_1.ckpt"]

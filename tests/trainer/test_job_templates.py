@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -116,14 +115,6 @@ def test_the_trainer_understands_the_arguments_of_its_template() -> None:
     assert commands["transfer_input_files"].endswith(", /home/somebody/gb1.tsv")
 
 
-def test_the_trainer_goes_beside_the_dag_as_it_is() -> None:
-    ((name, data, executable),) = load_template("trainer").shipped_files
-    assert (name, executable) == ("train.py", True)
-    assert data == Path(train.__file__).read_bytes()
-    assert data.startswith(b"#!/usr/bin/env python3\n")
-    assert filled("trainer")["executable"] == name
-
-
 def test_metl_runs_its_script_in_the_container() -> None:
     commands = filled(
         "metl", container="osdf:///a/metl.sif", data="osdf:///a/d.tgz", retry_memory_mb="9000"
@@ -156,11 +147,6 @@ def test_what_can_be_swept_reaches_the_trainer() -> None:
     usual = train.parse_arguments(words("trainer", NODE))
     assert (usual.learning_rate, usual.batch_size, usual.hidden) == (0.2, 32, 8)
     assert usual.schedule_from == 0
-
-
-def test_a_plain_ensembles_jobs_are_what_they_were() -> None:
-    plain = "--slow-factor 0 --fail-rate 0 --evict-after 0 --diverge-at 0"
-    assert " ".join(words("trainer", NODE)[8:]) == plain
 
 
 def test_an_evaluation_touches_nothing_of_the_training() -> None:

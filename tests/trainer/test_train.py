@@ -168,15 +168,6 @@ def test_it_needs_the_standard_library_alone() -> None:
 # --- learning -------------------------------------------------------------------------------
 
 
-def test_it_learns_in_four_epochs(tmp_path: Path) -> None:
-    run(tmp_path, "--max-epochs", 4)
-    figures = figures_of(tmp_path, 0)
-    assert float(figures["test/pearson_total_score"]) > 0.95
-    losses = [float(each) for each in column(tmp_path, 0, "val_loss").values()]
-    assert losses == sorted(losses, reverse=True)
-    assert float(figures["best_model_score"]) == losses[-1]
-
-
 # --- METL's files ---------------------------------------------------------------------------
 
 
@@ -265,12 +256,6 @@ def test_a_job_with_nothing_left_to_train_claims_no_checkpoint(tmp_path: Path, s
     ]
 
 
-def test_a_loss_that_is_no_number_is_null_in_json(tmp_path: Path, small: Data) -> None:
-    run(tmp_path, "--max-epochs", 2, "--diverge-at", 1, *small)
-    assert sidecar(tmp_path)["training"]["val_loss"] is None
-    assert "NaN" not in (logs(tmp_path) / f"{UUID}.ndjson").read_text()
-
-
 def test_an_epoch_that_is_trained_again_has_the_same_checkpoint(apart: Path) -> None:
     """A job that ended between sidecar and checkpoint has recorded the epoch already."""
     folder = apart.parent / "again"
@@ -294,30 +279,6 @@ def test_metrics_are_sparse_and_each_version_has_its_own_epochs(apart: Path) -> 
         assert len(column(apart, version, "train_loss_epoch")) == 1
     data = (logs(apart) / "version_0" / "metrics.csv").read_bytes()
     assert data.count(b"\r\n") == data.count(b"\n")  # the csv module's, as Lightning's
-
-
-def test_old_epochs_checkpoints_that_came_along_are_taken_away(begun: Path) -> None:
-    stale = logs(begun) / "checkpoints" / "epoch=7-step=9-val_loss=0.10.ckpt"
-    stale.write_bytes(b"old")
-    run(begun, "--max-epochs", 3, "--stop-after-epoch", 2)
-    assert not stale.exists()
-    assert len(best(begun)) == 1
-
-
-PROGRESS = re.compile(
-    r"Epoch (\d+): +(\d+)%\|([# ]{10})\| (\d+)/(\d+) \[[\d:]+<([\d:]+|\?), "
-    r"([\d.]+|\?)(it/s|s/it)(, loss=\S+, v_num=(\d+)(, val_loss=\S+)?)?\]"
-)
-
-
-def test_progress_is_a_line_of_tqdm(tmp_path: Path) -> None:
-    out, _ = run(tmp_path, "--max-epochs", 2, "--slow-factor", 0.3)
-    lines = [line for line in re.split(r"[\r\n]", out) if line.startswith("Epoch") and "|" in line]
-    matches = [PROGRESS.fullmatch(line) for line in lines]
-    assert all(matches), lines
-    assert {match[1] for match in matches if match} == {"0", "1"}
-    assert lines[-1].split("|")[1] == "#" * 10
-    assert ", v_num=0, val_loss=" in lines[-1]
 
 
 @pytest.mark.parametrize(
@@ -597,13 +558,6 @@ def test_wrong_arguments_are_refused(arguments: tuple[str, ...], capsys: Capture
         train.main(arguments)
     assert end.value.code == 2
     assert "train.py: error: " in capsys.readouterr().err
-
-
-def test_an_output_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "output").write_text("a file in the way")
-    _, err = run(tmp_path, status=train.EXIT_OUTPUT)
-    assert "output" in err
-    assert err.count("\n") == 1
 
 
 def test_a_job_without_a_locale_may_have_any_path(tmp_path: Path) -> None:
