@@ -149,7 +149,7 @@ def echo(call: Call, code: int = 401) -> Answer:
     return Answer(code, json.dumps({"error_code": text, "message": text}).encode())
 
 
-@pytest.mark.parametrize("code", [400, 401, 403, 404, 500])
+@pytest.mark.parametrize("code", [401, 500])
 def test_a_server_that_repeats_them(
     code: int,
     way: Way,
@@ -191,7 +191,7 @@ def test_a_server_that_has_them_in_its_runs(way: Way, tracker: FaultyTracker, da
     assert not secrets_in(shown)
 
 
-@pytest.mark.parametrize("code", [301, 303, 308])
+@pytest.mark.parametrize("code", [301, 308])
 def test_another_server_never_gets_them(
     code: int, way: Way, tracker: FaultyTracker, dagdir: Path
 ) -> None:

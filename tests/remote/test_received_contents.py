@@ -94,7 +94,7 @@ class ChangingFile:
                 assert file.pread(length, start) == content[start : start + length]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(15))
 def test_what_is_read_is_what_the_file_has(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     file = ChangingFile(tmp_path / "file", chance)
@@ -110,7 +110,7 @@ def test_what_is_read_is_what_the_file_has(tmp_path: Path, seed: int) -> None:
         file.machine.look()
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(5))
 def test_no_byte_of_a_file_that_grows_is_received_twice(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     file = ChangingFile(tmp_path / "file", chance)
