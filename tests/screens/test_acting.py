@@ -39,7 +39,7 @@ TO_RUN1 = ("down",)
 HELD_ENTRY = ("2", "slash", *"memory", "enter")
 """Keys to its entry of Health."""
 
-WAYS = ((), ("enter",), ("enter", "enter"), HELD_ENTRY, (*HELD_ENTRY, "enter"))
+WAYS = ((), ("enter", "enter"), (*HELD_ENTRY, "enter"))
 
 
 # --- marks -----------------------------------------------------------------------------------

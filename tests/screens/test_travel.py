@@ -58,7 +58,7 @@ def moments(dagdir: Path, count: int) -> list[datetime]:
     ]
 
 
-@pytest.mark.parametrize("name", ["trainer", "rescue", "metl-aws"])
+@pytest.mark.parametrize("name", ["rescue", "metl-aws"])
 async def test_the_picture_is_that_of_a_reader_as_of_then(name: str, shared: Shared) -> None:
     dagdir = shared("examples/metl-aws") if name == "metl-aws" else FIXTURES / name
     async with opened(session(dagdir), NARROW) as seen:
