@@ -57,8 +57,8 @@ from metlmon.pool.types import (
     SiteInfo,
     Target,
 )
-from metlmon.snapshot.records import DagRow, Epoch, Job, Run, Status
-from metlmon.stats.totals import group_by
+from metlmon.snapshot.records import DagRow, Epoch, Job, Ledger, Run, Status
+from metlmon.stats.totals import break_down, group_by
 from metlmon.tables.layout import (
     UNKNOWN_CELL,
     Column,
@@ -636,6 +636,7 @@ MAX_SITES: Final = 6
 def known_sites(
     pool_sites: Sequence[SiteInfo],
     status: Status | None,
+    ledger: Ledger,
     epochs: Iterable[Epoch],
     with_default: bool,
 ) -> dict[str, str]:
@@ -647,7 +648,7 @@ def known_sites(
     targets = {row.target for row in epochs if row.target} | requested_sites(status)
     for name in sorted(targets):
         about.setdefault(name, "named in the DAG")
-    for row in status.sites if status is not None else ():
+    for row in break_down(ledger).sites:
         if row.site is not None:
             count = formatting.count(row.executions, "execution")
             about.setdefault(row.site, f"{count} so far")
@@ -926,6 +927,7 @@ class ConfirmScreen(ConfirmationBase):
         return known_sites(
             self._pool_sites,
             status=snapshot.status if snapshot is not None else None,
+            ledger=self.context.feed.ledger(),
             epochs=view.epochs if view is not None else (),
             with_default=self._preview.act is PoolAction.SEND,
         )

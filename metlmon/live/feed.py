@@ -19,7 +19,6 @@ from metlmon.jobfiles.records import Streamed, TrainingOutput
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.queue import QueueSnapshot
 from metlmon.snapshot.records import (
-    Count,
     DagDescription,
     GpuHours,
     Job,
@@ -29,7 +28,6 @@ from metlmon.snapshot.records import (
     Progress,
     RunView,
     Status,
-    TransferTotals,
 )
 
 if TYPE_CHECKING:
@@ -159,10 +157,6 @@ class NullFeed(Feed):
             epoch_states={},
             node_states={},
             hours=GpuHours(),
-            sites=(),
-            gpus=(),
-            causes=(),
-            transfers=TransferTotals(Count(), Count(), Count(), Count(), 0, 0),
             logs=(),
         )
         self._latest = Snapshot(status, frozenset(), Progress(0, 0))

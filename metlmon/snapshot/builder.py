@@ -41,7 +41,6 @@ from metlmon.model.states import ALIVE, DONE, ENDED, LOST, DagState, State
 from metlmon.snapshot.derive import Derivation
 from metlmon.snapshot.notices import input_notices
 from metlmon.snapshot.records import (
-    CauseRow,
     DagDescription,
     DagmanLife,
     DagRow,
@@ -49,7 +48,6 @@ from metlmon.snapshot.records import (
     Epoch,
     EventLine,
     Execution,
-    GpuRow,
     Job,
     JobView,
     Ledger,
@@ -60,13 +58,9 @@ from metlmon.snapshot.records import (
     Run,
     RunView,
     SideCounts,
-    SiteRow,
     Status,
 )
-from metlmon.snapshot.totals import (
-    ExecutionTotals,
-    rank_by_hours,
-)
+from metlmon.snapshot.totals import ExecutionTotals
 
 if TYPE_CHECKING:
     from metlmon.snapshot.node_tree import DagNodes
@@ -125,7 +119,7 @@ class SnapshotBuilder:
     def status(self) -> Status:
         """The status of the whole ensemble."""
         derivation = self.derivation
-        totals, unit = derivation.totals, derivation.totals.hour_unit
+        totals = derivation.totals
         special = (self.node_row(key) for key in derivation.special_nodes)
         return Status(
             dagdir=self.dagdir,
@@ -136,24 +130,7 @@ class SnapshotBuilder:
             runs=tuple(map(self.run_row, self.runs.in_order())),
             epoch_states=_all_states(derivation.epoch_states),
             node_states=_all_states(derivation.sums.node_states),
-            hours=totals.total.hours(unit),
-            sites=tuple(
-                SiteRow(
-                    site=site,
-                    target=tuple(sorted(each.targets)),
-                    executions=each.executions,
-                    completed_epochs=each.completed,
-                    hours=hours,
-                    seconds_median=each.median_seconds,
-                )
-                for site, each, hours in rank_by_hours(totals.sites, unit)
-            ),
-            gpus=tuple(
-                GpuRow(gpu, each.executions, each.completed, hours)
-                for gpu, each, hours in rank_by_hours(totals.gpus, unit)
-            ),
-            causes=tuple(self._causes()),
-            transfers=totals.transfers,
+            hours=totals.total.hours(totals.hour_unit),
             logs=tuple(
                 LogRow(
                     file=stats.file,
@@ -222,27 +199,6 @@ class SnapshotBuilder:
                     and end[0] is not DagState.REMOVED
                 ),
             )
-
-    def _causes(self) -> list[CauseRow]:
-        """Badput by cause, the most expensive first."""
-        rows = [
-            CauseRow(
-                cause=cause[0] or "",
-                code=cause[1],
-                subcode=cause[2],
-                executions=losses.executions,
-                badput=losses.hours(self.totals.hour_unit),
-                example=losses.example,
-                end_unknown=cause[3],
-            )
-            for cause, losses in self.totals.causes.items()
-        ]
-
-        def order(row: CauseRow) -> tuple[object, ...]:
-            codes = (-1 if number is None else number for number in (row.code, row.subcode))
-            return -row.badput, -row.executions, row.cause, *codes, row.end_unknown
-
-        return sorted(rows, key=order)
 
     # --- lists --------------------------------------------------------------------------
 

@@ -811,56 +811,6 @@ class DagmanLife(Struct, frozen=True):
     refused: bool = False
 
 
-class SiteRow(Struct, frozen=True):
-    site: str | None
-    target: tuple[str, ...]
-    executions: int
-    completed_epochs: int
-    hours: GpuHours
-    seconds_median: float | None
-
-
-class GpuRow(Struct, frozen=True):
-    gpu: str | None
-    executions: int
-    completed_epochs: int
-    hours: GpuHours
-
-
-class CauseRow(Struct, frozen=True):
-    """Badput by cause, which is the reason with its variable parts folded.
-
-    ``end_unknown``: the log lost the true end of these executions; it is taken from the event that
-    proves they were over.
-    """
-
-    cause: str
-    code: int | None
-    subcode: int | None
-    executions: int
-    badput: float
-    example: str | None
-    end_unknown: bool = False
-
-
-class Count(Struct, frozen=True):
-    """A number of things, and the sum of their seconds."""
-
-    n: int = 0
-    seconds: float = 0.0
-
-
-class TransferTotals(Struct, frozen=True):
-    """Input transfers by outcome, output transfers, and bytes of all jobs."""
-
-    input_ok: Count
-    input_aborted: Count
-    input_unfinished: Count
-    output: Count
-    bytes_sent: int
-    bytes_received: int
-
-
 class LogRow(Struct, frozen=True):
     """One event log: bytes read, its events, times of the first and the last."""
 
@@ -907,10 +857,6 @@ class Status(Struct, frozen=True):
     epoch_states: Mapping[State, int]
     node_states: Mapping[State, int]
     hours: GpuHours
-    sites: tuple[SiteRow, ...]
-    gpus: tuple[GpuRow, ...]
-    causes: tuple[CauseRow, ...]
-    transfers: TransferTotals
     logs: tuple[LogRow, ...]
     special_nodes: tuple[NodeRow, ...] = ()
     side_nodes: SideCounts = SideCounts()

@@ -1,14 +1,20 @@
-"""Totals of GPU-seconds and executions of any entries, and by group."""
+"""Totals of GPU-seconds and executions of any entries, and by group.
+
+All definitions are those of ``metlmon/README.md``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import ClassVar, Final, TypeVar
 
 from msgspec import Struct
 
-from metlmon.snapshot.records import HOUR, Execution, GpuHours, HourUnit
-from metlmon.snapshot.totals import ExecutionTotals
+from metlmon.model.reasons import REQUEUED
+from metlmon.model.states import Outcome
+from metlmon.snapshot.records import HOUR, Execution, GpuHours, HourUnit, Ledger
+from metlmon.snapshot.totals import AN_HOUR, SECOND, ExecutionTotals
 
 TRANSFER_SECONDS: Final = 1800.0
 """Length of an input transfer from which it counts as stalled: those of tens of GB take minutes;
@@ -112,6 +118,165 @@ def group_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
+
+
+# --- by place and by cause --------------------------------------------------------------------
+
+
+class SiteRow(Struct, frozen=True):
+    """What ran at a site; ``seconds_median``: of the executions that ended well there."""
+
+    site: str | None
+    target: tuple[str, ...]
+    executions: int
+    completed_epochs: int
+    hours: GpuHours
+    seconds_median: float | None
+
+
+class GpuRow(Struct, frozen=True):
+    gpu: str | None
+    executions: int
+    completed_epochs: int
+    hours: GpuHours
+
+
+class CauseRow(Struct, frozen=True):
+    """Badput by cause, which is the reason with its variable parts folded.
+
+    ``example``: the reason that the last job logged. ``end_unknown``: the log lost the true end of
+    these executions; it is taken from the event that proves they were over.
+    """
+
+    cause: str
+    code: int | None
+    subcode: int | None
+    executions: int
+    badput: float
+    example: str | None
+    end_unknown: bool = False
+
+
+class Count(Struct, frozen=True):
+    """A number of things, and the sum of their seconds."""
+
+    n: int = 0
+    seconds: float = 0.0
+
+
+class TransferTotals(Struct, frozen=True):
+    """Input transfers by outcome, output transfers, and bytes of all jobs."""
+
+    input_ok: Count
+    input_aborted: Count
+    input_unfinished: Count
+    output: Count
+    bytes_sent: int
+    bytes_received: int
+
+
+class Breakdown(Struct, frozen=True):
+    """The hours by site, by GPU model and, of those lost, by cause, the most first; transfers."""
+
+    sites: tuple[SiteRow, ...]
+    gpus: tuple[GpuRow, ...]
+    causes: tuple[CauseRow, ...]
+    transfers: TransferTotals
+
+
+def break_down(ledger: Ledger) -> Breakdown:
+    """The hours of an ensemble by place and by cause, and its transfers."""
+    return Breakdown(
+        sites=tuple(
+            SiteRow(
+                site=site,
+                target=tuple(sorted({each.target for each in entries if each.target})),
+                executions=totals.executions,
+                completed_epochs=totals.completed,
+                hours=totals.hours(ledger.measure),
+                seconds_median=_median_of_good(entries),
+            )
+            for site, entries, totals in _by_hours(ledger, "site")
+        ),
+        gpus=tuple(
+            GpuRow(gpu, totals.executions, totals.completed, totals.hours(ledger.measure))
+            for gpu, _, totals in _by_hours(ledger, "gpu")
+        ),
+        causes=tuple(_causes(ledger)),
+        transfers=_transfers(ledger),
+    )
+
+
+def _by_hours(
+    ledger: Ledger, place: str
+) -> list[tuple[str | None, list[Execution], ExecutionTotals]]:
+    """The executions of each place, with their totals, the most hours first."""
+    charged = (each for each in ledger.executions if not each.at_access_point)
+    groups = []
+    for name, entries in group_by(charged, attrgetter(place)).items():
+        totals = ExecutionTotals()
+        for entry in entries:
+            totals.add(entry)
+        groups.append((name, entries, totals))
+    unit = ledger.measure
+    return sorted(groups, key=lambda g: (-g[2].hours(unit).total, -g[2].executions, g[0] or ""))
+
+
+def _median_of_good(entries: Iterable[Execution]) -> float | None:
+    seconds = [each.seconds for each in entries if each.outcome is Outcome.GOOD]
+    return quartiles(seconds)[1] if seconds else None
+
+
+def _causes(ledger: Ledger) -> list[CauseRow]:
+    """Badput by cause; losses due to a gap in the log are not mixed with known ones."""
+
+    def cause_of(entry: Execution) -> tuple[str, int | None, int | None, bool]:
+        cause = (entry.cause or "").removesuffix(REQUEUED)
+        return cause, entry.code, entry.subcode, entry.uncertain
+
+    def micros(entry: Execution) -> int:
+        weight = 0 if entry.at_access_point else ledger.measure.weight(entry.gpus, entry.cpus)
+        return round(entry.lost * SECOND) * (weight or 0)
+
+    def order(row: CauseRow) -> tuple[object, ...]:
+        codes = (-1 if number is None else number for number in (row.code, row.subcode))
+        return -row.badput, -row.executions, row.cause, *codes, row.end_unknown
+
+    bad = (each for each in ledger.executions if each.cause is not None)
+    rows = [
+        CauseRow(
+            cause=cause,
+            code=code,
+            subcode=subcode,
+            executions=len(entries),
+            badput=sum(map(micros, entries)) / AN_HOUR,
+            example=entries[-1].reason,
+            end_unknown=unknown,
+        )
+        for (cause, code, subcode, unknown), entries in group_by(bad, cause_of).items()
+    ]
+    return sorted(rows, key=order)
+
+
+def _transfers(ledger: Ledger) -> TransferTotals:
+    def count(direction: str, outcome: str) -> Count:
+        found = [t for t in ledger.transfers if (t.direction, t.outcome) == (direction, outcome)]
+        if direction == "output":
+            found = [transfer for transfer in found if transfer.start is not None]
+        ended = (each.seconds for each in found if each.end is not None)
+        return Count(len(found), sum(round((each or 0) * SECOND) for each in ended) / SECOND)
+
+    return TransferTotals(
+        input_ok=count("input", "ok"),
+        input_aborted=count("input", "aborted"),
+        input_unfinished=count("input", "unfinished"),
+        output=count("output", "ok"),
+        bytes_sent=sum(job.bytes_sent or 0 for job in ledger.jobs),
+        bytes_received=sum(job.bytes_received or 0 for job in ledger.jobs),
+    )
+
+
+# --- quantiles --------------------------------------------------------------------------------
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:

@@ -28,9 +28,10 @@ from metlmon.health.types import Health, Severity
 from metlmon.live.feed import StatsInput
 from metlmon.model.reasons import code_text, is_expiry
 from metlmon.model.states import ACTIVE, TERMINAL, DagState, State
-from metlmon.snapshot.records import HOUR, CauseRow, GpuHours, HourUnit, Run, Status
+from metlmon.snapshot.records import HOUR, GpuHours, HourUnit, Run
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.run_figures import run_figures
+from metlmon.stats.totals import Breakdown, CauseRow, break_down
 from metlmon.text.formatting import epoch_number, plain
 
 PREFIX: Final = "metlmon_"
@@ -189,14 +190,14 @@ def ensemble_samples(
 ) -> MetricSamples:
     """All samples of an ensemble at the time of its snapshot."""
     samples = MetricSamples()
-    forecast = make_forecast(stats)
+    forecast, breakdown = make_forecast(stats), break_down(stats.ledger)
     _add_head(samples, stats, epoch_time, error)
     _add_problems(samples, make_health(stats))
     _add_counts(samples, stats, forecast)
-    _add_losses(samples, stats)
+    _add_losses(samples, stats.status.hours, breakdown)
     _add_estimate(samples, forecast, epoch_time)
-    _add_runs(samples, stats, forecast, epoch_time)
-    _add_places(samples, stats)
+    _add_runs(samples, stats, forecast, breakdown, epoch_time)
+    _add_places(samples, breakdown)
     return samples
 
 
@@ -264,15 +265,14 @@ def _seconds(hours: float) -> float:
     return round(hours * HOUR, 3)
 
 
-def _add_losses(samples: MetricSamples, stats: StatsInput) -> None:
-    status = stats.status
-    _add_hours(samples, "", status.hours)
-    for row in status.causes:
+def _add_losses(samples: MetricSamples, hours: GpuHours, breakdown: Breakdown) -> None:
+    _add_hours(samples, "", hours)
+    for row in breakdown.causes:
         cause = cause_label(row)
         samples.add("badput_executions", row.executions, cause=cause)
-        if status.hours.measure is HourUnit.GPU:
+        if hours.measure is HourUnit.GPU:
             samples.add("badput_gpu_seconds", _seconds(row.badput), cause=cause)
-    transfers = status.transfers
+    transfers = breakdown.transfers
     inputs = {
         "ok": transfers.input_ok,
         "aborted": transfers.input_aborted,
@@ -306,11 +306,15 @@ def _add_estimate(samples: MetricSamples, forecast: Forecast, epoch_time: EpochT
 
 
 def _add_runs(
-    samples: MetricSamples, stats: StatsInput, forecast: Forecast, epoch_time: EpochTime
+    samples: MetricSamples,
+    stats: StatsInput,
+    forecast: Forecast,
+    breakdown: Breakdown,
+    epoch_time: EpochTime,
 ) -> None:
     rows = [row for row in stats.status.runs if _has_name(row)]
     labels = unique_labels({row.key: row.name for row in rows})
-    sites, models = _place_labels(stats.status)
+    sites, models = _place_labels(breakdown)
     figures = run_figures(stats)
     for row in rows:
         run, latest = labels[row.key], row.latest
@@ -368,23 +372,23 @@ def label_text(text: str | None) -> str:
     return plain(text, LABEL_LENGTH) if text else UNKNOWN
 
 
-def _add_places(samples: MetricSamples, stats: StatsInput) -> None:
-    sites, models = _place_labels(stats.status)
-    for site in stats.status.sites:
+def _add_places(samples: MetricSamples, breakdown: Breakdown) -> None:
+    sites, models = _place_labels(breakdown)
+    for site in breakdown.sites:
         name = sites[site.site]
         _add_hours(samples, "site_", site.hours, site=name)
         samples.add("site_executions", site.executions, site=name)
         samples.add("site_epochs_done", site.completed_epochs, site=name)
         median = site.seconds_median
         samples.add("site_epoch_median_seconds", median and round(median, 3), site=name)
-    for model in stats.status.gpus:
+    for model in breakdown.gpus:
         name = models[model.gpu]
         _add_hours(samples, "model_", model.hours, gpu=name)
         samples.add("model_executions", model.executions, gpu=name)
         samples.add("model_epochs_done", model.completed_epochs, gpu=name)
 
 
-def _place_labels(status: Status) -> tuple[dict[str | None, str], dict[str | None, str]]:
+def _place_labels(breakdown: Breakdown) -> tuple[dict[str | None, str], dict[str | None, str]]:
     """The labels of the sites, and of the GPU models."""
-    sites = unique_labels({site.site: site.site for site in status.sites})
-    return sites, unique_labels({model.gpu: model.gpu for model in status.gpus})
+    sites = unique_labels({site.site: site.site for site in breakdown.sites})
+    return sites, unique_labels({model.gpu: model.gpu for model in breakdown.gpus})

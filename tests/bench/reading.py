@@ -168,7 +168,8 @@ def _whole(directory: Path, **more: Any) -> dict[str, Any]:
         reached.append(process_time())
         reader.read_all()
         reached.append(process_time())
-        made[:] = [reader, reader.snapshot_builder().status()]
+        reader.snapshot_builder().status()
+        made.append(reader)
         reached.append(process_time())
 
     begun = process_time()
@@ -176,11 +177,11 @@ def _whole(directory: Path, **more: Any) -> dict[str, Any]:
     found["peak"] = peak()
     steps = zip(PARTS, reached, [begun, *reached], strict=False)
     found["parts"] = {part: until - since for part, until, since in steps}
-    (found["differences"], found["figures"]) = _differences(directory, *made)
+    (found["differences"], found["figures"]) = _differences(directory, made[0])
     return found
 
 
-def _differences(directory: Path, reader: Any, status: Any) -> tuple[list[str], int]:
+def _differences(directory: Path, reader: Any) -> tuple[list[str], int]:
     """Totals that the generator knows otherwise, where it left its truth; of how many."""
     truth_file = directory / "truth.json"
     if not truth_file.exists():
@@ -192,7 +193,9 @@ def _differences(directory: Path, reader: Any, status: Any) -> tuple[list[str], 
         true = (totals.true_of_status(truth), totals.true_of_jobs(truth))
         return totals.differences(reader, truth), sum(map(_figures, true))
     true = totals.true_of_status(truth)
-    return totals.differing("status", totals.of_status(status), true), _figures(true)
+    return totals.differing("status", totals.of_status(reader.snapshot_builder()), true), _figures(
+        true
+    )
 
 
 def _figures(true: Any) -> int:

@@ -8,15 +8,16 @@ from typing import Any
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.records import Count, Status
+from metlmon.stats.totals import Count, break_down
 
 HOUR = 3600
 
 
-def of_status(status: Status) -> dict[str, Any]:
+def of_status(painter: SnapshotBuilder) -> dict[str, Any]:
     """The totals of one picture: what every screen is drawn from."""
+    status, breakdown = painter.status(), break_down(painter.ledger())
     hours = status.hours
-    moved = status.transfers
+    moved = breakdown.transfers
     (log,) = (log for log in status.logs if log.file == "metl.log")
     return {
         "log_bytes": log.bytes,
@@ -26,7 +27,7 @@ def of_status(status: Status) -> dict[str, Any]:
         "runs": len(status.runs),
         "completed": sum(run.epochs_done for run in status.runs),
         "nodes": {state.value: n for state, n in status.node_states.items() if n},
-        "executions": sum(site.executions for site in status.sites),
+        "executions": sum(site.executions for site in breakdown.sites),
         "gpu_seconds": {
             "good": round(hours.goodput * HOUR),
             "bad": round(hours.badput * HOUR),
@@ -39,7 +40,7 @@ def of_status(status: Status) -> dict[str, Any]:
                 "bad": round(site.hours.badput * HOUR),
                 "in-flight": round(site.hours.running * HOUR),
             }
-            for site in status.sites
+            for site in breakdown.sites
         },
         "transfers": {
             "input ok": _counted(moved.input_ok),
@@ -117,7 +118,7 @@ def differences(reader: DagdirReader, truth: dict[str, Any]) -> list[str]:
     jobs, wanted = of_jobs(painter), true_of_jobs(truth)
     jobs["memory_mb"] = {c: jobs["memory_mb"].get(c) for c in wanted["memory_mb"]}
     return [
-        *differing("status", of_status(painter.status()), true_of_status(truth)),
+        *differing("status", of_status(painter), true_of_status(truth)),
         *differing("jobs", jobs, wanted),
     ]
 

@@ -12,6 +12,7 @@ import pytest
 
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
+from metlmon.stats.totals import break_down
 from tests.support.dagdir_builder import DAG, NODE, Dagdir
 from tests.support.event_logs import Log, Out
 from tests.support.recordings import read_all
@@ -21,12 +22,13 @@ OTHER = "run0-train_epoch1"
 
 def report_of(reader: DagdirReader) -> object:
     """All but how the logs themselves stand."""
-    status = reader.snapshot_builder().status()
+    builder = reader.snapshot_builder()
+    status, breakdown = builder.status(), break_down(builder.ledger())
     jobs = [
         (job.cluster, job.node, job.state, job.submitted, len(job.executions), job.since)
-        for job in reader.snapshot_builder().job_rows()
+        for job in builder.job_rows()
     ]
-    return jobs, status.runs, status.epoch_states, status.hours, status.sites, status.causes
+    return jobs, status.runs, status.epoch_states, status.hours, breakdown
 
 
 def a_life() -> Log:

@@ -17,6 +17,7 @@ from metlmon.live.feed import Snapshot
 from metlmon.live.replay import LoopingFeed, Replay
 from metlmon.live.session import HistoricalSession, Session
 from metlmon.model.states import State
+from metlmon.stats.totals import break_down
 from tests.conftest import Shared
 from tests.generated.story import story
 from tests.support.dagdir_builder import NODE, Dagdir
@@ -194,7 +195,7 @@ def test_the_story_has_its_size_and_its_troubles(tmp_path: Path) -> None:
     status, ledger = builder.status(), builder.ledger()
     assert (len(status.runs), status.node_states[State.COMPLETED]) == (24, 928)
     assert [run.name for run in status.runs if run.state is State.FAILED] == ["run20"]
-    sites = {site.site: site for site in status.sites}
+    sites = {site.site: site for site in break_down(ledger).sites}
     assert len(sites) == 7
     assert sites["Gridley-GPU-CE1"].completed_epochs == 0
     holds = {hold.code for job in ledger.jobs for hold in job.holds}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from metlmon.model.reasons import ANNEX_EXPIRED, ANNEX_EXPIRED_INFERRED
+from metlmon.stats.totals import break_down
 from tests.support.event_logs import Log, moment, read_ensemble, read_logs
 
 SHUTDOWN = "Unspecified job interruption"
@@ -106,4 +107,4 @@ def test_a_job_that_starts_soon_takes_an_expiry_back() -> None:
     read_logs(reading.ensemble, [again])
     after = reading.painter()
     assert [e.cause for e in after.ledger().executions if e.cause] == [SHUTDOWN] * 2
-    assert [row.cause for row in after.status().causes] == [SHUTDOWN]
+    assert [row.cause for row in break_down(after.ledger()).causes] == [SHUTDOWN]

@@ -17,6 +17,7 @@ from metlmon.eventlog.events import Event
 from metlmon.eventlog.reader import parse
 from metlmon.model.job_events import LoggedJob, Stream
 from metlmon.model.states import Outcome, State
+from metlmon.stats.totals import break_down
 from metlmon.text import spans
 from screens.job import build_sections
 from tests.support.event_logs import Log, moment, of_one_job
@@ -441,7 +442,7 @@ def test_an_input_transfer(
     (only,) = result.transfers(77)
     assert (only.direction, only.outcome, only.seconds) == ("input", outcome, seconds)
     assert only.host == "<172.31.17.82:37055>"
-    totals = result.painter().status().transfers
+    totals = break_down(result.painter().ledger()).transfers
     counts = [totals.input_ok.n, totals.input_aborted.n, totals.input_unfinished.n]
     assert counts == [outcome == each for each in ("ok", "aborted", "unfinished")]
 

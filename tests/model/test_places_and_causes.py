@@ -7,6 +7,7 @@ import pytest
 from metlmon.config.settings import Settings
 from metlmon.model.reasons import REASON_LIMIT, cause_of, fold_reason, with_common_numbers
 from metlmon.model.states import Outcome
+from metlmon.stats.totals import break_down
 from tests.support.event_logs import Log, of_one_job, read_ensemble
 
 NODE = "run0-train_epoch0"
@@ -83,8 +84,8 @@ def test_a_target_is_never_a_site() -> None:
 def test_targets_are_listed_with_the_site_that_served_them() -> None:
     dag = f'JOB {NODE} t.sub\nVARS {NODE} ResourceName="Delta-GPU"\n'
     log = Log().submit(77, NODE).execute(77, gpus=2, site="Expanse-GPU", at="10:00:00")
-    status = read_ensemble(dag, log.terminate(77, at="13:00:00")).painter().status()
-    (only,) = status.sites
+    painter = read_ensemble(dag, log.terminate(77, at="13:00:00")).painter()
+    (only,) = break_down(painter.ledger()).sites
     assert (only.site, only.target, only.executions, only.completed_epochs) == (
         "Expanse-GPU",
         ("Delta-GPU",),
@@ -100,7 +101,7 @@ def test_the_median_is_of_good_executions_alone() -> None:
         log.submit(cluster).execute(cluster, at="10:00:00")
         log.terminate(cluster, at=f"{10 + hours}:00:00")
     log.submit(4).execute(4, at="10:00:00").evict(4, at="10:00:10")
-    (only,) = of_one_job(log).painter().status().sites
+    (only,) = break_down(of_one_job(log).painter().ledger()).sites
     assert (only.executions, only.seconds_median) == (4, 4 * 3600)
 
 
@@ -214,7 +215,7 @@ def test_causes_group_bad_hours() -> None:
         log.hold(cluster, 34, f"Error from slot1_{cluster}@{host}: too large", at="11:00:00")
     log.submit(3).execute(3, gpus=1, at="10:00:00").terminate(3, 7, at="13:00:00")
     log.submit(4).execute(4, gpus=1, at="10:00:00").terminate(4, 0, at="13:00:00")
-    rows = of_one_job(log).painter().status().causes
+    rows = break_down(of_one_job(log).painter().ledger()).causes
     assert [(r.cause, r.code, r.executions, r.badput) for r in rows] == [
         ("Error from <slot>: too large", 34, 2, 4.0),
         ("exited with return value 7", None, 1, 3.0),

@@ -13,6 +13,7 @@ import pytest
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.records import Status
+from metlmon.stats.totals import Breakdown, break_down
 from tests.conftest import SHARED, Shared
 from tests.support.records import read_dagdir
 
@@ -30,6 +31,11 @@ def painted(dagdir: Path) -> SnapshotBuilder:
 @pytest.fixture(name="aws")
 def _aws(shared: Shared) -> Status:
     return painted(shared("examples/metl-aws")).status()
+
+
+@pytest.fixture(name="spent")
+def _spent(shared: Shared) -> Breakdown:
+    return break_down(painted(shared("examples/metl-aws")).ledger())
 
 
 def test_aws_epochs(aws: Status) -> None:
@@ -53,7 +59,7 @@ def test_aws_runs(aws: Status) -> None:
     assert {run.state for run in aws.runs} == {State.RUNNING}
 
 
-def test_aws_gpu_hours(aws: Status) -> None:
+def test_aws_gpu_hours(aws: Status, spent: Breakdown) -> None:
     hours = aws.hours
     assert round(hours.total, 2) == 1011.31
     assert (round(hours.goodput, 2), round(hours.badput, 2), round(hours.running, 2)) == (
@@ -61,11 +67,11 @@ def test_aws_gpu_hours(aws: Status) -> None:
         401.01,
         45.53,
     )
-    assert [site.site for site in aws.sites] == ["aws"]
-    assert [gpu.gpu for gpu in aws.gpus] == ["NVIDIA L40S"]
-    assert aws.sites[0].hours == aws.gpus[0].hours == hours
+    assert [site.site for site in spent.sites] == ["aws"]
+    assert [gpu.gpu for gpu in spent.gpus] == ["NVIDIA L40S"]
+    assert spent.sites[0].hours == spent.gpus[0].hours == hours
     assert sum(run.hours.total for run in aws.runs) == pytest.approx(hours.total)
-    assert sum(cause.badput for cause in aws.causes) == pytest.approx(hours.badput)
+    assert sum(cause.badput for cause in spent.causes) == pytest.approx(hours.badput)
 
 
 def test_aws_moment(aws: Status) -> None:
@@ -73,8 +79,8 @@ def test_aws_moment(aws: Status) -> None:
     assert not aws.live
 
 
-def test_aws_transfers(aws: Status) -> None:
-    moved = aws.transfers
+def test_aws_transfers(spent: Breakdown) -> None:
+    moved = spent.transfers
     assert (moved.input_ok.n, moved.input_ok.seconds) == (93, 27_611)
     assert (moved.input_aborted.n, moved.input_aborted.seconds) == (9, 1_784)
     assert (moved.input_unfinished.n, moved.input_unfinished.seconds) == (3, 44_941)
@@ -220,5 +226,5 @@ def test_the_pool_ensemble_is_done(shared: Shared) -> None:
 def test_sites_of_the_pool_ensemble_are_what_its_log_says(shared: Shared) -> None:
     log = shared("examples/pool-ensemble/metl.log").read_text()
     named = Counter(re.findall(r'GLIDEIN_ResourceName = "([^"]+)"', log))
-    status = painted(shared("examples/pool-ensemble")).status()
-    assert {site.site: site.executions for site in status.sites} == named
+    sites = break_down(painted(shared("examples/pool-ensemble")).ledger()).sites
+    assert {site.site: site.executions for site in sites} == named

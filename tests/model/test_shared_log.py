@@ -12,6 +12,7 @@ import pytest
 from metlmon.dagman.dagman_out import OutState, read_dagman_out
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import State
+from metlmon.stats.totals import break_down
 from tests.conftest import Shared
 from tests.support.event_logs import EnsembleReading, Log, Out, moment, read_ensemble
 from tests.support.recordings import writable_copy
@@ -149,11 +150,11 @@ def test_it_adds_nothing() -> None:
     log = shared().execute(THEIRS, gpus=2, at="10:10:00").terminate(THEIRS, at="11:10:00")
     assert read_ensemble(CHAIN, log).painter().status().hours.total == 2
     result = read_ensemble(CHAIN, log, nodes_log().release(OURS, at="12:00:00"))
-    status = result.painter().status()
-    assert status.hours.total == 1.5, "our own"
-    assert [site.executions for site in status.sites] == [1]
-    assert {entry.job for entry in result.painter().ledger().executions} == {(OURS, 0)}
-    assert [job.job for job in result.painter().ledger().jobs] == [(OURS, 0)]
+    assert result.painter().status().hours.total == 1.5, "our own"
+    ledger = result.painter().ledger()
+    assert [site.executions for site in break_down(ledger).sites] == [1]
+    assert {entry.job for entry in ledger.executions} == {(OURS, 0)}
+    assert [job.job for job in ledger.jobs] == [(OURS, 0)]
 
 
 def test_a_nodes_log_that_lacks_it() -> None:

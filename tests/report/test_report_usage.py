@@ -185,39 +185,42 @@ def test_every_division_sums_to_the_whole(name: str) -> None:
 def test_it_agrees_with_the_status(name: str) -> None:
     """The picture that ``status`` prints is added up elsewhere."""
     status, usage = painter(name).status(), usage_of(name)
+    breakdown = break_down(painter(name).ledger())
     sites, gpus = by_name(usage.sites), by_name(usage.gpus)
     close = pytest.approx
-    for site in status.sites:
+    for site in breakdown.sites:
         spent = sites[site.site].totals
         assert (site.executions, site.completed_epochs) == (
             spent.executions,
             spent.completed_epochs,
         )
         assert site.hours.total == close(spent.total / HOUR)
-    assert sum(gpu.completed_epochs for gpu in status.gpus) == usage.total.totals.completed_epochs
-    for gpu in status.gpus:
+    assert (
+        sum(gpu.completed_epochs for gpu in breakdown.gpus) == usage.total.totals.completed_epochs
+    )
+    for gpu in breakdown.gpus:
         assert gpu.hours.goodput <= gpus[usage.gpu_model(gpu.gpu)].totals.goodput / HOUR + 1e-9
     assert sum(run.epochs_done for run in status.runs) == usage.epochs
     reasons: defaultdict[object, list[CauseReason]] = defaultdict(list)
     for cause in usage.causes:
         for reason in cause.reasons:
             reasons[cause.code, cause.subcode, reason.reason.removesuffix(REQUEUED)].append(reason)
-    for row in status.causes:
+    for row in breakdown.causes:
         own = reasons[row.code, row.subcode, row.cause]
         assert row.executions == sum(reason.executions for reason in own)
         assert row.badput == close(sum(reason.lost_gpu_seconds for reason in own) / HOUR)
-    assert len(reasons) == len(status.causes)
+    assert len(reasons) == len(breakdown.causes)
     moves = {(m.direction, m.outcome): m for m in usage.transfer_groups}
     for outcome, count in (
-        ("ok", status.transfers.input_ok),
-        ("aborted", status.transfers.input_aborted),
-        ("unfinished", status.transfers.input_unfinished),
+        ("ok", breakdown.transfers.input_ok),
+        ("aborted", breakdown.transfers.input_aborted),
+        ("unfinished", breakdown.transfers.input_unfinished),
     ):
         move = moves.get(("input", outcome))
         result = (move.count, move.seconds) if move else (0, 0)
         assert result == (count.n, close(count.seconds))
-    assert usage.total.input.received == status.transfers.bytes_received
-    assert usage.total.input.sent == status.transfers.bytes_sent
+    assert usage.total.input.received == breakdown.transfers.bytes_received
+    assert usage.total.input.sent == breakdown.transfers.bytes_sent
 
 
 # --- hidden compute, and epochs that nothing is known of ----------------------------------------

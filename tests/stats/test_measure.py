@@ -13,6 +13,7 @@ from metlmon.report.to_html import render_html
 from metlmon.report.to_markdown import render_markdown
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.records import HOUR, HourUnit, hour_unit_of, in_hour_unit
+from metlmon.stats.totals import break_down
 from metlmon.stats.usage import UsageFilter, usage_in_window
 from metlmon.stats.windows import TimeWindow
 from metlmon.tables import runs as runs_table
@@ -60,15 +61,15 @@ def test_hours_of_an_ensemble_without_gpus(
     cpus: tuple[int | None, ...], measure: HourUnit, good: float, bad: float
 ) -> None:
     found = report_of(log_of(*cpus))
-    status = found.status()
-    for hours in (status.hours, status.runs[0].hours, status.sites[0].hours):
+    status, breakdown = found.status(), break_down(found.ledger())
+    for hours in (status.hours, status.runs[0].hours, breakdown.sites[0].hours):
         assert (hours.measure, hours.goodput, hours.badput, hours.running) == (
             measure,
             good,
             bad,
             0,
         )
-    assert sum(cause.badput for cause in status.causes) == bad
+    assert sum(cause.badput for cause in breakdown.causes) == bad
     (below,) = runs_table.cursor_detail(status.runs[0], {"run"}, 80)
     assert f"badput {formatting.hours(bad)} {measure.short}" in spans.text(below)
     view = found.run_view(status.runs[0].key)

@@ -22,7 +22,6 @@ from metlmon.model.queue import QueueSnapshot
 from metlmon.model.states import ACTIVE, DagState, Outcome, State
 from metlmon.snapshot.node_tree import DagNodes
 from metlmon.snapshot.records import (
-    Count,
     DagDescription,
     DagRow,
     Epoch,
@@ -41,7 +40,6 @@ from metlmon.snapshot.records import (
     RunView,
     Status,
     Transfer,
-    TransferTotals,
 )
 from tests.support.records import blank, execution_at, job_at
 
@@ -329,7 +327,6 @@ def status(
         )
         for file in files
     )
-    count = Count(93, 27611.0)
     made = Status(
         dagdir="/home/someone/ensembles/global_pretraining",
         as_of=AS_OF,
@@ -340,10 +337,6 @@ def status(
         epoch_states=states,
         node_states=states,
         hours=hours,
-        sites=(),
-        gpus=(),
-        causes=(),
-        transfers=TransferTotals(count, count, count, count, 1, 1),
         logs=(
             LogRow("metl.log", 20_423_911, 60431, AS_OF - timedelta(days=12), AS_OF - timedelta(seconds=3)),
             LogRow(f"{DAG}.nodes.log", 523_911, 2431, AS_OF - timedelta(days=3), AS_OF - timedelta(seconds=41)),

@@ -159,7 +159,7 @@ def _unknown_site(
     sites = {builder.derivation.target(key) for key in builder.nodes}
     if action is not PoolAction.EXCLUDE_SITE:
         # A site of the logs may be metlmon's name for hosts that advertise none.
-        sites |= set(builder.totals.sites)
+        sites |= {execution.site for execution in builder.ledger().executions}
     try:
         return unknown_site(site, client.sites(), (name for name in sites if name))
     except PoolError:

@@ -49,6 +49,7 @@ from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.lineage import CheckpointOrigin, lineage, origin_of
 from metlmon.stats.run_figures import RunMetric, run_figures
 from metlmon.stats.sweep import Value
+from metlmon.stats.totals import Breakdown, break_down
 from metlmon.text.record_json import Flat
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class StatusOutput(EnsembleOutput, frozen=True, kw_only=True):
     """``metlmon status --json``; queue with --queue only."""
 
     status: Flat[Status]
+    breakdown: Flat[Breakdown]
     runs: tuple[RunWithFigures, ...]
     special_nodes: tuple[NodeOutput, ...]
     estimate: Forecast
@@ -126,6 +128,7 @@ def _print_json(
         reader.snapshot_builder(),
         one_line=one_line,
         status=shown,
+        breakdown=break_down(stats.ledger),
         runs=with_figures(shown.runs, stats),
         special_nodes=tuple(node_output(each, stats.errors) for each in shown.special_nodes),
         estimate=make_forecast(stats),
