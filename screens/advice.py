@@ -81,23 +81,18 @@ class ShownAdvice(Struct, frozen=True, kw_only=True):
     lines: tuple[SubmitLine, ...]
 
 
-class AdviceStatistic(Struct, frozen=True):
-    """The statistic that the screen shows; equal for all such screens of an application."""
-
-    context: MetlmonApp
-
-    def __call__(self, stats_input: StatsInput) -> ShownAdvice:
-        context = self.context
-        pool = context.options.pool_actions
-        answer = pool.annex_answer if pool is not None and context.queue is not None else None
-        annexes = make_annexes(stats_input, answer, context.now()).annexes
-        free_gpus = answer.free_gpus if answer is not None and stats_input.status.live else ()
-        advice = make_advice(stats_input, annexes, free_gpus)
-        return ShownAdvice(
-            advice=advice,
-            what_if=what_if_table(advice.values, advice.plan),
-            lines=submit_lines(advice.plan, context.feed),
-        )
+def shown_advice(stats_input: StatsInput, context: MetlmonApp) -> ShownAdvice:
+    """The statistic that the screen shows; the same for all such screens of an application."""
+    pool = context.options.pool_actions
+    answer = pool.annex_answer if pool is not None and context.queue is not None else None
+    annexes = make_annexes(stats_input, answer, context.now()).annexes
+    free_gpus = answer.free_gpus if answer is not None and stats_input.status.live else ()
+    advice = make_advice(stats_input, annexes, free_gpus)
+    return ShownAdvice(
+        advice=advice,
+        what_if=what_if_table(advice.values, advice.plan),
+        lines=submit_lines(advice.plan, context.feed),
+    )
 
 
 class AdviceScreen(DocumentScreen):
@@ -107,7 +102,7 @@ class AdviceScreen(DocumentScreen):
 
     @property
     def _advice(self) -> ShownAdvice | None:
-        return self.context.stats.value(AdviceStatistic(self.context))
+        return self.context.stats.value(shown_advice, self.context)
 
     def show(self, update: Snapshot | None) -> None:
         self.context.stats.watch_job_files()

@@ -9,7 +9,7 @@ from threading import Event
 from typing import ClassVar, Final
 
 from metlmon.errors import InputError
-from metlmon.health.changes import Change, ChangeKind, Changes, ChangesSince
+from metlmon.health.changes import Change, ChangeKind, Changes, changes_since
 from metlmon.live.discovery import natural_sort_key
 from metlmon.live.feed import Feed, Snapshot, StatsInput
 from metlmon.stats.estimates import Forecast, make_forecast
@@ -71,7 +71,7 @@ class ChangesScreen(ListScreen):
             text = [line("  ", ("Changes are listed as soon as the logs have some.", DIM))]
             self.show_nothing("Changes", reason, text, "change")
             return
-        found = self.context.stats.value(ChangesSince(chosen[1]))
+        found = self.context.stats.value(changes_since, chosen[1])
         self.show_head(self._head(found))
         self.fill(
             changes_table.columns(self.this_year),
@@ -193,7 +193,7 @@ class ChangesScreen(ListScreen):
     def open_row(self, key: str) -> None:
         """Open what the change concerns; of several jobs or runs the screen that lists them."""
         chosen = self._chosen
-        found = None if chosen is None else self.context.stats.value(ChangesSince(chosen[1]))
+        found = None if chosen is None else self.context.stats.value(changes_since, chosen[1])
         change = next((c for c in (found.changes if found else ()) if c.key == key), None)
         if change is None:
             return

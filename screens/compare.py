@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from metlmon.health.build import make_health
 from metlmon.live.feed import Snapshot
 from metlmon.stats.estimates import make_forecast
-from metlmon.stats.run_figures import Comparison, comparison_stat
+from metlmon.stats.run_figures import Comparison, compare_runs
 from metlmon.tables.comparison import comparison_lines, headline, open_entries, run_name
 from metlmon.tables.health import entry_lines
 from metlmon.text import formatting
@@ -51,7 +51,7 @@ class CompareScreen(DocumentScreen, ChartScreen):
 
     @property
     def _comparison(self) -> Comparison | None:
-        return self.context.stats.value(comparison_stat(self.runs, self.metric))
+        return self.context.stats.value(compare_runs, self.runs, self.metric)
 
     def show(self, update: Snapshot | None) -> None:
         self.context.stats.watch_job_files()

@@ -9,7 +9,8 @@ from typing import ClassVar, Final
 
 from metlmon.live.feed import Snapshot
 from metlmon.remote.paths import as_typed
-from metlmon.stats.curves import Curves, Goal, MetricBand, MetricCurve, curves_stat
+from metlmon.stats.curves import Curves, Goal, MetricBand, MetricCurve
+from metlmon.stats.curves import curves as curves_in
 from metlmon.tables import curves as curves_table
 from metlmon.text import formatting
 from metlmon.text.formatting import Colour, clip, plain
@@ -207,7 +208,7 @@ class CurvesScreen(ListScreen, ChartScreen):
 
     def show(self, update: Snapshot | None) -> None:
         self.context.stats.watch_job_files()
-        curves = self.context.stats.value(curves_stat(self.metric))
+        curves = self.context.stats.value(curves_in, self.metric)
         if curves is None or not curves.files_read or not curves.curves_with_values:
             self._nothing(curves, update)
             return
@@ -287,7 +288,7 @@ class CurvesScreen(ListScreen, ChartScreen):
         start = metrics.index(curves.metric) + 1 if curves.metric in metrics else 0
         others = [name for name in (*metrics[start:], *metrics[:start]) if name != curves.metric]
         stats = self.context.stats
-        more = [stats.value(curves_stat(name)) for name in others[: max(0, wanted - 1)]]
+        more = [stats.value(curves_in, name) for name in others[: max(0, wanted - 1)]]
         return [curves, *(each for each in more if each is not None and each.curves_with_values)]
 
     def _chart(self, curves: Curves, shown: Collection[str], height: int, cells: int) -> list[Line]:
@@ -371,11 +372,11 @@ class CurvesScreen(ListScreen, ChartScreen):
         compare_marked(self, self.metric)
 
     def _metrics(self) -> tuple[Sequence[str], str]:
-        curves = self.context.stats.value(curves_stat(self.metric))
+        curves = self.context.stats.value(curves_in, self.metric)
         return ((), "") if curves is None else (curves.metrics, curves.metric)
 
     def action_view(self) -> None:
-        curves = self.context.stats.value(curves_stat(self.metric))
+        curves = self.context.stats.value(curves_in, self.metric)
         if curves is None or self.view is None:
             return
         self.view = (self.view + 1) % (3 if curves.bands else 2)

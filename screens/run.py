@@ -19,7 +19,7 @@ from metlmon.snapshot.row_text import gate_symbol
 from metlmon.stats.curves import evaluations
 from metlmon.stats.estimates import make_forecast
 from metlmon.stats.lineage import CheckpointOrigin, lineage, origin_of
-from metlmon.stats.run_figures import VARIES, parameters_stat, run_figures
+from metlmon.stats.run_figures import VARIES, parameters, run_figures
 from metlmon.tables import epochs as epochs_table
 from metlmon.tables import estimates as estimates_table
 from metlmon.tables import runs as runs_table
@@ -202,7 +202,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
     def _parameters(self, room: int) -> list[Line]:
         """The parameters of the run, those that differ between runs first, as far as they fit."""
         stats = self.context.stats
-        values, figures = stats.value(parameters_stat(self.key)) or {}, stats.value(run_figures)
+        values, figures = stats.value(parameters, self.key) or {}, stats.value(run_figures)
         swept = figures.swept_names if figures is not None else ()
         names = sorted(values, key=lambda name: name not in swept)
         parts = [

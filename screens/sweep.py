@@ -19,11 +19,11 @@ from metlmon.stats.sweep import (
     GridChoice,
     Point,
     choices,
-    grid_stat,
     next_fixed,
     next_pair,
     swap_axes,
 )
+from metlmon.stats.sweep import grid as grid_in
 from metlmon.tables import sweep as sweep_table
 from metlmon.tables.sweep import BEST_STYLE
 from metlmon.text import formatting
@@ -338,7 +338,7 @@ class PointRunsScreen(ListScreen):
 
     def show(self, update: Snapshot | None) -> None:
         self.context.stats.watch_job_files()
-        grid = self.context.stats.value(grid_stat(self.choice))
+        grid = self.context.stats.value(grid_in, self.choice)
         cell = grid.cells.get(self.point) if grid is not None else None
         if grid is None or cell is None:
             self.show_nothing("Grid", "", [line("  ", "No run has these values now.")])
@@ -389,7 +389,7 @@ class SweepScreen(MetricKeys):
 
     def show(self, update: Snapshot | None) -> None:
         self.context.stats.watch_job_files()
-        grid = self.context.stats.value(grid_stat(self.choice))
+        grid = self.context.stats.value(grid_in, self.choice)
         if grid is None or not grid.has_sweep:
             self._nothing(grid, update)
             return
@@ -446,7 +446,7 @@ class SweepScreen(MetricKeys):
 
     @property
     def _shown(self) -> Grid | None:
-        grid = self.context.stats.value(grid_stat(self.choice))
+        grid = self.context.stats.value(grid_in, self.choice)
         return grid if grid is not None and grid.has_sweep else None
 
     def on_matrix_cell_selected(self, event: Matrix.CellSelected) -> None:

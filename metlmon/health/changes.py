@@ -115,23 +115,19 @@ class Changes(Struct, frozen=True):
         return ", ".join(parts)
 
 
-class ChangesSince(Struct, frozen=True):
-    """The statistic of what has changed since a moment."""
-
-    since: datetime
-
-    def __call__(self, stats_input: StatsInput) -> Changes:
-        facts = HealthFacts(stats_input)
-        groups = _Groups(self.since)
-        for job in facts.ledger.jobs:
-            _add_job(groups, job, facts)
-        _add_nodes(groups, facts)
-        _add_epochs(groups, facts)
-        _add_dagmans(groups, facts)
-        found = [*groups.changes(), *_bad_sites(self.since, facts), *_best(self.since, stats_input)]
-        found.sort(key=lambda change: (change.last, change.key), reverse=True)
-        found.sort(key=lambda change: RANKS[change.kind])
-        return Changes(self.since, facts.ledger.as_of, facts.ledger.item, tuple(found))
+def changes_since(stats_input: StatsInput, since: datetime) -> Changes:
+    """What has changed since a moment."""
+    facts = HealthFacts(stats_input)
+    groups = _Groups(since)
+    for job in facts.ledger.jobs:
+        _add_job(groups, job, facts)
+    _add_nodes(groups, facts)
+    _add_epochs(groups, facts)
+    _add_dagmans(groups, facts)
+    found = [*groups.changes(), *_bad_sites(since, facts), *_best(since, stats_input)]
+    found.sort(key=lambda change: (change.last, change.key), reverse=True)
+    found.sort(key=lambda change: RANKS[change.kind])
+    return Changes(since, facts.ledger.as_of, facts.ledger.item, tuple(found))
 
 
 class _Group:

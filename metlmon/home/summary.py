@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 
 from metlmon.config.settings import EVENT_NAMES
 from metlmon.health.build import make_health
-from metlmon.health.changes import ChangesSince, load_last_seen, since_seen
+from metlmon.health.changes import changes_since, load_last_seen, since_seen
 from metlmon.health.headline import health_headline
 from metlmon.health.types import Health, Severity
 from metlmon.live.dagdir_reader import DagdirReader
@@ -152,7 +152,7 @@ def make_figures(reader: DagdirReader) -> Figures:
         others=headline.others,
         steps=() if worst is None else worst.steps,
         hours=status.hours,
-        since_seen=(seen and since_seen(ChangesSince(seen.until)(stats_input))) or None,
+        since_seen=(seen and since_seen(changes_since(stats_input, seen.until))) or None,
         remaining=forecast.remaining,
         completed_at=forecast.completed_at,
         no_eta=forecast.missing_reason,

@@ -21,9 +21,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from functools import cache, partial
 from itertools import pairwise
 from typing import ClassVar, Final, Literal, NamedTuple
 
@@ -314,12 +313,6 @@ def course_text(curve: MetricCurve) -> str:
     if odd is None or curve.diverged:
         return text
     return f"{text}, {course_symbol(Course.NAN, odd.value).word} in epoch {epoch_number(odd.epoch)}"
-
-
-@cache
-def curves_stat(metric: str | None) -> Callable[[StatsInput], Curves]:
-    """The statistic of one metric (None: the default one), as one function per metric."""
-    return partial(curves, metric=metric)
 
 
 def metric_names(stats_input: StatsInput) -> tuple[str, ...]:

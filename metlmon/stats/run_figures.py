@@ -10,9 +10,9 @@ those that only identify a run or change within each of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cache, cached_property, partial
+from functools import cached_property
 from typing import ClassVar, Final, NamedTuple
 
 from msgspec import Struct
@@ -176,14 +176,6 @@ class Comparison(Struct, frozen=True):
     files_read: bool
 
 
-@cache
-def comparison_stat(
-    runs: tuple[str, ...], metric: str | None
-) -> Callable[[StatsInput], Comparison]:
-    """The statistic of these runs and this metric, as one function for each choice."""
-    return partial(compare_runs, runs=runs, metric=metric)
-
-
 def compare_runs(
     stats_input: StatsInput, runs: Sequence[str], metric: str | None = None
 ) -> Comparison:
@@ -246,12 +238,6 @@ def _completed_epochs(
             sites[epoch.run][epoch.success.site] += 1
             gpus[epoch.run][epoch.success.gpu] += 1
     return sites, gpus
-
-
-@cache
-def parameters_stat(run: str) -> Callable[[StatsInput], Mapping[str, str]]:
-    """The statistic of a run's parameters, as one function for each run."""
-    return partial(parameters, run=run)
 
 
 def parameters(stats_input: StatsInput, run: str) -> Mapping[str, str]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, lru_cache, partial
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import combinations
 from typing import ClassVar, Final, NamedTuple, TypeAlias
 
@@ -363,12 +363,6 @@ class Grid(Struct, frozen=True):
     def progress(self) -> SweepProgress:
         """How far its cells are."""
         return _sweep_progress(self.cells.values())
-
-
-@cache
-def grid_stat(choice: GridChoice) -> Callable[[StatsInput], Grid]:
-    """The statistic of one choice, as one function per choice."""
-    return partial(grid, choice=choice)
 
 
 def grid(stats_input: StatsInput, choice: GridChoice) -> Grid:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from metlmon.config.settings import NotifySettings
 from metlmon.config.user_state import read_state, state_path, write_state
 from metlmon.health.build import make_health
-from metlmon.health.changes import PURPOSE, Changes, ChangesSince, LastSeen, seen, since_seen
+from metlmon.health.changes import PURPOSE, Changes, LastSeen, changes_since, seen, since_seen
 from metlmon.live.feed import Snapshot
 from metlmon.snapshot.records import Status
 from screens.base.stats_worker import StatsWorker, has_job_files
@@ -90,7 +90,7 @@ class LastLook:
         if self._clock() - self._input_at <= ATTENDED_SECONDS:
             self._newest = status
 
-    def show(self, status: Status, changes_since: Callable[[ChangesSince], Changes | None]) -> str:
+    def show(self, status: Status, changes_since: Callable[[datetime], Changes | None]) -> str:
         """What has changed since the last look, as one line; empty if that is not news.
 
         ``status``: that of a complete snapshot, which is shown now. ``changes_since``: returns what
@@ -99,7 +99,7 @@ class LastLook:
         self.see(status)
         now = self._clock()
         if self._returned and self.since is not None:
-            changes = changes_since(ChangesSince(self.since))
+            changes = changes_since(self.since)
             if changes is not None:
                 self._returned = False
                 self._text, self._shown_at = since_seen(changes), now
@@ -195,7 +195,7 @@ class Absence:
         """What has changed since somebody last looked; empty if that is not new."""
         if snapshot is None or not snapshot.is_complete:
             return ""
-        return self.last_look.show(snapshot.status, stats.value)
+        return self.last_look.show(snapshot.status, lambda since: stats.value(changes_since, since))
 
     def close(self) -> None:
         """Remember what was seen last; what has not been sent is sent by the next process."""

@@ -1,8 +1,8 @@
 """Evaluates statistics in a thread, and other values as they are needed.
 
-A statistic is a pure function of a :class:`StatsInput`, evaluated at most once per snapshot. A
-screen is refreshed on every cursor move, when little has changed: sorting and measuring ten
-thousand rows again would be wasted.
+A statistic is a pure function of a :class:`StatsInput` and of other arguments, evaluated for these
+at most once per snapshot. A screen is refreshed on every cursor move, when little has changed:
+sorting and measuring ten thousand rows again would be wasted.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Concatenate, Final, ParamSpec, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -23,7 +23,11 @@ from metlmon.live.feed import Feed, JobFiles, Snapshot, StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.snapshot.records import Status
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+Statistic: TypeAlias = tuple[Callable[..., Any], tuple[object, ...]]
+"""A function of the input, and its other arguments."""
 
 LARGE: Final = 1000
 """Nodes from which nothing is evaluated before the logs have been read: it would delay that."""
@@ -90,7 +94,7 @@ class StatsWorker:
         self._idle = threading.Event()
         self._idle.set()
         self._thread: threading.Thread | None = None
-        self._figures: dict[Callable[[StatsInput], Any], _CachedStat] = {}
+        self._figures: dict[Statistic, _CachedStat] = {}
         self._built: _BuiltInput | None = None
         self._job_files: JobFiles | None = None
         self._files_requested = float("-inf")
@@ -109,13 +113,18 @@ class StatsWorker:
             errors += [each.error for each in figures if now - each.requested < FORGET_SECONDS]
         return next(filter(None, errors), None)
 
-    def value(self, statistic: Callable[[StatsInput], T]) -> T | None:
-        """The newest value of ``statistic``; None until its first evaluation has finished.
+    def value(
+        self,
+        statistic: Callable[Concatenate[StatsInput, P], T],
+        *arguments: P.args,
+        **_: P.kwargs,
+    ) -> T | None:
+        """The newest value of a statistic; None until its first evaluation has finished.
 
         Never blocks: the evaluation runs in the thread and ends with the callback.
         """
         with self._lock:
-            cached = self._figures.setdefault(statistic, _CachedStat())
+            cached = self._figures.setdefault((statistic, arguments), _CachedStat())
             cached.requested = time.monotonic()
             snapshot, built = self._feed.latest, self._built
             if snapshot is not None and cached.stats_input is None:
@@ -134,7 +143,7 @@ class StatsWorker:
         """Evaluate these once, before a screen needs them."""
         with self._lock:
             for statistic in statistics:
-                self._figures.setdefault(statistic, _CachedStat()).precompute = True
+                self._figures.setdefault((statistic, ()), _CachedStat()).precompute = True
         self._wake_thread()
 
     def watch_job_files(self) -> None:
@@ -267,10 +276,9 @@ def _attempt(name: str, work: Callable[[], bool]) -> tuple[bool, str | None]:
         return False, describe_error(f"{name} failed", error)
 
 
-def _evaluate(
-    statistic: Callable[[StatsInput], Any], cached: _CachedStat, stats_input: StatsInput
-) -> bool:
-    value = statistic(stats_input)
+def _evaluate(statistic: Statistic, cached: _CachedStat, stats_input: StatsInput) -> bool:
+    function, arguments = statistic
+    value = function(stats_input, *arguments)
     changed = bool(value != cached.value)
     if changed:
         # An equal value stays the same object: what screens derive from it is kept.

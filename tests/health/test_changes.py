@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from metlmon.cli.reading import input_with_trainings
-from metlmon.health.changes import Change, ChangeKind, Changes, ChangesSince, since_seen
+from metlmon.health.changes import Change, ChangeKind, Changes, changes_since, since_seen
 from metlmon.live.feed import StatsInput
 from metlmon.stats.estimates import make_forecast
 from metlmon.tables.changes import estimate_text
@@ -39,7 +39,7 @@ def input_of(name: str) -> StatsInput:
 
 
 def changes_of(name: str, since: datetime) -> Changes:
-    return ChangesSince(since)(input_of(name))
+    return changes_since(input_of(name), since)
 
 
 def total(changes: Changes, *kinds: ChangeKind) -> int:

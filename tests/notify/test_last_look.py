@@ -12,7 +12,6 @@ from metlmon.health.changes import (
     Change,
     ChangeKind,
     Changes,
-    ChangesSince,
     LastSeen,
     load_last_seen,
 )
@@ -27,12 +26,12 @@ LATER = replace(status(), as_of=AS_OF + timedelta(days=1))
 LINE = "since 14 Nov 08:14: 1 hold"
 
 
-def changes_since(wanted: ChangesSince) -> Changes:
+def changes_since(since: datetime) -> Changes:
     """One hold, an hour after somebody looked."""
     time = AS_OF + timedelta(hours=1)
     hold = Change(kind=ChangeKind.HELD, first=time, last=time, number=1, text="held by ml")
-    found = (hold,) if time > wanted.since else ()
-    return Changes(wanted.since, LATER.as_of, "epoch", found)
+    found = (hold,) if time > since else ()
+    return Changes(since, LATER.as_of, "epoch", found)
 
 
 class Clock:

@@ -28,6 +28,7 @@ from metlmon.report.usage import (
 from metlmon.report.usage_tables import resource_table
 from metlmon.snapshot.records import HOUR
 from metlmon.stats.causes import CauseReason
+from metlmon.stats.totals import break_down
 from metlmon.stats.usage import GroupUsage
 from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.text.formatting import THIN

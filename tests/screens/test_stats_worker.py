@@ -139,10 +139,10 @@ def test_a_figure_computed_in_advance_is_brought_up_to_date_when_it_is_asked_for
     feed = OneNode()
     study = worker(feed)
     study.precompute(written)
-    assert comes(lambda: study._figures[written].stats_input)
+    assert comes(lambda: study._figures[written, ()].stats_input)
     study.watch_job_files()
     assert comes(lambda: study.value(first) and feed.asked and study.wait_until_idle(0.1))
-    assert study._figures[written].value is False
+    assert study._figures[written, ()].value is False
     assert comes(lambda: study.value(written))
 
 

@@ -16,7 +16,7 @@ from metlmon.cli.queue_report import query_slots
 from metlmon.cli.reading import input_with_trainings, open_reader, stats_at, stats_input, window_of
 from metlmon.cli.status_text import NAME_LIMIT, hours_line
 from metlmon.cli.text_output import TextOutput
-from metlmon.health.changes import Changes, ChangesSince
+from metlmon.health.changes import Changes, changes_since
 from metlmon.snapshot.records import Execution, in_hour_unit
 from metlmon.stats.backtest import Backtest, backtest
 from metlmon.stats.estimates import Forecast, make_forecast
@@ -498,7 +498,7 @@ def changes(options: argparse.Namespace) -> int:
     since = parse_time_argument("--since", options.since, zone, lambda: as_of or datetime.now())
     assert since is not None
     now = input_with_trainings(reader)
-    found, forecast = ChangesSince(since)(now), make_forecast(now)
+    found, forecast = changes_since(now, since), make_forecast(now)
     first = now.ledger.first_time
     begun = first is not None and first <= since
     then = make_forecast(stats_at(options, since)) if begun else None
