@@ -44,7 +44,7 @@ Line: TypeAlias = list[str]
 """Items in sequence: names of nodes, and of splices followed by :data:`SCOPE`."""
 
 
-class TreePositions:
+class TreePositions(Struct):
     """The positions of the nodes of one DAG.
 
     ``top``: its lines. ``branches``: by item, the lines that branch off after it.
@@ -53,15 +53,12 @@ class TreePositions:
     ``rank``: an item's position in the DAG file. ``pattern``: its name without numbers.
     """
 
-    __slots__ = ("branches", "order", "pattern", "rank", "splice_lines", "top")
-
-    def __init__(self) -> None:
-        self.top: list[Line] = []
-        self.branches: dict[str, list[Line]] = {}
-        self.splice_lines: dict[str, list[Line]] = {}
-        self.order: list[str] = []
-        self.rank: dict[str, int] = {}
-        self.pattern: dict[str, str] = {}
+    top: list[Line] = []
+    branches: dict[str, list[Line]] = {}
+    splice_lines: dict[str, list[Line]] = {}
+    order: list[str] = []
+    rank: dict[str, int] = {}
+    pattern: dict[str, str] = {}
 
 
 def tree_positions(nodes: Mapping[str, Node]) -> TreePositions:

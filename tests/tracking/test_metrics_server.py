@@ -17,6 +17,7 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 
+from metlmon.cli.commands import export_openmetrics
 from metlmon.cli.commands.export_openmetrics import LiveMetrics
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
@@ -133,13 +134,14 @@ def scrape_until(port: int, line: str) -> str:
     return text
 
 
-def test_a_scrape_follows_the_directory(tmp_path: Path) -> None:
+def test_a_scrape_follows_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_openmetrics, "UPDATE_SECONDS", 0.0)
     dagdir = Dagdir(tmp_path / "ensemble")
     log = Log().submit(77, NODE)
     dagdir.write("metl.log", log.data)
     reader = DagdirReader(dagdir.path, live=True)
     reader.open()
-    metrics = LiveMetrics(reader, 0, update_seconds=0.0)
+    metrics = LiveMetrics(reader, 0)
     metrics.start()
     try:
         port = metrics.server.port

@@ -36,6 +36,7 @@ pytestmark = pytest.mark.xdist_group("tracking")
 ROOT: Final = Path(__file__).resolve().parents[2]
 LOG: Final = "metl.log"
 OUT: Final = "run.dag.dagman.out"
+_AT_ONCE: Final = {"UPDATE_SECONDS": 0.0, "UPDATE_SHARE": 0.0, "FIRST_PAUSE_SECONDS": 0.005}
 
 Step = Callable[[], object]
 
@@ -93,10 +94,9 @@ class Story:
         reader.read_all()
         server = TrackingClient(self.tracker.url)
         exporter = MlflowExporter(server, self.experiment)
-        self.follower = MlflowFollower(
-            reader, server, exporter, update_seconds=0.0, first_pause=0.005
-        )
-        monkeypatch.setattr(export_mlflow, "UPDATE_SHARE", 0.0)
+        self.follower = MlflowFollower(reader, server, exporter)
+        for name, seconds in _AT_ONCE.items():
+            monkeypatch.setattr(export_mlflow, name, seconds)
         code = int(self.follower.run())
         assert left == []
         return code
@@ -189,7 +189,7 @@ def test_the_last_state_is_written_at_an_interrupt(
     story: Story, tracking_server: TrackingServer, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def grow_unnoticed() -> None:
-        monkeypatch.setattr(story.follower, "_update_seconds", 3600.0)
+        monkeypatch.setattr(export_mlflow, "UPDATE_SECONDS", 3600.0)
         story.grow(5)
 
     story.grow(4)

@@ -186,19 +186,11 @@ class MlflowFollower:
     """
 
     def __init__(
-        self,
-        reader: DagdirReader,
-        server: TrackingClient,
-        exporter: MlflowExporter,
-        *,
-        update_seconds: float = UPDATE_SECONDS,
-        first_pause: float = FIRST_PAUSE_SECONDS,
+        self, reader: DagdirReader, server: TrackingClient, exporter: MlflowExporter
     ) -> None:
         self._reader = reader
         self._server = server
         self._exporter = exporter
-        self._update_seconds = update_seconds
-        self._first_pause = first_pause
         self._ensemble: TrackedEnsemble | None = None
         self._seen: object = None
         self._updated_at = self._reported_at = -math.inf
@@ -243,7 +235,7 @@ class MlflowFollower:
         """Write the newest state, if it is time and there may be something new."""
         status = self._reader.snapshot_builder().status()
         seen = status.logs, status.dags, status.node_states
-        interval = max(self._update_seconds, UPDATE_SHARE * self._cost)
+        interval = max(UPDATE_SECONDS, UPDATE_SHARE * self._cost)
         if self._pause:
             interval = self._pause
         elif seen == self._seen:
@@ -270,7 +262,7 @@ class MlflowFollower:
                 raise
             if not self._pause:
                 _warn(f"{error.event}; it is tried again until it works")
-            self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS) or self._first_pause
+            self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS) or FIRST_PAUSE_SECONDS
             return False
         if self._pause:
             _warn("the tracking server works again")

@@ -105,14 +105,11 @@ class LiveMetrics:
     ``reader``: an opened one. Raises InputError where the port is taken.
     """
 
-    def __init__(
-        self, reader: DagdirReader, port: int, update_seconds: float = UPDATE_SECONDS
-    ) -> None:
+    def __init__(self, reader: DagdirReader, port: int) -> None:
         self.server = MetricsServer(port)
         self._clock = reader.ensemble.clock
         self._session = Session(reader)
         self._session.set_unattended(True)
-        self._update_seconds = update_seconds
         self._changed = threading.Event()
         self._stopped = threading.Event()
 
@@ -138,7 +135,7 @@ class LiveMetrics:
             started = time.thread_time()
             updated = self._update()
             cost = time.thread_time() - started
-            seconds = max(self._update_seconds, UPDATE_SHARE * cost) if updated else 0.0
+            seconds = max(UPDATE_SECONDS, UPDATE_SHARE * cost) if updated else 0.0
 
     def _update(self) -> bool:
         """Make the samples of the newest snapshot; returns whether everything has been read."""
