@@ -316,7 +316,8 @@ def test_the_reason_is_there_for_the_run_under_the_cursor(cells: int) -> None:
     assert text.startswith("□ run0 stopped by the median before epoch 3 at 4 May 2026 11:00")
     assert text.endswith("val_loss 0.8 is worse")
     assert max(sum(len(piece) for piece, _ in each) for each in result) <= cells
-    assert cursor_detail(row_of(GateStatus()), set(), 200) == [()]
+    running = row_of(GateStatus())
+    assert cursor_detail(running, {column.name for column in columns([running])}, 200) == [()]
 
 
 def test_what_was_seen_before_the_file_system_fell_silent_is_reported_later(
