@@ -33,7 +33,7 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 SLOW = ("pool/", "fuzz/", "test_wheel.py")
 """Folders and files that need not run at every change: ``-m "not slow"`` leaves them out."""
 
-SECOND_HALF = {"pool/test_states_on_pool.py", "pool/test_trouble.py"}
+SECOND_HALF = {f"pool/test_{name}_on_pool.py" for name in ("states", "gate", "placement")}
 """Tests of the first pool that take about as long as all others of it."""
 
 

@@ -1,0 +1,133 @@
+"""What a plan says that it gains, against what following it gains in the world that made the log.
+
+Each world has two sites, one of which takes two or four times as long for an epoch. Its epochs
+run where they are first offered a start; then a plan is made, and both futures are simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from random import Random
+from statistics import mean
+from typing import Final, NamedTuple
+
+from metlmon.placement.planner import plan_input, plan_of
+from metlmon.placement.types import PlacementPlan
+from tests.support.event_logs import Log, read_ensemble
+from tests.support.records import stats_input
+
+BEGIN: Final = datetime(2026, 3, 2, 12, 0, 0)
+SITES: Final = ("fast", "slow")
+EPOCHS, RUNS, FUTURES = 40, 6, 100
+PLANNED_AT: Final = 72.0
+"""Hours after the begin: a third of the epochs is done."""
+
+
+class World(NamedTuple):
+    """``slow``: hours of an epoch at the slow site, of three at the fast one.
+
+    ``wait``: mean hours until a site offers a start; ``shared``: to jobs of one site as soon as to
+    those of both.
+    """
+
+    seed: int
+    slow: float
+    wait: float
+    shared: bool
+
+    def epoch(self, sites: Collection[str], random: Random) -> tuple[float, str, float]:
+        """Hours of waiting, the site, and hours of an epoch that may go to ``sites``."""
+        offering = len(SITES) if self.shared else len(sites)
+        wait = random.expovariate(offering / self.wait)
+        site = random.choice(sorted(sites))
+        hours = self.slow if site == "slow" else 3.0
+        return wait, site, hours * random.lognormvariate(0, 0.08)
+
+
+class Run(NamedTuple):
+    """When a run can go on after the plan, in hours, and its epochs left then."""
+
+    ready: float
+    left: int
+
+
+def lived(world: World) -> tuple[Log, list[Run]]:
+    """The log of the world up to the plan, and what is left of its runs."""
+    random = Random(world.seed)
+    events: list[tuple[float, str, int, str, str]] = []
+    runs: list[Run] = []
+    for number in range(RUNS):
+        now, epoch = 0.0, 0
+        while now < PLANNED_AT:
+            wait, site, hours = world.epoch(SITES, random)
+            cluster, node = 1000 * (number + 1) + epoch, f"run{number}-train_epoch{epoch}"
+            events.append((now, "submit", cluster, node, site))
+            events.append((now + wait, "execute", cluster, node, site))
+            events.append((now + wait + hours, "terminate", cluster, node, site))
+            now, epoch = now + wait + hours, epoch + 1
+        runs.append(Run(now, EPOCHS - epoch))
+    log = Log()
+    for hour, what, cluster, node, site in sorted(e for e in events if e[0] <= PLANNED_AT):
+        at = f"{BEGIN + timedelta(hours=hour):%Y-%m-%d %H:%M:%S}"
+        if what == "submit":
+            log.submit(cluster, node, at=at)
+        elif what == "execute":
+            log.execute(cluster, gpus=1, site=site, gpu=f"NVIDIA {site}", at=at)
+        else:
+            log.terminate(cluster, at=at)
+    return log, runs
+
+
+def mean_end(
+    world: World, runs: Sequence[Run], sites: Sequence[Collection[str]], random: Random
+) -> float:
+    """Hours from the plan to the end of the last run, where each may go to its ``sites``."""
+
+    def end() -> float:
+        return max(
+            run.ready + sum(_hours(world, own, random) for _ in range(run.left))
+            for run, own in zip(runs, sites, strict=True)
+        )
+
+    return mean(end() for _ in range(FUTURES)) - PLANNED_AT
+
+
+def _hours(world: World, sites: Collection[str], random: Random) -> float:
+    wait, _, hours = world.epoch(sites, random)
+    return wait + hours
+
+
+def planned(world: World) -> tuple[PlacementPlan, float, float]:
+    """The plan, the true hours until the end without it, and with it."""
+    log, runs = lived(world)
+    dag = ["SUBMIT-DESCRIPTION t {", " log = metl.log", "}"]
+    for number in range(RUNS):
+        names = [f"run{number}-train_epoch{epoch}" for epoch in range(EPOCHS)]
+        dag += [f"JOB {name} t" for name in names]
+        dag += [f"PARENT {a} CHILD {b}" for a, b in pairwise(names)]
+    ensemble = read_ensemble({"/ens/ens.dag": "\n".join(dag) + "\n"}, log)
+    at = BEGIN + timedelta(hours=PLANNED_AT)
+    plan = plan_of(plan_input(stats_input(ensemble.painter(f"{at:%Y-%m-%d %H:%M:%S}"))))
+    sites = [{pool.site for pool in run.pools} or set(SITES) for run in plan.runs]
+    before = mean_end(world, runs, [set(SITES)] * RUNS, Random(world.seed))
+    return plan, before, mean_end(world, runs, sites, Random(world.seed))
+
+
+def test_the_interval_of_the_gain_has_what_following_the_plan_gains() -> None:
+    worlds = [
+        World(seed, slow, wait, shared)
+        for seed in (0, 2)
+        for slow, wait in ((6.0, 0.5), (6.0, 2.0), (12.0, 0.5), (12.0, 4.0))
+        for shared in (False, True)
+    ]
+    inside, plans = 0, 0
+    for world in worlds:
+        plan, before, after = planned(world)
+        gain = plan.gain
+        plans += gain.is_worth_it
+        assert after < before or not gain.is_worth_it, world
+        inside += gain.low - 1 <= before - after <= gain.high + 1
+    assert inside >= 0.8 * len(worlds)
+    assert plans, "some are worth it"
