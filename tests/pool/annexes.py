@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -160,6 +161,19 @@ class SimulatedAnnexes:
         machine = ("-constraint", f'Machine == "{name}"')
         self._wait(directory, lambda: self._ask(("condor_status", *machine, "-af", "Name")))
 
+    def refusing_collector(self, name: str, port: int) -> None:
+        """Start a collector that lets nobody read; :meth:`end` ends it."""
+        directory = self._new_directory(f"{name}.collector")
+        address = f"127.0.0.1:{port}"
+        lines = [
+            "DAEMON_LIST = MASTER, COLLECTOR",
+            f"COLLECTOR_HOST = {address}",
+            "ALLOW_READ =",
+            "DENY_READ = *",
+        ]
+        self._start_master(directory, lines)
+        self._wait(directory, lambda: _accepts(port))
+
     # --- daemons ---
 
     def _new_directory(self, name: str) -> Path:
@@ -249,3 +263,12 @@ class SimulatedAnnexes:
         """What a command inside prints, as root."""
         ran = subprocess.run(["chroot", str(self.root), *command], capture_output=True, text=True)
         return ran.stdout.strip()
+
+
+def _accepts(port: int) -> bool:
+    """Does anything accept connections at a port of this machine?"""
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True

@@ -12,6 +12,7 @@ import pytest
 import trouble
 import truth
 from pools import Ad, Pool, until
+from terminals import Terminal
 
 from tests.pool import gated_dag
 
@@ -219,6 +220,27 @@ def test_nothing_is_done_without_a_yes(acting: Acting) -> None:
     assert acting.job(0)["JobStatus"] == truth.RUNNING
 
 
+def test_a_read_only_setting_refuses_everything(acting: Acting) -> None:
+    settings = acting.pool.place(acting.dag.directory / "metlmon.toml", "read_only = true\n")
+    try:
+        for what in ("hold", "remove-dag"):
+            targets = ["all"] if what == "hold" else []
+            argv = ["metlmon", "act", what, str(acting.dag.directory), *targets, "--yes"]
+            done = acting.pool.run(argv, expect=2)
+            assert "read_only" in done.stderr
+    finally:
+        settings.unlink()
+    assert acting.job(0)["JobStatus"] == truth.RUNNING
+
+
+def find_in_palette(screen: Terminal, word: str) -> None:
+    screen.press(":")
+    screen.wait_for_match("ACTION")
+    screen.press(word)
+    screen.wait_for_match(rf"\n +{word}\n")
+    screen.settle()
+
+
 def test_the_screen_offers_to_act(acting: Acting) -> None:
     with acting.pool.terminal(trouble.WATCH, acting.dag.directory) as screen:
         screen.wait_for_match("run0 .*running")
@@ -230,7 +252,25 @@ def test_the_screen_offers_to_act(acting: Acting) -> None:
             # The menu lies between the question and the overview.
             screen.press("escape")
             screen.settle()
+        find_in_palette(screen, "hold")
+        screen.wait_for_match("Hold jobs")
     assert acting.job(0)["JobStatus"] == truth.RUNNING, "a question is not an answer"
+
+
+def test_read_only_leaves_no_way_to_act(acting: Acting) -> None:
+    with acting.pool.terminal([*trouble.WATCH, "--read-only"], acting.dag.directory) as screen:
+        screen.wait_for_match("run0 .*running")
+        screen.wait_for_match("q quit")
+        assert "a act" not in screen.text
+        find_in_palette(screen, "hold")
+        assert "Hold jobs" not in screen.text
+        assert "✗ hold" not in screen.text
+        screen.press("escape")
+        screen.wait_for_match("PROGRESS")
+        screen.press("a", "H", "a")
+        screen.settle()
+        assert "PROGRESS" in screen.text, "no question, no menu"
+    assert acting.job(0)["JobStatus"] == truth.RUNNING
 
 
 def test_a_colleague_sees_why_he_cannot(acting: Acting, second_colleague: str) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import socket
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -66,12 +68,14 @@ class Lives:
     shown: list[Look] = field(default_factory=list)
     truth: list[Look] = field(default_factory=list)
     last: dict[str, Any] = field(default_factory=dict)
+    silent: Look | None = None
+    refused: Look | None = None
 
-    def ask(self) -> Look:
+    def ask(self, **environment: str) -> Look:
         """``metlmon annexes``, as the user."""
         begin = time.time()
         argv = ["metlmon", "annexes", ".", "--json"]
-        text = self.pool.run(argv, self.directory).stdout
+        text = self.pool.run(argv, self.directory, **environment).stdout
         return Look(begin, time.time(), json.loads(text))
 
     def rows(self, shown: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -100,6 +104,19 @@ class Lives:
 
 
 # --- what is looked at --------------------------------------------------------------------
+
+
+@contextmanager
+def silent_port() -> Iterator[int]:
+    """A port that accepts connections and says nothing."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        yield server.getsockname()[1]
+
+
+def free_port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        port: int = server.getsockname()[1]
+    return port
 
 
 @pytest.fixture(scope="module")
@@ -132,8 +149,10 @@ def live(lives: Lives) -> None:
         word = next(word for word, cluster in clusters.items() if cluster == ad["ClusterId"])
         lives.requests[word] = ad["GlobalJobId"]
     lives.before = list(lives.rows(lives.ask().shown).values())
+    refused = free_port()
+    annexes.refusing_collector(NAME, refused)
     stop = threading.Event()
-    with ThreadPoolExecutor(2) as threads:
+    with ThreadPoolExecutor(4) as threads, silent_port() as silent:
         looking = [
             threads.submit(each_second, stop, lives.status, lives.truth),
             threads.submit(each_second, stop, lives.ask, lives.shown),
@@ -148,6 +167,11 @@ def live(lives: Lives) -> None:
                     gpus=gpus,
                     idle=IDLE_SECONDS,
                 )
+            others: list[Future[Look]] = [
+                threads.submit(lives.ask, _CONDOR_ANNEX_COLLECTOR=f"127.0.0.1:{port}")
+                for port in (silent, refused)
+            ]
+            lives.silent, lives.refused = (other.result() for other in others)
             # Its jobs are evicted, and idle again.
             until(lambda: lives.truth[-1].shown == {}, "the annexes expire", LIFETIME + 60)
             until(lambda: len(idle_jobs(lives)) == JOBS, "the jobs are idle again")
@@ -288,6 +312,31 @@ def test_two_annexes_of_one_name_are_two_rows_and_one_sentence(lives: Lives) -> 
     assert [rows[lives.requests[word]]["gpus"] for word in ("new", "old")] == [3, 1]
     sentences = [text for text in look.shown["annex_warnings"] if f"called {SHARED}" in text]
     assert len(sentences) == 1, look.shown["annex_warnings"]
+
+
+def test_a_silent_collector_is_one_sentence_and_the_rest_is_there(lives: Lives) -> None:
+    sentences = [text for text in lives.silent.shown["annex_warnings"] if "gave no answer" in text]
+    assert len(sentences) == 1
+    assert sentences[0].startswith("the annex collector gave no answer in 10 s (127.0.0.1:")
+    states = {row["state"] for row in lives.rows(lives.silent.shown).values()}
+    assert states <= {*PRESENT, "gone"}, "the requests name a collector that answers"
+
+
+def test_a_collector_that_lets_nobody_read_is_one_sentence(lives: Lives) -> None:
+    sentences = [text for text in lives.refused.shown["annex_warnings"] if "127.0.0.1" in text]
+    assert len(sentences) == 1
+    assert "does not let you read" in sentences[0]
+
+
+def test_where_nobody_answers_the_logs_are_all_and_one_sentence_says_so(lives: Lives) -> None:
+    port = free_port()
+    shown = lives.ask(
+        _CONDOR_COLLECTOR_HOST=f"127.0.0.1:{port}", _CONDOR_SCHEDD_ADDRESS_FILE="/none"
+    ).shown
+    assert not shown["asked"]
+    assert all(row["inferred"] for row in shown["annexes"])
+    assert len(shown["annex_warnings"]) == len(set(shown["annex_warnings"]))
+    assert any("schedd" in text for text in shown["annex_warnings"])
 
 
 # --- the command --------------------------------------------------------------------------

@@ -41,12 +41,37 @@ ROW = re.compile(r"^[▌ ] (run\d) .*?(\d/\d) +(\d+)  (\S+ [a-z][a-z ]*?)  ", re
 """Of a run in the overview: its name, epochs done, the epoch it is at, and its state."""
 
 
+KEY = "0123456789abcdef0123456789abcdef01234567"
 """Forty hexadecimal digits, as a tracking service gives them out."""
 
 TITLE, RED, TURNED = "\x1b]0;pwned\x07", "\x1b[31mred [bold]x[/]", "\u202eabc"
+REASON = f"{TURNED} WANDB_API_KEY={KEY}"
+HOSTILE = f"{TITLE}{RED} {REASON}"
 
+JOB = f"""\
+#!/bin/sh
+# Says what no terminal may get, and the key; then does as gated_dag.sh does.
+mkdir -p output
+echo "$2" > "output/$2"
+printf '{HOSTILE}\\r\\n50%%|#####     | 5/10 epoch 0 loss=1 %s\\n' "$WANDB_API_KEY"
+printf '{HOSTILE} %s\\n' "$WANDB_API_KEY" >&2
+while [ ! -s "$1/$2" ]; do sleep 0.1; done
+exit "$(cat "$1/$2")"
+"""
 
+HELD_AT_ITS_END = (
+    f'environment = "WANDB_API_KEY={KEY}"',
+    "on_exit_hold = ExitCode == 7",
+    f'on_exit_hold_reason = "\\033]0;pwned\\007\\033[31mred [bold]x[/] {REASON}"',
+)
+
+SCREENS = ("2", "3", "4", "5", "8")
 """Keys from the overview to the others."""
+
+COMMANDS = (
+    *(("status",), ("status", "--json", "--queue"), ("jobs",), ("jobs", "--json"), ("check",)),
+    *(("run", "run0"), ("sites",), ("timeline",), ("report", "--md", "-")),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +243,69 @@ def test_a_machine_that_dies_takes_its_job_along(faulted: Faulted) -> None:
     faulted.until_rows("disconnected", 0)
 
 
+@pytest.mark.parametrize("way", ["removed", "emptied"])
+def test_a_dagman_that_loses_its_log_is_explained(breakable_pool: Pool, way: str) -> None:
+    dag = gated_dag.write(breakable_pool, f"log-{way}", runs=2)
+    log, received = dag.directory / "ens.dag.nodes.log", dag.directory / "ens.jobstate.log"
+    with breakable_pool.terminal(trouble.WATCH, dag.directory) as screen:
+        breakable_pool.running(2, f"DAGManJobId == {dag.submit()}")
+        until(lambda: received.read_text().count(" EXECUTE ") == 2, "DAGMan has read of both")
+        if way == "removed":
+            log.unlink()
+            # The schedd starts it again; it finds no log, and submits what still runs.
+            until_recovered(breakable_pool, dag.directory, 1)
+            warned(screen, "has been deleted", "run0-train_epoch0 has jobs of 2 submissions")
+        else:
+            log.write_bytes(b"")
+            screen.wait_for_match("✗ failed", seconds=LONG)
+            warned(screen, "has shrunk")
+        dag.open_all()
+        truth.until_gone(breakable_pool, dag.directory)
+        screen.wait_for_match("✓ done" if way == "removed" else "✗ failed", seconds=LONG)
+    status, jobs = (
+        truth.status_of(breakable_pool, dag.directory),
+        truth.jobs_of(breakable_pool, dag.directory),
+    )
+    assert recount.differences(dag.directory / "metl.log", status, jobs) == []
+    assert len(jobs) == (4 if way == "removed" else 2)
+
+
+def test_what_jobs_and_holders_write_reaches_no_terminal(breakable_pool: Pool) -> None:
+    dag, result = (
+        gated_dag.write(breakable_pool, "hostile", runs=2, more=HELD_AT_ITS_END),
+        breakable_pool.directory("told"),
+    )
+    files = [("report", "--html", f"{result}/report.html"), ("export", "--out", f"{result}/tables")]
+    breakable_pool.place(dag.directory / "gated.sh", JOB, 0o755)
+    printed = b""
+    with breakable_pool.terminal(trouble.WATCH, dag.directory) as screen:
+        of_dag = f"DAGManJobId == {dag.submit()}"
+        first, _ = breakable_pool.running(2, of_dag)
+        breakable_pool.run(["condor_hold", "-reason", HOSTILE, str(first["ClusterId"])])
+        dag.open("run1-train_epoch0", code=7)
+        for run in ("run0", "run1"):
+            screen.wait_for_match(rf"{run} .*held", seconds=LONG)
+        for keys in (*SCREENS, ("enter",), ("enter", "enter")):
+            screen.press(*keys)
+            screen.settle()
+            screen.press(*["escape"] * len(keys))
+            screen.settle()
+        screen.wait_for_match("PROGRESS")
+        for argv in (*COMMANDS, *files):
+            done = breakable_pool.run(["metlmon", *argv], dag.directory, expect=None)
+            printed += done.stdout.encode() + done.stderr.encode()
+        screen.press("Q")
+        assert screen.end() == 0
+        printed += screen.bytes
+    assert b"red [bold]x" in printed, "it is shown, visibly"
+    assert f"WANDB_API_KEY={KEY}" in dag.dag.read_text(), "there was one to be found"
+    for text in (TITLE, RED, TURNED[0], KEY):
+        assert text.encode() not in printed
+    # What a title would begin with; the library itself sets the pointer's shape so (22).
+    assert set(re.findall(rb"\x1b\](\d*)", printed)) <= {b"22"}
+    assert [path for path in written_by_metlmon(breakable_pool, result) if holds(path)] == []
+
+
 def test_the_job_of_the_machine_that_died_starts_anew(faulted: Faulted) -> None:
     screen = faulted.screen
     faulted.until_rows("running")
@@ -310,3 +398,27 @@ def agree(one: Terminal, other: Terminal) -> None:
 def lost(log: Path) -> list[str]:
     """Events 022: jobs out of their shadow's reach."""
     return re.findall(r"^022 .*", log.read_text(), re.M)
+
+
+def warned(screen: Terminal, *sentences: str) -> None:
+    """The header counts warnings, and the screen of inputs says these, on one line or more."""
+    screen.wait_for_match(r"\d warnings? \[8\]", seconds=LONG)
+    screen.press("8")
+    for words in sentences:
+        tight = words.replace(" ", "")
+        screen.until_text(lambda text, tight=tight: tight in re.sub(r"\s+", "", text), words, LONG)
+    screen.press("escape")
+    screen.wait_for_match("PROGRESS")
+
+
+def written_by_metlmon(pool: Pool, directory: Path) -> list[Path]:
+    """Its cache, and the report that it was asked for."""
+    cache = pool.script.HOMES / str(pool.users[0]) / ".cache" / "metlmon"
+    found = [path for path in cache.rglob("*") if path.is_file()]
+    made = [path for path in directory.rglob("*") if path.is_file()]
+    assert len(made) > 1
+    return [*found, *made]
+
+
+def holds(path: Path) -> bool:
+    return KEY.encode() in path.read_bytes()

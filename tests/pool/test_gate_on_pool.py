@@ -256,6 +256,11 @@ def test_the_screen_tells_the_story(steered: Steered) -> None:
     assert "evaluations failed" in steered.screen
 
 
+def test_it_passes_the_check(steered: Steered) -> None:
+    done = steered.written.pool.run(["metlmon", "check", "--strict"], steered.written.directory)
+    assert "nothing found" in done.stdout
+
+
 # --- going on with what was stopped: last, for it adds to the same directory ------------------
 
 
@@ -288,3 +293,13 @@ def test_a_stopped_run_goes_on_with_what_it_has_not_trained(
     assert run["gate"]["stopped"] is None
     last = steered.written.directory / result["checkpoint"] / "checkpoints/last.ckpt"
     assert json.loads(last.read_bytes().splitlines()[1])["epochs"] == EPOCHS
+
+
+def test_who_watches_sees_one_run_and_both_of_its_dags(
+    steered: Steered, continued: dict[str, Any]
+) -> None:
+    status = steered.written.end()
+    assert sorted(run["run"] for run in status["runs"]) == [f"run{n}" for n in range(7)]
+    files = {dag["file"]: dag["state"] for dag in status["dags"]}
+    assert files == {steered.written.dag.name: "done", continued["plan"]["dag_file"]: "done"}
+    steered.written.as_htcondor_says(status)

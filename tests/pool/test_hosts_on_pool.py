@@ -53,3 +53,28 @@ def test_the_next_job_goes_to_another_host_than_the_excluded_one(hosts: Pool) ->
     listed = hosts.run(["metlmon", "jobs", ".", "--json"], dag.directory)
     executions = [e for job in json.loads(listed.stdout)["jobs"] for e in job["executions"]]
     assert [each["host"] for each in executions] == [SMALL, LARGE, SMALL]
+
+
+def test_how_many_more_slots_match_a_smaller_request(hosts: Pool) -> None:
+    requested = 3000
+    dag = gated_dag.write(hosts, "smaller", runs=5, more=[f"request_memory = {requested}"])
+    made = Acting(hosts, dag, dag.submit())
+    jobs = hosts.running(5, made.of_dag)
+    until(
+        lambda: all(job.get("MemoryUsage") for job in hosts.queue(made.of_dag, "JobUniverse == 5")),
+        "their memory was measured",
+    )
+    dag.open_all()
+    truth.until_gone(hosts, dag.directory)
+    done = hosts.run(["metlmon", "usage", "--requests", ".", "--json"], dag.directory)
+    rows = {row["command"]: row for row in json.loads(done.stdout)["requests"]}
+    row = rows["request_memory"]
+    assert (row["measured"], row["requested"], row["suggested"]) == (len(jobs), requested, 1024)
+    asked = ["condor_status", "-constraint", 'SlotType =!= "Dynamic"', "-af", "TotalSlotMemory"]
+    memory = [int(text) for text in hosts.run(asked).stdout.split()]
+    more = [each for each in memory if row["suggested"] <= each < requested]
+    assert more == [HOSTS[SMALL]]
+    assert row["slots"] == len(memory)
+    assert row["gain"] == pytest.approx(len(more) / len(memory))
+    text = hosts.run(["metlmon", "usage", "--requests", "."], dag.directory).stdout
+    assert f"{100 * len(more) / len(memory):.0f} % of the pool's slots more match" in text

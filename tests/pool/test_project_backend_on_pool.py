@@ -6,9 +6,11 @@ What became of the jobs is read from ``condor_history``, what MLflow has from it
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import truth
@@ -19,6 +21,33 @@ from tests.support.tracking_server import StoredRun, TrackingServer, started_ser
 EXPERIMENT = "on the pool"
 MLFLOW_SECONDS = 300.0
 """For a command that imports MLflow, on a busy machine."""
+
+HANDLES = """\
+import json, sys
+import mlflow
+
+def submit(name, **parameters):
+    return mlflow.projects.run(
+        "project", parameters={"runs": "1", **parameters}, experiment_name="by handle",
+        backend="metlmon", backend_config={"directory": name}, synchronous=False,
+    )
+
+handles = {
+    "cancelled": submit("cancelled", slow_factor="600"),
+    "failing": submit("failing", epochs="1", fail_rate="1"),
+    "good": submit("good", epochs="1"),
+}
+early = submit("early")
+early.cancel()
+before = handles["cancelled"].get_status()
+print("submitted", flush=True)
+sys.stdin.readline()
+handles["cancelled"].cancel()
+waited = {name: handle.wait() for name, handle in handles.items()}
+after = {name: handle.get_status() for name, handle in handles.items()}
+runs = {name: handle.run_id for name, handle in {**handles, "early": early}.items()}
+print(json.dumps({"before": before, "waited": waited, "after": after, "runs": runs}))
+"""
 
 
 @pytest.fixture(scope="module", name="server")
@@ -99,3 +128,53 @@ def test_mlflow_run_trains_on_the_pool(pool: Pool, home: Path, server: TrackingS
     words = ["--to", "mlflow", "--experiment", EXPERIMENT]
     pool.run(["metlmon", "export", ".", *words], directory, **environment)
     assert len(server.runs(EXPERIMENT)) == 3
+
+
+def test_handles_wait_and_cancel(pool: Pool, home: Path, server: TrackingServer) -> None:
+    environment = {"MLFLOW_TRACKING_URI": server.url}
+    argv = [sys.executable, "-c", HANDLES]
+    process = _start(pool, argv, home, environment)
+    try:
+        assert process.stdin is not None
+        assert process.stdout.readline() == "submitted\n", process.communicate()[1]
+        (cluster,) = truth.dagmans(pool, home / "cancelled")
+        pool.running(1, truth.of_dagmans([cluster]))
+        out, err = process.communicate("cancel\n", timeout=MLFLOW_SECONDS)
+        assert process.returncode == 0, err
+    finally:
+        process.kill()
+        process.wait()
+    answers: dict[str, Any] = json.loads(out)
+    assert answers["before"] == "RUNNING"
+    assert answers["waited"] == {"cancelled": False, "failing": False, "good": True}
+    expected = {"cancelled": "KILLED", "failing": "FAILED", "good": "FINISHED"}
+    assert answers["after"] == expected
+
+    assert not pool.queue(f"ClusterId == {cluster} || {truth.of_dagmans([cluster])}")
+    assert dagman(pool, home / "cancelled")["JobStatus"] == truth.REMOVED
+    (job,) = pool.history(truth.of_dagmans([cluster]))
+    assert job["JobStatus"] == truth.REMOVED
+    assert dagman(pool, home / "failing")["ExitCode"] == 1
+    assert dagman(pool, home / "good")["ExitCode"] == 0
+    early = answers["runs"].pop("early")
+    (run,) = (run for run in server.runs("by handle") if run.id == early)
+    assert run.status == "KILLED"
+    assert dagman(pool, home / "early")["JobStatus"] == truth.REMOVED
+    for name, run_id in answers["runs"].items():
+        parent, child = finished(server, run_id, "by handle")
+        assert (parent.status, child.status) == (expected[name], expected[name])
+    (_, good) = finished(server, answers["runs"]["good"], "by handle")
+    assert [point.step for point in good.metrics["val_loss"]] == [0]
+
+
+def _start(
+    pool: Pool, argv: list[str], directory: Path, environment: dict[str, str]
+) -> subprocess.Popen[str]:
+    """As :meth:`Pool.start`, with a pipe to its standard input."""
+    return subprocess.Popen(
+        pool.command(argv, directory, **environment),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import recount
 import truth
 from pools import Pool, until
 from watching import Watched, without_figures
@@ -164,6 +165,14 @@ def test_its_numbers_are_dagmans(ran: Ran) -> None:
     assert sum(run["epochs_total"] for run in status["runs"]) == ran.shape.epochs
 
 
+def test_its_hours_are_those_of_its_log(ran: Ran) -> None:
+    status = ran.end()
+    dagmans = truth.dagmans(ran.written.pool, ran.written.directory)
+    jobs = truth.jobs_of(ran.written.pool, ran.written.directory)
+    jobs = [job for job in jobs if job["cluster"] not in dagmans]
+    assert recount.differences(ran.written.directory / "metl.log", status, jobs) == []
+
+
 def test_who_watched_it_saw_what_one_reads_afterwards(ran: Ran) -> None:
     status = ran.end()
     assert ran.watched.ended.wait(new_ensemble.END_SECONDS), "it sees the end"
@@ -194,6 +203,22 @@ def test_the_gathered_predictions_are_those_of_all_shards(submitted: dict[str, R
     each = [shard.read_text().splitlines()[1:] for shard in shards]
     gathered = (bag.directory / "gathered" / "predictions.tsv").read_text().splitlines()[1:]
     assert sorted(gathered) == sorted(line for lines in each for line in lines)
+
+
+def test_the_reports_example_is_ten_runs_or_a_hundred(pool: Pool) -> None:
+    """Each training of three epochs, two evaluations, and init before all."""
+    for how, runs in (("", 10), ("zip", 10), ("product", 100)):
+        files = {"train.subdag": REPORTED}
+        name = f"example-{how or 'unsaid'}"
+        options = ("--dry-run",)
+        made = new_ensemble.write(pool, name, workflow(how), *options, files=files, suffix=".dag")
+        result = made.report_of
+        assert (len(result["runs"]), result["nodes"], result["jobs"]) == (
+            runs,
+            5 * runs + 1,
+            5 * runs,
+        )
+        assert not made.directory.exists()
 
 
 def test_condors_own_checker_takes_them(pool: Pool, submitted: dict[str, Ran]) -> None:

@@ -262,6 +262,31 @@ def test_abort_with_a_final_node(pool: Pool) -> None:
 # --- two directories ------------------------------------------------------------------------
 
 
+def test_two_directories_that_write_into_one_log(pool: Pool) -> None:
+    first = gated_dag.write(pool, "one-log-1", runs=2, epochs=2)
+    second = gated_dag.write(pool, "one-log-2", runs=2, epochs=2)
+    log = first.directory / "metl.log"
+    text = second.dag.read_text().replace("log = metl.log", f"log = {log}")
+    pool.place(second.dag, text)
+    dagmans = [first.submit(), second.submit()]
+    for dagman in dagmans:
+        pool.running(2, f"DAGManJobId == {dagman}")
+    first.open_all()
+    Directory(pool, first.directory).until_dag("done")
+    for dag, dagman, state in zip((first, second), dagmans, ("completed", "running"), strict=True):
+        jobs = truth.jobs_of(pool, dag.directory)
+        queue = pool.queue(f"DAGManJobId == {dagman}")
+        history = pool.history(f"DAGManJobId == {dagman}")
+        assert {job["cluster"] for job in jobs} == {ad["ClusterId"] for ad in [*queue, *history]}
+        assert {job["state"] for job in jobs} == {state}
+    assert Directory(pool, second.directory).dag()["nodes_done"] == 0
+    second.open_all()
+    for dag in (first, second):
+        found = Directory(pool, dag.directory)
+        found.until_dag("done")
+        found.last_word_is_htcondors()
+
+
 # --- the gate -------------------------------------------------------------------------------
 
 GATED = """\
@@ -281,6 +306,32 @@ runs = ["run1"]
 epochs = 1
 variables = { slow_factor = 600 }
 """
+
+
+def test_what_stop_now_cut_off_is_not_completed_after_a_resubmission(pool: Pool) -> None:
+    ensemble = new_ensemble.write(pool, "halted", GATED, "--submit")
+    # Else the DAG may be done before it is removed.
+    ensemble.act("pause", "run0")
+    cut = "run1-train_epoch1"
+    until(
+        lambda: any(ad["JobStatus"] == truth.RUNNING for ad in ensemble.queued(cut)),
+        f"{cut} runs",
+        LONG,
+    )
+    ensemble.act("stop-now", "run1")
+    until(lambda: cut in ensemble.preskipped(), "DAGMan skips it", LONG)
+    ensemble.act("remove-dag")
+    truth.until_gone(pool, ensemble.directory)
+    ensemble.act("resubmit")
+    ensemble.act("resume-run", "run0")
+    status = ensemble.end()
+    run = ensemble.run("run1", status)
+    assert (run["epochs_done"], run["epochs_skipped"]) == (1, 3)
+    ended = Directory(pool, ensemble.directory).nodes()
+    assert ended[cut]["state"] == "skipped"
+    argv = ["metlmon", "continue", ".", "run1", "--dry-run", "--json"]
+    continued = json.loads(pool.run(argv, ensemble.directory).stdout)
+    assert [(each["first_epoch"], each["last_epoch"]) for each in continued["runs"]] == [(2, 4)]
 
 
 @pytest.fixture

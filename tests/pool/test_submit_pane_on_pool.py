@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -86,3 +87,15 @@ def test_an_ensemble_is_filled_in_seen_submitted_and_followed_to_its_end(pool: P
     assert truth.differences(expected, status, truth.jobs_of(pool, directory)) == []
     sites = {each.site for job in expected.jobs for each in job.executions}
     assert sites == set(pool.sites.values())
+
+
+def test_what_the_pane_does_the_command_line_does(pool: Pool) -> None:
+    options = ["--runs", "4", "--epochs", "3", "--policy", "permute", "--set", "slow_factor=1"]
+    options += ["--sites", ",".join(sorted(pool.sites.values()))]
+    directory = pool.base / "from-pane"
+    if not directory.exists():
+        pytest.fail("the pane's test has written nothing")
+    argv = ["metlmon", "new", "from-here", *options, "--dry-run", "--json"]
+    output = json.loads(pool.run(argv).stdout)
+    for file in output["files"]:
+        assert (directory / file["name"]).read_text() == file["text"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import record
 import recount
 import truth
 from pools import Ad
@@ -49,6 +50,38 @@ def test_a_difference_would_be_found(capsys: Captured) -> None:
     worse["hours"]["goodput"] += 1
     worse["dags"][0]["nodes_done"] -= 1
     assert len(truth.differences(expected, worse, jobs)) == 2
+
+
+def test_dagmans_files_say_what_was_kept() -> None:
+    assert truth.totals(RECORDING) == truth.read(RECORDING / "truth.json").totals
+
+
+def test_it_has_all_the_trouble_that_was_made(capsys: Captured) -> None:
+    expected = truth.read(RECORDING / "truth.json")
+    assert {job.state for job in expected.jobs} == {"completed", "failed", "removed"}
+    outcomes = {
+        execution["outcome"]
+        for job in output_of(capsys, "jobs")["jobs"]
+        for execution in job["executions"]
+    }
+    assert {"good", "failed", "evicted"} <= outcomes
+    assert any(job.node in record.EVICTED and len(job.executions) == 2 for job in expected.jobs)
+    assert {each.site for job in expected.jobs for each in job.executions} == {
+        "Expanse-GPU",
+        "Delta-GPU",
+        "CHTC-Spark-CE1",
+        "PDX-Coeus-CE1",
+    }
+    (dag,) = output_of(capsys, "status")["dags"]
+    assert (dag["state"], dag["rescue"], dag["dagmans"]) == ("done", 1, 2)
+
+
+def test_nothing_in_it_says_where_it_was_recorded() -> None:
+    for path in RECORDING.rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            for forbidden in (b"/var/lib/metlmon", b"/root/", b"/tmp/", b"tests-"):
+                assert forbidden not in data, f"{path.name} has {forbidden!r}"
 
 
 # --- a job that is removed after its end ----------------------------------------------------

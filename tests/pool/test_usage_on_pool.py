@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import record_usage
+from pools import Pool
 from record_usage import SPARK, USAGE
 
 from metlmon.snapshot.records import Execution, Job
@@ -78,3 +80,17 @@ def test_the_row_of_cpus_is_its_last_sample(recorded: list[Job]) -> None:
     (row,) = (line for line in end.splitlines()[:20] if "Cpus  " in line)
     assert float(row.split()[2]) < 0.02
     assert halved.usage.cpus == pytest.approx(3 / 20)
+
+
+@pytest.fixture
+def monitored(breakable_pool: Pool) -> Iterator[Pool]:
+    with record_usage.monitored(breakable_pool, USAGE):
+        yield breakable_pool
+
+
+def test_the_pool_says_what_jobs_used(monitored: Pool) -> None:
+    ensemble = USAGE.last_epochs()
+    directory = record_usage.write(monitored, ensemble)
+    record_usage.play(monitored, directory, ensemble)
+    own = record_usage.used(directory, ensemble)
+    check_all(list(read_dagdir(directory).ledger().jobs), own)

@@ -83,3 +83,15 @@ def by_keys(screen: Terminal, run: str, key: str) -> None:
     screen.settle()
     screen.press("escape")
     screen.wait_for_match("PROGRESS", gone=f"filter {run}")
+
+
+def remove_dag_by_keys(screen: Terminal) -> None:
+    screen.press("a")
+    screen.wait_for_match("Act on")
+    screen.press("D")
+    screen.wait_for_match("y does it")
+    screen.press("y")
+    screen.wait_for_match(r"1 of 1 answered")
+    assert re.search(r"✓ 1 done", screen.text), screen.text
+    screen.press("escape")
+    screen.wait_for_match("PROGRESS")

@@ -48,7 +48,7 @@ from tests.support.tracking_server import TrackingServer
 
 pytestmark = pytest.mark.xdist_group("tracking")
 
-KILLS: Final = 8
+KILLS: Final = 20
 SEED: Final = 19
 """Of the calls at which exports are killed."""
 
