@@ -67,6 +67,7 @@ from metlmon.jobfiles.wandb_run import BLOCK_BYTES, read_wandb_run
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.stats.totals import break_down
 from metlmon.text.record_json import json_of
 from tests.support.wandb_files import history_record, log_file
 
@@ -484,7 +485,8 @@ def _sound_status(painter: SnapshotBuilder) -> str:
     for each in result["dags"]:
         check(each["state"] in {str(state) for state in DagState}, "a DAG's state that is none")
         check(each["nodes_total"] is None or each["nodes_total"] >= 0, "fewer nodes than none")
-    every = [result, *result["runs"], *result["sites"], *result["gpus"]]
+    places = json_of(break_down(painter.ledger()), painter.clock.with_offset)
+    every = [result, *result["runs"], *places["sites"], *places["gpus"]]
     hours = [each["hours"] for each in every]
     for each in hours:
         good, bad, flying, total = (each[k] for k in ("goodput", "badput", "running", "total"))

@@ -63,8 +63,6 @@ class Watched:
         others = hours.total - sum(run.hours.total for run in status.runs)
         if others < -1e-6 or (others > 1e-6 and not self.runless):
             self.wrong.append(f"{status.as_of}: the runs' hours are not {hours}")
-        if abs(sum(site.hours.total for site in status.sites) - hours.total) > 1e-6:
-            self.wrong.append(f"{status.as_of}: the sites' hours are not {hours}")
         # On a busy machine a call of the file system may last for seconds.
         if update.error is not None and SILENT not in update.error:
             self.wrong.append(f"{status.as_of}: {update.error}")
