@@ -13,8 +13,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from metlmon.report.document import Report
+from metlmon.report.document import Report, Totals
 from metlmon.report.to_html import render_html
 from tests.support.sample_reports import hostile, report_of
 
@@ -106,6 +107,13 @@ def test_drawings_are_well_formed_and_say_what_they_show(name: str) -> None:
         assert "nan" not in svg.lower().replace("nanny", "")
         assert "inf" not in re.sub(r">[^<]*<", "><", svg)
         assert re.findall(r'(?:width|height)="-', svg) == []
+
+
+def test_an_ensemble_of_one_day_has_no_bars_by_day() -> None:
+    html = page_of("trainer")
+    assert re.findall(r'<figure id="figure-([a-z_]+)"', html) == [
+        *("epochs", "times", "causes"),
+    ]
 
 
 # --- in a browser -----------------------------------------------------------------------------
@@ -211,7 +219,57 @@ def test_as_it_is_drawn(tmp_path: Path, name: str, width: int) -> None:
 
 
 @in_a_browser
+@pytest.mark.parametrize("width", [1200, 900, 600, 320])
+def test_long_remarks_of_totals_keep_to_their_column(tmp_path: Path, width: int) -> None:
+    report = report_of("first-round")
+    (totals,) = (block for block in report.blocks() if isinstance(block, Totals))
+    remark = "at least: 12,345 nodes are not in the logs"
+    remarks = dict.fromkeys(totals.row, remark)
+    sections = tuple(
+        replace(
+            s, blocks=tuple(replace(b, comments=remarks) if b is totals else b for b in s.blocks)
+        )
+        for s in report.sections
+    )
+    result = probed(replace(report, sections=sections), tmp_path / "report.html", width)
+    assert (result["crossing"], result["overflow"]) == ([], 0)
+
+
+@in_a_browser
+def test_on_a_dark_screen(tmp_path: Path) -> None:
+    result = probed(
+        report_of("metl-aws"),
+        tmp_path / "report.html",
+        1200,
+        "--blink-settings=preferredColorScheme=0",
+    )
+    assert (result["ground"], result["ink"]) == ("rgb(21, 23, 26)", "rgb(232, 230, 227)")
+
+
+@in_a_browser
 def test_hostile_text_in_a_browser(tmp_path: Path) -> None:
     result = probed(hostile(), tmp_path / "report.html", 600)
     assert (result["bad"], result["fetched"], result["overflow"]) == ([], [], 0)
     assert result["outside"] == []
+
+
+@in_a_browser
+def test_on_paper(tmp_path: Path) -> None:
+    """A few pages, and text in them that can be searched."""
+    path = tmp_path / "report.html"
+    path.write_text(page_of("metl-aws"), encoding="utf-8")
+    assert BROWSER is not None
+    subprocess.run(
+        [
+            *(BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer"),
+            f"--user-data-dir={tmp_path / 'profile'}",
+            f"--print-to-pdf={tmp_path / 'report.pdf'}",
+            path.as_uri(),
+        ],
+        capture_output=True,
+        timeout=90,
+        check=True,
+    )
+    pdf = (tmp_path / "report.pdf").read_bytes()
+    assert pdf.startswith(b"%PDF")
+    assert 2 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 8

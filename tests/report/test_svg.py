@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 from datetime import datetime, timedelta
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +20,7 @@ from metlmon.report.document import (
     LineChart,
     ReportFigure,
 )
-from metlmon.report.to_html import TIME_TICKS, nice_ticks, render_svg, time_ticks
+from metlmon.report.to_html import TIME_TICKS, nice_ticks, render_svg, tick_text, time_ticks
 from metlmon.report.usage import make_box_plot
 
 T0 = datetime(2025, 9, 8, 10, 12, 7)
@@ -46,6 +47,26 @@ def test_ticks_are_round_and_reach_over_all_values(most: float, whole: bool) -> 
         assert all(tick == int(tick) for tick in ticks)
 
 
+@pytest.mark.parametrize(
+    ("most", "ticks"),
+    [
+        (1011, [0, 250, 500, 750, 1000, 1250]),
+        (42, [0, 10, 20, 30, 40, 50]),
+        (0.3, [0, 0.1, 0.2, 0.3]),
+        (0, [0, 1]),
+    ],
+)
+def test_some_ticks(most: float, ticks: list[float]) -> None:
+    assert nice_ticks(most) == ticks
+
+
+def test_a_tick_has_the_decimals_that_its_step_needs() -> None:
+    assert [tick_text(value, 0.25) for value in (0, 0.25, 1)] == ["0.00", "0.25", "1.00"]
+    assert [tick_text(value, 0.5) for value in (0.5, 1, 1.5)] == ["0.5", "1.0", "1.5"]
+    assert [tick_text(value, 2e-7) for value in (0, 2e-7)] == ["0.0000000", "0.0000002"]
+    assert tick_text(12500, 2500) == "12\u202f500"
+
+
 @given(
     start=st.datetimes(datetime(1990, 1, 1), datetime(2090, 1, 1)),
     seconds=st.integers(1, 40 * 365 * 86400),
@@ -58,6 +79,12 @@ def test_ticks_of_time(start: datetime, seconds: int) -> None:
     assert all(start <= tick <= end for tick in ticks)
     if seconds > 600:
         assert ticks
+
+
+def test_ticks_of_three_months_are_mondays() -> None:
+    ticks = time_ticks(datetime(2025, 9, 8), datetime(2025, 12, 10))
+    assert {tick.weekday() for tick in ticks} == {0}
+    assert len(ticks) == 7
 
 
 @given(
@@ -85,6 +112,13 @@ def test_bars_are_as_high_as_their_values() -> None:
     root = drawn(BarChart(edges, (BandSeries("epochs", (5.0, 10.0), 0),), "epochs per day"))
     heights = [float(rect.get("height", "")) for rect in root.iter("rect")]
     assert heights == [95, 190]
+
+
+def test_a_line_keeps_its_value_to_the_next_moment() -> None:
+    moments = (T0, T0 + timedelta(days=1), T0 + timedelta(days=2))
+    root = drawn(LineChart(moments, (BandSeries("epochs", (0.0, 1.0, 2.0), 0),), "epochs"))
+    path = next(each.get("d", "") for each in root.iter("path"))
+    assert re.fullmatch(r"M[\d.]+ [\d.]+(?:H[\d.]+V[\d.]+){2}", path)
 
 
 def test_labels_at_the_ends_of_lines_do_not_overlap() -> None:

@@ -41,7 +41,7 @@ def test_a_planted_ensemble_reads_from_its_log_as_from_its_ledger(tmp_path: Path
 
 
 def test_intervals_hold_the_planted_shares() -> None:
-    # Three hundred seeds, by effect: tests/bench/README.md.
+    # Thirty seeds of more sizes, by effect: tests/bench/variance.py.
     held = []
     for deviations in ((0.5, 0.1, 0.05, 0.05, 0.1), (0.1, 0.1, 0.05, 0.4, 0.1), (0.15,) * 5):
         effects = Effects(*deviations)
