@@ -17,7 +17,7 @@ from textual.widgets import Input
 
 from metlmon.errors import describe_error
 from metlmon.health.types import HealthEntry
-from metlmon.live.feed import Snapshot
+from metlmon.live.feed import Snapshot, StatsInput
 from metlmon.pool.client import PoolClient
 from metlmon.pool.gate_requests import site_of
 from metlmon.pool.previews import (
@@ -57,8 +57,8 @@ from metlmon.pool.types import (
     SiteInfo,
     Target,
 )
-from metlmon.snapshot.records import DagRow, Epoch, Job, Ledger, Run, Status
-from metlmon.stats.totals import break_down, group_by
+from metlmon.snapshot.records import DagRow, Epoch, Job, Run, Status
+from metlmon.stats.totals import SiteRow, break_down, group_by
 from metlmon.tables.layout import (
     UNKNOWN_CELL,
     Column,
@@ -636,7 +636,7 @@ MAX_SITES: Final = 6
 def known_sites(
     pool_sites: Sequence[SiteInfo],
     status: Status | None,
-    ledger: Ledger,
+    executed: Iterable[SiteRow],
     epochs: Iterable[Epoch],
     with_default: bool,
 ) -> dict[str, str]:
@@ -648,11 +648,16 @@ def known_sites(
     targets = {row.target for row in epochs if row.target} | requested_sites(status)
     for name in sorted(targets):
         about.setdefault(name, "named in the DAG")
-    for row in break_down(ledger).sites:
+    for row in executed:
         if row.site is not None:
             count = formatting.count(row.executions, "execution")
             about.setdefault(row.site, f"{count} so far")
     return about
+
+
+def executed_sites(stats_input: StatsInput) -> tuple[SiteRow, ...]:
+    """The statistic of the sites where jobs were executed, that with the most hours first."""
+    return break_down(stats_input.ledger).sites
 
 
 def requested_sites(status: Status | None) -> set[str]:
@@ -927,7 +932,7 @@ class ConfirmScreen(ConfirmationBase):
         return known_sites(
             self._pool_sites,
             status=snapshot.status if snapshot is not None else None,
-            ledger=self.context.feed.ledger(),
+            executed=self.context.stats.value(executed_sites) or (),
             epochs=view.epochs if view is not None else (),
             with_default=self._preview.act is PoolAction.SEND,
         )
