@@ -18,10 +18,12 @@ from metlmon.text import formatting, spans
 from screens.actions import actions_of
 from screens.job import spans_by_state, state_bar
 from screens.overview import header as overview_header
+from screens.pool_actions import executed_sites, known_sites
 from screens.run import ChartBar, seconds_chart
 from screens.theme import DARK, LIGHT, PALETTES, SIXTEEN, fitting_theme
 from screens.widgets.footer import key_line
-from tests.support.records import job_at
+from tests.support.event_logs import Log, of_one_job
+from tests.support.records import job_at, stats_input
 from tests.support.sample_snapshots import AS_OF, RUNS, job_view, status
 
 
@@ -280,3 +282,13 @@ def test_different_names_give_different_texts(
     texts = [shown.get(name, name) for name in names]
     assert all(cell_len(each) <= room for each in texts)
     assert len(set(texts)) == len(set(names)), texts
+
+
+def test_a_prompt_for_a_site_has_those_where_jobs_were_executed() -> None:
+    log = Log().submit(1, "A")
+    log = log.execute(1, site="anvil").evict(1).execute(1, site="delta").evict(1)
+    log = log.execute(1, site="anvil").terminate(1)
+    executed = executed_sites(stats_input(of_one_job(log).painter()))
+    sites = known_sites((), None, executed, (), with_default=False)
+    assert sites.keys() == {"anvil", "delta"}
+    assert sites["anvil"].startswith("2 executions")
