@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Final, NoReturn
+from typing import IO, Final, NoReturn
 
 from metlmon.cli.arguments import ABSENT, COMMANDS, GROUPS, LOG_COMMANDS, MODULES
 from metlmon.cli.exit_codes import Exit
@@ -70,6 +70,13 @@ class CommandParser(argparse.ArgumentParser):
         text = plain(redact_secrets(explain_choice(message[: 16 * MESSAGE_LENGTH])), MESSAGE_LENGTH)
         usage = " ".join([self.prog, *self._positionals_usage()])
         self.exit(Exit.USAGE, f"{self.prog}: {text}\nusage: {usage}  (all: {self.prog} --help)\n")
+
+    def _print_message(self, message: str, file: IO[str] | None = None) -> None:
+        """Write a text; argparse's own method ignores that it cannot be written."""
+        if file is sys.stdout:
+            print(message, end="")
+        else:
+            super()._print_message(message, file)
 
     def _positionals_usage(self) -> Iterator[str]:
         """``[OPTIONS] ACTION [DIR]``: argparse's own usage has all options, on twenty lines."""
