@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import IO, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from metlmon.cli.arguments import ABSENT, COMMANDS, GROUPS, LOG_COMMANDS, MODULES
 from metlmon.cli.exit_codes import Exit
@@ -71,7 +71,7 @@ class CommandParser(argparse.ArgumentParser):
         usage = " ".join([self.prog, *self._positionals_usage()])
         self.exit(Exit.USAGE, f"{self.prog}: {text}\nusage: {usage}  (all: {self.prog} --help)\n")
 
-    def _print_message(self, message: str, file: IO[str] | None = None) -> None:
+    def _print_message(self, message: str, file: Any = None) -> None:
         """Write a text; argparse's own method ignores that it cannot be written."""
         if file is sys.stdout:
             print(message, end="")
