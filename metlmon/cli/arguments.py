@@ -4,29 +4,55 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
+from importlib import import_module
+from keyword import iskeyword
+from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 from metlmon.cli.exit_codes import CONDITIONS
 
 
 class Argument(NamedTuple):
-    """The name of an argument or option, and the settings of ``add_argument``."""
+    """The name of an argument or option, and the settings of ``add_argument``.
+
+    ``targets``: of ``export --to``, that an option goes with. ``is_remote``: directories may be on
+    other machines; ``takes_logs``: and several event logs may be in place of one.
+    """
 
     name: str
     settings: Mapping[str, Any]
+    targets: tuple[str, ...] = ()
+    is_remote: bool = False
+    takes_logs: bool = False
 
 
 class Command(NamedTuple):
-    """A command: one-line help, arguments in the order of ``--help``, and texts.
+    """A command: its line in ``--help``, its arguments in their order there, and texts.
 
-    ``makes_request``: it also has the options of a request for an ensemble.
+    - ``module``: of ``cli/commands/``, where that does not have the command's name.
+    - ``prints_warnings``: also for people.
+    - ``makes_request``: it also has the options of a request for an ensemble.
+    - ``own_outputs``: options with which its JSON has a type of its own.
     """
 
     help: str
     arguments: tuple[Argument, ...]
     description: str | None = None
     epilog: str | None = None
+    module: str = ""
+    prints_warnings: bool = False
     makes_request: bool = False
+    own_outputs: tuple[str, ...] = ()
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it reads directories of other machines."""
+        return any(argument.is_remote for argument in self.arguments)
+
+    @property
+    def takes_logs(self) -> bool:
+        """Whether it reads several event logs instead of a directory."""
+        return any(argument.takes_logs for argument in self.arguments)
 
     def all_arguments(self) -> Iterator[Argument]:
         """Its arguments, and the options of the fields of a request."""
@@ -39,14 +65,20 @@ class Command(NamedTuple):
             yield from (Argument(name, settings) for name, settings in options())
 
 
-def option(name: str, help: str | None, **settings: Any) -> Argument:
+def option(name: str, help: str | None, targets: tuple[str, ...] = (), **settings: Any) -> Argument:
     """An option, or a positional argument, with a value."""
-    return Argument(name, {"help": help, **settings})
+    return Argument(name, {"help": help, **settings}, targets)
 
 
-def flag(name: str, help: str) -> Argument:
+def flag(name: str, help: str, targets: tuple[str, ...] = ()) -> Argument:
     """An option without a value."""
-    return option(name, help, action="store_true")
+    return option(name, help, targets, action="store_true")
+
+
+def of_target(target: str, *options: Argument) -> Iterator[Argument]:
+    """Options that go with one target of ``export --to``, as their help says."""
+    for name, settings, *_ in options:
+        yield Argument(name, {**settings, "help": f"{target}: {settings['help']}"}, (target,))
 
 
 def repeated(name: str, help: str, metavar: str) -> Argument:
@@ -54,12 +86,7 @@ def repeated(name: str, help: str, metavar: str) -> Argument:
     return option(name, help, action="append", default=[], metavar=metavar)
 
 
-LOG_COMMANDS: Final = frozenset(
-    "jobs nodes sites usage annexes timeline changes curves estimate report export".split()  # noqa: SIM905
-)
-"""Commands that take several event logs instead of a directory."""
-
-DIR: Final = option(
+LOCAL_DIR: Final = option(
     "dir",
     "a directory with DAGs or event logs, a DAG file, event logs, a cluster, or HOST:DIR over ssh "
     "(default: here)",
@@ -67,33 +94,21 @@ DIR: Final = option(
     default=".",
     metavar="DIR",
 )
+DIR: Final = LOCAL_DIR._replace(is_remote=True)
+LOGS: Final = DIR._replace(takes_logs=True)
 DIRS: Final = option(
     "dirs",
     "a directory with DAGs or event logs, a DAG file, event logs, a cluster, or HOST:DIR over ssh; "
     "of several directories, or of all below one, one line each (default: here)",
     nargs="*",
     metavar="DIR",
-)
+)._replace(is_remote=True)
 JSON: Final = flag("--json", "print one JSON object (schema 1)")
 ASCII: Final = flag("--ascii", "plain characters only")
 FRAME_FILES: Final = ("csv", "parquet", "json")
 EXPORT_TARGETS: Final = (*FRAME_FILES, "mlflow", "openmetrics", "optuna")
 """``export --to``: files of frames, else ``commands/export_<target>.py`` exports."""
-EXPORT_OPTIONS: Final = {
-    "--out": (*FRAME_FILES, "openmetrics", "optuna"),
-    "--only": FRAME_FILES,
-    "--force": (*FRAME_FILES, "openmetrics", "optuna"),
-    "--columns": FRAME_FILES,
-    "--tracking-uri": ("mlflow",),
-    "--experiment": ("mlflow",),
-    "--dry-run": ("mlflow",),
-    "--follow": ("mlflow",),
-    "--listen": ("openmetrics",),
-    "--dashboard": ("openmetrics",),
-    "--metric": ("optuna",),
-}
-"""Options of ``export``, and the targets that they go with."""
-
+FILE_TARGETS: Final = (*FRAME_FILES, "openmetrics", "optuna")
 SHAPES: Final = ("chain", "sweep", "stages", "bag", "multi-node")
 ACTIONS: Final = (
     *("hold", "release", "remove", "vacate", "priority", "retarget", "raise-memory", "raise-disk"),
@@ -119,10 +134,8 @@ MOMENT: Final = (
 )
 ONLY: Final = option(
     "--only",
-    (
-        "list these runs only: names, uuids or beginnings of uuids, comma-separated "
-        "(totals stay those of the whole ensemble)"
-    ),
+    "list these runs only: names, uuids or beginnings of uuids, comma-separated "
+    "(totals stay those of the whole ensemble)",
     metavar="RUNS",
 )
 SCREEN: Final = (
@@ -142,14 +155,13 @@ EXIT_ON: Final = (
 )
 NOTIFY: Final = option(
     "--notify",
-    (
-        "send notifications, as [notify] of your metlmon.toml says (without that: the bell); "
-        "watch and run send them anyway where [notify] says how"
-    ),
+    "send notifications, as [notify] of your metlmon.toml says (without that: the bell); "
+    "watch and run send them anyway where [notify] says how",
     action=argparse.BooleanOptionalAction,
     default=None,
 )
-COMMON: Final = (DIR, JSON, *MOMENT, ASCII)
+COMMON: Final = (JSON, *MOMENT, ASCII)
+METRIC: Final = option("--metric", "this metric (default: val_loss)", metavar="NAME")
 WINDOW: Final = (
     option(
         "--since", "from then on (2025-11-01, '1 Nov 08:14', today, 7d: 7 days ago)", metavar="TIME"
@@ -181,16 +193,7 @@ REQUEST: Final = (
 
 # --- the commands ---------------------------------------------------------------------------
 
-MODULES: Final = {
-    **dict.fromkeys(("health", "run", "watch"), "status"),
-    **dict.fromkeys(("sites", "usage", "shards", "estimate", "timeline", "changes"), "statistics"),
-    **dict.fromkeys(("curves", "grid", "compare"), "learning"),
-    **dict.fromkeys(("completion", "schema"), "help"),
-    **{"nodes": "jobs", "annexes": "advise", "submit": "new", "continue": "continue_"},
-}
-"""The modules of commands that have none of their own."""
-
-COMMANDS: Final[dict[str, Command]] = {
+_WATCH: Final = {
     "watch": Command(
         "the live dashboard",
         (
@@ -207,6 +210,8 @@ COMMANDS: Final[dict[str, Command]] = {
         "below it, and with --queue: Home, every ensemble in one line. The word watch may be left "
         "out. metlmon alone opens Home with what is in your list and below the current directory, "
         "or the dashboard where that is a dagdir and the list is empty.",
+        module="status",
+        prints_warnings=True,
     ),
     "serve": Command(
         "the dashboard in a browser of this machine",
@@ -224,6 +229,45 @@ COMMANDS: Final[dict[str, Command]] = {
         "'metlmon[serve]'). Only this machine can connect, and only with the token in the URL "
         "that is printed. ^C ends it.",
     ),
+    "demo": Command(
+        "an ensemble of METL's size: seven weeks, replayed in two minutes, over and over",
+        (
+            option(
+                "--speed",
+                "how many times faster than it would happen (default: all in two minutes)",
+                type=float,
+                default=None,
+                metavar="N",
+            ),
+            flag("--still", "stay at the end"),
+            flag("--no-captions", "do not say what happens"),
+            flag("--status", "print its end as `status` does, and exit"),
+            *SCREEN,
+        ),
+    ),
+    "notify": Command(
+        "try the notifications: send a test, or what holds in DIR, by every channel",
+        (
+            option(
+                "dir",
+                "send what holds there now, whatever was sent before (default: a test)",
+                nargs="?",
+                metavar="DIR",
+            ),
+        ),
+        description="Send one notification by each channel of [notify] in your metlmon.toml "
+        "(without that: the bell), and say what came of it. Exit status 6: not all were sent.",
+    ),
+}
+
+_LOOK: Final = {
+    "status": Command(
+        "where every run stands, once",
+        (DIRS, JSON, *MOMENT, ONLY, *EXIT_ON, QUEUE, ASCII, NOTIFY),
+        description="Where every run stands. Of several ensembles one line each; with --json one "
+        "object of the same kind per line.",
+        prints_warnings=True,
+    ),
     "run": Command(
         "one run, epoch by epoch",
         (
@@ -235,15 +279,64 @@ COMMANDS: Final[dict[str, Command]] = {
             READ_ONLY,
             NOTIFY,
         ),
-        "The dashboard of one run. With --json, and where the output is not a terminal, its epochs "
-        "as a table, once.",
+        description="The dashboard of one run. With --json, and where the output is not a "
+        "terminal, its epochs as a table, once.",
+        module="status",
     ),
-    "status": Command(
-        "where every run stands, once",
-        (DIRS, JSON, *MOMENT, ONLY, *EXIT_ON, QUEUE, ASCII, NOTIFY),
-        description="Where every run stands. Of several ensembles one line each; with --json one "
-        "object of the same kind per line.",
+    "jobs": Command(
+        "every job with its executions and transfers",
+        (LOGS, JSON, *MOMENT, ONLY, QUEUE, ASCII),
     ),
+    "nodes": Command(
+        "every node of any DAG as a tree, what needs attention first",
+        (
+            LOGS,
+            *COMMON,
+            option("--state", "only nodes in these: held,failed,waiting, …", metavar="STATES"),
+        ),
+        description="Every node, also of a DAG that trains nothing: its state, its latest job, why "
+        "it is so, and what it waits for. Equal nodes are grouped; --json has every node.",
+        module="jobs",
+    ),
+    "shards": Command(
+        "bags of equal nodes: done, rate, stragglers, their end",
+        (DIR, *COMMON),
+        module="statistics",
+    ),
+    "annexes": Command(
+        "nodes borrowed for some hours: until when, and which epochs fit",
+        (LOGS, *COMMON),
+        description="HPC annexes: state, GPUs, until when each is alive, whether its running "
+        "epochs and the next one end before that, and the jobs that wait for it. Asks the schedd "
+        "and the annexes' collectors; with --as-of, or without a schedd, it shows what the logs "
+        "alone have, marked as inferred.",
+        module="advise",
+    ),
+    "timeline": Command(
+        "when what ran where, and how many at a time",
+        (LOGS, *COMMON, *WINDOW),
+        module="statistics",
+    ),
+    "changes": Command(
+        "what has happened since yesterday, and the estimate then and now",
+        (
+            LOGS,
+            *COMMON,
+            option(
+                "--since",
+                "from then on ('14 Nov', 7d; default: yesterday, a day before the newest event)",
+                default="yesterday",
+                metavar="TIME",
+            ),
+        ),
+        description="What has changed since then: holds and releases, removals, failures, "
+        "submissions, starts and ends of DAGMan, epochs done, a new best value, sites that turned "
+        "bad, and the estimated end then and now.",
+        module="statistics",
+    ),
+}
+
+_EXPLAIN: Final = {
     "health": Command(
         "what is wrong, the worst first, and what to do about it",
         (DIRS, JSON, *MOMENT, ASCII),
@@ -251,31 +344,22 @@ COMMANDS: Final[dict[str, Command]] = {
         "with HTCondor's code, the runs, the full reason, the next step and the action of "
         "metlmon act that is offered. What is over or was retried follows in one line each. Of "
         "several ensembles with --json one object per line.",
-    ),
-    "jobs": Command(
-        "every job with its executions and transfers",
-        (DIR, JSON, *MOMENT, ONLY, QUEUE, ASCII),
-    ),
-    "nodes": Command(
-        "every node of any DAG as a tree, what needs attention first",
-        (
-            *COMMON,
-            option("--state", "only nodes in these: held,failed,waiting, …", metavar="STATES"),
-        ),
-        description="Every node, also of a DAG that trains nothing: its state, its latest job, why "
-        "it is so, and what it waits for. Equal nodes are grouped; --json has every node.",
+        module="status",
     ),
     "sites": Command(
         "where the hours went: sites, GPU models, hosts, causes",
         (
+            LOGS,
             *COMMON,
             *WINDOW,
             option("--by", "only the table by host: slow ones first", choices=["host"]),
         ),
+        module="statistics",
     ),
     "usage": Command(
         "what the jobs used: GPUs, CPUs, memory, disk, of what they requested",
         (
+            LOGS,
             *COMMON,
             option(
                 "--by",
@@ -290,57 +374,35 @@ COMMANDS: Final[dict[str, Command]] = {
         "the tables in the event logs, beside what was requested and allocated. Only epochs of "
         "usual length say what an epoch needs; executions that failed, and all others, have rows "
         "of their own.",
-    ),
-    "annexes": Command(
-        "nodes borrowed for some hours: until when, and which epochs fit",
-        COMMON,
-        description="HPC annexes: state, GPUs, until when each is alive, whether its running "
-        "epochs and the next one end before that, and the jobs that wait for it. Asks the schedd "
-        "and the annexes' collectors; with --as-of, or without a schedd, it shows what the logs "
-        "alone have, marked as inferred.",
-    ),
-    "timeline": Command("when what ran where, and how many at a time", (*COMMON, *WINDOW)),
-    "changes": Command(
-        "what has happened since yesterday, and the estimate then and now",
-        (
-            *COMMON,
-            option(
-                "--since",
-                "from then on ('14 Nov', 7d; default: yesterday, a day before the newest event)",
-                default="yesterday",
-                metavar="TIME",
-            ),
-        ),
-        description="What has changed since then: holds and releases, removals, failures, "
-        "submissions, starts and ends of DAGMan, epochs done, a new best value, sites that turned "
-        "bad, and the estimated end then and now.",
+        module="statistics",
+        own_outputs=("--requests",),
     ),
     "curves": Command(
         "metrics by epoch: is it learning",
-        (
-            *COMMON,
-            option("--metric", "this metric (default: val_loss)", metavar="NAME"),
-        ),
+        (LOGS, *COMMON, METRIC),
+        module="learning",
     ),
     "compare": Command(
         "runs side by side: what differs, results, cost",
         (
             option(
                 "runs", "two or more: names, uuids or beginnings of uuids", nargs="+", metavar="RUN"
-            ),
+            )._replace(is_remote=True),
             JSON,
             *MOMENT,
             ASCII,
-            option("--metric", "this metric (default: val_loss)", metavar="NAME"),
+            METRIC,
         ),
         description="Compare runs of one ensemble. Its directory, if not this one, is the first or "
         "the last of the arguments.",
+        module="learning",
     ),
     "grid": Command(
         "a sweep as rows and columns: which point is best",
         (
+            DIR,
             *COMMON,
-            option("--metric", "this metric (default: val_loss)", metavar="NAME"),
+            METRIC,
             option("--rows", "a swept variable (several that go together: a,b)", metavar="NAME"),
             option("--columns", "another one, likewise", metavar="NAME"),
             repeated(
@@ -349,18 +411,21 @@ COMMANDS: Final[dict[str, Command]] = {
                 metavar="NAME=VALUE",
             ),
         ),
+        module="learning",
     ),
-    "shards": Command("bags of equal nodes: done, rate, stragglers, their end", COMMON),
     "estimate": Command(
         "when each run and the whole will be done, and how sure that is",
         (
+            LOGS,
             *COMMON,
             flag("--backtest", "how far off it would have been at 25, 50 and 75 %% of the way"),
         ),
+        module="statistics",
     ),
     "advise": Command(
         "where the next epochs should go, and send them there",
         (
+            LOCAL_DIR,
             *COMMON,
             option(
                 "--what-if",
@@ -382,116 +447,61 @@ COMMANDS: Final[dict[str, Command]] = {
         description="Where the next epochs of each run should go, from the profiles of the sites. "
         "It says first what it will change, and asks. Running jobs are never touched. What was "
         "applied is in gate/DAG/advice.log.",
+        own_outputs=("--undo",),
     ),
-    "report": Command(
-        "tables and figures of the experiment, as HTML or Markdown",
+}
+
+_ACT: Final = {
+    "act": Command(
+        "stop, pause, send runs elsewhere; hold, release jobs; exclude a site, a host; halt a DAG",
         (
-            DIR,
+            option("action", ", ".join(ACTIONS), choices=ACTIONS, metavar="ACTION"),
+            option("dir", "the directory of a DAG, or the DAG file", metavar="DIR"),
             option(
-                "--html",
-                "write one self-contained HTML file; an older report is replaced "
-                "(-: standard output)",
-                metavar="FILE",
+                "targets",
+                "a job (12.0), a run (its name, its uuid or how that begins), or: all. For "
+                "halt, resume, release-dag, remove-dag and resubmit a DAG file (default: the "
+                "only one); for exclude-site and include-site a site, "
+                "for exclude-host and include-host a host",
+                nargs="*",
+                metavar="TARGET",
             ),
-            option("--md", "write Markdown, likewise", metavar="FILE"),
-            flag("--force", "files that are not reports may be overwritten"),
-            flag("--json", "print its tables as one JSON object"),
-            option("--title", "of the report (default: the directory)", metavar="TEXT"),
-            *WINDOW,
-            *MOMENT,
-            ASCII,
-        ),
-        description="The report of an ensemble: GPU models, sites, totals, transfers, causes, and "
-        "figures over time. Without --html or --md the tables are printed.",
-    ),
-    "export": Command(
-        "tables as files; or the ensemble to MLflow, Prometheus, Optuna",
-        (
-            DIR,
+            option(
+                "--value",
+                "priority: the new one; raise-memory, raise-disk: a factor of the request, or an "
+                "amount (12GB); default 1.5x",
+                metavar="N",
+            ),
             option(
                 "--to",
-                "files of this format (default: csv); mlflow: a tracking server; openmetrics: "
-                "Prometheus; optuna: a study",
-                choices=EXPORT_TARGETS,
-                default="csv",
+                "send, retarget: a site, or any of A|B (send: or dag, as the DAG file says)",
+                metavar="SITE",
             ),
-            option(
-                "--out",
-                "where the files go (default: ./NAME-export); openmetrics: a file, of which an "
-                "older one is replaced (default: -, standard output); optuna: ./NAME.journal",
-                metavar="PATH",
+            repeated(
+                "--keep",
+                "resubmit: keep this of the earlier submission, too: -import_env, "
+                "-outfile_dir, another DAG file, or the directory that it was submitted from "
+                "(--keep=-import_env)",
+                metavar="NAME",
             ),
-            option("--only", "these, comma-separated", metavar="FRAMES"),
-            flag("--force", "files that exist may be overwritten"),
-            flag("--columns", "print what the columns mean"),
-            option(
-                "--tracking-uri",
-                "mlflow: the server (default: MLFLOW_TRACKING_URI, or [tracking] of your "
-                "metlmon.toml)",
-                metavar="URI",
+            flag(
+                "--dry-run",
+                "print what it would touch and what would be refused, and exit without asking",
             ),
-            option("--experiment", "mlflow: the experiment (default: metlmon)", metavar="NAME"),
-            flag("--dry-run", "mlflow: print what would be written, and exit"),
-            flag("--follow", "mlflow: keep it up to date until the ensemble is over, or until ^C"),
-            option(
-                "--listen",
-                "openmetrics: answer GET /metrics on 127.0.0.1 and ::1, until ^C (0: any port)",
-                type=int,
-                metavar="PORT",
-            ),
-            flag("--dashboard", "openmetrics: a Grafana dashboard of these metrics, as JSON"),
-            option("--metric", "optuna: the value of trials (default: val_loss)", metavar="NAME"),
-            *MOMENT,
+            flag("--yes", "do not ask"),
+            flag("--json", "print the answers as one JSON object"),
         ),
-        description="Write the frames runs, epochs, jobs, executions, transfers and events, one "
-        "file each. Columns, units and types: metlmon export --columns. With --to mlflow: the "
-        "ensemble as a run of an MLflow tracking server, its runs as child runs; only what the "
-        "server lacks is written. The token is in MLFLOW_TRACKING_TOKEN, or under [tracking] in "
-        "your metlmon.toml. Exit status 6: the server refused something, or failed. With "
-        "--to openmetrics: metrics for Prometheus. With --to optuna: a sweep as an Optuna study "
-        "in a journal file.",
+        description="Do something to jobs, to runs or to a DAG. It says first what exactly it will "
+        "touch, and asks. Then comes one line for each job or run, with what came of it.",
+        epilog="stop: no epoch after the one under way; stop-now: cuts that one off, too; pause, "
+        "resume-run: wait before the next epoch, and go on (also takes a stop back that no epoch "
+        "has met); send: the next epochs elsewhere. These need a gate before the run's nodes, as "
+        "metlmon new writes it. retarget: an idle job to another site. raise-memory, raise-disk: a "
+        "larger request for jobs that were held because they exceeded it, and their release.",
     ),
-    "config": Command(
-        "metlmon.toml: what is set, where it is read from, what is wrong with it",
-        (
-            option(
-                "what",
-                (
-                    "show: every setting and where it comes from; path: the files that are read; "
-                    "validate: every error (default: show)"
-                ),
-                nargs="?",
-                default="show",
-                choices=["show", "path", "validate"],
-            ),
-            DIR,
-            JSON,
-        ),
-    ),
-    "notify": Command(
-        "try the notifications: send a test, or what holds in DIR, by every channel",
-        (
-            option(
-                "dir",
-                "send what holds there now, whatever was sent before (default: a test)",
-                nargs="?",
-                metavar="DIR",
-            ),
-        ),
-        description="Send one notification by each channel of [notify] in your metlmon.toml "
-        "(without that: the bell), and say what came of it. Exit status 6: not all were sent.",
-    ),
-    "check": Command(
-        "what is wrong with DAG and submit files, and what to do about it",
-        (
-            DIR,
-            JSON,
-            flag("--strict", "warnings count as errors do"),
-            ASCII,
-        ),
-        description="Look for what people get wrong in DAG and submit files. Nothing is run, "
-        "written, or asked of the pool. Exit status 1: there are errors.",
-    ),
+}
+
+_WRITE: Final = {
     "new": Command(
         "write the DAG of an ensemble, a sweep, stages, or a bag of shards",
         (
@@ -529,6 +539,13 @@ COMMANDS: Final[dict[str, Command]] = {
         "before what FILE says. Where the DAG is there already: what differs; nodes that have run "
         "stay as they are. Nothing is submitted without --submit.",
         makes_request=True,
+        own_outputs=("--explain",),
+    ),
+    "check": Command(
+        "what is wrong with DAG and submit files, and what to do about it",
+        (LOCAL_DIR, JSON, flag("--strict", "warnings count as errors do"), ASCII),
+        description="Look for what people get wrong in DAG and submit files. Nothing is run, "
+        "written, or asked of the pool. Exit status 1: there are errors.",
     ),
     "submit": Command(
         "write an ensemble, submit it, and watch it",
@@ -551,6 +568,8 @@ COMMANDS: Final[dict[str, Command]] = {
         description="Write an ensemble as a DAG, submit it, and watch it. On a terminal a pane "
         "shows everything before it is written; the options are what it begins with.",
         makes_request=True,
+        module="new",
+        own_outputs=("--list-templates",),
     ),
     "continue": Command(
         "write a DAG that continues stopped or unfinished runs",
@@ -577,111 +596,157 @@ COMMANDS: Final[dict[str, Command]] = {
         "checkpoints: the same uuids, epochs counting on, everything else as the old DAG has it. "
         "It says first which runs, and from where. Nothing is submitted.",
     ),
-    "act": Command(
-        "stop, pause, send runs elsewhere; hold, release jobs; exclude a site, a host; halt a DAG",
+}
+
+_EXPORT: Final = {
+    "report": Command(
+        "tables and figures of the experiment, as HTML or Markdown",
         (
-            option("action", ", ".join(ACTIONS), choices=ACTIONS, metavar="ACTION"),
-            option("dir", "the directory of a DAG, or the DAG file", metavar="DIR"),
+            LOGS,
             option(
-                "targets",
-                (
-                    "a job (12.0), a run (its name, its uuid or how that begins), or: all. For "
-                    "halt, resume, release-dag, remove-dag and resubmit a DAG file (default: the "
-                    "only one); for exclude-site and include-site a site, "
-                    "for exclude-host and include-host a host"
-                ),
-                nargs="*",
-                metavar="TARGET",
+                "--html",
+                "write one self-contained HTML file; an older report is replaced "
+                "(-: standard output)",
+                metavar="FILE",
             ),
-            option(
-                "--value",
-                "priority: the new one; raise-memory, raise-disk: a factor of the request, or an "
-                "amount (12GB); default 1.5x",
-                metavar="N",
-            ),
+            option("--md", "write Markdown, likewise", metavar="FILE"),
+            flag("--force", "files that are not reports may be overwritten"),
+            flag("--json", "print its tables as one JSON object"),
+            option("--title", "of the report (default: the directory)", metavar="TEXT"),
+            *WINDOW,
+            *MOMENT,
+            ASCII,
+        ),
+        description="The report of an ensemble: GPU models, sites, totals, transfers, causes, and "
+        "figures over time. Without --html or --md the tables are printed.",
+    ),
+    "export": Command(
+        "tables as files; or the ensemble to MLflow, Prometheus, Optuna",
+        (
+            LOGS,
             option(
                 "--to",
-                "send, retarget: a site, or any of A|B (send: or dag, as the DAG file says)",
-                metavar="SITE",
+                "files of this format (default: csv); mlflow: a tracking server; openmetrics: "
+                "Prometheus; optuna: a study",
+                choices=EXPORT_TARGETS,
+                default="csv",
             ),
-            repeated(
-                "--keep",
-                (
-                    "resubmit: keep this of the earlier submission, too: -import_env, "
-                    "-outfile_dir, another DAG file, or the directory that it was submitted from "
-                    "(--keep=-import_env)"
-                ),
-                metavar="NAME",
-            ),
-            flag(
-                "--dry-run",
-                "print what it would touch and what would be refused, and exit without asking",
-            ),
-            flag("--yes", "do not ask"),
-            flag("--json", "print the answers as one JSON object"),
-        ),
-        description="Do something to jobs, to runs or to a DAG. It says first what exactly it will "
-        "touch, and asks. Then comes one line for each job or run, with what came of it.",
-        epilog="stop: no epoch after the one under way; stop-now: cuts that one off, too; pause, "
-        "resume-run: wait before the next epoch, and go on (also takes a stop back that no epoch "
-        "has met); send: the next epochs elsewhere. These need a gate before the run's nodes, as "
-        "metlmon new writes it. retarget: an idle job to another site. raise-memory, raise-disk: a "
-        "larger request for jobs that were held because they exceeded it, and their release.",
-    ),
-    "demo": Command(
-        "an ensemble of METL's size: seven weeks, replayed in two minutes, over and over",
-        (
             option(
-                "--speed",
-                "how many times faster than it would happen (default: all in two minutes)",
-                type=float,
-                default=None,
-                metavar="N",
+                "--out",
+                "where the files go (default: ./NAME-export); openmetrics: a file, of which an "
+                "older one is replaced (default: -, standard output); optuna: ./NAME.journal",
+                FILE_TARGETS,
+                metavar="PATH",
             ),
-            flag("--still", "stay at the end"),
-            flag("--no-captions", "do not say what happens"),
-            flag("--status", "print its end as `status` does, and exit"),
-            *SCREEN,
+            option("--only", "these, comma-separated", FRAME_FILES, metavar="FRAMES"),
+            flag("--force", "files that exist may be overwritten", FILE_TARGETS),
+            flag("--columns", "print what the columns mean", FRAME_FILES),
+            *of_target(
+                "mlflow",
+                option(
+                    "--tracking-uri",
+                    "the server (default: MLFLOW_TRACKING_URI, or [tracking] of your metlmon.toml)",
+                    metavar="URI",
+                ),
+                option("--experiment", "the experiment (default: metlmon)", metavar="NAME"),
+                flag("--dry-run", "print what would be written, and exit"),
+                flag("--follow", "keep it up to date until the ensemble is over, or until ^C"),
+            ),
+            *of_target(
+                "openmetrics",
+                option(
+                    "--listen",
+                    "answer GET /metrics on 127.0.0.1 and ::1, until ^C (0: any port)",
+                    type=int,
+                    metavar="PORT",
+                ),
+                flag("--dashboard", "a Grafana dashboard of these metrics, as JSON"),
+            ),
+            *of_target(
+                "optuna",
+                option("--metric", "the value of trials (default: val_loss)", metavar="NAME"),
+            ),
+            *MOMENT,
         ),
+        description="Write the frames runs, epochs, jobs, executions, transfers and events, one "
+        "file each. Columns, units and types: metlmon export --columns. With --to mlflow: the "
+        "ensemble as a run of an MLflow tracking server, its runs as child runs; only what the "
+        "server lacks is written. The token is in MLFLOW_TRACKING_TOKEN, or under [tracking] in "
+        "your metlmon.toml. Exit status 6: the server refused something, or failed. With "
+        "--to openmetrics: metrics for Prometheus. With --to optuna: a sweep as an Optuna study "
+        "in a journal file.",
+        prints_warnings=True,
     ),
+}
+
+_HELP: Final = {
     "help": Command(
         "print a section of the guide, or the list of its sections",
         (option("topic", "the name of a section, or its beginning", nargs="?", default=None),),
     ),
-    "completion": Command(
-        "print a shell completion script", (option("shell", None, choices=["bash", "zsh"]),)
+    "config": Command(
+        "metlmon.toml: what is set, where it is read from, what is wrong with it",
+        (
+            option(
+                "what",
+                "show: every setting and where it comes from; path: the files that are read; "
+                "validate: every error (default: show)",
+                nargs="?",
+                default="show",
+                choices=["show", "path", "validate"],
+            ),
+            LOCAL_DIR,
+            JSON,
+        ),
     ),
 }
-"""In the order of messages; :data:`GROUPS` has that of ``--help``."""
 
-OUTPUTS: Final = (
-    *(
-        name
-        for name, command in COMMANDS.items()
-        if "--json" in (argument.name for argument in command.arguments)
-    ),
-    "new-explain",
-    "submit-list-templates",
-    "advise-undo",
-    "usage-requests",
+GROUPS: Final = {
+    "watch": _WATCH,
+    "look": _LOOK,
+    "explain": _EXPLAIN,
+    "act": _ACT,
+    "write": _WRITE,
+    "export": _EXPORT,
+    "help and settings": _HELP,
+}
+"""The commands by what they are for, in the order of ``--help``."""
+
+OUTPUTS: Final = tuple(
+    output
+    for group in GROUPS.values()
+    for name, command in group.items()
+    if any(argument.name == "--json" for argument in command.arguments)
+    for output in (name, *(f"{name}{option[1:]}" for option in command.own_outputs))
 )
 """What is printed as JSON: each has a type, such as ``AdviseUndoOutput`` for ``advise-undo``."""
 
-COMMANDS["schema"] = Command(
+_HELP["schema"] = Command(
     "print the JSON Schema of what a command prints with --json",
     (option("output", ", ".join(OUTPUTS), choices=OUTPUTS, metavar="COMMAND"),),
+    module="help",
+)
+_HELP["completion"] = Command(
+    "print a shell completion script",
+    (option("shell", None, choices=["bash", "zsh"]),),
+    module="help",
 )
 
-GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "watch": ("watch", "serve", "demo", "notify"),
-    "look": ("status", "run", "jobs", "nodes", "shards", "annexes", "timeline", "changes"),
-    "explain": ("health", "sites", "usage", "curves", "compare", "grid", "estimate", "advise"),
-    "act": ("act",),
-    "write": ("new", "check", "submit", "continue"),
-    "export": ("report", "export"),
-    "help and settings": ("help", "config", "schema", "completion"),
+COMMANDS: Final[dict[str, Command]] = {
+    name: command for group in GROUPS.values() for name, command in group.items()
 }
-"""The commands by what they are for, as ``--help`` lists them."""
+
+
+def function_name(command: str) -> str:
+    """The name of a command's function; that of a keyword of Python ends in "_"."""
+    return f"{command}_" if iskeyword(command) else command
+
+
+def load_module(command: str) -> ModuleType:
+    """The module of a command, imported."""
+    name = COMMANDS[command].module or function_name(command)
+    return import_module(f"metlmon.cli.commands.{name}")
+
 
 ABSENT: Final[Mapping[str, Any]] = {
     **{

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from typing import Final
 
-from metlmon.cli.arguments import COMMANDS, LOG_COMMANDS
+from metlmon.cli.arguments import COMMANDS
 from metlmon.cli.output import is_terminal, print_refusal
 from metlmon.errors import InputError
 
@@ -58,12 +58,6 @@ def path_of(word: str) -> str:
         stop_watchdog()
 
 
-REMOTE: Final = frozenset(
-    ("watch", "status", "health", "run", *LOG_COMMANDS, "grid", "shards", "compare")
-)
-"""Commands that read directories of other machines."""
-
-
 def connect(options: argparse.Namespace) -> None:
     """Replace words like ``HOST:DIR`` by paths, and connect to the machines. Raises InputError.
 
@@ -82,7 +76,7 @@ def connect(options: argparse.Namespace) -> None:
         elsewhere = next(filter(is_elsewhere, words), None)
         if elsewhere is None:
             continue
-        if options.command not in REMOTE:
+        if not COMMANDS[options.command].is_remote:
             raise InputError(
                 f"{elsewhere}: metlmon {options.command} is for directories of this machine; run "
                 "it there, in a shell of ssh"

@@ -10,10 +10,9 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from importlib import import_module
 from typing import Any, Final, NoReturn
 
-from metlmon.cli.arguments import ABSENT, COMMANDS, GROUPS, LOG_COMMANDS, MODULES
+from metlmon.cli.arguments import ABSENT, COMMANDS, GROUPS, function_name, load_module
 from metlmon.cli.exit_codes import Exit
 from metlmon.memory import gc_paused, set_thresholds
 
@@ -133,10 +132,10 @@ def _command_list() -> str:
     cells = min(100, get_terminal_size().columns - 2)
     margin = 2 + max(map(len, COMMANDS)) + 2
     lines = []
-    for title, names in GROUPS.items():
+    for title, commands in GROUPS.items():
         lines += ["", f"{title}:"]
-        for name in names:
-            text = fill(COMMANDS[name].help, max(20, cells - margin)).splitlines()
+        for name, command in commands.items():
+            text = fill(command.help, max(20, cells - margin)).splitlines()
             lines += [f"  {name:<{margin - 2}}{text[0]}", *(" " * margin + t for t in text[1:])]
     return "\n".join(lines[1:])
 
@@ -229,12 +228,7 @@ def _parse_and_run(arguments: list[str]) -> int:
     elif len(rest) == 1 and options.command == "new" and not options.dir and _are_paths(rest):
         # DIR behind an option.
         options.dir = rest[0]
-    elif (
-        rest
-        and options.command in LOG_COMMANDS
-        and _are_paths(rest)
-        and os.path.exists(options.dir)
-    ):
+    elif rest and _are_paths(rest) and _takes_logs(options) and os.path.exists(options.dir):
         # Several logs, as the shell makes of *.log.
         options.more = rest
     elif rest:
@@ -246,6 +240,10 @@ def _parse_and_run(arguments: list[str]) -> int:
         return _print_version()
     options.alone = alone
     return _run_command(options)
+
+
+def _takes_logs(options: argparse.Namespace) -> bool:
+    return options.command is not None and COMMANDS[options.command].takes_logs
 
 
 def _are_paths(words: Sequence[str]) -> bool:
@@ -286,9 +284,7 @@ def _run_command(options: argparse.Namespace) -> int:
 
             connect(options)
         with gc_paused():
-            module = import_module(f"metlmon.cli.commands.{MODULES.get(name, name)}")
-        # "continue" is a keyword of Python.
-        run = getattr(module, "continue_" if name == "continue" else name)
+            run = getattr(load_module(name), function_name(name))
         with standard_output(ascii=bool(options.ascii)):
             return int(run(options))
     except (InputError, NoAnswer, OSError) as error:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import asdict, replace
 
+from metlmon.cli.arguments import COMMANDS
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import print_refusal, print_warnings, progress_line
 from metlmon.config.loader import load_settings, time_zone
@@ -41,10 +42,6 @@ if TYPE_CHECKING:
     from metlmon.home.finder import FoundDagdir
     from metlmon.live.feed import Feed, Snapshot, StatsInput
     from metlmon.stats.windows import TimeWindow
-
-
-PRINT_WARNINGS: Final = frozenset({"status", "watch", "export"})
-"""Commands that print all warnings also for people."""
 
 
 def new_reader(options: argparse.Namespace) -> DagdirReader:
@@ -105,7 +102,7 @@ def _as_of(
 def open_reader(options: argparse.Namespace) -> DagdirReader:
     """A reader that has read everything there is."""
     reader = _read_all(new_reader(options))
-    prints = options.json or options.command in PRINT_WARNINGS
+    prints = options.json or COMMANDS[options.command].prints_warnings
     if isinstance(options.as_of, str) and not prints:
         print_warnings(n for n in reader.snapshot_builder().notices() if n.kind in OF_A_MOMENT)
     return reader

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from metlmon.cli.arguments import EXPORT_OPTIONS
+from metlmon.cli.arguments import COMMANDS
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import (
     check_outside,
@@ -70,9 +70,10 @@ def export(options: argparse.Namespace) -> int:
 
 def _check_options(options: argparse.Namespace) -> None:
     """Raises InputError for an option that another ``--to`` has."""
-    for name, targets in EXPORT_OPTIONS.items():
+    for argument in COMMANDS["export"].arguments:
+        name, targets = argument.name, argument.targets
         given = getattr(options, name.removeprefix("--").replace("-", "_"))
-        if given is not None and given is not False and options.to not in targets:
+        if targets and given not in (None, False) and options.to not in targets:
             *first, last = targets
             others = f"{', '.join(first)} or {last}" if first else last
             raise InputError(f"{name}: goes with --to {others}, not with --to {options.to}")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import re
 from datetime import datetime
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from metlmon.cli.arguments import MODULES
+from metlmon.cli.arguments import load_module
 from metlmon.cli.exit_codes import Exit
 from metlmon.errors import InputError
 
@@ -98,6 +97,6 @@ def output_type(name: str) -> type:
     """The type of a JSON output, by its name in :data:`metlmon.cli.arguments.OUTPUTS`."""
     from metlmon.text.record_json import json_type
 
-    command, *_ = words = name.split("-")
-    module = import_module(f"metlmon.cli.commands.{MODULES.get(command, command)}")
+    words = name.split("-")
+    module = load_module(words[0])
     return json_type(getattr(module, f"{''.join(map(str.capitalize, words))}Output"))
