@@ -92,7 +92,7 @@ def attribute_job(
     job: LoggedJob,
     dags: Mapping[str, Dag],
     by_node: Mapping[str, Sequence[str]],
-    submitting_dag: str | None = None,
+    submitting_dag: Dag | None = None,
     shared_logs: Collection[str] = (),
     reused: bool = False,
     overlaps: Callable[[Dag], bool] = lambda dag: False,
@@ -106,7 +106,8 @@ def attribute_job(
     DAGMan would have waited for?
     """
     if submitting_dag is not None:
-        return Attribution(submitting_dag, dags[submitting_dag].node_of(job.cluster), proven=True)
+        node = submitting_dag.node_of(job.cluster)
+        return Attribution(submitting_dag.key, node, proven=True)
     name = job.node_name
     if job.nodes_logs:
         owners = sorted(job.nodes_logs & dags.keys())
@@ -538,7 +539,6 @@ class JobAttributor:
         self._groups: JobGroups
         self._dags_by_node: dict[str, tuple[str, ...]] = {}
         self._procs: dict[int, list[JobKey]] = {}
-        self._submitting_dags: dict[int, str] = {}
         self._provisional: set[JobKey] = set()
         self._scripts: dict[ScriptKey, Event] = {}
         self._unassigned_scripts: dict[ScriptKey, Event] = {}
@@ -553,7 +553,6 @@ class JobAttributor:
         for dag_key, name in nodes:
             dag_keys = (*self._dags_by_node.get(name, ()), dag_key)
             self._dags_by_node[name] = shared.setdefault(dag_keys, dag_keys)
-        self.index_submitting_dags()
         self.attributions = {}
         self.unproven = UnprovenJobs()
         self._provisional = set()
@@ -574,14 +573,15 @@ class JobAttributor:
         return [*([first] if first in self._jobs else ()), *self._procs.get(cluster, ())]
 
     def submitting_dag(self, cluster: int) -> Dag | None:
-        """The DAG that submitted a cluster, by its DAGMan's files."""
-        return self._dags.get(self._submitting_dags.get(cluster, ""))
+        """The DAG that submitted a cluster, by its DAGMan's files; of several the first one."""
+        return next((dag for dag in self._dags.values() if dag.node_of(cluster) is not None), None)
 
     def submitting_dag_key(self, cluster: int) -> str | None:
         """The DAG that submitted a cluster, by DAGMan's files or by the job's attribution."""
+        if (dag := self.submitting_dag(cluster)) is not None:
+            return dag.key
         attribution = self.attributions.get((cluster, 0, 0))
-        by_job = attribution.dag if attribution is not None else None
-        return self._submitting_dags.get(cluster) or by_job
+        return attribution.dag if attribution is not None else None
 
     def attribute_changed(
         self, changed: Iterable[JobKey], with_evidence: AbstractSet[JobKey]
@@ -681,23 +681,6 @@ class JobAttributor:
                 changed.update(affected)
         return changed
 
-    def index_submitting_dags(self) -> None:
-        """Index the submitting DAG by cluster; of several the first one counts."""
-        self._submitting_dags = {}
-        for dag in self._dags.values():
-            for cluster in dag.clusters():
-                self._submitting_dags.setdefault(cluster, dag.key)
-
-    def note_submitting_dag(self, dag_key: str, clusters: Iterable[int | None]) -> None:
-        dag = self._dags[dag_key]
-        for cluster in clusters:
-            if cluster is None or dag.node_of(cluster) is None:
-                continue
-            known = self._submitting_dags.setdefault(cluster, dag_key)
-            if known != dag_key:
-                both = (known, dag_key)
-                self._submitting_dags[cluster] = next(key for key in self._dags if key in both)
-
     def _attribute(self, key: JobKey) -> list[NodeKey]:
         """Attribute a job again; return the nodes that gained, lost or have it."""
         job = self._jobs[key]
@@ -708,7 +691,7 @@ class JobAttributor:
             job.node_name = self._nodes[dag_keys[0], job.node_name or ""].node.name
         # Which submission of a reused id DAGMan's files mean is not known.
         reused = key[:2] in self.reused_ids
-        submitting_dag = self._submitting_dags.get(key[0]) if not reused else None
+        submitting_dag = self.submitting_dag(key[0]) if not reused else None
         attribution = attribute_job(
             job,
             self._dags,

@@ -776,10 +776,6 @@ class Dag:
         """The node that DAGMan submitted the cluster for; None if not reported."""
         return self._out_submitted.get(cluster) or self._jobstate_submitted.get(cluster)
 
-    def clusters(self) -> set[int]:
-        """The clusters that DAGMan reported as submitted."""
-        return self._out_submitted.keys() | self._jobstate_submitted.keys()
-
     def replace_workflow(self, workflow: Workflow) -> None:
         """Replace the workflow after a change of the DAG file."""
         self.workflow, self.facts = workflow, WorkflowFacts(workflow)

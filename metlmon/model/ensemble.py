@@ -544,7 +544,6 @@ class Ensemble:
     def apply_dagman_messages(self, dag_key: str, messages: Sequence[DagmanMessage]) -> None:
         """Apply messages of a ``.dagman.out``."""
         names = self.dags[dag_key].apply_messages(messages)
-        self._attributor.note_submitting_dag(dag_key, (line.cluster for line in messages))
         self.offsets.observe(self.dags[dag_key].clock_observations())
         self._update_nodes(dag_key, names, {line.cluster for line in messages})
 
@@ -609,7 +608,6 @@ class Ensemble:
         """Apply lines of a jobstate log."""
         dag = self.dags[dag_key]
         names = dag.apply_jobstate(entries)
-        self._attributor.note_submitting_dag(dag_key, (entry.cluster for entry in entries))
         self.offsets.observe(dag.clock_observations())
         clusters = (entry.cluster for entry in entries if entry.event == "SUBMIT")
         epochs = {c: dag.submit_epochs[c] for c in clusters if c in dag.submit_epochs}
@@ -627,7 +625,6 @@ class Ensemble:
     def reset_dagman_messages(self, dag_key: str) -> None:
         """Update the model after a growing file of this DAG's DAGMan was replaced."""
         self.states.invalidate(dag_key)
-        self._attributor.index_submitting_dags()
         self._update_nodes(dag_key, (), {key[0] for key in self.jobs})
 
     def _submit_epoch(self, cluster: int) -> float | None:

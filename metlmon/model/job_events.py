@@ -34,13 +34,13 @@ SHARE_KEPT: Final = 7 / 8
 """The part of them that stays when there are too many: compressing the others takes some twenty
 milliseconds."""
 
-COMPRESSION: Final = 1
-"""The level of zlib: the next one takes longer and saves nothing."""
+COMPRESSION: Final = 3
+"""The level of zlib: the next one takes longer, the first one saves no time."""
 
 SAMPLE_JOBS: Final = 4
 """Jobs whose events are the dictionary for compressing those of others, which are alike: this
-saves two thirds of the memory, and more of them would save little. They have ended: the events of
-jobs that have only been submitted help little."""
+saves two thirds of the memory, and more of them would save little for the time. They have ended:
+the events of jobs that have only been submitted help little."""
 
 NO_LOGS: Final[frozenset[str]] = frozenset()
 
@@ -439,7 +439,7 @@ class PostResult(Struct, frozen=True):
     value: int | None = None
 
 
-class SubmissionResult(Struct, frozen=True):
+class SubmissionResult(Struct, frozen=True, gc=False):
     """Result of a node's submissions; one submission is all procs of one cluster.
 
     ``jobs``: those of all submissions, in order; ``submit_times``: their times. ``state``,
@@ -472,7 +472,7 @@ class SubmissionResult(Struct, frozen=True):
         return self.submit_times[-1]
 
 
-class NodeRecord(Struct):
+class NodeRecord(Struct, gc=False):
     """A node of one DAG, identified by (DAG, node name), with its jobs and scripts.
 
     Tuples, since ``posts`` and ``skips`` of most nodes, which have no scripts, are one empty one.

@@ -461,8 +461,10 @@ def _shares(own: list[int | None], total: int | None) -> list[int | None]:
     """The bytes of each execution: its own ``Run Bytes``.
 
     The last one gets what the job's total has beyond them (a run that began under another shadow
-    is in the total only).
+    is in the total only). A single one has the object of the total, which saves memory.
     """
+    if own == [total]:
+        return [total]
     remainder = 0 if total is None else total - sum(value or 0 for value in own)
     return [*own[:-1], (own[-1] or 0) + remainder] if remainder else own
 
