@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from metlmon.cli.arguments import COMMANDS
-from metlmon.cli.output import is_terminal, print_refusal
+from metlmon.cli.output import is_terminal, print_message
 from metlmon.errors import InputError
 
 WATCH: Final = "watch"
@@ -115,7 +115,7 @@ def usable_paths(
         if path is not None:
             paths.append(path)
         else:
-            print_refusal(str(reason))
+            print_message(str(reason))
     return paths
 
 

@@ -276,7 +276,7 @@ def _run_command(options: argparse.Namespace) -> int:
     if name is None:
         parser().print_help()
         return Exit.OK
-    from metlmon.cli.output import print_refusal, standard_output
+    from metlmon.cli.output import print_message, standard_output
 
     try:
         if _may_be_elsewhere(options):
@@ -291,7 +291,7 @@ def _run_command(options: argparse.Namespace) -> int:
         refused = unusable_path(error) if isinstance(error, OSError) else error
         if refused is None:
             raise
-        print_refusal(str(refused))
+        print_message(str(refused))
         return Exit.USAGE
 
 

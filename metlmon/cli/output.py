@@ -8,7 +8,6 @@ import os
 import shutil
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from datetime import datetime
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 from msgspec import Struct
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.errors import InputError
+from metlmon.errors import InputError, shorten_words
 from metlmon.live.file_access import replacing
 from metlmon.model.model_state import Notice
 from metlmon.remote.paths import as_typed
@@ -33,6 +32,9 @@ LISTED: Final = 20
 
 WIDEST: Final = 1000
 """Columns that are filled at most, as on the screens: COLUMNS may be any number."""
+
+LONGEST_MESSAGE: Final = 2000
+"""Characters of a message on standard error."""
 
 WAITING_SECONDS: Final = 1.0
 """What takes longer shows what it does."""
@@ -55,53 +57,49 @@ def require_package(what: str, module: str, extra: str) -> None:
         raise InputError(f"{what} needs {package}: pip install 'metlmon[{extra}]'")
 
 
-def print_refusal(sentence: str) -> None:
-    """Print why something cannot be used, on standard error."""
+def print_message(text: str, subject: str = "") -> None:
+    """Print a message about ``subject`` on standard error, with secrets redacted.
+
+    Each is redacted by itself: a subject such as ``api_token:`` makes no secret of the message.
+    """
     from metlmon.redact import redact_secrets
 
-    print(f"metlmon: {plain(redact_secrets(sentence), 2000)}", file=sys.stderr)
+    message = shorten_words(redact_secrets(subject) + redact_secrets(text))
+    print(f"metlmon: {plain(message, LONGEST_MESSAGE)}", file=sys.stderr, flush=True)
 
 
 @contextmanager
-def waiting_line(text: str) -> Iterator[None]:
-    """A line on standard error while the block takes more than a second, if it is a terminal."""
-    stream = sys.stderr
+def waiting_line(text: str = "") -> Iterator[Callable[[str], None]]:
+    """A line on standard error while the block takes more than a second, if it is a terminal.
+
+    Yields the function that gives it another text.
+    """
+    stream, is_due, shown = sys.stderr, False, ""
+
+    def show(new_text: str) -> None:
+        nonlocal text, shown
+        text = new_text
+        if is_due and text != shown:
+            stream.write("\r\x1b[K" * bool(shown) + text)
+            stream.flush()
+            shown = text
+
+    def begin() -> None:
+        nonlocal is_due
+        is_due = True
+        show(text)
+
     if not stream.isatty():
-        yield
+        yield show
         return
-    lines: list[str] = []
-
-    def show() -> None:
-        lines.append(text)
-        stream.write(text)
-        stream.flush()
-
-    timer = threading.Timer(WAITING_SECONDS, show)
+    timer = threading.Timer(WAITING_SECONDS, begin)
     timer.start()
     try:
-        yield
+        yield show
     finally:
         timer.cancel()
         timer.join()
-        if lines:
-            stream.write("\r\x1b[K")
-            stream.flush()
-
-
-def progress_line(stream: TextIO) -> Callable[[str | None], None]:
-    """Shows what is being done if it takes long and ``stream`` is a terminal; None: it is done."""
-    start, shown = time.monotonic(), False
-
-    def show(text: str | None) -> None:
-        nonlocal shown
-        if text is None and not shown:
-            return
-        if shown or (stream.isatty() and time.monotonic() - start > WAITING_SECONDS):
-            stream.write(f"\r\x1b[K{text or ''}")
-            stream.flush()
-            shown = text is not None
-
-    return show
+        show("")
 
 
 def print_warnings(notices: Iterable[Notice]) -> None:
@@ -110,7 +108,7 @@ def print_warnings(notices: Iterable[Notice]) -> None:
     for notice in listed[:LISTED]:
         print(f"metlmon: warning: {warning_line(notice)}", file=sys.stderr)
     if len(listed) > LISTED:
-        print(f"metlmon: and {len(listed) - LISTED} more warnings", file=sys.stderr)
+        print_message(f"and {len(listed) - LISTED} more warnings")
 
 
 def warning_line(notice: Notice) -> str:

@@ -22,7 +22,7 @@ from msgspec.structs import asdict, replace
 
 from metlmon.cli.arguments import COMMANDS
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import print_refusal, print_warnings, progress_line
+from metlmon.cli.output import print_message, print_warnings, waiting_line
 from metlmon.config.loader import load_settings, time_zone
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
@@ -115,19 +115,18 @@ def read_whole(path: Path, settings: Settings | None = None) -> DagdirReader:
 
 def _read_all(reader: DagdirReader) -> DagdirReader:
     reader.open()
-    line = progress_line(sys.stderr)
+    with waiting_line() as show:
 
-    def show(progress: Progress) -> None:
-        line(f"reading {progress.total / 1e6:.0f} MB: {progress.fraction:4.0%}")
+        def show_progress(progress: Progress) -> None:
+            show(f"reading {progress.total / 1e6:.0f} MB: {progress.fraction:4.0%}")
 
-    reader.read_all(show)
-    while reader.lacks_answers:
-        # A connection that was lost may be back; what was read before is not all there is.
-        reader.check()
-        if reader.error is not None:
-            raise InputError(reader.error)
-        reader.read_all(show)
-    line(None)
+        reader.read_all(show_progress)
+        while reader.lacks_answers:
+            # A connection that was lost may be back; what was read before is not all there is.
+            reader.check()
+            if reader.error is not None:
+                raise InputError(reader.error)
+            reader.read_all(show_progress)
     return reader
 
 
@@ -182,7 +181,7 @@ def input_with_trainings(reader: DagdirReader, **more: Any) -> StatsInput:
     files = TrainingFiles(reader.dagdir, builder.ensemble.settings)
     job_files = asdict(files.read(ledger, builder))
     if files.problem is not None:
-        print(f"metlmon: warning: {files.problem}", file=sys.stderr)
+        print_message(f"warning: {files.problem}")
     return stats_input(reader, **job_files, files_read=True, **more)
 
 
@@ -304,7 +303,7 @@ def _search(paths: Sequence[str]) -> Iterator[FoundDagdir]:
             return
         if seconds > SAID_AFTER and not is_said:
             is_said = True
-            print_refusal(f"searching below {', '.join(paths)} for DAG files (^C ends it)")
+            print_message(f"searching below {', '.join(paths)} for DAG files (^C ends it)")
 
 
 def refuse_several(options: argparse.Namespace, *names: str) -> None:
@@ -334,7 +333,7 @@ def read_each(
         if finding.more:
             error = "only the first directories below it were searched"
         if error is not None:
-            print_refusal(f"{finding.path}: {error}")
+            print_message(f"{finding.path}: {error}")
             code = Exit.USAGE
     return code
 

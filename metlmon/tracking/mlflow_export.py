@@ -118,13 +118,12 @@ class MlflowExporter:
         *,
         parent_id: str | None = None,
         dry_run: bool = False,
-        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
         self._server = server
         self.experiment = experiment
         self._parent_id = parent_id
         self._dry_run = dry_run
-        self._progress = progress
+        self.progress: Callable[[int, int], object] = lambda done, total: None
         self._result = ExportResult(experiment)
 
     def export(
@@ -145,20 +144,20 @@ class MlflowExporter:
                     raise
             finally:
                 # A line of progress would stay before the error.
-                self._progress(1, 1)
+                self.progress(1, 1)
             time.sleep(2.0 ** (attempt - 1))
         raise AssertionError
 
     def _export_once(self, ensemble: TrackedEnsemble, report: bytes | None) -> None:
         experiment, runs = self._find(ensemble)
         total = 1 + len(ensemble.children)
-        self._progress(0, total)
+        self.progress(0, total)
         parent = self._write(ensemble.parent, runs, experiment, None)
         if parent.info.run_id:
             path = self._server.safe_text(f"#/experiments/{experiment}/runs/{parent.info.run_id}")
             self._result.url = f"{self._server.uri}/{path}"
         for done, child in enumerate(ensemble.children, 1):
-            self._progress(done, total)
+            self.progress(done, total)
             try:
                 self._write(child, runs, experiment, parent)
             except TrackingError as error:

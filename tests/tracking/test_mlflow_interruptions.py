@@ -249,9 +249,8 @@ def test_a_line_of_progress_ends_before_an_error(ensemble: TrackedEnsemble) -> N
     shown: list[tuple[int, int]] = []
     with canned_tracker() as tracker:
         tracker.fault = lambda call: take_everything(call) if call.number < 7 else REFUSED
-        exporter = MlflowExporter(
-            TrackingClient(tracker.url), "x", progress=lambda *numbers: shown.append(numbers)
-        )
+        exporter = MlflowExporter(TrackingClient(tracker.url), "x")
+        exporter.progress = lambda *numbers: shown.append(numbers)
         with pytest.raises(TrackingError, match="who are you"):
             exporter.export(ensemble)
     assert shown == [(0, 3), (1, 3), (1, 1)]

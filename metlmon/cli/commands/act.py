@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from metlmon.cli.command_line import swap_target_and_directory
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import LISTED, Output, print_output
+from metlmon.cli.output import LISTED, Output, print_message, print_output
 from metlmon.cli.reading import one_run, open_reader
 from metlmon.errors import InputError
 from metlmon.live.session import Session
@@ -178,7 +178,7 @@ def _perform(
     if request is None:
         already = is_already_done(preview)
         verb = "no need to" if already else "cannot"
-        _print_note(f"metlmon: {verb} {preview.phrase()}: {preview.refused}")
+        print_message(f"{verb} {preview.phrase()}: {preview.refused}")
         if preview.line is not None:
             _print_note(_line_text(preview.line))
         code = _print_results(preview, None, (), options)
@@ -190,7 +190,6 @@ def _perform(
     if options.dry_run:
         request = replace(request, dry=True)
     elif not options.yes and not confirmed():
-        _print_note("metlmon: nothing was done")
         return Exit.REFUSED
 
     names = {run.id: run.run for run in request.runs}
@@ -202,7 +201,7 @@ def _perform(
     try:
         results = client.perform(request, on_result)
     except PoolError as error:
-        _print_note(f"metlmon: nothing was done: {error}")
+        print_message(f"nothing was done: {error}")
         return _print_results(preview, request, (), options, error=str(error))
     if options.dry_run:
         results = tuple(result for result in results if result.reply is not ResultCode.DONE)
@@ -344,12 +343,15 @@ def result_line(result: ActionResult, names: Mapping[str, str]) -> str:
 
 
 def confirmed() -> bool:
-    """The answer on the terminal. Raises InputError without one."""
+    """The answer on the terminal, with a message after a no. Raises InputError without one."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise InputError("nothing was done: there is no terminal to ask on; add --yes")
     sys.stderr.write("go on? [y/N] ")
     sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    is_yes = sys.stdin.readline().strip().lower() in ("y", "yes")
+    if not is_yes:
+        print_message("nothing was done")
+    return is_yes
 
 
 def _print_note(line: str) -> None:

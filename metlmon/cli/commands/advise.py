@@ -21,7 +21,7 @@ from metlmon.cli.commands.act import confirmed, exit_status, result_line
 from metlmon.cli.commands.status import follow
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.exit_conditions import has_ended
-from metlmon.cli.output import EnsembleOutput, print_record, show
+from metlmon.cli.output import EnsembleOutput, print_message, print_record, show
 from metlmon.cli.queue_report import query_annexes
 from metlmon.cli.reading import input_with_trainings, open_reader
 from metlmon.cli.text_output import TextOutput
@@ -209,7 +209,6 @@ def _apply(
             refused = application.refused is not None or application.left_out
             return Exit.REFUSED if refused else Exit.OK, answered
         if not confirmed():
-            print("metlmon: nothing was done", file=sys.stderr)
             return Exit.REFUSED, answered
         results = _perform(session, client, application, command_name(), quiet=options.json)
         answered["answers"] = results
@@ -244,12 +243,12 @@ def _perform(
         try:
             perform_application(application, client, take)
         except PoolError as error:
-            print(f"metlmon: {plain(str(error), 400)}", file=sys.stderr)
+            print_message(str(error))
             take(ActionResult("schedd", ResultCode.FAILED, str(error)))
         finally:
             done = changes_done(application, results)
             for problem in log_application(session, command, application.way, done):
-                print(f"metlmon: {plain(problem, 400)}", file=sys.stderr)
+                print_message(problem)
     return tuple(results)
 
 
@@ -280,18 +279,17 @@ def _undo(reader: DagdirReader, options: argparse.Namespace) -> int:
     command, changes = last_application(session)
     results: list[ActionResult] = []
     if not command:
-        print("metlmon: no plan is applied here", file=sys.stderr)
+        print_message("no plan is applied here")
     elif not options.yes:
         lines = undo_lines(changes)
         print(undo_sentence(command, changes), *lines, sep="\n  ", file=sys.stderr)
         if not confirmed():
-            print("metlmon: nothing was done", file=sys.stderr)
             return Exit.REFUSED
     with closing(PoolClient(session)) as client:
         try:
             undo_application(command, changes, session, client, results.append)
         except PoolError as error:
-            print(f"metlmon: {plain(str(error), 400)}", file=sys.stderr)
+            print_message(str(error))
             return Exit.REFUSED
     if options.json:
         print_record(

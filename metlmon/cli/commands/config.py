@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import Output, print_output
+from metlmon.cli.output import Output, print_message, print_output
 from metlmon.config.loader import (
     Configuration,
     SettingEntry,
@@ -157,7 +156,7 @@ def _print_settings(configuration: Configuration) -> None:
         ]
     )
     for problem in configuration.problems:
-        print(f"metlmon: {plain(str(problem), TEXT_LIMIT)}", file=sys.stderr)
+        print_message(str(problem))
 
 
 def _setting_name(entry: SettingEntry) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -14,7 +13,7 @@ from zipfile import ZipFile
 from msgspec import json
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import is_terminal
+from metlmon.cli.output import is_terminal, print_message
 from metlmon.cli.reading import input_with_trainings
 from metlmon.cli.session_setup import RECORDING, open_screens
 from metlmon.errors import InputError
@@ -74,7 +73,7 @@ def demo(options: argparse.Namespace) -> int:
         finally:
             feed.stop()
             if feed.replay.error is not None:
-                print(f"metlmon: {feed.replay.error}", file=sys.stderr)
+                print_message(feed.replay.error)
 
 
 def _caption(feed: LoopingFeed, captions: Captions) -> Callable[[], str]:

@@ -19,6 +19,7 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import (
     check_outside,
     check_replaceable,
+    print_message,
     print_warnings,
     require_package,
     terminal_width,
@@ -73,7 +74,8 @@ def _check_options(options: argparse.Namespace) -> None:
     for argument in COMMANDS["export"].arguments:
         name, targets = argument.name, argument.targets
         given = getattr(options, name.removeprefix("--").replace("-", "_"))
-        if targets and given not in (None, False) and options.to not in targets:
+        is_given = given is not None and given is not False
+        if targets and is_given and options.to not in targets:
             *first, last = targets
             others = f"{', '.join(first)} or {last}" if first else last
             raise InputError(f"{name}: goes with --to {others}, not with --to {options.to}")
@@ -97,7 +99,7 @@ def _export_frames(options: argparse.Namespace) -> int:
     for name, path in paths.items():
         rows = _write(path, frames, name, WRITERS[options.to], force=options.force)
         numbers = f"{count(rows, 'row')}, {size(path.stat().st_size)}"
-        print(f"metlmon: {plain(str(path))}: {numbers}", file=sys.stderr)
+        print_message(f"{path}: {numbers}")
         if not sys.stdout.isatty():
             # For scripts; a person has just read it.
             print(plain(str(path)))

@@ -18,7 +18,7 @@ from typing import Final
 
 from metlmon.cli.commands.report import report_of
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import print_warnings, progress_line
+from metlmon.cli.output import print_message, print_warnings, waiting_line
 from metlmon.cli.reading import input_with_trainings, open_reader
 from metlmon.config.loader import load_settings
 from metlmon.errors import InputError
@@ -47,24 +47,23 @@ def export_mlflow(options: argparse.Namespace) -> int:
         other = "--dry-run" if options.dry_run else "--as-of"
         raise InputError(f"--follow writes what happens from now on: leave out {other}")
     reader = open_reader(options)
-    settings, line = reader.ensemble.settings.tracking, progress_line(sys.stderr)
-
-    def show(done: int, total: int) -> None:
-        line(f"writing run {done + 1} of {total}" if done < total else None)
-
+    settings = reader.ensemble.settings.tracking
     try:
         server = tracking_server(options.tracking_uri, os.environ, settings)
         exporter = MlflowExporter(
             server,
             experiment_name(options.experiment, os.environ, settings),
             dry_run=options.dry_run,
-            progress=(lambda done, total: None) if options.follow else show,
         )
         if options.follow:
             return _follow(reader, server, exporter)
-        return _export(reader, server, exporter, options)
+        with waiting_line() as show:
+            exporter.progress = lambda done, total: show(
+                f"writing run {done + 1} of {total}" if done < total else ""
+            )
+            return _export(reader, server, exporter, options)
     except TrackingError as error:
-        print(f"metlmon: {error}", file=sys.stderr)
+        print_message(str(error))
         return Exit.REFUSED
 
 
@@ -108,7 +107,7 @@ def _print_result(
     if result.url is not None:
         print(result.url)
     for text in warnings(ensemble, result, server):
-        print(f"metlmon: {text}", file=sys.stderr)
+        print_message(text)
 
 
 # --- following ------------------------------------------------------------------------------
@@ -149,7 +148,7 @@ def _follow(reader: DagdirReader, server: TrackingClient, exporter: MlflowExport
     follower = MlflowFollower(reader, server, exporter)
     place = f"{server.uri}, experiment {plain(exporter.experiment, 80)}"
     export = f"exporting {plain(reader.path_given)} to {place}"
-    print(f"metlmon: {export} (^C ends it)", file=sys.stderr, flush=True)
+    print_message(f"{export} (^C ends it)")
     with _sigterm_as_exception():
         try:
             return follower.run()
@@ -225,7 +224,7 @@ class MlflowFollower:
             with suppress(TrackingError):
                 is_written = self._write(with_report=True)
         if not is_written:
-            _warn("ended before everything was written: export again, which completes it")
+            print_message("ended before everything was written: export again, which completes it")
 
     @property
     def _is_over(self) -> bool:
@@ -261,11 +260,11 @@ class MlflowFollower:
             if not self._has_written and not error.transient:
                 raise
             if not self._pause:
-                _warn(f"{error.event}; it is tried again until it works")
+                print_message(f"{error.event}; it is tried again until it works")
             self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS) or FIRST_PAUSE_SECONDS
             return False
         if self._pause:
-            _warn("the tracking server works again")
+            print_message("the tracking server works again")
         self._has_written, self._pause = True, 0.0
         if report is not None:
             self._reported_at = time.monotonic()
@@ -290,7 +289,7 @@ class MlflowFollower:
     def _warn_once(self, text: str) -> None:
         if text not in self._warned:
             self._warned.add(text)
-            _warn(text)
+            print_message(text)
 
 
 def report_bytes(reader: DagdirReader) -> bytes:
@@ -311,10 +310,6 @@ def warnings(
     if server.sends_secrets_in_clear:
         yield f"{server.uri}: the credentials cross the network without encryption"
     yield from result.problems
-
-
-def _warn(sentence: str) -> None:
-    print(f"metlmon: {sentence}", file=sys.stderr, flush=True)
 
 
 # --- a process for one DAG ------------------------------------------------------------------
@@ -355,7 +350,7 @@ def main() -> int:
     try:
         return export_until_end(Path(dag), run_id)
     except (InputError, TrackingError) as error:
-        print(f"metlmon: {error}", file=sys.stderr)
+        print_message(str(error))
         return Exit.REFUSED
 
 

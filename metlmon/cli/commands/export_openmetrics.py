@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from metlmon.cli.output import (
     STDOUT,
     check_outside,
     check_replaceable,
+    print_message,
     print_warnings,
     write_output,
 )
@@ -30,7 +30,6 @@ from metlmon.errors import InputError, describe_error
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.session import Session
 from metlmon.model.clock import Clock
-from metlmon.text.formatting import plain
 from metlmon.tracking.metrics_server import MetricsServer
 from metlmon.tracking.openmetrics import FIRST_LINE, ensemble_samples
 
@@ -91,7 +90,7 @@ def _serve(options: argparse.Namespace) -> int:
     stop_watchdog()
     metrics.start()
     address = f"http://127.0.0.1:{metrics.server.port}/metrics"
-    print(f"metlmon: {plain(options.dir)}: {address} (^C ends it)", file=sys.stderr, flush=True)
+    print_message(f"{options.dir}: {address} (^C ends it)")
     try:
         threading.Event().wait()
     finally:

@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import sys
-import threading
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -70,11 +69,11 @@ from metlmon.authoring.templates import bundled_templates, load_template, templa
 from metlmon.authoring.validate import validate
 from metlmon.authoring.write_files import is_same_file, new_directory, path_exists, write_plan
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import Output, is_terminal, print_output
+from metlmon.cli.output import Output, is_terminal, print_message, print_output, waiting_line
 from metlmon.config.loader import load_settings
-from metlmon.errors import InputError, shorten_words
+from metlmon.errors import InputError
 from metlmon.pool.types import PoolError
-from metlmon.redact import hide_value, redact_secrets
+from metlmon.redact import hide_value
 from metlmon.stats.cost import CostEstimate, cost_estimate_lines, cost_history, estimate_cost
 from metlmon.stats.requests import (
     RequestAdvice,
@@ -95,8 +94,7 @@ LONGEST_SWEEP_FILE: Final = 1 << 22
 SWEEP_SYNTAX: Final = "sweep-file"
 """The example that is no description, but the syntax of sweep files."""
 
-SLOW: Final = 1.0
-"""Seconds after which a message says that planning takes a while."""
+SLOW: Final = "planning: this many nodes take a while"
 
 _FIELDS: Final = {"random_seed": ("seeds",), "epochs": ("epochs", "stages")}
 """The fields that set a variable, if it is not one of its own name."""
@@ -108,7 +106,6 @@ WIDTH: Final = 80
 """Width of a drawing without a terminal."""
 
 SENTENCE: Final = 300
-_LONGEST_MESSAGE: Final = 2000
 MOST_GROUPS: Final = 12
 """Maximum lines of differences: many nodes mostly differ in the same way."""
 
@@ -169,15 +166,12 @@ def new(options: argparse.Namespace) -> int:
         shape = EnsembleShape(options.example)
         print(example(shape, template_for(shape)), end="")
         return Exit.OK
-    slow = threading.Timer(SLOW, _say_slow)
-    slow.daemon = True
     past = None if options.past is None else _read_past(options.past)
     try:
         request, source = _request(options)
         advised: dict[str, RequestAdvice] = {}
         if past is not None:
             request, advised = _with_past_requests(request, source, options, past)
-        slow.start()
         amending = path_exists(request.directory / f"{request.name}.dag")
         plan, problems = _make_plan(request, source, options, amending=amending)
         if plan is None:
@@ -188,23 +182,16 @@ def new(options: argparse.Namespace) -> int:
         if options.picture:
             print(*draw_graph(plan.graph, _width()), sep="\n")
             return Exit.OK
-        diff = plan_diff(plan, source, options.force)
+        with waiting_line(SLOW):
+            diff = plan_diff(plan, source, options.force)
     except DescriptionError as error:
         for sentence in error.sentences:
-            say(sentence)
+            print_message(sentence)
         return Exit.USAGE
     except PlanError as error:
         raise InputError(str(error)) from None
-    finally:
-        slow.cancel()
     answer = _print_plan(plan, diff, problems, source, past, advised, options=options)
     return _write(plan, diff, answer, options)
-
-
-def _say_slow() -> None:
-    """Say on a terminal that the program works; a file or a pipe needs no message."""
-    if sys.stderr.isatty():
-        say("planning: this many nodes take a while")
 
 
 # --- the request ------------------------------------------------------------------------------
@@ -317,17 +304,20 @@ def _make_plan(
 
     Raises PlanError.
     """
-    validation = validate(request, amending=amending)
+    with waiting_line(SLOW):
+        validation = validate(request, amending=amending)
     for problem in validation.problems:
         kind = "" if problem.fatal else "warning: "
         where = position_of(options, source, problem.field) or option_of(problem.field)
         has_file = source is not None and problem.text.startswith(f"{source.name}:")
         if has_file or (problem.field == "source" and _PLACED.match(problem.text)):
-            say(f"{kind}{problem.text}")
+            print_message(f"{kind}{problem.text}")
         else:
-            say(problem.text, f"{kind}{where}: ")
-    plan = None if validation.fatal else make_plan(request, validation)
-    return plan, validation.problems
+            print_message(problem.text, f"{kind}{where}: ")
+    if validation.fatal:
+        return None, validation.problems
+    with waiting_line(SLOW):
+        return make_plan(request, validation), validation.problems
 
 
 def _with_own_description(plan: Plan, source: Path | None) -> Plan:
@@ -343,7 +333,7 @@ def _with_own_description(plan: Plan, source: Path | None) -> Plan:
         return with_own_text(plan, source)
     if is_edited(source):
         text = "options say it otherwise, so it is written again, without your comments"
-        say(f"warning: {source}: {text}; change the file itself to keep them")
+        print_message(f"warning: {source}: {text}; change the file itself to keep them")
     return plan
 
 
@@ -545,7 +535,7 @@ def _cost(plan: Plan, past: StatsInput, options: argparse.Namespace) -> CostEsti
     )
     if result is None:
         why = "it trains no epoch" if history else f"too few epochs of {options.past} are completed"
-        say(f"the cost is unknown: {why}")
+        print_message(f"the cost is unknown: {why}")
     return result
 
 
@@ -557,7 +547,7 @@ def _write(
 ) -> int:
     if diff.refusal is not None:
         print_answer(answer)
-        say(diff.refusal)
+        print_message(diff.refusal)
         return Exit.USAGE
     if options.submit:
         _check_submittable(plan, diff)
@@ -635,7 +625,9 @@ def submit(options: argparse.Namespace) -> int:
     print_answer(answer)
     if answer is None:
         print(f"wrote {counts(plan)}: {', '.join(plain(str(path)) for path in paths)}")
-    say(f"nothing is submitted; condor_submit_dag {shlex.quote(plan.dag_file)} there does it")
+    print_message(
+        f"nothing is submitted; condor_submit_dag {shlex.quote(plan.dag_file)} there does it"
+    )
     return Exit.OK
 
 
@@ -669,15 +661,6 @@ def _list_templates(as_json: bool) -> int:
 
 
 # --- texts ----------------------------------------------------------------------------------
-
-
-def say(text: str, subject: str = "") -> None:
-    """Print a message about ``subject`` on standard error, with secrets redacted.
-
-    Each is redacted by itself: a subject such as ``api_token:`` makes no secret of the message.
-    """
-    message = shorten_words(redact_secrets(subject) + redact_secrets(text))
-    print(f"metlmon: {plain(message, _LONGEST_MESSAGE)}", file=sys.stderr)
 
 
 def counts(plan: Plan) -> str:
@@ -753,14 +736,14 @@ def submit_plan(plan: Plan, answer: SubmitOutput | None) -> int:
             cluster = pool.submit_dag(dag.absolute())
     except PoolError as error:
         print_answer(answer)
-        say(f"written, but not submitted: {error}")
+        print_message(f"written, but not submitted: {error}")
         return Exit.REFUSED
     if answer is None:
         where = plain(str(dag))
         print(f"cluster {cluster}: {where}, {counts(plan)}")
     else:
         print_answer(replace(answer, submitted=cluster))
-    say(f"watch it with: metlmon watch {shlex.quote(str(directory))}")
+    print_message(f"watch it with: metlmon watch {shlex.quote(str(directory))}")
     return Exit.OK
 
 
@@ -774,13 +757,13 @@ def next_steps(plan: Plan, diff: PlanDiff) -> None:
     """Print on standard error what to do with the written DAG."""
     where = shlex.quote(str(plan.request.directory))
     if diff.progress is DagProgress.ENDED:
-        say(f"written; go on with: metlmon act resubmit {where}")
+        print_message(f"written; go on with: metlmon act resubmit {where}")
         return
     dag = shlex.quote(plan.dag_file)
-    say(f"written; look it over with metlmon check {where}, submit it there with")
-    say(f"condor_submit_dag {dag}, and watch it with metlmon watch {where}")
+    print_message(f"written; look it over with metlmon check {where}, submit it there with")
+    print_message(f"condor_submit_dag {dag}, and watch it with metlmon watch {where}")
     if plan.request.mlproject:
-        say(f"as an MLflow project: mlflow run {where} -b metlmon")
+        print_message(f"as an MLflow project: mlflow run {where} -b metlmon")
 
 
 # --- differences ----------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from metlmon.cli.exit_codes import Exit
+from metlmon.cli.output import print_message
 from metlmon.cli.reading import open_reader, read_health
 from metlmon.config.loader import load_settings
 from metlmon.config.settings import NotifySettings, Settings
@@ -111,7 +112,7 @@ def notify_once(
             break
         time.sleep(LOCK_SECONDS)
     for problem in state.problems:
-        print(f"metlmon: notifications: {problem}", file=sys.stderr)
+        print_message(f"notifications: {problem}")
 
 
 def terminal_channels(settings: NotifySettings) -> tuple[Channel, ...]:

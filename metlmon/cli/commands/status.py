@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -18,7 +17,7 @@ from msgspec.structs import replace
 from metlmon.cli.commands.jobs import NodeOutput, node_output
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.exit_conditions import exit_condition
-from metlmon.cli.output import EnsembleOutput, is_terminal, print_record
+from metlmon.cli.output import EnsembleOutput, is_terminal, print_message, print_record
 from metlmon.cli.queue_report import QueueReport, query_queue
 from metlmon.cli.reading import (
     check_only,
@@ -194,7 +193,7 @@ def wait(reader: DagdirReader, options: argparse.Namespace) -> Exit:
             return code
         if deadline is not None and time.monotonic() >= deadline:
             break
-    print("metlmon: --timeout passed before --exit-on was met", file=sys.stderr)
+    print_message("--timeout passed before --exit-on was met")
     return Exit.TIMEOUT
 
 
