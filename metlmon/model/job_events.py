@@ -439,7 +439,7 @@ class PostResult(Struct, frozen=True):
     value: int | None = None
 
 
-class SubmissionResult(Struct, frozen=True, gc=False):
+class SubmissionResult(Struct, frozen=True):
     """Result of a node's submissions; one submission is all procs of one cluster.
 
     ``jobs``: those of all submissions, in order; ``submit_times``: their times. ``state``,
@@ -472,7 +472,7 @@ class SubmissionResult(Struct, frozen=True, gc=False):
         return self.submit_times[-1]
 
 
-class NodeRecord(Struct, gc=False):
+class NodeRecord(Struct):
     """A node of one DAG, identified by (DAG, node name), with its jobs and scripts.
 
     Tuples, since ``posts`` and ``skips`` of most nodes, which have no scripts, are one empty one.

@@ -105,7 +105,7 @@ class NodeCategory(NamedTuple):
     beside: bool
 
 
-class NodeMemo(Struct, gc=False):
+class NodeMemo(Struct):
     """A node, and what the entries of its jobs were made from.
 
     ``state``: that of the node when the entries were last checked; None: they have been made again
