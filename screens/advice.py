@@ -142,7 +142,7 @@ def advice_lines(shown: ShownAdvice, room: int) -> list[Line]:
         lines = wrap(WHAT_IT_IS, room - 2, DIM, 2)
     else:
         if advice_table.shows_plan(plan):
-            columns = advice_table.plan_columns(plan, advice.run_names, names)
+            columns = advice_table.plan_columns(plan, names)
             lines = render_table(columns, advice_table.plan_rows(plan), room)
         lines += [
             wrapped
@@ -151,7 +151,7 @@ def advice_lines(shown: ShownAdvice, room: int) -> list[Line]:
         ]
         for each_line in advice_table.excluded_lines(plan, names, "a"):
             lines += wrap(f"avoid {text(each_line)}", room - 2, NOTE, indent=1)
-        for each_line in advice_table.runs_excluded_lines(plan, advice.run_names):
+        for each_line in advice_table.runs_excluded_lines(plan):
             lines.append(crop(line(" ") + each_line, room - 1))
     for row in shown.lines if advice_table.shows_plan(plan) else ():
         place, content = submit_line_text(row)

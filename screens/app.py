@@ -494,8 +494,8 @@ class MetlmonApp(FaultTolerantApp):
     def open_run_of(self, job: Job) -> None:
         """Open the run that a job belongs to, if any."""
         runs = () if self.snapshot is None else self.snapshot.status.runs
-        if any(row.key == job.run for row in runs):
-            self.open_screen("run", job.run)
+        if any(row.key == job.key for row in runs):
+            self.open_screen("run", job.key)
 
     def go_back(self) -> None:
         """Return to the present, or else to the previous screen; the overview stays."""

@@ -77,9 +77,9 @@ def out_of_range(curves: Sequence[MetricCurve], scale: Scale) -> Line:
 def _traces(curves: Sequence[MetricCurve], selected: str | None) -> list[Trace]:
     """Return the traces of all runs: diverged ones over others, the selected on top."""
     drawn_curves = [curve for curve in curves if curve.points][:MOST_TRACES]
-    calm = [run_trace(c, OTHER, ".") for c in drawn_curves if not c.diverged and c.run != selected]
-    lost = [run_trace(c, BAD, "x") for c in drawn_curves if c.diverged and c.run != selected]
-    return [*calm, *lost, *(run_trace(c, CHOSEN, "*") for c in curves if c.run == selected)]
+    calm = [run_trace(c, OTHER, ".") for c in drawn_curves if not c.diverged and c.key != selected]
+    lost = [run_trace(c, BAD, "x") for c in drawn_curves if c.diverged and c.key != selected]
+    return [*calm, *lost, *(run_trace(c, CHOSEN, "*") for c in curves if c.key == selected)]
 
 
 def _median(band: MetricBand, style: TextStyle, sign: str) -> Trace:
@@ -229,7 +229,7 @@ class CurvesScreen(ListScreen, ChartScreen):
         filtered = self.fill(
             curves_table.columns(with_values),
             with_values,
-            lambda curve: curve.run,
+            lambda curve: curve.key,
             curves_table.filter_text,
             cursor=initial,
             extra=more,
@@ -271,7 +271,7 @@ class CurvesScreen(ListScreen, ChartScreen):
         height = max(free // 2, free - len(curves.curves_with_values))
         height = max(LEAST_CHART, min(MOST_CHART, height))
         all_curves = self._side_by_side(curves)
-        cells, shown = room // len(all_curves), {curve.run for curve in filtered}
+        cells, shown = room // len(all_curves), {curve.key for curve in filtered}
         lines: list[Line] = []
         for index, each in enumerate(all_curves):
             chart = self._chart(each, shown, height, cells)
@@ -305,9 +305,9 @@ class CurvesScreen(ListScreen, ChartScreen):
     def _areas_and_traces(
         self, curves: Curves, shown: Collection[str]
     ) -> tuple[list[Area], list[Trace]]:
-        filtered = [curve for curve in curves.runs if curve.run in shown]
+        filtered = [curve for curve in curves.runs if curve.key in shown]
         selected_run = self.table.cursor
-        chosen = (curve for curve in filtered if curve.run == selected_run)
+        chosen = (curve for curve in filtered if curve.key == selected_run)
         own_trace = [run_trace(curve, CHOSEN, "*") for curve in chosen]
         if self.view == 0:
             return [], _traces(filtered, selected_run)
@@ -340,11 +340,11 @@ class CurvesScreen(ListScreen, ChartScreen):
         ]
 
     def _legend(self, curves: Curves, short: bool = False) -> list[Line]:
-        selected = next((c for c in curves.runs if c.run == self.table.cursor), None)
+        selected = next((c for c in curves.runs if c.key == self.table.cursor), None)
         chosen_key = []
         if selected is not None:
             sign = "*" if self._signs else "━"
-            name = clip(selected.run_name, 24)
+            name = clip(selected.run, 24)
             chosen_key = [line((f"{sign} {name}", CHOSEN))]
         if self.view == 0:
             keys = [line((". others" if self._signs else "━ others", OTHER))]

@@ -47,7 +47,7 @@ class EstimatesScreen(ListScreen):
         self.fill(
             columns(self.this_year),
             () if forecast is None else forecast.runs,
-            lambda run: run.run,
+            lambda run: run.key,
             _text,
             empty=self._empty(forecast, update),
             details=lambda run: source_lines(run, room),
@@ -86,7 +86,7 @@ def _second_line(forecast: Forecast, room: int) -> Line:
     done = estimates_table.epochs_text(forecast)
     if forecast.remaining is None:
         return line((done, DIM))
-    slowest = next((run.run_name for run in forecast.runs if run.run == forecast.slowest_run), None)
+    slowest = next((run.run for run in forecast.runs if run.key == forecast.slowest_run), None)
     sureness = forecast.remaining.quality
     if slots := estimates_table.slots_text(forecast):
         done = f"{done}, {slots}"
@@ -104,7 +104,7 @@ def source_lines(run: RunForecast | None, room: int) -> list[Line]:
     """Render the sources of the estimates of a run and its current epoch."""
     lines: list[Line] = []
     if run is not None:
-        name = clip(run.run_name, 24)
+        name = clip(run.run, 24)
         parts = []
         if run.epoch_remaining is not None:
             number = run.epoch
@@ -129,6 +129,6 @@ def source_lines(run: RunForecast | None, room: int) -> list[Line]:
 
 
 def _text(run: RunForecast) -> str:
-    parts = [run.run_name, run.run, run.state.value, run.missing_reason or ""]
+    parts = [run.run, run.key, run.state.value, run.missing_reason or ""]
     parts.append(formatting.moment(run.expected_end))
     return "\n".join(parts).lower()

@@ -853,7 +853,7 @@ class JobScreen(JobTools, ActionScreen):
 
     def _job_label(self, view: JobView) -> Line:
         row = view.job
-        run = line(clip(row.run_name, 24)) if row.run_name else ()
+        run = line(clip(row.run, 24)) if row.run else ()
         epoch = (
             line(("epoch ", DIM), formatting.epoch_text(row.epoch)) if row.epoch is not None else ()
         )

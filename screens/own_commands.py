@@ -89,8 +89,8 @@ def _selected(app: MetlmonApp) -> dict[str, str]:
     jobs, runs = {}, {}
     if isinstance(screen, ActionScreen):
         selection = screen.selection()
-        jobs = {f"{job.cluster}.{job.proc}": job.run_name for job in selection.jobs}
-        runs = {each.row.name: each.row.latest for each in selection.runs}
+        jobs = {f"{job.cluster}.{job.proc}": job.run for job in selection.jobs}
+        runs = {each.row.run: each.row.latest for each in selection.runs}
     if not jobs and len(runs) == 1:
         latest = next(iter(runs.values()))
         jobs = dict.fromkeys(f"{a}.{b}" for a, b in (latest.jobs[-1:] if latest else ()))

@@ -130,7 +130,7 @@ class PaletteScreen(ResultModal[Choice | None]):
         for run in context.snapshot.status.runs:
             words = f"run {run.uuid or ''} {run.dag}".lower()
             state = STATES[run.state].word
-            yield Entry("run", plain(run.name, 40), state, ("run", run.key), words, RUNS)
+            yield Entry("run", plain(run.run, 40), state, ("run", run.key), words, RUNS)
         usage = context.stats.value(site_usage)
         for site in () if usage is None else usage.sites:
             name, choice = plain(site.name or "unknown", 60), UsageFilter((site.name,))
@@ -217,8 +217,8 @@ def _screens() -> Iterator[Entry]:
 
 def _job(job: Job) -> Entry:
     number = job_id(job.cluster, job.proc)
-    text = f"{plain(job.run_name or job.node_name or '', 40)}   {STATES[job.state].word}"
-    words = f"job {job.cluster}.{job.proc} {job.run_name or ''} {job.node_name or ''}".lower()
+    text = f"{plain(job.run or job.node_name or '', 40)}   {STATES[job.state].word}"
+    words = f"job {job.cluster}.{job.proc} {job.run or ''} {job.node_name or ''}".lower()
     return Entry("job", number, text, ("job", job.cluster, job.proc), words, JOBS)
 
 

@@ -927,7 +927,7 @@ class ConfirmScreen(ConfirmationBase):
             touched += [*order.runs, *order.targets]
         run = touched[0].run if touched else None
         rows = snapshot.status.runs if snapshot is not None else ()
-        key = next((row.key for row in rows if row.name == run), None)
+        key = next((row.key for row in rows if row.run == run), None)
         view = self.context.feed.run_view(key) if key is not None else None
         return known_sites(
             self._pool_sites,
@@ -1225,8 +1225,8 @@ def jobs_of_runs(runs: Iterable[Run], queued: Iterable[Job]) -> dict[str, list[J
     """The queued jobs of each run, by its key."""
     jobs: dict[str, list[Job]] = {run.key: [] for run in runs}
     for job in queued:
-        if job.run in jobs:
-            jobs[job.run].append(job)
+        if job.key in jobs:
+            jobs[job.key].append(job)
     return jobs
 
 

@@ -221,7 +221,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         """The forecast of the run and of its current epoch, if there is one."""
         forecast = self.context.stats.value(make_forecast)
         run = (
-            next((run for run in forecast.runs if run.run == self.key), None) if forecast else None
+            next((run for run in forecast.runs if run.key == self.key), None) if forecast else None
         )
         if run is None or not run.epochs_left:
             return []
@@ -242,7 +242,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
 
     def _title_line(self, view: RunView, room: int) -> Line:
         row = view.row
-        name, uuid = line((clip(row.name, 40), BOLD)), clip(row.uuid or "", 40)
+        name, uuid = line((clip(row.run, 40), BOLD)), clip(row.uuid or "", 40)
         dag, gap = line((file_name(row.dag, 40), DIM)), line("   ")
         state = self._current_state(view)
         candidates = [
@@ -319,14 +319,14 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
             return Selection("nothing", (), self.dags_of([view.row.dag]), run)
         jobs: list[Job] = []
         for row in rows:
-            jobs_of_row = [job for job in queued if job.key == (row.in_dag, row.node)]
+            jobs_of_row = [job for job in queued if job.node_key == (row.in_dag, row.node)]
             last_jobs = [job for job in row.jobs if job[0] == row.jobs[-1][0]]
             jobs += jobs_of_row or self.job_rows(last_jobs)
         names = [
             f"epoch {formatting.epoch_number(row.epoch)}" if row.epoch is not None else row.node
             for row in rows
         ]
-        text = f"{self.name_or_count(names, view.row.item)} of {clip(view.row.name, 40)}"
+        text = f"{self.name_or_count(names, view.row.item)} of {clip(view.row.run, 40)}"
         return Selection(text, tuple(jobs), self.dags_of(row.dag for row in rows), run)
 
     def open_row(self, key: str) -> None:

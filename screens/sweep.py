@@ -187,7 +187,7 @@ def _cell_lines(cell: GridCell, ranks: int, value_cells: int, width: int) -> lis
         (" ", PLAIN),
         (sign.glyph, style_of(sign)),
     )
-    name = line((clip(cell.runs[0].entry.name, width - 2), DIM))
+    name = line((clip(cell.runs[0].entry.run, width - 2), DIM))
     more = line((f" +{len(cell.runs) - 1}", NOTE)) if len(cell.runs) > 1 else ()
     lines: list[Line] = [first, _progress_text(cell, width), name + more, ()]
     return [fit(text, width, "right") for text in lines]
@@ -210,7 +210,7 @@ def _list(grid: Grid, rows: Axis, room: int) -> MatrixLayout:
     left_cells = 1 + labels + 2
     cells, ranks = grid.cells.values(), grid.ranked_cells
     value_cells = max([4, *(cell_len(sweep_table.cell_value_text(cell)) for cell in cells)])
-    names = max(cell_len(clip(cell.runs[0].entry.name, 20)) for cell in cells)
+    names = max(cell_len(clip(cell.runs[0].entry.run, 20)) for cell in cells)
     cell_width = room - left_cells - GAP
     titles = (
         f"  {'BEST':>{value_cells}}  {'RUN':<{names}}  {'IN EPOCH':>8}  {'DONE':<{BAR + 8}}STATE"
@@ -243,7 +243,7 @@ def _list_line(cell: GridCell, ranks: int, value_cells: int, names: int) -> Line
     value = f"{rank_mark(cell, ranks)} {sweep_table.cell_value_text(cell):>{value_cells}}  "
     return (
         line((value, style))
-        + fit(line(clip(cell.runs[0].entry.name, 20)), names, "left")
+        + fit(line(clip(cell.runs[0].entry.run, 20)), names, "left")
         + line((f"  {epoch:>8}  ", DIM))
         + fit(_progress_text(cell, BAR + 7), BAR + 7, "left")
         + line(" ", (sweep_table.cell_state_text(cell), style_of(sign)))
@@ -292,7 +292,7 @@ def _run_summary(run: CellRun) -> Line:
     value = formatting.metric(run.reached.value) if run.reached is not None else ""
     return join(
         (
-            line(clip(run.entry.name, 20)),
+            line(clip(run.entry.run, 20)),
             line((value, BAD if run.curve.diverged else PLAIN)),
             line((sign.glyph, style_of(sign))),
         ),
@@ -301,7 +301,7 @@ def _run_summary(run: CellRun) -> Line:
 
 
 def _single_run_lines(grid: Grid, run: CellRun) -> list[Line]:
-    name = clip(run.entry.name, 24)
+    name = clip(run.entry.run, 24)
     metric = clip(grid.metric, 40)
     course = curve_symbol(run.curve)
     if run.reached is None:
@@ -350,7 +350,7 @@ class PointRunsScreen(ListScreen):
             sweep_table.run_columns(),
             cell.runs,
             lambda run: run.entry.key,
-            lambda run: run.entry.name.lower(),
+            lambda run: run.entry.run.lower(),
         )
 
 

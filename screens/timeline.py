@@ -357,7 +357,7 @@ class TimelineScreen(ListScreen):
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "timeline", "below")
     ORDERS = (
         ("DAG", None),
-        ("name", lambda lane: (lane.name,)),
+        ("name", lambda lane: (lane.run,)),
         ("latest change", lambda lane: (-(lane.changes[-1] if lane.changes else -1.0),)),
     )
 

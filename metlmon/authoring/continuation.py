@@ -148,7 +148,7 @@ def continuation(
             plans.append(plan)
         elif plan is not None or wanted:
             reason = plan or "it has all its epochs; --epochs N gives it more"
-            excluded.append(ExcludedRun(builder.derivation.run_names(run)[0], run.uuid, reason))
+            excluded.append(ExcludedRun(builder.derivation.run_name(run), run.uuid, reason))
     dags = list(dict.fromkeys(plan.dag.key for plan in plans))
     bases = {_base_name_of_dag(builder, builder.dags[key]) for key in dags}
     if len(bases) > 1:

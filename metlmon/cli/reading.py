@@ -208,7 +208,7 @@ def one_run(builder: SnapshotBuilder, wanted: str) -> Run:
     if len(rows) == 1:
         return rows[0]
     if rows:
-        names = ", ".join(f"{r.uuid or r.key} ({r.name}, {r.dag})" for r in rows[:20])
+        names = ", ".join(f"{r.uuid or r.key} ({r.run}, {r.dag})" for r in rows[:20])
         raise InputError(f"{wanted} is ambiguous ({len(rows)} matches): {names}")
     raise InputError(f"{wanted}: no such run; {format_run_list(builder.status().runs)}")
 

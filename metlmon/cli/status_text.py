@@ -104,7 +104,7 @@ def print_run(view: RunView, origins: Mapping[int, CheckpointOrigin], figures: R
     """One run: its hours and its gate, then a line per epoch and per other node."""
     out, row = TextOutput(), view.row
     name = (
-        f"{plain(row.name, NAME_LIMIT)}  {plain(row.uuid or '', 16)}  {plain(row.dag, NAME_LIMIT)}"
+        f"{plain(row.run, NAME_LIMIT)}  {plain(row.uuid or '', 16)}  {plain(row.dag, NAME_LIMIT)}"
     )
     done = f"{row.epochs_done} of {count(row.epochs_total, row.item)} done"
     out.print(line((f"{name}  {done}", BOLD)), hours_line(row.hours, view.nodes_unlogged))
@@ -232,11 +232,11 @@ def _reason_lines(status: Status) -> Iterator[Line]:
     """Why runs are held or failed, and what their gates do."""
     for run in status.runs:
         if run.latest and run.latest.hold_reason:
-            name = plain(run.name, NAME_LIMIT)
+            name = plain(run.run, NAME_LIMIT)
             yield held_line(name, run.latest.hold_code, run.latest.hold_reason)
     for run in status.runs:
         if run.failed is not None and run.failed.reason is not None:
-            name, node = plain(run.name, NAME_LIMIT), plain(run.failed.node, NAME_LIMIT)
+            name, node = plain(run.run, NAME_LIMIT), plain(run.failed.node, NAME_LIMIT)
             reason = plain(run.failed.reason, REASON_LIMIT)
             yield line((f"{name} failed: {node}: {reason}", BAD))
     for run in status.runs:
@@ -247,7 +247,7 @@ def _gate_lines(run: Run) -> Iterator[Line]:
     sentences = gate_sentences(run)
     if sentences:
         style = TextStyle((gate_symbol(run) or REQUESTED).colour)
-        yield line((f"{plain(run.name, NAME_LIMIT)} {'; '.join(sentences)}", style))
+        yield line((f"{plain(run.run, NAME_LIMIT)} {'; '.join(sentences)}", style))
 
 
 def held_line(name: str, code: int | None, reason: str | None) -> Line:

@@ -57,7 +57,7 @@ def make_health(stats_input: StatsInput) -> Health:
         jobs_queued=facts.jobs_queued,
         badput=gpu_hours.badput,
         ended_hours=gpu_hours.goodput + gpu_hours.badput,
-        names={run.key: run.name for run in ledger.runs},
+        names={run.key: run.run for run in ledger.runs},
         hour_unit=ledger.measure.short,
         item=ledger.item,
         unlogged=_is_unlogged(stats_input.status),

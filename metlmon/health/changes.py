@@ -165,8 +165,8 @@ class _Groups:
         group.times.append(time)
         if of is not None:
             group.jobs[of.job] = None
-            if of.run is not None:
-                group.runs[of.run] = of.run_name or of.run
+            if of.key is not None:
+                group.runs[of.key] = of.run or of.key
         return group
 
     def changes(self) -> Iterator[Change]:
@@ -212,15 +212,15 @@ def _failure(job: Job, facts: HealthFacts) -> str:
 
 def _add_nodes(groups: _Groups, facts: HealthFacts) -> None:
     """Nodes that failed, and still have, without a job that did: scripts and submissions."""
-    names = {run.key: run.name for run in facts.ledger.runs}
+    names = {run.key: run.run for run in facts.ledger.runs}
     for fault in facts.faults.values():
         if fault.state is State.FAILED and fault.part in ("pre", "submit", "post"):
             text = fault.error or fault.reason or "failed"
-            script = facts.stats_input.errors.scripts.get(fault.key)
+            script = facts.stats_input.errors.scripts.get(fault.node_key)
             text = script.explain(text) if script is not None else text
             group = groups.add(ChangeKind.FAILED, fault.since, text, dag=fault.dag)
-            if group is not None and fault.run is not None:
-                group.runs[fault.run] = names.get(fault.run, fault.run)
+            if group is not None and fault.key is not None:
+                group.runs[fault.key] = names.get(fault.key, fault.key)
 
 
 def _add_epochs(groups: _Groups, facts: HealthFacts) -> None:
@@ -232,10 +232,10 @@ def _add_epochs(groups: _Groups, facts: HealthFacts) -> None:
     }
     for epoch in facts.ledger.epochs:
         if epoch.counts and epoch.state is State.COMPLETED:
-            kind = ChangeKind.FINISHED if epoch.run in complete else ChangeKind.DONE
-            group = groups.add(kind, epoch.completed, "", same=epoch.run)
+            kind = ChangeKind.FINISHED if epoch.key in complete else ChangeKind.DONE
+            group = groups.add(kind, epoch.completed, "", same=epoch.key)
             if group is not None:
-                group.runs[epoch.run] = epoch.run_name
+                group.runs[epoch.key] = epoch.run
                 group.jobs.update(dict.fromkeys(epoch.jobs[-1:]))
                 group.epochs += [] if epoch.epoch is None else [epoch.epoch]
 
@@ -281,15 +281,15 @@ def _best(since: datetime, stats_input: StatsInput) -> Iterator[Change]:
     best = known.best
     if known.goal is None or best is None or best.best is None:
         return
-    times = {(e.run, e.epoch): e.completed for e in stats_input.ledger.epochs if e.counts}
-    time = times.get((best.run, best.best.epoch))
+    times = {(e.key, e.epoch): e.completed for e in stats_input.ledger.epochs if e.counts}
+    time = times.get((best.key, best.best.epoch))
     if time is None or time <= since:
         return
     earlier = [
-        (point.value, curve.run_name, point.epoch)
+        (point.value, curve.run, point.epoch)
         for curve in known.runs
         for point in curve.points
-        if (done := times.get((curve.run, point.epoch))) is not None
+        if (done := times.get((curve.key, point.epoch))) is not None
         and done <= since
         and point.odd is None
     ]
@@ -303,7 +303,7 @@ def _best(since: datetime, stats_input: StatsInput) -> Iterator[Change]:
         last=time,
         number=1,
         text=text,
-        runs={best.run: best.run_name},
+        runs={best.key: best.run},
         first_epoch=best.best.epoch,
         last_epoch=best.best.epoch,
     )

@@ -54,7 +54,7 @@ class HealthFacts:
         self.as_of = ledger.as_of
         self.dags = {dag.file: dag for dag in self.status.dags}
         self.runs: dict[str, Run] = {run.key: run for run in ledger.runs}
-        self.faults: dict[NodeKey, NodeFault] = {f.key: f for f in ledger.faults if f.counts}
+        self.faults: dict[NodeKey, NodeFault] = {f.node_key: f for f in ledger.faults if f.counts}
         self.queue = self.stats_input.queue.by_id()
         self.held: list[Job] = []
         self.held_before: list[Job] = []
@@ -131,7 +131,7 @@ class HealthFacts:
         """Whether a job of no DAG is the last one of its run; no DAG will run it again."""
         if self.dags:
             return False
-        run = self.runs.get(job.run or "")
+        run = self.runs.get(job.key or "")
         return run is None or run.latest is None or run.latest.cluster in (None, job.job[0])
 
     def runs_again(self, fault: NodeFault) -> bool:
@@ -154,16 +154,16 @@ class BlockedEpochs:
         self._left: dict[str, dict[NodeKey, Epoch]] = {}
         for epoch in facts.ledger.epochs:
             if epoch.counts and epoch.state not in DONE:
-                before = facts.runs[epoch.run].ends_before
+                before = facts.runs[epoch.key].ends_before
                 if before is None or epoch.epoch is None or epoch.epoch < before:
-                    self._left.setdefault(epoch.run, {})[epoch.key] = epoch
+                    self._left.setdefault(epoch.key, {})[epoch.node_key] = epoch
         self._behind: defaultdict[NodeKey, list[NodeFault]] = defaultdict(list)
         self._outer: dict[str, NodeKey] = {}
         for fault in facts.faults.values():
             if fault.failed_ancestor is not None:
                 self._behind[fault.failed_ancestor].append(fault)
             elif fault.subdag is not None and fault.state in FAILED_JOB:
-                self._outer[fault.subdag] = fault.key
+                self._outer[fault.subdag] = fault.node_key
         self.stopped = {run for run in self._left if self._is_stopped(facts.runs[run])}
         self.left = sum(len(self._left[run]) for run in self.stopped)
         self.any_left = bool(self._left) or not facts.runs
@@ -189,7 +189,7 @@ class BlockedEpochs:
                 elif dag is None or dag.state is not DagState.UNKNOWN:
                     return False
             else:
-                fault = self._facts.faults.get(epoch.key)
+                fault = self._facts.faults.get(epoch.node_key)
                 if fault is not None and self._facts.runs_again(fault):
                     return False
                 stuck = True
@@ -197,24 +197,24 @@ class BlockedEpochs:
 
     def take(self, fault: NodeFault) -> int:
         """Count the epochs that a fault blocks, without those that were taken before."""
-        behind = list(self._behind.get(fault.key, ()))
-        outer = self._outer.get(fault.key[0])
+        behind = list(self._behind.get(fault.node_key, ()))
+        outer = self._outer.get(fault.node_key[0])
         while outer is not None:
             self.explained.add(outer)
             behind += self._behind.get(outer, ())
             outer = self._outer.get(outer[0])
-        self.explained.update(each.key for each in behind)
-        taken = sum(self._pop(each.run, each.key) for each in behind)
-        taken += self._pop(fault.run, fault.key)
-        if fault.run in self.stopped:
-            return taken + self.take_run(fault.run)
-        if fault.state in (_HELD, State.UNKNOWN) and fault.training and fault.run is not None:
+        self.explained.update(each.node_key for each in behind)
+        taken = sum(self._pop(each.key, each.node_key) for each in behind)
+        taken += self._pop(fault.key, fault.node_key)
+        if fault.key in self.stopped:
+            return taken + self.take_run(fault.key)
+        if fault.state in (_HELD, State.UNKNOWN) and fault.training and fault.key is not None:
             return taken + self._take_waiting(fault)
         return taken
 
     def _take_waiting(self, fault: NodeFault) -> int:
         """The epochs behind a held one, unless the run has another that moves."""
-        left = self._left.get(fault.run or "", {})
+        left = self._left.get(fault.key or "", {})
         if any(epoch.state in MOVING for epoch in left.values()):
             return 0
         waiting = [
@@ -222,7 +222,7 @@ class BlockedEpochs:
             for key, epoch in left.items()
             if epoch.state is _WAITING and (epoch.epoch or 0) > (fault.epoch or 0)
         ]
-        return sum(self._pop(fault.run, key) for key in waiting)
+        return sum(self._pop(fault.key, key) for key in waiting)
 
     def take_run(self, run: str) -> int:
         """Count all epochs of a run that are left."""

@@ -48,20 +48,20 @@ class Group:
     def add_job(self, job: Job, since: datetime | None, until: datetime | None = None) -> None:
         """Add a job that had the trouble from ``since`` to ``until``."""
         self._jobs[job.job] = None
-        self._add(job.run, job.key, since, until)
+        self._add(job.key, job.node_key, since, until)
 
     def add_fault(self, fault: NodeFault) -> None:
         """Add a node."""
         self.faults.append(fault)
         if fault.job is not None:
             self._jobs[fault.job] = None
-        self._add(fault.run, fault.key, fault.since, None)
+        self._add(fault.key, fault.node_key, fault.since, None)
 
     def add_execution(self, execution: Execution, seconds: float) -> None:
         """Add a lost execution; ``seconds``: in the hour unit of the ensemble."""
         self._jobs[execution.job] = None
         self.seconds += seconds
-        self._add(execution.run, execution.key, execution.end, execution.end)
+        self._add(execution.key, execution.node_key, execution.end, execution.end)
 
     def add_node(self, node: NodeKey, time: datetime | None) -> None:
         """Add a node that has no trouble, with the time of what it did."""
@@ -127,10 +127,10 @@ def make_entry(
 ) -> HealthEntry:
     """An entry on executions, transfers or jobs, with the site if it is the same for all."""
     sites = {None if isinstance(each, Job) else each.site for each in entries}
-    nodes = unique(None if isinstance(each, Transfer) else each.key for each in entries)
+    nodes = unique(None if isinstance(each, Transfer) else each.node_key for each in entries)
     values: dict[str, Any] = {
         "severity": KINDS[kind].severity,
-        "runs": unique(each.run for each in entries),
+        "runs": unique(each.key for each in entries),
         "jobs": unique(each.job for each in entries),
         "site": next(iter(sites)) if len(sites) == 1 else None,
         "nodes": len(nodes),

@@ -29,12 +29,12 @@ def broken_chains(facts: HealthFacts) -> Iterator[HealthEntry]:
         if each.kind is Break.MISSING:
             missing.append(each)
         else:
-            broken[each.run].append(each)
-    epochs = {(epoch.run, epoch.epoch): epoch for epoch in facts.ledger.epochs if epoch.counts}
+            broken[each.key].append(each)
+    epochs = {(epoch.key, epoch.epoch): epoch for epoch in facts.ledger.epochs if epoch.counts}
     for run, breaks in broken.items():
         yield _broken_run(facts, run, breaks, epochs)
     if missing:
-        runs = tuple(dict.fromkeys(each.run for each in missing))
+        runs = tuple(dict.fromkeys(each.key for each in missing))
         first = missing[0]
         yield make_entry(
             kind="lineage-gap",
@@ -45,7 +45,7 @@ def broken_chains(facts: HealthFacts) -> Iterator[HealthEntry]:
                 "events of the run, with its checkpoints",
             ),
             is_open=any(facts.runs[run].state not in ENDED_RUNS for run in runs),
-            key=first.run,
+            key=first.key,
             runs=runs,
         )
 
@@ -72,7 +72,7 @@ def _broken_run(
         runs=(run,),
         dag=facts.runs[run].dag,
         nodes=len(nodes),
-        node_keys=tuple(node.key for node in nodes),
+        node_keys=tuple(node.node_key for node in nodes),
         jobs=tuple(node.jobs[-1] for node in nodes if node.jobs),
         since=nodes[0].completed or nodes[0].first_submitted,
     )
@@ -90,7 +90,7 @@ def _sentence(facts: HealthFacts, broken: ChainBreak) -> str:
         case Break.FROM_SCRATCH:
             return f"{epoch} was trained from scratch, not from the checkpoint of {before}"
         case Break.OTHER_RUN:
-            other = facts.runs[broken.parent_run or ""].name
+            other = facts.runs[broken.parent_key or ""].run
             return f"{epoch} continues a checkpoint of {other}, not that of {before}"
         case Break.UNUSED if broken.used is not None and broken.job is not None:
             return (

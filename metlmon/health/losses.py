@@ -110,12 +110,12 @@ def _explains(
         if group is not None:
             return group
     if entry.outcome is Outcome.FAILED:
-        return failures.by_node.get(entry.key) if entry.key is not None else None
+        return failures.by_node.get(entry.node_key) if entry.node_key is not None else None
     if entry.outcome is Outcome.REMOVED or entry.code in USER_VACATE_CODES:
         return removals.by_job.get(entry.job)
     if not _is_removal(entry.cause or ""):
         return None
-    of_node = failures.by_node.get(entry.key) if entry.key is not None else None
+    of_node = failures.by_node.get(entry.node_key) if entry.node_key is not None else None
     return of_node or removals.by_job.get(entry.job)
 
 
@@ -176,7 +176,7 @@ def _expiry(
     where = "" if site is None else f" at {site}"
     inferred = "" if any(e.cause == ANNEX_EXPIRED for e in evicted) else " (inferred)"
     often = "" if times == 1 else f" {times} times"
-    runs = len({e.run for e in evicted if e.run is not None})
+    runs = len({e.key for e in evicted if e.key is not None})
     first, last = min(map(end_of, evicted)), max(map(end_of, evicted))
     lost = facts.hours(evicted)
     return make_entry(
@@ -211,7 +211,7 @@ def _mass_evictions(
         (site, group)
         for site, lost in group_by(evicted, lambda e: e.site).items()
         for group in group_by_time(lost, end_of, min(TOGETHER_SECONDS, usual / 4))
-        if len({e.run for e in group if e.run is not None}) >= MIN_RUNS
+        if len({e.key for e in group if e.key is not None}) >= MIN_RUNS
     ]
     found = {id(e) for _, group in together for e in group}
     return together, [e for e in ended if id(e) not in found]
@@ -220,7 +220,7 @@ def _mass_evictions(
 def _mass_eviction(facts: HealthFacts, site: str | None, group: list[Execution]) -> HealthEntry:
     first, last = min(map(end_of, group)), max(map(end_of, group))
     lost = facts.hours(group)
-    runs = len({e.run for e in group if e.run is not None})
+    runs = len({e.key for e in group if e.key is not None})
     cause = next((f": {e.cause}" for e in group if e.cause), "")
     return make_entry(
         kind="evictions",

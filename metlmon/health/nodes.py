@@ -48,7 +48,7 @@ class Failures:
         self._groups: dict[FailureCause, Group] = {}
         self.by_node: dict[NodeKey, Group] = {}
         ends = self._last_ends()
-        in_subdags = {fault.key[0] for fault in facts.faults.values()}
+        in_subdags = {fault.node_key[0] for fault in facts.faults.values()}
         for fault in facts.faults.values():
             if fault.state is not State.FAILED or facts.runs_again(fault):
                 continue
@@ -83,11 +83,11 @@ class Failures:
         return {each.job: each for each in self._facts.bad if each.job in jobs}
 
     def _add(self, fault: NodeFault, end: Execution | None) -> None:
-        abort = self._facts.ledger.aborts.get(fault.key[0])
-        error = self._facts.stats_input.errors.of_node(fault.key, fault.job, fault.reason)
+        abort = self._facts.ledger.aborts.get(fault.node_key[0])
+        error = self._facts.stats_input.errors.of_node(fault.node_key, fault.job, fault.reason)
         line = error.line if error is not None else None
         kind, cause = _cause(fault, end, brief=line is not None)
-        if abort is not None and abort.node == fault.key:
+        if abort is not None and abort.node == fault.node_key:
             # It ended the DAG at once, whatever its RETRY.
             kind = ("run-failed" if fault.training else "node-failed") if kind == _RETRIED else kind
             cause = f"{cause} (ABORT-DAG-ON)"
@@ -113,7 +113,7 @@ class Failures:
             elif error is not None and error.file is None:
                 group.fields["steps"] = (NO_ERROR_FILE, *steps)
         group.add_fault(fault)
-        self.by_node[fault.key] = group
+        self.by_node[fault.node_key] = group
 
     def count_blocked(self) -> None:
         """Count the epochs that the failures block.
@@ -182,7 +182,7 @@ def _text(group: Group) -> str:
     if len(faults) > 1:
         return text
     fault = faults[0]
-    where = f"epoch {epoch_number(fault.epoch)}" if fault.epoch is not None else fault.key[1]
+    where = f"epoch {epoch_number(fault.epoch)}" if fault.epoch is not None else fault.node_key[1]
     return f"{where}: {text}"
 
 
@@ -193,7 +193,7 @@ def futile_nodes(facts: HealthFacts) -> Iterator[HealthEntry]:
     """Futile nodes that no other entry explains."""
     group: Group | None = None
     for fault in facts.faults.values():
-        if fault.state is not State.FUTILE or fault.key in facts.blocked.explained:
+        if fault.state is not State.FUTILE or fault.node_key in facts.blocked.explained:
             continue
         if group is None:
             steps, act = KIND_ADVICE["futile"]

@@ -121,7 +121,7 @@ class Removals:
         for job in facts.removed:
             self._add(job)
         for fault in facts.faults.values():
-            if fault.state is State.REMOVED and fault.key not in self.handled:
+            if fault.state is State.REMOVED and fault.node_key not in self.handled:
                 self._add_fault(fault)
 
     @property
@@ -136,12 +136,12 @@ class Removals:
         return None
 
     def _add(self, job: Job) -> None:
-        fault = self._facts.faults.get(job.key) if job.key is not None else None
+        fault = self._facts.faults.get(job.node_key) if job.node_key is not None else None
         determines = fault is not None and fault.job == job.job
         is_open = determines and fault is not None and fault.state is State.REMOVED
         if is_open and fault is not None and self._facts.runs_again(fault):
             is_open = False
-            self.handled.add(fault.key)
+            self.handled.add(fault.node_key)
         row = self._facts.dags.get(job.dag or "")
         dag_reason = row.removal if row is not None else None
         removal = removal_of(job.removal, dag_reason, self._facts.exited)
@@ -151,7 +151,7 @@ class Removals:
         if removal == AFTER_DAG and not is_open and job.job not in self._facts.lost:
             # Such as the job of a SERVICE node.
             return
-        if job.key is None:
+        if job.node_key is None:
             # A user who removes a job of no DAG means it.
             is_open = removal.kind == "removed-by-policy" and self._facts.is_last_of_run(job)
         group = self._group(job, removal, last_hold(job), is_open=is_open)
@@ -160,7 +160,7 @@ class Removals:
         self.by_job[job.job] = group
         if is_open and fault is not None:
             group.faults.append(fault)
-            self.handled.add(fault.key)
+            self.handled.add(fault.node_key)
 
     def _add_fault(self, fault: NodeFault) -> None:
         """Add a removed node whose job no log here has."""
@@ -170,7 +170,7 @@ class Removals:
         if group is None:
             group = self._groups[key] = self._new_group(removal, None, None, is_open=True)
         group.add_fault(fault)
-        self.handled.add(fault.key)
+        self.handled.add(fault.node_key)
 
     def _group(self, job: Job, removal: Removal, hold: Hold | None, *, is_open: bool) -> Group:
         cause = hold_cause(hold) if hold is not None else None

@@ -70,18 +70,18 @@ def _entries(
     lasts in a run with epochs left, until a later execution of the run does not have it.
     """
     found = [(each, cause) for each in executions if (cause := find(each)) is not None]
-    latest = {execution.run: cause for execution, cause in found}
+    latest = {execution.key: cause for execution, cause in found}
     left = {r.key for r in facts.runs.values() if not r.stopped and r.epochs_done < r.epochs_total}
     counts_gpus = facts.ledger.measure is HourUnit.GPU
     groups: dict[tuple[str, bool], _Group] = {}
     for execution, cause in found:
         if cause:
-            is_open = execution.run in left and latest[execution.run] == cause
+            is_open = execution.key in left and latest[execution.key] == cause
             groups.setdefault((cause, is_open), []).append(execution)
     for (cause, is_open), group in groups.items():
         is_idle = kind == "gpu-idle"
         several = is_idle and _gpus(group[0]) > 1
-        epochs = count(len(unique(each.key or each.job for each in group)), facts.ledger.item)
+        epochs = count(len(unique(each.node_key or each.job for each in group)), facts.ledger.item)
         yield make_entry(
             kind=kind,
             text=f"{text(group)} in {epochs}",

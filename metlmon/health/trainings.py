@@ -33,7 +33,7 @@ def diverged_runs(facts: HealthFacts) -> Iterator[HealthEntry]:
     for curve in metric_curves.runs:
         if not curve.diverged:
             continue
-        run = facts.runs[curve.run]
+        run = facts.runs[curve.key]
         since = (
             f" since epoch {epoch_text(curve.since_epoch)}" if curve.since_epoch is not None else ""
         )
@@ -47,8 +47,8 @@ def diverged_runs(facts: HealthFacts) -> Iterator[HealthEntry]:
             ),
             act="stop" if goes_on else None,
             is_open=goes_on or (not run.stopped and run.epochs_done < run.epochs_total),
-            key=curve.run,
-            runs=(curve.run,),
+            key=curve.key,
+            runs=(curve.key,),
             dag=run.dag,
         )
 
@@ -102,7 +102,7 @@ class _Change(NamedTuple):
 def _goals(facts: HealthFacts, run: str) -> list[str]:
     """The VAR ``epochs`` in each of several DAGs of a run: ``metlmon continue`` changes it."""
     nodes = facts.stats_input.load_description().nodes.all
-    goals = {node.key[0]: variable(node.node, "epochs") for node in nodes if node.run == run}
+    goals = {node.node_key[0]: variable(node.node, "epochs") for node in nodes if node.key == run}
     return [goal for goal in goals.values() if goal] if len(goals) > 1 else []
 
 

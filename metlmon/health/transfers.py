@@ -65,7 +65,7 @@ def stalled_transfers(facts: HealthFacts, gaps: list[LogGap]) -> Iterator[Health
             gap.since <= (t.end or as_of or gap.since) and start_of(t) <= gap.until for gap in holes
         )
     ]
-    nodes = {job.job: job.key for job in facts.ledger.jobs} if stalls else {}
+    nodes = {job.job: job.node_key for job in facts.ledger.jobs} if stalls else {}
 
     over: defaultdict[str, list[Transfer]] = defaultdict(list)
     for (direction, site), transfers in group_by(stalls, lambda t: (t.direction, t.site)).items():

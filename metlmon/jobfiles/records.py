@@ -65,7 +65,7 @@ class TrainingOutput(Struct, frozen=True):
     checkpoints, each once, by epoch.
     """
 
-    run: str
+    key: str
     metrics: Mapping[str, tuple[Point, ...]]
     summary: Mapping[str, float]
     arguments: Mapping[int, Mapping[str, str]]

@@ -434,8 +434,8 @@ class TrainingFiles:
             self._base = f"{glob.base}/"
             jobs: dict[str, list[Job]] = {}
             for job in ledger.jobs:
-                if job.run is not None and job.training:
-                    jobs.setdefault(job.run, []).append(job)
+                if job.key is not None and job.training:
+                    jobs.setdefault(job.key, []).append(job)
             completed = _completed_epochs(ledger) if builder.ensemble.cut is not None else None
             results = {}
             filesystem.read_ahead(
@@ -486,7 +486,7 @@ class TrainingFiles:
         if epochs is not None:
             files.restrict_to_epochs(epochs)
         output = TrainingOutput(
-            run=run,
+            key=run,
             metrics={
                 metric: tuple(points[epoch] for epoch in sorted(points))
                 for metric, points in files.values.items()
@@ -504,7 +504,7 @@ class TrainingFiles:
         self, run: Run, jobs: Sequence[Job], glob: SafeGlob, builder: SnapshotBuilder
     ) -> _RunFiles:
         files = _RunFiles()
-        placeholders = {"uuid": run.uuid, "run": run.name}
+        placeholders = {"uuid": run.uuid, "run": run.run}
         patterns = self._settings.metrics.files if self.problem is None else ()
         found = (glob.matching(pattern, placeholders) for pattern in patterns)
         folders = list(dict.fromkeys(chain.from_iterable(found)))
@@ -640,7 +640,7 @@ class TrainingFiles:
             path
             for run in ledger.runs
             for pattern in patterns
-            for path in glob.matching(pattern, {"uuid": run.uuid, "run": run.name})
+            for path in glob.matching(pattern, {"uuid": run.uuid, "run": run.run})
         ]
         for folder in (*found, *chain.from_iterable(glob.matching(n, {}) for n in EVENT_FOLDERS)):
             for pattern in RUN_FILES:
@@ -862,5 +862,5 @@ def _completed_epochs(ledger: Ledger) -> dict[str, set[int | None]]:
     completed: dict[str, set[int | None]] = {}
     for epoch in ledger.epochs:
         if epoch.state is State.COMPLETED:
-            completed.setdefault(epoch.run, set()).add(epoch.epoch)
+            completed.setdefault(epoch.key, set()).add(epoch.epoch)
     return completed

@@ -193,7 +193,7 @@ class AnnexHistory:
     def _forecasts(self) -> Mapping[str, tuple[int | None, float]]:
         """Number and remaining seconds of each run's epoch in progress."""
         return {
-            run.run: (run.epoch, run.epoch_remaining.median)
+            run.key: (run.epoch, run.epoch_remaining.median)
             for run in self._forecast.runs
             if run.epoch_remaining is not None
         }
@@ -201,7 +201,7 @@ class AnnexHistory:
     @cached_property
     def _runs(self) -> Mapping[JobId, str]:
         """The run of each job."""
-        return {job.job: job.run or "" for job in self.ledger.jobs}
+        return {job.job: job.key or "" for job in self.ledger.jobs}
 
     def running(self, annex: str, jobs: Iterable[JobId]) -> list[Execution]:
         """The epochs that run in an annex: by the log, else those of ``jobs``, by their slots."""
@@ -247,8 +247,8 @@ class AnnexHistory:
             known = rest is not None and seconds_left is not None
             epochs.append(
                 AnnexEpoch(
-                    run=entry.run or "",
-                    run_name=entry.run_name or entry.node or "",
+                    key=entry.key or "",
+                    run=entry.run or entry.node or "",
                     epoch=entry.epoch,
                     job=entry.job,
                     gpus=entry.gpus,
@@ -260,10 +260,10 @@ class AnnexHistory:
 
     def _remaining(self, entry: Execution) -> float | None:
         """Seconds until a running epoch ends: as on the Estimates screen, where that has it."""
-        forecast = self._forecasts.get(entry.run or "")
+        forecast = self._forecasts.get(entry.key or "")
         if forecast is not None and forecast[0] == entry.epoch:
             return forecast[1]
-        curve, _ = self._durations.curve(entry, entry.run or "")
+        curve, _ = self._durations.curve(entry, entry.key or "")
         return None if curve is None else curve.conditional_quantile(0.5, entry.trained)
 
     def pressure(
@@ -280,7 +280,7 @@ class AnnexHistory:
         those that run there, one after the other until the annex expires. GPU-hours left: those
         that the running epochs do not take. None if nothing is left.
         """
-        epochs_left = {run.run: run.epochs_left for run in self._forecast.runs}
+        epochs_left = {run.key: run.epochs_left for run in self._forecast.runs}
 
         def later(seconds: float, run: str) -> int:
             """Epochs of a run that become ready within ``seconds``, after the present one."""
@@ -292,7 +292,7 @@ class AnnexHistory:
         for epoch in epochs:
             rest = epoch_seconds if epoch.seconds_left is None else epoch.seconds_left
             left -= (epoch.gpus or 1) * min(rest, seconds_left)
-            expected += later(seconds_left - rest, epoch.run)
+            expected += later(seconds_left - rest, epoch.key)
         for job in ready:
             expected += 1 + later(seconds_left - epoch_seconds, self._runs.get(job, ""))
         per_epoch = self._gpus_per_epoch(epochs) * epoch_seconds
@@ -736,7 +736,7 @@ class _AnnexBuilder:
             verb = f" and {len(late) - 1} more end" if len(late) > 1 else " ends"
             yield (
                 f"{name} expires in {duration(row.seconds_left)}, before"
-                f" {plain(first.run_name, NAME_LIMIT)}{which}{verb} (in "
+                f" {plain(first.run, NAME_LIMIT)}{which}{verb} (in "
                 f"{duration(first.seconds_left)})"
             )
         if row.next_fits is False:

@@ -267,13 +267,13 @@ class _ApplicationBuilder:
 
     def add(self, placement: RunPlacement) -> None:
         """Add what lets the next epochs, or the idle job, of a run go to the sites of its plan."""
-        row = self._runs.get(placement.run)
+        row = self._runs.get(placement.key)
         if row is None:
             return
         names = dict.fromkeys(pool.site for pool in placement.pools if pool.site)
         sites = _first_sites(name for name in names if is_advertised(name, self._feed))
         if not sites:
-            self._left_out.append(LeftOut(row.name, NO_NAME if names else placement.reason))
+            self._left_out.append(LeftOut(row.run, NO_NAME if names else placement.reason))
         elif self._way is ApplyWay.SEND:
             self._add_run(row, sites, placement.reason)
         elif self._way is ApplyWay.RETARGET:
@@ -286,10 +286,10 @@ class _ApplicationBuilder:
         elif row.gate is not None and _is_refused_list(
             sites, takes_site_lists(self._feed, row.key)
         ):
-            self._left_out.append(LeftOut(row.name, ONE_SITE))
+            self._left_out.append(LeftOut(row.run, ONE_SITE))
         else:
             change = SiteChange(
-                run=row.name, uuid=row.uuid, dag=row.dag, before=before, after=sites, reason=reason
+                run=row.run, uuid=row.uuid, dag=row.dag, before=before, after=sites, reason=reason
             )
             self._changes.setdefault(sites, []).append(change)
             jobs = self._feed.queued_jobs(row.key)
@@ -304,10 +304,10 @@ class _ApplicationBuilder:
             if queued is not None and _is_same(queued.site, sites):
                 self._unchanged += 1
             elif queued is not None and _is_refused_list(sites, queued.by_site_list):
-                self._left_out.append(LeftOut(f"{row.name} {job.cluster}.{job.proc}", ONE_SITE))
+                self._left_out.append(LeftOut(f"{row.run} {job.cluster}.{job.proc}", ONE_SITE))
             else:
                 change = SiteChange(
-                    run=row.name,
+                    run=row.run,
                     uuid=row.uuid,
                     dag=job.dag,
                     job=f"{job.cluster}.{job.proc}",
@@ -644,7 +644,7 @@ def submit_lines(plan: PlacementPlan, feed: Feed) -> tuple[SubmitLine, ...]:
     runs: dict[str, list[Run]] = {}
     sites: dict[str, set[str]] = {}
     for placement in plan.runs:
-        row = rows.get(placement.run)
+        row = rows.get(placement.key)
         names = {pool.site for pool in placement.pools}
         if row is None or not names or (row.gate and takes_site_lists(feed, row.key)):
             continue
@@ -661,7 +661,7 @@ def submit_lines(plan: PlacementPlan, feed: Feed) -> tuple[SubmitLine, ...]:
             file=file,
             line=requirements_line(sites[file], _are_pinned(using)),
             where=PINNED if _are_pinned(using) else ADDED,
-            runs=tuple(run.name for run in using),
+            runs=tuple(run.run for run in using),
         )
         for file, using in runs.items()
         if _are_pinned(using) or not unused <= sites[file]

@@ -286,7 +286,7 @@ def _plan(
     for run_class, own in zip(classes, shares, strict=True):
         for demand in run_class.demands:
             part = demand.epochs_left / run_class.epochs
-            placements[demand.run] = sorted(
+            placements[demand.key] = sorted(
                 (
                     replace(share, epochs=share.epochs * part)
                     for share in _open_shares(demand, own, end, free_slots)
@@ -301,10 +301,11 @@ def _plan(
         gpu_hours=sum(share.supply.gpu_hours * share.epochs for share in used),
         runs=tuple(
             RunPlacement(
+                key=demand.key,
                 run=demand.run,
-                pools=tuple(share.supply.pool for share in placements[demand.run]),
-                epochs=tuple(share.epochs for share in placements[demand.run]),
-                reason=plan_reason(demand, placements[demand.run], supplies, names),
+                pools=tuple(share.supply.pool for share in placements[demand.key]),
+                epochs=tuple(share.epochs for share in placements[demand.key]),
+                reason=plan_reason(demand, placements[demand.key], supplies, names),
             )
             for demand in demands
         ),

@@ -55,7 +55,7 @@ class ElasticRun(Struct, frozen=True, kw_only=True):
     ``losses``: nodes expected to be lost per second and node; each loss pauses the training.
     """
 
-    run: str
+    key: str
     minimum: int
     maximum: int
     nodes: int
@@ -150,8 +150,8 @@ class ElasticAdvice(Struct, frozen=True, kw_only=True):
     workers for all runs is the most that ran at once.
     """
 
+    key: str
     run: str
-    run_name: str
     minimum: int
     maximum: int
     workers: int
@@ -175,7 +175,7 @@ def elastic_advice(
     runs = [run for run in ledger.runs if run.key in bounds and not _is_over(run)]
     if not runs:
         return ()
-    executions = [each for each in ledger.executions if each.run in bounds and each.training]
+    executions = [each for each in ledger.executions if each.key in bounds and each.training]
     up = [each for each in annexes if each.state in (AnnexState.UP, AnnexState.EXPIRING)]
     nodes = sum(each.nodes or 0 for each in up)
     first = min(
@@ -188,10 +188,10 @@ def elastic_advice(
     elastic = []
     for run in runs:
         minimum, maximum = bounds[run.key]
-        running = sum(e.run == run.key and e.outcome is Outcome.IN_FLIGHT for e in executions)
+        running = sum(e.key == run.key and e.outcome is Outcome.IN_FLIGHT for e in executions)
         elastic.append(
             ElasticRun(
-                run=run.key,
+                key=run.key,
                 minimum=minimum,
                 maximum=maximum,
                 nodes=min(maximum, running),
@@ -206,8 +206,8 @@ def elastic_advice(
     for run, each, advised in zip(runs, elastic, allocation, strict=True):
         present = each.throughput[each.nodes] if each.nodes >= each.minimum else 0.0
         record = ElasticAdvice(
-            run=run.key,
-            run_name=run.name,
+            key=run.key,
+            run=run.run,
             minimum=each.minimum,
             maximum=each.maximum,
             workers=each.nodes,
@@ -223,7 +223,7 @@ def elastic_advice(
 
 
 def _with_reason(advice: ElasticAdvice, available: int, this_year: int | None) -> ElasticAdvice:
-    name, advised = plain(advice.run_name), count(advice.advised, "worker")
+    name, advised = plain(advice.run), count(advice.advised, "worker")
     until = ""
     if advice.until is not None:
         until = f" until annex {plain(advice.annex)} expires ({moment(advice.until, this_year)})"
@@ -253,8 +253,8 @@ def elastic_bounds(stats_input: StatsInput) -> Mapping[str, tuple[int, int]]:
     """Least and most workers of each elastic run, by key. Not for the UI thread."""
     described: dict[str, DescribedNode] = {}
     for node in stats_input.load_description().nodes.all:
-        if node.run is not None and node.training:
-            described.setdefault(node.run, node)
+        if node.key is not None and node.training:
+            described.setdefault(node.key, node)
     descriptions: dict[Path, Description | None] = {}
     found = {}
     for run, node in described.items():

@@ -326,8 +326,8 @@ LEAST_SHARE: Final = 1e-9
 
 def planned_openings(plan: PlacementPlan, demands: Iterable[RunDemand]) -> Openings:
     """Where the plan lets the epochs of each run go."""
-    pools = {run.run: frozenset(run.pools) for run in plan.runs}
-    return {each.run: {pools.get(each.run, frozenset()): each.epochs_left} for each in demands}
+    pools = {run.key: frozenset(run.pools) for run in plan.runs}
+    return {each.key: {pools.get(each.key, frozenset()): each.epochs_left} for each in demands}
 
 
 def end_hours(
@@ -378,7 +378,7 @@ def _hours_of_all(
     per_set: dict[PoolSet, tuple[PoolSet, EpochHours]] = {}
     for demand in demands:
         hours, variance = demand.ready_in, 0.0
-        for pools, epochs in openings.get(demand.run, {anywhere: demand.epochs_left}).items():
+        for pools, epochs in openings.get(demand.key, {anywhere: demand.epochs_left}).items():
             if pools not in per_set:
                 there = (pools & anywhere) or anywhere
                 per_set[pools] = there, _epoch_hours([supplies[p] for p in there], offers, added)
@@ -386,7 +386,7 @@ def _hours_of_all(
             hours += epochs * each.mean
             variance += epochs * each.variance
             to_do[there] += epochs
-        chain = max(chain, hours + luck.get(demand.run, 0.0) * sqrt(variance))
+        chain = max(chain, hours + luck.get(demand.key, 0.0) * sqrt(variance))
     busy = (
         sum(epochs for within, epochs in to_do.items() if within <= pools)
         / sum(supplies[pool].slots / supplies[pool].occupancy for pool in pools)
@@ -445,7 +445,7 @@ def gain_of_plan(
     random, trials = Random(0), []
     for trial in range(TRIALS):
         drawn = [_drawn(each, profiles.get(each.pool), random) for each in supplies]
-        luck = {demand.run: random.gauss(0, 1) for demand in demands}
+        luck = {demand.key: random.gauss(0, 1) for demand in demands}
         value = gain(drawn, (trial + 0.5) / TRIALS, luck)
         trials.append(middle if value is None else value)
     trials.sort()
@@ -483,7 +483,7 @@ GPU_VARIABLE: Final = "gpumodel"
 class PlanInput(Struct, frozen=True, kw_only=True):
     """All that a plan depends on, at ``as_of``.
 
-    ``runs_excluded``: keys of runs that have epochs left but do not continue, with the reason.
+    ``runs_excluded``: runs that have epochs left but do not continue, with the reason.
     ``estimate``: as of a plan. ``as_is``: where the DAG sends the epochs of each run. ``offers``:
     of the starts of jobs that are sent to a pool, those that go there.
     """
@@ -517,20 +517,16 @@ def plan_input(
     free = _free_by_pool(tuple(free_gpus), ledger, stats_input.settings)
     supplies = find_supplies(profiles, ledger, annexes, slots_with_free_gpus(free, profiles))
     forecast = make_forecast(stats_input)
-    missing = {
-        run.run: run.missing_reason
-        for run in forecast.runs
-        if run.missing_reason not in (None, NO_EPOCH)
-    }
-    continuing = [run for run in forecast.runs if run.epochs_left and run.run not in missing]
+    missing = [run for run in forecast.runs if run.missing_reason not in (None, NO_EPOCH)]
+    continuing = [run for run in forecast.runs if run.epochs_left and run not in missing]
     executing = {
-        entry.run
+        entry.key
         for entry in ledger.executions
         if entry.training and entry.outcome is Outcome.IN_FLIGHT
     }
     models = _pinned_models(stats_input)
     demands = tuple(
-        _demand(run, run.run in executing, models.get(run.run), supplies.profiles)
+        _demand(run, run.key in executing, models.get(run.key), supplies.profiles)
         for run in continuing
     )
     targets = _target_pools(ledger, supplies.profiles)
@@ -541,7 +537,7 @@ def plan_input(
         allocations=tuple(
             balance_left(allocation, ledger) for allocation in stats_input.settings.advisor
         ),
-        runs_excluded=tuple(LeftOut(*each) for each in missing.items()),
+        runs_excluded=tuple(LeftOut(run.run, run.missing_reason or "") for run in missing),
         estimate=forecast.remaining,
         as_is=_as_is(ledger, demands, targets),
         offers=_offers(ledger),
@@ -581,10 +577,10 @@ def _as_is(
     """Where the DAG sends the epochs that each run has left."""
     epochs, openings = counted_epochs(ledger), {}
     for demand in demands:
-        own = [targets[each.target] for each in epochs[demand.run] if each.state not in DONE]
+        own = [targets[each.target] for each in epochs[demand.key] if each.state not in DONE]
         sent = own[max(0, len(own) - demand.epochs_left) :]
         sent += [frozenset()] * (demand.epochs_left - len(sent))
-        openings[demand.run] = Counter(
+        openings[demand.key] = Counter(
             (pools & demand.pools) or demand.pools or pools for pools in sent
         )
     return openings
@@ -731,6 +727,7 @@ def _demand(
         # An empty set would allow any pool.
         allowed = allowed or frozenset([ResourcePool("", model)])
     return RunDemand(
+        key=run.key,
         run=run.run,
         epochs_left=run.epochs_left - is_executing,
         ready_in=ready_in,
@@ -742,9 +739,9 @@ def _pinned_models(stats_input: StatsInput) -> dict[str, str]:
     """The GPU models, as counted, of runs that their DAG keeps on one."""
     aliases = dict(stats_input.settings.gpu_aliases)
     return {
-        node.run: aliases.get(value, value)
+        node.key: aliases.get(value, value)
         for node in stats_input.load_description().nodes.all
-        if node.run is not None and node.training
+        if node.key is not None and node.training
         for name, value in node.node.vars.items()
         if name.lower() == GPU_VARIABLE
     }
@@ -758,12 +755,12 @@ def _with_probes(plan: PlacementPlan, values: PlanInput) -> PlacementPlan:
     probes = sorted(values.supplies.probes)
     candidates = sorted(values.demands, key=lambda demand: demand.epochs_left)
     names = values.names()
-    runs = {run.run: run for run in plan.runs}
+    runs = {run.key: run for run in plan.runs}
     for pool in probes:
         for demand in candidates:
-            run = runs.get(demand.run)
+            run = runs.get(demand.key)
             if run is not None and (not demand.pools or pool in demand.pools):
-                runs[demand.run] = replace(
+                runs[demand.key] = replace(
                     run,
                     pools=(*run.pools, pool),
                     epochs=(*run.epochs, 0.0),
@@ -771,7 +768,7 @@ def _with_probes(plan: PlacementPlan, values: PlanInput) -> PlacementPlan:
                 )
                 candidates.remove(demand)
                 break
-    return replace(plan, runs=tuple(runs[run.run] for run in plan.runs))
+    return replace(plan, runs=tuple(runs[run.key] for run in plan.runs))
 
 
 # --- when to plan again -----------------------------------------------------------------------
@@ -951,13 +948,12 @@ def _named(values: PlanInput, name: str) -> Sequence[PoolSupply]:
 
 
 class Advice(Struct, frozen=True, kw_only=True):
-    """A plan with what it was made of; ``run_names``: by key."""
+    """A plan with what it was made of."""
 
     values: PlanInput
     plan: PlacementPlan
     elastic: tuple[ElasticAdvice, ...]
     state: PlanState
-    run_names: dict[str, str]
 
     @property
     def profiles(self) -> list[PoolProfile]:
@@ -978,5 +974,4 @@ def make_advice(
         plan=plan_of(values),
         elastic=elastic_advice(stats_input, annexes),
         state=plan_state(stats_input, annexes),
-        run_names={run.key: run.name for run in stats_input.status.runs},
     )

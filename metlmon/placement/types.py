@@ -21,6 +21,7 @@ class RunDemand(Struct, frozen=True, kw_only=True):
     ``pools``: where its next epochs may go; empty: anywhere.
     """
 
+    key: str
     run: str
     epochs_left: int
     ready_in: float = 0.0
@@ -70,6 +71,7 @@ class RunPlacement(Struct, frozen=True, kw_only=True):
 
     json_properties: ClassVar = ("sites",)
 
+    key: str
     run: str
     pools: tuple[ResourcePool, ...]
     epochs: tuple[float, ...]
@@ -127,7 +129,7 @@ class PlacementPlan(Struct, frozen=True, kw_only=True):
     ``hours``: until the last run is done; ``gpu_hours``: that it takes. ``excluded``: pools that
     get no epoch, with the reason; ``avoided``: those of them whose gain is known. ``inferred``:
     made from logs alone. ``epochs_unplaced``: epochs for which annexes and balances do not suffice;
-    the others are planned. ``runs_excluded``: keys of runs that have epochs left but do not
+    the others are planned. ``runs_excluded``: runs that have epochs left but do not
     continue, with the reason. ``remarks``: what a user should check, such as a site of an
     allocation where nothing ran. ``estimate``: until the last run is done without the plan
     (:mod:`metlmon.stats.estimates`). ``gain``: what the plan gains of it, None without an estimate,
@@ -179,15 +181,15 @@ ABSENT: Final = (AnnexState.GONE, AnnexState.NEVER_SEEN)
 """States of annexes that have no nodes, and have requested none."""
 
 
-class AnnexEpoch(Struct, frozen=True, kw_only=True, rename={"run": "key", "run_name": "run"}):
+class AnnexEpoch(Struct, frozen=True, kw_only=True):
     """An epoch that runs in an annex.
 
     ``seconds_left``: until it ends, the median of its estimate; ``fits``: whether that is before
     the annex expires. Both None where it is not known.
     """
 
+    key: str
     run: str
-    run_name: str
     epoch: int | None
     job: JobId
     gpus: int | None = None

@@ -513,7 +513,7 @@ def _target(act: PoolAction, row: Run, jobs: tuple[Target, ...]) -> RunTarget:
             or files[:1]
         )
     return RunTarget(
-        run=row.name,
+        run=row.run,
         uuid=row.uuid,
         dag=row.dag,
         epoch=epoch,
@@ -639,7 +639,7 @@ def _dag_targets(
             dag.file,
             exclusion_file(dag.file),
             tuple(
-                run.name
+                run.run
                 for run in status.runs
                 if run.dag == dag.file and run.epochs_done + run.epochs_skipped < run.epochs_total
             ),

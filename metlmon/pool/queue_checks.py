@@ -313,7 +313,7 @@ def target(row: Job) -> Target:
         proc=row.proc,
         dag=row.dag,
         node=row.node_name,
-        run=row.run_name,
+        run=row.run,
         epoch=row.epoch,
         state=row.state,
     )

@@ -314,7 +314,7 @@ def _context(usage: ReportUsage, digits: int) -> dict[str, Any]:
     epochs = [epoch for epoch in usage.clipped.epochs if epoch.counts]
     completed = [epoch for epoch in epochs if epoch.state is State.COMPLETED]
     executions = [e for e in usage.clipped.executions if not e.at_access_point]
-    side = [e for e in executions if e.run is not None and not e.training]
+    side = [e for e in executions if e.key is not None and not e.training]
     measure = next((e.measure for e in usage.clipped.executions), HourUnit.GPU)
     periods = {Unit.DAY: "day", Unit.WEEK: "week (from Monday)", Unit.MONTH: "month"}
     moved = sum(

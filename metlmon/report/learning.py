@@ -56,7 +56,7 @@ def _finite(curve: MetricCurve) -> list[tuple[int, float]]:
 def _figure(curves: Curves, ranked: list[MetricCurve]) -> ReportFigure:
     lines = [
         CurveLine(
-            clip(curve.run_name, NAME_LIMIT),
+            clip(curve.run, NAME_LIMIT),
             tuple(_finite(curve)),
             COLOURS[place] if place < len(COLOURS) else None,
         )
@@ -93,15 +93,15 @@ def _best_runs(curves: Curves, ranked: list[MetricCurve], grid: Grid | None) -> 
 
     def swept_value(variable: str) -> Callable[[MetricCurve], str | None]:
         def value(curve: MetricCurve) -> str | None:
-            if grid is None or curve.run not in grid.sweep.runs:
+            if grid is None or curve.key not in grid.sweep.runs:
                 return None
-            (found,) = grid.sweep.values(curve.run, [variable])
+            (found,) = grid.sweep.values(curve.key, [variable])
             return None if found is None else value_text(found)
 
         return value
 
     columns: tuple[Column[MetricCurve], ...] = (
-        Column("run", "Run", lambda curve: curve.run_name),
+        Column("run", "Run", lambda curve: curve.run),
         *(
             Column(f"var_{each}", clip(each, NAME_LIMIT), swept_value(each), drop=4)
             for each in swept
@@ -168,4 +168,4 @@ def _cell_text(grid: Grid, column: Point, row: Point) -> str:
     if best is None or best.reached is None:
         return "–"
     star = "★ " if grid.best is not None and cell is grid.best else ""
-    return f"{star}{metric(best.reached.value)} ({clip(best.entry.name, NAME_LIMIT)})"
+    return f"{star}{metric(best.reached.value)} ({clip(best.entry.run, NAME_LIMIT)})"

@@ -114,8 +114,8 @@ class ReportUsage:
         executions, epochs, by_run = groups.executions, groups.epochs, groups.by_run()
         completing = [e for e in executions if e.final]
         counted = [e for e in executions if e.counted]
-        located = {(e.run, e.epoch) for e in completing if e.counted and e.run is not None}
-        done = {(epoch.run, epoch.epoch) for epoch in epochs}
+        located = {(e.key, e.epoch) for e in completing if e.counted and e.key is not None}
+        done = {(epoch.key, epoch.epoch) for epoch in epochs}
         span = _time_span(ledger, window)
         self.window, self.ledger, self.clipped = window, ledger, groups.clipped
         self.total = groups.total()

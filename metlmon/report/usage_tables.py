@@ -631,7 +631,7 @@ def run_table(usage: ReportUsage) -> ReportTable:
     counts = {"epochs_total": "of", **({"epochs_skipped": "skipped"} if has_skipped else {})}
     epochs = [Column(k, title, attrgetter(k), Kind.COUNT, drop=5) for k, title in counts.items()]
     names: tuple[AnyColumn, ...] = (
-        Column("run", "Run", attrgetter("name")),
+        Column("run", "Run", attrgetter("run")),
         Column("uuid", "Id", attrgetter("uuid"), drop=6),
         *((label,) if has_labels else ()),
     )

@@ -273,7 +273,7 @@ class SnapshotBuilder:
         return JobView(
             job=record,
             seconds=self.seconds(record.since),
-            off_target=self._derivation.off_target(record.key, record.site),
+            off_target=self._derivation.off_target(record.node_key, record.site),
             events=self.event_lines(job),
             memory_updates=job.memory_updates,
             usage=_rows_used(record, job),
@@ -408,7 +408,8 @@ class SnapshotBuilder:
             "dag": derivation.dag_file(key[0]),
             "in_dag": key[0],
             "node": key[1],
-            "run": run.key if run is not None else None,
+            "key": run.key if run is not None else None,
+            "run": derivation.run_name(run) if run is not None else None,
             "state": state.state,
             "inferred": state.inferred,
             "since": state.since,
@@ -463,7 +464,7 @@ class SnapshotBuilder:
         current = failed or latest
         return Run(
             key=run.key,
-            name=name,
+            run=name,
             uuid=run.uuid,
             label=label,
             dag=derivation.dag_file(home_node[0]),
@@ -480,7 +481,7 @@ class SnapshotBuilder:
             gate=self.gate_status(run),
             failed=failed,
             seconds=self.seconds(current.since) if current is not None else None,
-            retries_left=self._retries_left(latest.key) if latest is not None else None,
+            retries_left=self._retries_left(latest.node_key) if latest is not None else None,
             epochs_unknown=sum(
                 is_unknown(derivation.states[key]) for key in run_state.epochs.values()
             )
@@ -499,9 +500,9 @@ class SnapshotBuilder:
         """
         rows = [self.run_row(run) for run in self._derivation.runs.by_key.values()]
         exact = [row for row in rows if wanted in (row.uuid, row.key)]
-        named = [row for row in rows if row.name.lower() == wanted.lower()]
+        named = [row for row in rows if row.run.lower() == wanted.lower()]
         if exact or named:
-            return exact or [row for row in named if row.name == wanted] or named
+            return exact or [row for row in named if row.run == wanted] or named
         return [
             row for row in rows if wanted and (row.uuid or "").lower().startswith(wanted.lower())
         ]
@@ -593,7 +594,7 @@ class SnapshotBuilder:
         derivation = self.derivation
         state, part = derivation.states[key], derivation.runs.parts[key]
         run = derivation.runs.by_key[part.group]
-        name, label = derivation.run_names(run)
+        _, label = derivation.run_names(run)
         executions, totals = derivation.node_executions(key), ExecutionTotals()
         fields = self._node(key, executions)
         for execution in executions:
@@ -604,7 +605,6 @@ class SnapshotBuilder:
         is_done, dag = state.state is State.COMPLETED, derivation.dags[key[0]]
         return Epoch(
             **fields,
-            run_name=name,
             uuid=run.uuid,
             label=label,
             epoch=part.epoch,
@@ -796,11 +796,11 @@ def _fault(builder: SnapshotBuilder, key: NodeKey) -> NodeFault:
     tried = 0 if futile else tries(derivation.dags[key[0]], derivation.nodes[key], result)
     failure = builder.failure(key)
     return NodeFault(
-        key=key,
+        node_key=key,
         dag=derivation.dag_file(key[0]),
         kind=node.kind.value,
         state=state.state,
-        run=run.key if run is not None else None,
+        key=run.key if run is not None else None,
         epoch=part.epoch if part is not None else None,
         training=training,
         counts=counts,
@@ -889,7 +889,9 @@ def describe_dags(builder: SnapshotBuilder, previous: Nodes | None = None) -> Da
     nodes = previous or Nodes(
         tuple(_describe_node(builder, key) for key in builder.nodes if key[0] != NO_DAG)
     )
-    states = {node.key: builder.states[node.key] for node in nodes.all if node.run is None}
+    states = {
+        node.node_key: builder.states[node.node_key] for node in nodes.all if node.key is None
+    }
     completed = {
         key: node.since
         for key, node in states.items()
@@ -901,11 +903,11 @@ def describe_dags(builder: SnapshotBuilder, previous: Nodes | None = None) -> Da
 def _describe_node(builder: SnapshotBuilder, key: NodeKey) -> DescribedNode:
     run, part = builder.runs.run_of(key), builder.runs.parts.get(key)
     return DescribedNode(
-        key=key,
+        node_key=key,
         dag=builder.derivation.dag_file(key[0]),
         node=builder.nodes[key].node,
-        run=run.key if run is not None else None,
-        run_name=part.run if part is not None else None,
+        key=run.key if run is not None else None,
+        run=part.run if part is not None else None,
         uuid=run.uuid if run is not None else None,
         training=part is not None and part.training,
     )

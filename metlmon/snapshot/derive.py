@@ -459,8 +459,8 @@ class Derivation:
             dag=self.dag_file(key[0]) or None,
             in_dag=key[0],
             node=key[1],
-            run=run.key if run else None,
-            run_name=name,
+            key=run.key if run else None,
+            run=name,
             uuid=run.uuid if run else None,
             label=label,
             epoch=part.epoch if part else None,
@@ -668,7 +668,7 @@ class Derivation:
         by_group: defaultdict[int, dict[JobKey, Job]] = defaultdict(dict)
         groups = self._groups
         for key, job in closed.items():
-            by_group[groups.setdefault(job.run, len(groups) % TOTALS_GROUPS)][key] = job
+            by_group[groups.setdefault(job.key, len(groups) % TOTALS_GROUPS)][key] = job
         before, self._group_totals = self._group_totals, {}
         for group, by_key in by_group.items():
             known, jobs = before.get(group), list(by_key.values())
@@ -769,10 +769,13 @@ class Derivation:
         """The executions of a node's jobs, by job."""
         return [each for job in self.node_jobs(key) for each in job.executions]
 
+    def run_name(self, run: RunNodes) -> str:
+        """The name of a run, as that of its latest epoch has it."""
+        return self.runs.parts[self.naming_node(run)].run
+
     def run_names(self, run: RunNodes) -> tuple[str, str | None]:
         """The name of a run, and its label."""
-        name = self.runs.parts[self.naming_node(run)].run
-        labels = self.ensemble.settings.labels
+        name, labels = self.run_name(run), self.ensemble.settings.labels
         return name, next((rule.name for rule in labels if rule.matches(name, run.uuid)), None)
 
     def side_counts(self) -> tuple[int, int, int, int, int]:

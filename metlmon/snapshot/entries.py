@@ -268,7 +268,7 @@ class EntryFactory:
         for span in history.transfers:
             yield Transfer(
                 job=job.id,
-                run=owner["run"],
+                key=owner["key"],
                 epoch=owner["epoch"],
                 direction=span.direction,
                 start=span.start,

@@ -106,15 +106,13 @@ class GpuHours(Struct, frozen=True):
         return self if self.measure is HourUnit.GPU else GpuHours()
 
 
-class JobNode(
-    Struct, frozen=True, gc=False, kw_only=True, rename={"run": "key", "run_name": "run"}
-):
+class JobNode(Struct, frozen=True, gc=False, kw_only=True):
     """The node and run of a job, as the job and its executions have them.
 
     ``dag``: the file of the top-level DAG; ``in_dag``: the DAG that contains the node, which may
-    be a sub-DAG of it (two of these may use the same names: only ``key`` identifies a node).
-    ``run``: the run's key, ``run_name``: its name; both None for a job of no run. ``training``:
-    its node is an epoch. ``dagman``: the job is a sub-DAG's DAGMan. ``at_access_point``: it
+    be a sub-DAG of it (two of these may use the same names: only ``node_key`` identifies a node).
+    ``key``: of the run, ``run``: its name; both None for a job of no run. ``training``: its node
+    is an epoch. ``dagman``: the job is a sub-DAG's DAGMan. ``at_access_point``: it
     occupies no slot: a DAGMan, or a job of the local or scheduler universe. It has no site, and no
     sum of hours includes it. ``target_annex``: the only annex in which it may run; ``lease``: the
     seconds for which it runs on without its access point; None where its submit description names
@@ -124,8 +122,8 @@ class JobNode(
     dag: str | None = None
     in_dag: Nullable[str | None] = None
     node: str | None = None
+    key: str | None = None
     run: str | None = None
-    run_name: str | None = None
     uuid: str | None = None
     label: str | None = None
     epoch: int | None = None
@@ -137,7 +135,7 @@ class JobNode(
     at_access_point: bool = False
 
     @property
-    def key(self) -> NodeKey | None:
+    def node_key(self) -> NodeKey | None:
         """The key of its node; None for a job of no node."""
         return None if self.in_dag is None or self.node is None else (self.in_dag, self.node)
 
@@ -262,10 +260,10 @@ class Transfer(Struct, frozen=True, gc=False):
     when neither is known. ``counted``: as in :class:`Execution`.
     """
 
-    json_omits: ClassVar = frozenset({"run", "epoch", "counted"})
+    json_omits: ClassVar = frozenset({"key", "epoch", "counted"})
 
     job: JobId
-    run: str | None
+    key: str | None
     epoch: int | None
     direction: str
     start: datetime | None
@@ -440,11 +438,11 @@ class NodeFault(Struct, frozen=True, kw_only=True):
     SUBDAG node runs.
     """
 
-    key: NodeKey
+    node_key: NodeKey
     dag: str
     kind: str
     state: State
-    run: str | None = None
+    key: str | None = None
     epoch: int | None = None
     training: bool = False
     counts: bool = True
@@ -465,8 +463,9 @@ class Node(Struct, frozen=True, kw_only=True):
     """What is known of any node.
 
     ``dag`` is the top-level DAG's file; ``in_dag`` (the DAG that contains it) and ``node`` identify
-    it. ``run``: the key of its run. ``jobs`` are (cluster, proc) in order of submission; ``job``:
-    the one that determines its state, None of a NOOP node. ``attempts``: executions.
+    it. ``key``: of its run, ``run``: the name of that; None for a node of no run. ``jobs`` are
+    (cluster, proc) in order of submission; ``job``: the one that determines its state, None of a
+    NOOP node. ``attempts``: executions.
     """
 
     json_omits: ClassVar[frozenset[str]] = frozenset({"job"})
@@ -478,6 +477,7 @@ class Node(Struct, frozen=True, kw_only=True):
     dag: Nullable[str]
     in_dag: Nullable[str]
     node: str
+    key: str | None
     run: str | None
     state: State
     inferred: bool = False
@@ -489,7 +489,7 @@ class Node(Struct, frozen=True, kw_only=True):
     attempts: int = 0
 
     @property
-    def key(self) -> NodeKey:
+    def node_key(self) -> NodeKey:
         """The key of the node."""
         return self.in_dag, self.node
 
@@ -546,12 +546,7 @@ class Node(Struct, frozen=True, kw_only=True):
         return self.state is State.COMPLETED and self.job_state in FAILED_JOB
 
 
-class Epoch(
-    Node,
-    frozen=True,
-    kw_only=True,
-    rename={"run": "key", "run_name": "run"},
-):
+class Epoch(Node, frozen=True, kw_only=True):
     """One node of a run: an epoch or, where it does not train, a side node.
 
     ``counts``: it is the node that counts for its epoch (another DAG may have it too); a
@@ -587,8 +582,8 @@ class Epoch(
         "trained_on",
     )
 
+    key: str
     run: str
-    run_name: str
     uuid: str | None = None
     label: str | None = None
     epoch: int | None
@@ -653,7 +648,7 @@ class Epoch(
         return self.longest_site if self.hidden else None
 
 
-class Run(Struct, frozen=True, rename={"name": "run"}):
+class Run(Struct, frozen=True):
     """One run.
 
     ``key`` is stable over refreshes (the uuid, or DAG and run name). ``dag`` is empty for jobs of
@@ -672,7 +667,7 @@ class Run(Struct, frozen=True, rename={"name": "run"}):
     json_properties: ClassVar = ("ends_before", "paused", "stopped")
 
     key: str
-    name: str
+    run: str
     uuid: str | None
     dag: Nullable[str]
     epochs_total: int
@@ -986,15 +981,15 @@ class Progress(Struct, frozen=True):
 class DescribedNode(Struct, frozen=True):
     """One node.
 
-    ``dag``: the file of its top-level DAG. ``run``: the key of its run, None for a node of no run;
-    ``run_name``: the run's name in this node's name. ``training``: it is an epoch.
+    ``dag``: the file of its top-level DAG. ``key``: of its run, None for a node of no run; ``run``:
+    the run's name in this node's name. ``training``: it is an epoch.
     """
 
-    key: NodeKey
+    node_key: NodeKey
     dag: str
     node: dagman.Node
+    key: str | None
     run: str | None
-    run_name: str | None
     uuid: str | None
     training: bool
 

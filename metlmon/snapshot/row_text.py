@@ -191,7 +191,10 @@ def name_list(names: Sequence[str], total: int, limit: int = 3) -> str:
 def failure_text(row: NodeRow | Epoch, errors: Errors) -> str:
     """Why a node failed: what its job or script wrote, with the result."""
     if row.reason is not None:
-        reason, error = plain(row.reason, MAX_REASON), errors.of_node(row.key, None, row.reason)
+        reason, error = (
+            plain(row.reason, MAX_REASON),
+            errors.of_node(row.node_key, None, row.reason),
+        )
         return error.explain(reason) if error is not None else reason
     if row.job_state is None:
         return "DAGMan reports that it failed, without a reason"
@@ -350,11 +353,11 @@ def matches_name(only: str, uuid: str | None, *names: str | None) -> bool:
 
 def matches_run(run: Run, only: str) -> bool:
     """Whether ``only`` matches this run."""
-    return matches_name(only, run.uuid, run.name, run.key)
+    return matches_name(only, run.uuid, run.run, run.key)
 
 
 def format_run_list(runs: tuple[Run, ...]) -> str:
     """A list of runs for messages: ``there are run0 (aaaa1111), run1 (…), …``."""
-    known = [f"{r.name} ({r.uuid[:8]})" if r.uuid else r.name for r in runs[: MAX_LISTED_RUNS + 1]]
+    known = [f"{r.run} ({r.uuid[:8]})" if r.uuid else r.run for r in runs[: MAX_LISTED_RUNS + 1]]
     some = ", ".join(known[:MAX_LISTED_RUNS]) + (", …" if len(known) > MAX_LISTED_RUNS else "")
     return f"there are {some}" if known else "this dagdir has no runs"

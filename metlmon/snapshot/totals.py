@@ -118,7 +118,7 @@ class Totals:
             for entry in job.executions:
                 # The time of one at the access point is not charged.
                 if not entry.at_access_point:
-                    self.runs[entry.run].add(entry)
+                    self.runs[entry.key].add(entry)
                     self._with_gpus += bool(entry.gpus)
                     self._with_cpus += entry.cpus is not None
         for of_run in self.runs.values():

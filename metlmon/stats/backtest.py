@@ -34,15 +34,11 @@ from metlmon.stats.estimates import (
 SHARES: Final = (0.25, 0.5, 0.75)
 
 
-class Prediction(
-    Struct,
-    frozen=True,
-    rename={"run": "key", "run_name": "run"},
-):
+class Prediction(Struct, frozen=True):
     """One prediction, in seconds from ``moment``.
 
-    ``run`` None: the ensemble (its active runs). ``downtime``: seconds of downtime, not included
-    in ``actual``. ``naive_prediction``: the naive prediction, None if there was no cycle.
+    ``key``, ``run`` None: the ensemble (its active runs). ``downtime``: seconds of downtime, not
+    included in ``actual``. ``naive_prediction``: the naive prediction, None if there was no cycle.
     """
 
     json_properties: ClassVar = (
@@ -54,8 +50,8 @@ class Prediction(
 
     share: float
     moment: datetime
+    key: str | None
     run: str | None
-    run_name: str | None
     low: float
     predicted: float
     high: float
@@ -127,11 +123,11 @@ class Backtest(Struct, frozen=True):
         return BacktestSummary.of(self.run_predictions())
 
     def ensemble_predictions(self) -> list[Prediction]:
-        return [trial for trial in self.predictions if trial.run is None]
+        return [trial for trial in self.predictions if trial.key is None]
 
     def run_predictions(self) -> list[Prediction]:
         """The trials of single runs."""
-        return [trial for trial in self.predictions if trial.run is not None]
+        return [trial for trial in self.predictions if trial.key is not None]
 
 
 def median_error(trials: Iterable[Prediction]) -> float | None:
@@ -182,19 +178,19 @@ def _predictions(
     trials: list[Prediction] = []
     naive_predictions = predict_naively(ledger)
     for run in outlook.runs:
-        if run.remaining is None or not completions.get(run.run):
+        if run.remaining is None or not completions.get(run.key):
             continue
-        end = completions[run.run][-1]
-        downtime = downtime_between(run.run, moment, end)
+        end = completions[run.key][-1]
+        downtime = downtime_between(run.key, moment, end)
         actual = ledger.seconds_between(moment, end) - downtime
-        predict = naive_predictions.get(run.run)
+        predict = naive_predictions.get(run.key)
         if actual > 0:
             trials.append(
                 Prediction(
                     share=share,
                     moment=moment,
+                    key=run.key,
                     run=run.run,
-                    run_name=run.run_name,
                     low=run.remaining.low,
                     predicted=run.remaining.median,
                     high=run.remaining.high,
@@ -208,8 +204,8 @@ def _predictions(
     naive = [trial.naive_prediction for trial in trials if trial.naive_prediction is not None]
     ensemble = replace(
         max(trials, key=lambda trial: trial.actual),
+        key=None,
         run=None,
-        run_name=None,
         low=outlook.remaining.low,
         predicted=outlook.remaining.median,
         high=outlook.remaining.high,

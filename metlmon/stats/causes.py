@@ -264,7 +264,7 @@ def failures_of_runs(executions: Iterable[Execution]) -> set[tuple[JobId, dateti
         if entry.outcome is Outcome.FAILED
         and (entry.in_dag, entry.node) not in completed
         and any(
-            other.run != entry.run
+            other.key != entry.key
             and _end(other) > entry.start
             and other.start < _end(entry) + SAME_HOURS
             for other in good.get((entry.site, entry.gpu), ())

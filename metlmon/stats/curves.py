@@ -86,11 +86,7 @@ class Course(StrEnum):
     NONE = "none"
 
 
-class MetricCurve(
-    Struct,
-    frozen=True,
-    rename={"run": "key", "run_name": "run"},
-):
+class MetricCurve(Struct, frozen=True):
     """The curve of one run.
 
     ``course``: NONE without values or for a metric without a goal, EARLY with one value.
@@ -102,8 +98,8 @@ class MetricCurve(
     json_omits: ClassVar = frozenset({"nonfinite_epochs"})
     json_properties: ClassVar = ("odd_epochs",)
 
+    key: str
     run: str
-    run_name: str
     uuid: str | None
     label: str | None
     epochs_total: int
@@ -259,8 +255,7 @@ def curves_summary(metric_curves: Curves, live: bool) -> CurvesSummary:
     lost = [curve for curve in known if curve.diverged]
     short = f"{count(len(lost), 'run')} diverged" if lost else ""
     run_texts = ", ".join(
-        f"{clip(curve.run_name, NAME_LIMIT)} {_since_text(curve)}"
-        f" epoch {epoch_text(curve.since_epoch)}"
+        f"{clip(curve.run, NAME_LIMIT)} {_since_text(curve)} epoch {epoch_text(curve.since_epoch)}"
         for curve in lost[:MAX_NAMED_RUNS]
     )
     flat = count_runs(Course.FLAT)
@@ -284,7 +279,7 @@ def _best_text(metric_curves: Curves) -> str:
     curve = metric_curves.best
     if curve is None or curve.best is None:
         return ""
-    name = clip(curve.run_name, NAME_LIMIT)
+    name = clip(curve.run, NAME_LIMIT)
     return f"best {format_metric(curve.best.value)} {name} epoch {epoch_number(curve.best.epoch)}"
 
 
@@ -378,8 +373,8 @@ def curve_of(run: Run, metric: str, goal: Goal | None, stats_input: StatsInput) 
         streamed = stats_input.streams.get((latest.cluster, latest.proc or 0))
         running = latest.epoch if streamed is not None else None
     return MetricCurve(
-        run=run.key,
-        run_name=run.name,
+        key=run.key,
+        run=run.run,
         uuid=run.uuid,
         label=run.label,
         epochs_total=run.epochs_total,
@@ -415,7 +410,7 @@ def values_by_epoch(curve: MetricCurve | None, rows: Iterable[Epoch]) -> dict[No
         for point, change in zip(points, changes, strict=False)
     }
     return {
-        row.key: values[row.epoch]
+        row.node_key: values[row.epoch]
         for row in rows
         if row.counts and row.training and row.epoch in values
     }

@@ -110,7 +110,7 @@ class Cycle(Struct, frozen=True):
     ``end``: the time of completion or interruption.
     """
 
-    run: str
+    key: str
     epoch: int
     target: str | None
     seconds: float
@@ -128,7 +128,7 @@ def counted_epochs(ledger: Ledger) -> dict[str, list[Epoch]]:
     runs: dict[str, list[Epoch]] = {run.key: [] for run in ledger.runs}
     for epoch in ledger.epochs:
         if epoch.counts:
-            runs.setdefault(epoch.run, []).append(epoch)
+            runs.setdefault(epoch.key, []).append(epoch)
     for epochs in runs.values():
         epochs.sort(key=lambda epoch: (epoch.epoch is None, epoch.epoch or 0))
     return runs
@@ -164,12 +164,12 @@ def epoch_durations(
     def add_cycle(number: int, epoch: Epoch, start: datetime, end: datetime) -> None:
         seconds = ledger.seconds_between(start, end)
         if downtime_between is not None:
-            seconds = max(0.0, seconds - downtime_between(epoch.run, start, end))
+            seconds = max(0.0, seconds - downtime_between(epoch.key, start, end))
         ended = epoch.state in DONE
         if seconds > 0 or not ended:
             cycles.append(
                 Cycle(
-                    run=epoch.run,
+                    key=epoch.key,
                     epoch=number,
                     target=epoch.target,
                     seconds=seconds,
@@ -210,7 +210,7 @@ class DurationModel:
         )
         ended = [cycle for cycle in finished if cycle.ended]
         self.ended_count = len(ended)
-        self.round_size = max(1, len({cycle.run for cycle in ended}))
+        self.round_size = max(1, len({cycle.key for cycle in ended}))
         self._weights: Mapping[int, float] = {
             id(cycle): 0.5 ** ((len(finished) - 1 - i) / self.round_size / HALF_LIFE)
             for i, cycle in enumerate(finished)
@@ -227,7 +227,7 @@ class DurationModel:
         self.curve = KaplanMeier.fit(self._samples(self.cycles))
         self._run_means: dict[str, float] = {}
         self._target_factors: dict[str | None, float] = {}
-        self._by_run = group_by(self.cycles, lambda cycle: cycle.run)
+        self._by_run = group_by(self.cycles, lambda cycle: cycle.key)
         self._by_target = group_by(self.cycles, lambda cycle: cycle.target)
 
     def _samples(self, cycles: Iterable[Cycle]) -> list[Lifetime]:
@@ -341,7 +341,7 @@ GROUPINGS: Final[Mapping[str, Callable[[Execution], GroupKey]]] = {
     "this site and GPU": lambda entry: (entry.site, entry.gpu, entry.gpus),
     "this GPU": lambda entry: (entry.gpu, entry.gpus),
     "this GPU model": lambda entry: (entry.gpu,),
-    ITS_RUN: lambda entry: (entry.run,),
+    ITS_RUN: lambda entry: (entry.key,),
     ALL: lambda entry: (),
 }
 """Groupings of similar executions, the most specific first."""
@@ -413,7 +413,7 @@ def _recency_weights(ledger: Ledger, entries: Sequence[Execution]) -> list[float
     now = ledger.as_of
     if now is None:
         return [1.0] * len(entries)
-    runs = max(1, len({entry.run for entry in entries if entry.final}))
+    runs = max(1, len({entry.key for entry in entries if entry.final}))
     ends = [entry.end or now for entry in entries]
     weights = [1.0] * len(entries)
     newest_first = sorted(range(len(entries)), key=lambda i: ends[i], reverse=True)
@@ -453,7 +453,7 @@ class Downtime:
         self._dag_intervals: dict[frozenset[str | None], list[DowntimeInterval]] = {}
         self._run_intervals: dict[str, list[DowntimeInterval]] = {}
         self._lost_work: dict[str, list[tuple[DowntimeInterval, Job]]] = {}
-        for run, run_jobs in group_by(jobs, lambda job: job.run).items():
+        for run, run_jobs in group_by(jobs, lambda job: job.key).items():
             if run is not None:
                 self._add(run, run_jobs)
 
@@ -474,7 +474,7 @@ class Downtime:
         """The epochs of the run that were interrupted by a removal of its DAG."""
         return [
             Cycle(
-                run=run,
+                key=run,
                 epoch=job.epoch or 0,
                 target=job.target,
                 seconds=self._ledger.seconds_between(*lost),
@@ -668,11 +668,7 @@ class EpochDurations(Struct, frozen=True):
     epochs: int
 
 
-class RunForecast(
-    Struct,
-    frozen=True,
-    rename={"run": "key", "run_name": "run"},
-):
+class RunForecast(Struct, frozen=True):
     """The forecast for one run.
 
     Exactly one of ``remaining`` (the remaining time), ``completed_at`` (the time of completion) and
@@ -682,8 +678,8 @@ class RunForecast(
     ``stopped``: its gate ended it before its last epoch.
     """
 
+    key: str
     run: str
-    run_name: str
     state: State
     epochs_done: int
     epochs_total: int
@@ -773,9 +769,9 @@ class _Estimator:
             if run.ends_before is not None:
                 self.epochs[run.key] = list(_before_gate_end(self.epochs[run.key], run.ends_before))
         self.queued_runs = {
-            job.run
+            job.key
             for job in self.ledger.jobs
-            if job.run is not None and job.training and job.state in ACTIVE
+            if job.key is not None and job.training and job.state in ACTIVE
         }
         self.executions = ExecutionDurations(self.ledger)
         downtime = Downtime(self.ledger, stats_input.status.dags)
@@ -807,21 +803,23 @@ class _Estimator:
 
     def _ready_epochs(self) -> dict[str, Epoch]:
         """The next epochs of runs that continue and do not execute, if they may start now."""
-        executing = {entry.run for entry in self.executions.in_flight.values()}
+        executing = {entry.key for entry in self.executions.in_flight.values()}
         ready: dict[str, Epoch] = {}
         for run in self.ledger.runs:
             is_ready = run.key not in executing and self.stop_reasons[run.key] is None
             if is_ready and self._epochs_left(run):
                 ready.update((run.key, epoch) for epoch in self._unfinished(run)[:1])
         # DAGMan may not have submitted runs that are ready (-maxjobs), or they depend on others.
-        if unsubmitted := {epoch.key for epoch in ready.values() if epoch.first_submitted is None}:
+        if unsubmitted := {
+            epoch.node_key for epoch in ready.values() if epoch.first_submitted is None
+        }:
             children = {
-                (node.key[0], child)
+                (node.node_key[0], child)
                 for node in self.stats_input.load_description().nodes.all
                 for child in node.node.children
             }
             unsubmitted &= children
-        return {run: epoch for run, epoch in ready.items() if epoch.key not in unsubmitted}
+        return {run: epoch for run, epoch in ready.items() if epoch.node_key not in unsubmitted}
 
     def _unfinished(self, run: Run) -> list[Epoch]:
         return [epoch for epoch in self.epochs[run.key] if epoch.state not in DONE]
@@ -834,7 +832,7 @@ class _Estimator:
         self._add_waits_for_slots(simulated)
         runs = tuple(self._run(run, simulated[run.key]) for run in ledger.runs)
         trials = {key: each.trials for key, each in simulated.items() if each.trials}
-        excluded = tuple(LeftOut(r.run_name, _exclusion_text(r)) for r in runs if r.missing_reason)
+        excluded = tuple(LeftOut(r.run, _exclusion_text(r)) for r in runs if r.missing_reason)
         span, slowest = None, None
         if trials:
             latest = [max(column) for column in zip(*trials.values(), strict=True)]
@@ -873,12 +871,12 @@ class _Estimator:
         ]
         paused = [run for run in runs if run.missing_reason == _PAUSED_REASON]
         if not stopped and paused:
-            subject = paused[0].run_name if len(paused) == 1 else f"{len(paused)} runs"
+            subject = paused[0].run if len(paused) == 1 else f"{len(paused)} runs"
             return f"paused: {subject}"
         if not stopped:
             return reasons[0]
         if len(stopped) == 1:
-            return f"stopped: {stopped[0].run_name} {_EXCLUSION_TEXTS[stopped[0].state]}"
+            return f"stopped: {stopped[0].run} {_EXCLUSION_TEXTS[stopped[0].state]}"
         counts = [sum(run.state is state for run in stopped) for state in _EXCLUSION_TEXTS]
         labels = zip(counts, ("held", "failed", "removed"), strict=True)
         summary = ", ".join(f"{n} runs {label}" for n, label in labels if n)
@@ -962,8 +960,8 @@ class _Estimator:
         if current is not None:
             epoch = Interval.from_trials(current.trials, current.samples, current.source)
         return RunForecast(
-            run=run.key,
-            run_name=run.name,
+            key=run.key,
+            run=run.run,
             state=run.state,
             epochs_done=run.epochs_done,
             epochs_total=run.epochs_total,
@@ -1026,7 +1024,7 @@ class _Estimator:
             return
         queue = [
             QueuedRun(
-                run=run.key,
+                key=run.key,
                 executing=each.current is not None and each.current.executing,
                 done=run.epochs_done,
                 seconds=each.seconds,
@@ -1038,7 +1036,7 @@ class _Estimator:
             for run in self.ledger.runs
             if (each := simulated[run.key]).epochs and each.trials
         ]
-        queue.sort(key=lambda each: simulated[each.run].epochs[0].jobs[-1:] or NOT_SUBMITTED)
+        queue.sort(key=lambda each: simulated[each.key].epochs[0].jobs[-1:] or NOT_SUBMITTED)
         for key, waited in simulate_queue(queue, use).items():
             each = simulated[key]
             for i, factor in enumerate(each.factors):

@@ -35,7 +35,7 @@ class EpochTime(NamedTuple):
     """
 
     place: HostKey
-    run: str | None
+    key: str | None
     start: datetime
     seconds: float
     relative: float = 1.0
@@ -91,7 +91,7 @@ def relative_times(times: Sequence[EpochTime]) -> Iterator[EpochTime]:
         for site, group in group_by(times, lambda each: each.place[1:]).items()
     }
     at_sites = [each._replace(relative=each.seconds / sites[each.place[1:]]) for each in times]
-    for run, epochs in group_by(at_sites, lambda each: each.run).items():
+    for run, epochs in group_by(at_sites, lambda each: each.key).items():
         elsewhere = len(epochs) - max(Counter(each.place for each in epochs).values())
         enough = run is not None and elsewhere >= SLOW_MIN_EPOCHS
         pace = median(each.relative for each in epochs) or 1.0 if enough else 1.0

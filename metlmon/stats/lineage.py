@@ -38,11 +38,7 @@ class Break(StrEnum):
     MISSING = "missing"
 
 
-class CheckpointOrigin(
-    Struct,
-    frozen=True,
-    kw_only=True,
-):
+class CheckpointOrigin(Struct, frozen=True, kw_only=True):
     """Where the checkpoint of one epoch comes from.
 
     ``node``: the node that counts for the epoch. ``recorded``: a sidecar or an event (``file``)
@@ -53,10 +49,10 @@ class CheckpointOrigin(
     ``broken``: why it does not continue the checkpoint of the epoch before; None where it does.
     """
 
-    json_omits: ClassVar = frozenset({"run", "epoch", "node", "recorded", "parent_known"})
+    json_omits: ClassVar = frozenset({"key", "epoch", "node", "recorded", "parent_known"})
     json_properties: ClassVar = ("source",)
 
-    run: str
+    key: str
     epoch: int
     node: NodeKey
     recorded: bool
@@ -98,17 +94,17 @@ class ChainBreak(Struct, frozen=True, kw_only=True):
     """An epoch whose checkpoint was not trained from that of the epoch before.
 
     ``before``: the epoch that it should continue; ``parent_epoch``: the one that it does, if known;
-    ``parent_run``: the key of the run of that one. MISSING: nothing is recorded of the epoch
+    ``parent_key``: the key of the run of that one. MISSING: nothing is recorded of the epoch
     before. UNUSED: ``job`` completed the epoch before, but ``used`` made the checkpoint that was
     continued.
     """
 
     kind: Break
-    run: str
+    key: str
     epoch: int
     before: int
     parent_epoch: int | None = None
-    parent_run: str | None = None
+    parent_key: str | None = None
     job: JobId | None = None
     used: JobId | None = None
 
@@ -134,7 +130,7 @@ def lineage(stats_input: StatsInput) -> Lineage:
     epochs: defaultdict[str, dict[int, Epoch]] = defaultdict(dict)
     for epoch in stats_input.ledger.epochs:
         if epoch.counts and epoch.epoch is not None:
-            epochs[epoch.run][epoch.epoch] = epoch
+            epochs[epoch.key][epoch.epoch] = epoch
     executions: defaultdict[JobId, list[Execution]] = defaultdict(list)
     for execution in stats_input.ledger.executions:
         if execution.training and not execution.at_access_point:
@@ -232,9 +228,9 @@ class _Chain:
             return None
         made = made if epoch.hidden else final
         return CheckpointOrigin(
-            run=epoch.run,
+            key=epoch.key,
             epoch=epoch.epoch,
-            node=epoch.key,
+            node=epoch.node_key,
             recorded=False,
             job=made.job,
             execution=self._number(made),
@@ -249,9 +245,9 @@ class _Chain:
         final = next((each for each in self._executions_of(epoch) if each.final), None)
         parent = self._by_digest.get(record.parent or "")
         return CheckpointOrigin(
-            run=epoch.run,
+            key=epoch.key,
             epoch=record.epoch,
-            node=epoch.key,
+            node=epoch.node_key,
             recorded=True,
             job=job,
             execution=None if made is None else self._number(made),
@@ -302,17 +298,17 @@ class _Chain:
             if record is None or not record.parent_known:
                 continue
             kind, parent = self._find_break(record, before, run_of)
-            run = self._epochs[number].run
+            run = self._epochs[number].key
             if kind is None and parent is not None:
                 yield from self._unused(run, number, parent)
             elif kind is not None:
                 yield ChainBreak(
                     kind=kind,
-                    run=run,
+                    key=run,
                     epoch=number,
                     before=before,
                     parent_epoch=None if parent is None else parent.epoch,
-                    parent_run=run_of.get(record.parent or ""),
+                    parent_key=run_of.get(record.parent or ""),
                 )
 
     def _find_break(
@@ -342,7 +338,7 @@ class _Chain:
         if used.job not in (None, used.completed_by) and used.completed_by in others:
             yield ChainBreak(
                 kind=Break.UNUSED,
-                run=run,
+                key=run,
                 epoch=number,
                 before=parent.epoch,
                 parent_epoch=parent.epoch,

@@ -84,7 +84,7 @@ class Observation(Struct, frozen=True, kw_only=True):
     """
 
     pool: ResourcePool
-    run: str
+    key: str
     seen: datetime
     hours: float = 0.0
     wait: float | None = None
@@ -624,7 +624,7 @@ def observations_of(ledger: Ledger) -> tuple[Observation, ...]:
         # What runs wait for each other is in the slots of the pool.
         if entry.wait is not None:
             began = entry.start - timedelta(seconds=entry.wait + (entry.transfer or 0.0))
-            wait = entry.wait - slot_use.seconds_waited(entry.run or "", began, entry.start)
+            wait = entry.wait - slot_use.seconds_waited(entry.key or "", began, entry.start)
             observation = replace(observation, wait=max(0.0, wait) / HOUR)
         left = slot_end(entry, jobs.get(entry.job))
         if left is not None and left != entry.end:
@@ -641,7 +641,7 @@ def _observation(
 ) -> Observation:
     return Observation(
         pool=pool,
-        run=entry.run or "",
+        key=entry.key or "",
         seen=entry.end or as_of,
         hours=entry.seconds / HOUR,
         transfer=None if entry.transfer is None else entry.transfer / HOUR,
@@ -675,6 +675,6 @@ def _waits(
         pool = pools.get(job.target) or ResourcePool(job.target)
         if job.target in pools or name not in POOL_TARGETS:
             waited = ledger.seconds_between(since, until)
-            waited -= slot_use.seconds_waited(job.run or "", since, until)
+            waited -= slot_use.seconds_waited(job.key or "", since, until)
             waited = max(0.0, waited) / HOUR
-            yield Observation(pool=pool, run=job.run or "", seen=until, wait=waited, started=False)
+            yield Observation(pool=pool, key=job.key or "", seen=until, wait=waited, started=False)

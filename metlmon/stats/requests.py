@@ -111,12 +111,12 @@ def advise_requests(
     ledger = stats_input.ledger
     clipped = clip_ledger(ledger, window)
     in_window = {(entry.job, entry.start) for entry in clipped.executions if entry.counted}
-    nodes = {each.key: each.node for each in stats_input.load_description().nodes.all}
-    hidden = {epoch.key for epoch in ledger.epochs if epoch.hidden}
+    nodes = {each.node_key: each.node for each in stats_input.load_description().nodes.all}
+    hidden = {epoch.node_key for epoch in ledger.epochs if epoch.hidden}
     samples: dict[_Shape, _Sample] = {}
 
     def sample_of(job: Job, usage: ResourceUsage) -> _Sample:
-        node = nodes.get(job.key) if job.key else None
+        node = nodes.get(job.node_key) if job.node_key else None
         # Device memory is requested by a command that is in no table.
         requests = *requested(usage)[:-1], node.gpus_minimum_memory if node else None
         shape = node.submit if node else None, job.training, requests
@@ -136,9 +136,9 @@ def advise_requests(
         ):
             sample = sample_of(job, last.usage)
             sample.completed.append(last.usage)
-            if job.key not in hidden:
+            if job.node_key not in hidden:
                 sample.usual.append(last.usage)
-                sample.epochs.add(job.key or job.job)
+                sample.epochs.add(job.node_key or job.job)
         for command, usage, enough in _exceeded(job):
             sample_of(job, usage).enough.setdefault(command, []).append(enough)
     newest_first = sorted(samples.items(), key=lambda item: (not item[0][1], -item[1].newest))

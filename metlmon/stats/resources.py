@@ -175,7 +175,7 @@ def resource_use(ledger: Ledger, by: By = "site", window: TimeWindow = ALL) -> R
     """What executions used of what they requested, in groups."""
     entries = [e for e in clip_ledger(ledger, window).executions if not e.at_access_point]
     usages = {job.job: job.usage for job in ledger.jobs}
-    key_of: Callable[[Execution], str | None] = attrgetter(by)
+    key_of: Callable[[Execution], str | None] = attrgetter("key" if by == "run" else by)
     if by == "request":
         key_of = lambda e: _request(e.usage or usages.get(e.job))  # noqa: E731
     hidden = {job for epoch in ledger.epochs if epoch.hidden for job in epoch.jobs}
@@ -184,7 +184,7 @@ def resource_use(ledger: Ledger, by: By = "site", window: TimeWindow = ALL) -> R
 
     def groups(key: str | None, entries: Sequence[Execution]) -> Iterable[ResourceGroup]:
         by_end = group_by(entries, lambda entry: ends[entry.job, entry.start])
-        name = entries[0].run_name if by == "run" and key is not None else key
+        name = entries[0].run if by == "run" and key is not None else key
         return (_group(key, name, end, by_end[end]) for end in Ended if end in by_end)
 
     keyed = group_by(entries, key_of)

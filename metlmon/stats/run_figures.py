@@ -57,14 +57,14 @@ class RunFigures(Struct, frozen=True, dict=True):
     @cached_property
     def by_run(self) -> Mapping[str, MetricCurve]:
         """The curves with values, by run key."""
-        return {curve.run: curve for curve in self.curves.curves_with_values}
+        return {curve.key: curve for curve in self.curves.curves_with_values}
 
     @cached_property
     def best(self) -> str | None:
         """Key of the run with the best value, where several runs have one."""
         known = [curve for curve in self.curves.runs if curve.best is not None]
         best = self.curves.best
-        return best.run if best is not None and len(known) > 1 else None
+        return best.key if best is not None and len(known) > 1 else None
 
     @cached_property
     def swept_names(self) -> tuple[str, ...]:
@@ -105,8 +105,8 @@ def wall_seconds(ledger: Ledger) -> dict[str, float]:
     """The wall times of the runs of which no job is queued, by run key, in seconds."""
     ends: dict[str, list[datetime | None]] = {}
     for job in ledger.jobs:
-        if job.run is not None and not job.dagman:
-            ends.setdefault(job.run, []).append(None if job.queued else job.ended)
+        if job.key is not None and not job.dagman:
+            ends.setdefault(job.key, []).append(None if job.queued else job.ended)
     result = {}
     for run in ledger.runs:
         known = [end for end in ends.get(run.key, ()) if end is not None]
@@ -191,9 +191,9 @@ def compare_runs(
         (
             node
             for node in stats_input.load_description().nodes.all
-            if node.training and node.run in keys
+            if node.training and node.key in keys
         ),
-        lambda node: node.run,
+        lambda node: node.key,
     )
     parameters = {
         key: _parameters(rows[key], nodes.get(key, ()), stats_input.trainings.get(key))
@@ -234,9 +234,9 @@ def _completed_epochs(
     sites: dict[str, Counter[str | None]] = {key: Counter() for key in keys}
     gpus: dict[str, Counter[str | None]] = {key: Counter() for key in keys}
     for epoch in stats_input.ledger.epochs:
-        if epoch.run in sites and epoch.counts and epoch.success is not None:
-            sites[epoch.run][epoch.success.site] += 1
-            gpus[epoch.run][epoch.success.gpu] += 1
+        if epoch.key in sites and epoch.counts and epoch.success is not None:
+            sites[epoch.key][epoch.success.site] += 1
+            gpus[epoch.key][epoch.success.gpu] += 1
     return sites, gpus
 
 
@@ -244,7 +244,7 @@ def parameters(stats_input: StatsInput, run: str) -> Mapping[str, str]:
     """The variables and arguments of a run, by name, as in :class:`ComparedRun`."""
     row = next((row for row in stats_input.status.runs if row.key == run), None)
     nodes = stats_input.load_description().nodes.all
-    own = [node for node in nodes if node.training and node.run == run]
+    own = [node for node in nodes if node.training and node.key == run]
     return {} if row is None else _parameters(row, own, stats_input.trainings.get(run))
 
 
@@ -267,7 +267,7 @@ def _parameters(
     return {
         name: value
         for name, value in found.items()
-        if value != row.name and not (row.uuid and row.uuid in value)
+        if value != row.run and not (row.uuid and row.uuid in value)
     }
 
 

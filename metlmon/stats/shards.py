@@ -95,7 +95,7 @@ def find_bags(nodes: Nodes) -> tuple[BagNodes, ...]:
         for node, choices in members
         if choices
     ]
-    graph = {node.key: node for node in nodes.all}
+    graph = {node.node_key: node for node in nodes.all}
     bags = []
     for (in_dag, submit, prefix, suffix), group in group_by(numbered, lambda m: m[0]).items():
         shards = tuple(node for _, _, node in sorted(group, key=lambda member: member[1]))
@@ -107,7 +107,7 @@ def find_bags(nodes: Nodes) -> tuple[BagNodes, ...]:
 def _is_candidate(node: DescribedNode) -> bool:
     dag_node = node.node
     return (
-        node.run is None
+        node.key is None
         and dag_node.kind is NodeKind.JOB
         and not dag_node.noop
         and dag_node.submit is not None
@@ -120,15 +120,15 @@ def _family_choices(node: DescribedNode) -> Iterable[tuple[Family, int]]:
     name, submit = node.node.name, node.node.submit or ""
     for match in _NUMBER.finditer(name):
         if len(match[0]) <= MAX_DIGITS:
-            family = node.key[0], submit, name[: match.start()], name[match.end() :]
+            family = node.node_key[0], submit, name[: match.start()], name[match.end() :]
             yield family, int(match[0])
 
 
 def _independent(members: Sequence[DescribedNode], graph: Mapping[NodeKey, DescribedNode]) -> bool:
     """Whether no member depends on another, directly or indirectly."""
-    own_keys = {node.key for node in members}
+    own_keys = {node.node_key for node in members}
     seen: set[NodeKey] = set()
-    pending = [(node.key[0], child) for node in members for child in node.node.children]
+    pending = [(node.node_key[0], child) for node in members for child in node.node.children]
     while pending:
         key = pending.pop()
         if key in own_keys:
@@ -448,9 +448,11 @@ def bags(stats_input: StatsInput) -> tuple[Bag, ...]:
     """The statistic of the shards screen: all bags of the ensemble."""
     description, ledger = stats_input.load_description(), stats_input.ledger
     all_bags = find_bags(description.nodes)
-    wanted = {node.key for nodes in all_bags for node in nodes.nodes}
-    executions = group_by((e for e in ledger.executions if e.key in wanted), attrgetter("key"))
-    jobs = group_by((job for job in ledger.jobs if job.key in wanted), attrgetter("key"))
+    wanted = {node.node_key for nodes in all_bags for node in nodes.nodes}
+    executions = group_by(
+        (e for e in ledger.executions if e.node_key in wanted), attrgetter("node_key")
+    )
+    jobs = group_by((job for job in ledger.jobs if job.node_key in wanted), attrgetter("node_key"))
     dags = {dag.file: dag.state for dag in stats_input.status.dags}
     return tuple(
         _BagBuilder(
@@ -478,7 +480,7 @@ class _BagBuilder:
         dag_state: DagState,
     ) -> None:
         self.ledger, self.nodes, self.dag_state = ledger, nodes, dag_state
-        keys = [node.key for node in nodes.nodes]
+        keys = [node.node_key for node in nodes.nodes]
         self.states = {key: description.states.get(key, State.WAITING) for key in keys}
         self.executions = [entry for key in keys for entry in executions.get(key, ())]
         submitted = [
@@ -489,11 +491,11 @@ class _BagBuilder:
         self.first_submitted = min(submitted, key=self.axis.position, default=None)
         self.first_position = min(map(self.axis.position, submitted), default=0.0)
         self.work = {
-            node.key: shard_work(
-                state=self.states[node.key],
+            node.node_key: shard_work(
+                state=self.states[node.node_key],
                 has_post_script=node.node.post is not None,
-                jobs=jobs.get(node.key, ()),
-                executions=executions.get(node.key, ()),
+                jobs=jobs.get(node.node_key, ()),
+                executions=executions.get(node.node_key, ()),
                 axis=self.axis,
             )
             for node in nodes.nodes
@@ -525,7 +527,7 @@ class _BagBuilder:
             submit=self.nodes.submit,
             total=len(self.nodes.nodes),
             states={state: counts[state] for state in State if state in counts},
-            shards=tuple(self._shard(node.key) for node in self.nodes.nodes),
+            shards=tuple(self._shard(node.node_key) for node in self.nodes.nodes),
             first_submitted=self.first_submitted,
             overall_rate=self._overall_rate(over),
             recent_rate=None if over else self._recent_rate(),

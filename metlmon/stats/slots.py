@@ -63,7 +63,7 @@ class _Wait(Struct):
     ``done``: its epochs by then. ``start`` None: it waits. ``end`` None: it has the slot.
     """
 
-    run: str
+    key: str
     since: datetime
     done: int
     start: datetime | None = None
@@ -78,7 +78,7 @@ class _Group:
             waits,
             key=lambda wait: (wait.start or as_of, wait.start is None, wait.since),
         )
-        self.runs = len({wait.run for wait in self.waits})
+        self.runs = len({wait.key for wait in self.waits})
         started = sum(wait.start is not None for wait in self.waits)
         recent = self.waits[max(0, started - max(RECENT, 2 * self.runs)) : started]
         self.slots = self._count_slots(recent, as_of)
@@ -160,7 +160,7 @@ class _Group:
                 running += 1
                 heappush(ends, wait.end or datetime.max)
             if until > wait.since:
-                yield wait.run, wait.since, until
+                yield wait.key, wait.since, until
 
 
 def _order(waits: Sequence[_Wait]) -> StartOrder:
@@ -203,7 +203,7 @@ class SlotUse:
             return
         if next_epochs is None:
             idle = {job.job for job in ledger.jobs if job.training and job.state is State.IDLE}
-            next_epochs = {e.run: e for e in ledger.epochs if e.counts and idle & set(e.jobs)}
+            next_epochs = {e.key: e for e in ledger.epochs if e.counts and idle & set(e.jobs)}
         for number, waits in self._waits(ledger, next_epochs).items():
             group = _Group(waits, as_of)
             if group.slots is not None and group.slots < group.runs:
@@ -236,7 +236,7 @@ class SlotUse:
         done: Counter[str] = Counter()
         by_group: dict[int, list[_Wait]] = defaultdict(list)
         for entry in entries:
-            if (run := entry.run) is None:
+            if (run := entry.key) is None:
                 continue
             job = jobs.get(entry.job)
             since = ready.get(run) or (job and job.submitted) or entry.start
@@ -292,7 +292,7 @@ class QueuedRun(Struct, kw_only=True):
     one (None: without a limit). ``done``: its epochs.
     """
 
-    run: str
+    key: str
     executing: bool
     done: int
     seconds: Sequence[float]
@@ -350,7 +350,7 @@ def simulate_queue(runs: Sequence[QueuedRun], use: SlotUse) -> dict[str, float]:
         if group is not None:
             free[group] += 1
         queue(index, now)
-    return {run.run: seconds for run, seconds in zip(runs, waited, strict=True)}
+    return {run.key: seconds for run, seconds in zip(runs, waited, strict=True)}
 
 
 _ORDER_SIGNS: Final = {StartOrder.SUBMISSION: 0, StartOrder.FURTHEST: -1, StartOrder.NEAREST: 1}

@@ -104,8 +104,8 @@ class SweepVariables(Struct, frozen=True):
 @lru_cache(4)
 def find_sweep(nodes: Nodes) -> SweepVariables:
     """Find the variables in which the runs of the nodes differ."""
-    trainings = [node for node in nodes.all if node.run is not None and node.training]
-    runs = group_by(trainings, lambda node: node.run or "")
+    trainings = [node for node in nodes.all if node.key is not None and node.training]
+    runs = group_by(trainings, lambda node: node.key or "")
     names: dict[str, str] = {}
     for node in trainings:
         for name in node.node.vars:
@@ -152,7 +152,7 @@ def _identifies_run(
 
     def identifies(value: str | None, node: DescribedNode) -> bool:
         has_uuid = value is not None and node.uuid is not None and node.uuid in value
-        return has_uuid or value == node.run_name
+        return has_uuid or value == node.run
 
     return all(identifies(values.get(name), runs[run][0]) for run, values in run_values.items())
 

@@ -365,7 +365,7 @@ def _lanes(
             for job in group
             for span in _spans(job, job_executions.get(job.job, ()), last, position)
         ]
-        for key, group in group_by(jobs, lambda job: job.run if job.run in runs else NO_RUN).items()
+        for key, group in group_by(jobs, lambda job: job.key if job.key in runs else NO_RUN).items()
     }
     lanes = [_lane(run.key, run, spans.get(run.key, ())) for run in ledger.runs]
     if spans.get(NO_RUN):
@@ -381,7 +381,7 @@ def _lane(key: str, run: Run | None, spans: Iterable[TimelineSpan]) -> Lane:
         symbol = STOPPED if run.stopped else PAUSED if run.paused else None
     return Lane(
         key=key,
-        run="no run" if run is None else run.name,
+        run="no run" if run is None else run.run,
         uuid=None if run is None else run.uuid,
         dag="" if run is None else run.dag,
         state=None if run is None else run.state,

@@ -94,7 +94,7 @@ def sum_executions(entries: Iterable[Execution], measure: HourUnit = HourUnit.GP
     totals, of_runs = ExecutionTotals(), ExecutionTotals()
     for entry in entries:
         totals.add(entry)
-        if entry.run is not None:
+        if entry.key is not None:
             of_runs.add(entry)
     good, bad, in_flight = totals.gpu_seconds()
     run_good, run_bad, _ = of_runs.gpu_seconds()

@@ -420,8 +420,8 @@ class UsageGroups:
 
     def by_run(self) -> Mapping[str | None, GroupUsage]:
         """The usage by run key, without transfers and holds; None: jobs of no run."""
-        executions = group_by(self.executions, lambda e: e.run)
-        epochs: Groups[Epoch] = {**group_by(self.epochs, lambda e: e.run)}
+        executions = group_by(self.executions, lambda e: e.key)
+        epochs: Groups[Epoch] = {**group_by(self.epochs, lambda e: e.key)}
         return {
             run: self.usage(run, executions.get(run, ()), epochs.get(run, ()))
             for run in dict.fromkeys((*executions, *epochs))
@@ -446,7 +446,7 @@ class UsageGroups:
         counted = (e for e in self.executions if e.final and not self.is_hidden(e))
         trained = group_by(counted, place_of)
         comparisons = compare_hosts(
-            EpochTime(place, e.run, e.start, self.seconds(e) or 0.0)
+            EpochTime(place, e.key, e.start, self.seconds(e) or 0.0)
             for place, entries in trained.items()
             for e in entries
         )

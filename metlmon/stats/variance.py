@@ -162,7 +162,7 @@ def _observations(finals: Iterable[Execution], groups: UsageGroups) -> Iterator[
         if entry.gpu and entry.site and entry.host and seconds:
             model = entry.gpu if entry.gpus == 1 else f"{entry.gpus} × {entry.gpu}"
             yield Observation(
-                log(seconds), (model, entry.site, entry.host), entry.run or "", entry.epoch
+                log(seconds), (model, entry.site, entry.host), entry.key or "", entry.epoch
             )
 
 

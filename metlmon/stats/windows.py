@@ -336,7 +336,7 @@ def _shifted(moment: datetime, delta: timedelta) -> datetime:
 
 
 def _runs(runs: Iterable[Run], executions: Iterable[Execution]) -> Iterable[Run]:
-    by_run = group_by(executions, lambda entry: entry.run)
+    by_run = group_by(executions, lambda entry: entry.key)
     for run in runs:
         yield replace(run, hours=sum_executions(by_run.get(run.key, ())).hours)
 

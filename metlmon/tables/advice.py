@@ -53,15 +53,13 @@ def plan_rows(plan: PlacementPlan) -> list[PlanRow]:
     )
 
 
-def plan_columns(
-    plan: PlacementPlan, run_names: Mapping[str, str], pools: Iterable[ResourcePool] = ()
-) -> list[Column[PlanRow]]:
-    """The columns of a plan; ``run_names``: by key; ``pools``: all that have a name."""
+def plan_columns(plan: PlacementPlan, pools: Iterable[ResourcePool] = ()) -> list[Column[PlanRow]]:
+    """The columns of a plan; ``pools``: all that have a name."""
     known = {*pools, *(pool for run in plan.runs for pool in run.pools)}
     names = pool_names(known)
 
     def runs(row: PlanRow) -> str:
-        text = ", ".join(plain(run_names.get(each.run, each.run), NAME_LIMIT) for each in row.runs)
+        text = ", ".join(plain(each.run, NAME_LIMIT) for each in row.runs)
         return text if len(text) <= NAME_LIMIT else count(len(row.runs), "run")
 
     def where(row: PlanRow) -> str:
@@ -217,11 +215,11 @@ def excluded_lines(
     return lines
 
 
-def runs_excluded_lines(plan: PlacementPlan, run_names: Mapping[str, str]) -> list[Line]:
+def runs_excluded_lines(plan: PlacementPlan) -> list[Line]:
     """``run4 does not continue: failed``: a line for each reason."""
     lines = []
     for reason, runs in _reasons(plan).items():
-        names = [plain(run_names.get(run, run), NAME_LIMIT) for run in runs]
+        names = [plain(run, NAME_LIMIT) for run in runs]
         shown = ", ".join(names[:MOST_NAMES])
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         lines.append(line((f"not planned: {shown}{more}: ", DIM), plain(reason, REASON_LIMIT)))

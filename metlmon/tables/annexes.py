@@ -223,7 +223,7 @@ def details(row: Annex | None, this_year: int | None) -> list[str]:
     for epoch in row.epochs:
         ends = "unknown" if epoch.seconds_left is None else duration(epoch.seconds_left)
         fits = {True: "fits", False: "does not fit", None: "end unknown"}[epoch.fits]
-        parts.append(f"{epoch.run_name}: {ends} left, {fits}")
+        parts.append(f"{epoch.run}: {ends} left, {fits}")
     if row.epoch_seconds is not None:
         parts.append(f"an epoch takes {duration(row.epoch_seconds)} there")
     if row.site_command:

@@ -140,7 +140,7 @@ def _metric_difference(points: Sequence[Point | None], goal: Goal | None) -> Lin
 def run_name(run: ComparedRun, style: TextStyle = BOLD, sign: str = "") -> Line:
     """The name above a column, the best one with a star."""
     star = line((f"{BEST} ", BEST_STYLE)) if run.best else ()
-    return star + line((f"{sign} " if sign else "", style), (clip(run.row.name, MOST_CELLS), style))
+    return star + line((f"{sign} " if sign else "", style), (clip(run.row.run, MOST_CELLS), style))
 
 
 def headline(comparison: Comparison) -> str:
@@ -149,7 +149,7 @@ def headline(comparison: Comparison) -> str:
     if best is None or best.curve.best is None:
         return ""
     value, epoch = best.curve.best.value, formatting.epoch_number(best.curve.best.epoch)
-    name, metric = clip(best.row.name, 40), clip(comparison.metric, 40)
+    name, metric = clip(best.row.run, 40), clip(comparison.metric, 40)
     return f"{name} is best: {metric} {formatting.metric(value)} in epoch {epoch}"
 
 
@@ -206,7 +206,7 @@ def _progress_rows(
     if health is not None:
         yield CompareRow("health", [_worst(run, health) for run in runs])
     if forecast is not None:
-        forecasts = {each.run: each for each in forecast.runs}
+        forecasts = {each.key: each for each in forecast.runs}
         texts = [_remaining(forecasts.get(run.row.key)) for run in runs]
         yield CompareRow("remaining", list(map(line, texts)))
     wall = [run.wall_seconds for run in runs]

@@ -121,7 +121,7 @@ def alarm_order(curve: MetricCurve) -> tuple[object, ...]:
 
 def filter_text(curve: MetricCurve) -> str:
     """Return the text of a curve that the filter searches, in lower case."""
-    parts = [curve.run_name, curve.uuid, curve.label, curve_symbol(curve).word]
+    parts = [curve.run, curve.uuid, curve.label, curve_symbol(curve).word]
     return "\n".join(part for part in parts if part).lower()
 
 
@@ -167,7 +167,7 @@ def columns(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
         Column(
             "run",
             "RUN",
-            lambda curve: clip(curve.run_name, 80),
+            lambda curve: clip(curve.run, 80),
             style=lambda curve: BOLD if curve.diverged else PLAIN,
             minimum=6,
             maximum=28,
@@ -306,7 +306,7 @@ def empty(metrics: MetricSettings, curves: Curves, dagdir: str) -> list[Line]:
     example = curves.runs[0] if curves.runs else None
     dagdir = plain(dagdir, 60)
     uuid = clip(example.uuid or "", 40) if example is not None else ""
-    name = clip(example.run_name, NAME_LIMIT) if example is not None else ""
+    name = clip(example.run, NAME_LIMIT) if example is not None else ""
     lines = [
         line("  ", "No training has written a metric here yet."),
         (),

@@ -93,12 +93,12 @@ def columns(
     change_format = formatting.metric_format((each.change for each in values.values()), 3)
 
     def change(e: Epoch) -> float | None:
-        return values[e.key].change if e.key in values else None
+        return values[e.node_key].change if e.node_key in values else None
 
     def draw_change(e: Epoch, _: int | None) -> Line:
-        return change_cell(change(e), goal, change_format) if e.key in values else ()
+        return change_cell(change(e), goal, change_format) if e.node_key in values else ()
 
-    row, run = view.row, view.row.name
+    row, run = view.row, view.row.run
     job = row.item == "job"
     unit = row.hours.measure.short
     columns: list[Column[Epoch]] = [
@@ -133,7 +133,7 @@ def columns(
         Column(
             "metric",
             clip(figures.curves.metric, NAME_CELLS) if figures is not None else "METRIC",
-            lambda e: values[e.key].value if e.key in values else "",
+            lambda e: values[e.node_key].value if e.node_key in values else "",
             Kind.NUMBER,
             doc="value of the primary metric",
             drop=1.5,
@@ -324,7 +324,7 @@ def last_changes(jobs: Iterable[Job], most: int, this_year: int | None) -> list[
     lines = []
     for time, state, job in entered[: -most - 1 : -1]:
         number = formatting.epoch_text(job.epoch) if job.training else ""
-        node = f"epoch {number}" if number else name_in_run(job.run_name or "", job.node or "")
+        node = f"epoch {number}" if number else name_in_run(job.run or "", job.node or "")
         site = job.site if state is State.RUNNING else None
         if state is State.RUNNING:
             site = next((each.site for each in job.executions if each.start == time), site)

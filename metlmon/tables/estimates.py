@@ -203,7 +203,7 @@ def backtest_columns() -> list[Column[Prediction]]:
         Column(
             "run",
             "RUN",
-            lambda row: "all" if row.run_name is None else clip(row.run_name, NAME_LIMIT),
+            lambda row: "all" if row.run is None else clip(row.run, NAME_LIMIT),
         ),
         Column(
             "estimate",
@@ -263,7 +263,7 @@ def columns(this_year: int | None) -> list[Column[RunForecast]]:
         return line(run_end_text(run, this_year)) or UNKNOWN_CELL
 
     return [
-        Column("run", "RUN", lambda run: clip(run.run_name, 40), minimum=5, comfortable=12),
+        Column("run", "RUN", lambda run: clip(run.run, 40), minimum=5, comfortable=12),
         Column(
             "progress",
             "DONE",

@@ -135,7 +135,9 @@ def _latest(name: str) -> Of:
 
 
 RUN_KEY: Final = _text(
-    "run", "key of the run: its run_uuid, without one its DAG and name; joins the frames"
+    "run",
+    "key of the run: its run_uuid, without one its DAG and name; joins the frames",
+    attrgetter("key"),
 )
 
 JOB_KEY: Final = (
@@ -145,7 +147,7 @@ JOB_KEY: Final = (
 
 RUN_NAMES: Final = (
     RUN_KEY,
-    _text("run_name", "name of the run, as its nodes are called"),
+    _text("run_name", "name of the run, as its nodes are called", attrgetter("run")),
     _text("uuid", "run_uuid of the run"),
     _text("label", "cohort of the run ([[label]] in metlmon.toml)"),
 )
@@ -166,9 +168,7 @@ IN_DAG: Final = _text(
 )
 
 RUNS: Final = (
-    _text("run", RUN_KEY.doc, attrgetter("key")),
-    _text("run_name", RUN_NAMES[1].doc, attrgetter("name")),
-    *RUN_NAMES[2:],
+    *RUN_NAMES,
     _text("dag", "top-level DAG file of its latest epoch"),
     _state("state", "state of its latest epoch; completed when all are done", words=tuple(State)),
     _count("epochs_total", "its epochs"),

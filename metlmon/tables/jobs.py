@@ -16,7 +16,7 @@ def filter_text(row: Job) -> str:
     """The text of a job that a filter searches, in lower case."""
     parts = [
         formatting.job_id(row.cluster, row.proc),
-        row.run_name,
+        row.run,
         row.uuid,
         row.node_name,
         row.dag,

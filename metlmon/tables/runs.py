@@ -99,7 +99,7 @@ ORDERS: Final = (
 
 def filter_text(row: Run) -> str:
     """The text of a run that a filter searches, in lower case."""
-    parts: list[object] = [row.name, row.uuid, row.dag, STATES[row.state].word]
+    parts: list[object] = [row.run, row.uuid, row.dag, STATES[row.state].word]
     parts += [formatting.BETWEEN] * is_between_epochs(row)
     parts += [sign.word] if (sign := gate_symbol(row)) is not None else []
     parts += gate_sentences(row)
@@ -125,7 +125,7 @@ def columns(
     """
     measured = metrics is not None and has_metrics(figures, rows)
     finished = bool(rows) and all(map(has_ended, rows))
-    ambiguous = len({row.name for row in rows}) < len(rows)
+    ambiguous = len({row.run for row in rows}) < len(rows)
     columns = every_column(
         rows,
         streams=streams,
@@ -147,7 +147,7 @@ def columns(
     absent |= {"dag"} if len({row.dag for row in rows}) < 2 else set()
     if rows and not any(row.dag for row in rows):
         absent |= set() if any(_epoch(row) for row in rows) else {"epoch"}
-        absent |= set() if any(row.uuid and row.uuid != row.name for row in rows) else {"uuid"}
+        absent |= set() if any(row.uuid and row.uuid != row.run for row in rows) else {"uuid"}
     return [column for column in columns if column.name not in absent]
 
 
@@ -169,13 +169,13 @@ def every_column(
         Column(
             "run",
             "RUN",
-            lambda row: clip(row.name, 80),
+            lambda row: clip(row.run, 80),
             doc="name of the run, a part of the names of its nodes",
             style=_run_style,
             minimum=6,
             comfortable=28,
             maximum=80,
-            identifies=lambda row: clip(row.name, 80),
+            identifies=lambda row: clip(row.run, 80),
         ),
         Column(
             "dag",
@@ -556,7 +556,7 @@ def cursor_detail(
         if inferred and not unknown:
             outcome = f"{formatting.count(inferred, 'epoch')} done (inferred)"
         facts.append(line((outcome, DIM)))
-        return [line(" ", (clip(row.name, 24), BOLD), "  ") + join(facts, line("  "))]
+        return [line(" ", (clip(row.run, 24), BOLD), "  ") + join(facts, line("  "))]
     return [_dropped(row, shown, cells, figures)]
 
 
@@ -566,7 +566,7 @@ def gate_details(row: Run, cells: int) -> list[Line]:
     if not texts:
         return []
     symbol = gate_symbol(row) or REQUESTED
-    text = f"{clip(row.name, 24)} {'; '.join(texts)}"
+    text = f"{clip(row.run, 24)} {'; '.join(texts)}"
     return _marked_lines(symbol, text, style_of(symbol), cells)
 
 
@@ -606,7 +606,7 @@ def _dropped(row: Run, shown: set[str], cells: int, figures: RunFigures | None) 
     ]
     if not any(parts):
         return ()
-    name = line(" ", (clip(row.name, 24), BOLD))
+    name = line(" ", (clip(row.run, 24), BOLD))
     return join_fitting((name, *parts), line("  "), cells - 1)
 
 
@@ -736,7 +736,7 @@ def metric_columns(
         return last_cell(curve, lasts)
 
     def best(curve: MetricCurve, _: int | None) -> Line:
-        is_best = figures is not None and curve.run == figures.best
+        is_best = figures is not None and curve.key == figures.best
         return value_cell(curve.best, BEST_STYLE if is_best else PLAIN, bests)
 
     def of_run(column: Column[Any]) -> Column[Run]:

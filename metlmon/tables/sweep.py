@@ -151,7 +151,7 @@ def headline(grid: Grid, room: int, full: bool = False) -> Line:
     best = where = ""
     if grid.best is not None and run is not None and run.reached is not None:
         best = f"best {cell_value_text(grid.best)} at {cell_point_text(grid, grid.best, full)}"
-        where = f"{clip(run.entry.name, NAME_LIMIT)} epoch {epoch_number(run.reached.epoch)}"
+        where = f"{clip(run.entry.run, NAME_LIMIT)} epoch {epoch_number(run.reached.epoch)}"
     active = (
         (progress.active, "running"),
         (progress.idle, "idle"),
@@ -208,7 +208,7 @@ def point_columns(axis: Axis) -> list[Column[GridCell]]:
         Column("point", axis_name(axis), lambda cell: names[cell.row]),
         Column("best", "BEST", cell_value_text, align="right"),
         Column("rank", "RANK", lambda cell: cell.rank, Kind.COUNT, drop=1),
-        Column("run", "RUN", lambda cell: clip(cell.runs[0].entry.name, NAME_LIMIT)),
+        Column("run", "RUN", lambda cell: clip(cell.runs[0].entry.run, NAME_LIMIT)),
         Column("epoch", "EPOCH", epoch, Kind.COUNT, drop=2),
         Column(
             "done", "DONE", lambda cell: f"{cell.epochs_done}/{cell.epochs_total}", align="right"
@@ -224,7 +224,7 @@ def run_columns() -> list[Column[CellRun]]:
         return "" if run.reached is None else epoch_number(run.reached.epoch)
 
     return [
-        Column("run", "RUN", lambda run: clip(run.entry.name, 40), minimum=6),
+        Column("run", "RUN", lambda run: clip(run.entry.run, 40), minimum=6),
         Column(
             "best",
             "BEST",

@@ -591,7 +591,7 @@ def hidden_columns() -> list[Column[Epoch]]:
         return None if row.epoch is None else formatting.epoch_number(row.epoch)
 
     return [
-        Column("run", "RUN", lambda row: name(row.run_name)),
+        Column("run", "RUN", lambda row: name(row.run)),
         Column("epoch", "EPOCH", epoch, Kind.COUNT),
         Column("seconds", "SUCCEEDED IN", lambda row: row.success_seconds, Kind.DURATION),
         Column("site", "AT", lambda row: name(row.site)),
@@ -1190,7 +1190,7 @@ def execution_key(row: Execution) -> str:
 
 def execution_text(row: Execution, usage: Usage) -> str:
     """Return the text of an execution that the filter searches, in lower case."""
-    parts = [formatting.job_id(*row.job), row.run_name, row.node, row.uuid, row.site]
+    parts = [formatting.job_id(*row.job), row.run, row.node, row.uuid, row.site]
     parts += [row.gpu, row.target, row.cause, row.host, formatting.moment(row.start)]
     parts += [OUTCOMES[row.outcome].word, HIDDEN.word if usage.hidden_epoch(row) else None]
     return "\n".join(part for part in parts if part is not None).lower()
@@ -1259,7 +1259,7 @@ def execution_columns(usage: Usage, usage_filter: UsageFilter) -> list[Column[Ex
         Column(
             "run",
             "RUN",
-            lambda r: clip(r.run_name or "", NAME_LIMIT) or None,
+            lambda r: clip(r.run or "", NAME_LIMIT) or None,
             minimum=6,
             comfortable=10,
             maximum=24,

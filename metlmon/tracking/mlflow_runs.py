@@ -187,7 +187,7 @@ def ensemble_key(ledger: Ledger) -> str:
     first = min(ledger.jobs, key=lambda job: (times[job.job], job.job))
     time = times[first.job]
     moment = (time.minute % 15, time.second)
-    identity = (first.job, moment, first.node, first.uuid or first.run_name)
+    identity = (first.job, moment, first.node, first.uuid or first.run)
     return hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
 
 
@@ -200,15 +200,15 @@ class _Ensemble:
         self._ledger = basis.ledger
         self._key = ensemble_key(basis.ledger)
         jobs, executions = self._ledger.jobs, self._ledger.executions
-        self._started = {each.run for each in executions}
-        self._by_node = group_by(executions, lambda each: each.key)
-        self._jobs_by_node = group_by(jobs, lambda job: job.key)
+        self._started = {each.key for each in executions}
+        self._by_node = group_by(executions, lambda each: each.node_key)
+        self._jobs_by_node = group_by(jobs, lambda job: job.node_key)
         # Evaluations may be queued behind the last epoch: the training has ended by then.
-        self._queued_runs = {job.run for job in jobs if job.training and job.state in ACTIVE}
+        self._queued_runs = {job.key for job in jobs if job.training and job.state in ACTIVE}
         self._has_gpu_hours = basis.status.hours.measure is HourUnit.GPU
-        self._jobs_by_run = group_by(jobs, lambda job: job.run)
+        self._jobs_by_run = group_by(jobs, lambda job: job.key)
         self._epochs = group_by(
-            (epoch for epoch in self._ledger.epochs if epoch.counts), lambda epoch: epoch.run
+            (epoch for epoch in self._ledger.epochs if epoch.counts), lambda epoch: epoch.key
         )
         self._params = _params(basis)
         self._dag_states = {row.file: row.state for row in basis.status.dags}
@@ -240,7 +240,7 @@ class _Ensemble:
         key = f"{self._key}/{run.uuid or run.key}"
         return TrackedRun(
             key=key,
-            name=run.name or run.key,
+            name=run.run or run.key,
             start=self._milliseconds(began),
             end=None if ended is None else self._milliseconds(ended),
             status=status,
@@ -323,7 +323,7 @@ class _Ensemble:
         epochs = self._epochs.get(run.key, [])
         ended = []
         for i, epoch in enumerate(epochs):
-            jobs = self._jobs_by_node.get(epoch.key, ())
+            jobs = self._jobs_by_node.get(epoch.node_key, ())
             if self._may_go_on(run) and any(job.state in ACTIVE for job in jobs):
                 continue
             end = run_end if epoch.attempts else None
@@ -341,11 +341,11 @@ class _Ensemble:
                 # Skipped, or of a part whose logs are not here: its cost is not known.
                 continue
             values = self._values(EPOCH_METRICS, epoch)
-            executions = self._by_node.get(epoch.key, ())
+            executions = self._by_node.get(epoch.node_key, ())
             for name, of in EXECUTION_SUMS.items():
                 known = [value for each in executions if (value := of(each)) is not None]
                 values[name] = sum(known) if known else None
-            jobs = self._jobs_by_node.get(epoch.key, ())
+            jobs = self._jobs_by_node.get(epoch.node_key, ())
             memory = [job.memory_mb for job in jobs if job.memory_mb is not None]
             if memory:
                 yield MetricPoint(step, MEMORY_METRIC, float(max(memory)), time)
@@ -420,9 +420,9 @@ def _ensemble_name(status: Status) -> str:
 def _params(basis: StatsInput) -> dict[str, dict[str, str]]:
     """The variables that never change within a run, swept ones among them, by run."""
     nodes = basis.load_description().nodes.all
-    trainings = [node for node in nodes if node.run is not None and node.training]
+    trainings = [node for node in nodes if node.key is not None and node.training]
     params = {}
-    for run, run_nodes in group_by(trainings, lambda node: node.run or "").items():
+    for run, run_nodes in group_by(trainings, lambda node: node.key or "").items():
         spelling = {name.lower(): name for node in run_nodes for name in node.node.vars}
         values, varying = constant_values(run_nodes)
         constant = {

@@ -313,7 +313,7 @@ def _add_runs(
     epoch_time: EpochTime,
 ) -> None:
     rows = [row for row in stats.status.runs if _has_name(row)]
-    labels = unique_labels({row.key: row.name for row in rows})
+    labels = unique_labels({row.key: row.run for row in rows})
     sites, models = _place_labels(breakdown)
     figures = run_figures(stats)
     for row in rows:
@@ -339,9 +339,9 @@ def _add_runs(
         if curve is not None and curve.last is not None:
             samples.add("run_metric_last", curve.last.value, run=run)
     for each in forecast.runs:
-        if each.run not in labels:
+        if each.key not in labels:
             continue
-        run = labels[each.run]
+        run = labels[each.key]
         if each.remaining is not None:
             samples.add("run_remaining_seconds", round(each.remaining.median, 3), run=run)
         expected = _converted(each.expected_end, epoch_time)
@@ -352,7 +352,7 @@ def _add_runs(
 
 def _has_name(row: Run) -> bool:
     """Whether a run has a name; jobs of no DAG may have that of their cluster alone."""
-    return bool(row.dag) or not row.name.isdecimal()
+    return bool(row.dag) or not row.run.isdecimal()
 
 
 def unique_labels(names: Mapping[Key, str | None]) -> dict[Key, str]:

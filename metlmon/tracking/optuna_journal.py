@@ -115,8 +115,8 @@ class _Trials:
             (variable.name, distribution_of(variable)) for variable in sweep.sweep.variables
         ]
         self._dags = {dag.file: dag.state for dag in stats.status.dags}
-        self._jobs = group_by(stats.ledger.jobs, lambda job: job.run)
-        self._executions = group_by(stats.ledger.executions, lambda execution: execution.run)
+        self._jobs = group_by(stats.ledger.jobs, lambda job: job.key)
+        self._executions = group_by(stats.ledger.executions, lambda execution: execution.key)
 
     def trial(self, run: CellRun) -> FrozenTrial:
         """The trial of a run; Optuna numbers it."""
@@ -165,7 +165,7 @@ class _Trials:
         unit = f"{hours.measure.lower()}_hours"
         executions = self._executions.get(entry.key, ())
         return {
-            "run": entry.name,
+            "run": entry.run,
             "uuid": entry.uuid,
             "state": run.state,
             "stopped": run.stopped,

@@ -83,7 +83,7 @@ class PlotScreen(SnapshotScreen):
     def run_chart(self, curves: Curves | None, run: str, cells: int, height: int) -> list[Line]:
         """The curve of a run over those of all, below a title; empty where it has no values."""
         with_values = () if curves is None else curves.curves_with_values
-        curve = next((each for each in with_values if each.run == run), None)
+        curve = next((each for each in with_values if each.key == run), None)
         scale = chart_scale(with_values, False)
         if curves is None or curve is None or scale is None or not self.can_plot():
             return []
@@ -92,7 +92,7 @@ class PlotScreen(SnapshotScreen):
         trace = run_trace(curve, CHOSEN, "*")
         lines = plot.chart(shades, [trace], scale, cells, height, braille=not signs)
         title = line((clip(curves.metric, 40), BOLD), "   ")
-        title += line((f"{'*' if signs else '━'} {clip(curve.run_name, 24)}", CHOSEN))
+        title += line((f"{'*' if signs else '━'} {clip(curve.run, 24)}", CHOSEN))
         all_runs = f"{':' if signs else '⣿'} all {len(with_values)} runs" if shades else ""
         heading = join_fitting((title, line((all_runs, OTHER))), line("   "), cells - 1)
         return [line(" ") + heading, *lines] if lines else []

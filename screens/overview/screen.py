@@ -191,7 +191,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         job = None
         if latest is not None and latest.state is State.IDLE:
             job = latest.cluster or 0, latest.proc or 0
-        name = "" if row is None else formatting.plain(row.name, 24)
+        name = "" if row is None else formatting.plain(row.run, 24)
         return lines + queue_lines_below(self.context, job, name, self.app.size.height)
 
     # --- the pane: the run under the cursor ---------------------------------------------------
@@ -236,7 +236,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         chart = self.run_chart(curves, row.key, left - 1, height - 2)
         cells = room - left if chart else room
         best = runs_table.best_text(row, figures)
-        title = line((formatting.clip(row.name, 40), BOLD), "  ") + runs_table.state_text(row)
+        title = line((formatting.clip(row.run, 40), BOLD), "  ") + runs_table.state_text(row)
         texts = [
             *wrap_parts([part for part in (title, best) if part], line("  "), cells),
             *overview_header.run_trouble(self.health, row.key, cells),
@@ -425,7 +425,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         by_run = jobs_of_runs(runs, self.context.feed.queued_jobs())
         for key, queued in by_run.items():
             jobs += queued or self._latest_job(next(row for row in runs if row.key == key))
-        text = self.name_or_count([row.name for row in runs], "run")
+        text = self.name_or_count([row.run for row in runs], "run")
         selected_runs = tuple(SelectedRun(row, tuple(by_run[row.key])) for row in runs)
         return Selection(text, tuple(jobs), self.dags_of(row.dag for row in runs), selected_runs)
 

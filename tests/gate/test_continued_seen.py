@@ -35,7 +35,7 @@ def seen(going: Ended, live: bool = True) -> Status:
 
 
 def row(status: Status, run: str = "run0") -> Run:
-    return next(each for each in status.runs if each.name == run)
+    return next(each for each in status.runs if each.run == run)
 
 
 def agree(status: Status) -> None:

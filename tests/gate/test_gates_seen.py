@@ -76,7 +76,7 @@ STOPPING = {
 
 
 def rows(reader: DagdirReader) -> dict[str, Run]:
-    return {row.name: row for row in again(reader).runs}
+    return {row.run: row for row in again(reader).runs}
 
 
 def test_requests_and_answers_are_seen_as_they_come_and_go(dagdir: Dagdir) -> None:
@@ -169,7 +169,7 @@ def test_a_node_goes_where_it_was_sent(dagdir: Dagdir) -> None:
     place(dagdir, "run0-train_epoch1", "expanse")
     place(dagdir, "run0-train_epoch3", "anvil")
     status = again(reader)
-    latest = next(row for row in status.runs if row.name == "run0").latest
+    latest = next(row for row in status.runs if row.run == "run0").latest
     assert (latest.target, latest.site, latest.off_target) == ("expanse", "delta", True)
     view = reader.snapshot_builder().run_view(UUID)
     assert [epoch.target for epoch in view.epochs] == ["any", "expanse", "any", "anvil"]
@@ -179,7 +179,7 @@ def test_a_node_goes_where_it_was_sent(dagdir: Dagdir) -> None:
     sites = break_down(ledger).sites
     assert [(site.site, site.target) for site in sites] == [("delta", ("any", "expanse"))]
     entries = ledger.epochs
-    assert [each.target for each in entries if each.run == UUID] == [
+    assert [each.target for each in entries if each.key == UUID] == [
         "any",
         "expanse",
         "any",
@@ -285,9 +285,7 @@ def test_what_will_not_be_trained_is_not_waited_for(dagdir: Dagdir) -> None:
     def left() -> dict[str, tuple[int, str | None]]:
         painter = dagdir.reader(live=True, now="2026-05-04 10:30:00").snapshot_builder()
         basis = StatsInput(painter.status(), painter.ledger(), Settings())
-        return {
-            run.run_name: (run.epochs_left, run.missing_reason) for run in make_forecast(basis).runs
-        }
+        return {run.run: (run.epochs_left, run.missing_reason) for run in make_forecast(basis).runs}
 
     assert left()["run0"] == (3, None)
     say(dagdir, "stop")

@@ -202,7 +202,7 @@ def test_no_estimate_awaits_a_stopped_run() -> None:
     for stop in counted.stops(FIRST):
         then = datetime.fromisoformat(stop["time"]) + timedelta(seconds=1)
         found = make_forecast(recorded(GATED, then))
-        (run,) = (run for run in found.runs if run.run == stop["uuid"])
+        (run,) = (run for run in found.runs if run.key == stop["uuid"])
         assert (run.epochs_left, run.remaining, run.missing_reason) == (0, None, None), stop["run"]
         assert found.slowest_run != stop["uuid"]
 

@@ -198,7 +198,7 @@ def _ledger(trained: Sequence[Trained], effects: Effects) -> Ledger:
             wait=(each.start - each.submitted).total_seconds() - TRANSFER,
         )
         moved = Transfer(
-            *(execution.job, execution.run, each.epoch, "input"),
+            *(execution.job, execution.key, each.epoch, "input"),
             *(each.start - timedelta(seconds=TRANSFER), each.start, TRANSFER),
             *("ok", each.host, each.site, None),
         )
@@ -228,7 +228,7 @@ def _ledger(trained: Sequence[Trained], effects: Effects) -> Ledger:
             Run,
             **{
                 "key": f"{DAG}:{name}",
-                "name": name,
+                "run": name,
                 "dag": DAG,
                 "state": State.COMPLETED,
                 "began": BEGUN,
@@ -245,7 +245,7 @@ def _ledger(trained: Sequence[Trained], effects: Effects) -> Ledger:
 def _owner(each: Trained) -> dict[str, Any]:
     return {
         **dict.fromkeys(("dag", "in_dag"), DAG),
-        **{"run": f"{DAG}:{each.run}", "run_name": each.run, "node": each.node},
+        **{"key": f"{DAG}:{each.run}", "run": each.run, "node": each.node},
         **{"epoch": each.epoch, "training": True},
     }
 

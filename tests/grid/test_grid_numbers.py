@@ -61,7 +61,7 @@ def test_every_point_has_its_cell_and_its_run(found: Grid) -> None:
     assert list(found.cells) == [((rate,), (width,)) for rate, width in POINTS]
     for index, (rate, width) in enumerate(POINTS):
         (run,) = found.cells[(rate,), (width,)].runs
-        assert (run.entry.name, run.entry.epochs_done) == (
+        assert (run.entry.run, run.entry.epochs_done) == (
             f"run{index:02}",
             sweeps.reached(index),
         )
@@ -121,7 +121,7 @@ def test_a_metric_that_wants_to_be_high(basis: StatsInput) -> None:
 def test_a_run_that_its_gate_ended_says_why(basis: StatsInput) -> None:
     stopped = Stopped("patience", 3, "no better for 3 epochs", datetime(2026, 5, 4, 12))
     rows = tuple(
-        replace(row, gate=GateStatus(stopped=stopped)) if row.name == "run18" else row
+        replace(row, gate=GateStatus(stopped=stopped)) if row.run == "run18" else row
         for row in basis.ledger.runs
     )
     found = grid(replace(basis, ledger=replace(basis.ledger, runs=rows)), GridChoice())
@@ -137,10 +137,10 @@ def test_what_gates_ended_or_keep_waiting_is_reported_of_how_far_it_is(basis: St
     stopped = GateStatus(stopped=Stopped("divergence", 3, "NaN", datetime(2026, 5, 4, 12)))
     paused = GateStatus(paused=datetime(2026, 5, 4, 12))
     gates = {"run00": stopped, "run01": stopped, "run27": stopped, "run10": paused}
-    rows = tuple(replace(row, gate=gates.get(row.name)) for row in basis.ledger.runs)
+    rows = tuple(replace(row, gate=gates.get(row.run)) for row in basis.ledger.runs)
     found = grid(replace(basis, ledger=replace(basis.ledger, runs=rows)), GridChoice())
     result = found.progress
-    over = [cell.runs[0].entry.name for cell in found.cells.values() if cell.is_finished]
+    over = [cell.runs[0].entry.run for cell in found.cells.values() if cell.is_finished]
     assert result.stopped == len({"run00", "run01"}.intersection(over)) == 2
     assert "run27" not in over, "asked to end, and not at its end yet"
     assert (result.finished, result.waiting, result.paused) == (before.finished, before.waiting, 1)
@@ -232,7 +232,7 @@ def test_json_has_all_that_the_figures_have(dagdir: Path, found: Grid, capsys: C
     assert len(result["cells"]) == len(found.cells)
     for cell, known in zip(result["cells"], found.cells.values(), strict=True):
         assert cell["rank"] == known.rank
-        assert [run["run"] for run in cell["runs"]] == [run.entry.name for run in known.runs]
+        assert [run["run"] for run in cell["runs"]] == [run.entry.run for run in known.runs]
     assert result["progress"]["points"] == 30
 
 

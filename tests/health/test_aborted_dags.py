@@ -187,7 +187,7 @@ def test_a_real_gate_that_ends_its_sub_dag(shared: Shared) -> None:
     assert not health.open_entries
     # The other notes of this run do not name a user, or a removal of the DAG.
     assert {entry.kind for entry in health.entries} == {"ended-early"}
-    r1 = next(run for run in status.runs if run.name == "r1")
+    r1 = next(run for run in status.runs if run.run == "r1")
     assert r1.state is State.COMPLETED
     assert r1.epochs_done == 3
     assert r1.gate.stopped.node == "r1-train_epoch3"

@@ -204,7 +204,7 @@ def test_a_recording_shows_what_its_jobs_used() -> None:
 
 def test_trouble_lasts_until_a_later_epoch_is_fine() -> None:
     starts = {
-        (each.run, each.epoch): each.start + timedelta(seconds=1)
+        (each.key, each.epoch): each.start + timedelta(seconds=1)
         for each in read_dagdir(RECORDING).ledger().executions
     }
     seen = [recorded("memory-tight", "00020003", starts["00020003", n]) for n in range(4)]

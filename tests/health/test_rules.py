@@ -314,8 +314,8 @@ def test_what_another_dag_wants_is_no_other_targets_site() -> None:
     made = basis(runs)
     assert kinds(made) == ["wrong-site"]
     ledger = made.ledger
-    other = [replace(e, dag="b.dag") if e.run == "run1" else e for e in ledger.executions]
-    epochs = [replace(e, dag="b.dag") if e.run == "run1" else e for e in ledger.epochs]
+    other = [replace(e, dag="b.dag") if e.key == "run1" else e for e in ledger.executions]
+    epochs = [replace(e, dag="b.dag") if e.key == "run1" else e for e in ledger.epochs]
     ledger = replace(ledger, executions=tuple(other), epochs=tuple(epochs))
     assert kinds(replace(made, ledger=ledger)) == []
 
@@ -348,11 +348,11 @@ def test_a_horizon_that_grows_with_the_epoch_is_no_change() -> None:
 def test_futile_nodes_that_nothing_explains() -> None:
     made = basis({**CALM, "run8": replace(GOING, state=State.FUTILE)})
     fault = NodeFault(
-        key=("ens.dag", "run8-train_epoch5"),
+        node_key=("ens.dag", "run8-train_epoch5"),
         dag="ens.dag",
         kind="job",
         state=State.FUTILE,
-        run="run8",
+        key="run8",
         training=True,
         failed_ancestor=("ens.dag", "gone"),
     )

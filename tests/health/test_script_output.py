@@ -53,7 +53,7 @@ def test_nodes_and_run_have_the_cause_of_health(name: str, capsys: Captured) -> 
     builder, found = read_dagdir(FIXTURES / name), entries(FIXTURES / name)
     known = stats_input(builder, FIXTURES / name)
     listed = json_output("nodes", capsys, FIXTURES / name)["nodes"]
-    epochs = {epoch.key: epoch for epoch in known.ledger.epochs}
+    epochs = {epoch.node_key: epoch for epoch in known.ledger.epochs}
     whys = {node["node"]: node["why"] for node in listed}
     checked = 0
     for entry in found.values():

@@ -33,8 +33,8 @@ from tests.support.recordings import read_all
 
 FILES: Final = frozenset(
     {
-        *("dagdir", "dag", "in_dag", "dag_key", "file", "key", "log", "logs", "error", "output"),
-        *("submit", "path", "dir", "node_keys"),
+        *("dagdir", "dag", "in_dag", "dag_key", "file", "log", "logs", "error", "output"),
+        *("submit", "path", "dir", "key", "node_key", "node_keys"),
     }
 )
 """Fields with the name of a file, or a key made of it."""

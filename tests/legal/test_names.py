@@ -68,11 +68,11 @@ def _named(tmp_path_factory: pytest.TempPathFactory) -> DagdirReader:
 
 
 def test_each_is_a_run_of_its_own(named: DagdirReader) -> None:
-    rows = {row.name: row for row in named.snapshot_builder().status().runs}
+    rows = {row.run: row for row in named.snapshot_builder().status().runs}
     assert set(rows) == set(RUNS), "é in two forms and Run, run are not the same"
     assert {row.state for row in rows.values()} == {State.RUNNING}
     assert sum(named.snapshot_builder().status().epoch_states.values()) == 2 * len(RUNS)
-    jobs = {job.cluster: job.run_name for job in named.snapshot_builder().job_rows()}
+    jobs = {job.cluster: job.run for job in named.snapshot_builder().job_rows()}
     assert jobs == {100 + i: RUNS[i // 2] for i in range(2 * len(RUNS))}
 
 
@@ -80,8 +80,8 @@ def test_each_is_a_run_of_its_own(named: DagdirReader) -> None:
 def test_each_can_be_asked_for(named: DagdirReader, run: str) -> None:
     """A name is itself before it is a pattern or the beginning of another's."""
     painter = named.snapshot_builder()
-    assert one_run(painter, run).name == run
-    chosen = [row.name for row in painter.status().runs if matches_run(row, run)]
+    assert one_run(painter, run).run == run
+    chosen = [row.run for row in painter.status().runs if matches_run(row, run)]
     assert run in chosen
     if not set(run) & set("*?["):
         assert chosen == [run], "run1 is not run10, Run is not run"
@@ -101,7 +101,7 @@ def test_numbers_that_are_no_epochs(tmp_path: Path, digits: str) -> None:
     dagdir = Dagdir(tmp_path / "d", dag(node, "r-train_epoch0") + f'VARS {node} epoch="{digits}"\n')
     dagdir.write("metl.log", Log().submit(1, node).execute(1).terminate(1, 0).data)
     status = dagdir.reader().snapshot_builder().status()
-    assert [(run.name, run.epochs_total) for run in status.runs] == [("r", 1)]
+    assert [(run.run, run.epochs_total) for run in status.runs] == [("r", 1)]
     assert status.node_states[State.COMPLETED] == 1
 
 

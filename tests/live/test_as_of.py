@@ -43,7 +43,7 @@ def claims(reader: DagdirReader) -> Any:
     """What a status says of DAGs, runs and nodes."""
     status = reader.snapshot_builder().status()
     dags = [(d.file, d.state, d.dagmans, d.nodes_done, d.rescue, d.ended) for d in status.dags]
-    runs = [(run.name, run.epochs_done, run.epochs_inferred, run.state) for run in status.runs]
+    runs = [(run.run, run.epochs_done, run.epochs_inferred, run.state) for run in status.runs]
     return dags, runs, status.node_states
 
 

@@ -285,7 +285,7 @@ def test_a_second_dag_comes_later(dagdir: Dagdir) -> None:
     dagdir.write("two.dag", "JOB run9-train_epoch0 t.sub\n")
     status = again(reader)
     assert [dag.file for dag in status.dags] == ["run.dag", "two.dag"]
-    assert [(run.name, run.state) for run in status.runs] == [
+    assert [(run.run, run.state) for run in status.runs] == [
         ("run0", State.IDLE),
         ("run9", State.IDLE),
     ]

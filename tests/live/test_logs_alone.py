@@ -80,8 +80,8 @@ def test_a_log_of_each_cluster_has_the_same_hours(tmp_path: Path) -> None:
     whole = read_dagdir(example)
     for alone in (read_dagdir(tmp_path), read_dagdir(tmp_path, logs=logs)):
         assert_same_jobs(alone, whole)
-        runs = {run.name: (run.epochs_done, run.state) for run in alone.status().runs}
-        assert runs == {run.name: (run.epochs_done, run.state) for run in whole.status().runs}
+        runs = {run.run: (run.epochs_done, run.state) for run in alone.status().runs}
+        assert runs == {run.run: (run.epochs_done, run.state) for run in whole.status().runs}
 
 
 def scheduler_universe(log: Path, cluster: int) -> bool:
@@ -118,7 +118,7 @@ def runs_of(tmp_path: Path, *logs: Log) -> dict[str, Run]:
     dagdir = Dagdir(tmp_path, "")
     for number, log in enumerate(logs):
         dagdir.write(f"job_{number}.log", log.data)
-    return {run.name: run for run in dagdir.reader().snapshot_builder().status().runs}
+    return {run.run: run for run in dagdir.reader().snapshot_builder().status().runs}
 
 
 def ad(text: str) -> str:
@@ -179,7 +179,7 @@ def test_two_batches_with_the_same_node_names_are_two_runs(tmp_path: Path) -> No
     dagdir.write("a.log", first.data)
     dagdir.write("b.log", second.data)
     runs = dagdir.reader().snapshot_builder().status().runs
-    assert [(run.name, run.epochs_total) for run in runs] == [("run0", 2), ("run0 (b.dag)", 1)]
+    assert [(run.run, run.epochs_total) for run in runs] == [("run0", 2), ("run0 (b.dag)", 1)]
 
 
 def test_a_post_script_decides_also_without_the_dag(tmp_path: Path) -> None:
@@ -194,12 +194,12 @@ def test_a_batch_is_told_later(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path, "")
     dagdir.write("job.log", Log().submit(7).submit(8).data)
     reader = dagdir.reader()
-    assert [run.name for run in again(reader).runs] == ["7", "8"]
+    assert [run.run for run in again(reader).runs] == ["7", "8"]
     log, text = Log(), "Job ad information event triggered."
     log.raw(28, 7, text, ad('JobBatchName = "night"'), at="11:00:00")
     dagdir.append("job.log", log.raw(28, 8, text, ad('JobBatchName = "night"')).data)
     status = again(reader)
-    assert [(run.name, run.epochs_total) for run in status.runs] == [("night", 2)]
+    assert [(run.run, run.epochs_total) for run in status.runs] == [("night", 2)]
     assert status.epoch_states[State.IDLE] == 2
 
 
@@ -222,11 +222,11 @@ def test_a_log_describes_its_runs_and_epochs(tmp_path: Path) -> None:
         for run in builder.status().runs:
             view = builder.run_view(run.key)
             epochs = [(row.epoch, row.epoch_var, row.state, row.jobs) for row in view.epochs]
-            runs.append((run.name, run.uuid, run.item, run.epochs_done, run.epochs_total, epochs))
+            runs.append((run.run, run.uuid, run.item, run.epochs_done, run.epochs_total, epochs))
         return runs
 
     assert facts_of(alone) == facts_of(whole)
-    assert [len(run.name) for run in alone.status().runs] == [4, 4, 4]
+    assert [len(run.run) for run in alone.status().runs] == [4, 4, 4]
 
 
 def noted(log: Log, cluster: int, note: str) -> Log:
@@ -240,7 +240,7 @@ def test_the_run_in_a_submit_counts_more_than_anything_else(tmp_path: Path) -> N
     log.raw(28, 7, text, body)
     noted(log, 8, 'RunUuid = "aaaa1111"; RunName = "warm"; DAGNodeName = "run3-train_epoch4"')
     (run,) = runs_of(tmp_path, log).values()
-    assert (run.name, run.uuid, run.item, run.epochs_total) == ("warm", "aaaa1111", "epoch", 2)
+    assert (run.run, run.uuid, run.item, run.epochs_total) == ("warm", "aaaa1111", "epoch", 2)
     assert run.latest.epoch == 4
 
 
@@ -248,7 +248,7 @@ def test_two_jobs_of_an_epoch_are_its_tries(tmp_path: Path) -> None:
     log = noted(Log(), 7, 'RunName = "warm"; RunEpoch = 1').execute(7).terminate(7, 1)
     noted(log, 8, 'RunName = "warm"; RunEpoch = 1').execute(8).terminate(8)
     (run,) = runs_of(tmp_path, log).values()
-    assert (run.name, run.uuid, run.epochs_done, run.epochs_total) == ("warm", None, 1, 1)
+    assert (run.run, run.uuid, run.epochs_done, run.epochs_total) == ("warm", None, 1, 1)
 
 
 # --- what grows -------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def test_the_past_of_named_logs(tmp_path: Path) -> None:
     past = Session(reader).historical(moment("10:45:00"))
     assert isinstance(past, Session)
     past._reader.read_all()
-    runs = {run.name: run.state for run in past.take().status.runs}
+    runs = {run.run: run.state for run in past.take().status.runs}
     assert runs == {"7": State.RUNNING, "8": State.IDLE}
 
 
@@ -310,9 +310,9 @@ def test_curves_of_outputs_without_the_dag(tmp_path: Path) -> None:
     alone, whole = read_dagdir(tmp_path), read_dagdir(FIXTURES / "trainer")
     expected = curves(stats_input(whole, FIXTURES / "trainer"))
     found = curves(stats_input(alone, tmp_path))
-    best = {c.run_name: round(c.best.value, 3) for c in expected.runs if c.best}
+    best = {c.run: round(c.best.value, 3) for c in expected.runs if c.best}
     assert len(best) == 6
-    assert {c.run_name: round(c.best.value, 3) for c in found.runs if c.best} == best
+    assert {c.run: round(c.best.value, 3) for c in found.runs if c.best} == best
 
 
 # --- beside a DAG -----------------------------------------------------------------------------
@@ -333,11 +333,11 @@ def test_jobs_beside_a_dag_change_none_of_its_numbers(tmp_path: Path) -> None:
     after = dagdir.reader().snapshot_builder()
     status = after.status()
     assert numbers(status) == numbers(before.status())
-    assert [(r.name, r.dag, r.epochs_done, r.hours.goodput) for r in status.runs[1:]] == [
+    assert [(r.run, r.dag, r.epochs_done, r.hours.goodput) for r in status.runs[1:]] == [
         ("5", "", 1, 1.0)
     ]
     (job,) = [job for job in after.job_rows() if job.cluster == 5]
-    assert (job.dag, job.node, job.run) == (None, None, None)
+    assert (job.dag, job.node, job.key) == (None, None, None)
     assert after.ledger().runs == before.ledger().runs
     assert stats_input(after).ledger.epochs == stats_input(before).ledger.epochs
     (epoch,) = view.epochs if (view := after.run_view(status.runs[1].key)) else ()
@@ -361,7 +361,7 @@ def test_an_empty_log_among_several_becomes_one(tmp_path: Path) -> None:
     paths = [dagdir.write("a.log", Log().submit(7).data), dagdir.write("b.log", "")]
     reader = read_all(DagdirReader(tmp_path, logs=paths, live=True))
     dagdir.append("b.log", Log().submit(8).data)
-    assert [run.name for run in again(reader).runs] == ["7", "8"]
+    assert [run.run for run in again(reader).runs] == ["7", "8"]
 
 
 def test_a_directory_without_events_is_refused(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_the_story_has_its_size_and_its_troubles(tmp_path: Path) -> None:
     builder = reader.snapshot_builder()
     status, ledger = builder.status(), builder.ledger()
     assert (len(status.runs), status.node_states[State.COMPLETED]) == (24, 928)
-    assert [run.name for run in status.runs if run.state is State.FAILED] == ["run20"]
+    assert [run.run for run in status.runs if run.state is State.FAILED] == ["run20"]
     sites = {site.site: site for site in break_down(ledger).sites}
     assert len(sites) == 7
     assert sites["Gridley-GPU-CE1"].completed_epochs == 0

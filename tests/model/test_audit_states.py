@@ -42,8 +42,8 @@ def test_a_run_goes_by_one_name_for_all_its_jobs() -> None:
     log = Log().submit(77, NODE).execute(77).terminate(77)
     log.submit(78, "again-train_epoch1").execute(78).submit(79, check)
     result = read_ensemble(dags, log)
-    assert [result.job(job).run_name for job in (77, 78, 79)] == ["again"] * 3
-    assert [row.name for row in result.painter().status().runs] == ["again"]
+    assert [result.job(job).run for job in (77, 78, 79)] == ["again"] * 3
+    assert [row.run for row in result.painter().status().runs] == ["again"]
 
 
 def test_a_run_that_was_done_before_anything_was_submitted_has_no_latest() -> None:
@@ -55,7 +55,7 @@ def test_a_run_that_was_done_before_anything_was_submitted_has_no_latest() -> No
 def test_a_variable_that_is_set_to_nothing_is_not_known() -> None:
     dag = f'JOB {NODE} train.sub\nVARS {NODE} run_uuid="" ResourceName="" checkpoint=""\n'
     result = read_ensemble(dag, Log().submit(77, NODE))
-    assert (result.job(77).target, result.job(77).uuid, result.job(77).run_name) == (
+    assert (result.job(77).target, result.job(77).uuid, result.job(77).run) == (
         None,
         None,
         "run0",

@@ -44,7 +44,7 @@ def belongs(report_of: EnsembleReading, cluster: int = 77) -> str | None:
 def test_without_evidence_it_is_ambiguous_and_reported() -> None:
     result = read_ensemble(BOTH, plain_log())
     job = result.job(77)
-    assert (job.dag, job.node, job.run) == (None, None, None)
+    assert (job.dag, job.node, job.key) == (None, None, None)
     assert job.candidates == ("a.dag", "b.dag")
     (notice,) = result.painter().notices()
     assert notice.kind == "ambiguous-dag"
@@ -148,7 +148,7 @@ def test_a_job_of_no_dag_is_listed() -> None:
     log = Log().submit(5).execute(5, gpus=1, at="11:00:00").terminate(5, at="12:00:00")
     result = read_ensemble(A_DAG, log.submit(6, "a_node_of_another_dag"))
     jobs = result.painter().job_rows()
-    assert [(j.dag, j.node, j.run, j.candidates) for j in jobs] == [(None, None, None, ())] * 2
+    assert [(j.dag, j.node, j.key, j.candidates) for j in jobs] == [(None, None, None, ())] * 2
     assert result.painter().status().hours.goodput == 1.0
     assert not list(result.painter().notices())
 

@@ -110,7 +110,7 @@ def test_what_is_said_at_every_moment(moment: datetime) -> None:
         expected = sum(own.at(now)[index] for own in OWN)
         assert figure * 3600 == pytest.approx(expected, abs=STAMPS * sum(o.gpus for o in begun))
     for run in status.runs:
-        ours = [own for own in OWN if own.node.startswith(run.name)]
+        ours = [own for own in OWN if own.node.startswith(run.run)]
         done = {own.node for own in ours if own.how == "done" and own.ended <= now}
         running = any(own.begun <= now < own.ended for own in ours)
         assert run.epochs_done == len(done)

@@ -67,7 +67,7 @@ def test_without_the_status_file_dagmans_log_tells_the_same(failures: Path, tmp_
 
 
 def test_runs_of_failed_nodes_have_failed(failures: Path) -> None:
-    rows = {row.name: row for row in read_dagdir(failures).status().runs}
+    rows = {row.run: row for row in read_dagdir(failures).status().runs}
     assert rows["run0"].state is State.RUNNING
     assert [rows[name].state for name in ("run1", "run2")] == [State.FAILED] * 2
     result = [rows[name].failed for name in ("run1", "run2")]

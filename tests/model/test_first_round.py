@@ -84,11 +84,11 @@ def test_nothing_is_complained_of_but_the_ends_that_nobody_logged(painter: Snaps
 def test_by_run(ledger: Ledger) -> None:
     assert {
         run: {"uuid": entries[0].uuid, "executions": len(entries), **split(entries)}
-        for run, entries in by(ledger, "run_name").items()
+        for run, entries in by(ledger, "run").items()
     } == TRUTH["by_run"]
     for run in ledger.runs:
         spent = {"good": run.hours.goodput * 3600, "bad": run.hours.badput * 3600}
-        assert spent == pytest.approx(split(by(ledger, "run_name")[run.name]))
+        assert spent == pytest.approx(split(by(ledger, "run")[run.run]))
 
 
 def spelled(entry: Execution) -> str:

@@ -606,7 +606,7 @@ def test_use_is_shown_by_execution_and_not_what_an_earlier_one_left() -> None:
             view = builder.job_view(*job.job)
             assert view is not None
             lines = [spans.text(each) for each in build_sections(view, None, (), 120).lines]
-            uses[job.run_name] = [
+            uses[job.run] = [
                 re.findall(r"[\d.]+ of \d|–", each) for each in lines if " localhost" in each
             ][:2]
             row = next(row for row in view.usage if row.name == "GPUs")

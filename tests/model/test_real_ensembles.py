@@ -47,7 +47,7 @@ def test_aws_epochs(aws: Status) -> None:
 
 
 def test_aws_runs(aws: Status) -> None:
-    latest = {run.name: run.latest for run in aws.runs}
+    latest = {run.run: run.latest for run in aws.runs}
     assert {name: (e.epoch, e.cluster) for name, e in latest.items() if e} == {
         "run0": (10, 12714074),
         "run1": (8, 12714072),
@@ -177,8 +177,8 @@ def test_submissions_equal_the_jobstate_log(dagdir: Path, stem: str) -> None:
             submitted[words[1]].add(words[3])
     ours: dict[str, set[str]] = defaultdict(set)
     for job in painted(dagdir).ledger().jobs:
-        if job.key is not None and job.in_dag == f"{stem}.dag":
-            ours[job.key[1]].add("{}.{}".format(*job.job))
+        if job.node_key is not None and job.in_dag == f"{stem}.dag":
+            ours[job.node_key[1]].add("{}.{}".format(*job.job))
     assert ours == submitted
 
 

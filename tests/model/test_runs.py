@@ -61,7 +61,7 @@ def test_the_queued_jobs_of_a_run_are_none_of_another_sub_dags(tmp_path: Path) -
 def test_both_numbers_of_an_epoch_are_kept() -> None:
     log = trained(Log(), 77, "run3-train_epoch0").submit(78, "run3-train_epoch1")
     run = read_ensemble(chain("run3", UUID, range(5)), log).run("run3")
-    assert (run.name, run.uuid, run.key) == ("run3", UUID, UUID)
+    assert (run.run, run.uuid, run.key) == ("run3", UUID, UUID)
     assert (run.epochs_total, run.epochs_done, run.state) == (5, 1, State.IDLE)
     assert (run.latest.epoch, run.latest.epoch_var) == (1, 2)
     assert (run.latest.node, run.latest.cluster) == ("run3-train_epoch1", 78)
@@ -93,7 +93,7 @@ def test_epochs_are_ordered_as_numbers() -> None:
 def test_a_run_without_a_uuid_is_its_name_in_its_dag() -> None:
     dags = {"a.dag": chain("run0", None, range(2)), "b.dag": chain("run0", None, range(2))}
     status = read_ensemble(dags).painter().status()
-    assert [(run.name, run.uuid, run.dag) for run in status.runs] == [
+    assert [(run.run, run.uuid, run.dag) for run in status.runs] == [
         ("run0", None, "a.dag"),
         ("run0", None, "b.dag"),
     ]
@@ -172,7 +172,7 @@ def test_the_names_of_nodes_are_a_setting() -> None:
     assert read_ensemble(dag).painter().status().runs == ()
     settings = Settings(train_node=re.compile(r"^(?P<run>fold\d+)_step(?P<epoch>\d+)$"))
     (run,) = read_ensemble(dag, settings=settings).painter().status().runs
-    assert (run.name, run.epochs_total) == ("fold3", 2)
+    assert (run.run, run.epochs_total) == ("fold3", 2)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_the_names_of_nodes_are_a_setting() -> None:
 )
 def test_a_run_is_found_by_a_piece_of_its_uuid_or_its_name(wanted: str, found: list[str]) -> None:
     dag = chain("run0", "aaaa1111-0000", range(1)) + chain("run1", "abbb2222-0000", range(1))
-    assert [run.name for run in read_ensemble(dag).painter().find_runs(wanted)] == found
+    assert [run.run for run in read_ensemble(dag).painter().find_runs(wanted)] == found
 
 
 def test_phases_of_an_epoch() -> None:

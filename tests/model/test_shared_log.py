@@ -102,7 +102,7 @@ def test_each_directory_shows_its_own_jobs(dagdirs: tuple[Path, Path]) -> None:
         result = " ".join(warning.text for warning in status.warnings)
         assert "condor_rm" not in result
     second = read_dagdir(dagdirs[1]).status().runs
-    assert [(run.name, run.state, run.epochs_done) for run in second] == [
+    assert [(run.run, run.state, run.epochs_done) for run in second] == [
         ("run0", State.HELD, 0),
         ("run1", State.IDLE, 1),
     ]

@@ -24,7 +24,7 @@ def test_a_node_that_names_a_run_which_trains_nothing_is_a_node_of_no_run() -> N
     painter = read_ensemble(dag, Log().submit(5, "fetch")).painter()
     assert [run.uuid for run in painter.status().runs] == ["aaaa"]
     row = painter.node_row(("run.dag", "fetch"))
-    assert (row.state, row.run) == (State.IDLE, None)
+    assert (row.state, row.key) == (State.IDLE, None)
     assert painter.status().other_states[State.IDLE] == 1
     assert painter.status().side_nodes.total == 0
 
@@ -32,7 +32,7 @@ def test_a_node_that_names_a_run_which_trains_nothing_is_a_node_of_no_run() -> N
 def test_it_is_a_side_node_of_the_run_where_that_trains() -> None:
     painter = read_ensemble(SITE + 'JOB fetch f.sub\nVARS fetch run_uuid="aaaa"\n').painter()
     (run,) = painter.status().runs
-    assert (run.name, run.epochs_total) == ("run0", 1)
+    assert (run.run, run.epochs_total) == ("run0", 1)
     view = painter.run_view(run.key)
     assert [row.node for row in view.side] == ["fetch"]
 

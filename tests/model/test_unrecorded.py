@@ -60,7 +60,7 @@ def of_kind(status: Status, kind: str) -> list[Notice]:
 
 
 def epochs(status: Status) -> dict[str, tuple[int, int, State]]:
-    return {run.name: (run.epochs_done, run.epochs_inferred, run.state) for run in status.runs}
+    return {run.run: (run.epochs_done, run.epochs_inferred, run.state) for run in status.runs}
 
 
 def test_roots_that_nothing_held_back_were_done(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ TARGETED = tuple(
 def test_running_epochs_against_the_end() -> None:
     ads = node(busy=2, stops_at=NOW + 1200)
     row = only(answer(ads=tuple(ads), jobs=TARGETED), basis(RUNS))
-    assert {epoch.run: epoch.fits for epoch in row.epochs} == {"run0": False, "run1": True}
+    assert {epoch.key: epoch.fits for epoch in row.epochs} == {"run0": False, "run1": True}
     assert (row.next_fits, row.epochs_fit, row.state) == (False, False, AnnexState.EXPIRING)
     late, no_next = row.warnings
     assert late.startswith("gpu-annex expires in 20m00s, before run0 epoch 5 ends (in 30m")
@@ -174,12 +174,12 @@ def test_an_epoch_that_logs_its_annex_needs_no_target() -> None:
     stats = basis(RUNS)
     running = [e for e in stats.ledger.executions if e.outcome is Outcome.IN_FLIGHT]
     named = tuple(
-        replace(e, annex="gpu-annex" if e.run == "run0" else "other") if e in running else e
+        replace(e, annex="gpu-annex" if e.key == "run0" else "other") if e in running else e
         for e in stats.ledger.executions
     )
     stats = replace(stats, ledger=replace(stats.ledger, executions=named))
     row = report(answer(ads=tuple(node(busy=2)), jobs=TARGETED), stats).annexes[0]
-    assert (row.name, [epoch.run for epoch in row.epochs]) == ("gpu-annex", ["run0"])
+    assert (row.name, [epoch.key for epoch in row.epochs]) == ("gpu-annex", ["run0"])
 
 
 def test_an_epoch_that_runs_in_another_slot_is_not_in_the_annex() -> None:

@@ -25,7 +25,7 @@ def supply(pool: ResourcePool, hours: float, slots: float, **values: float) -> P
 
 def runs(*epochs_left: int, **values: frozenset[ResourcePool]) -> list[RunDemand]:
     return [
-        RunDemand(run=f"run{number}", epochs_left=left, **values)
+        RunDemand(key=f"run{number}", run=f"run{number}", epochs_left=left, **values)
         for number, left in enumerate(epochs_left)
     ]
 
@@ -35,7 +35,10 @@ def random_instance(
 ) -> tuple[list[RunDemand], list[PoolSupply], list[AllocationSettings]]:
     demands = [
         RunDemand(
-            run=f"run{number}", epochs_left=random.randint(8, 30), ready_in=random.uniform(0, 3)
+            key=f"run{number}",
+            run=f"run{number}",
+            epochs_left=random.randint(8, 30),
+            ready_in=random.uniform(0, 3),
         )
         for number in range(count)
     ]
@@ -213,7 +216,10 @@ def test_a_start_at_once_may_be_better_than_a_wait_for_the_planned_pool() -> Non
 
 
 def test_a_run_stays_within_the_pools_that_its_dag_allows() -> None:
-    free, bound = runs(3)[0], RunDemand(run="bound", epochs_left=3, pools=frozenset([EXPANSE]))
+    free, bound = (
+        runs(3)[0],
+        RunDemand(key="bound", run="bound", epochs_left=3, pools=frozenset([EXPANSE])),
+    )
     plan = solve_chains([free, bound], [supply(DELTA, 1.0, 4), supply(EXPANSE, 4.0, 4)])
     assert [run.pools for run in plan.runs] == [(DELTA,), (EXPANSE,)]
     assert plan.runs[1].reason == "expanse: 4h00m per epoch; its DAG allows no other"
@@ -229,7 +235,7 @@ def test_an_annex_does_no_more_epochs_in_a_row_than_fit_before_its_end() -> None
 def test_a_run_that_is_ready_too_late_for_an_annex_goes_elsewhere() -> None:
     """Equal runs, of which only one can still do an epoch before the end."""
     soon, late = (
-        RunDemand(run=name, epochs_left=5, ready_in=ready)
+        RunDemand(key=name, run=name, epochs_left=5, ready_in=ready)
         for name, ready in (("soon", 0.5), ("late", 3.5))
     )
     plan = solve_chains(

@@ -161,7 +161,7 @@ def random_runs(
         noise = [rng.uniform(0.9, 1.1) for _ in range(most_nodes + 1)]
         runs.append(
             ElasticRun(
-                run=f"run{number}",
+                key=f"run{number}",
                 minimum=minimum,
                 maximum=maximum,
                 # After a preemption a training may have fewer nodes than its minimum.
@@ -233,7 +233,7 @@ def test_allocations_equal_highs():
 def test_without_gain_nothing_is_interrupted():
     linear = tuple(float(n) for n in range(9))
     runs = [
-        ElasticRun(run=name, minimum=1, maximum=8, nodes=nodes, throughput=linear)
+        ElasticRun(key=name, minimum=1, maximum=8, nodes=nodes, throughput=linear)
         for name, nodes in (("run0", 3), ("run1", 5))
     ]
     assert allocate_nodes(runs, 8, 120.0) == (3, 5)
@@ -241,7 +241,7 @@ def test_without_gain_nothing_is_interrupted():
 
 def test_a_pause_that_costs_more_than_it_brings_is_not_taken():
     linear = tuple(float(n) for n in range(9))
-    run = ElasticRun(run="run0", minimum=1, maximum=8, nodes=4, throughput=linear)
+    run = ElasticRun(key="run0", minimum=1, maximum=8, nodes=4, throughput=linear)
     assert allocate_nodes([run], 8, 10.0) == (4,)
     assert allocate_nodes([run], 8, 60.0) == (8,)
 
@@ -251,7 +251,7 @@ def test_trainings_that_lose_nodes_often_are_spread():
 
     def allocation(losses: float) -> tuple[int, ...]:
         runs = [
-            ElasticRun(run=name, minimum=1, maximum=16, nodes=0, throughput=linear, losses=losses)
+            ElasticRun(key=name, minimum=1, maximum=16, nodes=0, throughput=linear, losses=losses)
             for name in ("run0", "run1")
         ]
         return allocate_nodes(runs, 16, 120.0)

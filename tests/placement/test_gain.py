@@ -19,11 +19,14 @@ SUPPLIES = [pool_supply(each, 99) for each in (FAST, SLOW)]
 
 
 def runs(*epochs_left: int) -> list[RunDemand]:
-    return [RunDemand(run=f"run{n}", epochs_left=left) for n, left in enumerate(epochs_left)]
+    return [
+        RunDemand(key=f"run{n}", run=f"run{n}", epochs_left=left)
+        for n, left in enumerate(epochs_left)
+    ]
 
 
 def everywhere(pools: PoolSet, demands: list[RunDemand]) -> Openings:
-    return {each.run: {pools: each.epochs_left} for each in demands}
+    return {each.key: {pools: each.epochs_left} for each in demands}
 
 
 @pytest.mark.parametrize("adds_up", [True, False])

@@ -66,7 +66,7 @@ def values_of(
     return PlanInput(
         as_of=NOON,
         demands=tuple(
-            RunDemand(run=f"run{number}", epochs_left=left)
+            RunDemand(key=f"run{number}", run=f"run{number}", epochs_left=left)
             for number, left in enumerate(epochs_left)
         ),
         supplies=supplies,
@@ -87,8 +87,8 @@ def test_epochs_left_are_those_of_the_estimates_without_the_running_one() -> Non
             "done": Past([7200.0] * 10, total=10),
         }
     )
-    forecast = {run.run: run for run in make_forecast(ensemble).runs}
-    demands = {each.run: each for each in plan_input(ensemble).demands}
+    forecast = {run.key: run for run in make_forecast(ensemble).runs}
+    demands = {each.key: each for each in plan_input(ensemble).demands}
     assert {run: each.epochs_left for run, each in demands.items()} == {
         "running": forecast["running"].epochs_left - 1,
         "idle": forecast["idle"].epochs_left,
@@ -98,20 +98,20 @@ def test_epochs_left_are_those_of_the_estimates_without_the_running_one() -> Non
     left = forecast["running"].epoch_remaining
     assert demands["running"].ready_in == pytest.approx(left.median / 3600)
     plan = plan_of(plan_input(ensemble))
-    assert [run.run for run in plan.runs] == ["running", "idle"]
+    assert [run.key for run in plan.runs] == ["running", "idle"]
     assert plan.hours >= demands["last"].ready_in
 
 
 def test_runs_that_do_not_continue_are_excluded_with_the_reason() -> None:
     ensemble = basis({"runs": Past([7200.0] * 4), "held": Past([7200.0] * 2, state=State.HELD)})
     plan = plan_of(plan_input(ensemble))
-    assert [run.run for run in plan.runs] == ["runs"]
+    assert [run.key for run in plan.runs] == ["runs"]
     assert plan.runs_excluded == (("held", "stopped: held"),)
 
 
 def test_without_an_epoch_there_is_no_plan_and_no_end() -> None:
     plan = plan_of(plan_input(basis({"run0": Past([])})))
-    assert [(run.run, run.pools) for run in plan.runs] == [("run0", ())]
+    assert [(run.key, run.pools) for run in plan.runs] == [("run0", ())]
     assert plan.runs_excluded == ()
     assert what_if_table(plan_input(basis({"run0": Past([])})), plan) == ()
     assert "no epoch has completed" in str(plan_lines(plan))
@@ -124,11 +124,13 @@ def test_without_an_epoch_there_is_no_plan_and_no_end() -> None:
 )
 def test_many_pools_are_named_by_the_few_others(count: int, text: str) -> None:
     pools = [ResourcePool(f"s{number}") for number in range(6)]
-    placement = RunPlacement(run="run0", pools=tuple(pools[:count]), epochs=(1.0,), reason="")
+    placement = RunPlacement(
+        key="run0", run="run0", pools=tuple(pools[:count]), epochs=(1.0,), reason=""
+    )
     plan = PlacementPlan(as_of=NOON, hours=1.0, gpu_hours=1.0, runs=(placement,))
-    where = next(each for each in plan_columns(plan, {}, pools) if each.name == "where")
+    where = next(each for each in plan_columns(plan, pools) if each.name == "where")
     assert where.value(PlanRow((placement,))) == text
-    where = next(each for each in plan_columns(plan, {}) if each.name == "where")
+    where = next(each for each in plan_columns(plan) if each.name == "where")
     assert where.value(PlanRow((placement,))) == ("s0, s1" if count == 2 else "anywhere")
 
 
@@ -140,13 +142,13 @@ def test_runs_with_the_same_pools_are_one_row() -> None:
         hours=1.0,
         gpu_hours=1.0,
         runs=tuple(
-            RunPlacement(run=run, pools=own, epochs=(2.0,) * len(own), reason=why)
+            RunPlacement(key=run, run=run * 20, pools=own, epochs=(2.0,) * len(own), reason=why)
             for run, own, why in runs
         ),
     )
-    columns = {each.name: each.value for each in plan_columns(plan, {"a": "long name" * 8})}
+    columns = {each.name: each.value for each in plan_columns(plan)}
     rows = [[columns[name](row) for name in ("run", "epochs", "reason")] for row in plan_rows(plan)]
-    assert rows == [["3 runs", 12, "x"], ["c", 2, "y"]]
+    assert rows == [["3 runs", 12, "x"], ["c" * 20, 2, "y"]]
 
 
 def test_a_run_that_its_dag_keeps_on_a_gpu_model_stays_there() -> None:
@@ -155,11 +157,11 @@ def test_a_run_that_its_dag_keeps_on_a_gpu_model_stays_there() -> None:
     nodes = Nodes(
         tuple(
             DescribedNode(
-                key=("ens.dag", f"{run}-train_epoch0"),
+                node_key=("ens.dag", f"{run}-train_epoch0"),
                 dag="ens.dag",
                 node=Node(f"{run}-train_epoch0", NodeKind.JOB, "ens.dag", 1, vars=values),
+                key=run,
                 run=run,
-                run_name=run,
                 uuid=None,
                 training=True,
             )
@@ -168,7 +170,7 @@ def test_a_run_that_its_dag_keeps_on_a_gpu_model_stays_there() -> None:
     )
     ensemble = replace(ensemble, load_description=lambda: DagDescription(nodes))
     plan = plan_of(plan_input(ensemble))
-    pools = {run.run: [pool.gpu for pool in run.pools] for run in plan.runs}
+    pools = {run.key: [pool.gpu for pool in run.pools] for run in plan.runs}
     assert pools == {"run0": ["NVIDIA A40"], "run1": [], "run2": ["NVIDIA A40"]}
     assert plan.runs[1].reason == "no pool that its DAG allows is known to have a slot"
 
@@ -223,18 +225,18 @@ def test_the_plan_of_a_recorded_ensemble() -> None:
     ensemble = stats_input(read_dagdir(FIXTURES / "first-round", as_of=datetime(2025, 10, 20, 12)))
     values = plan_input(ensemble)
     plan = plan_of(values)
-    running = {e.run for e in ensemble.ledger.executions if e.end is None and e.training}
+    running = {e.key for e in ensemble.ledger.executions if e.end is None and e.training}
     expected = {
-        run.run: run.epochs_left - (run.run in running)
+        run.key: run.epochs_left - (run.key in running)
         for run in make_forecast(ensemble).runs
         if run.remaining is not None
     }
-    planned = {run.run: sum(run.epochs) for run in plan.runs}
+    planned = {run.key: sum(run.epochs) for run in plan.runs}
     assert planned == pytest.approx({run: left for run, left in expected.items() if left})
     assert len(planned) >= 10
     assert plan.gain.low < plan.gain.hours < plan.gain.high
     assert all(len(run.pools) > 1 for run in plan.runs), "waits are long: no single pins"
-    assert plan.runs_excluded == (("e694ae9f", "stopped: held"),)
+    assert [each.why for each in plan.runs_excluded] == ["stopped: held"]
 
 
 def test_a_pool_to_be_tried_again_is_open_to_the_shortest_run() -> None:
@@ -290,7 +292,7 @@ def test_without_another_pool_a_plan_ends_when_the_estimate_does() -> None:
 def test_a_plan_gains_what_its_pools_save_of_the_estimate() -> None:
     estimate = Interval(60 * 3600, 80 * 3600, 99 * 3600, 9, "")
     values = values_of([profile(DELTA, 2.0, slots=9), profile(EXPANSE, 8.0, slots=9)], [9, 9])
-    slow = {each.run: {frozenset([EXPANSE]): each.epochs_left} for each in values.demands}
+    slow = {each.key: {frozenset([EXPANSE]): each.epochs_left} for each in values.demands}
     plan = plan_of(replace(values, estimate=estimate, as_is=slow))
     assert plan.hours == pytest.approx(20, rel=0.02)
     assert plan.gain.hours + plan.hours == pytest.approx(80)

@@ -262,11 +262,11 @@ def test_runs_in_sub_dags_may_call_their_nodes_the_same(tmp_path: Path) -> None:
     (tmp_path / "metl.log").write_bytes(log.data)
     ledger = read_dagdir(tmp_path).ledger()
     usage = ReportUsage(ledger)
-    assert [(e.dag, e.key) for e in ledger.epochs] == [
+    assert [(e.dag, e.node_key) for e in ledger.epochs] == [
         ("top.dag", ("r0.dag", "train_epoch0")),
         ("top.dag", ("r1.dag", "train_epoch0")),
     ]
-    assert [(e.key, e.seconds) for e in ledger.executions] == [
+    assert [(e.node_key, e.seconds) for e in ledger.executions] == [
         (("r0.dag", "train_epoch0"), 600.0),
         (("r1.dag", "train_epoch0"), 2400.0),
     ]

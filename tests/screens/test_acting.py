@@ -75,7 +75,7 @@ async def test_marks_outlive_refresh_order_and_filter() -> None:
         await seen.press("down", "space", "space")
         await seen.publish(update(status(tuple(reversed(RUNS)))))
         await seen.press("s")
-        assert [run for run in RUNS if seen.line(f"{run.name} ")[1] == "◆"] == list(RUNS[1:3])
+        assert [run for run in RUNS if seen.line(f"{run.run} ")[1] == "◆"] == list(RUNS[1:3])
         await seen.press("slash", *"anvil", "enter")
         assert "2 marked, 2 of them not shown, [&] compares, [esc] clears" in seen.text
         await seen.press("escape")
@@ -258,7 +258,7 @@ async def test_the_question_names_every_job_and_how_to_undo_it() -> None:
                 line = next(
                     each for each in result.splitlines() if f" {row.latest.cluster}.0" in each
                 )
-                assert row.name in line
+                assert row.run in line
                 assert str(row.latest.epoch + 1) in line
         for word in ("Hold 5 jobs", "It touches 5 jobs", "To undo: ", "4 jobs left out",
                      "✓ completed"):  # fmt: skip

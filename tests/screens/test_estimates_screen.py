@@ -63,7 +63,7 @@ async def test_the_first_line_answers() -> None:
         await seen.press("escape", "s")
         last = max(found.runs, key=lambda run: run.remaining.median if run.remaining else 0.0)
         first_row = next(line for line in seen.lines[4:] if "run" in line)
-        assert last.run_name in first_row, "sorted by what ends last"
+        assert last.run in first_row, "sorted by what ends last"
 
 
 async def test_a_run_that_failed_has_no_date() -> None:

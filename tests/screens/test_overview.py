@@ -120,7 +120,7 @@ async def test_a_filter_that_fits_nothing_says_so(show: Show) -> None:
 
 async def test_sorting_by_what_needs_a_person(show: Show) -> None:
     def order(lines: list[str]) -> list[str]:
-        names = {run.name for run in RUNS}
+        names = {run.run for run in RUNS}
         return list(dict.fromkeys(w for line in lines for w in line.split() if w in names))
 
     async with show() as seen:
@@ -135,7 +135,7 @@ async def test_sorting_by_what_needs_a_person(show: Show) -> None:
 async def test_faults_only(show: Show) -> None:
     async with show() as seen:
         await seen.press("f")
-        text = {r.name for r in RUNS if any(f"{r.name} " in line for line in seen.lines)}
+        text = {r.run for r in RUNS if any(f"{r.run} " in line for line in seen.lines)}
         assert text == {"run1", "run9"}
         await seen.press("f")
         assert "run4" in seen.text
@@ -144,7 +144,7 @@ async def test_faults_only(show: Show) -> None:
 @pytest.mark.parametrize("wanted", [f"run1,{(RUNS[4].uuid or '')[:6]}", "run[14]"])
 async def test_only_shows_the_runs_asked_for(show: Show, wanted: str) -> None:
     async with show(options=AppOptions(run_filter=wanted)) as seen:
-        text = {r.name for r in RUNS if any(f"{r.name} " in line for line in seen.lines)}
+        text = {r.run for r in RUNS if any(f"{r.run} " in line for line in seen.lines)}
         assert text == {"run1", "run4"}
 
 

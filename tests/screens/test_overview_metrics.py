@@ -69,7 +69,7 @@ async def test_sorted_by_the_best_value_nan_and_none_are_last(show: Show, tmp_pa
         rows = [line[2:7].strip() for line in seen.lines if line[2:5] == "run"]
         order = list(dict.fromkeys(rows))
         assert order[-2:] == [LOST, "run3"]
-        curves = {row.name: feed.written[row.key] for row in RUNS if row.key in feed.written}
+        curves = {row.run: feed.written[row.key] for row in RUNS if row.key in feed.written}
         last = [curves[name].metrics["val_loss"][-1].value for name in order[:-2]]
         assert last == sorted(last)
 

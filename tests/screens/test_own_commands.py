@@ -37,7 +37,7 @@ def _ran(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def feed(*commands: OwnCommand, name: str = "run1") -> FakeFeed:
-    made = FakeFeed(update(status(runs=(replace(RUNS[1], name=name),))))
+    made = FakeFeed(update(status(runs=(replace(RUNS[1], run=name),))))
     made.set = Settings(command=commands)
     return made
 

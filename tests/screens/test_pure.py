@@ -197,7 +197,7 @@ def test_a_run_between_two_epochs_is_not_told_as_complete() -> None:
 
 
 def test_runs_of_the_same_name_keep_their_dag_on_a_narrow_screen() -> None:
-    twins = [replace(row, dag=dag, name="run0") for row in RUNS[:1] for dag in ("a.dag", "b.dag")]
+    twins = [replace(row, dag=dag, run="run0") for row in RUNS[:1] for dag in ("a.dag", "b.dag")]
     narrow = fit_columns(runs_table.columns(twins), twins, 80)
     assert "dag" in narrow
     assert "site" in narrow

@@ -42,7 +42,7 @@ async def steer(
     **options: object,
 ) -> AsyncIterator[Acted]:
     """The application on runs that all have a gate, but for those that are given otherwise."""
-    rows = tuple(replace(row, gate=(gates or {}).get(row.name, GATE)) for row in RUNS)
+    rows = tuple(replace(row, gate=(gates or {}).get(row.run, GATE)) for row in RUNS)
     picture = status(rows)
     picture = replace(picture, dags=tuple(replace(each, state=dag) for each in picture.dags))
     feed = QueuedFeed(update(picture), Path("/nowhere/global_pretraining"))

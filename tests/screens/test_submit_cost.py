@@ -38,15 +38,15 @@ def test_past_epochs_are_those_that_were_completed_with_all_their_tries(
     completed: set[tuple[str, int | None]] = set()
     lost = 0.0
     for each in first_round.ledger.executions:
-        if each.training and each.run is not None:
-            key = (each.run, each.epoch)
+        if each.training and each.key is not None:
+            key = (each.key, each.epoch)
             hours[key] = hours.get(key, 0.0) + (each.gpu_seconds or 0.0) / 3600
             if each.final:
                 completed.add(key)
     lost = sum(
         (each.gpu_seconds or 0.0) / 3600
         for each in first_round.ledger.executions
-        if (each.run, each.epoch) in completed and each.kind == "badput"
+        if (each.key, each.epoch) in completed and each.kind == "badput"
     )
     spent = [hours[key] for key in completed]
     assert made.epochs == len(spent) == 630

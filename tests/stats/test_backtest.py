@@ -152,8 +152,8 @@ def test_time_in_which_nobody_tried_is_not_in_the_truth(generated: dict[str, Pat
     ends = {run: max(e.completed for e in epochs if e.completed is not None)
             for run, epochs in counted_epochs(final).items()}  # fmt: skip
     for trial in tested.run_predictions():
-        assert trial.run is not None
-        wall = (ends[trial.run] - trial.moment).total_seconds()
+        assert trial.key is not None
+        wall = (ends[trial.key] - trial.moment).total_seconds()
         assert trial.actual + trial.downtime == wall
     # After a quarter of the way the DAG was away for one more day.
     assert max(trial.downtime for trial in tested.predictions) > 24 * HOUR

@@ -36,7 +36,7 @@ def gated() -> StatsInput:
 
 
 def keys(stats: StatsInput, *names: str) -> list[str]:
-    return [row.key for name in names for row in stats.status.runs if row.name == name]
+    return [row.key for name in names for row in stats.status.runs if row.run == name]
 
 
 def table(stats: StatsInput, cells: int | None, *names: str) -> ComparisonLines:

@@ -42,7 +42,7 @@ def points(*values: float, start: int = 0) -> tuple[Point, ...]:
 
 
 def run(name: str, label: str | None = None, latest: Epoch | None = None) -> Run:
-    return blank(Run, key=name, name=name, label=label, state=State.RUNNING, latest=latest)
+    return blank(Run, key=name, run=name, label=label, state=State.RUNNING, latest=latest)
 
 
 def basis(
@@ -276,7 +276,7 @@ def test_the_run_that_diverged_and_no_other(name: str, lost: dict[str, int]) -> 
     """fixtures/README.md: run4 diverges in its fourth epoch, or from its third on; the numbers
     are those of nodes, from 0."""
     found = recorded(name)
-    assert {c.run_name: c.since_epoch for c in found.runs if c.diverged} == lost
+    assert {c.run: c.since_epoch for c in found.runs if c.diverged} == lost
     others = [c for c in found.runs if not c.diverged]
     assert {c.course for c in others} == {Course.IMPROVES}
     assert len(others) == 5
@@ -291,7 +291,7 @@ def test_recorded_figures_by_another_way() -> None:
         assert curve.best.value == min(finite.values())
         assert repr(curve.last.value if curve.last else None) == repr(mine[4])
     best = found.best
-    assert (best.run_name, best.best.epoch if best.best else None) == ("run1", 4)
+    assert (best.run, best.best.epoch if best.best else None) == ("run1", 4)
     gone = next(c.uuid for c in found.runs if c.diverged)
     for level in found.band.levels:
         values = [v[level.epoch] for u, v in losses.items() if u != gone or level.epoch < 3]

@@ -152,9 +152,9 @@ def test_one_more_that_lasts_still_never_shortens(runs: dict[str, Past], age: fl
     further = make_forecast(basis({**runs, "late": Past((), age, running=False, total=12)}))
     # Who waits for a slot takes none; whether runs do is inferred from all of them.
     assume(without.slots is None and further.slots is None)
-    before = {run.run: run.remaining for run in without.runs}
+    before = {run.key: run.remaining for run in without.runs}
     for run in further.runs:
-        earlier = before.get(run.run)
+        earlier = before.get(run.key)
         if run.remaining is not None and earlier is not None:
             assert run.remaining.low >= earlier.low * 0.999
             assert run.remaining.median >= earlier.median * 0.999
@@ -171,7 +171,7 @@ def test_an_outage_of_days_is_not_multiplied() -> None:
 def test_the_ensemble_is_done_when_its_slowest_run_is() -> None:
     runs = {"fast": Past((HOUR,) * 8), "slow": Past((9 * HOUR,) * 4)}
     result = make_forecast(basis(runs))
-    spans = {run.run: run.remaining for run in result.runs}
+    spans = {run.key: run.remaining for run in result.runs}
     assert result.slowest_run == "slow"
     assert output_of(result).median >= spans["slow"].median
 
@@ -196,7 +196,7 @@ def test_a_target_that_takes_longer_is_expected_to() -> None:
         "late": Past((8 * HOUR,) * 6, running=False, target="delta"),
     }
     middles = {
-        run.run: run.remaining.median for run in make_forecast(basis(runs)).runs if run.remaining
+        run.key: run.remaining.median for run in make_forecast(basis(runs)).runs if run.remaining
     }
     assert middles["soon"] > middles["late"]
 

@@ -81,10 +81,10 @@ def relative_times(finals: Sequence[Execution]) -> dict[tuple[int, int], float]:
         )
     relative = {}
     for e in finals:
-        of_run = [at_site[o.job] for o in finals if o.run == e.run]
-        hosts = [place(o) for o in finals if o.run == e.run]
+        of_run = [at_site[o.job] for o in finals if o.key == e.key]
+        hosts = [place(o) for o in finals if o.key == e.key]
         elsewhere = len(hosts) - max(hosts.count(host) for host in hosts)
-        enough = e.run is not None and elsewhere >= SLOW_MIN_EPOCHS
+        enough = e.key is not None and elsewhere >= SLOW_MIN_EPOCHS
         relative[e.job] = at_site[e.job] / (median(of_run) if enough else 1)
     return relative
 

@@ -301,7 +301,7 @@ def test_the_past_has_no_checkpoints_of_later_epochs(tmp_path: Path) -> None:
     record(dagdir, 0, "aaa", None)
     record(dagdir, 1, "bbb", "eee")
     status = input_of(dagdir)
-    done = {epoch.key: epoch.completed for epoch in status.ledger.epochs}
+    done = {epoch.node_key: epoch.completed for epoch in status.ledger.epochs}
     moment = done["run.dag", "run0-train_epoch0"]
     assert moment is not None
     reader = dagdir.reader(as_of=moment)

@@ -33,7 +33,7 @@ def job(
     ended = None if over is None else hours(over)
     cluster = round(100 * begun) + sum(run.encode())
     job = Job(
-        job=(cluster, 0), dag=DAG, in_dag=DAG, node=f"{run}-train_epoch0", run=run, run_name=run,
+        job=(cluster, 0), dag=DAG, in_dag=DAG, node=f"{run}-train_epoch0", key=run, run=run,
         epoch=0, training=True, state=state, submitted=hours(begun), ended=ended,
     )  # fmt: skip
     return job.with_states(made)
@@ -147,14 +147,14 @@ def test_what_a_generated_dag_paused(removed: tuple[Lived, Path], files: bool) -
     found = Downtime(made.ledger, dags)
     starts = [life.start for life in lived.dags[0].lives]
     for run in made.ledger.runs:
-        own = [each for each in lived.jobs if each.run == run.name]
+        own = [each for each in lived.jobs if each.run == run.run]
         truth = 0
         for start in starts[1:]:
             before = max((e for e in own if e.submitted < start), key=lambda e: e.submitted)
             after = min((e for e in own if e.submitted >= start), key=lambda e: e.submitted)
             truth += after.submitted - (before.last if before.completed else before.submitted)
         first, last = local(own[0].submitted), local(own[-1].last)
-        assert found.seconds_between(run.key, first, last) == pytest.approx(truth, abs=60), run.name
+        assert found.seconds_between(run.key, first, last) == pytest.approx(truth, abs=60), run.run
 
 
 def test_cycles_and_pauses_add_up_to_a_runs_life(removed: tuple[Lived, Path]) -> None:

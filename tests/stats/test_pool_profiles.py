@@ -50,7 +50,7 @@ def executions(
     for each in hours:
         first += each
         observations.append(
-            Observation(pool=pool, run="r", seen=at(first), hours=each, finished=finished, wait=1.0)
+            Observation(pool=pool, key="r", seen=at(first), hours=each, finished=finished, wait=1.0)
         )
     return observations
 
@@ -103,7 +103,7 @@ def test_hours_of_unfinished_epochs_lengthen_the_mean() -> None:
 
 def test_waits_that_go_on_count_at_their_pool() -> None:
     done = executions(DELTA, *[2.0] * 4)
-    waiting = Observation(pool=DELTA, run="r", seen=at(100), wait=12.0, started=False)
+    waiting = Observation(pool=DELTA, key="r", seen=at(100), wait=12.0, started=False)
     wait = learned(done, [waiting])[DELTA].wait_hours
     # Sixteen hours waited for four starts.
     assert wait.value == pytest.approx(4.0)
@@ -147,7 +147,7 @@ def test_intervals_hold_waits_and_losses_of_four_pools_in_five() -> None:
                 observations += [
                     Observation(
                         pool=pool,
-                        run="r",
+                        key="r",
                         seen=at(9 * n + 9),
                         hours=5.0,
                         wait=random.expovariate(1 / wait),
@@ -200,7 +200,7 @@ def test_a_pool_that_loses_all_is_excluded_and_tried_again_later() -> None:
 
 def test_a_black_hole_at_the_end_of_time_has_a_profile() -> None:
     end = datetime(9999, 12, 31, 12)
-    lost = [Observation(pool=DELTA, run="r", seen=end, hours=9.0, finished=False) for _ in range(5)]
+    lost = [Observation(pool=DELTA, key="r", seen=end, hours=9.0, finished=False) for _ in range(5)]
     profile = learn_profiles([*GOOD_ELSEWHERE, *lost], end)[DELTA]
     assert profile.excluded
     assert profile.probe_at is not None
@@ -237,7 +237,7 @@ def test_a_pool_that_has_lost_all_it_took_is_doubtful_until_an_epoch_completes()
 def test_evictions_of_executions_that_ran_together_are_one_event() -> None:
     together = [
         Observation(
-            pool=DELTA, run=f"r{n}", seen=at(9 + n / 600), hours=6.0, finished=False, evicted=True
+            pool=DELTA, key=f"r{n}", seen=at(9 + n / 600), hours=6.0, finished=False, evicted=True
         )
         for n in range(12)
     ]
@@ -345,7 +345,7 @@ def histories(draw: st.DrawFn) -> list[Observation]:
     return [
         Observation(
             pool=draw(st.sampled_from(pools)),
-            run="r",
+            key="r",
             seen=at(draw(st.integers(1, 100))),
             hours=draw(st.integers(1, 40)) / 2,
             wait=draw(st.integers(0, 20)) / 2,

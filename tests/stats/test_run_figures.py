@@ -45,14 +45,14 @@ def test_the_wall_time_goes_from_the_first_submission_to_the_last_end(trainer: S
             times.setdefault(cluster, []).append(datetime.fromisoformat(moment))
     seconds = run_figures(trainer).wall_seconds
     for row in trainer.status.runs:
-        own = [job.job for job in trainer.ledger.jobs if job.run == row.key]
+        own = [job.job for job in trainer.ledger.jobs if job.key == row.key]
         moments = [moment for cluster, _ in own for moment in times[str(cluster)]]
         assert seconds[row.key] == (max(moments) - min(moments)).total_seconds()
 
 
 def test_a_run_with_a_queued_job_has_no_wall_time_yet() -> None:
     stats = read(ROOT / "fixtures" / "trainer", datetime(2026, 11, 21, 14, 21, 50))
-    running = {job.run for job in stats.ledger.jobs if job.queued}
+    running = {job.key for job in stats.ledger.jobs if job.queued}
     assert running
     assert not running & run_figures(stats).wall_seconds.keys()
 

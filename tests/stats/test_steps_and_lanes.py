@@ -133,7 +133,7 @@ def job(
         if state is State.HELD
     )
     made = Job(
-        job=(number, 0), dag="x.dag", in_dag="x.dag", node=f"n{number}", run=run, run_name=run,
+        job=(number, 0), dag="x.dag", in_dag="x.dag", node=f"n{number}", key=run, run=run,
         epoch=epoch, training=True, state=entered[-1][1], submitted=entered[0][0], holds=holds,
     )  # fmt: skip
     return made.with_states(entered)
@@ -147,14 +147,14 @@ def execution(
     ended = None if end is None else NOON + timedelta(seconds=end)
     seconds = (last if end is None else end) - start
     return Execution(
-        job=(number, 0), dag="x.dag", in_dag="x.dag", node=f"n{number}", run="a", run_name="a",
+        job=(number, 0), dag="x.dag", in_dag="x.dag", node=f"n{number}", key="a", run="a",
         epoch=0, training=True, site=site, gpus=gpus, start=begun, end=ended, seconds=seconds,
         gpu_seconds=None if gpus is None else seconds * gpus, outcome=outcome,
     )  # fmt: skip
 
 
 def run(name: str = "a", state: State = State.RUNNING) -> Run:
-    return blank(Run, key=name, name=name, dag="x.dag", state=state, began=NOON)
+    return blank(Run, key=name, run=name, dag="x.dag", state=state, began=NOON)
 
 
 def ledger(

@@ -105,7 +105,7 @@ def test_what_a_cause_is_of_is_reported(aws: Usage) -> None:
 
 
 def test_epochs_that_another_execution_may_have_trained(aws: Usage) -> None:
-    marked = sorted((epoch.run_name, epoch.epoch) for epoch in aws.hidden)
+    marked = sorted((epoch.run, epoch.epoch) for epoch in aws.hidden)
     assert marked == [
         ("run0", 0), ("run0", 7), ("run1", 0), ("run2", 0), ("run2", 4),
         ("run3", 0), ("run4", 0), ("run4", 4), ("run4", 7),

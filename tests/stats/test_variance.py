@@ -29,7 +29,7 @@ def test_a_planted_ensemble_reads_from_its_log_as_from_its_ledger(tmp_path: Path
 
     def places(ledger: Ledger) -> list[object]:
         return [
-            (e.job, e.run, e.epoch, e.site, e.host, e.gpu, e.seconds, e.wait, e.transfer, e.usage)
+            (e.job, e.key, e.epoch, e.site, e.host, e.gpu, e.seconds, e.wait, e.transfer, e.usage)
             for e in ledger.executions
         ]
 

@@ -156,8 +156,8 @@ def test_what_the_queue_rules_out(
 
 
 def test_of_several_runs_those_that_can_be_are_touched() -> None:
-    other = replace(run(), name="run1", uuid=OTHER, key=OTHER)
-    gone = replace(run(asked(stopped=STOPPED)), name="run2", uuid="cccc", key="cccc")
+    other = replace(run(), run="run1", uuid=OTHER, key=OTHER)
+    gone = replace(run(asked(stopped=STOPPED)), run="run2", uuid="cccc", key="cccc")
     made = offer(PoolAction.STOP, selected(), selected(other), selected(gone))
     assert [each.run for each in made.request.runs] == ["run0", "run1"]
     assert made.subject == "2 runs"

@@ -178,7 +178,7 @@ class QueuedFeed(FakeFeed):
         if view is None or (cluster, proc) in self.jobs:
             return view
         rows = self._latest.status.runs if self._latest else ()
-        row = next(r for r in rows if r.key == view.job.run)
+        row = next(r for r in rows if r.key == view.job.key)
         newest = row.latest is not None and row.latest.cluster == cluster
         state = row.state if newest else State.COMPLETED
         result = replace(view.job, state=State.WAITING if state is None else state)

@@ -49,7 +49,7 @@ def run(gate: GateStatus | None = NOTHING_ASKED, **more: object) -> Run:
     """Ten epochs, of which two are done and the third runs."""
     made = Run(
         key=UUID,
-        name="run0",
+        run="run0",
         uuid=UUID,
         dag="ens.dag",
         epochs_total=10,

@@ -133,8 +133,8 @@ def _epoch(
     final = None if completed is None else execution_at(past.site, A40, 1, seconds or 0.0)
     return blank(
         Epoch,
+        key=run,
         run=run,
-        run_name=run,
         dag=DAG,
         in_dag=DAG,
         node=f"{run}-train_epoch{at}",
@@ -183,7 +183,7 @@ def _owner(run: str, at: int, past: Past) -> dict[str, Any]:
     node = f"{run}-train_epoch{at}"
     return {
         **dict.fromkeys(("dag", "in_dag"), DAG),
-        **dict.fromkeys(("run", "run_name"), run),
+        **dict.fromkeys(("key", "run"), run),
         **{"node": node, "epoch": at, "training": True, "target": past.target},
     }
 
@@ -211,7 +211,7 @@ def _run(run: str, past: Past, began: datetime, since: datetime, cluster: int) -
     return blank(
         Run,
         key=run,
-        name=run,
+        run=run,
         dag=DAG,
         state=state,
         epochs_total=past.total,

@@ -92,7 +92,7 @@ def run(
     made_up = f"{number * 2654435761 % 2**32:08x}-5d1c-4a6e-9c55-0242ac120002"
     return Run(
         key=uuid or made_up,
-        name=name,
+        run=name,
         uuid=uuid or made_up,
         dag=dag,
         epochs_total=total,
@@ -127,7 +127,7 @@ RUNS = (
 @cache
 def epochs(row: Run) -> tuple[Epoch, ...]:
     made = []
-    first = 14600000 + 100 * sum(map(ord, row.name)) % 90000
+    first = 14600000 + 100 * sum(map(ord, row.run)) % 90000
     for n in range(row.epochs_total):
         done, now = n < row.epochs_done, row.latest is not None and n == row.latest.epoch
         begun = done or (now and row.latest is not None)
@@ -143,7 +143,7 @@ def epochs(row: Run) -> tuple[Epoch, ...]:
         made.append(
             blank(
                 Epoch,
-                node=f"{row.name}-train_epoch{n}",
+                node=f"{row.run}-train_epoch{n}",
                 dag=row.dag,
                 in_dag=row.dag,
                 epoch=n,
@@ -170,7 +170,7 @@ def epochs(row: Run) -> tuple[Epoch, ...]:
 def side(row: Run) -> tuple[Epoch, ...]:
     ones = [e for e in epochs(row) if e.state is State.COMPLETED][-1:]
     return tuple(
-        replace(e, node=f"{row.name}-eval_epoch{e.epoch}", jobs=((14699999, 0),)) for e in ones
+        replace(e, node=f"{row.run}-eval_epoch{e.epoch}", jobs=((14699999, 0),)) for e in ones
     )
 
 
@@ -222,7 +222,7 @@ def job_view(row: Run, cluster: int) -> JobView:
         executions.append(execution(second, 51.0, Outcome.IN_FLIGHT))
     hold = Hold(end, None, seconds, 34, 0, MEMORY_HOLD, "UIUC-RAILS", A80, reason=MEMORY_HOLD)
     latest = row.latest
-    node = f"{row.name}-train_epoch{latest.epoch if latest else 0}"
+    node = f"{row.run}-train_epoch{latest.epoch if latest else 0}"
     states = (
         (start, State.IDLE),
         (first - timedelta(minutes=9), State.TRANSFERRING_INPUT),
@@ -240,8 +240,8 @@ def job_view(row: Run, cluster: int) -> JobView:
             in_dag=row.dag,
             node=node,
             node_name=node,
-            run=row.key,
-            run_name=row.name,
+            key=row.key,
+            run=row.run,
             uuid=row.uuid,
             epoch=latest.epoch if latest else None,
             job=(cluster, 0),
@@ -253,7 +253,7 @@ def job_view(row: Run, cluster: int) -> JobView:
             transfers=(
                 Transfer(
                     job=(cluster, 0),
-                    run=row.key,
+                    key=row.key,
                     epoch=0,
                     direction="input",
                     start=first - timedelta(minutes=9),
@@ -281,8 +281,8 @@ def job_view(row: Run, cluster: int) -> JobView:
             UsageRow("GPUs", "Average", 0.93, 1, 1, '"GPU-8a6e4f42"'),
             UsageRow("Memory", "MB", 65511, 65536, 65536, None),
         ),
-        output=f"{row.name}_{cluster}.out",
-        error=f"{row.name}_{cluster}.err",
+        output=f"{row.run}_{cluster}.out",
+        error=f"{row.run}_{cluster}.err",
         siblings=next((e.jobs for e in epochs(row) if (cluster, 0) in e.jobs), ()),
     )
 
@@ -471,8 +471,8 @@ def _job_entry(row: Run) -> Job:
         dag=row.dag,
         in_dag=row.dag,
         node=latest.node,
-        run=row.key,
-        run_name=row.name,
+        key=row.key,
+        run=row.run,
         holds=(hold,) if row.state is State.HELD else (),
     )
     return job.with_states([(since - timedelta(hours=1), State.RUNNING), (since, row.state)])
@@ -481,11 +481,11 @@ def _job_entry(row: Run) -> Job:
 def _fault(row: Run) -> NodeFault:
     latest = row.latest
     return NodeFault(
-        key=(row.dag, latest.node),
+        node_key=(row.dag, latest.node),
         dag=row.dag,
         kind="job",
         state=row.state,
-        run=row.key,
+        key=row.key,
         epoch=latest.epoch,
         training=True,
         since=latest.since,

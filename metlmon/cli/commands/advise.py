@@ -410,7 +410,7 @@ def _print_advice(advice: Advice, what_if: Sequence[WhatIf], lines: Sequence[Sub
     out.print(*tables.plan_lines(plan))
     rows = plan.runs
     if tables.shows_plan(plan):
-        columns = tables.plan_columns(plan, advice.run_names, pools)
+        columns = tables.plan_columns(plan, pools)
         out.table(columns, tables.plan_rows(plan), "")
     for each in advice.elastic:
         out.print(line(("elastic: ", BOLD), each.reason))
@@ -418,7 +418,7 @@ def _print_advice(advice: Advice, what_if: Sequence[WhatIf], lines: Sequence[Sub
     if excluded and rows:
         out.print(*(line("avoid ") + each for each in excluded))
     if rows and plan.runs_excluded:
-        out.print(*tables.runs_excluded_lines(plan, advice.run_names))
+        out.print(*tables.runs_excluded_lines(plan))
     for each_line in lines if tables.shows_plan(plan) else ():
         place, content = submit_line_text(each_line)
         out.print("", place, line("  ", (content, BOLD)))

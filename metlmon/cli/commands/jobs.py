@@ -68,7 +68,7 @@ def jobs(options: argparse.Namespace) -> int:
     check_only(builder, options.only)
     rows = builder.job_rows()
     if options.only:
-        rows = [row for row in rows if matches_name(options.only, row.uuid, row.run_name)]
+        rows = [row for row in rows if matches_name(options.only, row.uuid, row.run)]
     if options.json:
         outputs = (JobOutput(row, row.node_name) for row in rows)
         print_records(JobsOutput, builder, "jobs", outputs, queue=queue or UNSET)

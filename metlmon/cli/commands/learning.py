@@ -268,7 +268,7 @@ def compare(options: argparse.Namespace) -> int:
     check_metric(options.metric, basis)
     result = compare_runs(basis, keys, options.metric)
     forecast, health = make_forecast(basis), make_health(basis)
-    forecasts = {each.run: each for each in forecast.runs}
+    forecasts = {each.key: each for each in forecast.runs}
     figures = with_figures([run.row for run in result.runs], basis)
     return show(
         options,

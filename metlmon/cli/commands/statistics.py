@@ -341,7 +341,7 @@ def timeline(options: argparse.Namespace) -> int:
     data = build_timeline(builder.ledger(), window)
     ran: dict[str, list[Execution]] = {}
     for item in data.executions:
-        ran.setdefault(item.run or "", []).append(item)
+        ran.setdefault(item.key or "", []).append(item)
     runs = tuple(TimelineRun(lane, tuple(ran.get(lane.key, ()))) for lane in data.lanes)
     print_text = partial(_print_timeline, data, window)
     return show(options, TimelineOutput, builder, print_text, timeline=data, runs=runs)

@@ -311,7 +311,7 @@ def run(options: argparse.Namespace) -> int:
                 seconds=builder.seconds(row.since),
                 evaluations=tuple(each.node for each in row.evaluations),
                 checkpoint=origin_of(row, origins),
-                metric=values.get(row.key),
+                metric=values.get(row.node_key),
             )
             for row in rows
         )
