@@ -127,7 +127,7 @@ def _main_gpu(site: GroupUsage, usage: Usage) -> Line:
 
 def _hidden_note(usage: Usage, room: int) -> Line:
     """Note that some epochs may have been trained at another site."""
-    number = len(usage.hidden)
+    number = len(usage.hidden_epochs)
     if not number:
         return ()
     sign = line((f"{HIDDEN.glyph} ", style_of(HIDDEN)))

@@ -135,18 +135,14 @@ class Machine(NamedTuple):
     gpus: int | None
 
 
-class GroupUsage(
-    Struct,
-    frozen=True,
-    rename={"epoch": "epoch_seconds", "hidden": "hidden_epochs", "wait": "wait_seconds"},
-):
+class GroupUsage(Struct, frozen=True):
     """Usage of a site, GPU model, run or label (``name``; None: unknown), or in total.
 
     ``targets``: requested targets of its executions. ``machines``: their GPU models and counts,
-    ``sites``: their sites; most frequent first. ``epoch``: seconds of the executions that
-    completed an epoch; ``hidden``: the number of these that were shorter than half of their
+    ``sites``: their sites; most frequent first. ``epoch_seconds``: of the executions that
+    completed an epoch; ``hidden_epochs``: the number of these that were shorter than half of their
     epoch's longest execution, so that they may not have trained it. ``longest``: the completed
-    epochs by their longest execution instead. ``wait``: queue seconds before each execution.
+    epochs by their longest execution instead. ``wait_seconds``: in the queue before each execution.
     ``transfers``: their number in both directions, of GPU models that of input alone.
     ``evictions``: executions that ended before their job did, other than by a hold; ``holds``: all.
     """
@@ -156,10 +152,10 @@ class GroupUsage(
     machines: tuple[Machine, ...]
     sites: tuple[str | None, ...]
     totals: Flat[UsageTotals]
-    epoch: Distribution
-    hidden: int
+    epoch_seconds: Distribution
+    hidden_epochs: int
     longest: LongestExecutions
-    wait: Distribution
+    wait_seconds: Distribution
     input: TransferStats
     transfers: int
     evictions: int
@@ -167,9 +163,7 @@ class GroupUsage(
     causes: tuple[Cause, ...]
 
 
-class SiteGpuUsage(
-    Struct, frozen=True, rename={"epoch": "epoch_seconds", "hidden": "hidden_epochs"}
-):
+class SiteGpuUsage(Struct, frozen=True):
     """Usage of one GPU model and count at one site.
 
     ``relative_time``: its median epoch relative to that of ``fastest_site``, the fastest site with
@@ -181,22 +175,22 @@ class SiteGpuUsage(
     gpus: int | None
     site: str | None
     totals: Flat[UsageTotals]
-    epoch: Distribution
-    hidden: int
+    epoch_seconds: Distribution
+    hidden_epochs: int
     relative_time: float | None = None
     fastest_site: str | None = None
     slow: bool | None = None
 
 
-class HostUsage(Struct, frozen=True, rename={"epoch": "epoch_seconds", "hidden": "hidden_epochs"}):
+class HostUsage(Struct, frozen=True):
     """Usage of one host, by GPU model and number of GPUs.
 
-    ``epoch``: of its completed epochs without the ``hidden`` ones. ``gpus_used``, ``cpus_used``: in
-    use on average, of these epochs as far as they were measured. ``relative_time``: its median
-    epoch relative to ``peer_median``, that of the ``peer_epochs`` on other hosts with the same
-    model and count; ``relative_at_site``: relative to those at its site, without the differences
-    between runs; ``slow``: see :func:`metlmon.stats.hosts.compare_hosts`; None where it cannot be
-    compared.
+    ``epoch_seconds``: of its completed epochs without the ``hidden_epochs``. ``gpus_used``,
+    ``cpus_used``: in use on average, of these epochs as far as they were measured.
+    ``relative_time``: its median epoch relative to ``peer_median``, that of the ``peer_epochs`` on
+    other hosts with the same model and count; ``relative_at_site``: relative to those at its site,
+    without the differences between runs; ``slow``: see :func:`metlmon.stats.hosts.compare_hosts`;
+    None where it cannot be compared.
     """
 
     host: str | None
@@ -204,8 +198,8 @@ class HostUsage(Struct, frozen=True, rename={"epoch": "epoch_seconds", "hidden":
     gpu: str | None
     gpus: int | None
     totals: Flat[UsageTotals]
-    epoch: Distribution
-    hidden: int
+    epoch_seconds: Distribution
+    hidden_epochs: int
     gpus_used: Distribution
     cpus_used: Distribution
     peer_epochs: int = 0
@@ -229,13 +223,14 @@ class TargetWaits(Struct, frozen=True):
     longest_removed: float | None
 
 
-class Usage(Struct, frozen=True, dict=True, rename={"hidden": "hidden_epochs"}):
+class Usage(Struct, frozen=True, dict=True):
     """Usage of the ensemble in ``window``; groups by descending GPU-seconds.
 
-    ``hidden``: completed epochs whose successful execution was shorter than half of their longest
-    one. ``executions``: the executions that all totals are computed from. ``profiles``: what to
-    expect of an epoch at each pool, the pools with the most epochs first. ``nodes_unlogged``: nodes
-    that ran, but have no execution in the logs: hours lack theirs. ``resources``: for the screen.
+    ``hidden_epochs``: completed ones whose successful execution was shorter than half of their
+    longest one. ``executions``: the executions that all totals are computed from. ``profiles``:
+    what to expect of an epoch at each pool, the pools with the most epochs first.
+    ``nodes_unlogged``: nodes that ran, but have no execution in the logs: hours lack theirs.
+    ``resources``: for the screen.
     """
 
     json_omits: ClassVar = frozenset({"as_of", "executions", "resources"})
@@ -249,7 +244,7 @@ class Usage(Struct, frozen=True, dict=True, rename={"hidden": "hidden_epochs"}):
     hosts: tuple[HostUsage, ...]
     causes: tuple[Cause, ...]
     waiting: tuple[TargetWaits, ...]
-    hidden: tuple[Epoch, ...]
+    hidden_epochs: tuple[Epoch, ...]
     executions: tuple[Execution, ...]
     profiles: tuple[PoolProfile, ...] = ()
     nodes_unlogged: int = 0
@@ -263,7 +258,7 @@ class Usage(Struct, frozen=True, dict=True, rename={"hidden": "hidden_epochs"}):
 
     @cached_property
     def _hidden_by_job(self) -> Mapping[JobId, Epoch]:
-        return {job: epoch for epoch in self.hidden for job in epoch.jobs}
+        return {job: epoch for epoch in self.hidden_epochs for job in epoch.jobs}
 
     @property
     def ranked_sites(self) -> tuple[GroupUsage, ...]:
@@ -312,7 +307,7 @@ def usage_in_window(ledger: Ledger, window: TimeWindow = ALL) -> Usage:
         hosts=groups.by_host(),
         causes=causes_of(groups.executions, groups.holds),
         waiting=tuple(_target_waits(ledger, window)),
-        hidden=tuple(groups.epoch_of[e.job] for e in finals if groups.is_hidden(e)),
+        hidden_epochs=tuple(groups.epoch_of[e.job] for e in finals if groups.is_hidden(e)),
         executions=groups.executions,
         profiles=profiles_in_window(ledger, window),
         nodes_unlogged=ledger.nodes_unlogged,
@@ -511,10 +506,10 @@ class UsageGroups:
             machines=_by_frequency(Machine(e.gpu, e.gpus) for e in executions),
             sites=_by_frequency(e.site for e in executions),
             totals=sum_executions(executions, self.clipped.measure),
-            epoch=epoch,
-            hidden=hidden,
+            epoch_seconds=epoch,
+            hidden_epochs=hidden,
             longest=self._longest_of(epochs),
-            wait=distribution(e.wait for e in counted),
+            wait_seconds=distribution(e.wait for e in counted),
             input=self._transfer_stats(transfers, [*executions, *idle_jobs]),
             transfers=len(transfers),
             evictions=sum(e.outcome in EVICTIONS and id(e) not in by_hold for e in counted),
@@ -585,8 +580,8 @@ def _compare(site_gpus: Iterable[SiteGpuUsage]) -> tuple[SiteGpuUsage, ...]:
     compared = []
     for group in models:
         comparable = [usage for usage in group if _is_comparable(usage)]
-        fastest = min(comparable, key=lambda usage: usage.epoch.median or 0.0, default=None)
-        group.sort(key=lambda usage: (usage.epoch.median or inf, usage.site or ""))
+        fastest = min(comparable, key=lambda usage: usage.epoch_seconds.median or 0.0, default=None)
+        group.sort(key=lambda usage: (usage.epoch_seconds.median or inf, usage.site or ""))
         compared += [
             _compare_with(fastest, usage)
             if fastest is not None and len(comparable) > 1 and _is_comparable(usage)
@@ -598,12 +593,14 @@ def _compare(site_gpus: Iterable[SiteGpuUsage]) -> tuple[SiteGpuUsage, ...]:
 
 def _is_comparable(usage: SiteGpuUsage) -> bool:
     known = usage.gpu is not None and usage.site is not None
-    return known and usage.epoch.n >= SLOW_MIN_EPOCHS and bool(usage.epoch.median)
+    return known and usage.epoch_seconds.n >= SLOW_MIN_EPOCHS and bool(usage.epoch_seconds.median)
 
 
 def _compare_with(fastest: SiteGpuUsage, usage: SiteGpuUsage) -> SiteGpuUsage:
-    relative = (usage.epoch.median or 0.0) / (fastest.epoch.median or 1.0)
-    beyond = (usage.epoch.lower_quartile or 0.0) > (fastest.epoch.upper_quartile or 0.0)
+    relative = (usage.epoch_seconds.median or 0.0) / (fastest.epoch_seconds.median or 1.0)
+    beyond = (usage.epoch_seconds.lower_quartile or 0.0) > (
+        fastest.epoch_seconds.upper_quartile or 0.0
+    )
     slow = relative > SLOW_FACTOR and beyond
     return replace(usage, relative_time=relative, fastest_site=fastest.site, slow=slow)
 

@@ -204,7 +204,7 @@ def legend(totals: UsageTotals, short: bool = False, incomplete: bool = False) -
 
 
 def _epochs(row: GroupUsage | SiteGpuUsage | HostUsage, _: int | None) -> Line:
-    mark = line((HIDDEN.glyph, style_of(HIDDEN)), " ") if row.hidden else ()
+    mark = line((HIDDEN.glyph, style_of(HIDDEN)), " ") if row.hidden_epochs else ()
     return mark + _number(row.totals.completed_epochs)
 
 
@@ -221,7 +221,7 @@ EPOCHS: Final[Column[Any]] = Column(
 EPOCH_TIME: Final[Column[Any]] = Column(
     "epoch",
     "EPOCH TIME",
-    lambda row: row.epoch.median,
+    lambda row: row.epoch_seconds.median,
     Kind.DURATION,
     doc="median of the successful executions",
 )
@@ -333,7 +333,12 @@ def _group_columns(rows: Sequence[GroupUsage], usage: Usage) -> list[Column[Any]
         replace(EPOCH_TIME, drop=1),
         _spread(drop=10),
         Column(
-            "wait", "WAIT", lambda r: r.wait.median, Kind.DURATION, "median in the queue", drop=3
+            "wait",
+            "WAIT",
+            lambda r: r.wait_seconds.median,
+            Kind.DURATION,
+            "median in the queue",
+            drop=3,
         ),
         Column("input", "INPUT", lambda r: r.input.ok.median, Kind.DURATION, drop=4),
         Column("stalls", "STALLS", lambda r: r.input.stalls, Kind.COUNT, drop=6),
@@ -362,12 +367,12 @@ def _spread(drop: int) -> Column[Any]:
     return Column(
         "spread",
         "IQR",
-        lambda r: r.epoch.lower_quartile,
+        lambda r: r.epoch_seconds.lower_quartile,
         Kind.DURATION,
         doc="lower and upper quartile of the epoch times",
         align="left",
         drop=drop,
-        cell=lambda r, _: line((quartiles(r.epoch), DIM)),
+        cell=lambda r, _: line((quartiles(r.epoch_seconds), DIM)),
         maximum=24,
     )
 
@@ -385,12 +390,12 @@ def _machine_column(usage: Usage) -> Column[Any]:
 
 
 def _cell_columns(rows: Sequence[SiteGpuUsage], usage: Usage) -> list[Column[Any]]:
-    longest = max((row.epoch.median or 0.0 for row in rows), default=0.0)
+    longest = max((row.epoch_seconds.median or 0.0 for row in rows), default=0.0)
     hours = _hours_writer(rows)
     sites = Counter((row.gpu, row.gpus) for row in rows)
 
     def bar(row: SiteGpuUsage, width: int | None) -> Line:
-        return single_bar(row.epoch.median or 0.0, longest, width, is_bad=row.slow is True)
+        return single_bar(row.epoch_seconds.median or 0.0, longest, width, is_bad=row.slow is True)
 
     def against(row: SiteGpuUsage, width: int | None) -> Line:
         if row.relative_time is None:
@@ -651,7 +656,7 @@ def _first_lines(
     row: GroupUsage | SiteGpuUsage | HostUsage, parts: Sequence[Line], usage: Usage, room: int
 ) -> list[Line]:
     """What a place is, in ``parts``, and its epoch times."""
-    times = _distribution_parts(row.epoch, row.hidden)
+    times = _distribution_parts(row.epoch_seconds, row.hidden_epochs)
     none = f"no completed {usage.item}"
     return [
         _fit_parts(line(" "), parts, room),
@@ -726,7 +731,7 @@ def _wait_parts(row: GroupUsage, usage: Usage) -> list[Line]:
     suffix = f" for {target}"
     longest = max((wait.longest or 0.0 for wait in waits), default=0.0)
     up_to = f", longest {formatting.duration(longest)}"
-    median, *others = _distribution_parts(row.wait) or [()]
+    median, *others = _distribution_parts(row.wait_seconds) or [()]
     return [
         median,
         line((f"{waiting} idle{suffix}", NOTE), (up_to, DIM)) if waiting else (),
@@ -830,8 +835,8 @@ def _cell_details(row: SiteGpuUsage, usage: Usage, room: int, _: int) -> list[Li
     if others:
         compared = [
             line(
-                f"{site_name(cell.site, 24)} {formatting.duration(cell.epoch.median)}",
-                (f" of {cell.epoch.n}", DIM),
+                f"{site_name(cell.site, 24)} {formatting.duration(cell.epoch_seconds.median)}",
+                (f" of {cell.epoch_seconds.n}", DIM),
             )
             for cell in others
         ]

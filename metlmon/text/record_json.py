@@ -1,10 +1,9 @@
 """Records as JSON, and the types that their JSON Schema comes from.
 
 A record (a Struct or a NamedTuple) is written whole: its fields, and those of its properties that
-its class variable ``json_properties`` names, without what ``json_omits`` names. Where JSON has
-another name for a field, the Struct's ``rename`` has it. A mapping by tuples is written as the list
-of its values. Fields are added over time, never renamed
-or repurposed within one schema number. A value that is not known is null, never 0 or "".
+its class variable ``json_properties`` names, without what ``json_omits`` names, all under their own
+names. A mapping by tuples is written as the list of its values. Fields are added over time, never
+renamed or repurposed within one schema number. A value that is not known is null, never 0 or "".
 """
 
 from __future__ import annotations
@@ -94,8 +93,8 @@ def json_of(value: Any, stamp: Stamp = unstamped) -> Any:
 def _object(record: Any, stamp: Stamp) -> dict[str, Any]:
     result: dict[str, Any] = {}
     kind: type = type(record)
-    for name, attribute, _, mark in _fields(kind):
-        value = getattr(record, attribute)
+    for name, _, mark in _fields(kind):
+        value = getattr(record, name)
         if value is UNSET:
             continue
         if mark == "flat":
@@ -140,10 +139,9 @@ def nonfinite(value: Any) -> str | None:
 
 
 class _Field(NamedTuple):
-    """A field of a JSON object: its name, the record's attribute, its type, what it is."""
+    """A field of a record: its name, its type, what it is."""
 
     name: str
-    attribute: str
     hint: Any
     mark: str
 
@@ -158,15 +156,10 @@ def _fields(record: type) -> tuple[_Field, ...]:
     omitted = getattr(record, "json_omits", ())
     properties: tuple[str, ...] = getattr(record, "json_properties", ())
     hints = get_type_hints(record, include_extras=True)
-    attributes: Iterable[str] = getattr(record, "__struct_fields__", None) or record._fields  # type: ignore[attr-defined]
-    names: Iterable[str] = getattr(record, "__struct_encode_fields__", attributes)
-    kept = [
-        (name, attribute, hints[attribute])
-        for name, attribute in zip(names, attributes, strict=True)
-        if attribute not in omitted
-    ]
-    kept += [(name, name, _returned(record, name)) for name in properties]
-    return tuple(_Field(*each, _mark(each[0], each[2])) for each in kept)
+    names: Iterable[str] = getattr(record, "__struct_fields__", None) or record._fields  # type: ignore[attr-defined]
+    kept = [(name, hints[name]) for name in names if name not in omitted]
+    kept += [(name, _returned(record, name)) for name in properties]
+    return tuple(_Field(name, hint, _mark(name, hint)) for name, hint in kept)
 
 
 def _returned(record: type, name: str) -> Any:
@@ -210,7 +203,7 @@ def json_type(record: type) -> type:
 def _field_types(record: type) -> dict[str, tuple[Any, bool]]:
     """The types of the fields by name, and whether they may be missing."""
     result: dict[str, tuple[Any, bool]] = {}
-    for name, _, hint, mark in _fields(record):
+    for name, hint, mark in _fields(record):
         if mark == "flat":
             result |= _field_types(get_args(hint)[0])
         else:

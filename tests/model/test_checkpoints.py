@@ -261,7 +261,7 @@ def test_the_training_of_an_epoch_goes_on_over_its_executions() -> None:
     assert (epoch.hours.goodput, epoch.hours.badput) == (5, 2)
     usage = usage_in_window(ledger)
     sites = {site.name: site for site in usage.sites}
-    assert sites["Beta"].epoch.median == 3 * HOUR
+    assert sites["Beta"].epoch_seconds.median == 3 * HOUR
     assert (sites["Alpha"].totals.goodput, sites["Alpha"].totals.badput) == (4 * HOUR, 2 * HOUR)
     assert sites["Alpha"].totals.success_rate == 1.0
     assert sites["Alpha"].evictions == 1

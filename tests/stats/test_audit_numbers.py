@@ -100,7 +100,7 @@ def test_an_epoch_takes_as_long_in_the_report_as_at_the_sites() -> None:
     log.evict(77, at="16:00:00").execute(77, gpus=2, at="16:10:00").terminate(77, at="16:20:00")
     made = reported(log)
     place = usage_in_window(read_ensemble(DAG, log).painter().ledger()).total
-    assert place.epoch.median == 600
+    assert place.epoch_seconds.median == 600
     assert facts(made)["epoch_seconds_median"] == 600
     rows = table(made, "times").rows
     assert [(row["first_quartile"], row["median"]) for row in rows] == [(600, 600)] * 2

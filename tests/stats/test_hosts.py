@@ -41,17 +41,17 @@ def test_each_host_against_the_others_by_a_second_way(source: Path | int) -> Non
     for row in found.hosts:
         key = (row.host, row.site, row.gpu, row.gpus)
         own = [e for e in finals if place(e) == key]
-        assert row.epoch.n == len(own)
-        assert row.epoch.median == (median(e.seconds for e in own) if own else None)
+        assert row.epoch_seconds.n == len(own)
+        assert row.epoch_seconds.median == (median(e.seconds for e in own) if own else None)
         peers = [e for e in finals if place(e)[2:] == key[2:] and e not in own]
         at_site = [e for e in peers if e.site == row.site]
         if row.gpu is None or row.gpus is None or min(len(own), len(peers)) < SLOW_MIN_EPOCHS:
             assert (row.relative_time, row.slow) == (None, None)
             continue
         assert row.peer_epochs == len(peers)
-        assert row.epoch.median is not None
+        assert row.epoch_seconds.median is not None
         assert row.relative_time == pytest.approx(
-            row.epoch.median / median(e.seconds for e in peers)
+            row.epoch_seconds.median / median(e.seconds for e in peers)
         )
         then = [e for e in peers if any(e.start < o.end and o.start < e.end for o in own)]
         here, there, at_once = ([relative[e.job] for e in each] for each in (own, at_site, then))

@@ -105,13 +105,13 @@ def test_what_a_cause_is_of_is_reported(aws: Usage) -> None:
 
 
 def test_epochs_that_another_execution_may_have_trained(aws: Usage) -> None:
-    marked = sorted((epoch.run, epoch.epoch) for epoch in aws.hidden)
+    marked = sorted((epoch.run, epoch.epoch) for epoch in aws.hidden_epochs)
     assert marked == [
         ("run0", 0), ("run0", 7), ("run1", 0), ("run2", 0), ("run2", 4),
         ("run3", 0), ("run4", 0), ("run4", 4), ("run4", 7),
     ]  # fmt: skip
-    assert aws.total.hidden == 9
-    for epoch in aws.hidden:
+    assert aws.total.hidden_epochs == 9
+    for epoch in aws.hidden_epochs:
         assert epoch.success_seconds is not None
         assert epoch.longest_seconds is not None
         assert epoch.success_seconds < epoch.longest_seconds / 2
@@ -151,7 +151,7 @@ def moved(places: Iterable[GroupUsage]) -> tuple[float, ...]:
     for place in places:
         of = place.input
         parts = (of.ok.n, of.aborted, of.unfinished, of.in_flight, of.sent, of.received)
-        for i, value in enumerate((*parts, place.holds, place.evictions, place.hidden)):
+        for i, value in enumerate((*parts, place.holds, place.evictions, place.hidden_epochs)):
             total[i] += value
     return tuple(total)
 
@@ -170,7 +170,7 @@ def test_places_sum_to_the_whole(path: Path) -> None:
     for place in (*found.sites, *found.gpus):
         lost = sum(cause.lost_gpu_seconds for cause in place.causes)
         assert lost == pytest.approx(place.totals.badput, abs=1e-6)
-        assert place.epoch.n == place.totals.completed_epochs
+        assert place.epoch_seconds.n == place.totals.completed_epochs
 
 
 @EVERYWHERE
@@ -318,7 +318,7 @@ def test_waits_that_led_to_nothing_are_reported_apart() -> None:
     log.remove(78, at="11:30:00")
     found = places(log, as_of="13:00:00")
     assert found.waiting == (TargetWaits(None, 1, 3 * 3600, 1, 3600),)
-    assert found.total.wait.n == 0
+    assert found.total.wait_seconds.n == 0
 
 
 def test_evicted_and_removed_in_one_breath_is_no_wait() -> None:
@@ -326,7 +326,7 @@ def test_evicted_and_removed_in_one_breath_is_no_wait() -> None:
     log.evict(77, 1023, "DAG Removed", at="12:00:00").remove(77, at="12:00:00")
     found = places(log)
     assert found.waiting == ()
-    assert found.total.wait.median == 300
+    assert found.total.wait_seconds.median == 300
 
 
 def test_a_transfer_that_led_nowhere_is_not_dropped() -> None:

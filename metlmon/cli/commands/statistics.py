@@ -114,7 +114,7 @@ def print_sites(usage: Usage, variation: Variation, only_hosts: bool = False) ->
         return
     for remark in _remarks(usage):
         out.print("", remark)
-    out.table(usage_table.hidden_columns(), usage.hidden, "")
+    out.table(usage_table.hidden_columns(), usage.hidden_epochs, "")
 
 
 def _remarks(usage: Usage) -> Iterable[str]:
@@ -142,10 +142,10 @@ def _remarks(usage: Usage) -> Iterable[str]:
     if usage.waiting:
         waits = "; ".join(_waited(item) for item in usage.waiting)
         yield f"Waits without an execution, not in the medians: {waits}."
-    if usage.hidden:
+    if usage.hidden_epochs:
         completed = count(usage.total.totals.completed_epochs, f"completed {usage.item}")
         yield (
-            f"{number(len(usage.hidden))} of {completed} with hidden compute (⇄): "
+            f"{number(len(usage.hidden_epochs))} of {completed} with hidden compute (⇄): "
             "a longer, failed try may have done the training"
         )
 
