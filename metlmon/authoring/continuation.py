@@ -57,17 +57,13 @@ _FLAGS: Final = frozenset({"true", "t", "yes", "y", "on", "1", "false", "f", "no
 _VERSION: Final = re.compile(r"version_(\d{1,9})")
 _NUMBERED: Final = re.compile(r"(.+?)-(\d{1,4})")
 
-
 POLL: Final = 60
 """Seconds between the checks of a paused node, if the old DAG file does not specify it."""
 
 _COPIED_COMMANDS: Final = frozenset({"CONFIG", "MAXJOBS", "ENV", "SET_JOB_ATTR"})
 
 
-class ContinuedRun(
-    Struct,
-    frozen=True,
-):
+class ContinuedRun(Struct, frozen=True):
     """A run that is continued.
 
     ``done_epoch``: its last complete epoch, as in the node's name; None if there is none.
@@ -139,7 +135,6 @@ def continuation(
     know all DAGs of ``directory``, as each of them may have trained epochs of these runs. Raises
     PlanError if nothing can be continued.
     """
-    sources = SourceDags()
     plans: list[ContinuedRunPlan] = []
     excluded: list[ExcludedRun] = []
     for run in _select_runs(builder, wanted, dag_file):
@@ -162,7 +157,7 @@ def continuation(
     _refuse_active_dags(builder, plans)
     name = _free_name(builder, directory, bases.pop())
     return Continuation(
-        plan=ContinuationBuilder(builder, directory, name, plans, sources=sources).plan(),
+        plan=ContinuationBuilder(builder, directory, name, plans).plan(),
         source_files=files,
         runs=tuple(plan.continued for plan in plans),
         excluded=tuple(excluded),
@@ -419,27 +414,6 @@ def _free_name(builder: SnapshotBuilder, directory: Path, base: str) -> str:
 # --- the DAG, from the nodes of the old DAG files ----------------------------------------------
 
 
-class SourceDags:
-    """The old DAGs as written, with secrets; each is loaded once."""
-
-    def __init__(self) -> None:
-        self._workflows: dict[str, Workflow] = {}
-
-    def _workflow(self, dag: Dag) -> Workflow:
-        if dag.key not in self._workflows:
-            self._workflows[dag.key] = load_workflow(
-                [dag.workflow.path], read_regular_file, redact=False
-            )
-        return self._workflows[dag.key]
-
-    def node(self, dag: Dag, name: str) -> Node:
-        """The node as written; the model's is without its secrets. Raises PlanError."""
-        node = self._workflow(dag).nodes.get(name)
-        if node is None:
-            raise PlanError(f"{dag.file}: {name} is in it no more; run this again")
-        return node
-
-
 class ContinuationBuilder:
     """Builds the DAG ``name`` that continues these runs."""
 
@@ -449,14 +423,11 @@ class ContinuationBuilder:
         directory: Path,
         name: str,
         runs: Sequence[ContinuedRunPlan],
-        sources: SourceDags,
     ) -> None:
-        self._sources = sources
         self._builder, self._directory, self._name, self._runs = builder, directory, name, runs
-        self._source_dags: dict[str, Dag] = {}
+        self._source_dags: dict[str, tuple[Dag, Workflow]] = {}
         self._node_lines: list[str] = []
         self._gate_by_run: dict[str, str] = {}
-        self._retries: dict[str, int] = {}
         self._sites: Mapping[int, str] = {}
 
     def plan(self) -> Plan:
@@ -472,11 +443,10 @@ class ContinuationBuilder:
                 edges += [(parent, node.name) for parent in parents]
         lines = (*self._copied_lines({node.submit for node in nodes.values()}), *self._node_lines)
         # The most common retries would need no line each; only those of all nodes are shared.
-        common = set(self._retries.values())
-        retries = common.pop() if len(common) == 1 else 0
+        numbers = {node.retries or 0 for node in nodes.values()}
+        retries = numbers.pop() if len(numbers) == 1 else 0
         graph_nodes = tuple(
-            node if retries else replace(node, retries=self._retries[name] or None)
-            for name, node in nodes.items()
+            replace(node, retries=None if retries else node.retries) for node in nodes.values()
         )
         graph = Graph(graph_nodes, tuple(edges), retries, lines)
         dag_file = f"{self._name}.dag"
@@ -585,9 +555,7 @@ class ContinuationBuilder:
         if shift:
             before, number, behind = self._split_name(source)
             name = f"{before}{int(number) + shift}{behind}"
-        node = self._sources.node(dag, node.name)
-        self._source_dags[dag.key] = dag
-        self._retries[name] = node.retries
+        node = self._node_as_written(source)
         if node.priority:
             self._node_lines.append(f"PRIORITY {name} {node.priority}")
         if node.category:
@@ -603,12 +571,24 @@ class ContinuationBuilder:
             post=node.post.command if node.post is not None else None,
             hold=node.hold.command if node.hold is not None else None,
             options=tuple(itertools.chain(*options)),
+            retries=node.retries or None,
             noop=node.noop,
             where=f"{node.file}:{node.line}",
         )
         variables = tuple(self._variables(graph_node, node, run_plan, dag, shift=shift))
         graph_node = replace(graph_node, variables=variables)
         return self._with_pre_script(graph_node, node, run_plan, dag)
+
+    def _node_as_written(self, source: SourceNode) -> Node:
+        """The node of the file; the model's is without its secrets. Raises PlanError."""
+        dag, name = source.dag, source.node.name
+        if dag.key not in self._source_dags:
+            workflow = load_workflow([dag.workflow.path], read_regular_file, redact=False)
+            self._source_dags[dag.key] = dag, workflow
+        node = self._source_dags[dag.key][1].nodes.get(name)
+        if node is None:
+            raise PlanError(f"{dag.file}: {name} is in it no more; run this again")
+        return node
 
     def _with_pre_script(
         self, graph_node: GraphNode, node: Node, run_plan: ContinuedRunPlan, dag: Dag
@@ -684,7 +664,7 @@ class ContinuationBuilder:
     def _copied_lines(self, submits: Collection[str]) -> list[str]:
         """The old DAGs' global commands, and inline descriptions named in ``submits``."""
         copied: dict[str, None] = {}
-        for dag in self._source_dags.values():
+        for dag, _ in self._source_dags.values():
             for source, text in _commands(dag):
                 command = source.command
                 is_used = isinstance(command, DescriptionCommand) and command.name in submits
