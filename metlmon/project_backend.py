@@ -110,7 +110,7 @@ class ProjectBackend(AbstractBackend):  # type: ignore[misc]
             except BaseException:
                 MlflowClient().set_terminated(run_id, "FAILED")
                 raise
-        except (InputError, PlanError, PoolError, TrackingError) as error:
+        except (InputError, PoolError, TrackingError) as error:
             raise ExecutionException(plain(str(error), LONGEST_MESSAGE)) from None
         finally:
             pool.close()

@@ -21,6 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.authoring.graph import MOST_NODES, NO_GRAPH, Graph, NodeRole
+from metlmon.errors import InputError
 from metlmon.redact import redact_job_text, redact_secrets
 
 LONGEST_VALUE: Final = 4096
@@ -383,14 +384,8 @@ class Plan(Struct, frozen=True):
         return tuple(file.name for file in self.files if file.exists)
 
 
-class PlanError(Exception):
-    """The request cannot be planned or written.
-
-    The message is one sentence, with anything that looks like a secret redacted.
-    """
-
-    def __init__(self, message: str) -> None:
-        super().__init__(redact_secrets(message))
+class PlanError(InputError):
+    """The request cannot be planned or written."""
 
 
 # --- the fields that users set -------------------------------------------------------------

@@ -188,8 +188,6 @@ def new(options: argparse.Namespace) -> int:
         for sentence in error.sentences:
             print_message(sentence)
         return Exit.USAGE
-    except PlanError as error:
-        raise InputError(str(error)) from None
     answer = _print_plan(plan, diff, problems, source, past, advised, options=options)
     return _write(plan, diff, answer, options)
 
@@ -198,7 +196,7 @@ def new(options: argparse.Namespace) -> int:
 
 
 def _request(options: argparse.Namespace) -> tuple[Request, Path | None]:
-    """The request, and the file that it begins with. Raises InputError and PlanError."""
+    """The request, and the file that it begins with. Raises InputError."""
     source, directory = _file_and_directory(options)
     if source is None and directory is not None:
         source = _description_in(directory, options.name)
@@ -366,7 +364,7 @@ def position_of(
 def with_options(request: Request, options: argparse.Namespace, plain: bool) -> Request:
     """The request with what the options set. ``plain``: there is no description.
 
-    Raises InputError for an option that cannot be read, and PlanError.
+    Raises InputError for an option that cannot be read.
     """
     values: dict[str, Any] = {
         "shape": _implied_shape(options),
@@ -470,7 +468,7 @@ def _explain(plan: Plan, source: Path | None, options: argparse.Namespace) -> in
     source_of = partial(_source_of, source, options)
     shown = tuple(explained(each, source_of) for each in explanations)
     if options.json:
-        print_answer(NewExplainOutput(explained=shown))
+        print_output(NewExplainOutput(explained=shown))
     else:
         print_explained(shown, _width() if sys.stdout.isatty() else None)
     return Exit.OK
@@ -497,8 +495,8 @@ def _print_plan(
     past: StatsInput | None,
     advised: Mapping[str, RequestAdvice],
     options: argparse.Namespace,
-) -> NewOutput | None:
-    """Print the plan; with ``--json`` return what to print at the end instead."""
+) -> NewOutput:
+    """Print the plan, unless ``--json`` prints it at the end; what is printed then."""
     cost = None if past is None else _cost(plan, past, options)
     if not options.json:
         print_plan(plan, diff, draw_graph(plan.graph, _width() - 2))
@@ -509,7 +507,6 @@ def _print_plan(
         for field, row in advised.items():
             taken = f"{option_of(field)} {row.resource.submitted(row.fitting)}"
             print(plain(f"{taken}, from {options.past}: {advice_text(row)}"))
-        return None
     return NewOutput(
         plan=plan,
         problems=problems,
@@ -542,24 +539,21 @@ def _cost(plan: Plan, past: StatsInput, options: argparse.Namespace) -> CostEsti
 # --- writing ------------------------------------------------------------------------------------
 
 
-def _write(
-    plan: Plan, diff: PlanDiff, answer: NewOutput | None, options: argparse.Namespace
-) -> int:
+def _write(plan: Plan, diff: PlanDiff, answer: NewOutput, options: argparse.Namespace) -> int:
     if diff.refusal is not None:
-        print_answer(answer)
+        _print_answer(options, answer)
         print_message(diff.refusal)
         return Exit.USAGE
     if options.submit:
         _check_submittable(plan, diff)
     if options.dry_run or (diff.unchanged and not options.submit):
-        print_answer(answer)
+        _print_answer(options, answer)
         return Exit.OK
     paths = () if diff.unchanged else _write_files(plan, diff, force=options.force)
-    if answer is not None:
-        answer = replace(answer, written=bool(paths))
+    answer = replace(answer, written=bool(paths))
     if options.submit:
-        return submit_plan(plan, answer)
-    print_answer(answer)
+        return _submit_plan(plan, answer, options)
+    _print_answer(options, answer)
     next_steps(plan, diff)
     return Exit.OK
 
@@ -594,37 +588,30 @@ def submit(options: argparse.Namespace) -> int:
     """``metlmon submit``. Raises InputError for arguments that cannot be used."""
     if options.list_templates:
         return _list_templates(options.json)
-    try:
-        request = with_options(Request("", Path(), gate=StopRules()), options, plain=True)
-        directory = options.dir and Path(options.dir)
-        request = replace(request, directory=directory or _default_directory(None, request.name))
-        only_writes = options.dry_run or options.no_submit
-        if not only_writes and load_settings(request.directory).read_only:
-            raise InputError(
-                "submit: metlmon.toml says read_only = true; take that out, or say --no-submit to "
-                "write the files only"
-            )
-        if not only_writes and not options.yes:
-            return _open_pane(request, options)
-        plan, problems = _make_plan(request, None, options)
-    except PlanError as error:
-        raise InputError(str(error)) from None
+    request = with_options(Request("", Path(), gate=StopRules()), options, plain=True)
+    directory = options.dir and Path(options.dir)
+    request = replace(request, directory=directory or _default_directory(None, request.name))
+    only_writes = options.dry_run or options.no_submit
+    if not only_writes and load_settings(request.directory).read_only:
+        raise InputError(
+            "submit: metlmon.toml says read_only = true; take that out, or say --no-submit to "
+            "write the files only"
+        )
+    if not only_writes and not options.yes:
+        return _open_pane(request, options)
+    plan, problems = _make_plan(request, None, options)
     if plan is None:
         return Exit.USAGE
-    answer = SubmitOutput(plan=plan, problems=problems) if options.json else None
+    answer = SubmitOutput(plan=plan, problems=problems)
     if options.dry_run:
-        print_answer(answer)
-        if answer is None:
-            print_files(plan)
+        _print_answer(options, answer, partial(print_files, plan))
         return Exit.OK
     paths = _write_files(plan, None, force=options.force)
-    if answer is not None:
-        answer = replace(answer, written=True)
+    answer = replace(answer, written=True)
     if not options.no_submit:
-        return submit_plan(plan, answer)
-    print_answer(answer)
-    if answer is None:
-        print(f"wrote {counts(plan)}: {', '.join(plain(str(path)) for path in paths)}")
+        return _submit_plan(plan, answer, options)
+    files = ", ".join(plain(str(path)) for path in paths)
+    _print_answer(options, answer, lambda: print(f"wrote {counts(plan)}: {files}"))
     print_message(
         f"nothing is submitted; condor_submit_dag {shlex.quote(plan.dag_file)} there does it"
     )
@@ -648,7 +635,7 @@ def _open_pane(request: Request, options: argparse.Namespace) -> int:
 def _list_templates(as_json: bool) -> int:
     templates = bundled_templates()
     if as_json:
-        print_answer(SubmitListTemplatesOutput(templates=templates))
+        print_output(SubmitListTemplatesOutput(templates=templates))
         return Exit.OK
     for template in templates:
         print(f"{template.name}: {plain(template.title)}")
@@ -725,8 +712,8 @@ def print_plan(plan: Plan, diff: PlanDiff, drawing: Sequence[str]) -> None:
 # --- submitting -----------------------------------------------------------------------------
 
 
-def submit_plan(plan: Plan, answer: SubmitOutput | None) -> int:
-    """Submit the written DAG and print the result; ``answer``: the JSON, if any."""
+def _submit_plan(plan: Plan, answer: SubmitOutput, options: argparse.Namespace) -> int:
+    """Submit the written DAG and print the result; ``answer``: for ``--json``."""
     from metlmon.pool.client import PoolClient  # Imported late: slow.
 
     directory = plan.request.directory
@@ -735,22 +722,23 @@ def submit_plan(plan: Plan, answer: SubmitOutput | None) -> int:
         with closing(PoolClient()) as pool:
             cluster = pool.submit_dag(dag.absolute())
     except PoolError as error:
-        print_answer(answer)
+        _print_answer(options, answer)
         print_message(f"written, but not submitted: {error}")
         return Exit.REFUSED
-    if answer is None:
-        where = plain(str(dag))
-        print(f"cluster {cluster}: {where}, {counts(plan)}")
-    else:
-        print_answer(replace(answer, submitted=cluster))
+    submitted = f"cluster {cluster}: {plain(str(dag))}, {counts(plan)}"
+    _print_answer(options, replace(answer, submitted=cluster), lambda: print(submitted))
     print_message(f"watch it with: metlmon watch {shlex.quote(str(directory))}")
     return Exit.OK
 
 
-def print_answer(answer: Output | None) -> None:
-    """Print the JSON object, if there is to be one."""
-    if answer is not None:
+def _print_answer(
+    options: argparse.Namespace, answer: SubmitOutput, print_text: Callable[[], None] | None = None
+) -> None:
+    """Print the JSON object with ``--json``, else the text, if there is one."""
+    if options.json:
         print_output(answer)
+    elif print_text is not None:
+        print_text()
 
 
 def next_steps(plan: Plan, diff: PlanDiff) -> None:
