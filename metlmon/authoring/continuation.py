@@ -418,11 +418,7 @@ class ContinuationBuilder:
     """Builds the DAG ``name`` that continues these runs."""
 
     def __init__(
-        self,
-        builder: SnapshotBuilder,
-        directory: Path,
-        name: str,
-        runs: Sequence[ContinuedRunPlan],
+        self, builder: SnapshotBuilder, directory: Path, name: str, runs: Sequence[ContinuedRunPlan]
     ) -> None:
         self._builder, self._directory, self._name, self._runs = builder, directory, name, runs
         self._source_dags: dict[str, tuple[Dag, Workflow]] = {}

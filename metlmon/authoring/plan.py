@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from metlmon.authoring.description import description_files, source_copy_name, sweep_copy_name
-from metlmon.authoring.gate_config import (
-    FOLDERS,
-    SCRIPT,
-    rules_file,
-    rules_text,
-    script_content,
-)
+from metlmon.authoring.gate_config import FOLDERS, SCRIPT, rules_file, rules_text, script_content
 from metlmon.authoring.graph import Graph, NodeRole
 from metlmon.authoring.mlproject import mlproject_files
 from metlmon.authoring.request import EnsembleShape, Plan, PlanError, PlannedFile, Request, RunPlan

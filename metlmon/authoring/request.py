@@ -728,10 +728,7 @@ _TABLE: Final = (
         usage="evaluate after every Nth epoch",
     ),
     RequestField(
-        "evaluation.gates",
-        read_flag,
-        "does the next epoch wait for it, and fail with it?",
-        flag="",
+        "evaluation.gates", read_flag, "does the next epoch wait for it, and fail with it?", flag=""
     ),
     RequestField(
         "sites",
@@ -813,10 +810,7 @@ _TABLE: Final = (
     ),
     RequestField("subdags", read_flag, "each run in a sub-DAG of its own", optional=True),
     RequestField(
-        "mlproject",
-        read_flag,
-        "also an MLflow project, for mlflow run . -b metlmon",
-        optional=True,
+        "mlproject", read_flag, "also an MLflow project, for mlflow run . -b metlmon", optional=True
     ),
     RequestField("gate.metric", read_text, "what a run is judged by", toml="stop.metric", flag=""),
     RequestField(

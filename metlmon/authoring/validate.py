@@ -56,12 +56,7 @@ from metlmon.authoring.write_dag import (
     placeholders,
     secret_variables,
 )
-from metlmon.authoring.write_files import (
-    leftover_problem,
-    leftovers,
-    other_dags,
-    path_exists,
-)
+from metlmon.authoring.write_files import leftover_problem, leftovers, other_dags, path_exists
 from metlmon.dagman.submit_description import parse_description, submission
 from metlmon.redact import hide_value, is_secret_name, redact_secrets
 from metlmon.text.formatting import listed
@@ -107,10 +102,7 @@ class Validation(Struct, frozen=True):
 
 
 def validate(
-    request: Request,
-    sites: Sequence[str] = (),
-    amending: bool = False,
-    gpus: Sequence[str] = (),
+    request: Request, sites: Sequence[str] = (), amending: bool = False, gpus: Sequence[str] = ()
 ) -> Validation:
     """Find all problems of ``request``. Never raises.
 

@@ -138,10 +138,7 @@ ONLY: Final = option(
     "(totals stay those of the whole ensemble)",
     metavar="RUNS",
 )
-SCREEN: Final = (
-    ASCII,
-    flag("--mouse", "turn the mouse on"),
-)
+SCREEN: Final = (ASCII, flag("--mouse", "turn the mouse on"))
 READ_ONLY: Final = flag(
     "--read-only", "only look: nothing can be held, released, removed or submitted from here"
 )
@@ -284,8 +281,7 @@ _LOOK: Final = {
         module="status",
     ),
     "jobs": Command(
-        "every job with its executions and transfers",
-        (LOGS, JSON, *MOMENT, ONLY, QUEUE, ASCII),
+        "every job with its executions and transfers", (LOGS, JSON, *MOMENT, ONLY, QUEUE, ASCII)
     ),
     "nodes": Command(
         "every node of any DAG as a tree, what needs attention first",
@@ -313,9 +309,7 @@ _LOOK: Final = {
         module="advise",
     ),
     "timeline": Command(
-        "when what ran where, and how many at a time",
-        (LOGS, *COMMON, *WINDOW),
-        module="statistics",
+        "when what ran where, and how many at a time", (LOGS, *COMMON, *WINDOW), module="statistics"
     ),
     "changes": Command(
         "what has happened since yesterday, and the estimate then and now",
@@ -378,9 +372,7 @@ _EXPLAIN: Final = {
         own_outputs=("--requests",),
     ),
     "curves": Command(
-        "metrics by epoch: is it learning",
-        (LOGS, *COMMON, METRIC),
-        module="learning",
+        "metrics by epoch: is it learning", (LOGS, *COMMON, METRIC), module="learning"
     ),
     "compare": Command(
         "runs side by side: what differs, results, cost",
@@ -498,7 +490,7 @@ _ACT: Final = {
         "has met); send: the next epochs elsewhere. These need a gate before the run's nodes, as "
         "metlmon new writes it. retarget: an idle job to another site. raise-memory, raise-disk: a "
         "larger request for jobs that were held because they exceeded it, and their release.",
-    ),
+    )
 }
 
 _WRITE: Final = {
@@ -574,11 +566,7 @@ _WRITE: Final = {
     "continue": Command(
         "write a DAG that continues stopped or unfinished runs",
         (
-            option(
-                "dir",
-                "the directory of a DAG, or a DAG file: only its runs",
-                metavar="DIR",
-            ),
+            option("dir", "the directory of a DAG, or a DAG file: only its runs", metavar="DIR"),
             option(
                 "runs",
                 "a run's name, its uuid or how that begins (default: all that are not complete)",

@@ -353,12 +353,7 @@ WORK_SECONDS: Final = 0.01
 INTERRUPT_CHECKS: Final = 2
 """Checks at which an interrupt is pending before the process ends."""
 
-READERS: Final = (
-    "/metlmon/live/",
-    "/metlmon/home/",
-    "/metlmon/remote/",
-    "/metlmon/cli/reading.py",
-)
+READERS: Final = ("/metlmon/live/", "/metlmon/home/", "/metlmon/remote/", "/metlmon/cli/reading.py")
 """Where the calls are that read a dagdir."""
 
 MAX_DEPTH: Final = 12

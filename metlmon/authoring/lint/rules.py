@@ -56,11 +56,7 @@ KINDS: Final[Mapping[str, Rule]] = {
         _E, "Correct the word, or put # before the line: DAGMan refuses the whole DAG for it."
     ),
     "byte-order-mark": Rule(_E, "Save the file as UTF-8 without a byte order mark."),
-    "crlf": Rule(
-        _N,
-        "Convert it with dos2unix; scripts from the same editor would not run.",
-        1,
-    ),
+    "crlf": Rule(_N, "Convert it with dos2unix; scripts from the same editor would not run.", 1),
     "not-utf8": Rule(_W, "Save the file as UTF-8: names are compared byte by byte.", 1),
     "unfinished-line": Rule(_W, "Remove the last backslash, or write the line that follows it."),
     "queue-in-description": Rule(
@@ -196,8 +192,7 @@ KINDS: Final[Mapping[str, Rule]] = {
     ),
     # --- trainings ---------------------------------------------------------------------
     "no-site": Rule(
-        _W,
-        "Add: ulog_execute_attrs = GLIDEIN_ResourceName; else the log has slots, not sites.",
+        _W, "Add: ulog_execute_attrs = GLIDEIN_ResourceName; else the log has slots, not sites."
     ),
     "no-retry": Rule(
         _W, "Add: RETRY ALL_NODES 3; one bad machine ends the run, and fails the DAG.", 1

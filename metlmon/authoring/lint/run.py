@@ -8,13 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from metlmon.authoring.lint import (
-    rule_dag,
-    rule_files,
-    rule_secrets,
-    rule_submit,
-    rule_trainings,
-)
+from metlmon.authoring.lint import rule_dag, rule_files, rule_secrets, rule_submit, rule_trainings
 from metlmon.authoring.lint.context import NO_REQUESTS, FileStore, LintContext, RequestedAmount
 from metlmon.authoring.lint.rules import Findings, LintResult
 from metlmon.config.settings import Settings

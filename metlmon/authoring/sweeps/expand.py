@@ -72,12 +72,7 @@ from metlmon.authoring.sweeps.parser import (
     SweepCommand,
 )
 from metlmon.authoring.sweeps.values import points
-from metlmon.authoring.templates import (
-    JobTemplate,
-    fill_placeholders,
-    jobs_of,
-    placeholder_names,
-)
+from metlmon.authoring.templates import JobTemplate, fill_placeholders, jobs_of, placeholder_names
 from metlmon.config.settings import SIDE_NODE, TRAIN_NODE
 from metlmon.dagman.commands import (
     ALL_NODES,
@@ -1223,11 +1218,7 @@ class TrainingChain:
     """
 
     def __init__(
-        self,
-        request: Request,
-        jobs: Sequence[JobTemplate],
-        nodes: SweepNodes,
-        run: TemplateRun,
+        self, request: Request, jobs: Sequence[JobTemplate], nodes: SweepNodes, run: TemplateRun
     ) -> None:
         self._request, self._nodes, self._run = request, nodes, run
         self.epochs: dict[str, int | None] = {}

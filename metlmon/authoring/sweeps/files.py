@@ -22,11 +22,7 @@ from metlmon.authoring.request import PlanError
 from metlmon.authoring.sweeps.parser import SweepCommand, parse
 from metlmon.authoring.templates import plain_text
 from metlmon.authoring.write_dag import assignments, input_files
-from metlmon.dagman.commands import (
-    ConfigCommand,
-    IncludeCommand,
-    SpliceCommand,
-)
+from metlmon.dagman.commands import ConfigCommand, IncludeCommand, SpliceCommand
 from metlmon.dagman.lexer import shown
 from metlmon.dagman.records import NodeKind
 from metlmon.live.file_access import read_regular_file

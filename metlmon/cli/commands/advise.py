@@ -223,12 +223,7 @@ def _planned(session: Session, client: PoolClient, advice: Advice, way: ApplyWay
 
 
 def _perform(
-    session: Session,
-    client: PoolClient,
-    application: Application,
-    command: str,
-    *,
-    quiet: bool,
+    session: Session, client: PoolClient, application: Application, command: str, *, quiet: bool
 ) -> tuple[ActionResult, ...]:
     """Perform an application and write it to the log, as far as it came."""
     names = {change.subject: change.name for change in application.changes}

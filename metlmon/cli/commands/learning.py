@@ -38,13 +38,7 @@ from metlmon.stats.sweep import (
 from metlmon.stats.sweep import grid as grid_in
 from metlmon.tables import curves as curves_table
 from metlmon.tables import sweep as sweep_table
-from metlmon.tables.comparison import (
-    FEWEST,
-    comparison_lines,
-    headline,
-    open_entries,
-    run_name,
-)
+from metlmon.tables.comparison import FEWEST, comparison_lines, headline, open_entries, run_name
 from metlmon.tables.health import entry_lines
 from metlmon.tables.layout import Column
 from metlmon.text.formatting import UNKNOWN, plain

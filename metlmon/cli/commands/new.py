@@ -75,12 +75,7 @@ from metlmon.errors import InputError
 from metlmon.pool.types import PoolError
 from metlmon.redact import hide_value
 from metlmon.stats.cost import CostEstimate, cost_estimate_lines, cost_history, estimate_cost
-from metlmon.stats.requests import (
-    RequestAdvice,
-    advice_text,
-    advise_requests,
-    advised_fields,
-)
+from metlmon.stats.requests import RequestAdvice, advice_text, advise_requests, advised_fields
 from metlmon.text.formatting import count, plain, size
 from metlmon.text.record_json import Flat
 
