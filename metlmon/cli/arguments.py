@@ -65,8 +65,13 @@ class Command(NamedTuple):
             yield from (Argument(name, settings) for name, settings in options())
 
 
-def option(name: str, help: str | None, targets: tuple[str, ...] = (), **settings: Any) -> Argument:
-    """An option, or a positional argument, with a value."""
+def option(
+    usage: str, help: str | None, targets: tuple[str, ...] = (), **settings: Any
+) -> Argument:
+    """An option, or a positional argument, with a value; ``usage``: ``--month YYYY-MM``."""
+    name, _, value = usage.partition(" ")
+    if value:
+        settings["metavar"] = value
     return Argument(name, {"help": help, **settings}, targets)
 
 
@@ -81,27 +86,25 @@ def of_target(target: str, *options: Argument) -> Iterator[Argument]:
         yield Argument(name, {**settings, "help": f"{target}: {settings['help']}"}, (target,))
 
 
-def repeated(name: str, help: str, metavar: str) -> Argument:
+def repeated(usage: str, help: str) -> Argument:
     """An option that may be given several times."""
-    return option(name, help, action="append", default=[], metavar=metavar)
+    return option(usage, help, action="append", default=[])
 
 
 LOCAL_DIR: Final = option(
-    "dir",
+    "dir DIR",
     "a directory with DAGs or event logs, a DAG file, event logs, a cluster, or HOST:DIR over ssh "
     "(default: here)",
     nargs="?",
     default=".",
-    metavar="DIR",
 )
 DIR: Final = LOCAL_DIR._replace(is_remote=True)
 LOGS: Final = DIR._replace(takes_logs=True)
 DIRS: Final = option(
-    "dirs",
+    "dirs DIR",
     "a directory with DAGs or event logs, a DAG file, event logs, a cluster, or HOST:DIR over ssh; "
     "of several directories, or of all below one, one line each (default: here)",
     nargs="*",
-    metavar="DIR",
 )._replace(is_remote=True)
 JSON: Final = flag("--json", "print one JSON object (schema 1)")
 ASCII: Final = flag("--ascii", "plain characters only")
@@ -120,23 +123,20 @@ _CONDITIONS: Final = "; ".join(f"{name}: {text}" for name, text in CONDITIONS.it
 
 MOMENT: Final = (
     option(
-        "--as-of",
+        "--as-of TIME",
         "show the ensemble as it was then (2025-11-14T08:14:00, '14 Nov 08:14', yesterday, 7d)",
-        metavar="TIME",
     ),
     option(
         "--live",
         "durations run up to now, or end with the newest event (default: by the files)",
         action=argparse.BooleanOptionalAction,
-        default=None,
     ),
-    option("--tz", "the access point's time zone, e.g. America/Chicago", metavar="ZONE"),
+    option("--tz ZONE", "the access point's time zone, e.g. America/Chicago"),
 )
 ONLY: Final = option(
-    "--only",
+    "--only RUNS",
     "list these runs only: names, uuids or beginnings of uuids, comma-separated "
     "(totals stay those of the whole ensemble)",
-    metavar="RUNS",
 )
 SCREEN: Final = (ASCII, flag("--mouse", "turn the mouse on"))
 READ_ONLY: Final = flag(
@@ -144,45 +144,39 @@ READ_ONLY: Final = flag(
 )
 EXIT_ON: Final = (
     option(
-        "--exit-on",
+        "--exit-on WHAT",
         f"wait until one of these (comma-separated) is so, then exit: {_CONDITIONS}",
-        metavar="WHAT",
     ),
-    option("--timeout", "with --exit-on: give up after this", type=float, metavar="SECONDS"),
+    option("--timeout SECONDS", "with --exit-on: give up after this", type=float),
 )
 NOTIFY: Final = option(
     "--notify",
     "send notifications, as [notify] of your metlmon.toml says (without that: the bell); "
     "watch and run send them anyway where [notify] says how",
     action=argparse.BooleanOptionalAction,
-    default=None,
 )
 COMMON: Final = (JSON, *MOMENT, ASCII)
-METRIC: Final = option("--metric", "this metric (default: val_loss)", metavar="NAME")
+METRIC: Final = option("--metric NAME", "this metric (default: val_loss)")
 WINDOW: Final = (
-    option(
-        "--since", "from then on (2025-11-01, '1 Nov 08:14', today, 7d: 7 days ago)", metavar="TIME"
-    ),
-    option("--until", "up to then, which is not in it", metavar="TIME"),
-    option("--month", "that month", metavar="YYYY-MM"),
+    option("--since TIME", "from then on (2025-11-01, '1 Nov 08:14', today, 7d: 7 days ago)"),
+    option("--until TIME", "up to then, which is not in it"),
+    option("--month YYYY-MM", "that month"),
 )
 QUEUE: Final = flag(
     "--queue", "ask the schedd, once: priorities, places in the queue, what differs from the logs"
 )
 REQUEST: Final = (
-    repeated("--set", "a parameter of the template; may be given again", metavar="NAME=VALUE"),
-    repeated("--var", "a variable (VARS) of every node; may be given again", metavar="NAME=VALUE"),
+    repeated("--set NAME=VALUE", "a parameter of the template; may be given again"),
+    repeated("--var NAME=VALUE", "a variable (VARS) of every node; may be given again"),
     repeated(
-        "--sweep",
+        "--sweep NAME=VALUES",
         "a run for each value: 'a=0.01 to 0.1 by 0.01' or a=1,2,3; may be given again",
-        metavar="NAME=VALUES",
     ),
     option("--how", "several: first with first, or each with each", choices=["zip", "product"]),
     option(
         "--gate",
         "can a run be stopped, paused, sent elsewhere? (default: chain, sweep, stages)",
         action=argparse.BooleanOptionalAction,
-        default=None,
     ),
 )
 """The options of a request that are no single field."""
@@ -214,7 +208,7 @@ _WATCH: Final = {
         "the dashboard in a browser of this machine",
         (
             DIRS,
-            option("--port", "of 127.0.0.1 (default: any)", type=int, default=0, metavar="N"),
+            option("--port N", "of 127.0.0.1 (default: any)", type=int, default=0),
             flag(
                 "--allow-actions", "hold, release, submit, … from the browser (default: only look)"
             ),
@@ -230,11 +224,9 @@ _WATCH: Final = {
         "an ensemble of METL's size: seven weeks, replayed in two minutes, over and over",
         (
             option(
-                "--speed",
+                "--speed N",
                 "how many times faster than it would happen (default: all in two minutes)",
                 type=float,
-                default=None,
-                metavar="N",
             ),
             flag("--still", "stay at the end"),
             flag("--no-captions", "do not say what happens"),
@@ -246,10 +238,9 @@ _WATCH: Final = {
         "try the notifications: send a test, or what holds in DIR, by every channel",
         (
             option(
-                "dir",
+                "dir DIR",
                 "send what holds there now, whatever was sent before (default: a test)",
                 nargs="?",
-                metavar="DIR",
             ),
         ),
         description="Send one notification by each channel of [notify] in your metlmon.toml "
@@ -268,7 +259,7 @@ _LOOK: Final = {
     "run": Command(
         "one run, epoch by epoch",
         (
-            option("run", "a run's uuid, a prefix of it, or its name", metavar="UUID"),
+            option("run UUID", "a run's uuid, a prefix of it, or its name"),
             DIR,
             flag("--json", "print it as JSON and exit"),
             *MOMENT,
@@ -285,11 +276,7 @@ _LOOK: Final = {
     ),
     "nodes": Command(
         "every node of any DAG as a tree, what needs attention first",
-        (
-            LOGS,
-            *COMMON,
-            option("--state", "only nodes in these: held,failed,waiting, …", metavar="STATES"),
-        ),
+        (LOGS, *COMMON, option("--state STATES", "only nodes in these: held,failed,waiting, …")),
         description="Every node, also of a DAG that trains nothing: its state, its latest job, why "
         "it is so, and what it waits for. Equal nodes are grouped; --json has every node.",
         module="jobs",
@@ -317,10 +304,9 @@ _LOOK: Final = {
             LOGS,
             *COMMON,
             option(
-                "--since",
+                "--since TIME",
                 "from then on ('14 Nov', 7d; default: yesterday, a day before the newest event)",
                 default="yesterday",
-                metavar="TIME",
             ),
         ),
         description="What has changed since then: holds and releases, removals, failures, "
@@ -378,7 +364,7 @@ _EXPLAIN: Final = {
         "runs side by side: what differs, results, cost",
         (
             option(
-                "runs", "two or more: names, uuids or beginnings of uuids", nargs="+", metavar="RUN"
+                "runs RUN", "two or more: names, uuids or beginnings of uuids", nargs="+"
             )._replace(is_remote=True),
             JSON,
             *MOMENT,
@@ -395,12 +381,11 @@ _EXPLAIN: Final = {
             DIR,
             *COMMON,
             METRIC,
-            option("--rows", "a swept variable (several that go together: a,b)", metavar="NAME"),
-            option("--columns", "another one, likewise", metavar="NAME"),
+            option("--rows NAME", "a swept variable (several that go together: a,b)"),
+            option("--columns NAME", "another one, likewise"),
             repeated(
-                "--where",
+                "--where NAME=VALUE",
                 "only runs with this value of a third one (default: the best over all of them)",
-                metavar="NAME=VALUE",
             ),
         ),
         module="learning",
@@ -420,19 +405,17 @@ _EXPLAIN: Final = {
             LOCAL_DIR,
             *COMMON,
             option(
-                "--what-if",
+                "--what-if POOL",
                 "only what would change the end, at this pool, site or annex alone",
                 nargs="?",
                 const="",
-                metavar="POOL",
             ),
             option(
-                "--apply",
+                "--apply HOW",
                 "print; send: the next epochs, by the gate; retarget: idle jobs, by the schedd",
                 choices=("print", "send", "retarget"),
-                metavar="HOW",
             ),
-            option("--every", "plan again when something happens, and after 12h", metavar="12h"),
+            option("--every 12h", "plan again when something happens, and after 12h"),
             flag("--yes", "with --every or --undo: do not ask"),
             flag("--undo", "restore what was before plans were applied last"),
         ),
@@ -447,34 +430,30 @@ _ACT: Final = {
     "act": Command(
         "stop, pause, send runs elsewhere; hold, release jobs; exclude a site, a host; halt a DAG",
         (
-            option("action", ", ".join(ACTIONS), choices=ACTIONS, metavar="ACTION"),
-            option("dir", "the directory of a DAG, or the DAG file", metavar="DIR"),
+            option("action ACTION", ", ".join(ACTIONS), choices=ACTIONS),
+            option("dir DIR", "the directory of a DAG, or the DAG file"),
             option(
-                "targets",
+                "targets TARGET",
                 "a job (12.0), a run (its name, its uuid or how that begins), or: all. For "
                 "halt, resume, release-dag, remove-dag and resubmit a DAG file (default: the "
                 "only one); for exclude-site and include-site a site, "
                 "for exclude-host and include-host a host",
                 nargs="*",
-                metavar="TARGET",
             ),
             option(
-                "--value",
+                "--value N",
                 "priority: the new one; raise-memory, raise-disk: a factor of the request, or an "
                 "amount (12GB); default 1.5x",
-                metavar="N",
             ),
             option(
-                "--to",
+                "--to SITE",
                 "send, retarget: a site, or any of A|B (send: or dag, as the DAG file says)",
-                metavar="SITE",
             ),
             repeated(
-                "--keep",
+                "--keep NAME",
                 "resubmit: keep this of the earlier submission, too: -import_env, "
                 "-outfile_dir, another DAG file, or the directory that it was submitted from "
                 "(--keep=-import_env)",
-                metavar="NAME",
             ),
             flag(
                 "--dry-run",
@@ -497,12 +476,11 @@ _WRITE: Final = {
     "new": Command(
         "write the DAG of an ensemble, a sweep, stages, or a bag of shards",
         (
-            option("file", "a description, or a sweep file", nargs="?", metavar="FILE"),
+            option("file FILE", "a description, or a sweep file", nargs="?"),
             option(
-                "dir",
+                "dir DIR",
                 "where the DAG goes (default: ./NAME, or where FILE was written beside a DAG)",
                 nargs="?",
-                metavar="DIR",
             ),
             *REQUEST,
             flag("--dry-run", "print what it would be, and exit"),
@@ -510,19 +488,17 @@ _WRITE: Final = {
             flag("--submit", "hand the DAG to the pool, unasked"),
             flag("--picture", "print the picture only, and exit"),
             option(
-                "--explain",
+                "--explain NODE",
                 "print where each variable of a node (or of all of 'run0-*') comes from, and exit",
                 nargs="?",
                 const="",
-                metavar="NODE",
             ),
             option(
-                "--example",
+                "--example SHAPE",
                 "print a description to begin with; sweep-file: what a sweep file may say",
                 choices=[*SHAPES, "sweep-file"],
-                metavar="SHAPE",
             ),
-            option("--past", "what it would cost, by what the epochs of DIR took", metavar="DIR"),
+            option("--past DIR", "what it would cost, by what the epochs of DIR took"),
             JSON,
             ASCII,
         ),
@@ -543,10 +519,7 @@ _WRITE: Final = {
         "write an ensemble, submit it, and watch it",
         (
             option(
-                "dir",
-                "where the DAG goes: a new directory, best (default: ./NAME)",
-                nargs="?",
-                metavar="DIR",
+                "dir DIR", "where the DAG goes: a new directory, best (default: ./NAME)", nargs="?"
             ),
             *REQUEST,
             flag("--dry-run", "print all that would be written, and exit"),
@@ -566,16 +539,13 @@ _WRITE: Final = {
     "continue": Command(
         "write a DAG that continues stopped or unfinished runs",
         (
-            option("dir", "the directory of a DAG, or a DAG file: only its runs", metavar="DIR"),
+            option("dir DIR", "the directory of a DAG, or a DAG file: only its runs"),
             option(
-                "runs",
+                "runs RUN",
                 "a run's name, its uuid or how that begins (default: all that are not complete)",
                 nargs="*",
-                metavar="RUN",
             ),
-            option(
-                "--epochs", "of each run in the end (default: as before)", type=int, metavar="N"
-            ),
+            option("--epochs N", "of each run in the end (default: as before)", type=int),
             flag("--dry-run", "print the plan, and exit"),
             JSON,
             ASCII,
@@ -592,15 +562,14 @@ _EXPORT: Final = {
         (
             LOGS,
             option(
-                "--html",
+                "--html FILE",
                 "write one self-contained HTML file; an older report is replaced "
                 "(-: standard output)",
-                metavar="FILE",
             ),
-            option("--md", "write Markdown, likewise", metavar="FILE"),
+            option("--md FILE", "write Markdown, likewise"),
             flag("--force", "files that are not reports may be overwritten"),
             flag("--json", "print its tables as one JSON object"),
-            option("--title", "of the report (default: the directory)", metavar="TEXT"),
+            option("--title TEXT", "of the report (default: the directory)"),
             *WINDOW,
             *MOMENT,
             ASCII,
@@ -620,39 +589,35 @@ _EXPORT: Final = {
                 default="csv",
             ),
             option(
-                "--out",
+                "--out PATH",
                 "where the files go (default: ./NAME-export); openmetrics: a file, of which an "
                 "older one is replaced (default: -, standard output); optuna: ./NAME.journal",
                 FILE_TARGETS,
-                metavar="PATH",
             ),
-            option("--only", "these, comma-separated", FRAME_FILES, metavar="FRAMES"),
+            option("--only FRAMES", "these, comma-separated", FRAME_FILES),
             flag("--force", "files that exist may be overwritten", FILE_TARGETS),
             flag("--columns", "print what the columns mean", FRAME_FILES),
             *of_target(
                 "mlflow",
                 option(
-                    "--tracking-uri",
+                    "--tracking-uri URI",
                     "the server (default: MLFLOW_TRACKING_URI, or [tracking] of your metlmon.toml)",
-                    metavar="URI",
                 ),
-                option("--experiment", "the experiment (default: metlmon)", metavar="NAME"),
+                option("--experiment NAME", "the experiment (default: metlmon)"),
                 flag("--dry-run", "print what would be written, and exit"),
                 flag("--follow", "keep it up to date until the ensemble is over, or until ^C"),
             ),
             *of_target(
                 "openmetrics",
                 option(
-                    "--listen",
+                    "--listen PORT",
                     "answer GET /metrics on 127.0.0.1 and ::1, until ^C (0: any port)",
                     type=int,
-                    metavar="PORT",
                 ),
                 flag("--dashboard", "a Grafana dashboard of these metrics, as JSON"),
             ),
             *of_target(
-                "optuna",
-                option("--metric", "the value of trials (default: val_loss)", metavar="NAME"),
+                "optuna", option("--metric NAME", "the value of trials (default: val_loss)")
             ),
             *MOMENT,
         ),
@@ -670,7 +635,7 @@ _EXPORT: Final = {
 _HELP: Final = {
     "help": Command(
         "print a section of the guide, or the list of its sections",
-        (option("topic", "the name of a section, or its beginning", nargs="?", default=None),),
+        (option("topic", "the name of a section, or its beginning", nargs="?"),),
     ),
     "config": Command(
         "metlmon.toml: what is set, where it is read from, what is wrong with it",
@@ -711,7 +676,7 @@ OUTPUTS: Final = tuple(
 
 _HELP["schema"] = Command(
     "print the JSON Schema of what a command prints with --json",
-    (option("output", ", ".join(OUTPUTS), choices=OUTPUTS, metavar="COMMAND"),),
+    (option("output COMMAND", ", ".join(OUTPUTS), choices=OUTPUTS),),
     module="help",
 )
 _HELP["completion"] = Command(
