@@ -15,7 +15,7 @@ from fnmatch import translate
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise, product
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -141,6 +141,16 @@ Edges = dict[tuple[str, str], str]
 """Edges (parent, child) with their positions."""
 
 
+_Command = TypeVar("_Command", bound=DagCommand)
+
+
+def of_type(
+    commands: Iterable[SweepCommand], kind: type[_Command]
+) -> Iterator[tuple[_Command, str]]:
+    """The commands of one type, as DAGMan reads them, each with its position."""
+    return ((read.command, read.where) for read in commands if isinstance(read.command, kind))
+
+
 # --- the names that commands may use -----------------------------------------------------------
 
 
@@ -160,13 +170,10 @@ class Scope:
 
     def resolve(self, name: str, where: str) -> Sequence[str]:
         """The nodes that a command about ``name`` applies to. Raises PlanError."""
-        return self._find(name, where)[1]
+        return self.find(name, where)[1]
 
-    def precedence(self, name: str, where: str) -> Precedence:
-        """The precedence of variables that a command sets for ``name``. Raises PlanError."""
-        return self._find(name, where)[0]
-
-    def _find(self, name: str, where: str) -> tuple[Precedence, Sequence[str]]:
+    def find(self, name: str, where: str) -> tuple[Precedence, Sequence[str]]:
+        """As :meth:`resolve`, with the precedence of variables that are set for ``name``."""
         if name.upper() == ALL_NODES:
             return Precedence.ALL, list(self.nodes)
         if name in self.nodes:
@@ -233,12 +240,10 @@ class RunTemplate(Scope):
         self.firsts = [key for key in in_graph if not self.parents[key]]
         self.lasts = [key for key in in_graph if key not in with_children]
         self.names = {RUN: (Precedence.RUN, list(self.nodes))}
-        for read in commands:
-            if isinstance(read.command, RegionCommand):
-                if read.command.name in self.names:
-                    text = f"the region {read.command.name} is there twice"
-                    raise PlanError(f"{read.where}: {text}")
-                self.add_region(read.command, read.where)
+        for region, where in of_type(commands, RegionCommand):
+            if region.name in self.names:
+                raise PlanError(f"{where}: the region {region.name} is there twice")
+            self.add_region(region, where)
         # Unknown names and placeholders are found now, at the first line that has one.
         for read in commands:
             self._check_placeholders(read.text, read.where)
@@ -253,16 +258,18 @@ class RunTemplate(Scope):
         """Whether one of the nodes of an edge is a node of the workflow."""
         return parent not in self.nodes or child not in self.nodes
 
-    def run_values(self, marks: Sequence[str]) -> Iterator[dict[str, str]]:
-        """The values of the placeholders for each run.
-
-        ``marks`` stand for the uuids, which are derived from all other values.
-        """
-        width = len(str(len(marks) - 1))
-        for index, (point, mark) in enumerate(zip(self.points, marks, strict=True)):
-            labels = {f"{name}_label": each[point[name]] for name, each in self._labels.items()}
-            run = f"{self.sweep.group}{index:0{width}}"
-            yield {**point, **labels, "run": run, "index": str(index), "uuid": mark}
+    def runs(self, first: int, seeds: Sequence[int]) -> Iterator[TemplateRun]:
+        """Its runs; ``first``: the index of the first one among all runs of the file."""
+        width = len(str(len(self.points) - 1))
+        for number, point in enumerate(self.points):
+            index, name = first + number, f"{self.sweep.group}{number:0{width}}"
+            values = {
+                **point,
+                **{f"{each}_label": labels[point[each]] for each, labels in self._labels.items()},
+                **{"run": name, "index": str(number), "uuid": f"\x01{index}\x02"},
+            }
+            seed = seeds[index % len(seeds)] if seeds else index + 1
+            yield TemplateRun(name, index, self, point, values, seed)
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -354,8 +361,8 @@ class TemplateRun(Struct, eq=False):
     """A run: an instance of a template.
 
     ``index``: its number among all runs of the file. ``point``: its swept values; ``values``: of
-    all placeholders; that of uuid is a mark. ``nodes``: their names by those in the template.
-    ``edges`` and ``lines``: of its own DAG, if it has one.
+    all placeholders; that of uuid, which is derived from all others, is a mark. ``nodes``: their
+    names by those in the template. ``edges`` and ``lines``: of its own DAG, if it has one.
     """
 
     name: str
@@ -375,11 +382,6 @@ class TemplateRun(Struct, eq=False):
     def resolve(self, name: str, where: str) -> list[str]:
         """The nodes that a command of the template is about. Raises PlanError."""
         return [self.nodes[key] for key in self.template.resolve(name, where)]
-
-    def end_nodes(self, *, last: bool) -> list[str]:
-        """The names of its last nodes, or of its first ones."""
-        keys = self.template.lasts if last else self.template.firsts
-        return [self.nodes[key] for key in keys]
 
 
 class SweepNodes(Scope):
@@ -417,19 +419,16 @@ class SweepNodes(Scope):
     def _read_templates(self, commands: Sequence[SweepCommand], files: SweepFiles) -> None:
         """Read the templates, and check the number of nodes before any is built."""
         total = sum(isinstance(read.command, NodeCommand) for read in commands)
-        for read in commands:
-            if not isinstance(read.command, GenCommand):
-                continue
-            template_commands = files.commands(read.command.template, read.where)
-            template = RunTemplate(read.command, template_commands)
+        for generate, where in of_type(commands, GenCommand):
+            template = RunTemplate(generate, files.commands(generate.template, where))
             runs = len(template.points)
             total += runs * len(template.nodes)
             if total > MOST_NODES:
                 raise PlanError(
-                    f"{read.where}: {runs} runs of {len(template.nodes)} nodes: with them the DAG "
+                    f"{where}: {runs} runs of {len(template.nodes)} nodes: with them the DAG "
                     f"has {total} nodes, more than the {MOST_NODES} it may have; make several DAGs"
                 )
-            self.templates[read.where] = template
+            self.templates[where] = template
         runs = sum(len(template.points) for template in self.templates.values())
         if len(self._request.seeds) not in (0, 1, runs):
             raise PlanError(
@@ -447,12 +446,10 @@ class SweepNodes(Scope):
                 case SpliceCommand(name=name):
                     self._reserve(name, "a splice", read.where)
                     self.splices.add(name)
-        for read in commands:
-            if isinstance(read.command, NodeCommand):
-                self._declare(read.command, read.where)
-        for read in commands:
-            if isinstance(read.command, RegionCommand):
-                self.add_region(read.command, read.where)
+        for command, where in of_type(commands, NodeCommand):
+            self._declare(command, where)
+        for region, where in of_type(commands, RegionCommand):
+            self.add_region(region, where)
         single: dict[NodeKind, GraphNode] = {}
         for node in self.nodes.values():
             if node.kind in _SINGLE_KINDS and not (node.run and self._request.subdags):
@@ -472,20 +469,10 @@ class SweepNodes(Scope):
                 )
 
     def _build_runs(self, template: RunTemplate) -> None:
-        sweep, seeds = template.sweep, self._request.seeds
+        sweep = template.sweep
         self._reserve(sweep.group, "a group", sweep.where)
         group = self.groups[sweep.group] = []
-        first = len(self.runs)
-        marks = [f"\x01{first + number}\x02" for number in range(len(template.points))]
-        for index, values in enumerate(template.run_values(marks), start=first):
-            run = TemplateRun(
-                name=values["run"],
-                index=index,
-                template=template,
-                point=template.points[index - first],
-                values=values,
-                seed=seeds[index % len(seeds)] if seeds else index + 1,
-            )
+        for run in template.runs(len(self.runs), self._request.seeds):
             self._reserve(run.name, f"a run of {sweep.group}", sweep.where)
             self.runs[run.name] = run
             group.append(run)
@@ -504,11 +491,13 @@ class SweepNodes(Scope):
             node = self._declared(node, command, run.fill(command.submit or "", position), position)
         if node.kind is NodeKind.JOB:
             node = _with_role(node)
-        self._reserve(name, f"a node of {run.template.sweep.group}", node.where)
         run.nodes[key] = name
-        self.keys[name] = key
-        self.nodes[name] = node
-        self.variables[name] = []
+        self._add(node, key, f"a node of {run.template.sweep.group}")
+
+    def _add(self, node: GraphNode, key: str, kind: str) -> None:
+        self._reserve(node.name, kind, node.where)
+        self.nodes[node.name], self.keys[node.name] = node, key
+        self.variables[node.name] = []
 
     def _declare(self, command: NodeCommand, where: str) -> None:
         """Declare a node of the workflow, or the job of a run's node."""
@@ -516,11 +505,7 @@ class SweepNodes(Scope):
         node = self.nodes.get(name)
         if node is None:
             check_name(name, where)
-            node = self._declared(GraphNode(name, ""), command, submit, where)
-            self._reserve(name, "a node", where)
-            self.keys[name] = ""
-            self.nodes[name] = node
-            self.variables[name] = []
+            self._add(self._declared(GraphNode(name, ""), command, submit, where), "", "a node")
         elif name in self.declared:
             raise _declared_twice(name, node.where, where)
         elif command.kind not in (NodeKind.JOB, NodeKind.SUBDAG):
@@ -544,9 +529,9 @@ class SweepNodes(Scope):
         self.declared.add(node.name)
         if command.done:
             self.done.add(node.name)
-        role = _ROLES.get(command.kind, node.role)
-        noop = command.noop
-        return replace(node, kind=command.kind, submit=submit, role=role, noop=noop, where=where)
+        kind, noop = command.kind, command.noop
+        role = _ROLES.get(kind, node.role)
+        return replace(node, kind=kind, submit=submit, role=role, noop=noop, where=where)
 
     def _reserve(self, name: str, kind: str, where: str) -> None:
         """Reserve ``name`` for ``kind``. Raises PlanError if it is in use."""
@@ -574,8 +559,9 @@ class SweepNodes(Scope):
                 ends[name] = None
             else:
                 for run in self.groups.get(name) or [self.runs[name]]:
-                    run_ends = [run.name] if self._request.subdags else run.end_nodes(last=last)
-                    ends |= dict.fromkeys(run_ends)
+                    keys = run.template.lasts if last else run.template.firsts
+                    nodes = [run.nodes[key] for key in keys]
+                    ends |= dict.fromkeys([run.name] if self._request.subdags else nodes)
         return list(ends)
 
     def _check_end_node(self, name: str, where: str) -> None:
@@ -614,25 +600,24 @@ class SweepNodes(Scope):
             for name in run.nodes.values():
                 if self.nodes[name].role in TRAINING_ROLES:
                     self.variables[name] += variables
-        lines: dict[Precedence, list[tuple[VarsCommand, str]]] = {each: [] for each in Precedence}
-        for read in commands:
-            if isinstance(read.command, VarsCommand):
-                level = self.precedence(read.command.node, read.where)
-                lines[level].append((read.command, read.where))
-        all_but_final = [n.name for n in self.nodes.values() if n.kind is not NodeKind.FINAL]
-        for line, where in lines[Precedence.ALL]:
-            self._assign_line(line, where, all_but_final, Precedence.ALL)
-        for run in self.runs.values():
-            for read in run.template.commands:
-                if isinstance(read.command, VarsCommand):
-                    level = run.template.precedence(read.command.node, read.where)
-                    names = run.resolve(read.command.node, read.where)
-                    self._assign_line(read.command, read.where, names, level)
+        lines = [
+            (*self.find(line.node, where), line, where)
+            for line, where in of_type(commands, VarsCommand)
+        ]
         # Those of a group before those of a run, which are narrower.
-        lines[Precedence.RUN].sort(key=lambda pair: pair[0].node in self.runs)
-        for level in (Precedence.REGION, Precedence.RUN, Precedence.NODE):
-            for line, where in lines[level]:
-                self._assign_line(line, where, self.resolve(line.node, where), level)
+        levels = list(Precedence)
+        lines.sort(key=lambda each: (levels.index(each[0]), each[2].node in self.runs))
+        all_but_final = [n.name for n in self.nodes.values() if n.kind is not NodeKind.FINAL]
+        for level, _, line, where in lines:
+            if level is Precedence.ALL:
+                self._assign_line(line, where, all_but_final, level)
+        for run in self.runs.values():
+            for line, where in of_type(run.template.commands, VarsCommand):
+                level, keys = run.template.find(line.node, where)
+                self._assign_line(line, where, [run.nodes[key] for key in keys], level)
+        for level, nodes, line, where in lines:
+            if level is not Precedence.ALL:
+                self._assign_line(line, where, nodes, level)
 
     def _assign_line(
         self, line: VarsCommand, where: str, nodes: Iterable[str], level: Precedence
@@ -1182,8 +1167,7 @@ def _swept_without_effect(
 
 def _assigned_pairs(commands: Iterable[SweepCommand]) -> list[tuple[str, str]]:
     """The names and values of all VARS."""
-    lines = (read.command for read in commands)
-    return [pair for line in lines if isinstance(line, VarsCommand) for pair in line.pairs]
+    return [pair for line, _ in of_type(commands, VarsCommand) for pair in line.pairs]
 
 
 def _unused_variables(
