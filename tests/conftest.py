@@ -33,16 +33,23 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 SLOW = ("pool/", "fuzz/", "test_wheel.py")
 """Folders and files that need not run at every change: ``-m "not slow"`` leaves them out."""
 
-SECOND_HALF = {f"pool/test_{name}_on_pool.py" for name in ("states", "gate", "placement")}
-"""Tests of the first pool that take about as long as all others of it."""
+OWN_POOLS = ("second_pool", "third_pool")
+"""Fixtures of pools whose tests run one after the other."""
+
+_NAMES = ("gate_on_pool", "states_on_pool", "project_backend_on_pool", "trouble")
+BEGIN_FIRST = [f"pool/test_{name}.py" for name in (*_NAMES, "submit_pane_on_pool", "training")]
+"""Files of the first pool in their order: four that take minutes, then two short ones.
+
+A process that has two tests left takes another file, which waits for these.
+"""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Distribute the tests among processes: those of one file together, as they share fixtures.
 
-    Tests on a pool come first, in three groups at the same time, since they mostly wait. A module
-    may set a group for itself, to share an expensive server with others.
+    Tests on a pool come first, many files at the same time, since they mostly wait. A module may
+    set a group for itself, to share an expensive server with others.
     """
     places = {item: item.path.relative_to(HERE).as_posix() for item in items}
     for item in items:
@@ -50,14 +57,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(_group_of(item, places[item])))
         if places[item].startswith(SLOW):
             item.add_marker(pytest.mark.slow)
-    items.sort(key=lambda item: (_order(item, places[item]), not _on_second_pool(item)))
+    items.sort(key=lambda item: _order(item, places[item]))
 
 
 def _order(item: pytest.Item, place: str) -> int:
     """Tests on a pool come first, then those of the one tracking server, in one process."""
     if place.startswith("pool/"):
-        return 0
-    return 1 if "tracking_server" in getattr(item, "fixturenames", ()) else 2
+        if _own_pool(item):
+            return 0
+        return 1 + BEGIN_FIRST.index(place) if place in BEGIN_FIRST else 90
+    return 91 if "tracking_server" in getattr(item, "fixturenames", ()) else 92
 
 
 def pytest_collection_finish() -> None:
@@ -74,13 +83,12 @@ def pytest_sessionfinish() -> None:
 
 
 def _group_of(item: pytest.Item, place: str) -> str:
-    if not place.startswith("pool/"):
-        return place
-    return "second pool" if _on_second_pool(item) else f"first pool {place in SECOND_HALF}"
+    return _own_pool(item) or place
 
 
-def _on_second_pool(item: pytest.Item) -> bool:
-    return "second_pool" in getattr(item, "fixturenames", ())
+def _own_pool(item: pytest.Item) -> str | None:
+    """The pool that a test has for itself, if any."""
+    return next((each for each in OWN_POOLS if each in getattr(item, "fixturenames", ())), None)
 
 
 Shared = Callable[[str], Path]

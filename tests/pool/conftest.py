@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from pools import SECOND, NoPool, Pool, pool_in_use
+from pools import SECOND, THIRD, NoPool, Pool, pool_in_use
 
 REQUIRED = "METLMON_POOL_REQUIRED"
 """Where this is set (in the project's own checks) having no pool is a failure."""
@@ -41,11 +41,28 @@ def second_pool() -> Iterator[Pool]:
 
 
 @pytest.fixture(scope="session")
-def breakable_pool(second_pool: Pool) -> Pool:
+def third_pool() -> Iterator[Pool]:
+    """Another one."""
+    with _required(THIRD) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="session")
+def changeable_pool(second_pool: Pool) -> Pool:
+    """A pool of our own whose machines and monitors may be changed."""
+    return _ours(second_pool)
+
+
+@pytest.fixture(scope="session")
+def breakable_pool(third_pool: Pool) -> Pool:
     """A pool of our own whose daemons may be stopped and killed."""
-    if second_pool.script is None:
+    return _ours(third_pool)
+
+
+def _ours(pool: Pool) -> Pool:
+    if pool.script is None:
         pytest.skip("this HTCondor was there before the tests: nothing of it is broken")
-    return second_pool
+    return pool
 
 
 def _colleague_of(pool: Pool) -> str:

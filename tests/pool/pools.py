@@ -40,7 +40,10 @@ class NoPool(Exception):
     """Why there is none: one sentence."""
 
 
-SECOND = {"METLMON_POOL": "/var/lib/metlmon-pool-2", "METLMON_POOL_PORT": "9619"}
+SECOND, THIRD = (
+    {"METLMON_POOL": f"/var/lib/metlmon-pool-{n}", "METLMON_POOL_PORT": str(9617 + n)}
+    for n in (2, 3)
+)
 """The environment of the script for a pool beside the first one."""
 
 
@@ -66,13 +69,19 @@ def _load_script() -> ModuleType:
 def until(
     look: Callable[[], Found], why: str | Callable[[], str], seconds: float = PATIENCE
 ) -> Found:
-    """What ``look`` gives as soon as it is true; fails with ``why`` when it is not in time."""
-    deadline = time.monotonic() + seconds
+    """What ``look`` gives as soon as it is true; fails with ``why`` when it is not in time.
+
+    Looks that start programs would keep a processor busy: the pause is as long as the last look.
+    """
+    begun = time.monotonic()
+    deadline = begun + seconds
     while not (found := look()):
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > deadline:
             result = why if isinstance(why, str) else why()
             raise AssertionError(f"not within {seconds:.0f} s: {result}")
-        time.sleep(0.2)
+        time.sleep(min(1.0, max(0.2, now - begun)))
+        begun = time.monotonic()
     return found
 
 
@@ -189,7 +198,14 @@ class Pool:
         return self._ads("condor_history", "-epochs", *_constrained(constraint))
 
     def _ads(self, *command: str) -> list[Ad]:
-        text = self.run([*command, "-json"]).stdout.strip()
+        """A question times out while the schedd of a busy machine waits for another client."""
+        done = until(
+            lambda: (ran := self.run([*command, "-json"], expect=None)).returncode == 0 and ran,
+            f"{' '.join(command)} is answered",
+            COMMAND_SECONDS,
+        )
+        assert done
+        text = done.stdout.strip()
         return json.loads(text) if text else []
 
     def running(self, count: int, *constraint: str) -> list[Ad]:

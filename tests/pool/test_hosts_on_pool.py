@@ -19,13 +19,13 @@ LARGE, SMALL = HOSTS
 
 
 @pytest.fixture(scope="module")
-def hosts(breakable_pool: Pool) -> Iterator[Pool]:
+def hosts(changeable_pool: Pool) -> Iterator[Pool]:
     """The pool with two more machines, for jobs of this site alone."""
-    annexes = breakable_pool.script.annexes()
+    annexes = changeable_pool.script.annexes()
     try:
         for host, megabytes in HOSTS.items():
             annexes.start_host(host, site=SITE, megabytes=megabytes)
-        yield breakable_pool
+        yield changeable_pool
     finally:
         for host in HOSTS:
             annexes.end(host)

@@ -83,9 +83,9 @@ def test_the_row_of_cpus_is_its_last_sample(recorded: list[Job]) -> None:
 
 
 @pytest.fixture
-def monitored(breakable_pool: Pool) -> Iterator[Pool]:
-    with record_usage.monitored(breakable_pool, USAGE):
-        yield breakable_pool
+def monitored(changeable_pool: Pool) -> Iterator[Pool]:
+    with record_usage.monitored(changeable_pool, USAGE):
+        yield changeable_pool
 
 
 def test_the_pool_says_what_jobs_used(monitored: Pool) -> None:
