@@ -8,7 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -32,6 +33,20 @@ _LONG: Final = re.compile(r"(\S{200})\S{100,}")
 def shorten_words(sentence: str) -> str:
     """Shorten words of hundreds of characters, so that a path cannot hide the reason."""
     return _LONG.sub(r"\1…", sentence)
+
+
+MOST_COMPARED: Final = 20_000
+LONGEST_COMPARED: Final = 100
+"""Names, and characters of a name, that are compared for a suggestion."""
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The most similar of the known names, or None if none has this similarity."""
+    from difflib import get_close_matches  # Imported late: rarely needed.
+
+    candidates = list(islice(known, MOST_COMPARED))
+    similar = get_close_matches(name[:LONGEST_COMPARED], candidates, n=1, cutoff=cutoff)
+    return next(iter(similar), None)
 
 
 class InputError(Exception):

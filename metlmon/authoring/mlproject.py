@@ -26,7 +26,6 @@ from metlmon.authoring.request import (
     Request,
     RequestField,
     SweptVariable,
-    nearest,
     value_of,
     with_fields,
 )
@@ -35,6 +34,7 @@ from metlmon.authoring.write_dag import assignments, procs
 from metlmon.dagman.records import NodeKind
 from metlmon.dagman.reports import split_arguments
 from metlmon.dagman.submit_description import command_values, is_environment, parse_description
+from metlmon.errors import nearest
 from metlmon.redact import is_secret_name
 
 PROJECT_FILE: Final = "MLproject"

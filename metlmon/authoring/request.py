@@ -13,7 +13,6 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import StrEnum
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -21,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.authoring.graph import MOST_NODES, NO_GRAPH, Graph, NodeRole
-from metlmon.errors import InputError
+from metlmon.errors import InputError, nearest
 from metlmon.redact import redact_job_text, redact_secrets
 
 LONGEST_VALUE: Final = 4096
@@ -394,10 +393,6 @@ class PlanError(InputError):
 MOST_ITEMS: Final = 10_000
 """Maximum items of a list; more runs than a DAG may have."""
 
-MOST_COMPARED: Final = 20_000
-LONGEST_COMPARED: Final = 100
-"""Names, and characters of a name, that are compared for a suggestion."""
-
 _SIZE: Final = re.compile(r"([0-9]{1,15}) ?(?:([kmgt])i?b?)?", re.IGNORECASE)
 _KB: Final = {"k": 1, "m": 1024, "g": 1024**2, "t": 1024**3}
 _RANGE: Final = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
@@ -522,16 +517,16 @@ def one_of(kinds: type[StrEnum]) -> Callable[[object], Any]:
     return read
 
 
-def nearest(name: str, known: Collection[str], cutoff: float = 0.6) -> str | None:
-    """The most similar of the known names, or None if none has this similarity."""
-    from difflib import get_close_matches  # Imported late: rarely needed.
-
-    candidates = list(islice(known, MOST_COMPARED))
-    similar = get_close_matches(name[:LONGEST_COMPARED], candidates, n=1, cutoff=cutoff)
-    return next(iter(similar), None)
-
-
 # --- the table --------------------------------------------------------------------------------
+
+
+_TOML_TABLES: Final = {"stages": "stage", "regions": "region", "gate": "stop"}
+"""Tables of a description that are not called as the fields of a request."""
+
+
+def _toml_key(name: str) -> str:
+    table, dot, rest = name.partition(".")
+    return _TOML_TABLES.get(table, table) + dot + rest
 
 
 class Limits(NamedTuple):
@@ -585,7 +580,7 @@ class RequestField(Struct, frozen=True):
     @property
     def key(self) -> str:
         """In a description; behind a dot: in a table of it."""
-        return self.toml or self.name
+        return self.toml or _toml_key(self.name)
 
     @property
     def option(self) -> str:
@@ -812,13 +807,12 @@ _TABLE: Final = (
     RequestField(
         "mlproject", read_flag, "also an MLflow project, for mlflow run . -b metlmon", optional=True
     ),
-    RequestField("gate.metric", read_text, "what a run is judged by", toml="stop.metric", flag=""),
+    RequestField("gate.metric", read_text, "what a run is judged by", flag=""),
     RequestField(
         "gate.goal",
         one_of(MetricGoal),
         "which of its values are good; min or max by its name if not given",
         hint='"max"',
-        toml="stop.goal",
         flag="",
     ),
     RequestField(
@@ -833,7 +827,6 @@ _TABLE: Final = (
         ),
         Limits("epochs", 1, math.inf),
         hint="3",
-        toml="stop.patience",
         flag="stop-patience",
     ),
     RequestField(
@@ -841,7 +834,6 @@ _TABLE: Final = (
         read_number,
         "of more than this",
         limits=Limits("as the least improvement", 0, math.inf),
-        toml="stop.min_delta",
         flag="",
     ),
     RequestField(
@@ -857,7 +849,6 @@ _TABLE: Final = (
         ),
         hint="5.0",
         metavar="X",
-        toml="stop.divergence",
         flag="diverge",
     ),
     RequestField(
@@ -873,7 +864,6 @@ _TABLE: Final = (
         ),
         Limits("epochs", 1, math.inf),
         hint="3",
-        toml="stop.median_after",
     ),
     RequestField(
         "gate.poll",
@@ -881,7 +871,6 @@ _TABLE: Final = (
         "seconds after which a paused run asks again",
         # DAGMan starts a process for each check of each paused run.
         limits=Limits("seconds between checks", 5, 86_400),
-        toml="stop.poll",
         flag="",
     ),
 )
@@ -917,7 +906,6 @@ def is_default(request: Request, field: RequestField) -> bool:
 
 _TABLES: Final = {"evaluation": Evaluation, "gate": StopRules}
 
-_KEYS: Final = {"stages": "stage", "regions": "region", "gate": "stop"}
 _OPTIONS: Final = {
     **{"directory": "DIR", "source": "FILE", "evaluation": "--evaluate", "variables": "--var"},
     "values": "--set",
@@ -926,10 +914,7 @@ _OPTIONS: Final = {
 
 def key_of(name: str) -> str:
     """The key in a description for the field of a :class:`RequestProblem`."""
-    if name in FIELDS:
-        return FIELDS[name].key
-    table, dot, rest = name.partition(".")
-    return _KEYS.get(table, table) + dot + rest
+    return FIELDS[name].key if name in FIELDS else _toml_key(name)
 
 
 def option_of(name: str) -> str:

@@ -41,8 +41,8 @@ from metlmon.authoring.request import (
     PlanError,
     Request,
     Template,
-    nearest,
 )
+from metlmon.errors import nearest
 from metlmon.live.file_access import read_regular_file
 
 BUILT_IN: Final = (

@@ -25,7 +25,6 @@ from metlmon.authoring.request import (
     Request,
     RequestProblem,
     is_default,
-    nearest,
     value_of,
 )
 from metlmon.authoring.runs import (
@@ -58,6 +57,7 @@ from metlmon.authoring.write_dag import (
 )
 from metlmon.authoring.write_files import leftover_problem, leftovers, other_dags, path_exists
 from metlmon.dagman.submit_description import parse_description, submission
+from metlmon.errors import nearest
 from metlmon.redact import hide_value, is_secret_name, redact_secrets
 from metlmon.text.formatting import listed
 

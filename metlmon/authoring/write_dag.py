@@ -20,7 +20,12 @@ from metlmon.authoring.request import EnsembleShape, PlanError, Request
 from metlmon.authoring.runs import epochs_of, require_gpus, requirements, variable_problem
 from metlmon.authoring.templates import JobTemplate, fill, may_be_dropped
 from metlmon.dagman.records import NodeKind
-from metlmon.dagman.submit_description import Statement, parse_description, submission
+from metlmon.dagman.submit_description import (
+    Statement,
+    is_environment,
+    parse_description,
+    submission,
+)
 from metlmon.redact import is_secret_name
 
 STATUS_SECONDS: Final = 30
@@ -274,8 +279,6 @@ def procs(text: str) -> int:
 
 _VARIABLE: Final = re.compile(r"""(?:^|[\s;"'])([A-Za-z_]\w*)=('[^']*'|[^\s;"']*)""")
 
-_ENVIRONMENTS: Final = frozenset({"environment", "environment2", "env"})
-
 
 def assignments(text: str) -> list[Statement]:
     """All assignments in the order of the file, including those under an ``if``."""
@@ -318,7 +321,7 @@ def secret_variables(commands: list[Statement]) -> list[tuple[int, str]]:
     return [
         (command.line, variable)
         for command in commands
-        if command.key.removeprefix("my.") in _ENVIRONMENTS
+        if is_environment(command.key)
         for variable, value in _VARIABLE.findall(command.value)
         if is_secret_name(variable) and value.strip("'") and not value.startswith("$")
     ]

@@ -6,12 +6,11 @@ import argparse
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
 from typing import Final
 
 from metlmon.cli.arguments import COMMANDS
 from metlmon.cli.output import is_terminal, print_message
-from metlmon.errors import InputError
+from metlmon.errors import InputError, nearest
 
 WATCH: Final = "watch"
 
@@ -157,8 +156,8 @@ def explain_choice(message: str) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """``; did you mean status?``; the closest of ``known``, nothing if none is close."""
-    found = get_close_matches(word, list(known), n=1)
-    return f"; did you mean {found[0]}?" if found else ""
+    similar = nearest(word, known)
+    return f"; did you mean {similar}?" if similar else ""
 
 
 def swap_run_and_directory(options: argparse.Namespace) -> None:

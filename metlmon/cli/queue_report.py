@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from msgspec import Struct
@@ -136,14 +136,11 @@ def query_slots() -> Slots:
     """The slots of the pool; none where its collector does not answer."""
     from metlmon.pool.connection import PoolConnection
 
-    connection = PoolConnection()
-    try:
-        with waiting_line("asking the collector ..."):
+    with closing(PoolConnection()) as connection, waiting_line("asking the collector ..."):
+        try:
             return connection.slots()
-    except PoolError:
-        return ()
-    finally:
-        connection.close()
+        except PoolError:
+            return ()
 
 
 @contextmanager

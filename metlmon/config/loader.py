@@ -52,7 +52,7 @@ from metlmon.config.settings import (
 )
 from metlmon.config.toml_file import SettingProblem, TomlFile, Where, dotted_key
 from metlmon.config.user_state import user_directory
-from metlmon.errors import InputError
+from metlmon.errors import InputError, nearest
 from metlmon.model.sites import BUILT_IN_SITES
 
 if TYPE_CHECKING:
@@ -129,14 +129,13 @@ class Configuration(Struct, frozen=True):
 def time_zone(name: str) -> ZoneInfo:
     """The zone called ``name`` ("America/Chicago", "UTC"). Raises InputError."""
     # Imported here, since few users set a zone.
-    from difflib import get_close_matches
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        near = get_close_matches(name[:40], available_timezones(), n=1, cutoff=0.8)
-        advice = f"did you mean {near[0]}?" if near else "give one such as America/Chicago or UTC"
+        near = nearest(name[:40], available_timezones(), cutoff=0.8)
+        advice = f"did you mean {near}?" if near else "give one such as America/Chicago or UTC"
         raise InputError(f"{name[:40]!r} is not a time zone; {advice}") from None
 
 

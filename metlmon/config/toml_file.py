@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from metlmon.errors import REMEDIES
+from metlmon.errors import REMEDIES, nearest
 from metlmon.remote import filesystem
 from metlmon.text.record_json import Nullable
 
@@ -139,10 +139,8 @@ class TomlFile:
         for key in keys:
             if key in names or len(self.problems) >= MAX_PROBLEMS:
                 continue
-            from difflib import get_close_matches
-
-            close_matches = get_close_matches(key[:MAX_KEY], names, n=1)
-            suggestion = f"did you mean {close_matches[0]!r}? " if close_matches else ""
+            similar = nearest(key[:MAX_KEY], names)
+            suggestion = f"did you mean {similar!r}? " if similar else ""
             table = f" in {dotted_key(where)}" if where else ""
             message = f"no setting{table} is called {key[:MAX_KEY]!r}"
             self.report_problem(

@@ -15,6 +15,7 @@ from metlmon.dagman.commands import VarsCommand
 from metlmon.dagman.lexer import shown
 from metlmon.dagman.records import Node
 from metlmon.dagman.submit_description import Description, kilobytes
+from metlmon.errors import nearest
 
 COMPARISON_STARTS: Final = ("=", "?=", "!=")
 """Starts of an assigned value where ``==``, ``=?=`` or ``=!=`` was meant."""
@@ -378,9 +379,10 @@ def _problem(key: str, used: set[str], quoted: bool) -> str | None:
         return None
     if resource := _RESOURCE.fullmatch(key):
         # The pool may have any resource: only names like the usual ones are misspelt.
-        similar = [f"{resource[1]}_{name}" for name in _similar(resource[2], _RESOURCES)]
-        if not similar:
+        similar = nearest(resource[2], _RESOURCES, SIMILARITY)
+        if similar is None:
             return None
+        similar = f"{resource[1]}_{similar}"
     elif (
         key.replace("_", "") in _WITHOUT_UNDERSCORES
         or key.startswith(_PREFIXES)
@@ -388,14 +390,7 @@ def _problem(key: str, used: set[str], quoted: bool) -> str | None:
     ):
         return None
     else:
-        similar = _similar(key, COMMANDS)
+        similar = nearest(key, sorted(COMMANDS), SIMILARITY)
     name = shown(key) if quoted or resource else "this name"
-    meaning = f": is {similar[0]} meant?" if similar else ", and no line uses it as a macro"
+    meaning = f": is {similar} meant?" if similar else ", and no line uses it as a macro"
     return f"{name} is no command of condor_submit{meaning}"
-
-
-def _similar(name: str, names: Iterable[str]) -> list[str]:
-    """The most similar known name, if any."""
-    from difflib import get_close_matches  # Rarely needed: most names are valid.
-
-    return get_close_matches(name[:100], sorted(names), 1, SIMILARITY)

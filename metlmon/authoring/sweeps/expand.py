@@ -39,7 +39,6 @@ from metlmon.authoring.request import (
     Request,
     RequestProblem,
     RunPlan,
-    nearest,
 )
 from metlmon.authoring.runs import (
     LOCATION_VARIABLES,
@@ -92,6 +91,7 @@ from metlmon.dagman.graph import APART
 from metlmon.dagman.lexer import LogicalLines, SyntaxFault, Tokens, shown
 from metlmon.dagman.parser import READERS, RESERVED
 from metlmon.dagman.records import NodeKind
+from metlmon.errors import nearest
 from metlmon.text.formatting import listed
 
 RUN: Final = "{run}"

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.authoring.request import PlanError, SweepMode, SweepRequest, SweptVariable, nearest
+from metlmon.authoring.request import PlanError, SweepMode, SweepRequest, SweptVariable
 from metlmon.authoring.runs import name_problem, variable_problem
 from metlmon.authoring.sweeps.values import duplicate_variable, labelled_values
 from metlmon.dagman.commands import (
@@ -30,6 +30,7 @@ from metlmon.dagman.lexer import LogicalLines, SyntaxFault, Tokens, shown, witho
 from metlmon.dagman.parser import READERS
 from metlmon.dagman.records import NodeKind
 from metlmon.dagman.submit_description import is_environment
+from metlmon.errors import nearest
 
 BUILTIN_NAMES: Final = ("run", "index", "uuid")
 """Placeholders of every run: its name (group and padded index), index from 0, and uuid."""

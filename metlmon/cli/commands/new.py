@@ -60,7 +60,6 @@ from metlmon.authoring.request import (
     SweepRequest,
     SweptVariable,
     Template,
-    nearest,
     option_of,
     with_fields,
 )
@@ -71,7 +70,7 @@ from metlmon.authoring.write_files import is_same_file, new_directory, path_exis
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import Output, is_terminal, print_message, print_output, waiting_line
 from metlmon.config.loader import load_settings
-from metlmon.errors import InputError
+from metlmon.errors import InputError, nearest
 from metlmon.pool.types import PoolError
 from metlmon.redact import hide_value
 from metlmon.stats.cost import CostEstimate, cost_estimate_lines, cost_history, estimate_cost
