@@ -208,7 +208,11 @@ def _report_crash(error: Exception) -> int:
 def _parse_and_run(arguments: list[str]) -> int:
     if arguments == ["--version"]:
         return _print_version()
-    alone = not arguments and _is_terminal()
+    alone = False
+    if not arguments:
+        from metlmon.cli.output import is_terminal
+
+        alone = is_terminal()
     if alone or _begins_with_option_of_watch(arguments):
         arguments = ["watch", *arguments]
     set_thresholds()
@@ -220,18 +224,7 @@ def _parse_and_run(arguments: list[str]) -> int:
             parser().error(unknown_command(arguments[0]))
     top = parser(arguments[0] if arguments else None)
     options, rest = top.parse_known_args(arguments)
-    if rest and options.command == "act" and _are_paths(rest):
-        # Targets behind an option; argparse only takes those before it.
-        options.targets += rest
-    elif rest and options.dirs is not None and _are_paths(rest):
-        options.dirs += rest
-    elif len(rest) == 1 and options.command == "new" and not options.dir and _are_paths(rest):
-        # DIR behind an option.
-        options.dir = rest[0]
-    elif rest and _are_paths(rest) and _takes_logs(options) and os.path.exists(options.dir):
-        # Several logs, as the shell makes of *.log.
-        options.more = rest
-    elif rest:
+    if rest and not _takes_words(options, rest):
         from metlmon.cli.command_line import unknown_arguments
 
         report_error = getattr(options, "report_error", top.error)
@@ -242,23 +235,26 @@ def _parse_and_run(arguments: list[str]) -> int:
     return _run_command(options)
 
 
-def _takes_logs(options: argparse.Namespace) -> bool:
-    return options.command is not None and COMMANDS[options.command].takes_logs
-
-
-def _are_paths(words: Sequence[str]) -> bool:
-    return not any(word.startswith("-") for word in words)
+def _takes_words(options: argparse.Namespace, words: list[str]) -> bool:
+    """Take words behind an option, which argparse leaves; False if the command has none."""
+    several = options.dirs if options.targets is None else options.targets
+    if options.command is None or any(word.startswith("-") for word in words):
+        return False
+    if several is not None:
+        several += words
+    elif options.command == "new" and not options.dir and len(words) == 1:
+        options.dir = words[0]
+    elif COMMANDS[options.command].takes_logs and os.path.exists(options.dir):
+        # Several logs, as the shell makes of *.log.
+        options.more = words
+    else:
+        return False
+    return True
 
 
 def _begins_with_option_of_watch(arguments: list[str]) -> bool:
     first = arguments[0].partition("=")[0] if arguments else ""
     return first.startswith("-") and first in (a.name for a in COMMANDS["watch"].arguments)
-
-
-def _is_terminal() -> bool:
-    from metlmon.cli.output import is_terminal
-
-    return is_terminal()
 
 
 def _print_version() -> int:
