@@ -35,6 +35,11 @@ def shorten_words(sentence: str) -> str:
     return _LONG.sub(r"\1…", sentence)
 
 
+def prefix(where: str) -> str:
+    """What stands before a message about ``where`` (file and line), if that is known."""
+    return f"{where}: " if where else ""
+
+
 MOST_COMPARED: Final = 20_000
 LONGEST_COMPARED: Final = 100
 """Names, and characters of a name, that are compared for a suggestion."""

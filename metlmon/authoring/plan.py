@@ -16,7 +16,7 @@ from metlmon.authoring.runs import build_graph, checkpoint_directory, epochs_of,
 from metlmon.authoring.templates import JobTemplate
 from metlmon.authoring.validate import Validation, validate
 from metlmon.authoring.write_dag import dag_text, nodes_by_file, procs, submit_file_text
-from metlmon.authoring.write_files import has_content, is_dagman_file, path_exists
+from metlmon.authoring.write_files import is_dagman_file, is_unchanged, path_exists
 from metlmon.dagman.records import NodeKind
 from metlmon.text.formatting import count
 
@@ -61,10 +61,19 @@ def make_plan(request: Request, validation: Validation | None = None) -> Plan:
         if node.kind is not NodeKind.SUBDAG
     ]
     job_counts = {job.file: procs(text) for job, text in zip(jobs, texts, strict=True)}
+    directory, dag_file = request.directory, f"{request.name}.dag"
+    files = [
+        replace(
+            file,
+            exists=path_exists(directory / file.name)
+            and not is_unchanged(directory, dag_file, file),
+        )
+        for file in files
+    ]
     return Plan(
         request=request,
-        dag_file=f"{request.name}.dag",
-        files=tuple(_with_exists(request, file) for file in files),
+        dag_file=dag_file,
+        files=tuple(files),
         runs=runs,
         nodes=len(nodes),
         jobs=sum(job_counts.get(n.submit, 1) for n in nodes if not n.noop),
@@ -154,15 +163,3 @@ def _gate_files(request: Request, runs: Sequence[RunPlan]) -> Iterator[PlannedFi
     rules = rules_text(request, runs, metrics)
     yield PlannedFile(SCRIPT, script_content(), True, "decides before each node whether it runs")
     yield PlannedFile(rules_file(request.name), rules.encode(), False, "the gate's rules and runs")
-
-
-def _with_exists(request: Request, file: PlannedFile) -> PlannedFile:
-    """The file with ``exists`` set.
-
-    An identical file does not count as existing, unless it is the DAG: that would make two DAGs of
-    one ensemble.
-    """
-    path = request.directory / file.name
-    is_dag = file.name == f"{request.name}.dag"
-    same = not is_dag and has_content(path, file.data, file.executable)
-    return replace(file, exists=path_exists(path) and not same)

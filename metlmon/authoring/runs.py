@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 from uuid import UUID
@@ -354,6 +354,17 @@ def in_order(variables: Iterable[VariableValue]) -> list[VariableValue]:
     """The variables in the order of a VARS line; others behind, as they come."""
     order = {name.lower(): index for index, name in enumerate(VARIABLE_ORDER)}
     return sorted(variables, key=lambda variable: order.get(variable.name.lower(), len(order)))
+
+
+def assigned_variables(request: Request) -> Iterator[tuple[str, str, Sequence[str], str]]:
+    """The variables of a request: field, name, values, and where they are defined."""
+    for variable in request.sweep.variables if request.sweep is not None else ():
+        yield "sweep", variable.name, variable.values, variable.where
+    for name, value in request.variables.items():
+        yield "variables", name, (value,), ""
+    for region in request.regions:
+        for name, value in region.variables.items():
+            yield "regions", name, (value,), region.where
 
 
 def request_variables(

@@ -30,6 +30,7 @@ from metlmon.authoring.request import (
 from metlmon.authoring.runs import (
     ANYWHERE,
     SITE_VARIABLE,
+    assigned_variables,
     build_graph,
     epochs_of,
     has_effect,
@@ -57,7 +58,7 @@ from metlmon.authoring.write_dag import (
 )
 from metlmon.authoring.write_files import leftover_problem, leftovers, other_dags, path_exists
 from metlmon.dagman.submit_description import parse_description, submission
-from metlmon.errors import nearest
+from metlmon.errors import nearest, prefix
 from metlmon.redact import hide_value, is_secret_name, redact_secrets
 from metlmon.text.formatting import listed
 
@@ -273,7 +274,7 @@ def _shape(request: Request) -> Iterator[RequestProblem]:
         *_other_shapes(request),
         *_evaluation(request),
         *_gate(request),
-        *(problem for each in _assigned(request) for problem in _variable(*each)),
+        *(problem for each in assigned_variables(request) for problem in _variable(*each)),
         *_regions(request),
     ]
     yield from problems
@@ -399,17 +400,6 @@ def _gate(request: Request) -> Iterator[RequestProblem]:
 # --- variables --------------------------------------------------------------------------------
 
 
-def _assigned(request: Request) -> Iterator[tuple[str, str, Sequence[str], str]]:
-    """The variables of a request: field, name, values, and where they are defined."""
-    for variable in request.sweep.variables if request.sweep is not None else ():
-        yield "sweep", variable.name, variable.values, variable.where
-    for name, value in request.variables.items():
-        yield "variables", name, (value,), ""
-    for region in request.regions:
-        for name, value in region.variables.items():
-            yield "regions", name, (value,), region.where
-
-
 def _variable(
     field: str, name: str, all_values: Iterable[str], where: str
 ) -> Iterator[RequestProblem]:
@@ -417,13 +407,9 @@ def _variable(
     values = dict.fromkeys(all_values)
     problems = {value: _variable_problem(name, value) for value in values}
     for text in dict.fromkeys(filter(None, problems.values())):
-        yield RequestProblem(field, _prefix(where) + text)
+        yield RequestProblem(field, prefix(where) + text)
     if any(not problem and hide_value(name, value) != value for value, problem in problems.items()):
-        yield warning(field, f"{_prefix(where)}{name} looks like a secret, and {SECRET_REMEDY}")
-
-
-def _prefix(where: str) -> str:
-    return f"{where}: " if where else ""
+        yield warning(field, f"{prefix(where)}{name} looks like a secret, and {SECRET_REMEDY}")
 
 
 def _variable_problem(name: str, value: str) -> str | None:
@@ -456,7 +442,7 @@ def _regions(request: Request) -> Iterator[RequestProblem]:
             text = f"the region {region.name} has epochs {first} to {last}"
             text += f"; they count from 0 to {epochs - 1}"
         if text:
-            yield RequestProblem("regions", _prefix(region.where) + text)
+            yield RequestProblem("regions", prefix(region.where) + text)
 
 
 # --- the directory -------------------------------------------------------------------------
@@ -656,7 +642,7 @@ def _usage(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestPro
     if request.source is not None:
         return  # The variables are in the sweep file, which is read later.
     yield from _unknown_runs(request, jobs)
-    for each in _assigned(request):
+    for each in assigned_variables(request):
         yield from _variable_usage(jobs, *each)
 
 
@@ -680,11 +666,11 @@ def _variable_usage(
             is_reported = problems[value] or hide_value(name, value) != value
             if expected is not None and not is_reported:
                 text = f"{name} is {value!r}; give {expected}"
-                yield RequestProblem(field, _prefix(where) + text)
+                yield RequestProblem(field, prefix(where) + text)
     used = set[str]().union(*(used_names(job.template.text) for job in jobs))
     if not parameters and not has_effect(name, used):
         text = f"no template has a parameter {name!r} or uses $({name}), so it has no effect"
-        text = f"{_prefix(where)}{text}; correct the name"
+        text = f"{prefix(where)}{text}; correct the name"
         yield RequestProblem(field, text, fatal=field == "sweep")
 
 
@@ -705,5 +691,5 @@ def _unknown_runs(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[Req
         if unknown := [name for name in region.runs if name not in known]:
             text = f"the region {region.name} names the run {unknown[0]!r}, which there is not"
             examples = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
-            text = f"{_prefix(region.where)}{text}; they are called {examples}"
+            text = f"{prefix(region.where)}{text}; they are called {examples}"
             yield RequestProblem("regions", text)

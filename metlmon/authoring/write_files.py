@@ -38,10 +38,9 @@ def write_plan(plan: Plan, overwrite: bool = False) -> tuple[Path, ...]:
     created = _create_directory(directory)
     try:
         _check_target(plan, overwrite)
-        dag_last = sorted(plan.files, key=lambda file: file.name == plan.dag_file)
-        move_into_place(
-            directory, [file for file in dag_last if not _is_unchanged(plan, file)], overwrite
-        )
+        changed = [file for file in plan.files if not is_unchanged(directory, plan.dag_file, file)]
+        changed.sort(key=lambda file: file.name == plan.dag_file)  # The DAG comes last.
+        move_into_place(directory, changed, overwrite)
     except BaseException:
         if created:
             with suppress(OSError):
@@ -66,9 +65,10 @@ def _create_directory(directory: Path) -> bool:
     return True
 
 
-def _is_unchanged(plan: Plan, file: PlannedFile) -> bool:
-    path = plan.request.directory / file.name
-    return file.name != plan.dag_file and has_content(path, file.data, file.executable)
+def is_unchanged(directory: Path, dag_file: str, file: PlannedFile) -> bool:
+    """Whether an identical file is there; of the DAG that would make two DAGs of one ensemble."""
+    is_same = has_content(directory / file.name, file.data, file.executable)
+    return file.name != dag_file and is_same
 
 
 def _check_target(plan: Plan, overwrite: bool) -> None:
@@ -82,7 +82,7 @@ def _check_target(plan: Plan, overwrite: bool) -> None:
         raise PlanError(f"{directory}: {problem}")
     for file in plan.files:
         path = directory / file.name
-        if not path_exists(path) or _is_unchanged(plan, file):
+        if not path_exists(path) or is_unchanged(directory, plan.dag_file, file):
             continue
         if not overwrite:
             raise PlanError(

@@ -131,6 +131,10 @@ class LintContext:
         """Add a finding at the position of ``source``; see :meth:`Findings.add`."""
         self.findings.add(kind, source.file, source.line, message, about=about)
 
+    def report_vars(self, kind: str, node: Node, key: str, message: str) -> None:
+        """Add a finding where a variable of the node is set, else at the node."""
+        self.findings.add(kind, node.file, self._line_of_vars(node, key), message)
+
     # --- queries ------------------------------------------------------------------------
 
     @property
@@ -214,7 +218,7 @@ class LintContext:
         after = {name: before.pop(name) for name in appended if name in before}
         return command_values(text, before, after, names)
 
-    def line_of_vars(self, node: Node, key: str) -> int:
+    def _line_of_vars(self, node: Node, key: str) -> int:
         """The line that last sets a variable of the node, else the node's own line."""
         lines = self._vars.get(node.file)
         if lines is None:

@@ -139,8 +139,7 @@ def _check_checkpoints(context: LintContext, runs: dict[str, Epochs]) -> None:
         node, _ = epochs[first]
         if first == 0 and variable(node, _CHECKPOINT) and not node.parents:
             message = f"{shown(node.name)} is a run's first epoch, and has continue_from_checkpoint"
-            line = context.line_of_vars(node, _CHECKPOINT)
-            context.findings.add("checkpoint-at-first", node.file, line, message)
+            context.report_vars("checkpoint-at-first", node, _CHECKPOINT, message)
 
 
 def _names_checkpoint(text: Description) -> bool:
@@ -169,11 +168,6 @@ def _check_stopped_before(context: LintContext) -> None:
 
 def _check_uuids(context: LintContext, runs: dict[str, Epochs]) -> None:
     """Missing, duplicate and changing uuids."""
-
-    def report(kind: str, node: Node, message: str) -> None:
-        line = context.line_of_vars(node, "run_uuid")
-        context.findings.add(kind, node.file, line, message)
-
     any_uuid = any(part.uuid for _, part in context.trainings())
     owners: dict[str, str] = {}
     for name, epochs in runs.items():
@@ -188,10 +182,10 @@ def _check_uuids(context: LintContext, runs: dict[str, Epochs]) -> None:
                 owner = owners.setdefault(first, name)
                 if owner != name:
                     message = f"the runs {shown(owner)} and {shown(name)} have the same run_uuid"
-                    report("uuid-twice", node, message)
+                    context.report_vars("uuid-twice", node, "run_uuid", message)
             elif part.uuid != first:
                 message = f"{shown(node.name)} has another run_uuid than the epochs before it"
-                report("uuid-changes", node, message)
+                context.report_vars("uuid-changes", node, "run_uuid", message)
 
 
 # --- the schedule's horizon ------------------------------------------------------------------
@@ -240,8 +234,7 @@ def _check_variables(context: LintContext) -> None:
         if len(values) > 1 and all(equals_epoch for _, _, equals_epoch in found):
             node = found[0][0]
             message = f"VARS {shown(key)} goes up with the epoch: it is no horizon"
-            line = context.line_of_vars(node, key)
-            context.findings.add("epoch-is-horizon", node.file, line, message)
+            context.report_vars("epoch-is-horizon", node, key, message)
 
 
 def _check_arguments(

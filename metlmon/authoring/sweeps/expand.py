@@ -43,6 +43,7 @@ from metlmon.authoring.request import (
 from metlmon.authoring.runs import (
     LOCATION_VARIABLES,
     SITE_VARIABLE,
+    assigned_variables,
     checkpoint_variable,
     gpu_model,
     has_effect,
@@ -91,7 +92,7 @@ from metlmon.dagman.graph import APART
 from metlmon.dagman.lexer import LogicalLines, SyntaxFault, Tokens, shown
 from metlmon.dagman.parser import READERS, RESERVED
 from metlmon.dagman.records import NodeKind
-from metlmon.errors import nearest
+from metlmon.errors import nearest, prefix
 from metlmon.text.formatting import listed
 
 RUN: Final = "{run}"
@@ -1174,16 +1175,12 @@ def _unused_variables(
     request: Request, commands: Sequence[SweepCommand], used: set[str]
 ) -> Iterator[RequestProblem]:
     """Warnings about variables of the request that no node uses."""
-    assigned = [("variables", name, "") for name in request.variables]
-    for region in request.regions:
-        prefix = f"{region.where}: " if region.where else ""
-        assigned += [("regions", name, prefix) for name in region.variables]
     used = used.union(*(used_names(text) for _, text in _assigned_pairs(commands)))
-    for field, name, prefix in assigned:
+    for field, name, _, where in assigned_variables(request):
         if not has_effect(name, used):
             text = f"no template has a parameter {name!r} and no submit file says $({name})"
             consequence = "so it has no effect; correct the name"
-            yield RequestProblem(field, f"{prefix}{text}, {consequence}", fatal=False)
+            yield RequestProblem(field, f"{prefix(where)}{text}, {consequence}", fatal=False)
 
 
 # --- the training chain of a run ---------------------------------------------------------------

@@ -25,6 +25,7 @@ from metlmon.authoring.write_dag import assignments, input_files
 from metlmon.dagman.commands import ConfigCommand, IncludeCommand, SpliceCommand
 from metlmon.dagman.lexer import shown
 from metlmon.dagman.records import NodeKind
+from metlmon.errors import prefix
 from metlmon.live.file_access import read_regular_file
 
 MAX_FILE_BYTES: Final = 16 << 20
@@ -87,10 +88,11 @@ def _read_source(path: Path, name: str, named_at: str) -> bytes:
     try:
         return read_regular_file(path, MAX_FILE_BYTES)
     except (OSError, ValueError) as error:
-        prefix = f"{named_at}: " if named_at else ""
         reason = getattr(error, "strerror", None) or str(error)
         directory = path.parent if str(path.parent) != "." else "the current directory"
-        raise PlanError(f"{prefix}{shown(name)} in {directory} cannot be read: {reason}") from None
+        raise PlanError(
+            f"{prefix(named_at)}{shown(name)} in {directory} cannot be read: {reason}"
+        ) from None
 
 
 def _decode(data: bytes, name: str) -> str:

@@ -23,6 +23,7 @@ from metlmon.authoring.request import (
     SweptVariable,
 )
 from metlmon.dagman.lexer import shown
+from metlmon.errors import prefix
 
 LONGEST_LINE: Final = 1 << 20
 LONGEST_NUMBER: Final = 40
@@ -171,13 +172,12 @@ def points(sweep: SweepRequest) -> tuple[Mapping[str, str], ...]:
     with all lengths, if they do not allow that.
     """
     variables = sweep.variables
-    where = f"{sweep.where}: " if sweep.where else ""
+    where = prefix(sweep.where)
     if not variables:
         raise PlanError(f"{where}{sweep.group} sweeps nothing; name a variable and its values")
     for variable in variables:
         if not variable.values:
-            prefix = f"{variable.where}: " if variable.where else ""
-            raise PlanError(f"{prefix}{variable.name} has no values; give some")
+            raise PlanError(f"{prefix(variable.where)}{variable.name} has no values; give some")
     if problem := duplicate_variable([variable.name for variable in variables]):
         raise PlanError(f"{where}{problem}")
     lists = [variable.values for variable in variables]
