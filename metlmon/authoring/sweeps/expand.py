@@ -385,8 +385,8 @@ class TemplateRun(Struct, eq=False):
         return [self.nodes[key] for key in self.template.resolve(name, where)]
 
 
-class SweepNodes(Scope):
-    """All nodes of a sweep file, with the names that commands may use for them.
+class SweepDag(Scope):
+    """The DAG of a sweep file, with the names that commands may use for its nodes.
 
     Each name refers to one thing: a group, run, node, region or splice.
 
@@ -409,18 +409,28 @@ class SweepNodes(Scope):
         self.done: set[str] = set()
         self.names = {}
         self.splices: set[str] = set()
-        self._request = request
+        self._request, self._commands, self._jobs = request, commands, jobs_of(request)
         self._reserved: dict[str, tuple[str, str]] = {}
-        self._read_templates(commands, files)
-        self._build(commands)
-        self._assign(commands)
+        self._edges: Edges = {}
+        self._edge_count = 0
+        self._uuids: list[str] = []
+        self._lines: dict[str, None] = {}
+        self._descriptions: dict[str, tuple[str, str]] = {}
+        self._single_lines: dict[str, str] = {}
+        self._script_positions: dict[tuple[str, ScriptKind], str] = {}
+        self._retries = request.retries
+        self._unless: int | None = None
+        self._graph_nodes: dict[str, GraphNode] = {}
+        self._read_templates(files)
+        self._build()
+        self._assign()
 
     # --- building -----------------------------------------------------------------------------
 
-    def _read_templates(self, commands: Sequence[SweepCommand], files: SweepFiles) -> None:
+    def _read_templates(self, files: SweepFiles) -> None:
         """Read the templates, and check the number of nodes before any is built."""
-        total = sum(isinstance(read.command, NodeCommand) for read in commands)
-        for generate, where in of_type(commands, GenCommand):
+        total = sum(isinstance(read.command, NodeCommand) for read in self._commands)
+        for generate, where in of_type(self._commands, GenCommand):
             template = RunTemplate(generate, files.commands(generate.template, where))
             runs = len(template.points)
             total += runs * len(template.nodes)
@@ -437,8 +447,8 @@ class SweepNodes(Scope):
                 "each, or sweep random_seed in the GEN line"
             )
 
-    def _build(self, commands: Sequence[SweepCommand]) -> None:
-        for read in commands:
+    def _build(self) -> None:
+        for read in self._commands:
             match read.command:
                 case GenCommand():
                     self._build_runs(self.templates[read.where])
@@ -447,9 +457,9 @@ class SweepNodes(Scope):
                 case SpliceCommand(name=name):
                     self._reserve(name, "a splice", read.where)
                     self.splices.add(name)
-        for command, where in of_type(commands, NodeCommand):
+        for command, where in of_type(self._commands, NodeCommand):
             self._declare(command, where)
-        for region, where in of_type(commands, RegionCommand):
+        for region, where in of_type(self._commands, RegionCommand):
             self.add_region(region, where)
         single: dict[NodeKind, GraphNode] = {}
         for node in self.nodes.values():
@@ -591,7 +601,7 @@ class SweepNodes(Scope):
 
     # --- variables ----------------------------------------------------------------------------
 
-    def _assign(self, commands: Sequence[SweepCommand]) -> None:
+    def _assign(self) -> None:
         """Assign variables, from the widest scope to the narrowest; the last one wins."""
         for run in self.runs.values():
             variables = [
@@ -603,7 +613,7 @@ class SweepNodes(Scope):
                     self.variables[name] += variables
         lines = [
             (*self.find(line.node, where), line, where)
-            for line, where in of_type(commands, VarsCommand)
+            for line, where in of_type(self._commands, VarsCommand)
         ]
         # Those of a group before those of a run, which are narrower.
         levels = list(Precedence)
@@ -632,6 +642,383 @@ class SweepNodes(Scope):
                 )
                 for name, text in line.pairs
             ]
+
+    # --- commands -----------------------------------------------------------------------------
+
+    def _add_template(self, template: RunTemplate) -> None:
+        """Add the commands of a template for each of its runs."""
+        modifiers = []
+        for read in template.commands:
+            match read.command:
+                case InlineDescription(name=name):
+                    self._add_description(read, name, template.known_names)
+                case NodeModifier(node=name) if not isinstance(read.command, VarsCommand):
+                    modifiers.append((read, name))
+        for run in self.groups[template.sweep.group]:
+            self._add_run_edges(run)
+            for read, name in modifiers:
+                nodes = run.resolve(name, read.where)
+                if name.upper() == ALL_NODES:
+                    nodes = self._affected_nodes(nodes, read.keyword)
+                self._apply(read, nodes)
+            for read in template.commands:
+                if read.is_global:
+                    self._add_global_command(read, run)
+
+    def _add_description(self, read: SweepCommand, name: str, known: frozenset[str]) -> None:
+        """Add a submit description, which all runs share. ``known``: names of placeholders."""
+        text = fill_placeholders(read.text, dict.fromkeys(known, ""), read.where)
+        for placeholder in placeholder_names(read.text):
+            macro = "run_uuid" if placeholder == "uuid" else placeholder
+            raise PlanError(
+                f"{read.where}: {{{placeholder}}} in the description {shown(name)}, which all runs "
+                f"share; use $({macro}), which VARS give"
+            )
+        previous, where = self._descriptions.setdefault(name, (text, read.where))
+        if previous != text:
+            raise PlanError(
+                f"{read.where}: {shown(name)} is described otherwise at {where}; give one of the "
+                "two another name"
+            )
+
+    def _add_line(self, line: str, run: str | None = None) -> None:
+        in_subdag = run is not None and self._request.subdags
+        lines = self.runs[run].lines if run is not None and in_subdag else self._lines
+        lines[line] = None
+
+    def _add_global_command(self, read: SweepCommand, run: TemplateRun | None) -> None:
+        text = read.text if run is None else run.fill(read.text, read.where)
+        in_subdag = run is not None and self._request.subdags
+        is_single = read.keyword in SINGLE_COMMANDS and not in_subdag
+        if is_single and self._single_lines.setdefault(read.keyword, text) != text:
+            assert self._request.source is not None
+            raise PlanError(
+                f"{read.where}: a DAG has one {read.keyword}, and this would be another one; "
+                f"write it once, in {self._request.source.name}"
+            )
+        parse_command(text, read.where)
+        self._add_line(text, None if run is None else run.name)
+
+    def _apply_to_workflow(self, read: SweepCommand, name: str) -> None:
+        """Apply a command of the workflow to its nodes, or to the DAG as a whole."""
+        if name.upper() != ALL_NODES:
+            self._apply(read, self.resolve(name, read.where))
+            return
+        if read.keyword == "DONE":
+            raise PlanError(f"{read.where}: ALL_NODES cannot be DONE; name the nodes")
+        all_nodes = self.nodes.items()
+        eligible = [each for each, node in all_nodes if node.kind is not NodeKind.FINAL]
+        nodes = self._affected_nodes(eligible, read.keyword)
+        line = f"{read.before} {ALL_NODES} {read.after}".rstrip()
+        per_node = read.keyword in PER_NODE_COMMANDS or placeholder_names(read.after)
+        if read.keyword == "RETRY":
+            retry = parse_command(line, read.where)
+            assert isinstance(retry, RetryCommand)
+            self._retries, self._unless = retry.retries, retry.unless_exit
+            for each in nodes:
+                self.nodes[each] = replace(self.nodes[each], retries=None)
+        elif per_node or len(nodes) < len(eligible):
+            self._apply(read, nodes)
+        else:
+            parse_command(line, read.where)
+            self._lines[line] = None
+            for run in self.runs:
+                self._add_line(line, run)
+
+    def _affected_nodes(self, names: Iterable[str], keyword: str) -> list[str]:
+        """The nodes to which a command about ALL_NODES applies.
+
+        DAGMan before 25.5 refuses a DAG whose command does not apply to a SERVICE node; later
+        versions skip the node.
+        """
+        kinds = ((name, self.nodes[name].kind) for name in names)
+        return [
+            name
+            for name, kind in kinds
+            if kind in (NodeKind.JOB, NodeKind.SUBDAG)
+            or (kind is not NodeKind.FINAL and keyword not in _JOB_ONLY_COMMANDS)
+        ]
+
+    def _apply(self, read: SweepCommand, names: Iterable[str]) -> None:
+        """Apply a command to nodes; one that a node has no field for becomes a line of the DAG."""
+        for name in names:
+            node, values = self.nodes[name], self.values_of(name)
+            before, after = (
+                fill_placeholders(text, values, read.where) for text in (read.before, read.after)
+            )
+            line = f"{before} {name} {after}".rstrip()
+            match parse_command(line, read.where):
+                case RetryCommand(retries=retries, unless_exit=unless):
+                    node = replace(node, retries=retries, unless_exit=unless)
+                case PreSkipCommand(code=code):
+                    node = replace(node, skip_code=code)
+                case ScriptCommand() as script:
+                    node = _with_script(node, script)
+                    self._script_positions[name, script.kind] = read.where
+                case _:
+                    self._add_line(line, node.run)
+            self.nodes[name] = node
+
+    # --- edges --------------------------------------------------------------------------------
+
+    def _add_run_edges(self, run: TemplateRun) -> None:
+        """Add the edges of a run; weak ones, which a graph cannot represent, as lines."""
+        edges = run.edges if self._request.subdags else self._edges
+        for edge, read in run.template.edges.items():
+            parent, child = (run.fill(key, read.where) for key in edge)
+            for name in (parent, child) if run.template.is_outside(*edge) else ():
+                node = self.nodes.get(name)
+                if node is None:
+                    raise self.unknown_name(name, read.where)
+                if self._request.subdags and node.run is None:
+                    raise PlanError(
+                        f"{read.where}: {shown(name)} lies outside the run's own DAG; write this "
+                        "line in the workflow, with the group in the run's place"
+                    )
+            if read.keyword == "WEAK":
+                self._add_line(f"WEAK PARENT {parent} CHILD {child}", run.name)
+                continue
+            self._count_edges(1, read.where)
+            edges.setdefault((parent, child), read.where)
+
+    def _add_edges(self, edge: EdgeCommand, where: str) -> None:
+        """Add the edges of a command of the workflow, or its line if it needs that."""
+        parents = self.end_nodes(edge.parents, where, last=True)
+        children = self.end_nodes(edge.children, where, last=False)
+        self._count_edges(len(parents) * len(children), where)
+        if edge.weak or not self.splices.isdisjoint((*parents, *children)):
+            weak = "WEAK " if edge.weak else ""
+            self._add_line(f"{weak}PARENT {' '.join(parents)} CHILD {' '.join(children)}")
+            return
+        for pair in product(parents, children):
+            self._edges.setdefault(pair, where)
+
+    def _count_edges(self, count: int, where: str) -> None:
+        self._edge_count += count
+        if self._edge_count > MOST_EDGES:
+            raise PlanError(
+                f"{where}: with this line the DAG has {self._edge_count} edges, more than the "
+                f"{MOST_EDGES} it may have; put a node between: 'JOB between between.sub NOOP'"
+            )
+
+    # --- the graph ----------------------------------------------------------------------------
+
+    def graph(self) -> Graph:
+        """The graph. Raises PlanError."""
+        request = self._request
+        known = frozenset[str]().union(*(each.known_names for each in self.templates.values()))
+        for read in self._commands:
+            match read.command:
+                case GenCommand():
+                    self._add_template(self.templates[read.where])
+                case EdgeCommand() as edge:
+                    self._add_edges(edge, read.where)
+                case InlineDescription(name=name):
+                    self._add_description(read, name, known)
+                case NodeModifier(node=name) if not isinstance(read.command, VarsCommand):
+                    self._apply_to_workflow(read, name)
+                case _ if read.is_global:
+                    self._add_global_command(read, None)
+        for name, node in self.nodes.items():
+            if name in self.done:
+                self._add_line(f"DONE {name}", node.run)
+        outer = [
+            name for name, node in self.nodes.items() if node.run is None or not request.subdags
+        ]
+        topological_order([*outer, *(self.runs if request.subdags else ())], self._edges)
+        chains = {
+            name: TrainingChain(request, self._jobs, self, run) for name, run in self.runs.items()
+        }
+        self._uuids = [chain.uuid for chain in chains.values()]
+        self._graph_nodes = {
+            name: self._completed(node, chains) for name, node in self.nodes.items()
+        }
+        self._check_uuids()
+        ordered = list(self._ordered_nodes())
+        if not request.subdags:
+            return self._part(ordered, self._edges, self._lines, self._retries)
+        subdags = {
+            self._subdag_file(run): self._part(
+                [self._graph_nodes[name] for name in run.nodes.values()],
+                run.edges,
+                run.lines,
+                self._retries,
+            )
+            for run in self.runs.values()
+        }
+        return self._part(ordered, self._edges, self._lines, None, subdags=subdags)
+
+    def _part(
+        self,
+        nodes: Sequence[GraphNode],
+        edges: Edges,
+        lines: Iterable[str],
+        retries: int | None,
+        subdags: Mapping[str, Graph] | None = None,
+    ) -> Graph:
+        """The graph of one DAG file; ``retries`` None: it retries nothing by default."""
+        fill = self._with_uuid
+        return Graph(
+            nodes=tuple(nodes),
+            edges=tuple((fill(parent), fill(child)) for parent, child in edges),
+            retries=retries or 0,
+            lines=(*(text for text, _ in self._descriptions.values()), *map(fill, lines)),
+            unless_exit=None if retries is None else self._unless,
+            subdags=subdags or {},
+        )
+
+    def warnings(self, files: Sequence[Referenced]) -> Iterator[RequestProblem]:
+        """Warnings about variables without an effect. ``files``: those that the DAG names."""
+        contents = {file.name: file.data for file in files}
+        jobs = {job.file: job.template for job in self._jobs}
+
+        @cache
+        def names_in(file: str) -> set[str] | None:
+            """The names used in a submit file; None if not all of it can be read."""
+            if file in jobs:
+                parameters = {parameter.name.lower() for parameter in jobs[file].parameters}
+                return used_names(jobs[file].text) | parameters
+            if file in self._descriptions:
+                return used_names(self._descriptions[file][0])
+            text = read_submit_text(file, contents.get(file), self._request.directory)
+            return None if text is None or _INCLUDE.search(text) else used_names(text)
+
+        def used_by(names: Iterable[str]) -> set[str] | None:
+            """The names used in the submit files of these nodes; None if not all are known."""
+            nodes = (self._graph_nodes[name] for name in names)
+            jobs = (node for node in nodes if not node.noop and node.kind is not NodeKind.SUBDAG)
+            used = [names_in(file) for file in {node.submit for node in jobs}]
+            known = [names for names in used if names is not None]
+            return set[str]().union(*known) if len(known) == len(used) else None
+
+        for template in self.templates.values():
+            runs = self.groups[template.sweep.group]
+            used = used_by(name for run in runs for name in run.nodes.values())
+            if used is not None:
+                yield from _swept_without_effect(template, self._commands, used)
+        request = self._request
+        asked = request.variables or request.regions
+        if asked and (used := used_by(self._graph_nodes)) is not None:
+            yield from _unused_variables(request, self._commands, used)
+
+    def named_files(self) -> Iterator[Referenced]:
+        """The files that nodes submit and run, except those that metlmon writes."""
+        excluded = {*self._descriptions, *(job.file for job in self._jobs)}
+        for name, node in self._graph_nodes.items():
+            if not node.noop and node.submit not in excluded:
+                yield Referenced(node.submit, node.where, file_use(node.kind))
+            for kind in ScriptKind:
+                if (where := self._script_positions.get((name, kind))) is not None:
+                    program = getattr(node, kind.value).split(None, 1)[0]
+                    yield Referenced(program, where, FileUse.SCRIPT)
+
+    def _with_uuid(self, text: str) -> str:
+        """The text with the marks of uuids replaced by the uuids."""
+        if "\x01" not in text:
+            return text
+        return MARK.sub(lambda match: self._uuids[int(match[1])], text)
+
+    def _ordered_nodes(self) -> Iterator[GraphNode]:
+        """The nodes in the file's order; a run in a sub-DAG is one node."""
+        for read in self._commands:
+            match read.command:
+                case NodeCommand(name=name):
+                    if self.nodes[name].run is None:
+                        yield self._graph_nodes[name]
+                case GenCommand(sweep=sweep):
+                    for run in self.groups[sweep.group]:
+                        if self._request.subdags:
+                            kind, file = NodeKind.SUBDAG, self._subdag_file(run)
+                            yield GraphNode(run.name, file, kind, run=run.name, where=read.where)
+                        else:
+                            yield from (self._graph_nodes[name] for name in run.nodes.values())
+
+    def _subdag_file(self, run: TemplateRun) -> str:
+        return f"{self._request.name}-{run.name}.dag"
+
+    def _completed(self, node: GraphNode, chains: Mapping[str, TrainingChain]) -> GraphNode:
+        """The node with all variables and defaults, and without marks."""
+        request, name = self._request, node.name
+        gated = has_gate(request, node.role)
+        if node.run is None:
+            requested = request_variables(request, name)
+            variables = merge_variables([*requested, *self.variables[name]])
+        else:
+            chain = chains[node.run]
+            node = replace(node, epoch=chain.epochs[name])
+            variables = chain.variables(node, gated=gated)
+        if not node.submit:
+            job = next(job for job in self._jobs if job.role is node.role)
+            node = replace(node, submit=job.file)
+        if node.retries is None and request.subdags and node.run is None:
+            # A workflow of sub-DAGs retries its own jobs, not whole runs.
+            retried = self._retries and node.kind is NodeKind.JOB
+            retries, unless = (self._retries, self._unless) if retried else (None, None)
+            node = replace(node, retries=retries, unless_exit=unless)
+        if node.post is None and self._is_optional(node):
+            node = replace(node, post=ALWAYS_SUCCEEDS)
+        if gated:
+            self._check_gate(node)
+            values = {variable.name.lower(): variable.value for variable in variables}
+            node = with_gate(request, node, values.get("run_uuid", ""))
+        variables = () if node.kind is NodeKind.SUBDAG else variables
+        fill = self._with_uuid
+        pre, post, hold = (each and fill(each) for each in (node.pre, node.post, node.hold))
+        return replace(
+            node,
+            name=fill(name),
+            submit=fill(node.submit),
+            variables=tuple(map(self._filled_variable, variables)),
+            pre=pre,
+            post=post,
+            hold=hold,
+            options=tuple(ScriptOptions(kind, fill(text)) for kind, text in node.options),
+        )
+
+    def _is_optional(self, node: GraphNode) -> bool:
+        """Whether the node's failure is ignored.
+
+        It is that of an evaluation without dependents, if metlmon chose its template.
+        """
+        evaluation = self._request.evaluation
+        if node.run is None or node.role is not NodeRole.EVALUATE or node.name in self.declared:
+            return False
+        is_last = self.keys[node.name] in self.runs[node.run].template.lasts
+        return is_last and not (evaluation is not None and evaluation.gates)
+
+    def _filled_variable(self, variable: VariableValue) -> VariableValue:
+        if "\x01" not in variable.value and not variable.hides:
+            return variable
+        hidden = tuple(replace(each, value=self._with_uuid(each.value)) for each in variable.hides)
+        return replace(variable, value=self._with_uuid(variable.value), hides=hidden)
+
+    def _check_gate(self, node: GraphNode) -> None:
+        """Raises PlanError if the node cannot have a gate."""
+        name = shown(self._with_uuid(node.name))
+        if (where := self._script_positions.get((node.name, ScriptKind.PRE))) is not None:
+            raise PlanError(
+                f"{where}: {name} has a PRE script of its own, but the gate that can stop its run "
+                "is one, too; take the script out, or write it without a gate"
+            )
+        if not (self._retries if node.retries is None else node.retries):
+            raise PlanError(
+                f"{node.where}: {name} is not tried again, which a run that can be stopped must "
+                "be; give it a RETRY of 1 or more, or write it without a gate"
+            )
+
+    def _check_uuids(self) -> None:
+        """Raises PlanError if two runs share a uuid, and so an output directory."""
+        runs: dict[str, str] = {}
+        for node in self._graph_nodes.values():
+            for variable in node.variables if node.run is not None else ():
+                if variable.name.lower() != "run_uuid":
+                    continue
+                other = runs.setdefault(variable.value, node.run or "")
+                if other != node.run:
+                    raise PlanError(
+                        f"{variable.where}: {node.run} and {other} have the same run_uuid; put "
+                        "{uuid} or {run} into it, or leave it to metlmon"
+                    )
 
 
 def _unknown_name(name: str, known: Collection[str], where: str) -> PlanError:
@@ -701,412 +1088,11 @@ def expand(request: Request) -> Expansion:
             f"{source.name}: no line of it begins with GEN SUBDAG, so nothing is swept; write "
             "'GEN SUBDAG group file.subdag a from', and the values of a on the line below"
         )
-    expander = _Expander(request, commands, SweepNodes(request, commands, sweep_files))
-    graph = expander.graph()
-    files = referenced_files(source, commands, expander.named_files())
+    dag = SweepDag(request, commands, sweep_files)
+    graph = dag.graph()
+    files = referenced_files(source, commands, dag.named_files())
     sources = tuple(sweep_files.contents.items())
-    return Expansion(graph, files, sources, tuple(expander.warnings(files)))
-
-
-class _Expander:
-    """Expands the commands of one sweep file."""
-
-    def __init__(
-        self, request: Request, commands: Sequence[SweepCommand], nodes: SweepNodes
-    ) -> None:
-        self._request = request
-        self._commands = commands
-        self._nodes = nodes
-        self._jobs = jobs_of(request)
-        self._edges: Edges = {}
-        self._edge_count = 0
-        self._uuids: list[str] = []
-        self._lines: dict[str, None] = {}
-        self._descriptions: dict[str, tuple[str, str]] = {}
-        self._single_lines: dict[str, str] = {}
-        self._script_positions: dict[tuple[str, ScriptKind], str] = {}
-        self._retries = request.retries
-        self._unless: int | None = None
-        self._graph_nodes: dict[str, GraphNode] = {}
-
-    def graph(self) -> Graph:
-        """The graph. Raises PlanError."""
-        nodes, request = self._nodes, self._request
-        known = frozenset[str]().union(*(each.known_names for each in nodes.templates.values()))
-        for read in self._commands:
-            match read.command:
-                case GenCommand():
-                    self._add_template(nodes.templates[read.where])
-                case EdgeCommand() as edge:
-                    self._add_edges(edge, read.where)
-                case InlineDescription(name=name):
-                    self._add_description(read, name, known)
-                case NodeModifier(node=name) if not isinstance(read.command, VarsCommand):
-                    self._apply_to_workflow(read, name)
-                case _ if read.is_global:
-                    self._add_global_command(read, None)
-        for name, node in nodes.nodes.items():
-            if name in nodes.done:
-                self._add_line(f"DONE {name}", node.run)
-        outer = [
-            name for name, node in nodes.nodes.items() if node.run is None or not request.subdags
-        ]
-        topological_order([*outer, *(nodes.runs if request.subdags else ())], self._edges)
-        chains = {
-            name: TrainingChain(request, self._jobs, nodes, run) for name, run in nodes.runs.items()
-        }
-        self._uuids = [chain.uuid for chain in chains.values()]
-        self._graph_nodes = {
-            name: self._completed(node, chains) for name, node in nodes.nodes.items()
-        }
-        self._check_uuids()
-        ordered = list(self._ordered_nodes())
-        if not request.subdags:
-            return self._part(ordered, self._edges, self._lines, self._retries)
-        subdags = {
-            self._subdag_file(run): self._part(
-                [self._graph_nodes[name] for name in run.nodes.values()],
-                run.edges,
-                run.lines,
-                self._retries,
-            )
-            for run in nodes.runs.values()
-        }
-        return self._part(ordered, self._edges, self._lines, None, subdags=subdags)
-
-    def _part(
-        self,
-        nodes: Sequence[GraphNode],
-        edges: Edges,
-        lines: Iterable[str],
-        retries: int | None,
-        subdags: Mapping[str, Graph] | None = None,
-    ) -> Graph:
-        """The graph of one DAG file; ``retries`` None: it retries nothing by default."""
-        fill = self._with_uuid
-        return Graph(
-            nodes=tuple(nodes),
-            edges=tuple((fill(parent), fill(child)) for parent, child in edges),
-            retries=retries or 0,
-            lines=(*(text for text, _ in self._descriptions.values()), *map(fill, lines)),
-            unless_exit=None if retries is None else self._unless,
-            subdags=subdags or {},
-        )
-
-    def warnings(self, files: Sequence[Referenced]) -> Iterator[RequestProblem]:
-        """Warnings about variables without an effect. ``files``: those that the DAG names."""
-        contents = {file.name: file.data for file in files}
-        jobs = {job.file: job.template for job in self._jobs}
-
-        @cache
-        def names_in(file: str) -> set[str] | None:
-            """The names used in a submit file; None if not all of it can be read."""
-            if file in jobs:
-                parameters = {parameter.name.lower() for parameter in jobs[file].parameters}
-                return used_names(jobs[file].text) | parameters
-            if file in self._descriptions:
-                return used_names(self._descriptions[file][0])
-            text = read_submit_text(file, contents.get(file), self._request.directory)
-            return None if text is None or _INCLUDE.search(text) else used_names(text)
-
-        def used_by(names: Iterable[str]) -> set[str] | None:
-            """The names used in the submit files of these nodes; None if not all are known."""
-            nodes = (self._graph_nodes[name] for name in names)
-            jobs = (node for node in nodes if not node.noop and node.kind is not NodeKind.SUBDAG)
-            used = [names_in(file) for file in {node.submit for node in jobs}]
-            known = [names for names in used if names is not None]
-            return set[str]().union(*known) if len(known) == len(used) else None
-
-        for template in self._nodes.templates.values():
-            runs = self._nodes.groups[template.sweep.group]
-            used = used_by(name for run in runs for name in run.nodes.values())
-            if used is not None:
-                yield from _swept_without_effect(template, self._commands, used)
-        request = self._request
-        asked = request.variables or request.regions
-        if asked and (used := used_by(self._graph_nodes)) is not None:
-            yield from _unused_variables(request, self._commands, used)
-
-    def named_files(self) -> Iterator[Referenced]:
-        """The files that nodes submit and run, except those that metlmon writes."""
-        excluded = {*self._descriptions, *(job.file for job in self._jobs)}
-        for name, node in self._graph_nodes.items():
-            if not node.noop and node.submit not in excluded:
-                yield Referenced(node.submit, node.where, file_use(node.kind))
-            for kind in ScriptKind:
-                if (where := self._script_positions.get((name, kind))) is not None:
-                    program = getattr(node, kind.value).split(None, 1)[0]
-                    yield Referenced(program, where, FileUse.SCRIPT)
-
-    # --- commands -----------------------------------------------------------------------------
-
-    def _add_template(self, template: RunTemplate) -> None:
-        """Add the commands of a template for each of its runs."""
-        modifiers = []
-        for read in template.commands:
-            match read.command:
-                case InlineDescription(name=name):
-                    self._add_description(read, name, template.known_names)
-                case NodeModifier(node=name) if not isinstance(read.command, VarsCommand):
-                    modifiers.append((read, name))
-        for run in self._nodes.groups[template.sweep.group]:
-            self._add_run_edges(run)
-            for read, name in modifiers:
-                nodes = run.resolve(name, read.where)
-                if name.upper() == ALL_NODES:
-                    nodes = self._affected_nodes(nodes, read.keyword)
-                self._apply(read, nodes)
-            for read in template.commands:
-                if read.is_global:
-                    self._add_global_command(read, run)
-
-    def _add_description(self, read: SweepCommand, name: str, known: frozenset[str]) -> None:
-        """Add a submit description, which all runs share. ``known``: names of placeholders."""
-        text = fill_placeholders(read.text, dict.fromkeys(known, ""), read.where)
-        for placeholder in placeholder_names(read.text):
-            macro = "run_uuid" if placeholder == "uuid" else placeholder
-            raise PlanError(
-                f"{read.where}: {{{placeholder}}} in the description {shown(name)}, which all runs "
-                f"share; use $({macro}), which VARS give"
-            )
-        previous, where = self._descriptions.setdefault(name, (text, read.where))
-        if previous != text:
-            raise PlanError(
-                f"{read.where}: {shown(name)} is described otherwise at {where}; give one of the "
-                "two another name"
-            )
-
-    def _add_line(self, line: str, run: str | None = None) -> None:
-        in_subdag = run is not None and self._request.subdags
-        lines = self._nodes.runs[run].lines if run is not None and in_subdag else self._lines
-        lines[line] = None
-
-    def _add_global_command(self, read: SweepCommand, run: TemplateRun | None) -> None:
-        text = read.text if run is None else run.fill(read.text, read.where)
-        in_subdag = run is not None and self._request.subdags
-        is_single = read.keyword in SINGLE_COMMANDS and not in_subdag
-        if is_single and self._single_lines.setdefault(read.keyword, text) != text:
-            assert self._request.source is not None
-            raise PlanError(
-                f"{read.where}: a DAG has one {read.keyword}, and this would be another one; "
-                f"write it once, in {self._request.source.name}"
-            )
-        parse_command(text, read.where)
-        self._add_line(text, None if run is None else run.name)
-
-    def _apply_to_workflow(self, read: SweepCommand, name: str) -> None:
-        """Apply a command of the workflow to its nodes, or to the DAG as a whole."""
-        if name.upper() != ALL_NODES:
-            self._apply(read, self._nodes.resolve(name, read.where))
-            return
-        if read.keyword == "DONE":
-            raise PlanError(f"{read.where}: ALL_NODES cannot be DONE; name the nodes")
-        all_nodes = self._nodes.nodes.items()
-        eligible = [each for each, node in all_nodes if node.kind is not NodeKind.FINAL]
-        nodes = self._affected_nodes(eligible, read.keyword)
-        line = f"{read.before} {ALL_NODES} {read.after}".rstrip()
-        per_node = read.keyword in PER_NODE_COMMANDS or placeholder_names(read.after)
-        if read.keyword == "RETRY":
-            retry = parse_command(line, read.where)
-            assert isinstance(retry, RetryCommand)
-            self._retries, self._unless = retry.retries, retry.unless_exit
-            for each in nodes:
-                self._nodes.nodes[each] = replace(self._nodes.nodes[each], retries=None)
-        elif per_node or len(nodes) < len(eligible):
-            self._apply(read, nodes)
-        else:
-            parse_command(line, read.where)
-            self._lines[line] = None
-            for run in self._nodes.runs:
-                self._add_line(line, run)
-
-    def _affected_nodes(self, names: Iterable[str], keyword: str) -> list[str]:
-        """The nodes to which a command about ALL_NODES applies.
-
-        DAGMan before 25.5 refuses a DAG whose command does not apply to a SERVICE node; later
-        versions skip the node.
-        """
-        kinds = ((name, self._nodes.nodes[name].kind) for name in names)
-        return [
-            name
-            for name, kind in kinds
-            if kind in (NodeKind.JOB, NodeKind.SUBDAG)
-            or (kind is not NodeKind.FINAL and keyword not in _JOB_ONLY_COMMANDS)
-        ]
-
-    def _apply(self, read: SweepCommand, names: Iterable[str]) -> None:
-        """Apply a command to nodes; one that a node has no field for becomes a line of the DAG."""
-        nodes = self._nodes
-        for name in names:
-            node, values = nodes.nodes[name], nodes.values_of(name)
-            before, after = (
-                fill_placeholders(text, values, read.where) for text in (read.before, read.after)
-            )
-            line = f"{before} {name} {after}".rstrip()
-            match parse_command(line, read.where):
-                case RetryCommand(retries=retries, unless_exit=unless):
-                    node = replace(node, retries=retries, unless_exit=unless)
-                case PreSkipCommand(code=code):
-                    node = replace(node, skip_code=code)
-                case ScriptCommand() as script:
-                    node = _with_script(node, script)
-                    self._script_positions[name, script.kind] = read.where
-                case _:
-                    self._add_line(line, node.run)
-            nodes.nodes[name] = node
-
-    # --- edges --------------------------------------------------------------------------------
-
-    def _add_run_edges(self, run: TemplateRun) -> None:
-        """Add the edges of a run; weak ones, which a graph cannot represent, as lines."""
-        edges = run.edges if self._request.subdags else self._edges
-        for edge, read in run.template.edges.items():
-            parent, child = (run.fill(key, read.where) for key in edge)
-            for name in (parent, child) if run.template.is_outside(*edge) else ():
-                node = self._nodes.nodes.get(name)
-                if node is None:
-                    raise self._nodes.unknown_name(name, read.where)
-                if self._request.subdags and node.run is None:
-                    raise PlanError(
-                        f"{read.where}: {shown(name)} lies outside the run's own DAG; write this "
-                        "line in the workflow, with the group in the run's place"
-                    )
-            if read.keyword == "WEAK":
-                self._add_line(f"WEAK PARENT {parent} CHILD {child}", run.name)
-                continue
-            self._count_edges(1, read.where)
-            edges.setdefault((parent, child), read.where)
-
-    def _add_edges(self, edge: EdgeCommand, where: str) -> None:
-        """Add the edges of a command of the workflow, or its line if it needs that."""
-        nodes = self._nodes
-        parents = nodes.end_nodes(edge.parents, where, last=True)
-        children = nodes.end_nodes(edge.children, where, last=False)
-        self._count_edges(len(parents) * len(children), where)
-        if edge.weak or not nodes.splices.isdisjoint((*parents, *children)):
-            weak = "WEAK " if edge.weak else ""
-            self._add_line(f"{weak}PARENT {' '.join(parents)} CHILD {' '.join(children)}")
-            return
-        for pair in product(parents, children):
-            self._edges.setdefault(pair, where)
-
-    def _count_edges(self, count: int, where: str) -> None:
-        self._edge_count += count
-        if self._edge_count > MOST_EDGES:
-            raise PlanError(
-                f"{where}: with this line the DAG has {self._edge_count} edges, more than the "
-                f"{MOST_EDGES} it may have; put a node between: 'JOB between between.sub NOOP'"
-            )
-
-    # --- the graph ----------------------------------------------------------------------------
-
-    def _with_uuid(self, text: str) -> str:
-        """The text with the marks of uuids replaced by the uuids."""
-        if "\x01" not in text:
-            return text
-        return MARK.sub(lambda match: self._uuids[int(match[1])], text)
-
-    def _ordered_nodes(self) -> Iterator[GraphNode]:
-        """The nodes in the file's order; a run in a sub-DAG is one node."""
-        for read in self._commands:
-            match read.command:
-                case NodeCommand(name=name):
-                    if self._nodes.nodes[name].run is None:
-                        yield self._graph_nodes[name]
-                case GenCommand(sweep=sweep):
-                    for run in self._nodes.groups[sweep.group]:
-                        if self._request.subdags:
-                            kind, file = NodeKind.SUBDAG, self._subdag_file(run)
-                            yield GraphNode(run.name, file, kind, run=run.name, where=read.where)
-                        else:
-                            yield from (self._graph_nodes[name] for name in run.nodes.values())
-
-    def _subdag_file(self, run: TemplateRun) -> str:
-        return f"{self._request.name}-{run.name}.dag"
-
-    def _completed(self, node: GraphNode, chains: Mapping[str, TrainingChain]) -> GraphNode:
-        """The node with all variables and defaults, and without marks."""
-        request, nodes, name = self._request, self._nodes, node.name
-        gated = has_gate(request, node.role)
-        if node.run is None:
-            requested = request_variables(request, name)
-            variables = merge_variables([*requested, *nodes.variables[name]])
-        else:
-            chain = chains[node.run]
-            node = replace(node, epoch=chain.epochs[name])
-            variables = chain.variables(node, gated=gated)
-        if not node.submit:
-            job = next(job for job in self._jobs if job.role is node.role)
-            node = replace(node, submit=job.file)
-        if node.retries is None and request.subdags and node.run is None:
-            # A workflow of sub-DAGs retries its own jobs, not whole runs.
-            retried = self._retries and node.kind is NodeKind.JOB
-            retries, unless = (self._retries, self._unless) if retried else (None, None)
-            node = replace(node, retries=retries, unless_exit=unless)
-        if node.post is None and self._is_optional(node):
-            node = replace(node, post=ALWAYS_SUCCEEDS)
-        if gated:
-            self._check_gate(node)
-            values = {variable.name.lower(): variable.value for variable in variables}
-            node = with_gate(request, node, values.get("run_uuid", ""))
-        variables = () if node.kind is NodeKind.SUBDAG else variables
-        fill = self._with_uuid
-        pre, post, hold = (each and fill(each) for each in (node.pre, node.post, node.hold))
-        return replace(
-            node,
-            name=fill(name),
-            submit=fill(node.submit),
-            variables=tuple(map(self._filled_variable, variables)),
-            pre=pre,
-            post=post,
-            hold=hold,
-            options=tuple(ScriptOptions(kind, fill(text)) for kind, text in node.options),
-        )
-
-    def _is_optional(self, node: GraphNode) -> bool:
-        """Whether the node's failure is ignored.
-
-        It is that of an evaluation without dependents, if metlmon chose its template.
-        """
-        nodes, evaluation = self._nodes, self._request.evaluation
-        if node.run is None or node.role is not NodeRole.EVALUATE or node.name in nodes.declared:
-            return False
-        is_last = nodes.keys[node.name] in nodes.runs[node.run].template.lasts
-        return is_last and not (evaluation is not None and evaluation.gates)
-
-    def _filled_variable(self, variable: VariableValue) -> VariableValue:
-        if "\x01" not in variable.value and not variable.hides:
-            return variable
-        hidden = tuple(replace(each, value=self._with_uuid(each.value)) for each in variable.hides)
-        return replace(variable, value=self._with_uuid(variable.value), hides=hidden)
-
-    def _check_gate(self, node: GraphNode) -> None:
-        """Raises PlanError if the node cannot have a gate."""
-        name = shown(self._with_uuid(node.name))
-        if (where := self._script_positions.get((node.name, ScriptKind.PRE))) is not None:
-            raise PlanError(
-                f"{where}: {name} has a PRE script of its own, but the gate that can stop its run "
-                "is one, too; take the script out, or write it without a gate"
-            )
-        if not (self._retries if node.retries is None else node.retries):
-            raise PlanError(
-                f"{node.where}: {name} is not tried again, which a run that can be stopped must "
-                "be; give it a RETRY of 1 or more, or write it without a gate"
-            )
-
-    def _check_uuids(self) -> None:
-        """Raises PlanError if two runs share a uuid, and so an output directory."""
-        runs: dict[str, str] = {}
-        for node in self._graph_nodes.values():
-            for variable in node.variables if node.run is not None else ():
-                if variable.name.lower() != "run_uuid":
-                    continue
-                other = runs.setdefault(variable.value, node.run or "")
-                if other != node.run:
-                    raise PlanError(
-                        f"{variable.where}: {node.run} and {other} have the same run_uuid; put "
-                        "{uuid} or {run} into it, or leave it to metlmon"
-                    )
+    return Expansion(graph, files, sources, tuple(dag.warnings(files)))
 
 
 def parse_command(line: str, where: str) -> DagCommand:
@@ -1199,7 +1185,7 @@ class TrainingChain:
     """
 
     def __init__(
-        self, request: Request, jobs: Sequence[JobTemplate], nodes: SweepNodes, run: TemplateRun
+        self, request: Request, jobs: Sequence[JobTemplate], nodes: SweepDag, run: TemplateRun
     ) -> None:
         self._request, self._nodes, self._run = request, nodes, run
         self.epochs: dict[str, int | None] = {}
