@@ -35,7 +35,7 @@ from metlmon.pool.client import PoolClient
 from metlmon.pool.types import ActionResult, PoolAction, PoolError, ResultCode
 from metlmon.snapshot.records import Status
 from metlmon.tables import advice as advice_table
-from metlmon.tables.layout import render_table
+from metlmon.tables.layout import empty_text, render_table
 from metlmon.tables.usage import profile_columns
 from metlmon.text.formatting import plain
 from metlmon.text.spans import (
@@ -112,8 +112,8 @@ class AdviceScreen(DocumentScreen):
         shown, room = self._advice, self.app.size.width
         title = line(" ", ("Advice", BOLD), "   ")
         if shown is None:
-            waiting = (line("  ", ("The plan comes as soon as the logs are read.", DIM)),)
-            self.show_document([title, ()], waiting)
+            waiting = "The plan comes as soon as the logs are read."
+            self.show_document([title, ()], empty_text("", waiting))
             return
         end, *others = advice_table.plan_lines(shown.advice.plan)
         head = [title + end, *(line(" ") + each for each in others), ()]

@@ -12,6 +12,7 @@ from metlmon.placement.types import Annex, AnnexReport
 from metlmon.pool.annex_ads import AnnexAnswer
 from metlmon.stats.usage import UsageFilter
 from metlmon.tables import annexes as annexes_table
+from metlmon.tables.layout import empty_text
 from metlmon.text.formatting import count
 from metlmon.text.spans import (
     BOLD,
@@ -91,14 +92,14 @@ class AnnexesScreen(ListScreen):
         self.context.stats.watch_job_files()
         report, room = self._report(), self.app.size.width
         if report is None:
-            text = [line("  ", ("Annexes appear as the logs are read.", DIM))]
-            self.show_nothing("Annexes", "", text, "annex")
+            text = empty_text("", "Annexes appear as the logs are read.")
+            self.show_nothing("Annexes", text, noun="annex")
             return
         if not report.annexes:
             text = how_to(annexes_table.WHAT_IT_IS, room)
             if report.command:
                 text += [(), line("  ") + self._command_line(report, report.command, room)]
-            self.show_nothing("Annexes", annexes_table.title(report), text, "annex")
+            self.show_nothing("Annexes", text, noun="annex")
             self.show_head(self._head(report, room))
             return
         self.show_head(self._head(report, room))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from threading import Event
@@ -14,6 +13,7 @@ from metlmon.live.discovery import natural_sort_key
 from metlmon.live.feed import Feed, Snapshot, StatsInput
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.tables import changes as changes_table
+from metlmon.tables.layout import empty_text
 from metlmon.text.formatting import job_id, listed, moment, period, plain, share
 from metlmon.text.spans import BOLD, DIM, KEY, NOTE, Line, crop, line, wrap
 from screens.base.screens import ListScreen, ask_in_thread, padded
@@ -32,15 +32,6 @@ OF_RUNS: Final = frozenset(
     | {ChangeKind.SUBMITTED}
 )
 """Changes that no one has to act on: their runs are opened, not their jobs."""
-
-EMPTY: Final[Mapping[bool, Sequence[Line]]] = {
-    False: (line("  ", ("Changes are being added up.", DIM)),),
-    True: (
-        line("  ", "Nothing has changed."),
-        line("  ", ("v", KEY), (" goes further back: a day, a week, to the beginning", DIM)),
-    ),
-}
-"""The text of an empty list: while it is made, and afterwards."""
 
 
 class ChangesScreen(ListScreen):
@@ -68,17 +59,19 @@ class ChangesScreen(ListScreen):
         if update is None or chosen is None:
             is_read = update is not None and update.is_complete
             reason = "no log has an event yet" if is_read else "reading the logs"
-            text = [line("  ", ("Changes are listed as soon as the logs have some.", DIM))]
-            self.show_nothing("Changes", reason, text, "change")
+            text = empty_text("", "Changes are listed as soon as the logs have some.")
+            self.show_nothing("Changes", text, reason, noun="change")
             return
         found = self.context.stats.value(changes_since, chosen[1])
+        further = line(("v", KEY), (" goes further back: a day, a week, to the beginning", DIM))
+        empty = [*empty_text("Nothing has changed."), *empty_text(further)]
         self.show_head(self._head(found))
         self.fill(
             changes_table.columns(self.this_year),
             () if found is None else found.changes,
             lambda change: change.key,
             changes_table.filter_text,
-            empty=EMPTY[found is not None],
+            empty=empty_text("", "Changes are being added up.") if found is None else empty,
             noun="change",
             details=self._details,
         )

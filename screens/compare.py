@@ -11,6 +11,7 @@ from metlmon.stats.estimates import make_forecast
 from metlmon.stats.run_figures import Comparison, compare_runs
 from metlmon.tables.comparison import comparison_lines, headline, open_entries, run_name
 from metlmon.tables.health import entry_lines
+from metlmon.tables.layout import empty_text
 from metlmon.text import formatting
 from metlmon.text.formatting import clip
 from metlmon.text.spans import BOLD, DIM, GOOD, NOTE, Line, TextStyle, join, line
@@ -58,11 +59,11 @@ class CompareScreen(DocumentScreen, ChartScreen):
         comparison, room = self._comparison, self.app.size.width
         title = line((f"Compare {formatting.count(len(self.runs), 'run')}", BOLD))
         if update is None or comparison is None:
-            self.show_document([line(" ") + title], [line("  ", ("comparing the runs…", DIM))])
+            self.show_document([line(" ") + title], empty_text("", "comparing the runs…"))
             return
         if not comparison.runs:
             text = "None of these runs is here any more; [q] goes back."
-            self.show_document([line(" ") + title], [line("  ", (text, DIM))])
+            self.show_document([line(" ") + title], empty_text("", text))
             return
         best = line((headline(comparison), GOOD))
         head = [line(" ") + join((title, best), line("   ")), *self._chart(comparison)]

@@ -12,6 +12,7 @@ from metlmon.remote.paths import as_typed
 from metlmon.stats.curves import Curves, Goal, MetricBand, MetricCurve
 from metlmon.stats.curves import curves as curves_in
 from metlmon.tables import curves as curves_table
+from metlmon.tables.layout import empty_text
 from metlmon.text import formatting
 from metlmon.text.formatting import Colour, clip, plain
 from metlmon.text.spans import (
@@ -247,12 +248,12 @@ class CurvesScreen(ListScreen, ChartScreen):
             dagdir = plain(str(feed.dagdir), 60)
             wait = f"Curves appear when the files below {dagdir} are read."
             reading = "reading what the trainings wrote…"
-            self.show_nothing("Curves", reading, [line("  ", (wait, DIM))])
+            self.show_nothing("Curves", empty_text("", wait), reading)
             return
         text = curves_table.empty(feed.settings.metrics, curves, as_typed(str(feed.dagdir)))
         if curves.metrics and self.metric is not None:
-            text = [line("  ", f"No run has a {plain(self.metric, 40)} now.")]
-        self.show_nothing("Curves", "", text)
+            text = empty_text(f"No run has a {plain(self.metric, 40)} now.")
+        self.show_nothing("Curves", text)
 
     @property
     def _signs(self) -> bool:

@@ -8,6 +8,7 @@ from metlmon.live.feed import Snapshot
 from metlmon.stats.estimates import Forecast, RunForecast, make_forecast
 from metlmon.tables import estimates as estimates_table
 from metlmon.tables.estimates import SURENESS_STYLES, columns
+from metlmon.tables.layout import empty_text
 from metlmon.text import formatting
 from metlmon.text.formatting import clip, plain
 from metlmon.text.spans import (
@@ -55,11 +56,9 @@ class EstimatesScreen(ListScreen):
 
     def _empty(self, forecast: Forecast | None, update: Snapshot | None) -> list[Line]:
         if forecast is None or update is None or not update.is_complete:
-            return [line("  ", ("Estimates come as soon as the logs are read.", DIM))]
-        return [
-            line("  ", "There is no run to estimate."),
-            line("  ", ("Runs come from nodes that are called run-train_epochN.", DIM)),
-        ]
+            return empty_text("", "Estimates come as soon as the logs are read.")
+        hint = "Runs come from nodes that are called run-train_epochN."
+        return empty_text("There is no run to estimate.", hint)
 
 
 def head(forecast: Forecast | None, room: int) -> list[Line]:

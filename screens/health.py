@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import ClassVar, Final
 
@@ -21,6 +20,7 @@ from metlmon.tables import runs as runs_table
 from metlmon.tables.health import headline_line, since_text
 from metlmon.tables.jobs import columns as job_columns
 from metlmon.tables.jobs import filter_text as job_text
+from metlmon.tables.layout import empty_text
 from metlmon.text import formatting
 from metlmon.text.formatting import count, plain
 from metlmon.text.spans import (
@@ -87,15 +87,11 @@ def _facts(
     return [period, jobs, blocked, hours, site]
 
 
-EMPTY: Final[Mapping[bool, Sequence[Line]]] = {
-    True: (line("  ", ("Entries appear as the logs are read.", DIM)),),
-    False: (
-        line("  ", (f"{CALM[:1].upper()}{CALM[1:]}.", GOOD)),
-        line("  ", ("Holds, removals, failures, black holes, stalled transfers,", DIM)),
-        line("  ", ("divergence and gaps in the logs would be listed here.", DIM)),
-    ),
-}
-"""The text of an empty list: while the logs are read, and afterwards."""
+NOTHING_WRONG: Final = empty_text(
+    line((f"{CALM[:1].upper()}{CALM[1:]}.", GOOD)),
+    "Holds, removals, failures, black holes, stalled transfers,",
+    "divergence and gaps in the logs would be listed here.",
+)
 
 
 BESIDE: Final = 150
@@ -173,7 +169,9 @@ class HealthScreen(ListScreen, ActionScreen):
             lambda entry: entry.key,
             lambda entry: health_table.filter_text(health, entry),
             all_rows=[*opened, *closed],
-            empty=EMPTY[reading],
+            empty=empty_text("", "Entries appear as the logs are read.")
+            if reading
+            else NOTHING_WRONG,
             cursor=self._first_cursor(opened, reading=reading),
             noun="cause",
             details=self._show_entry,
@@ -354,8 +352,8 @@ class EntryScreen(ListScreen, ActionScreen):
     def show(self, update: Snapshot | None) -> None:
         entry = self._entry()
         if entry is None:
-            back = [line("  ", ("[esc] goes back to the others", DIM))]
-            self.show_nothing("Health", "this entry is gone", back, "job")
+            back = empty_text("", "[esc] goes back to the others")
+            self.show_nothing("Health", back, "this entry is gone", noun="job")
             return
         mark, style = health_table.mark(entry)
         text = f"{entry.heading}: {entry.text}" if entry.heading else entry.text
@@ -381,7 +379,7 @@ class EntryScreen(ListScreen, ActionScreen):
             jobs,
             lambda job: f"{job.cluster}.{job.proc}",
             job_text,
-            empty=[line("  ", "No log here has these jobs.")],
+            empty=empty_text("No log here has these jobs."),
             noun="job",
             extra=[line((f"the latest {MOST_JOBS} jobs", DIM))] if cut else [],
         )

@@ -19,6 +19,7 @@ from metlmon.pool.client import FeedAndPool
 from metlmon.remote.paths import split_argument
 from metlmon.tables import home as home_table
 from metlmon.tables.home import HomeRow
+from metlmon.tables.layout import empty_text
 from metlmon.text.formatting import Colour, Weight, count, plain
 from metlmon.text.spans import (
     ALARM,
@@ -96,10 +97,8 @@ class HomeScreen(ListScreen):
         this_year = clock.year
         self.show_head(self._head(rows, width))
         shown = [row for row in rows if row.summary.needs_person] if self.faults_only else rows
-        nothing = [
-            line("  ", ("No ensemble needs attention.", GOOD)),
-            line("  ", ("[f] shows all of them again.", DIM)),
-        ]
+        calm = line(("No ensemble needs attention.", GOOD))
+        nothing = empty_text(calm, "[f] shows all of them again.")
         only_faults = self.faults_only and not self.filter_text
         self.fill(
             home_table.columns(rows, this_year, clock, narrow=width < NARROW),
@@ -143,7 +142,7 @@ class HomeScreen(ListScreen):
         below = f" below {paths[0]}" if len(paths) == 1 else " below any of your paths"
         below = below if paths else ""
         if self.home.searching:
-            return [line("  ", (f"searching for ensembles{below}", DIM))]
+            return empty_text("", f"searching for ensembles{below}")
         if self.home.request.queue and not paths:
             return how_to(["None of your DAGMan jobs is in the queue.", *self._ways()], width)
         return how_to([f"There is no ensemble{below}.", *self._ways()], width)

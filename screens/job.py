@@ -43,7 +43,7 @@ from metlmon.remote.paths import NoAnswer, as_typed
 from metlmon.snapshot.records import EventLine, Execution, Job, JobView, Transfer, UsageRow
 from metlmon.stats.lineage import CheckpointOrigin, lineage
 from metlmon.tables import curves as curves_table
-from metlmon.tables.layout import Column, Kind, render_table
+from metlmon.tables.layout import Column, Kind, empty_text, render_table
 from metlmon.tables.runs import host_and_site, site_and_target
 from metlmon.text import formatting
 from metlmon.text.formatting import (
@@ -807,12 +807,9 @@ class JobScreen(JobTools, ActionScreen):
 
     def _missing_text(self, snapshot: Snapshot | None) -> list[Line]:
         if snapshot is None or not snapshot.is_complete:
-            return [(), line("  ", ("The job appears as soon as its log has been read.", DIM))]
-        return [
-            (),
-            line("  ", "No log in this directory has an event of this job."),
-            line("  ", ("[esc] goes back.", DIM)),
-        ]
+            return [(), *empty_text("", "The job appears as soon as its log has been read.")]
+        sentence = "No log in this directory has an event of this job."
+        return [(), *empty_text(sentence, "[esc] goes back.")]
 
     def _header(self, view: JobView) -> list[Line]:
         row, room = view.job, self.app.size.width
@@ -1066,7 +1063,7 @@ class OutputScreen(JobTools, FilterKeys):
             if problem is not None and view is not None:
                 problem = file_problem(problem, view.job)
             reason = problem or ("reading …" if self._reading else "it is empty")
-            lines = [line("  ", (plain(reason, 300), DIM))]
+            lines = empty_text("", plain(reason, 300))
         self.view.show(lines)
 
     def _row_lines(self, text: str, room: int) -> Sequence[Line]:

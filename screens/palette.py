@@ -16,7 +16,7 @@ from textual.widgets import Input
 
 from metlmon.snapshot.records import Job
 from metlmon.stats.usage import UsageFilter, site_usage
-from metlmon.tables.layout import TableColumn
+from metlmon.tables.layout import TableColumn, empty_text
 from metlmon.text.formatting import STATES, Colour, Weight, job_id, plain
 from metlmon.text.spans import DIM, KEY, PLAIN, Line, TextStyle, line, merge_spans
 from screens.actions import TABS, actions_of, title_of
@@ -116,7 +116,7 @@ class PaletteScreen(ResultModal[Choice | None]):
         rows = [
             TableRow(key, partial(_cells, entry, wanted)) for key, entry in self._entries.items()
         ]
-        table.show(columns, rows, [line("  ", ("nothing has these words", DIM))])
+        table.show(columns, rows, empty_text("", "nothing has these words"))
         if rows:
             table.select(rows[0].key or "")
 

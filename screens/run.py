@@ -23,7 +23,7 @@ from metlmon.stats.run_figures import VARIES, parameters, run_figures
 from metlmon.tables import epochs as epochs_table
 from metlmon.tables import estimates as estimates_table
 from metlmon.tables import runs as runs_table
-from metlmon.tables.layout import GAP, MARGIN
+from metlmon.tables.layout import GAP, MARGIN, empty_text
 from metlmon.tables.runs import hold_reason, is_between_epochs, site_and_target
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, clip
@@ -77,7 +77,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
     def show(self, snapshot: Snapshot | None) -> None:
         view, stats = self.context.feed.run_view(self.key), self.context.stats
         if view is None:
-            self.show_nothing("run", "", self._missing_text(snapshot), "epoch")
+            self.show_nothing("run", self._missing_text(snapshot), noun="epoch")
             return
         self._is_evaluated = any(epoch.evaluations for epoch in view.epochs)
         self.show_head(self._header(view))
@@ -106,10 +106,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
             epochs_table.filter_text,
             all_rows=[*self._with_evaluations(view.epochs), *view.other_side_nodes],
             fitted_to=[*view.epochs, *view.side],
-            no_match=[
-                line("  ", "No epoch has this in any column."),
-                line("  ", ("[esc] clears", DIM)),
-            ],
+            no_match=empty_text("No epoch has this in any column.", "[esc] clears"),
             cursor=self._first_cursor(view),
             noun="node",
             details=self._details,
@@ -163,11 +160,9 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
 
     def _missing_text(self, snapshot: Snapshot | None) -> list[Line]:
         if snapshot is None or not snapshot.is_complete:
-            return [line("  ", ("The run appears as soon as its DAG has been read.", DIM))]
-        return [
-            line("  ", "This run is in no DAG of this directory any more."),
-            line("  ", ("[esc] goes back to all runs.", DIM)),
-        ]
+            return empty_text("", "The run appears as soon as its DAG has been read.")
+        sentence = "This run is in no DAG of this directory any more."
+        return empty_text(sentence, "[esc] goes back to all runs.")
 
     def _header(self, view: RunView) -> list[Line]:
         room = self.app.size.width

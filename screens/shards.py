@@ -8,7 +8,8 @@ from typing import ClassVar
 from metlmon.live.feed import Snapshot
 from metlmon.stats.shards import Bag, bags
 from metlmon.tables import shards as shards_table
-from metlmon.text.spans import DIM, line
+from metlmon.tables.layout import empty_text
+from metlmon.text.spans import line
 from screens.base.screens import ListScreen, how_to
 
 
@@ -59,11 +60,11 @@ class ShardsScreen(ListScreen):
     def _nothing(self, all_bags: tuple[Bag, ...] | None, update: Snapshot | None) -> None:
         """Show why there is no bag, and how one is made."""
         if all_bags is None or update is None or not update.is_complete:
-            text = [line("  ", ("Bags appear when their DAG file is read.", DIM))]
-            self.show_nothing("Shards", "reading the DAG", text, "shard")
+            text = empty_text("", "Bags appear when their DAG file is read.")
+            self.show_nothing("Shards", text, "reading the DAG", noun="shard")
         else:
             text = how_to(shards_table.no_bag_lines(), self.app.size.width)
-            self.show_nothing("Shards", "", text, "shard")
+            self.show_nothing("Shards", text, noun="shard")
 
     def hidden_actions(self) -> Collection[str]:
         all_bags = self.context.stats.value(bags)

@@ -19,6 +19,7 @@ from metlmon.stats.usage import (
 )
 from metlmon.stats.variance import site_variation
 from metlmon.tables import usage as usage_table
+from metlmon.tables.layout import empty_text
 from metlmon.tables.usage import (
     HIDDEN,
     VIEWS,
@@ -165,7 +166,9 @@ class SitesScreen(ListScreen, ActionScreen):
     def show(self, update: Snapshot | None) -> None:
         usage = self.context.stats.value(site_usage)
         if usage is None:
-            self.show_nothing("Sites", "", [line("  ", (self._loading_text(update), DIM))], "site")
+            is_read = update is not None and update.is_complete
+            text = "Adding up all executions…" if is_read else "Sites appear as the logs are read."
+            self.show_nothing("Sites", empty_text("", text), noun="site")
             return
         self.show_head(self._head(usage))
         view = self.view
@@ -226,21 +229,12 @@ class SitesScreen(ListScreen, ActionScreen):
             ranges = first_that_fits((intervals(variation), ()), room)
         return [line(" ") + each for each in ([sentence, ranges] if self._roomy else [sentence])]
 
-    def _loading_text(self, update: Snapshot | None) -> str:
-        if update is None or not update.is_complete:
-            return "Sites appear as the logs are read."
-        return "Adding up all executions…"
-
     def _empty(self) -> list[Line]:
         if self.view is usage_table.CAUSES:
-            return [
-                line("  ", "No badput, no held job."),
-                line("  ", ("What costs hours is grouped here by its cause.", DIM)),
-            ]
-        return [
-            line("  ", "Nothing has run yet."),
-            line("  ", ("A site appears with the first execution in the event log.", DIM)),
-        ]
+            hint = "What costs hours is grouped here by its cause."
+            return empty_text("No badput, no held job.", hint)
+        hint = "A site appears with the first execution in the event log."
+        return empty_text("Nothing has run yet.", hint)
 
     def _chosen(self, key: str | None) -> UsageFilter | None:
         """The executions behind the row with this key."""
@@ -283,11 +277,6 @@ REASON_LINES: Final = 2
 
 REASON_LIMIT: Final = 2000
 
-NO_MATCH: Final = (
-    line("  ", "No execution here is like that."),
-    line("  ", ("[esc] clears the filter, [f] shows the others", DIM)),
-)
-
 
 class ExecutionsScreen(ListScreen):
     """The executions selected by ``usage_filter``, with their total above them."""
@@ -303,8 +292,8 @@ class ExecutionsScreen(ListScreen):
     def show(self, update: Snapshot | None) -> None:
         usage = self.context.stats.value(site_usage)
         if usage is None:
-            text = line("  ", ("Executions appear as the logs are read.", DIM))
-            self.show_nothing("Executions", "", [text], "execution")
+            text = empty_text("", "Executions appear as the logs are read.")
+            self.show_nothing("Executions", text, noun="execution")
             return
         executions = select_executions(usage, self.usage_filter)
         rows = [row for row in executions if self._is_shown(row, usage)]
@@ -316,7 +305,9 @@ class ExecutionsScreen(ListScreen):
             lambda row: execution_text(row, usage),
             all_rows=executions,
             empty=self._empty(),
-            no_match=NO_MATCH,
+            no_match=empty_text(
+                "No execution here is like that.", "[esc] clears the filter, [f] shows the others"
+            ),
             extra=[line((f"only {KINDS[self.kind]}", NOTE))] if self.kind else (),
             noun="execution",
             details=lambda row: self._reason_lines(row, usage),
@@ -353,13 +344,12 @@ class ExecutionsScreen(ListScreen):
         ]
 
     def _empty(self) -> list[Line]:
-        texts = ("Nothing ran here.", "[esc] goes back")
-        if self.usage_filter.cause is not None:
-            texts = (
-                "No execution ended by this: jobs were held before they ran.",
-                "[2] lists them among the problems",
-            )
-        return [line("  ", texts[0]), line("  ", (texts[1], DIM))]
+        if self.usage_filter.cause is None:
+            return empty_text("Nothing ran here.", "[esc] goes back")
+        return empty_text(
+            "No execution ended by this: jobs were held before they ran.",
+            "[2] lists them among the problems",
+        )
 
     def _reason_lines(self, row: Execution | None, usage: Usage) -> list[Line]:
         room = self.app.size.width - 2

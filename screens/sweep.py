@@ -25,6 +25,7 @@ from metlmon.stats.sweep import (
 )
 from metlmon.stats.sweep import grid as grid_in
 from metlmon.tables import sweep as sweep_table
+from metlmon.tables.layout import empty_text
 from metlmon.tables.sweep import BEST_STYLE
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, clip, plain
@@ -341,7 +342,7 @@ class PointRunsScreen(ListScreen):
         grid = self.context.stats.value(grid_in, self.choice)
         cell = grid.cells.get(self.point) if grid is not None else None
         if grid is None or cell is None:
-            self.show_nothing("Grid", "", [line("  ", "No run has these values now.")])
+            self.show_nothing("Grid", empty_text("No run has these values now."))
             return
         point = sweep_table.cell_point_text(grid, cell, full=True)
         runs = f"   {formatting.count(len(cell.runs), 'run')}, {clip(grid.metric, 40)}"
@@ -432,7 +433,7 @@ class SweepScreen(MetricKeys):
         reading = grid is None or update is None or not update.is_complete
         first = "reading the DAG" if reading else ""
         self.show_head([line(" ", ("Grid", BOLD), "   ", (first, DIM))])
-        waiting = [line("  ", ("A sweep appears when its DAG file is read.", DIM))]
+        waiting = empty_text("", "A sweep appears when its DAG file is read.")
         self.matrix.show(None, waiting if reading else how_to(sweep_table.no_sweep_lines(), room))
         self.show_note([rule(self.messages(), room)])
 

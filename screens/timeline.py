@@ -25,7 +25,7 @@ from metlmon.stats.timeline import (
     timeline,
 )
 from metlmon.tables.epochs import name_in_run
-from metlmon.tables.layout import GAP, MARGIN, TableColumn
+from metlmon.tables.layout import GAP, MARGIN, TableColumn, empty_text
 from metlmon.tables.timeline_text import (
     IDLE,
     TRANSFER,
@@ -425,14 +425,11 @@ class TimelineScreen(ListScreen):
     def _nothing(self, timeline: Timeline | None, update: Snapshot | None) -> None:
         self.query_one("#chart", StaticLines).show([])
         if timeline is None or update is None or not update.is_complete:
-            text = [line("  ", ("The times of all jobs are being added up.", DIM))]
-            self.show_nothing("Timeline", "", text)
-            return
-        text = [
-            line("  ", "No job has an event yet."),
-            line("  ", ("Each run gets a lane here when its first job is submitted.", DIM)),
-        ]
-        self.show_nothing("Timeline", "", text)
+            text = empty_text("", "The times of all jobs are being added up.")
+        else:
+            hint = "Each run gets a lane here when its first job is submitted."
+            text = empty_text("No job has an event yet.", hint)
+        self.show_nothing("Timeline", text)
 
     def _head(self, displayed: Timeline) -> list[Line]:
         room = self.app.size.width - 2
@@ -467,8 +464,8 @@ class TimelineScreen(ListScreen):
 
     def _empty(self, timeline: Timeline) -> list[Line]:
         if timeline.lanes:
-            return [line("  ", "No run has this text."), line("  ", ("[esc] clears", DIM))]
-        return [line("  ", ("No DAG here has runs.", DIM))]
+            return empty_text("No run has this text.", "[esc] clears")
+        return empty_text("", "No DAG here has runs.")
 
     def _name_cells(self, timeline: Timeline) -> int:
         names = (width(line(clip(lane.run, NAME_CELLS))) for lane in timeline.lanes)

@@ -423,6 +423,13 @@ def _cell(column: Column[T], widths: Mapping[str, int], row: T) -> Line:
     return column.draw(row, widths[column.name])
 
 
+def empty_text(sentence: str | Line, *hints: str) -> list[Line]:
+    """The text in place of rows: a sentence, if there is one, and below it what to do, dim."""
+    first = line(sentence) if isinstance(sentence, str) else sentence
+    shown = [first, *(line((hint, DIM)) for hint in hints)]
+    return [line("  ") + each for each in shown if each]
+
+
 def render_table(columns: Sequence[Column[T]], rows: Sequence[T], width: int) -> list[Line]:
     """A small table on a screen as lines: the heading, then one line per row."""
     lines = table_lines(columns, rows, width - MARGIN - 1, DIM)

@@ -10,7 +10,7 @@ from metlmon.model.states import State
 from metlmon.snapshot.node_tree import TreeRow
 from metlmon.snapshot.records import NodeRow
 from metlmon.snapshot.row_text import KINDS, WAITS, name_range, state_reason
-from metlmon.tables.layout import Column, Kind
+from metlmon.tables.layout import Column, Kind, empty_text
 from metlmon.tables.runs import FAULTS, hold_reason, site_and_target, tries_style
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, plain
@@ -279,18 +279,11 @@ def no_job_text(node: NodeRow) -> str:
 def empty(filtered: bool, faults: bool, reading: bool) -> list[Line]:
     """Return the text of an empty list."""
     if reading:
-        return [line("  ", ("Nodes appear as soon as their DAG has been read.", DIM))]
+        return empty_text("", "Nodes appear as soon as their DAG has been read.")
     if faults and not filtered:
-        return [
-            line("  ", "No open entry of Health [2] concerns a node."),
-            line("  ", ("[f] shows all nodes again.", DIM)),
-        ]
+        sentence = "No open entry of Health [2] concerns a node."
+        return empty_text(sentence, "[f] shows all nodes again.")
     if filtered:
-        return [
-            line("  ", "No node has this in any column."),
-            line("  ", ("[esc] clears the filter; [/] changes it.", DIM)),
-        ]
-    return [
-        line("  ", "The DAG has no nodes."),
-        line("  ", ("JOB lines in a *.dag file make them.", DIM)),
-    ]
+        hint = "[esc] clears the filter; [/] changes it."
+        return empty_text("No node has this in any column.", hint)
+    return empty_text("The DAG has no nodes.", "JOB lines in a *.dag file make them.")

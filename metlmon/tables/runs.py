@@ -29,7 +29,7 @@ from metlmon.tables.curves import (
     value_cell,
     value_formats,
 )
-from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, Value
+from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, Value, empty_text
 from metlmon.tables.sweep import BEST, BEST_STYLE, short_values
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, Symbol, clip, plain
@@ -613,34 +613,30 @@ def _dropped(row: Run, shown: set[str], cells: int, figures: RunFigures | None) 
 def empty(fault_filter: bool, text_filter: str, has_runs: bool, has_dags: bool) -> list[Line]:
     """The text of an empty table: why it is empty, and how to change that."""
     if has_runs and fault_filter and not text_filter:
-        return [
-            line("  ", ("No open entry of Health [2] concerns a run.", GOOD)),
-            line("  ", ("[f] shows all runs again.", DIM)),
-        ]
+        calm = line(("No open entry of Health [2] concerns a run.", GOOD))
+        return empty_text(calm, "[f] shows all runs again.")
     if has_runs:
-        return [
-            line("  ", "No run has this in any column: ", (text_filter, ALARM)),
-            line("  ", ("[esc] clears the filter; [/] changes it.", DIM)),
-        ]
+        wanted = line("No run has this in any column: ", (text_filter, ALARM))
+        return empty_text(wanted, "[esc] clears the filter; [/] changes it.")
     if has_dags:
-        return [
-            line("  ", "The DAG has no training runs."),
-            line("  ", ("A run is made of nodes with a VARS run_uuid, or of nodes", DIM)),
-            line("  ", ("that are named like run0-train_epoch0.", DIM)),
-        ]
-    return [
-        line("  ", "There is no DAG file here yet, and no event in a log; what appears is"),
-        line("  ", ("shown at once. For another directory: metlmon watch DIRECTORY", DIM)),
-    ]
+        return empty_text(
+            "The DAG has no training runs.",
+            "A run is made of nodes with a VARS run_uuid, or of nodes",
+            "that are named like run0-train_epoch0.",
+        )
+    return empty_text(
+        "There is no DAG file here yet, and no event in a log; what appears is",
+        "shown at once. For another directory: metlmon watch DIRECTORY",
+    )
 
 
 def no_dagdir_text() -> list[Line]:
     """The text shown if no dagdir is open."""
-    return [
-        line("  ", "No ensemble is open."),
-        line("  ", ("[N] brings the form for a new one back; once submitted, it is", DIM)),
-        line("  ", ("watched here. For one that is there: metlmon watch DIRECTORY", DIM)),
-    ]
+    return empty_text(
+        "No ensemble is open.",
+        "[N] brings the form for a new one back; once submitted, it is",
+        "watched here. For one that is there: metlmon watch DIRECTORY",
+    )
 
 
 SPARK_CELLS: Final = 8

@@ -37,6 +37,7 @@ from metlmon.tables.layout import (
     Column,
     ColumnChoice,
     TableColumn,
+    empty_text,
     fit_columns,
     render_cells,
     table_columns,
@@ -989,7 +990,7 @@ class ListScreen(FilterKeys):
         if self.table.marks:
             self.table.keep_marks(all_keys or {key(row) for row in all_rows})
         if all_rows:
-            clears = [line("  ", f"No {noun} has this text."), line("  ", ("[esc] clears", DIM))]
+            clears = empty_text(f"No {noun} has this text.", "[esc] clears")
             empty = clears if no_match is None else no_match
         start = indent()
 
@@ -1037,7 +1038,7 @@ class ListScreen(FilterKeys):
             self.update_footer()
 
     def show_nothing(
-        self, title: str, reason: str, text: Sequence[Line], noun: str = "run"
+        self, title: str, text: Sequence[Line], reason: str = "", noun: str = "run"
     ) -> None:
         """Show an empty table with this text, and the reason beside the title."""
         self.show_head([line(" ", (title, BOLD), "   ", (reason, DIM))])

@@ -21,10 +21,7 @@ from metlmon.stats.run_figures import RunFigures, run_figures
 from metlmon.tables import epochs as epochs_table
 from metlmon.tables import health as health_table
 from metlmon.tables import runs as runs_table
-from metlmon.tables.layout import (
-    GAP,
-    MARGIN,
-)
+from metlmon.tables.layout import GAP, MARGIN, empty_text
 from metlmon.tables.runs import best_mark
 from metlmon.text import formatting
 from metlmon.text.spans import (
@@ -357,9 +354,9 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
             return runs_table.no_dagdir_text()
         if snapshot is None or (not rows and not snapshot.is_complete):
             if snapshot is None:
-                return [line("  ", ("looking for DAG files and logs", DIM))]
+                return empty_text("", "looking for DAG files and logs")
             bar = overview_header.reading_progress(snapshot.progress, 24)
-            return [line("  ") + bar, line("  ", ("runs appear as they are read", DIM))]
+            return empty_text(bar, "runs appear as they are read")
         wanted = formatting.plain(self.filter_text, 30)
         return runs_table.empty(self.faults_only, wanted, bool(rows), bool(snapshot.status.dags))
 
