@@ -415,13 +415,12 @@ def _outcome_reason(row: Execution) -> str:
 
 def _execution_columns(this_year: int | None) -> list[Column[Numbered]]:
     return [
-        Column("n", "#", lambda row: row[0], Kind.COUNT, style=DIM),
-        Column("outcome", "OUTCOME", lambda row: OUTCOMES[row[1].outcome], Kind.STATE),
-        Column("start", "START", lambda row: row[1].start, Kind.TIME, drop=1, year=this_year),
-        Column("seconds", "TIME", lambda row: row[1].seconds, Kind.DURATION),
+        Column("n", lambda row: row[0], Kind.COUNT, title="#", style=DIM),
+        Column("outcome", lambda row: OUTCOMES[row[1].outcome], Kind.STATE),
+        Column("start", lambda row: row[1].start, Kind.TIME, drop=1, year=this_year),
+        Column("seconds", lambda row: row[1].seconds, Kind.DURATION, title="TIME"),
         Column(
             "suspended",
-            "SUSPENDED",
             lambda row: row[1].suspended or "",
             Kind.DURATION,
             drop=6,
@@ -429,7 +428,6 @@ def _execution_columns(this_year: int | None) -> list[Column[Numbered]]:
         ),
         Column(
             "site",
-            "SITE",
             lambda row: clip(row[1].site or "", 40) or None,
             drop=2,
             maximum=24,
@@ -437,17 +435,15 @@ def _execution_columns(this_year: int | None) -> list[Column[Numbered]]:
         ),
         Column(
             "gpu",
-            "GPU",
             lambda row: formatting.gpus(row[1].gpu, row[1].gpus),
             drop=3,
             maximum=20,
         ),
-        Column("gpus", "GPU USE", lambda row: _use(row[1], "gpus"), Kind.NUMBER, drop=2.5),
-        Column("cpus", "CPU USE", lambda row: _use(row[1], "cpus"), Kind.NUMBER, drop=4.5),
-        Column("hours", "GPU-h", lambda row: row[1].gpu_hours, Kind.HOURS, drop=4),
+        Column("gpus", lambda row: _use(row[1], "gpus"), Kind.NUMBER, title="GPU USE", drop=2.5),
+        Column("cpus", lambda row: _use(row[1], "cpus"), Kind.NUMBER, title="CPU USE", drop=4.5),
+        Column("hours", lambda row: row[1].gpu_hours, Kind.HOURS, title="GPU-h", drop=4),
         Column(
             "host",
-            "HOST",
             lambda row: clip(row[1].host or "", 60),
             drop=5,
             style=DIM,
@@ -507,19 +503,23 @@ def _usage(rows: Sequence[UsageRow], room: int) -> list[Line]:
         return line((_amount(row.usage), BAD if exceeds and row.unit == "MB" else TextStyle()))
 
     columns: list[Column[UsageRow]] = [
-        Column("name", "RESOURCE", lambda row: row.name, cell=name, maximum=28),
-        Column("usage", "USED", lambda row: _known(row.usage), Kind.NUMBER, cell=used),
-        Column("request", "REQUESTED", lambda row: _known(row.request), Kind.NUMBER, write=_amount),
+        Column("name", lambda row: row.name, title="RESOURCE", cell=name, maximum=28),
+        Column("usage", lambda row: _known(row.usage), Kind.NUMBER, title="USED", cell=used),
+        Column(
+            "request",
+            lambda row: _known(row.request),
+            Kind.NUMBER,
+            title="REQUESTED",
+            write=_amount,
+        ),
         Column(
             "allocated",
-            "ALLOCATED",
             lambda row: _known(row.allocated),
             Kind.NUMBER,
             write=_amount,
         ),
         Column(
             "assigned",
-            "ASSIGNED",
             lambda row: clip(row.assigned or "", 80),
             drop=1,
             style=DIM,

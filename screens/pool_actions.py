@@ -493,15 +493,14 @@ def _columns(previews: Sequence[ActionPreview]) -> list[Column[MenuRow]]:
     return [
         Column(
             "key",
-            "KEY",
             lambda row: " ".join(dict.fromkeys(action_of(each.act).cap for each in row)),
             style=lambda row: KEY if is_possible(row[0]) else DIM,
         ),
-        Column("name", "ACT", name, style=name_style),
+        Column("name", name, title="ACT", style=name_style),
         Column(
             "what",
-            "TOUCHES",
             targets,
+            title="TOUCHES",
             style=lambda row: PLAIN if is_possible(row[0]) else DIM,
             minimum=20,
             comfortable=20,
@@ -616,14 +615,14 @@ def _result_columns(results: Sequence[TargetResult]) -> list[Column[TargetResult
 
     columns = []
     if any_job:
-        columns.append(Column("job", "JOB", subject, align="right"))
+        columns.append(Column("job", subject, align="right"))
     if only_dags:
-        columns.append(Column("job", "DAG", subject))
+        columns.append(Column("job", subject, title="DAG"))
     if any_run:
-        columns.append(Column("run", "RUN", run, minimum=6, comfortable=10, maximum=24))
+        columns.append(Column("run", run, minimum=6, comfortable=10, maximum=24))
     if any_run and any_job:
-        columns.append(Column("epoch", "EPOCH", epoch, Kind.COUNT))
-    return [*columns, Column("answer", "ANSWER", lambda part: part.symbol, Kind.STATE)]
+        columns.append(Column("epoch", epoch, Kind.COUNT))
+    return [*columns, Column("answer", lambda part: part.symbol, Kind.STATE)]
 
 
 DAG_DEFAULT: Final = "as the DAG says"
@@ -997,12 +996,11 @@ def _state_columns(epoch_drop: int = 0, state_drop: int = 0) -> list[Column[Any]
     return [
         Column(
             "epoch",
-            "EPOCH",
             lambda target: "" if target.epoch is None else formatting.epoch_number(target.epoch),
             Kind.COUNT,
             drop=epoch_drop,
         ),
-        Column("state", "STATE", lambda target: STATES[target.state], Kind.STATE, drop=state_drop),
+        Column("state", lambda target: STATES[target.state], Kind.STATE, drop=state_drop),
     ]
 
 
@@ -1021,19 +1019,14 @@ def _job_columns(
         return amount(field, value) if field in UNITS else plain(str(value), 40)
 
     columns: list[Column[Target]] = [
-        Column("job", "JOB", lambda target: _text(target.id), align="right"),
-        Column(
-            "run", "RUN", lambda target: _text(target.run), minimum=6, comfortable=10, maximum=24
-        ),
+        Column("job", lambda target: _text(target.id), align="right"),
+        Column("run", lambda target: _text(target.run), minimum=6, comfortable=10, maximum=24),
         *_state_columns(),
-        Column(
-            "node", "NODE", lambda target: _text(target.node), drop=2, maximum=40, comfortable=16
-        ),
+        Column("node", lambda target: _text(target.node), drop=2, maximum=40, comfortable=16),
     ]
     if len({target.dag for target in targets}) > 1:
         dag: Column[Target] = Column(
             "dag",
-            "DAG",
             lambda target: target.dag,
             drop=1,
             cell=lambda target, width: (
@@ -1045,16 +1038,16 @@ def _job_columns(
         columns.append(dag)
     if queue is not None and field:
         title = "NOW FOR" if field == "site" else "NOW"
-        columns.insert(3, Column("now", title, now, maximum=24))
+        columns.insert(3, Column("now", now, title=title, maximum=24))
     return columns
 
 
 def _dag_columns() -> list[Column[DagTarget]]:
     """Columns of DAGs, the file that is written for each, and their runs."""
     return [
-        Column("dag", "DAG", lambda dag: _text(dag.dag), minimum=8, maximum=30),
-        Column("file", "FILE", lambda dag: plain(dag.file, 300), minimum=20),
-        Column("runs", "RUNS", lambda dag: len(dag.runs), Kind.COUNT),
+        Column("dag", lambda dag: _text(dag.dag), minimum=8, maximum=30),
+        Column("file", lambda dag: plain(dag.file, 300), minimum=20),
+        Column("runs", lambda dag: len(dag.runs), Kind.COUNT),
     ]
 
 
@@ -1069,14 +1062,13 @@ def _run_columns(runs: Sequence[RunTarget]) -> list[Column[RunTarget]]:
     return [
         Column(
             "run",
-            "RUN",
             lambda target: plain(target.run, 60),
             minimum=6,
             comfortable=10,
             maximum=24,
         ),
         *_state_columns(epoch_drop=2, state_drop=1),
-        Column("files", "FILE", files, minimum=20, comfortable=40),
+        Column("files", files, title="FILE", minimum=20, comfortable=40),
     ]
 
 

@@ -101,22 +101,24 @@ def _best_runs(curves: Curves, ranked: list[MetricCurve], grid: Grid | None) -> 
         return value
 
     columns: tuple[Column[MetricCurve], ...] = (
-        Column("run", "Run", lambda curve: curve.run),
+        Column("run", lambda curve: curve.run, title="Run"),
         *(
-            Column(f"var_{each}", clip(each, NAME_LIMIT), swept_value(each), drop=4)
+            Column(f"var_{each}", swept_value(each), title=clip(each, NAME_LIMIT), drop=4)
             for each in swept
         ),
-        Column("best", f"Best {name}", lambda c: c.best.value if c.best else None, Kind.NUMBER),
+        Column(
+            "best", lambda c: c.best.value if c.best else None, Kind.NUMBER, title=f"Best {name}"
+        ),
         Column(
             "best_epoch",
-            "at epoch",
             lambda c: epoch_number(c.best.epoch) if c.best else None,
             Kind.COUNT,
+            title="at epoch",
             drop=2,
         ),
-        Column("last", "Last", _last, Kind.NUMBER, drop=1),
-        Column("epochs", "Epochs", lambda c: len(c.points), Kind.COUNT, drop=3),
-        Column("course", "Trend", course_text, drop=5),
+        Column("last", _last, Kind.NUMBER, title="Last", drop=1),
+        Column("epochs", lambda c: len(c.points), Kind.COUNT, title="Epochs", drop=3),
+        Column("course", course_text, title="Trend", drop=5),
     )
     rows = tuple(row_of(columns, curve) for curve in ranked[:BEST_RUNS])
     caption = "Best runs" if better else "Runs"
@@ -139,10 +141,10 @@ def _sweep_table(grid: Grid) -> ReportTable:
     column_labels = {} if columns is None else labels(columns)
     heads = column_labels or {(): "best"}
     group = "" if columns is None else axis_name(columns)
-    table_columns: list[Column[Any]] = [Column("point", axis_name(rows), row_labels.get)]
+    table_columns: list[Column[Any]] = [Column("point", row_labels.get, title=axis_name(rows))]
     for place, (column, heading) in enumerate(heads.items()):
         cell = partial(_cell_text, grid, column)
-        table_columns.append(Column(f"column_{place}", heading, cell, group=group))
+        table_columns.append(Column(f"column_{place}", cell, title=heading, group=group))
     name = clip(grid.metric, NAME_LIMIT)
     return ReportTable(
         "sweep",

@@ -105,8 +105,8 @@ def _column(report: Report, column: Column[Any]) -> Column[dict[str, str]]:
     is_text = column.alignment == "left"
     return Column(
         column.name,
-        f"{short} {title}" if short else title,
         itemgetter(column.name),
+        title=f"{short} {title}" if short else title,
         align=column.alignment,
         drop=column.drop,
         maximum=MAX_NAME_WIDTH if is_text else 200,

@@ -52,7 +52,7 @@ def ratio(part: float, whole: float) -> float | None:
 
 def _given(name: str, title: str, kind: Kind = Kind.TEXT, **more: Any) -> AnyColumn:
     """A column of rows that are made with its value, under its name."""
-    return Column(name, title, itemgetter(name), kind, **more)
+    return Column(name, itemgetter(name), kind, title=title, **more)
 
 
 # --- GPU models, sites, labels ------------------------------------------------------------------
@@ -61,9 +61,9 @@ EPOCHS: Final[AnyColumn] = replace(usage_columns.EPOCHS, title="Epochs")
 
 EXECUTIONS: Final[AnyColumn] = Column(
     "executions",
-    "Executions",
     lambda row: row.totals.executions,
     Kind.COUNT,
+    title="Executions",
     footnote="executions",
     drop=3,
 )
@@ -78,18 +78,18 @@ TOTALS_COLUMNS: Final[tuple[AnyColumn, ...]] = (
 
 LONGEST: Final[AnyColumn] = Column(
     "longest_hours",
-    "Hours of longest attempts",
     lambda row: row.longest.seconds / HOUR,
     Kind.HOURS,
+    title="Hours of longest attempts",
     footnote="longest",
     drop=1,
 )
 
 TO_JOBS: Final[AnyColumn] = Column(
     "bytes_to_jobs",
-    "to jobs",
     lambda row: row.input.received,
     Kind.BYTES,
+    title="to jobs",
     footnote="bytes",
     group="Bytes",
 )
@@ -117,17 +117,17 @@ def _group_table(
         EPOCHS,
         Column(
             "share",
-            "Share",
             lambda row: ratio(row.totals.completed_epochs, epochs),
             Kind.SHARE,
+            title="Share",
             footnote="share",
             drop=2,
         ),
         Column(
             "epochs_by_longest",
-            "By longest attempt",
             lambda row: row.longest.epochs,
             Kind.COUNT,
+            title="By longest attempt",
             footnote="by_longest",
             drop=5,
         ),
@@ -164,7 +164,7 @@ def gpu_table(usage: ReportUsage) -> ReportTable:
         usage,
         key="gpus",
         caption="Completed epochs and GPU-hours by GPU model",
-        name=Column("gpu", "GPU model", attrgetter("name")),
+        name=Column("gpu", attrgetter("name"), title="GPU model"),
         groups=usage.gpus,
         empty_text=NOTHING_RAN,
         comment=" ".join(filter(None, (_repeated_note(usage), _full_names(usage)))) or None,
@@ -187,9 +187,9 @@ def site_table(usage: ReportUsage) -> ReportTable:
     whole = usage.total.totals.total
     share: AnyColumn = Column(
         "gpu_hours_share",
-        "share",
         lambda row: ratio(row.totals.total, whole),
         Kind.SHARE,
+        title="share",
         footnote="gpu_hours",
         drop=6,
         group="GPU-hours",
@@ -205,7 +205,7 @@ def site_table(usage: ReportUsage) -> ReportTable:
         usage,
         key="sites",
         caption="Contributions by resource",
-        name=Column("site", "Resource", attrgetter("name")),
+        name=Column("site", attrgetter("name"), title="Resource"),
         groups=ran,
         more_columns=(share,),
         empty_text=NOTHING_RAN,
@@ -221,7 +221,7 @@ def label_table(usage: ReportUsage) -> ReportTable | None:
         usage,
         key="labels",
         caption="By label",
-        name=Column("label", "Label", lambda row: row.name or "none"),
+        name=Column("label", lambda row: row.name or "none", title="Label"),
         groups=usage.labels,
     )
 
@@ -230,16 +230,18 @@ def bytes_table(usage: ReportUsage) -> ReportTable:
     """Bytes and transfers by resource."""
     whole = usage.total.input.received + usage.total.input.sent
     columns: tuple[AnyColumn, ...] = (
-        Column("site", "Resource", attrgetter("name")),
+        Column("site", attrgetter("name"), title="Resource"),
         replace(EXECUTIONS, drop=0),
-        Column("transfers", "Transfers", attrgetter("transfers"), Kind.COUNT, footnote="moved"),
+        Column(
+            "transfers", attrgetter("transfers"), Kind.COUNT, title="Transfers", footnote="moved"
+        ),
         TO_JOBS,
         FROM_JOBS,
         Column(
             "bytes_share",
-            "share",
             lambda row: ratio(row.input.received + row.input.sent, whole),
             Kind.SHARE,
+            title="share",
             drop=1,
             group="Bytes",
         ),
@@ -345,7 +347,7 @@ def _of_all(column: AnyColumn, title: str, **more: Any) -> AnyColumn:
 
 
 def _total(name: str, title: str, kind: Kind, footnote: str, value: Of) -> AnyColumn:
-    return Column(name, title, value, kind, footnote=footnote)
+    return Column(name, value, kind, title=title, footnote=footnote)
 
 
 TOTALS: Final = (
@@ -431,12 +433,18 @@ def period_table(usage: ReportUsage) -> ReportTable:
 def time_table(usage: ReportUsage) -> ReportTable:
     """Durations of completed epochs by GPU model and by resource."""
     of_box: tuple[AnyColumn, ...] = (
-        Column("n", "n", attrgetter("n"), Kind.COUNT, footnote="box"),
-        Column("minimum", "least", attrgetter("minimum"), Kind.DURATION, drop=2),
-        Column("first_quartile", "first quartile", attrgetter("lower_quartile"), Kind.DURATION),
-        Column("median", "median", attrgetter("median"), Kind.DURATION, footnote="epoch_time"),
-        Column("third_quartile", "third quartile", attrgetter("upper_quartile"), Kind.DURATION),
-        Column("maximum", "most", attrgetter("maximum"), Kind.DURATION, drop=1),
+        Column("n", attrgetter("n"), Kind.COUNT, title="n", footnote="box"),
+        Column("minimum", attrgetter("minimum"), Kind.DURATION, title="least", drop=2),
+        Column(
+            "first_quartile", attrgetter("lower_quartile"), Kind.DURATION, title="first quartile"
+        ),
+        Column(
+            "median", attrgetter("median"), Kind.DURATION, title="median", footnote="epoch_time"
+        ),
+        Column(
+            "third_quartile", attrgetter("upper_quartile"), Kind.DURATION, title="third quartile"
+        ),
+        Column("maximum", attrgetter("maximum"), Kind.DURATION, title="most", drop=1),
     )
     boxes = (("GPU model", usage.boxes_by_gpu), ("resource", usage.boxes_by_site))
     return ReportTable(
@@ -593,17 +601,17 @@ def _reasons(cause: Cause) -> list[tuple[str, int, float]]:
 def transfer_table(usage: ReportUsage) -> ReportTable:
     """Transfers by direction and outcome."""
     columns: tuple[AnyColumn, ...] = (
-        Column("direction", "Direction", attrgetter("direction")),
-        Column("outcome", "Outcome", lambda row: row.outcome.replace("-", " ")),
-        Column("n", "Transfers", attrgetter("count"), Kind.COUNT, footnote="transfers"),
-        Column("hours", "Hours", lambda row: row.seconds / HOUR, Kind.HOURS),
-        Column("median", "median", attrgetter("median"), Kind.DURATION, drop=3),
-        Column("longest", "longest", attrgetter("longest"), Kind.DURATION, drop=2),
+        Column("direction", attrgetter("direction"), title="Direction"),
+        Column("outcome", lambda row: row.outcome.replace("-", " "), title="Outcome"),
+        Column("n", attrgetter("count"), Kind.COUNT, title="Transfers", footnote="transfers"),
+        Column("hours", lambda row: row.seconds / HOUR, Kind.HOURS, title="Hours"),
+        Column("median", attrgetter("median"), Kind.DURATION, title="median", drop=3),
+        Column("longest", attrgetter("longest"), Kind.DURATION, title="longest", drop=2),
         Column(
             "queued_hours",
-            "of it queued, h",
             lambda row: row.queued_seconds / HOUR,
             Kind.HOURS,
+            title="of it queued, h",
             drop=1,
         ),
     )
@@ -627,12 +635,14 @@ def run_table(usage: ReportUsage) -> ReportTable:
     has_labels = any(run.label for run in runs)
     # Unknown for a window, as in the totals.
     has_skipped = usage.window.unbounded and any(run.epochs_skipped for run in runs)
-    label: AnyColumn = Column("label", "Label", lambda run: run.label or "none")
+    label: AnyColumn = Column("label", lambda run: run.label or "none", title="Label")
     counts = {"epochs_total": "of", **({"epochs_skipped": "skipped"} if has_skipped else {})}
-    epochs = [Column(k, title, attrgetter(k), Kind.COUNT, drop=5) for k, title in counts.items()]
+    epochs = [
+        Column(k, attrgetter(k), Kind.COUNT, title=title, drop=5) for k, title in counts.items()
+    ]
     names: tuple[AnyColumn, ...] = (
-        Column("run", "Run", attrgetter("run")),
-        Column("uuid", "Id", attrgetter("uuid"), drop=6),
+        Column("run", attrgetter("run"), title="Run"),
+        Column("uuid", attrgetter("uuid"), title="Id", drop=6),
         *((label,) if has_labels else ()),
     )
     completed: AnyColumn = replace(EPOCHS, value=lambda row: row.longest.epochs)

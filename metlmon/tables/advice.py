@@ -66,17 +66,16 @@ def plan_columns(plan: PlacementPlan, pools: Iterable[ResourcePool] = ()) -> lis
         return _where_text(row.runs[0].pools, known, names)
 
     return [
-        Column("run", "RUN", runs, minimum=7, maximum=NAME_LIMIT),
+        Column("run", runs, minimum=7, maximum=NAME_LIMIT),
         Column(
             "epochs",
-            "EPOCHS",
             lambda row: round(sum(sum(run.epochs) for run in row.runs)),
             Kind.COUNT,
         ),
         Column(
             "where",
-            "NEXT EPOCHS GO TO",
             lambda row: where(row) or "nowhere",
+            title="NEXT EPOCHS GO TO",
             style=lambda row: PLAIN if where(row) else ALARM,
             minimum=12,
             comfortable=24,
@@ -84,7 +83,6 @@ def plan_columns(plan: PlacementPlan, pools: Iterable[ResourcePool] = ()) -> lis
         ),
         Column(
             "reason",
-            "REASON",
             lambda row: plain(row.reason, REASON_LIMIT),
             drop=1,
             style=DIM,
@@ -108,24 +106,24 @@ def what_if_columns(plan: PlacementPlan) -> list[Column[Any]]:
         return line((text, PLAIN if later else GOOD))
 
     return [
-        Column("question", "WHAT IF", lambda row: plain(row.question, 60), minimum=12),
+        Column("question", lambda row: plain(row.question, 60), title="WHAT IF", minimum=12),
         Column(
             "change",
-            "THE LAST RUN ENDS",
             lambda row: None if row.hours is None else (row.hours - plan.hours) * HOUR,
             Kind.DURATION,
+            title="THE LAST RUN ENDS",
             align="left",
             cell=change,
             minimum=9,
         ),
         Column(
             "end",
-            "IN",
             lambda row: None if row.hours is None else row.hours * HOUR,
             Kind.DURATION,
+            title="IN",
             write=approximate_text,
         ),
-        Column("gpu_hours", "GPU-H", lambda row: row.gpu_hours, Kind.HOURS, drop=1),
+        Column("gpu_hours", lambda row: row.gpu_hours, Kind.HOURS, title="GPU-H", drop=1),
     ]
 
 

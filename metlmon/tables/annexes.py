@@ -73,24 +73,29 @@ def columns(report: AnnexReport) -> list[Column[Annex]]:
     rows, this_year = report.annexes, year_of(report.as_of)
     found: list[Column[Annex]] = [
         Column(
-            "name", "ANNEX", lambda r: r.name, cell=_name, minimum=8, comfortable=12, maximum=28
+            "name",
+            lambda r: r.name,
+            title="ANNEX",
+            cell=_name,
+            minimum=8,
+            comfortable=12,
+            maximum=28,
         ),
-        Column("site", "SITE", lambda r: _text(r.site), drop=4, minimum=6, maximum=24),
-        Column("state", "STATE", lambda r: STATES[r.state], Kind.STATE),
+        Column("site", lambda r: _text(r.site), drop=4, minimum=6, maximum=24),
+        Column("state", lambda r: STATES[r.state], Kind.STATE),
         Column(
             "until",
-            "ALIVE UNTIL",
             lambda r: r.alive_until,
             Kind.TIME,
+            title="ALIVE UNTIL",
             write=lambda end: _until(end, report.as_of),
         ),
-        Column("left", "LEFT", lambda r: r.seconds_left, Kind.DURATION, drop=1, style=_left_style),
-        Column("gpus", "GPUS", lambda r: r.gpus, Kind.COUNT, cell=_gpus),
-        Column("model", "GPU", lambda r: gpu_short(r.gpu) if r.gpu else None, drop=9),
-        Column("nodes", "NODES", lambda r: r.nodes, Kind.COUNT, drop=6, cell=_nodes),
+        Column("left", lambda r: r.seconds_left, Kind.DURATION, drop=1, style=_left_style),
+        Column("gpus", lambda r: r.gpus, Kind.COUNT, cell=_gpus),
+        Column("model", lambda r: gpu_short(r.gpu) if r.gpu else None, title="GPU", drop=9),
+        Column("nodes", lambda r: r.nodes, Kind.COUNT, drop=6, cell=_nodes),
         Column(
             "epochs",
-            "EPOCHS",
             lambda r: len(r.epochs) or None,
             Kind.COUNT,
             align="left",
@@ -99,15 +104,13 @@ def columns(report: AnnexReport) -> list[Column[Annex]]:
         ),
         Column(
             "next",
-            "NEXT",
             lambda r: {True: "fits", False: "too long", None: None}[r.next_fits],
             drop=1,
             style=lambda r: GOOD if r.next_fits else BAD,
         ),
-        Column("idle", "IDLE", lambda r: r.jobs_idle, Kind.COUNT, drop=3),
+        Column("idle", lambda r: r.jobs_idle, Kind.COUNT, drop=3),
         Column(
             "pressure",
-            "PRESSURE",
             lambda r: r.pressure,
             Kind.NUMBER,
             doc="GPU-hours asked for, of those left",
@@ -117,7 +120,6 @@ def columns(report: AnnexReport) -> list[Column[Annex]]:
         ),
         Column(
             "balance",
-            "BALANCE",
             lambda r: r.balance,
             Kind.NUMBER,
             drop=7,
@@ -125,7 +127,6 @@ def columns(report: AnnexReport) -> list[Column[Annex]]:
         ),
         Column(
             "answered",
-            "ANSWERED",
             lambda r: r.answered_at,
             Kind.TIME,
             drop=8,
@@ -134,7 +135,6 @@ def columns(report: AnnexReport) -> list[Column[Annex]]:
         ),
         Column(
             "expired",
-            "EXPIRED",
             lambda r: r.expiries[-1] if r.expiries else None,
             Kind.TIME,
             drop=10,
@@ -201,15 +201,15 @@ def _epochs(row: Annex, _: int | None) -> Line:
 def site_columns(this_year: int | None) -> list[Column[SiteLife]]:
     """The columns of what the logs show of sites."""
     return [
-        Column("site", "SITE", lambda r: _text(r.site), minimum=8, maximum=28),
-        Column("annex", "ANNEX", lambda r: _text(r.annex), drop=1, maximum=28),
-        Column("first", "FIRST START", lambda r: r.first_start, Kind.TIME, year=this_year),
-        Column("last", "LAST START", lambda r: r.last_start, Kind.TIME, year=this_year),
-        Column("running", "RUNNING", lambda r: r.running, Kind.COUNT),
+        Column("site", lambda r: _text(r.site), minimum=8, maximum=28),
+        Column("annex", lambda r: _text(r.annex), drop=1, maximum=28),
+        Column("first", lambda r: r.first_start, Kind.TIME, title="FIRST START", year=this_year),
+        Column("last", lambda r: r.last_start, Kind.TIME, title="LAST START", year=this_year),
+        Column("running", lambda r: r.running, Kind.COUNT),
         Column(
             "expiries",
-            "EXPIRED (INFERRED)",
             lambda r: ", ".join(moment(time, this_year) for time in r.expiries[-3:]) or None,
+            title="EXPIRED (INFERRED)",
             maximum=60,
         ),
     ]

@@ -64,11 +64,11 @@ def who_text(change: Change) -> str:
 def columns(this_year: int | None) -> list[Column[Change]]:
     """The columns of changes."""
     return [
-        Column("when", "WHEN", lambda row: row.last, Kind.TIME, year=this_year),
-        Column("what", "WHAT", lambda row: SYMBOLS[row.kind], Kind.STATE),
-        Column("count", "COUNT", lambda row: row.number, Kind.COUNT),
-        Column("run", "RUN", who_text, maximum=24, minimum=6),
-        Column("why", "WHY", what_text, minimum=12),
+        Column("when", lambda row: row.last, Kind.TIME, year=this_year),
+        Column("what", lambda row: SYMBOLS[row.kind], Kind.STATE),
+        Column("count", lambda row: row.number, Kind.COUNT),
+        Column("run", who_text, maximum=24, minimum=6),
+        Column("why", what_text, minimum=12),
     ]
 
 

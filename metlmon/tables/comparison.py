@@ -80,13 +80,13 @@ def comparison_lines(
         group_rows = list(group)
         rows += [*group_rows, blank] if group_rows else []
     columns: list[Column[CompareRow]] = [
-        Column("what", "", lambda row: row[0], style=DIM, maximum=NAME_CELLS)
+        Column("what", lambda row: row[0], title="", style=DIM, maximum=NAME_CELLS)
     ]
     columns += [
         Column(
             str(index),
-            "",
             partial(_text, index=index),
+            title="",
             align="right",
             drop=0 if index < FEWEST else index,
             cell=partial(_cell, index=index),
@@ -99,8 +99,8 @@ def comparison_lines(
     if len(runs) == FEWEST:
         difference = Column[CompareRow](
             "difference",
-            "",
             lambda row: text(row.difference),
+            title="",
             align="right",
             drop=FEWEST,
             cell=lambda row, _: row.difference,

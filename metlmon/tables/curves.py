@@ -130,7 +130,6 @@ METRIC_CELLS: Final = 6
 
 LAST: Final[Column[MetricCurve]] = Column(
     "last",
-    "LAST",
     lambda curve: curve.last.value if curve.last else None,
     Kind.NUMBER,
     doc="last value",
@@ -141,7 +140,6 @@ LAST: Final[Column[MetricCurve]] = Column(
 
 BEST_VALUE: Final[Column[MetricCurve]] = Column(
     "best",
-    "BEST",
     lambda curve: curve.best.value if curve.best else None,
     Kind.NUMBER,
     doc="best value",
@@ -166,7 +164,6 @@ def columns(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
     columns: list[Column[MetricCurve]] = [
         Column(
             "run",
-            "RUN",
             lambda curve: clip(curve.run, 80),
             style=lambda curve: BOLD if curve.diverged else PLAIN,
             minimum=6,
@@ -174,7 +171,6 @@ def columns(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
         ),
         Column(
             "label",
-            "LABEL",
             lambda curve: clip(curve.label or "", 40),
             style=DIM,
             comfortable=8,
@@ -182,7 +178,6 @@ def columns(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
         ),
         Column(
             "epoch",
-            "EPOCH",
             lambda curve: _epoch(curve.last),
             Kind.COUNT,
             doc="the last one with a value",
@@ -192,34 +187,33 @@ def columns(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
         replace(BEST_VALUE, drop=0, cell=lambda curve, _: value_cell(curve.best, write=bests)),
         Column(
             "at",
-            "IN EPOCH",
             lambda curve: _epoch(curve.best) or "",
             Kind.COUNT,
+            title="IN EPOCH",
             doc="the epoch of the best value",
             drop=4,
             style=DIM,
         ),
         Column(
             "trend",
-            "CHANGE/EPOCH",
             lambda curve: None if curve.goal is None else curve.trend,
             Kind.NUMBER,
+            title="CHANGE/EPOCH",
             doc="slope of the last values",
             drop=2,
             cell=lambda curve, _: change_cell(curve.trend, curve.goal, trends),
         ),
         Column(
             "course",
-            "TREND",
             curve_symbol,
             Kind.STATE,
+            title="TREND",
             cell=_course,
             order=alarm_order,
             minimum=9,
         ),
         Column(
             "now",
-            "NOW",
             lambda curve: curve.streamed.fraction if curve.streamed else None,
             Kind.SHARE,
             doc="progress of the running epoch",
@@ -237,13 +231,13 @@ def columns(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
 def band_columns() -> list[Column[BandLevel]]:
     """Return the columns of a band by epoch."""
     return [
-        Column("epoch", "EPOCH", lambda level: formatting.epoch_number(level.epoch), Kind.COUNT),
-        Column("runs", "RUNS", lambda level: level.n, Kind.COUNT),
-        Column("min", "MIN", lambda level: level.minimum, Kind.NUMBER),
-        Column("lower", "QUARTILE", lambda level: level.lower_quartile, Kind.NUMBER),
-        Column("median", "MEDIAN", lambda level: level.median, Kind.NUMBER),
-        Column("upper", "QUARTILE", lambda level: level.upper_quartile, Kind.NUMBER),
-        Column("max", "MAX", lambda level: level.maximum, Kind.NUMBER),
+        Column("epoch", lambda level: formatting.epoch_number(level.epoch), Kind.COUNT),
+        Column("runs", lambda level: level.n, Kind.COUNT),
+        Column("min", lambda level: level.minimum, Kind.NUMBER),
+        Column("lower", lambda level: level.lower_quartile, Kind.NUMBER, title="QUARTILE"),
+        Column("median", lambda level: level.median, Kind.NUMBER),
+        Column("upper", lambda level: level.upper_quartile, Kind.NUMBER, title="QUARTILE"),
+        Column("max", lambda level: level.maximum, Kind.NUMBER),
     ]
 
 

@@ -104,8 +104,8 @@ def columns(
     columns: list[Column[Epoch]] = [
         Column(
             "epoch",
-            "JOB" if job else "EPOCH",
             partial(_epoch, run=run),
+            title="JOB" if job else "EPOCH",
             doc="number of the epoch, from 1; of a node that does not train, its name",
             align="right",
             style=lambda e: DIM if is_epoch(e) and e.state is State.WAITING else PLAIN,
@@ -114,7 +114,6 @@ def columns(
         ),
         Column(
             "state",
-            "STATE",
             lambda e: STATES[e.state],
             Kind.STATE,
             doc="state of the node",
@@ -123,8 +122,8 @@ def columns(
         ),
         Column(
             "eval",
-            clip(result.metric, 12).upper() if result else "EVAL",
             lambda e: " ".join(STATES[each.state].word for each in e.evaluations),
+            title=clip(result.metric, 12).upper() if result else "EVAL",
             doc="the nodes that evaluate the epoch",
             cell=partial(_evaluation, result=result),
             minimum=4,
@@ -132,9 +131,9 @@ def columns(
         ),
         Column(
             "metric",
-            clip(figures.curves.metric, NAME_CELLS) if figures is not None else "METRIC",
             lambda e: values[e.node_key].value if e.node_key in values else "",
             Kind.NUMBER,
+            title=clip(figures.curves.metric, NAME_CELLS) if figures is not None else "METRIC",
             doc="value of the primary metric",
             drop=1.5,
             write=value_format,
@@ -142,7 +141,6 @@ def columns(
         ),
         Column(
             "change",
-            "CHANGE",
             change,
             Kind.NUMBER,
             doc="its change per epoch, since the value before",
@@ -152,7 +150,6 @@ def columns(
         ),
         Column(
             "site",
-            "SITE",
             lambda e: e.site,
             doc="where its last execution ran; ≠: the run asked for another site",
             drop=1,
@@ -161,19 +158,18 @@ def columns(
             comfortable=14,
             maximum=32,
         ),
-        Column("gpu", "GPU", _gpu, doc="GPU model, and how many", drop=8, maximum=20),
+        Column("gpu", _gpu, doc="GPU model, and how many", drop=8, maximum=20),
         Column(
             "use",
-            "GPU USE",
             lambda e: _known(e, e.gpu_use),
             Kind.NUMBER,
+            title="GPU USE",
             doc="GPUs in use on average in its last execution, of those it had; if measured",
             drop=3.5,
             cell=_gpu_use,
         ),
         Column(
             "queued",
-            "QUEUED",
             lambda e: _known(e, e.queue_wait),
             Kind.DURATION,
             doc="from the last submission to the start, without the transfer",
@@ -182,7 +178,6 @@ def columns(
         ),
         Column(
             "transfer",
-            "TRANSFER",
             lambda e: _known(e, e.transfer),
             Kind.DURATION,
             doc="input transfer before the last execution",
@@ -190,7 +185,6 @@ def columns(
         ),
         Column(
             "execution",
-            "EXECUTION",
             lambda e: _known(e, e.execution),
             Kind.DURATION,
             doc="the last execution; ⇄: another one took over twice as long",
@@ -199,27 +193,27 @@ def columns(
         ),
         Column(
             "try",
-            "TRIES",
             lambda e: _known(e, e.attempts or None),
             Kind.COUNT,
+            title="TRIES",
             doc="executions",
             drop=3,
             style=lambda e: tries_style(e.attempts),
         ),
         Column(
             "good",
-            "GOODPUT",
             lambda e: e.hours.goodput if e.jobs else "",
             Kind.HOURS,
+            title="GOODPUT",
             doc="hours of executions that succeeded, or up to their last checkpoint",
             unit=unit,
             drop=6,
         ),
         Column(
             "lost",
-            "BADPUT",
             lambda e: e.hours.badput if e.jobs else "",
             Kind.HOURS,
+            title="BADPUT",
             doc="hours that were lost",
             unit=unit,
             drop=5,
@@ -227,8 +221,8 @@ def columns(
         ),
         Column(
             "job",
-            "LAST JOB" if job else "JOB",
             lambda e: formatting.job_id(*e.jobs[-1]) if e.jobs else "",
+            title="LAST JOB" if job else "JOB",
             doc="its latest job",
             align="right",
             drop=9,
@@ -236,7 +230,6 @@ def columns(
         ),
         Column(
             "jobs",
-            "JOBS",
             lambda e: len(e.jobs) or "",
             Kind.COUNT,
             doc="submissions",
@@ -245,7 +238,6 @@ def columns(
         ),
         Column(
             "submitted",
-            "SUBMITTED",
             lambda e: e.submitted or "",
             Kind.TIME,
             doc="the last submission",
@@ -255,8 +247,8 @@ def columns(
         ),
         Column(
             "made",
-            "MADE BY",
             lambda e: _maker(origin_of(e, origins)),
+            title="MADE BY",
             doc="the job that made the checkpoint",
             align="right",
             drop=12,

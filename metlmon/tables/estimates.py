@@ -199,15 +199,13 @@ def backtest_columns() -> list[Column[Prediction]]:
         return f"{100 * error:+.0f} %"
 
     return [
-        Column("way", "WAY", lambda row: row.share, Kind.SHARE, align="left"),
+        Column("way", lambda row: row.share, Kind.SHARE, align="left"),
         Column(
             "run",
-            "RUN",
             lambda row: "all" if row.run is None else clip(row.run, NAME_LIMIT),
         ),
         Column(
             "estimate",
-            "ESTIMATE",
             lambda row: row.predicted,
             Kind.DURATION,
             align="left",
@@ -215,28 +213,27 @@ def backtest_columns() -> list[Column[Prediction]]:
         ),
         Column(
             "truth",
-            "TRUTH",
             lambda row: row.actual,
             Kind.DURATION,
             align="left",
             write=approximate_text,
         ),
-        Column("error", "ERROR", lambda row: row.error, Kind.SHARE, write=percent),
-        Column("inside", "INSIDE", lambda row: "yes" if row.covered else "no"),
+        Column("error", lambda row: row.error, Kind.SHARE, write=percent),
+        Column("inside", lambda row: "yes" if row.covered else "no"),
         Column(
             "naive",
-            "PLAIN GUESS",
             lambda row: row.naive_prediction,
             Kind.DURATION,
+            title="PLAIN GUESS",
             align="left",
             drop=1,
             write=approximate_text,
         ),
         Column(
             "naive_error",
-            "ITS ERROR",
             lambda row: row.naive_error,
             Kind.SHARE,
+            title="ITS ERROR",
             drop=2,
             write=percent,
         ),
@@ -263,25 +260,30 @@ def columns(this_year: int | None) -> list[Column[RunForecast]]:
         return line(run_end_text(run, this_year)) or UNKNOWN_CELL
 
     return [
-        Column("run", "RUN", lambda run: clip(run.run, 40), minimum=5, comfortable=12),
+        Column("run", lambda run: clip(run.run, 40), minimum=5, comfortable=12),
         Column(
             "progress",
-            "DONE",
             lambda run: run.epochs_done / max(1, run.epochs_total),
             Kind.SHARE,
+            title="DONE",
             doc="epochs done, of all",
             align="left",
             drop=3,
             cell=progress,
         ),
         Column(
-            "epochs", "LEFT", lambda run: run.epochs_left, Kind.COUNT, doc="epochs left", drop=6
+            "epochs",
+            lambda run: run.epochs_left,
+            Kind.COUNT,
+            title="LEFT",
+            doc="epochs left",
+            drop=6,
         ),
         Column(
             "each",
-            "CYCLE TIME",
             lambda run: run.durations.median if run.durations else None,
             Kind.DURATION,
+            title="CYCLE TIME",
             doc="median of an epoch with its wait, and the quartiles",
             align="left",
             drop=4,
@@ -289,18 +291,18 @@ def columns(this_year: int | None) -> list[Column[RunForecast]]:
         ),
         Column(
             "of",
-            "SAMPLES",
             lambda run: run.durations.epochs if run.durations else 0,
             Kind.COUNT,
+            title="SAMPLES",
             doc="epochs from which the cycle time is known",
             drop=5,
             style=DIM,
         ),
         Column(
             "now",
-            "THIS EPOCH",
             lambda run: run.epoch_remaining.median if run.epoch_remaining else None,
             Kind.DURATION,
+            title="THIS EPOCH",
             doc="time left of the epoch that runs",
             align="left",
             drop=7,
@@ -308,9 +310,9 @@ def columns(this_year: int | None) -> list[Column[RunForecast]]:
         ),
         Column(
             "left",
-            "REMAINING",
             lambda run: run.remaining.median if run.remaining else None,
             Kind.DURATION,
+            title="REMAINING",
             doc="time left of the run, with the interval of 80 %",
             align="left",
             cell=left,
@@ -320,9 +322,9 @@ def columns(this_year: int | None) -> list[Column[RunForecast]]:
         ),
         Column(
             "at",
-            "ETA",
             lambda run: run.expected_end,
             Kind.TIME,
+            title="ETA",
             doc="when the run ends",
             drop=2,
             cell=end,

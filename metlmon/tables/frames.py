@@ -89,7 +89,7 @@ class JobEvent(NamedTuple):
 
 def _column(name: str, doc: str, value: Of | None = None, *, kind: Kind, **more: Any) -> AnyColumn:
     """A column, which is called as it is named; without ``value``: that of the attribute."""
-    return Column(name, name, value or attrgetter(name), kind, doc, **more)
+    return Column(name, value or attrgetter(name), kind, doc, title=name, **more)
 
 
 _text = partial(_column, kind=Kind.TEXT)

@@ -412,9 +412,9 @@ def columns(health: Health, this_year: int | None, *, indented: bool) -> list[Co
     blocks = any(entry.epochs_blocked for entry in health.entries)
     blocked: Column[HealthEntry] = Column(
         "blocked",
-        "EPOCHS LEFT",
         lambda entry: entry.epochs_blocked or 0,
         Kind.COUNT,
+        title="EPOCHS LEFT",
         doc="epochs that cannot go on because of it",
         drop=5,
         style=ALARM,
@@ -422,7 +422,6 @@ def columns(health: Health, this_year: int | None, *, indented: bool) -> list[Co
     return [
         Column(
             "what",
-            "WHAT",
             lambda entry: plain(entry.text, TEXT_LIMIT),
             doc="what is wrong",
             cell=what,
@@ -432,7 +431,6 @@ def columns(health: Health, this_year: int | None, *, indented: bool) -> list[Co
         ),
         Column(
             "runs",
-            "RUNS",
             lambda entry: len(entry.runs),
             Kind.COUNT,
             doc="the runs that it concerns",
@@ -446,7 +444,6 @@ def columns(health: Health, this_year: int | None, *, indented: bool) -> list[Co
         *([blocked] if blocks or not health.entries else []),
         Column(
             "jobs",
-            "JOBS",
             lambda entry: len(entry.jobs),
             Kind.COUNT,
             doc="the jobs that it concerns",
@@ -454,7 +451,6 @@ def columns(health: Health, this_year: int | None, *, indented: bool) -> list[Co
         ),
         Column(
             "since",
-            "SINCE",
             lambda entry: entry.since or "",
             Kind.TIME,
             doc="when it began",
@@ -463,9 +459,9 @@ def columns(health: Health, this_year: int | None, *, indented: bool) -> list[Co
         ),
         Column(
             "hours",
-            health.hour_unit.upper(),
             lambda entry: entry.cost,
             Kind.HOURS,
+            title=health.hour_unit.upper(),
             doc="hours that it cost: badput, or of idle GPUs those that were not in use",
             unit=health.hour_unit,
             drop=1,

@@ -173,8 +173,8 @@ def columns(
     shown = [
         Column(
             "name",
-            "ENSEMBLE",
             _name,
+            title="ENSEMBLE",
             doc="the end of its path that distinguishes it from the others",
             style=BOLD,
             minimum=8,
@@ -184,7 +184,6 @@ def columns(
         ),
         Column(
             "progress",
-            "PROGRESS",
             _progress_share,
             Kind.SHARE,
             doc="epochs done, of all",
@@ -196,7 +195,6 @@ def columns(
         ),
         Column(
             "state",
-            "STATE",
             lambda row: _symbol(row.figures) if row.figures else "",
             Kind.STATE,
             doc="what its DAGs do",
@@ -206,7 +204,6 @@ def columns(
         ),
         Column(
             "last",
-            "LAST",
             _last_event,
             Kind.TIME,
             doc="when its last event was",
@@ -216,7 +213,6 @@ def columns(
         ),
         Column(
             "health",
-            "HEALTH",
             lambda row: row.figures.trouble if row.figures else None,
             doc="the worst entry of its health, and the number of others",
             cell=health_or_eta,
@@ -226,7 +222,6 @@ def columns(
         ),
         Column(
             "badput",
-            "BADPUT",
             _badput,
             Kind.SHARE,
             doc="share of the hours that were lost, of those that have ended",
@@ -235,7 +230,6 @@ def columns(
         ),
         Column(
             "eta",
-            "ETA",
             _end_time,
             Kind.TIME,
             doc="when it will be done",
@@ -247,8 +241,8 @@ def columns(
         ),
         Column(
             "seen",
-            "SINCE YOU LOOKED",
             _since_seen,
+            title="SINCE YOU LOOKED",
             doc="what is new since you looked at it",
             drop=4,
             style=NOTE,

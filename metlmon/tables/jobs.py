@@ -44,21 +44,19 @@ def columns(jobs: Sequence[Job], this_year: int | None, unit: HourUnit) -> list[
         return sum(known) if known else None
 
     shown: list[Column[Job]] = [
-        Column("job", "JOB", lambda row: formatting.job_id(row.cluster, row.proc)),
+        Column("job", lambda row: formatting.job_id(row.cluster, row.proc)),
         Column(
             "dag",
-            "DAG",
             lambda row: row.dag,
             drop=1,
             cell=lambda row, width: line(file_name(row.dag, width)) if row.dag else UNKNOWN_CELL,
             maximum=24,
         ),
-        Column("node", "NODE", node, minimum=18, identifies=node),
-        Column("state", "STATE", lambda row: STATES[row.state], Kind.STATE),
-        Column("since", "SINCE", lambda row: row.since, Kind.TIME, drop=3, year=this_year),
+        Column("node", node, minimum=18, identifies=node),
+        Column("state", lambda row: STATES[row.state], Kind.STATE),
+        Column("since", lambda row: row.since, Kind.TIME, drop=3, year=this_year),
         Column(
             "site",
-            "SITE",
             lambda row: row.site,
             drop=2,
             cell=lambda row, width: site_and_target(
@@ -67,19 +65,18 @@ def columns(jobs: Sequence[Job], this_year: int | None, unit: HourUnit) -> list[
             minimum=7,
             comfortable=9,
         ),
-        Column("gpu", "GPU", lambda row: formatting.gpus(row.gpu, row.gpus), drop=5),
-        Column("tries", "TRIES", lambda row: len(row.executions), Kind.COUNT, drop=6),
+        Column("gpu", lambda row: formatting.gpus(row.gpu, row.gpus), drop=5),
+        Column("tries", lambda row: len(row.executions), Kind.COUNT, drop=6),
         Column(
             "last",
-            "LAST TRY",
             lambda row: OUTCOMES[row.executions[-1].outcome] if row.executions else None,
             Kind.STATE,
+            title="LAST TRY",
             drop=4,
         ),
-        Column("hours", unit.short.upper(), hours, Kind.HOURS, drop=7),
+        Column("hours", hours, Kind.HOURS, title=unit.short.upper(), drop=7),
         Column(
             "memory",
-            "MEMORY",
             lambda row: row.memory_mb,
             Kind.COUNT,
             unit="MB",

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 from rich.cells import cell_len, set_cell_size
 
 from metlmon.text import formatting
@@ -84,6 +85,10 @@ Value = str | int | float | datetime | Symbol | None
 """A value: None is unknown, an empty text stands where there can be none."""
 
 
+AS_NAMED: Final = "\0"
+"""In place of a heading: the column's name, in capitals."""
+
+
 class Column(Struct, Generic[T], frozen=True):
     """The definition of a column: what a row's value is, and how it is shown.
 
@@ -108,10 +113,10 @@ class Column(Struct, Generic[T], frozen=True):
     """
 
     name: str
-    title: str
     value: Callable[[T], Value]
     kind: Kind = Kind.TEXT
     doc: str = ""
+    title: str = AS_NAMED
     footnote: str = ""
     group: str = ""
     unit: str = ""
@@ -132,6 +137,10 @@ class Column(Struct, Generic[T], frozen=True):
     reserve: Callable[[T], int] | None = None
     short: int | None = None
     identifies: Callable[[T], str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.title == AS_NAMED:
+            force_setattr(self, "title", self.name.upper())
 
     def draw(self, row: T, width: int | None = None) -> Line:
         """The cell of a row, which may be longer than ``width`` cells (None: unlimited)."""

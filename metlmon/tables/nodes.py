@@ -48,7 +48,6 @@ def columns(errors: Errors = NO_ERRORS) -> list[Column[TreeItem]]:
     return [
         Column(
             "node",
-            "NODE",
             lambda item: item[0].title,
             doc="a node, or those that are alike",
             cell=_node,
@@ -59,7 +58,6 @@ def columns(errors: Errors = NO_ERRORS) -> list[Column[TreeItem]]:
         ),
         Column(
             "state",
-            "STATE",
             lambda item: STATES[item[1].state] if item[1] else "",
             Kind.STATE,
             doc="state of the node, or the first state of several",
@@ -67,10 +65,9 @@ def columns(errors: Errors = NO_ERRORS) -> list[Column[TreeItem]]:
             minimum=11,
             comfortable=16,
         ),
-        Column("for", "FOR", _seconds, Kind.DURATION, doc="time in this state", drop=2, minimum=7),
+        Column("for", _seconds, Kind.DURATION, doc="time in this state", drop=2, minimum=7),
         Column(
             "site",
-            "SITE",
             lambda item: item[1].site if item[1] else "",
             doc="where its last execution ran; ≠: the node asked for another site",
             drop=5,
@@ -81,17 +78,16 @@ def columns(errors: Errors = NO_ERRORS) -> list[Column[TreeItem]]:
         ),
         Column(
             "try",
-            "TRIES",
             lambda item: (item[1] and item[1].tries) or "",
             Kind.COUNT,
+            title="TRIES",
             doc="executions",
             drop=4,
             style=lambda item: tries_style(item[1].tries) if item[1] else PLAIN,
         ),
-        Column("left", "LEFT", _retries_left, Kind.COUNT, doc="retries left", drop=6, cell=_left),
+        Column("left", _retries_left, Kind.COUNT, doc="retries left", drop=6, cell=_left),
         Column(
             "nodes",
-            "NODES",
             lambda item: item[0].size if item[1] is None else "",
             Kind.COUNT,
             doc="those in it, by state",
@@ -99,10 +95,9 @@ def columns(errors: Errors = NO_ERRORS) -> list[Column[TreeItem]]:
             drop=7,
             cell=lambda item, _: () if item[1] is not None else state_counts(item[0]),
         ),
-        Column("job", "JOB", _job, doc="its latest job", align="right", drop=3, style=DIM),
+        Column("job", _job, doc="its latest job", align="right", drop=3, style=DIM),
         Column(
             "why",
-            "WHY",
             partial(_reason, errors),
             doc="why it is in this state; of several nodes, why the worst one is",
             cell=partial(_why, errors),

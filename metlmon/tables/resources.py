@@ -109,10 +109,12 @@ def resource_columns(group: ResourceGroup) -> list[Column[Resource]]:
             return text(row, getattr(group, row.name))
 
         name = title.lower()
-        return Column(name, title, value, align="right", cell=lambda row, _: _cell(value(row)))
+        return Column(
+            name, value, title=title, align="right", cell=lambda row, _: _cell(value(row))
+        )
 
     return [
-        Column("resource", "RESOURCE", attrgetter("noun")),
+        Column("resource", attrgetter("noun")),
         column("MEASURED", lambda _, use: f"{use.measured} of {group.executions}"),
         *(
             column(title, partial(used_text, statistic=statistic))
@@ -143,9 +145,9 @@ def group_columns(by: By, groups: Sequence[ResourceGroup]) -> list[Column[Any]]:
         suffix = {"p95": " 95 %", "maximum": " MAX", "median": ""}[statistic]
         return Column(
             f"{name}_{statistic}",
-            f"{resource.noun}{suffix}".upper(),
             attrgetter(f"{name}.{statistic}"),
             Kind.NUMBER,
+            title=f"{resource.noun}{suffix}".upper(),
             drop=_DROPPED[name] + 6 * maximum,
             cell=lambda row, _: _cell(text(resource, getattr(row, name), statistic)),
         )
@@ -162,23 +164,23 @@ def group_columns(by: By, groups: Sequence[ResourceGroup]) -> list[Column[Any]]:
     columns: list[Column[Any]] = [
         Column(
             "name",
-            by.upper(),
             lambda row: row.name or "",
+            title=by.upper(),
             cell=name_cell,
             identifies=shown_name,
             minimum=8,
             comfortable=19,
             maximum=48,
         ),
-        Column("measured", "MEASURED", measured, doc="executions with a figure", align="right"),
+        Column("measured", measured, doc="executions with a figure", align="right"),
     ]
     if any(group.measured_gpu_hours for group in groups):
         columns.append(
             Column(
                 "computed",
-                "GPU-H COMPUTED",
                 lambda row: row.computed_gpu_hours,
                 Kind.HOURS,
+                title="GPU-H COMPUTED",
                 doc="GPU-hours times the share of the GPUs in use, of those measured",
                 cell=computed,
                 drop=4,
@@ -207,7 +209,7 @@ def request_columns(rows: Sequence[RequestAdvice], item: str) -> list[Column[Req
     def text(
         name: str, title: str, write: Callable[[RequestAdvice], str], **more: Any
     ) -> Column[RequestAdvice]:
-        return Column(name, title, write, align="right", **more)
+        return Column(name, write, title=title, align="right", **more)
 
     def fit(row: RequestAdvice) -> str:
         if row.suggested is not None:
@@ -217,21 +219,21 @@ def request_columns(rows: Sequence[RequestAdvice], item: str) -> list[Column[Req
     found = [
         Column[RequestAdvice](
             "submit_file",
-            "SUBMIT FILE",
             lambda row: plain(row.submit or UNKNOWN, 40),
+            title="SUBMIT FILE",
             minimum=8,
             maximum=40,
             comfortable=12,
             drop=1,
         ),
-        Column("request", "REQUEST", attrgetter("command")),
+        Column("request", attrgetter("command")),
         text("requested", "NOW", lambda row: row.resource.submitted(row.requested)),
         text("used_95", "95 %", lambda row: row.resource.used(row.used_95, row.rounded), drop=3),
         text("used_most", "MOST", lambda row: row.resource.used(row.used_most, row.rounded)),
-        Column("measured", f"{item.upper()}S", attrgetter("measured"), Kind.COUNT),
+        Column("measured", attrgetter("measured"), Kind.COUNT, title=f"{item.upper()}S"),
         text("fits", "WOULD FIT", fit, style=lambda row: BOLD if row.suggested else PLAIN),
         text("over", "OVER", over_text, drop=2),
     ]
     if any(row.slots for row in rows):
-        found.append(Column("gain", "MORE SLOTS", attrgetter("gain"), Kind.SHARE, drop=4))
+        found.append(Column("gain", attrgetter("gain"), Kind.SHARE, title="MORE SLOTS", drop=4))
     return found

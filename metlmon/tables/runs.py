@@ -168,7 +168,6 @@ def every_column(
     return [
         Column(
             "run",
-            "RUN",
             lambda row: clip(row.run, 80),
             doc="name of the run, a part of the names of its nodes",
             style=_run_style,
@@ -179,7 +178,6 @@ def every_column(
         ),
         Column(
             "dag",
-            "DAG",
             lambda row: row.dag,
             doc="file of the top-level DAG",
             drop=0 if ambiguous else 10,
@@ -190,7 +188,6 @@ def every_column(
         ),
         Column(
             "uuid",
-            "UUID",
             lambda row: clip((row.uuid or "")[:8], 8),
             doc="first characters of the VAR run_uuid",
             drop=15,
@@ -200,7 +197,6 @@ def every_column(
         *variable_columns(figures),
         Column(
             "progress",
-            "PROGRESS",
             lambda row: row.epochs_done / max(1, row.epochs_total),
             Kind.SHARE,
             doc="epochs done, of all",
@@ -212,7 +208,6 @@ def every_column(
         ),
         Column(
             "epoch",
-            "EPOCH",
             _epoch,
             Kind.COUNT,
             doc="the latest epoch, or the one that failed; from 1",
@@ -220,7 +215,6 @@ def every_column(
         ),
         Column(
             "state",
-            "STATE",
             lambda row: gate_symbol(row) or STATES[row.state],
             Kind.STATE,
             doc="state, with the percent of the running epoch that is done",
@@ -229,9 +223,9 @@ def every_column(
         ),
         Column(
             "since",
-            "FOR",
             _since,
             Kind.DURATION,
+            title="FOR",
             doc="time in this state",
             drop=12 if measured else 1,
             minimum=9,
@@ -239,7 +233,6 @@ def every_column(
         *metric_columns(rows, figures, metrics or MetricSettings()),
         Column(
             "wall",
-            "WALL",
             lambda row: None if figures is None else figures.wall_seconds.get(row.key),
             Kind.DURATION,
             doc="from first submission to end, once all runs have ended",
@@ -248,16 +241,15 @@ def every_column(
         ),
         Column(
             "hours",
-            unit.upper(),
             lambda row: None if _is_unlogged(row) else row.hours.total,
             Kind.HOURS,
+            title=unit.upper(),
             doc="all hours of the run, once all runs have ended",
             unit=unit,
             drop=7.5,
         ),
         Column(
             "site",
-            "SITE",
             lambda row: row.shown_epoch.site if row.shown_epoch else None,
             doc="where the latest epoch runs or ran; ≠: it asked for another",
             drop=11 if finished else 8,
@@ -268,11 +260,10 @@ def every_column(
             measure=_site_width,
             reserve=_site_room,
         ),
-        Column("gpu", "GPU", _gpu, doc="GPU model, and how many", drop=14, maximum=20),
-        Column("job", "JOB", _job, doc="its latest job", align="right", drop=16, style=DIM),
+        Column("gpu", _gpu, doc="GPU model, and how many", drop=14, maximum=20),
+        Column("job", _job, doc="its latest job", align="right", drop=16, style=DIM),
         Column(
             "try",
-            "TRY",
             lambda row: (row.shown_epoch and row.shown_epoch.attempts) or None,
             Kind.COUNT,
             doc="executions of the latest epoch",
@@ -281,18 +272,18 @@ def every_column(
         ),
         Column(
             "good",
-            "GOODPUT",
             lambda row: None if _is_unlogged(row) else row.hours.goodput,
             Kind.HOURS,
+            title="GOODPUT",
             doc="hours of what succeeded, or up to the last checkpoint",
             unit=unit,
             drop=19,
         ),
         Column(
             "lost",
-            "BADPUT",
             lambda row: row.hours.badput,
             Kind.HOURS,
+            title="BADPUT",
             doc="hours that were lost, and their share of those ended",
             unit=unit,
             drop=9 if late else 18,
@@ -671,7 +662,7 @@ def best_columns(figures: RunFigures) -> list[Column[Run]]:
     if figures.best is None:
         return []
     best = figures.best
-    return [Column("star", "", lambda row: BEST if row.key == best else "", style=BEST_STYLE)]
+    return [Column("star", lambda row: BEST if row.key == best else "", title="", style=BEST_STYLE)]
 
 
 def variable_columns(figures: RunFigures | None) -> list[Column[Run]]:
@@ -696,8 +687,8 @@ def variable_columns(figures: RunFigures | None) -> list[Column[Run]]:
         columns.append(
             Column(
                 f"vars.{name}",
-                title,
                 value,
+                title=title,
                 doc="value of a variable (VARS) in which the runs differ",
                 align=align,
                 drop=5 - (MOST_VARIABLES - place) / MOST_VARIABLES,
@@ -763,8 +754,8 @@ def metric_columns(
         of_run(
             Column(
                 "curve",
-                epochs,
                 lambda curve: curve_symbol(curve).word,
+                title=epochs,
                 doc="values of the metric by epoch, and the sign of the trend",
                 drop=4,
                 cell=lambda curve, _: curve_cell(curve, cells),

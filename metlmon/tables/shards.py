@@ -242,10 +242,9 @@ def columns(bag: Bag) -> Sequence[Column[Shard]]:
     if bag.durations is not None and bag.durations.median > 0:
         longest = min(longest, BAR_MEDIANS * bag.durations.median)
     return [
-        Column("shard", "SHARD", lambda s: clip(s.node, 40), minimum=6, comfortable=10),
+        Column("shard", lambda s: clip(s.node, 40), minimum=6, comfortable=10),
         Column(
             "state",
-            "STATE",
             _state,
             Kind.STATE,
             doc="state of the node; of a straggler, that it is one",
@@ -253,7 +252,6 @@ def columns(bag: Bag) -> Sequence[Column[Shard]]:
         ),
         Column(
             "time",
-            "TIME",
             lambda s: s.seconds,
             Kind.DURATION,
             style=lambda s: NOTE if s.is_straggler else PLAIN,
@@ -261,9 +259,9 @@ def columns(bag: Bag) -> Sequence[Column[Shard]]:
         ),
         Column(
             "bar",
-            "│ median",
             lambda s: s.seconds,
             Kind.DURATION,
+            title="│ median",
             align="left",
             drop=2,
             cell=partial(_time_bar, bag=bag, longest=longest),
@@ -272,30 +270,29 @@ def columns(bag: Bag) -> Sequence[Column[Shard]]:
         ),
         Column(
             "site",
-            "SITE",
             lambda s: None if s.site is None else clip(s.site, 40),
             minimum=8,
             comfortable=12,
             maximum=40,
         ),
-        Column("job", "JOB", _job, drop=1, style=DIM),
-        Column("tries", "TRIES", lambda s: s.attempts, Kind.COUNT, drop=3, style=DIM),
+        Column("job", _job, drop=1, style=DIM),
+        Column("tries", lambda s: s.attempts, Kind.COUNT, drop=3, style=DIM),
     ]
 
 
 def straggler_columns() -> list[Column[Shard]]:
     """Return the columns of the stragglers that the command prints."""
     return [
-        Column("node", "STRAGGLER", lambda row: clip(row.node, 40)),
-        Column("job", "JOB", _job),
-        Column("site", "SITE", lambda row: clip(row.site or "", 40) or None),
-        Column("host", "HOST", lambda row: clip(row.host or "", 60) or None, drop=1),
-        Column("time", "RUNS FOR", lambda row: row.seconds, Kind.DURATION),
+        Column("node", lambda row: clip(row.node, 40), title="STRAGGLER"),
+        Column("job", _job),
+        Column("site", lambda row: clip(row.site or "", 40) or None),
+        Column("host", lambda row: clip(row.host or "", 60) or None, drop=1),
+        Column("time", lambda row: row.seconds, Kind.DURATION, title="RUNS FOR"),
         Column(
             "times",
-            "TIMES MEDIAN",
             lambda row: row.times_median or 0.0,
             Kind.NUMBER,
+            title="TIMES MEDIAN",
             drop=2,
             write=lambda times: f"{times:.1f}×",
         ),

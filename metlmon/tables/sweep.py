@@ -205,15 +205,13 @@ def point_columns(axis: Axis) -> list[Column[GridCell]]:
         return None if reached is None else epoch_number(reached.epoch)
 
     return [
-        Column("point", axis_name(axis), lambda cell: names[cell.row]),
-        Column("best", "BEST", cell_value_text, align="right"),
-        Column("rank", "RANK", lambda cell: cell.rank, Kind.COUNT, drop=1),
-        Column("run", "RUN", lambda cell: clip(cell.runs[0].entry.run, NAME_LIMIT)),
-        Column("epoch", "EPOCH", epoch, Kind.COUNT, drop=2),
-        Column(
-            "done", "DONE", lambda cell: f"{cell.epochs_done}/{cell.epochs_total}", align="right"
-        ),
-        Column("state", "STATE", cell_state_text),
+        Column("point", lambda cell: names[cell.row], title=axis_name(axis)),
+        Column("best", cell_value_text, align="right"),
+        Column("rank", lambda cell: cell.rank, Kind.COUNT, drop=1),
+        Column("run", lambda cell: clip(cell.runs[0].entry.run, NAME_LIMIT)),
+        Column("epoch", epoch, Kind.COUNT, drop=2),
+        Column("done", lambda cell: f"{cell.epochs_done}/{cell.epochs_total}", align="right"),
+        Column("state", cell_state_text),
     ]
 
 
@@ -224,24 +222,24 @@ def run_columns() -> list[Column[CellRun]]:
         return "" if run.reached is None else epoch_number(run.reached.epoch)
 
     return [
-        Column("run", "RUN", lambda run: clip(run.entry.run, 40), minimum=6),
+        Column("run", lambda run: clip(run.entry.run, 40), minimum=6),
         Column(
             "best",
-            "BEST",
             lambda run: run.reached and run.reached.value,
             Kind.NUMBER,
             style=lambda run: BAD if run.curve.diverged else PLAIN,
             minimum=6,
         ),
-        Column("epoch", "IN EPOCH", epoch, Kind.COUNT, drop=1, style=DIM),
+        Column("epoch", epoch, Kind.COUNT, title="IN EPOCH", drop=1, style=DIM),
         Column(
             "done",
-            "DONE",
             lambda run: run.entry.epochs_done,
             Kind.COUNT,
             cell=lambda run, _: line(f"{run.entry.epochs_done}/{run.entry.epochs_total}"),
         ),
-        Column("course", "TREND", lambda run: curve_symbol(run.curve), Kind.STATE),
-        Column("state", "STATE", lambda run: STATES[run.state], Kind.STATE),
-        Column("why", "STOPPED", lambda run: plain(run.stopped or "", 200), drop=2, style=DIM),
+        Column("course", lambda run: curve_symbol(run.curve), Kind.STATE, title="TREND"),
+        Column("state", lambda run: STATES[run.state], Kind.STATE),
+        Column(
+            "why", lambda run: plain(run.stopped or "", 200), title="STOPPED", drop=2, style=DIM
+        ),
     ]

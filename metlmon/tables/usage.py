@@ -210,7 +210,6 @@ def _epochs(row: GroupUsage | SiteGpuUsage | HostUsage, _: int | None) -> Line:
 
 EPOCHS: Final[Column[Any]] = Column(
     "epochs",
-    "EPOCHS",
     lambda row: row.totals.completed_epochs,
     Kind.COUNT,
     doc="epochs completed; ⇄: of some, another execution took over twice as long",
@@ -220,9 +219,9 @@ EPOCHS: Final[Column[Any]] = Column(
 
 EPOCH_TIME: Final[Column[Any]] = Column(
     "epoch",
-    "EPOCH TIME",
     lambda row: row.epoch_seconds.median,
     Kind.DURATION,
+    title="EPOCH TIME",
     doc="median of the successful executions",
 )
 
@@ -234,9 +233,9 @@ def _relative(row: SiteGpuUsage | HostUsage, _: int | None) -> Line:
 
 SAME_GPU: Final[Column[Any]] = Column(
     "against",
-    "SAME GPU",
     lambda row: row.relative_time,
     Kind.NUMBER,
+    title="SAME GPU",
     doc="median, in that of the same GPUs on other hosts; of a slow one: at its site",
     align="left",
     cell=_relative,
@@ -244,13 +243,11 @@ SAME_GPU: Final[Column[Any]] = Column(
 )
 
 
-def _name_column(
-    name: str, title: str, value: Callable[[Any], str | None], limit: int = NAME_LIMIT, **more: Any
-) -> Column[Any]:
+def _name_column(name: str, limit: int = NAME_LIMIT, **more: Any) -> Column[Any]:
     """The name of a place, dim where it is unknown."""
+    value = attrgetter(name)
     return Column(
         name,
-        title,
         lambda row: site_name(value(row), limit),
         style=lambda row: DIM if value(row) is None else PLAIN,
         minimum=8,
@@ -258,11 +255,10 @@ def _name_column(
     )
 
 
-SITE: Final = _name_column("site", "SITE", attrgetter("site"), comfortable=12, maximum=28)
+SITE: Final = _name_column("site", comfortable=12, maximum=28)
 
 SUCCESS: Final[Column[GroupUsage | SiteGpuUsage]] = Column(
     "success",
-    "SUCCESS",
     lambda row: row.totals.success_rate,
     Kind.SHARE,
     doc="executions that succeeded, of those that have ended",
@@ -272,7 +268,7 @@ SUCCESS: Final[Column[GroupUsage | SiteGpuUsage]] = Column(
 def _hours_column(part: str, style: TextStyle = PLAIN) -> Column[Any]:
     """The hours of the executions that ended so, or run."""
     hours = attrgetter(f"totals.hours.{part}")
-    return Column(part, part.upper(), hours, Kind.HOURS, footnote=part, style=style)
+    return Column(part, hours, Kind.HOURS, footnote=part, style=style)
 
 
 GOODPUT: Final = _hours_column("goodput")
@@ -281,17 +277,17 @@ RUNNING: Final = _hours_column("running", MOVING)
 
 PER_EPOCH: Final[Column[Any]] = Column(
     "cost",
-    "HOURS/EPOCH",
     lambda row: row.totals.hours_per_epoch,
     Kind.HOURS,
+    title="HOURS/EPOCH",
     doc="hours spent for each completed epoch",
 )
 
 HOURS: Final[Column[Any]] = Column(
     "total",
-    "HOURS",
     lambda row: row.totals.total / HOUR,
     Kind.HOURS,
+    title="HOURS",
     doc="goodput, badput and running",
     footnote="gpu_hours",
 )
@@ -299,14 +295,14 @@ HOURS: Final[Column[Any]] = Column(
 
 def _site_columns(rows: Sequence[GroupUsage], usage: Usage) -> list[Column[Any]]:
     """The columns of sites."""
-    site = _name_column("name", "SITE", attrgetter("name"), comfortable=14, maximum=28)
+    site = _name_column("name", title="SITE", comfortable=14, maximum=28)
     return [site, *_group_columns(rows, usage)]
 
 
 def _gpu_columns(rows: Sequence[GroupUsage], usage: Usage) -> list[Column[Any]]:
     """The columns of GPU models."""
     names = gpu_names(usage)
-    model = _name_column("name", "GPU MODEL", attrgetter("name"), comfortable=14, maximum=28)
+    model = _name_column("name", title="GPU MODEL", comfortable=14, maximum=28)
     return [replace(model, value=lambda row: names[row.name]), *_group_columns(rows, usage)]
 
 
@@ -333,28 +329,22 @@ def _group_columns(rows: Sequence[GroupUsage], usage: Usage) -> list[Column[Any]
         replace(EPOCH_TIME, drop=1),
         _spread(drop=10),
         Column(
-            "wait",
-            "WAIT",
-            lambda r: r.wait_seconds.median,
-            Kind.DURATION,
-            "median in the queue",
-            drop=3,
+            "wait", lambda r: r.wait_seconds.median, Kind.DURATION, "median in the queue", drop=3
         ),
-        Column("input", "INPUT", lambda r: r.input.ok.median, Kind.DURATION, drop=4),
-        Column("stalls", "STALLS", lambda r: r.input.stalls, Kind.COUNT, drop=6),
+        Column("input", lambda r: r.input.ok.median, Kind.DURATION, drop=4),
+        Column("stalls", lambda r: r.input.stalls, Kind.COUNT, drop=6),
         Column(
             "moved",
-            "RECEIVED",
             lambda r: r.input.received or None,
             Kind.BYTES,
+            title="RECEIVED",
             drop=11,
             style=DIM,
         ),
-        Column("evicted", "EVICTED", lambda r: r.evictions, Kind.COUNT, drop=7),
-        Column("held", "HELD", lambda r: r.holds, Kind.COUNT, drop=9),
+        Column("evicted", lambda r: r.evictions, Kind.COUNT, drop=7),
+        Column("held", lambda r: r.holds, Kind.COUNT, drop=9),
         Column(
             "targets",
-            "TARGETS",
             lambda r: ", ".join(clip(target, 24) for target in r.targets),
             drop=12,
             style=DIM,
@@ -366,9 +356,9 @@ def _group_columns(rows: Sequence[GroupUsage], usage: Usage) -> list[Column[Any]
 def _spread(drop: int) -> Column[Any]:
     return Column(
         "spread",
-        "IQR",
         lambda r: r.epoch_seconds.lower_quartile,
         Kind.DURATION,
+        title="IQR",
         doc="lower and upper quartile of the epoch times",
         align="left",
         drop=drop,
@@ -381,7 +371,6 @@ def _machine_column(usage: Usage) -> Column[Any]:
     model_names = gpu_names(usage)
     return Column(
         "gpu",
-        "GPU",
         lambda r: machine(model_names, r.gpu, r.gpus),
         minimum=8,
         comfortable=18,
@@ -450,14 +439,12 @@ def slow_sites(row: SiteGpuUsage | HostUsage) -> str:
 def _host_columns(rows: Sequence[HostUsage], usage: Usage) -> list[Column[Any]]:
     def used(name: str, drop: int, write: str, value: Callable[[HostUsage], float | None]) -> Any:
         doc = "in use on average, median of the epochs measured"
-        return Column(name, name.upper(), value, Kind.NUMBER, doc, drop=drop, write=write.format)
+        return Column(name, value, Kind.NUMBER, doc, drop=drop, write=write.format)
 
     # First goes what does not say whether a host is slow, and whether its use of GPUs or CPUs
     # may be why. A column of dashes takes the room of names.
     columns: list[Column[Any]] = [
-        _name_column(
-            *("host", "HOST", attrgetter("host"), LONG_NAME_LIMIT), comfortable=16, maximum=48
-        ),
+        _name_column("host", LONG_NAME_LIMIT, comfortable=16, maximum=48),
         replace(SITE, drop=6, comfortable=8),
         replace(_machine_column(usage), comfortable=12),
         EPOCHS,
@@ -467,7 +454,7 @@ def _host_columns(rows: Sequence[HostUsage], usage: Usage) -> list[Column[Any]]:
         used("gpus", 2, "{:.2f}", lambda r: r.gpus_used.median),
         used("cpus", 3, "{:.1f}", lambda r: r.cpus_used.median),
         Column(
-            *("lost", "LOST", lambda r: r.totals.bad_executions, Kind.COUNT),
+            *("lost", lambda r: r.totals.bad_executions, Kind.COUNT),
             doc="executions that ended as badput",
             drop=4,
         ),
@@ -502,18 +489,18 @@ def _cause_columns(rows: Sequence[Cause], usage: Usage) -> list[Column[Any]]:
     return [
         Column(
             "lost",
-            "BADPUT",
             lambda row: row.badput,
             Kind.HOURS,
+            title="BADPUT",
             style=BAD,
             write=formatting.exact_hours,
         ),
-        Column("times", "TIMES", lambda row: row.occurrences, Kind.COUNT),
+        Column("times", lambda row: row.occurrences, Kind.COUNT),
         Column(
             "bar",
-            "",
             lambda row: row.badput,
             Kind.HOURS,
+            title="",
             align="left",
             drop=1,
             cell=bar,
@@ -521,20 +508,20 @@ def _cause_columns(rows: Sequence[Cause], usage: Usage) -> list[Column[Any]]:
             minimum=LEAST_BAR,
             grow=24,
         ),
-        Column("code", "CODE", code_of, drop=2),
+        Column("code", code_of, drop=2),
         Column(
             "ended",
-            "ENDED AS",
             lambda row: OUTCOMES[row.outcomes[0]] if row.outcomes else "",
             Kind.STATE,
+            title="ENDED AS",
             drop=3,
             cell=ended,
             maximum=28,
         ),
         Column(
             "what",
-            "CAUSE",
             lambda row: clip(row.common, 400),
+            title="CAUSE",
             cell=what,
             minimum=20,
             comfortable=40,
@@ -571,7 +558,7 @@ def _places_column(
     def cell(row: Cause, width: int | None) -> Line:
         return crop(line(places(row)), width or MAX_PLACES_WIDTH)
 
-    return Column(name, title, places, drop=drop, cell=cell, maximum=60)
+    return Column(name, places, title=title, drop=drop, cell=cell, maximum=60)
 
 
 def _where_lost(
@@ -596,13 +583,13 @@ def hidden_columns() -> list[Column[Epoch]]:
         return None if row.epoch is None else formatting.epoch_number(row.epoch)
 
     return [
-        Column("run", "RUN", lambda row: name(row.run)),
-        Column("epoch", "EPOCH", epoch, Kind.COUNT),
-        Column("seconds", "SUCCEEDED IN", lambda row: row.success_seconds, Kind.DURATION),
-        Column("site", "AT", lambda row: name(row.site)),
-        Column("longest", "LONGEST TRY", lambda row: row.longest_seconds, Kind.DURATION),
-        Column("longest_site", "AT", lambda row: name(row.longest_site)),
-        Column("dag", "DAG", lambda row: name(row.dag), drop=1),
+        Column("run", lambda row: name(row.run)),
+        Column("epoch", epoch, Kind.COUNT),
+        Column("seconds", lambda row: row.success_seconds, Kind.DURATION, title="SUCCEEDED IN"),
+        Column("site", lambda row: name(row.site), title="AT"),
+        Column("longest", lambda row: row.longest_seconds, Kind.DURATION, title="LONGEST TRY"),
+        Column("longest_site", lambda row: name(row.longest_site), title="AT"),
+        Column("dag", lambda row: name(row.dag), drop=1),
     ]
 
 
@@ -924,8 +911,8 @@ def profile_columns(profiles: Sequence[PoolProfile]) -> list[Column[Any]]:
     return [
         Column(
             "site",
-            "POOL",
             pool_site,
+            title="POOL",
             style=lambda row: BAD if row.excluded else PLAIN if row.pool.site else DIM,
             minimum=8,
             comfortable=14,
@@ -933,18 +920,17 @@ def profile_columns(profiles: Sequence[PoolProfile]) -> list[Column[Any]]:
         ),
         Column(
             "gpu",
-            "GPU",
             lambda row: pool_gpu(row, gpu_names),
             style=lambda row: PLAIN if row.pool.gpu else DIM,
             # Cut, different models and numbers of GPUs would look the same.
             minimum=max((len(pool_gpu(row, gpu_names)) for row in profiles), default=1),
         ),
-        Column("epochs", "EPOCHS", lambda row: row.epochs, Kind.COUNT, footnote="profile"),
+        Column("epochs", lambda row: row.epochs, Kind.COUNT, footnote="profile"),
         _figure_column("hours", "MEAN EPOCH", lambda row: row.hours_per_epoch, excludes=True),
         Column(
             "interval",
-            "80 % INTERVAL",
             lambda row: "" if row.excluded else _interval(row.hours_per_epoch),
+            title="80 % INTERVAL",
             align="right",
             drop=0.5,
             style=DIM,
@@ -953,14 +939,13 @@ def profile_columns(profiles: Sequence[PoolProfile]) -> list[Column[Any]]:
         _figure_column("input", "MEAN INPUT", lambda row: row.transfer_hours, drop=2),
         Column(
             "loss",
-            "LOSS",
             lambda row: row.loss.value,
             Kind.SHARE,
             footnote="profile_loss",
             cell=loss,
         ),
-        Column("slots", "SLOTS", lambda row: row.slots, Kind.COUNT, drop=3),
-        Column("borrowed", "BORROWED FROM", _sources, drop=1, style=DIM, maximum=60),
+        Column("slots", lambda row: row.slots, Kind.COUNT, drop=3),
+        Column("borrowed", _sources, title="BORROWED FROM", drop=1, style=DIM, maximum=60),
     ]
 
 
@@ -986,7 +971,7 @@ def _figure_column(
         text = _mark(figure) + formatting.duration(figure.value * HOUR)
         return line((text, DIM if figure.borrowed else PLAIN))
 
-    return Column(name, title, seconds, Kind.DURATION, drop=drop, cell=cell)
+    return Column(name, seconds, Kind.DURATION, title=title, drop=drop, cell=cell)
 
 
 def pool_site(row: PoolProfile) -> str:
@@ -1263,33 +1248,30 @@ def execution_columns(usage: Usage, usage_filter: UsageFilter) -> list[Column[Ex
     columns: list[Column[Execution]] = [
         Column(
             "run",
-            "RUN",
             lambda r: clip(r.run or "", NAME_LIMIT) or None,
             minimum=6,
             comfortable=10,
             maximum=24,
         ),
-        Column("epoch", "EPOCH", epoch, Kind.COUNT, cell=_epoch),
-        Column("try", "TRY", lambda r: r.attempt, Kind.COUNT, drop=2),
+        Column("epoch", epoch, Kind.COUNT, cell=_epoch),
+        Column("try", lambda r: r.attempt, Kind.COUNT, drop=2),
         Column(
             "start",
-            "START",
             lambda r: r.start,
             Kind.TIME,
             drop=1,
             year=formatting.year_of(usage.as_of),
         ),
-        Column("seconds", "TIME", lambda r: r.seconds, Kind.DURATION),
+        Column("seconds", lambda r: r.seconds, Kind.DURATION, title="TIME"),
         Column(
             "hours",
-            usage.measure.short,
             lambda r: r.gpu_hours,
             Kind.HOURS,
+            title=usage.measure.short,
             style=lambda r: BAD if r.kind == "badput" else PLAIN,
         ),
         Column(
             "outcome",
-            "OUTCOME",
             lambda r: OUTCOMES[r.outcome],
             Kind.STATE,
             cell=outcome,
@@ -1297,16 +1279,14 @@ def execution_columns(usage: Usage, usage_filter: UsageFilter) -> list[Column[Ex
         ),
         Column(
             "site",
-            "SITE",
             lambda r: site_name(r.site),
             drop=4 if usage_filter.site is None else 6,
             comfortable=10,
             maximum=24,
         ),
-        Column("gpu", "GPU", gpu, drop=5, maximum=24),
+        Column("gpu", gpu, drop=5, maximum=24),
         Column(
             "job",
-            "JOB",
             lambda r: formatting.job_id(*r.job),
             align="right",
             drop=7,
@@ -1314,7 +1294,6 @@ def execution_columns(usage: Usage, usage_filter: UsageFilter) -> list[Column[Ex
         ),
         Column(
             "cause",
-            "CAUSE",
             _cause,
             drop=3 if usage_filter.cause is None else 8,
             style=DIM,

@@ -73,12 +73,12 @@ def intervals(variation: Variation) -> Line:
 def share_columns() -> list[Column[Any]]:
     """The columns of the shares, one row for each effect."""
     return [
-        Column("effect", "Between", lambda row: EFFECT_NAMES[row.effect]),
-        Column("groups", "Number", lambda row: row.groups or None, Kind.COUNT),
-        Column("share", "Share", attrgetter("share"), Kind.SHARE),
-        Column("lower", "from", attrgetter("lower"), Kind.SHARE, group="80 % interval"),
-        Column("upper", "to", attrgetter("upper"), Kind.SHARE, group="80 % interval"),
-        Column("missing", "Why not", lambda row: row.missing or "", drop=1),
+        Column("effect", lambda row: EFFECT_NAMES[row.effect], title="Between"),
+        Column("groups", lambda row: row.groups or None, Kind.COUNT, title="Number"),
+        Column("share", attrgetter("share"), Kind.SHARE, title="Share"),
+        Column("lower", attrgetter("lower"), Kind.SHARE, title="from", group="80 % interval"),
+        Column("upper", attrgetter("upper"), Kind.SHARE, title="to", group="80 % interval"),
+        Column("missing", lambda row: row.missing or "", title="Why not", drop=1),
     ]
 
 
@@ -100,13 +100,13 @@ def place_columns(model_names: Mapping[str | None, str]) -> list[Column[Any]]:
         return value
 
     return [
-        Column("gpu", "GPU", lambda row: machine(model_names, row.gpu, row.gpus)),
-        Column("site", "SITE", lambda row: site_name(row.site, NAME_LIMIT)),
-        Column("epochs", "EPOCHS", attrgetter("epochs"), Kind.COUNT),
-        Column("cpus", "CPUS USED", used("cpus"), Kind.NUMBER),
-        Column("gpus_used", "GPUS USED", used("gpus_used"), Kind.NUMBER),
-        Column("transfer", "INPUT", attrgetter("transfer.median"), Kind.DURATION),
-        Column("driver", "DRIVER", device("driver"), align="right", drop=1),
-        Column("clock", "MHZ", device("clock_mhz"), align="right", drop=2),
-        Column("capability", "CAPABILITY", device("capability"), align="right", drop=3),
+        Column("gpu", lambda row: machine(model_names, row.gpu, row.gpus)),
+        Column("site", lambda row: site_name(row.site, NAME_LIMIT)),
+        Column("epochs", attrgetter("epochs"), Kind.COUNT),
+        Column("cpus", used("cpus"), Kind.NUMBER, title="CPUS USED"),
+        Column("gpus_used", used("gpus_used"), Kind.NUMBER, title="GPUS USED"),
+        Column("transfer", attrgetter("transfer.median"), Kind.DURATION, title="INPUT"),
+        Column("driver", device("driver"), align="right", drop=1),
+        Column("clock", device("clock_mhz"), title="MHZ", align="right", drop=2),
+        Column("capability", device("capability"), align="right", drop=3),
     ]

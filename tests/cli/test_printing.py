@@ -108,9 +108,9 @@ def test_without_a_terminal_or_a_wait_nothing_is_written(
 Row = tuple[str, str, str, TextStyle]
 
 COLUMNS: list[Column[Row]] = [
-    Column("run", "RUN", lambda row: row[0], style=lambda row: row[3]),
-    Column("n", "N", lambda row: row[1], align="right"),
-    Column("site", "SITE", lambda row: row[2], drop=1, style=lambda row: row[3]),
+    Column("run", lambda row: row[0], style=lambda row: row[3]),
+    Column("n", lambda row: row[1], align="right"),
+    Column("site", lambda row: row[2], drop=1, style=lambda row: row[3]),
 ]
 ROWS: list[Row] = [
     ("run1", "3", "日本", ALARM),

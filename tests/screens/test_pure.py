@@ -83,8 +83,8 @@ def test_columns_fit_whatever_the_width(cells: int) -> None:
 
 def test_a_column_gives_way_before_others_are_dropped() -> None:
     specs: list[Column[str]] = [
-        Column("name", "NAME", lambda thing: thing, comfortable=6),
-        Column("more", "MORE", lambda thing: "1234", drop=1),
+        Column("name", lambda thing: thing, comfortable=6),
+        Column("more", lambda thing: "1234", drop=1),
     ]
     assert fit_columns(specs, ["a long name indeed"], 20) == {"name": 11, "more": 4}
     assert fit_columns(specs, ["a long name indeed"], 14) == {"name": 11}
@@ -251,8 +251,8 @@ def test_a_dag_that_stands_still_is_reported_from_one_that_moves() -> None:
 
 def columns() -> list[Column[str]]:
     return [
-        Column("node", "NODE", str, minimum=12, identifies=str),
-        Column("why", "WHY", lambda name: "Job has gone over cgroup limit", minimum=20),
+        Column("node", str, minimum=12, identifies=str),
+        Column("why", lambda name: "Job has gone over cgroup limit", minimum=20),
     ]
 
 

@@ -88,15 +88,14 @@ def _columns() -> list[Column[ContinuedRun]]:
         return f"epoch {first}" if first == last else f"epochs {first} to {last}"
 
     return [
-        Column("run", "RUN", lambda run: plain(run.run, NAME_LIMIT)),
-        Column("uuid", "UUID", lambda run: plain(run.uuid, 16), drop=1),
+        Column("run", lambda run: plain(run.run, NAME_LIMIT)),
+        Column("uuid", lambda run: plain(run.uuid, 16), drop=1),
         Column(
             "done",
-            "DONE",
             lambda run: None if run.done_epoch is None else epoch_number(run.done_epoch),
             Kind.COUNT,
             write=lambda epoch: f"epoch {epoch}",
         ),
-        Column("trains", "TRAINS", trains),
-        Column("before", "BEFORE", lambda run: plain(run.reason, REASON_LIMIT)),
+        Column("trains", trains),
+        Column("before", lambda run: plain(run.reason, REASON_LIMIT)),
     ]

@@ -50,10 +50,10 @@ def _print_columns() -> None:
     from metlmon.tables.layout import Column
 
     printed: list[Column[Column[Any]]] = [
-        Column("title", "COLUMN", lambda column: column.title or column.name),
-        Column("name", "NAME", lambda column: column.name),
-        Column("kind", "KIND", lambda column: column.unit or column.kind.value, drop=1),
-        Column("doc", "MEANING", lambda column: column.doc),
+        Column("title", lambda column: column.title or column.name, title="COLUMN"),
+        Column("name", lambda column: column.name),
+        Column("kind", lambda column: column.unit or column.kind.value, drop=1),
+        Column("doc", lambda column: column.doc, title="MEANING"),
     ]
     for title, columns in (
         ("Overview, and metlmon status", runs.every_column()),

@@ -174,7 +174,7 @@ def print_grid(grid_data: Grid) -> None:
     head = f"{sweep_table.axis_name(grid_data.rows)} / {sweep_table.axis_name(grid_data.columns)}"
     rows, heads = sweep_table.labels(grid_data.rows), sweep_table.labels(grid_data.columns)
     for across in _blocks(grid_data, head, rows, heads, room=out.width):
-        columns: list[Column[Point]] = [Column("row", head, rows.__getitem__)]
+        columns: list[Column[Point]] = [Column("row", rows.__getitem__, title=head)]
         columns += [_across(grid_data, heads[item], item) for item in across]
         out.table(columns, grid_data.rows.points, "")
 
@@ -212,8 +212,8 @@ def _across(grid_data: Grid, title: str, column: Point) -> Column[Point]:
 
     return Column(
         str(column),
-        title,
         lambda row: _cell_text(grid_data.cells.get((row, column))),
+        title=title,
         align="right",
         style=style,
     )
