@@ -93,13 +93,13 @@ class AnnexesScreen(ListScreen):
         report, room = self._report(), self.app.size.width
         if report is None:
             text = empty_text("", "Annexes appear as the logs are read.")
-            self.show_nothing("Annexes", text, noun="annex")
+            self.show_nothing("Annexes", text)
             return
         if not report.annexes:
             text = how_to(annexes_table.WHAT_IT_IS, room)
             if report.command:
                 text += [(), line("  ") + self._command_line(report, report.command, room)]
-            self.show_nothing("Annexes", text, noun="annex")
+            self.show_nothing("Annexes", text)
             self.show_head(self._head(report, room))
             return
         self.show_head(self._head(report, room))
@@ -158,8 +158,7 @@ class AnnexesScreen(ListScreen):
         report = self._report()
         if self.notify_refusal("copy") or report is None:
             return
-        row = next((row for row in report.annexes if _key(row) == self.table.cursor), None)
-        command = self._command(report, row)
+        command = self._command(report, self.row(self.table.cursor))
         self.app.copy_to_clipboard(command)
         copy_in_tmux(command)
         self.show_message(f"copied: {command}")
@@ -174,11 +173,9 @@ class AnnexesScreen(ListScreen):
 
     def open_row(self, key: str) -> None:
         """Open the executions at its site."""
-        report = self._report()
-        rows = () if report is None else report.annexes
-        site = next((row.site for row in rows if _key(row) == key), "")
-        if site:
-            self.context.open_screen("executions", UsageFilter(site=(site,)))
+        row = self.row(key)
+        if row is not None and row.site:
+            self.context.open_screen("executions", UsageFilter(site=(row.site,)))
         else:
             self.show_message("no job of this ensemble has run there yet")
 

@@ -60,7 +60,7 @@ class ChangesScreen(ListScreen):
             is_read = update is not None and update.is_complete
             reason = "no log has an event yet" if is_read else "reading the logs"
             text = empty_text("", "Changes are listed as soon as the logs have some.")
-            self.show_nothing("Changes", text, reason, noun="change")
+            self.show_nothing("Changes", text, reason)
             return
         found = self.context.stats.value(changes_since, chosen[1])
         further = line(("v", KEY), (" goes further back: a day, a week, to the beginning", DIM))
@@ -185,9 +185,7 @@ class ChangesScreen(ListScreen):
 
     def open_row(self, key: str) -> None:
         """Open what the change concerns; of several jobs or runs the screen that lists them."""
-        chosen = self._chosen
-        found = None if chosen is None else self.context.stats.value(changes_since, chosen[1])
-        change = next((c for c in (found.changes if found else ()) if c.key == key), None)
+        change = self.row(key)
         if change is None:
             return
         if change.kind is ChangeKind.BAD_SITE:

@@ -13,7 +13,7 @@ from metlmon.health.headline import CALM
 from metlmon.health.types import Health, HealthEntry
 from metlmon.live.feed import Snapshot
 from metlmon.model.reasons import code_text
-from metlmon.snapshot.records import HourUnit, Run
+from metlmon.snapshot.records import HourUnit, Job
 from metlmon.stats.usage import UsageFilter
 from metlmon.tables import health as health_table
 from metlmon.tables import runs as runs_table
@@ -277,13 +277,9 @@ class HealthScreen(ListScreen, ActionScreen):
         else:
             super().action_back()
 
-    def _entry(self, key: str | None) -> HealthEntry | None:
-        entries = () if self._health is None else self._health.entries
-        return next((entry for entry in entries if entry.key == key), None)
-
     def open_row(self, key: str) -> None:
         """Open what the entry concerns: its site, its one run or job, or a list of these."""
-        entry, context = self._entry(key), self.context
+        entry, context = self.row(key), self.context
         if entry is None:
             return
         if entry.kind in SITE_KINDS and entry.site is not None:
@@ -302,7 +298,7 @@ class HealthScreen(ListScreen, ActionScreen):
             context.open_screen("nodes")
 
     def action_owner(self) -> None:
-        entry = self._entry(self.table.cursor)
+        entry = self.row(self.table.cursor)
         if entry is not None and len(entry.runs) == 1:
             self.context.open_screen("run", entry.runs[0])
         elif entry is not None:
@@ -310,13 +306,12 @@ class HealthScreen(ListScreen, ActionScreen):
 
     def advised(self) -> HealthEntry | None:
         """The entry under the cursor."""
-        return self._entry(self.table.cursor)
+        entry: HealthEntry | None = self.row(self.table.cursor)
+        return entry
 
     def selection(self) -> Selection:
         """Select the jobs and runs of the marked or current entries."""
-        keys = self.table.marks or {self.table.cursor}
-        entries = () if self._health is None else self._health.entries
-        chosen = [entry for entry in entries if entry.key in keys]
+        chosen = self.chosen_rows
         name = plain(chosen[0].text, 40) if len(chosen) == 1 else f"{len(chosen)} entries"
         return select(self, name, chosen)
 
@@ -344,16 +339,11 @@ class EntryScreen(ListScreen, ActionScreen):
         entries = () if health is None else health.entries
         return next((entry for entry in entries if entry.key == self.key), None)
 
-    def _runs(self, entry: HealthEntry) -> list[Run]:
-        snapshot = self.context.snapshot
-        rows = () if snapshot is None else snapshot.status.runs
-        return [row for row in rows if row.key in entry.runs]
-
     def show(self, update: Snapshot | None) -> None:
         entry = self._entry()
         if entry is None:
             back = empty_text("", "[esc] goes back to the others")
-            self.show_nothing("Health", back, "this entry is gone", noun="job")
+            self.show_nothing("Health", back, "this entry is gone")
             return
         mark, style = health_table.mark(entry)
         text = f"{entry.heading}: {entry.text}" if entry.heading else entry.text
@@ -361,7 +351,8 @@ class EntryScreen(ListScreen, ActionScreen):
         head = wrap(f"{mark} {plain(text, REASON_LIMIT)}", room, style, indent=1)
         self.show_head([*head, ()])
         if not entry.jobs:
-            runs = self._runs(entry)
+            rows = () if update is None else update.status.runs
+            runs = [row for row in rows if row.key in entry.runs]
             self.fill(
                 runs_table.columns(runs),
                 runs,
@@ -371,8 +362,7 @@ class EntryScreen(ListScreen, ActionScreen):
             )
             return
         jobs = self.job_rows(sorted(entry.jobs, reverse=True)[:MOST_JOBS])
-        snapshot = self.context.snapshot
-        unit = HourUnit.GPU if snapshot is None else snapshot.status.hours.measure
+        unit = HourUnit.GPU if update is None else update.status.hours.measure
         cut = len(entry.jobs) > MOST_JOBS
         self.fill(
             job_columns(jobs, self.this_year, unit),
@@ -384,34 +374,27 @@ class EntryScreen(ListScreen, ActionScreen):
             extra=[line((f"the latest {MOST_JOBS} jobs", DIM))] if cut else [],
         )
 
-    def _current_job(self, key: str | None) -> tuple[int, int] | None:
-        entry = self._entry()
-        jobs = () if entry is None else entry.jobs
-        return next((job for job in jobs if formatting.job_id(*job) == key), None)
-
     def selection(self) -> Selection:
         """Select the marked rows, or the current one."""
-        keys = self.table.marks or {self.table.cursor}
         entry = self._entry()
         if entry is None:
             return Selection("nothing")
         if not entry.jobs:
             return select(self, self.name_or_count(list(entry.runs), "run"), [entry])
-        jobs = self.job_rows(j for j in entry.jobs if formatting.job_id(*j) in keys)
+        jobs = tuple(sorted(self.chosen_rows, key=lambda job: entry.jobs.index(job.job)))
         words = self.name_or_count([f"job {job.cluster}.{job.proc}" for job in jobs], "job")
         return Selection(words, jobs, self.dags_of(job.dag for job in jobs))
 
     def open_row(self, key: str) -> None:
-        job = self._current_job(key)
-        if job is not None:
-            self.context.open_screen("job", *job)
-        else:
+        row = self.row(key)
+        if isinstance(row, Job):
+            self.context.open_screen("job", *row.job)
+        elif row is not None:
             self.context.open_screen("run", key)
 
     def action_owner(self) -> None:
-        job = self._current_job(self.table.cursor)
-        view = None if job is None else self.context.feed.job_view(*job)
-        if view is not None:
-            self.context.open_run_of(view.job)
-        elif self.table.cursor is not None:
-            self.context.open_screen("run", self.table.cursor)
+        row = self.row(self.table.cursor)
+        if isinstance(row, Job):
+            self.context.open_run_of(row)
+        elif row is not None:
+            self.context.open_screen("run", row.key)

@@ -77,7 +77,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
     def show(self, snapshot: Snapshot | None) -> None:
         view, stats = self.context.feed.run_view(self.key), self.context.stats
         if view is None:
-            self.show_nothing("run", self._missing_text(snapshot), noun="epoch")
+            self.show_nothing("run", self._missing_text(snapshot))
             return
         self._is_evaluated = any(epoch.evaluations for epoch in view.epochs)
         self.show_head(self._header(view))
@@ -303,9 +303,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
 
         An epoch without queued jobs has those of its last submission instead.
         """
-        view = self.context.feed.run_view(self.key)
-        wanted = self.table.marks or {self.table.cursor}
-        rows = [row for row in _all_rows(view) if epochs_table.key_of(row) in wanted]
+        view, rows = self.context.feed.run_view(self.key), self.chosen_rows
         if view is None:
             return Selection("nothing")
         queued = self.context.feed.queued_jobs(self.key)
@@ -325,14 +323,18 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         return Selection(text, tuple(jobs), self.dags_of(row.dag for row in rows), run)
 
     def open_row(self, key: str) -> None:
+        row = self.row(key)
+        if row is not None:
+            self._open_node(row)
+
+    def _open_node(self, row: Epoch) -> None:
+        if row.jobs:
+            self.context.open_screen("job", *row.jobs[-1])
+            return
         reason = "was never submitted"
-        for row in _all_rows(self.context.feed.run_view(self.key)):
-            if epochs_table.key_of(row) == key and row.jobs:
-                self.context.open_screen("job", *row.jobs[-1])
-                return
-            if epochs_table.key_of(row) == key and row.state is State.COMPLETED:
-                rescue = next((dag.rescue for dag in self.dags_of([row.dag])), None)
-                reason = f"is {formatting.done_without_job(rescue)}"
+        if row.state is State.COMPLETED:
+            rescue = next((dag.rescue for dag in self.dags_of([row.dag])), None)
+            reason = f"is {formatting.done_without_job(rescue)}"
         self.show_no_job(f"this node {reason}: it has no job to open")
 
     def action_view(self) -> None:
@@ -342,13 +344,14 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
     def action_evaluation(self) -> None:
         """Open the evaluation of the epoch under the cursor; of several, one in trouble."""
         view = self.context.feed.run_view(self.key)
-        rows = {epochs_table.key_of(row): row for row in _all_rows(view)}
-        epoch = rows.get(self.table.cursor or "")
+        nodes = () if view is None else (*view.epochs, *view.side)
+        cursor = self.table.cursor
+        epoch = next((each for each in nodes if epochs_table.key_of(each) == cursor), None)
         if epoch is None:
             return
         row = epochs_table.evaluation_to_open(epoch)
         if row is not None:
-            self.open_row(epochs_table.key_of(row))
+            self._open_node(row)
         else:
             self.show_message("no evaluation comes directly after this node")
 
@@ -363,11 +366,6 @@ def _side_counts(view: RunView) -> SideCounts:
     passed = sum(row.overruled for row in view.side)
     failed = states[State.FAILED] + states[State.REMOVED]
     return SideCounts(len(view.side), states[State.COMPLETED], failed, passed)
-
-
-def _all_rows(view: RunView | None) -> list[Epoch]:
-    """All nodes of a run: epochs, then side nodes."""
-    return [] if view is None else [*view.epochs, *view.side]
 
 
 # --- the bar chart of execution times ----------------------------------------------------------

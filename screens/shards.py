@@ -61,10 +61,10 @@ class ShardsScreen(ListScreen):
         """Show why there is no bag, and how one is made."""
         if all_bags is None or update is None or not update.is_complete:
             text = empty_text("", "Bags appear when their DAG file is read.")
-            self.show_nothing("Shards", text, "reading the DAG", noun="shard")
+            self.show_nothing("Shards", text, "reading the DAG")
         else:
             text = how_to(shards_table.no_bag_lines(), self.app.size.width)
-            self.show_nothing("Shards", text, noun="shard")
+            self.show_nothing("Shards", text)
 
     def hidden_actions(self) -> Collection[str]:
         all_bags = self.context.stats.value(bags)
@@ -74,13 +74,10 @@ class ShardsScreen(ListScreen):
     # --- actions ------------------------------------------------------------------------------
 
     def open_row(self, key: str) -> None:
-        bag = self._chosen(self.context.stats.value(bags))
-        shard = next((shard for shard in (bag.shards if bag else ()) if shard.node == key), None)
-        if shard is None:
-            return
-        if shard.job is None:
+        shard = self.row(key)
+        if shard is not None and shard.job is None:
             self.show_message("it has no job yet")
-        else:
+        elif shard is not None:
             self.context.open_screen("job", *shard.job)
 
     def action_view(self) -> None:

@@ -168,7 +168,7 @@ class SitesScreen(ListScreen, ActionScreen):
         if usage is None:
             is_read = update is not None and update.is_complete
             text = "Adding up all executions…" if is_read else "Sites appear as the logs are read."
-            self.show_nothing("Sites", empty_text("", text), noun="site")
+            self.show_nothing("Sites", empty_text("", text))
             return
         self.show_head(self._head(usage))
         view = self.view
@@ -238,9 +238,8 @@ class SitesScreen(ListScreen, ActionScreen):
 
     def _chosen(self, key: str | None) -> UsageFilter | None:
         """The executions behind the row with this key."""
-        usage = self.context.stats.value(site_usage)
-        rows = () if usage is None else self.view.rows(usage)
-        return next((self.view.selects(row) for row in rows if self.view.key_of(row) == key), None)
+        row = self.row(key)
+        return None if row is None else self.view.selects(row)
 
     def selection(self) -> Selection:
         """The site or host of the row under the cursor."""
@@ -293,7 +292,7 @@ class ExecutionsScreen(ListScreen):
         usage = self.context.stats.value(site_usage)
         if usage is None:
             text = empty_text("", "Executions appear as the logs are read.")
-            self.show_nothing("Executions", text, noun="execution")
+            self.show_nothing("Executions", text)
             return
         executions = select_executions(usage, self.usage_filter)
         rows = [row for row in executions if self._is_shown(row, usage)]
@@ -380,17 +379,12 @@ class ExecutionsScreen(ListScreen):
         self._refresh_if_mounted()
         return True
 
-    @property
-    def _job(self) -> tuple[int, int] | None:
-        """The job of the execution under the cursor."""
-        cluster, _, proc = (self.table.cursor or "").partition("/")[0].partition(".")
-        return (int(cluster), int(proc)) if cluster else None
-
     def open_row(self, key: str) -> None:
-        if self._job is not None:
-            self.context.open_screen("job", *self._job)
+        if (row := self.row(key)) is not None:
+            self.context.open_screen("job", *row.job)
 
     def action_owner(self) -> None:
-        view = self.context.feed.job_view(*self._job) if self._job is not None else None
+        row = self.row(self.table.cursor)
+        view = self.context.feed.job_view(*row.job) if row is not None else None
         if view is not None:
             self.context.open_run_of(view.job)

@@ -892,6 +892,7 @@ class ListScreen(FilterKeys):
         super().__init__()
         self.faults_only = False
         self._columns_defined: Sequence[Column[Any]] = ()
+        self._row_of_key: Mapping[str, Any] = {}
         self._sortable = True
         self._show_selection: Callable[[], None] | None = None
         self._widest: dict[str, int] = {}
@@ -920,6 +921,16 @@ class ListScreen(FilterKeys):
     @property
     def table(self) -> Table:
         return self.query_one(Table)
+
+    def row(self, key: str | None) -> Any:
+        """The row with this key, also if it is filtered out; None if it is gone."""
+        return self._row_of_key.get(key or "")
+
+    @property
+    def chosen_rows(self) -> list[Any]:
+        """The marked rows in order, or else the one under the cursor."""
+        keys = self.table.marks or {self.table.cursor}
+        return [row for key, row in self._row_of_key.items() if key in keys]
 
     # --- filling the table ----------------------------------------------------------------
 
@@ -975,6 +986,7 @@ class ListScreen(FilterKeys):
         all_rows = rows if all_rows is None else all_rows
         total = len(all_rows) if total is None else total
         self._columns_defined, self._sortable = columns, text is not None
+        self._row_of_key = {key(row): row for row in (*all_rows, *more_rows)}
         choice = ColumnChoice(self.column_names, self.state.hidden, self.state.shown)
         columns = choice.choose(columns)
         chosen = steady, [*self.state.hidden], [*self.state.shown]
@@ -988,7 +1000,7 @@ class ListScreen(FilterKeys):
         )
         shown, more = expand(self.filter_rows(rows, text)), self.filter_rows(more_rows, text)
         if self.table.marks:
-            self.table.keep_marks(all_keys or {key(row) for row in all_rows})
+            self.table.keep_marks(all_keys or self._row_of_key)
         if all_rows:
             clears = empty_text(f"No {noun} has this text.", "[esc] clears")
             empty = clears if no_match is None else no_match
@@ -1015,11 +1027,10 @@ class ListScreen(FilterKeys):
         self.table.show(table_columns(columns, widths, sorted_by, mark), shown_rows, empty)
         if cursor is not None:
             self.table.select(cursor)
-        by_key = {key(row): row for row in (*shown, *more)}
 
         def show_details() -> None:
             note = self.note_line(len(shown) + len(more), total, extra, noun)
-            self.show_note([note, *details(by_key.get(self.table.cursor or ""))])
+            self.show_note([note, *details(self.row(self.table.cursor))])
 
         self.show_selection(show_details)
         return shown
@@ -1037,13 +1048,12 @@ class ListScreen(FilterKeys):
             self._show_selection()
             self.update_footer()
 
-    def show_nothing(
-        self, title: str, text: Sequence[Line], reason: str = "", noun: str = "run"
-    ) -> None:
+    def show_nothing(self, title: str, text: Sequence[Line], reason: str = "") -> None:
         """Show an empty table with this text, and the reason beside the title."""
+        self._row_of_key = {}
         self.show_head([line(" ", (title, BOLD), "   ", (reason, DIM))])
         self.table.show([], [], text)
-        self.show_selection(lambda: self.show_note([self.note_line(0, 0, noun=noun)]))
+        self.show_selection(lambda: self.show_note([self.note_line(0, 0)]))
 
     @property
     def column_names(self) -> tuple[str, ...]:

@@ -413,15 +413,13 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         A run without queued jobs has its latest job instead. Without any run: all DAGs.
         """
         snapshot = self.context.snapshot
-        rows = [] if snapshot is None else self._select_runs(snapshot.status.runs)
-        wanted = self.table.marks or {self.table.cursor}
-        runs = [row for row in rows if row.key in wanted]
+        runs = self.chosen_rows if self.node_list is None else []
         if not runs:
             return Selection("nothing", (), () if snapshot is None else snapshot.status.dags)
         jobs: list[Job] = []
         by_run = jobs_of_runs(runs, self.context.feed.queued_jobs())
         for key, queued in by_run.items():
-            jobs += queued or self._latest_job(next(row for row in runs if row.key == key))
+            jobs += queued or self._latest_job(self.row(key))
         text = self.name_or_count([row.run for row in runs], "run")
         selected_runs = tuple(SelectedRun(row, tuple(by_run[row.key])) for row in runs)
         return Selection(text, tuple(jobs), self.dags_of(row.dag for row in runs), selected_runs)
