@@ -137,13 +137,11 @@ class HealthScreen(ListScreen, ActionScreen):
         self._first_key: str | None = None
         self._is_placed = False
 
-    def compose(self) -> ComposeResult:
-        yield StaticLines(id="head")
+    def compose_body(self) -> ComposeResult:
         with Container(id="body"):
             yield Table()
             yield StaticLines(id="divider")
             yield EntryPane(id="entry")
-        yield from self.compose_foot()
 
     @property
     def _beside(self) -> bool:

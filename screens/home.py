@@ -58,8 +58,8 @@ class HomeScreen(ListScreen):
         self._to_drop: str | None = None
         self._announced = False
 
-    def compose_foot(self) -> ComposeResult:
-        yield from super().compose_foot()
+    def compose_prompts(self) -> ComposeResult:
+        yield from super().compose_prompts()
         hint = "a dagdir, or a directory with some below it, or HOST:DIR; [esc] adds nothing"
         yield LinePrompt(self.end_prompt, id="directory", hint=hint)
 

@@ -92,7 +92,7 @@ from screens.base.screens import (
 from screens.base.stats_worker import streams
 from screens.overview.header import seconds_ago
 from screens.pool_actions import ActionScreen, Selection
-from screens.widgets.line_widget import Document, StaticLines
+from screens.widgets.line_widget import Document
 
 T = TypeVar("T")
 
@@ -751,13 +751,10 @@ class JobScreen(JobTools, ActionScreen):
         self._inputs: tuple[Any, ...] | None = None
         self._sections = Sections()
 
-    def compose(self) -> ComposeResult:
-        yield StaticLines(id="head")
+    def compose_body(self) -> ComposeResult:
         with Horizontal():
             yield Document(id="story")
             yield Document(id="output", follow=True)
-        yield StaticLines(id="note")
-        yield self.key_footer()
 
     def hidden_actions(self) -> tuple[str, ...]:
         return ("previous", "next") if self._is_only_job else ()
@@ -994,12 +991,8 @@ class OutputScreen(JobTools, FilterKeys):
         self._problem: str | None = None
         self._search: Search | None = None
 
-    def compose(self) -> ComposeResult:
-        yield StaticLines(id="head")
+    def compose_body(self) -> ComposeResult:
         yield OutputView(follow=True)
-        yield StaticLines(id="note")
-        yield self.filter_prompt()
-        yield self.key_footer()
 
     def on_mount(self) -> None:
         super().on_mount()

@@ -107,7 +107,7 @@ from screens.base.screens import (
     padded,
     rule,
 )
-from screens.widgets.line_widget import Document, StaticLines
+from screens.widgets.line_widget import Document
 from screens.widgets.table import Table, TableRow
 
 RESULT_SYMBOLS: Final[Mapping[ResultCode, Symbol]] = {
@@ -359,11 +359,8 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
         self._previews: Sequence[ActionPreview] = ()
         self._rows: Sequence[MenuRow] = ()
 
-    def compose(self) -> ComposeResult:
-        yield StaticLines(id="head")
+    def compose_body(self) -> ComposeResult:
         yield Table()
-        yield StaticLines(id="note")
-        yield self.key_footer()
 
     def hidden_actions(self) -> Collection[str]:
         return HIDDEN_IN_MODALS
@@ -770,11 +767,12 @@ class ConfirmScreen(ConfirmationBase):
         self._loading_sites = self._takes == "site" or preview.act is PoolAction.EXCLUDE_SITE
         self._sites_error: str | None = None
 
-    def compose_input(self) -> ComposeResult:
+    def compose_body(self) -> ComposeResult:
         if self._takes == "site":
             yield SitePrompt(self._known_sites)
         elif self._takes:
             yield ValuePrompt(self._takes)
+        yield from super().compose_body()
 
     def on_mount(self) -> None:
         super().on_mount()

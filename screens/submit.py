@@ -90,7 +90,7 @@ from screens.base.screens import (
 )
 from screens.widgets.footer import KeyFooter
 from screens.widgets.form import FormEntry, FormView, plain_with_blanks
-from screens.widgets.line_widget import EDGE, SidePane, StaticLines
+from screens.widgets.line_widget import EDGE, SidePane
 
 AUTO: Final = "auto"
 """No sweep mode chosen."""
@@ -984,13 +984,10 @@ class SubmitScreen(SnapshotScreen):
         self._launch: LaunchScreen | None = None
         self._advised: Mapping[str, tuple[str, RequestAdvice]] = {}
 
-    def compose(self) -> ComposeResult:
-        yield StaticLines(id="head")
+    def compose_body(self) -> ComposeResult:
         with Horizontal():
             yield FormView(self._set_field, id="form")
             yield SidePane(id="preview")
-        yield StaticLines(id="note")
-        yield self.key_footer()
 
     def key_footer(self) -> KeyFooter:
         return KeyFooter(("submit", "typing"))

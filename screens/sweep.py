@@ -49,7 +49,6 @@ from metlmon.text.spans import (
 )
 from screens.base.screens import ListScreen, how_to, padded, rule
 from screens.curves import MetricKeys, goal_text, metric_position
-from screens.widgets.line_widget import StaticLines
 from screens.widgets.matrix import GAP, Key, Matrix, MatrixLayout
 
 SCALE: Final = "▁▂▃▄▅▆▇"
@@ -376,11 +375,8 @@ class SweepScreen(MetricKeys):
         self._placed = False
         self._next_cursor: tuple[Point, Point] | None = None
 
-    def compose(self) -> ComposeResult:
-        yield StaticLines(id="head")
+    def compose_body(self) -> ComposeResult:
         yield Matrix()
-        yield StaticLines(id="note")
-        yield self.key_footer()
 
     @property
     def matrix(self) -> Matrix:

@@ -374,11 +374,9 @@ class TimelineScreen(ListScreen):
         self._columns: list[Stack] | None = []
         self._waiting: frozenset[Symbol] = frozenset()
 
-    def compose(self) -> ComposeResult:
-        yield StaticLines(id="head")
+    def compose_body(self) -> ComposeResult:
         yield Table()
         yield StaticLines(id="chart", grows=False)
-        yield from self.compose_foot()
 
     # --- rendering --------------------------------------------------------------------------
 

@@ -289,6 +289,21 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         """Whether an action may run: with ``read_only``, none that changes something."""
         return not (self.context.options.read_only and action in READ_ONLY_REFUSED)
 
+    def compose(self) -> ComposeResult:
+        yield StaticLines(id="head")
+        yield from self.compose_body()
+        yield StaticLines(id="note")
+        yield from self.compose_prompts()
+        yield self.key_footer()
+
+    def compose_body(self) -> ComposeResult:
+        """The widgets between head and note line."""
+        raise NotImplementedError
+
+    def compose_prompts(self) -> ComposeResult:
+        """The widgets below the note line; by default none."""
+        yield from ()
+
     def key_footer(self) -> KeyFooter:
         """The footer of this screen."""
         return KeyFooter((*self.SCOPES, "everywhere"))
@@ -322,16 +337,8 @@ class DocumentScreen(SnapshotScreen):
 
     SCOPES: ClassVar[tuple[str, ...]] = ("below",)
 
-    def compose(self) -> ComposeResult:
-        yield StaticLines(id="head")
-        yield from self.compose_input()
+    def compose_body(self) -> ComposeResult:
         yield Document()
-        yield StaticLines(id="note")
-        yield self.key_footer()
-
-    def compose_input(self) -> ComposeResult:
-        """The widgets between head and text; by default none."""
-        yield from ()
 
     def show_document(
         self, head: Sequence[Line], lines: Sequence[Line], below: Sequence[Line] = ()
@@ -479,9 +486,8 @@ class FilterKeys(SnapshotScreen):
         super().__init__()
         self.filter_text = ""
 
-    def filter_prompt(self) -> LinePrompt:
-        """The prompt, to be composed."""
-        return LinePrompt(self.set_filter, id="prompt", hint=self.FILTER_HINT)
+    def compose_prompts(self) -> ComposeResult:
+        yield LinePrompt(self.set_filter, id="prompt", hint=self.FILTER_HINT)
 
     @property
     def is_filtering(self) -> bool:
@@ -907,16 +913,8 @@ class ListScreen(FilterKeys):
 
     # --- parts ----------------------------------------------------------------------------
 
-    def compose(self) -> ComposeResult:
-        yield StaticLines(id="head")
+    def compose_body(self) -> ComposeResult:
         yield Table()
-        yield from self.compose_foot()
-
-    def compose_foot(self) -> ComposeResult:
-        """The widgets below the table: note line, filter prompt and footer."""
-        yield StaticLines(id="note")
-        yield self.filter_prompt()
-        yield self.key_footer()
 
     @property
     def table(self) -> Table:

@@ -101,11 +101,11 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         self._in_pane: str | None = None
         self._rest: Timer | None = None
 
-    def compose_foot(self) -> ComposeResult:
-        note, *others = super().compose_foot()
+    def compose_prompts(self) -> ComposeResult:
         pane = SelectionPane(id="run")
         pane.display = False
-        yield from (note, pane, *others)
+        yield pane
+        yield from super().compose_prompts()
 
     def show(self, snapshot: Snapshot | None) -> None:
         self.show_head(self._header(snapshot))
