@@ -104,10 +104,10 @@ class AdviceScreen(DocumentScreen):
     def _advice(self) -> ShownAdvice | None:
         return self.context.stats.value(shown_advice, self.context)
 
-    def show(self, update: Snapshot | None) -> None:
+    def show(self, update: Snapshot) -> None:
         self.context.stats.watch_job_files()
         pool = self.context.options.pool_actions
-        if pool is not None and self.context.queue is not None and update and update.status.live:
+        if pool is not None and self.context.queue is not None and update.status.live:
             pool.query_gpus_soon()
         shown, room = self._advice, self.app.size.width
         title = line(" ", ("Advice", BOLD), "   ")
@@ -212,8 +212,8 @@ class ApplyScreen(ConfirmationBase):
         ways = (ApplyWay.SEND, ApplyWay.RETARGET)
         applications = [plan_application(plan, way, feed, pool) for way in ways]
         acts = [apply_act(application, feed, pool) for application in applications]
-        if (snapshot := self.context.snapshot) is not None:
-            acts += [exclude_act(site, snapshot.status, pool) for site in self._sites]
+        status = self.context.snapshot.status
+        acts += [exclude_act(site, status, pool) for site in self._sites]
         return (*acts, undo_act(feed, pool))
 
     def _take_acts(self, acts: tuple[PlannedAct, ...] | None, error: str | None) -> None:
@@ -229,7 +229,7 @@ class ApplyScreen(ConfirmationBase):
     def _act(self) -> PlannedAct:
         return self._acts[self._index]
 
-    def show(self, update: Snapshot | None) -> None:
+    def show(self, update: Snapshot) -> None:
         room = self.app.size.width
         self.show_document(self._head(room), self._body(room))
 

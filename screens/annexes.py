@@ -88,7 +88,7 @@ class AnnexesScreen(ListScreen):
         history, now = self.context.stats.value(annex_history), self.context.now()
         return None if history is None else report_annexes(history, self._answer, now)
 
-    def show(self, update: Snapshot | None) -> None:
+    def show(self, update: Snapshot) -> None:
         self.context.stats.watch_job_files()
         report, room = self._report(), self.app.size.width
         if report is None:

@@ -20,7 +20,7 @@ from metlmon.config.settings import OwnCommand
 from metlmon.config.user_state import read_state, write_state
 from metlmon.errors import InputError
 from metlmon.health.build import make_health
-from metlmon.live.feed import Feed, NullFeed, Snapshot
+from metlmon.live.feed import Feed, NullFeed, Snapshot, unread
 from metlmon.pool.client import FeedAndPool, PoolClient
 from metlmon.pool.types import (
     ActionPreview,
@@ -118,9 +118,8 @@ class MetlmonApp(FaultTolerantApp):
         self.running_action: RunningAction | None = None
         self.report_path: Path | None = None
         self._shown_queue: QueueSnapshot | None = None
-        self.snapshot: Snapshot | None = feed.latest
-        self.newest_snapshot = feed.latest
-        """The newest snapshot of the present."""
+        self.snapshot = self.newest_snapshot = feed.latest or unread(feed.dagdir)
+        """The snapshot shown, and the newest one of the present."""
         self._announced = self._unattended = False
         self._input_at = monotonic()
         self._shown_count = 0
@@ -222,8 +221,7 @@ class MetlmonApp(FaultTolerantApp):
         """Once all is read, compute what the screens of statistics show first."""
         snapshot = self.newest_snapshot
         is_done = self._precomputed_stats is self.present_stats
-        is_read = snapshot is not None and snapshot.is_complete
-        if is_done or not is_read or isinstance(self.present_feed, NullFeed):
+        if is_done or not snapshot.is_complete or isinstance(self.present_feed, NullFeed):
             return
         self._precomputed_stats = self.present_stats
         from metlmon.stats.timeline import timeline
@@ -243,12 +241,14 @@ class MetlmonApp(FaultTolerantApp):
     def switch_feed(self, feed: Feed, stats: StatsWorker) -> None:
         """Switch all screens to this feed: a past one, or the present one."""
         self.feed, self.stats = feed, stats
-        self.snapshot = self.newest_snapshot if feed is self.present_feed else feed.latest
+        self.snapshot = self.newest_snapshot
+        if feed is not self.present_feed:
+            self.snapshot = feed.latest or unread(feed.dagdir)
 
     def _exit_if_done(self) -> bool:
         """Exit if the condition of ``--exit-on`` holds; not checked before all is read."""
         snapshot, exit_when = self.newest_snapshot, self.options.exit_when
-        if snapshot is None or exit_when is None or not snapshot.is_complete:
+        if exit_when is None or not snapshot.is_complete:
             return False
         code = exit_when(snapshot.status, partial(self.present_stats.value, make_health))
         if code is not None:
@@ -293,9 +293,9 @@ class MetlmonApp(FaultTolerantApp):
         self.pool_actions = None if self.options.read_only else opened.pool
         self.stats.close()
         self.stats = self.present_stats = StatsWorker(feed, self.content_changed)
-        self.snapshot, self.running_action = feed.latest, None
-        self.newest_snapshot = feed.latest
-        self.absence.take(feed.latest, self.present_stats)
+        self.snapshot = self.newest_snapshot = feed.latest or unread(feed.dagdir)
+        self.running_action = None
+        self.absence.take(self.snapshot, self.present_stats)
         self.keys = dict(feed.settings.keys)
         self.set_keymap(keymap(self.keys))
         self._take_own_commands()
@@ -493,8 +493,7 @@ class MetlmonApp(FaultTolerantApp):
 
     def open_run_of(self, job: Job) -> None:
         """Open the run that a job belongs to, if any."""
-        runs = () if self.snapshot is None else self.snapshot.status.runs
-        if any(row.key == job.key for row in runs):
+        if any(row.key == job.key for row in self.snapshot.status.runs):
             self.open_screen("run", job.key)
 
     def go_back(self) -> None:

@@ -52,13 +52,12 @@ class ChangesScreen(ListScreen):
         self._then_text = ""
         self._stop_reading = Event()
 
-    def show(self, update: Snapshot | None) -> None:
+    def show(self, update: Snapshot) -> None:
         # The values of metrics are in files that the trainings write.
         self.context.stats.watch_job_files()
         chosen = self._choose(update)
-        if update is None or chosen is None:
-            is_read = update is not None and update.is_complete
-            reason = "no log has an event yet" if is_read else "reading the logs"
+        if chosen is None:
+            reason = "no log has an event yet" if update.is_complete else "reading the logs"
             text = empty_text("", "Changes are listed as soon as the logs have some.")
             self.show_nothing("Changes", text, reason)
             return
@@ -76,13 +75,13 @@ class ChangesScreen(ListScreen):
             details=self._details,
         )
 
-    def _choose(self, update: Snapshot | None) -> tuple[Feed, datetime, str] | None:
+    def _choose(self, update: Snapshot) -> tuple[Feed, datetime, str] | None:
         """The moment since which changes are shown, which stays as the clock goes on."""
         feed = self.context.feed
         if self._chosen is not None and self._chosen[0] is feed:
             return self._chosen
-        as_of = None if update is None or not update.is_complete else update.status.as_of
-        if update is None or as_of is None:
+        as_of = update.status.as_of
+        if as_of is None or not update.is_complete:
             return None
         seen = self.context.absence.last_look.since
         # The clock goes on while the list is shown, and the moment stays.

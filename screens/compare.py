@@ -54,11 +54,11 @@ class CompareScreen(DocumentScreen, ChartScreen):
     def _comparison(self) -> Comparison | None:
         return self.context.stats.value(compare_runs, self.runs, self.metric)
 
-    def show(self, update: Snapshot | None) -> None:
+    def show(self, update: Snapshot) -> None:
         self.context.stats.watch_job_files()
         comparison, room = self._comparison, self.app.size.width
         title = line((f"Compare {formatting.count(len(self.runs), 'run')}", BOLD))
-        if update is None or comparison is None:
+        if comparison is None:
             self.show_document([line(" ") + title], empty_text("", "comparing the runs…"))
             return
         if not comparison.runs:

@@ -207,7 +207,7 @@ class CurvesScreen(ListScreen, ChartScreen):
 
     # --- rendering --------------------------------------------------------------------------
 
-    def show(self, update: Snapshot | None) -> None:
+    def show(self, update: Snapshot) -> None:
         self.context.stats.watch_job_files()
         curves = self.context.stats.value(curves_in, self.metric)
         if curves is None or not curves.files_read or not curves.curves_with_values:
@@ -241,10 +241,10 @@ class CurvesScreen(ListScreen, ChartScreen):
         """The chart shows the run under the cursor."""
         self._refresh_if_mounted()
 
-    def _nothing(self, curves: Curves | None, update: Snapshot | None) -> None:
+    def _nothing(self, curves: Curves | None, update: Snapshot) -> None:
         """Show why there are no curves, and which files would be read."""
         feed = self.context.feed
-        if update is None or not update.is_complete or not (curves and curves.files_read):
+        if not update.is_complete or not (curves and curves.files_read):
             dagdir = plain(str(feed.dagdir), 60)
             wait = f"Curves appear when the files below {dagdir} are read."
             reading = "reading what the trainings wrote…"
@@ -260,11 +260,8 @@ class CurvesScreen(ListScreen, ChartScreen):
         """Whether curves are drawn with letters, for lack of colours."""
         return self.context.options.ascii or (self._colourless and self.view == 2)
 
-    def _head(
-        self, curves: Curves, filtered: list[MetricCurve], update: Snapshot | None
-    ) -> list[Line]:
-        room = self.app.size.width
-        live = update is not None and update.status.live
+    def _head(self, curves: Curves, filtered: list[MetricCurve], update: Snapshot) -> list[Line]:
+        room, live = self.app.size.width, update.status.live
         title_prefix = line(("Curves", BOLD), "   ")
         answer = title_prefix + curves_table.headline(curves, live, room - 2 - width(title_prefix))
 

@@ -39,7 +39,7 @@ class EstimatesScreen(ListScreen):
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "below")
     ORDERS = (("run", None), "left", "epochs", "each")
 
-    def show(self, update: Snapshot | None) -> None:
+    def show(self, update: Snapshot) -> None:
         # Progress lines give the best estimate of the current epoch.
         self.context.stats.watch_job_files()
         forecast = self.context.stats.value(make_forecast)
@@ -54,8 +54,8 @@ class EstimatesScreen(ListScreen):
             details=lambda run: source_lines(run, room),
         )
 
-    def _empty(self, forecast: Forecast | None, update: Snapshot | None) -> list[Line]:
-        if forecast is None or update is None or not update.is_complete:
+    def _empty(self, forecast: Forecast | None, update: Snapshot) -> list[Line]:
+        if forecast is None or not update.is_complete:
             return empty_text("", "Estimates come as soon as the logs are read.")
         hint = "Runs come from nodes that are called run-train_epochN."
         return empty_text("There is no run to estimate.", hint)

@@ -13,7 +13,7 @@ from metlmon.health.headline import CALM
 from metlmon.health.types import Health, HealthEntry
 from metlmon.live.feed import Snapshot
 from metlmon.model.reasons import code_text
-from metlmon.snapshot.records import HourUnit, Job
+from metlmon.snapshot.records import Job
 from metlmon.stats.usage import UsageFilter
 from metlmon.tables import health as health_table
 from metlmon.tables import runs as runs_table
@@ -152,15 +152,15 @@ class HealthScreen(ListScreen, ActionScreen):
         room = self.app.size.width
         return room * 3 // 5 if self._beside else room
 
-    def show(self, update: Snapshot | None) -> None:
+    def show(self, update: Snapshot) -> None:
         # Divergence and changed arguments are in files that the jobs write.
         self.context.stats.watch_job_files()
         self._health = self.offered(self.context.stats.value(make_health))
         health = self._health or Health()
-        self.show_head(self._head(update))
+        self.show_head(self._head())
         ranked = not self.state.order and self.state.column is None
         opened, closed = _lists(health, ranked)
-        reading = self._health is None or update is None or not update.is_complete
+        reading = self._health is None or not update.is_complete
         self.fill(
             health_table.columns(health, self.this_year, indented=ranked),
             opened,
@@ -221,9 +221,9 @@ class HealthScreen(ListScreen, ActionScreen):
         text = plain(entry.heading, health_table.TEXT_LIMIT)
         return f"{mark} {text}" + (f" · {extent}" if extent else "")
 
-    def _head(self, update: Snapshot | None) -> list[Line]:
+    def _head(self) -> list[Line]:
         title = line(" ", ("Health", BOLD), "  ")
-        if self._health is None or update is None:
+        if self._health is None:
             return [title + line(("reading the logs", DIM)), ()]
         heads = [title + headline_line(self._health, brief=brief) for brief in (False, True)]
         closed = len(self._health.closed_entries)
@@ -244,9 +244,7 @@ class HealthScreen(ListScreen, ActionScreen):
         if entry is None:
             pane.show(())
             return []
-        snapshot = self.context.snapshot
-        as_of = None if snapshot is None else snapshot.status.as_of
-        beside = self._beside
+        as_of, beside = self.context.snapshot.status.as_of, self._beside
         cells = room - self.table_width - EDGE - 1 if beside else room - 2
         health, year = self._health or Health(), self.this_year
         texts = entry_lines(health, entry, as_of, year, cells)
@@ -337,7 +335,7 @@ class EntryScreen(ListScreen, ActionScreen):
         entries = () if health is None else health.entries
         return next((entry for entry in entries if entry.key == self.key), None)
 
-    def show(self, update: Snapshot | None) -> None:
+    def show(self, update: Snapshot) -> None:
         entry = self._entry()
         if entry is None:
             back = empty_text("", "[esc] goes back to the others")
@@ -349,8 +347,7 @@ class EntryScreen(ListScreen, ActionScreen):
         head = wrap(f"{mark} {plain(text, REASON_LIMIT)}", room, style, indent=1)
         self.show_head([*head, ()])
         if not entry.jobs:
-            rows = () if update is None else update.status.runs
-            runs = [row for row in rows if row.key in entry.runs]
+            runs = [row for row in update.status.runs if row.key in entry.runs]
             self.fill(
                 runs_table.columns(runs),
                 runs,
@@ -360,10 +357,9 @@ class EntryScreen(ListScreen, ActionScreen):
             )
             return
         jobs = self.job_rows(sorted(entry.jobs, reverse=True)[:MOST_JOBS])
-        unit = HourUnit.GPU if update is None else update.status.hours.measure
         cut = len(entry.jobs) > MOST_JOBS
         self.fill(
-            job_columns(jobs, self.this_year, unit),
+            job_columns(jobs, self.this_year, update.status.hours.measure),
             jobs,
             lambda job: f"{job.cluster}.{job.proc}",
             job_text,

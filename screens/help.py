@@ -61,7 +61,7 @@ class HelpScreen(DocumentScreen):
         self._first = tuple(first)
         self._all = not first
 
-    def show(self, update: Snapshot | None) -> None:
+    def show(self, update: Snapshot) -> None:
         room, keys = self.app.size.width, self.context.keys
         read_only = self.context.options.read_only
         hint = () if self._all else line(("   ", DIM), ("?", KEY), (" shows all of them", DIM))

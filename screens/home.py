@@ -90,7 +90,7 @@ class HomeScreen(ListScreen):
 
     # --- what is shown --------------------------------------------------------------------
 
-    def show(self, snapshot: Snapshot | None) -> None:
+    def show(self, snapshot: Snapshot) -> None:
         home, width = self.home, self.app.size.width
         rows = home_table.home_rows(home.summaries)
         clock = datetime.now()

@@ -141,7 +141,7 @@ class ToolScreen(DocumentScreen):
         self._lines, self._problem = lines, error
         self._refresh_if_mounted()
 
-    def show(self, snapshot: Snapshot | None) -> None:
+    def show(self, snapshot: Snapshot) -> None:
         command = (job_tools.analyze_command if self._idle else job_tools.tail_command)(self.job)
         title = "why it is idle" if self._idle else "what it has written, where it runs"
         head = [
@@ -759,7 +759,7 @@ class JobScreen(JobTools, ActionScreen):
     def hidden_actions(self) -> tuple[str, ...]:
         return ("previous", "next") if self._is_only_job else ()
 
-    def show(self, snapshot: Snapshot | None) -> None:
+    def show(self, snapshot: Snapshot) -> None:
         view = self.context.feed.job_view(*self.job)
         document, output = self.query_one("#story", Document), self.query_one("#output", Document)
         if view is None:
@@ -775,8 +775,7 @@ class JobScreen(JobTools, ActionScreen):
         side_by_side = room >= SIDE_BY_SIDE and any(tail.lines for tail in self._tails)
         if output.display != side_by_side:
             output.display = side_by_side
-        ended = view.job.state in TERMINAL
-        as_of = None if snapshot is None or ended else snapshot.status.as_of
+        as_of = None if view.job.state in TERMINAL else snapshot.status.as_of
         left_width = room * 3 // 5 if side_by_side else room
         tails = () if side_by_side else self._tails
         inputs = (
@@ -802,8 +801,8 @@ class JobScreen(JobTools, ActionScreen):
         known = self.context.stats.value(lineage)
         return known.of_job(self.job) if known is not None else None
 
-    def _missing_text(self, snapshot: Snapshot | None) -> list[Line]:
-        if snapshot is None or not snapshot.is_complete:
+    def _missing_text(self, snapshot: Snapshot) -> list[Line]:
+        if not snapshot.is_complete:
             return [(), *empty_text("", "The job appears as soon as its log has been read.")]
         sentence = "No log in this directory has an event of this job."
         return [(), *empty_text(sentence, "[esc] goes back.")]
@@ -1019,7 +1018,7 @@ class OutputScreen(JobTools, FilterKeys):
 
     # --- what is shown ----------------------------------------------------------------------
 
-    def show(self, snapshot: Snapshot | None) -> None:
+    def show(self, snapshot: Snapshot) -> None:
         names = self._output_names()
         head = line(" ", ("job ", DIM), (formatting.job_id(*self.job), BOLD), "  ")
         if names:

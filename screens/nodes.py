@@ -47,9 +47,9 @@ class NodeList:
         self._rows: list[TreeRow] = []
         self._details: dict[NodeKey, NodeRow | None] = {}
 
-    def update(self, feed: Feed, update: Snapshot | None) -> None:
+    def update(self, feed: Feed, update: Snapshot) -> None:
         """Update the tree from a snapshot."""
-        if update is self._snapshot and self._snapshot is not None:
+        if update is self._snapshot:
             return
         self._snapshot, self._details = update, {}
         dags = feed.nodes()
@@ -113,15 +113,14 @@ class NodeList:
 
     # --- on a screen -----------------------------------------------------------------------
 
-    def show(self, screen: TreeScreen, update: Snapshot | None, order: int = 0) -> None:
+    def show(self, screen: TreeScreen, update: Snapshot, order: int = 0) -> None:
         """Show the nodes in a screen's table, and below it details of the current one."""
         screen.node_list = self
         feed, faults, wanted = screen.context.feed, screen.faults_only, bool(screen.filter_text)
         faulty = faulty_nodes(screen.context.stats.value(make_health)) if faults else None
         room = 0 if self.expanded else screen.table.page_size
         rows = self.rows(screen.filter_text, faulty, order, screen.state.reversed, room)
-        reading = update is None or (not update.is_complete and not self.tree.total)
-        text = empty(wanted, faults, reading)
+        text = empty(wanted, faults, not update.is_complete and not self.tree.total)
         screen.context.stats.watch_job_files()
         written = screen.context.stats.value(errors) or NO_ERRORS
         screen.fill(
@@ -204,16 +203,16 @@ class NodesScreen(TreeScreen, ActionScreen):
         super().__init__()
         self._all_nodes = NodeList()
 
-    def show(self, update: Snapshot | None) -> None:
-        if update is not None:
+    def show(self, update: Snapshot) -> None:
+        if update.opened:
             self._all_nodes.update(self.context.feed, update)
         self.show_head(self._head(update))
         self._all_nodes.show(self, update, self.state.order)
 
-    def _head(self, update: Snapshot | None) -> list[Line]:
+    def _head(self, update: Snapshot) -> list[Line]:
         room = self.app.size.width
         title = line(("Nodes", BOLD))
-        if update is None:
+        if not update.opened:
             return [line(" ") + title, ()]
         title += line(f"  {formatting.number(self._all_nodes.tree.total)}     ")
         counts = overview_header.state_counts(update.status.node_states, room - width(title) - 2)
@@ -229,8 +228,7 @@ class NodesScreen(TreeScreen, ActionScreen):
         details = (self._all_nodes.detail(self.context.feed, row) for row in rows)
         nodes = [node for node in details if node is not None]
         if not nodes:
-            snapshot = self.context.snapshot
-            return Selection("nothing", (), () if snapshot is None else snapshot.status.dags)
+            return Selection("nothing", (), self.context.snapshot.status.dags)
         names = self.name_or_count([node.node for node in nodes], "node")
         last_jobs = [job for node in nodes for job in node.jobs if job[0] == node.jobs[-1][0]]
         jobs = self.job_rows(last_jobs)

@@ -125,8 +125,6 @@ class PaletteScreen(ResultModal[Choice | None]):
         for kind, text, key in self._origin.entries():
             yield Entry(kind, plain(text, 60), "", (kind, key), f"{kind} {key}".lower())
         context = self._origin.context
-        if context.snapshot is None:
-            return
         for run in context.snapshot.status.runs:
             words = f"run {run.uuid or ''} {run.dag}".lower()
             state = STATES[run.state].word

@@ -365,7 +365,7 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
     def hidden_actions(self) -> Collection[str]:
         return HIDDEN_IN_MODALS
 
-    def show(self, update: Snapshot | None) -> None:
+    def show(self, update: Snapshot) -> None:
         room, table = self.app.size.width, self.query_one(Table)
         selection = self._origin.selection().description
         self._previews = without_ruled_out(self._origin.previews())
@@ -554,7 +554,7 @@ class ResultsScreen(DocumentScreen):
         super().__init__()
         self._running_action = running
 
-    def show(self, update: Snapshot | None) -> None:
+    def show(self, update: Snapshot) -> None:
         room, running = self.app.size.width, self._running_action
         results = target_results(running)
         note = wrap(NOTE_TEXT, room - 2, DIM, indent=1)
@@ -631,7 +631,7 @@ MAX_SITES: Final = 6
 
 def known_sites(
     pool_sites: Sequence[SiteInfo],
-    status: Status | None,
+    status: Status,
     executed: Iterable[SiteRow],
     epochs: Iterable[Epoch],
     with_default: bool,
@@ -656,10 +656,9 @@ def executed_sites(stats_input: StatsInput) -> tuple[SiteRow, ...]:
     return break_down(stats_input.ledger).sites
 
 
-def requested_sites(status: Status | None) -> set[str]:
+def requested_sites(status: Status) -> set[str]:
     """Return the sites that runs request, in the DAG or by their gates."""
-    runs = status.runs if status is not None else ()
-    places = (part for run in runs for part in (run.latest, run.gate) if part is not None)
+    places = (part for run in status.runs for part in (run.latest, run.gate) if part is not None)
     return {part.target for part in places if part.target}
 
 
@@ -795,7 +794,7 @@ class ConfirmScreen(ConfirmationBase):
             return self._preview
         return with_value(self._preview, self._entered, pool.queue_snapshot)
 
-    def show(self, update: Snapshot | None) -> None:
+    def show(self, update: Snapshot) -> None:
         room = self.app.size.width
         self.show_document(self._head(room - 2), self._body(room))
 
@@ -822,8 +821,7 @@ class ConfirmScreen(ConfirmationBase):
             warning = unknown_site(self._entered, self._pool_sites, list(self._known_sites()))
             lines += wrap(capitalized(warning), room, NOTE, indent=1) if warning else []
         if preview.act is PoolAction.EXCLUDE_SITE and preview.request is not None:
-            snapshot = self.context.snapshot
-            requested = requested_sites(snapshot.status if snapshot is not None else None)
+            requested = requested_sites(self.context.snapshot.status)
             warning = unknown_site(preview.request.site or "", self._pool_sites, requested)
             lines += wrap(capitalized(warning), room, NOTE, indent=1) if warning else []
         return [*lines, crop(self._key_hint(), room)]
@@ -918,17 +916,16 @@ class ConfirmScreen(ConfirmationBase):
 
     def _known_sites(self) -> dict[str, str]:
         """The known sites with a description; incomplete until the collector has replied."""
-        order, snapshot = self._preview.request, self.context.snapshot
+        order, status = self._preview.request, self.context.snapshot.status
         touched: list[RunTarget | Target] = []
         if order is not None:
             touched += [*order.runs, *order.targets]
         run = touched[0].run if touched else None
-        rows = snapshot.status.runs if snapshot is not None else ()
-        key = next((row.key for row in rows if row.run == run), None)
+        key = next((row.key for row in status.runs if row.run == run), None)
         view = self.context.feed.run_view(key) if key is not None else None
         return known_sites(
             self._pool_sites,
-            status=snapshot.status if snapshot is not None else None,
+            status=status,
             executed=self.context.stats.value(executed_sites) or (),
             epochs=view.epochs if view is not None else (),
             with_default=self._preview.act is PoolAction.SEND,
@@ -1091,7 +1088,7 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
         """Previews of all pool actions on these; DAG actions once per DAG."""
         snapshot, pool = self.context.snapshot, self.context.pool_actions
         refusal = self.context.action_refusal()
-        if refusal is not None or snapshot is None or pool is None:
+        if refusal is not None or not snapshot.opened or pool is None:
             reason, subject = refusal or "nothing was read yet", selection.description
             refused = (
                 ActionPreview(act, "" if act in DAG_ACTS else subject, None, reason)
@@ -1185,9 +1182,8 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
 
     def dags_of(self, files: Iterable[str | None]) -> tuple[DagRow, ...]:
         """The DAGs with these files, in the snapshot's order."""
-        wanted, snapshot = frozenset(files), self.context.snapshot
-        dags = () if snapshot is None else snapshot.status.dags
-        return tuple(dag for dag in dags if dag.file in wanted)
+        wanted = frozenset(files)
+        return tuple(dag for dag in self.context.snapshot.status.dags if dag.file in wanted)
 
     def job_rows(self, jobs: Iterable[tuple[int, int]]) -> tuple[Job, ...]:
         """The jobs with these ids, whatever their state."""
@@ -1223,7 +1219,7 @@ def jobs_of_runs(runs: Iterable[Run], queued: Iterable[Job]) -> dict[str, list[J
 def select(screen: ActionScreen, name: str, entries: Iterable[HealthEntry]) -> Selection:
     """The queued jobs and the runs of entries; without queued jobs their latest ones."""
     entries, snapshot, feed = list(entries), screen.context.snapshot, screen.context.feed
-    if not entries or snapshot is None:
+    if not entries:
         return Selection("nothing")
     ids = dict.fromkeys(job for entry in entries for job in entry.jobs)
     keys = {run for entry in entries for run in entry.runs}

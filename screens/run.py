@@ -74,7 +74,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         self._cursor_placed = False
         self._is_evaluated = True
 
-    def show(self, snapshot: Snapshot | None) -> None:
+    def show(self, snapshot: Snapshot) -> None:
         view, stats = self.context.feed.run_view(self.key), self.context.stats
         if view is None:
             self.show_nothing("run", self._missing_text(snapshot))
@@ -158,8 +158,8 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
             job, name = epoch.jobs[-1], f"epoch {number}" if number else epoch.node
         return queue_lines_below(self.context, job, name or "", self.app.size.height)
 
-    def _missing_text(self, snapshot: Snapshot | None) -> list[Line]:
-        if snapshot is None or not snapshot.is_complete:
+    def _missing_text(self, snapshot: Snapshot) -> list[Line]:
+        if not snapshot.is_complete:
             return empty_text("", "The run appears as soon as its DAG has been read.")
         sentence = "This run is in no DAG of this directory any more."
         return empty_text(sentence, "[esc] goes back to all runs.")

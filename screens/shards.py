@@ -25,7 +25,7 @@ class ShardsScreen(ListScreen):
 
     # --- rendering --------------------------------------------------------------------------
 
-    def show(self, update: Snapshot | None) -> None:
+    def show(self, update: Snapshot) -> None:
         all_bags = self.context.stats.value(bags)
         bag = self._chosen(all_bags)
         if bag is None or all_bags is None:
@@ -57,9 +57,9 @@ class ShardsScreen(ListScreen):
             self.key = selected.key
         return selected
 
-    def _nothing(self, all_bags: tuple[Bag, ...] | None, update: Snapshot | None) -> None:
+    def _nothing(self, all_bags: tuple[Bag, ...] | None, update: Snapshot) -> None:
         """Show why there is no bag, and how one is made."""
-        if all_bags is None or update is None or not update.is_complete:
+        if all_bags is None or not update.is_complete:
             text = empty_text("", "Bags appear when their DAG file is read.")
             self.show_nothing("Shards", text, "reading the DAG")
         else:

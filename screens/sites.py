@@ -163,11 +163,11 @@ class SitesScreen(ListScreen, ActionScreen):
         self.view = VIEWS[0]
         self._cursors: dict[str, str] = {}
 
-    def show(self, update: Snapshot | None) -> None:
+    def show(self, update: Snapshot) -> None:
         usage = self.context.stats.value(site_usage)
         if usage is None:
-            is_read = update is not None and update.is_complete
-            text = "Adding up all executions…" if is_read else "Sites appear as the logs are read."
+            reading = "Sites appear as the logs are read."
+            text = "Adding up all executions…" if update.is_complete else reading
             self.show_nothing("Sites", empty_text("", text))
             return
         self.show_head(self._head(usage))
@@ -288,7 +288,7 @@ class ExecutionsScreen(ListScreen):
         self.usage_filter = usage_filter
         self.kind = 0
 
-    def show(self, update: Snapshot | None) -> None:
+    def show(self, update: Snapshot) -> None:
         usage = self.context.stats.value(site_usage)
         if usage is None:
             text = empty_text("", "Executions appear as the logs are read.")

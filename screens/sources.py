@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 class SourcesScreen(DocumentScreen):
     """The DAGs, logs and warnings of the dagdir."""
 
-    def show(self, update: Snapshot | None) -> None:
+    def show(self, update: Snapshot) -> None:
         room = self.app.size.width
         dagdir = plain(directory_label(str(self.context.feed.dagdir)), 200)
         title = line(("Sources and warnings", BOLD), "   ", (dagdir, DIM))
         right: Line = ()
-        if update is not None and not update.is_complete:
+        if update.opened and not update.is_complete:
             right = reading_progress(update.progress, 0)
-        lines = [] if update is None else source_lines(update.status, room)
+        lines = source_lines(update.status, room) if update.opened else []
         if lines:
             queue = schedd_status_lines(
                 self.context.queue,
@@ -50,7 +50,7 @@ class SourcesScreen(DocumentScreen):
                 room - 2,
             )
             lines += [(), heading("Queue", room), *queue]
-        if update is not None and self.context.absence.notifier is not None:
+        if update.opened and self.context.absence.notifier is not None:
             lines += [(), heading("Notifications", room)]
             lines += notification_lines(self.context.absence.notifier, room)
         self.show_document([line(" ") + justify(title, right, room - 2), ()], lines)

@@ -750,7 +750,7 @@ class LaunchScreen(ConfirmationBase):
 
     # --- rendering ------------------------------------------------------------------------
 
-    def show(self, update: Snapshot | None) -> None:
+    def show(self, update: Snapshot) -> None:
         room = self.app.size.width
         name = plain(self.plan.dag_file, 60)
         title = f"Submit {name}?"
@@ -1031,7 +1031,7 @@ class SubmitScreen(SnapshotScreen):
     def _fields(self) -> tuple[RequestField, ...]:
         return fields_of(self.form_result.template, self.form_result.templates, self._form)
 
-    def show(self, update: Snapshot | None) -> None:
+    def show(self, update: Snapshot) -> None:
         form, preview_pane = self.query_one(FormView), self.query_one(SidePane)
         self._take_requests()
         head = self._head()

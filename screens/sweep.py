@@ -336,7 +336,7 @@ class PointRunsScreen(ListScreen):
         super().__init__()
         self.choice, self.point = choice, point
 
-    def show(self, update: Snapshot | None) -> None:
+    def show(self, update: Snapshot) -> None:
         self.context.stats.watch_job_files()
         grid = self.context.stats.value(grid_in, self.choice)
         cell = grid.cells.get(self.point) if grid is not None else None
@@ -384,7 +384,7 @@ class SweepScreen(MetricKeys):
 
     # --- rendering --------------------------------------------------------------------------
 
-    def show(self, update: Snapshot | None) -> None:
+    def show(self, update: Snapshot) -> None:
         self.context.stats.watch_job_files()
         grid = self.context.stats.value(grid_in, self.choice)
         if grid is None or not grid.has_sweep:
@@ -423,10 +423,10 @@ class SweepScreen(MetricKeys):
             parts.append(join(more, line("  ")) + line((" more", DIM)))
         return rule(parts, self.app.size.width)
 
-    def _nothing(self, grid: Grid | None, update: Snapshot | None) -> None:
+    def _nothing(self, grid: Grid | None, update: Snapshot) -> None:
         """Show why there is no grid, and how a sweep is made."""
         room = self.app.size.width
-        reading = grid is None or update is None or not update.is_complete
+        reading = grid is None or not update.is_complete
         first = "reading the DAG" if reading else ""
         self.show_head([line(" ", ("Grid", BOLD), "   ", (first, DIM))])
         waiting = empty_text("", "A sweep appears when its DAG file is read.")

@@ -87,7 +87,7 @@ class TimeTravel:
     def load(self, moment: datetime) -> None:
         """Show the ensemble as it was at ``moment``, or the present if that is not past."""
         snapshot = self._app.newest_snapshot
-        if snapshot is None or isinstance(self._app.present_feed, NullFeed):
+        if isinstance(self._app.present_feed, NullFeed):
             return
         as_of = snapshot.status.as_of
         if as_of is None or moment >= as_of:
@@ -108,9 +108,9 @@ class TimeTravel:
             return "the times are being added up: try again in a moment"
         if known.first is None or known.last is None:
             return "there is no past: no log has an event yet"
-        status = None if self._app.newest_snapshot is None else self._app.newest_snapshot.status
+        status = self._app.newest_snapshot.status
         # The statistic may be a little older than the snapshot.
-        now = status.as_of if status is not None and status.live else None
+        now = status.as_of if status.live else None
         start = self.moment or now or known.last
         self.load(step_moment(known, start, steps))
         return None
@@ -228,11 +228,11 @@ class TimeTravel:
         return first_that_fits((*hints, shown + reading), width)
 
     def _ago(self, moment: datetime) -> str:
-        snapshot = self._app.newest_snapshot
-        seconds = None if snapshot is None else seconds_ago(snapshot.status.as_of, moment)
-        if snapshot is None or seconds is None:
+        status = self._app.newest_snapshot.status
+        seconds = seconds_ago(status.as_of, moment)
+        if seconds is None:
             return ""
-        reference = "ago" if snapshot.status.live else "before the end"
+        reference = "ago" if status.live else "before the end"
         return f" ({formatting.age(seconds)} {reference})"
 
     def _reading_text(self) -> Line:

@@ -385,7 +385,7 @@ class TimelineScreen(ListScreen):
         """The timeline up to now, even while the screens show the past."""
         return self.context.present_stats.value(timeline)
 
-    def show(self, update: Snapshot | None) -> None:
+    def show(self, update: Snapshot) -> None:
         present = self.present_timeline
         if present is None or present.first is None:
             self._nothing(present, update)
@@ -420,9 +420,9 @@ class TimelineScreen(ListScreen):
         # The cursor is valid only once the table has its rows.
         self.show_note(self._note_lines(present, filtered, moment is not None))
 
-    def _nothing(self, timeline: Timeline | None, update: Snapshot | None) -> None:
+    def _nothing(self, timeline: Timeline | None, update: Snapshot) -> None:
         self.query_one("#chart", StaticLines).show([])
-        if timeline is None or update is None or not update.is_complete:
+        if timeline is None or not update.is_complete:
             text = empty_text("", "The times of all jobs are being added up.")
         else:
             hint = "Each run gets a lane here when its first job is submitted."
@@ -451,8 +451,7 @@ class TimelineScreen(ListScreen):
         selected = next((lane for lane in filtered if lane.key == self.table.cursor), None)
         doing: Line = ()
         if selected is not None:
-            status = self.context.snapshot.status if self.context.snapshot else None
-            dags = {dag.file: dag.rescue for dag in (status.dags if status else ())}
+            dags = {dag.file: dag.rescue for dag in self.context.snapshot.status.dags}
             rescue = dags.get(selected.dag)
             doing = lane_state_line(
                 timeline, lane=selected, at=cursor, historical=historical, room=room, rescue=rescue

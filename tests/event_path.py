@@ -88,7 +88,7 @@ async def record_screen(recorder: Recorder, log: Path) -> None:
             append_end(log)
             for _ in range(2000):
                 await asyncio.sleep(0.002)
-                if app.snapshot is not None and _shown(app):
+                if _shown(app):
                     break
             else:
                 raise SystemExit("the end of the epoch is not shown")

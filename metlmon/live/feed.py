@@ -39,18 +39,36 @@ class Snapshot(Struct, frozen=True):
 
     ``changed``: keys of the runs whose rows differ from the previous snapshot; ``progress``: of
     the first reading; ``error``: one sentence if the dagdir has become unreadable (the last
-    snapshot stays) or the schedd does not respond.
+    snapshot stays) or the schedd does not respond. ``opened``: not before the first one.
     """
 
     status: Status
     changed: frozenset[str]
     progress: Progress
     error: str | None = None
+    opened: bool = True
 
     @property
     def is_complete(self) -> bool:
         """Whether all files have been read once."""
         return self.progress.fraction >= 1
+
+
+def unread(dagdir: Path) -> Snapshot:
+    """What is known of a directory before its first snapshot."""
+    status = Status(
+        dagdir=str(dagdir),
+        as_of=None,
+        live=False,
+        warnings=(),
+        dags=(),
+        runs=(),
+        epoch_states={},
+        node_states={},
+        hours=GpuHours(),
+        logs=(),
+    )
+    return Snapshot(status, frozenset(), Progress(0, 1), opened=False)
 
 
 class JobFiles(Struct, frozen=True):
@@ -147,18 +165,7 @@ class NullFeed(Feed):
     def __init__(self, dagdir: Path | None = None, settings: Settings | None = None) -> None:
         self._dagdir = dagdir or Path.cwd()
         self._settings = settings or Settings()
-        status = Status(
-            dagdir=str(self._dagdir),
-            as_of=None,
-            live=False,
-            warnings=(),
-            dags=(),
-            runs=(),
-            epoch_states={},
-            node_states={},
-            hours=GpuHours(),
-            logs=(),
-        )
+        status = unread(self._dagdir).status
         self._latest = Snapshot(status, frozenset(), Progress(0, 0))
 
     @property

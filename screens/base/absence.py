@@ -127,9 +127,9 @@ class Absence:
 
             self.notifier = Notifier(settings, application.write_apart, application.content_changed)
 
-    def take(self, snapshot: Snapshot | None, stats: StatsWorker) -> None:
+    def take(self, snapshot: Snapshot, stats: StatsWorker) -> None:
         """Take the newest snapshot and statistics of the present."""
-        if snapshot is None or not snapshot.is_complete:
+        if not snapshot.is_complete:
             return
         status = snapshot.status
         # Before an ensemble is opened there is an empty snapshot.
@@ -191,9 +191,9 @@ class Absence:
                 complete=snapshot.error is None and is_complete(status),
             )
 
-    def news(self, snapshot: Snapshot | None, stats: StatsWorker) -> str:
+    def news(self, snapshot: Snapshot, stats: StatsWorker) -> str:
         """What has changed since somebody last looked; empty if that is not new."""
-        if snapshot is None or not snapshot.is_complete:
+        if not snapshot.is_complete:
             return ""
         return self.last_look.show(snapshot.status, lambda since: stats.value(changes_since, since))
 

@@ -128,8 +128,7 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
     @property
     def health(self) -> Health | None:
         """The newest health; None from a partly read log, or before it is known."""
-        snapshot = self.context.snapshot
-        if snapshot is None or not snapshot.is_complete:
+        if not self.context.snapshot.is_complete:
             return None
         return self.offered(self.context.stats.value(make_health))
 
@@ -147,11 +146,10 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
     @property
     def this_year(self) -> int | None:
         """The year of the snapshot, which times leave out."""
-        snapshot = self.context.snapshot
-        return None if snapshot is None else formatting.year_of(snapshot.status.as_of)
+        return formatting.year_of(self.context.snapshot.status.as_of)
 
-    def show(self, snapshot: Snapshot | None) -> None:
-        """Show a new snapshot; None before the first."""
+    def show(self, snapshot: Snapshot) -> None:
+        """Show a new snapshot."""
         raise NotImplementedError
 
     def on_mount(self) -> None:
@@ -229,9 +227,8 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         waiting = [self._error, *self.context.banners] if self._error else self.context.banners
         error = waiting[0] if waiting else ""
         more = f" (and {len(waiting) - 1} more)" if len(waiting) > 1 else ""
-        snapshot = self.context.snapshot
-        if snapshot is not None and not content and self.SHOWS_ENSEMBLE and not self.HAS_HEADER:
-            error = error or snapshot.error or ""
+        if not content and self.SHOWS_ENSEMBLE and not self.HAS_HEADER:
+            error = error or self.context.snapshot.error or ""
         if error:
             content = line(" ", (plain(error, max(width - 2 - len(more), 1)) + more, ALARM))
         if self._banner is None and content:
@@ -247,8 +244,7 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
 
     def removal_clock(self, cluster: int | None, proc: int | None) -> str:
         """``removed in 1d`` for a held job that a policy will remove; else empty."""
-        snapshot = self.context.snapshot
-        as_of = None if snapshot is None else snapshot.status.as_of
+        as_of = self.context.snapshot.status.as_of
         clocks = removal_clocks(self.context.stats.value(make_health), as_of)
         return clocks.get((cluster or 0, proc or 0), "")
 
@@ -259,9 +255,8 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
 
     def show_no_job(self, reason: str) -> None:
         """Say why a row has no job to open: ``reason``, as soon as all logs are read."""
-        snapshot = self.context.snapshot
-        is_read = snapshot is not None and snapshot.is_complete
-        self.show_message(reason if is_read else "its log is still being read: no job is known yet")
+        reading = "its log is still being read: no job is known yet"
+        self.show_message(reason if self.context.snapshot.is_complete else reading)
 
     def messages(self) -> list[Line]:
         """Messages at the start of the note line."""

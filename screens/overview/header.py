@@ -102,7 +102,7 @@ def seconds_ago(as_of: datetime | None, when: datetime | None) -> float | None:
 
 
 def header(
-    snapshot: Snapshot | None,
+    snapshot: Snapshot,
     dagdir: str,
     width: int,
     *,
@@ -118,7 +118,7 @@ def header(
     name = plain(directory_name(dagdir), 48)
     title = line(("metlmon", TextStyle(formatting.Colour.SKY, formatting.Weight.BOLD)), "  ")
     title += line(("read-only  " if read_only else "", NOTE), (name, BOLD))
-    if snapshot is None:
+    if not snapshot.opened:
         return [_with_margins(title, (), width), line(" ", ("opening the directory", DIM))]
     status = snapshot.status
     gap, live, warnings = line("   "), _live_state(snapshot), _warnings(status)

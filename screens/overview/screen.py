@@ -107,12 +107,11 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         yield pane
         yield from super().compose_prompts()
 
-    def show(self, snapshot: Snapshot | None) -> None:
+    def show(self, snapshot: Snapshot) -> None:
         self.show_head(self._header(snapshot))
-        runs = () if snapshot is None else snapshot.status.runs
-        dags = () if snapshot is None or runs else snapshot.status.dags
-        has_nodes_only = any(dag.nodes_total for dag in dags)
-        if snapshot is not None and has_nodes_only and self._show_nodes(snapshot):
+        status = snapshot.status
+        has_nodes_only = not status.runs and any(dag.nodes_total for dag in status.dags)
+        if has_nodes_only and self._show_nodes(snapshot):
             self.query_one(SelectionPane).display = False
             return
         self.node_list = None
@@ -120,22 +119,19 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         figures = self.context.stats.value(run_figures)
         progress = self.context.stats.value(streams) or {}
         health, width = self.health, self.app.size.width
-        rows = self._select_runs(runs)
-        shown = rows
+        rows = shown = self._select_runs(status.runs)
         if self.faults_only:
             faulty = health_table.faulty_runs(health)
             shown = [row for row in rows if row.key in faulty]
         columns = runs_table.columns(rows, progress, figures, self.context.feed.settings.metrics)
-        as_of = None if snapshot is None else snapshot.status.as_of
-        clocks = health_table.removal_clocks(health, as_of)
-        is_read = snapshot is not None and snapshot.is_complete
+        clocks = health_table.removal_clocks(health, status.as_of)
         self.fill(
             health_table.with_removal_clocks(columns, clocks),
             shown,
             lambda row: row.key,
             runs_table.filter_text,
             all_rows=rows,
-            steady=(self.context.feed, is_read, width),
+            steady=(self.context.feed, snapshot.is_complete, width),
             empty=self._empty_text(rows, snapshot),
             no_match=self._empty_text(rows, snapshot),
             cursor=self._run_in_trouble(health),
@@ -280,7 +276,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         nodes.show(self, snapshot)
         return True
 
-    def _header(self, snapshot: Snapshot | None) -> list[Line]:
+    def _header(self, snapshot: Snapshot) -> list[Line]:
         """All lines if there is room, else the most important five, in the same order."""
         room, roomy = self.app.size.width, self.app.size.height >= ROOMY_LINES
         head_of = partial(
@@ -292,7 +288,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
             several=overview_header.SEVERAL_DAGS if roomy else 0,
         )
         head = head_of()
-        if snapshot is None or not (snapshot.status.dags or snapshot.status.runs):
+        if not (snapshot.status.dags or snapshot.status.runs):
             return head
         status, room = snapshot.status, room - 2
         whole = snapshot.is_complete
@@ -349,12 +345,12 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
             return list(rows)
         return [row for row in rows if matches_run(row, only)]
 
-    def _empty_text(self, rows: list[Run], snapshot: Snapshot | None) -> list[Line]:
+    def _empty_text(self, rows: list[Run], snapshot: Snapshot) -> list[Line]:
         if isinstance(self.context.feed, NullFeed):
             return runs_table.no_dagdir_text()
-        if snapshot is None or (not rows and not snapshot.is_complete):
-            if snapshot is None:
-                return empty_text("", "looking for DAG files and logs")
+        if not snapshot.opened:
+            return empty_text("", "looking for DAG files and logs")
+        if not rows and not snapshot.is_complete:
             bar = overview_header.reading_progress(snapshot.progress, 24)
             return empty_text(bar, "runs appear as they are read")
         wanted = formatting.plain(self.filter_text, 30)
@@ -372,11 +368,10 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         return {**super().footer_labels(), "close": close}
 
     def hidden_actions(self) -> Collection[str]:
-        snapshot = self.context.snapshot
-        hidden = TREE_ACTIONS
+        snapshot, hidden = self.context.snapshot, TREE_ACTIONS
         if self.node_list is not None:
             hidden = frozenset({"sort"})
-        elif snapshot is not None and not (snapshot.status.dags or snapshot.status.runs):
+        elif snapshot.opened and not (snapshot.status.dags or snapshot.status.runs):
             hidden = RUN_ACTIONS
         pane = () if self.query_one(SelectionPane).display else ("section",)
         return hidden.union(pane, super().hidden_actions())
@@ -412,10 +407,9 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
 
         A run without queued jobs has its latest job instead. Without any run: all DAGs.
         """
-        snapshot = self.context.snapshot
         runs = self.chosen_rows if self.node_list is None else []
         if not runs:
-            return Selection("nothing", (), () if snapshot is None else snapshot.status.dags)
+            return Selection("nothing", (), self.context.snapshot.status.dags)
         jobs: list[Job] = []
         by_run = jobs_of_runs(runs, self.context.feed.queued_jobs())
         for key, queued in by_run.items():

@@ -129,9 +129,7 @@ def inside(argv: Sequence[str]) -> int:
             if asked == "cells":
                 return [cells(strip) for strip in self.screen._compositor.render_strips()]
             if asked == "whole":
-                return (
-                    self.newest_snapshot is not None and self.newest_snapshot.progress.fraction >= 1
-                )
+                return self.newest_snapshot.progress.fraction >= 1
             stall, self.late, self.busy = (self.late, self.busy), 0.0, 0.0
             return stall
 

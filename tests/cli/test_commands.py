@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from metlmon.cli import arguments
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
+from metlmon.live.feed import unread
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.records import Status
 from metlmon.text.spans import text
@@ -107,7 +108,7 @@ def test_a_directory_has_its_name(
     assert first.endswith(name)
     assert json_output("status", capsys, given)["dagdir"] == str(Path(given))
     shown = str(Path(given).parent if given == "run.dag" else Path(given))
-    assert "ensemble" in text(overview_header.header(None, shown, 80)[0])
+    assert "ensemble" in text(overview_header.header(unread(Path(shown)), shown, 80)[0])
 
 
 @pytest.mark.parametrize(

@@ -238,7 +238,7 @@ async def test_home_notifies_and_remembers_what_was_opened(
             assert (await arrived(listener, 2))[1].startswith("other: held")
             seen.app.show_ensemble(FeedAndPool(session, None, "no pool in this test"))
             async with asyncio.timeout(20):
-                while seen.app.snapshot is None or seen.app.snapshot.progress.fraction < 1:
+                while seen.app.snapshot.progress.fraction < 1:
                     await seen.settle()
             await seen.press("q")
             await seen.settle()

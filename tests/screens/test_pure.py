@@ -289,6 +289,6 @@ def test_a_prompt_for_a_site_has_those_where_jobs_were_executed() -> None:
     log = log.execute(1, site="anvil").evict(1).execute(1, site="delta").evict(1)
     log = log.execute(1, site="anvil").terminate(1)
     executed = executed_sites(stats_input(of_one_job(log).painter()))
-    sites = known_sites((), None, executed, (), with_default=False)
+    sites = known_sites((), status(()), executed, (), with_default=False)
     assert sites.keys() == {"anvil", "delta"}
     assert sites["anvil"].startswith("2 executions")
