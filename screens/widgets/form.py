@@ -71,7 +71,7 @@ class FormView(MovingWidget):
     The first text typed into a field replaces its initial value; once the field was edited, or
     the caret moved in it, text is inserted at the caret. ``changed`` is called directly with a
     field's name and new text: with a message, another letter could arrive before the handler
-    runs. Page keys move ``page_target``, by default the cursor. Posts
+    runs. ``lines_above``: those above the view. Page keys move ``page_target``, by default the cursor. Posts
     ``FormView.FieldHighlighted``.
     """
 
@@ -88,7 +88,7 @@ class FormView(MovingWidget):
         self._value_width = 24
         self._cursor_index = 0
         self._caret = 0
-        self._top = 0
+        self.lines_above = 0
         self._edited: set[str] = set()
 
     # --- what is shown --------------------------------------------------------------------
@@ -99,14 +99,9 @@ class FormView(MovingWidget):
         return self._entries[self._cursor_index].name if self._entries else None
 
     @property
-    def lines_above(self) -> int:
-        """Number of lines above the view."""
-        return self._top
-
-    @property
     def lines_below(self) -> int:
         """Number of lines below the view."""
-        return max(0, len(self._entries) - self._top - self.size.height)
+        return max(0, len(self._entries) - self.lines_above - self.size.height)
 
     def show(self, entries: Sequence[FormEntry], value: int) -> None:
         """Show these fields, values ``value`` cells wide; the cursor stays in its field."""
@@ -147,13 +142,13 @@ class FormView(MovingWidget):
 
     def _keep_in_view(self) -> None:
         height = max(1, self.size.height)
-        self._top = max(self._top, self._cursor_index - height + 1)
+        self.lines_above = max(self.lines_above, self._cursor_index - height + 1)
         # Keep the heading above the field in view.
         head = self._cursor_index - (
             self._cursor_index > 0 and self._entries[self._cursor_index - 1].name is None
         )
-        self._top = min(self._top, head if height > 1 else self._cursor_index)
-        self._top = max(0, min(self._top, len(self._entries) - height))
+        self.lines_above = min(self.lines_above, head if height > 1 else self._cursor_index)
+        self.lines_above = max(0, min(self.lines_above, len(self._entries) - height))
 
     def on_resize(self) -> None:
         if self._entries:
@@ -177,7 +172,7 @@ class FormView(MovingWidget):
 
     def line_at(self, y: int) -> LineState:
         """A field, with its index and the caret in it."""
-        index = self._top + y
+        index = self.lines_above + y
         if index >= len(self._entries):
             return (), False
         entry, focused = self._entries[index], index == self._cursor_index and self.has_focus
@@ -219,7 +214,7 @@ class FormView(MovingWidget):
 
     def render_state(self, y: int, state: LineState) -> Strip:
         strip = super().render_state(y, state)
-        index = self._top + y
+        index = self.lines_above + y
         if index >= len(self._entries) or self._entries[index].name is None:
             return strip
         entry = self._entries[index]
@@ -259,7 +254,7 @@ class FormView(MovingWidget):
     action_page_down = partialmethod(_turn_page, 1)
 
     def on_click(self, event: events.Click) -> None:
-        index = self._top + event.y
+        index = self.lines_above + event.y
         if index < len(self._entries) and self._entries[index].name is not None:
             self._move_to(index)
 

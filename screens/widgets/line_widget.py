@@ -159,18 +159,13 @@ class StaticLines(LineWidget):
 
     def __init__(self, *, id: str | None = None, grows: bool = True) -> None:
         super().__init__(id=id)
-        self._lines: Sequence[Line] = ()
+        self.lines: Sequence[Line] = ()
         self._grows = grows
-
-    @property
-    def lines(self) -> Sequence[Line]:
-        """The current lines."""
-        return self._lines
 
     def show(self, lines: Sequence[Line]) -> None:
         """Show these lines instead."""
-        height_changed = self._grows and len(lines) != len(self._lines)
-        self._lines = lines
+        height_changed = self._grows and len(lines) != len(self.lines)
+        self.lines = lines
         if height_changed:
             self.styles.height = len(lines)
             self.reset_painted()
@@ -178,13 +173,14 @@ class StaticLines(LineWidget):
             self.refresh_changed()
 
     def line_at(self, y: int) -> tuple[Line, bool]:
-        return (self._lines[y] if y < len(self._lines) else ()), False
+        return (self.lines[y] if y < len(self.lines) else ()), False
 
 
 class Document(MovingWidget):
     """Long text that keeps its scroll position when it changes.
 
     With ``follow`` it stays at the end while text is appended, as long as the end is in view.
+    ``lines`` are those of the text, ``top_line`` the index of the first one in view.
     """
 
     class Scrolled(Message):
@@ -192,64 +188,56 @@ class Document(MovingWidget):
 
     def __init__(self, *, id: str | None = None, follow: bool = False) -> None:
         super().__init__(id=id)
-        self._lines: Sequence[Line] = ()
+        self.lines: Sequence[Line] = ()
         self._sections: Sequence[int] = ()
-        self._top = 0
+        self.top_line = 0
         self._follow = follow
         self._at_end = True
 
     @property
-    def lines(self) -> Sequence[Line]:
-        """All lines of the text."""
-        return self._lines
-
-    @property
-    def top_line(self) -> int:
-        """Index of the first line in view."""
-        return self._top
-
-    @property
     def lines_below(self) -> int:
         """Number of lines below the view."""
-        return max(0, len(self._lines) - self._top - self.size.height)
+        return max(0, len(self.lines) - self.top_line - self.size.height)
 
     def show(self, lines: Sequence[Line], sections: Sequence[int] = ()) -> None:
         """Show these lines; ``sections`` are the indices of the headings."""
         at_end = self._follow and self.lines_below == 0
-        self._lines, self._sections = lines, sections
-        self._top = self._last_top if at_end else min(self._top, self._last_top)
+        self.lines, self._sections = lines, sections
+        self.top_line = self._last_top if at_end else min(self.top_line, self._last_top)
         self.refresh_changed()
 
     def on_resize(self) -> None:
-        previous_top = self._top
+        previous_top = self.top_line
         follows = self._follow and self._at_end
-        self._top = self._last_top if follows else min(self._top, self._last_top)
-        if self._top != previous_top:
+        self.top_line = self._last_top if follows else min(self.top_line, self._last_top)
+        if self.top_line != previous_top:
             self.refresh_changed()
         self.post_message(self.Scrolled())
 
     @property
     def _last_top(self) -> int:
-        return max(0, len(self._lines) - self.size.height)
+        return max(0, len(self.lines) - self.size.height)
 
     def line_at(self, y: int) -> tuple[Line, bool]:
-        index = self._top + y
-        return (self._lines[index] if index < len(self._lines) else ()), False
+        index = self.top_line + y
+        return (self.lines[index] if index < len(self.lines) else ()), False
 
     def scroll_to_line(self, top: int) -> None:
         """Scroll line ``top_line`` to the top of the view, as far as there is text."""
         self._at_end = top >= self._last_top
-        self._top = max(0, min(top, self._last_top))
+        self.top_line = max(0, min(top, self._last_top))
         self.refresh_changed()
         self.post_message(self.Scrolled())
 
     def next_section(self) -> None:
         """Scroll to the next heading, or from the last one to the start."""
-        next_sections = [section for section in self._sections if section > self._top]
-        self.scroll_to_line(next_sections[0] if next_sections and self._top < self._last_top else 0)
+        next_sections = [section for section in self._sections if section > self.top_line]
+        self.scroll_to_line(
+            next_sections[0] if next_sections and self.top_line < self._last_top else 0
+        )
 
     def move_by(self, lines: int) -> None:
-        self.scroll_to_line(self._top + lines)
+        self.scroll_to_line(self.top_line + lines)
 
 
 class SelectionPane(Document):

@@ -51,7 +51,11 @@ class TableRow(Struct, frozen=True):
 
 
 class Table(MovingWidget):
-    """A table with a fixed heading; posts ``RowSelected``, ``RowHighlighted``, …"""
+    """A table with a fixed heading; posts ``RowSelected``, ``RowHighlighted``, …
+
+    ``columns``: those that fit; ``rows``: all, in order; ``cursor``: the key of the row under it.
+    :meth:`show` and :meth:`select` set them.
+    """
 
     class RowSelected(Message):
         """A row was double-clicked."""
@@ -77,14 +81,14 @@ class Table(MovingWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._columns: Sequence[TableColumn] = ()
-        self._rows: Sequence[TableRow] = ()
+        self.columns: Sequence[TableColumn] = ()
+        self.rows: Sequence[TableRow] = ()
         self._ends: list[int] = []
         self._index_by_key: dict[str, int] = {}
         self._selectable: list[int] = []
         self._rendered: dict[tuple[int, bool, bool], Line] = {}
         self._empty: Sequence[Line] = ()
-        self._key: str | None = None
+        self.cursor: str | None = None
         self._marks: set[str] = set()
         self._top = 0
         self._sized = False
@@ -92,24 +96,9 @@ class Table(MovingWidget):
     # --- what is shown --------------------------------------------------------------------
 
     @property
-    def rows(self) -> Sequence[TableRow]:
-        """All rows, in order."""
-        return self._rows
-
-    @property
     def keys(self) -> Sequence[str]:
         """The keys of all rows that have one, in order."""
         return list(self._index_by_key)
-
-    @property
-    def columns(self) -> Sequence[TableColumn]:
-        """The columns that fit."""
-        return self._columns
-
-    @property
-    def cursor(self) -> str | None:
-        """Key of the row under the cursor."""
-        return self._key
 
     @property
     def marks(self) -> frozenset[str]:
@@ -129,40 +118,40 @@ class Table(MovingWidget):
     @property
     def rows_below(self) -> int:
         """Number of rows below the view."""
-        return len(self._rows) - bisect_right(self._ends, self._top + self._view_height)
+        return len(self.rows) - bisect_right(self._ends, self._top + self._view_height)
 
     def show(
         self, columns: Sequence[TableColumn], rows: Sequence[TableRow], empty: Sequence[Line] = ()
     ) -> None:
         """Show these rows, or the lines ``empty`` if there are none."""
-        offset = self._offset_of(self._key)
-        index = self._index_by_key.get(self._key or "", 0)
-        self._columns, self._empty = columns, empty
-        self._rows = rows
+        offset = self._offset_of(self.cursor)
+        index = self._index_by_key.get(self.cursor or "", 0)
+        self.columns, self._empty = columns, empty
+        self.rows = rows
         self._rendered.clear()
         self._ends = list(accumulate(row.height for row in rows))
         self._index_by_key = {row.key: i for i, row in enumerate(rows) if row.key is not None}
         self._selectable = list(self._index_by_key.values())
-        previous_key = self._key
-        if self._key not in self._index_by_key:
-            self._key = self._nearest(index)
-        if offset is not None and self._key is not None:
-            self._top = self._first_line(self._index_by_key[self._key]) - offset
+        previous_key = self.cursor
+        if self.cursor not in self._index_by_key:
+            self.cursor = self._nearest(index)
+        if offset is not None and self.cursor is not None:
+            self._top = self._first_line(self._index_by_key[self.cursor]) - offset
         self._keep_in_view()
         self.refresh_changed()
-        if self._key != previous_key:
-            self.post_message(self.RowHighlighted(self._key))
+        if self.cursor != previous_key:
+            self.post_message(self.RowHighlighted(self.cursor))
 
     def _nearest(self, index: int) -> str | None:
-        rows = self._rows
+        rows = self.rows
         neighbours = (*rows[index:], *reversed(rows[:index]))
         return next((row.key for row in neighbours if row.key is not None), None)
 
     def select(self, key: str) -> None:
         """Move the cursor to this row, if it exists."""
-        if key not in self._index_by_key or key == self._key:
+        if key not in self._index_by_key or key == self.cursor:
             return
-        self._key = key
+        self.cursor = key
         self._keep_in_view()
         self.refresh_changed()
         self.post_message(self.RowHighlighted(key))
@@ -171,8 +160,8 @@ class Table(MovingWidget):
 
     def toggle_mark(self) -> None:
         """Mark or unmark the row under the cursor, and move to the next."""
-        if self._key is not None:
-            self._marks ^= {self._key}
+        if self.cursor is not None:
+            self._marks ^= {self.cursor}
             self.refresh_changed()
             self.move_by(1)
 
@@ -211,8 +200,8 @@ class Table(MovingWidget):
 
     def _keep_in_view(self) -> None:
         total = self._ends[-1] if self._ends else 0
-        if self._key is not None:
-            index = self._index_by_key[self._key]
+        if self.cursor is not None:
+            index = self._index_by_key[self.cursor]
             self._top = max(self._top, self._ends[index] - self._view_height)
             # With the first row, the headings above it come into view.
             is_first = index == self._selectable[0]
@@ -226,22 +215,22 @@ class Table(MovingWidget):
         if self._top != previous_top:
             self.refresh_changed()
         # The number of rows outside the view has changed with the size.
-        self.post_message(self.RowHighlighted(self._key, moved=False))
+        self.post_message(self.RowHighlighted(self.cursor, moved=False))
 
     # --- drawing --------------------------------------------------------------------------
 
     def line_at(self, y: int) -> tuple[Line, bool]:
         if y == 0:
             return self._heading, False
-        if not self._rows:
+        if not self.rows:
             # A blank line, then the text for an empty table.
             return (self._empty[y - 2] if 2 <= y < len(self._empty) + 2 else ()), False
         row_line = self._top + y - 1
         index = bisect_right(self._ends, row_line)
-        if index >= len(self._rows):
+        if index >= len(self.rows):
             return (), False
-        row = self._rows[index]
-        selected = row.key is not None and row.key == self._key
+        row = self.rows[index]
+        selected = row.key is not None and row.key == self.cursor
         if row_line > self._first_line(index):
             return line(
                 self._cursor_sign(selected), " " * (row.detail_indent - 1)
@@ -259,7 +248,7 @@ class Table(MovingWidget):
     def _heading(self) -> Line:
         """The titles; the mark of the one that the rows are sorted by is in the gap behind it."""
         content, gap = line(" " * MARGIN), 0
-        for column in self._columns:
+        for column in self.columns:
             title = crop(line((column.title, HEADING)), column.width) + line((column.mark, CURSOR))
             cells = column.width + len(column.mark)
             content += line(" " * gap) + fit(title, cells, column.align)
@@ -271,7 +260,7 @@ class Table(MovingWidget):
 
     def _compose_row(self, cells: Sequence[Line], selected: bool, sign: Line = ()) -> Line:
         content: Line = line(self._cursor_sign(selected)) + (sign or line((" ", MARKED)))
-        for i, (cell, column) in enumerate(zip(cells, self._columns, strict=True)):
+        for i, (cell, column) in enumerate(zip(cells, self.columns, strict=True)):
             gap = line(" " * GAP) if i else ()
             content += gap + fit(cell, column.width, column.align)
         return content
@@ -279,21 +268,21 @@ class Table(MovingWidget):
     # --- moving ---------------------------------------------------------------------------
 
     def move_by(self, lines: int) -> None:
-        if self._key is None:
+        if self.cursor is None:
             return
-        position = bisect_left(self._selectable, self._index_by_key[self._key]) + lines
+        position = bisect_left(self._selectable, self._index_by_key[self.cursor]) + lines
         index = self._selectable[max(0, min(position, len(self._selectable) - 1))]
-        self.select(self._rows[index].key or "")
+        self.select(self.rows[index].key or "")
 
     def on_click(self, event: events.Click) -> None:
         if event.y == 0:
-            ends = accumulate((column.width + GAP for column in self._columns), initial=MARGIN)
+            ends = accumulate((column.width + GAP for column in self.columns), initial=MARGIN)
             place = bisect_right(list(ends), event.x) - 1
-            if 0 <= place < len(self._columns) and self._columns[place].name:
-                self.post_message(self.HeadingSelected(self._columns[place].name))
+            if 0 <= place < len(self.columns) and self.columns[place].name:
+                self.post_message(self.HeadingSelected(self.columns[place].name))
             return
         index = bisect_right(self._ends, self._top + event.y - 1)
-        key = self._rows[index].key if index < len(self._rows) else None
+        key = self.rows[index].key if index < len(self.rows) else None
         if key is None:
             return
         self.select(key)
