@@ -102,6 +102,11 @@ def describe_error(action: str, error: BaseException) -> str:
     return f"{text} ({location}); {REPORT}" if location else f"{text}; {REPORT}"
 
 
+def sentence_of(error: BaseException, action: str, *expected: type[BaseException]) -> str:
+    """The sentence of an error that is ``expected``; of another one what failed, and where."""
+    return str(error) if isinstance(error, expected) else describe_error(action, error)
+
+
 def format_traceback(error: BaseException) -> list[str]:
     """The traceback as lines that are safe to print, without values of variables."""
     import traceback  # Takes 2 ms: few commands end so.

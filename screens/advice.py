@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from msgspec import Struct
 
-from metlmon.errors import describe_error
+from metlmon.errors import sentence_of
 from metlmon.live.feed import Feed, Snapshot, StatsInput
 from metlmon.placement.annexes import make_annexes
 from metlmon.placement.application import (
@@ -222,7 +222,7 @@ class ApplyScreen(ConfirmationBase):
         self._refresh_if_mounted()
 
     @property
-    def _may_confirm(self) -> bool:
+    def may_confirm(self) -> bool:
         return bool(self._acts) and self._results is None and self._act.perform is not None
 
     @property
@@ -234,12 +234,9 @@ class ApplyScreen(ConfirmationBase):
         self.show_document(self._head(room), self._body(room))
 
     def hidden_actions(self) -> Collection[str]:
-        hidden = set(super().hidden_actions())
-        if not self._may_confirm or not self.can_confirm:
-            hidden.add("confirm")
-        if self._results is not None or not self._acts:
-            hidden.add("next_act")
-        return hidden
+        hidden = super().hidden_actions()
+        is_asking = self._results is None and self._acts
+        return hidden if is_asking else {*hidden, "next_act"}
 
     def show_document_note(self, document: Document, below: Sequence[Line] = ()) -> None:
         self.show_note([rule(hidden_below(document.lines_below, NOTE), self.app.size.width)])
@@ -250,7 +247,7 @@ class ApplyScreen(ConfirmationBase):
         if not self._acts:
             return [line(" ", ("finding out what would change…", DIM)), ()]
         title = self._act.sentence[:1].upper() + self._act.sentence[1:]
-        question = "?" if self._may_confirm else "."
+        question = "?" if self.may_confirm else "."
         return [*wrap(title + question, room - 2, BOLD, indent=1), self._hint(), ()]
 
     def _hint(self) -> Line:
@@ -259,9 +256,8 @@ class ApplyScreen(ConfirmationBase):
             leave = line("done; ", ("esc", KEY), " goes back")
         elif self._results is not None:
             leave = line(("under way…", DIM))
-        elif self._may_confirm:
-            confirm = line(("y", KEY), " does it, ") if self.can_confirm else line(("wait, ", DIM))
-            leave = confirm + leave
+        elif self.may_confirm:
+            leave = self.confirm_hint() + leave
         other = line()
         if self._results is None:
             label = self._acts[(self._index + 1) % len(self._acts)].label
@@ -295,7 +291,7 @@ class ApplyScreen(ConfirmationBase):
             self._refresh_if_mounted()
 
     def action_confirm(self) -> None:
-        if not self._may_confirm or not self.key_confirms:
+        if not self.may_confirm or not self.key_confirms:
             return
         if self.context.action_refusal() is None:
             self._results = []
@@ -309,10 +305,8 @@ class ApplyScreen(ConfirmationBase):
         try:
             assert self._act.perform is not None
             self._act.perform(results.append)
-        except PoolError as error:
-            self._failure = str(error)
         except Exception as error:
-            self._failure = describe_error("it broke off", error)
+            self._failure = sentence_of(error, "it broke off", PoolError)
         finally:
             self.context.pending_task = ""
             self._is_over = True

@@ -27,7 +27,7 @@ from metlmon.text.spans import (
     wrap,
 )
 from screens.base.screens import ListScreen, age_text, how_to, padded
-from screens.job import copy_in_tmux
+from screens.job import copy
 
 MOST_LINES: Final = 6
 """Lines of warnings above the table."""
@@ -158,10 +158,7 @@ class AnnexesScreen(ListScreen):
         report = self._report()
         if self.notify_refusal("copy") or report is None:
             return
-        command = self._command(report, self.row(self.table.cursor))
-        self.app.copy_to_clipboard(command)
-        copy_in_tmux(command)
-        self.show_message(f"copied: {command}")
+        copy(self, self._command(report, self.row(self.table.cursor)))
 
     def action_ask(self) -> None:
         """Ask schedd and collectors now."""

@@ -300,8 +300,7 @@ class MetlmonApp(FaultTolerantApp):
         self.set_keymap(keymap(self.keys))
         self._take_own_commands()
         # The old threads may be in the middle of a file, a query or an action: do not wait here.
-        close = partial(_close, old_feed, old_pool, old_action)
-        self.run_worker(close, thread=True, exit_on_error=False)
+        self.run_in_thread(partial(_close, old_feed, old_pool, old_action))
 
     def _take_own_commands(self) -> None:
         """Take those of the settings; of those that are refused the banner says why."""
@@ -396,8 +395,7 @@ class MetlmonApp(FaultTolerantApp):
             return
         if self.options.files is not None:
             self._show_message("writing the report …")
-            save = partial(self._save_report, self.options.files, self.feed)
-            self.run_worker(save, thread=True, exit_on_error=False)
+            self.run_in_thread(partial(self._save_report, self.options.files, self.feed))
 
     def _save_report(self, files: SavedFiles, feed: Feed) -> None:
         try:

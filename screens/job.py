@@ -21,7 +21,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.message import Message
 
-from metlmon.errors import describe_error
+from metlmon.errors import sentence_of
 from metlmon.live import output_pager
 from metlmon.live.feed import Snapshot
 from metlmon.live.file_access import (
@@ -170,8 +170,13 @@ class ToolScreen(DocumentScreen):
 TMUX_SECONDS: Final = 2.0
 
 
-def copy_in_tmux(text: str) -> None:
-    """Copy a text within tmux, which by default ignores what a program copies (set-clipboard)."""
+def copy(screen: SnapshotScreen, text: str) -> None:
+    """Copy a text to the clipboard of the terminal, and say so.
+
+    Within tmux, too, which by default ignores what a program copies (set-clipboard).
+    """
+    screen.app.copy_to_clipboard(text)
+    screen.show_message(f"copied: {text}")
     tmux = shutil.which("tmux") if os.environ.get("TMUX") else None
     if tmux is not None:
         with suppress(OSError, subprocess.TimeoutExpired):
@@ -204,10 +209,8 @@ class JobTools(SnapshotScreen):
             with calls_through(self._files):
                 path = call_with_timeout(output_file, dagdir, name)
                 return call_with_timeout(read, path), None
-        except (UnreadableFile, NoAnswer) as reason:
-            return None, str(reason)
         except Exception as error:
-            return None, describe_error("reading it failed", error)
+            return None, sentence_of(error, "reading it failed", UnreadableFile, NoAnswer)
 
     def action_copy(self) -> None:
         """Choose a text of the job, and copy it to the clipboard of the terminal."""
@@ -221,9 +224,7 @@ class JobTools(SnapshotScreen):
 
     def _copy(self, choices: Mapping[str, str], chosen: tuple[str, ...] | None) -> None:
         for text in map(choices.__getitem__, chosen or ()):
-            self.app.copy_to_clipboard(text)
-            copy_in_tmux(text)
-            self.show_message(f"copied: {text}")
+            copy(self, text)
 
     def action_ask(self) -> None:
         """Ask why the job is idle, or for what it is writing where it runs."""

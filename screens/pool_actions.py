@@ -15,7 +15,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
-from metlmon.errors import describe_error
+from metlmon.errors import sentence_of
 from metlmon.health.types import HealthEntry
 from metlmon.live.feed import Snapshot, StatsInput
 from metlmon.pool.client import PoolClient
@@ -199,12 +199,9 @@ class RunningAction(Struct):
             results = pool.perform(self.request, on_result)
             # Includes results that were not reported on the way.
             self.results = list(results)
-        except PoolError as error:
-            self.error = str(error)
         except Exception as error:
-            self.error = describe_error(
-                "it broke off; look into the queue for what was done", error
-            )
+            action = "it broke off; look into the queue for what was done"
+            self.error = sentence_of(error, action, PoolError)
         self.ended = True
 
     def status_line(self) -> Line:
@@ -782,9 +779,9 @@ class ConfirmScreen(ConfirmationBase):
             ask_in_thread(self, pool.sites, self._sites_loaded, "asking for sites failed")
 
     @property
-    def _input_missing(self) -> bool:
-        """Whether a required number or site has not been entered yet."""
-        return self._takes != "" and self._entered is None
+    def may_confirm(self) -> bool:
+        """Whether a required number or site has been entered."""
+        return self._takes == "" or self._entered is not None
 
     @property
     def _current_preview(self) -> ActionPreview:
@@ -797,10 +794,6 @@ class ConfirmScreen(ConfirmationBase):
     def show(self, update: Snapshot) -> None:
         room = self.app.size.width
         self.show_document(self._head(room - 2), self._body(room))
-
-    def hidden_actions(self) -> Collection[str]:
-        closed = self._input_missing or not self.can_confirm
-        return {*super().hidden_actions(), *(("confirm",) if closed else ())}
 
     def show_document_note(self, document: Document, below: Sequence[Line] = ()) -> None:
         self.show_note([rule(hidden_below(document.lines_below, NOTE), self.app.size.width)])
@@ -827,9 +820,9 @@ class ConfirmScreen(ConfirmationBase):
         return [*lines, crop(self._key_hint(), room)]
 
     def _key_hint(self) -> Line:
-        if not self._input_missing:
-            confirm = line(("y", KEY), " does it, ") if self.can_confirm else line(("wait, ", DIM))
-            return line(" ") + confirm + line(("esc", KEY), " or ", ("n", KEY), " touches nothing")
+        if self.may_confirm:
+            leave = line(("esc", KEY), " or ", ("n", KEY), " touches nothing")
+            return line(" ") + self.confirm_hint() + leave
         if self._input_error:
             return line(" ", (self._input_error, BAD))
         noun = "priority" if self._takes == "priority" else "request"
@@ -843,7 +836,7 @@ class ConfirmScreen(ConfirmationBase):
         preview = self._current_preview
         order = preview.request
         targets, runs = (order.targets, order.runs) if order is not None else ((), ())
-        lines = self._site_list(room) if self._input_missing else []
+        lines = [] if self.may_confirm else self._site_list(room)
         if preview.line is not None:
             added = "Take out of" if preview.act in INCLUDE_ACTS else "Write into"
             lines += [heading(f"{added} the submit file, for later jobs", room)]
@@ -947,7 +940,7 @@ class ConfirmScreen(ConfirmationBase):
         preview, order = self._current_preview, self._current_preview.request
         if order is None or self.context.action_refusal() is not None:
             return
-        if self._input_missing or not self.key_confirms:
+        if not self.may_confirm or not self.key_confirms:
             return
         context = self.context
         running = context.perform(preview, order)

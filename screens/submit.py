@@ -48,7 +48,7 @@ from metlmon.authoring.runs import epochs_of, gpus_of
 from metlmon.authoring.templates import GATHER, bundled_templates, load_template, template_for
 from metlmon.authoring.validate import validate
 from metlmon.authoring.write_files import has_content, new_directory, write_plan
-from metlmon.errors import InputError, describe_error
+from metlmon.errors import InputError, sentence_of
 from metlmon.live.feed import Snapshot
 from metlmon.pool.client import PoolClient
 from metlmon.pool.submission import NO_COMMAND
@@ -910,8 +910,7 @@ class LaunchScreen(ConfirmationBase):
         try:
             text, mark = do(), DONE
         except Exception as error:
-            expected = isinstance(error, PlanError | PoolError | OSError)
-            text = str(error) if expected else describe_error("it broke off", error)
+            text = sentence_of(error, "it broke off", PlanError, PoolError, OSError)
             mark = FAILED
             present = _files_present(self.plan) if self._written else []
             if present:

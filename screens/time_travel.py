@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from textual.message import Message
 from textual.timer import Timer
 
-from metlmon.errors import InputError, describe_error
+from metlmon.errors import InputError, sentence_of
 from metlmon.live.feed import Feed, NullFeed, Snapshot
 from metlmon.snapshot.records import Progress
 from metlmon.stats.timeline import Timeline, timeline
@@ -121,21 +121,14 @@ class TimeTravel:
             return
         self._cancel_reading()
         reading = self._reading = Reading(moment)
-        self._app.run_worker(
-            lambda: self._read(self._app.present_feed, reading),
-            thread=True,
-            exit_on_error=False,
-        )
+        self._app.run_in_thread(lambda: self._read(self._app.present_feed, reading))
 
     def _read(self, present: Feed, reading: Reading) -> None:
         """Open the past feed, in a thread: opening a dagdir reads its DAG files."""
         try:
             feed = present.historical(reading.moment)
         except Exception as error:
-            is_expected = isinstance(error, InputError | OSError)
-            reading.error = (
-                str(error) if is_expected else describe_error("opening it failed", error)
-            )
+            reading.error = sentence_of(error, "opening it failed", InputError, OSError)
             self._post_progress(reading)
             return
 
@@ -191,12 +184,12 @@ class TimeTravel:
         if reading is not None:
             reading.cancelled.set()
             if reading.feed is not None:
-                self._app.run_worker(reading.feed.stop, thread=True, exit_on_error=False)
+                self._app.run_in_thread(reading.feed.stop)
 
     def _close(self, past: PastView | None) -> None:
         if past is not None:
             past.stats.close()
-            self._app.run_worker(past.feed.stop, thread=True, exit_on_error=False)
+            self._app.run_in_thread(past.feed.stop)
 
     # --- texts ------------------------------------------------------------------------------
 

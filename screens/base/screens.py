@@ -24,7 +24,7 @@ from textual.message import Message
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Input
 
-from metlmon.errors import InputError, describe_error, unusable_path
+from metlmon.errors import InputError, describe_error, sentence_of, unusable_path
 from metlmon.health.build import make_health
 from metlmon.health.types import Health
 from metlmon.live.feed import Snapshot
@@ -357,7 +357,17 @@ class ConfirmationBase(DocumentScreen):
     _shown_can_confirm = False
 
     def hidden_actions(self) -> Collection[str]:
-        return HIDDEN_IN_MODALS
+        confirms = self.may_confirm and self.can_confirm
+        return HIDDEN_IN_MODALS if confirms else HIDDEN_IN_MODALS | {"confirm"}
+
+    @property
+    def may_confirm(self) -> bool:
+        """Whether there is anything to confirm."""
+        return True
+
+    def confirm_hint(self) -> Line:
+        """The key that confirms, as soon as it does, before what leaves the screen."""
+        return line(("y", KEY), " does it, ") if self.can_confirm else line(("wait, ", DIM))
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -584,11 +594,10 @@ def ask_in_thread(
         answer, error = None, None
         try:
             answer = query()
-        except (PoolError, InputError, UnusableMachine) as problem:
-            error = str(problem)
         except Exception as problem:
             known = unusable_path(problem) if isinstance(problem, OSError) else None
-            error = str(known) if known else describe_error(failure, problem)
+            expected = PoolError, InputError, UnusableMachine
+            error = sentence_of(known or problem, failure, *expected)
         # The screen may be closed when the answer arrives.
         with suppress(RuntimeError):
             screen.call_later(on_answer, answer, error)

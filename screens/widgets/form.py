@@ -71,8 +71,8 @@ class FormView(MovingWidget):
     The first text typed into a field replaces its initial value; once the field was edited, or
     the caret moved in it, text is inserted at the caret. ``changed`` is called directly with a
     field's name and new text: with a message, another letter could arrive before the handler
-    runs. ``lines_above``: those above the view. Page keys move ``page_target``, by default the cursor. Posts
-    ``FormView.FieldHighlighted``.
+    runs. ``lines_above``: those above the view. Page keys move ``page_target``, by default the
+    cursor. Posts ``FormView.FieldHighlighted``.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = bindings_of("form")
