@@ -14,18 +14,7 @@ from metlmon.stats.usage import UsageFilter
 from metlmon.tables import annexes as annexes_table
 from metlmon.tables.layout import empty_text
 from metlmon.text.formatting import count
-from metlmon.text.spans import (
-    BOLD,
-    DIM,
-    KEY,
-    Line,
-    crop,
-    justify,
-    limit_lines,
-    line,
-    width,
-    wrap,
-)
+from metlmon.text.spans import BOLD, DIM, KEY, Line, crop, justify, limit_lines, line, width, wrap
 from screens.base.screens import ListScreen, age_text, how_to, padded
 from screens.job import copy
 

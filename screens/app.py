@@ -22,11 +22,7 @@ from metlmon.errors import InputError
 from metlmon.health.build import make_health
 from metlmon.live.feed import Feed, NullFeed, Snapshot, unread
 from metlmon.pool.client import FeedAndPool, PoolClient
-from metlmon.pool.types import (
-    ActionPreview,
-    ActionRequest,
-    QueueSnapshot,
-)
+from metlmon.pool.types import ActionPreview, ActionRequest, QueueSnapshot
 from metlmon.snapshot.records import Job
 from screens.actions import (
     TABS,

@@ -121,10 +121,7 @@ class CompareScreen(DocumentScreen, ChartScreen):
 
         def draw(scale: Scale) -> Sequence[Line]:
             signs = self._signs
-            return [
-                *plot.chart([], traces, scale, room - 2, height=height, braille=not signs),
-                (),
-            ]
+            return [*plot.chart([], traces, scale, room - 2, height=height, braille=not signs), ()]
 
         return self._chart_lines(curves, [title], draw, room)
 

@@ -85,11 +85,7 @@ def _traces(curves: Sequence[MetricCurve], selected: str | None) -> list[Trace]:
 
 def _median(band: MetricBand, style: TextStyle, sign: str) -> Trace:
     """Return the median trace of a band."""
-    return Trace(
-        tuple((place(level.epoch), level.median) for level in band.levels),
-        style,
-        sign,
-    )
+    return Trace(tuple((place(level.epoch), level.median) for level in band.levels), style, sign)
 
 
 def goal_text(goal: Goal | None) -> str:

@@ -23,18 +23,7 @@ from metlmon.tables.jobs import filter_text as job_text
 from metlmon.tables.layout import empty_text
 from metlmon.text import formatting
 from metlmon.text.formatting import count, plain
-from metlmon.text.spans import (
-    BAD,
-    BOLD,
-    DIM,
-    GOOD,
-    NOTE,
-    Line,
-    first_that_fits,
-    join,
-    line,
-    wrap,
-)
+from metlmon.text.spans import BAD, BOLD, DIM, GOOD, NOTE, Line, first_that_fits, join, line, wrap
 from screens.base.screens import ListScreen, heading
 from screens.overview.header import act_keys
 from screens.pool_actions import ACTION_SCOPES, MOST_JOBS, ActionScreen, Selection, select

@@ -21,18 +21,7 @@ from metlmon.tables import home as home_table
 from metlmon.tables.home import HomeRow
 from metlmon.tables.layout import empty_text
 from metlmon.text.formatting import Colour, Weight, count, plain
-from metlmon.text.spans import (
-    ALARM,
-    BOLD,
-    DIM,
-    GOOD,
-    NOTE,
-    Line,
-    TextStyle,
-    crop,
-    justify,
-    line,
-)
+from metlmon.text.spans import ALARM, BOLD, DIM, GOOD, NOTE, Line, TextStyle, crop, justify, line
 from screens.base.screens import LinePrompt, ListScreen, ask_in_thread, how_to, padded
 
 NARROW: Final = 130

@@ -420,36 +420,15 @@ def _execution_columns(this_year: int | None) -> list[Column[Numbered]]:
         Column("outcome", lambda row: OUTCOMES[row[1].outcome], Kind.STATE),
         Column("start", lambda row: row[1].start, Kind.TIME, drop=1, year=this_year),
         Column("seconds", lambda row: row[1].seconds, Kind.DURATION, title="TIME"),
+        Column("suspended", lambda row: row[1].suspended or "", Kind.DURATION, drop=6, style=NOTE),
         Column(
-            "suspended",
-            lambda row: row[1].suspended or "",
-            Kind.DURATION,
-            drop=6,
-            style=NOTE,
+            "site", lambda row: clip(row[1].site or "", 40) or None, drop=2, maximum=24, minimum=8
         ),
-        Column(
-            "site",
-            lambda row: clip(row[1].site or "", 40) or None,
-            drop=2,
-            maximum=24,
-            minimum=8,
-        ),
-        Column(
-            "gpu",
-            lambda row: formatting.gpus(row[1].gpu, row[1].gpus),
-            drop=3,
-            maximum=20,
-        ),
+        Column("gpu", lambda row: formatting.gpus(row[1].gpu, row[1].gpus), drop=3, maximum=20),
         Column("gpus", lambda row: _use(row[1], "gpus"), Kind.NUMBER, title="GPU USE", drop=2.5),
         Column("cpus", lambda row: _use(row[1], "cpus"), Kind.NUMBER, title="CPU USE", drop=4.5),
         Column("hours", lambda row: row[1].gpu_hours, Kind.HOURS, title="GPU-h", drop=4),
-        Column(
-            "host",
-            lambda row: clip(row[1].host or "", 60),
-            drop=5,
-            style=DIM,
-            maximum=44,
-        ),
+        Column("host", lambda row: clip(row[1].host or "", 60), drop=5, style=DIM, maximum=44),
     ]
 
 
@@ -513,19 +492,8 @@ def _usage(rows: Sequence[UsageRow], room: int) -> list[Line]:
             title="REQUESTED",
             write=_amount,
         ),
-        Column(
-            "allocated",
-            lambda row: _known(row.allocated),
-            Kind.NUMBER,
-            write=_amount,
-        ),
-        Column(
-            "assigned",
-            lambda row: clip(row.assigned or "", 80),
-            drop=1,
-            style=DIM,
-            maximum=60,
-        ),
+        Column("allocated", lambda row: _known(row.allocated), Kind.NUMBER, write=_amount),
+        Column("assigned", lambda row: clip(row.assigned or "", 80), drop=1, style=DIM, maximum=60),
     ]
     return render_table(columns, rows, room) if rows else []
 

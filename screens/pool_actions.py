@@ -1048,13 +1048,7 @@ def _run_columns(runs: Sequence[RunTarget]) -> list[Column[RunTarget]]:
         return plain("  ".join(names), 300)
 
     return [
-        Column(
-            "run",
-            lambda target: plain(target.run, 60),
-            minimum=6,
-            comfortable=10,
-            maximum=24,
-        ),
+        Column("run", lambda target: plain(target.run, 60), minimum=6, comfortable=10, maximum=24),
         *_state_columns(epoch_drop=2, state_drop=1),
         Column("files", files, title="FILE", minimum=20, comfortable=40),
     ]

@@ -319,10 +319,7 @@ class ExecutionsScreen(ListScreen):
         return kind in ("all", row.kind)
 
     def _head(
-        self,
-        usage: Usage,
-        executions: Sequence[Execution],
-        rows: Sequence[Execution],
+        self, usage: Usage, executions: Sequence[Execution], rows: Sequence[Execution]
     ) -> list[Line]:
         room = self.app.size.width - 2
         totals = sum_executions(executions, usage.measure)
@@ -336,11 +333,7 @@ class ExecutionsScreen(ListScreen):
         title += join_fitting((subject, ended), (), room - 13)
         epochs = line((f"{formatting.number(totals.completed_epochs)} completed an epoch", DIM))
         sums = legend(totals)
-        return [
-            line(" ") + title,
-            line(" ") + join_fitting((sums, epochs), line("   "), room),
-            (),
-        ]
+        return [line(" ") + title, line(" ") + join_fitting((sums, epochs), line("   "), room), ()]
 
     def _empty(self) -> list[Line]:
         if self.usage_filter.cause is None:

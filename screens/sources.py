@@ -79,10 +79,7 @@ def source_lines(status: Status, room: int) -> list[Line]:
         lines.append(line(" ", ("There is no *.dag file in this directory.", DIM)))
     for dag in status.dags:
         lines.extend(_dag(dag, status, room))
-    lines += [
-        (),
-        heading(formatting.count(len(status.logs), "event log"), room),
-    ]
+    lines += [(), heading(formatting.count(len(status.logs), "event log"), room)]
     if not status.logs:
         lines.append(
             line(" ", ("No event log yet: it is written when the first job is submitted.", DIM))

@@ -1059,10 +1059,7 @@ class SubmitScreen(SnapshotScreen):
         room = self.app.size.width
         right = schedd_line(self.pool_info, long=room >= 100)
         title = line(("Submit a new ensemble", BOLD))
-        lines = [
-            line(" ") + justify(title, right, room - 2),
-            line(" ") + self._summary_line(),
-        ]
+        lines = [line(" ") + justify(title, right, room - 2), line(" ") + self._summary_line()]
         if self.pool_info.error is not None:
             message = plain(f"Nothing can be submitted: {self.pool_info.error}", 2000)
             lines += limit_lines(wrap(message, room - 1, NOTE, indent=1), 2, room - 1, 1)

@@ -311,10 +311,7 @@ def _single_run_lines(grid: Grid, run: CellRun) -> list[Line]:
         which = "best" if grid.goal is not None else "last"
         epoch = formatting.epoch_number(run.reached.epoch)
         reached = line(
-            (
-                f"{name}: {which} {metric} {value} in epoch {epoch}   ",
-                PLAIN,
-            ),
+            (f"{name}: {which} {metric} {value} in epoch {epoch}   ", PLAIN),
             (course.word if grid.goal is not None else "", style_of(course)),
         )
     lines = [reached]

@@ -151,9 +151,7 @@ def _longest_wait(timeline: Timeline) -> Line:
 def _wait_text(wait: Wait) -> Line:
     lasted = formatting.duration(wait.span.seconds)
     return line(
-        (clip(wait.lane.run, 24), BOLD),
-        f" {STATES[wait.span.state].word} for ",
-        (lasted, NOTE),
+        (clip(wait.lane.run, 24), BOLD), f" {STATES[wait.span.state].word} for ", (lasted, NOTE)
     )
 
 
@@ -435,10 +433,7 @@ class TimelineScreen(ListScreen):
         keys = legend(signs, self._waiting, room, self.by_site)
         legend_lines = 3 if self.app.size.height >= ROOMY_LINES else 2 if self.by_site else 1
         blank: list[Line] = [()] if self.app.size.height >= ROOMY_LINES else []
-        lines = [
-            headline(displayed, room),
-            totals(displayed),
-        ]
+        lines = [headline(displayed, room), totals(displayed)]
         return [*(line(" ") + text for text in (*lines, *keys[:legend_lines])), *blank]
 
     def _note_lines(

@@ -9,14 +9,7 @@ from typing import Any, Final
 
 from rich.cells import cell_len
 
-from metlmon.report.document import (
-    Report,
-    ReportFigure,
-    ReportTable,
-    Row,
-    Totals,
-    sanitize,
-)
+from metlmon.report.document import Report, ReportFigure, ReportTable, Row, Totals, sanitize
 from metlmon.snapshot.records import HourUnit
 from metlmon.stats.resources import RESOURCES
 from metlmon.tables.layout import MARGIN, Column, fit_columns, table_lines

@@ -24,13 +24,7 @@ from metlmon.stats.resources import resource_use
 from metlmon.stats.totals import group_by
 from metlmon.stats.usage import GroupUsage, UsageGroups, distribution
 from metlmon.stats.variance import epoch_variation
-from metlmon.stats.windows import (
-    ALL,
-    TimeWindow,
-    Unit,
-    distribute_seconds,
-    partition,
-)
+from metlmon.stats.windows import ALL, TimeWindow, Unit, distribute_seconds, partition
 from metlmon.text.formatting import gpu_models, gpu_short
 
 K = TypeVar("K")

@@ -393,11 +393,7 @@ TOTALS: Final = (
 
 def period_table(usage: ReportUsage) -> ReportTable:
     """Epochs, GPU-hours and bytes by day, week or month."""
-    of_group = (
-        *TOTALS_COLUMNS,
-        replace(TO_JOBS, drop=8),
-        replace(FROM_JOBS, drop=9),
-    )
+    of_group = (*TOTALS_COLUMNS, replace(TO_JOBS, drop=8), replace(FROM_JOBS, drop=9))
     columns = (
         _given("period", PERIOD_HEADINGS[usage.period], write=readable_dates, footnote="period"),
         _given("epochs", "Epochs", Kind.COUNT, footnote="epochs"),

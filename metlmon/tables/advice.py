@@ -67,11 +67,7 @@ def plan_columns(plan: PlacementPlan, pools: Iterable[ResourcePool] = ()) -> lis
 
     return [
         Column("run", runs, minimum=7, maximum=NAME_LIMIT),
-        Column(
-            "epochs",
-            lambda row: round(sum(sum(run.epochs) for run in row.runs)),
-            Kind.COUNT,
-        ),
+        Column("epochs", lambda row: round(sum(sum(run.epochs) for run in row.runs)), Kind.COUNT),
         Column(
             "where",
             lambda row: where(row) or "nowhere",

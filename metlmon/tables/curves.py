@@ -170,11 +170,7 @@ def columns(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
             maximum=28,
         ),
         Column(
-            "label",
-            lambda curve: clip(curve.label or "", 40),
-            style=DIM,
-            comfortable=8,
-            maximum=20,
+            "label", lambda curve: clip(curve.label or "", 40), style=DIM, comfortable=8, maximum=20
         ),
         Column(
             "epoch",
@@ -315,9 +311,7 @@ def empty(metrics: MetricSettings, curves: Curves, dagdir: str) -> list[Line]:
     lines.append(line("    ", "wandb/offline-run-*/*.wandb", (" in the same directories", DIM)))
     lines += [
         line(
-            "    ",
-            plain(pattern_setting.file, 60),
-            (f" for {clip(pattern_setting.name, 40)}", DIM),
+            "    ", plain(pattern_setting.file, 60), (f" for {clip(pattern_setting.name, 40)}", DIM)
         )
         for pattern_setting in metrics.patterns[:4]
     ]

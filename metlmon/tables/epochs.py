@@ -229,12 +229,7 @@ def columns(
             style=DIM,
         ),
         Column(
-            "jobs",
-            lambda e: len(e.jobs) or "",
-            Kind.COUNT,
-            doc="submissions",
-            drop=10,
-            style=DIM,
+            "jobs", lambda e: len(e.jobs) or "", Kind.COUNT, doc="submissions", drop=10, style=DIM
         ),
         Column(
             "submitted",

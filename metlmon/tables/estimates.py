@@ -200,10 +200,7 @@ def backtest_columns() -> list[Column[Prediction]]:
 
     return [
         Column("way", lambda row: row.share, Kind.SHARE, align="left"),
-        Column(
-            "run",
-            lambda row: "all" if row.run is None else clip(row.run, NAME_LIMIT),
-        ),
+        Column("run", lambda row: "all" if row.run is None else clip(row.run, NAME_LIMIT)),
         Column(
             "estimate",
             lambda row: row.predicted,
@@ -212,11 +209,7 @@ def backtest_columns() -> list[Column[Prediction]]:
             cell=lambda row, _: line(estimate(row)),
         ),
         Column(
-            "truth",
-            lambda row: row.actual,
-            Kind.DURATION,
-            align="left",
-            write=approximate_text,
+            "truth", lambda row: row.actual, Kind.DURATION, align="left", write=approximate_text
         ),
         Column("error", lambda row: row.error, Kind.SHARE, write=percent),
         Column("inside", lambda row: "yes" if row.covered else "no"),

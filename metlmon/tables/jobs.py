@@ -14,13 +14,7 @@ from metlmon.text.spans import file_name, line
 
 def filter_text(row: Job) -> str:
     """The text of a job that a filter searches, in lower case."""
-    parts = [
-        formatting.job_id(row.cluster, row.proc),
-        row.run,
-        row.uuid,
-        row.node_name,
-        row.dag,
-    ]
+    parts = [formatting.job_id(row.cluster, row.proc), row.run, row.uuid, row.node_name, row.dag]
     parts += [row.site, row.target, STATES[row.state].word]
     return "\n".join(part for part in parts if part is not None).lower()
 

@@ -370,11 +370,7 @@ def _spread(drop: int) -> Column[Any]:
 def _machine_column(usage: Usage) -> Column[Any]:
     model_names = gpu_names(usage)
     return Column(
-        "gpu",
-        lambda r: machine(model_names, r.gpu, r.gpus),
-        minimum=8,
-        comfortable=18,
-        maximum=30,
+        "gpu", lambda r: machine(model_names, r.gpu, r.gpus), minimum=8, comfortable=18, maximum=30
     )
 
 
@@ -541,11 +537,7 @@ def cause_columns(rows: Sequence[Cause], usage: Usage) -> list[Column[Any]]:
 
 
 def _places_column(
-    name: str,
-    title: str,
-    groups: Sequence[GroupUsage],
-    names: Mapping[str | None, str],
-    drop: int,
+    name: str, title: str, groups: Sequence[GroupUsage], names: Mapping[str | None, str], drop: int
 ) -> Column[Cause]:
     """Where a cause lost hours; if at several places, how many at each."""
 
@@ -937,13 +929,7 @@ def profile_columns(profiles: Sequence[PoolProfile]) -> list[Column[Any]]:
         ),
         _figure_column("wait", "MEAN WAIT", lambda row: row.wait_hours),
         _figure_column("input", "MEAN INPUT", lambda row: row.transfer_hours, drop=2),
-        Column(
-            "loss",
-            lambda row: row.loss.value,
-            Kind.SHARE,
-            footnote="profile_loss",
-            cell=loss,
-        ),
+        Column("loss", lambda row: row.loss.value, Kind.SHARE, footnote="profile_loss", cell=loss),
         Column("slots", lambda row: row.slots, Kind.COUNT, drop=3),
         Column("borrowed", _sources, title="BORROWED FROM", drop=1, style=DIM, maximum=60),
     ]
@@ -1255,13 +1241,7 @@ def execution_columns(usage: Usage, usage_filter: UsageFilter) -> list[Column[Ex
         ),
         Column("epoch", epoch, Kind.COUNT, cell=_epoch),
         Column("try", lambda r: r.attempt, Kind.COUNT, drop=2),
-        Column(
-            "start",
-            lambda r: r.start,
-            Kind.TIME,
-            drop=1,
-            year=formatting.year_of(usage.as_of),
-        ),
+        Column("start", lambda r: r.start, Kind.TIME, drop=1, year=formatting.year_of(usage.as_of)),
         Column("seconds", lambda r: r.seconds, Kind.DURATION, title="TIME"),
         Column(
             "hours",
@@ -1270,13 +1250,7 @@ def execution_columns(usage: Usage, usage_filter: UsageFilter) -> list[Column[Ex
             title=usage.measure.short,
             style=lambda r: BAD if r.kind == "badput" else PLAIN,
         ),
-        Column(
-            "outcome",
-            lambda r: OUTCOMES[r.outcome],
-            Kind.STATE,
-            cell=outcome,
-            minimum=10,
-        ),
+        Column("outcome", lambda r: OUTCOMES[r.outcome], Kind.STATE, cell=outcome, minimum=10),
         Column(
             "site",
             lambda r: site_name(r.site),
@@ -1285,13 +1259,7 @@ def execution_columns(usage: Usage, usage_filter: UsageFilter) -> list[Column[Ex
             maximum=24,
         ),
         Column("gpu", gpu, drop=5, maximum=24),
-        Column(
-            "job",
-            lambda r: formatting.job_id(*r.job),
-            align="right",
-            drop=7,
-            style=DIM,
-        ),
+        Column("job", lambda r: formatting.job_id(*r.job), align="right", drop=7, style=DIM),
         Column(
             "cause",
             _cause,

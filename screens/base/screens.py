@@ -407,7 +407,7 @@ class ResultModal(FaultTolerant, ModalScreen[T]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         # A modal screen hides the application's bindings.
-        Binding("ctrl+c", "app.interrupt", priority=True, show=False),
+        Binding("ctrl+c", "app.interrupt", priority=True, show=False)
     ]
 
     def on_mount(self) -> None:
@@ -757,10 +757,7 @@ class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
         self.query_one("#title", StaticLines).show([line((self._title, BOLD))])
         width = max((len(plain(value, 30)) for value in self._choices), default=4)
         width += 2 * self._several
-        columns = [
-            TableColumn("", width),
-            TableColumn("", max(10, table.size.width - width - 4)),
-        ]
+        columns = [TableColumn("", width), TableColumn("", max(10, table.size.width - width - 4))]
         rows = [TableRow(value, partial(self._cells, value)) for value in self._choices]
         first = not table.rows
         table.show(columns, rows)
@@ -1278,10 +1275,7 @@ def text_filter(wanted: str) -> Callable[[str], bool] | None:
 
 
 def _render_row(
-    columns: Sequence[Column[Any]],
-    widths: Mapping[str, int],
-    item: Callable[[T], Any],
-    row: T,
+    columns: Sequence[Column[Any]], widths: Mapping[str, int], item: Callable[[T], Any], row: T
 ) -> Sequence[Line]:
     return render_cells(columns, widths, item(row))
 

@@ -114,10 +114,7 @@ class StatsWorker:
         return next(filter(None, errors), None)
 
     def value(
-        self,
-        statistic: Callable[Concatenate[StatsInput, P], T],
-        *arguments: P.args,
-        **_: P.kwargs,
+        self, statistic: Callable[Concatenate[StatsInput, P], T], *arguments: P.args, **_: P.kwargs
     ) -> T | None:
         """The newest value of a statistic; None until its first evaluation has finished.
 

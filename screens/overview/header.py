@@ -23,14 +23,7 @@ from metlmon.stats.estimates import Forecast
 from metlmon.tables import estimates as estimates_table
 from metlmon.tables import health as health_table
 from metlmon.text import formatting
-from metlmon.text.formatting import (
-    DAG_STATES,
-    STATES,
-    apportion,
-    dag_sign,
-    directory_name,
-    plain,
-)
+from metlmon.text.formatting import DAG_STATES, STATES, apportion, dag_sign, directory_name, plain
 from metlmon.text.spans import (
     ALARM,
     BAD,
@@ -143,11 +136,7 @@ def header(
     for right, end in [*product(rights, ends), (rights[0], ())]:
         if cells(title + end) <= width - 6 - cells(right):
             break
-    return [
-        _with_margins(title + end, right, width),
-        *error,
-        *_dag_lines(status, width, several),
-    ]
+    return [_with_margins(title + end, right, width), *error, *_dag_lines(status, width, several)]
 
 
 def _with_margins(left: Line, right: Line, width: int) -> Line:
@@ -178,10 +167,7 @@ def _log_ages(snapshot: Snapshot, width: int) -> Line:
     if width >= 150 and len(known) <= 3:
         return join(
             (
-                line(
-                    (plain(PurePath(file).name, 24), DIM),
-                    f" {formatting.age(age)} ago",
-                )
+                line((plain(PurePath(file).name, 24), DIM), f" {formatting.age(age)} ago")
                 for age, file in known
             ),
             line("  "),
@@ -508,11 +494,7 @@ def end_candidates(forecast: Forecast) -> Sequence[Line]:
 
 
 def hours_and_forecast(
-    hours: GpuHours,
-    forecasts: Sequence[Line],
-    cells: int,
-    *,
-    least: bool = False,
+    hours: GpuHours, forecasts: Sequence[Line], cells: int, *, least: bool = False
 ) -> list[Line]:
     """GPU-hours and the forecast, one of the candidates, on one line if there is room."""
     gap = line("     ")

@@ -24,18 +24,7 @@ from metlmon.tables import runs as runs_table
 from metlmon.tables.layout import GAP, MARGIN, empty_text
 from metlmon.tables.runs import best_mark
 from metlmon.text import formatting
-from metlmon.text.spans import (
-    BOLD,
-    DIM,
-    KEY,
-    NOTE,
-    Line,
-    crop,
-    join,
-    line,
-    width,
-    wrap_parts,
-)
+from metlmon.text.spans import BOLD, DIM, KEY, NOTE, Line, crop, join, line, width, wrap_parts
 from screens.base.plots import PlotScreen
 from screens.base.screens import (
     ROOMY_LINES,

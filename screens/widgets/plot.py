@@ -153,10 +153,7 @@ def _value_labels(scale: Scale, height: int) -> dict[int, str]:
         row = round((high - scale.height(value)) / line_height)
         labels[row] = formatting.metric(float(f"{value:.10g}"))
     if len(labels) < 2:
-        labels = {
-            0: formatting.metric(scale.high),
-            height - 1: formatting.metric(scale.low),
-        }
+        labels = {0: formatting.metric(scale.high), height - 1: formatting.metric(scale.low)}
     return labels
 
 
