@@ -33,7 +33,7 @@ from metlmon.authoring.write_files import (
 from metlmon.config.loader import load_settings
 from metlmon.dagman.loader import load_workflow
 from metlmon.dagman.records import Node, NodeKind, Workflow
-from metlmon.dagman.reports import read_rescue, rescue_number
+from metlmon.dagman.reports import newest_rescue, read_rescue
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.file_access import read_regular_file
@@ -83,14 +83,10 @@ def history(directory: Path, dag_file: str) -> RunHistory:
         states = reader.ensemble.node_states(key)
         name = dag.workflow.path.name
         ran |= {(name, node) for node, state in states.items() if state.state is not State.WAITING}
-    rescues = {
-        number: directory / file
-        for file in os.listdir(directory)
-        if (number := rescue_number(file, dag_file))
-    }
-    rescue, done = rescues.get(max(rescues, default=0)), set[NodeKey]()
+    rescue, done = newest_rescue(os.listdir(directory), dag_file), set[NodeKey]()
     if rescue is not None:
-        done = {(dag_file, node) for node in read_rescue(rescue, read_regular_file(rescue))[0].done}
+        path = directory / rescue
+        done = {(dag_file, node) for node in read_rescue(path, read_regular_file(path))[0].done}
     builder = reader.snapshot_builder()
     active = {key for key in dags if builder.ensemble.dag_state(key)[0] in ALIVE}
     elsewhere = {
@@ -102,7 +98,7 @@ def history(directory: Path, dag_file: str) -> RunHistory:
     }
     return RunHistory(
         ran=frozenset(ran | done),
-        rescue=None if rescue is None else rescue.name,
+        rescue=rescue,
         done=frozenset(done),
         running=dag_file in active,
         elsewhere=elsewhere,

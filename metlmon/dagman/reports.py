@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from sys import intern
@@ -62,6 +63,12 @@ def rescue_number(name: str, dag_name: str) -> int | None:
             match = _RESCUE_NUMBER.fullmatch(name, len(stem))
             return int(match.group(1)) if match else None
     return None
+
+
+def newest_rescue(names: Iterable[str], dag_name: str) -> str | None:
+    """The rescue file that DAGMan would use: of these ``names`` the one with the highest number."""
+    numbered = [(number, name) for name in names if (number := rescue_number(name, dag_name))]
+    return max(numbered)[1] if numbered else None
 
 
 def read_rescue(path: Path, data: bytes) -> tuple[Rescue, list[Problem]]:

@@ -18,6 +18,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from metlmon.dagman.reports import newest_rescue
 from metlmon.live.feed import Feed
 from metlmon.model.states import DagState
 from metlmon.pool import gate_requests, submission
@@ -451,7 +452,7 @@ class PoolClient:
         result = partial(ActionResult, dag.file)
         if dag.state is DagState.DONE:
             return result(ResultCode.ALREADY, "the DAG is done")
-        rescue = submission.newest_rescue(path)
+        rescue = newest_rescue(os.listdir(path.parent), path.name)
         previous = submission.previous_submission(path, request.confirmed)
         obstacle = self._resubmit_obstacle(dag, path, rescue) or previous.refused
         if obstacle is not None:

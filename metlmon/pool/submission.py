@@ -18,7 +18,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from metlmon.dagman.reports import CondorSub, read_condor_sub, rescue_number
+from metlmon.dagman.reports import CondorSub, newest_rescue, read_condor_sub
 from metlmon.live.file_access import read_regular_file
 from metlmon.pool.connection import PoolConnection
 from metlmon.pool.types import PoolError
@@ -85,18 +85,8 @@ def leftovers(dag_file: Path) -> list[str]:
     """Names of files beside the DAG file that an earlier submission left."""
     names = [f"{dag_file.name}{suffix}" for suffix in LEFTOVER_SUFFIXES]
     names = [name for name in names if os.path.lexists(dag_file.with_name(name))]
-    rescue = newest_rescue(dag_file)
+    rescue = newest_rescue(os.listdir(dag_file.parent), dag_file.name)
     return [*names, rescue] if rescue else names
-
-
-def newest_rescue(dag_file: Path) -> str | None:
-    """The rescue file that DAGMan would use: the one with the highest number."""
-    numbered = [
-        (number, name)
-        for name in os.listdir(dag_file.parent)
-        if (number := rescue_number(name, dag_file.name))
-    ]
-    return max(numbered)[1] if numbered else None
 
 
 def previous_submission(dag_file: Path, confirmed: Collection[str] = ()) -> PreviousSubmission:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from metlmon.dagman.reports import newest_rescue
 from metlmon.pool import submission
-from metlmon.pool.submission import leftovers, newest_rescue, previous_submission
+from metlmon.pool.submission import leftovers, previous_submission
 from metlmon.pool.types import PoolError
 from tests.support.queue_rows import Schedd, submit_command
 
@@ -111,7 +112,7 @@ def test_a_batch_name_cannot_add_a_line(tmp_path: Path) -> None:
 
 def test_the_newest_rescue_is_the_highest_number(tmp_path: Path) -> None:
     dag = submitted(tmp_path, "-Dag ens.dag")
-    assert newest_rescue(dag) is None
+    assert newest_rescue(os.listdir(tmp_path), dag.name) is None
     for name in (
         "ens.dag.rescue002",
         "ens.dag.rescue010",
@@ -119,7 +120,7 @@ def test_the_newest_rescue_is_the_highest_number(tmp_path: Path) -> None:
         "b.dag.rescue099",
     ):
         (tmp_path / name).write_text("")
-    assert newest_rescue(dag) == "ens.dag.rescue010"
+    assert newest_rescue(os.listdir(tmp_path), dag.name) == "ens.dag.rescue010"
 
 
 def test_what_lies_there_is_found_by_name(tmp_path: Path) -> None:
