@@ -23,7 +23,6 @@ from math import inf
 from statistics import median
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.live.feed import StatsInput
@@ -37,6 +36,7 @@ from metlmon.pool.annex_ads import (
     AnnexAnswer,
     AnnexGeneration,
     AnnexRequest,
+    AnnexShape,
     AnnexSlotType,
 )
 from metlmon.snapshot.records import Execution, Job, Ledger
@@ -60,44 +60,6 @@ SYSTEMS: Final = (
 
 QUEUE, SYSTEM = "QUEUE", "SYSTEM"
 """What the user replaces where it is not known."""
-
-
-class AnnexShape(Struct, frozen=True, kw_only=True):
-    """What is requested of a site for an annex.
-
-    ``site``: as in the logs; ``queue``: of its batch system. ``lifetime`` in seconds, ``gpus`` per
-    node, ``memory`` in MB, ``collector``: an address, empty for the configured one. None and
-    empty texts: the site's default.
-    """
-
-    name: str
-    site: str = ""
-    queue: str = ""
-    nodes: int | None = None
-    lifetime: float | None = None
-    gpus: int | None = None
-    cpus: int | None = None
-    memory: int | None = None
-    allocation: str = ""
-    collector: str = ""
-
-
-def shape_of(request: AnnexRequest, site: str = "", configured: str = "") -> AnnexShape:
-    """The shape of an earlier request; GPUs per node are only in its nodes' ads.
-
-    ``configured``: the collector that need not be named [ANNEX_COLLECTOR].
-    """
-    return AnnexShape(
-        name=request.name,
-        site=site,
-        queue=request.queue,
-        nodes=request.nodes,
-        lifetime=request.lifetime,
-        cpus=request.cpus,
-        memory=request.memory,
-        allocation=request.allocation,
-        collector="" if request.collector == configured else request.collector,
-    )
 
 
 def annex_command(
@@ -614,16 +576,16 @@ class _AnnexBuilder:
         generation = self._answer.generation
         if generation is None:
             return row
-        shape = AnnexShape(name=row.name, site=row.site)
+        shape = AnnexShape(name=row.name) if request is None else request
+        if shape.collector == self._answer.configured_collector:
+            shape = replace(shape, collector="")
         per_node = row.gpus // row.nodes if row.gpus is not None and row.nodes else None
-        if request is not None:
-            configured = self._answer.configured_collector
-            shape = shape_of(request, row.site, configured=configured)
         lives = [ad.stops_at - ad.started_at for ad in ads if ad.stops_at and ad.started_at]
         lifetime = round(lives[0] / MINUTE) * MINUTE if lives else None
         # A request of the new generation has no numbers, only its nodes do.
         shape = replace(
             shape,
+            site=row.site,
             nodes=shape.nodes or row.nodes or None,
             gpus=per_node,
             lifetime=shape.lifetime or lifetime,

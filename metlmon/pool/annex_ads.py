@@ -32,34 +32,45 @@ class AnnexGeneration(StrEnum):
     NEW = "new"
 
 
-class AnnexRequest(Struct, frozen=True, kw_only=True):
+class AnnexShape(Struct, frozen=True, kw_only=True):
+    """What is requested of a site for an annex.
+
+    ``site``: as in the logs; ``queue``: of its batch system. ``lifetime`` in seconds, ``gpus`` per
+    node, ``memory`` in MB, ``collector``: an address, empty for the configured one. None and
+    empty texts: the site's default.
+    """
+
+    name: str
+    site: str = ""
+    queue: str = ""
+    nodes: int | None = None
+    lifetime: float | None = None
+    gpus: int | None = None
+    cpus: int | None = None
+    memory: int | None = None
+    allocation: str = ""
+    collector: str = ""
+
+
+class AnnexRequest(AnnexShape, frozen=True, kw_only=True):
     """An annex's job in the schedd: one request; several may have one ``name``.
 
     ``request_id`` [hpc_annex_request_id]: that its nodes advertise, too. ``status`` [JobStatus]:
     as in the queue. ``submitted_at``, ``started_at`` [QDate, hpc_annex_start_time]: seconds since
     the epoch; the latter is when the job noticed the first node, which it looks for every five
-    minutes. ``collector``: an address. The rest is of the old generation, else None or empty:
-    ``lifetime`` in seconds from the start of the site's batch job; ``nodes``, ``cpus``,
-    ``memory`` (MB), ``queue``, ``allocation`` as requested; ``pid``, ``batch_job`` [hpc_annex_PID,
-    hpc_annex_JOB_ID]: of the site's script and batch job.
+    minutes. The shape is that of the old generation, else it has the collector alone: ``lifetime``
+    is from the start of the site's batch job; ``site`` and ``gpus`` are only in its nodes' ads.
+    ``pid``, ``batch_job`` [hpc_annex_PID, hpc_annex_JOB_ID]: of the site's script and batch job.
     """
 
     cluster: int
     proc: int
-    name: str
     request_id: str
     status: int
     generation: AnnexGeneration
     owner: str = ""
-    collector: str = ""
     submitted_at: float | None = None
     started_at: float | None = None
-    lifetime: float | None = None
-    nodes: int | None = None
-    cpus: int | None = None
-    memory: int | None = None
-    queue: str = ""
-    allocation: str = ""
     pid: str = ""
     batch_job: str = ""
 

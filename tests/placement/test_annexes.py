@@ -18,14 +18,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.queue import QueueJob
 from metlmon.model.reasons import ANNEX_EXPIRED_INFERRED
 from metlmon.model.states import Outcome
-from metlmon.placement.annexes import (
-    AnnexShape,
-    annex_command,
-    make_annexes,
-    shape_of,
-    site_command,
-    system_of,
-)
+from metlmon.placement.annexes import annex_command, make_annexes, site_command, system_of
 from metlmon.placement.types import Annex, AnnexReport, AnnexState
 from metlmon.pool import annex_ads
 from metlmon.pool.annex_ads import (
@@ -34,6 +27,7 @@ from metlmon.pool.annex_ads import (
     AnnexCollector,
     AnnexGeneration,
     AnnexRequest,
+    AnnexShape,
     AnnexSlotType,
 )
 from tests.support.run_histories import A40, NOON, Past, basis
@@ -477,11 +471,10 @@ def test_the_numbers_are_those_of_the_last_request() -> None:
         allocation="abc",
         collector="cm.annex",
     )
-    found = parsed(annex_command(shape_of(request, "delta"), OLD), OLD)
+    found = parsed(annex_command(replace(request, site="delta"), OLD), OLD)
     assert found["collector"] == "cm.annex"
     assert (found["nodes"], found["lifetime"]) == (3, 7200)
     assert (found["queue_at_system"], found["allocation"]) == ("gpuA100x4@delta", "abc")
-    assert "--pool" not in (annex_command(shape_of(request, configured="cm.annex"), OLD) or "")
 
 
 @pytest.mark.parametrize(

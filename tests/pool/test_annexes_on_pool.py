@@ -21,8 +21,8 @@ import pytest
 from annexes import IDLE_SECONDS, SimulatedAnnexes
 from pools import Pool, until
 
-from metlmon.placement.annexes import AnnexShape, annex_command
-from metlmon.pool.annex_ads import AnnexGeneration
+from metlmon.placement.annexes import annex_command
+from metlmon.pool.annex_ads import AnnexGeneration, AnnexShape
 
 NAME, SHARED = f"annex{os.getpid()}", f"shared{os.getpid()}"
 LIFETIME = 30
