@@ -312,7 +312,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
             return Selection("nothing", (), self.dags_of([view.row.dag]), run)
         jobs: list[Job] = []
         for row in rows:
-            jobs_of_row = [job for job in queued if job.node_key == (row.in_dag, row.node)]
+            jobs_of_row = [job for job in queued if job.node_key == row.node_key]
             last_jobs = [job for job in row.jobs if job[0] == row.jobs[-1][0]]
             jobs += jobs_of_row or self.job_rows(last_jobs)
         names = [

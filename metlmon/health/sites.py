@@ -17,7 +17,7 @@ from metlmon.snapshot.records import Execution, Job
 from metlmon.stats.black_holes import HOST_PRIOR, SITE_PRIOR, expected_loss, is_black_hole
 from metlmon.stats.causes import is_of_place
 from metlmon.stats.totals import group_by
-from metlmon.text.formatting import age, count, hours, number, share
+from metlmon.text.formatting import age, count, hours, listed, number, share
 
 MIN_RUNS: Final = 3
 """Minimum executions at other sites: fewer may be a coincidence."""
@@ -147,12 +147,10 @@ def wrong_sites(facts: HealthFacts) -> Iterator[HealthEntry]:
             continue
         ongoing = any(e.end is None for e in missed)
         elsewhere = sorted({e.site for e in missed if e.site})
-        more = f" and {len(elsewhere) - 3} more" if len(elsewhere) > 3 else ""
-        shown = ", ".join(elsewhere[:3]) + more
         yield make_entry(
             kind="wrong-site",
             text=f"{number(len(missed))} of {count(len(served), 'execution')} that requested "
-            f"{target} ran at {shown}",
+            f"{target} ran at {listed(elsewhere, 3)}",
             steps=("Check the requirements of the submit description: they allow other sites",),
             is_open=ongoing,
             entries=missed,

@@ -138,8 +138,7 @@ class AnnexHistory:
         self.ledger, self.settings = stats_input.ledger, stats_input.settings
         self.is_live = stats_input.status.live
         self.sites = site_lives(stats_input.ledger)
-        trainings = [e for e in self.ledger.executions if e.training and not e.at_access_point]
-        self._newest_first = sorted(trainings, key=lambda entry: entry.start, reverse=True)
+        self._newest_first = sorted(self.ledger.trainings, key=lambda e: e.start, reverse=True)
         self._running = [e for e in self._newest_first if e.outcome is Outcome.IN_FLIGHT]
         self._next_seconds: dict[tuple[str, str, str], float | None] = {}
 

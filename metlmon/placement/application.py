@@ -68,6 +68,7 @@ from metlmon.pool.types import (
 )
 from metlmon.snapshot.records import Run
 from metlmon.stats.estimates import LeftOut
+from metlmon.stats.totals import group_by
 from metlmon.text.formatting import count, plain
 from metlmon.text.record_json import Nullable
 from metlmon.text.site_lists import SEPARATOR, joined, site_list
@@ -159,24 +160,22 @@ class Application(Struct, frozen=True, kw_only=True):
 
 def change_texts(changes: Iterable[SiteChange]) -> list[str]:
     """``run0, run1 → delta or expanse``, for each set of sites."""
-    groups: dict[str, list[str]] = {}
-    for change in changes:
-        groups.setdefault(change.after, []).append(change.name)
-    texts = []
-    for after, names in groups.items():
-        sites = " or ".join(plain(site, NAME_LIMIT) for site in site_list(after))
-        texts.append(f"{_name_list(names)} → {sites}")
-    return texts
+    groups = group_by(changes, lambda change: change.after)
+    return [
+        f"{_name_list([change.name for change in group])} → {_sites_text(after)}"
+        for after, group in groups.items()
+    ]
+
+
+def _sites_text(sites: str) -> str:
+    return " or ".join(plain(site, NAME_LIMIT) for site in site_list(sites))
 
 
 def send_commands(changes: Iterable[SiteChange], directory: str) -> list[str]:
     """``metlmon act send DIR run0 run1 --to 'A|B'``, for each set of sites."""
-    groups: dict[str, list[str]] = {}
-    for change in changes:
-        groups.setdefault(change.after, []).append(change.uuid or change.run)
     commands = (
-        ("metlmon", "act", "send", directory, *runs, "--to", sites)
-        for sites, runs in groups.items()
+        ("metlmon", "act", "send", directory, *(c.uuid or c.run for c in group), "--to", sites)
+        for sites, group in group_by(changes, lambda change: change.after).items()
     )
     return [plain(shlex.join(command), COMMAND_LIMIT) for command in commands]
 
@@ -184,21 +183,14 @@ def send_commands(changes: Iterable[SiteChange], directory: str) -> list[str]:
 def application_lines(application: Application) -> list[str]:
     """What applying a plan changes, a line per set of sites; what it leaves out, and why."""
     lines = change_texts(application.changes)
-    for why, names in _left_out(application).items():
-        lines.append(f"left out: {_name_list(names)}: {plain(why, REASON_LIMIT)}")
+    for why, group in group_by(application.left_out, lambda each: each.why).items():
+        names = _name_list([each.run for each in group])
+        lines.append(f"left out: {names}: {plain(why, REASON_LIMIT)}")
     if application.unchanged:
         go = "go" if application.unchanged > 1 else "goes"
         what = "run" if application.way is ApplyWay.SEND else "job"
         lines.append(f"{count(application.unchanged, what)} {go} there already")
     return lines
-
-
-def _left_out(application: Application) -> dict[str, list[str]]:
-    """The names of what is left out, by the reason."""
-    reasons: dict[str, list[str]] = {}
-    for name, why in application.left_out:
-        reasons.setdefault(why, []).append(name)
-    return reasons
 
 
 def _name_list(names: Sequence[str]) -> str:
@@ -210,9 +202,8 @@ def undo_lines(changes: Sequence[SiteChange]) -> list[str]:
     """``run0 → as the DAG says``: where runs and jobs go once changes are taken back."""
     lines = []
     for change in changes[:MOST_NAMES]:
-        sites = " or ".join(plain(site, NAME_LIMIT) for site in site_list(change.before or ""))
-        name = plain(change.name, NAME_LIMIT)
-        lines.append(f"{name} → {sites or 'as the DAG says'}")
+        sites = _sites_text(change.before or "") or "as the DAG says"
+        lines.append(f"{plain(change.name, NAME_LIMIT)} → {sites}")
     if len(changes) > MOST_NAMES:
         lines.append(f"and {len(changes) - MOST_NAMES} more")
     return lines
@@ -229,7 +220,7 @@ def application_sentence(application: Application) -> str:
     """``2 runs sent elsewhere: their next epochs``, or why nothing is to be changed."""
     changes = len(application.changes)
     if application.refused is not None:
-        reasons = list(_left_out(application)) or [application.refused]
+        reasons = list({each.why: None for each in application.left_out}) or [application.refused]
         why = f": {plain(reasons[0], REASON_LIMIT)}" if len(reasons) == 1 else ""
         return f"nothing can be changed{why}"
     if not changes:
@@ -441,10 +432,7 @@ def log_application(
     feed: Feed, command: str, way: ApplyWay, changes: Iterable[SiteChange]
 ) -> Iterator[str]:
     """Append the changes to the logs of their DAGs; yields a sentence for each failure."""
-    by_dag: dict[str, list[SiteChange]] = {}
-    for change in changes:
-        by_dag.setdefault(change.dag, []).append(change)
-    for dag, group in by_dag.items():
+    for dag, group in group_by(changes, lambda change: change.dag).items():
         record = AppliedPlan(
             time=_now(),
             command=command,

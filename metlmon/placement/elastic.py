@@ -18,7 +18,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import accumulate
 from operator import add, attrgetter
 from pathlib import Path
 from typing import Final
@@ -33,7 +32,7 @@ from metlmon.model.states import Outcome
 from metlmon.placement.types import Annex, AnnexState
 from metlmon.remote.paths import join
 from metlmon.snapshot.records import DescribedNode, Execution, Run
-from metlmon.stats.pool_profiles import EVICTIONS
+from metlmon.stats.pool_profiles import EVICTIONS, most_at_once
 from metlmon.text.formatting import count, moment, plain, year_of
 from metlmon.text.record_json import Nullable
 
@@ -199,7 +198,7 @@ def elastic_advice(
                 losses=losses,
             )
         )
-    available = nodes or most_at_once(executions)
+    available = nodes or most_at_once((each.start, each.end) for each in executions)
     available = min(available, MOST_WORKERS, sum(each.maximum for each in elastic))
     allocation = allocate_nodes(elastic, available, horizon)
     advice = []
@@ -302,16 +301,6 @@ def _read_description(path: Path) -> Description | None:
 
 
 # --- workers ---------------------------------------------------------------------------------
-
-
-def most_at_once(executions: Iterable[Execution]) -> int:
-    """The most executions that ran at the same time."""
-    changes = []
-    for each in executions:
-        changes.append((each.start, 1))
-        if each.end is not None:
-            changes.append((each.end, -1))
-    return max(accumulate(change for _, change in sorted(changes)), default=0)
 
 
 def loss_rate(executions: Iterable[Execution]) -> float:

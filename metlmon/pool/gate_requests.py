@@ -326,7 +326,7 @@ def submit_file(feed: Feed, run: str) -> str | None:
     """The submit file of the run's last epoch, from the dagdir; None if not a file."""
     view = feed.run_view(run)
     epochs = view.epochs if view is not None else ()
-    node = feed.node_row((epochs[-1].in_dag, epochs[-1].node)) if epochs else None
+    node = feed.node_row(epochs[-1].node_key) if epochs else None
     if node is None or node.submit is None:
         return None
     file = PurePath(node.dag).parent / node.submit

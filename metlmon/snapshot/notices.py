@@ -25,7 +25,7 @@ from metlmon.model.node import (
 )
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.derive import SPECIAL_KINDS, Derivation
-from metlmon.text.formatting import count, moment, plain
+from metlmon.text.formatting import count, listed, moment, plain
 
 GAVE_UP_SUFFIX: Final = " Aborting."
 """End of DAGMan's last message where it aborts, and the schedd may start it again."""
@@ -93,10 +93,9 @@ def _undated_files(ensemble: Ensemble) -> Iterator[Notice]:
         reason = "they state UTC, and no file has the logs' zone (give --tz, as America/Chicago)"
         if ensemble.clock.has_offset:
             reason = "they have no date"
-        more = f" and {len(names) - MAX_FILES_NAMED} more" if len(names) > MAX_FILES_NAMED else ""
         text = (
             f"files are left out, for whether they were written by then is not known: {reason}: "
-            f"{', '.join(names[:MAX_FILES_NAMED])}{more}"
+            f"{listed(names, MAX_FILES_NAMED)}"
         )
         yield Notice("undated", None, None, text)
 
@@ -361,15 +360,14 @@ def _ambiguous_jobs(derivation: Derivation) -> Iterator[Notice]:
             groups[attribution.candidates].append(derivation.ensemble.jobs[key])
     for candidates, jobs in groups.items():
         files = ", ".join(derivation.dags[key].file for key in candidates)
-        examples = ", ".join(f"{job.cluster}.{job.proc}" for job in jobs[:3])
-        more = f" and {len(jobs) - 3} more" if len(jobs) > 3 else ""
+        examples = listed([f"{job.cluster}.{job.proc}" for job in jobs], 3)
         text = (
-            f"{len(jobs)} jobs ({examples}{more}) may belong to any of {files}: "
+            f"{len(jobs)} jobs ({examples}) may belong to any of {files}: "
             "keep each DAG's .dagman.out or .nodes.log beside it to distinguish them"
         )
         if len(candidates) == 1:
             text = (
-                f"{count(len(jobs), 'job')} ({examples}{more}) may belong to {files}, or to "
+                f"{count(len(jobs), 'job')} ({examples}) may belong to {files}, or to "
                 "the DAG of another directory that writes the same log: keep its .dagman.out "
                 "and .nodes.log beside it to distinguish them"
             )

@@ -875,8 +875,8 @@ class RunView(Struct, frozen=True):
     @property
     def other_side_nodes(self) -> tuple[Epoch, ...]:
         """The side nodes that belong to no epoch."""
-        paired = {(row.in_dag, row.node) for epoch in self.epochs for row in epoch.evaluations}
-        return tuple(row for row in self.side if (row.in_dag, row.node) not in paired)
+        paired = {row.node_key for epoch in self.epochs for row in epoch.evaluations}
+        return tuple(row for row in self.side if row.node_key not in paired)
 
     @property
     def nodes_unlogged(self) -> int:
@@ -1081,6 +1081,16 @@ class Ledger(Struct, frozen=True):
             for name in self.__struct_fields__
             if name != "seconds_between"
         )
+
+    @property
+    def trainings(self) -> list[Execution]:
+        """The executions of epochs, in slots of a pool."""
+        return [e for e in self.executions if e.training and not e.at_access_point]
+
+    @property
+    def hidden_jobs(self) -> set[JobId]:
+        """The jobs of the epochs with hidden compute."""
+        return {job for epoch in self.epochs if epoch.hidden for job in epoch.jobs}
 
     @property
     def first_time(self) -> datetime | None:

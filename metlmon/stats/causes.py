@@ -256,13 +256,13 @@ def failures_of_runs(executions: Iterable[Execution]) -> set[tuple[JobId, dateti
     :data:`SAME_HOURS` after its end.
     """
     training = [entry for entry in executions if entry.training and not entry.dagman]
-    completed = {(entry.in_dag, entry.node) for entry in training if entry.final}
+    completed = {entry.node_key for entry in training if entry.final}
     good = group_by((e for e in training if e.final), lambda e: (e.site, e.gpu))
     return {
         (entry.job, entry.start)
         for entry in training
         if entry.outcome is Outcome.FAILED
-        and (entry.in_dag, entry.node) not in completed
+        and entry.node_key not in completed
         and any(
             other.key != entry.key
             and _end(other) > entry.start

@@ -183,9 +183,17 @@ class Curves(Struct, frozen=True):
     @property
     def best(self) -> MetricCurve | None:
         """The curve with the best value."""
-        known = [curve for curve in self.runs if curve.best is not None]
-        sign = -1.0 if self.goal == "max" else 1.0
-        return min(known, key=lambda c: sign * c.best.value if c.best else 0.0, default=None)
+        return best_curve(self.runs)
+
+
+def best_curve(curves: Iterable[MetricCurve]) -> MetricCurve | None:
+    """The curve with the best value of those of one metric; None where none has any."""
+
+    def cost(curve: MetricCurve) -> float:
+        value = curve.best.value if curve.best is not None else math.inf
+        return -value if curve.goal == "max" else value
+
+    return min((curve for curve in curves if curve.best is not None), key=cost, default=None)
 
 
 COURSES: Final[Mapping[Course, Symbol]] = {

@@ -30,7 +30,7 @@ for estimates, since older cycles lose weight.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -58,7 +58,7 @@ from metlmon.stats.simulation import (
     Lifetime,
     gamma_quantile,
 )
-from metlmon.stats.slots import QueuedRun, SlotUse, simulate_queue
+from metlmon.stats.slots import QueuedRun, SlotUse, seconds_within, simulate_queue
 from metlmon.stats.totals import group_by, quartiles
 
 # --- cycles ------------------------------------------------------------------------------------
@@ -351,14 +351,13 @@ class ExecutionDurations:
     """Durations of single training executions, grouped by where they ran."""
 
     def __init__(self, ledger: Ledger) -> None:
-        hidden = {job for epoch in ledger.epochs if epoch.hidden for job in epoch.jobs}
+        hidden, entries = ledger.hidden_jobs, ledger.trainings
         self.in_flight: dict[JobId, Execution] = {}
         self._samples: list[tuple[Execution, Lifetime]] = []
         self._groups: dict[str, dict[tuple[object, ...], list[tuple[Execution, Lifetime]]]] = {}
         self._curves: dict[tuple[str, GroupKey], KaplanMeier | None] = {}
         self._good: list[float] = []
         self._lost: list[float] = []
-        entries = [e for e in ledger.executions if e.training and not e.at_access_point]
         weights = _recency_weights(ledger, entries)
         in_flight, removed = Outcome.IN_FLIGHT, Outcome.REMOVED
         for entry, weight in zip(entries, weights, strict=True):
@@ -459,16 +458,7 @@ class Downtime:
 
     def seconds_between(self, run: str, start: datetime, end: datetime) -> float:
         """Seconds of the run's downtime between two times."""
-        intervals = self._run_intervals.get(run)
-        if not intervals:
-            return 0.0
-        # The intervals do not overlap, so that their ends are sorted, too.
-        first = bisect_right(intervals, start, key=itemgetter(1))
-        last = bisect_left(intervals, end, first, key=itemgetter(0))
-        return sum(
-            self._ledger.seconds_between(max(down, start), min(up, end))
-            for down, up in intervals[first:last]
-        )
+        return seconds_within(self._ledger, self._run_intervals.get(run, ()), start, end)
 
     def interrupted_cycles(self, run: str) -> list[Cycle]:
         """The epochs of the run that were interrupted by a removal of its DAG."""
@@ -1096,7 +1086,7 @@ class _Estimator:
                 curve.conditional_quantile(UNIFORM[i], entry.trained) for i in permutations.first
             ]
             source, samples = f"{curve.events} executions on {label}", curve.events
-            if label in ("its run", "all"):
+            if label in (ITS_RUN, ALL):
                 source = f"{curve.events} executions of {label}"
         lost_trials = [i for i in range(TRIALS) if UNIFORM[permutations.lost[i]] < loss_risk]
         for i in lost_trials:

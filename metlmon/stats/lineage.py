@@ -87,7 +87,7 @@ class CheckpointOrigin(Struct, frozen=True, kw_only=True):
 def origin_of(row: Epoch, origins: Mapping[int, CheckpointOrigin]) -> CheckpointOrigin | None:
     """The origin of an epoch's checkpoint, by the origins of its run; None if unknown."""
     origin = origins.get(row.epoch) if row.epoch is not None else None
-    return origin if origin is not None and origin.node == (row.in_dag, row.node) else None
+    return origin if origin is not None and origin.node == row.node_key else None
 
 
 class ChainBreak(Struct, frozen=True, kw_only=True):
@@ -132,9 +132,8 @@ def lineage(stats_input: StatsInput) -> Lineage:
         if epoch.counts and epoch.epoch is not None:
             epochs[epoch.key][epoch.epoch] = epoch
     executions: defaultdict[JobId, list[Execution]] = defaultdict(list)
-    for execution in stats_input.ledger.executions:
-        if execution.training and not execution.at_access_point:
-            executions[execution.job].append(execution)
+    for execution in stats_input.ledger.trainings:
+        executions[execution.job].append(execution)
     records = {
         run: training.checkpoints
         for run, training in stats_input.trainings.items()

@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import accumulate
 from operator import attrgetter
 from statistics import fmean
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -40,6 +41,8 @@ from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.text.formatting import count, share
 from metlmon.text.record_json import Flat, Nullable
 from metlmon.text.site_lists import site_list
+
+T = TypeVar("T", float, datetime)
 
 
 class ResourcePool(Struct, frozen=True, order=True):
@@ -362,12 +365,18 @@ class _PoolHistory:
             for start, end, each in zip(starts, ends, self.executions, strict=True)
         ]
         # One that starts as another ends has its slot; a millisecond covers rounding errors.
-        changes = sorted([(start + 1e-3, 1) for start in starts] + [(end, -1) for end in ends])
-        most = current = 0
-        for _, change in changes:
-            current += change
-            most = max(most, current)
-        return max(most, 1)
+        spans = zip((start + 1e-3 for start in starts), ends, strict=True)
+        return max(1, most_at_once(spans))
+
+
+def most_at_once(spans: Iterable[tuple[T, T | None]]) -> int:
+    """The most spans at a time, of which one may begin as another ends; end None: it goes on."""
+    changes: list[tuple[T, int]] = []
+    for start, end in spans:
+        changes.append((start, 1))
+        if end is not None:
+            changes.append((end, -1))
+    return max(accumulate(change for _, change in sorted(changes)), default=0)
 
 
 # --- shrinkage --------------------------------------------------------------------------------
@@ -605,16 +614,14 @@ def observations_of(ledger: Ledger) -> tuple[Observation, ...]:
     """
     if ledger.as_of is None:
         return ()
-    hidden = {job for epoch in ledger.epochs if epoch.hidden for job in epoch.jobs}
+    hidden = ledger.hidden_jobs
     of_runs = failures_of_runs(ledger.executions)
     slot_use = SlotUse(ledger)
     jobs = {job.job: job for job in ledger.jobs}
     targets: defaultdict[str, Counter[ResourcePool]] = defaultdict(Counter)
     sites: defaultdict[str, Counter[ResourcePool]] = defaultdict(Counter)
     observations = []
-    for entry in ledger.executions:
-        if not entry.training or entry.at_access_point:
-            continue
+    for entry in ledger.trainings:
         pool = pool_of(entry)
         sites[pool.site][pool] += 1
         if entry.target:

@@ -19,7 +19,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.reasons import RAISE_FACTOR, exceeded_request, reached_mb
 from metlmon.model.states import State
 from metlmon.snapshot.records import Job
-from metlmon.stats.resources import KILOBYTES, RESOURCES, Resource, requested
+from metlmon.stats.resources import KILOBYTES, RESOURCES, Resource, amounts_of, requested
 from metlmon.stats.totals import percentile
 from metlmon.stats.windows import ALL, TimeWindow, clip_ledger
 from metlmon.text.formatting import UNKNOWN, count, number, share
@@ -187,11 +187,8 @@ def _advice(
 ) -> RequestAdvice:
     unit, kilobytes = resource.unit, KILOBYTES[resource.unit]
 
-    def known(usages: Iterable[ResourceUsage]) -> list[float]:
-        amounts = (getattr(each, resource.name) for each in usages)
-        return sorted(amount for amount in amounts if amount is not None)
-
-    used, completed = known(sample.usual), known(sample.completed)
+    used = amounts_of(sample.usual, resource.name)
+    completed = amounts_of(sample.completed, resource.name)
     used_95 = percentile(used, 0.95) if len(used) > 1 else None
     enough = sample.enough.get(resource.command, [])
     suggested = None

@@ -178,7 +178,7 @@ def resource_use(ledger: Ledger, by: By = "site", window: TimeWindow = ALL) -> R
     key_of: Callable[[Execution], str | None] = attrgetter("key" if by == "run" else by)
     if by == "request":
         key_of = lambda e: _request(e.usage or usages.get(e.job))  # noqa: E731
-    hidden = {job for epoch in ledger.epochs if epoch.hidden for job in epoch.jobs}
+    hidden = ledger.hidden_jobs
     # Of the whole ledger: out of its window a clipped execution is not final.
     ends = {(e.job, e.start): ended_as(e, e.job in hidden) for e in ledger.executions}
 
@@ -240,17 +240,19 @@ def _share(entry: Execution) -> float | None:
 STATISTICS: Final = {"median": 0.5, "p95": 0.95, "maximum": 1.0}
 
 
-def _use(tables: Iterable[ResourceUsage], resource: Resource) -> ResourceUse:
+def amounts_of(tables: Iterable[ResourceUsage], column: str) -> list[float]:
+    """The known amounts of a column of usage tables, in order."""
+    amounts = (getattr(table, column, None) for table in tables)
+    return sorted(amount for amount in amounts if amount is not None)
+
+
+def _use(tables: Sequence[ResourceUsage], resource: Resource) -> ResourceUse:
     """The use of one resource, and what was requested and allocated of it."""
 
-    def known(column: str) -> list[float]:
-        amounts = (getattr(table, column, None) for table in tables)
-        return sorted(amount for amount in amounts if amount is not None)
-
-    used = known(resource.name)
+    used = amounts_of(tables, resource.name)
     figures: dict[str, Any] = {"measured": len(used)}
     for column in ("requested", "allocated"):
-        if amounts := known(f"{resource.name}_{column}"):
+        if amounts := amounts_of(tables, f"{resource.name}_{column}"):
             figures |= {f"{column}_min": amounts[0], f"{column}_max": amounts[-1]}
     if used:
         figures |= {each: percentile(used, share) for each, share in STATISTICS.items()}

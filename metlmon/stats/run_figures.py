@@ -10,9 +10,10 @@ those that only identify a run or change within each of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
+from operator import itemgetter
 from typing import ClassVar, Final, NamedTuple
 
 from msgspec import Struct
@@ -21,7 +22,7 @@ from msgspec.structs import replace
 from metlmon.jobfiles.records import Point, TrainingOutput
 from metlmon.live.feed import StatsInput
 from metlmon.snapshot.records import DescribedNode, Ledger, Run
-from metlmon.stats.curves import Course, Curves, Goal, MetricCurve, curve_of, curves
+from metlmon.stats.curves import Course, Curves, Goal, MetricCurve, best_curve, curve_of, curves
 from metlmon.stats.sweep import SweepVariables, Value, constant_values, find_sweep
 from metlmon.stats.totals import group_by
 
@@ -199,11 +200,11 @@ def compare_runs(
         key: _parameters(rows[key], nodes.get(key, ()), stats_input.trainings.get(key))
         for key in keys
     }
-    chosen = [by_run[key] for key in keys if by_run[key].best is not None]
-    sign = -1.0 if metric_curves.goal == "max" else 1.0
-    best = min(chosen, key=lambda c: sign * c.best.value if c.best else 0.0, default=None)
+    chosen = [each for each in by_run.values() if each.best is not None]
+    best = best_curve(chosen)
     walls = wall_seconds(stats_input.ledger)
-    sites, gpus = _completed_epochs(stats_input, keys)
+    done = [(e.key, e.success) for e in stats_input.ledger.epochs if e.counts and e.success]
+    successes = group_by(done, itemgetter(0))
     differing, equal = _differences([parameters[key] for key in keys])
     return Comparison(
         metric=metric_curves.metric,
@@ -214,8 +215,8 @@ def compare_runs(
                 row=rows[key],
                 curve=by_run[key],
                 parameters=parameters[key],
-                sites=tuple(EpochsAt(*each) for each in sites[key].most_common()),
-                gpus=tuple(EpochsAt(*each) for each in gpus[key].most_common()),
+                sites=_most_common(entry.site for _, entry in successes.get(key, ())),
+                gpus=_most_common(entry.gpu for _, entry in successes.get(key, ())),
                 wall_seconds=walls.get(key),
                 best=len(chosen) > 1 and best is by_run[key],
             )
@@ -227,17 +228,8 @@ def compare_runs(
     )
 
 
-def _completed_epochs(
-    stats_input: StatsInput, keys: Sequence[str]
-) -> tuple[dict[str, Counter[str | None]], dict[str, Counter[str | None]]]:
-    """The numbers of completed epochs by run, and by site or GPU model."""
-    sites: dict[str, Counter[str | None]] = {key: Counter() for key in keys}
-    gpus: dict[str, Counter[str | None]] = {key: Counter() for key in keys}
-    for epoch in stats_input.ledger.epochs:
-        if epoch.key in sites and epoch.counts and epoch.success is not None:
-            sites[epoch.key][epoch.success.site] += 1
-            gpus[epoch.key][epoch.success.gpu] += 1
-    return sites, gpus
+def _most_common(places: Iterable[str | None]) -> tuple[EpochsAt, ...]:
+    return tuple(EpochsAt(*each) for each in Counter(places).most_common())
 
 
 def parameters(stats_input: StatsInput, run: str) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ became free, so that by Little's law slots × time = executions + waits beside a
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -196,7 +196,7 @@ class SlotUse:
         self.orders: dict[int, StartOrder] = {}
         self._groups = _groups_of_targets(ledger.executions)
         self._intervals: dict[str, list[tuple[datetime, datetime]]] = defaultdict(list)
-        self._seconds_between = ledger.seconds_between
+        self._ledger = ledger
         self.disconnected: set[str] = set()
         as_of = ledger.as_of
         if as_of is None:
@@ -220,12 +220,7 @@ class SlotUse:
 
     def seconds_waited(self, run: str, start: datetime, end: datetime) -> float:
         """Seconds between two times in which a run waited for a slot that another run had."""
-        intervals = self._intervals.get(run, ())
-        return sum(
-            self._seconds_between(max(since, start), min(until, end))
-            for since, until in intervals[bisect_right(intervals, start, key=itemgetter(1)) :]
-            if since < end
-        )
+        return seconds_within(self._ledger, self._intervals.get(run, ()), start, end)
 
     def _waits(self, ledger: Ledger, next_epochs: Mapping[str, Epoch]) -> dict[int, list[_Wait]]:
         """The waits of all runs before their executions, and those that go on, by group."""
@@ -256,6 +251,18 @@ class SlotUse:
             if epoch.target in self._groups and ready_since is not None:
                 by_group[self._groups[epoch.target]].append(_Wait(run, ready_since, done[run]))
         return by_group
+
+
+def seconds_within(
+    ledger: Ledger, intervals: Sequence[tuple[datetime, datetime]], start: datetime, end: datetime
+) -> float:
+    """The seconds of intervals, sorted and apart from each other, that lie between two times."""
+    first = bisect_right(intervals, start, key=itemgetter(1))
+    last = bisect_left(intervals, end, first, key=itemgetter(0))
+    return sum(
+        ledger.seconds_between(max(since, start), min(until, end))
+        for since, until in intervals[first:last]
+    )
 
 
 def slot_end(entry: Execution, job: Job | None) -> datetime | None:

@@ -56,7 +56,7 @@ from metlmon.stats.totals import (
     quartiles,
     sum_executions,
 )
-from metlmon.stats.windows import ALL, TimeWindow, clip_ledger, full_seconds
+from metlmon.stats.windows import ALL, TimeWindow, WindowClipper, clip_ledger, full_seconds
 from metlmon.text.record_json import Flat
 
 K = TypeVar("K", bound=Hashable)
@@ -613,15 +613,16 @@ def _target_waits(ledger: Ledger, window: TimeWindow) -> Iterable[TargetWaits]:
 
     The former count if as-of is in the window, the latter if the removal is.
     """
+    clipper = WindowClipper(ledger, window)
     waits: dict[str | None, list[float]] = {}
     removed: dict[str | None, list[float]] = {}
     for job in ledger.jobs:
         if job.at_access_point or not job.states:
             continue
         since, state = job.states[-1]
-        if state is State.IDLE and ledger.as_of and _in_window(ledger, window, ledger.as_of):
+        if state is State.IDLE and ledger.as_of and clipper.contains(ledger.as_of):
             waits.setdefault(job.target, []).append(ledger.seconds_between(since, ledger.as_of))
-        elif state is State.REMOVED and len(job.states) > 1 and _in_window(ledger, window, since):
+        elif state is State.REMOVED and len(job.states) > 1 and clipper.contains(since):
             idle_since, before = job.states[-2]
             waited = ledger.seconds_between(idle_since, since)
             # An eviction directly followed by the removal is no wait.
@@ -635,11 +636,6 @@ def _target_waits(ledger: Ledger, window: TimeWindow) -> Iterable[TargetWaits]:
             removed=len(removed.get(target, ())),
             longest_removed=max(removed.get(target, ()), default=None),
         )
-
-
-def _in_window(ledger: Ledger, window: TimeWindow, moment: datetime) -> bool:
-    after = window.since is None or ledger.seconds_between(moment, window.since) <= 0
-    return after and (window.until is None or ledger.seconds_between(moment, window.until) > 0)
 
 
 # --- executions behind a total ----------------------------------------------------------------

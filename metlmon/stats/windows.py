@@ -209,7 +209,7 @@ def clip_ledger(ledger: Ledger, window: TimeWindow) -> Ledger:
     """
     if window.unbounded:
         return ledger
-    clipper = _WindowClipper(ledger, window)
+    clipper = WindowClipper(ledger, window)
     executions = tuple(_not_none(map(clipper.execution, ledger.executions)))
     return replace(
         ledger,
@@ -233,7 +233,7 @@ def _not_none(entries: Iterable[T | None]) -> Iterable[T]:
     return (entry for entry in entries if entry is not None)
 
 
-class _WindowClipper:
+class WindowClipper:
     """Clips the entries of one ledger to one window.
 
     Times are never compared directly, since those of the repeated hour are ambiguous. Everything
@@ -348,7 +348,7 @@ def distribute_seconds(
     starts = [window.since or datetime.min for window in windows]
     # Start one window earlier: in the repeated hour local times are not in order.
     for index in range(max(0, bisect_right(starts, start) - 2), len(windows)):
-        clipper = _WindowClipper(ledger, windows[index])
+        clipper = WindowClipper(ledger, windows[index])
         seconds_inside = clipper.seconds(start, seconds)
         if seconds_inside:
             yield index, seconds_inside

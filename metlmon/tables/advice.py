@@ -10,11 +10,12 @@ from msgspec import Struct
 from metlmon.placement.chains import name_list, pool_names
 from metlmon.placement.types import NOTABLE, PlacementPlan, PlanGain, RunPlacement, WhatIf
 from metlmon.snapshot.records import HOUR
+from metlmon.stats.estimates import LeftOut
 from metlmon.stats.pool_profiles import ResourcePool
 from metlmon.stats.totals import group_by
 from metlmon.tables.estimates import approximate_text, end_text, range_text
 from metlmon.tables.layout import Column, Kind
-from metlmon.text.formatting import count, plain
+from metlmon.text.formatting import count, listed, plain
 from metlmon.text.spans import ALARM, BOLD, DIM, GOOD, PLAIN, Line, line
 
 NAME_LIMIT: Final = 40
@@ -213,16 +214,11 @@ def runs_excluded_lines(plan: PlacementPlan) -> list[Line]:
     """``run4 does not continue: failed``: a line for each reason."""
     lines = []
     for reason, runs in _reasons(plan).items():
-        names = [plain(run, NAME_LIMIT) for run in runs]
-        shown = ", ".join(names[:MOST_NAMES])
-        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        lines.append(line((f"not planned: {shown}{more}: ", DIM), plain(reason, REASON_LIMIT)))
+        names = listed([plain(each.run, NAME_LIMIT) for each in runs], MOST_NAMES)
+        lines.append(line((f"not planned: {names}: ", DIM), plain(reason, REASON_LIMIT)))
     return lines
 
 
-def _reasons(plan: PlacementPlan) -> dict[str, list[str]]:
+def _reasons(plan: PlacementPlan) -> dict[str, list[LeftOut]]:
     """Runs that are not planned, by the reason."""
-    reasons: dict[str, list[str]] = {}
-    for run, why in plan.runs_excluded:
-        reasons.setdefault(why.removeprefix("unknown: "), []).append(run)
-    return reasons
+    return group_by(plan.runs_excluded, lambda each: each.why.removeprefix("unknown: "))
