@@ -73,16 +73,14 @@ def _print(result: LintResult) -> None:
     for each in result.findings:
         where = each.file if each.line is None else f"{each.file}:{each.line}"
         more = f" (and {count(each.count - 1, 'more', 'more')})" if each.count > 1 else ""
-        word = _coloured(each.severity) if coloured else each.severity.value
+        word = each.severity.value
+        if coloured:
+            word = f"\x1b[{COLOURS[each.severity]}m{word}\x1b[0m"
         print(
             f"{plain(where, SENTENCE)}: {word}: {plain(each.message, SENTENCE)}{more} [{each.kind}]"
         )
         print(f"    {plain(each.remedy, SENTENCE)}")
     print(_summary(result))
-
-
-def _coloured(severity: LintSeverity) -> str:
-    return f"\x1b[{COLOURS[severity]}m{severity.value}\x1b[0m"
 
 
 def _summary(result: LintResult) -> str:

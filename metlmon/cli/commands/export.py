@@ -95,7 +95,10 @@ def _export_frames(options: argparse.Namespace) -> int:
         check_replaceable(str(path), force=options.force)
     builder = open_reader(options).snapshot_builder()
     frames = Frames(builder)
-    _make(out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{out}: no such directory can be made: {error.strerror}") from None
     for name, path in paths.items():
         rows = _write(path, frames, name, WRITERS[options.to], force=options.force)
         numbers = f"{count(rows, 'row')}, {size(path.stat().st_size)}"
@@ -124,16 +127,6 @@ def directory_stem(dagdir: Path) -> str:
     return dagdir.stem if dagdir.is_file() else Path(os.path.realpath(dagdir)).name or "ensemble"
 
 
-# --- where it goes ------------------------------------------------------------------------
-
-
-def _make(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{out}: no such directory can be made: {error.strerror}") from None
-
-
 # --- writing ------------------------------------------------------------------------------
 
 Writer = Callable[[Path, Frames, str], int]
@@ -145,11 +138,9 @@ def _write(path: Path, frames: Frames, name: str, writer: Writer, force: bool) -
         with replacing(path) as draft:
             rows = writer(draft, frames, name)
             check_replaceable(str(path), force=force)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
-    except ImportError as error:
-        # pandas asks for a newer one than is here.
-        raise InputError(f"{path}: cannot be written: {error}") from None
+    except (OSError, ImportError) as error:  # pandas may ask for a newer module than is here.
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: cannot be written: {reason}") from None
     return rows
 
 
