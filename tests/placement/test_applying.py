@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from collections.abc import Callable
 from functools import partial
+from io import StringIO
 from itertools import count
 from pathlib import Path
 from time import time
@@ -62,6 +64,13 @@ def _yes(monkeypatch: pytest.MonkeyPatch) -> None:
 run = partial(run_command, "advise")
 
 
+class Terminal(StringIO):
+    """What is typed at a terminal, or printed on it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 def targets(dagdir: Dagdir) -> dict[str, str]:
     """The sites that the gate has to send runs to, by run."""
     files = {f"run{at}": dagdir.path / f"gate/ens/{uuid}.target" for at, uuid in enumerate(RUNS)}
@@ -114,9 +123,12 @@ def test_sites_where_nothing_ran_yet_are_sent_to_as_far_as_a_list_has_room(
 def test_nothing_is_written_without_a_yes(
     dagdir: Dagdir, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(advise, "confirmed", lambda: False)
-    code, _, err = run(capsys, dagdir.path, "--apply", "send")
-    assert (code, "nothing was done" in err) == (Exit.REFUSED, True)
+    asked, printed = Terminal("n\n"), Terminal()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdin", asked)
+        patch.setattr(sys, "stderr", printed)
+        assert run(capsys, dagdir.path, "--apply", "send")[0] == Exit.REFUSED
+    assert printed.getvalue().endswith("go on? [y/N] metlmon: nothing was done\n")
     assert not (dagdir.path / "gate").exists()
     for arguments in (("--apply", "send", "--yes"), ("--every", "12h", "--apply", "send")):
         assert "--yes" in usage_error("advise", capsys, dagdir.path, *arguments)
