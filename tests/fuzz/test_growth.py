@@ -347,5 +347,8 @@ def test_time_grows_as_the_text_does(name: str) -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_memory_grows_as_the_text_does(name: str) -> None:
-    most = min(memory(FAMILIES[name]) for _ in range(2))  # Only what is so each time.
-    assert most <= LITTLE + TIMES_THE_TEXT * OF_MEMORY, f"{most / OF_MEMORY:.0f} times the text"
+    enough = LITTLE + TIMES_THE_TEXT * OF_MEMORY
+    most = memory(FAMILIES[name])
+    if most > enough:
+        most = memory(FAMILIES[name])  # Only what is so each time.
+    assert most <= enough, f"{most / OF_MEMORY:.0f} times the text"

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from textual.app import App
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 
 from screens.actions import TABS
@@ -16,6 +18,20 @@ from screens.base import stats_worker
 from screens.theme import DARK
 from tests.support.patience import PATIENCE
 from tests.support.sample_snapshots import FakeFeed
+
+_parsed: dict[object, list[RuleSet]] = {}
+_parse = Stylesheet._parse_rules
+
+
+def _parse_once(self: Stylesheet, css: str, **place: object) -> list[RuleSet]:
+    """Parsing the same styles for each application would take a tenth of the screens' tests."""
+    key = (css, *place.values(), frozenset(self._variables.items()))
+    if key not in _parsed:
+        _parsed[key] = _parse(self, css, **place)  # type: ignore[arg-type]
+    return _parsed[key]
+
+
+Stylesheet._parse_rules = _parse_once  # type: ignore[method-assign,assignment]
 
 STATS_SECONDS = 10.0
 stats_worker.SHARE = 0.0  # type: ignore[misc]  # The tests wait for each result.
