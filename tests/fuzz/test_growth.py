@@ -6,7 +6,6 @@ Patterns of modules are attacked each by itself in ``test_every_pattern.py``.
 
 from __future__ import annotations
 
-import gc
 import tracemalloc
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -319,7 +318,6 @@ def seconds(family: Callable[[int], object], size: int) -> float:
 def memory(family: Callable[[int], object]) -> int:
     """The most bytes in use while a text of this kind is read."""
     family(SMALLEST)
-    gc.collect()
     tracemalloc.start()
     try:
         family(OF_MEMORY)
