@@ -33,7 +33,12 @@ from metlmon.authoring.templates import jobs_of
 from metlmon.authoring.write_dag import assignments, procs
 from metlmon.dagman.records import NodeKind
 from metlmon.dagman.reports import split_arguments
-from metlmon.dagman.submit_description import command_values, is_environment, parse_description
+from metlmon.dagman.submit_description import (
+    command_values,
+    file_names,
+    is_environment,
+    parse_description,
+)
 from metlmon.errors import nearest
 from metlmon.redact import is_secret_name
 
@@ -350,7 +355,7 @@ def _job(node: GraphNode, texts: Mapping[str, str]) -> list[str]:
         raise _NeedsHTCondor(f"{node.submit} runs in a container, or as no ordinary process")
     if values["initialdir"] or values["input"]:
         raise _NeedsHTCondor(f"{node.submit} sets initialdir or input")
-    inputs = [name.strip() for name in values["transfer_input_files"].strip('"').split(",")]
+    inputs = file_names(values["transfer_input_files"])
     if any("://" in name for name in inputs):
         raise _NeedsHTCondor(f"{node.submit} transfers a URL")
     moves = values["preserve_relative_paths"].lower() not in ("true", "t", "yes", "y", "1")
@@ -366,5 +371,4 @@ def _outputs(text: str) -> Iterator[str]:
     """The directories or files that a submit file transfers back, by their names."""
     for command in assignments(text):
         if command.key == "transfer_output_files":
-            names = (name.strip() for name in command.value.strip('"').split(","))
-            yield from (name for name in names if name and "$" not in name)
+            yield from (name for name in file_names(command.value) if "$" not in name)

@@ -22,6 +22,7 @@ from metlmon.authoring.templates import JobTemplate, fill, may_be_dropped
 from metlmon.dagman.records import NodeKind
 from metlmon.dagman.submit_description import (
     Statement,
+    file_names,
     is_environment,
     parse_description,
     submission,
@@ -297,9 +298,8 @@ def input_files(commands: list[Statement]) -> list[str]:
         if command.key == "transfer_input_files" or (
             command.key == "executable" and sends_executable
         ):
-            for name in command.value.strip('"').split(","):
-                name = name.strip()
-                if name and "$" not in name and "://" not in name:
+            for name in file_names(command.value):
+                if "$" not in name and "://" not in name:
                     names[name] = None
     return list(names)
 

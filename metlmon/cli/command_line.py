@@ -160,6 +160,18 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {similar}?" if similar else ""
 
 
+def chosen_words(
+    option: str, text: str, known: Iterable[str], there: str = "there are"
+) -> set[str]:
+    """The words of an option, comma-separated. Raises InputError for one that is not known."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        what = unknown[0] if unknown else text
+        raise InputError(f"{option} {what!r}: {there} {', '.join(known)}")
+    return set(names)
+
+
 def swap_run_and_directory(options: argparse.Namespace) -> None:
     """Put RUN and DIR of ``metlmon run`` in order, where DIR was given first."""
     if _exists(options.run) and not _exists(options.dir):

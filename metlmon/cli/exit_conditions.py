@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from metlmon.cli.command_line import chosen_words
 from metlmon.cli.exit_codes import CONDITIONS, Exit
-from metlmon.errors import InputError
 from metlmon.health.types import Health, HealthSource
 from metlmon.jobfiles.gate_files import ABORT_RULE
 from metlmon.model.states import ACTIVE, ALIVE, DONE, ENDED, LOST, DagState, State
@@ -29,11 +29,7 @@ _NOT_OVER: Final = CAN_GO_ON | {State.WAITING}
 
 def exit_condition(text: str) -> Callable[[Status, HealthSource], Exit | None]:
     """The function that gives the code to exit with, None: go on. Raises InputError."""
-    names = frozenset(name.strip() for name in text.split(",") if name.strip())
-    unknown = sorted(names - CONDITIONS.keys())
-    if unknown or not names:
-        what = unknown[0] if unknown else text
-        raise InputError(f"--exit-on {what!r}: there are {', '.join(CONDITIONS)}")
+    names = chosen_words("--exit-on", text, CONDITIONS)
 
     def met(status: Status, health: HealthSource) -> Exit | None:
         codes = (TESTS[name](status, health) for name in CONDITIONS if name in names)

@@ -152,6 +152,11 @@ def kilobytes(text: str | None, unit: str = "m") -> int | None:
     return None if found is None else ceil(float(found[1]) * _KB[(found[2] or unit).lower()])
 
 
+def file_names(value: str) -> list[str]:
+    """The files in the value of ``transfer_input_files`` and the like."""
+    return [*filter(None, map(str.strip, value.strip().strip('"').split(",")))]
+
+
 def is_environment(key: str) -> bool:
     """Whether this submit command or job attribute is a job's environment."""
     name = key.lower().removeprefix("+").removeprefix("my.")

@@ -110,8 +110,11 @@ def _moment(text: str, now: Callable[[], datetime | None]) -> datetime:
 def _ago(text: str) -> timedelta | None:
     """``7d``, ``1d06h``, ``90m ago`` as a duration; None for other texts."""
     words = text.strip().lower().removesuffix("ago").strip()
-    if words in _RELATIVE:
-        return _RELATIVE[words]
+    return _RELATIVE[words] if words in _RELATIVE else parse_duration(words)
+
+
+def parse_duration(words: str) -> timedelta | None:
+    """``12h`` or ``1d06h`` as a duration; None for other texts."""
     if _AGE.fullmatch(words) is None:
         return None
     parts = re.findall(r"(\d+)([wdhms])", words)

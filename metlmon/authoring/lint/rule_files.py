@@ -21,7 +21,7 @@ from metlmon.dagman.commands import ConfigCommand, JobstateCommand, ScriptComman
 from metlmon.dagman.lexer import shown
 from metlmon.dagman.parser import SourceCommand
 from metlmon.dagman.records import Node
-from metlmon.dagman.submit_description import Description
+from metlmon.dagman.submit_description import Description, file_names
 from metlmon.text.formatting import listed
 
 _FALSE: Final = frozenset({"false", "f", "no", "n", "0"})
@@ -243,7 +243,7 @@ class _FileChecker:
                 self._context.report("script-crlf", source, message, about=name)
             return
         values = [statement.value for statement in text.statements if statement.key == key]
-        if not first and not any(name in _names(value) for value in values):
+        if not first and not any(name in file_names(value) for value in values):
             self._later.add(path)
             return
         label = "the executable" if key == "executable" else "the file"
@@ -295,13 +295,8 @@ def _transferred_files(values: dict[str, str | None]) -> Iterator[tuple[str, str
     if image.endswith(".sif"):
         yield "container_image", image
     for key in ("transfer_input_files", "transferinputfiles"):
-        for name in _names(values[key] or ""):
+        for name in file_names(values[key] or ""):
             yield key, name
-
-
-def _names(value: str) -> Iterator[str]:
-    """The file names in a comma-separated list."""
-    return filter(None, map(str.strip, value.strip().strip('"').split(",")))
 
 
 # --- where logs are: network file systems lose, delay or split appends ------------------------

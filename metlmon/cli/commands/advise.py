@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import signal
 import sys
 import time
@@ -65,7 +64,6 @@ from metlmon.placement.types import Annex, AnnexReport, PlacementPlan, WhatIf
 from metlmon.pool.annex_ads import AnnexAnswer, FreeGpus
 from metlmon.pool.client import PoolClient
 from metlmon.pool.types import ActionResult, PoolError, ResultCode
-from metlmon.snapshot.records import HOUR
 from metlmon.stats.pool_profiles import PoolProfile
 from metlmon.tables import advice as tables
 from metlmon.tables.annexes import (
@@ -80,6 +78,7 @@ from metlmon.tables.usage import profile_columns
 from metlmon.text.formatting import count, duration, moment, plain, year_of
 from metlmon.text.record_json import Flat
 from metlmon.text.spans import BOLD, line, text
+from metlmon.text.time_arguments import parse_duration
 
 POLL_SECONDS: Final = 2.0
 """Interval at which ``--every`` looks for a reason to plan again."""
@@ -92,9 +91,6 @@ GPUS_SECONDS: Final = 600.0
 
 TABLE: Final = ""
 """``--what-if`` without a pool: the whole table."""
-
-_EVERY: Final = re.compile(r"(\d{1,5})(s|m|h|d)")
-_UNITS: Final = {"s": 1.0, "m": 60.0, "h": HOUR, "d": 24 * HOUR}
 
 
 class AdviseOutput(EnsembleOutput, frozen=True, kw_only=True):
@@ -167,12 +163,12 @@ def _check_options(options: argparse.Namespace) -> float | None:
         if options.yes and not options.undo:
             raise InputError("--yes is for --every and --undo: one plan is applied after a yes")
         return None
-    match = _EVERY.fullmatch(options.every)
-    if match is None or not int(match[1]):
+    every = parse_duration(options.every)
+    if not every:
         raise InputError(f"--every {options.every}: a time such as 12h, 30m or 1d")
     if options.apply in (ApplyWay.SEND, ApplyWay.RETARGET) and not options.yes:
         raise InputError(f"--every with --apply {options.apply} asks nobody: add --yes")
-    return int(match[1]) * _UNITS[match[2]]
+    return every.total_seconds()
 
 
 def _advice_input(

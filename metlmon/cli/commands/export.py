@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from metlmon.cli.arguments import COMMANDS
+from metlmon.cli.command_line import chosen_words
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import (
     check_outside,
@@ -114,11 +115,7 @@ def _wanted(only: str | None) -> list[str]:
     """The frames of ``--only``, all without it. Raises InputError."""
     if only is None:
         return list(TABLES)
-    names = [name.strip() for name in only.split(",") if name.strip()]
-    unknown = [name for name in names if name not in TABLES]
-    if unknown or not names:
-        what = unknown[0] if unknown else only
-        raise InputError(f"--only {what!r}: the frames are {', '.join(TABLES)}")
+    names = chosen_words("--only", only, TABLES, there="the frames are")
     return [name for name in TABLES if name in names]
 
 

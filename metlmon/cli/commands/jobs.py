@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from metlmon.cli.command_line import chosen_words
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import LISTED, EnsembleOutput, print_records
 from metlmon.cli.queue_report import QueueReport, query_queue
 from metlmon.cli.reading import check_only, open_reader
-from metlmon.errors import InputError
 from metlmon.jobfiles.error_lines import Errors
 from metlmon.model.job_events import NodeKey
 from metlmon.model.states import State
@@ -126,13 +126,7 @@ def wanted_states(text: str | None) -> frozenset[State] | None:
     """The states of ``--state``; None for all. Raises InputError for an unknown one."""
     if text is None:
         return None
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    known = {state.value: state for state in State}
-    unknown = [name for name in names if name not in known]
-    if unknown or not names:
-        what = unknown[0] if unknown else text
-        raise InputError(f"--state {what!r}: there are {', '.join(known)}")
-    return frozenset(known[name] for name in names)
+    return frozenset(map(State, chosen_words("--state", text, list(State))))
 
 
 def node_output(row: NodeRow, errors: Errors) -> NodeOutput:
