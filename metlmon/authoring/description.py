@@ -55,7 +55,7 @@ from metlmon.authoring.request import (
 )
 from metlmon.authoring.templates import bundled_names, load_template, template_for
 from metlmon.config.toml_file import SettingProblem, TomlFile, Where, dotted_key
-from metlmon.live.file_access import UnreadableFile, read_file
+from metlmon.live.file_access import content_of
 
 WIDTH: Final = 96
 """Maximum characters of a line of a list."""
@@ -619,7 +619,7 @@ def digest(data: bytes) -> str:
 
 def recorded_digests(directory: Path, name: str) -> Mapping[str, str]:
     """Digests of files written with this DAG, by name; empty without a description."""
-    return _read_digests(_content(directory / description_name(name)))
+    return _read_digests(content_of(directory / description_name(name), LARGEST) or b"")
 
 
 def content_digest(name: str, data: bytes) -> str:
@@ -629,7 +629,7 @@ def content_digest(name: str, data: bytes) -> str:
 
 def is_edited(description: Path) -> bool:
     """Whether a description beside its DAG differs from what was written."""
-    data = _content(description)
+    data = content_of(description, LARGEST) or b""
     digests = _read_digests(data)
     return digests.get(description.name) != content_digest(description.name, data)
 
@@ -641,7 +641,7 @@ def with_own_text(plan: Plan, description: Path) -> Plan:
     change, and only if another file changes.
     """
     name = description_name(plan.request.name)
-    data = _content(description)
+    data = content_of(description, LARGEST) or b""
     text, _, _ = data.partition(_DIGEST_HEADING.encode())
     planned = next(file.data for file in plan.files if file.name == name)
     digests = {**_read_digests(planned), name: digest(text)}
@@ -661,11 +661,3 @@ def _digest_lines(digests: Mapping[str, str]) -> str:
 def _read_digests(data: bytes) -> dict[str, str]:
     lines = data.decode("utf-8", "replace").split("\n")
     return {match[2]: match[1] for match in map(_DIGEST.fullmatch, lines) if match is not None}
-
-
-def _content(path: Path) -> bytes:
-    """Content of a file; empty if it cannot be read."""
-    try:
-        return read_file(str(path), LARGEST)
-    except (OSError, UnreadableFile):
-        return b""

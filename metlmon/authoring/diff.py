@@ -9,7 +9,6 @@ a name that the DAG file lacks is an error).
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -36,7 +35,7 @@ from metlmon.dagman.records import Node, NodeKind, Workflow
 from metlmon.dagman.reports import newest_rescue, read_rescue
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.file_access import read_regular_file
+from metlmon.live.file_access import content_of, read_regular_file
 from metlmon.model.states import ALIVE, State
 from metlmon.redact import hide_value
 
@@ -217,7 +216,7 @@ def plan_diff(plan: Plan, source: Path | None = None, force: bool = False) -> Pl
     old, new = dict[NodeKey, Node](), dict[NodeKey, Node]()
     if any(file.name.endswith(".dag") for file in files):
         path = directory / dag_file
-        if _regular_content(path) is None:
+        if content_of(path, LARGEST) is None:
             text = "is not a file that can be read; choose another name or directory"
             raise PlanError(f"{path}: {text}")
         old = _nodes_by_key(load_workflow([path], _read_dag))
@@ -374,24 +373,13 @@ def _file_changes(plan: Plan, source: Path | None) -> Iterator[FileChange]:
             yield FileChange(file.name, "added")
         elif not has_content(path, file.data, file.executable):
             intended = source is not None and is_same_file(path, source)
-            edited = not intended and not is_written(file.name, _regular_content(path))
+            edited = not intended and not is_written(file.name, content_of(path, LARGEST))
             yield FileChange(file.name, "changed", edited)
     planned = {file.name for file in plan.files}
     for name in digests:
         if name not in planned and "/" not in name and path_exists(directory / name):
-            edited = not is_written(name, _regular_content(directory / name))
+            edited = not is_written(name, content_of(directory / name, LARGEST))
             yield FileChange(name, "unused", edited)
-
-
-def _regular_content(path: Path) -> bytes | None:
-    """Content of a regular file; None for anything else, including links."""
-    try:
-        status = os.lstat(path)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
-            return None
-        return path.read_bytes()
-    except OSError:
-        return None
 
 
 # --- nodes ------------------------------------------------------------------------------------
@@ -411,7 +399,7 @@ def _read_dag(path: Path) -> bytes:
 
     Submit files are not compared node by node: reading them per node takes most of the time.
     """
-    data = None if path.suffix == ".sub" else _regular_content(path)
+    data = None if path.suffix == ".sub" else content_of(path, LARGEST)
     if data is None:
         raise FileNotFoundError(path)
     return data

@@ -337,6 +337,14 @@ def read_file(path: str, limit: int) -> bytes:
         return _read(file, size)
 
 
+def content_of(path: Path, limit: int) -> bytes | None:
+    """As :func:`read_file`; None if that cannot read it."""
+    try:
+        return read_file(str(path), limit)
+    except UnreadableFile:
+        return None
+
+
 def read_file_end(path: str, limit: int) -> str:
     """Read the last ``limit`` bytes of a regular file as text. Raises UnreadableFile."""
     with open_output(path) as (file, size):
