@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ from metlmon.config.settings import MetricSettings
 from metlmon.errors import InputError
 from metlmon.health.build import make_health
 from metlmon.health.types import Health, HealthEntry
+from metlmon.live.discovery import dag_file_paths
 from metlmon.live.feed import StatsInput
 from metlmon.model.model_state import Notice
 from metlmon.stats.curves import Curves
@@ -295,15 +297,8 @@ def _is_dagdir(word: str) -> bool:
     # A path that cannot be looked at is one, too: reading it says why.
     if os.sep in word or os.path.isfile(word):
         return True
-    return _has_dag(word) or (os.path.isdir(word) and not _has_dag("."))
-
-
-def _has_dag(directory: str) -> bool:
-    try:
-        with os.scandir(directory) as entries:
-            return any(entry.name.endswith(".dag") for entry in entries)
-    except OSError:
-        return False
+    has_dag = bool(dag_file_paths(Path(word)))
+    return has_dag or (os.path.isdir(word) and not dag_file_paths(Path()))
 
 
 def print_comparison(
