@@ -7,7 +7,7 @@ from functools import partialmethod
 from typing import Any, ClassVar, Final
 
 from metlmon.live.feed import Snapshot
-from metlmon.snapshot.records import HOUR, Execution
+from metlmon.snapshot.records import Execution
 from metlmon.stats.totals import sum_executions
 from metlmon.stats.usage import (
     COST_MIN_EPOCHS,
@@ -69,13 +69,12 @@ def _waste(usage: Usage) -> tuple[Line, Line]:
     name = site_name(wasteful_sites[0].name)
     more = f" and {len(wasteful_sites) - 1} more" if len(wasteful_sites) > 1 else ""
     hours = usage.measure.hours
-    lost, total = sum(site.totals.badput for site in wasteful_sites), usage.total.totals
-    lost_hours = formatting.hours(lost / HOUR)
-    share = formatting.share(lost, total.goodput + total.badput)
+    lost = sum(site.totals.hours.badput for site in wasteful_sites)
+    share = formatting.share(lost, usage.total.totals.hours.ended)
     epochs = sum(site.totals.completed_epochs for site in wasteful_sites)
     noun = usage.item
     completed = f"{formatting.count(epochs, noun) if epochs else f'no {noun}'} completed"
-    wasted = line((name, BAD), more, f": {lost_hours} {hours} of badput ({share})")
+    wasted = line((name, BAD), more, f": {formatting.hours(lost)} {hours} of badput ({share})")
     return wasted, line(f", {completed}")
 
 
@@ -91,13 +90,13 @@ def _worth(usage: Usage, room: int) -> Line:
     best, worst = ranked[0], ranked[-1]
     name, worst_name = (site_name(site.name) for site in (best, worst))
     cost, worst_hours = (
-        formatting.hours((site.totals.per_epoch or 0.0) / HOUR) for site in (best, worst)
+        formatting.hours(site.totals.hours_per_epoch or 0.0) for site in (best, worst)
     )
     unit = f" {usage.measure.short}/{usage.item}"
     if cost == worst_hours and len(ranked) > 1:
         return line((cost, BOLD), f"{unit} at every site")
     if len(ranked) == 1:
-        lost = formatting.hours((best.totals.lost_per_epoch or 0.0) / HOUR)
+        lost = formatting.hours(best.totals.lost_per_epoch or 0.0)
         parts = (
             line((cost, BOLD), f"{unit} at ", (name, GOOD)),
             line((f", {lost} of it badput", DIM)),

@@ -68,7 +68,7 @@ def build_report(
     whole, with which the report opens.
     """
     usage = ReportUsage(in_hour_unit(ledger) if measure is not HourUnit.GPU else ledger, window)
-    digits = hours_digits(usage.total.totals.total / HOUR)
+    digits = hours_digits(usage.total.totals.hours.total)
     figures_by_key = figures(usage)
     sections = tuple(_sections(usage, figures_by_key, learning))
     notes = footnote_keys(block for section in sections for block in section.blocks)
@@ -101,7 +101,7 @@ def _verdict(health: Health) -> str:
 
 
 def _headline(usage: ReportUsage, digits: int) -> str:
-    spent = usage.total.totals
+    spent = usage.total.totals.hours
     wanted = sum(run.epochs_total for run in usage.ledger.runs)
     runs = count(len(usage.ledger.runs), "run")
     epochs = count(usage.epochs, "epoch")
@@ -115,16 +115,14 @@ def _headline(usage: ReportUsage, digits: int) -> str:
     else:
         progress = f"{epochs} of {runs} completed in the window"
     least = "at least " if usage.ledger.nodes_unlogged else ""
-    bad_share = (
-        f" ({percent(tables.ratio(spent.badput, spent.goodput + spent.badput))} of what has ended)"
-        if spent.badput
-        else ""
-    )
+    bad_share = ""
+    if spent.badput:
+        bad_share = f" ({percent(tables.ratio(spent.badput, spent.ended))} of what has ended)"
     return (
-        f"{progress}, with {least}{exact_hours(spent.total / HOUR, digits)} GPU-hours: "
-        f"{exact_hours(spent.goodput / HOUR, digits)} goodput, "
-        f"{exact_hours(spent.badput / HOUR, digits)} badput{bad_share}"
-        f", {exact_hours(spent.running / HOUR, digits)} running."
+        f"{progress}, with {least}{exact_hours(spent.total, digits)} GPU-hours: "
+        f"{exact_hours(spent.goodput, digits)} goodput, "
+        f"{exact_hours(spent.badput, digits)} badput{bad_share}"
+        f", {exact_hours(spent.running, digits)} running."
     )
 
 
@@ -387,7 +385,7 @@ def _causes(usage: ReportUsage) -> ReportFigure:
 
     bars = tuple((name(cause), cause.badput) for cause in usage.causes if cause.badput)
     first, highest = bars[0]
-    digits = hours_digits(usage.total.totals.total / HOUR)
+    digits = hours_digits(usage.total.totals.hours.total)
     return ReportFigure(
         "causes",
         "GPU-hours of badput by cause; of a code with several reasons the most expensive is named.",

@@ -326,7 +326,6 @@ def _context(usage: ReportUsage, digits: int) -> dict[str, Any]:
     return {
         "usage": usage,
         "spent": spent,
-        "settled": spent.goodput + spent.badput,
         "longest_executions": usage.total.longest,
         "inferred": sum(epoch.inferred for epoch in epochs),
         "skipped": any(run.epochs_skipped for run in usage.ledger.runs),
@@ -349,6 +348,7 @@ def _context(usage: ReportUsage, digits: int) -> dict[str, Any]:
         "number": number,
         "duration": duration,
         "hours": lambda seconds: exact_hours(seconds / HOUR, digits),
+        "gpu_hours": lambda hours: exact_hours(hours, digits),
         "share": lambda part, whole: percent(part / whole if whole else None),
         "median": _median_text,
     }

@@ -184,10 +184,10 @@ def _full_names(usage: ReportUsage) -> str | None:
 
 def site_table(usage: ReportUsage) -> ReportTable:
     """Epochs and GPU-hours by resource."""
-    whole = usage.total.totals.total
+    whole = usage.total.totals.hours.total
     share: AnyColumn = Column(
         "gpu_hours_share",
-        lambda row: ratio(row.totals.total, whole),
+        lambda row: ratio(row.totals.hours.total, whole),
         Kind.SHARE,
         title="share",
         footnote="gpu_hours",
@@ -199,7 +199,7 @@ def site_table(usage: ReportUsage) -> ReportTable:
     ran += [
         site
         for site in usage.sites
-        if not site.totals.executions and (site.totals.total or site.longest.epochs)
+        if not site.totals.executions and (site.totals.hours.total or site.longest.epochs)
     ]
     return _group_table(
         usage,
@@ -336,8 +336,8 @@ def _input_transfers(usage: ReportUsage) -> int:
 
 
 def _badput_share(usage: ReportUsage) -> float | None:
-    hours = usage.total.totals
-    return ratio(hours.badput, hours.goodput + hours.badput)
+    hours = usage.total.totals.hours
+    return ratio(hours.badput, hours.ended)
 
 
 def _of_all(column: AnyColumn, title: str, **more: Any) -> AnyColumn:

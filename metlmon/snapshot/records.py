@@ -101,6 +101,11 @@ class GpuHours(Struct, frozen=True):
         return self.goodput + self.badput + self.running
 
     @property
+    def ended(self) -> float:
+        """Those of executions that have ended."""
+        return self.goodput + self.badput
+
+    @property
     def of_gpus(self) -> GpuHours:
         """Those of GPUs alone: 0 in an ensemble with another measure."""
         return self if self.measure is HourUnit.GPU else GpuHours()

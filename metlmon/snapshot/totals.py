@@ -92,10 +92,6 @@ class ExecutionTotals:
         good, bad, in_flight = self.good[index], self.bad[index], self.in_flight[index]
         return GpuHours(good / AN_HOUR, bad / AN_HOUR, in_flight / AN_HOUR, unit)
 
-    def gpu_seconds(self) -> tuple[float, float, float]:
-        """GPU-seconds: good, bad, in flight."""
-        return self.good[0] / SECOND, self.bad[0] / SECOND, self.in_flight[0] / SECOND
-
 
 class Totals:
     """The totals of jobs, from their entries in order.

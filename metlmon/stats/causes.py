@@ -43,36 +43,28 @@ MatchedHold = tuple[Hold, Execution | None]
 
 
 class CauseReason(Struct, frozen=True):
-    """One folded text of a cause, with the outcome and the lost GPU-seconds.
+    """One folded text of a cause, with the outcome and the lost hours.
 
     ``common``: the text, with the numbers that are equal wherever it was logged.
     """
-
-    json_omits: ClassVar = frozenset({"lost_gpu_seconds"})
-    json_properties: ClassVar = ("badput",)
 
     reason: str
     common: str
     outcome: Outcome
     executions: int
-    lost_gpu_seconds: float
-
-    @property
-    def badput(self) -> float:
-        """The same in hours."""
-        return self.lost_gpu_seconds / HOUR
+    badput: float
 
 
 class Cause(Struct, frozen=True):
     """A cause of loss: executions and holds with the same code, or else reason.
 
     ``executions``: the number it ended; ``holds``: the number of holds; ``ended_by_hold``: the
-    holds that ended one of these executions. ``reasons``: the texts, the most expensive first;
-    ``example``: one of them as logged. ``end_unknown``: the ends of its executions were not logged.
+    holds that ended one of these executions. ``badput``: the lost hours. ``reasons``: the texts,
+    the most expensive first; ``example``: one of them as logged. ``end_unknown``: the ends of its
+    executions were not logged.
     """
 
-    json_omits: ClassVar = frozenset({"lost_gpu_seconds"})
-    json_properties: ClassVar = ("badput", "occurrences")
+    json_properties: ClassVar = ("occurrences",)
 
     key: str
     cause: str
@@ -81,7 +73,7 @@ class Cause(Struct, frozen=True):
     executions: int
     holds: int
     ended_by_hold: int
-    lost_gpu_seconds: float
+    badput: float
     outcomes: tuple[Outcome, ...]
     reasons: tuple[CauseReason, ...]
     example: str | None
@@ -92,11 +84,6 @@ class Cause(Struct, frozen=True):
         """Its text, with the numbers that are equal wherever it was logged."""
         text = self.reasons[0].common
         return f"{self.key}: {text}" if self.end_unknown else text.removesuffix(REQUEUED)
-
-    @property
-    def badput(self) -> float:
-        """The lost hours."""
-        return self.lost_gpu_seconds / HOUR
 
     @property
     def occurrences(self) -> int:
@@ -129,7 +116,7 @@ def causes_of(
     holds: Iterable[MatchedHold] = (),
     key: Callable[[Execution], str] = cause_of_execution,
 ) -> tuple[Cause, ...]:
-    """The causes of bad executions and of holds, by descending GPU-seconds.
+    """The causes of bad executions and of holds, by descending badput.
 
     A hold that ended an execution has the cause of that execution.
     """
@@ -146,7 +133,7 @@ def causes_of(
         _build_cause(name, by_executions.get(name, []), by_holds.get(name, []))
         for name in by_executions | by_holds
     ]
-    return tuple(sorted(causes, key=lambda c: (-c.lost_gpu_seconds, -c.occurrences, c.key)))
+    return tuple(sorted(causes, key=lambda c: (-c.badput, -c.occurrences, c.key)))
 
 
 def _build_cause(key: str, executions: Sequence[Execution], holds: Sequence[MatchedHold]) -> Cause:
@@ -163,7 +150,7 @@ def _build_cause(key: str, executions: Sequence[Execution], holds: Sequence[Matc
             common=common[text],
             outcome=outcome,
             executions=sum(e.counted for e in group),
-            lost_gpu_seconds=sum(e.lost_gpu_seconds for e in group),
+            badput=_badput(group),
         )
         for (text, outcome), group in texts.items()
     ]
@@ -173,7 +160,7 @@ def _build_cause(key: str, executions: Sequence[Execution], holds: Sequence[Matc
         for text in held
         if text not in execution_texts
     ]
-    reasons.sort(key=lambda reason: (-reason.lost_gpu_seconds, -reason.executions, reason.reason))
+    reasons.sort(key=lambda reason: (-reason.badput, -reason.executions, reason.reason))
     first = executions[0] if executions else None
     code, subcode = (
         (holds[0][0].code, holds[0][0].subcode) if first is None else (first.code, first.subcode)
@@ -190,12 +177,16 @@ def _build_cause(key: str, executions: Sequence[Execution], holds: Sequence[Matc
         executions=sum(e.counted for e in executions),
         holds=len(holds),
         ended_by_hold=sum(execution is not None for _, execution in holds),
-        lost_gpu_seconds=sum(e.lost_gpu_seconds for e in executions),
+        badput=_badput(executions),
         outcomes=tuple(dict.fromkeys(reason.outcome for reason in reasons)),
         reasons=tuple(reasons),
         example=costliest.reason if costliest is not None else None,
         end_unknown=unknown,
     )
+
+
+def _badput(executions: Iterable[Execution]) -> float:
+    return sum(e.lost_gpu_seconds for e in executions) / HOUR
 
 
 # --- holds ------------------------------------------------------------------------------------

@@ -91,12 +91,9 @@ class MetricCurve(Struct, frozen=True):
 
     ``course``: NONE without values or for a metric without a goal, EARLY with one value.
     ``since_epoch``: the epoch in which it diverged or became NaN, or of its best value if it is
-    flat. ``nonfinite_epochs``: epochs with a non-finite value. ``trend``: the change per epoch.
+    flat. ``odd_epochs``: numbers of those without a finite value. ``trend``: the change per epoch.
     ``streamed``: the progress line of the running epoch, ``running_epoch``: its number.
     """
-
-    json_omits: ClassVar = frozenset({"nonfinite_epochs"})
-    json_properties: ClassVar = ("odd_epochs",)
 
     key: str
     run: str
@@ -109,15 +106,10 @@ class MetricCurve(Struct, frozen=True):
     trend: float | None
     course: Course
     since_epoch: int | None
-    nonfinite_epochs: tuple[int, ...]
+    odd_epochs: tuple[int, ...]
     goal: Goal | None
     running_epoch: int | None = None
     streamed: Streamed | None = None
-
-    @property
-    def odd_epochs(self) -> tuple[int, ...]:
-        """Numbers, from 1, of the epochs whose value is not a finite number."""
-        return tuple(epoch_number(epoch) for epoch in self.nonfinite_epochs)
 
     @property
     def diverged(self) -> bool:
@@ -392,7 +384,7 @@ def curve_of(run: Run, metric: str, goal: Goal | None, stats_input: StatsInput) 
         trend=trend_of(finite),
         course=course,
         since_epoch=since,
-        nonfinite_epochs=tuple(point.epoch for point in points if not math.isfinite(point.value)),
+        odd_epochs=tuple(epoch_number(p.epoch) for p in points if not math.isfinite(p.value)),
         goal=goal,
         running_epoch=running,
         streamed=streamed,

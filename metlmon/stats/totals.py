@@ -10,10 +10,11 @@ from operator import attrgetter
 from typing import ClassVar, Final, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metlmon.model.reasons import REQUEUED
 from metlmon.model.states import Outcome
-from metlmon.snapshot.records import HOUR, Execution, GpuHours, HourUnit, Ledger
+from metlmon.snapshot.records import Execution, GpuHours, HourUnit, Ledger
 from metlmon.snapshot.totals import AN_HOUR, SECOND, ExecutionTotals
 
 TRANSFER_SECONDS: Final = 1800.0
@@ -25,62 +26,37 @@ T = TypeVar("T")
 
 
 class UsageTotals(Struct, frozen=True):
-    """Totals of executions: counts, GPU-seconds by outcome, and completed epochs.
+    """Totals of executions: counts, hours by outcome, and completed epochs.
 
-    ``measure``: the unit in place of GPU-seconds, of an ensemble without GPUs.
     ``executions``: those that ended in the window, or are in flight. ``completed_epochs``: distinct
-    epochs whose successful execution is among them. ``run_good``, ``run_bad``: GPU-seconds of
-    the runs' own nodes only, including side nodes.
+    epochs whose successful execution is among them. ``run_hours``: of the runs' own nodes only,
+    including side nodes.
     """
 
-    json_omits: ClassVar = frozenset(
-        {"goodput", "badput", "running", "run_good", "run_bad", "measure"}
-    )
-    json_properties: ClassVar = ("success_rate", "hours", "hours_per_epoch")
+    json_omits: ClassVar = frozenset({"run_hours"})
+    json_properties: ClassVar = ("success_rate", "hours_per_epoch")
 
     executions: int = 0
     good_executions: int = 0
     bad_executions: int = 0
     completed_epochs: int = 0
-    goodput: float = 0.0
-    badput: float = 0.0
-    running: float = 0.0
-    run_good: float = 0.0
-    run_bad: float = 0.0
-    measure: HourUnit = HourUnit.GPU
-
-    @property
-    def total(self) -> float:
-        """All GPU-seconds."""
-        return self.goodput + self.badput + self.running
-
-    @property
-    def hours(self) -> GpuHours:
-        goodput, badput, running = self.goodput / HOUR, self.badput / HOUR, self.running / HOUR
-        return GpuHours(goodput, badput, running, self.measure)
-
-    @property
-    def per_epoch(self) -> float | None:
-        """GPU-seconds per epoch: those of the runs' ended executions, bad ones included.
-
-        Per epoch completed by one of these executions; None if either number is 0.
-        """
-        ended_seconds = self.run_good + self.run_bad
-        return (
-            ended_seconds / self.completed_epochs
-            if self.completed_epochs and ended_seconds
-            else None
-        )
+    hours: GpuHours = GpuHours()
+    run_hours: GpuHours = GpuHours()
 
     @property
     def hours_per_epoch(self) -> float | None:
-        """The same in hours."""
-        return None if self.per_epoch is None else self.per_epoch / HOUR
+        """Hours of the runs' ended executions, bad ones included, per epoch that one completed.
+
+        None if either number is 0.
+        """
+        ended = self.run_hours.ended
+        return ended / self.completed_epochs if self.completed_epochs and ended else None
 
     @property
     def lost_per_epoch(self) -> float | None:
-        """The part of :attr:`per_epoch` from bad executions."""
-        return None if self.per_epoch is None else self.run_bad / self.completed_epochs
+        """The part of :attr:`hours_per_epoch` from bad executions."""
+        known = self.hours_per_epoch is not None
+        return self.run_hours.badput / self.completed_epochs if known else None
 
     @property
     def success_rate(self) -> float | None:
@@ -90,25 +66,19 @@ class UsageTotals(Struct, frozen=True):
 
 
 def sum_executions(entries: Iterable[Execution], measure: HourUnit = HourUnit.GPU) -> UsageTotals:
-    """The totals of the executions, whose hours are in ``measure``."""
+    """The totals of the executions, whose GPU-seconds are in ``measure`` (``in_hour_unit``)."""
     totals, of_runs = ExecutionTotals(), ExecutionTotals()
     for entry in entries:
         totals.add(entry)
         if entry.key is not None:
             of_runs.add(entry)
-    good, bad, in_flight = totals.gpu_seconds()
-    run_good, run_bad, _ = of_runs.gpu_seconds()
     return UsageTotals(
         executions=totals.executions,
         good_executions=totals.good_executions,
         bad_executions=totals.bad_executions,
         completed_epochs=totals.completed,
-        goodput=good,
-        badput=bad,
-        running=in_flight,
-        run_good=run_good,
-        run_bad=run_bad,
-        measure=measure,
+        hours=replace(totals.hours(HourUnit.GPU), measure=measure),
+        run_hours=of_runs.hours(HourUnit.GPU),
     )
 
 

@@ -268,23 +268,24 @@ class Usage(Struct, frozen=True, dict=True):
             for site in self.sites
             if site.name is not None
             and site.totals.completed_epochs >= COST_MIN_EPOCHS
-            and (cost := site.totals.per_epoch) is not None
+            and (cost := site.totals.hours_per_epoch) is not None
         ]
         return tuple(site for _, site in sorted(by_cost, key=lambda pair: pair[0]))
 
     @property
     def wasteful_sites(self) -> tuple[GroupUsage, ...]:
         """Known sites with few epochs that lost many GPU-hours, worst first."""
-        threshold = WASTE_MIN_SHARE * (self.total.totals.goodput + self.total.totals.badput)
+        ended = self.total.totals.hours.ended
         wasteful = [
             site
             for site in self.sites
             if site.name is not None
             and site.totals.completed_epochs < COST_MIN_EPOCHS
-            and site.totals.badput > 0
-            and site.totals.badput >= threshold
+            and site.totals.hours.badput > 0
+            # A share of whole seconds, without the noise of hours.
+            and round(site.totals.hours.badput / ended, 9) >= WASTE_MIN_SHARE
         ]
-        return tuple(sorted(wasteful, key=lambda site: -site.totals.badput))
+        return tuple(sorted(wasteful, key=lambda site: -site.totals.hours.badput))
 
 
 def site_usage(stats_input: StatsInput) -> Usage:
@@ -459,7 +460,12 @@ class UsageGroups:
                 )
             )
         usages.sort(
-            key=lambda u: (not u.slow, -u.totals.completed_epochs, -u.totals.total, u.host or "")
+            key=lambda u: (
+                not u.slow,
+                -u.totals.completed_epochs,
+                -u.totals.hours.total,
+                u.host or "",
+            )
         )
         return tuple(usages)
 
@@ -484,7 +490,7 @@ class UsageGroups:
             )
             for name in names
         ]
-        usages.sort(key=lambda u: (-u.totals.total, -u.totals.executions, u.name or ""))
+        usages.sort(key=lambda u: (-u.totals.hours.total, -u.totals.executions, u.name or ""))
         return tuple(usages)
 
     def usage(
@@ -575,7 +581,7 @@ def _compare(site_gpus: Iterable[SiteGpuUsage]) -> tuple[SiteGpuUsage, ...]:
     """The usages with their comparison, GPU models by descending GPU-seconds."""
     models = sorted(
         group_by(site_gpus, lambda usage: (usage.gpu, usage.gpus)).values(),
-        key=lambda group: -sum(usage.totals.total for usage in group),
+        key=lambda group: -sum(usage.totals.hours.total for usage in group),
     )
     compared = []
     for group in models:

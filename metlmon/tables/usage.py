@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metlmon.model.reasons import code_text, with_common_numbers
-from metlmon.snapshot.records import HOUR, Epoch, Execution
+from metlmon.snapshot.records import HOUR, Epoch, Execution, GpuHours
 from metlmon.stats.causes import Cause
 from metlmon.stats.hosts import SLOW_MIN_EPOCHS
 from metlmon.stats.pool_profiles import PoolProfile, ProfileFigure
@@ -144,24 +144,24 @@ def machine(model_names: Mapping[str | None, str], gpu: str | None, gpus: int | 
 # --- bars -------------------------------------------------------------------------------------
 
 
-def stacked_bar(totals: UsageTotals, largest: float, width: int) -> Line:
-    """Render GPU-hours as a stacked bar.
+def stacked_bar(hours: GpuHours, largest: float, width: int) -> Line:
+    """Render hours as a stacked bar.
 
     ``largest`` takes the full ``width``; every non-zero part has at least one cell.
     """
     parts = [
         (amount, cell, style)
         for amount, cell, style in (
-            (totals.goodput, GOOD_CELL, GOOD),
-            (totals.badput, LOST_CELL, BAD),
-            (totals.running, FLYING_CELL, MOVING),
+            (hours.goodput, GOOD_CELL, GOOD),
+            (hours.badput, LOST_CELL, BAD),
+            (hours.running, FLYING_CELL, MOVING),
         )
         if amount > 0
     ]
     if not parts or largest <= 0 or width <= 0:
         return ()
-    length = min(width, max(len(parts), round(width * totals.total / largest)))
-    shares = apportion([max(1, round(amount)) for amount, _, _ in parts], length)
+    length = min(width, max(len(parts), round(width * hours.total / largest)))
+    shares = apportion([max(1, round(amount * HOUR)) for amount, _, _ in parts], length)
     return line(
         *(
             (cell * share, texture(style))
@@ -182,11 +182,7 @@ def legend(totals: UsageTotals, short: bool = False, incomplete: bool = False) -
     """The legend: ``GPU-hours 1 011 = ▇ 565 goodput + ▚ 401 badput (42 %) + …``."""
     hours = totals.hours
     parts, total = formatting.hours_added((hours.goodput, hours.badput, hours.running))
-    share = (
-        f" ({formatting.share(totals.badput, totals.goodput + totals.badput)})"
-        if totals.badput > 0
-        else ""
-    )
+    share = f" ({formatting.share(hours.badput, hours.ended)})" if hours.badput > 0 else ""
     plus = line((" + " if not short else "  ", DIM))
     signs = [GOOD_CELL, LOST_CELL, FLYING_CELL]
     parts_shown = [
@@ -285,7 +281,7 @@ PER_EPOCH: Final[Column[Any]] = Column(
 
 HOURS: Final[Column[Any]] = Column(
     "total",
-    lambda row: row.totals.total / HOUR,
+    lambda row: row.totals.hours.total,
     Kind.HOURS,
     title="HOURS",
     doc="goodput, badput and running",
@@ -308,7 +304,7 @@ def _gpu_columns(rows: Sequence[GroupUsage], usage: Usage) -> list[Column[Any]]:
 
 def _group_columns(rows: Sequence[GroupUsage], usage: Usage) -> list[Column[Any]]:
     """The columns of groups, behind their names."""
-    largest = max((row.totals.total for row in rows), default=0.0)
+    largest = max((row.totals.hours.total for row in rows), default=0.0)
     hours, measure = _hours_writer(rows), usage.measure
     return [
         EPOCHS,
@@ -317,7 +313,7 @@ def _group_columns(rows: Sequence[GroupUsage], usage: Usage) -> list[Column[Any]
             HOURS,
             title=measure.hours.upper(),
             align="left",
-            cell=lambda r, width: stacked_bar(r.totals, largest, width or LEAST_BAR),
+            cell=lambda r, width: stacked_bar(r.totals.hours, largest, width or LEAST_BAR),
             minimum=LEAST_BAR,
             grow=MOST_BAR,
             graphic=True,
@@ -545,7 +541,7 @@ def _places_column(
         found = _where_lost(row, groups, names)
         if len(found) == 1:
             return found[0][0]
-        return ", ".join(f"{place} {hours_text(part.lost_gpu_seconds)}" for place, part in found)
+        return ", ".join(f"{place} {hours_text(part.badput)}" for place, part in found)
 
     def cell(row: Cause, width: int | None) -> Line:
         return crop(line(places(row)), width or MAX_PLACES_WIDTH)
@@ -592,13 +588,13 @@ def code_of(row: Cause) -> str:
 
 def _hours_writer(rows: Iterable[GroupUsage | SiteGpuUsage]) -> Callable[[float], str]:
     """The text of hours, with decimals common to all these rows."""
-    seconds = sum(row.totals.total for row in rows)
-    return partial(formatting.exact_hours, decimals=formatting.hour_decimals(seconds / HOUR))
+    total = sum(row.totals.hours.total for row in rows)
+    return partial(formatting.exact_hours, decimals=formatting.hour_decimals(total))
 
 
-def hours_text(seconds: float) -> str:
-    """Return seconds as hours with two decimals."""
-    return formatting.exact_hours(seconds / HOUR)
+def hours_text(hours: float) -> str:
+    """Return hours with two decimals."""
+    return formatting.exact_hours(hours)
 
 
 def _number(value: int) -> Line:
@@ -745,7 +741,7 @@ def _cause_lines(causes: Sequence[Cause], room: int, lines: int) -> list[Line]:
     indent = width(_label(""))
     if lines >= min(len(causes), ROOMY_CAUSES):
         shown = causes[:lines]
-        hours_room = max(len(hours_text(cause.lost_gpu_seconds)) for cause in shown)
+        hours_room = max(len(hours_text(cause.badput)) for cause in shown)
         times_room = max(len(formatting.number(cause.occurrences)) for cause in shown)
         costs = [_cause_cost(cause, hours_room, times_room) for cause in shown]
         rows = [
@@ -767,7 +763,7 @@ def _cause_lines(causes: Sequence[Cause], room: int, lines: int) -> list[Line]:
 
 def _cause_cost(cause: Cause, hours_room: int = 0, times_room: int = 0) -> Line:
     """Return the hours and the number of times, each to the right in its room."""
-    cost = hours_text(cause.lost_gpu_seconds).rjust(hours_room)
+    cost = hours_text(cause.badput).rjust(hours_room)
     times = formatting.number(cause.occurrences).rjust(times_room)
     return line((cost, BAD if cause.badput > 0 else DIM), (f" h  {times}×", DIM))
 
@@ -859,11 +855,11 @@ def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> lis
     ended = formatting.count(row.executions, "execution")
     held = formatting.count(row.holds, "hold")
     both = f", {row.ended_by_hold} of them one thing" if row.ended_by_hold else ""
-    share = formatting.share(row.lost_gpu_seconds, usage.total.totals.badput)
+    share = formatting.share(row.badput, usage.total.totals.hours.badput)
     first = join(
         (
             line((code_of(row) or formatting.clip(clip(row.key, 80), 32), BOLD)),
-            line((hours_text(row.lost_gpu_seconds), BAD), f" GPU-hours of badput, {share} of all")
+            line((hours_text(row.badput), BAD), f" GPU-hours of badput, {share} of all")
             if row.badput > 0
             else line(("no badput", DIM)),
             line(times, (f": {ended}, {held}{both}" if row.holds else "", DIM)),

@@ -79,8 +79,8 @@ def test_the_first_round_by(name: str, of: Callable[[ReportUsage], Iterable[Grou
         group.name: {
             "executions": group.totals.executions,
             "completed": group.totals.completed_epochs,
-            "good": group.totals.goodput,
-            "bad": group.totals.badput,
+            "good": round(group.totals.hours.goodput * HOUR),
+            "bad": round(group.totals.hours.badput * HOUR),
         }
         for group in of(usage)
         if group.totals.executions
@@ -93,13 +93,14 @@ def test_the_first_round_by(name: str, of: Callable[[ReportUsage], Iterable[Grou
 def test_the_rest_of_the_first_round() -> None:
     wanted = truth()
     usage = usage_of("first-round")
-    spent = usage.total.totals
-    assert {"good": spent.goodput, "bad": spent.badput} == wanted["gpu_seconds"]
+    spent = usage.total.totals.hours
+    seconds = {"good": round(spent.goodput * HOUR), "bad": round(spent.badput * HOUR)}
+    assert seconds == wanted["gpu_seconds"]
     assert usage.total.longest.gpu_seconds == wanted["longest_gpu_seconds"]
     assert usage.hidden == len(wanted["hidden"])
     moved = usage.total.input
     assert {"sent": moved.sent, "received": moved.received} == wanted["bytes"]
-    assert sorted(cause.lost_gpu_seconds for cause in usage.causes) == sorted(
+    assert sorted(round(cause.badput * HOUR) for cause in usage.causes) == sorted(
         each["gpu_seconds"] for each in wanted["by_cause"].values()
     )
     transfers = {
@@ -131,9 +132,9 @@ def numbers(groups: Iterable[GroupUsage]) -> dict[str, float]:
             "good executions": totals.good_executions,
             "bad executions": totals.bad_executions,
             "completed": totals.completed_epochs,
-            "good": totals.goodput,
-            "bad": totals.badput,
-            "in flight": totals.running,
+            "good": totals.hours.goodput * HOUR,
+            "bad": totals.hours.badput * HOUR,
+            "in flight": totals.hours.running * HOUR,
             "by longest": group.longest.epochs,
             "longest": group.longest.seconds,
             "longest in GPU-seconds": group.longest.gpu_seconds,
@@ -166,20 +167,21 @@ def test_every_division_sums_to_the_whole(name: str) -> None:
         if not usage.undated:
             assert numbers(group for _, group in usage.periods) == whole
         spent = usage.total.totals
-        assert sum(cause.lost_gpu_seconds for cause in usage.causes) == spent.badput
+        hours = spent.hours
+        assert sum(cause.badput for cause in usage.causes) == pytest.approx(hours.badput)
         assert sum(cause.executions for cause in usage.causes) == spent.bad_executions
         for cause in usage.causes:
-            assert (
-                sum(reason.lost_gpu_seconds for reason in cause.reasons) == cause.lost_gpu_seconds
-            )
+            assert sum(each.badput for each in cause.reasons) == pytest.approx(cause.badput)
         assert usage.epochs_at.total() == spent.completed_epochs
         assert spent.completed_epochs + usage.unlocated - usage.repeated == usage.epochs
         if usage.series is not None:
             series = usage.series
             assert sum(series.epochs) == usage.epochs - usage.undated
             kinds = (series.goodput, series.badput, series.running)
-            assert [sum(each) for each in kinds] == [spent.goodput, spent.badput, spent.running]
-            assert sum(map(sum, series.sites.values())) == spent.total
+            assert [sum(each) / HOUR for each in kinds] == pytest.approx(
+                [hours.goodput, hours.badput, hours.running]
+            )
+            assert sum(map(sum, series.sites.values())) / HOUR == pytest.approx(hours.total)
 
 
 @ENSEMBLES
@@ -195,12 +197,12 @@ def test_it_agrees_with_the_status(name: str) -> None:
             spent.executions,
             spent.completed_epochs,
         )
-        assert site.hours.total == close(spent.total / HOUR)
+        assert site.hours.total == close(spent.hours.total)
     assert (
         sum(gpu.completed_epochs for gpu in breakdown.gpus) == usage.total.totals.completed_epochs
     )
     for gpu in breakdown.gpus:
-        assert gpu.hours.goodput <= gpus[usage.gpu_model(gpu.gpu)].totals.goodput / HOUR + 1e-9
+        assert gpu.hours.goodput <= gpus[usage.gpu_model(gpu.gpu)].totals.hours.goodput + 1e-9
     assert sum(run.epochs_done for run in status.runs) == usage.epochs
     reasons: defaultdict[object, list[CauseReason]] = defaultdict(list)
     for cause in usage.causes:
@@ -209,7 +211,7 @@ def test_it_agrees_with_the_status(name: str) -> None:
     for row in breakdown.causes:
         own = reasons[row.code, row.subcode, row.cause]
         assert row.executions == sum(reason.executions for reason in own)
-        assert row.badput == close(sum(reason.lost_gpu_seconds for reason in own) / HOUR)
+        assert row.badput == close(sum(reason.badput for reason in own))
     assert len(reasons) == len(breakdown.causes)
     moves = {(m.direction, m.outcome): m for m in usage.transfer_groups}
     for outcome, count in (
@@ -275,7 +277,7 @@ def test_runs_in_sub_dags_may_call_their_nodes_the_same(tmp_path: Path) -> None:
         3000,
         3000,
     )
-    assert usage.total.totals.total == 3000
+    assert usage.total.totals.hours.total == 3000 / HOUR
 
 
 def test_stamps_that_are_centuries_apart() -> None:
@@ -285,7 +287,7 @@ def test_stamps_that_are_centuries_apart() -> None:
     log.execute(78, at="2025-11-01 11:00:00").terminate(78, at="2025-11-01 12:00:00")
     usage = usage_of_log(log)
     assert (usage.series, usage.periods) == (None, ())
-    assert usage.total.totals.goodput == HOUR
+    assert usage.total.totals.hours.goodput == 1
 
 
 def test_a_window_that_ends_where_a_day_begins() -> None:

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metlmon.live.feed import StatsInput
-from metlmon.snapshot.records import Ledger
+from metlmon.snapshot.records import GpuHours, Ledger
 from metlmon.stats.pool_profiles import pool_of
-from metlmon.stats.totals import UsageTotals
 from metlmon.stats.usage import Usage, select_executions, site_usage, usage_in_window
 from metlmon.tables import usage as usage_table
 from metlmon.text import spans
@@ -195,7 +194,7 @@ def _found() -> Usage:
 def test_a_bar_has_a_cell_for_all_there_is(
     good: float, bad: float, flying: float, largest: float, cells: int
 ) -> None:
-    of = UsageTotals(1, 1, 0, 0, good, bad, flying)
+    of = GpuHours(good, bad, flying)
     largest = max(largest, of.total)
     bar = usage_table.stacked_bar(of, largest, cells)
     assert spans.width(bar) <= cells

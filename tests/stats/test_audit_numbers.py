@@ -84,8 +84,8 @@ def test_the_cost_of_an_epoch_is_reported_as_the_sites_have_it() -> None:
     log.terminate(90, at="15:00:00")
     found = read_ensemble(DAG, log).painter().ledger()
     total = usage_in_window(found).total
-    assert total.totals.per_epoch == 3 * 2 * HOUR
-    assert total.totals.total == (3 * 2 + 5 * 2 + 5 * 4) * HOUR
+    assert total.totals.hours_per_epoch == 3 * 2
+    assert total.totals.hours.total == 3 * 2 + 5 * 2 + 5 * 4
     assert facts(reported(log))["gpu_hours_per_epoch"] == 6
     result = note(reported(log), "per_epoch")
     assert (

@@ -167,7 +167,7 @@ def test_best_and_last_of_a_run() -> None:
     (curve,) = of_losses(run0=(0.9, 0.3, 0.3, NAN)).runs
     assert (curve.best.epoch, curve.best.value) == (1, 0.3)
     assert math.isnan(curve.last.value)
-    assert curve.nonfinite_epochs == (3,)
+    assert curve.odd_epochs == (4,)
     assert course_text(curve) == "NaN since epoch 4"
 
 

@@ -63,7 +63,9 @@ def test_each_host_against_the_others_by_a_second_way(source: Path | int) -> Non
         if slow:
             slow = is_beyond(here, at_once) if len(at_once) >= SLOW_MIN_EPOCHS else None
         assert row.slow == slow
-    assert sum(row.totals.total for row in found.hosts) == pytest.approx(found.total.totals.total)
+    assert sum(row.totals.hours.total for row in found.hosts) == pytest.approx(
+        found.total.totals.hours.total
+    )
     order = [(not row.slow, -row.totals.completed_epochs) for row in found.hosts]
     assert order == sorted(order)
 

@@ -12,7 +12,7 @@ from metlmon.report.build import build_report
 from metlmon.report.to_html import render_html
 from metlmon.report.to_markdown import render_markdown
 from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.records import HOUR, HourUnit, hour_unit_of, in_hour_unit
+from metlmon.snapshot.records import HourUnit, hour_unit_of, in_hour_unit
 from metlmon.stats.totals import break_down
 from metlmon.stats.usage import UsageFilter, usage_in_window
 from metlmon.stats.windows import TimeWindow
@@ -77,10 +77,10 @@ def test_hours_of_an_ensemble_without_gpus(
     assert spans.text(gpu_hours(status.hours)).startswith(measure.hours)
     # The ledger is in GPU-seconds, as the exported columns are, until it is measured.
     ledger = found.ledger()
-    assert usage_in_window(ledger).total.totals.total == 0
+    assert usage_in_window(ledger).total.totals.hours.total == 0
     places = usage_in_window(in_hour_unit(ledger))
-    assert places.total.totals.total == (good + bad) * HOUR
-    assert places.total.totals.per_epoch == (good + bad) * HOUR
+    assert places.total.totals.hours.total == good + bad
+    assert places.total.totals.hours_per_epoch == good + bad
     legend = usage_table.legend(places.total.totals)
     assert spans.text(legend).startswith(measure.hours)
     made = build_report(status, ledger, measure=measure)
@@ -92,7 +92,7 @@ def test_hours_of_an_ensemble_without_gpus(
 def test_of_what_a_window_cuts_a_part_is_inside() -> None:
     ledger = in_hour_unit(report_of(log_of(4)).ledger())
     half = TimeWindow(moment("01:30:00"), None)
-    assert usage_in_window(ledger, half).total.totals.total == 2 * HOUR
+    assert usage_in_window(ledger, half).total.totals.hours.total == 2
 
 
 def test_in_flight_by_cpus() -> None:

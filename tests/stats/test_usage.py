@@ -74,11 +74,7 @@ def _aws(shared: Shared) -> Usage:
 
 
 def bad_hours(causes: Iterable[Cause]) -> dict[str, float]:
-    return {
-        cause.key: round(cause.lost_gpu_seconds / 3600, 2)
-        for cause in causes
-        if cause.lost_gpu_seconds
-    }
+    return {cause.key: round(cause.badput, 2) for cause in causes if cause.badput}
 
 
 def test_bad_hours_by_cause_site_and_gpu(aws: Usage) -> None:
@@ -141,7 +137,8 @@ def added(sums: Iterable[UsageTotals]) -> tuple[float, ...]:
     total = [0.0] * 7
     for of in sums:
         parts = (of.executions, of.good_executions, of.bad_executions, of.completed_epochs)
-        for i, value in enumerate((*parts, of.goodput, of.badput, of.running)):
+        hours = (of.hours.goodput, of.hours.badput, of.hours.running)
+        for i, value in enumerate((*parts, *hours)):
             total[i] += value
     return tuple(round(value, 6) for value in total)
 
@@ -164,12 +161,12 @@ def test_places_sum_to_the_whole(path: Path) -> None:
     assert added(place.totals for place in found.gpus) == whole
     assert added(cell.totals for cell in found.site_gpus) == whole
     assert moved(found.sites) == moved(found.gpus) == moved([found.total])
-    bad = sum(cause.lost_gpu_seconds for cause in found.causes)
-    assert bad == pytest.approx(found.total.totals.badput, abs=1e-6)
+    bad = sum(cause.badput for cause in found.causes)
+    assert bad == pytest.approx(found.total.totals.hours.badput, abs=1e-9)
     assert sum(cause.holds for cause in found.causes) == found.total.holds
     for place in (*found.sites, *found.gpus):
-        lost = sum(cause.lost_gpu_seconds for cause in place.causes)
-        assert lost == pytest.approx(place.totals.badput, abs=1e-6)
+        lost = sum(cause.badput for cause in place.causes)
+        assert lost == pytest.approx(place.totals.hours.badput, abs=1e-9)
         assert place.epoch_seconds.n == place.totals.completed_epochs
 
 
@@ -192,9 +189,9 @@ def test_the_executions_behind_a_number_have_its_sum(path: Path) -> None:
         chosen = select_executions(found, UsageFilter(cause=cause.key))
         result = sum_executions(chosen)
         assert result.executions == cause.executions
-        assert result.badput == pytest.approx(cause.lost_gpu_seconds, abs=1e-6)
+        assert result.hours.badput == pytest.approx(cause.badput, abs=1e-9)
         stored = sum(entry.stored * (entry.weight or 0) for entry in chosen)
-        assert result.goodput == pytest.approx(stored, abs=1e-6)
+        assert result.hours.goodput == pytest.approx(stored / 3600, abs=1e-9)
 
 
 # --- slow sites -------------------------------------------------------------------------------
@@ -255,7 +252,7 @@ def test_other_gpus_and_other_numbers_of_them_are_not_compared() -> None:
 def test_where_a_gpu_hour_is_worth_most() -> None:
     found = epochs_at(("dear", A40, 2, (60, 60, 60)), ("cheap", A40, 1, (90, 90, 90)))
     assert [place.name for place in found.ranked_sites] == ["cheap", "dear"]
-    assert [place.totals.per_epoch for place in found.ranked_sites] == [90 * 60, 2 * 60 * 60]
+    assert [place.totals.hours_per_epoch for place in found.ranked_sites] == [1.5, 2]
 
 
 # --- causes -----------------------------------------------------------------------------------
@@ -275,7 +272,7 @@ def test_a_hold_and_the_eviction_it_caused_are_one_thing() -> None:
     found = places(log)
     (cause,) = found.causes
     assert (cause.key, cause.occurrences, cause.executions, cause.holds) == ("34/102", 1, 1, 1)
-    assert cause.lost_gpu_seconds == 3600
+    assert cause.badput == 1
     assert (found.total.evictions, found.total.holds) == (0, 1)
 
 
@@ -292,11 +289,9 @@ def test_a_removal_whose_end_is_unknown_is_apart_from_one_whose_end_is_known() -
     log.submit(77, NODE).execute(77, site="near", at="11:00:00").remove(77, at="20:00:00")
     log.submit(78, OTHER, at="20:30:00").execute(78, site="near", at="21:00:00")
     log.remove(78, at="21:10:00")
-    by_end = {
-        cause.end_unknown: (cause.key, cause.lost_gpu_seconds) for cause in places(log).causes
-    }
-    assert by_end[True] == ("removed, end not logged", 9 * 3600)
-    assert by_end[False][1] == 600
+    by_end = {cause.end_unknown: (cause.key, cause.badput) for cause in places(log).causes}
+    assert by_end[True] == ("removed, end not logged", 9)
+    assert by_end[False][1] == 1 / 6
     assert "condor_rm" in by_end[False][0]
 
 

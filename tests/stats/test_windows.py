@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from metlmon.config.settings import Settings
 from metlmon.errors import InputError
 from metlmon.model.states import State
-from metlmon.snapshot.records import Ledger
+from metlmon.snapshot.records import HOUR, Ledger
 from metlmon.stats.totals import sum_executions
 from metlmon.stats.windows import (
     ALL,
@@ -46,8 +46,9 @@ def ledger_of(log: Log, settings: Settings | None = None) -> Ledger:
 
 
 def seconds(ledger: Ledger) -> dict[str, float]:
-    total = sum_executions(ledger.executions)
-    return {"good": total.goodput, "bad": total.badput, "in flight": total.running}
+    hours = sum_executions(ledger.executions).hours
+    kinds = {"good": hours.goodput, "bad": hours.badput, "in flight": hours.running}
+    return {kind: round(each * HOUR, 3) for kind, each in kinds.items()}
 
 
 # --- one execution ----------------------------------------------------------------------------
@@ -164,9 +165,9 @@ def sums(ledger: Ledger) -> dict[str, float]:
         "good executions": spent.good_executions,
         "bad executions": spent.bad_executions,
         "completed": spent.completed_epochs,
-        "good": spent.goodput,
-        "bad": spent.badput,
-        "in flight": spent.running,
+        "good": spent.hours.goodput * 3600,
+        "bad": spent.hours.badput * 3600,
+        "in flight": spent.hours.running * 3600,
         "seconds": total(e.seconds for e in ledger.executions),
         "suspended": total(e.suspended for e in ledger.executions),
         "wait": total(e.wait for e in ledger.executions),

@@ -119,13 +119,13 @@ def print_sites(usage: Usage, variation: Variation, only_hosts: bool = False) ->
 
 def _remarks(usage: Usage) -> Iterable[str]:
     """What the tables cannot say: paragraphs."""
-    ended = usage.total.totals.goodput + usage.total.totals.badput
+    ended = usage.total.totals.hours.ended
     for place in usage.wasteful_sites:
         name = plain(place.name or "", NAME_LIMIT)
-        lost = usage_table.hours_text(place.totals.badput)
+        lost = usage_table.hours_text(place.totals.hours.badput)
         done = place.totals.completed_epochs
         epochs = count(done, usage.item) if done else f"no {usage.item}"
-        of_all = share(place.totals.badput, ended)
+        of_all = share(place.totals.hours.badput, ended)
         hours_ = usage.measure.hours
         yield f"{name}: {lost} {hours_} of badput ({of_all} of what has ended), {epochs} completed."
     if slow := [host for host in usage.hosts if host.slow]:
