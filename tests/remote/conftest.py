@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from metlmon.remote.connection import Connection
 from metlmon.remote.machine import MACHINES, add_machine
 from metlmon.remote.paths import HOSTS
+from tests.support.dagdir_builder import NODE, Dagdir
+from tests.support.event_logs import Log
 from tests.support.ssh_server import NoSshServer, SshServer
 
 REQUIRED = "METLMON_POOL_REQUIRED"
 """Where this is set (in the project's own checks) having no server is a failure."""
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path) -> Dagdir:
+    """A dagdir with a job that runs."""
+    dagdir = Dagdir(tmp_path / "ensemble")
+    dagdir.write("metl.log", Log().submit(77, NODE).execute(77, 1).data)
+    return dagdir
 
 
 @pytest.fixture(scope="session")

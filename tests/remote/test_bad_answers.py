@@ -40,13 +40,6 @@ def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hostil
     HOSTS.clear()
 
 
-@pytest.fixture(name="dagdir")
-def _dagdir(tmp_path: Path) -> Dagdir:
-    dagdir = Dagdir(tmp_path / "ensemble")
-    dagdir.write("metl.log", Log().submit(77, NODE).execute(77, 1).data)
-    return dagdir
-
-
 def wait_for_connection() -> None:
     """Return when no connection is being made in the background."""
     for thread in threading.enumerate():

@@ -28,13 +28,6 @@ from tests.support.ssh_server import SHELL, Line, SshServer
 pytestmark = pytest.mark.xdist_group("ssh")
 
 
-@pytest.fixture(name="dagdir")
-def _dagdir(tmp_path: Path) -> Dagdir:
-    dagdir = Dagdir(tmp_path / "ensemble")
-    dagdir.write("metl.log", Log().submit(77, NODE).execute(77, 1).data)
-    return dagdir
-
-
 class Watched:
     """A session on a dagdir, and the snapshots that it publishes."""
 

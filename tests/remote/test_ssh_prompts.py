@@ -9,21 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.dagdir_builder import NODE, Dagdir
-from tests.support.event_logs import Log
+from tests.support.dagdir_builder import Dagdir
 from tests.support.ssh_server import Line, SshServer
 from tests.support.terminal import PseudoTerminal, terminal_environment
 
 pytestmark = pytest.mark.xdist_group("ssh")
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(name="dagdir")
-def _dagdir(tmp_path: Path) -> Dagdir:
-    dagdir = Dagdir(tmp_path / "ensemble")
-    dagdir.write("metl.log", Log().submit(77, NODE).execute(77, 1).data)
-    return dagdir
 
 
 def metlmon(server: SshServer, home: Path, *arguments: str) -> PseudoTerminal:
