@@ -36,11 +36,17 @@ SLOW = ("pool/", "fuzz/", "test_wheel.py")
 OWN_POOLS = ("second_pool", "third_pool")
 """Fixtures of pools whose tests run one after the other."""
 
-_NAMES = ("gate_on_pool", "states_on_pool", "project_backend_on_pool", "trouble")
-BEGIN_FIRST = [f"pool/test_{name}.py" for name in (*_NAMES, "submit_pane_on_pool", "training")]
-"""Files of the first pool in their order: four that take minutes, then two short ones.
+BEGIN_FIRST = [
+    f"pool/test_{name}.py"
+    for name in (
+        *("gate_on_pool", "states_on_pool", "project_backend_on_pool", "trouble"),
+        *("submit_pane_on_pool", "training"),
+        *("ownership_on_pool", "annexes_on_pool"),
+    )
+]
+"""Files of the first pool in their order: four that take minutes, two short ones, two long ones.
 
-A process that has two tests left takes another file, which waits for these.
+A process that has two tests left takes another file, which waits for these: a short one.
 """
 
 

@@ -19,7 +19,7 @@ JOB = """\
 # Waits for its gate (a file with the exit code), then ends.
 mkdir -p output
 echo "$2" > "output/$2"
-while [ ! -s "$1/$2" ]; do sleep 0.1; done
+while [ ! -s "$1/$2" ]; do sleep 0.5; done
 exit "$(cat "$1/$2")"
 """
 

@@ -55,7 +55,7 @@ mkdir -p output
 echo "$2" > "output/$2"
 printf '{HOSTILE}\\r\\n50%%|#####     | 5/10 epoch 0 loss=1 %s\\n' "$WANDB_API_KEY"
 printf '{HOSTILE} %s\\n' "$WANDB_API_KEY" >&2
-while [ ! -s "$1/$2" ]; do sleep 0.1; done
+while [ ! -s "$1/$2" ]; do sleep 0.5; done
 exit "$(cat "$1/$2")"
 """
 
