@@ -12,9 +12,9 @@ from metlmon.placement.types import Annex, AnnexReport
 from metlmon.pool.annex_ads import AnnexAnswer
 from metlmon.stats.usage import UsageFilter
 from metlmon.tables import annexes as annexes_table
-from metlmon.tables.layout import empty_text
+from metlmon.tables.layout import empty_text, searched
 from metlmon.text.formatting import count
-from metlmon.text.spans import BOLD, DIM, KEY, Line, crop, justify, limit_lines, line, width, wrap
+from metlmon.text.spans import BOLD, DIM, KEY, Line, crop, justify, line, width, wrap
 from screens.base.screens import ListScreen, age_text, how_to, padded
 from screens.job import copy
 
@@ -120,7 +120,7 @@ class AnnexesScreen(ListScreen):
 
     def _below(self, report: AnnexReport, row: Annex | None, room: int) -> list[Line]:
         text = " · ".join(annexes_table.details(row, self.this_year))
-        lines = limit_lines(wrap(text, room - 2, DIM, 1), DETAIL_LINES, room - 2, 1)
+        lines = wrap(text, room - 2, DIM, 1, DETAIL_LINES)
         command = self._command(report, row)
         shown = self._command_line(report, command, room - 1) if command else ()
         return [*padded(lines, DETAIL_LINES), line(" ") + shown]
@@ -171,4 +171,4 @@ def _key(row: Annex) -> str:
 
 
 def _text(row: Annex) -> str:
-    return "\n".join([row.name, row.site, row.state.value, row.gpu, *row.warnings]).lower()
+    return searched(row.name, row.site, row.state.value, row.gpu, *row.warnings)

@@ -51,12 +51,12 @@ class CompareScreen(DocumentScreen, ChartScreen):
         self.metric = metric
 
     @property
-    def _comparison(self) -> Comparison | None:
+    def _shown(self) -> Comparison | None:
         return self.context.stats.value(compare_runs, self.runs, self.metric)
 
     def show(self, update: Snapshot) -> None:
         self.context.stats.watch_job_files()
-        comparison, room = self._comparison, self.app.size.width
+        comparison, room = self._shown, self.app.size.width
         title = line((f"Compare {formatting.count(len(self.runs), 'run')}", BOLD))
         if comparison is None:
             self.show_document([line(" ") + title], empty_text("", "comparing the runs…"))
@@ -124,7 +124,3 @@ class CompareScreen(DocumentScreen, ChartScreen):
             return [*plot.chart([], traces, scale, room - 2, height=height, braille=not signs), ()]
 
         return self._chart_lines(curves, [title], draw, room)
-
-    def _metrics(self) -> tuple[Sequence[str], str]:
-        comparison = self._comparison
-        return ((), "") if comparison is None else (comparison.metrics, comparison.metric)

@@ -11,6 +11,8 @@ from metlmon.live.feed import Snapshot
 from metlmon.remote.paths import as_typed
 from metlmon.stats.curves import Curves, Goal, MetricBand, MetricCurve
 from metlmon.stats.curves import curves as curves_in
+from metlmon.stats.run_figures import Comparison
+from metlmon.stats.sweep import Grid
 from metlmon.tables import curves as curves_table
 from metlmon.tables.layout import empty_text
 from metlmon.text import formatting
@@ -104,8 +106,9 @@ class MetricKeys(SnapshotScreen):
 
     metric: str | None = None
 
-    def _metrics(self) -> tuple[Sequence[str], str]:
-        """All metrics, and the one that is shown."""
+    @property
+    def _shown(self) -> Comparison | Curves | Grid | None:
+        """What is shown, of one of its metrics."""
         raise NotImplementedError
 
     def choose_metric(self, metric: str) -> None:
@@ -113,9 +116,10 @@ class MetricKeys(SnapshotScreen):
         self.metric = metric
 
     def _step_metric(self, delta: int) -> None:
-        metrics, shown = self._metrics()
-        if metrics:
-            index = metrics.index(shown) if shown in metrics else 0
+        shown = self._shown
+        if shown is not None and shown.metrics:
+            metrics = shown.metrics
+            index = metrics.index(shown.metric) if shown.metric in metrics else 0
             self.choose_metric(metrics[(index + delta) % len(metrics)])
             self._refresh_if_mounted()
 
@@ -205,7 +209,7 @@ class CurvesScreen(ListScreen, ChartScreen):
 
     def show(self, update: Snapshot) -> None:
         self.context.stats.watch_job_files()
-        curves = self.context.stats.value(curves_in, self.metric)
+        curves = self._shown
         if curves is None or not curves.files_read or not curves.curves_with_values:
             self._nothing(curves, update)
             return
@@ -365,12 +369,12 @@ class CurvesScreen(ListScreen, ChartScreen):
     def action_compare(self) -> None:
         compare_marked(self, self.metric)
 
-    def _metrics(self) -> tuple[Sequence[str], str]:
-        curves = self.context.stats.value(curves_in, self.metric)
-        return ((), "") if curves is None else (curves.metrics, curves.metric)
+    @property
+    def _shown(self) -> Curves | None:
+        return self.context.stats.value(curves_in, self.metric)
 
     def action_view(self) -> None:
-        curves = self.context.stats.value(curves_in, self.metric)
+        curves = self._shown
         if curves is None or self.view is None:
             return
         self.view = (self.view + 1) % (3 if curves.bands else 2)

@@ -8,7 +8,7 @@ from metlmon.live.feed import Snapshot
 from metlmon.stats.estimates import Forecast, RunForecast, make_forecast
 from metlmon.tables import estimates as estimates_table
 from metlmon.tables.estimates import SURENESS_STYLES, columns
-from metlmon.tables.layout import empty_text
+from metlmon.tables.layout import empty_text, searched
 from metlmon.text import formatting
 from metlmon.text.formatting import clip, plain
 from metlmon.text.spans import (
@@ -22,7 +22,6 @@ from metlmon.text.spans import (
     join,
     join_fitting,
     justify,
-    limit_lines,
     line,
     width,
     wrap,
@@ -120,7 +119,7 @@ def source_lines(run: RunForecast | None, room: int) -> list[Line]:
             parts.append(f"{run.missing_reason}.")
         text = plain(f"{name}  " + " ".join(parts), 600)
         if parts:
-            lines = limit_lines(wrap(text, room - 2, DIM, indent=1), SOURCE_LINES, room - 2, 1)
+            lines = wrap(text, room - 2, DIM, 1, SOURCE_LINES)
     return padded(lines, SOURCE_LINES)
 
 
@@ -128,6 +127,5 @@ def source_lines(run: RunForecast | None, room: int) -> list[Line]:
 
 
 def _text(run: RunForecast) -> str:
-    parts = [run.run, run.key, run.state.value, run.missing_reason or ""]
-    parts.append(formatting.moment(run.expected_end))
-    return "\n".join(parts).lower()
+    end = formatting.moment(run.expected_end)
+    return searched(run.run, run.key, run.state.value, run.missing_reason, end)

@@ -69,7 +69,6 @@ from metlmon.text.spans import (
     file_name,
     join,
     justify,
-    limit_lines,
     line,
     merge_spans,
     style_of,
@@ -332,7 +331,7 @@ def _add_tails(
             if limit is None:
                 body.append(line(" ", plain(text, room - 2)))
             else:
-                body += limit_lines(wrap(plain(text), room - 2, indent=1), 2, room - 2, 1)
+                body += wrap(plain(text), room - 2, indent=1, limit=2)
         title = f"{tail.title}  {name}" if name else tail.title
         if len(lines) < len(tail.lines):
             title += f"  last {len(lines)} lines"
@@ -796,8 +795,7 @@ class JobScreen(JobTools, ActionScreen):
             prefix = "may belong to any of " if len(row.candidates) > 1 else "may belong to "
             suffix = "" if len(row.candidates) > 1 else ", or to another directory's DAG"
             lines.append(line(" ", (prefix, NOTE), (names + suffix, NOTE)))
-        parts = wrap_parts(facts(view, self.this_year), line("   "), room - 2)
-        lines += [line(" ") + content for content in parts]
+        lines += wrap_parts(facts(view, self.this_year), line("   "), room - 2, indent=1)
         lines += self._progress(view)
         lines += job_queue_lines(view, self.context.now(), room - 2)
         return [*lines, ()]

@@ -23,6 +23,7 @@ from metlmon.snapshot.node_tree import (
 )
 from metlmon.snapshot.records import NodeRow
 from metlmon.tables.health import faulty_nodes
+from metlmon.tables.layout import searched
 from metlmon.tables.nodes import TreeItem, columns, cursor_detail, empty, no_job_text
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES
@@ -184,13 +185,11 @@ SAMPLE: Final = 50
 
 
 def _text(dag: DagNodes, name: str, state: State) -> str:
-    """Return the text of a node that the filter searches, in lower case."""
+    """Return the text of a node that the filter searches."""
     node, state_record = dag.nodes[name], dag.states.get(name)
-    job = None if state_record is None or state_record.job is None else state_record.job
-    parts = [name, dag.file, STATES[state].word, node.kind.value, node.submit or ""]
-    if job is not None:
-        parts.append(formatting.job_id(job.cluster, job.proc))
-    return "\n".join(parts).lower()
+    job = state_record.job if state_record is not None else None
+    shown = formatting.job_id(job.cluster, job.proc) if job is not None else None
+    return searched(name, dag.file, STATES[state].word, node.kind.value, node.submit, shown)
 
 
 class NodesScreen(TreeScreen, ActionScreen):

@@ -86,7 +86,6 @@ from metlmon.text.spans import (
     fit,
     join,
     justify,
-    limit_lines,
     line,
     style_of,
     symbol_span,
@@ -303,6 +302,12 @@ def undo_text(preview: ActionPreview) -> str:
     return capitalized(text) if "cannot be undone" in text else f"To undo: {text}"
 
 
+def effect_lines(preview: ActionPreview, room: int, limit: int) -> list[Line]:
+    """What the action does and how to undo it, in ``limit`` lines each."""
+    undo = wrap(undo_text(preview), room, DIM, 1, limit) if preview.undo else []
+    return [*wrap(capitalized(preview.effect), room, indent=1, limit=limit), *undo]
+
+
 def target_text(preview: ActionPreview) -> str:
     """Return the targets and their number: ``3 jobs of run4, 1 left out``."""
     text = plain(preview.subject, 80)
@@ -391,13 +396,10 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
         preview = row[0]
         if not is_possible(preview):
             names = ", ".join(dict.fromkeys(name_of(each.act) for each in row))
-            lines = wrap(f"not now: {refusal_text(preview, 1000)}", room, NOTE, indent=1)
-            listed = wrap(names, room, DIM, indent=1) if len(row) > 1 else []
-            listed = limit_lines(listed, 2, room, 1)
-            return [*limit_lines(lines, DETAIL_LINES - len(listed), room, 1), *listed]
-        effect = wrap(capitalized(preview.effect), room, indent=1)
-        undo = wrap(undo_text(preview), room, DIM, indent=1) if preview.undo else []
-        return [*limit_lines(effect, 2, room, 1), *limit_lines(undo, 2, room, 1)]
+            why = f"not now: {refusal_text(preview, 1000)}"
+            listed = wrap(names, room, DIM, indent=1, limit=2) if len(row) > 1 else []
+            return [*wrap(why, room, NOTE, 1, DETAIL_LINES - len(listed)), *listed]
+        return effect_lines(preview, room, 2)
 
     def _under_cursor(self) -> MenuRow:
         key = self.query_one(Table).cursor
@@ -568,12 +570,11 @@ class ResultsScreen(DocumentScreen):
         lines = [line(" ") + justify(line((plain(title, 200), BOLD)), right, room)]
         counts = summary(running.results)
         if counts:
-            lines += [line(" ") + text for text in wrap_parts(counts, line("   "), room)]
+            lines += wrap_parts(counts, line("   "), room, indent=1)
         elif not running.ended:
             lines.append(line(" ", ("waiting for the schedd; [esc] leaves, it continues", DIM)))
         if running.error is not None:
-            error = wrap(plain(running.error, 1000), room, ALARM, indent=1)
-            lines += limit_lines(error, ERROR_LINES, room, 1)
+            lines += wrap(plain(running.error, 1000), room, ALARM, 1, ERROR_LINES)
         return [*lines, ()]
 
 
@@ -805,11 +806,7 @@ class ConfirmScreen(ConfirmationBase):
         style = ALARM if ACTS[preview.act].is_final else BOLD
         title = question_text(preview, len(self._dag_jobs), self._entered)
         lines = wrap(title, room, style, indent=1)[:2]
-        effect = wrap(capitalized(preview.effect), room, indent=1)
-        lines += limit_lines(effect, EFFECT_LINES, room, 1)
-        if preview.undo:
-            undo = wrap(undo_text(preview), room, DIM, indent=1)
-            lines += limit_lines(undo, EFFECT_LINES, room, 1)
+        lines += effect_lines(preview, room, EFFECT_LINES)
         if self._takes == "site" and isinstance(self._entered, str):
             warning = unknown_site(self._entered, self._pool_sites, list(self._known_sites()))
             lines += wrap(capitalized(warning), room, NOTE, indent=1) if warning else []

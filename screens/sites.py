@@ -44,7 +44,6 @@ from metlmon.text.spans import (
     Line,
     first_that_fits,
     join_fitting,
-    limit_lines,
     line,
     style_of,
     width,
@@ -347,13 +346,13 @@ class ExecutionsScreen(ListScreen):
         lines: list[Line] = []
         hidden = usage.hidden_epoch(row) if row is not None else None
         if hidden is not None:
-            lines = wrap(longest_note(hidden), room, style_of(HIDDEN), 1)
+            lines = wrap(longest_note(hidden), room, style_of(HIDDEN), 1, REASON_LINES)
         elif row is not None and row.kind == "badput":
             reason = plain(row.reason or row.cause or "", REASON_LIMIT)
             if row.uncertain:
                 reason = f"its end was not logged, so it took at most as long as this: {reason}"
-            lines = wrap(reason, room, DIM, 1)
-        return padded(limit_lines(lines, REASON_LINES, room, 1), REASON_LINES)
+            lines = wrap(reason, room, DIM, 1, REASON_LINES)
+        return padded(lines, REASON_LINES)
 
     def action_kind(self) -> None:
         self.kind = (self.kind + 1) % len(KINDS)

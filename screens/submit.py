@@ -72,7 +72,6 @@ from metlmon.text.spans import (
     crop,
     join,
     justify,
-    limit_lines,
     line,
     wrap,
 )
@@ -1062,7 +1061,7 @@ class SubmitScreen(SnapshotScreen):
         lines = [line(" ") + justify(title, right, room - 2), line(" ") + self._summary_line()]
         if self.pool_info.error is not None:
             message = plain(f"Nothing can be submitted: {self.pool_info.error}", 2000)
-            lines += limit_lines(wrap(message, room - 1, NOTE, indent=1), 2, room - 1, 1)
+            lines += wrap(message, room - 1, NOTE, indent=1, limit=2)
         return [*lines, ()]
 
     def _summary_line(self) -> Line:
@@ -1188,9 +1187,8 @@ class SubmitScreen(SnapshotScreen):
         lines: list[Line] = []
         if problem is not None:
             style = BAD if problem.fatal else NOTE
-            lines = wrap(plain(problem.text, 2000), room, style, indent=1)
             # The end of the message says how to fix it.
-            lines = limit_lines(lines, NOTE_LINES, room, 1)
+            lines = wrap(plain(problem.text, 2000), room, style, 1, NOTE_LINES)
         about = self.form_result.template.about if self.form_result.template else ""
         text = f"{field.form.help} {about}" if field.name == "template" else field.form.help
         if field.name != "template" and any(field.choices.values()):

@@ -494,9 +494,5 @@ class SweepScreen(MetricKeys):
             self.choice = next_fixed(grid, self.choice)
             self._refresh_if_mounted()
 
-    def _metrics(self) -> tuple[Sequence[str], str]:
-        grid = self._shown
-        return ((), "") if grid is None else (grid.metrics, grid.metric)
-
     def choose_metric(self, metric: str) -> None:
         self.choice = replace(self.choice, metric=metric)

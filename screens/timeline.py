@@ -25,7 +25,7 @@ from metlmon.stats.timeline import (
     timeline,
 )
 from metlmon.tables.epochs import name_in_run
-from metlmon.tables.layout import GAP, MARGIN, TableColumn, empty_text
+from metlmon.tables.layout import GAP, MARGIN, TableColumn, empty_text, searched
 from metlmon.tables.timeline_text import (
     IDLE,
     TRANSFER,
@@ -726,11 +726,6 @@ class TimelineScreen(ListScreen):
 
 
 def _text(lane: Lane) -> str:
-    parts = [
-        lane.run,
-        lane.uuid or "",
-        lane.dag,
-        "" if lane.state is None else STATES[lane.state].word,
-        "" if lane.symbol is None else lane.symbol.word,
-    ]
-    return "\n".join(parts).lower()
+    state = STATES[lane.state].word if lane.state is not None else None
+    sign = lane.symbol.word if lane.symbol is not None else None
+    return searched(lane.run, lane.uuid, lane.dag, state, sign)

@@ -10,7 +10,7 @@ from metlmon.health.changes import Change, ChangeKind
 from metlmon.model.states import State
 from metlmon.stats.estimates import Forecast
 from metlmon.tables.estimates import approximate_text, eta_text
-from metlmon.tables.layout import Column, Kind
+from metlmon.tables.layout import Column, Kind, searched
 from metlmon.text.formatting import (
     STATES,
     Colour,
@@ -73,9 +73,9 @@ def columns(this_year: int | None) -> list[Column[Change]]:
 
 
 def filter_text(change: Change) -> str:
-    """What the filter searches, in lower case."""
-    words = SYMBOLS[change.kind].word, what_text(change), change.site or "", *change.runs.values()
-    return "\n".join(words).lower()
+    """What the filter searches."""
+    word = SYMBOLS[change.kind].word
+    return searched(word, what_text(change), change.site, *change.runs.values())
 
 
 def estimate_text(then: Forecast | None, now: Forecast) -> str:

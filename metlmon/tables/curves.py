@@ -24,7 +24,7 @@ from metlmon.stats.curves import (
     curve_symbol,
     curves_summary,
 )
-from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
+from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, searched
 from metlmon.text import formatting
 from metlmon.text.formatting import clip, plain
 from metlmon.text.spans import (
@@ -120,9 +120,8 @@ def alarm_order(curve: MetricCurve) -> tuple[object, ...]:
 
 
 def filter_text(curve: MetricCurve) -> str:
-    """Return the text of a curve that the filter searches, in lower case."""
-    parts = [curve.run, curve.uuid, curve.label, curve_symbol(curve).word]
-    return "\n".join(part for part in parts if part).lower()
+    """Return the text of a curve that the filter searches."""
+    return searched(curve.run, curve.uuid, curve.label, curve_symbol(curve).word)
 
 
 METRIC_CELLS: Final = 6

@@ -23,7 +23,7 @@ from metlmon.stats.curves import EvaluationResult, values_by_epoch
 from metlmon.stats.lineage import Break, CheckpointOrigin, origin_of
 from metlmon.stats.run_figures import RunFigures
 from metlmon.tables.curves import METRIC_CELLS, change_cell
-from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
+from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, searched
 from metlmon.tables.runs import (
     NAME_CELLS,
     NO_STREAMS,
@@ -60,14 +60,13 @@ def key_of(row: Epoch) -> str:
 
 
 def filter_text(row: Epoch) -> str:
-    """The text of an epoch that a filter searches, in lower case."""
+    """The text of an epoch that a filter searches."""
     jobs = [formatting.job_id(*job) for job in row.jobs]
     parts = [row.node, row.dag, STATES[row.state].word, row.target, row.site, row.gpu]
     parts += [row.trained_on, row.hold_reason, *jobs]
     parts += [str(formatting.epoch_number(row.epoch))] if row.epoch is not None else []
     parts += [HIDDEN.word] if row.hidden else []
-    text = "\n".join(part for part in parts if part is not None).lower()
-    return "\n".join((text, *map(filter_text, row.evaluations)))
+    return searched(*parts, *map(filter_text, row.evaluations))
 
 
 def columns(

@@ -16,7 +16,7 @@ from metlmon.health.types import Health, HealthEntry, Severity, numbered
 from metlmon.model.job_events import JobId, NodeKey
 from metlmon.model.states import State
 from metlmon.snapshot.records import Run
-from metlmon.tables.layout import Column, Kind
+from metlmon.tables.layout import Column, Kind, searched
 from metlmon.text import formatting
 from metlmon.text.formatting import (
     Colour,
@@ -384,12 +384,11 @@ def with_removal_clocks(
 
 
 def filter_text(health: Health, entry: HealthEntry) -> str:
-    """The text of an entry that a filter searches, in lower case."""
+    """The text of an entry that a filter searches."""
     parts = [entry.kind, kind_title(entry), entry.text, entry.heading, entry.reason, entry.advice]
     parts += [entry.site, entry.code_name, entry.policy, entry.dag, *run_names(health, entry)]
     parts += [formatting.job_id(*job) for job in entry.jobs]
-    parts += ["open" if entry.open else "closed"]
-    return "\n".join(part for part in parts if part).lower()
+    return searched(*parts, "open" if entry.open else "closed")
 
 
 def columns(health: Health, this_year: int | None, *, indented: bool) -> list[Column[HealthEntry]]:

@@ -17,7 +17,7 @@ from metlmon.home.summary import EnsembleState, Figures, HomeSummary, Phase
 from metlmon.model.states import DagState
 from metlmon.tables.estimates import eta_text
 from metlmon.tables.health import step_lines
-from metlmon.tables.layout import Column, Kind
+from metlmon.tables.layout import Column, Kind, searched
 from metlmon.text.formatting import (
     DAG_STATES,
     DAY,
@@ -141,12 +141,10 @@ def _end_time(row: HomeRow) -> datetime | None:
 
 
 def filter_text(row: HomeRow) -> str:
-    """What the filter searches, in lower case."""
+    """What the filter searches."""
     summary, figures = row.summary, row.figures
-    parts = [summary.path, summary.error or ""]
-    if figures is not None:
-        parts += [_symbol(figures).word, figures.trouble or ""]
-    return "\n".join(parts).lower()
+    parts = (_symbol(figures).word, figures.trouble) if figures is not None else ()
+    return searched(summary.path, summary.error, *parts)
 
 
 # --- columns --------------------------------------------------------------------------------
@@ -426,7 +424,7 @@ def detail_lines(row: HomeRow | None, this_year: int | None, room: int) -> list[
         style = TROUBLE_STYLES.get(figures.severity or Severity.NOTE, TextStyle())
         lines = wrap(plain(figures.headline, TROUBLE_CHARACTERS), room, style, indent=1)
         if figures.steps:
-            lines = limit_lines(lines, DETAIL_LINES - 3, room, 1)
+            lines = limit_lines(lines, DETAIL_LINES - 3, room)
             lines += step_lines(figures.steps, (), room, 1)
     elif figures is not None and figures.no_eta is not None:
         why = plain(figures.no_eta, TROUBLE_CHARACTERS)
@@ -434,7 +432,7 @@ def detail_lines(row: HomeRow | None, this_year: int | None, room: int) -> list[
     rest = join(parts, line("   "))
     path = crop_middle(plain(summary.path, 4000), max(20, room - width(rest) - 4))
     first = crop(line(" ", (path, BOLD), "   ") + rest, room)
-    return [first, *limit_lines(lines, DETAIL_LINES - 1, room, 1)]
+    return [first, *limit_lines(lines, DETAIL_LINES - 1, room)]
 
 
 def totals_line(rows: Sequence[HomeRow]) -> Line:

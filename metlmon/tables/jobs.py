@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from metlmon.snapshot.records import HOUR, HourUnit, Job
-from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind
+from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, searched
 from metlmon.tables.runs import site_and_target
 from metlmon.text import formatting
 from metlmon.text.formatting import OUTCOMES, STATES, UNKNOWN, clip
@@ -13,10 +13,9 @@ from metlmon.text.spans import file_name, line
 
 
 def filter_text(row: Job) -> str:
-    """The text of a job that a filter searches, in lower case."""
-    parts = [formatting.job_id(row.cluster, row.proc), row.run, row.uuid, row.node_name, row.dag]
-    parts += [row.site, row.target, STATES[row.state].word]
-    return "\n".join(part for part in parts if part is not None).lower()
+    """The text of a job that a filter searches."""
+    names = formatting.job_id(row.cluster, row.proc), row.run, row.uuid, row.node_name, row.dag
+    return searched(*names, row.site, row.target, STATES[row.state].word)
 
 
 def columns(jobs: Sequence[Job], this_year: int | None, unit: HourUnit) -> list[Column[Job]]:

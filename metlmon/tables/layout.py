@@ -187,6 +187,11 @@ _TEXTS: Final[Mapping[Kind, Callable[[Any], str]]] = {
 """The text of a known value, by kind."""
 
 
+def searched(*parts: str | None) -> str:
+    """The text of a row that the filter of a list searches: its parts in lower case."""
+    return "\n".join(filter(None, parts)).lower()
+
+
 def value_order(value: Value) -> tuple[Any, ...]:
     """The sort key of a value; numbers in texts are compared as numbers: run9 before run12."""
     if isinstance(value, datetime):

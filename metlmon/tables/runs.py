@@ -29,7 +29,7 @@ from metlmon.tables.curves import (
     value_cell,
     value_formats,
 )
-from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, Value, empty_text
+from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, Value, empty_text, searched
 from metlmon.tables.sweep import BEST, BEST_STYLE, short_values
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, Symbol, clip, plain
@@ -50,7 +50,6 @@ from metlmon.text.spans import (
     first_that_fits,
     join,
     join_fitting,
-    limit_lines,
     line,
     style_of,
     symbol_span,
@@ -98,16 +97,15 @@ ORDERS: Final = (
 
 
 def filter_text(row: Run) -> str:
-    """The text of a run that a filter searches, in lower case."""
-    parts: list[object] = [row.run, row.uuid, row.dag, STATES[row.state].word]
+    """The text of a run that a filter searches."""
+    parts = [row.run, row.uuid, row.dag, STATES[row.state].word, *gate_sentences(row)]
     parts += [formatting.BETWEEN] * is_between_epochs(row)
     parts += [sign.word] if (sign := gate_symbol(row)) is not None else []
-    parts += gate_sentences(row)
     parts += [row.failed.node, row.failed.reason] if row.failed is not None else []
     if (latest := row.latest) is not None:
         job = formatting.job_id(latest.cluster, latest.proc)
         parts += [latest.node, latest.target, latest.site, latest.gpu, job, latest.hold_reason]
-    return "\n".join([str(part) for part in parts if part is not None]).lower()
+    return searched(*parts)
 
 
 def columns(
@@ -563,8 +561,7 @@ def gate_details(row: Run, cells: int) -> list[Line]:
 
 def _marked_lines(symbol: Symbol, text: str, style: TextStyle, cells: int) -> list[Line]:
     """A text of at most REASON_LINES lines, after a symbol."""
-    lines = wrap(text, cells - 2, style, indent=3)
-    lines = limit_lines(lines, REASON_LINES, cells - 2, 3)
+    lines = wrap(text, cells - 2, style, 3, REASON_LINES)
     return [line(" ", (symbol.glyph, style_of(symbol)), " ") + lines[0][1:], *lines[1:]]
 
 

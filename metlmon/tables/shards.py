@@ -9,7 +9,7 @@ from typing import Final
 from metlmon.model.states import URGENCY, State
 from metlmon.stats.shards import FAILED, RUNNING, Bag, Shard, ShardRate, ShardTimes
 from metlmon.tables import estimates
-from metlmon.tables.layout import Column, Kind
+from metlmon.tables.layout import Column, Kind, searched
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, Symbol, clip, count, duration, moment, number, plain
 from metlmon.text.spans import (
@@ -229,11 +229,10 @@ def urgency(shard: Shard) -> tuple[object, ...]:
 
 
 def filter_text(shard: Shard) -> str:
-    """Return the text of a shard that the filter searches, in lower case."""
-    parts = [shard.node, STATES[shard.state].word, shard.site or ""]
-    parts += [formatting.job_id(*shard.job)] if shard.job is not None else []
-    parts += ["straggler"] if shard.is_straggler else []
-    return "\n".join(parts).lower()
+    """Return the text of a shard that the filter searches."""
+    job = formatting.job_id(*shard.job) if shard.job is not None else None
+    straggler = "straggler" if shard.is_straggler else None
+    return searched(shard.node, STATES[shard.state].word, shard.site, job, straggler)
 
 
 def columns(bag: Bag) -> Sequence[Column[Shard]]:

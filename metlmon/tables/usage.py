@@ -29,7 +29,7 @@ from metlmon.stats.usage import (
     Usage,
     UsageFilter,
 )
-from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, table_lines
+from metlmon.tables.layout import UNKNOWN_CELL, Column, Kind, searched, table_lines
 from metlmon.tables.resources import group_columns, hours_line, resource_columns, shown_resources
 from metlmon.tables.runs import hours_cell
 from metlmon.text import formatting
@@ -96,9 +96,8 @@ class View(Struct, frozen=True):
         return repr(self.selects(row))
 
     def filter_text(self, row: Any) -> str:
-        """The text of a row that the filter searches, in lower case."""
-        names = ("unknown" if name is None else name for name in self.names(row))
-        return "\n".join(names).lower()
+        """The text of a row that the filter searches."""
+        return searched(*("unknown" if name is None else name for name in self.names(row)))
 
     def columns_of(self, rows: Sequence[Any], usage: Usage) -> list[Column[Any]]:
         """The columns of some rows, in the words of the ensemble."""
@@ -1161,11 +1160,10 @@ def execution_key(row: Execution) -> str:
 
 
 def execution_text(row: Execution, usage: Usage) -> str:
-    """Return the text of an execution that the filter searches, in lower case."""
-    parts = [formatting.job_id(*row.job), row.run, row.node, row.uuid, row.site]
-    parts += [row.gpu, row.target, row.cause, row.host, formatting.moment(row.start)]
-    parts += [OUTCOMES[row.outcome].word, HIDDEN.word if usage.hidden_epoch(row) else None]
-    return "\n".join(part for part in parts if part is not None).lower()
+    """Return the text of an execution that the filter searches."""
+    names = formatting.job_id(*row.job), row.run, row.node, row.uuid, row.site, row.gpu, row.target
+    others = row.cause, row.host, formatting.moment(row.start), OUTCOMES[row.outcome].word
+    return searched(*names, *others, HIDDEN.word if usage.hidden_epoch(row) else None)
 
 
 def outcome_counts(totals: UsageTotals) -> str:

@@ -111,16 +111,16 @@ def join(parts: Iterable[Line], gap: Line) -> Line:
     return tuple(spans)
 
 
-def wrap_parts(parts: Iterable[Line], gap: Line, cells: int) -> list[Line]:
-    """The parts wrapped to as many lines as needed, without breaking a part."""
+def wrap_parts(parts: Iterable[Line], gap: Line, cells: int, indent: int = 0) -> list[Line]:
+    """The non-empty parts wrapped to lines of ``cells`` cells, without breaking a part."""
     lines: list[Line] = []
-    for part in parts:
+    for part in filter(None, parts):
         extended = join((lines[-1], part), gap) if lines else part
         if lines and width(extended) <= cells:
             lines[-1] = extended
         else:
             lines.append(part)
-    return lines
+    return [line(" " * indent) + each for each in lines]
 
 
 _NUMBER: Final = re.compile(r"(?<![\w.,-])\d[\d.,]*$")
@@ -212,7 +212,7 @@ def file_name(path: str, cells: int | None) -> str:
     return crop_middle(name, limit)
 
 
-def limit_lines(lines: list[Line], limit: int, cells: int, indent: int) -> list[Line]:
+def limit_lines(lines: list[Line], limit: int, cells: int, indent: int = 1) -> list[Line]:
     """At most ``limit`` of these wrapped lines; if cut, the last has the text's end."""
     if len(lines) <= limit:
         return lines
@@ -249,10 +249,16 @@ def _part(content: Line, start: int, end: int) -> Line:
     return line(*spans)
 
 
-def wrap(content: str, cells: int, style: TextStyle = PLAIN, indent: int = 0) -> list[Line]:
-    """Plain text wrapped at blanks; a word is broken only if it exceeds the line."""
+def wrap(
+    content: str, cells: int, style: TextStyle = PLAIN, indent: int = 0, limit: int | None = None
+) -> list[Line]:
+    """Plain text wrapped at blanks; a word is broken only if it exceeds the line.
+
+    ``limit``: the number of lines, of which the last has the text's end if it is cut.
+    """
     rows = wrap_line(line((content.strip(" "), style)), max(8, cells - indent))
-    return [line(" " * indent, *row) for row in rows]
+    lines = [line(" " * indent, *row) for row in rows]
+    return lines if limit is None else limit_lines(lines, limit, cells, indent)
 
 
 # --- ASCII, for terminals and pipes that show nothing else -----------------------------------

@@ -637,10 +637,7 @@ def job_queue_lines(view: JobView, now: float, room: int) -> list[Line]:
         line(formatting.count(row.matches, "match", "matches")),
         line((f"asked {age_text(queried_at, now)}", DIM)),
     ]
-    lines += [
-        line(" ") + content
-        for content in wrap_parts([part for part in parts if part], line("   "), room)
-    ]
+    lines += wrap_parts(parts, line("   "), room, indent=1)
     if row.rejection is not None:
         time = "" if row.rejected_at is None else f" {age_text(row.rejected_at, now)}"
         text = f"last rejected{time}: {plain(row.rejection, MAX_REASON)}"
@@ -699,12 +696,7 @@ def schedd_status_lines(
     name = line((plain(queue.schedd, 80), BOLD)) if queue.schedd else ()
     version = line((plain(queue.version or "", 60), DIM))
     user = line(("as ", DIM), plain(queue.user, 60)) if queue.user else ()
-    schedd_lines = [
-        line(" ") + content
-        for content in wrap_parts(
-            [part for part in (name, version, user) if part], line("   "), room
-        )
-    ]
+    schedd_lines = wrap_parts((name, version, user), line("   "), room, indent=1)
     if queue.error is not None:
         error_lines = wrap(plain(queue.error, MAX_REASON), room, NOTE, indent=1)
         wait = None if queue.next_try is None else max(0.0, queue.next_try - now)

@@ -220,7 +220,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         best = runs_table.best_text(row, figures)
         title = line((formatting.clip(row.run, 40), BOLD), "  ") + runs_table.state_text(row)
         texts = [
-            *wrap_parts([part for part in (title, best) if part], line("  "), cells),
+            *wrap_parts((title, best), line("  "), cells),
             *overview_header.run_trouble(self.health, row.key, cells),
             *(crop(each, cells) for each in self._facts(row, figures) if each),
         ]
