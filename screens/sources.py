@@ -24,7 +24,7 @@ from metlmon.text.spans import (
     width,
     wrap,
 )
-from screens.base.screens import DocumentScreen, heading, schedd_status_lines
+from screens.base.screens import DocumentScreen, Sections, schedd_status_lines
 from screens.overview.header import reading_progress, seconds_ago
 
 if TYPE_CHECKING:
@@ -41,19 +41,16 @@ class SourcesScreen(DocumentScreen):
         right: Line = ()
         if update.opened and not update.is_complete:
             right = reading_progress(update.progress, 0)
-        lines = source_lines(update.status, room) if update.opened else []
-        if lines:
-            queue = schedd_status_lines(
-                self.context.queue,
-                self.context.options.no_pool_reason,
-                self.context.now(),
-                room - 2,
-            )
-            lines += [(), heading("Queue", room), *queue]
-        if update.opened and self.context.absence.notifier is not None:
-            lines += [(), heading("Notifications", room)]
-            lines += notification_lines(self.context.absence.notifier, room)
-        self.show_document([line(" ") + justify(title, right, room - 2), ()], lines)
+        sections = Sections()
+        if update.opened:
+            add_sources(sections, update.status, room)
+            options, now = self.context.options, self.context.now()
+            queue = schedd_status_lines(self.context.queue, options.no_pool_reason, now, room - 2)
+            sections.add("Queue", queue, room)
+            if self.context.absence.notifier is not None:
+                sent = notification_lines(self.context.absence.notifier, room)
+                sections.add("Notifications", sent, room)
+        self.show_document([line(" ") + justify(title, right, room - 2), ()], sections.lines)
 
 
 def notification_lines(notifier: Notifier, room: int) -> list[Line]:
@@ -65,29 +62,19 @@ def notification_lines(notifier: Notifier, room: int) -> list[Line]:
     return [*lines, *wrap(f"about: {about}", room - 2, DIM, indent=1)]
 
 
-def source_lines(status: Status, room: int) -> list[Line]:
-    """Return the lines of all sources, warnings first."""
-    lines: list[Line] = []
-    count = len(status.warnings)
-    lines.append(heading(formatting.count(count, "warning").capitalize(), room))
-    if not count:
-        lines.append(line(" ", ("Everything could be read.", GOOD)))
-    for notice in status.warnings:
-        lines.extend(_warning(notice, room))
-    lines += [(), heading(formatting.count(len(status.dags), "DAG"), room)]
-    if not status.dags:
-        lines.append(line(" ", ("There is no *.dag file in this directory.", DIM)))
-    for dag in status.dags:
-        lines.extend(_dag(dag, status, room))
-    lines += [(), heading(formatting.count(len(status.logs), "event log"), room)]
-    if not status.logs:
-        lines.append(
-            line(" ", ("No event log yet: it is written when the first job is submitted.", DIM))
-        )
+def add_sources(sections: Sections, status: Status, room: int) -> None:
+    """Add the sections of all sources, warnings first."""
+    warnings = [each for notice in status.warnings for each in _warning(notice, room)]
+    title = formatting.count(len(status.warnings), "warning").capitalize()
+    good = line(" ", ("Everything could be read.", GOOD))
+    sections.add(title, warnings or [good], room)
+    dags = [each for dag in status.dags for each in _dag(dag, status, room)]
+    none = line(" ", ("There is no *.dag file in this directory.", DIM))
+    sections.add(formatting.count(len(status.dags), "DAG"), dags or [none], room)
     widest = min(60, max((len(plain(log.file, 60)) for log in status.logs), default=0))
-    for log in status.logs:
-        lines.extend(_log(log, status, widest, room))
-    return lines
+    logs = [each for log in status.logs for each in _log(log, status, widest, room)]
+    none = line(" ", ("No event log yet: it is written when the first job is submitted.", DIM))
+    sections.add(formatting.count(len(status.logs), "event log"), logs or [none], room)
 
 
 def _warning(notice: Notice, room: int) -> list[Line]:
