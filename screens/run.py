@@ -25,6 +25,7 @@ from metlmon.tables import estimates as estimates_table
 from metlmon.tables import runs as runs_table
 from metlmon.tables.layout import GAP, MARGIN, empty_text
 from metlmon.tables.runs import hold_reason, is_between_epochs, site_and_target
+from metlmon.tables.timeline_text import EIGHTHS, filled_eighths
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, clip
 from metlmon.text.spans import (
@@ -370,7 +371,6 @@ def _side_counts(view: RunView) -> SideCounts:
 
 # --- the bar chart of execution times ----------------------------------------------------------
 
-_EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
 MAXIMUM_BAR_WIDTH: Final = 3
 """Maximum width of a bar in cells, so that few epochs do not fill the screen."""
 
@@ -409,18 +409,10 @@ def seconds_chart(bars: Sequence[ChartBar], cells: int, height: int) -> list[Lin
         label = scale if level == height - 1 else "0" if level == 0 else ""
         spans = [(f"{label:>{axis - 2}} ", DIM), ("│", DIM)]
         for bar in bars:
-            block = _block(bar.value, top, level, height)
+            block = EIGHTHS[filled_eighths(bar.value or 0.0, top, level, height)]
             spans.append((block * (bar_width - gap) + " " * gap, bar.style))
         lines.append(line(*spans))
     return [*lines, line((" " * axis + _labels(bars, bar_width, cells - axis), DIM))]
-
-
-def _block(value: float | None, top: float, level: int, height: int) -> str:
-    eighths = 0 if value is None else round(value / top * height * 8)
-    if value is not None and value > 0:
-        eighths = max(1, eighths)
-    filled = max(0, min(8, eighths - 8 * level))
-    return _EIGHTHS[filled]
 
 
 def _labels(bars: Sequence[ChartBar], bar_width: int, room: int) -> str:

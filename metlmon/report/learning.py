@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from metlmon.report.document import (
     Block,
     CurveChart,
@@ -18,6 +20,7 @@ from metlmon.report.document import (
 )
 from metlmon.stats.curves import Curves, MetricCurve, course_text, curves_summary
 from metlmon.stats.sweep import Grid, Point
+from metlmon.tables.curves import BEST_VALUE
 from metlmon.tables.layout import Column, Kind
 from metlmon.tables.sweep import axis_name, labels, value_text
 from metlmon.text.formatting import clip, count, epoch_number, metric
@@ -106,9 +109,7 @@ def _best_runs(curves: Curves, ranked: list[MetricCurve], grid: Grid | None) -> 
             Column(f"var_{each}", swept_value(each), title=clip(each, NAME_LIMIT), drop=4)
             for each in swept
         ),
-        Column(
-            "best", lambda c: c.best.value if c.best else None, Kind.NUMBER, title=f"Best {name}"
-        ),
+        replace(BEST_VALUE, title=f"Best {name}", drop=0),
         Column(
             "best_epoch",
             lambda c: epoch_number(c.best.epoch) if c.best else None,

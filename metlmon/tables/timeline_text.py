@@ -367,7 +367,7 @@ def stacks(
     return columns
 
 
-_EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
+EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
 
 
 def stack_rows(columns: Sequence[Stack], top: int, height: int) -> list[list[Cell]]:
@@ -378,11 +378,14 @@ def stack_rows(columns: Sequence[Stack], top: int, height: int) -> list[list[Cel
     ]
 
 
+def filled_eighths(value: float, top: float, level: int, height: int) -> int:
+    """How much of a cell a bar fills, at a level of ``height``; any value fills one eighth."""
+    eighths = round(value / top * height * 8) if top else 0
+    return max(0, min(8, max(eighths, value > 0) - 8 * level))
+
+
 def _stack_cell(column: Stack, top: int, level: int, height: int) -> Cell:
-    eighths = round(column.total / top * height * 8) if top else 0
-    if column.total > 0:
-        eighths = max(1, eighths)
-    filled = max(0, min(8, eighths - 8 * level))
+    filled = filled_eighths(column.total, top, level, height)
     if not filled:
         return " ", None
     low, high = level * top / height, min(column.total, (level + 1) * top / height)
@@ -394,7 +397,7 @@ def _stack_cell(column: Stack, top: int, level: int, height: int) -> Cell:
         below += amount
     if sign is None:
         return " ", None
-    return (sign.glyph if filled == 8 else _EIGHTHS[filled]), sign
+    return (sign.glyph if filled == 8 else EIGHTHS[filled]), sign
 
 
 def chart_maximum(columns: Iterable[Stack]) -> int:

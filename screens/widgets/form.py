@@ -156,12 +156,6 @@ class FormView(MovingWidget):
             self.refresh_changed()
             self.post_message(self.FieldHighlighted())
 
-    def on_focus(self) -> None:
-        self.refresh_changed()
-
-    def on_blur(self) -> None:
-        self.refresh_changed()
-
     # --- drawing --------------------------------------------------------------------------
 
     @property

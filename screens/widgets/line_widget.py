@@ -147,6 +147,12 @@ class MovingWidget(LineWidget, can_focus=True):
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         self.move_by(-self.WHEEL_LINES)
 
+    def on_focus(self) -> None:
+        self.refresh_changed()
+
+    def on_blur(self) -> None:
+        self.refresh_changed()
+
 
 # --- texts: fixed lines, a scrollable text, and one beside another widget -------------------
 
@@ -247,12 +253,6 @@ class SelectionPane(Document):
         content, selected = super().line_at(y)
         edge = "│"
         return line((edge, MOVING if self.has_focus else DIM), " ") + content, selected
-
-    def on_focus(self) -> None:
-        self.refresh_changed()
-
-    def on_blur(self) -> None:
-        self.refresh_changed()
 
 
 class SidePane(SelectionPane):
