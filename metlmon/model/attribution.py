@@ -91,7 +91,7 @@ class Attribution(Struct, frozen=True, gc=False):
 def attribute_job(
     job: LoggedJob,
     dags: Mapping[str, Dag],
-    by_node: Mapping[str, Sequence[str]],
+    with_node: Sequence[Dag],
     submitting_dag: Dag | None = None,
     shared_logs: Collection[str] = (),
     reused: bool = False,
@@ -99,9 +99,9 @@ def attribute_job(
 ) -> Attribution:
     """Attribute ``job`` to a DAG and node.
 
-    ``by_node``: keys of DAGs by node name. ``submitting_dag``: the DAG whose DAGMan reported
-    the submission of the job's cluster. ``shared_logs``: logs with jobs of a DAG that is not in
-    this directory. ``reused``: the schedd used the job id several times, so no list of ids
+    ``with_node``: the DAGs that have a node of its name. ``submitting_dag``: the DAG whose DAGMan
+    reported the submission of the job's cluster. ``shared_logs``: logs with jobs of a DAG that is
+    not in this directory. ``reused``: the schedd used the job id several times, so no list of ids
     refutes it. ``overlaps``: was a proven job of the DAG in the queue at the same time, which
     DAGMan would have waited for?
     """
@@ -115,7 +115,7 @@ def attribute_job(
             return Attribution(owners[0], name, proven=True)
     if name is None:
         return Attribution()
-    candidates = _drop_if_in_other_nodes_log(job, [dags[key] for key in by_node.get(name, ())])
+    candidates = _drop_if_in_other_nodes_log(job, with_node)
     provisional = len(candidates) > 1
     overlapping: tuple[str, ...] = ()
     if candidates:
@@ -251,11 +251,11 @@ def _accepted_runs(dag: Dag) -> list[DagmanRun]:
 # --- choice among several DAGs -----------------------------------------------------------
 
 
-def _drop_if_in_other_nodes_log(job: LoggedJob, candidates: list[Dag]) -> list[Dag]:
+def _drop_if_in_other_nodes_log(job: LoggedJob, candidates: Sequence[Dag]) -> list[Dag]:
     """Drop all candidates if only nodes.logs of other DAGs have the job."""
     if job.nodes_logs and not job.nodes_logs & {dag.key for dag in candidates}:
         return []
-    return candidates
+    return list(candidates)
 
 
 def _by_dagman_out(job: LoggedJob, candidates: list[Dag]) -> list[Dag]:
@@ -537,7 +537,6 @@ class JobAttributor:
         self._dags: Mapping[str, Dag] = {}
         self._nodes: dict[NodeKey, NodeRecord] = {}
         self._groups: JobGroups
-        self._dags_by_node: dict[str, tuple[str, ...]] = {}
         self._procs: dict[int, list[JobKey]] = {}
         self._provisional: set[JobKey] = set()
         self._scripts: dict[ScriptKey, Event] = {}
@@ -547,12 +546,7 @@ class JobAttributor:
         self, dags: Mapping[str, Dag], nodes: dict[NodeKey, NodeRecord], groups: JobGroups
     ) -> None:
         """Set the DAGs and their nodes, and attribute all jobs again."""
-        self._dags, self._nodes, self._dags_by_node = dags, nodes, {}
-        self._groups = groups
-        shared: dict[tuple[str, ...], tuple[str, ...]] = {}
-        for dag_key, name in nodes:
-            dag_keys = (*self._dags_by_node.get(name, ()), dag_key)
-            self._dags_by_node[name] = shared.setdefault(dag_keys, dag_keys)
+        self._dags, self._nodes, self._groups = dags, nodes, groups
         self.attributions = {}
         self.unproven = UnprovenJobs()
         self._provisional = set()
@@ -651,8 +645,8 @@ class JobAttributor:
             if attribution is not None and (attribution.foreign or attribution.candidates):
                 return None
             dag_key = attribution.dag if attribution else None
-            if dag_key is None and node is not None and len(self._dags_by_node.get(node, ())) == 1:
-                dag_key = self._dags_by_node[node][0]
+            if dag_key is None and len(dags := self._dags_with(node)) == 1:
+                dag_key = dags[0].key
         if node is None and dag_key is not None:
             node = attribution.node if attribution else None
         if dag_key is None or node is None:
@@ -681,21 +675,26 @@ class JobAttributor:
                 changed.update(affected)
         return changed
 
+    def _dags_with(self, node: str | None) -> list[Dag]:
+        """The DAGs that have a node of this name."""
+        dags = self._dags.values()
+        return [dag for dag in dags if node in dag.workflow.nodes and dag.key != NO_DAG]
+
     def _attribute(self, key: JobKey) -> list[NodeKey]:
         """Attribute a job again; return the nodes that gained, lost or have it."""
         job = self._jobs[key]
         previous = self.attributions.get(key)
-        dag_keys = self._dags_by_node.get(job.node_name or "")
-        if previous is None and dag_keys:
+        with_node = self._dags_with(job.node_name)
+        if previous is None and with_node:
             # Share one string object for equal names.
-            job.node_name = self._nodes[dag_keys[0], job.node_name or ""].node.name
+            job.node_name = with_node[0].workflow.nodes[job.node_name or ""].name
         # Which submission of a reused id DAGMan's files mean is not known.
         reused = key[:2] in self.reused_ids
         submitting_dag = self.submitting_dag(key[0]) if not reused else None
         attribution = attribute_job(
             job,
             self._dags,
-            self._dags_by_node,
+            with_node,
             submitting_dag=submitting_dag,
             shared_logs=self.unproven.foreign_by_log.keys(),
             reused=reused,

@@ -207,6 +207,8 @@ class Derivation:
         self.has_dags = self.dags.keys() != {NO_DAG}
         self.jobs: dict[JobKey, Job] = {}
         """By job; without those of another directory's DAG."""
+        self._expired: dict[JobKey, tuple[Job, Job]] = {}
+        """Jobs that an annex which expired has ended: by their own events, and with that cause."""
         self.totals = Totals()
         self.sums = NodeSums()
         self.states: dict[NodeKey, NodeState] = {}
@@ -224,8 +226,6 @@ class Derivation:
         self._structure = ensemble.structure
         self._pending = set(ensemble.jobs)
         self._jobs_of_no_dag = 0
-        self._own_jobs: dict[JobKey, Job] = {}
-        """By the events of each job alone, without causes that other jobs show."""
         self._open: set[JobKey] = set()
         """Jobs with an execution, a transfer or a hold that has not ended."""
         self._evicted: dict[JobKey, list[Execution]] = {}
@@ -291,7 +291,7 @@ class Derivation:
         if any(state is not DagState.NOT_SUBMITTED for state in states):
             return False
         self.update_jobs()
-        return any(job.queued for job in self._own_jobs.values())
+        return any(job.queued for job in self.jobs.values())
 
     def _job_steps(self) -> Iterator[None]:
         """Make the records of the changed jobs, step by step."""
@@ -393,7 +393,7 @@ class Derivation:
         key, attribution = job.key, self.attributions.get(job.key)
         self._strays[key] = None
         if attribution is not None and attribution.foreign:
-            self._own_jobs.pop(key, None)
+            self.jobs.pop(key, None)
             self._evicted.pop(key, None)
             self._open.discard(key)
         elif not job.noop:
@@ -438,7 +438,7 @@ class Derivation:
             self._strays.pop(of_node.key, None)
 
     def _put(self, key: JobKey, job: Job) -> None:
-        self._own_jobs[key] = job
+        self.jobs[key] = job
         (self._open.add if job.is_open else self._open.discard)(key)
         if evicted := [each for each in job.executions if may_be_expiry(each)]:
             self._evicted[key] = evicted
@@ -481,6 +481,7 @@ class Derivation:
 
     def derive(self, as_of: datetime | None) -> None:
         """Resolve the runs, and add up everything; what has not ended counts up to ``as_of``."""
+        self._remove_expiries()
         if as_of != self.as_of:
             self._count_up_to(as_of)
         self._sum_nodes()
@@ -488,17 +489,17 @@ class Derivation:
         self._resolve_runs()
         self._update_stale()
         self._note_strays()
-        self.jobs = self._with_expiries(as_of)
+        self._add_expiries(as_of)
         self.totals = self._add_up()
 
     def _count_up_to(self, as_of: datetime | None) -> None:
         self._factory.as_of = as_of
         for key in list(self._open):
-            job = self._own_jobs[key]
+            job = self.jobs[key]
             if not _BUILT_AGAIN.isdisjoint(job.entered_states):
                 self._factory.stale.add(self.node_of(self.ensemble.jobs[key]) or key)
             else:
-                self._own_jobs[key] = self._factory.at_as_of(job)
+                self.jobs[key] = self._factory.at_as_of(job)
         self._update_stale()
 
     def _sum_nodes(self) -> None:
@@ -639,23 +640,26 @@ class Derivation:
         if len(names) < MAX_UNKNOWN_NODES:
             names.add(name)
 
-    def _with_expiries(self, as_of: datetime | None) -> dict[JobKey, Job]:
-        """The jobs by key; evictions at the end of an annex have that cause."""
-        own, evicted = self._own_jobs, self._evicted
+    def _remove_expiries(self) -> None:
+        """Have the jobs by their own events, without causes that other jobs show."""
+        for key, (own, expired) in self._expired.items():
+            if self.jobs.get(key) is expired:
+                self.jobs[key] = own
+        self._expired = {}
+
+    def _add_expiries(self, as_of: datetime | None) -> None:
+        """Give evictions at the end of an annex that cause."""
+        jobs, evicted = self.jobs, self._evicted
         causes = find_expiries(
             evicted=[entry for of_job in evicted.values() for entry in of_job],
-            executions=lambda: (entry for each in own.values() for entry in each.executions),
+            executions=lambda: (entry for each in jobs.values() for entry in each.executions),
             ends=self.ensemble.annex_ends,
             as_of=as_of,
         )
-        if not causes:
-            return own
-        expired = {
-            key: own[key].with_causes(causes)
-            for key, of_job in evicted.items()
-            if any(execution_id(entry) in causes for entry in of_job)
-        }
-        return {**own, **expired}
+        for key, of_job in evicted.items() if causes else ():
+            if any(execution_id(entry) in causes for entry in of_job):
+                self._expired[key] = jobs[key], jobs[key].with_causes(causes)
+                jobs[key] = self._expired[key][1]
 
     def _add_up(self) -> Totals:
         """The totals of all jobs.
