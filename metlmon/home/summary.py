@@ -81,7 +81,6 @@ class Figures(Struct, frozen=True, kw_only=True):
     nodes_failed: int
     done: int
     total: int
-    in_epochs: bool
     running: int
     queued: int
     severity: Severity | None
@@ -143,7 +142,6 @@ def make_figures(reader: DagdirReader) -> Figures:
         nodes_failed=sum(dag.nodes_failed for dag in status.dags),
         done=sum(counted.get(state, 0) for state in DONE),
         total=sum(counted.values()),
-        in_epochs=counted is status.epoch_states,
         running=status.node_states.get(State.RUNNING, 0),
         queued=sum(status.node_states.get(state, 0) for state in ACTIVE),
         severity=headline.severity,

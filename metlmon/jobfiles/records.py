@@ -73,10 +73,7 @@ class TrainingOutput(Struct, frozen=True):
     checkpoints: tuple[CheckpointRecord, ...] = ()
 
 
-class Streamed(
-    Struct,
-    frozen=True,
-):
+class Streamed(Struct, frozen=True):
     """The newest progress line of a running job.
 
     ``fraction``: 0–1 of its epoch; ``steps_per_second``: steps per second; ``seconds_left``:

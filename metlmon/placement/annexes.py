@@ -29,7 +29,7 @@ from metlmon.live.feed import StatsInput
 from metlmon.model.job_events import JobId
 from metlmon.model.reasons import is_expiry
 from metlmon.model.states import Outcome, State
-from metlmon.placement.planner import gpu_hours_since
+from metlmon.placement.planner import charged_hours
 from metlmon.placement.types import ABSENT, Annex, AnnexEpoch, AnnexReport, AnnexState, SiteLife
 from metlmon.pool.annex_ads import (
     AnnexAd,
@@ -671,8 +671,7 @@ class _AnnexBuilder:
         name = request.allocation if request is not None else ""
         for allocation in self._settings.advisor:
             if allocation.name == name or row.site in allocation.sites:
-                spent = gpu_hours_since(self._ledger, allocation.as_of, allocation.sites)
-                balance = allocation.balance - spent * allocation.charge
+                balance = allocation.balance - charged_hours(allocation, self._ledger)
                 return replace(row, allocation=allocation.name, balance=balance)
         return replace(row, allocation=name)
 

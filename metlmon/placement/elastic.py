@@ -50,8 +50,8 @@ class ElasticRun(Struct, frozen=True, kw_only=True):
     """A training on ``minimum`` to ``maximum`` nodes, now on ``nodes`` (0: it waits).
 
     ``throughput``: work per second on 0, 1, … nodes, at least up to ``maximum``; in any unit that
-    all trainings share. ``grow_seconds``, ``shrink_seconds``: the pause of a change.
-    ``losses``: nodes expected to be lost per second and node; each loss pauses the training.
+    all trainings share. ``losses``: nodes expected to be lost per second and node; each loss pauses
+    the training.
     """
 
     key: str
@@ -59,8 +59,6 @@ class ElasticRun(Struct, frozen=True, kw_only=True):
     maximum: int
     nodes: int
     throughput: tuple[float, ...]
-    grow_seconds: float = GROW_SECONDS
-    shrink_seconds: float = SHRINK_SECONDS
     losses: float = 0.0
 
     def values(self, most: int, horizon: float) -> list[float]:
@@ -70,8 +68,8 @@ class ElasticRun(Struct, frozen=True, kw_only=True):
         a training on more nodes is paused more often by losses, and waits for that of any node.
         """
         present = self.throughput[self.nodes] if self.nodes >= self.minimum else 0.0
-        grow, shrink = self.grow_seconds * present, self.shrink_seconds * present
-        paused = self.losses * self.shrink_seconds
+        grow, shrink = GROW_SECONDS * present, SHRINK_SECONDS * present
+        paused = self.losses * SHRINK_SECONDS
         costs = [shrink] * self.nodes + [0.0] + [grow] * most
         return [
             horizon * rate * max(0.0, 1.0 - paused * nodes) - cost

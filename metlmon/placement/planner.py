@@ -276,17 +276,21 @@ def _hours_left(annex: Annex | None, ledger: Ledger) -> float | None:
     return ledger.seconds_between(ledger.as_of, annex.alive_until) / HOUR
 
 
-def gpu_hours_since(ledger: Ledger, since: datetime | None, sites: Iterable[str]) -> float:
-    """GPU-hours of this ensemble at some sites since a time; None: nothing since now."""
+def charged_hours(allocation: AllocationSettings, ledger: Ledger) -> float:
+    """What this ensemble was charged at the sites of an allocation since the date of its balance.
+
+    0 where the balance has no date.
+    """
+    since = allocation.as_of
     if since is None:
         return 0.0
-    names, total = frozenset(sites), 0.0
+    sites, total = frozenset(allocation.sites), 0.0
     for entry in ledger.executions:
         end = entry.end or ledger.as_of
-        if entry.site in names and end is not None and end > since:
+        if entry.site in sites and end is not None and end > since:
             seconds = ledger.seconds_between(max(entry.start, since), end)
             total += seconds * (entry.gpus or 0) / HOUR
-    return total
+    return allocation.charge * total
 
 
 # --- what a plan gains ---------------------------------------------------------------------
@@ -707,8 +711,8 @@ def _allocation_remarks(values: PlanInput) -> Iterator[str]:
 
 def balance_left(allocation: AllocationSettings, ledger: Ledger) -> AllocationSettings:
     """The balance at as-of: less what the executions at its sites have taken since its date."""
-    used = allocation.charge * gpu_hours_since(ledger, allocation.as_of, allocation.sites)
-    return replace(allocation, balance=max(0.0, allocation.balance - used))
+    left = allocation.balance - charged_hours(allocation, ledger)
+    return replace(allocation, balance=max(0.0, left))
 
 
 def _demand(

@@ -1030,16 +1030,13 @@ def in_hour_unit(ledger: Ledger) -> Ledger:
     """
     if ledger.measure is HourUnit.GPU:
         return ledger
-    executions = (replace(entry, measure=ledger.measure) for entry in ledger.executions)
-    return replace(
-        ledger,
-        executions=tuple(
-            replace(
-                entry, gpu_seconds=None if entry.weight is None else entry.seconds * entry.weight
-            )
-            for entry in executions
-        ),
-    )
+
+    def in_unit(entry: Execution) -> Execution:
+        weight = ledger.measure.weight(entry.gpus, entry.cpus)
+        seconds = None if weight is None else entry.seconds * weight
+        return replace(entry, measure=ledger.measure, gpu_seconds=seconds)
+
+    return replace(ledger, executions=tuple(map(in_unit, ledger.executions)))
 
 
 def plain_seconds(start: datetime, end: datetime) -> float:

@@ -9,7 +9,7 @@ cycle times the epochs left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from math import ceil
@@ -80,7 +80,7 @@ class Prediction(Struct, frozen=True):
 
 
 class BacktestSummary(Struct, frozen=True):
-    """Trials, how many had the truth in their interval, and the median errors."""
+    """Trials, how many had the truth in their interval, and the medians of absolute errors."""
 
     trials: int
     inside: int
@@ -90,9 +90,13 @@ class BacktestSummary(Struct, frozen=True):
     @staticmethod
     def of(trials: Sequence[Prediction]) -> BacktestSummary:
         """The summary of some trials."""
-        inside = sum(trial.covered for trial in trials)
+        errors = [abs(trial.error) for trial in trials]
+        naive_errors = [abs(t.naive_error) for t in trials if t.naive_error is not None]
         return BacktestSummary(
-            len(trials), inside, median_error(trials), median_naive_error(trials)
+            trials=len(trials),
+            inside=sum(trial.covered for trial in trials),
+            error_median=median(errors) if errors else None,
+            naive_error_median=median(naive_errors) if naive_errors else None,
         )
 
 
@@ -128,17 +132,6 @@ class Backtest(Struct, frozen=True):
     def run_predictions(self) -> list[Prediction]:
         """The trials of single runs."""
         return [trial for trial in self.predictions if trial.key is not None]
-
-
-def median_error(trials: Iterable[Prediction]) -> float | None:
-    """The median absolute relative error."""
-    return median(errors) if (errors := [abs(trial.error) for trial in trials]) else None
-
-
-def median_naive_error(trials: Iterable[Prediction]) -> float | None:
-    """The median absolute relative error of the naive prediction."""
-    errors = [abs(t.naive_error) for t in trials if t.naive_error is not None]
-    return median(errors) if errors else None
 
 
 def backtest(final: StatsInput, input_at: Callable[[datetime], StatsInput]) -> Backtest:

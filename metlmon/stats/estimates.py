@@ -704,10 +704,7 @@ class LeftOut(NamedTuple):
     why: str
 
 
-class Forecast(
-    Struct,
-    frozen=True,
-):
+class Forecast(Struct, frozen=True):
     """The forecast for the ensemble, which is done when its slowest run is.
 
     Attributes as for a run. ``excluded``: the runs excluded from the span, as (name, "is held" or

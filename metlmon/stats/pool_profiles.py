@@ -119,11 +119,7 @@ class ProfileFigure(Struct, frozen=True):
     borrowed: Nullable[str] = ""
 
 
-class PoolProfile(
-    Struct,
-    frozen=True,
-    kw_only=True,
-):
+class PoolProfile(Struct, frozen=True, kw_only=True):
     """What is known of a pool at ``as_of``: hours, hours, hours, and the chance of a loss.
 
     ``hours_per_epoch``: of an epoch that completes; ``lost_hours``: of an execution that does not.

@@ -228,10 +228,7 @@ class ShardRate(Struct, frozen=True):
         return self.shards * HOUR / self.seconds
 
 
-class Bag(
-    Struct,
-    frozen=True,
-):
+class Bag(Struct, frozen=True):
     """The state of one bag as of the snapshot.
 
     ``states``: numbers of shards, without states that do not occur. ``overall_rate``: the rate

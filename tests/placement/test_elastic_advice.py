@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from metlmon.live.feed import StatsInput
 from metlmon.placement.elastic import (
+    GROW_SECONDS,
+    SHRINK_SECONDS,
     ElasticRun,
     allocate_nodes,
     elastic_advice,
@@ -169,8 +171,6 @@ def random_runs(
                 throughput=tuple(
                     rate * n**exponent * noise[n] if n else 0.0 for n in range(most_nodes + 1)
                 ),
-                grow_seconds=rng.uniform(17, 19),
-                shrink_seconds=rng.uniform(11, 13),
                 losses=rng.choice([0.0, rng.uniform(0, 0.02)]),
             )
         )
@@ -180,13 +180,13 @@ def random_runs(
 def steady(run: ElasticRun, nodes: int, horizon: float) -> float:
     """The work without a change: each node that is lost pauses the training."""
     pauses = horizon * run.losses * nodes
-    return run.throughput[nodes] * max(0.0, horizon - pauses * run.shrink_seconds)
+    return run.throughput[nodes] * max(0.0, horizon - pauses * SHRINK_SECONDS)
 
 
 def work(run: ElasticRun, nodes: int, horizon: float) -> float:
     """FreeTrain's objective for one training, from its definition, less pauses by losses."""
     now = run.throughput[run.nodes] if run.nodes >= run.minimum else 0.0
-    pause = run.grow_seconds if nodes > run.nodes else run.shrink_seconds
+    pause = GROW_SECONDS if nodes > run.nodes else SHRINK_SECONDS
     return steady(run, nodes, horizon) - (pause * now if nodes != run.nodes else 0.0)
 
 

@@ -13,10 +13,9 @@ from msgspec.structs import replace
 from metlmon.live.feed import StatsInput
 from metlmon.stats.backtest import (
     Backtest,
+    BacktestSummary,
     Prediction,
     backtest,
-    median_error,
-    median_naive_error,
     predict_naively,
 )
 from metlmon.stats.estimates import counted_epochs
@@ -94,7 +93,7 @@ def test_the_plain_guess_is_the_last_cycle() -> None:
 def test_too_little_to_test() -> None:
     tested = backtest(basis({"run0": Past((HOUR,))}), lambda _: basis({"run0": Past()}))
     assert (tested.epochs, tested.predictions) == (1, ())
-    assert median_error(tested.predictions) is None
+    assert BacktestSummary.of(tested.predictions).error_median is None
 
 
 def of_all(tests: Iterable[Backtest]) -> tuple[list[Prediction], list[Prediction]]:
@@ -109,7 +108,8 @@ def of_all(tests: Iterable[Backtest]) -> tuple[list[Prediction], list[Prediction
 
 def holds_in_about_four_of_five(trials: Sequence[Prediction]) -> None:
     """And the usual error is smaller than the plain guess's."""
-    error, plain = median_error(trials), median_naive_error(trials)
+    summary = BacktestSummary.of(trials)
+    error, plain = summary.error_median, summary.naive_error_median
     assert error is not None
     assert plain is not None
     assert error < 0.75 * plain
@@ -137,7 +137,8 @@ def test_the_end_is_foretold_better_than_by_the_last_value(generated: dict[str, 
 def test_an_ensemble_that_was_removed_five_times(shared: Shared) -> None:
     tested = replayed(shared("examples/metl-aws"))
     whole, runs = of_all([tested])
-    error, plain = median_error(whole), median_naive_error(whole)
+    summary = BacktestSummary.of(whole)
+    error, plain = summary.error_median, summary.naive_error_median
     assert error is not None
     assert plain is not None
     assert error < plain

@@ -12,7 +12,7 @@ import pytest
 from metlmon.live.feed import StatsInput
 from metlmon.model.states import Outcome
 from metlmon.snapshot.records import Ledger
-from metlmon.stats.backtest import Backtest, backtest, median_error
+from metlmon.stats.backtest import Backtest, BacktestSummary, backtest
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.slots import QueuedRun, SlotUse, StartOrder, simulate_queue
 from tests.conftest import Shared
@@ -93,7 +93,7 @@ def test_intervals_hold_where_runs_take_turns(tmp_path: Path) -> None:
     whole = replayed(written(drawn(17), 17, tmp_path)).ensemble_predictions()
     assert len(whole) == 3
     assert all(each.covered for each in whole)
-    error = median_error(whole)
+    error = BacktestSummary.of(whole).error_median
     assert error is not None
     assert error < 0.1
 

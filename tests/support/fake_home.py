@@ -25,7 +25,6 @@ def summary(path: str | Path, state: str = "running", **fields: object) -> HomeS
         "nodes_failed": 0,
         "done": 12,
         "total": 30,
-        "in_epochs": True,
         "running": 0,
         "queued": 0,
         "severity": None,
