@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO, cast
 
 from msgspec import Struct
 
@@ -265,52 +265,65 @@ def is_inside(path: Path, directory: Path) -> bool:
     return any(Path(each).is_relative_to(inside) for each in places)
 
 
-def check_outside(name: str, dagdir: Path) -> None:
-    """Raises InputError for a file in the dagdir, where watching never writes."""
-    if name != STDOUT and is_inside(Path(name), dagdir):
-        raise InputError(
-            f"{plain(name)}: this is in the dagdir, where metlmon writes nothing; name a place "
-            "elsewhere"
-        )
+class OutputFile(NamedTuple):
+    """A file that a command writes, or standard output in its place.
 
+    An older one is replaced with ``force``, or if it begins with one of the ``marks``, as ours do.
+    """
 
-def check_replaceable(name: str, *, force: bool, marks: Sequence[str] = ()) -> None:
-    """Raises InputError for a directory, and for a file that begins with none of our marks."""
-    path = Path(name)
-    if path.is_dir():
-        raise InputError(f"{plain(name)}: this is a directory; name a file")
-    if name == STDOUT or force or not path.is_file():
-        return
-    with open(path, "rb") as file:
-        beginning = file.read(BEGINNING)
-    if not any(mark.encode() in beginning for mark in marks):
-        raise InputError(
-            f"{plain(name)}: is there already; --force overwrites it, or name another file"
-        )
+    name: str
+    force: bool = False
+    marks: Sequence[str] = ()
 
+    def check(self, dagdir: Path) -> None:
+        """Raises InputError for a file that cannot be written; see the other checks."""
+        self.check_outside(dagdir)
+        self.check_replaceable()
 
-def write_output(name: str, text: str, *, force: bool, marks: Sequence[str] = ()) -> None:
-    """Write a file, whole or not at all, or standard output. Raises InputError."""
-    data = text.encode("utf-8")
-    if name == STDOUT:
-        sys.stdout.flush()
-        out = getattr(sys.stdout, "buffer", None)
-        if out is None:
-            sys.stdout.write(text)
-        else:
-            out.write(data)
-        sys.stdout.flush()
-        return
-    path = Path(name)
-    try:
-        if path.exists() and not path.is_file():
-            # A pipe or a device is written to, never replaced.
-            path.write_bytes(data)
+    def check_outside(self, dagdir: Path) -> None:
+        """Raises InputError for a file in the dagdir, where watching never writes."""
+        if self.name != STDOUT and is_inside(Path(self.name), dagdir):
+            raise InputError(
+                f"{plain(self.name)}: this is in the dagdir, where metlmon writes nothing; name a "
+                "place elsewhere"
+            )
+
+    def check_replaceable(self) -> None:
+        """Raises InputError for a directory, and for a file that may not be replaced."""
+        path = Path(self.name)
+        if path.is_dir():
+            raise InputError(f"{plain(self.name)}: this is a directory; name a file")
+        if self.name == STDOUT or self.force or not path.is_file():
             return
-        # Through a symbolic link: what it points to is renewed, the link stays.
-        with replacing(Path(os.path.realpath(path))) as draft:
-            draft.write_bytes(data)
-            check_replaceable(name, force=force, marks=marks)
-    except OSError as error:
-        raise InputError(f"{plain(name)}: {error.strerror or error}") from None
-    print(f"{plain(name)} written ({len(data) / 1000:.0f} kB)", file=sys.stderr)
+        with open(path, "rb") as file:
+            beginning = file.read(BEGINNING)
+        if not any(mark.encode() in beginning for mark in self.marks):
+            raise InputError(
+                f"{plain(self.name)}: is there already; --force overwrites it, or name another file"
+            )
+
+    def write(self, text: str) -> None:
+        """Write it, whole or not at all. Raises InputError."""
+        data = text.encode("utf-8")
+        if self.name == STDOUT:
+            sys.stdout.flush()
+            out = getattr(sys.stdout, "buffer", None)
+            if out is None:
+                sys.stdout.write(text)
+            else:
+                out.write(data)
+            sys.stdout.flush()
+            return
+        path = Path(self.name)
+        try:
+            if path.exists() and not path.is_file():
+                # A pipe or a device is written to, never replaced.
+                path.write_bytes(data)
+                return
+            # Through a symbolic link: what it points to is renewed, the link stays.
+            with replacing(Path(os.path.realpath(path))) as draft:
+                draft.write_bytes(data)
+                self.check_replaceable()
+        except OSError as error:
+            raise InputError(f"{plain(self.name)}: {error.strerror or error}") from None
+        print(f"{plain(self.name)} written ({len(data) / 1000:.0f} kB)", file=sys.stderr)

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from metlmon.cli.output import check_replaceable, is_inside
+from metlmon.cli.output import OutputFile, is_inside
 from metlmon.cli.reading import feed_stats
 from metlmon.errors import InputError
 from metlmon.live.feed import Feed
@@ -50,7 +50,7 @@ def save_report(feed: Feed) -> Path:
 
     name, html = render_report(feed)
     path = output_directory(feed.dagdir) / name
-    check_replaceable(str(path), force=False, marks=REPORT_MARKS)
+    OutputFile(str(path), marks=REPORT_MARKS).check_replaceable()
     with replacing(path) as draft:
         draft.write_text(html, encoding="utf-8")
     return path

@@ -33,13 +33,7 @@ from metlmon.authoring.graph import (
     VariableValue,
     script_options,
 )
-from metlmon.authoring.request import (
-    EnsembleShape,
-    PlanError,
-    Request,
-    RequestProblem,
-    RunPlan,
-)
+from metlmon.authoring.request import EnsembleShape, PlanError, Request, RequestProblem, RunPlan
 from metlmon.authoring.runs import (
     LOCATION_VARIABLES,
     SITE_VARIABLE,
@@ -60,7 +54,6 @@ from metlmon.authoring.sweeps.files import (
     FileUse,
     Referenced,
     SweepFiles,
-    file_use,
     read_submit_text,
     referenced_files,
 )
@@ -906,7 +899,8 @@ class SweepDag(Scope):
         excluded = {*self._descriptions, *(job.file for job in self._jobs)}
         for name, node in self._graph_nodes.items():
             if not node.noop and node.submit not in excluded:
-                yield Referenced(node.submit, node.where, file_use(node.kind))
+                use = FileUse.OTHER if node.kind is NodeKind.SUBDAG else FileUse.SUBMIT
+                yield Referenced(node.submit, node.where, use)
             for kind in ScriptKind:
                 if (where := self._script_positions.get((name, kind))) is not None:
                     program = getattr(node, kind.value).split(None, 1)[0]

@@ -24,7 +24,6 @@ from metlmon.authoring.templates import plain_text
 from metlmon.authoring.write_dag import assignments, input_files
 from metlmon.dagman.commands import ConfigCommand, IncludeCommand, SpliceCommand
 from metlmon.dagman.lexer import shown
-from metlmon.dagman.records import NodeKind
 from metlmon.errors import prefix
 from metlmon.live.file_access import read_regular_file
 
@@ -169,11 +168,6 @@ def read_submit_text(name: str, data: bytes | None, directory: Path) -> str | No
         except (OSError, ValueError):
             return None
     return data.decode("utf-8", "replace")
-
-
-def file_use(kind: NodeKind) -> FileUse:
-    """The use of a node's file."""
-    return FileUse.OTHER if kind is NodeKind.SUBDAG else FileUse.SUBMIT
 
 
 def _files_of_submit(name: str, data: bytes) -> Iterator[Referenced]:

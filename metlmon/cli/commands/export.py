@@ -18,13 +18,11 @@ from metlmon.cli.arguments import COMMANDS
 from metlmon.cli.command_line import chosen_words
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import (
-    check_outside,
-    check_replaceable,
+    OutputFile,
     print_message,
     print_warnings,
     require_package,
     terminal_width,
-    write_output,
 )
 from metlmon.cli.reading import check_metric, input_with_trainings, open_reader
 from metlmon.errors import InputError
@@ -90,10 +88,10 @@ def _export_frames(options: argparse.Namespace) -> int:
         return Exit.OK
     dagdir = Path(options.dir)
     out = Path(options.out) if options.out is not None else Path(f"{directory_stem(dagdir)}-export")
-    check_outside(str(out), dagdir.parent if dagdir.is_file() else dagdir)
+    OutputFile(str(out)).check_outside(dagdir.parent if dagdir.is_file() else dagdir)
     paths = {name: out / f"{name}.{options.to}" for name in names}
     for path in paths.values():
-        check_replaceable(str(path), force=options.force)
+        OutputFile(str(path), options.force).check_replaceable()
     builder = open_reader(options).snapshot_builder()
     frames = Frames(builder)
     try:
@@ -134,7 +132,7 @@ def _write(path: Path, frames: Frames, name: str, writer: Writer, force: bool) -
     try:
         with replacing(path) as draft:
             rows = writer(draft, frames, name)
-            check_replaceable(str(path), force=force)
+            OutputFile(str(path), force).check_replaceable()
     except (OSError, ImportError) as error:  # pandas may ask for a newer module than is here.
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot be written: {reason}") from None
@@ -200,10 +198,10 @@ def _export_optuna(options: argparse.Namespace) -> int:
     """``export --to optuna``: a journal file; the exit status. Raises InputError."""
     stem = directory_stem(Path(options.dir))
     name = f"{stem}.journal" if options.out is None else options.out
+    file = OutputFile(name, options.force)
     reader = open_reader(options)
     builder = reader.snapshot_builder()
-    check_outside(name, reader.dagdir)
-    check_replaceable(name, force=options.force)
+    file.check(reader.dagdir)
     stats = input_with_trainings(reader)
     check_metric(options.metric, stats)
     sweep = grid(stats, GridChoice(metric=options.metric))
@@ -217,6 +215,6 @@ def _export_optuna(options: argparse.Namespace) -> int:
     from metlmon.tracking.optuna_journal import study_journal  # Takes 0.2 s.
 
     text = study_journal(sweep, stats, stem, builder.clock.with_offset)
-    write_output(name, text, force=options.force)
+    file.write(text)
     print_warnings(builder.notices())
     return Exit.OK

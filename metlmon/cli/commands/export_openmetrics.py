@@ -11,14 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import (
-    STDOUT,
-    check_outside,
-    check_replaceable,
-    print_message,
-    print_warnings,
-    write_output,
-)
+from metlmon.cli.output import STDOUT, OutputFile, print_message, print_warnings
 from metlmon.cli.reading import (
     feed_stats,
     input_with_trainings,
@@ -52,17 +45,18 @@ def export_openmetrics(options: argparse.Namespace) -> int:
     if options.dashboard:
         import metlmon.tracking
 
-        check_replaceable(name, force=options.force)
+        file = OutputFile(name, options.force)
+        file.check_replaceable()
         path = Path(metlmon.tracking.__file__).with_name(DASHBOARD)
-        write_output(name, path.read_text(encoding="utf-8"), force=options.force)
+        file.write(path.read_text(encoding="utf-8"))
         return Exit.OK
     reader = open_reader(options)
     builder = reader.snapshot_builder()
-    check_outside(name, reader.dagdir)
-    check_replaceable(name, force=options.force, marks=(FIRST_LINE,))
+    file = OutputFile(name, options.force, (FIRST_LINE,))
+    file.check(reader.dagdir)
     stats = input_with_trainings(reader)
     samples = ensemble_samples(stats, epoch_time=epoch_time(builder.clock, stats.status.live))
-    write_output(name, samples.text(), force=options.force, marks=(FIRST_LINE,))
+    file.write(samples.text())
     print_warnings(builder.notices())
     return Exit.OK
 

@@ -11,15 +11,7 @@ from typing import Any, Final
 from msgspec import UNSET, Struct, UnsetType
 
 from metlmon.cli.exit_codes import Exit
-from metlmon.cli.output import (
-    STDOUT,
-    Output,
-    check_outside,
-    check_replaceable,
-    print_output,
-    terminal_width,
-    write_output,
-)
+from metlmon.cli.output import STDOUT, Output, OutputFile, print_output, terminal_width
 from metlmon.cli.reading import input_with_trainings, open_reader, stats_input, window_of
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
@@ -83,9 +75,11 @@ def report(options: argparse.Namespace) -> int:
     reader = open_reader(options)
     builder = reader.snapshot_builder()
     window = window_of(options, builder)
-    for name in formats:
-        check_outside(getattr(options, name), reader.dagdir)
-        check_replaceable(getattr(options, name), force=options.force, marks=REPORT_MARKS)
+    files = {
+        name: OutputFile(getattr(options, name), options.force, REPORT_MARKS) for name in formats
+    }
+    for file in files.values():
+        file.check(reader.dagdir)
     # What the JSON calls GPU-hours is nothing else.
     measure = HourUnit.GPU if options.json else builder.ledger().measure
     document = report_of(reader, window, title=options.title, measure=measure)
@@ -94,9 +88,8 @@ def report(options: argparse.Namespace) -> int:
     elif not formats:
         _print(document)
     writers = {"html": to_html.render_html, "md": to_markdown.render_markdown}
-    for name in formats:
-        text = writers[name](document)
-        write_output(getattr(options, name), text, force=options.force, marks=REPORT_MARKS)
+    for name, file in files.items():
+        file.write(writers[name](document))
     return Exit.OK
 
 
