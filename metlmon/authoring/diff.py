@@ -274,13 +274,7 @@ def amend_plan(plan: Plan, diff: PlanDiff) -> tuple[Path, ...]:
     to_write = {change.name for change in diff.files if change.kind in ("added", "changed")}
     to_write -= set(diff.protected_files)
     files = [file for file in plan.files if file.name in to_write]
-    for file in files:
-        path = directory / file.name
-        if path.is_dir() and not path.is_symlink():
-            raise PlanError(f"{path}: is a directory; choose another name or directory")
-    move_into_place(
-        directory, sorted(files, key=lambda file: file.name == plan.dag_file), overwrite=True
-    )
+    move_into_place(plan, files, overwrite=True)
     for unused in diff.obsolete_files:
         (directory / unused).unlink(missing_ok=True)
     return tuple(directory / file.name for file in files)

@@ -37,10 +37,13 @@ def write_plan(plan: Plan, overwrite: bool = False) -> tuple[Path, ...]:
     directory = plan.request.directory
     created = _create_directory(directory)
     try:
-        _check_target(plan, overwrite)
+        _check_target(directory, plan.request.name)
         changed = [file for file in plan.files if not is_unchanged(directory, plan.dag_file, file)]
-        changed.sort(key=lambda file: file.name == plan.dag_file)  # The DAG comes last.
-        move_into_place(directory, changed, overwrite)
+        for path in (directory / file.name for file in changed if not overwrite):
+            if path_exists(path):
+                text = "choose another name or directory, or say that it may be overwritten"
+                raise PlanError(f"{path}: is there already; {text}")
+        move_into_place(plan, changed, overwrite)
     except BaseException:
         if created:
             with suppress(OSError):
@@ -71,33 +74,26 @@ def is_unchanged(directory: Path, dag_file: str, file: PlannedFile) -> bool:
     return file.name != dag_file and is_same
 
 
-def _check_target(plan: Plan, overwrite: bool) -> None:
+def _check_target(directory: Path, name: str) -> None:
     """Check the directory again right before writing: the plan may be old."""
-    directory, name = plan.request.directory, plan.request.name
     try:
         leftover_files = leftovers(directory, name)
     except OSError as error:
         raise PlanError(f"{directory}: cannot be listed: {_reason(error)}") from None
     if problem := leftover_problem(leftover_files, name):
         raise PlanError(f"{directory}: {problem}")
-    for file in plan.files:
+
+
+def move_into_place(plan: Plan, changed: Sequence[PlannedFile], overwrite: bool) -> None:
+    """Write files of a plan under temporary names, then move them into place, the DAG last."""
+    path = directory = plan.request.directory
+    files = sorted(changed, key=lambda file: file.name == plan.dag_file)
+    for file in files:
         path = directory / file.name
-        if not path_exists(path) or is_unchanged(directory, plan.dag_file, file):
-            continue
-        if not overwrite:
-            raise PlanError(
-                f"{path}: is there already; choose another name or directory, or say that it "
-                "may be overwritten"
-            )
         if path.is_dir() and not path.is_symlink():
             raise PlanError(f"{path}: is a directory; choose another name or directory")
-
-
-def move_into_place(directory: Path, files: Sequence[PlannedFile], overwrite: bool) -> None:
-    """Write all files under temporary names, then move them into place."""
     drafts: list[tuple[Path, Path]] = []
     placed: list[Path] = []
-    path = directory
     remove_stale_drafts(directory, [file.name for file in files])
     try:
         for file in files:
