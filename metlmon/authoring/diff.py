@@ -252,8 +252,7 @@ def plan_diff(plan: Plan, source: Path | None = None, force: bool = False) -> Pl
         leftover_files=leftover_files,
         force=force,
     )
-    refusal = _refusal(plan, diff, run_history)
-    return replace(diff, refusal=refusal and f"{directory / refusal[0]}: {refusal[1]}")
+    return replace(diff, refusal=_refusal(plan, diff, run_history))
 
 
 def amend_plan(plan: Plan, diff: PlanDiff) -> tuple[Path, ...]:
@@ -283,30 +282,27 @@ def amend_plan(plan: Plan, diff: PlanDiff) -> tuple[Path, ...]:
 # --- refusals -------------------------------------------------------------------------------
 
 
-_Refusal = tuple[str, str] | None
-"""The file that must not be changed, and the reason with the remedy."""
-
-
-def _refusal(plan: Plan, diff: PlanDiff, run_history: RunHistory) -> _Refusal:
-    dag_file, gate_files = plan.dag_file, gate_leftovers(diff.leftover_files)
+def _refusal(plan: Plan, diff: PlanDiff, run_history: RunHistory) -> str | None:
+    """The file that must not be changed, and the reason with the remedy."""
+    path, gate_files = plan.directory / plan.dag_file, gate_leftovers(diff.leftover_files)
     if diff.progress is DagProgress.WRITTEN and gate_files:
         # The DAG has not run, but its gate would find files of another one.
         text = f"was never submitted, and {gate_files[0]} is left of a DAG of this name: its gate"
         text += " would leave out what was stopped then; move it away, or choose another name or"
-        return dag_file, f"{text} directory"
+        return f"{path}: {text} directory"
     # DAG files edited by hand, or not written by metlmon, that would be overwritten.
     edited_dags = [name for name in diff.protected_files if name.endswith(".dag")]
     if diff.unchanged and not edited_dags:
         return None
     if reason := _refusal_for_progress(plan, diff, run_history):
-        return dag_file, reason
+        return f"{path}: {reason}"
     other = next(filter(None, (run_history.elsewhere.get(run.uuid) for run in plan.runs)), None)
     if other is not None:
         text = f"{other} goes on with its runs, and the next DAGMan would train them again"
-        return dag_file, f"{text}; go on with metlmon continue, or write to a new directory"
+        return f"{path}: {text}; go on with metlmon continue, or write to a new directory"
     if edited_dags:
         text = "was changed by hand since, or metlmon did not write it; choose another directory"
-        return edited_dags[0], f"{text} or name, or say that it may go (--force)"
+        return f"{plan.directory / edited_dags[0]}: {text} or name, or say that it may go (--force)"
     return None
 
 
