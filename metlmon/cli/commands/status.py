@@ -344,13 +344,8 @@ def watch(options: argparse.Namespace) -> int:
 
     listed = load_list() if options.alone else ()
     several = not names_one(options)
-    if (
-        options.queue
-        or listed
-        or (several and (options.alone or len(options.dirs) > 1 or options.unusable))
-    ):
-        return _open_home(options, listed)
-    if several and has_dagdirs_below(options):
+    at_home = options.queue or listed or (several and (options.alone or len(options.dirs) > 1))
+    if at_home or (several and (options.unusable or has_dagdirs_below(options))):
         return _open_home(options, listed)
     reader = new_reader(options)
     reader.open()
