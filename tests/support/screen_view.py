@@ -94,12 +94,16 @@ class Seen:
     async def press(self, *keys: str) -> None:
         """Press keys and let everything settle."""
         for key in keys:
+            # It waits until the screen has received the key.
             await self.pilot.press(key)
-            await self.settle()
+            await self._finish()
 
     async def settle(self) -> None:
         """Let messages, workers and statistics come to an end."""
         await self.pilot.pause()
+        await self._finish()
+
+    async def _finish(self) -> None:
         await settled(self.app)
         await self.pilot.pause()
 
