@@ -91,19 +91,21 @@ def repeated(usage: str, help: str) -> Argument:
     return option(usage, help, action="append", default=[])
 
 
+SOURCES: Final = "a directory with DAGs or event logs, a DAG file, event logs"
 LOCAL_DIR: Final = option(
+    "dir DIR", f"{SOURCES}, or a cluster (default: here)", nargs="?", default="."
+)
+DIR: Final = option(
     "dir DIR",
-    "a directory with DAGs or event logs, a DAG file, event logs, a cluster, or HOST:DIR over ssh "
-    "(default: here)",
+    f"{SOURCES}, a cluster, or HOST:DIR over ssh (default: here)",
     nargs="?",
     default=".",
-)
-DIR: Final = LOCAL_DIR._replace(is_remote=True)
+)._replace(is_remote=True)
 LOGS: Final = DIR._replace(takes_logs=True)
 DIRS: Final = option(
     "dirs DIR",
-    "a directory with DAGs or event logs, a DAG file, event logs, a cluster, or HOST:DIR over ssh; "
-    "of several directories, or of all below one, one line each (default: here)",
+    f"{SOURCES}, a cluster, or HOST:DIR over ssh; of several directories, or of all below one, "
+    "one line each (default: here)",
     nargs="*",
 )._replace(is_remote=True)
 JSON: Final = flag("--json", "print one JSON object (schema 1)")
