@@ -76,7 +76,7 @@ async def test_zooming_in_leaves_the_first_epochs_out(show: Show) -> None:
 async def test_a_wide_screen_has_the_next_metric_beside_it(show: Show) -> None:
     async with show(learning(), size=WIDE) as seen:
         await opened(seen)
-        first, second = seen.app.screen._metrics()[0][:2]  # type: ignore[attr-defined]
+        first, second = seen.app.screen._shown.metrics[:2]  # type: ignore[attr-defined]
         title = seen.lines[1]
         assert title.index(first) < title.index(second)
         assert seen.lines[10].count("│") + seen.lines[10].count(DRAWN) >= 2
