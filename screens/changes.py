@@ -16,13 +16,10 @@ from metlmon.tables import changes as changes_table
 from metlmon.tables.layout import empty_text
 from metlmon.text.formatting import job_id, listed, moment, period, plain, share
 from metlmon.text.spans import BOLD, DIM, KEY, NOTE, Line, crop, line, wrap
-from screens.base.screens import ListScreen, ask_in_thread, padded
+from screens.base.screens import ListScreen, ask_in_thread
 
 DAY: Final = timedelta(days=1)
 WEEK: Final = timedelta(days=7)
-
-DETAIL_LINES: Final = 3
-"""Lines below the table; fixed, so that its height does not depend on the cursor."""
 
 CHECK_SECONDS: Final = 0.2
 """Interval in which the reading of the past notices that it is not wanted any more."""
@@ -43,6 +40,7 @@ class ChangesScreen(ListScreen):
         ("the newest", lambda change: (datetime.max - change.last,)),
         *("count", "run", "why"),
     )
+    DETAIL_LINES = 3
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,7 +114,7 @@ class ChangesScreen(ListScreen):
     def _details(self, change: Change | None) -> list[Line]:
         """When, whom it concerns, and all of the reason."""
         if change is None:
-            return padded([], DETAIL_LINES)
+            return []
         room = self.app.size.width - 2
         when = period(change.first, change.last, self.this_year)
         if change.first == change.last:
@@ -126,7 +124,7 @@ class ChangesScreen(ListScreen):
         ]
         facts = f"{when}   {listed([plain(name, 40) for name in names])}"
         why = wrap(changes_table.what_text(change), room, indent=1)
-        return padded([line(" ", (facts, DIM)), *why][:DETAIL_LINES], DETAIL_LINES)
+        return [line(" ", (facts, DIM)), *why][: self.DETAIL_LINES]
 
     # --- the estimate then ----------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from metlmon.live.feed import Snapshot
 from metlmon.stats.estimates import Forecast, RunForecast, make_forecast
@@ -26,10 +26,7 @@ from metlmon.text.spans import (
     width,
     wrap,
 )
-from screens.base.screens import ListScreen, padded
-
-SOURCE_LINES: Final = 2
-"""Lines below the table; fixed, so that its height does not depend on the cursor."""
+from screens.base.screens import ListScreen
 
 
 class EstimatesScreen(ListScreen):
@@ -37,6 +34,7 @@ class EstimatesScreen(ListScreen):
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "below")
     ORDERS = (("run", None), "left", "epochs", "each")
+    DETAIL_LINES = 2
 
     def show(self, update: Snapshot) -> None:
         # Progress lines give the best estimate of the current epoch.
@@ -100,27 +98,21 @@ def _second_line(forecast: Forecast, room: int) -> Line:
 
 def source_lines(run: RunForecast | None, room: int) -> list[Line]:
     """Render the sources of the estimates of a run and its current epoch."""
-    lines: list[Line] = []
-    if run is not None:
-        name = clip(run.run, 24)
-        parts = []
-        if run.epoch_remaining is not None:
-            number = run.epoch
-            which = (
-                "the epoch now" if number is None else f"epoch {formatting.epoch_number(number)}"
-            )
-            remaining = estimates_table.interval_text(run.epoch_remaining)
-            parts.append(f"{which}: {remaining} more, from {run.epoch_remaining.source}.")
-        if run.remaining is not None:
-            parts.append(
-                f"{formatting.count(run.epochs_left, 'epoch')} left: from {run.remaining.source}."
-            )
-        elif run.epochs_left:
-            parts.append(f"{run.missing_reason}.")
-        text = plain(f"{name}  " + " ".join(parts), 600)
-        if parts:
-            lines = wrap(text, room - 2, DIM, 1, SOURCE_LINES)
-    return padded(lines, SOURCE_LINES)
+    if run is None:
+        return []
+    parts = []
+    if run.epoch_remaining is not None:
+        number = formatting.epoch_text(run.epoch)
+        which = f"epoch {number}" if number else "the epoch now"
+        remaining = estimates_table.interval_text(run.epoch_remaining)
+        parts.append(f"{which}: {remaining} more, from {run.epoch_remaining.source}.")
+    if run.remaining is not None:
+        left = formatting.count(run.epochs_left, "epoch")
+        parts.append(f"{left} left: from {run.remaining.source}.")
+    elif run.epochs_left:
+        parts.append(f"{run.missing_reason}.")
+    text = plain(f"{clip(run.run, 24)}  {' '.join(parts)}", 600)
+    return wrap(text, room - 2, DIM, 1, EstimatesScreen.DETAIL_LINES) if parts else []
 
 
 # --- columns ------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from metlmon.tables.home import HomeRow
 from metlmon.tables.layout import empty_text
 from metlmon.text.formatting import Colour, Weight, count, plain
 from metlmon.text.spans import ALARM, BOLD, DIM, GOOD, NOTE, Line, TextStyle, crop, justify, line
-from screens.base.screens import LinePrompt, ListScreen, ask_in_thread, how_to, padded
+from screens.base.screens import LinePrompt, ListScreen, ask_in_thread, how_to
 
 NARROW: Final = 130
 """Width below which the health of an ensemble without trouble gives way to its ETA."""
@@ -34,6 +34,7 @@ class HomeScreen(ListScreen):
     SHOWS_ENSEMBLE: ClassVar[bool] = False
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "home")
     FAULTS_NOTE = "only what needs attention"
+    DETAIL_LINES = home_table.DETAIL_LINES
     ORDERS = (("urgency", home_table.urgency), "name", "progress", "eta", "badput")
 
     class SummariesChanged(Message):
@@ -100,9 +101,7 @@ class HomeScreen(ListScreen):
             no_match=nothing if only_faults else None,
             noun="ensemble",
             cursor=self._first_row(shown),
-            details=lambda row: padded(
-                home_table.detail_lines(row, this_year, width - 2), home_table.DETAIL_LINES
-            ),
+            details=lambda row: home_table.detail_lines(row, this_year, width - 2),
         )
 
     def _first_row(self, rows: Sequence[HomeRow]) -> str | None:

@@ -68,7 +68,7 @@ class Entry(msgspec.Struct, frozen=True):
         return 5 if _letters_in(name, wanted) else None
 
 
-class PaletteScreen(ResultModal[Choice | None]):
+class PaletteScreen(ResultModal[Choice]):
     """Modal search of what can be done or opened from ``origin``."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -147,9 +147,6 @@ class PaletteScreen(ResultModal[Choice | None]):
     def action_choose(self) -> None:
         entry = self._entries.get(self.query_one(Table).cursor or "")
         self.return_result(None if entry is None else entry.choice)
-
-    def action_give_up(self) -> None:
-        self.return_result(None)
 
 
 def _start_of_word(text: str, word: str) -> int:

@@ -269,9 +269,6 @@ KINDS: Final = ("all", "goodput", "badput", "running", "marked")
 ``marked`` are executions that completed an epoch which another execution may have trained.
 """
 
-REASON_LINES: Final = 2
-"""Lines below the table; fixed, so that the table keeps its height."""
-
 REASON_LIMIT: Final = 2000
 
 
@@ -280,6 +277,7 @@ class ExecutionsScreen(ListScreen):
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "executions", "below")
     ORDERS = (("start", None), "hours", "seconds", "outcome", "run")
+    DETAIL_LINES = 2
 
     def __init__(self, usage_filter: UsageFilter) -> None:
         super().__init__()
@@ -342,17 +340,16 @@ class ExecutionsScreen(ListScreen):
         )
 
     def _reason_lines(self, row: Execution | None, usage: Usage) -> list[Line]:
-        room = self.app.size.width - 2
-        lines: list[Line] = []
+        text, style = "", DIM
         hidden = usage.hidden_epoch(row) if row is not None else None
         if hidden is not None:
-            lines = wrap(longest_note(hidden), room, style_of(HIDDEN), 1, REASON_LINES)
+            text, style = longest_note(hidden), style_of(HIDDEN)
         elif row is not None and row.kind == "badput":
-            reason = plain(row.reason or row.cause or "", REASON_LIMIT)
+            text = plain(row.reason or row.cause or "", REASON_LIMIT)
             if row.uncertain:
-                reason = f"its end was not logged, so it took at most as long as this: {reason}"
-            lines = wrap(reason, room, DIM, 1, REASON_LINES)
-        return padded(lines, REASON_LINES)
+                text = f"its end was not logged, so it took at most as long as this: {text}"
+        room = self.app.size.width - 2
+        return wrap(text, room, style, 1, self.DETAIL_LINES) if text else []
 
     def action_kind(self) -> None:
         self.kind = (self.kind + 1) % len(KINDS)

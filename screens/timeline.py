@@ -27,6 +27,7 @@ from metlmon.stats.timeline import (
 from metlmon.tables.epochs import name_in_run
 from metlmon.tables.layout import GAP, MARGIN, TableColumn, empty_text, searched
 from metlmon.tables.timeline_text import (
+    DAYS,
     IDLE,
     TRANSFER,
     WORK,
@@ -77,7 +78,6 @@ from screens.widgets.line_widget import StaticLines
 from screens.widgets.table import Table, TableRow
 
 CURSOR: Final = TextStyle(formatting.Colour.YELLOW, formatting.Weight.BOLD)
-_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 # --- header ---------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def clock(time: datetime | None, this_year: int | None) -> str:
     """Format a time with its weekday, since stalls cluster at weekends."""
     if time is None:
         return formatting.UNKNOWN
-    return f"{_DAYS[time.weekday()]} {formatting.moment(time, this_year, seconds=True)}"
+    return f"{DAYS[time.weekday()]} {formatting.moment(time, this_year, seconds=True)}"
 
 
 def headline(timeline: Timeline, room: int) -> Line:

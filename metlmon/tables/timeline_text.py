@@ -254,7 +254,7 @@ _STEPS: Final = (
 """Seconds between two ticks; beyond, months."""
 
 _MONTH_STEPS: Final = (1, 3, 6, 12, 60, 120)
-_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _WEEKDAY_CELLS: Final = 14
 """Minimum cells per day for the name of the weekday."""
 
@@ -315,7 +315,7 @@ def _label_of(step: int, cells: float) -> Callable[[datetime], str]:
         day = f"{when.day} {MONTHS[when.month - 1][:3]}"
         if step >= DAY:
             named = cells >= _WEEKDAY_CELLS and step == DAY
-            return f"{_DAYS[when.weekday()]} {day}" if named else day
+            return f"{DAYS[when.weekday()]} {day}" if named else day
         if not (when.hour or when.minute or when.second):
             return day
         return f"{when:%H:%M:%S}" if step < MINUTE else f"{when:%H:%M}"

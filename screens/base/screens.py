@@ -402,8 +402,8 @@ class ConfirmationBase(DocumentScreen):
             self._refresh_if_mounted()
 
 
-class ResultModal(FaultTolerant, ModalScreen[T]):
-    """A modal screen with a table, which returns its result once."""
+class ResultModal(FaultTolerant, ModalScreen[T | None]):
+    """A modal screen with a table, which returns its result once; None if it was left."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         # A modal screen hides the application's bindings.
@@ -428,7 +428,10 @@ class ResultModal(FaultTolerant, ModalScreen[T]):
         """Choose the row under the cursor."""
         raise NotImplementedError
 
-    def return_result(self, result: T) -> None:
+    def action_give_up(self) -> None:
+        self.return_result(None)
+
+    def return_result(self, result: T | None) -> None:
         """Dismiss with this result, unless already dismissed.
 
         A second key in the same batch must not dismiss the screen below.
@@ -712,7 +715,7 @@ def schedd_status_lines(
     return [*schedd_lines, summary]
 
 
-class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
+class ChoiceScreen(ResultModal[tuple[str, ...]]):
     """Modal list; returns the chosen values, or None to leave the field as it is.
 
     ``choices`` are the values with their descriptions. With ``several`` the space bar marks, and
@@ -782,11 +785,8 @@ class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
         else:
             self.return_result((*self._marked, *self._others) if self._several else None)
 
-    def action_give_up(self) -> None:
-        self.return_result(None)
 
-
-class ColumnsScreen(ResultModal[ListState | None]):
+class ColumnsScreen(ResultModal[ListState]):
     """Choice of the columns that are shown, and of one to sort by.
 
     ``columns``: name and title of each. ``names``: those of ``metlmon.toml``. ``sortable``: rows
@@ -880,12 +880,14 @@ class ListScreen(FilterKeys):
 
     ``ORDERS`` is what the sort key goes through: names of columns, or a name and a sort key
     (None: the rows as given).
-    ``FAULTS_NOTE``: the note while only rows that need attention are shown.
+    ``FAULTS_NOTE``: the note while only rows that need attention are shown. ``DETAIL_LINES``: the
+    least lines below the table, whose height then does not depend on the cursor.
     """
 
     ORDERS: ClassVar[Sequence[Order]] = ()
     FILTER_HINT = "text in any column; ! before it: rows without it"
     FAULTS_NOTE: ClassVar[str] = "faults only"
+    DETAIL_LINES: ClassVar[int] = 0
 
     def __init__(self) -> None:
         super().__init__()
@@ -1021,7 +1023,8 @@ class ListScreen(FilterKeys):
 
         def show_details() -> None:
             note = self.note_line(len(shown) + len(more), total, extra, noun)
-            self.show_note([note, *details(self.row(self.table.cursor))])
+            below = details(self.row(self.table.cursor))
+            self.show_note([note, *padded(below, self.DETAIL_LINES)])
 
         self.show_selection(show_details)
         return shown
