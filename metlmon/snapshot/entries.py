@@ -144,9 +144,7 @@ class EntryFactory:
         )
 
     def _execution_at_as_of(self, entry: Execution) -> Execution:
-        seconds = self.seconds(entry.start, None) or 0.0
-        gpu_seconds = None if entry.gpus is None else seconds * entry.gpus
-        return replace(entry, seconds=seconds, gpu_seconds=gpu_seconds)
+        return replace(entry, seconds=self.seconds(entry.start, None) or 0.0)
 
     def seconds(self, start: datetime | None, end: datetime | None) -> float | None:
         """Seconds between two times; up to ``as_of`` where ``end`` is None."""
@@ -213,7 +211,6 @@ class EntryFactory:
                 checkpoint=checkpoint,
                 stored=stored,
                 carried=carried,
-                gpu_seconds=None if gpus is None else seconds if gpus == 1 else seconds * gpus,
                 outcome=execution.outcome,
                 code=execution.code,
                 subcode=execution.subcode,

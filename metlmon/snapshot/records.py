@@ -72,6 +72,10 @@ class HourUnit(StrEnum):
         return cpus if self is HourUnit.CPU else 1
 
 
+_GPU: Final = HourUnit.GPU
+"""A module constant, as those above."""
+
+
 def hour_unit_of(executions: int, with_gpus: int, with_cpus: int) -> HourUnit:
     """The unit for a set of executions.
 
@@ -155,21 +159,20 @@ class Execution(JobNode, frozen=True, gc=False, kw_only=True):
 
     ``attempt``: its number among the attempts of its node, from 1; the procs of one submission are
     one attempt. ``wait``: seconds the job was idle before it, without the transfer; ``transfer``:
-    seconds of the input transfer before it; None without one. ``gpu_seconds``: seconds × GPUs,
-    None when the number of GPUs is not known (counted as 0 in every sum). ``bytes_*``: its share
-    of the job's bytes; over a job's executions they add up to the job's. ``final``: it completed
-    its epoch. ``cause``: the folded reason of a bad end, None for a good one; ``held_cause``: of
-    the hold that ended it. ``usage``: by the event that ended it. ``uncertain``: its end was not
+    seconds of the input transfer before it; None without one. ``bytes_*``: its share of the job's
+    bytes; over a job's executions they add up to the job's. ``final``: it completed its epoch.
+    ``cause``: the folded reason of a bad end, None for a good one; ``held_cause``: of the hold that
+    ended it. ``usage``: by the event that ended it. ``uncertain``: its end was not
     logged, and is taken from the event that proves it was over. ``checkpoint``: of one that did not
     end well, when its last checkpoint was stored, and ``stored``: its seconds up to then; the other
     ones were lost. ``carried``: the seconds stored by earlier executions of the job, which it went
     on from. ``counted``: in a time window an execution may be partly outside; its seconds are those
     inside, and it is counted in the window in which it ended (in flight: the last one).
+    ``measure``: the unit of its GPU-seconds and GPU-hours (:func:`in_hour_unit`).
     """
 
     json_omits: ClassVar = frozenset(
-        {*JobNode.__struct_fields__, "gpu_seconds", "counted", "measure", "device"}
-        - {"epoch", "node"}
+        {*JobNode.__struct_fields__, "counted", "measure", "device"} - {"epoch", "node"}
     )
     json_properties: ClassVar = (
         "lost",
@@ -190,7 +193,6 @@ class Execution(JobNode, frozen=True, gc=False, kw_only=True):
     device: GpuDevice | None = None
     cpus: int | None = None
     usage: ResourceUsage | None = None
-    gpu_seconds: float | None = None
     suspended: float = 0.0
     checkpoint: datetime | None = None
     stored: float = 0.0
@@ -210,6 +212,12 @@ class Execution(JobNode, frozen=True, gc=False, kw_only=True):
     final: bool = False
     counted: bool = True
     measure: HourUnit = HourUnit.GPU
+
+    @property
+    def gpu_seconds(self) -> float | None:
+        """Seconds × GPUs; None when their number is not known (counted as 0 in every sum)."""
+        weight = self.gpus if self.measure is _GPU else self.weight
+        return None if weight is None else self.seconds * weight
 
     @property
     def gpu_hours(self) -> float | None:
@@ -1030,13 +1038,8 @@ def in_hour_unit(ledger: Ledger) -> Ledger:
     """
     if ledger.measure is HourUnit.GPU:
         return ledger
-
-    def in_unit(entry: Execution) -> Execution:
-        weight = ledger.measure.weight(entry.gpus, entry.cpus)
-        seconds = None if weight is None else entry.seconds * weight
-        return replace(entry, measure=ledger.measure, gpu_seconds=seconds)
-
-    return replace(ledger, executions=tuple(map(in_unit, ledger.executions)))
+    measured = (replace(entry, measure=ledger.measure) for entry in ledger.executions)
+    return replace(ledger, executions=tuple(measured))
 
 
 def plain_seconds(start: datetime, end: datetime) -> float:

@@ -49,7 +49,7 @@ class ExecutionTotals:
         """Add an execution."""
         seconds, outcome = entry.seconds, entry.outcome
         wall = round(seconds * SECOND)
-        gpu = round(entry.gpu_seconds * SECOND) if entry.gpu_seconds else 0
+        gpu = round((entry.gpu_seconds or 0.0) * SECOND)
         cpu = wall * (entry.cpus or 0)
         good = ended = True
         if outcome is _GOOD:

@@ -280,7 +280,6 @@ class WindowClipper:
         clipped_entry = replace(
             entry,
             seconds=seconds,
-            gpu_seconds=None if entry.weight is None else seconds * entry.weight,
             stored=self.seconds(entry.start, entry.stored) if entry.stored else 0.0,
             counted=counted and entry.counted,
         )

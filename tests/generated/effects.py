@@ -193,7 +193,7 @@ def _ledger(trained: Sequence[Trained], effects: Effects) -> Ledger:
             **_owner(each),
             **{"job": (each.cluster, 0), "site": each.site, "host": each.host, "gpu": each.gpu},
             **{"gpus": 1, "cpus": 8, "usage": each.usage, "start": each.start, "end": each.end},
-            **{"seconds": each.seconds, "gpu_seconds": each.seconds, "outcome": Outcome.GOOD},
+            **{"seconds": each.seconds, "outcome": Outcome.GOOD},
             **{"return_value": 0, "final": True, "transfer": TRANSFER},
             wait=(each.start - each.submitted).total_seconds() - TRANSFER,
         )

@@ -149,7 +149,7 @@ def execution(
     return Execution(
         job=(number, 0), dag="x.dag", in_dag="x.dag", node=f"n{number}", key="a", run="a",
         epoch=0, training=True, site=site, gpus=gpus, start=begun, end=ended, seconds=seconds,
-        gpu_seconds=None if gpus is None else seconds * gpus, outcome=outcome,
+        outcome=outcome,
     )  # fmt: skip
 
 

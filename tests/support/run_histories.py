@@ -166,7 +166,6 @@ def _execution(
         start=start,
         end=end,
         seconds=seconds,
-        gpu_seconds=seconds,
         outcome=Outcome.GOOD if good else Outcome.IN_FLIGHT,
         return_value=0 if good else None,
         wait=past.wait,

@@ -185,7 +185,6 @@ def execution(start: datetime, hours: float, outcome: Outcome, **more: object) -
         start=start,
         end=None if flying else start + timedelta(hours=hours),
         seconds=hours * 3600,
-        gpu_seconds=hours * 3600,
         outcome=outcome,
         return_value=0 if outcome is Outcome.GOOD else None,
     )
