@@ -158,11 +158,15 @@ class Pool:
         with Terminal(command, size, {**os.environ, **more}) as made:
             yield made
 
+    def home_of(self, user: str | None = None) -> Path:
+        """Where directories of a user's own are made."""
+        if self.script is None or user in (None, self.users[0]):
+            return self.base
+        return Path(self.script.HOMES / str(user) / self.base.name)
+
     def directory(self, name: str, user: str | None = None) -> Path:
         """A new directory of a user's own."""
-        home = self.base
-        if self.script is not None and user not in (None, self.users[0]):
-            home = self.script.HOMES / str(user) / self.base.name
+        home = self.home_of(user)
         path = home / name
         path.mkdir(parents=True)
         self.give(home, user)
@@ -234,8 +238,8 @@ class Pool:
             for process in schedds:
                 os.kill(process, signal.SIGCONT)
 
-    def remove_everything_below(self, base: Path) -> None:
-        """Remove what was submitted from below ``base``, DAGMan first, and wait for its end."""
+    def remove_everything_below(self, base: Path, user: str | None = None) -> None:
+        """Remove what a user submitted from below ``base``, DAGMan first, and wait for its end."""
 
         def ours() -> list[str]:
             ads = self.queue()
@@ -245,7 +249,7 @@ class Pool:
         clusters = ours()
         for word in ([], ["-forcex"]):
             if clusters:
-                self.run(["condor_rm", *word, *clusters], expect=None)
+                self.run(["condor_rm", *word, *clusters], base, user, expect=None)
             if clusters and not word:
                 try:
                     until(lambda: not ours(), "jobs leave the queue", 20)
@@ -324,7 +328,8 @@ def _cleared(pool: Pool) -> Iterator[Pool]:
     try:
         yield pool
     finally:
-        pool.remove_everything_below(pool.base)
+        for user in pool.users:
+            pool.remove_everything_below(pool.home_of(user), user)
 
 
 def _theirs() -> Pool:
