@@ -135,9 +135,7 @@ def _latest(name: str) -> Of:
 
 
 RUN_KEY: Final = _text(
-    "run",
-    "key of the run: its run_uuid, without one its DAG and name; joins the frames",
-    attrgetter("key"),
+    "key", "key of the run: its run_uuid, without one its DAG and name; joins the frames"
 )
 
 JOB_KEY: Final = (
@@ -147,7 +145,7 @@ JOB_KEY: Final = (
 
 RUN_NAMES: Final = (
     RUN_KEY,
-    _text("run_name", "name of the run, as its nodes are called", attrgetter("run")),
+    _text("run", "name of the run, as its nodes are called"),
     _text("uuid", "run_uuid of the run"),
     _text("label", "cohort of the run ([[label]] in metlmon.toml)"),
 )

@@ -76,7 +76,7 @@ OWN_METRICS: Final = (
 RUN_TAGS: Final = (
     "state",
     "uuid",
-    "run_name",
+    "run",
     "label",
     "dag",
     "epochs_done",

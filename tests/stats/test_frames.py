@@ -69,7 +69,7 @@ def test_a_row_for_every_entry_in_the_documented_types(path: Path) -> None:
     types_are_the_documented_ones(frames)
     for name in ("runs", "epochs", "jobs", "executions", "transfers"):
         assert len(frames.frame(name)) == len(getattr(frames.ledger, name)) > 0
-    assert frames.runs.run.is_unique
+    assert frames.runs.key.is_unique
     assert not frames.jobs.duplicated(["cluster", "proc"]).any()
     keys = frames.jobs[["cluster", "proc"]]
     for name in ("executions", "transfers", "events"):
@@ -81,8 +81,8 @@ def test_a_row_for_every_entry_in_the_documented_types(path: Path) -> None:
                 # A word that the column does not know would become "not known" without a sound.
                 found = {value for value in frames.values(table.name)[column.name] if value}
                 assert found <= set(column.words), (table.name, column.name)
-    owned = frames.executions.run.dropna()
-    assert set(owned) <= set(frames.runs.run)
+    owned = frames.executions.key.dropna()
+    assert set(owned) <= set(frames.runs.key)
 
 
 def test_an_ensemble_that_was_never_submitted(tmp_path: Path) -> None:

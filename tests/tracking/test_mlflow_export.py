@@ -132,11 +132,11 @@ def check_runs(runs: list[StoredRun], dagdir: Path, tables: Path, capsys: Captur
     children = {run.tags["metlmon.key"].partition("/")[2]: run for run in runs if run.parent}
     with open(tables / "runs.csv", encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["began"]]
-    assert children.keys() == {row["uuid"] or row["run"] for row in rows}
+    assert children.keys() == {row["uuid"] or row["key"] for row in rows}
     for row in rows:
-        child = children[row["uuid"] or row["run"]]
+        child = children[row["uuid"] or row["key"]]
         assert child.parent == parent.id
-        assert child.name == row["run_name"]
+        assert child.name == row["run"]
         assert child.tags["metlmon.epochs_done"] == row["epochs_done"]
         for column in ("gpu_hours_goodput", "gpu_hours_badput"):
             assert float(child.tags[f"metlmon.{column}"]) == pytest.approx(float(row[column]), 1e-5)
