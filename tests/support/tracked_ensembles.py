@@ -140,9 +140,9 @@ def expected_points(dagdir: Path, tables: Path, capsys: Captured) -> dict[str | 
         if epoch["counts"] == "true" and int(epoch["attempts"]):
             time = _milliseconds(epoch["completed"])
             for key, value in _epoch_values(epoch, rows["executions"], rows["jobs"]):
-                points[epoch["run"]][key, int(epoch["epoch"]) - 1] = value, time
+                points[epoch["key"]][key, int(epoch["epoch"]) - 1] = value, time
     times = {
-        (epoch["run"], int(epoch["epoch"]) - 1): _milliseconds(epoch["completed"])
+        (epoch["key"], int(epoch["epoch"]) - 1): _milliseconds(epoch["completed"])
         for epoch in rows["epochs"]
         if epoch["counts"] == "true"
     }
