@@ -208,7 +208,7 @@ class Derivation:
         self.jobs: dict[JobKey, Job] = {}
         """By job; without those of another directory's DAG."""
         self._expired: dict[JobKey, tuple[Job, Job]] = {}
-        """Jobs that an annex which expired has ended: by their own events, and with that cause."""
+        """Jobs evicted by the end of an annex: their records without that cause, and with it."""
         self.totals = Totals()
         self.sums = NodeSums()
         self.states: dict[NodeKey, NodeState] = {}
@@ -641,14 +641,14 @@ class Derivation:
             names.add(name)
 
     def _remove_expiries(self) -> None:
-        """Have the jobs by their own events, without causes that other jobs show."""
+        """Restore the records to which :meth:`_add_expiries` gave a cause."""
         for key, (own, expired) in self._expired.items():
             if self.jobs.get(key) is expired:
                 self.jobs[key] = own
         self._expired = {}
 
     def _add_expiries(self, as_of: datetime | None) -> None:
-        """Give evictions at the end of an annex that cause."""
+        """Give executions that ended because their annex expired that cause."""
         jobs, evicted = self.jobs, self._evicted
         causes = find_expiries(
             evicted=[entry for of_job in evicted.values() for entry in of_job],
