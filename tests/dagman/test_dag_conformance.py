@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import Struct
 
 from metlmon.dagman.loader import load_workflow
 from metlmon.dagman.parser import parse_dag
@@ -103,22 +102,6 @@ def test_no_exception_is_left_over():
 # --- The DAG files of a real experiment and of a real pool's run ------------------------------
 
 
-def everything_in(value):
-    """Every string that can be reached from ``value``."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Struct):
-        for name in value.__struct_fields__:
-            yield from everything_in(getattr(value, name))
-    elif isinstance(value, dict):
-        for key, held in value.items():
-            yield from everything_in(key)
-            yield from everything_in(held)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for held in value:
-            yield from everything_in(held)
-
-
 def test_an_experiment_of_five_runs_of_thirty_epochs(shared):
     path = shared("examples/metl-aws/global_pretraining_in_aws.dag")
     flow = load_workflow([path], Path.read_bytes)
@@ -140,29 +123,6 @@ def test_an_experiment_of_five_runs_of_thirty_epochs(shared):
     assert second.vars["epoch"] == "2"
     assert second.output == f"{second.vars['run_uuid']}/2_$(Cluster).out"
     assert second.parents == ("run0-train_epoch0",)
-
-
-def test_no_secret_of_an_environment_is_anywhere_in_the_workflow(shared):
-    path = shared("examples/metl-aws/global_pretraining_in_aws.dag")
-    assert b"0000000000" in path.read_bytes()
-    strings = list(everything_in(load_workflow([path], Path.read_bytes)))
-    assert "metl.log" in strings
-    assert not any("0000000000" in string or "WANDB" in string for string in strings)
-
-
-def test_a_run_on_a_real_pool(shared):
-    flow = load_workflow([shared("examples/pool-ensemble/ens.dag")], Path.read_bytes)
-    nodes = flow.nodes
-    assert flow.problems == []
-    assert len(nodes) == 30
-    assert {name for name, node in nodes.items() if node.post} == {
-        f"run{run}-train_epoch4" for run in range(6)
-    }
-    assert (flow.node_status_file, flow.jobstate_log) == ("nodes.dag.status", "ens.jobstate.log")
-    first = nodes["run0-train_epoch0"]
-    assert first.output == "52e6b438_1_$(Cluster).out"
-    assert (first.submit, first.request_gpus) == ("expanse_train.sub", 2)
-    assert nodes["run0-train_epoch1"].request_gpus == 1
 
 
 # --- Properties of the DAG reader over generated DAGs and arbitrary bytes ---------------------
@@ -238,12 +198,3 @@ def test_blanks_comments_continuations_and_case_change_nothing(dag, data):
         line = words[0] + "".join(data.draw(gap) + word for word in words[1:])
         text += data.draw(noise) + data.draw(st.sampled_from(["", "  "])) + line + data.draw(end)
     assert facts(weave(text)) == facts(plain)
-
-
-@given(
-    st.lists(st.sampled_from(["SUBMIT-DESCRIPTION", "submit_description", "Submit-Description"]))
-)
-def test_hyphen_and_underscore_are_the_same_in_keywords(words):
-    text = "".join(f"{word} d{i} {{\nlog = {i}\n}}\n" for i, word in enumerate(words))
-    parsed = parse_dag(text.encode(), "run.dag")
-    assert (len(parsed.commands), parsed.problems) == (len(words), ())

@@ -12,21 +12,6 @@ ONE = "JOB A a.sub NOOP\n"
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "JOB A a.sub DIR d NOOP DONE",
-        "job A a.sub done noop dir d",
-        "Job\tA   'a.sub'  DIR \"d\" Done Noop",
-        "JOB A \\\n  a.sub DIR d \\\n\n# a comment does not end it\n  NOOP DONE",
-        "// a comment\n   JOB A a.sub NOOP DONE DIR d   \r",
-    ],
-)
-def test_one_job_written_in_many_ways(text):
-    node = weave(text).nodes["A"]
-    assert (node.submit, node.dir, node.noop, node.done) == ("a.sub", "d", True, True)
-
-
-@pytest.mark.parametrize(
     "line",
     [
         "JOB A a.sub",
@@ -88,34 +73,10 @@ def test_a_command_whose_last_line_is_continued_to_the_end_of_the_file_is_droppe
     assert flow.problems == []
 
 
-@pytest.mark.parametrize(
-    ("written", "value"),
-    [
-        ("x=bare", "bare"),
-        ("x = spaced", "spaced"),
-        ('x="two words"', "two words"),
-        ("x='single \"double\" inside'", 'single "double" inside'),
-        (r'x="a \"quoted\" word"', 'a "quoted" word'),
-        (r'x="Lance\\ Armstrong"', r"Lance\ Armstrong"),
-        ("x=a=b=c", "a=b=c"),
-        ('x="$(JOB)-$(RETRY)"', "$(JOB)-$(RETRY)"),
-        ('x=first x="last"', "last"),
-        ('x=""', ""),
-        ("x = '' ", ""),
-    ],
-)
-def test_vars_values(written, value):
-    assert weave(f"{ONE}VARS A {written} y=1").nodes["A"].vars == {"x": value, "y": "1"}
-
-
 def test_vars_with_a_plus_or_my_are_job_attributes():
     node = weave(ONE + 'VARS A +Batch="\\"b\\"" My.Site=delta my.Late=1 plain=2').nodes["A"]
     assert node.attributes == {"Batch": '"b"', "Site": "delta", "Late": "1"}
     assert node.vars == {"plain": "2"}
-
-
-def test_a_macro_may_be_called_prepend():
-    assert weave(ONE + "VARS A prepend=1").nodes["A"].vars == {"prepend": "1"}
 
 
 def test_vars_never_keep_an_environment():
@@ -199,12 +160,8 @@ def test_kinds_of_nodes():
         ("RETRY A 99999999999", "Invalid max retry value '99999999999'"),
         ("RETRY A 1 UNLESS 2", "Unexpected token 'UNLESS'"),
         ("ABORT-DAG-ON A 1 RETURN 256", "Invalid RETURN code '256'"),
-        ("VARS A", "No key=value pairs specified"),
-        ("VARS A word", "Key value pair missing operator and value"),
-        ("VARS A x=", "Key value pair missing value: No value specified"),
         ('VARS A x="open', "Invalid quoting: no ending quote found"),
         ("VARS A +=1", "Variable name must contain at least one alphanumeric character"),
-        ("VARS A queue_it=1", "name can not begin with 'queue'"),
         ("PRIORITY A high", "Invalid priority value 'high'"),
         ("PRE_SKIP A x", "Invalid exit code 'x'"),
         ("DONE", "No node name specified"),
@@ -220,7 +177,6 @@ def test_kinds_of_nodes():
         ("REJECT now", "Unexpected token 'now'"),
         ("CONNECT S", "Missing splice(s) to connect"),
         ("PIN_IN A 0", "Invalid pin number '0'"),
-        ("TOLERANCE A |", "Invalid tolerance value '|'"),
     ],
 )
 def test_a_bad_command_is_reported_with_file_and_line_and_the_rest_is_used(line, complaint):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +13,6 @@ from msgspec.structs import replace
 from metlmon.dagman.dagman_out import LONGEST_LINE, OutState, read_dagman_out
 from metlmon.dagman.records import DagmanMessage
 from metlmon.dagman.records import DagmanMessageKind as Kind
-from tests.conftest import Shared
 from tests.fuzz import targets
 
 NOON = datetime(2026, 11, 21, 12, 0, 0)
@@ -31,44 +29,6 @@ def messages_of(*messages: bytes, state: OutState | None = None) -> list[DagmanM
 
 def at_noon(kind: Kind, *fields: Any, **named: Any) -> DagmanMessage:
     return DagmanMessage(kind, NOON, *fields, **named)
-
-
-@pytest.fixture(name="recorded")
-def _recorded(shared: Shared) -> bytes:
-    return shared("examples/pool-ensemble/ens.dag.dagman.out").read_bytes()
-
-
-def test_a_recorded_ensemble_tells_its_whole_life(recorded: bytes) -> None:
-    result, state, used = read_dagman_out(recorded)
-
-    assert used == len(recorded)
-    assert replace(state, before=b"") == OutState()
-    words = Counter(s.kind for s in result)
-    assert words[Kind.SUBMITTED] == 36
-    assert words[Kind.STARTED] == words[Kind.EXITED] == words[Kind.TRUNCATED] == 1
-    assert words[Kind.RETRYING] == words[Kind.POST_OK] == words[Kind.POST_STARTED] == 6
-    assert (words[Kind.JOB_OK], words[Kind.JOB_FAILED]) == (28, 7)
-    submitted = [s for s in result if s.kind is Kind.SUBMITTED]
-    assert len({s.node for s in submitted}) == 30
-    assert {(s.cluster, s.proc) for s in submitted} == {(n, 0) for n in range(2, 38)}
-    assert result[0].time == datetime(2026, 11, 21, 0, 12, 15)
-    by_word = {s.kind: s for s in result}
-    assert by_word[Kind.DAG_FILE].text == "ens.dag"
-    assert by_word[Kind.BATCH_ID].text == "1.0"
-    assert by_word[Kind.PRE_COMPLETED].value == 0
-    assert by_word[Kind.TRUNCATED].text == "/home/ml/ens/./ens.dag.nodes.log"
-    assert by_word[Kind.EXITED].value == 0
-    assert dict(by_word[Kind.TOTALS].totals) == {
-        "total": 30,
-        "done": 30,
-        "pre": 0,
-        "queued": 0,
-        "post": 0,
-        "ready": 0,
-        "unready": 0,
-        "failed": 0,
-        "futile": 0,
-    }
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from metlmon.dagman.reports import read_metrics
-from tests.conftest import Shared
 
 HERE = Path("x.dag.metrics")
 
@@ -41,17 +40,6 @@ VERSION_1 = b"""\
     "dag_status":2
 }
 """
-
-
-def test_version_2_of_a_recorded_ensemble(shared: Shared) -> None:
-    path = shared("examples/pool-ensemble/ens.dag.metrics")
-    metrics, problems = read_metrics(path, path.read_bytes())
-
-    assert problems == []
-    assert (metrics.exitcode, metrics.dag_status, metrics.rescue_number) == (0, 0, 0)
-    assert (metrics.total_nodes, metrics.succeeded, metrics.failed) == (30, 30, 0)
-    assert (metrics.start, metrics.end) == (1795219935.447, 1795220261.241)
-    assert metrics.dagman_id == "1"
 
 
 @pytest.mark.parametrize("status", [b'"dag_status"', b'"DagStatus"'])

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import datetime
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.dagman.records import JobstateLine, StatusFile
+from metlmon.dagman.records import StatusFile
 from metlmon.dagman.reports import LONGEST_LINE, read_condor_sub, read_jobstate, read_node_status
-from tests.conftest import Shared
 
 HERE = Path("nodes.dag.status")
 
@@ -61,20 +59,6 @@ def read_whole(data: bytes) -> StatusFile:
     assert problems == []
     assert status is not None
     return status
-
-
-def test_a_finished_ensemble_has_all_its_nodes_done(shared: Shared) -> None:
-    path = shared("examples/pool-ensemble/nodes.dag.status")
-    status = read_whole(path.read_bytes())
-
-    assert status.dag_files == ("ens.dag",)
-    assert status.dag_status == 5
-    assert status.epoch == 1795220261
-    assert status.local == datetime(2026, 11, 21, 0, 17, 41)
-    assert status.totals["NodesTotal"] == status.totals["NodesDone"] == 30
-    assert "DagStatus" not in status.totals
-    assert Counter(node.status for node in status.nodes.values()) == {5: 30}
-    assert sum(node.retry_count for node in status.nodes.values()) == 6
 
 
 def test_every_attribute_is_read_as_it_was_meant() -> None:
@@ -147,21 +131,6 @@ LINES = b"""\
 """
 
 
-def test_a_recorded_ensemble_agrees_with_its_own_story(shared: Shared) -> None:
-    data = shared("examples/pool-ensemble/ens.jobstate.log").read_bytes()
-    result, problems, used = read_jobstate(data)
-
-    assert problems == []
-    assert used == len(data)
-    assert result[0] == JobstateLine(1795219935, None, "DAGMAN_STARTED", 1, 0, None, None)
-    assert result[-1] == JobstateLine(1795220261, None, "DAGMAN_FINISHED", None, None, 0, None)
-    events = Counter(line.event for line in result)
-    assert events["SUBMIT"] == 36
-    assert len({line.node for line in result if line.node}) == 30
-    assert JobstateLine(1795219946, "run0-train_epoch0", "JOB_FAILURE", None, None, 3, 1) in result
-    assert JobstateLine(1795219948, "run0-train_epoch0", "SUBMIT", 8, 0, None, 7) in result
-
-
 def test_each_kind_of_line() -> None:
     result, problems, _ = read_jobstate(LINES)
     assert problems == []
@@ -208,12 +177,6 @@ def test_a_file_without_line_ends_is_not_kept_for_ever() -> None:
 
 
 # --- DAGMan's own submit file, as ``condor_submit_dag`` writes it -----------------------------
-
-
-def test_the_command_line_of_a_recorded_ensemble(shared: Shared) -> None:
-    data = shared("examples/pool-ensemble/ens.dag.condor.sub").read_bytes()
-    sub = read_condor_sub(data)
-    assert (sub.dag_files, sub.use_dag_dir, sub.rescue_from) == (("ens.dag",), False, None)
 
 
 def test_several_dag_files_make_one_workflow_in_their_order() -> None:
