@@ -43,7 +43,7 @@ def coverage(effects: Effects, seeds: range) -> tuple[dict[str, float], dict[str
     shares: dict[str, list[float]] = {effect: [] for effect in EFFECTS}
     longest = 0.0
     for seed in seeds:
-        ledger = planted(effects, seed).stats_input.ledger
+        ledger = planted(effects, seed).ledger
         began = time.perf_counter()
         variation = epoch_variation(ledger)
         longest = max(longest, time.perf_counter() - began)

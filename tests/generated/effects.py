@@ -2,8 +2,8 @@
 
 An epoch takes MEDIAN seconds × exp(model + site of that model + host + run + rest), each effect
 normal with the standard deviation given; *slow* hosts take a factor more. Which epochs run where is
-unbalanced: few places have most of them. One such ensemble is a ledger at once (for simulations of
-hundreds), or the bytes of a log with usage tables and its DAG file; both say the same.
+unbalanced: few places have most of them. Such an ensemble is a log with usage tables and its DAG
+file; its ledger is what is read of them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,11 @@ from itertools import pairwise
 from math import exp, log
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from metlmon.eventlog.events import ResourceUsage
-from metlmon.live.feed import StatsInput
-from metlmon.model.states import Outcome, State
-from metlmon.snapshot.records import Epoch, Execution, Job, Ledger, Run, Transfer
-from tests.support.event_logs import Log, Out
-from tests.support.records import blank
-from tests.support.run_histories import status
+from metlmon.snapshot.records import Ledger
+from tests.support.event_logs import Log, Out, read_ensemble
 
 BEGUN: Final = datetime(2026, 3, 2, 9, 0, 0)
 MEDIAN: Final = 6 * 3600.0
@@ -98,17 +94,17 @@ class Planted:
     slow: frozenset[str] = field(default_factory=frozenset)
 
     @cached_property
-    def stats_input(self) -> StatsInput:
-        """Its ledger, with what the statistics read of it."""
-        ledger = _ledger(self.trained, self.effects)
-        return StatsInput(status(ledger), ledger)
+    def ledger(self) -> Ledger:
+        """What is read of its log."""
+        dags, log = {DAG: _dag_text(self.effects)}, _event_log(self.trained)
+        return read_ensemble(dags, log).painter().ledger()
 
     def write(self, directory: Path) -> None:
         """Its DAG file, submit file, job log and DAGMan's file."""
         directory.mkdir(parents=True, exist_ok=True)
         (directory / DAG).write_text(_dag_text(self.effects))
         (directory / "pretrain.sub").write_text(SUBMIT)
-        (directory / "metl.log").write_bytes(_event_log(self.trained))
+        (directory / "metl.log").write_bytes(_event_log(self.trained).data)
         out = Out().start(str(BEGUN - timedelta(minutes=1)))
         for each in sorted(self.trained, key=lambda each: each.submitted):
             out.submitted(each.node, each.cluster, str(each.submitted))
@@ -183,73 +179,6 @@ def _usage(rng: Random) -> ResourceUsage:
     )
 
 
-# --- as a ledger ------------------------------------------------------------------------------
-
-
-def _ledger(trained: Sequence[Trained], effects: Effects) -> Ledger:
-    epochs, jobs, executions, transfers = [], [], [], []
-    for each in trained:
-        execution = Execution(
-            **_owner(each),
-            **{"job": (each.cluster, 0), "site": each.site, "host": each.host, "gpu": each.gpu},
-            **{"gpus": 1, "cpus": 8, "usage": each.usage, "start": each.start, "end": each.end},
-            **{"seconds": each.seconds, "outcome": Outcome.GOOD},
-            **{"return_value": 0, "final": True, "transfer": TRANSFER},
-            wait=(each.start - each.submitted).total_seconds() - TRANSFER,
-        )
-        moved = Transfer(
-            *(execution.job, execution.key, each.epoch, "input"),
-            *(each.start - timedelta(seconds=TRANSFER), each.start, TRANSFER),
-            *("ok", each.host, each.site, None),
-        )
-        executions.append(execution)
-        transfers.append(moved)
-        jobs.append(
-            Job(
-                **_owner(each),
-                **{"job": execution.job, "state": State.COMPLETED, "submitted": each.submitted},
-                **{"entered_states": (State.IDLE, State.COMPLETED)},
-                **{"entered_at": (each.submitted, each.end)},
-                **{"ended": each.end, "executions": (execution,), "transfers": (moved,)},
-                usage=each.usage,
-            )
-        )
-        epochs.append(
-            blank(
-                Epoch,
-                **_owner(each),
-                **{"counts": True, "state": State.COMPLETED, "attempts": 1},
-                **{"first_submitted": each.submitted, "completed": each.end},
-                **{"jobs": (execution.job,), "success": execution, "longest": execution},
-            )
-        )
-    runs = [
-        blank(
-            Run,
-            **{
-                "key": f"{DAG}:{name}",
-                "run": name,
-                "dag": DAG,
-                "state": State.COMPLETED,
-                "began": BEGUN,
-            },
-            **{"epochs_total": effects.epochs, "epochs_done": effects.epochs},
-        )
-        for name in dict.fromkeys(each.run for each in trained)
-    ]
-    as_of = max(each.end for each in trained)
-    entries: Any = (tuple(runs), tuple(epochs), tuple(jobs), tuple(executions), tuple(transfers))
-    return Ledger("/ens", as_of, False, *entries)
-
-
-def _owner(each: Trained) -> dict[str, Any]:
-    return {
-        **dict.fromkeys(("dag", "in_dag"), DAG),
-        **{"key": f"{DAG}:{each.run}", "run": each.run, "node": each.node},
-        **{"epoch": each.epoch, "training": True},
-    }
-
-
 # --- as files ---------------------------------------------------------------------------------
 
 TRANSFER: Final = 240.0
@@ -277,7 +206,7 @@ def _dag_text(effects: Effects) -> str:
     return "\n".join([*lines, "RETRY ALL_NODES 3", ""])
 
 
-def _event_log(trained: Sequence[Trained]) -> bytes:
+def _event_log(trained: Sequence[Trained]) -> Log:
     events = sorted(
         (
             (when, each.cluster, place, each)
@@ -300,7 +229,7 @@ def _event_log(trained: Sequence[Trained]) -> bytes:
             log.raw(1, job, f"Job executing on host: <{_address(each)}>", _executing(each), at)
         else:
             log.raw(5, job, "Job terminated.", _terminated(each), at)
-    return log.data
+    return log
 
 
 def _address(each: Trained) -> str:

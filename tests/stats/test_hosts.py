@@ -26,7 +26,7 @@ METL_AWS = SHARED / "examples" / "metl-aws"
 @cache
 def ledger_of(source: Path | int) -> Ledger:
     if isinstance(source, int):
-        return planted(Effects(slow_hosts=4), source).stats_input.ledger
+        return planted(Effects(slow_hosts=4), source).ledger
     if not source.exists():
         pytest.skip(f"no {source.name} here")
     return read_dagdir(source).ledger()
@@ -122,7 +122,7 @@ def test_planted_slow_hosts_are_found_and_no_others(number: int) -> None:
     planted_slow, found = 0, 0
     for seed in range(3):
         made = planted(Effects(host=0, slow_hosts=number), seed)
-        rows = usage_in_window(made.stats_input.ledger).hosts
+        rows = usage_in_window(made.ledger).hosts
         assert {row.host for row in rows if row.slow} <= made.slow
         planted_slow += sum(row.host in made.slow for row in rows if row.slow is not None)
         found += sum(bool(row.slow) for row in rows)
@@ -130,7 +130,7 @@ def test_planted_slow_hosts_are_found_and_no_others(number: int) -> None:
 
 
 def test_the_only_host_of_a_slow_site_is_no_slow_host() -> None:
-    ledger = planted(Effects(host=0, site=0.4, run=0, rest=0.02, hosts=1), 3).stats_input.ledger
+    ledger = planted(Effects(host=0, site=0.4, run=0, rest=0.02, hosts=1), 3).ledger
     compared = [row for row in usage_in_window(ledger).hosts if row.relative_time]
     assert max(row.relative_time or 0 for row in compared) > SLOW_FACTOR
     assert not any(row.slow for row in compared)

@@ -10,9 +10,6 @@ from statistics import mean, median, variance
 import pytest
 
 from metlmon.eventlog.events import GpuDevice
-from metlmon.snapshot.records import Ledger
-from metlmon.stats.pool_profiles import profiles_in_window
-from metlmon.stats.usage import usage_in_window
 from metlmon.stats.variance import Observation, choice, epoch_variation, variance_shares
 from metlmon.tables.variance import percents, sentences
 from metlmon.text.spans import text
@@ -22,31 +19,13 @@ from tests.support.commands import Captured, json_output, text_output
 from tests.support.records import read_dagdir
 
 
-def test_a_planted_ensemble_reads_from_its_log_as_from_its_ledger(tmp_path: Path) -> None:
-    made = planted(Effects(runs=6, epochs=8, slow_hosts=2), seed=4)
-    made.write(tmp_path)
-    read, direct = read_dagdir(tmp_path).ledger(), made.stats_input.ledger
-
-    def places(ledger: Ledger) -> list[object]:
-        return [
-            (e.job, e.key, e.epoch, e.site, e.host, e.gpu, e.seconds, e.wait, e.transfer, e.usage)
-            for e in ledger.executions
-        ]
-
-    assert places(read) == places(direct)
-    assert usage_in_window(read).site_gpus == usage_in_window(direct).site_gpus
-    assert len(profiles_in_window(read)) == len(profiles_in_window(direct))
-    assert {e.host for e in read.executions} >= made.slow
-    assert epoch_variation(read).shares == epoch_variation(direct).shares
-
-
 def test_intervals_hold_the_planted_shares() -> None:
     # Thirty seeds of more sizes, by effect: tests/bench/variance.py.
     held = []
     for deviations in ((0.5, 0.1, 0.05, 0.05, 0.1), (0.1, 0.1, 0.05, 0.4, 0.1), (0.15,) * 5):
         effects = Effects(*deviations)
         for seed in range(2):
-            found = epoch_variation(planted(effects, seed).stats_input.ledger).shares
+            found = epoch_variation(planted(effects, seed).ledger).shares
             assert sum(each.share or 0.0 for each in found) == pytest.approx(1)
             held += [(e.lower or 0) <= effects.shares[e.effect] <= (e.upper or 0) for e in found]
     assert mean(held) >= 0.75
@@ -118,7 +97,7 @@ def test_a_balanced_design_has_the_components_of_the_analysis_of_variance() -> N
 def test_what_cannot_be_told_apart_has_no_share(
     effects: Effects, missing: str, without: set[str]
 ) -> None:
-    variation = epoch_variation(planted(effects, 1).stats_input.ledger)
+    variation = epoch_variation(planted(effects, 1).ledger)
     assert {each.effect for each in variation.shares if each.share is None} == without
     assert missing in text(sentences(variation)[0])
 
@@ -134,13 +113,13 @@ def test_no_place_is_chosen_where_epochs_of_one_number_took_longer_everywhere() 
     assert (variation.between_numbers or 0) > 0.5
     assert variation.choose_by is None
     assert "choose by" not in text(sentences(variation)[0])
-    unaffected = epoch_variation(planted(Effects(), 1).stats_input.ledger)
+    unaffected = epoch_variation(planted(Effects(), 1).ledger)
     assert (unaffected.between_numbers or 0) < 0.1
 
 
 def test_the_sentence_names_shares_that_sum_to_a_hundred(tmp_path: Path, capsys: Captured) -> None:
     made = planted(Effects(gpu=0.6, site=0.05, host=0.05, runs=8, epochs=12), seed=0)
-    variation = epoch_variation(made.stats_input.ledger)
+    variation = epoch_variation(made.ledger)
     whole = percents(variation)
     assert 99 <= sum(int(each.strip("<> %")) for each in whole.values() if "<" not in each) <= 100
     made.write(tmp_path)
