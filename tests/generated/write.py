@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from tests.generated import events
 from tests.generated.ensembles import (
-    CHECKPOINTED,
     ZONE,
     DagPlan,
     Execution,
@@ -304,22 +303,23 @@ def truth(lived: Lived) -> dict[str, Any]:
     uuids = {run: uuid for plan in lived.dags for run, uuid in plan.runs}
     return {
         "runs": len(uuids),
-        "epochs": len(final),
         "jobs": len(lived.jobs),
         "executions": len(every),
-        "events": sum(len(job.lines) for job in lived.jobs),
-        "first": local(lived.jobs[0].submitted).isoformat(sep=" "),
-        "last": local(max(job.last for job in lived.jobs)).isoformat(sep=" "),
         "gpu_seconds": _split(e for _, e in every),
-        "by_site": _by([(e.slot.place.site, e) for _, e in every], _sites(final.values())),
-        "by_gpu": _by([(e.slot.place.gpu.name, e) for _, e in every], _gpus(final.values())),
+        "by_site": _by(
+            [(e.slot.place.site, e) for _, e in every],
+            Counter(e.slot.place.site for e in final.values()),
+        ),
+        "by_gpu": _by(
+            [(e.slot.place.gpu.name, e) for _, e in every],
+            Counter(e.slot.place.gpu.name for e in final.values()),
+        ),
         "by_label": _by([(labels[job.run], e) for job, e in every], None),
         "by_run": {
             run: {"uuid": uuids[run], **numbers}
             for run, numbers in _by([(job.run, e) for job, e in every], None).items()
         },
         "by_cause": _causes([e for _, e in every]),
-        "by_month": _months([e for _, e in every]),
         "longest_gpu_seconds": sum(_longest(lived, node).gpu_seconds for node in final),
         "transfers": _transfers(lived),
         "holds": dict(sorted(Counter(c for j in lived.jobs for _, c in j.holds).items())),
@@ -332,7 +332,6 @@ def truth(lived: Lived) -> dict[str, Any]:
             for node, e in final.items()
             if 2 * (e.end - e.start) < _length(_longest(lived, node))
         ),
-        "checkpoint_code": CHECKPOINTED,
     }
 
 
@@ -353,14 +352,6 @@ def _split(executions: Iterable[Execution]) -> dict[str, int]:
     for e in executions:
         sums["bad" if e.cause else "good"] += e.gpu_seconds
     return sums
-
-
-def _sites(final: Iterable[Execution]) -> Counter[str]:
-    return Counter(e.slot.place.site for e in final)
-
-
-def _gpus(final: Iterable[Execution]) -> Counter[str]:
-    return Counter(e.slot.place.gpu.name for e in final)
 
 
 def _by(
@@ -386,29 +377,6 @@ def _causes(executions: list[Execution]) -> dict[str, dict[str, int]]:
         sums["executions"] += 1
         sums["gpu_seconds"] += e.gpu_seconds
     return causes
-
-
-def _months(executions: list[Execution]) -> dict[str, dict[str, int]]:
-    """GPU-seconds inside each month of the access point's local time."""
-    months: dict[str, dict[str, int]] = {}
-    for e in sorted(executions, key=lambda e: e.start):
-        begin = e.start
-        while begin < e.end:
-            here = datetime.fromtimestamp(begin, ZONE)
-            turn = here.replace(
-                year=here.year + here.month // 12,
-                month=here.month % 12 + 1,
-                day=1,
-                hour=0,
-                minute=0,
-                second=0,
-                fold=0,
-            )
-            stop = min(e.end, int(turn.timestamp()))
-            sums = months.setdefault(f"{here:%Y-%m}", {"good": 0, "bad": 0})
-            sums["bad" if e.cause else "good"] += (stop - begin) * len(e.slot.gpus)
-            begin = stop
-    return months
 
 
 def _transfers(lived: Lived) -> dict[str, dict[str, dict[str, int]]]:

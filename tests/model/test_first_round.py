@@ -1,6 +1,6 @@
 """The generated first round: metlmon reads from its files what its generator knows to be true.
 
-Totals, places, labels, months, transfers and bytes are in ``report/test_report_usage.py``."""
+Totals, places, labels, transfers and bytes are in ``report/test_report_usage.py``."""
 
 from __future__ import annotations
 
