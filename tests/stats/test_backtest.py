@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from metlmon.live.feed import StatsInput
 from metlmon.stats.backtest import (
@@ -36,42 +35,6 @@ def replayed(directory: Path) -> Backtest:
         return recorded(directory, moment)
 
     return backtest(recorded(directory), then)
-
-
-def steady(moment: datetime) -> StatsInput:
-    """Two runs of twelve epochs of an hour each that began at the same time, at a moment."""
-    begun = NOON - timedelta(hours=12)
-    passed = (moment - begun).total_seconds()
-    done = int(passed // HOUR)
-    past = Past((HOUR,) * done, passed - done * HOUR, total=12, wait=0)
-    made = basis({"run0": past, "run1": past})
-    return _moved(made, moment)
-
-
-def _moved(made: StatsInput, moment: datetime) -> StatsInput:
-    """The same at another moment: all its times are moved."""
-    by = moment - NOON
-
-    def at(time: datetime | None) -> datetime | None:
-        return None if time is None else time + by
-
-    ledger = made.ledger
-    epochs = tuple(
-        replace(e, first_submitted=at(e.first_submitted), completed=at(e.completed))
-        for e in ledger.epochs
-    )
-    executions = tuple(replace(e, start=e.start + by, end=at(e.end)) for e in ledger.executions)
-    moved = replace(ledger, as_of=moment, epochs=epochs, executions=executions)
-    return replace(made, ledger=moved)
-
-
-def test_what_is_steady_is_foretold() -> None:
-    tested = backtest(steady(NOON), steady)
-    assert tested.epochs == 24
-    whole = tested.ensemble_predictions()
-    assert [trial.actual for trial in whole] == [9 * HOUR, 6 * HOUR, 3 * HOUR]
-    assert all(trial.covered for trial in whole)
-    assert all(abs(trial.error) < 0.15 for trial in whole)
 
 
 def test_errors_are_of_the_time_that_was_left() -> None:

@@ -61,22 +61,6 @@ def test_two_runs_have_a_column_of_their_differences(gated: StatsInput) -> None:
     assert len(values(gated, "best", "run0", "run1", "run4")) == 3
 
 
-def test_parameters_that_differ_are_those_of_the_dag_files(gated: StatsInput) -> None:
-    given: dict[str, dict[str, str]] = {}
-    for dag in GATED.glob("*.dag"):
-        for line in dag.read_text().splitlines():
-            if line.startswith("VARS run") and "train" in line.split()[1]:
-                found = dict(re.findall(r'(\w+)="([^"]*)"', line))
-                given.setdefault(line.split()[1].split("-")[0], {}).update(found)
-    result = compare_runs(gated, keys(gated, "run0", "run1", "run4"))
-    differing = dict(result.differing)
-    assert list(differing) == ["random_seed", "diverge_at", "slow_factor"]
-    for name, found in differing.items():
-        assert found == tuple(given[run].get(name) for run in ("run0", "run1", "run4"))
-    assert result.equal == 2
-    assert not {"run", "run_uuid", "epoch"} & set(result.runs[0].parameters)
-
-
 def test_arguments_are_compared_as_well_and_what_varies_within_a_run_says_so() -> None:
     stats = read(TRAINER)
     result = compare_runs(stats, keys(stats, "run0", "run1", "run4"))

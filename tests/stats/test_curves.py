@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import re
-import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
@@ -259,18 +257,6 @@ def recorded(name: str) -> Curves:
     return curves(stats_input(read_dagdir(path), files_in=path))
 
 
-def by_hand(name: str) -> dict[str, dict[int, float]]:
-    """Each uuid's val_loss by epoch, by the shortest way there is."""
-    found: dict[str, dict[int, float]] = {}
-    files = (ROOT / "fixtures" / name / "output/training_logs").glob("*/version_*/metrics.csv")
-    for path in sorted(files, key=lambda p: int(p.parent.name.removeprefix("version_"))):
-        for row in csv.DictReader(path.read_text().splitlines()):
-            if row.get("val_loss"):
-                losses = found.setdefault(path.parent.parent.name, {})
-                losses[int(row["epoch"])] = float(row["val_loss"])
-    return found
-
-
 @pytest.mark.parametrize(("name", "lost"), [("trainer", {"run4": 3}), ("demo", {"run4": 2})])
 def test_the_run_that_diverged_and_no_other(name: str, lost: dict[str, int]) -> None:
     """fixtures/README.md: run4 diverges in its fourth epoch, or from its third on; the numbers
@@ -280,21 +266,3 @@ def test_the_run_that_diverged_and_no_other(name: str, lost: dict[str, int]) -> 
     others = [c for c in found.runs if not c.diverged]
     assert {c.course for c in others} == {Course.IMPROVES}
     assert len(others) == 5
-
-
-def test_recorded_figures_by_another_way() -> None:
-    found, losses = recorded("trainer"), by_hand("trainer")
-    assert len(found.runs) == len(losses) == 6
-    for curve in found.runs:
-        mine = losses[curve.uuid or ""]
-        finite = {epoch: value for epoch, value in mine.items() if math.isfinite(value)}
-        assert curve.best.value == min(finite.values())
-        assert repr(curve.last.value if curve.last else None) == repr(mine[4])
-    best = found.best
-    assert (best.run, best.best.epoch if best.best else None) == ("run1", 4)
-    gone = next(c.uuid for c in found.runs if c.diverged)
-    for level in found.band.levels:
-        values = [v[level.epoch] for u, v in losses.items() if u != gone or level.epoch < 3]
-        assert level.n == len(values)
-        assert level.median == statistics.median(values)
-        assert (level.minimum, level.maximum) == (min(values), max(values))

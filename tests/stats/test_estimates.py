@@ -71,20 +71,6 @@ def test_what_lasts_beyond_all_others_lasts_on() -> None:
     assert 0 < curve.conditional_quantile(0.5, 150) < curve.conditional_quantile(0.5, 1000)
 
 
-@given(st.lists(LENGTHS, min_size=1), st.lists(LENGTHS), LENGTHS, st.floats(0, 0.99))
-def test_one_that_lasts_still_never_shortens(
-    ended: list[float], open_ones: list[float], more: float, share: float
-) -> None:
-    samples = [Lifetime(each) for each in ended] + [Lifetime(each, False) for each in open_ones]
-    before, after = KaplanMeier.fit(samples), KaplanMeier.fit([*samples, Lifetime(more, False)])
-    assert before is not None
-    assert after is not None
-    assert all(
-        after.survival(each) >= before.survival(each) - 1e-9 for each in (*ended, *open_ones, more)
-    )
-    assert after.conditional_quantile(share) >= 0
-
-
 def test_nothing_is_reported_of_what_never_ended() -> None:
     assert KaplanMeier.fit([Lifetime(5, ended=False)]) is None
     assert KaplanMeier.fit([]) is None

@@ -34,33 +34,11 @@ def origins_of(found: Lineage, uuid: str) -> list[CheckpointOrigin]:
 # --- recorded on a pool -------------------------------------------------------------------------
 
 
-def test_each_checkpoint_has_its_job_site_and_parent(recorded: Lineage) -> None:
-    origins = origins_of(recorded, "7e8c7f1d")
-    assert [(each.recorded, each.job, each.execution, each.site) for each in origins] == [
-        (True, (6, 0), 1, "Delta-GPU"),
-        (True, (9, 0), 1, "Expanse-GPU"),
-        (True, (11, 0), 1, "CHTC-Spark-CE1"),
-        (True, (14, 0), 1, "PDX-Coeus-CE1"),
-    ]
-    assert [each.parent_epoch for each in origins] == [None, 0, 1, 2]
-    assert not any(each.made_by_another for each in origins)
-
-
 def test_the_job_that_completed_an_epoch_did_not_make_its_checkpoint(recorded: Lineage) -> None:
     origin = origins_of(recorded, "6a73e2d4")[1]
     assert (origin.job, origin.completed_by) == ((12, 0), (15, 0))
     assert origin.made_by_another
     assert recorded.of_job((15, 0)) == recorded.of_job((12, 0)) == origin
-
-
-def test_without_records_all_is_inferred() -> None:
-    path = FIXTURES / "trainer"
-    found = lineage(stats_input(read_dagdir(path), path))
-    origins = [origin for by_epoch in found.origins.values() for origin in by_epoch.values()]
-    assert len(origins) == 30
-    assert not any(origin.recorded for origin in origins)
-    assert all(origin.job and origin.sha256 is None for origin in origins)
-    assert found.breaks == ()
 
 
 # --- METL's own records, which name no job --------------------------------------------------------
@@ -200,43 +178,6 @@ def breaks_of(dagdir: Dagdir) -> list[tuple[Break, int, int | None]]:
     return [(b.kind, b.epoch, b.parent_epoch) for b in lineage(input_of(dagdir)).breaks]
 
 
-def test_a_chain_without_a_break(tmp_path: Path) -> None:
-    dagdir = trained(tmp_path)
-    for epoch, digest in enumerate(("aaa", "bbb", "ccc", "ddd")):
-        record(dagdir, epoch, digest, (None, "aaa", "bbb", "ccc")[epoch])
-    assert breaks_of(dagdir) == []
-
-
-@pytest.mark.parametrize(
-    ("parent", "expected"),
-    [
-        ("aaa", (Break.SKIPPED, 2, 0)),
-        ("eee", (Break.UNKNOWN, 2, None)),
-        (None, (Break.FROM_SCRATCH, 2, None)),
-        ("fff", (Break.OTHER_RUN, 2, None)),
-    ],
-)
-def test_each_kind_of_break(
-    tmp_path: Path, parent: str | None, expected: tuple[Break, int, int | None]
-) -> None:
-    dagdir = trained(tmp_path)
-    record(dagdir, 0, "aaa", None)
-    record(dagdir, 1, "bbb", "aaa")
-    record(dagdir, 2, "ccc", parent)
-    record(dagdir, 3, "ddd", "ccc")
-    record(dagdir, 0, "fff", None, run="run1")
-    assert breaks_of(dagdir) == [expected]
-
-
-def test_an_epoch_of_which_nothing_is_recorded(tmp_path: Path) -> None:
-    dagdir = trained(tmp_path)
-    record(dagdir, 0, "aaa", None)
-    record(dagdir, 2, "ccc", "aaa")
-    record(dagdir, 3, "ddd", "ccc")
-    assert breaks_of(dagdir) == [(Break.MISSING, 2, 0)]
-    assert [origin_of(dagdir, epoch).recorded for epoch in range(4)] == [True, False, True, True]
-
-
 def test_of_two_checkpoints_of_an_epoch_the_one_that_is_continued_counts(tmp_path: Path) -> None:
     """METL numbers a checkpoint without an epoch in its name by its place among the files."""
     dagdir = trained(tmp_path, epochs=3)
@@ -273,18 +214,6 @@ def test_records_that_name_each_other_end_somewhere(tmp_path: Path) -> None:
     record(dagdir, 1, "bbb", "ccc")
     record(dagdir, 1, "ccc", "bbb", name="last.ckpt")
     assert breaks_of(dagdir) == [(Break.UNKNOWN, 1, None)]
-
-
-def test_the_checkpoint_of_the_job_that_did_not_complete_the_epoch_was_continued(
-    tmp_path: Path,
-) -> None:
-    dagdir, evicted, credited = hidden_compute(tmp_path)
-    record(dagdir, 0, "aaa", None, hostname="gpu1")
-    record(dagdir, 0, "bbb", None, name="last.ckpt", hostname="gpu8")
-    record(dagdir, 1, "ccc", "aaa")
-    (broken,) = lineage(input_of(dagdir)).breaks
-    assert broken.kind is Break.UNUSED
-    assert (broken.epoch, broken.used, broken.job) == (1, (evicted, 0), (credited, 0))
 
 
 def test_events_in_metls_folder_are_those_of_the_run_in_their_name(tmp_path: Path) -> None:

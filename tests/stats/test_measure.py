@@ -134,16 +134,6 @@ def test_json_keeps_gpu_hours_and_says_the_others_beside_them(
         assert "gpu-h" not in text.lower()
 
 
-@pytest.mark.parametrize(("cpus", "hours"), [((4, 8), "12.0"), ((None,), "1.0")])
-def test_hours_of_jobs_are_those_of_the_ensemble(
-    cpus: tuple[int | None, ...], hours: str, capsys: Captured, tmp_path: Path
-) -> None:
-    dagdir = Dagdir(tmp_path / "ensemble")
-    dagdir.write("metl.log", log_of(*cpus, gpus=0).data)
-    main(["jobs", str(dagdir.path)])
-    assert hours in capsys.readouterr().out.split()
-
-
 def test_bars_of_sites_are_headed_by_the_measure() -> None:
     places = usage_in_window(in_hour_unit(report_of(log_of(4)).ledger()))
     for view in usage_table.VIEWS:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -24,47 +23,9 @@ from tests.support.records import read_dagdir, stats_input
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 GB = 1 << 20
 
-CPU_TIME = (
-    r"Usr (\d+) (\d+):(\d+):(\d+), Sys (\d+) (\d+):(\d+):(\d+)  -  Run Remote"
-    r".*TimeExecute.*?: *(\d+)"
-)
-ROWS = {"request_memory": "Memory", "request_disk": "Disk", "request_cpus": "Cpus"}
-
 
 def advice_of(dagdir: Path) -> tuple[RequestAdvice, ...]:
     return advise_requests(stats_input(read_dagdir(dagdir)))
-
-
-def tables(dagdir: Path) -> Iterator[dict[str, list[float]]]:
-    """Usage and request by row, of each job whose 005 says that it returned 0."""
-    text = "\n".join(path.read_text() for path in sorted(dagdir.glob("*.log")))
-    ends = re.findall(r"^005 \((\d+\.\d+).*?\n(.*?)^\.\.\.$", text, re.MULTILINE | re.DOTALL)
-    for body in dict(ends).values():
-        if "return value 0" in body and "Partitionable" in body:
-            rows = re.findall(r"^\s+(\w+) .*?:\s+([\d.]+)\s+(\d+)\s+\d+", body, re.MULTILINE)
-            found = {name: [float(used), float(asked)] for name, used, asked in rows}
-            *times, seconds = map(int, re.findall(CPU_TIME, body, re.DOTALL)[0])
-            if used := sum(a * b for a, b in zip(times, (86400, 3600, 60, 1) * 2, strict=True)):
-                found["Cpus"][0] = used / seconds
-            yield found
-
-
-def test_a_suggested_request_holds_as_many_completed_jobs_as_it_says() -> None:
-    dagdir = shared_path("examples/metl-aws")
-    advice = [row for row in advice_of(dagdir) if row.suggested is not None]
-    assert {row.command for row in advice} == set(ROWS)
-    jobs = list(tables(dagdir))
-    for row in advice:
-        mine = [job[ROWS[row.command]] for job in jobs if ROWS[row.command] in job]
-        used = [value for value, asked in mine if asked == row.requested]
-        assert row.completed == len(used) >= row.measured
-        assert row.exceeding == sum(value > (row.suggested or 0) for value in used)
-        assert row.used_most is not None
-        assert row.used_95 is not None
-        assert row.used_most <= max(used)
-        # Those of epochs with hidden compute are counted, but do not make the percentile.
-        above = sum(value > row.used_95 for value in used)
-        assert above <= 0.05 * row.measured + row.completed - row.measured
 
 
 def test_the_real_ensemble_on_aws_would_fit_into_a_fourth_of_its_memory() -> None:
@@ -129,12 +90,6 @@ def test_averages_are_whole_numbers_and_amounts_whole_gb(tmp_path: Path) -> None
     assert rows["request_gpus"].suggested == 1
     assert rows["gpus_minimum_memory"].requested == 40 * 1024
     assert rows["gpus_minimum_memory"].suggested == 22 * 1024
-
-
-def test_who_used_more_than_would_fit_is_counted(tmp_path: Path) -> None:
-    rows = by_command(advice_of(dagdir(tmp_path, [9000] * 39 + [60000])))
-    assert (rows["request_memory"].suggested, rows["request_memory"].exceeding) == (10 * 1024, 1)
-    assert rows["request_memory"].used_most == 60000
 
 
 @pytest.mark.parametrize(

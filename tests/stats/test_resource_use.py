@@ -9,9 +9,7 @@ import pytest
 from metlmon.snapshot.records import Ledger
 from metlmon.stats.resources import Ended, ResourceGroup, resource_use
 from metlmon.stats.windows import TimeWindow
-from tests.conftest import Shared
 from tests.support.event_logs import Log, read_ensemble
-from tests.support.records import read_dagdir
 
 TITLE = "\tPartitionable Resources :       Usage   Request Allocated Assigned\n"
 DAG = "".join(f"JOB run0-train_epoch{n} e.sub\n" for n in range(9))
@@ -68,57 +66,6 @@ def groups(found: Ledger, by: str = "site", **window: datetime) -> dict[str, Res
     return {f"{each.name} {each.ended}": each for each in resources.groups}
 
 
-def test_what_completed_epochs_used_beside_what_was_requested() -> None:
-    log = Epochs()
-    for epoch, (gpus, memory) in enumerate([("1.47", "20000"), ("0.98", "30001"), ("", "21000")]):
-        log.begin(epoch).end(epoch, table("0.5", memory, "57000001", "2", gpus))
-    (group,) = groups(ledger(log)).values()
-    assert (group.name, group.ended) == ("A", Ended.COMPLETED)
-    assert (group.executions, group.measured) == (3, 3)
-    memory = group.memory_mb
-    assert (memory.measured, memory.median, memory.p95, memory.maximum, memory.at_most) == (
-        *(3, 21000, pytest.approx(29100.9), 30001, ()),
-    )
-    assert (memory.requested_min, memory.requested_max) == (160000, 160000)
-    assert group.gpu_memory_mb.maximum == 65000
-    assert group.gpu_hours == 6
-    assert group.gpus.allocated_max == 2
-
-
-def test_gpu_hours_are_computed_only_where_the_use_was_measured() -> None:
-    log = Epochs().begin(0).end(0, table(gpus="", average="1.47"))
-    log.begin(1).end(1, table(gpus="")).begin(2).end(2, table(gpus="0"))
-    (group,) = groups(ledger(log)).values()
-    assert group.gpus.measured == 2, "0 was measured, a blank was not"
-    assert group.gpus.median == pytest.approx(1.47 / 2)
-    assert (group.gpu_hours, group.measured_gpu_hours) == (6, 4)
-    assert group.computed_gpu_hours == pytest.approx(1.47)
-
-
-def test_failed_lost_and_short_executions_are_groups_of_their_own() -> None:
-    log = Epochs().begin(0).end(0, table("1", "20000"))
-    log.begin(1).end(1, table("1", "60"), code=1)
-    log.begin(2).lose(2, table("1", "31000"), at="10:50:00")
-    log.run(2, at="10:52:00").end(2, table("2", "5963"), at="10:55:00")
-    found = groups(ledger(log))
-    assert {name: each.executions for name, each in found.items()} == {
-        "A completed": 1,
-        "A failed": 1,
-        "A other": 2,
-    }
-    assert found["A completed"].memory_mb.maximum == 20000
-    assert found["A other"].memory_mb.maximum == 31000, "a success too short to have trained it"
-
-
-def test_use_of_cpus_is_that_of_each_execution() -> None:
-    log = Epochs().begin(0, "a").lose(0, table("5.6", "20000"), at="08:20:00")
-    log.run(0, "b", "08:30:00").end(0, table("0.3", "21000"), at="09:20:00")
-    found = groups(ledger(log), "host")
-    assert found["b.example.org completed"].cpus.maximum == 0.3
-    lost = found["a.example.org other"]
-    assert (lost.cpus.maximum, lost.memory_mb.measured) == (5.6, 1)
-
-
 @pytest.mark.parametrize(
     ("memory", "at_most"),
     [
@@ -149,38 +96,6 @@ def test_an_execution_is_counted_in_the_window_in_which_it_ended() -> None:
     assert (before.gpu_hours, after.gpu_hours) == (1, 1)
     assert before.ended is after.ended is Ended.COMPLETED
     assert (before.memory_mb.measured, after.memory_mb.measured) == (0, 1)
-
-
-@pytest.mark.parametrize(
-    ("by", "name"),
-    [
-        ("run", "run0"),
-        ("site", "A"),
-        ("gpu", "NVIDIA L40S"),
-        ("host", "a.example.org"),
-        ("request", "2 GPUs, 8 CPUs, 156 GB, 100 GB disk"),
-    ],
-)
-def test_groups_by(by: str, name: str) -> None:
-    log = Epochs().begin(0).end(0, table("1", "20000")).begin(1)
-    found = groups(ledger(log), by)
-    assert found[f"{name} completed"].executions == 1
-    running = found[f"{None if by == 'request' else name} other"]
-    assert (running.executions, running.measured, running.computed_gpu_hours) == (1, 0, None)
-
-
-def test_the_real_ensemble(shared: Shared) -> None:
-    resources = resource_use(read_dagdir(shared("examples/metl-aws")).ledger())
-    completed, failed, other = resources.total
-    assert (completed.executions, completed.measured, failed.executions) == (33, 33, 16)
-    assert completed.gpus.measured == 0
-    assert (completed.memory_mb.median, completed.memory_mb.maximum) == (22514, 31756)
-    assert completed.memory_mb.requested_max == 160000
-    assert failed.memory_mb.requested_max == 192000
-    # The rows say up to 0.75, which is the last sample of each.
-    assert completed.cpus.median == pytest.approx(4.63, abs=0.01)
-    assert sum(each.gpu_hours for each in resources.total) == pytest.approx(1011.3, abs=0.1)
-    assert other.executions == 44
 
 
 def four_cores(seconds: int, row: str) -> str:

@@ -17,7 +17,6 @@ from metlmon.stats.run_figures import RunFigures, run_figures
 from metlmon.tables.layout import fit_columns
 from metlmon.tables.runs import columns as columns_of
 from metlmon.tables.runs import sparkline
-from metlmon.text.spans import text
 from tests.support.commands import Captured, json_output, text_output
 from tests.support.recordings import read_all
 from tests.support.sample_snapshots import RUNS
@@ -55,14 +54,6 @@ def test_a_run_with_a_queued_job_has_no_wall_time_yet() -> None:
     running = {job.key for job in stats.ledger.jobs if job.queued}
     assert running
     assert not running & run_figures(stats).wall_seconds.keys()
-
-
-def test_what_is_swept_has_a_column_each(trainer: StatsInput) -> None:
-    figures = run_figures(trainer)
-    assert figures.swept_names == ("nan",)
-    columns = {column.name: column for column in columns_of(trainer.status.runs, {}, figures)}
-    values = [text(columns["vars.nan"].draw(row)) for row in trainer.status.runs]
-    assert values == ["0", "0", "0", "0", "4", "0"]
 
 
 # --- columns ---------------------------------------------------------------------------------

@@ -97,15 +97,6 @@ def test_the_stalls_are_what_no_execution_covers(recorded: Path) -> None:
     assert [stall.seconds for stall in made.stalls] == pytest.approx(gaps)
 
 
-def test_the_longest_standstill_of_a_real_ensemble(shared: Shared) -> None:
-    made, _, _ = read(shared("examples/metl-aws"))
-    worst = max(made.stalls, key=lambda stall: stall.seconds)
-    assert worst.start == datetime(2025, 11, 7, 16, 2, 41)
-    assert worst.end == datetime(2025, 11, 10, 8, 14, 54)
-    assert (made.max_jobs, made.max_gpus) == (5, 10)
-    assert made.gpu_seconds / 3600 == pytest.approx(1011.31, abs=0.01)
-
-
 def test_every_span_is_a_stretch_of_its_jobs_states(recorded: Path) -> None:
     made, ledger, _ = read(recorded)
     states = {job.job: job for job in ledger.jobs}

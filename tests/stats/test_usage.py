@@ -100,36 +100,6 @@ def test_what_a_cause_is_of_is_reported(aws: Usage) -> None:
     )
 
 
-def test_epochs_that_another_execution_may_have_trained(aws: Usage) -> None:
-    marked = sorted((epoch.run, epoch.epoch) for epoch in aws.hidden_epochs)
-    assert marked == [
-        ("run0", 0), ("run0", 7), ("run1", 0), ("run2", 0), ("run2", 4),
-        ("run3", 0), ("run4", 0), ("run4", 4), ("run4", 7),
-    ]  # fmt: skip
-    assert aws.total.hidden_epochs == 9
-    for epoch in aws.hidden_epochs:
-        assert epoch.success_seconds is not None
-        assert epoch.longest_seconds is not None
-        assert epoch.success_seconds < epoch.longest_seconds / 2
-
-
-def test_one_site_cannot_be_compared(aws: Usage) -> None:
-    assert [place.name for place in aws.ranked_sites] == ["aws"]
-    assert all(cell.relative_time is None and not cell.slow for cell in aws.site_gpus)
-    assert {(cell.gpu, cell.gpus): cell.totals.completed_epochs for cell in aws.site_gpus} == {
-        (L40S, 2): 42,
-        (L40S, 4): 0,
-    }
-
-
-def test_stalled_transfers_at_the_site(aws: Usage) -> None:
-    (site,) = (place for place in aws.sites if place.name == "aws")
-    assert (site.input.ok.n, site.input.aborted, site.input.unfinished) == (93, 9, 3)
-    assert site.input.limit == STALL_MIN_SECONDS
-    assert site.input.stalls == 3
-    assert site.input.stalled_seconds > 3 * STALL_MIN_SECONDS
-
-
 # --- the same hours, whatever they are added up by --------------------------------------------
 
 

@@ -99,19 +99,6 @@ def test_the_moment_between_two_windows_is_in_the_later_one() -> None:
     assert (len(before.epochs), len(after.epochs)) == (0, 1)
 
 
-def test_in_flight_is_counted_in_the_window_of_as_of() -> None:
-    log = Log().submit(77, NODE, at="2025-10-31 21:00:00")
-    log.execute(77, gpus=1, at="2025-10-31 23:00:00").submit(78, at="2025-11-01 05:00:00")
-    ledger = ledger_of(log)
-    october, november = (
-        clip_ledger(ledger, TimeWindow(until=at("2025-11-01"))),
-        clip_ledger(ledger, TimeWindow(since=at("2025-11-01"))),
-    )
-    assert seconds(october) == {"good": 0, "bad": 0, "in flight": 3600}
-    assert seconds(november) == {"good": 0, "bad": 0, "in flight": 5 * 3600}
-    assert [e.counted for e in (*october.executions, *november.executions)] == [False, True]
-
-
 def test_the_night_the_clocks_go_back() -> None:
     log = Log().submit(77, NODE, at="2025-11-01 21:00:00")
     log.execute(77, gpus=1, at="2025-11-01 22:00:00").terminate(77, at="2025-11-02 08:00:00")
