@@ -118,9 +118,10 @@ _YEARS: Final = range(1970, 9000)
 _LEAP_SEARCH: Final = 8
 """Two leap years are at most this many years apart."""
 
-_YEARLESS_HEADER: Final = re.compile(
+_DATED_HEADER: Final = re.compile(
     rb"^([0-9]{3}) \(([0-9]{1,12})\.[-0-9.]{3,60}\) "
-    rb"([0-9]{2}/[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2})",
+    rb"(?:([0-9]{2}/[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2})"
+    rb"|([0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}))",
     re.MULTILINE,
 )
 
@@ -175,18 +176,24 @@ class KnownDates(Protocol):
 
 
 def first_year(data: bytes, written: datetime, known: KnownDates | None = None) -> int | None:
-    """The year of the first header of a log that writes no years; else None.
+    """The year of the first header of a log that begins without years; else None.
 
     ``data`` is the log from its beginning. The year follows from the first submission whose
     cluster ``known`` has, else from the only span of ``known`` that the first event can be in. Else
-    ``written`` (naive, local), the file's modification time: the result is the latest year in
+    from ``written`` (naive, local), the file's modification time: the result is the latest year in
     which no event is younger than the file and every 02/29 exists. A copy may be years younger
-    than the original.
+    than the original. A newer HTCondor may have gone on with years: then no event before its
+    first date is younger than that.
     """
     relative, last, latest = _UNKNOWN_YEAR, None, None
     spanned: int | None = None
     leap_days = set[int]()
-    for match in _YEARLESS_HEADER.finditer(data):
+    for match in _DATED_HEADER.finditer(data):
+        if match[4] is not None:
+            if (dated := parse_iso(match[4].decode("ascii"))) is None:
+                continue
+            written = dated
+            break
         # Only the order matters here, and a leap day must not shift an unknown year.
         stamp = match[3].decode("ascii")
         time = parse_yearless(stamp.replace("02/29", "02/28"), relative, last)

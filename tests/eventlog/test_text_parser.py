@@ -158,6 +158,14 @@ def test_no_event_of_a_yearless_log_is_younger_than_its_file(
     assert max(event.time for event in events) <= datetime.fromisoformat(written) + timedelta(1)
 
 
+def test_a_newer_htcondor_that_writes_years_dates_the_events_before_it() -> None:
+    stamps = ("11/05 10:00:00", "02/03 10:00:00", "2025-02-03 12:00:00", "02/04 10:00:00")
+    log = "".join(f"013 (001.000.000) {each} Job was released.\n...\n" for each in stamps)
+    first = first_year(log.encode(), datetime.fromisoformat("2026-11-30"))
+    years = [event.time.year for event in parse(log.encode(), year_hint=first).events]
+    assert years == [2024, 2025, 2025, 2025]
+
+
 def test_the_year_is_carried_from_call_to_call() -> None:
     first = parse(b"013 (001.000.000) 12/31 23:59:59 Job was released.\n...\n", year_hint=2023)
     again = b"013 (001.000.000) 01/01 00:00:01 Job was released.\n...\n"
