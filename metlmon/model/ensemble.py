@@ -19,6 +19,7 @@ from metlmon.config.settings import Settings
 from metlmon.dagman.records import DagmanMessage, JobstateLine
 from metlmon.eventlog.events import (
     Aborted,
+    ClusterRemove,
     ClusterSubmit,
     Detail,
     Event,
@@ -48,6 +49,7 @@ from metlmon.model.dagman_runs import add_dagman_event
 from metlmon.model.job_events import (
     NO_DAG,
     NOOP_PROC,
+    Factory,
     JobKey,
     LoggedJob,
     NodeKey,
@@ -134,7 +136,7 @@ class Ensemble:
         self._attributor = JobAttributor(self.jobs, self.log_stats)
         self._naming_dags: dict[str, list[str]] = {}
         """The DAGs that name each sub-DAG, if any sub-DAG is named by several."""
-        self._factories: dict[int, str] = {}
+        self._factories: dict[int, Factory] = {}
         self._dag_logs: defaultdict[str, DagLogs] = defaultdict(DagLogs)
         self._reported_jobs: defaultdict[str, set[JobKey]] = defaultdict(set)
         """By DAG, the jobs in the queue by ``.dagman.out`` alone."""
@@ -378,8 +380,8 @@ class Ensemble:
                 affected.nodes |= self._attributor.apply_script_result(batch.dag, event)
                 continue
             if proc < 0:
-                if isinstance(detail, ClusterSubmit) and detail.node:
-                    self._apply_cluster_submit(cluster, detail.node, affected)
+                if isinstance(detail, ClusterSubmit | ClusterRemove):
+                    self._apply_cluster_event(cluster, detail, affected)
                 continue
             key = (cluster, proc, event.subproc if proc == NOOP_PROC else 0)
             if has_reused_ids:
@@ -437,7 +439,8 @@ class Ensemble:
         key = job.key
         self.jobs[key] = job
         self._attributor.add_job(key)
-        job.node_name = self._factories.get(key[0])
+        if factory := self._factories.get(key[0]):
+            job.factory, job.node_name = factory, factory.node
         affected.to_attribute.add(key)
         return job
 
@@ -468,9 +471,9 @@ class Ensemble:
         self._attributor.add_job(keys[-1])
         for job in merged_jobs:
             self._redistribute_events(job, affected)
-        if known.cluster in self._factories:
+        if factory := self._factories.get(known.cluster):
             for key in keys:
-                self.jobs[key].node_name = self.jobs[key].node_name or self._factories[key[0]]
+                self.jobs[key].node_name = self.jobs[key].node_name or factory.node
         return self.jobs[self.reused_ids.key_at(keys[0], time)]
 
     def _redistribute_events(self, merged_job: LoggedJob, affected: _Affected) -> None:
@@ -529,14 +532,21 @@ class Ensemble:
             self._mark_changed(self._attributor.reattribute(of_dag=dag_key))
             self.states.invalidate()
 
-    def _apply_cluster_submit(self, cluster: int, node: str, affected: _Affected) -> None:
-        """Apply a 035: it names the node of all jobs of its cluster, also of later ones."""
-        self._factories[cluster] = node
+    def _apply_cluster_event(
+        self, cluster: int, detail: ClusterSubmit | ClusterRemove, affected: _Affected
+    ) -> None:
+        """Apply a 035, which names the node of all jobs of its cluster, or a 036, its end."""
+        factory = self._factories.setdefault(cluster, Factory())
+        if isinstance(detail, ClusterRemove):
+            factory.has_ended = True
+        else:
+            factory.node = factory.node or detail.node
         for key in self._attributor.jobs_of_cluster(cluster):
             job = self.jobs[key]
-            if job.node_name is None:
-                job.node_name = node
-                affected.touched.add(key)
+            job.factory = factory
+            affected.touched.add(key)
+            if job.node_name is None and factory.node is not None:
+                job.node_name = factory.node
                 affected.to_attribute.add(key)
 
     # --- DAGMan's files -----------------------------------------------------------------

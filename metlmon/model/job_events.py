@@ -106,13 +106,24 @@ class RecentJobs:
         return self._log_sets.setdefault(extended, extended)
 
 
+class Factory(Struct):
+    """A cluster whose jobs are materialized one after another, from its 035 to its 036.
+
+    DAGMan waits for the 036 (``ProcessClusterRemoveEvent`` in ``dag.cpp``): until then jobs follow.
+    """
+
+    node: str | None = None
+    has_ended: bool = False
+
+
 class LoggedJob:
     """One job and its events, whichever logs they were in.
 
     An event in two logs counts once: identity is its number, its time to the second and its
     first line (cluster and proc are those of the job). The result does not depend on the
     order in which logs are read. ``removed_with_dag``: removed because its whole DAG ended;
-    ``aborted_by``: the cluster of that DAG's DAGMan, ``run_uuid``: the run, where the log names it.
+    ``aborted_by``: the cluster of that DAG's DAGMan, ``run_uuid``: the run, where the log names it;
+    ``factory``: that of its cluster, None without late materialization.
     ``run_name``, ``run_epoch``: as in :class:`metlmon.eventlog.events.Submit`.
 
     Events of jobs that are not among the ``recent`` ones any more are compressed; callers see no
@@ -127,6 +138,7 @@ class LoggedJob:
         "aborted_by",
         "batch_name",
         "cluster",
+        "factory",
         "id",
         "key",
         "last_image_size",
@@ -152,6 +164,7 @@ class LoggedJob:
         self.id: JobId = (cluster, proc)
         self.key: JobKey = (cluster, proc, subproc)
         """The job's key in the ensemble: one object, since many records contain it."""
+        self.factory: Factory | None = None
         self.node_name: str | None = None
         self.batch_name: str | None = None
         self.aborted_by: int | None = None

@@ -181,7 +181,8 @@ def _first_sign(job: LoggedJob) -> datetime | None:
 def _submission_state(procs: Sequence[LoggedJob]) -> tuple[State, datetime | None, LoggedJob]:
     """State, time and job that determine a submission.
 
-    That is the worst proc in the queue, else the worst that has left it.
+    That is the worst proc in the queue, else the worst that has left it. Where all that were
+    materialized have completed, and more may follow, it is idle.
     """
     known = [(job, history) for job in procs if (history := job.history()).state is not None]
     if not known:
@@ -189,6 +190,8 @@ def _submission_state(procs: Sequence[LoggedJob]) -> tuple[State, datetime | Non
     job, history = min(known, key=lambda pair: WORST_FIRST.index(pair[1].state or State.IDLE))
     if history.state is State.COMPLETED:
         job, history = max(known, key=lambda pair: pair[1].since or datetime.min)
+        if job.factory is not None and not job.factory.has_ended:
+            return State.IDLE, history.since, job
     return history.state or State.IDLE, history.since, job
 
 

@@ -164,6 +164,18 @@ def test_late_materialisation_names_the_node_once() -> None:
     assert len(result.painter().job_rows()) == 2
 
 
+def test_an_epoch_lasts_until_its_cluster_is_removed() -> None:
+    """DAGMan ends a node with late materialization at its 036: further jobs may follow."""
+    log = Log()
+    log.raw(35, (77, -1), "Cluster submitted from host: <h>", f'    [ DAGNodeName = "{NODE}" ]\n')
+    log.submit((77, 0)).execute((77, 0)).terminate((77, 0))
+    assert read_ensemble(A_DAG, log).node(NODE) is State.IDLE
+    log.submit((77, 1)).execute((77, 1)).terminate((77, 1))
+    assert read_ensemble(A_DAG, log).node(NODE) is State.IDLE
+    log.raw(36, (77, -1), "Cluster removed", "\tMaterialized 2 jobs from 2 items.\tComplete\n")
+    assert read_ensemble(A_DAG, log).node(NODE) is State.COMPLETED
+
+
 def test_transfer_shadows_are_no_jobs() -> None:
     log = Log().submit(77, NODE).raw(40, (77, -1000), "Started transferring input files")
     result = read_ensemble(A_DAG, log)
