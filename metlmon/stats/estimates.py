@@ -866,9 +866,12 @@ class _Estimator:
             return f"stopped: {stopped[0].run} {_EXCLUSION_TEXTS[stopped[0].state]}"
         counts = [sum(run.state is state for run in stopped) for state in _EXCLUSION_TEXTS]
         labels = zip(counts, ("held", "failed", "removed"), strict=True)
-        summary = ", ".join(f"{n} runs {label}" for n, label in labels if n)
+        kinds = [(n, label) for n, label in labels if n]
         every = "all " if len(stopped) == len(runs) else ""
-        return f"stopped: {every}{summary}"
+        total = f"stopped: {every}{len(stopped)} runs"
+        if len(kinds) == 1:
+            return f"{total} {kinds[0][1]}"
+        return f"{total}: {', '.join(f'{n} {label}' for n, label in kinds)}"
 
     def _unknown_reason(self) -> str:
         """The reason why no cycle has ended."""

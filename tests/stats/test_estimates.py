@@ -205,6 +205,20 @@ def test_a_held_run_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
+    ("states", "why"),
+    [
+        ((State.FAILED, State.FAILED), "stopped: all 2 runs failed"),
+        ((State.REMOVED, State.FAILED), "stopped: all 2 runs: 1 failed, 1 removed"),
+    ],
+)
+def test_runs_that_stopped_are_counted_by_what_stopped_them(
+    states: tuple[State, ...], why: str
+) -> None:
+    runs = {f"run{n}": Past((HOUR,) * 3, state=state) for n, state in enumerate(states)}
+    assert make_forecast(basis(runs)).missing_reason == why
+
+
+@pytest.mark.parametrize(
     ("dag", "why"),
     [
         (DagState.NOT_SUBMITTED, "its DAG is not submitted"),
