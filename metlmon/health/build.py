@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from metlmon.health.advice import RESUBMIT, RESUBMIT_JOBS
+from metlmon.health.advice import DAG_IS_DONE, RESUBMIT, RESUBMIT_JOBS, RUN_THE_REST
 from metlmon.health.facts import HealthFacts
 from metlmon.health.holds import Holds
 from metlmon.health.lineage import broken_chains
@@ -121,15 +121,21 @@ def _without_dag(entry: HealthEntry) -> HealthEntry:
 
 
 def _with_moment(entry: HealthEntry, facts: HealthFacts) -> HealthEntry:
-    """The entry with when its DAG can be submitted again, if that is not yet possible."""
+    """The entry with when its DAG can be submitted again, if that is not yet, or not, possible."""
     if entry.act != "resubmit" or not entry.open:
         return entry
-    files = (
-        [entry.dag]
-        if entry.dag
-        else [facts.runs[run].dag for run in entry.runs if run in facts.runs]
-    )
+    if entry.dag:
+        files = [entry.dag]
+    else:
+        faults = [facts.faults[node] for node in entry.node_keys if node in facts.faults]
+        files = [facts.runs[run].dag for run in entry.runs if run in facts.runs]
+        files += [fault.dag for fault in faults]
     dags = {file: facts.dags[file] for file in files if file in facts.dags}
+    if dags and all(dag.state is DagState.DONE for dag in dags.values()):
+        ran_all = all(dag.nodes_done == dag.nodes_total for dag in dags.values())
+        end = DAG_IS_DONE if ran_all else RUN_THE_REST
+        steps = tuple(end if step == RESUBMIT else step for step in entry.steps)
+        return replace(entry, act=None, steps=steps)
     moments = [_resubmittable(dag) for dag in dags.values()]
     return replace(entry, act_when=moments[0]) if moments and all(moments) else entry
 
@@ -138,7 +144,7 @@ def _resubmittable(dag: DagRow) -> str | None:
     """When a DAG can be submitted again; None: now."""
     if dag.state in ALIVE:
         return "when the DAG has ended"
-    if dag.rescue is None and dag.nodes_done and dag.state is not DagState.DONE:
+    if dag.rescue is None and dag.nodes_done:
         return "when its rescue file is back"
     return None
 

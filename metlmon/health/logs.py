@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metlmon.health.advice import PUT_RESCUE_BACK
+from metlmon.health.advice import PUT_RESCUE_BACK, RUN_THE_REST
 from metlmon.health.facts import HealthFacts
 from metlmon.health.groups import make_entry
 from metlmon.health.kinds import KINDS
@@ -216,12 +216,6 @@ MISSING_FILES: Final = {
 }
 """The kind of entry and what to do, by the kind of notice."""
 
-RUN_THE_REST: Final = (
-    "Submit the nodes that did not run as a DAG of their own: submitted again, this one runs all "
-    "of its nodes",
-)
-"""A DAG that is done left no rescue file."""
-
 
 def missing_files(facts: HealthFacts) -> Iterator[HealthEntry]:
     """Rescue files that are not here, and DAG files that are not those that ran."""
@@ -237,7 +231,7 @@ def missing_files(facts: HealthFacts) -> Iterator[HealthEntry]:
         if dag is not None and blocked:
             nodes = count(dag.nodes_total - dag.nodes_done, "node")
             text = f"{file} was changed after it was submitted: DAGMan is done, {nodes} did not run"
-            steps = RUN_THE_REST
+            steps = (RUN_THE_REST,)
         yield make_entry(
             kind=kind,
             text=text,

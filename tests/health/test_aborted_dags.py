@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.exit_conditions import exit_condition
+from metlmon.health.advice import RUN_THE_REST
 from metlmon.health.build import make_health
 from metlmon.health.types import Health, Severity
 from metlmon.live.dagdir_reader import DagdirReader
@@ -408,6 +409,34 @@ def test_a_local_job_that_fails_is_no_badput(tmp_path: Path) -> None:
     entry = only(health_of(dagdir), "node-failed")
     assert entry.gpu_hours == 0.0
     assert dagdir.reader().snapshot_builder().status().hours.badput == 0.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "step", "moment"),
+    [
+        ("JOB", None, "Submit the DAG again", "when the DAG has ended"),
+        ("JOB", 0, RUN_THE_REST, None),
+        ("SERVICE", 0, "Nothing to submit again: its DAG is done", None),
+    ],
+)
+def test_a_dag_that_runs_or_is_done_is_not_submitted_again(
+    tmp_path: Path, kind: str, status: int | None, step: str, moment: str | None
+) -> None:
+    """A DAG that its FINAL node made a success left no rescue file: all would run again."""
+    log = EventLog()
+    log.add("000", 100, f"Job submitted from host: {AP}\n    DAG Node: gather")
+    log.add("001", 100, f"Job executing on host: {AP}", hours=0.1)
+    log.end(100, 1)
+    log.train(NODE)
+    log.train("last")
+    dag = chains({"run0": 1}, extra=f"{TRAIN}{kind} gather watch\nFINAL last watch")
+    dag = dag.replace("LOCAL", "")
+    dagdir = write(tmp_path, dag, log)
+    lines = out(0).replace("12:00:00", "23:00:00").splitlines(keepends=True)
+    dagdir.write("run.dag.dagman.out", "".join(lines if status == 0 else lines[:-1]))
+    entry = only(health_of(dagdir), "node-failed")
+    assert entry.steps[-1] == step
+    assert (entry.act is None, entry.act_when) == (status == 0, moment)
 
 
 def test_a_real_service_node(shared: Shared) -> None:
