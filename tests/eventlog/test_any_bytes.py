@@ -209,12 +209,6 @@ def test_every_form_of_a_date_is_read_fast(behind: bytes, between: bytes) -> Non
     event_log(log)
 
 
-def test_dates_of_two_forms_in_one_log() -> None:
-    one, other = (MEMORY % (hour, 0, 10**7, 4000, 10**6) for hour in (9, 10))
-    log = one + other.replace(b":00 Image", b":00.500 Image") + one
-    event_log(log)
-
-
 def test_a_date_between_two_others_that_is_none() -> None:
     log = b"".join(
         (MEMORY % (9, 0, 10**7, size, 10**6)).replace(b"11-04", day)

@@ -149,19 +149,6 @@ TABLE = [
 ]
 
 
-def test_the_usage_table_is_read_by_its_headers_columns() -> None:
-    detail = detail_of(4, "Job was evicted. Code 1007 Subcode 0", "\t(0) CPU times", *TABLE)
-    assert isinstance(detail, Evicted)
-    assert usage_rows(detail.usage) == (
-        UsageRow("Cpus", "", 4.45, 8, 8, None),
-        UsageRow("Disk", "KB", 60748317, 104857600, 104859341, None),
-        UsageRow("GPUs", "", None, 2, 4, "GPU-d6041c7c,GPU-1d3f0e92"),
-        UsageRow("Memory", "MB", 21005, 160000, 160000, None),
-        UsageRow("TimeExecute", "s", 1747770233, None, None, None),
-        UsageRow("TimeSlotBusy", "s", 18763, None, None, None),
-    )
-
-
 def test_a_key_among_assigned_devices_is_hidden() -> None:
     devices = '"GPU-1 --token 4f6Hq0Zx7Q"'
     lines = (*TABLE[:3], TABLE[3].replace('"GPU-d6041c7c,GPU-1d3f0e92"', devices))

@@ -56,21 +56,6 @@ def test_a_header_glued_behind_a_cut_line() -> None:
     assert (warning.kind, warning.line) == ("glued-header", 4)
 
 
-def test_the_real_one(shared) -> None:
-    parsed = parse(shared("examples/metl-aws/metl.log").read_bytes())
-    # 6,043 headers stand at a line's beginning; the glued one makes it one event more.
-    assert len(parsed.events) == 6_044
-    assert numbers(parsed).count(6) == 5_330
-    assert [(warning.kind, warning.line) for warning in parsed.warnings] == [
-        ("glued-header", 20863)
-    ]
-    cut = [number for number, event in enumerate(parsed.events) if event.damaged]
-    (at,) = cut
-    evicted, released = parsed.events[at : at + 2]
-    assert (evicted.number, evicted.cluster) == (4, 12713942)
-    assert (released.number, released.cluster, released.line) == (13, 12713917, 20863)
-
-
 HEADER_END = EVICTED.index(b" Job was evicted") + 1
 
 
