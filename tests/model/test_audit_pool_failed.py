@@ -37,11 +37,6 @@ def test_a_node_whose_job_somebody_removed_has_failed(live: bool) -> None:
     assert failed(log, live) == 1
 
 
-def test_a_node_that_is_tried_again_has_not() -> None:
-    log = Log().submit(77, "run0-train_epoch0", at="10:00:00").remove(77)
-    assert failed(log, live=True, dag=DAG + "RETRY ALL_NODES 1\n") == 0
-
-
 @pytest.mark.parametrize("reason", SWEPT)
 def test_jobs_that_leave_with_their_dag_are_no_failures(reason: str) -> None:
     log = Log().submit(77, "run0-train_epoch0", at="10:00:00").submit(78, "run1-train_epoch0")

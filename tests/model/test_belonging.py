@@ -62,14 +62,6 @@ def test_its_cost_is_counted_all_the_same() -> None:
     assert [run.hours.total for run in status.runs] == [0.0, 0.0]
 
 
-def test_dagman_out_names_every_submission() -> None:
-    result = read_ensemble(BOTH, plain_log(), out={"b.dag": Out().start().submitted(NODE, 77)})
-    assert belongs(result) == "b.dag"
-    assert result.node(NODE, "b.dag") is State.IDLE
-    assert result.node(NODE, "a.dag") is State.WAITING
-    assert not list(result.painter().notices())
-
-
 def batch_log(name: str) -> Log:
     log = Log()
     log.batch_name = name
@@ -254,14 +246,6 @@ def test_one_log_may_be_ahead_of_the_other(order: tuple[int, ...]) -> None:
     result = read_ensemble(A_DAG, *((own, nodes)[i] for i in order))
     assert result.node(NODE) is State.COMPLETED
     assert result.executions(77) == ["evicted", "good"]
-
-
-def test_the_same_event_with_and_without_a_fraction_is_one() -> None:
-    own, nodes = two_logs()
-    own.events = [e.replace(b":00 ", b":00.123 ", 1) for e in own.events]
-    result = read_ensemble(A_DAG, own, nodes)
-    assert result.executions(77) == ["evicted", "good"]
-    assert result.life(77).contradictions == 0
 
 
 # --- sub-DAGs and several lives -----------------------------------------------------------

@@ -92,14 +92,6 @@ def test_an_offset_is_inferred_from_a_moment_told_both_ways() -> None:
     assert clock.to_local(ten) == moment("10:00:00")
 
 
-def test_offsets_of_both_seasons_put_a_night_right() -> None:
-    clock = Clock()
-    for local in (datetime(2025, 11, 1, 12), datetime(2025, 11, 2, 12)):
-        clock.observe(local, local.replace(tzinfo=CHICAGO).timestamp())
-    night = datetime(2025, 11, 1, 22), datetime(2025, 11, 2, 8)
-    assert clock.seconds(*night) == 11 * 3600
-
-
 @pytest.mark.parametrize(
     "wrong", [timedelta(hours=20), timedelta(hours=-13), timedelta(minutes=7), timedelta(days=400)]
 )

@@ -24,7 +24,7 @@ PARENT run0-train_epoch0 CHILD run0-train_epoch1
 PARENT run0-train_epoch1 CHILD run0-train_epoch2
 """
 
-E0, E1, E2 = (f"run0-train_epoch{n}" for n in range(3))
+E0, E1 = (f"run0-train_epoch{n}" for n in range(2))
 
 FAILED_PRE = "PRE Script of Job {} failed with status 9"
 ABORTS = "Aborting DAG because we got the ABORT exit value from a job"

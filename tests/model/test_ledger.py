@@ -103,15 +103,6 @@ def test_an_epochs_figures_are_its_executions(ledger: Ledger) -> None:
         assert epoch.longest_seconds == max(entry.trained for entry in mine)
 
 
-def test_executions_lie_in_their_jobs_running_states(ledger: Ledger) -> None:
-    jobs = {job.job: job for job in ledger.jobs}
-    for entry in ledger.executions:
-        entered = dict.fromkeys(when for when, _ in jobs[entry.job].states)
-        assert entry.start in entered
-        assert entry.seconds >= 0
-        assert entry.end is None or entry.start <= entry.end
-
-
 # --- facts known of a real ensemble --------------------------------------------------------------
 
 

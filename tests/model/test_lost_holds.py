@@ -6,15 +6,12 @@ writes them.
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from metlmon.cli.main import main
 from metlmon.model.states import Outcome, State
-from tests.support.commands import Captured
 from tests.support.dagdir_builder import DAG, NODE, Dagdir
 
 SYSTEM = "The system macro SYSTEM_PERIODIC_REMOVE expression '{}' evaluated to TRUE"
@@ -76,17 +73,6 @@ def test_it_is_held_in_views_of_the_past(tmp_path: Path) -> None:
     (after,) = dagdir.reader(datetime(2026, 1, 20)).snapshot_builder().job_rows()
     assert (after.state, after.since) == (State.HELD, HELD_SINCE)
     assert "inferred" in (after.hold_reason or "")
-
-
-def test_the_json_says_that_it_is_inferred(tmp_path: Path, capsys: Captured) -> None:
-    laid(tmp_path, log(SYSTEM.format(THIRTY_DAYS)))
-    main(["jobs", str(tmp_path), "--json", "--as-of", "2026-01-20"])
-    (job,) = json.loads(capsys.readouterr().out)["jobs"]
-    assert (job["state"], job["since"]) == ("held", "2026-01-04T12:00:00")
-    assert "inferred" in job["hold_reason"]
-    assert job["executions"][0]["uncertain"] is True
-    main(["status", str(tmp_path), "--as-of", "2026-01-20"])
-    assert "inferred" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -408,18 +408,6 @@ def test_the_last_retry_has_begun_and_is_not_submitted_yet() -> None:
     assert read_ensemble(once, log, out=out, jobstate=jobstate).node(EPOCH0) is State.FAILED
 
 
-def test_a_pre_script_that_fails_as_often_as_it_may() -> None:
-    """No submission tells of these attempts."""
-    once = f"JOB {EPOCH0} train.sub\nSCRIPT PRE {EPOCH0} pre.sh\nRETRY {EPOCH0} 1\n"
-    out = Out().start(at="09:00:00").say(f"PRE Script of Node {EPOCH0} failed with status 9")
-    out.say(f"Retrying node {EPOCH0} (retry #1 of 1)...")
-    assert read_ensemble(once, out=out).node(EPOCH0) is State.RETRYING
-    out.say(f"Running PRE script of Node {EPOCH0}...")
-    assert read_ensemble(once, out=out).node(EPOCH0) is State.PRE
-    out.say(f"PRE Script of Node {EPOCH0} failed with status 9")
-    assert read_ensemble(once, out=out).node(EPOCH0) is State.FAILED
-
-
 # --- DAGMan's word ------------------------------------------------------------------------
 
 

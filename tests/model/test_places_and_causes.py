@@ -81,20 +81,6 @@ def test_a_target_is_never_a_site() -> None:
     assert (job.target, job.site) == ("Delta-GPU", None)
 
 
-def test_targets_are_listed_with_the_site_that_served_them() -> None:
-    dag = f'JOB {NODE} t.sub\nVARS {NODE} ResourceName="Delta-GPU"\n'
-    log = Log().submit(77, NODE).execute(77, gpus=2, site="Expanse-GPU", at="10:00:00")
-    painter = read_ensemble(dag, log.terminate(77, at="13:00:00")).painter()
-    (only,) = break_down(painter.ledger()).sites
-    assert (only.site, only.target, only.executions, only.completed_epochs) == (
-        "Expanse-GPU",
-        ("Delta-GPU",),
-        1,
-        1,
-    )
-    assert (only.hours.goodput, only.seconds_median) == (6.0, 3 * 3600)
-
-
 def test_the_median_is_of_good_executions_alone() -> None:
     log = Log()
     for cluster, hours in ((1, 2), (2, 4), (3, 9)):
@@ -103,17 +89,6 @@ def test_the_median_is_of_good_executions_alone() -> None:
     log.submit(4).execute(4, at="10:00:00").evict(4, at="10:00:10")
     (only,) = break_down(of_one_job(log).painter().ledger()).sites
     assert (only.executions, only.seconds_median) == (4, 4 * 3600)
-
-
-def test_two_models_in_one_job_are_reported_together() -> None:
-    log = Log().submit(77, NODE)
-    lines = (
-        "\tSlotName: slot1@gpu2003.chtc.wisc.edu\n\tGPUs = 2\n"
-        '\tGPUs_GPU_a = [ Id = "GPU-a"; DeviceName = "NVIDIA L40" ]\n'
-        '\tGPUs_GPU_b = [ Id = "GPU-b"; DeviceName = "NVIDIA A40" ]\n'
-    )
-    log.raw(1, 77, "Job executing on host: <10.0.0.7:1>", lines)
-    assert of_one_job(log).job(77).gpu == "NVIDIA A40 + NVIDIA L40"
 
 
 # --- off target ---------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import pytest
 
 from metlmon.config.settings import Settings
 from metlmon.model.states import State
-from metlmon.stats.totals import break_down
 from tests.support.event_logs import Log, Out, read_ensemble
 from tests.support.records import read_dagdir
 
@@ -141,15 +140,6 @@ def test_the_same_epochs_in_two_dags_count_once() -> None:
     }
 
 
-def test_a_run_that_is_done_shows_its_last_epoch() -> None:
-    log = Log()
-    for n in range(3):
-        trained(log, 70 + n, f"run0-train_epoch{n}")
-    run = read_ensemble(chain("run0", UUID, range(3)), log).run("run0")
-    assert run.state is State.COMPLETED
-    assert (run.latest.epoch, run.latest.state) == (2, State.COMPLETED)
-
-
 def test_a_run_of_which_nothing_was_submitted() -> None:
     run = read_ensemble(chain("run0", UUID, range(3))).run("run0")
     assert (run.state, run.latest) == (State.WAITING, None)
@@ -206,19 +196,3 @@ def test_the_wait_of_a_job_that_never_ran_ends_with_its_removal() -> None:
     log = Log().submit(77, "run0-train_epoch0", at="10:00:00").remove(77, at="10:10:00")
     view = read_ensemble(chain("run0", UUID, range(1)), log).painter("20:00:00").run_view(UUID)
     assert view.epochs[0].queue_wait == 600
-
-
-def test_hidden_compute_is_reported() -> None:
-    """It trains at one site, exits with a code, and a short second job succeeds elsewhere."""
-    log = Log().submit(77, "run0-train_epoch0", at="05-04 10:00:00")
-    log.execute(77, site="Expanse-GPU", at="05-04 10:00:00").terminate(77, 85, at="05-05 10:00:00")
-    log.submit(78, "run0-train_epoch0").execute(78, site="Delta-GPU")
-    result = read_ensemble(chain("run0", UUID, range(1)), log.terminate(78, 0))
-    view = result.painter().run_view(UUID)
-    (row,) = view.epochs
-    assert (row.site, row.trained_on) == ("Delta-GPU", "Expanse-GPU")
-    sites = break_down(result.painter().ledger()).sites
-    assert {site.site: site.completed_epochs for site in sites} == {
-        "Expanse-GPU": 0,
-        "Delta-GPU": 1,
-    }

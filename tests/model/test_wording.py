@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from metlmon.model.states import DagState, Outcome, State
-from metlmon.tables.runs import is_between_epochs, site_and_target
+from metlmon.tables.runs import is_between_epochs
 from metlmon.text import formatting
 from metlmon.text.formatting import THIN
-from metlmon.text.spans import text as text_of
 from metlmon.text.spans import to_ascii
 from tests.support.sample_snapshots import RUNS
 
@@ -164,14 +163,6 @@ def test_gpus_with_their_number() -> None:
     assert to_ascii(formatting.gpus("NVIDIA L40S", 1)) == "L40S x1"
     assert formatting.gpus(None, 0) == "no GPU"
     assert formatting.gpus(None, None) == "–"
-
-
-def test_a_run_off_its_target_is_marked_and_a_target_is_never_a_site() -> None:
-    elsewhere = text_of(site_and_target("Delta", "expanse", True, None))
-    assert elsewhere == "Delta ≠ expanse"
-    assert to_ascii(elsewhere) == "Delta ! expanse"
-    assert text_of(site_and_target("Delta", "delta", False, None)) == "Delta"
-    assert text_of(site_and_target(None, "expanse", False, None)) == "→ expanse"
 
 
 def test_a_bar_without_room_is_empty() -> None:
