@@ -282,39 +282,6 @@ def test_a_long_file_is_read_at_its_end(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(lines) < 50
 
 
-# --- against an independent computation ----------------------------------------------------
-
-
-def patience_by_hand(losses: list[float], patience: int, delta: float) -> int | None:
-    """The first epoch that is not trained, by the definition."""
-    for epoch in range(1, len(losses) + 1):
-        best, at = losses[0], 0
-        for i, loss in enumerate(losses[:epoch]):
-            if loss < best - delta:
-                best, at = loss, i
-        if epoch - 1 - at >= patience:
-            return epoch
-    return None
-
-
-@given(
-    losses=st.lists(st.integers(0, 20).map(lambda n: n / 8), min_size=1, max_size=12),
-    patience=st.integers(1, 4),
-    delta=st.sampled_from([0.0, 0.125, 0.5]),
-)
-@settings(max_examples=200)
-def test_patience_is_what_its_definition_says(
-    losses: list[float], patience: int, delta: float
-) -> None:
-    found = None
-    for epoch in range(1, len(losses) + 1):
-        checker = gate.RuleChecker("val_loss", dict(enumerate(losses[:epoch])), 0)
-        if checker.patience(patience, delta) is not None:
-            found = epoch
-            break
-    assert found == patience_by_hand(losses, patience, delta)
-
-
 # --- nothing makes it fail ------------------------------------------------------------------
 
 

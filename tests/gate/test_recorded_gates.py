@@ -256,18 +256,6 @@ def test_a_report_counts_what_was_skipped_as_skipped(capsys: Captured) -> None:
     assert report["runs"]["total"]["epochs_skipped"] == 6
 
 
-def test_windows_add_up_to_the_whole(capsys: Captured) -> None:
-    whole = output_of(capsys, "report", str(GATED))["totals"]
-    middle = moments(GATED)[len(moments(GATED)) // 2].isoformat()
-    parts = [
-        output_of(capsys, "report", str(GATED), word, middle)["totals"]
-        for word in ("--until", "--since")
-    ]
-    for key in ("epochs", "executions", "goodput", "badput", "gpu_hours"):
-        assert sum(part[key] for part in parts) == pytest.approx(whole[key], abs=2e-6), key
-    assert not any("epochs_skipped" in part for part in parts), "no moment is theirs"
-
-
 # --- elsewhere ---------------------------------------------------------------------------------
 
 
@@ -312,41 +300,7 @@ def _uuid(status: dict[str, Any], name: str) -> str:
     return str(found)
 
 
-# --- two machines for an epoch -----------------------------------------------------------------
-
-
-def test_an_epoch_is_completed_when_both_its_jobs_have_ended(
-    capsys: Captured,
-) -> None:
-    counted = Recount(MACHINES)
-    for node, both in counted.completed().items():
-        if "train_epoch" not in node:
-            continue
-        ends = sorted(ran.end for ran in both if ran.end is not None)
-        assert len(ends) == 2
-        before = ends[-1] - timedelta(seconds=1)
-        for then, state in ((before, "running"), (ends[-1], "completed")):
-            (run,) = output_of(capsys, "status", str(MACHINES), *at(then))["runs"]
-            epochs = output_of(capsys, "run", run["uuid"], str(MACHINES), *at(then))["epochs"]
-            (epoch,) = (each for each in epochs if each["node"] == node)
-            assert epoch["state"] == state, (node, then)
-
-
-def test_a_node_is_tried_again_as_a_whole(capsys: Captured) -> None:
-    counted = Recount(MACHINES)
-    (run,) = output_of(capsys, "status", str(MACHINES))["runs"]
-    epochs = output_of(capsys, "run", run["uuid"], str(MACHINES))["epochs"]
-    first = [job for job in counted.jobs.values() if job.node == "run0-train_epoch0"]
-    assert [len(epoch["jobs"]) for epoch in epochs] == [4, 2]
-    assert sum(len(job.ran) for job in first) == 4
-    assert epochs[0]["attempts"] == 2, "two submissions of two procs"
-    spent = {"good": 0.0, "bad": 0.0}
-    for job in first:
-        for ran in job.ran:
-            spent["good" if ran.how == "good" else "bad"] += ran.spent(counted.now)
-    for kind, seconds in spent.items():
-        assert epochs[0]["hours"][f"{kind}put"] * 3600 == pytest.approx(seconds, abs=0.01)
-    assert run["epochs_done"] == 2
+# --- submitted again ----------------------------------------------------------------------------
 
 
 RESCUE = """\
