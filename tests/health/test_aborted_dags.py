@@ -318,17 +318,6 @@ def test_tries_are_those_of_the_last_submission(
     assert entry.text.endswith(ending)
 
 
-def test_unless_exit_ended_the_tries(tmp_path: Path) -> None:
-    log = EventLog()
-    fails(log, 1, value=7)
-    dag = chains({"run0": 2}, extra=f"RETRY {NODE} 4 UNLESS-EXIT 7")
-    dagdir = write(tmp_path, dag, log)
-    dagdir.write("run.dag.dagman.out", submissions(8))
-    entry = only(health_of(dagdir), "run-failed")
-    assert "UNLESS-EXIT 7" in entry.text
-    assert "tries used" not in entry.text
-
-
 def test_a_real_dag_without_retry(shared: Shared) -> None:
     path = shared("cases/tries-without-retry") / "dagdir"
     entry = only(health_of(Dagdir(path, "")), "run-failed")

@@ -206,25 +206,12 @@ def test_a_real_continuation(shared: Shared, tmp_path: Path) -> None:
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 
-def exits(capsys: Captured, path: Path, what: str) -> int:
-    words = ("--exit-on", what, "--timeout", "0")
-    return run_command("status", capsys, path, *words)[0]
-
-
-@pytest.mark.parametrize("what", ["all", "failed"])
-def test_a_finished_copy_whose_runs_were_all_removed(
-    capsys: Captured, tmp_path: Path, what: str
-) -> None:
-    removed_after_hold(tmp_path)
-    assert exits(capsys, tmp_path, what) == Exit.FAILED
-    assert exits(capsys, tmp_path, "held") == Exit.TIMEOUT
-
-
 def test_a_dag_without_runs_that_is_done(capsys: Captured, tmp_path: Path) -> None:
     log = EventLog()
     log.train("work")
     write(tmp_path, "JOB work w.sub\n", log)
-    assert exits(capsys, tmp_path, "all") == Exit.OK
+    words = ("--exit-on", "all", "--timeout", "0")
+    assert run_command("status", capsys, tmp_path, *words)[0] == Exit.OK
 
 
 def test_the_command_at_80_columns_without_a_key(capsys: Captured, tmp_path: Path) -> None:

@@ -19,15 +19,12 @@ from metlmon.placement.types import AnnexState
 from metlmon.pool.types import DAG_ACTS, RUN_ACTS, PoolAction
 from tests.conftest import Shared
 from tests.health.ensembles import (
-    HELD_RUNS,
-    POLICY,
     EventLog,
     chains,
     health_of,
     input_of,
     kinds,
     only,
-    removed_after_hold,
     write,
 )
 from tests.support.dagdir_builder import Dagdir
@@ -242,16 +239,6 @@ def test_a_missing_object_of_the_osdf(shared: Shared) -> None:
     assert "Correct the URL" in entry.advice
 
 
-def test_holds_of_one_code_are_one_entry(tmp_path: Path) -> None:
-    log = EventLog()
-    for number, run in enumerate(("run0", "run1")):
-        cluster = log.submit(f"{run}-train_epoch0")
-        log.hold(cluster, f"SHADOW at host{number} failed to write file{number}", 12, 2)
-    health = of_log(tmp_path, log)
-    assert kinds(health) == ["held"]
-    assert len(only(health, "held").runs) == 2
-
-
 def test_a_released_job_is_closed(tmp_path: Path) -> None:
     log = EventLog()
     cluster = log.submit(NODE)
@@ -271,31 +258,6 @@ def failed(log: EventLog, node: str, value: int = 1) -> None:
     cluster = log.submit(node)
     log.execute(cluster)
     log.end(cluster, value)
-
-
-def test_a_failure_that_was_retried_is_closed(tmp_path: Path) -> None:
-    log = EventLog()
-    failed(log, NODE)
-    log.train(NODE)
-    health = of_log(tmp_path, log, chains({"run0": 1}, retry=2))
-    assert not health.open_entries
-    assert only(health, "job-failed", is_open=False).gpu_hours == 2.0
-
-
-def test_failed_nodes_of_one_cause_are_one_entry(tmp_path: Path) -> None:
-    log = EventLog()
-    for run in ("run0", "run1"):
-        failed(log, f"{run}-train_epoch0", 5)
-    health = of_log(tmp_path, log)
-    entry = only(health, "run-failed")
-    assert entry.text == "exited with return value 5"
-    assert (entry.nodes, entry.epochs_blocked) == (2, 6)
-    headline = health_headline(health)
-    assert (headline.label, headline.text) == (
-        "STOPPED",
-        "2 of 2 runs · 6 epochs left · no job queued",
-    )
-    assert headline.cause == "exited with return value 5"
 
 
 def test_a_node_of_no_run(tmp_path: Path) -> None:
@@ -382,16 +344,6 @@ def at_sites(path: Path, lost: int, good: int, bad_elsewhere: int = 0) -> Health
     for epoch in range(good):
         log.train(f"run1-train_epoch{epoch}")
     return of_log(path, log, chains({"run0": 3, "run1": good + 1}))
-
-
-def test_a_site_that_takes_jobs_and_finishes_none(tmp_path: Path) -> None:
-    health = at_sites(tmp_path, lost=34, good=6, bad_elsewhere=4)
-    entry = only(health, "black-hole")
-    assert entry.text == "RAILS: 34 starts, 0 epochs, 68.0 GPU-h badput (89 %)"
-    assert (entry.site, entry.act, entry.severity) == ("RAILS", "exclude-site", Severity.COSTLY)
-    assert entry.gpu_hours == 68.0
-    # Its losses are not listed again by cause.
-    assert only(health, "evicted", is_open=False).gpu_hours == 8.0
 
 
 @pytest.mark.parametrize(
@@ -569,41 +521,6 @@ def test_nothing_at_all(tmp_path: Path) -> None:
 
 
 # --- Removed jobs: by a policy after a hold, by a user, with their DAG ------------------------
-
-
-def test_runs_that_were_all_removed_after_their_holds(tmp_path: Path) -> None:
-    health = health_of(removed_after_hold(tmp_path))
-    assert (health.runs_stopped, health.runs_total, health.epochs_left) == (10, 10, 30)
-    assert health.jobs_queued == 0
-    entries = health.open_entries
-    assert {entry.kind for entry in entries} == {"removed-by-policy"}
-    assert {entry.heading for entry in entries} == {
-        "held, then removed by the access point's policy (held > 30 d)"
-    }
-    assert {entry.policy for entry in entries} == {POLICY}
-    assert {entry.severity for entry in entries} == {Severity.STOPPED}
-    by_text = {entry.text: [health.names[run] for run in entry.runs] for entry in entries}
-    assert by_text == {
-        "wall-time limit of 3d00h reached (hold 47)": list(HELD_RUNS[47]),
-        "input 5\u202f069 MB > 5\u202f000 MB allowed (hold 32)": list(HELD_RUNS[32]),
-        "output transfer failed (hold 12)": list(HELD_RUNS[12]),
-        "disk quota at the access point (hold 12)": list(HELD_RUNS[122]),
-    }
-    # Each blocked epoch is counted once, and each lost hour.
-    assert sum(entry.epochs_blocked for entry in entries) == health.epochs_left
-    assert sum(entry.gpu_hours for entry in entries) == 20.0
-    assert not health.closed_entries
-    assert [entry.epochs_blocked for entry in entries] == [9, 9, 6, 6]
-
-
-def test_what_was_submitted_again_is_closed(tmp_path: Path) -> None:
-    log = EventLog()
-    removed = log.submit("run0-train_epoch0")
-    log.remove(removed, "via condor_rm (by user anna)", hours=1.0)
-    log.train("run0-train_epoch0")
-    health = health_of(write(tmp_path, chains({"run0": 1}), log))
-    assert not health.open_entries
-    assert only(health, "removed-by-user", is_open=False).text == "removed by anna (condor_rm)"
 
 
 @pytest.mark.parametrize(

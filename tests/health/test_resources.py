@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta
+from datetime import datetime
 from math import ceil
 from pathlib import Path
 
@@ -200,20 +200,6 @@ def test_a_recording_shows_what_its_jobs_used() -> None:
         False,
     )
     assert len(found(RECORDING)) == 4
-
-
-def test_trouble_lasts_until_a_later_epoch_is_fine() -> None:
-    starts = {
-        (each.key, each.epoch): each.start + timedelta(seconds=1)
-        for each in read_dagdir(RECORDING).ledger().executions
-    }
-    seen = [recorded("memory-tight", "00020003", starts["00020003", n]) for n in range(4)]
-    assert [entry and (entry[0].rpartition(" in ")[2], entry[1]) for entry in seen] == [
-        *(None, ("1 epoch", True), ("2 epochs", True), ("2 epochs", False)),
-    ]
-    for run in ("00000001", "00010002"):
-        entry = recorded("gpu-idle", run, starts[run, 1])
-        assert entry[1]
 
 
 def test_a_real_ensemble(shared: Shared) -> None:

@@ -56,12 +56,6 @@ def only(of: StatsInput, kind: str) -> HealthEntry:
 # --- nothing out of the ordinary ----------------------------------------------------------------
 
 
-def test_a_calm_ensemble_has_none() -> None:
-    health = make_health(basis(CALM))
-    assert health.entries == ()
-    assert health_headline(health).line.startswith(ALL_WELL)
-
-
 def test_evictions_one_by_one_are_none() -> None:
     made = basis(CALM)
     one_by_one = [lost(f"run{n}", ago(n + 1), job=(9000 + n, 0)) for n in range(4)]
@@ -133,6 +127,7 @@ def test_what_the_job_wrote_does_not_hide_why_it_was_not_retried(
     health = make_health(stats_input(read_dagdir(dagdir.path), dagdir.path))
     (text,) = [e.text for e in health.open_entries if "KeyError: 'ddg' (exit 3" in e.text]
     assert said in text
+    assert "tries used" not in text
 
 
 # --- the real ensemble --------------------------------------------------------------------------
