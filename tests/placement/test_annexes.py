@@ -7,7 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
-from datetime import UTC, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -20,7 +20,6 @@ from metlmon.model.reasons import ANNEX_EXPIRED_INFERRED
 from metlmon.model.states import Outcome
 from metlmon.placement.annexes import annex_command, make_annexes, site_command, system_of
 from metlmon.placement.types import Annex, AnnexReport, AnnexState
-from metlmon.pool import annex_ads
 from metlmon.pool.annex_ads import (
     AnnexAd,
     AnnexAnswer,
@@ -357,30 +356,6 @@ def test_of_an_ensemble_of_the_past_no_silent_schedd_is_reported() -> None:
     assert make_annexes(basis({}, live=False), answer, NOW).annex_warnings == ()
 
 
-# --- Annexes from ads as condor_status and condor_q of HTCondor 23.9.6 print them -------------
-
-
-STARTED = 1795488094
-
-
-def seen(request: dict[str, Any] | None, *slots: dict[str, Any], at: float) -> Annex:
-    """The annex of these ads, ``at`` seconds after its node started."""
-    requests = [annex_ads.annex_request(ad) for ad in (request,) if ad is not None]
-    ads = [annex_ads.annex_slot(ad) for ad in slots]
-    now = STARTED + at
-    answer = AnnexAnswer(
-        requests=tuple(each for each in requests if each is not None),
-        ads=tuple(ad for ad in ads if ad is not None),
-        jobs=(QueueJob(9178, 0, 2, annex="GZ"),),
-        collectors=(AnnexCollector(address="127.0.0.1:9618", answered_at=now),),
-        queried_at=now,
-        generation=AnnexGeneration.OLD,
-    )
-    stats = replace(basis({}), settings=Settings(zone=UTC))
-    (row,) = make_annexes(stats, answer, now).annexes
-    return row
-
-
 # --- The command that requests an annex parses with the ``htcondor`` that is installed --------
 
 
@@ -455,26 +430,6 @@ def test_what_is_not_known_is_left_out_or_shown_as_such() -> None:
     assert annex_command(shape, NEW) == "htcondor annex create x"
     assert site_command(shape) == "sbatch hpc.slurm"
     assert annex_command(AnnexShape(name=""), NEW) is None
-
-
-def test_the_numbers_are_those_of_the_last_request() -> None:
-    request = AnnexRequest(
-        cluster=1,
-        proc=0,
-        name="x",
-        request_id="ap#1.0#1",
-        status=1,
-        generation=OLD,
-        queue="gpuA100x4",
-        nodes=3,
-        lifetime=7200.0,
-        allocation="abc",
-        collector="cm.annex",
-    )
-    found = parsed(annex_command(replace(request, site="delta"), OLD), OLD)
-    assert found["collector"] == "cm.annex"
-    assert (found["nodes"], found["lifetime"]) == (3, 7200)
-    assert (found["queue_at_system"], found["allocation"]) == ("gpuA100x4@delta", "abc")
 
 
 @pytest.mark.parametrize(

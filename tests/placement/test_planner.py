@@ -38,10 +38,8 @@ from metlmon.tables.advice import PlanRow, excluded_lines, plan_columns, plan_li
 from metlmon.text.spans import text
 from tests.conftest import Shared
 from tests.support.pool_figures import DELTA, EXPANSE, by_pool, profile
-from tests.support.records import read_dagdir, stats_input
 from tests.support.run_histories import (
     A40,
-    FIXTURES,
     NOON,
     Past,
     basis,
@@ -218,25 +216,6 @@ def test_a_plan_says_which_allocations_to_check() -> None:
         "allocation award: nothing has run at dleta",
         "allocation old: its balance is used up",
     )
-
-
-def test_the_plan_of_a_recorded_ensemble() -> None:
-    """Ten weeks in: demand by the estimates, recomputed from the records."""
-    ensemble = stats_input(read_dagdir(FIXTURES / "first-round", as_of=datetime(2025, 10, 20, 12)))
-    values = plan_input(ensemble)
-    plan = plan_of(values)
-    running = {e.key for e in ensemble.ledger.executions if e.end is None and e.training}
-    expected = {
-        run.key: run.epochs_left - (run.key in running)
-        for run in make_forecast(ensemble).runs
-        if run.remaining is not None
-    }
-    planned = {run.key: sum(run.epochs) for run in plan.runs}
-    assert planned == pytest.approx({run: left for run, left in expected.items() if left})
-    assert len(planned) >= 10
-    assert plan.gain.low < plan.gain.hours < plan.gain.high
-    assert all(len(run.pools) > 1 for run in plan.runs), "waits are long: no single pins"
-    assert [each.why for each in plan.runs_excluded] == ["stopped: held"]
 
 
 def test_a_pool_to_be_tried_again_is_open_to_the_shortest_run() -> None:

@@ -7,7 +7,6 @@ import xml.etree.ElementTree as ET
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,19 +44,6 @@ def test_ticks_are_round_and_reach_over_all_values(most: float, whole: bool) -> 
         assert f"{ticks[1]:.6e}"[:3] in ("1.0", "2.0", "2.5", "5.0")
     if whole:
         assert all(tick == int(tick) for tick in ticks)
-
-
-@pytest.mark.parametrize(
-    ("most", "ticks"),
-    [
-        (1011, [0, 250, 500, 750, 1000, 1250]),
-        (42, [0, 10, 20, 30, 40, 50]),
-        (0.3, [0, 0.1, 0.2, 0.3]),
-        (0, [0, 1]),
-    ],
-)
-def test_some_ticks(most: float, ticks: list[float]) -> None:
-    assert nice_ticks(most) == ticks
 
 
 def test_a_tick_has_the_decimals_that_its_step_needs() -> None:
