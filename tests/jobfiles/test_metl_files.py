@@ -24,14 +24,6 @@ def test_metrics_txt_that_is_damaged() -> None:
     assert read_metrics_txt("a,1\nb\nc,\n,3\nd,x\ne,2,5\nf,nan").keys() == {"a", "f"}
 
 
-def test_arguments_of_a_recorded_start() -> None:
-    found = read_args_txt((VERSION / "args.txt").read_text())
-    assert found["max_epochs"] == "5"
-    assert found["stop_after_epoch"] == "4"
-    assert found["uuid"] == "b6469fa3-f76e-504a-b6f3-06ef2075732d"
-    assert len(found) == 10
-
-
 def test_arguments_with_several_values_and_with_none() -> None:
     found = read_args_txt("--fc\n256\n128\n--amp\n--lr=0.1\n--shift\n-1\n")
     assert found == {"fc": "256 128", "amp": "", "lr": "0.1", "shift": "-1"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,6 @@ from hypothesis import strategies as st
 
 from metlmon.jobfiles.provenance import read_events, read_sidecar
 from metlmon.jobfiles.records import CheckpointRecord
-
-RECORDED = Path(__file__).resolve().parents[2] / "fixtures/lineage/output/training_logs"
 
 METL_SIDECAR: dict[str, Any] = {
     "schema_version": "1.0",
@@ -55,27 +52,6 @@ def test_a_sidecar_of_metls_workflow() -> None:
         time=datetime(2026, 8, 5, tzinfo=UTC),
         file="a.ckpt.provenance.json",
     )
-
-
-def test_a_sidecar_of_the_trainer_names_its_job() -> None:
-    (path,) = RECORDED.glob("7e8c7f1d*/checkpoints/last.ckpt.provenance.json")
-    record = read_sidecar(path.read_text(), path.name)
-    assert (record.epoch, record.job, record.site) == (3, (14, 0), "PDX-Coeus-CE1")
-    assert record.digest.startswith("26cdabf7")
-    assert record.parent.startswith("55e5abf0")
-
-
-def test_the_events_of_a_run_name_one_checkpoint_after_the_other() -> None:
-    (path,) = RECORDED.glob("6a73e2d4*/*.ndjson")
-    records = read_events(path.read_text().splitlines(), path.name)
-    # The second job of epoch 1 trained nothing.
-    assert [(each.epoch, each.job) for each in records] == [
-        (0, (7, 0)),
-        (1, (12, 0)),
-        (2, (17, 0)),
-        (3, (18, 0)),
-    ]
-    assert [each.parent for each in records] == [None, *[each.digest for each in records[:-1]]]
 
 
 def test_events_of_metls_workflow_have_others_between_them() -> None:

@@ -217,15 +217,6 @@ def test_a_file_that_is_cut_off_anywhere_has_the_rows_before(written: WrittenRun
         assert whole.startswith(comparable(_parsed(written.steps[:length]))[:-1])
 
 
-def test_a_file_grows() -> None:
-    data = sample()
-    lengths = range(7, len(data), 4099)
-    numbers = [len(read(data[:length]).table.values.get("val_loss", ())) for length in lengths]
-    assert numbers == sorted(numbers)
-    assert len(set(numbers)) > len(numbers) * 0.9
-    assert len(read(data).table.values["val_loss"]) == 2000
-
-
 def test_a_damaged_block_is_skipped_and_reported() -> None:
     data = bytearray(sample())
     assert len(data) > 2 * BLOCK_BYTES
