@@ -365,6 +365,7 @@ class DagdirReader:
             index = heappop(queue)[1]
             reader = readers[index]
             changed |= self._apply(reader)
+            self._put_jobs_away()
             if reader.unread_bytes:
                 heappush(queue, (self._reading_order(reader), index))
         more = any(r.unread_bytes for r in readers) or any(
@@ -373,6 +374,7 @@ class DagdirReader:
         if not more:
             for files in self._dagman_files:
                 more |= files.find_unlogged_jobs(self.ensemble)
+                self._put_jobs_away()
         replaced = any(reader.content_replaced for reader in readers)
         # A log may be replaced again and again.
         if replaced and time.monotonic() - self._restarted_at >= ANEW_SECONDS:
@@ -399,6 +401,14 @@ class DagdirReader:
         for warning in warnings:
             self._add_warning(stats, warning)
         return changed
+
+    def _put_jobs_away(self) -> None:
+        """Make the records of ended jobs before their events are compressed, if there are many."""
+        recent = self.ensemble.recent_jobs
+        if surplus := recent.surplus():
+            self.derivation = self.derivation.renewed()
+            self.derivation.update_ended(surplus)
+            recent.compress(surplus)
 
     def _note_emptied(self, reader: LogReader) -> None:
         """Add a notice if a user log was emptied; DAGMan truncates its own on restart."""

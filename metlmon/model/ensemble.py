@@ -257,7 +257,6 @@ class Ensemble:
         for cluster, time in affected.submitted:
             self.offsets.read_submission(time, self._submit_epoch(cluster))
         nodes |= self._attributor.recheck(nodes)
-        self.recent_jobs.tidy()
         self._mark_changed(nodes)
         return bool(affected.touched or nodes or is_of_dagman)
 
@@ -595,7 +594,6 @@ class Ensemble:
                 (open_jobs.add if is_open else open_jobs.discard)(job.key)
         self.changed_jobs.update(affected.touched)
         nodes = self._attributor.attribute_changed(affected.touched, affected.to_attribute)
-        self.recent_jobs.tidy()
         self._mark_changed(nodes | self._attributor.recheck(nodes))
 
     def _remove_reported_jobs(self, dag_key: str, stream: Stream, affected: _Affected) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pickle
 import zlib
 from bisect import bisect_right
+from collections.abc import Sequence
 from datetime import datetime
-from itertools import accumulate
+from itertools import accumulate, islice
 from sys import intern
 from typing import Annotated, Final, NamedTuple, TypeAlias
 
@@ -31,16 +32,12 @@ MAX_RECENT_JOBS: Final = 2000
 ensembles."""
 
 SHARE_KEPT: Final = 7 / 8
-"""The part of them that stays when there are too many: compressing the others takes some twenty
+"""The part of them that stays when there are too many: compressing the others takes some ten
 milliseconds."""
 
-COMPRESSION: Final = 3
-"""The level of zlib: the next one takes longer, the first one saves no time."""
-
-SAMPLE_JOBS: Final = 4
-"""Jobs whose events are the dictionary for compressing those of others, which are alike: this
-saves two thirds of the memory, and more of them would save little for the time. They have ended:
-the events of jobs that have only been submitted help little."""
+BLOCK_JOBS: Final = 16
+"""Ended jobs whose events are compressed together, since they are alike: each alone takes twice the
+memory and the time. Those of other jobs are soon needed again."""
 
 NO_LOGS: Final[frozenset[str]] = frozenset()
 
@@ -63,21 +60,23 @@ class Stream(NamedTuple):
     file: str
 
 
+EventsByLog: TypeAlias = dict[Stream, list[Event | None]]
+
+
 class RecentJobs:
     """The jobs whose events are in memory as objects; those of all others are compressed.
 
     A year of a troubled ensemble has a hundred thousand jobs, and each of their events is about
     ten objects. They are needed again when another log has events of the job, and when its history
-    is asked for. ``checkpoint_codes``: as in :func:`metlmon.model.job.fold`. Call :meth:`tidy`
-    from time to time while adding events. ``dictionary``: of zlib, for their events; empty until
-    enough jobs have ended.
+    is asked for. ``checkpoint_codes``: as in :func:`metlmon.model.job.fold`. Call :meth:`compress`
+    from time to time while adding events.
     """
 
     def __init__(self, checkpoint_codes: frozenset[int] = frozenset()) -> None:
         self.checkpoint_codes = checkpoint_codes
-        self.dictionary = b""
         self._jobs: dict[LoggedJob, None] = {}
         self._log_sets: dict[frozenset[str], frozenset[str]] = {}
+        self._last_block: tuple[bytes, list[EventsByLog]] = b"", []
 
     def add(self, job: LoggedJob) -> None:
         """Add a job."""
@@ -87,18 +86,30 @@ class RecentJobs:
         """Remove a job, which is not in use any more."""
         self._jobs.pop(job, None)
 
-    def tidy(self) -> None:
-        """Compress the events of the jobs added first when there are too many."""
-        if len(self._jobs) > MAX_RECENT_JOBS:
-            oldest = list(self._jobs)[: len(self._jobs) - int(SHARE_KEPT * MAX_RECENT_JOBS)]
-            if not self.dictionary:
-                # Jobs compressed without it have few events: most get more, and are so again.
-                ended = [job for job in oldest if job.has_end()][:SAMPLE_JOBS]
-                if len(ended) == SAMPLE_JOBS:
-                    self.dictionary = b"".join(job.pickled_events() for job in ended)
-            for job in oldest:
-                job.compress()
-                del self._jobs[job]
+    def surplus(self, most: int = 1) -> list[LoggedJob]:
+        """The jobs added first, when there are too many, or more than ``most`` times as many."""
+        number = len(self._jobs)
+        kept = number if number <= most * MAX_RECENT_JOBS else int(SHARE_KEPT * MAX_RECENT_JOBS)
+        return list(islice(self._jobs, number - kept))
+
+    def compress(self, jobs: Sequence[LoggedJob]) -> None:
+        """Compress the events of jobs of the :meth:`surplus`."""
+        changed = [job for job in jobs if not job.drop_objects()]
+        ended = [job for job in changed if job.has_ended]
+        blocks = [ended[first : first + BLOCK_JOBS] for first in range(0, len(ended), BLOCK_JOBS)]
+        for together in (*blocks, *([job] for job in changed if not job.has_ended)):
+            events = [dict(job.events_by_log()) for job in together]
+            block = zlib.compress(pickle.dumps(events, pickle.HIGHEST_PROTOCOL))
+            for place, job in enumerate(together):
+                job.set_block(block, place)
+        for job in jobs:
+            self._jobs.pop(job, None)
+
+    def events_in(self, block: bytes, place: int) -> EventsByLog:
+        """The events at a place in a block; the next are often in the same one."""
+        if self._last_block[0] is not block:
+            self._last_block = block, pickle.loads(zlib.decompress(block))
+        return self._last_block[1][place]
 
     def with_log(self, logs: frozenset[str], log: str) -> frozenset[str]:
         """``logs`` with ``log`` added: one shared set for all jobs in the same logs."""
@@ -133,6 +144,7 @@ class LoggedJob:
     __slots__ = (
         "_events",
         "_history",
+        "_place",
         "_recent",
         "_submission",
         "aborted_by",
@@ -180,6 +192,8 @@ class LoggedJob:
         self.newest_time: datetime | None = None
         self._recent = recent or RecentJobs()
         self._events: JobEvents | bytes = JobEvents()
+        """Its events, or the block that they are in."""
+        self._place = 0
         self._history: JobHistory | None = None
         self._submission: tuple[datetime | None] | None = None
         self.logged_submit: datetime | None = None
@@ -254,10 +268,12 @@ class LoggedJob:
 
     def _usable_events(self) -> JobEvents:
         """The events as objects."""
-        if isinstance(self._events, bytes):
-            self._events = JobEvents.decompress(self._events, self._recent.dictionary)
+        events = self._events
+        if isinstance(events, bytes):
+            events = JobEvents(self._recent.events_in(events, self._place), events)
+            self._events = events
         self._recent.add(self)
-        return self._events
+        return events
 
     def events(self) -> list[Event]:
         """The events without 006, each once, in order.
@@ -278,7 +294,8 @@ class LoggedJob:
                 self.logged_submit = history.submitted
             if history.last == self.newest_time:
                 self.newest_time = history.last
-            self._recent.tidy()
+            # Who asks for the histories of many may not compress them itself.
+            self._recent.compress(self._recent.surplus(2))
         return history
 
     @property
@@ -311,19 +328,24 @@ class LoggedJob:
         self._events = JobEvents()
         self._history = self._submission = self.newest_time = None
 
-    def compress(self) -> None:
-        """Compress the events, and drop the history, which is folded again from them on demand."""
-        if not isinstance(self._events, bytes):
-            self._events = self._events.compress(self._recent.dictionary)
-        self._history = None
-
-    def has_end(self) -> bool:
+    @property
+    def has_ended(self) -> bool:
         """Whether its events have an end, 005 or 009."""
         return any(event.number in (5, 9) for event in self.events())
 
-    def pickled_events(self) -> bytes:
-        """The events as :meth:`compress` compresses them."""
-        return self._usable_events().pickle()
+    def drop_objects(self) -> bool:
+        """Drop the history, which is folded again on demand, and the events if a block has them.
+
+        Returns whether it has.
+        """
+        self._history = None
+        if isinstance(self._events, JobEvents) and self._events.block is not None:
+            self._events = self._events.block
+        return isinstance(self._events, bytes)
+
+    def set_block(self, block: bytes, place: int) -> None:
+        """Replace the events by their place in a block."""
+        self._events, self._place = block, place
 
 
 Identity: TypeAlias = tuple[int, datetime, str]
@@ -336,19 +358,22 @@ def _identity(event: Event) -> Identity:
 
 
 class JobEvents:
-    """The events of one job, by log; None replaces a removed event."""
+    """The events of one job, by log; None replaces a removed event.
 
-    __slots__ = ("_compressed", "_index", "_logs")
+    ``block``: the one that they were read from; None after a change.
+    """
 
-    def __init__(self, logs: dict[Stream, list[Event | None]] | None = None) -> None:
+    __slots__ = ("_index", "_logs", "block")
+
+    def __init__(self, logs: EventsByLog | None = None, block: bytes | None = None) -> None:
         self._logs = logs if logs is not None else {}
         # Made on demand: most jobs are in one log, with few events in the same second.
         self._index: dict[Identity, tuple[Stream, int]] | None = None
-        self._compressed: bytes | None = None
+        self.block = block
 
     def append(self, stream: Stream, event: Event) -> None:
         """Append an event that is not among them."""
-        self._compressed = None
+        self.block = None
         events = self._logs.setdefault(stream, [])
         if self._index is not None:
             self._index[_identity(event)] = (stream, len(events))
@@ -378,7 +403,7 @@ class JobEvents:
             if not is_better and (event.damaged or known_stream <= stream):
                 return False
             if is_better and known_stream <= stream:
-                self._compressed = None
+                self.block = None
                 events[index] = redact_event(event)
                 return True
             events[index] = None
@@ -396,25 +421,6 @@ class JobEvents:
         for _, events in self.by_log():
             merged = merge_by_time(merged, events)
         return merged
-
-    def pickle(self) -> bytes:
-        """The events as bytes."""
-        logs = {log: events for log, events in self.by_log() if events}
-        return pickle.dumps(logs, pickle.HIGHEST_PROTOCOL)
-
-    def compress(self, dictionary: bytes) -> bytes:
-        """The events in a tenth of the memory, nothing of it for the garbage collector."""
-        if self._compressed is None:
-            compressor = zlib.compressobj(COMPRESSION, zdict=dictionary)
-            self._compressed = compressor.compress(self.pickle()) + compressor.flush()
-        return self._compressed
-
-    @classmethod
-    def decompress(cls, compressed: bytes, dictionary: bytes) -> JobEvents:
-        """The inverse of :meth:`compress`."""
-        events = cls(pickle.loads(zlib.decompressobj(zdict=dictionary).decompress(compressed)))
-        events._compressed = compressed
-        return events
 
 
 def merge_by_time(events: list[Event], added: list[Event]) -> list[Event]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import chain, islice
 from typing import Final, NamedTuple
@@ -47,7 +47,16 @@ from metlmon.model.run import (
     variable,
 )
 from metlmon.model.sites import NameTable, misses_target, normalize_name
-from metlmon.model.states import ACTIVE, ALIVE, DONE, FAILED_JOB, DagState, Outcome, State
+from metlmon.model.states import (
+    ACTIVE,
+    ALIVE,
+    DONE,
+    FAILED_JOB,
+    TERMINAL,
+    DagState,
+    Outcome,
+    State,
+)
 from metlmon.snapshot.entries import NO_NODE, EntryFactory
 from metlmon.snapshot.expiries import execution_id, find_expiries, may_be_expiry
 from metlmon.snapshot.records import Epoch, Execution, Job, JobNode
@@ -224,7 +233,7 @@ class Derivation:
         self.aborts: dict[str, DagAbort] = {}
         """By DAG what ended it, for sub-DAGs also what ended the DAG that contains them."""
         self._structure = ensemble.structure
-        self._pending = set(ensemble.jobs)
+        self._pending = dict.fromkeys(ensemble.jobs)
         self._jobs_of_no_dag = 0
         self._open: set[JobKey] = set()
         """Jobs with an execution, a transfer or a hold that has not ended."""
@@ -279,6 +288,17 @@ class Derivation:
         deadline = None if seconds is None else time.monotonic() + seconds
         return all(deadline is None or time.monotonic() < deadline for _ in self._job_steps())
 
+    def update_ended(self, jobs: Iterable[LoggedJob]) -> None:
+        """Make the records of those of the jobs that have changed and left the queue.
+
+        It saves time before their events are compressed.
+        """
+        self._gather_changes()
+        for job in jobs:
+            if job.key in self._pending and job.history().state in TERMINAL:
+                self._pending.pop(job.key)
+                self._update_job(job.key)
+
     def is_unfinished(self) -> bool:
         """True while anything may still be running.
 
@@ -295,19 +315,22 @@ class Derivation:
 
     def _job_steps(self) -> Iterator[None]:
         """Make the records of the changed jobs, step by step."""
-        self._apply_targets()
-        self._add_jobs_of_no_dag()
-        changed, pending, number = self.ensemble.changed_jobs, self._pending, 0
-        pending |= changed
-        changed.clear()
-        while pending:
-            self._update_job(pending.pop())
+        self._gather_changes()
+        number = 0
+        while self._pending:
+            self._update_job(self._pending.popitem()[0])
             number += 1
             if number % JOBS_PER_STEP == 0:
                 yield
-        # A set from which all was taken one by one keeps its memory.
-        pending.clear()
         self._update_stale()
+
+    def _gather_changes(self) -> None:
+        """Gather what has changed; jobs in order, since neighbours are compressed together."""
+        self._apply_targets()
+        self._add_jobs_of_no_dag()
+        changed = self.ensemble.changed_jobs
+        self._pending.update(dict.fromkeys(sorted(changed)))
+        changed.clear()
 
     def _node_steps(self, live: bool, limit: int | None) -> Iterator[None]:
         """Resolve the changed nodes, at most ``limit`` in a step."""
@@ -384,7 +407,7 @@ class Derivation:
         if memo is not None:
             self._update_node(memo)
             for of_node in memo.jobs:
-                self._pending.discard(of_node.key)
+                self._pending.pop(of_node.key, None)
         else:
             self._update_stray(job)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -22,7 +23,8 @@ from metlmon.eventlog.events import (
     UsageRow,
 )
 from metlmon.eventlog.redaction import BODY_LIMIT, SHORT, TEXT_LIMIT
-from metlmon.model.job_events import JobEvents, Stream
+from metlmon.model import job_events
+from metlmon.model.job_events import LoggedJob, RecentJobs, Stream
 from metlmon.model.model_state import LogRole
 from metlmon.text.visible import visible
 from tests.support.event_logs import Log, of_one_job
@@ -69,18 +71,28 @@ def events(draw: st.DrawFn) -> Event:
     )
 
 
-@given(st.lists(st.lists(events(), max_size=4), max_size=3))
-def test_compressed_and_decompressed(logs: list[list[Event]]) -> None:
-    kept = JobEvents()
-    for rank, held in enumerate(logs):
-        for event in held:
-            kept.append(Stream(rank, f"{rank}.log"), event)
-    dictionary = JobEvents({Stream(0, "0.log"): list(logs[0])}).pickle() if logs else b""
-    found = JobEvents.decompress(kept.compress(dictionary), dictionary)
-    assert found.by_log() == [(log, held) for log, held in kept.by_log() if held]
-    assert [event.time.fold for _, held in found.by_log() for event in held] == [
-        event.time.fold for held in logs for event in held
-    ]
+@pytest.fixture(scope="module", autouse=True)
+def none_recent() -> Iterator[None]:
+    """Jobs are compressed whenever it is asked for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job_events, "MAX_RECENT_JOBS", 0)
+        yield
+
+
+@given(st.lists(st.lists(st.lists(events(), max_size=4), max_size=3), max_size=3))
+def test_compressed_and_decompressed(jobs: list[list[list[Event]]]) -> None:
+    recent = RecentJobs()
+    logged = [LoggedJob(7, proc, 0, recent) for proc in range(len(jobs))]
+    for job, logs in zip(logged, jobs, strict=True):
+        for rank, of_log in enumerate(logs):
+            for event in of_log:
+                job.add(event, Stream(rank, f"{rank}.log"))
+    before = [job.events_by_log() for job in logged]
+    recent.compress(recent.surplus())
+    for job, known in reversed([*zip(logged, before, strict=True)]):
+        assert job.events_by_log() == known
+        for (_, found), (_, as_added) in zip(job.events_by_log(), known, strict=True):
+            assert [each.time.fold for each in found] == [each.time.fold for each in as_added]
 
 
 @given(events(), events())
@@ -91,12 +103,14 @@ def test_an_event_is_kept_once(one: Event, other: Event) -> None:
         other.time.replace(microsecond=0),
         other.text,
     )
-    kept = JobEvents()
-    assert kept.add_if_new(Stream(0, "a.log"), one)
-    kept = JobEvents.decompress(kept.compress(b""), b"")
+    recent = RecentJobs()
+    job = LoggedJob(7, 1, 0, recent)
+    assert job.add(one, Stream(0, "a.log"))
+    recent.compress(recent.surplus())
     is_better = one.damaged and not other.damaged
-    assert kept.add_if_new(Stream(1, "b.log"), other) is (is_better or not same)
-    assert len(kept.merged()) == (1 if same else 2)
+    assert job.add(other, Stream(1, "b.log")) is (is_better or not same)
+    recent.compress(recent.surplus())
+    assert len(job.events()) == (1 if same else 2)
 
 
 @pytest.mark.parametrize("length", [7_900, TEXT_LIMIT - 10, TEXT_LIMIT, 9_000, 20_000])
