@@ -291,8 +291,3 @@ def test_a_run_that_may_have_to_wait_goes_to_another_pool_as_fast() -> None:
     ]
     plan = solve_chains(runs(10, 10, 10, 10), supplies)
     assert {len(run.pools) for run in plan.runs} == {6}
-
-
-def test_a_run_with_slack_leaves_a_fast_slot_to_the_longest_run() -> None:
-    plan = solve_chains(runs(20, 4), [supply(DELTA, 4.0, 1), supply(EXPANSE, 5.0, 3)])
-    assert plan.runs[1].pools == (EXPANSE,)

@@ -230,31 +230,8 @@ def test_allocations_equal_highs():
         assert found(runs, nodes, horizon) == pytest.approx(optimum, rel=1e-6, abs=1e-5)
 
 
-def test_without_gain_nothing_is_interrupted():
-    linear = tuple(float(n) for n in range(9))
-    runs = [
-        ElasticRun(key=name, minimum=1, maximum=8, nodes=nodes, throughput=linear)
-        for name, nodes in (("run0", 3), ("run1", 5))
-    ]
-    assert allocate_nodes(runs, 8, 120.0) == (3, 5)
-
-
 def test_a_pause_that_costs_more_than_it_brings_is_not_taken():
     linear = tuple(float(n) for n in range(9))
     run = ElasticRun(key="run0", minimum=1, maximum=8, nodes=4, throughput=linear)
     assert allocate_nodes([run], 8, 10.0) == (4,)
     assert allocate_nodes([run], 8, 60.0) == (8,)
-
-
-def test_trainings_that_lose_nodes_often_are_spread():
-    linear = tuple(float(n) for n in range(17))
-
-    def allocation(losses: float) -> tuple[int, ...]:
-        runs = [
-            ElasticRun(key=name, minimum=1, maximum=16, nodes=0, throughput=linear, losses=losses)
-            for name in ("run0", "run1")
-        ]
-        return allocate_nodes(runs, 16, 120.0)
-
-    assert sorted(allocation(0.001)) == [8, 8]
-    assert sum(allocation(0.0)) == 16

@@ -66,23 +66,6 @@ def test_minima_are_those_of_highs() -> None:
     assert 30 <= unbounded <= 270
 
 
-def test_transport_programs_of_real_size() -> None:
-    """Each profit is that of a unit from a source to a sink; figures of different magnitudes."""
-    random = Random(4)
-    for _ in range(10):
-        sources, sinks = 12, 9
-        supply = [random.uniform(1, 1000) for _ in range(sources)]
-        demand = [random.uniform(1, 1000) for _ in range(sinks)]
-        rows = [
-            LinearRow({i * sinks + j: 1.0 for j in range(sinks)}, supply[i]) for i in range(sources)
-        ] + [
-            LinearRow({i * sinks + j: 1.0 for i in range(sources)}, demand[j]) for j in range(sinks)
-        ]
-        costs = [-random.uniform(0.001, 50) for _ in range(sources * sinks)]
-        expected = highs_minimum(costs, rows)
-        assert simplex_minimum(costs, rows) == pytest.approx(expected, rel=1e-7)
-
-
 def test_programs_on_which_the_largest_coefficient_cycles() -> None:
     """The examples of Beale (1955) and of Chvátal (1983, chapter 3)."""
     beale = [
