@@ -468,6 +468,10 @@ def resource_usage(
     if average is not None:
         # Where a machine reports both, that of the row "GPUs" is the peak.
         figures["gpus"] = average
+    for end in ("_requested", "_allocated"):
+        # Where it is the only row of GPUs, it has these, too.
+        if figures.get(f"gpus{end}") is None:
+            figures[f"gpus{end}"] = figures.get(f"average{end}")
     seconds = figures.get("seconds")
     if seconds is None or not elapsed / 2 <= seconds <= elapsed + CLOCK_CHANGE:
         seconds = elapsed

@@ -511,7 +511,9 @@ def test_the_use_of_gpus_is_known_where_it_was_measured(
     body = "\t(1) Normal termination (return value 0)\n"
     body += "\tPartitionable Resources :    Usage  Request Allocated Assigned\n"
     body += f"\t   {label:<20} : {used:>8}        2         2\n"
-    assert of_one_job(running().raw(5, 77, text, body)).job(77).gpu_use == known
+    usage = of_one_job(running().raw(5, 77, text, body)).job(77).usage
+    assert usage is not None
+    assert (usage.gpus, usage.gpus_requested, usage.gpus_allocated) == (known, 2, 2)
 
 
 def test_no_value_of_an_environment_is_kept() -> None:
