@@ -144,7 +144,7 @@ class SnapshotBuilder:
             special_nodes=tuple(row for row in special if row is not None),
             side_nodes=SideCounts(*derivation.side_counts()),
             other_states=_all_states(derivation.sums.other_states),
-            nodes_unlogged=len(derivation.sums.unlogged),
+            nodes_unlogged=derivation.nodes_unlogged,
         )
 
     def ledger(self) -> Ledger:
@@ -736,7 +736,7 @@ def _build_ledger(builder: SnapshotBuilder) -> Ledger:
         transfers=tuple(chain.from_iterable(job.transfers for job in jobs)),
         # A copy, since the reader still refines the offset from UTC.
         seconds_between=deepcopy(builder.clock).seconds,
-        nodes_unlogged=len(derivation.sums.unlogged),
+        nodes_unlogged=derivation.nodes_unlogged,
         measure=derivation.totals.hour_unit,
         faults=tuple(
             _fault(builder, key)

@@ -59,7 +59,7 @@ from metlmon.model.states import (
 )
 from metlmon.snapshot.entries import NO_NODE, EntryFactory
 from metlmon.snapshot.expiries import execution_id, find_expiries, may_be_expiry
-from metlmon.snapshot.records import Epoch, Execution, Job, JobNode
+from metlmon.snapshot.records import Epoch, Execution, HourUnit, Job, JobNode
 from metlmon.snapshot.totals import Totals
 
 JOBS_PER_STEP: Final = 8
@@ -121,7 +121,7 @@ class NodeMemo(Struct):
     since. ``jobs``: these jobs. ``success``: the execution that completes the node; ``is_final``:
     its entry says so. ``submitted``: when the first of them was submitted. ``is_overruled``,
     ``is_unlogged``: as in :class:`NodeSums`; ``is_special``: one of them holds, or the node is
-    faulty or lost.
+    faulty or lost. ``lacks_hours``: as in :class:`metlmon.snapshot.records.Job`, of one of them.
     """
 
     record: NodeRecord
@@ -131,6 +131,7 @@ class NodeMemo(Struct):
     success: tuple[JobKey, int] | None = None
     is_final: bool = False
     has_executions: bool = False
+    lacks_hours: bool = False
     submitted: datetime | None = None
     is_overruled: bool = False
     is_unlogged: bool = False
@@ -164,8 +165,9 @@ class NodeSums:
     of runs that train nothing. ``runless_states``: by top-level DAG the nodes of no run, without
     SERVICE nodes. ``counts``: by DAG. ``overruled``: completed nodes whose job failed, but whose
     POST script succeeded. ``unlogged``: nodes whose job ran, or was submitted, but has no execution
-    in any log here: the log is missing, or begins later. No total includes them. ``faulty``: nodes
-    that are held, failed, removed or futile.
+    in any log here: the log is missing, or begins later. No total includes them. ``without_slot``:
+    those of which an execution names no GPUs and no cores, so that no GPU-hours include it.
+    ``faulty``: nodes that are held, failed, removed or futile.
     """
 
     def __init__(self) -> None:
@@ -176,6 +178,7 @@ class NodeSums:
         self.counts: dict[str, DagNodeCounts] = {}
         self.overruled: set[NodeKey] = set()
         self.unlogged: set[NodeKey] = set()
+        self.without_slot: set[NodeKey] = set()
         self.faulty: set[NodeKey] = set()
 
     def add(
@@ -452,10 +455,11 @@ class Derivation:
             user=key,
             is_service=memo.category.service,
         )
-        memo.has_executions = False
+        memo.has_executions = memo.lacks_hours = False
         for job_key, job in built:
             self._put(job_key, job)
             memo.has_executions |= bool(job.executions)
+            memo.lacks_hours |= job.lacks_hours
         memo.state = None
         for of_node in memo.jobs if self._strays else ():
             self._strays.pop(of_node.key, None)
@@ -560,7 +564,11 @@ class Derivation:
             # A queued job has no execution yet; a job known from DAGMan only may have one.
             memo.is_unlogged = _may_run(node)
         memo.is_special = (
-            memo.is_unlogged or memo.is_overruled or state in FAULTY or _is_lost(node_state)
+            memo.is_unlogged
+            or memo.lacks_hours
+            or memo.is_overruled
+            or state in FAULTY
+            or _is_lost(node_state)
         )
 
     def _note_special(self, memo: NodeMemo, node_state: NodeState) -> None:
@@ -569,6 +577,8 @@ class Derivation:
         dag, counts, is_lost = self.dags[key[0]], sums.counts[key[0]], _is_lost(node_state)
         if memo.is_unlogged:
             sums.unlogged.add(key)
+        if memo.lacks_hours:
+            sums.without_slot.add(key)
         if memo.is_overruled:
             sums.overruled.add(key)
         if state in FAULTY or is_lost:
@@ -804,6 +814,14 @@ class Derivation:
         """The name of a run, and its label."""
         name, labels = self.run_name(run), self.ensemble.settings.labels
         return name, next((rule.name for rule in labels if rule.matches(name, run.uuid)), None)
+
+    @property
+    def nodes_unlogged(self) -> int:
+        """As in :class:`metlmon.snapshot.records.Status`."""
+        lacking = self.sums.unlogged
+        if self.totals.hour_unit is HourUnit.GPU:
+            lacking = lacking | self.sums.without_slot
+        return len(lacking)
 
     def side_counts(self) -> tuple[int, int, int, int, int]:
         """Counts of side nodes: total, done, failed, overruled, removed."""

@@ -385,6 +385,14 @@ class Job(JobNode, frozen=True, gc=False, kw_only=True):
         return self.executions[-1].gpus if self.executions else None
 
     @property
+    def lacks_hours(self) -> bool:
+        """Whether the slot of an execution is unknown: no GPU-hours include it."""
+        return any(
+            each.gpus is None and each.cpus is None and not each.at_access_point
+            for each in self.executions
+        )
+
+    @property
     def request_memory_mb(self) -> int | None:
         """The memory that its newest usage table says was requested, in MB."""
         request = self.usage.memory_mb_requested if self.usage else None
@@ -615,6 +623,11 @@ class Epoch(Node, frozen=True, kw_only=True):
     transfer: float | None = None
     execution: float | None = None
     evaluations: tuple[Epoch, ...] = ()
+
+    @property
+    def lacks_hours(self) -> bool:
+        """Whether GPU-hours of its job are not known."""
+        return self.hours.measure is _GPU and self.job is not None and self.job.lacks_hours
 
     @property
     def part(self) -> str | None:
@@ -849,8 +862,8 @@ class Status(Struct, frozen=True):
     ``epoch_states``: each epoch of a run once, however many DAGs contain it. ``node_states``: all
     nodes of all DAGs. ``other_states``: those of them that train nothing. ``special_nodes``:
     PROVISIONER, SERVICE and FINAL nodes, and where there are runs the nodes outside them.
-    ``nodes_unlogged``: nodes that ran, or were submitted, but have no execution in any log here, so
-    that the GPU-hours lack theirs.
+    ``nodes_unlogged``: nodes that ran, or were submitted, but have no execution in any log here, or
+    one without the GPUs of its slot (DAGMan's own log), so that the GPU-hours lack theirs.
     """
 
     json_omits: ClassVar = frozenset({"dagdir"})
@@ -893,9 +906,11 @@ class RunView(Struct, frozen=True):
 
     @property
     def nodes_unlogged(self) -> int:
-        """Completed nodes without an execution in any log here."""
+        """Nodes of which GPU-hours are missing: as in :class:`Status`."""
         rows = (*self.epochs, *self.side)
-        return sum(row.state is State.COMPLETED and not row.attempts for row in rows)
+        return sum(
+            row.lacks_hours or (row.state is State.COMPLETED and not row.attempts) for row in rows
+        )
 
 
 class NodeRow(Node, frozen=True, kw_only=True):

@@ -201,7 +201,7 @@ def columns(
         ),
         Column(
             "good",
-            lambda e: e.hours.goodput if e.jobs else "",
+            lambda e: _hours(e, e.hours.goodput),
             Kind.HOURS,
             title="GOODPUT",
             doc="hours of executions that succeeded, or up to their last checkpoint",
@@ -210,7 +210,7 @@ def columns(
         ),
         Column(
             "lost",
-            lambda e: e.hours.badput if e.jobs else "",
+            lambda e: _hours(e, e.hours.badput),
             Kind.HOURS,
             title="BADPUT",
             doc="hours that were lost",
@@ -264,6 +264,13 @@ def _known(row: Epoch, value: float | None) -> float | str | None:
     if value is not None:
         return value
     return "" if row.state is State.WAITING or not row.jobs else None
+
+
+def _hours(row: Epoch, hours: float) -> float | str | None:
+    """Hours of an epoch; None where no log has any of them."""
+    if not row.jobs:
+        return ""
+    return None if row.lacks_hours and not row.hours.total else hours
 
 
 def _maker(origin: CheckpointOrigin | None) -> str | None:

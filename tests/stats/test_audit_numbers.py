@@ -4,6 +4,7 @@ log says, and its words to what was counted."""
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -170,6 +171,26 @@ def test_gpu_hours_say_that_dagman_knows_of_more_submissions() -> None:
     assert queued.nodes_unlogged == 0, "what is in the queue has spent nothing"
     log.execute(77, at="10:00:00").terminate(77, at="12:00:00")
     assert read_ensemble(DAG, log, out=out).painter(live=True).status().nodes_unlogged == 0
+
+
+def test_gpu_hours_lack_what_is_in_dagmans_own_log_alone(tmp_path: Path) -> None:
+    """The log of the first epoch is lost: DAGMan's says how long it ran, and not on which GPUs."""
+    out = Out().start("08:59:00").submitted(NODE, 77, "09:00:00")
+    for event, time in (("EXECUTE", "09:00:05"), ("JOB_TERMINATED", "10:00:00")):
+        stamp = f"{{05/04/26 {time}}}"
+        out.say(f"Event: ULOG_{event} for HTCondor Node {NODE} (77.0.0) {stamp}", time)
+    out.say(f"Node {NODE} job proc (77.0.0) completed successfully.", "10:00:00")
+    log = Log().submit(79, THIRD, at="11:00:00").execute(79, gpus=2, at="11:00:10")
+    log.terminate(79, at="12:00:10")
+    (tmp_path / "run.dag").write_text(CHAIN)
+    (tmp_path / "t.sub").write_text("log = metl.log\n")
+    (tmp_path / "run.dag.dagman.out").write_bytes(out.data)
+    (tmp_path / "metl.log").write_bytes(log.data)
+    found = read_dagdir(tmp_path)
+    status = found.status()
+    assert (status.hours.goodput, status.nodes_unlogged) == (2.0, 2)
+    (view,) = (found.run_view(run.key) for run in found.ledger().runs)
+    assert [epoch.lacks_hours for epoch in view.epochs] == [True, False, False]
 
 
 def test_a_status_file_does_not_tell_when_an_epoch_ended() -> None:
