@@ -587,6 +587,3 @@ async def test_who_was_asked_is_reported_with_the_warnings() -> None:
         seen.app.options = replace(seen.app.options, pool_actions=None)
         await seen.press("8")
         assert "not asked: this is a recording" in seen.text
-
-
-# --- signs ------------------------------------------------------------------------------------

@@ -149,11 +149,9 @@ class CollectorPool(AnnexPool):
 @pytest.mark.parametrize("live", [True, False])
 async def test_free_gpus_of_the_collector_count_while_the_ensemble_is_live(live: bool) -> None:
     pool, feed = CollectorPool(FreeGpus("anvil", A40, 8, NOW)), LedgerFeed()
-    app = AtNoon(feed, AppOptions(pool_actions=cast(PoolClient, pool)))
-    async with app.run_test(size=WIDE) as pilot:
-        seen = Seen(app, feed, pilot)
-        await seen.settle()
-        shown = LedgerFeed().latest
+    options = AppOptions(pool_actions=cast(PoolClient, pool))
+    async with opened(feed, WIDE, options, AtNoon) as seen:
+        shown = feed.latest
         feed.publish(replace(shown, status=replace(shown.status, live=live)))
         await seen.press("7", "7")
         await seen.until(lambda: "What is known" in seen.text)

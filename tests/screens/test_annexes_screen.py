@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
-from msgspec.structs import replace
-
-from metlmon.live.feed import Snapshot
 from metlmon.model.queue import QueueJob
 from metlmon.pool.annex_ads import AnnexAnswer, AnnexGeneration
 from metlmon.snapshot.records import Ledger
@@ -17,7 +13,7 @@ from tests.placement.test_annexes import COLLECTOR, NOW, RUNS, TARGETED, node, r
 from tests.support.fake_pool import FakePool
 from tests.support.run_histories import basis
 from tests.support.sample_snapshots import FakeFeed, update
-from tests.support.screen_view import NARROW, Eager, Seen
+from tests.support.screen_view import NARROW, Eager, Seen, opened
 
 STATS = basis(RUNS)
 ANSWER = AnnexAnswer(
@@ -58,11 +54,7 @@ class LedgerFeed(FakeFeed):
     """An ensemble with epochs that run in an annex."""
 
     def __init__(self) -> None:
-        super().__init__(self._snapshot(), Path("/nowhere/ensemble"))
-
-    @staticmethod
-    def _snapshot() -> Snapshot:
-        return replace(update(), status=STATS.status)
+        super().__init__(update(STATS.status))
 
     def ledger(self) -> Ledger:
         return STATS.ledger
@@ -73,11 +65,9 @@ async def annexes(
     answer: AnnexAnswer, size: tuple[int, int] = NARROW
 ) -> AsyncIterator[tuple[Seen, AnnexPool]]:
     """The screen with this answer."""
-    pool, feed = AnnexPool(answer), LedgerFeed()
-    app = AtNoon(feed, AppOptions(pool_actions=pool))  # type: ignore[arg-type]
-    async with app.run_test(size=size) as pilot:
-        seen = Seen(app, feed, pilot)
-        await seen.settle()
+    pool = AnnexPool(answer)
+    options = AppOptions(pool_actions=pool)  # type: ignore[arg-type]
+    async with opened(LedgerFeed(), size, options, AtNoon) as seen:
         await seen.press("3", "3")
         yield seen, pool
 

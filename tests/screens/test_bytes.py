@@ -18,8 +18,6 @@ GROWN_ROW = 1000
 """The same of one that gets or loses a second line, while the header tells another incident: all
 lines below move, and one comes into view."""
 
-"""Bytes of the prompt that appears, with what the footer offers instead."""
-
 DURATION = 20
 """Bytes of a duration that grew by a second."""
 

@@ -19,7 +19,7 @@ from screens.terminal import input_decoder
 from screens.terminal.input_decoder import PASTE_LIMIT, TAIL_SECONDS, TYPED_LIMIT, InputDecoder
 from tests.support.fake_pool import NOW, FakePool, QueuedFeed
 from tests.support.sample_snapshots import update
-from tests.support.screen_view import NARROW, Eager, Seen
+from tests.support.screen_view import NARROW, Eager, Seen, opened
 
 SEQUENCES = (
     *(b"\x1b", b"\x1b[", b"\x1bO", b"\x1b[A", b"\x1b[I", b"\x1b[O", b"\x00", b"\xff", b"\xc3"),
@@ -148,10 +148,7 @@ async def watched() -> AsyncIterator[tuple[Seen, FakePool]]:
     pool = FakePool()
     feed = QueuedFeed(update(), Path("/nowhere/global_pretraining"))
     options = AppOptions(pool_actions=pool, submission_pool=FakePool())  # type: ignore[arg-type]
-    app = Patient(feed, options)  # type: ignore[arg-type]
-    async with app.run_test(size=NARROW) as pilot:
-        seen = Seen(app, feed, pilot)
-        await seen.settle()
+    async with opened(feed, NARROW, options, Patient) as seen:
         yield seen, pool
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
 from tests.support.patience import PATIENCE
 from tests.support.sample_snapshots import FakeFeed
-from tests.support.screen_view import Eager
+from tests.support.screen_view import Seen, opened
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
@@ -48,56 +46,6 @@ class Writer:
         self._process.stdout.close()
 
 
-class Viewer:
-    """What a person at the screen sees, waited for picture by picture."""
-
-    def __init__(self, app: Eager) -> None:
-        self.app = app
-        self.arrived = asyncio.Event()
-
-    def screen(self) -> str:
-        strips = self.app.screen._compositor.render_strips()
-        return "\n".join("".join(segment.text for segment in strip) for strip in strips)
-
-    def row(self, run: str, dag: str = "") -> str:
-        """The line of a run in the table."""
-        for line in self.screen().splitlines():
-            if line.lstrip("▌★ ").startswith(f"{run} ") and dag in line:
-                return line
-        return ""
-
-    async def sees(self, what: Callable[[Viewer], bool], pause: Callable[[], object]) -> None:
-        """Wait, picture by picture, until ``what`` is on the screen."""
-        try:
-            async with asyncio.timeout(PATIENCE):
-                while True:
-                    self.arrived.clear()
-                    await pause()  # type: ignore[misc]
-                    if what(self):
-                        return
-                    # A busy program may draw a picture later than it has arrived.
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(self.arrived.wait(), 1)
-        except TimeoutError:
-            pytest.fail(f"never came to the screen:\n{self.screen()}")
-
-
-class EnsembleReading(Session):
-    """A session that also tells the viewer of every picture."""
-
-    viewer: Viewer | None = None
-
-    def start(self, notify: Callable[[Snapshot], None]) -> None:
-        loop = asyncio.get_running_loop()
-
-        def both(update: Snapshot) -> None:
-            notify(update)
-            if self.viewer is not None:
-                loop.call_soon_threadsafe(self.viewer.arrived.set)
-
-        super().start(both)
-
-
 @pytest.fixture
 def dagdir(tmp_path: Path) -> Path:
     directory = tmp_path / "ensemble"
@@ -113,15 +61,13 @@ def writer(dagdir: Path) -> Iterator[Writer]:
 
 
 @asynccontextmanager
-async def dashboard(dagdir: Path) -> AsyncIterator[tuple[Viewer, Callable[..., object]]]:
+async def dashboard(dagdir: Path) -> AsyncIterator[Seen]:
     reader = DagdirReader(dagdir)
     reader.open()
-    session = EnsembleReading(reader)
-    app = Eager(cast(FakeFeed, session))
-    viewer = session.viewer = Viewer(app)
-    async with app.run_test(size=(140, 40)) as pilot:
+    session = Session(reader)
+    async with opened(cast(FakeFeed, session), (140, 40)) as seen:
         try:
-            yield viewer, pilot.pause
+            yield seen
         finally:
             session.stop()
 
@@ -130,19 +76,25 @@ async def test_all_that_happens_to_an_ensemble_comes_to_the_screen(
     writer: Writer, dagdir: Path
 ) -> None:
     writer.tell("until 2026-11-21T09:43:12")
-    async with dashboard(dagdir) as (viewer, pause):
+    async with dashboard(dagdir) as seen:
+
+        def row(run: str, dag: str = "") -> str:
+            """The line of a run in the table."""
+            rows = (line for line in seen.lines if line.lstrip("▌★ ").startswith(f"{run} "))
+            return next((line for line in rows if dag in line), "")
+
         # The first jobs run.
-        await viewer.sees(lambda v: "▶ running" in v.row("run0") and "idle" in v.row("run1"), pause)
-        assert "0/4" in viewer.row("run0")
+        await seen.until(lambda: "▶ running" in row("run0") and "idle" in row("run1"))
+        assert "0/4" in row("run0")
 
         # New nodes are submitted, and the epochs before them are done.
         writer.tell("until 2026-11-21T09:43:18")
-        await viewer.sees(lambda v: "1/4" in (row := v.row("run0")) and "▶ running" in row, pause)
-        assert "0/4" in viewer.row("run1")
+        await seen.until(lambda: "1/4" in row("run0") and "▶ running" in row("run0"))
+        assert "0/4" in row("run1")
 
         # DAGMan is removed, and its jobs with it.
         writer.tell("until 2026-11-21T09:43:22.9")
-        await viewer.sees(lambda v: "removed" in v.row("run0") and "1/4" in v.row("run0"), pause)
+        await seen.until(lambda: "removed" in row("run0") and "1/4" in row("run0"))
 
         # It is submitted again: the nodes.log is emptied in place and grows again, and what
         # was done stays done.
@@ -150,27 +102,18 @@ async def test_all_that_happens_to_an_ensemble_comes_to_the_screen(
         writer.tell("until 2026-11-21T09:43:35")
         after = (dagdir / "ens.dag.nodes.log").stat()
         assert after.st_ino == before.st_ino
-        await viewer.sees(
-            lambda v: (
-                "2/4" in v.row("run3")
-                and "2nd submission" in v.screen()
-                and "idle" in (row := v.row("run0"))
-                and "1/4" in row
-            ),
-            pause,
-        )
+        await seen.until(lambda: "2/4" in row("run3") and "2nd submission" in seen.text)
+        await seen.until(lambda: "idle" in row("run0") and "1/4" in row("run0"))
 
         # An epoch fails and is tried again.
         writer.tell("until 2026-11-21T09:43:50")
-        await viewer.sees(lambda v: "↻ retrying" in v.row("run2"), pause)
+        await seen.until(lambda: "↻ retrying" in row("run2"))
         writer.tell("until 2026-11-21T09:44:00")
-        await viewer.sees(lambda v: "✗ failed" in v.row("run2"), pause)
+        await seen.until(lambda: "✗ failed" in row("run2"))
 
         # A second DAG is put beside it while the first goes on.
         writer.tell(f"copy {FIXTURES / 'shared-log'} b.*")
-        await viewer.sees(lambda v: "b.dag" in v.screen(), pause)
+        await seen.until(lambda: "b.dag" in seen.text)
         writer.tell("until 2026-11-21T23:00:00")
-        await viewer.sees(
-            lambda v: "4/4" in v.row("run2", "ens.dag") and "✓" in v.row("run2", "b.dag"), pause
-        )
-        assert "28 epochs" in viewer.screen()
+        await seen.until(lambda: "4/4" in row("run2", "ens.dag") and "✓" in row("run2", "b.dag"))
+        assert "28 epochs" in seen.text

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from time import monotonic
 
 import pytest
@@ -23,7 +22,7 @@ from screens.widgets.footer import KeyFooter
 from screens.widgets.table import Table
 from tests.support.fake_pool import FakePool, QueuedFeed
 from tests.support.sample_snapshots import FakeFeed, run, status, update
-from tests.support.screen_view import NARROW, Eager, Seen, visit_all
+from tests.support.screen_view import NARROW, Eager, Seen, opened, visit_all
 
 HOSTILE = "\x1b]0;owned\x07 [red]m[/] \u202e API_KEY=abcdefgh1234567890abcdefgh"
 ERRORS = [
@@ -50,16 +49,10 @@ class Tough(Eager):
         """It is what the test is about."""
 
 
-@asynccontextmanager
-async def opened(
+def tough(
     feed: FakeFeed | None = None, options: AppOptions | None = None
-) -> AsyncIterator[Seen]:
-    feed = feed or FakeFeed(update())
-    app = Tough(feed, options)
-    async with app.run_test(size=(120, 24)) as pilot:
-        seen = Seen(app, feed, pilot)
-        await seen.settle()
-        yield seen
+) -> AbstractAsyncContextManager[Seen]:
+    return opened(feed or FakeFeed(update()), (120, 24), options, Tough)
 
 
 def failing(error: BaseException) -> Callable[..., None]:
@@ -100,7 +93,7 @@ def test_a_long_text_keeps_the_place_and_what_to_do() -> None:
 async def test_a_screen_that_fails_says_so_and_comes_back(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    async with opened() as seen:
+    async with tough() as seen:
         whole = OverviewScreen.show
         monkeypatch.setattr(OverviewScreen, "show", failing(error))
         await seen.publish(update(status((run("newer", 1, 30, State.RUNNING),))))
@@ -122,7 +115,7 @@ async def test_wherever_it_fails_the_next_keys_work(
     monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     fail = failing(RuntimeError("broke"))
-    async with opened() as seen:
+    async with tough() as seen:
         screen = seen.app.screen
         with monkeypatch.context() as broken:
             if where == "action":
@@ -156,7 +149,7 @@ async def test_wherever_it_fails_the_next_keys_work(
 
 
 async def test_after_too_many_errors_it_ends_with_a_word() -> None:
-    async with opened() as seen:
+    async with tough() as seen:
         seen.app._failed_at = [monotonic() - 1] * ERROR_LIMIT
         seen.app._handle_exception(RuntimeError(HOSTILE))
         (result,) = seen.app.exit_messages
@@ -166,7 +159,7 @@ async def test_after_too_many_errors_it_ends_with_a_word() -> None:
 
 
 async def test_the_keyboard_interrupts_also_where_the_palette_is_open() -> None:
-    async with opened() as seen:
+    async with tough() as seen:
         await seen.press("colon")
         await seen.pilot.press("ctrl+c")
         await seen.pilot.pause()
@@ -180,7 +173,7 @@ async def test_the_keyboard_interrupts_also_where_the_palette_is_open() -> None:
 async def test_an_act_that_breaks_off_is_reported_with_what_was_done(error: Exception) -> None:
     pool = FakePool()
     pool.error = error
-    async with opened(QueuedFeed(update()), AppOptions(pool_actions=pool)) as seen:
+    async with tough(QueuedFeed(update()), AppOptions(pool_actions=pool)) as seen:
         await seen.press("down", "space", "space", "a", "X", "y")
         assert seen.app.running_action.ended, "others can be done"
         assert "it broke off" in (seen.app.running_action.error or "")
@@ -199,11 +192,8 @@ def living() -> Counter[str]:
 
 
 async def test_closed_screens_are_forgotten() -> None:
-    feed = QueuedFeed(update(), Path("/nowhere/global_pretraining"))
-    app = Eager(feed)
-    async with app.run_test(size=NARROW) as pilot:
-        seen = Seen(app, feed, pilot)
-        counts = []
+    counts = []
+    async with opened(QueuedFeed(update()), NARROW) as seen:
         for _ in range(3):
             await visit_all(seen.press)
             # A busy program closes the last screens later.
@@ -217,10 +207,7 @@ async def test_closed_screens_are_forgotten() -> None:
 
 async def test_widths_of_past_texts_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("screens.app.RELEASE_AFTER", 3)
-    feed = QueuedFeed(update(), Path("/nowhere/global_pretraining"))
-    app = Eager(feed)
-    async with app.run_test(size=NARROW) as pilot:
-        seen = Seen(app, feed, pilot)
+    async with opened(QueuedFeed(update()), NARROW) as seen:
         cell_len("a text of long ago")
         before = cached_cell_len.cache_info().hits
         cell_len("a text of long ago")

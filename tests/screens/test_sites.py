@@ -283,6 +283,3 @@ async def test_sites_without_an_execution_are_one_line_and_can_be_found(show: Sh
         assert "nothing ran" not in seen.text
         await seen.press("end")
         assert "chtc" in seen.under_cursor
-
-
-# --- a run's epochs ---------------------------------------------------------------------------

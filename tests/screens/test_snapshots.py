@@ -19,7 +19,7 @@ from tests.support.fake_pool import FakePool, QueuedFeed
 from tests.support.four_sites import placed_feed
 from tests.support.node_graphs import fan, fan_log
 from tests.support.sample_snapshots import RUNS, FakeFeed, update
-from tests.support.sample_trainings import learning, pressed_until
+from tests.support.sample_trainings import learning
 from tests.support.screen_view import NARROW, WIDE, Eager, pressed
 from tests.support.static_sessions import FIXTURES, app, session
 
@@ -49,16 +49,16 @@ def nodes() -> Eager:
 
 MARKED = ("down", "space", "space", "space", "space")
 PICTURES: dict[str, tuple[Callable[[], Eager], tuple[int, int], Way]] = {
-    "overview": (overview, NARROW, pressed(())),
-    "overview-wide": (overview, WIDE, pressed(())),
-    "overview-ascii": (lambda: overview(ascii=True, no_color=True), MIDDLE, pressed(())),
-    "overview-light": (overview, MIDDLE, pressed(("ctrl+t",))),
-    "job": (overview, NARROW, pressed(("down", "enter", "enter"))),
-    "question-answered": (acting, NARROW, pressed((*MARKED, "a", "X", "y"))),
-    "nodes": (nodes, NARROW, pressed(("6", "down"))),
-    "sites": (lambda: Eager(placed_feed()), NARROW, pressed(("3",))),
-    "curves": (lambda: Eager(learning()), WIDE, pressed_until(("5", "v", "down"), "┤")),
-    "timeline": (lambda: app(session(FIXTURES / "trainer")), WIDE, pressed(("4", "z"))),
+    "overview": (overview, NARROW, pressed()),
+    "overview-wide": (overview, WIDE, pressed()),
+    "overview-ascii": (lambda: overview(ascii=True, no_color=True), MIDDLE, pressed()),
+    "overview-light": (overview, MIDDLE, pressed("ctrl+t")),
+    "job": (overview, NARROW, pressed("down", "enter", "enter")),
+    "question-answered": (acting, NARROW, pressed(*MARKED, "a", "X", "y")),
+    "nodes": (nodes, NARROW, pressed("6", "down")),
+    "sites": (lambda: Eager(placed_feed()), NARROW, pressed("3")),
+    "curves": (lambda: Eager(learning()), WIDE, pressed("5", "v", "down", drawn="┤")),
+    "timeline": (lambda: app(session(FIXTURES / "trainer")), WIDE, pressed("4", "z")),
 }
 
 

@@ -37,7 +37,7 @@ from screens.submit import FormState, LaunchScreen, SubmitScreen, parse_form
 from screens.widgets.form import FormView
 from screens.widgets.line_widget import SidePane
 from tests.support.fake_pool import FakePool
-from tests.support.screen_view import NARROW, WIDE, Eager, Seen
+from tests.support.screen_view import NARROW, WIDE, Seen, opened
 
 TALL = (80, 40)
 """Columns and lines in which all fields of a form are in view."""
@@ -104,15 +104,10 @@ async def pane(
 ) -> AsyncIterator[Seen]:
     """The application as ``metlmon submit`` opens it."""
     pool = pool or FakePool()
-    app = Eager(
-        NullFeed(),  # type: ignore[arg-type]
-        AppOptions(submission_pool=pool, start="submit", initial_request=draft, **options),  # type: ignore[arg-type]
-    )
-    async with app.run_test(size=size) as pilot:
-        seen = Seen(app, None, pilot)  # type: ignore[arg-type]
-        await seen.settle()
+    opts = AppOptions(submission_pool=pool, start="submit", initial_request=draft, **options)  # type: ignore[arg-type]
+    async with opened(NullFeed(), size, opts) as seen:  # type: ignore[arg-type]
         if pool.gate.is_set():
-            screen = app.screen
+            screen = seen.app.screen
             assert isinstance(screen, SubmitScreen)
             await seen.until(lambda: screen.pool_info.sites_asked is None)
         yield seen
@@ -484,9 +479,6 @@ async def test_the_form_is_kept_while_one_looks_elsewhere(home: Path) -> None:
         assert "enter open" not in seen.lines[-1], "there is nothing to open"
         await seen.press("N")
         assert "other.tsv" in row(seen, "data")
-
-
-# --- what others wrote ----------------------------------------------------------------------
 
 
 # --- small parts ----------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 import sys
-import termios
 from pathlib import Path
 
 import pytest
@@ -22,14 +21,6 @@ def terminal(what: str, size: tuple[int, int] = (100, 30), **env: str | None) ->
     return PseudoTerminal(argv, size, terminal_environment(**env), controlling=False)
 
 
-def assert_given_back(screen: PseudoTerminal) -> None:
-    """Alternate screen left, cursor shown, paste and mouse modes off, line modes as before."""
-    data = screen.bytes
-    for on, off in ((b"1049h", b"1049l"), (b"25l", b"25h"), (b"2004h", b"2004l")):
-        assert data.rfind(b"\x1b[?" + off) > data.rfind(b"\x1b[?" + on) > -1
-    assert termios.tcgetattr(screen.slave)[3] == screen.modes[3], "echo and line mode are back"
-
-
 @pytest.mark.parametrize("what", ["broken", "worker"])
 def test_an_error_is_reported_on_the_screen_and_the_rest_goes_on(what: str) -> None:
     with terminal(what) as t:
@@ -40,16 +31,16 @@ def test_an_error_is_reported_on_the_screen_and_the_rest_goes_on(what: str) -> N
         t.wait_for("Keys and signs")
         t.type(b"Q")
         assert t.end() == 0
-        assert_given_back(t)
+        assert t.restored()
 
 
 def test_an_error_that_nothing_can_go_on_after_is_one_sentence_behind_the_screen() -> None:
     with terminal("hopeless") as t:
         assert t.end() == 70
-        assert_given_back(t)
-        result = t.bytes[t.bytes.rfind(b"1049l") :]
-        assert b"metlmon: ended by an error: RuntimeError: something broke" in result
-        assert b"Traceback" not in result
+        assert t.restored()
+        result = t.text_after_screen()
+        assert "metlmon: ended by an error: RuntimeError: something broke" in result
+        assert "Traceback" not in result
 
 
 def test_a_terminal_that_does_not_read_any_more_is_left_by_force() -> None:
@@ -87,7 +78,7 @@ WAY = (
     (b"\x1b", "PROGRESS"),
     (b":", "ACTION"),
     (b"\x1b", "PROGRESS"),
-    (b"\x1b[B a", "TOUCHES"),
+    (b"\x1b[H\x1b[B a", "TOUCHES"),
     (b"X", "It touches 1 job"),
     (b"y", "ANSWER"),
     (b"\x1b", "PROGRESS"),
@@ -101,29 +92,23 @@ WAY = (
 """Through every screen, and what stands on that one only."""
 
 
-def _through_every_screen(t: PseudoTerminal, marker: str) -> None:
-    t.wait_for(marker)
-    for keys, then in WAY:
-        if keys == b"y":
-            t.wait_for("y do it")
-        t.type(keys)
-        t.wait_for(then, gone=None if keys.startswith(b"/") else marker)
-        marker = then
-    t.type(b"Q")
-    assert t.end() == 0
-
-
-def assert_colourless(t: PseudoTerminal) -> None:
-    found = re.findall(rb"\x1b\[([\d;]*)m", t.bytes)
-    codes = {code for each in found for code in each.split(b";")}
-    assert codes <= {b"", b"0", b"1", b"2", b"22", b"3", b"4", b"7", b"27", b"39", b"49"}
-    assert b"7" in codes, "the cursor's row is shown by inversion"
-
-
 def test_hostile_text_never_reaches_the_terminal_raw_nor_colours_where_none_are_wanted() -> None:
+    """What a schedd says; ``tests/hostile`` has what files say."""
+    marker = "PROGRESS"
     with terminal("hostile", (80, 24), NO_COLOR="1") as t:
-        _through_every_screen(t, "PROGRESS")
-        assert_colourless(t)
+        t.wait_for(marker)
+        for keys, then in WAY:
+            if keys == b"y":
+                t.wait_for("y do it")
+            t.type(keys)
+            t.wait_for(then, gone=None if keys.startswith(b"/") else marker)
+            marker = then
+        t.type(b"Q")
+        assert t.end() == 0
+        found = re.findall(rb"\x1b\[([\d;]*)m", t.bytes)
+        codes = {code for each in found for code in each.split(b";")}
+        assert codes <= {b"", b"0", b"1", b"2", b"22", b"3", b"4", b"7", b"27", b"39", b"49"}
+        assert b"7" in codes, "the cursor's row is shown by inversion"
         # Textual itself asks for the ordinary mouse pointer.
         text = re.sub(r"\x1b\]22;default(\x1b\\|\x07)", "", t.bytes.decode("utf-8"))
         assert "\x1b]" not in text, "no operating system command: titles, clipboard"

@@ -211,6 +211,3 @@ async def test_zoom_keeps_the_cursor_in_its_place_and_comes_back() -> None:
         assert window()[:2] == (start, each)
         await seen.press("plus", "0")
         assert window()[:2] == (start, each)
-
-
-# --- how it looks, ----------------------------------------------------------------------

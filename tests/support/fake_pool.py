@@ -1,4 +1,4 @@
-"""Pools and feeds for screens: scripted ones, and ones whose every text is hostile."""
+"""Pools and feeds for screens: scripted ones, and those of a schedd whose every text is hostile."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ from metlmon.pool.types import (
     SelectedRun,
     SiteInfo,
 )
-from metlmon.snapshot.records import DagRow, Job, JobView, RunView, Status
-from metlmon.text.visible import visible
+from metlmon.snapshot.records import DagRow, Job, JobView, Status
 from tests.support.sample_snapshots import FakeFeed, run, status, update
 
 SITES = (
@@ -199,51 +198,25 @@ PAYLOAD = (
     "a\u0301\u0301\u0301\u0301\u0301é模\ud83d"
 )
 
-KEYS = frozenset({"key", "uuid", "runs"})
-"""Fields by which things are found again: made hostile, but still distinct."""
 
-
-FOREIGN = frozenset({"dag", "dagdir", "file", "in_dag", "key", "runs", "reason", "text"})
-"""Fields of what was read that may have the payload as it is: names of files, sentences with
-them, and keys, which are not shown. Readers make the texts of all others visible."""
-
-
-def harmed(thing: Any, field: str = "", read: bool = True) -> Any:
-    """The same record with the payload in front of every text in it; ``read``: by a reader."""
-    if isinstance(thing, Enum | datetime | bool | int | float) or thing is None or field == "item":
-        # An item is a word of metlmon's own: an epoch, or a job.
+def harmed(thing: Any) -> Any:
+    """The same record of a pool with the payload in front of every text in it."""
+    if isinstance(thing, Enum | datetime):
         return thing
     if isinstance(thing, str):
-        payload = visible(PAYLOAD) if read and field not in FOREIGN else PAYLOAD
-        return f"{thing}{payload}" if field in KEYS else f"{payload}{thing}"
+        return f"{PAYLOAD}{thing}"
     if isinstance(thing, tuple):
-        return tuple(harmed(each, field, read) for each in thing)
+        return tuple(map(harmed, thing))
     if isinstance(thing, Struct):
-        read = read and not type(thing).__module__.startswith("metlmon.pool")
         fields = thing.__struct_fields__
-        changed = {name: harmed(getattr(thing, name), name, read) for name in fields}
-        return replace(thing, **changed)
+        return replace(thing, **{name: harmed(getattr(thing, name)) for name in fields})
     return thing
 
 
-class HostileFeed(FakeFeed):
-    """A feed of such snapshots."""
+class HostileFeed(QueuedFeed):
+    """A feed of jobs of which the schedd says such texts."""
 
-    def __init__(self) -> None:
-        self._clean = FakeFeed(update(status()))
-        super().__init__(replace(update(), status=harmed(status()), error=PAYLOAD))
-
-    def run_view(self, key: str) -> RunView | None:
-        return harmed(self._clean.run_view(key.removesuffix(PAYLOAD)))
-
-    def job_view(self, cluster: int, proc: int) -> JobView | None:
-        view = self._clean.job_view(cluster, proc)
-        if view is None:
-            return None
-        return harmed(replace(view, queue=replace(QUEUED, differs="x"), queried_at=NOW - 12))
-
-    def queued_jobs(self, run: str | None = None) -> tuple[Job, ...]:
-        return harmed(self._clean.queued_jobs(run))
+    queued = harmed(replace(QUEUED, differs="x"))
 
 
 class HostilePool(FakePool):

@@ -59,17 +59,10 @@ def job(
         status=status,
         owner=owner,
         priority=priority,
-        matches=0,
-        position=None,
-        waiting=0,
-        rejection=None,
-        rejected_at=None,
         submitted_at=at,
         node=node or f"n{cluster}",
         directory=str(directory),
         log="metl.log",
-        hold_reason=None,
-        nodes_log=None,
         dagman=9,
         universe=5,
     )
@@ -191,7 +184,7 @@ class Schedd:
         return ()
 
     def close(self) -> None:
-        pass
+        """Do nothing: there is no process."""
 
     def acts(self) -> list[tuple[object, ...]]:
         """What was done, without what was only looked at."""

@@ -1,8 +1,7 @@
 """Run the application on this process's terminal: ``python run_on_terminal.py WHAT``.
 
-WHAT: ``plain``, ``ascii``, ``hostile``, ``hostile-ascii``, ``colourless``, ``broken`` (a
-screen raises), ``worker`` (a worker raises), ``hopeless`` (before the first screen),
-``stuck`` (little patience with a signal).
+WHAT: ``plain``, ``hostile`` (what the schedd says), ``broken`` (a screen raises), ``worker`` (a
+worker raises), ``hopeless`` (before the first screen), ``stuck`` (little patience with a signal).
 """
 
 from __future__ import annotations
@@ -18,18 +17,13 @@ from screens import app as application  # noqa: E402
 from screens.app import AppOptions, run_app  # noqa: E402
 from screens.base import fault_tolerant_app  # noqa: E402
 from screens.overview.screen import OverviewScreen  # noqa: E402
-from tests.support.fake_pool import (  # noqa: E402
-    FakePool,
-    HostileFeed,
-    HostilePool,
-)
+from tests.support.fake_pool import FakePool, HostileFeed, HostilePool  # noqa: E402
 from tests.support.sample_snapshots import FakeFeed, update  # noqa: E402
 
 
 def main(what: str) -> int:
-    hostile = what.startswith("hostile")
-    feed = HostileFeed() if hostile else FakeFeed(update())
-    pool = HostilePool() if hostile else FakePool()
+    feed = HostileFeed(update()) if what == "hostile" else FakeFeed(update())
+    pool = HostilePool() if what == "hostile" else FakePool()
 
     def fail(*_: object) -> None:
         raise RuntimeError("something broke [/not-markup]")
@@ -42,10 +36,7 @@ def main(what: str) -> int:
         application.MetlmonApp.on_mount = fail  # type: ignore[method-assign]
     if what == "stuck":
         fault_tolerant_app.EXIT_TIMEOUT_SECONDS = 0.3  # type: ignore[misc]
-    options = AppOptions(
-        ascii=what.endswith("ascii"), no_color=what == "colourless", pool_actions=pool
-    )
-    code = run_app(feed, options)
+    code = run_app(feed, AppOptions(pool_actions=pool))
     assert feed.stopped
     assert pool.closed
     return code

@@ -15,10 +15,9 @@ from metlmon.config.settings import Settings
 from metlmon.eventlog.events import ResourceUsage, UsageRow
 from metlmon.jobfiles.error_lines import NO_ERRORS
 from metlmon.jobfiles.records import Streamed, TrainingOutput
-from metlmon.live.feed import JobFiles, Snapshot
+from metlmon.live.feed import Feed, JobFiles, Snapshot
 from metlmon.model.job_events import NodeKey
 from metlmon.model.model_state import Notice
-from metlmon.model.queue import QueueSnapshot
 from metlmon.model.states import ACTIVE, DagState, Outcome, State
 from metlmon.snapshot.node_tree import DagNodes
 from metlmon.snapshot.records import (
@@ -349,7 +348,7 @@ def update(made: Status | None = None, progress: Progress = WHOLE) -> Snapshot:
     return Snapshot(made, frozenset(row.key for row in made.runs), progress)
 
 
-class FakeFeed:
+class FakeFeed(Feed):
     """Shows what a test tells it to."""
 
     def __init__(self, first: Snapshot | None = None, dagdir: Path | None = None) -> None:
@@ -379,9 +378,6 @@ class FakeFeed:
 
     def stop(self) -> None:
         self.stopped = True
-
-    def set_unattended(self, unattended: bool) -> None:
-        """Do nothing: tests say when there is a snapshot."""
 
     def publish(self, new: Snapshot) -> None:
         """A new picture, as from the feed's thread."""
@@ -433,9 +429,6 @@ class FakeFeed:
 
     def job_files(self) -> JobFiles:
         return JobFiles(self.written, self.streamed, self.errors)
-
-    def queue(self) -> QueueSnapshot:
-        return QueueSnapshot()
 
 
 def ledger(of: Snapshot | None) -> Ledger:

@@ -3,17 +3,14 @@ cohorts; and a feed that tells of them."""
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 from msgspec.structs import replace
-from textual.pilot import Pilot
 
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
 from metlmon.model.states import State
-from tests.support.patience import PATIENCE
 from tests.support.sample_snapshots import FakeFeed, ledger, run, status, update
 
 RUNS = tuple(
@@ -60,33 +57,3 @@ def learning(labels: bool = True) -> FakeFeed:
         if row.latest is not None
     }
     return feed
-
-
-async def until(pilot: Pilot[int], there: Callable[[], bool]) -> None:
-    """Wait for what comes from another thread."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + PATIENCE
-    while not there():
-        assert loop.time() < end, "it never came"
-        await asyncio.sleep(0.01)
-        await pilot.pause()
-
-
-def text_of(pilot: Pilot[int]) -> str:
-    return "\n".join(s.text for s in pilot.app.screen._compositor.render_strips())
-
-
-def pressed_until(keys: tuple[str, ...], words: str) -> Callable[[Pilot[int]], Awaitable[None]]:
-    """What a picture is taken after: these keys, and then until these words stand there."""
-
-    async def go(pilot: Pilot[int]) -> None:
-        await pilot.pause()
-        for place, key in enumerate(keys):
-            await pilot.press(key)
-            await pilot.pause()
-            await pilot.app.workers.wait_for_complete()
-            if place == 0:
-                await until(pilot, lambda: words in text_of(pilot))
-        await pilot.pause()
-
-    return go

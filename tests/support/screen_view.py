@@ -140,27 +140,30 @@ Show = Callable[..., AbstractAsyncContextManager[Seen]]
 
 @asynccontextmanager
 async def opened(
-    feed: FakeFeed, size: tuple[int, int] = MIDDLE, options: AppOptions | None = None
+    feed: FakeFeed,
+    size: tuple[int, int] = MIDDLE,
+    options: AppOptions | None = None,
+    app_type: type[Eager] = Eager,
 ) -> AsyncIterator[Seen]:
     """The application on a feed."""
-    app = Eager(feed, options)
+    app = app_type(feed, options)
     async with app.run_test(size=size) as pilot:
         seen = Seen(app, feed, pilot)
         await seen.settle()
         yield seen
 
 
-def pressed(keys: tuple[str, ...]) -> Callable[[Pilot[int]], Awaitable[None]]:
-    """What a picture is taken after: these keys, each when the one before has had its effect."""
+def pressed(*keys: str, drawn: str = "") -> Callable[[Pilot[int]], Awaitable[None]]:
+    """What a picture is taken after: these keys, each when the one before has had its effect.
+
+    ``drawn``: what stands on the screen after each of them.
+    """
 
     async def go(pilot: Pilot[int]) -> None:
-        await pilot.pause()
+        seen = Seen(pilot.app, pilot.app.present_feed, pilot)  # type: ignore[arg-type, attr-defined]
+        await seen.settle()
         for key in keys:
-            await pilot.press(key)
-            await pilot.pause()
-            await settled(pilot.app)
-        await pilot.pause()
-        await settled(pilot.app)
-        await pilot.pause()
+            await seen.press(key)
+            await seen.until(lambda: drawn in seen.text)
 
     return go
