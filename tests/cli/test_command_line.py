@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,9 @@ from metlmon.cli.main import main
 from metlmon.errors import InputError
 from metlmon.text.time_arguments import parse_time_argument
 from tests.support.commands import Captured, json_output
+from tests.support.recordings import FIXTURES
 
-RESCUE = Path(__file__).resolve().parents[2] / "fixtures" / "rescue"
+RESCUE = FIXTURES / "rescue"
 NOW = datetime(2025, 11, 14, 8, 14)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from tests.support.commands import Captured, json_output, text_output
+from tests.support.recordings import FIXTURES
 
-TRAINER = Path(__file__).resolve().parents[2] / "fixtures" / "trainer"
+TRAINER = FIXTURES / "trainer"
 
 
 as_json = partial(json_output, "curves")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import Captured, json_output, text_output
+from tests.support.recordings import FIXTURES
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 DEMO = str(FIXTURES / "demo")
 MIDDLE = "2026-11-21T09:45:00"
 

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,8 +26,9 @@ from metlmon.tables.layout import Column
 from metlmon.text.record_json import unstamped
 from metlmon.text.spans import ALARM, GOOD, PLAIN, TextStyle, line, text, width, wrap_line
 from tests.support.commands import Captured
+from tests.support.recordings import FIXTURES
 
-DEMO = Path(__file__).resolve().parents[2] / "fixtures" / "demo"
+DEMO = FIXTURES / "demo"
 
 
 class Item(Struct):

@@ -11,8 +11,9 @@ from tests.generated.effects import Effects, planted
 from tests.support.commands import Captured, json_output, text_output
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
+from tests.support.recordings import FIXTURES
 
-FIRST_ROUND = Path(__file__).resolve().parents[2] / "fixtures" / "first-round"
+FIRST_ROUND = FIXTURES / "first-round"
 
 
 @pytest.fixture(name="dagdir")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import Shared
 from tests.support.commands import Captured, json_output, text_output
+from tests.support.recordings import FIXTURES
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 TRAINER = FIXTURES / "trainer"
 
 output_of = partial(json_output, "")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.support.commands import Captured, json_output, text_output
+from tests.support.recordings import FIXTURES
 
-DEMO = str(Path(__file__).resolve().parents[2] / "fixtures" / "demo")
+DEMO = str(FIXTURES / "demo")
 BY = ("run", "site", "gpu", "host", "request")
 
 

@@ -24,7 +24,8 @@ from metlmon.stats.estimates import make_forecast
 from tests.gate.independent_count import Recount
 from tests.support.commands import Captured, json_output, text_output
 from tests.support.event_logs import Log, of_one_job
-from tests.support.run_histories import FIXTURES, recorded
+from tests.support.recordings import FIXTURES
+from tests.support.run_histories import recorded
 from tests.support.shared_readers import shared_readers
 
 GATED, MACHINES = FIXTURES / "gated", FIXTURES / "machines"

@@ -27,8 +27,9 @@ from screens.overview.header import health_lines
 from tests.conftest import Shared
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log
+from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir, stats_input
-from tests.support.run_histories import FIXTURES, NOON, Past, basis, lost, recorded, with_executions
+from tests.support.run_histories import NOON, Past, basis, lost, recorded, with_executions
 
 HOUR = 3600.0
 GOING = Past((HOUR,) * 5, 600.0)

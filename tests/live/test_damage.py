@@ -17,8 +17,7 @@ from metlmon.config.settings import Settings
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.text.record_json import json_of
-
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+from tests.support.recordings import FIXTURES
 
 WRITTEN_BY_JOBS = {".out", ".err", ".ckpt", ".bin", ".csv"}
 """Endings of what no reader of an ensemble opens (``.dagman.out`` is read all the same)."""

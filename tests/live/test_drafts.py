@@ -11,8 +11,7 @@ import pytest
 
 from metlmon.live import file_access
 from metlmon.live.file_access import STALE_DRAFT_SECONDS, draft_name, remove_stale_drafts
-
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+from tests.support.recordings import FIXTURES
 
 
 def draft(directory: Path, name: str, age: float = 0.0) -> Path:

@@ -19,10 +19,9 @@ from metlmon.stats.totals import break_down
 from tests.conftest import shared_path
 from tests.support.dagdir_builder import Dagdir, again
 from tests.support.event_logs import Log, moment
-from tests.support.recordings import read_all
+from tests.support.recordings import FIXTURES, read_all
 from tests.support.records import read_dagdir, stats_input
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 RECORDED = sorted(path.parent.name for path in FIXTURES.glob("*/metl.log"))
 EVENT_END = re.compile(r"(?<=\n\.\.\.\n)")
 

@@ -23,10 +23,8 @@ from tests.generated.story import story
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.patience import PATIENCE
-from tests.support.recordings import read_all
+from tests.support.recordings import FIXTURES, read_all
 from tests.support.replay_pieces import extract_story, replay_pieces
-
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 RECORDINGS = [FIXTURES / name for name in ("demo", "rescue", "shared-log")]
 """Those of a real pool."""

@@ -19,9 +19,8 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.job_files import TrainingFiles
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import DAY, Log
-from tests.support.recordings import read_all
+from tests.support.recordings import FIXTURES, read_all
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 TRAINER = FIXTURES / "trainer"
 
 UUID = "aaaa1111-0000"

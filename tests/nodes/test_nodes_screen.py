@@ -18,6 +18,7 @@ from tests.support.builder_feed import BuilderFeed
 from tests.support.commands import Captured, text_output
 from tests.support.event_logs import Log, read_ensemble
 from tests.support.node_graphs import evaluated, evaluated_log, fan, fan_log
+from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir
 from tests.support.screen_view import NARROW, WIDE, Show
 
@@ -213,7 +214,7 @@ def test_a_service_that_somebody_removed_is_removed() -> None:
 
 def test_a_real_recording(shared: Shared) -> None:
     """fixtures/scripts: recorded on a real pool with every kind of node."""
-    painter = read_dagdir(Path(__file__).resolve().parents[2] / "fixtures" / "scripts")
+    painter = read_dagdir(FIXTURES / "scripts")
     found = {row.node: (row.kind, row.state) for row in painter.status().special_nodes}
     assert found == {
         "provision": ("provisioner", State.COMPLETED),

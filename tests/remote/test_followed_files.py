@@ -20,11 +20,11 @@ from metlmon.live.output_pager import Search, page_above, page_around, page_at_e
 from metlmon.remote.machine import MACHINES, Machine, connect_to
 from tests.support.dagdir_builder import NODE, Dagdir, log_of
 from tests.support.event_logs import Log
+from tests.support.recordings import FIXTURES
 from tests.support.wandb_files import history_record, log_file, log_records, run_record
 
 pytestmark = pytest.mark.xdist_group("ssh")
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 LATER = "run0-train_epoch1"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -18,6 +17,7 @@ from screens.overview.screen import OverviewScreen
 from screens.run import RunScreen
 from screens.widgets.plot import Area, Scale, Trace, chart, scale_of
 from tests.support.dagdir_feed import dagdir_feed
+from tests.support.recordings import FIXTURES
 from tests.support.sample_snapshots import status, update
 from tests.support.sample_trainings import LOST, RUNS, learning
 from tests.support.screen_view import NARROW, WIDE, Seen, Show
@@ -253,7 +253,6 @@ def test_labels_are_round_and_in_order(low: float, high: float, log: bool) -> No
 # --- Marked runs side by side on a screen -----------------------------------------------------
 
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 GATED, DEMO = FIXTURES / "gated", FIXTURES / "demo"
 
 

@@ -254,7 +254,7 @@ async def test_leaving(show: Show) -> None:
 # --- Which job made a checkpoint, on the screens of a run and of a job ------------------------
 
 
-FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "lineage"
+FIXTURE = FIXTURES / "lineage"
 
 
 async def test_a_run_shows_who_made_its_checkpoints() -> None:

@@ -14,10 +14,9 @@ import pytest
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.session import Session
 from tests.support.patience import PATIENCE
+from tests.support.recordings import FIXTURES
 from tests.support.sample_snapshots import FakeFeed
 from tests.support.screen_view import Seen, opened
-
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 
 class Writer:

@@ -11,10 +11,10 @@ from metlmon.config.settings import Settings
 from metlmon.jobfiles.records import Point, TrainingOutput
 from screens.app import AppOptions
 from tests.support.dagdir_feed import dagdir_feed, sweep
+from tests.support.recordings import FIXTURES
 from tests.support.sample_trainings import LOST, RUNS, learning
 from tests.support.screen_view import NARROW, WIDE, Seen, Show
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 TRAINER, DEMO, LINEAGE = (FIXTURES / name for name in ("trainer", "demo", "lineage"))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,11 +20,9 @@ from screens.widgets.table import Table
 from tests.support.builder_feed import BuilderFeed
 from tests.support.event_logs import Log, of_one_job, read_ensemble
 from tests.support.four_sites import painter, placed_feed
+from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
-
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
-
 
 # --- what is seen -----------------------------------------------------------------------------
 

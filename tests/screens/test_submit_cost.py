@@ -18,9 +18,8 @@ from metlmon.text.spans import text
 from screens.submit import FormState, build_preview, validate_form
 from tests.support.commands import Captured, text_output
 from tests.support.event_logs import Log
+from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir, stats_input
-
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,9 @@ from metlmon.stats.usage import usage_in_window
 from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.text.spans import to_ascii
 from tests.support.event_logs import Log, Out, read_ensemble
+from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir
-from tests.support.run_histories import FIXTURES, recorded
+from tests.support.run_histories import recorded
 
 NODE, NEXT = "run0-train_epoch0", "run0-train_epoch1"
 DAG = f"JOB {NODE} t.sub\nJOB {NEXT} t.sub\nPARENT {NODE} CHILD {NEXT}\n"

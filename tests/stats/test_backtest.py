@@ -21,7 +21,8 @@ from metlmon.stats.estimates import counted_epochs
 from tests.conftest import Shared
 from tests.generated.varied import KINDS, varied
 from tests.generated.write import write
-from tests.support.run_histories import FIXTURES, NOON, Past, basis, recorded
+from tests.support.recordings import FIXTURES
+from tests.support.run_histories import NOON, Past, basis, recorded
 
 HOUR = 3600.0
 RECORDINGS = ("trainer", "demo", "rescue", "holds", "scripts", "shared-log", "gated")

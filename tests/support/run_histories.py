@@ -18,7 +18,6 @@ from metlmon.model.states import DagState, Outcome, State
 from metlmon.snapshot.records import DagRow, Epoch, Execution, Job, Ledger, Run, Status
 from tests.support.records import blank, execution_at, job_at, read_dagdir, stats_input
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 NOON = datetime(2026, 3, 2, 12, 0, 0)
 DAG = "ens.dag"
 A40 = "NVIDIA A40"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 from metlmon.report.build import build_report
 from metlmon.report.document import Report
@@ -11,9 +10,9 @@ from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.stats.windows import ALL, TimeWindow
 from tests.conftest import shared_path
 from tests.support.event_logs import Log, of_one_job
+from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 EXAMPLES = ("metl-aws", "pool-ensemble")
 NODE = "run0-train_epoch0"
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from metlmon.cli import reading
 from metlmon.config.loader import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
-
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+from tests.support.recordings import FIXTURES
 
 
 def is_fixture(path: Path) -> bool:

@@ -11,13 +11,11 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.live.session import Session
 from screens.app import AppOptions
-from tests.support.recordings import read_all
+from tests.support.recordings import FIXTURES, read_all
 from tests.support.sample_snapshots import FakeFeed
 from tests.support.screen_view import Eager, Seen, opened
 
 __all__ = ["FIXTURES", "Seen", "Still", "app", "opened", "session"]
-
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 
 class Still(Session):

@@ -11,8 +11,7 @@ from metlmon.cli.main import main
 from tests.conftest import Shared
 from tests.support.commands import Captured
 from tests.support.lint_ensemble import findings
-
-FIXTURES = Path(__file__).resolve().parents[3] / "fixtures"
+from tests.support.recordings import FIXTURES
 
 
 def kinds(found: tuple[Finding, ...]) -> list[tuple[str, str, int | None, int]]:
