@@ -468,9 +468,15 @@ def _reported_of(home: Path, settings: Settings) -> str:
     reader.read_all()
     painter = reader.snapshot_builder()
     result = _sound_status(painter)
-    for row in painter.status().runs[:3]:
-        view = painter.run_view(row.key)
-        json.dumps(json_of(view, painter.clock.with_offset), allow_nan=False)
+    status = painter.status()
+    beside = sum(map(painter.derivation.is_beside, painter.states))
+    nodes = sum(status.node_states.values())
+    check(nodes == len(painter.states) - beside, "nodes without a state")
+    views = [painter.run_view(row.key) for row in status.runs]
+    rows = painter.job_rows()
+    views += [painter.job_view(row.cluster, row.proc) for row in rows[:5]]
+    check(None not in views, "a run or a job that is listed and has no view")
+    json.dumps(json_of([*rows, *views], painter.clock.with_offset), allow_nan=False)
     painter.ledger()
     return result
 

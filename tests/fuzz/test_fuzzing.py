@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.fuzz.run import FINDINGS, raised
 from tests.fuzz.seeds import ROOT, seeds
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.targets import BETWEEN, TARGETS
 
 RUNS = 60
 """Inputs of each target: with its seeds they take a second."""
@@ -41,6 +44,37 @@ def test_a_bounded_run_finds_nothing(tmp_path: Path) -> None:
 def test_nothing_is_found_in_what_fuzzing_begins_with(target: str) -> None:
     for seed in seeds(target):
         assert raised(TARGETS[target].look, seed) is None
+
+
+def damaged(data: bytes, dice: random.Random) -> bytes:
+    """Bytes changed, a stretch lost, a stretch twice, numbers gone wild, or cut short."""
+    at, size = dice.randrange(len(data) + 1), dice.randrange(1, 400)
+    match dice.randrange(6):
+        case 0:
+            return data[:at] + dice.randbytes(9) + data[at + 9 :]
+        case 1:
+            return data[:at] + data[at + size :]
+        case 2:
+            return data[: at + size] + data[at:]
+        case 3:
+            digit, wild = dice.choice(b"0123456789"), (b"9999999999", b"-1", b"0", b"")
+            return data.replace(bytes([digit]), dice.choice(wild), 40)
+        case 4:
+            return data[:at]
+        case _:
+            return data[:at] + b"\0" * size + data[at:]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@settings(max_examples=20)
+@given(seed=st.integers(0, 2**32))
+def test_nothing_is_found_in_damaged_files(target: str, seed: int) -> None:
+    """Of several files in one input each may be damaged, or lost."""
+    dice = random.Random(seed)
+    pieces = dice.choice(seeds(target)).split(BETWEEN)
+    changed = [damaged(each, dice) if dice.random() < 0.35 else each for each in pieces]
+    kept = [each if dice.random() < 0.95 else b"" for each in changed]
+    assert raised(TARGETS[target].look, BETWEEN.join(kept)) is None
 
 
 @pytest.mark.parametrize("path", FOUND, ids=[f"{p.parent.name}/{p.name}" for p in FOUND])

@@ -9,6 +9,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import DagState, State
 from tests.conftest import Shared
 from tests.support.commands import Captured, json_output, text_output
+from tests.support.event_logs import Log
 
 TWO = "-p 0 -f -l . -Lockfile u/u.dag.lock -Dag u/u.dag -Dag v/v.dag -UseDagDir -AutoRescue 1"
 
@@ -81,15 +82,9 @@ def test_a_real_subdag_belongs_to_the_dag_that_was_submitted(
     assert "zz.dag  (4)" in text
 
 
-DAGMAN = "{number:03d} ({cluster:03d}.000.000) {at} Job {what} host: <127.0.0.1:9618>\n{node}...\n"
-
-
-def report_of(number: int, cluster: int, at: str, node: str = "") -> str:
-    what = "submitted from" if number == 0 else "executing on"
-    note = f"    DAG Node: {node}\n" if node else ""
-    return DAGMAN.format(
-        number=number, cluster=cluster, at=f"2026-11-22 {at}", what=what, node=note
-    )
+def begun(cluster: int, at: str, node: str = "") -> bytes:
+    """A job that is submitted and executed."""
+    return Log().submit(cluster, node, at=at, older=True).execute(cluster, at=at).data
 
 
 def test_a_subdag_goes_over_to_the_dag_that_submits_it_next(tmp_path: Path) -> None:
@@ -99,10 +94,6 @@ def test_a_subdag_goes_over_to_the_dag_that_submits_it_next(tmp_path: Path) -> N
     (tmp_path / "sub.dag").write_text("JOB run0-train_epoch0 job.sub\n")
     (tmp_path / "job.sub").write_text("executable = a.sh\nlog = all.log\nqueue\n")
 
-    def append(name: str, *events: str) -> None:
-        with open(tmp_path / name, "a") as file:
-            file.write("".join(events))
-
     def dag_of_run(reader: DagdirReader) -> tuple[str, str]:
         reader.check()
         reader.read_all()
@@ -110,13 +101,14 @@ def test_a_subdag_goes_over_to_the_dag_that_submits_it_next(tmp_path: Path) -> N
         return run.dag, reader.ensemble.dags["sub.dag"].top
 
     reader = DagdirReader(tmp_path)
-    append("aa.dag.dagman.log", report_of(0, 10, "21:00:00"), report_of(1, 10, "21:00:00"))
-    append("aa.dag.nodes.log", report_of(0, 11, "21:00:05", "X"), report_of(1, 11, "21:00:05"))
-    append("sub.dag.dagman.log", report_of(0, 11, "21:00:05", "X"), report_of(1, 11, "21:00:05"))
+    (tmp_path / "aa.dag.dagman.log").write_bytes(begun(10, "21:00:00"))
+    for name in ("aa.dag.nodes.log", "sub.dag.dagman.log"):
+        (tmp_path / name).write_bytes(begun(11, "21:00:05", "X"))
     assert dag_of_run(reader) == dag_of_run(DagdirReader(tmp_path)) == ("aa.dag", "aa.dag")
-    append("zz.dag.dagman.log", report_of(0, 20, "22:00:00"), report_of(1, 20, "22:00:00"))
-    append("zz.dag.nodes.log", report_of(0, 21, "22:00:05", "X"), report_of(1, 21, "22:00:05"))
-    append("sub.dag.dagman.log", report_of(0, 21, "22:00:05", "X"), report_of(1, 21, "22:00:05"))
+    (tmp_path / "zz.dag.dagman.log").write_bytes(begun(20, "22:00:00"))
+    (tmp_path / "zz.dag.nodes.log").write_bytes(begun(21, "22:00:05", "X"))
+    with (tmp_path / "sub.dag.dagman.log").open("ab") as file:
+        file.write(begun(21, "22:00:05", "X"))
     assert dag_of_run(reader) == dag_of_run(DagdirReader(tmp_path)) == ("zz.dag", "zz.dag")
     states = {dag.file: dag.state for dag in reader.snapshot_builder().status().dags}
     assert states == {"aa.dag": DagState.RUNNING, "zz.dag": DagState.RUNNING}

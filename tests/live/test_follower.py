@@ -15,12 +15,6 @@ from metlmon.model.states import State
 from tests.support.dagdir_builder import NODE, Dagdir, again, jobs, log_of, states
 from tests.support.event_logs import Log
 
-
-@pytest.fixture(name="dagdir")
-def _dagdir(tmp_path: Path) -> Dagdir:
-    return Dagdir(tmp_path / "ensemble")
-
-
 # --- one file -----------------------------------------------------------------------------
 
 

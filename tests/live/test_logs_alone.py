@@ -120,8 +120,10 @@ def runs_of(tmp_path: Path, *logs: Log) -> dict[str, Run]:
     return {run.run: run for run in dagdir.reader().snapshot_builder().status().runs}
 
 
-def ad(text: str) -> str:
-    return f'{text}\nTriggerEventTypeName = "ULOG_SUBMIT"\n'
+def described(log: Log, cluster: int, text: str, at: str = "") -> Log:
+    """The ad of a job, as a log has it behind the job's submission."""
+    body = f'{text}\nTriggerEventTypeName = "ULOG_SUBMIT"\n'
+    return log.raw(28, cluster, "Job ad information event triggered.", body, at)
 
 
 def test_without_a_batch_each_cluster_is_a_run_of_jobs(tmp_path: Path) -> None:
@@ -134,26 +136,23 @@ def test_without_a_batch_each_cluster_is_a_run_of_jobs(tmp_path: Path) -> None:
 
 
 def test_a_submit_batch_is_a_run_whatever_its_clusters(tmp_path: Path) -> None:
-    text = "Job ad information event triggered."
-    log = Log().submit(7).raw(28, 7, text, ad('JobBatchName = "night"'))
-    log.submit(8).raw(28, 8, text, ad('JobBatchName = "night"')).submit(9)
+    log = described(Log().submit(7), 7, 'JobBatchName = "night"')
+    described(log.submit(8), 8, 'JobBatchName = "night"').submit(9)
     runs = runs_of(tmp_path, log)
     assert {name: run.epochs_total for name, run in runs.items()} == {"night": 2, "9": 1}
 
 
 def test_a_run_uuid_argument_counts_more_than_the_batch(tmp_path: Path) -> None:
-    text = "Job ad information event triggered."
     log = Log()
     for cluster, uuid in ((7, "aaaa1111"), (8, "bbbb2222"), (9, "aaaa1111")):
         body = f'Args = "train.py --run_uuid {uuid} --lr 1"\nJobBatchName = "night"'
-        log.submit(cluster).raw(28, cluster, text, ad(body))
+        described(log.submit(cluster), cluster, body)
     runs = runs_of(tmp_path, log)
     assert {run.uuid: run.epochs_total for run in runs.values()} == {"aaaa1111": 2, "bbbb2222": 1}
 
 
 def test_a_uuid_in_the_environment_is_not_read(tmp_path: Path) -> None:
-    body = ad('Environment = "RUN_UUID=secret99 KEY=1"')
-    log = Log().submit(7).raw(28, 7, "Job ad information event triggered.", body)
+    log = described(Log().submit(7), 7, 'Environment = "RUN_UUID=secret99 KEY=1"')
     assert list(runs_of(tmp_path, log)) == ["7"]
 
 
@@ -194,9 +193,8 @@ def test_a_batch_is_told_later(tmp_path: Path) -> None:
     dagdir.write("job.log", Log().submit(7).submit(8).data)
     reader = dagdir.reader()
     assert [run.run for run in again(reader).runs] == ["7", "8"]
-    log, text = Log(), "Job ad information event triggered."
-    log.raw(28, 7, text, ad('JobBatchName = "night"'), at="11:00:00")
-    dagdir.append("job.log", log.raw(28, 8, text, ad('JobBatchName = "night"')).data)
+    log = described(Log(), 7, 'JobBatchName = "night"', at="11:00:00")
+    dagdir.append("job.log", described(log, 8, 'JobBatchName = "night"').data)
     status = again(reader)
     assert [(run.run, run.epochs_total) for run in status.runs] == [("night", 2)]
     assert status.epoch_states[State.IDLE] == 2
@@ -233,10 +231,8 @@ def noted(log: Log, cluster: int, note: str) -> Log:
 
 
 def test_the_run_in_a_submit_counts_more_than_anything_else(tmp_path: Path) -> None:
-    text = "Job ad information event triggered."
-    body = ad('Args = "train.py --run_uuid other111"\nJobBatchName = "night"')
     log = noted(Log(), 7, 'RunUuid = "aaaa1111"; RunName = "warm"; RunEpoch = 2')
-    log.raw(28, 7, text, body)
+    described(log, 7, 'Args = "train.py --run_uuid other111"\nJobBatchName = "night"')
     noted(log, 8, 'RunUuid = "aaaa1111"; RunName = "warm"; DAGNodeName = "run3-train_epoch4"')
     (run,) = runs_of(tmp_path, log).values()
     assert (run.run, run.uuid, run.item, run.epochs_total) == ("warm", "aaaa1111", "epoch", 2)

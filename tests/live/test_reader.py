@@ -1,4 +1,4 @@
-"""The reader: a budget per step, when an ensemble is live, and nothing ever written."""
+"""The reader: a budget per step, when an ensemble is live, and what it looks at."""
 
 from __future__ import annotations
 
@@ -16,16 +16,9 @@ from metlmon.live import follower
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.model_state import Batch
 from metlmon.model.states import State
-from tests.conftest import Shared
 from tests.support.dagdir_builder import NODE, Dagdir, again, log_of, states
 from tests.support.event_logs import Log, Out, moment
 from tests.support.recordings import read_all
-
-
-@pytest.fixture(name="dagdir")
-def _dagdir(tmp_path: Path) -> Dagdir:
-    return Dagdir(tmp_path / "ensemble")
-
 
 # --- the budget -----------------------------------------------------------------------------
 
@@ -221,27 +214,7 @@ def test_the_systems_own_clock_is_local_time(dagdir: Dagdir) -> None:
     assert dagdir.reader().live()
 
 
-# --- nothing is ever written ----------------------------------------------------------------
-
-
-def snapshot(path: Path) -> dict[str, tuple[int, int, int]]:
-    files = [path, *path.rglob("*")]
-    return {str(f): (s.st_ino, s.st_size, s.st_mtime_ns) for f in files for s in [f.lstat()]}
-
-
-def test_reading_writes_nothing(shared: Shared, tmp_path: Path) -> None:
-    import shutil
-
-    copy = tmp_path / "copy"
-    shutil.copytree(shared("examples/pool-ensemble"), copy)
-    before = snapshot(copy)
-    reader = read_all(DagdirReader(copy))
-    painter = reader.snapshot_builder()
-    painter.status()
-    for row in painter.job_rows():
-        painter.job_view(row.cluster, row.proc)
-    again(reader)
-    assert snapshot(copy) == before
+# --- what may not be written, and what is watched -------------------------------------------
 
 
 def test_a_read_only_dagdir_is_read(dagdir: Dagdir) -> None:

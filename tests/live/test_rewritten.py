@@ -19,11 +19,6 @@ from tests.support.event_logs import Log, Out
 NEXT = "run0-train_epoch1"
 
 
-@pytest.fixture(name="dagdir")
-def _dagdir(tmp_path: Path) -> Dagdir:
-    return Dagdir(tmp_path / "ensemble")
-
-
 @pytest.fixture(name="settled")
 def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Directories' stamps are believed at once: nothing is seen only because all is young."""

@@ -34,12 +34,7 @@ class Watched:
         self.reader.open()
         self.session = Session(self.reader)
         self.pictures: queue.Queue[Snapshot] = queue.Queue()
-        self.threads: set[str] = set()
-        self.session.start(self._notify)
-
-    def _notify(self, update: Snapshot) -> None:
-        self.threads.add(threading.current_thread().name)
-        self.pictures.put(update)
+        self.session.start(self.pictures.put)
 
     def until(self, state: State) -> Snapshot:
         """The first picture in which run 0 is in this state."""
