@@ -51,7 +51,14 @@ from pools import Pool, is_below, pool_in_use, until  # noqa: E402
 from terminals import Terminal  # noqa: E402
 
 from metlmon.live.session import POLL_SECONDS  # noqa: E402
-from tests.bench.appended import EXECUTE, HOLD, RELEASE, SUBMIT  # noqa: E402
+from tests.bench.appended import (  # noqa: E402
+    EXECUTE,
+    HOLD,
+    RELEASE,
+    SUBMIT,
+    node_name,
+    write_dag,
+)
 
 SIZE = (80, 24)
 TIMES = 20
@@ -140,10 +147,8 @@ def local(
     """
     with tempfile.TemporaryDirectory() as made:
         directory = Path(made)
-        nodes = [f"run{run}-train_epoch0" for run in range(runs)]
-        (directory / "ens.dag").write_text("".join(f"JOB {node} job.sub\n" for node in nodes))
-        (directory / "job.sub").write_text("executable = train.sh\nlog = metl.log\n")
-        log = directory / "metl.log"
+        nodes = [node_name(run, 0) for run in range(runs)]
+        log = write_dag(directory, runs, 1)
 
         def write(event: str, job: str, node: str) -> float:
             text = event.format(job=job, node=node, at=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}")

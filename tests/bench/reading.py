@@ -134,16 +134,6 @@ def skim(directory: Path) -> dict[str, Any]:
     return timed(work)
 
 
-class Moving:
-    """A clock that is put forward by hand."""
-
-    def __init__(self, now: datetime) -> None:
-        self.now = now
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
 def _reader(directory: Path, **more: Any) -> Any:
     from metlmon.config.loader import load_settings
     from metlmon.live.dagdir_reader import DagdirReader
@@ -153,17 +143,13 @@ def _reader(directory: Path, **more: Any) -> Any:
 
 def state(directory: Path) -> dict[str, Any]:
     """From bytes to the whole state, and one picture of it."""
-    return _whole(directory)
-
-
-def _whole(directory: Path, **more: Any) -> dict[str, Any]:
     import metlmon.live.dagdir_reader  # noqa: F401 - importing is not what is measured
 
     made: list[Any] = []
     reached: list[float] = []
 
     def work() -> None:
-        reader = _reader(directory, **more)
+        reader = _reader(directory)
         reader.open()
         reached.append(process_time())
         reader.read_all()
@@ -205,19 +191,19 @@ def _figures(true: Any) -> int:
 def pictures(directory: Path) -> dict[str, Any]:
     """Of an ensemble that is read: a picture when only time has changed, and one after one
     event of a running job; both with the cost of taking it in."""
-    clock = Moving(datetime(1970, 1, 1))
-    reader = _reader(directory, live=True, local_now=clock)
+    now = datetime(1970, 1, 1)
+    reader = _reader(directory, live=True, local_now=lambda: now)
     reader.open()
     reader.read_all()
-    clock.now = reader.ensemble.newest + timedelta(seconds=1)
+    now = reader.ensemble.newest + timedelta(seconds=1)
     first = timed(lambda: reader.snapshot_builder().status())
     passed, changed = [], []
     begun = process_time()
     while len(passed) < PICTURES and process_time() - begun < ENOUGH_SECONDS:
-        clock.now += timedelta(seconds=1)
+        now += timedelta(seconds=1)
         passed.append(timed(lambda: reader.snapshot_builder().status()))
-        clock.now += timedelta(seconds=1)
-        batch = _change(reader, clock.now)
+        now += timedelta(seconds=1)
+        batch = _change(reader, now)
         if batch is not None:
             changed.append(timed(lambda batch=batch: _taken(reader, batch)))
     return {

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
 import os
 import subprocess
@@ -29,21 +28,28 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1])]
 
-from metlmon.cli.main import COLLECT  # noqa: E402
 from metlmon.cli.session_setup import share_one_arena  # noqa: E402
 from metlmon.live import session as sessions  # noqa: E402
 from metlmon.live.dagdir_reader import DagdirReader  # noqa: E402
 from metlmon.live.session import Session  # noqa: E402
+from metlmon.memory import set_thresholds  # noqa: E402
 from screens.app import MetlmonApp  # noqa: E402
 from screens.base import stats_worker  # noqa: E402
-from tests.bench.appended import EXECUTE, HOLD, RELEASE, SUBMIT  # noqa: E402
+from tests.bench.appended import (  # noqa: E402
+    EXECUTE,
+    HOLD,
+    RELEASE,
+    SUBMIT,
+    node_name,
+    write_dag,
+)
 from tests.support.screen_view import visit_all  # noqa: E402
 
 LOOK_SECONDS: Final = 0.9
@@ -91,22 +97,17 @@ def stamp(time: datetime) -> str:
 
 def write_ensemble(directory: Path, runs: int, epochs: int, begun: datetime) -> Path:
     """Runs whose first epoch executes; returns the log."""
-    lines, events = [], []
+    events = []
     for run in range(runs):
-        nodes = [f"run{run}-train_epoch{epoch}" for epoch in range(epochs)]
-        lines += [f"JOB {node} train.sub" for node in nodes]
-        lines += [f"PARENT {parent} CHILD {child}" for parent, child in pairwise(nodes)]
         job = f"{run + 10:03d}.000.000"
-        events.append(SUBMIT.format(job=job, at=stamp(begun), node=nodes[0]))
+        events.append(SUBMIT.format(job=job, at=stamp(begun), node=node_name(run, 0)))
         events.append(EXECUTE.format(job=job, at=stamp(begun + timedelta(minutes=1))))
-    (directory / "train.sub").write_text("executable = train\nlog = metl.log\nqueue\n")
-    (directory / "ens.dag").write_text("\n".join(lines) + "\n")
     dagman = "009.000.000"
     (directory / "ens.dag.dagman.log").write_text(
         f"000 ({dagman}) {stamp(begun)} Job submitted from host: <127.0.0.1:9618>\n...\n"
         f"001 ({dagman}) {stamp(begun)} Job executing on host: <127.0.0.1:9618>\n...\n"
     )
-    log = directory / "metl.log"
+    log = write_dag(directory, runs, epochs)
     log.write_text("".join(events))
     return log
 
@@ -160,10 +161,10 @@ def hasten(speed: float) -> None:
 
 
 async def watch(
-    directory: Path, *, runs: int, epochs: int, hours: float, grow: bool, speed: float
+    directory: Path, hours: float, *, runs: int = 6, grow: bool = False, speed: float = SPEED
 ) -> list[Sample]:
     begun = datetime.now() - BEGUN
-    log = write_ensemble(directory, runs, epochs, begun)
+    log = write_ensemble(directory, runs, 10, begun)
     wanted = int(hours * 3600 / LOOK_SECONDS)
     hasten(speed)
     reader = DagdirReader(directory)
@@ -204,15 +205,9 @@ async def screens(directory: Path, times: int) -> list[Sample]:
 
 
 SCENARIOS: Final[dict[str, Callable[[Path, float], Any]]] = {
-    "idle": lambda directory, hours: watch(
-        directory, runs=6, epochs=10, hours=hours, grow=False, speed=SPEED
-    ),
-    "growing": lambda directory, hours: watch(
-        directory, runs=6, epochs=10, hours=hours, grow=True, speed=SPEED
-    ),
-    "large": lambda directory, hours: watch(
-        directory, runs=1600, epochs=10, hours=hours, grow=False, speed=SPEED_LARGE
-    ),
+    "idle": watch,
+    "growing": partial(watch, grow=True),
+    "large": partial(watch, runs=1600, speed=SPEED_LARGE),
     "screens": lambda directory, hours: screens(directory, TIMES),
 }
 
@@ -231,7 +226,7 @@ def main() -> None:
     options.add_argument("--child")
     given = options.parse_args()
     if given.child:
-        gc.set_threshold(*COLLECT)
+        set_thresholds()
         with tempfile.TemporaryDirectory() as directory:
             os.environ["XDG_CACHE_HOME"] = f"{directory}/cache"
             dagdir = Path(directory, "dagdir")

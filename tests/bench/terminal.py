@@ -46,7 +46,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,7 +55,15 @@ sys.path[:0] = [str(HERE.parents[1])]
 import pyte  # noqa: E402
 from pyte.screens import Char  # noqa: E402
 
-from tests.bench.appended import EXECUTE, HOLD, RELEASE, SUBMIT  # noqa: E402
+from tests.bench.appended import (  # noqa: E402
+    EXECUTE,
+    HOLD,
+    RELEASE,
+    SUBMIT,
+    node_name,
+    write_dag,
+)
+from tests.generated.large import cache_directory, generated  # noqa: E402
 from tests.support.terminal import FillingScreen  # noqa: E402
 
 SIZES: Final = ((80, 24), (120, 40), (200, 50))
@@ -377,14 +384,7 @@ class Ensemble:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         directory.mkdir()
-        jobs, edges = [], []
-        for run in range(self.RUNS):
-            nodes = [f"run{run}-train_epoch{epoch}" for epoch in range(10)]
-            jobs += [f"JOB {node} job.sub\n" for node in nodes]
-            edges += [f"PARENT {a} CHILD {b}\n" for a, b in pairwise(nodes)]
-        (directory / "ens.dag").write_text("".join(jobs + edges))
-        (directory / "job.sub").write_text("executable = train.sh\nlog = metl.log\n")
-        self.log = directory / "metl.log"
+        self.log = write_dag(directory, self.RUNS, 10)
         random.seed(7)
         found: list[tuple[float, str, int, int]] = []
         for run in range(self.RUNS):
@@ -403,23 +403,16 @@ class Ensemble:
 
     def write(self, event: str, run: int, epoch: int = 2, ago: float = 0.0) -> None:
         at = f"{datetime.now(UTC) - timedelta(seconds=ago):%Y-%m-%d %H:%M:%S}"
-        node = f"run{run}-train_epoch{epoch}"
+        node = node_name(run, epoch)
         job = f"{run * 100 + epoch + 1:03d}.000.000"
         size = random.randrange(10**6)
         with self.log.open("a") as file:
             file.write(event.format(job=job, at=at, node=node, size=size))
 
 
-def written(directory: Path) -> Path:
-    """The generated ensemble of 42 runs and 20 MB."""
-    from tests.generated.ensembles import live
-    from tests.generated.first_round import SEED
-    from tests.generated.write import write
-
-    made = directory / "large"
-    if not made.exists():
-        write(live(SEED, 540.0, 2), made)
-    return made
+def large_ensemble() -> str:
+    """A generated ensemble of 20 MB."""
+    return str(generated("mix20", cache_directory()))
 
 
 # --- what is measured ------------------------------------------------------------------------
@@ -490,7 +483,7 @@ def tell(name: str, size: tuple[int, int], paid: Cost) -> None:
 def keys(base: Path) -> None:
     head("bytes", "work ms", "stall ms", "its own", "differs")
     for size in SIZES:
-        with watched(str(written(base)), size=size) as seen:
+        with watched(large_ensemble(), size=size) as seen:
             seen.whole()
             seen.settle(1.0)
             for name, key in (
@@ -512,7 +505,7 @@ def keys(base: Path) -> None:
 def opening(base: Path) -> None:
     head("bytes", "work ms", "stall ms", "its own", "differs")
     for size in SIZES:
-        with watched(str(written(base)), size=size) as seen:
+        with watched(large_ensemble(), size=size) as seen:
             seen.whole()
             seen.settle(1.0)
             row("the program's start", size, len(seen.got), "", "", seen.differs())
@@ -530,7 +523,7 @@ def opening(base: Path) -> None:
 def loading(base: Path) -> None:
     head("seconds", "bytes", "work ms", "stall ms", "its own", "MB", "differs")
     for size in SIZES:
-        with watched(str(written(base)), size=size) as seen:
+        with watched(large_ensemble(), size=size) as seen:
             took = seen.whole()
             stall, busy = seen.ask("late")
             seen.settle(0.5)
@@ -542,7 +535,7 @@ def loading(base: Path) -> None:
 def slow(base: Path) -> None:
     head("behind s", "bytes then", "stall ms", "its own", "differs")
     for size in SIZES[1:]:
-        with watched(str(written(base)), size=size, rate=SLOW) as seen:
+        with watched(large_ensemble(), size=size, rate=SLOW) as seen:
             seen.whole()
             seen.settle(1.0)
             for name, held in (
