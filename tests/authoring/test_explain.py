@@ -65,26 +65,13 @@ def test_the_nearest_wins_and_names_what_it_hides(capsys: Captured) -> None:
     assert (found["ResourceName"]["value"], found["ResourceName"]["level"]) == ("B", "region")
     assert (found["epochs"]["where"], found["epochs"]["level"]) == ("mine.toml:3: epochs", "all")
     assert (found["epoch"]["value"], found["epoch"]["level"]) == ("3", "node")
+    text = new_text(capsys, "mine.toml --explain run1-train_epoch2")
+    line = next(line for line in text.splitlines() if line.strip().startswith("project"))
+    assert line.split() == ["project", '"last"', "region", "mine.toml:9"]
+    assert '      hides "late" (region: mine.toml:6)\n      hides "METL" (all nodes: mine' in text
     (other,) = explanations(capsys, "mine.toml --explain run0-train_epoch0")
     assert variables(other)["project"]["value"] == "METL"
     assert variables(other)["project"]["hides"] == []
-
-
-def test_an_option_is_named_where_it_speaks(capsys: Captured) -> None:
-    (node,) = explanations(
-        capsys, "mine.toml --epochs 4 --var project=x --explain run0-train_epoch0"
-    )
-    found = variables(node)
-    assert found["epochs"]["where"] == "--epochs"
-    assert found["project"]["value"] == "x"
-    assert found["project"]["where"] == "--var project"
-
-
-def test_epochs_of_stages_are_reported_of_their_table(capsys: Captured) -> None:
-    stage = '[[stage]]\nname = "one"\nepochs = 1\n'
-    Path("s.toml").write_text(f'template = "own/nap.sub"\n{stage}')
-    (node,) = explanations(capsys, "s.toml --explain run0-train_epoch0")
-    assert variables(node)["epochs"]["where"] == "s.toml:2: stage"
 
 
 SWEPT = "GEN SUBDAG g t.subdag a from\n 1,2\n"
@@ -95,6 +82,29 @@ def sweep_file(workflow: str = "", template: str = CHAIN) -> None:
     """s.dag, two runs of two epochs; ``workflow`` from line 3 on."""
     Path("s.dag").write_text(SWEPT + workflow)
     Path("t.subdag").write_text(template)
+
+
+@pytest.mark.parametrize(
+    ("words", "node", "variable", "value", "where"),
+    [
+        ("mine.toml --epochs 4", "run0-train_epoch0", "epochs", "4", "--epochs"),
+        ("mine.toml --var project=x", "run0-train_epoch0", "project", "x", "--var project"),
+        ("stages.toml", "run0-train_epoch0", "epochs", "1", "stages.toml:2: stage"),
+        ("seeds.toml", "run0-train_epoch0", "random_seed", "7", "seeds.toml:4: seeds"),
+        ("seeds.toml --seeds 3,4", "run0-train_epoch0", "random_seed", "3", "--seeds"),
+        ("s.dag --seeds 3,4", "g1-train_epoch0", "random_seed", "4", "--seeds"),
+    ],
+)
+def test_what_gives_a_value_is_named(
+    capsys: Captured, words: str, node: str, variable: str, value: str, where: str
+) -> None:
+    head = 'template = "own/nap.sub"\n'
+    Path("stages.toml").write_text(f'{head}[[stage]]\nname = "one"\nepochs = 1\n')
+    Path("seeds.toml").write_text(f'{head}runs = 2\n\nseeds = "7-8"\n')
+    sweep_file()
+    (explained,) = explanations(capsys, f"{words} --explain {node}")
+    found = variables(explained)[variable]
+    assert (found["value"], found["where"]) == (value, where)
 
 
 def test_what_is_appended_is_reported_as_such(capsys: Captured) -> None:
@@ -108,18 +118,6 @@ def test_what_is_appended_is_reported_as_such(capsys: Captured) -> None:
     assert [each["value"] for each in found["a"]["hides"]] == ["1", "99"]
     text = new_text(capsys, "s.dag --explain g0-train_epoch0")
     assert "s.dag:3, APPEND: before the submit file\n" in text
-
-
-def test_a_seed_is_reported_by_what_gives_it(capsys: Captured) -> None:
-    Path("e.toml").write_text('template = "own/nap.sub"\nruns = 2\n\nseeds = "7-8"\n')
-    (node,) = explanations(capsys, "e.toml --explain run0-train_epoch0")
-    assert variables(node)["random_seed"]["where"] == "e.toml:4: seeds"
-    (node,) = explanations(capsys, "e.toml --seeds 3,4 --explain run0-train_epoch0")
-    assert variables(node)["random_seed"]["where"] == "--seeds"
-    sweep_file()
-    (node,) = explanations(capsys, "s.dag --seeds 3,4 --explain g1-train_epoch0")
-    seed = variables(node)["random_seed"]
-    assert (seed["value"], seed["where"]) == ("4", "--seeds")
 
 
 def test_weak_parents_and_splices_are_neighbours(capsys: Captured) -> None:
@@ -167,13 +165,6 @@ def test_neighbours_script_and_submit_file(capsys: Captured) -> None:
     text = new_text(capsys, "mine.toml --explain run0-train_epoch1")
     assert "  after     run0-train_epoch0\n  before    run0-train_epoch2\n" in text
     assert "(exit 75: asked again after 60s; 42: done without a job)" in text
-
-
-def test_people_read_the_same(capsys: Captured) -> None:
-    text = new_text(capsys, "mine.toml --explain run1-train_epoch2")
-    line = next(line for line in text.splitlines() if line.strip().startswith("project"))
-    assert line.split() == ["project", '"last"', "region", "mine.toml:9"]
-    assert '      hides "late" (region: mine.toml:6)\n      hides "METL" (all nodes: mine' in text
 
 
 def test_several_nodes_at_once(capsys: Captured) -> None:

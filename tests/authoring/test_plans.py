@@ -10,7 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from metlmon.authoring.plan import make_plan
-from metlmon.authoring.request import EnsembleShape, Policy, Request
+from metlmon.authoring.request import (
+    EnsembleShape,
+    Evaluation,
+    Policy,
+    Request,
+    StageRequest,
+    StopRules,
+)
 from metlmon.authoring.runs import requirements
 from metlmon.authoring.validate import validate
 from tests.support.sample_requests import NAP, a_request, text_of, woven
@@ -30,12 +37,23 @@ def uuids(request: Request) -> list[str]:
         {"gpus": 2},
         {"name": "another"},
         {"values": {"seconds": "2"}},
+        {"shape": EnsembleShape.STAGES, "stages": (StageRequest("a", 1), StageRequest("b", 2))},
+        {"shape": EnsembleShape.STAGES, "stages": (StageRequest("a", 2), StageRequest("b", 1))},
     ],
     ids=lambda change: next(iter(change)),
 )
 def test_another_model_has_another_uuid(tmp_path: Path, change: dict[str, object]) -> None:
     request = a_request(tmp_path)
-    assert not set(uuids(request)) & set(uuids(replace(request, **change)))
+    stages = (StageRequest("a", 1), StageRequest("b", 1))
+    staged = replace(request, shape=EnsembleShape.STAGES, stages=stages)
+    for known in (request, staged):
+        assert not set(uuids(known)) & set(uuids(replace(request, **change)))
+
+
+def test_a_parameter_that_came_later_names_another_model_once_it_is_given(tmp_path: Path) -> None:
+    request = bundled(tmp_path, "trainer")
+    given_now = replace(request, values={"learning_rate": "0.1"})
+    assert not set(uuids(request)) & set(uuids(given_now))
 
 
 @pytest.mark.parametrize(
@@ -47,6 +65,9 @@ def test_another_model_has_another_uuid(tmp_path: Path, change: dict[str, object
         {"sites": ("A", "B"), "policy": Policy.PIN},
         {"gpu_models": ("NVIDIA A40",), "policy": Policy.GPU_PIN},
         {"values": {"seconds": "1"}},  # the default, given explicitly
+        {"evaluation": Evaluation()},
+        {"gate": StopRules()},
+        {"subdags": True},
     ],
     ids=lambda change: next(iter(change)),
 )

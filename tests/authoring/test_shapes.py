@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import string
 import tempfile
 from collections.abc import Mapping
@@ -94,19 +95,6 @@ def test_a_plain_chain_is_written_as_ever() -> None:
             "",
         ]
     )
-
-
-def test_a_parameter_that_came_later_names_another_model_once_it_is_given() -> None:
-    plain = {run.uuid for run in a_plan().runs}
-    given_now = {run.uuid for run in a_plan(values={"learning_rate": "0.1"}).runs}
-    assert not plain & given_now
-
-
-@pytest.mark.parametrize(
-    "asked", [{"evaluation": Evaluation()}, {"gate": StopRules()}, {"subdags": True}]
-)
-def test_what_stands_beside_the_training_leaves_the_uuids(asked: dict[str, Any]) -> None:
-    assert [run.uuid for run in a_plan(**asked).runs] == [run.uuid for run in a_plan().runs]
 
 
 # --- evaluation -------------------------------------------------------------------------------
@@ -273,14 +261,6 @@ def test_stages_count_their_epochs_on() -> None:
     assert "--schedule-from" not in text_of(plan, "ensemble-pretrain.sub")
 
 
-def test_other_stages_make_another_model() -> None:
-    first = a_plan(shape=EnsembleShape.STAGES, stages=STAGES).runs
-    longer = (STAGES[0], replace(STAGES[1], epochs=2))
-    assert {r.uuid for r in first}.isdisjoint(
-        r.uuid for r in a_plan(shape=EnsembleShape.STAGES, stages=longer).runs
-    )
-
-
 # --- bags, several machines, sub-DAGs ----------------------------------------------------------
 
 
@@ -298,12 +278,9 @@ def test_a_bag_has_shards_and_what_gathers_them() -> None:
     assert (plan.nodes, plan.jobs) == (4, 4)
     alone = a_plan("infer", shape=EnsembleShape.BAG, shards=3)
     assert (alone.nodes, alone.graph.edges) == (3, ())
-
-
-def test_shards_take_the_sites_in_turn() -> None:
     plan = a_plan("infer", shape=EnsembleShape.BAG, shards=3, sites=("A", "B"), policy=Policy.PIN)
-    found = [output_of(plan, f"shard00{i}")["ResourceName"] for i in range(3)]
-    assert found == ["A", "B", "A"]
+    sites = [output_of(plan, f"shard00{i}")["ResourceName"] for i in range(3)]
+    assert sites == ["A", "B", "A"], "they take them in turn"
 
 
 def test_several_machines_train_an_epoch_after_a_provisioner() -> None:
@@ -398,29 +375,26 @@ def test_quotes_and_backslashes_are_escaped() -> None:
     assert command.pairs == (("a", 'say "so" \\ it\'s'),)
 
 
-@pytest.mark.parametrize("value", ["", "a\nRETRY n 9", "a\rb", "a\x00b", "a\u2028b"])
-def test_a_value_stays_in_its_line(value: str) -> None:
-    with pytest.raises(PlanError, match=r"x\.toml:7: "):
-        text(variables=given_("a", value))
+WORDS = ("", "a b", "a+b", "PARENT", "all_nodes", 'a"b', "a\nb", "#a")
+VALUES = ("", "a\nRETRY n 9", "a\rb", "a\x00b", "a\u2028b")
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a=1", 'a"', "7up", "a\nb"])
-def test_a_name_is_a_name(name: str) -> None:
-    with pytest.raises(PlanError, match="cannot be a variable's name"):
-        text(variables=given_(name, "1"))
-
-
-@pytest.mark.parametrize("word", ["", "a b", "a+b", "PARENT", "all_nodes", 'a"b', "a\nb", "#a"])
-def test_a_node_has_a_name_that_dagman_takes(word: str) -> None:
-    with pytest.raises(PlanError, match="cannot stand in a DAG file as a name"):
-        text(name=word)
-    with pytest.raises(PlanError, match="cannot stand in a DAG file as a name"):
-        text(submit=word)
-
-
-def test_a_script_is_one_line() -> None:
-    with pytest.raises(PlanError, match="more than one line"):
-        text(pre="gate.py\nJOB evil evil.sub")
+@pytest.mark.parametrize(
+    ("node", "sentence"),
+    [
+        *(({"variables": given_("a", value)}, "x.toml:7: ") for value in VALUES),
+        *(
+            ({"variables": given_(name, "1")}, "cannot be a variable's name")
+            for name in ("", "a b", "a=1", 'a"', "7up", "a\nb")
+        ),
+        *(({"name": word}, "cannot stand in a DAG file as a name") for word in WORDS),
+        *(({"submit": word}, "cannot stand in a DAG file as a name") for word in WORDS),
+        ({"pre": "gate.py\nJOB evil evil.sub"}, "more than one line"),
+    ],
+)
+def test_nothing_gets_out_of_its_line(node: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(PlanError, match=re.escape(sentence)):
+        text(**node)
 
 
 # --- all of them -----------------------------------------------------------------------------
@@ -540,6 +514,10 @@ def test_every_shape_is_a_dag_that_says_what_its_graph_says(request: Request) ->
             assert found.vars["epoch"] == str((node.epoch or 0) + 1)
             assert found.retries == request.retries
             assert ("continue_from_checkpoint" in found.vars) == bool(node.epoch)
+        if node.run is not None and node.kind is not NodeKind.SUBDAG:
+            part = parse_run_part(found, Settings())
+            assert (part.run, part.training) == (node.run, node.role is NodeRole.TRAIN)
+            assert part.epoch == (node.epoch if part.training else (node.epoch or 0) + 1)
     elsewhere = replace(request, directory=NOWHERE.with_name("planned-elsewhere"))
     assert make_plan(elsewhere).files == plan.files, "always the same bytes"
     assert make_plan(elsewhere).runs == plan.runs
@@ -560,23 +538,6 @@ def woven_nodes(flow: Workflow) -> dict[str, Node]:
         if inner is not None:
             found.update(inner.nodes)
     return found
-
-
-@settings(max_examples=30, deadline=None)
-@given(request=requests())
-def test_the_state_model_knows_runs_and_epochs_by_their_nodes(request: Request) -> None:
-    for node in all_nodes(make_plan(request).graph):
-        if node.run is None or node.kind is NodeKind.SUBDAG:
-            continue
-        part = parse_run_part(read_node(node), Settings())
-        assert part.run == node.run
-        assert part.training == (node.role is NodeRole.TRAIN)
-        assert part.epoch == (node.epoch if part.training else (node.epoch or 0) + 1)
-
-
-def read_node(node: GraphNode) -> Node:
-    result = {each.name: each.value for each in node.variables}
-    return Node(node.name, node.kind, "ensemble.dag", 1, vars=result)
 
 
 @settings(max_examples=25, deadline=None)
