@@ -141,11 +141,8 @@ def _two_runs(tmp_path: Path) -> Path:
 
 
 def test_a_prefix_of_the_uuid_is_enough(capsys: Captured, two_runs: Path) -> None:
-    code, out, _ = spoken(capsys, "run", "aab", str(two_runs), "--json")
-    assert code == 0
-    assert json.loads(out)["uuid"] == "aabb2222"
-    code, out, _ = spoken(capsys, "run", "RUN0", str(two_runs), "--json")
-    assert json.loads(out)["uuid"] == "aaaa1111"
+    for prefix, uuid in (("aab", "aabb2222"), ("RUN0", "aaaa1111")):
+        assert json_output("run", capsys, prefix, two_runs)["uuid"] == uuid
 
 
 def test_a_run_by_its_key_is_no_directory_of_a_machine(
@@ -154,14 +151,11 @@ def test_a_run_by_its_key_is_no_directory_of_a_machine(
     """The key of a run without a uuid is like HOST:DIR."""
     dagdir = Dagdir(tmp_path / "ensemble", dag=f"JOB {NODE} a.sub\n")
     dagdir.write("metl.log", Log().submit(77, NODE).execute(77).data)
-    _, out, _ = spoken(capsys, "status", str(dagdir.path), "--json")
-    (run,) = json.loads(out)["runs"]
+    (run,) = json_output("status", capsys, str(dagdir.path))["runs"]
     assert ":" in run["key"]
-    code, out, _ = spoken(capsys, "run", run["key"], str(dagdir.path), "--json")
-    assert (code, json.loads(out)["key"]) == (0, run["key"])
+    assert json_output("run", capsys, run["key"], dagdir.path)["key"] == run["key"]
     monkeypatch.chdir(dagdir.path)
-    code, out, _ = spoken(capsys, "run", run["key"], "--json")
-    assert (code, json.loads(out)["key"]) == (0, run["key"])
+    assert json_output("run", capsys, run["key"])["key"] == run["key"]
 
 
 @pytest.mark.parametrize(
@@ -193,8 +187,7 @@ def test_what_names_no_run_lists_the_candidates(
 def test_only_lists_these_runs(
     capsys: Captured, two_runs: Path, only: str, listed: list[str]
 ) -> None:
-    _, out, _ = spoken(capsys, "status", str(two_runs), "--json", "--only", only)
-    status = json.loads(out)
+    status = json_output("status", capsys, str(two_runs), "--only", only)
     assert [run["run"] for run in status["runs"]] == listed
     assert sum(status["epoch_states"].values()) == 2, "totals stay the whole ensemble's"
 
@@ -216,8 +209,7 @@ HOURS = {"goodput", "badput", "running", "total"}
 
 def test_what_is_not_known_is_null(capsys: Captured, tmp_path: Path) -> None:
     bare = Dagdir(tmp_path / "bare", "JOB run0-train_epoch0 t.sub\n")
-    _, out, _ = spoken(capsys, "status", str(bare.path), "--json")
-    status = json.loads(out)
+    status = json_output("status", capsys, str(bare.path))
     assert status["as_of"] is None
     assert status["runs"][0]["uuid"] is status["runs"][0]["latest"] is None
     assert status["dags"][0]["dagmans"] is status["dags"][0]["rescue"] is None
@@ -226,13 +218,12 @@ def test_what_is_not_known_is_null(capsys: Captured, tmp_path: Path) -> None:
 
 def test_sums_agree(capsys: Captured, shared: Shared) -> None:
     path = str(shared("examples/metl-aws"))
-    _, out, _ = spoken(capsys, "status", path, "--json")
-    status = json.loads(out)
+    status = json_output("status", capsys, path)
     assert sum(status["epoch_states"].values()) == 150
     assert status["as_of"] == "2025-11-14T08:14:00"
     assert status["hours"]["total"] == pytest.approx(1011.31, abs=0.005)
-    _, out, _ = spoken(capsys, "jobs", path, "--json")
-    hours = [e["gpu_hours"] for job in json.loads(out)["jobs"] for e in job["executions"]]
+    jobs = json_output("jobs", capsys, path)["jobs"]
+    hours = [e["gpu_hours"] for job in jobs for e in job["executions"]]
     assert sum(hours) == pytest.approx(status["hours"]["total"], abs=1e-3)
 
 
@@ -251,8 +242,7 @@ CHICAGO = ("--tz", "America/Chicago")
 def test_as_of_cuts_and_has_the_zone_that_is_known(
     capsys: Captured, dagdir: Dagdir, words: tuple[str, ...], as_of: str, state: str
 ) -> None:
-    _, out, _ = spoken(capsys, "status", str(dagdir.path), "--json", *words)
-    status = json.loads(out)
+    status = json_output("status", capsys, str(dagdir.path), *words)
     assert (status["as_of"], status["runs"][0]["state"]) == (as_of, state)
 
 
