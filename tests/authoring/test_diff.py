@@ -51,19 +51,6 @@ ALL = [f"run{run}-train_epoch{epoch}" for run in range(2) for epoch in range(3)]
 # --- nothing, or not submitted ----------------------------------------------------------------
 
 
-def test_nothing_differs_and_nothing_is_written(request_: Request) -> None:
-    before = listing(request_.directory)
-    change = amended(request_)
-    assert (change.progress, change.unchanged, change.nodes, change.files) == (
-        DagProgress.WRITTEN,
-        True,
-        (),
-        (),
-    )
-    assert carried_out(request_) == []
-    assert listing(request_.directory) == before
-
-
 def test_what_was_not_submitted_is_replaced(request_: Request) -> None:
     change = amended(request_, runs=3, epochs=2, retries=5)
     assert change.refusal is None
@@ -178,10 +165,6 @@ def test_nodes_may_be_added_after_a_rescue(request_: Request) -> None:
     assert "ensemble.dag" in carried_out(request_, runs=3)
     assert b"run2-train_epoch0" in (request_.directory / "ensemble.dag").read_bytes()
     assert (request_.directory / "ensemble.dag.rescue001").exists()
-
-
-def test_memory_may_change_after_a_rescue(request_: Request) -> None:
-    ran(request_.directory, done=FIRST)
     assert amended(request_, memory_mb=4096).refusal is None
 
 

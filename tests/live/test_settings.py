@@ -27,13 +27,6 @@ def _dagdir(tmp_path: Path, user: Path) -> Path:
     return tmp_path / "ensemble"
 
 
-def test_nothing_is_set(dagdir: Path) -> None:
-    settings = load_settings(dagdir)
-    assert settings.zone is None
-    assert settings.sites == ()
-    assert settings.train_node.match("run0-train_epoch12")
-
-
 def test_the_documented_example_sets_every_key_there_is(dagdir: Path, user: Path) -> None:
     example = documented.__doc__.split("```toml")[1].split("```")[0]
     # As the user's own file: [notify] belongs there.

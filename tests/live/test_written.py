@@ -120,10 +120,6 @@ def test_the_summary_is_the_newest_there_is(dagdir: Dagdir) -> None:
     assert Look(dagdir).training().summary == {"test_loss": 0.4}
 
 
-def test_a_dagdir_without_any_of_it(dagdir: Dagdir) -> None:
-    assert Look(dagdir).trainings() == {}
-
-
 def test_folders_as_the_settings_name_them(dagdir: Dagdir) -> None:
     dagdir.write("my/run0/logs/metrics.csv", csv_of((0, 0.7)))
     assert Look(dagdir).values() == {}

@@ -100,13 +100,6 @@ def test_what_is_denied_is_an_exit_status(act: Act, schedd: Schedd) -> None:
     assert output["request"]["targets"][0]["cluster"] == 79
 
 
-def test_a_schedd_that_is_down_is_one_sentence(act: Act, schedd: Schedd) -> None:
-    schedd.down = "the schedd does not answer"
-    code, _, err = act("hold", "all", "--yes")
-    assert (code, err.count("\n")) == (Exit.REFUSED, 1)
-    assert "the schedd does not answer" in err
-
-
 @pytest.mark.parametrize(
     ("words", "reason"),
     [

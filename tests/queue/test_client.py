@@ -109,13 +109,6 @@ def test_a_schedd_that_dies_in_between_fails_the_rest_job_by_job() -> None:
     assert answers[1].text == "the schedd does not answer"
 
 
-def test_without_a_schedd_nothing_is_done_and_one_sentence_says_why() -> None:
-    schedd = Schedd(job(1))
-    schedd.down = "the schedd does not answer"
-    with pytest.raises(PoolError, match="does not answer"):
-        perform(Logs(row(1)), schedd, order(PoolAction.HOLD, 1))
-
-
 def test_a_priority_is_believed_when_the_ad_has_it() -> None:
     schedd = Schedd(job(1, priority=2), job(2, priority=5), job(3), job(4, owner="ben"))
     schedd.deaf = {3, 4}
@@ -257,8 +250,9 @@ def test_resubmitting_goes_on_from_the_newest_rescue_with_the_options_of_before(
     of: Submitted, tmp_path: Path
 ) -> None:
     logs, schedd = of(DagState.REMOVED, rescue=2)
-    for number in (1, 2, 10):
-        (tmp_path / f"ens.dag.rescue{number:03}").write_text("")
+    for name in ("ens.dag.rescue002", "ens.dag.rescue010", "ens.dag.rescue013.old"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "b.dag.rescue099").write_text("")
     (tmp_path / "ens.dag.condor.sub").write_text(SUB)
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUBMIT, dag="ens.dag"))
     assert answer.reply is ResultCode.DONE

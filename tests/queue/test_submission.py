@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.dagman.reports import newest_rescue
 from metlmon.pool import submission
 from metlmon.pool.submission import leftovers, previous_submission
 from metlmon.pool.types import PoolError
@@ -108,19 +107,6 @@ def test_a_batch_name_cannot_add_a_line(tmp_path: Path) -> None:
     assert (
         "-batch-name" not in previous_submission(submitted(tmp_path, "-Dag ens.dag", text)).options
     )
-
-
-def test_the_newest_rescue_is_the_highest_number(tmp_path: Path) -> None:
-    dag = submitted(tmp_path, "-Dag ens.dag")
-    assert newest_rescue(os.listdir(tmp_path), dag.name) is None
-    for name in (
-        "ens.dag.rescue002",
-        "ens.dag.rescue010",
-        "ens.dag.rescue003.old",
-        "b.dag.rescue099",
-    ):
-        (tmp_path / name).write_text("")
-    assert newest_rescue(os.listdir(tmp_path), dag.name) == "ens.dag.rescue010"
 
 
 def test_what_lies_there_is_found_by_name(tmp_path: Path) -> None:

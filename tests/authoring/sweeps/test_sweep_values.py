@@ -134,6 +134,7 @@ def sweep(how: SweepMode | None, *lengths: int) -> SweepRequest:
 def test_zip_takes_one_of_each() -> None:
     for how in (SweepMode.ZIP, None):
         assert [*points(sweep(how, 2, 2))] == [{"a": "a0", "b": "b0"}, {"a": "a1", "b": "b1"}]
+    assert len(points(sweep(None, 3))) == 3
 
 
 def test_a_product_has_each_with_each_the_last_fastest() -> None:
@@ -143,7 +144,3 @@ def test_a_product_has_each_with_each_the_last_fastest() -> None:
         ("a1", "b0", "c0"),
         ("a1", "b0", "c1"),
     ]
-
-
-def test_one_variable_needs_no_word() -> None:
-    assert len(points(sweep(None, 3))) == 3
