@@ -202,14 +202,6 @@ def test_logs_of_submit_descriptions_and_files(dagdir: Dagdir) -> None:
     assert logs(dagdir) == {"logs/train.ulog", "inline.txt"}
 
 
-def test_logs_in_the_nodes_own_directory(dagdir: Dagdir) -> None:
-    dagdir.write("x.dag", "JOB A {\n log = a.log\n} DIR sub/a\nJOB B t.sub DIR sub/b\n")
-    dagdir.write("sub/b/t.sub", "log = b.log\n")
-    dagdir.write("sub/a/a.log", log_of(77))
-    dagdir.write("sub/b/b.log", log_of(78))
-    assert logs(dagdir) >= {"sub/a/a.log"}
-
-
 def test_per_job_logs(dagdir: Dagdir) -> None:
     dagdir.write("x.dag", "JOB A {\n log = logs/metl_$(Cluster).$(Process).txt\n}\n")
     for name in ("logs/metl_77.0.txt", "logs/metl_78.1.txt", "logs/metl_x.0.txt"):
@@ -238,13 +230,6 @@ def test_a_copied_dagdir_has_other_paths(dagdir: Dagdir) -> None:
     dagdir.write("x.dag", "JOB A {\n log = /home/ada/ens/metl.ulog\n}\n")
     dagdir.write("metl.ulog", log_of(77))
     assert logs(dagdir) == {"metl.ulog"}
-
-
-def test_one_file_under_two_names_is_read_once(dagdir: Dagdir) -> None:
-    dagdir.write("x.dag", "JOB A {\n log = metl.log\n}\n")
-    dagdir.write("metl.log", log_of(77))
-    os.symlink("metl.log", dagdir.path / "other.log")
-    assert len(logs(dagdir)) == 1
 
 
 def test_a_nodes_log_of_a_dag_that_is_gone_is_reported(dagdir: Dagdir) -> None:

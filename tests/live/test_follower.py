@@ -154,15 +154,6 @@ def test_a_nodes_log_emptied_while_we_look_takes_nothing_back(dagdir: Dagdir) ->
     assert jobs(reader)[77].executions[0].outcome == "failed"
 
 
-def test_a_log_that_cannot_be_read_is_reported_and_the_rest_is_used(dagdir: Dagdir) -> None:
-    dagdir.write("metl.log", log_of(77))
-    os.symlink(dagdir.path / "nowhere", dagdir.path / "other.log")
-    (dagdir.path / "a.log").mkdir()
-    os.mkfifo(dagdir.path / "pipe.log")
-    reader = dagdir.reader()
-    assert states(reader) == {77: State.IDLE}
-
-
 def test_a_log_that_vanishes_is_reported_and_its_jobs_stay(dagdir: Dagdir) -> None:
     path = dagdir.write("metl.log", log_of(77))
     reader = dagdir.reader()

@@ -214,18 +214,7 @@ def test_the_systems_own_clock_is_local_time(dagdir: Dagdir) -> None:
     assert dagdir.reader().live()
 
 
-# --- what may not be written, and what is watched -------------------------------------------
-
-
-def test_a_read_only_dagdir_is_read(dagdir: Dagdir) -> None:
-    running(dagdir)
-    for path in dagdir.path.iterdir():
-        path.chmod(0o444)
-    dagdir.path.chmod(0o555)
-    try:
-        assert dagdir.reader(now="2026-05-04 15:00:00").live()
-    finally:
-        dagdir.path.chmod(0o755)
+# --- what is watched ------------------------------------------------------------------------
 
 
 def test_only_the_dagdir_and_its_logs_directories_are_watched(dagdir: Dagdir) -> None:

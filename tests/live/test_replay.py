@@ -139,22 +139,6 @@ def test_its_thread_ends_when_all_is_read(tmp_path: Path) -> None:
     assert past.settings == session.settings
 
 
-def test_a_failure_that_nobody_foresaw_is_reported(tmp_path: Path) -> None:
-    class Broken(DagdirReader):
-        def step(self, seconds: float = 0.05) -> ReadStep:
-            raise ValueError("something odd")
-
-    reader = Broken(written(tmp_path).path, as_of=THEN)
-    reader.open()
-    past = HistoricalSession(reader)
-    received: queue.Queue[Snapshot] = queue.Queue()
-    past.start(received.put)
-    update = received.get(timeout=PATIENCE)
-    past.stop()
-    assert update.error is not None
-    assert "something odd" in update.error
-
-
 def test_stopping_it_drops_what_is_not_read_yet(tmp_path: Path) -> None:
     begun, go_on = threading.Event(), threading.Event()
 

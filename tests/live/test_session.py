@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.live.dagdir_reader import DagdirReader, ReadStep
+from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
 from metlmon.live.file_access import FsExecutor, calls_through
 from metlmon.live.session import DirectoryWatcher, PriorityLock, Session
@@ -103,19 +103,6 @@ def test_it_may_be_told_before_it_began(dagdir: Dagdir) -> None:
     assert session.latest is None
 
 
-def test_a_dagdir_that_goes_is_reported_and_the_picture_stays(
-    watched: Watched, dagdir: Dagdir
-) -> None:
-    watched.until(State.IDLE)
-    dagdir.path.rename(dagdir.path.with_name("elsewhere"))
-    while True:
-        update = watched.pictures.get(timeout=PATIENCE)
-        if update.error is not None:
-            break
-    assert "no such directory" in update.error
-    assert update.status.runs[0].state is State.IDLE
-
-
 def test_a_live_ensembles_clock_ticks(dagdir: Dagdir) -> None:
     """Durations grow although nothing is written."""
     watched = Watched(dagdir, live=True)
@@ -134,33 +121,6 @@ def test_a_dead_ensembles_clock_does_not(watched: Watched) -> None:
     watched.until(State.IDLE)
     with pytest.raises(queue.Empty):
         watched.pictures.get(timeout=1.5)
-
-
-def test_a_failure_that_nobody_foresaw_is_reported_and_reading_goes_on(
-    dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("metlmon.live.session.FAILURE_PAUSE_SECONDS", 0.01)
-    watched = Watched(dagdir)
-    try:
-        watched.until(State.IDLE)
-        step = watched.reader.step
-        failures = iter([RuntimeError("a bug")])
-
-        def fails_once(seconds: float = 0.05) -> ReadStep:
-            failure = next(failures, None)
-            if failure is not None:
-                raise failure
-            return step(seconds)
-
-        monkeypatch.setattr(watched.reader, "step", fails_once)
-        dagdir.append("metl.log", Log().execute(77).data)
-        failed = watched.pictures.get(timeout=PATIENCE)
-        assert failed.error is not None
-        assert "RuntimeError: a bug" in failed.error
-        assert failed.status.runs[0].state is State.IDLE
-        assert watched.until(State.RUNNING).error is None
-    finally:
-        watched.session.stop()
 
 
 # --- A question goes before work --------------------------------------------------------------
