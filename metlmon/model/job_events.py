@@ -27,9 +27,12 @@ NOOP_PROC: Final = 2147483647
 """Proc of the events that DAGMan writes for a NOOP node, which has no job; its own counter is
 the subproc (``dagman_main.cpp``)."""
 
-MAX_RECENT_JOBS: Final = 2000
-"""Jobs whose events are in memory as objects (about 5 kB each): more than are active in most
-ensembles."""
+MAX_RECENT_JOBS: Final = 1000
+"""Ended jobs whose events are in memory as objects (about 5 kB each): more than most ensembles
+have."""
+
+OPEN_FACTOR: Final = 5
+"""As many times more of those that have not ended, whose events are needed again."""
 
 SHARE_KEPT: Final = 7 / 8
 """The part of them that stays when there are too many: compressing the others takes some ten
@@ -74,23 +77,32 @@ class RecentJobs:
 
     def __init__(self, checkpoint_codes: frozenset[int] = frozenset()) -> None:
         self.checkpoint_codes = checkpoint_codes
-        self._jobs: dict[LoggedJob, None] = {}
+        self._open: dict[LoggedJob, None] = {}
+        self._ended: dict[LoggedJob, None] = {}
         self._log_sets: dict[frozenset[str], frozenset[str]] = {}
         self._last_block: tuple[bytes, list[EventsByLog]] = b"", []
 
     def add(self, job: LoggedJob) -> None:
-        """Add a job."""
-        self._jobs[job] = None
+        """Add a job, or note that it has ended."""
+        if job.has_ended:
+            self._open.pop(job, None)
+            self._ended[job] = None
+        else:
+            self._open[job] = None
 
     def remove(self, job: LoggedJob) -> None:
-        """Remove a job, which is not in use any more."""
-        self._jobs.pop(job, None)
+        """Remove a job, which is compressed, or not in use any more."""
+        self._open.pop(job, None)
+        self._ended.pop(job, None)
 
-    def surplus(self, most: int = 1) -> list[LoggedJob]:
-        """The jobs added first, when there are too many, or more than ``most`` times as many."""
-        number = len(self._jobs)
-        kept = number if number <= most * MAX_RECENT_JOBS else int(SHARE_KEPT * MAX_RECENT_JOBS)
-        return list(islice(self._jobs, number - kept))
+    def surplus(self, factor: int = 1) -> list[LoggedJob]:
+        """The jobs added first, where there are more than ``factor`` times the limit."""
+        surplus: list[LoggedJob] = []
+        for jobs, limit in ((self._ended, 1), (self._open, OPEN_FACTOR)):
+            most = limit * MAX_RECENT_JOBS
+            if len(jobs) > factor * most:
+                surplus += islice(jobs, len(jobs) - int(SHARE_KEPT * most))
+        return surplus
 
     def compress(self, jobs: Sequence[LoggedJob]) -> None:
         """Compress the events of jobs of the :meth:`surplus`."""
@@ -103,7 +115,7 @@ class RecentJobs:
             for place, job in enumerate(together):
                 job.set_block(block, place)
         for job in jobs:
-            self._jobs.pop(job, None)
+            self.remove(job)
 
     def events_in(self, block: bytes, place: int) -> EventsByLog:
         """The events at a place in a block; the next are often in the same one."""
@@ -151,6 +163,7 @@ class LoggedJob:
         "batch_name",
         "cluster",
         "factory",
+        "has_ended",
         "id",
         "key",
         "last_image_size",
@@ -184,6 +197,8 @@ class LoggedJob:
         self.run_name: str | None = None
         self.run_epoch: int | None = None
         self.removed_with_dag = False
+        self.has_ended = False
+        """Whether its events have an end, 005 or 009."""
         self.nodes_logs = NO_LOGS
         self.user_logs = NO_LOGS
         self.memory_max: int | None = None
@@ -247,6 +262,9 @@ class LoggedJob:
         else:
             self._history = None
         self._submission = None
+        if number in (5, 9):
+            self.has_ended = True
+            self._recent.add(self)
         if number == 0 and isinstance(detail, Submit):
             self._read_submit(detail)
             self.logged_submit = self.logged_submit or time
@@ -327,11 +345,7 @@ class LoggedJob:
         """Drop the events, those of ``.dagman.out``, since a log has the job."""
         self._events = JobEvents()
         self._history = self._submission = self.newest_time = None
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether its events have an end, 005 or 009."""
-        return any(event.number in (5, 9) for event in self.events())
+        self.has_ended = False
 
     def drop_objects(self) -> bool:
         """Drop the history, which is folded again on demand, and the events if a block has them.
