@@ -307,6 +307,8 @@ def metric_format(values: Iterable[float | None], digits: int = 4) -> Callable[[
         if abs(value) >= 1000 * middle:
             # Of one that diverged the decimals say nothing.
             return metric(value) + " " * (decimals and decimals + 1)
+        if value and not round(value, decimals):
+            return metric(value)
         return f"{value:.{decimals}f}"
 
     return write

@@ -138,6 +138,7 @@ def test_values_of_a_column_have_one_format_and_their_points_below_each_other() 
     write = metric_format([0.32, 0.2308, None, NAN, 0.25])
     assert [write(each) for each in (0.32, 0.2308, 12.0)] == ["0.3200", "0.2308", "12.0000"]
     assert (write(NAN), write(2428.0)) == ("NaN", "2428     ")
+    assert metric_format([273.0, 0.289], 3)(0.289) == "0.289"
     assert metric_format([])(1.0) == "1.000"
     assert metric_format([3e-9])(3e-9) == "3.00e-9"
 
