@@ -29,6 +29,14 @@ def test_the_first_line_is_the_answer(capsys: Captured) -> None:
     assert "if the DAG keeps running" in assumption
 
 
+def test_the_estimate_is_that_of_status_with_progress_lines_too(capsys: Captured) -> None:
+    dagdir = str(FIXTURES / "health" / "diverged")
+    estimate = as_json(capsys, "estimate", dagdir)["estimate"]
+    assert estimate == as_json(capsys, "status", dagdir)["estimate"]
+    sources = [run["epoch_remaining"]["source"] for run in estimate["runs"]]
+    assert "its progress line" in sources
+
+
 def test_json_has_every_number(capsys: Captured) -> None:
     output = as_json(capsys, "estimate", DEMO, "--as-of", MIDDLE)
     assert output["schema"] == 1

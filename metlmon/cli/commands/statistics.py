@@ -232,7 +232,7 @@ def estimate(options: argparse.Namespace) -> int:
         tested = backtest(stats_input(reader), partial(stats_at, options))
         print_text = partial(_print_backtest, tested)
         return show(options, EstimateOutput, builder, print_text, backtest=tested)
-    forecast = make_forecast(stats_input(reader))
+    forecast = make_forecast(input_with_trainings(reader))
     print_text = partial(_print_forecast, forecast)
     return show(options, EstimateOutput, builder, print_text, estimate=forecast)
 
