@@ -135,7 +135,7 @@ class Count(Struct, frozen=True):
 
 
 class TransferTotals(Struct, frozen=True):
-    """Input transfers by outcome, output transfers, and bytes of all jobs."""
+    """Input transfers by outcome, output transfers that succeeded, and bytes of all jobs."""
 
     input_ok: Count
     input_aborted: Count
@@ -231,8 +231,6 @@ def _causes(ledger: Ledger) -> list[CauseRow]:
 def _transfers(ledger: Ledger) -> TransferTotals:
     def count(direction: str, outcome: str) -> Count:
         found = [t for t in ledger.transfers if (t.direction, t.outcome) == (direction, outcome)]
-        if direction == "output":
-            found = [transfer for transfer in found if transfer.start is not None]
         ended = (each.seconds for each in found if each.end is not None)
         return Count(len(found), sum(round((each or 0) * SECOND) for each in ended) / SECOND)
 

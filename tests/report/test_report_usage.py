@@ -119,7 +119,16 @@ def test_the_rest_of_the_first_round() -> None:
 
 ENSEMBLES = pytest.mark.parametrize(
     "name",
-    ["metl-aws", "pool-ensemble", "first-round", "trainer", "rescue", "holds", "shared-log"],
+    [
+        "metl-aws",
+        "pool-ensemble",
+        "first-round",
+        "trainer",
+        "rescue",
+        "holds",
+        "shared-log",
+        "gated",
+    ],
 )
 
 
@@ -214,16 +223,25 @@ def test_it_agrees_with_the_status(name: str) -> None:
         assert row.badput == close(sum(reason.badput for reason in own))
     assert len(reasons) == len(breakdown.causes)
     moves = {(m.direction, m.outcome): m for m in usage.transfer_groups}
-    for outcome, count in (
-        ("ok", breakdown.transfers.input_ok),
-        ("aborted", breakdown.transfers.input_aborted),
-        ("unfinished", breakdown.transfers.input_unfinished),
+    for of, count in (
+        (("input", "ok"), breakdown.transfers.input_ok),
+        (("input", "aborted"), breakdown.transfers.input_aborted),
+        (("input", "unfinished"), breakdown.transfers.input_unfinished),
+        (("output", "ok"), breakdown.transfers.output),
     ):
-        move = moves.get(("input", outcome))
+        move = moves.get(of)
         result = (move.count, move.seconds) if move else (0, 0)
         assert result == (count.n, close(count.seconds))
     assert usage.total.input.received == breakdown.transfers.bytes_received
     assert usage.total.input.sent == breakdown.transfers.bytes_sent
+
+
+def test_causes_count_the_executions_that_stored_a_checkpoint_before_they_were_lost() -> None:
+    usage = usage_of("checkpoints")
+    table = cause_table(usage)
+    assert table.total is not None
+    assert table.total["executions"] == sum(row["executions"] for row in table.rows) == 3
+    assert usage.total.totals.bad_executions == 1
 
 
 # --- hidden compute, and epochs that nothing is known of ----------------------------------------
