@@ -548,8 +548,7 @@ def code_text(text: str) -> str:
 
 def cause_table(usage: ReportUsage) -> ReportTable:
     """Bad GPU-hours by cause; a cause with several reasons has a detail row for each."""
-    totals = usage.total.totals
-    badput = totals.hours.badput
+    badput = usage.total.totals.hours.badput
 
     def row(code: str, reason: str, executions: int, hours: float) -> Row:
         figures = {"executions": executions, "gpu_hours": hours, "share": ratio(hours, badput)}
@@ -580,7 +579,7 @@ def cause_table(usage: ReportUsage) -> ReportTable:
             _given("share", "Share", Kind.SHARE, footnote="lost_share"),
         ),
         tuple(rows),
-        row("Total", "", totals.bad_executions, badput),
+        row("Total", "", sum(cause.executions for cause in usage.causes), badput),
         empty_text="No execution ended badly.",
     )
 

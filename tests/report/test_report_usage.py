@@ -25,7 +25,7 @@ from metlmon.report.usage import (
     ReportUsage,
     make_box_plot,
 )
-from metlmon.report.usage_tables import resource_table
+from metlmon.report.usage_tables import cause_table, resource_table
 from metlmon.snapshot.records import HOUR
 from metlmon.stats.causes import CauseReason
 from metlmon.stats.totals import break_down
