@@ -24,7 +24,7 @@ from metlmon.tables import epochs as epochs_table
 from metlmon.tables import estimates as estimates_table
 from metlmon.tables import runs as runs_table
 from metlmon.tables.layout import GAP, MARGIN, empty_text
-from metlmon.tables.runs import hold_reason, is_between_epochs, site_and_target
+from metlmon.tables.runs import hold_reason, site_and_target
 from metlmon.tables.timeline_text import EIGHTHS, filled_eighths
 from metlmon.text import formatting
 from metlmon.text.formatting import STATES, clip
@@ -270,7 +270,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
             preposition = line((" at " if on_site else " ", DIM))
             placement = latest.site, latest.target, latest.off_target
             state += preposition + site_and_target(*placement, None, latest.state)
-        if gate is None and is_between_epochs(row):
+        if gate is None and row.is_between_epochs:
             state += line(", epoch done, next queued")
         return state
 

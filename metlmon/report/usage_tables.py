@@ -302,7 +302,8 @@ def _runs(usage: ReportUsage, state: State) -> int | str:
     """Runs that ended so; of a window that is unknown: runs have no time of completion."""
     if not usage.window.unbounded:
         return ""
-    return sum(run.state is state and not run.stopped for run in usage.ledger.runs)
+    runs = [run for run in usage.ledger.runs if run.state is state]
+    return sum(not (run.stopped or run.is_between_epochs) for run in runs)
 
 
 def _sum_of_runs(name: str) -> Of:

@@ -26,7 +26,7 @@ from metlmon.model.model_state import Notice
 from metlmon.model.node import NodeFailure
 from metlmon.model.queue import QueueJob
 from metlmon.model.run import DagAbort, GateStatus
-from metlmon.model.states import ACTIVE, FAILED_JOB, DagState, Outcome, State
+from metlmon.model.states import ACTIVE, DONE, FAILED_JOB, DagState, Outcome, State
 from metlmon.text.record_json import Nullable
 
 HOUR: Final = 3600.0
@@ -742,6 +742,17 @@ class Run(Struct, frozen=True):
         """Whether its gate holds back the next epoch."""
         waits = self._between_epochs and self.gate is not None and self.gate.paused is not None
         return waits and not self.stopped
+
+    @property
+    def is_between_epochs(self) -> bool:
+        """Whether its latest epoch is over, and the next not submitted yet."""
+        return self.state in DONE and self.epochs_done + self.epochs_skipped < self.epochs_total
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether none of its epochs is running, or still to run."""
+        is_over = self.state in DONE or self.state in FAILED_JOB or self.state is State.FUTILE
+        return is_over and not self.is_between_epochs
 
     @property
     def _between_epochs(self) -> bool:

@@ -21,7 +21,8 @@ from msgspec.structs import replace
 
 from metlmon.jobfiles.records import Point, TrainingOutput
 from metlmon.live.feed import StatsInput
-from metlmon.snapshot.records import DescribedNode, Ledger, Run
+from metlmon.model.states import ALIVE
+from metlmon.snapshot.records import DescribedNode, Run
 from metlmon.stats.curves import Course, Curves, Goal, MetricCurve, best_curve, curve_of, curves
 from metlmon.stats.sweep import SweepVariables, Value, constant_values, find_sweep
 from metlmon.stats.totals import group_by
@@ -99,17 +100,24 @@ def run_figures(stats_input: StatsInput) -> RunFigures:
     metric_curves = curves(replace(stats_input, streams={}))
     nodes = sum(stats_input.status.node_states.values())
     sweep = find_sweep(stats_input.load_description().nodes) if nodes <= MOST_NODES else NO_SWEEP
-    return RunFigures(metric_curves, sweep, wall_seconds(stats_input.ledger))
+    return RunFigures(metric_curves, sweep, wall_seconds(stats_input))
 
 
-def wall_seconds(ledger: Ledger) -> dict[str, float]:
-    """The wall times of the runs of which no job is queued, by run key, in seconds."""
+def wall_seconds(stats_input: StatsInput) -> dict[str, float]:
+    """The wall times of the runs that have ended, by run key, in seconds.
+
+    Between two jobs a run has not ended while its DAGMan is in the queue.
+    """
+    ledger = stats_input.ledger
+    alive = {dag.file for dag in stats_input.status.dags if dag.state in ALIVE}
     ends: dict[str, list[datetime | None]] = {}
     for job in ledger.jobs:
         if job.key is not None and not job.dagman:
             ends.setdefault(job.key, []).append(None if job.queued else job.ended)
     result = {}
     for run in ledger.runs:
+        if run.dag in alive and not (run.has_ended or run.stopped):
+            continue
         known = [end for end in ends.get(run.key, ()) if end is not None]
         if run.began is not None and known and len(known) == len(ends[run.key]):
             result[run.key] = ledger.seconds_between(run.began, max(known))
@@ -145,7 +153,7 @@ class ComparedRun(Struct, frozen=True):
 
     ``parameters``: its variables by name, its arguments by name with ``--`` before it. ``sites``
     and ``gpus``: completed epochs by the site and the GPU model of the execution that completed
-    them, most first. ``wall_seconds``: None while a job is queued. ``best``: of the compared runs.
+    them, most first. ``wall_seconds``: None before it has ended. ``best``: of the compared runs.
     """
 
     json_omits: ClassVar = frozenset({"row", "curve", "wall_seconds"})
@@ -202,7 +210,7 @@ def compare_runs(
     }
     chosen = [each for each in by_run.values() if each.best is not None]
     best = best_curve(chosen)
-    walls = wall_seconds(stats_input.ledger)
+    walls = wall_seconds(stats_input)
     done = [(e.key, e.success) for e in stats_input.ledger.epochs if e.counts and e.success]
     successes = group_by(done, itemgetter(0))
     differing, equal = _differences([parameters[key] for key in keys])

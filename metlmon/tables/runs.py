@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from metlmon.config.settings import MetricSettings
 from metlmon.jobfiles.records import Streamed
 from metlmon.model.job_events import JobId
-from metlmon.model.states import DONE, TERMINAL, UNPLACED, URGENCY, State
+from metlmon.model.states import TERMINAL, UNPLACED, URGENCY, State
 from metlmon.snapshot.records import Epoch, Run
 from metlmon.snapshot.row_text import REQUESTED, gate_sentences, gate_symbol, has_open_request
 from metlmon.stats.curves import Course, MetricCurve, course_text, curve_symbol
@@ -99,7 +99,7 @@ ORDERS: Final = (
 def filter_text(row: Run) -> str:
     """The text of a run that a filter searches."""
     parts = [row.run, row.uuid, row.dag, STATES[row.state].word, *gate_sentences(row)]
-    parts += [formatting.BETWEEN] * is_between_epochs(row)
+    parts += [formatting.BETWEEN] * row.is_between_epochs
     parts += [sign.word] if (sign := gate_symbol(row)) is not None else []
     parts += [row.failed.node, row.failed.reason] if row.failed is not None else []
     if (latest := row.latest) is not None:
@@ -122,7 +122,7 @@ def columns(
     of several DAGs have the same name, the DAG identifies the run.
     """
     measured = metrics is not None and has_metrics(figures, rows)
-    finished = bool(rows) and all(map(has_ended, rows))
+    finished = bool(rows) and all(row.has_ended for row in rows)
     ambiguous = len({row.run for row in rows}) < len(rows)
     columns = every_column(
         rows,
@@ -296,14 +296,6 @@ _OF_JOBS: Final = frozenset({"since", "gpu", "job", "try"})
 """Columns that say nothing before a job was submitted."""
 
 
-def has_ended(row: Run) -> bool:
-    """Whether none of its epochs is running, or still to run."""
-    return row.state in _ENDED and not is_between_epochs(row)
-
-
-_ENDED: Final = frozenset({*TERMINAL, State.SKIPPED, State.FUTILE})
-
-
 def epochs_text(row: Run) -> str:
     """``4/12``, ``≥4/12``: the epochs done, of all."""
     return formatting.at_least(f"{row.epochs_done}/{row.epochs_total}", row.epochs_unknown > 0)
@@ -334,7 +326,7 @@ def state_text(row: Run, streams: Mapping[JobId, Streamed] = NO_STREAMS) -> Line
     if (gate := gate_symbol(row)) is not None:
         return symbol_span(gate)
     failed = line((", job failed", NOTE)) if row.shown_epoch and row.shown_epoch.overruled else ()
-    if is_between_epochs(row):
+    if row.is_between_epochs:
         symbol = STATES[row.state]
         return line((symbol.glyph, style_of(symbol)), " ", (formatting.BETWEEN, DIM)) + failed
     latest = row.latest
@@ -355,13 +347,8 @@ def epoch_percent(state: State, streamed: Streamed | None) -> Line:
     return line((f" {done:>4}", MOVING)) if done else ()
 
 
-def is_between_epochs(row: Run) -> bool:
-    """Whether its latest epoch is over, and the next not submitted yet."""
-    return row.state in DONE and row.epochs_done + row.epochs_skipped < row.epochs_total
-
-
 def _urgency(row: Run) -> int:
-    return URGENCY[State.WAITING if is_between_epochs(row) else row.state]
+    return URGENCY[State.WAITING if row.is_between_epochs else row.state]
 
 
 def _since(row: Run) -> float | None:

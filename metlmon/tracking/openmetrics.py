@@ -104,7 +104,7 @@ _FAMILIES: Final = (
     _gauge("problems", "Open entries of metlmon health by severity (state)."),
     _gauge("problem_kinds", "Open entries of metlmon health by severity (state), kind (cause)."),
     _gauge("stopped_runs", "Runs that can go on no further unless somebody acts."),
-    _gauge("runs", "Runs by state."),
+    _gauge("runs", "Runs by state; between two epochs that of the first."),
     _gauge("epochs", "Epochs by state."),
     _gauge("nodes", "Nodes of all DAGs by state."),
     _gauge("jobs", "Jobs by state."),

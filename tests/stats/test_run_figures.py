@@ -56,6 +56,16 @@ def test_a_run_with_a_queued_job_has_no_wall_time_yet() -> None:
     assert not running & run_figures(stats).wall_seconds.keys()
 
 
+def test_a_run_between_two_epochs_has_not_ended(capsys: Captured) -> None:
+    demo, moment = ROOT / "fixtures" / "demo", datetime(2026, 11, 21, 9, 44, 41)
+    stats = read(demo, moment)
+    (run,) = [run for run in stats.status.runs if run.is_between_epochs]
+    assert (run.epochs_done, run.epochs_total) == (2, 6)
+    assert run.key not in run_figures(stats).wall_seconds
+    totals = json_output("report", capsys, demo, "--as-of", moment.isoformat())["totals"]
+    assert (totals["runs"], totals["runs_completed"]) == (6, 0)
+
+
 # --- columns ---------------------------------------------------------------------------------
 
 

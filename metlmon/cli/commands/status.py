@@ -65,7 +65,7 @@ class RunWithFigures(Struct, frozen=True):
     """A run, and what statistics add.
 
     ``swept``: variables of its nodes that differ between runs. ``wall_seconds``: from its first
-    submission to the end of its last job, null while one is queued.
+    submission to the end of its last job, null before it has ended.
     """
 
     row: Flat[Run]
