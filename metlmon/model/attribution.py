@@ -539,6 +539,8 @@ class JobAttributor:
         self._groups: JobGroups
         self._procs: dict[int, list[JobKey]] = {}
         self._provisional: set[JobKey] = set()
+        self._possible: dict[JobKey, set[NodeKey]] = {}
+        """By ambiguous job, the nodes that it may belong to."""
         self._scripts: dict[ScriptKey, Event] = {}
         self._unassigned_scripts: dict[ScriptKey, Event] = {}
 
@@ -550,6 +552,7 @@ class JobAttributor:
         self.attributions = {}
         self.unproven = UnprovenJobs()
         self._provisional = set()
+        self._possible = {}
         for key in self._jobs:
             self._attribute(key)
         self._unassigned_scripts = dict(self._scripts)
@@ -602,6 +605,7 @@ class JobAttributor:
     def remove_job(self, job: LoggedJob) -> NodeKey | None:
         """Remove the attribution of a job; return its node, if it had one."""
         record = self._record_of(self.attributions.pop(job.key, None))
+        self._set_possible(job.key, None)
         if record is not None:
             self._drop_job(record, job)
         self._provisional.discard(job.key)
@@ -708,6 +712,7 @@ class JobAttributor:
                 node = self._groups.dag.workflow.nodes[name]
                 self._nodes[NO_DAG, name] = NodeRecord((NO_DAG, name), node)
         old, new = self._record_of(previous), self._record_of(attribution)
+        possible = self._set_possible(key, attribution)
         if attribution != previous:
             self.attributions[key] = attribution
             self.changed_jobs.add(key)
@@ -725,7 +730,27 @@ class JobAttributor:
             if new is not None and attribution.proven:
                 recheck += self._jobs_to_recheck([new.key])
         rechecked_nodes = self.attribute_all(recheck) if recheck else ()
-        return [*{record.key for record in (old, new) if record is not None}, *rechecked_nodes]
+        own = {record.key for record in (old, new) if record is not None}
+        return [*own, *possible, *rechecked_nodes]
+
+    def _set_possible(self, key: JobKey, attribution: Attribution | None) -> list[NodeKey]:
+        """Note a job at the nodes that it may belong to; return those for which that changed.
+
+        One DAG that has run, by its files, is likelier than others of which nothing says so.
+        """
+        before, after = self._possible.pop(key, set()), set[NodeKey]()
+        if attribution is not None and attribution.node is not None:
+            candidates = attribution.candidates
+            if not any(self._dags[dag].has_run() for dag in candidates):
+                after = {(dag, attribution.node) for dag in candidates}
+        for node in before - after:
+            if node in self._nodes:
+                self._nodes[node].possible -= {key}
+        for node in after - before:
+            self._nodes[node].possible |= {key}
+        if after:
+            self._possible[key] = after
+        return [*(before ^ after)]
 
     def _is_of_no_dag(self, job: LoggedJob, attribution: Attribution) -> bool:
         """Whether this is a job of no DAG, or there are only logs here.

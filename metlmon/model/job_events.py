@@ -509,7 +509,8 @@ class NodeRecord(Struct):
     """A node of one DAG, identified by (DAG, node name), with its jobs and scripts.
 
     Tuples, since ``posts`` and ``skips`` of most nodes, which have no scripts, are one empty one.
-    ``result``: of its jobs; None without any, and until it is asked for.
+    ``result``: of its jobs; None without any, and until it is asked for. ``possible``: jobs that
+    may be of it, or of a node of another DAG.
     """
 
     key: NodeKey
@@ -518,3 +519,4 @@ class NodeRecord(Struct):
     posts: tuple[PostResult, ...] = ()
     skips: tuple[datetime, ...] = ()
     result: SubmissionResult | None = None
+    possible: frozenset[JobKey] = frozenset()

@@ -445,6 +445,9 @@ class NodeStateResolver:
         """The state of a node without a job in any log."""
         post = record.posts[-1] if record.posts else None
         state, since = self._state_without_job(post, report)
+        if record.possible and state is State.WAITING and not any(self._dag.coverage_ends()):
+            # A job in the log may be of it, and no file of DAGMan's lists what it submitted.
+            return NodeState(State.UNKNOWN)
         # Of the last reported submission: job logs can lag or be lost.
         reports = self._reports(record.node.name)
         times = [each.time for each in reports if each.kind is NodeReportKind.SUBMITTED]
@@ -779,9 +782,11 @@ class DagStates:
             return dag.live_state(), None
         table = self._tables.get(dag_key)
         states = self.table(dag_key, table is not None and table.live).states.values()
-        if not any(self._nodes[(dag_key, name)].jobs for name in dag.workflow.nodes):
+        records = [self._nodes[(dag_key, name)] for name in dag.workflow.nodes]
+        if not any(record.jobs for record in records):
             # A rescue file shows that a DAGMan ran and ended; a new one may have started.
-            return (DagState.UNKNOWN if dag.rescue_files_at_cut() else DagState.NOT_SUBMITTED), None
+            may_have_run = dag.rescue_files_at_cut() or any(record.possible for record in records)
+            return (DagState.UNKNOWN if may_have_run else DagState.NOT_SUBMITTED), None
         if all(state.state in DONE for state in states):
             return DagState.DONE, None
         return DagState.UNKNOWN, None

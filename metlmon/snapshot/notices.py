@@ -129,14 +129,19 @@ def _missing_files(derivation: Derivation, dag: Dag) -> Iterator[Notice]:
     without = derivation.ensemble.states.unrecorded(dag.key)
     if without is None:
         return
-    inferred, unknown = without.inferred, without.unknown
-    if not inferred and not unknown:
+    # Of those that jobs here may belong to another warning says why.
+    possible = [key for key, record in derivation.nodes.items() if record.possible]
+    ambiguous = sum(
+        key[0] == dag.key and derivation.states[key].state is State.UNKNOWN for key in possible
+    )
+    inferred, unknown = without.inferred, without.unknown - ambiguous
+    if not inferred and unknown <= 0:
         return
     name = missing_rescue(dag)
     file = name or f"{PurePath(dag.file).name}.rescueNNN"
     states = [
         *([f"{_nodes(inferred)} taken for done"] if inferred else ()),
-        *([f"of {_nodes(unknown)} nothing is known"] if unknown else ()),
+        *([f"of {_nodes(unknown)} nothing is known"] if unknown > 0 else ()),
     ]
     counted = " and ".join(states)
     if name is not None:

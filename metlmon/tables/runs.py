@@ -453,8 +453,8 @@ def hours_cell(hours: float, style: TextStyle = PLAIN) -> Line:
 
 
 def _is_unlogged(row: Run) -> bool:
-    """Whether epochs are done, and no log has the hours of any of them."""
-    return row.epochs_done > 0 and not row.hours.goodput
+    """Whether epochs are, or may be, done, and no log has the hours of any of them."""
+    return row.epochs_done + row.epochs_unknown > 0 and not row.hours.goodput
 
 
 def _lost(row: Run, cells: int | None) -> Line:

@@ -50,9 +50,10 @@ def test_without_evidence_it_is_ambiguous_and_reported() -> None:
     assert notice.kind == "ambiguous-dag"
     assert "77.0" in notice.text
     assert "a.dag, b.dag" in notice.text
-    # Nothing is guessed: no node of either is anything but waiting.
-    counts = result.painter().status().node_states
-    assert (counts[State.WAITING], sum(counts.values())) == (2, 2)
+    # Nothing is guessed: one of the two nodes was submitted, and which DAG has run is not known.
+    status = result.painter().status()
+    assert (status.node_states[State.UNKNOWN], sum(status.node_states.values())) == (2, 2)
+    assert {dag.state for dag in status.dags} == {DagState.UNKNOWN}
 
 
 def test_its_cost_is_counted_all_the_same() -> None:
