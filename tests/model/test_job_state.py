@@ -195,17 +195,6 @@ def test_what_is_known_of_how_it_ended() -> None:
     assert (held.code, held.subcode, held.reason) == (34, 102, "memory exceeded")
 
 
-def test_a_hold_without_an_eviction_ends_the_execution() -> None:
-    """Codes 26 and 47 come with no 004: the hours are real, the held time is not."""
-    log = submitted().execute(77, gpus=2, at="05-04 10:00:00")
-    log.hold(77, 47, "job exceeded allowed time", at="05-06 02:00:00")
-    log.release(77, at="05-20 02:00:00").remove(77, at="05-20 02:00:01")
-    result = of_one_job(log)
-    assert result.executions(77) == ["held"]
-    assert result.last_execution(77).gpu_hours == 40 * 2
-    assert result.painter().status().hours.badput == 80
-
-
 def test_the_hold_explains_the_eviction_it_caused() -> None:
     log = submitted().execute(77, at="10:00:00").evict(77, None, at="11:00:00")
     log.hold(77, 34, "memory usage exceeded request_memory", at="11:00:00", subcode=102)
@@ -270,14 +259,6 @@ def test_a_suspended_job_keeps_its_gpus() -> None:
     last = of_one_job(log).last_execution(77)
     assert last.gpu_hours == 4.0
     assert last.suspended == timedelta(hours=2, minutes=30).total_seconds()
-
-
-def test_a_reconnect_keeps_the_start() -> None:
-    log = submitted().execute(77, gpus=1, at="10:00:00").disconnect(77, at="11:00:00")
-    log.reconnect(77, at="11:20:00").terminate(77, 0, at="12:00:00")
-    result = of_one_job(log)
-    assert result.executions(77) == ["good"]
-    assert result.last_execution(77).gpu_hours == 2.0
 
 
 def test_a_failed_reconnect_is_followed_by_an_eviction_that_ends_nothing() -> None:
@@ -445,17 +426,6 @@ def test_an_input_transfer(
     totals = break_down(result.painter().ledger()).transfers
     counts = [totals.input_ok.n, totals.input_aborted.n, totals.input_unfinished.n]
     assert counts == [outcome == each for each in ("ok", "aborted", "unfinished")]
-
-
-def test_a_checkpoint_upload_in_mid_run_ends_nothing() -> None:
-    log = submitted().execute(77, gpus=1, at="10:00:00")
-    log.transfer(77, "started output", at="11:00:00").transfer(77, "finished output", at="11:05:00")
-    result = of_one_job(log.terminate(77, 0, at="12:00:00"))
-    assert result.executions(77) == ["good"]
-    assert result.last_execution(77).gpu_hours == 2.0
-    assert [(t.direction, t.outcome, t.seconds) for t in result.transfers(77)] == [
-        ("output", "ok", 300)
-    ]
 
 
 # --- bytes and memory ---------------------------------------------------------------------
