@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.errors import InputError
 from metlmon.live import dagdir_reader as reader_module
 from metlmon.live import follower
 from metlmon.live.dagdir_reader import DagdirReader
@@ -29,32 +28,6 @@ def in_place(path: Path, content: bytes) -> None:
     with open(path, "r+b") as file:
         file.write(content)
         file.truncate()
-
-
-def zeros(path: Path, content: bytes) -> None:
-    half = len(content) // 2
-    in_place(path, content[:half] + bytes(len(content) - half))
-
-
-def directory(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def circle(path: Path) -> None:
-    path.unlink()
-    path.symlink_to(path.name)
-
-
-def mended(path: Path, content: bytes) -> None:
-    if path.is_dir() and not path.is_symlink():
-        path.rmdir()
-    elif path.is_symlink() or path.exists():
-        path.unlink()
-    path.write_bytes(content)
-
-
-"""Files that are named once they cannot be read any more, and since when."""
 
 
 @pytest.mark.parametrize(
@@ -146,11 +119,6 @@ def test_a_directory_that_is_renamed_and_named_back(tmp_path: Path) -> None:
     assert again(reader) == before
     assert reader.error is None
     assert not sentences(reader, "rewritten-log")
-
-
-def test_a_directory_that_is_not_there_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such directory"):
-        opened(tmp_path / "none")
 
 
 def test_a_log_that_was_gone_before_anybody_looked(tmp_path: Path) -> None:

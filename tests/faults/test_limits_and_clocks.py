@@ -12,11 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import pytest
 
-from metlmon.config.settings import Settings
 from metlmon.live import session as session_module
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
@@ -25,8 +23,6 @@ from tests.support.dagdir_builder import NODE, Dagdir, log_of
 from tests.support.event_logs import Log
 from tests.support.patience import PATIENCE
 from tests.support.recordings import FIXTURES, again, copied, opened, read_all, report_of
-
-CHICAGO = Settings(zone=ZoneInfo("America/Chicago"))
 
 
 @contextmanager
@@ -144,35 +140,6 @@ def test_a_clock_that_is_set_back_takes_no_time_away(tmp_path: Path) -> None:
     assert at(reader, day.replace(hour=10, minute=25)) == 1200
     assert at(reader, day.replace(hour=9, minute=0)) == 0
     assert at(reader, day.replace(hour=10, minute=35)) == 1800
-
-
-def spanning(tmp_path: Path, day: str, start: str, end: str) -> DagdirReader:
-    """A run that began and ended at these local times of Chicago."""
-    head = f"000 (077.000.000) {day} 00:10:00 Job submitted from host: <127.0.0.1:1>\n"
-    log = head + f"    DAG Node: {NODE}\n...\n"
-    log += f"001 (077.000.000) {day} {start} Job executing on host: <127.0.0.1:2>\n...\n"
-    log += f"005 (077.000.000) {day} {end} Job terminated.\n"
-    log += "\t(1) Normal termination (return value 0)\n...\n"
-    dagdir = Dagdir(tmp_path / "ensemble")
-    dagdir.write("metl.log", log)
-    return dagdir.reader(settings=CHICAGO)
-
-
-@pytest.mark.parametrize(
-    ("day", "start", "end", "hours"),
-    [
-        ("2025-03-09", "01:30:00", "03:30:00", 1),  # 02:00 to 03:00 is not there
-        ("2025-11-02", "00:30:00", "02:30:00", 3),  # 01:00 to 02:00 is there twice
-        ("2025-11-02", "01:50:00", "01:10:00", 20 / 60),  # from the first pass to the second
-        ("2025-07-01", "01:30:00", "03:30:00", 2),
-    ],
-)
-def test_an_execution_over_a_change_of_clocks(
-    tmp_path: Path, day: str, start: str, end: str, hours: float
-) -> None:
-    reader = spanning(tmp_path, day, start, end)
-    job = reader.snapshot_builder().job_view(77, 0)
-    assert job.job.executions[0].seconds == pytest.approx(hours * 3600)
 
 
 def test_a_watcher_in_another_zone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

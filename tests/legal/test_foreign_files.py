@@ -3,7 +3,6 @@ quoted of a file that is not what it is named as."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -81,19 +80,6 @@ def test_nothing_of_another_file_is_quoted(
     captured = "".join(capsys.readouterr())
     for word in ("sesame", "Private", "OPENSSH", "b3Blb", "QyNTU", "anna", "machine"):
         assert word.lower() not in captured.lower()
-
-
-def test_what_is_misspelt_in_a_submit_description_is_reported(
-    tmp_path: Path, capsys: Captured
-) -> None:
-    dagdir = Dagdir(tmp_path / "ens", "JOB A a.sub\n")
-    dagdir.write("a.sub", "executable = /bin/true\nrequst_gpus = 1\nlog = a.log\nstray\nqueue\n")
-    main(["check", "--json", str(dagdir.path)])
-    output = {
-        each["line"]: each["message"] for each in json.loads(capsys.readouterr().out)["findings"]
-    }
-    assert output[2] == "requst_gpus is no command of condor_submit: is request_gpus meant?"
-    assert output[4] == "this line is neither an assignment nor a command"
 
 
 def test_a_template_ships_no_file_that_a_link_leads_to_elsewhere(tmp_path: Path) -> None:

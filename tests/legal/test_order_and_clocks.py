@@ -131,22 +131,6 @@ def test_events_of_two_jobs_in_any_order_of_theirs(dagdir: Dagdir, once: object,
     assert report_of(dagdir.reader()) == once
 
 
-def test_events_of_the_superseded_after_the_new(dagdir: Dagdir) -> None:
-    """The old job's 004 and 009 come behind its successor's 000 and 001."""
-    log = Log().submit(7, NODE, at="10:00:00").execute(7, at="10:10:00")
-    log.submit(9, NODE, at="11:09:00").execute(9, at="11:09:30")
-    log.evict(7, at="11:10:00").remove(7, at="11:10:01")
-    dagdir.write("metl.log", log.data)
-    reader = dagdir.reader(live=True, now="2026-05-04 12:09:30")
-    states = {job.cluster: job.state for job in reader.snapshot_builder().job_rows()}
-    assert states == {7: State.REMOVED, 9: State.RUNNING}
-    hours = reader.snapshot_builder().status().hours
-    # By hand: 10:10 to 11:10 lost, 11:09:30 to 12:09:30 in flight.
-    assert (hours.goodput, hours.badput, hours.running) == (0.0, 1.0, 1.0)
-    (run,) = reader.snapshot_builder().status().runs
-    assert run.state is State.RUNNING
-
-
 # --- by other clocks ------------------------------------------------------------------------
 
 

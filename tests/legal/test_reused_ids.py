@@ -77,25 +77,6 @@ def test_two_lives_in_one_log_are_two_jobs(tmp_path: Path) -> None:
     assert "5.0" in notice.text
 
 
-@pytest.mark.parametrize("order", list(permutations(("a.log", "b.log", "run.dag.nodes.log"))))
-def test_whichever_log_is_read_first(tmp_path: Path, order: tuple[str, ...]) -> None:
-    """The first life in one log, the second in another and in nodes.log: one after the other
-    appears, in every order."""
-    dagdir = Dagdir(tmp_path / "d", dag("a.log", FIRST, SECOND))
-    data = {
-        "a.log": first_life(Log()).data,
-        "b.log": second_life(Log()).data,
-        "run.dag.nodes.log": second_life(Log()).data,
-    }
-    reader = dagdir.reader()
-    for name in order:
-        dagdir.write(name, data[name])
-        reader.check()
-        reader.read_all()
-    assert booked(reader) == BOTH
-    assert gpu_hours(reader) == (2.0, 1.0)
-
-
 def test_two_dags_of_which_each_had_it(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "d", "")
     dagdir.write("old.dag", dag("old.log", FIRST))
