@@ -17,7 +17,6 @@ from tests.support.wandb_files import history_record, log_file
 FORMS: Final = ("text", "json", "xml")
 SHARDS: Final = 4
 EPOCHS: Final = 3
-DAY: Final = "2026-03-01"
 
 
 @dataclass

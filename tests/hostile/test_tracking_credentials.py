@@ -203,17 +203,6 @@ def test_another_server_never_gets_them(
         assert f"error code {code}" in shown
 
 
-def test_those_of_the_settings_are_for_the_server_named_there(
-    tracker: FaultyTracker, dagdir: Path, home: Path
-) -> None:
-    settings = home / "CONFIG" / "metlmon" / "metlmon.toml"
-    settings.parent.mkdir()
-    settings.write_text(f'[tracking]\nuri = "http://127.0.0.1:1"\ntoken = "{TOKEN}"\n')
-    status, _ = export(dagdir, "--tracking-uri", tracker.url)
-    assert status == Exit.OK
-    assert {call.headers.get("Authorization") for call in tracker.calls} == {None}
-
-
 def test_an_error_of_metlmon_itself_has_none(
     way: Way, dagdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

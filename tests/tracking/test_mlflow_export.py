@@ -272,42 +272,6 @@ def test_a_removed_ensemble_is_killed(
     assert "metlmon/seconds" not in runs["run1"].metrics
 
 
-def test_a_continued_run_goes_on_in_the_same_run(small: Small, capsys: Captured) -> None:
-    small.export()
-    before = small.runs
-
-    more = dag_text(("run0",), (2,))
-    small.dagdir.write("more.dag", more)
-    log = Log().submit(201, node("run0", 2), at="12:00:00").execute(201, site="Delta-GPU")
-    small.dagdir.append("metl.log", log.data)
-    small.dagdir.write("more.dag.dagman.out", Out().start("11:59:00").data)
-    small.export()
-    running = small.runs
-    assert {name: run.id for name, run in running.items()} == {
-        name: run.id for name, run in before.items()
-    }
-    assert {name: run.status for name, run in running.items()} == {
-        **{"ensemble": "RUNNING", "run0": "RUNNING", "run1": "FINISHED"}
-    }
-    assert running["run0"].metrics == before["run0"].metrics
-
-    log = Log().terminate(201, at="12:30:00")
-    small.dagdir.append("metl.log", log.data)
-    small.dagdir.write("more.dag.dagman.out", Out().start("11:59:00").exit(0, "12:30:01").data)
-    small.dagdir.write(
-        f"training_logs/{uuid('run0')}/version_1/metrics.csv", metrics_csv([(2, 0.125)])
-    )
-    small.export()
-    after = small.runs
-    assert {run.status for run in after.values()} == {"FINISHED"}
-    assert after["run0"].id == before["run0"].id
-    assert [p.value for p in after["run0"].metrics["val_loss"]] == [0.5, 0.25, 0.125]
-    assert (after["run0"].end or 0) - (before["run0"].end or 0) > 3_600_000
-    # As if it had been exported once.
-    export(small.tracker, capsys, small.dagdir.path, "continued at once")
-    assert server_state(small.server, "continued at once") == small.state
-
-
 def test_a_tag_that_no_longer_holds_goes(
     tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from datetime import UTC
 from pathlib import Path
@@ -145,22 +144,6 @@ def test_a_rescue_goes_on_with_the_run(dagdir: Dagdir) -> None:
 
 
 # --- points -----------------------------------------------------------------------------------
-
-
-def test_the_points_of_the_small_ensemble(tmp_path: Path) -> None:
-    ensemble = tracked(small_ensemble(tmp_path / "ensemble"), live=False)
-    run0, run1 = ensemble.children
-    assert values(run0, "val_loss") == {0: 0.5, 1: 0.25}
-    assert math.isnan(values(run1, "val_loss")[1])
-    assert values(run0, "metlmon/attempts") == {0: 1, 1: 2}
-    assert values(run0, "metlmon/gpus") == {0: 2, 1: 2}
-    assert values(run0, "metlmon/bytes_sent") == {0: 1101, 1: 1103}
-    assert values(run0, "system/memory_mb") == {0: 40321, 1: 40321}
-    good = values(ensemble.parent, "metlmon/gpu_hours_goodput")
-    assert list(good) == [1, 2, 3, 4, 5]
-    assert good[5] == pytest.approx(16 / 60)
-    assert values(ensemble.parent, "metlmon/gpu_hours_badput")[5] == pytest.approx(2 / 60)
-    assert [p.step for p in run0.points] == sorted(p.step for p in run0.points)
 
 
 def test_an_ensemble_without_gpus_has_no_gpu_hours(dagdir: Dagdir) -> None:

@@ -139,8 +139,3 @@ def test_the_experiment_is_the_first_that_is_set() -> None:
     assert experiment_name(None, variable, CONFIGURED) == "theirs"
     assert experiment_name(None, {}, CONFIGURED) == "mine"
     assert experiment_name(None, {}, TrackingSettings()) == "metlmon"
-
-
-def test_no_repr_has_a_secret() -> None:
-    client = server(None, CONFIGURED)
-    assert "configured" not in f"{client!r} {client._credentials!r} {CONFIGURED!r}"

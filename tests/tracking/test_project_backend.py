@@ -26,7 +26,6 @@ from tests.support.tracking_server import StoredRun, TrackingServer
 
 pytestmark = pytest.mark.xdist_group("tracking")
 
-ROOT = Path(__file__).resolve().parents[2]
 
 mlflow_projects = pytest.importorskip("mlflow.projects", reason="no MLflow here (mlflow-skinny)")
 ExecutionException = mlflow_projects.ExecutionException
@@ -326,18 +325,3 @@ def test_a_dag_that_is_removed_before_its_first_job_ends_its_run(
     (run,) = tracking_server.runs("no job")
     assert (run.id, run.status) == (run_id, "KILLED")
     assert run.end is not None
-
-
-def test_the_epochs_of_a_dag_are_in_the_run(
-    tracking_server: TrackingServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_server.url)
-    run_id = new_run(tracking_server, "an ensemble")
-    dag = ROOT / "fixtures/gated/gated.dag"
-    assert export_until_end(dag, run_id) == Exit.OK
-    runs = tracking_server.runs("an ensemble")
-    (parent,) = (run for run in runs if run.parent is None)
-    assert parent.id == run_id
-    assert parent.end is not None
-    children = [run for run in runs if run.parent == run_id]
-    assert len(children) == int(parent.tags["metlmon.runs"]) > 1
