@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from metlmon.config.settings import Settings
-from metlmon.model.reasons import ANNEX_EXPIRED_INFERRED
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.records import Ledger
-from metlmon.stats.causes import Cause
 from metlmon.stats.totals import UsageTotals, sum_executions
 from metlmon.stats.usage import (
     STALL_MIN_SECONDS,
@@ -56,33 +54,10 @@ def ledger_of(path: Path) -> Ledger:
 
 # --- a real ensemble --------------------------------------------------------------------------
 
-BAD_HOURS = {
-    "1023/0": 222.69,
-    "exited with return value 1": 78.80,
-    ANNEX_EXPIRED_INFERRED: 44.51,
-    "1005/0": 4.07,
-    "removed, end not logged": 25.00,
-    "1007/0": 14.28,
-    "12/122": 11.68,
-}
-"""Of the ensemble at one site, with one GPU model."""
-
 
 @pytest.fixture(name="aws")
 def _aws(shared: Shared) -> Usage:
     return usage_in_window(ledger_of(shared("examples/metl-aws")))
-
-
-def bad_hours(causes: Iterable[Cause]) -> dict[str, float]:
-    return {cause.key: round(cause.badput, 2) for cause in causes if cause.badput}
-
-
-def test_bad_hours_by_cause_site_and_gpu(aws: Usage) -> None:
-    assert bad_hours(aws.causes) == BAD_HOURS
-    (site,) = (place for place in aws.sites if place.name == "aws")
-    assert bad_hours(site.causes) == BAD_HOURS
-    (gpu,) = (place for place in aws.gpus if place.name == L40S)
-    assert bad_hours(gpu.causes) == BAD_HOURS
 
 
 def test_what_a_cause_is_of_is_reported(aws: Usage) -> None:
