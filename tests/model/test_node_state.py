@@ -101,12 +101,6 @@ def test_of_several_procs_the_worst_open_one_counts(ends: list[str], expected: S
     assert read_ensemble(CHAIN, log).node(EPOCH0) is expected
 
 
-def test_both_forms_of_the_nodes_name() -> None:
-    log = Log().submit(77, EPOCH0, older=True).submit(78, EPOCH1)
-    assert states(read_ensemble(CHAIN, log))[1] is State.IDLE
-    assert read_ensemble(CHAIN, log).job(77).node == EPOCH0
-
-
 # --- DONE ---------------------------------------------------------------------------------
 
 
