@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from metlmon.model.states import DagState, Outcome, State
-from metlmon.tables.runs import is_between_epochs
 from metlmon.text import formatting
 from metlmon.text.formatting import THIN
 from metlmon.text.spans import to_ascii
@@ -110,7 +109,7 @@ def test_who_adds_up_shown_hours_finds_no_difference(parts: list[float]) -> None
 )
 def test_between_two_epochs_a_run_waits_for_the_next(state: State, done: int, waits: bool) -> None:
     run = replace(RUNS[0], state=state, epochs_done=done, epochs_skipped=0, epochs_total=6)
-    assert is_between_epochs(run) is waits
+    assert run.is_between_epochs is waits
 
 
 def test_a_share_never_claims_none_or_all_of_what_is_neither() -> None:
