@@ -286,10 +286,11 @@ class EntryFactory:
         without one, the site of the host in other executions.
         """
         place = None
+        moment = span.end if span.start is None else span.start
         if span.direction == "output":
-            place = starts.last_to(span.start)
-        elif span.outcome == "ok" and span.start is not None:
-            place = starts.first_after(span.start)
+            place = starts.last_to(moment)
+        elif span.outcome == "ok" and moment is not None:
+            place = starts.first_after(moment)
             if place is None:
                 return None
         if place is not None:

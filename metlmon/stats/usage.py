@@ -561,9 +561,10 @@ class UsageGroups:
 
     def _gpu_of(self, transfer: Transfer) -> str | None:
         """The GPU of the execution that followed an input transfer."""
-        if transfer.outcome != "ok" or transfer.start is None:
+        moment = transfer.end if transfer.start is None else transfer.start
+        if transfer.outcome != "ok" or moment is None:
             return None
-        later = (e for e in self._starts.get(transfer.job, ()) if e.start >= transfer.start)
+        later = (e for e in self._starts.get(transfer.job, ()) if e.start >= moment)
         execution = next(later, None)
         return execution.gpu if execution is not None else None
 

@@ -8,6 +8,7 @@ from metlmon.config.settings import Settings
 from metlmon.model.reasons import REASON_LIMIT, cause_of, fold_reason, with_common_numbers
 from metlmon.model.states import Outcome
 from metlmon.stats.totals import break_down
+from metlmon.stats.usage import usage_in_window
 from tests.support.event_logs import Log, of_one_job, read_ensemble
 
 NODE = "run0-train_epoch0"
@@ -79,6 +80,23 @@ def test_a_target_is_never_a_site() -> None:
     log = Log().submit(77, NODE).execute(77, slot="slot1@localhost")
     job = read_ensemble(dag, log).job(77)
     assert (job.target, job.site) == ("Delta-GPU", None)
+
+
+def test_a_transfer_whose_start_was_not_logged_is_of_the_execution_beside_it() -> None:
+    log = Log().submit(77, NODE)
+    for name, gpu in (("A", "NVIDIA L40"), ("B", "NVIDIA A40")):
+        log.transfer(77, "finished input").execute(77, site=name, gpu=gpu)
+        log.transfer(77, "finished output")
+        log.evict(77) if name == "A" else log.terminate(77)
+    found = of_one_job(log)
+    assert [(move.direction, move.site) for move in found.transfers(77)] == [
+        ("input", "A"),
+        ("output", "A"),
+        ("input", "B"),
+        ("output", "B"),
+    ]
+    gpus = usage_in_window(found.painter().ledger()).gpus
+    assert {group.name: group.transfers for group in gpus} == {"NVIDIA L40": 1, "NVIDIA A40": 1}
 
 
 def test_the_median_is_of_good_executions_alone() -> None:
