@@ -94,7 +94,11 @@ def group_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 
 class SiteRow(Struct, frozen=True):
-    """What ran at a site; ``seconds_median``: of the executions that ended well there."""
+    """What ran at a site.
+
+    ``seconds_median``: of the executions that ended well there. ``epoch_seconds_median``: of those
+    that completed an epoch, as in :class:`metlmon.stats.usage.GroupUsage`.
+    """
 
     site: str | None
     target: tuple[str, ...]
@@ -102,6 +106,7 @@ class SiteRow(Struct, frozen=True):
     completed_epochs: int
     hours: GpuHours
     seconds_median: float | None
+    epoch_seconds_median: float | None
 
 
 class GpuRow(Struct, frozen=True):
@@ -164,7 +169,8 @@ def break_down(ledger: Ledger) -> Breakdown:
                 executions=totals.executions,
                 completed_epochs=totals.completed,
                 hours=totals.hours(ledger.measure),
-                seconds_median=_median_of_good(entries),
+                seconds_median=_median(e.seconds for e in entries if e.outcome is Outcome.GOOD),
+                epoch_seconds_median=_median(e.trained for e in entries if e.final),
             )
             for site, entries, totals in _by_hours(ledger, "site")
         ),
@@ -192,9 +198,9 @@ def _by_hours(
     return sorted(groups, key=lambda g: (-g[2].hours(unit).total, -g[2].executions, g[0] or ""))
 
 
-def _median_of_good(entries: Iterable[Execution]) -> float | None:
-    seconds = [each.seconds for each in entries if each.outcome is Outcome.GOOD]
-    return quartiles(seconds)[1] if seconds else None
+def _median(values: Iterable[float]) -> float | None:
+    known = list(values)
+    return quartiles(known)[1] if known else None
 
 
 def _causes(ledger: Ledger) -> list[CauseRow]:

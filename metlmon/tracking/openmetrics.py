@@ -143,7 +143,7 @@ _FAMILIES: Final = (
     *_time_families("site_", "at a site "),
     _counter("site_executions", "Executions at a site."),
     _gauge("site_epochs_done", "Epochs that a site completed."),
-    _gauge("site_epoch_median_seconds", "Median time of the executions that completed them."),
+    _gauge("site_epoch_median_seconds", "Median time of the epochs that a site completed."),
     *_time_families("model_", "on a GPU model "),
     _counter("model_executions", "Executions on a GPU model."),
     _gauge("model_epochs_done", "Epochs that a GPU model completed."),
@@ -379,7 +379,7 @@ def _add_places(samples: MetricSamples, breakdown: Breakdown) -> None:
         _add_hours(samples, "site_", site.hours, site=name)
         samples.add("site_executions", site.executions, site=name)
         samples.add("site_epochs_done", site.completed_epochs, site=name)
-        median = site.seconds_median
+        median = site.epoch_seconds_median
         samples.add("site_epoch_median_seconds", median and round(median, 3), site=name)
     for model in breakdown.gpus:
         name = models[model.gpu]

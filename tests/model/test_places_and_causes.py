@@ -109,6 +109,13 @@ def test_the_median_is_of_good_executions_alone() -> None:
     assert (only.executions, only.seconds_median) == (4, 4 * 3600)
 
 
+def test_the_median_of_epochs_is_without_evaluations() -> None:
+    log = Log().submit(1, NODE).execute(1, at="10:00:00").terminate(1, at="14:00:00")
+    log.submit(2, "run0-eval_epoch0").execute(2, at="14:00:00").terminate(2, at="14:10:00")
+    (only,) = break_down(of_one_job(log).painter().ledger()).sites
+    assert (only.seconds_median, only.epoch_seconds_median) == (125 * 60, 4 * 3600)
+
+
 # --- off target ---------------------------------------------------------------------------
 
 

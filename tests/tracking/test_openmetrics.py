@@ -182,7 +182,7 @@ def expected_samples(status: dict[str, Any], jobs: list[dict[str, Any]]) -> Valu
             expected.add_hours(f"{scope}_", row["hours"], **place)
             add(f"{scope}_executions_total", row["executions"], **place)
             add(f"{scope}_epochs_done", row["completed_epochs"], **place)
-            add(f"{scope}_epoch_median_seconds", row.get("seconds_median"), **place)
+            add(f"{scope}_epoch_median_seconds", row.get("epoch_seconds_median"), **place)
     return dict(expected.values)
 
 
