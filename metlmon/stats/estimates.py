@@ -1082,8 +1082,11 @@ class _Estimator:
             curve, label = self.executions.curve(entry, run.key)
             if curve is None:
                 return None
+            # One or two say nothing of how much executions differ.
+            sigma = PRIOR_LOG_SIGMA if curve.events < MIN_ENDED else 0.0
             trials = [
-                curve.conditional_quantile(UNIFORM[i], entry.trained) for i in permutations.first
+                curve.conditional_quantile(UNIFORM[i], entry.trained) * exp(sigma * Z_SCORES[own])
+                for i, own in zip(permutations.first, permutations.own, strict=True)
             ]
             source, samples = f"{curve.events} executions on {label}", curve.events
             if label in (ITS_RUN, ALL):

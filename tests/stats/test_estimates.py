@@ -187,6 +187,14 @@ def test_a_target_that_takes_longer_is_expected_to() -> None:
     assert middles["soon"] > middles["late"]
 
 
+def test_one_epoch_does_not_tell_the_end_of_the_next_to_the_minute() -> None:
+    """Its last epoch runs, and one has ended: how much epochs differ is not known."""
+    span = output_of(make_forecast(basis({"run0": Past((HOUR,), 600.0, total=2)})))
+    assert span.high > 2 * span.low
+    many = output_of(make_forecast(basis({"run0": Past((HOUR,) * 5, 600.0, total=6)})))
+    assert many.high < 1.5 * many.low
+
+
 # --- where nothing is known -------------------------------------------------------------------
 
 
