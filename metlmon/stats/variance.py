@@ -234,7 +234,7 @@ def _without(missing: str) -> Shares:
 def variance_shares(observed: Sequence[Observation]) -> Shares:
     """The shares of the effects in the variance of some observations."""
     if len(observed) < MIN_EPOCHS:
-        return _without(f"{len(observed)} completed, of at least {MIN_EPOCHS}")
+        return _without(f"{len(observed)} comparable, of at least {MIN_EPOCHS}")
     if len({round(each.value, 3) for each in observed}) < 2:
         return _without("all epochs took the same time")
     design = _Design(observed)

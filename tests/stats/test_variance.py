@@ -82,7 +82,7 @@ def test_a_balanced_design_has_the_components_of_the_analysis_of_variance() -> N
     [
         (
             Effects(runs=3, epochs=3),
-            "9 completed, of at least 10",
+            "9 comparable, of at least 10",
             {"gpu", "site", "host", "run", "rest"},
         ),
         (Effects(gpus=1), "only one GPU model", {"gpu"}),
