@@ -68,6 +68,7 @@ def test_each_character_is_shown_or_named() -> None:
         if shown == f"a{chr(code)}b" and code >= 0x7F:
             assert unicodedata.category(chr(code))[0] not in "CZ" or code == 0x20, hex(code)
             assert forbidden(shown) == [], hex(code)
+    assert forbidden(plain("a" + 9 * "\u0301")) == [], "marks that stand one above the other"
 
 
 @given(st.text(st.characters()), st.integers(1, 200))
