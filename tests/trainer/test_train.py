@@ -165,9 +165,6 @@ def test_it_needs_the_standard_library_alone() -> None:
     assert not wanted & {"dataclasses", "__future__", "contextvars"}  # Python 3.6 has them not
 
 
-# --- learning -------------------------------------------------------------------------------
-
-
 # --- METL's files ---------------------------------------------------------------------------
 
 
@@ -393,14 +390,6 @@ def test_a_damaged_checkpoint_ends_the_job_by_its_own_status_and_is_left(tmp_pat
     _, err = run(tmp_path, "--max-epochs", 3, status=train.EXIT_CHECKPOINT)
     assert err.count("\n") == 1
     assert (folder / "last.ckpt").read_bytes() == _cut(small_checkpoint())
-
-
-def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
-    folder = logs(tmp_path) / "checkpoints"
-    folder.mkdir(parents=True)
-    (folder / "last.ckpt").write_bytes(small_checkpoint())
-    _, err = run(tmp_path, "--max-epochs", 3, status=train.EXIT_CHECKPOINT)
-    assert "size" in err
 
 
 @pytest.mark.parametrize(
