@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from metlmon.config.settings import MetricPattern, Settings
 from metlmon.jobfiles.error_lines import (
@@ -351,6 +352,17 @@ class _RunFiles(Struct):
         new = {point.epoch: point for point in points}
         self.values[metric] = {**new, **self.values.get(metric, {})}
 
+    def count_from_zero(self, named_from: int) -> None:
+        """Renumber the values of a run that is ``named_from`` 1, unless its files have an epoch 0.
+
+        They count as the names of its nodes do then, not as Lightning does.
+        """
+        if named_from and not any(0 in points for points in self.values.values()):
+            self.values = {
+                metric: {n - 1: replace(point, epoch=n - 1) for n, point in points.items()}
+                for metric, points in self.values.items()
+            }
+
     def restrict_to_epochs(self, epochs: frozenset[int | None]) -> None:
         """Remove the values of other epochs, and the arguments of versions without values."""
         before = sum(map(len, self.values.values()))
@@ -512,6 +524,8 @@ class TrainingFiles:
             self._add_version(files, version, glob)
         for path, wandb_run in self._wandb_runs_of(files, glob, folders):
             self._add_wandb_run(files, glob.relative(path), wandb_run, jobs, builder)
+        named_from = builder.runs.by_key[run.key].named_from
+        files.count_from_zero(named_from)
         for folder in folders:
             self._add_sidecars(files, folder, glob)
             self._add_events(files, folder, run, glob)
@@ -522,14 +536,15 @@ class TrainingFiles:
                     output = self._job_output(job, builder)
                     values = files.take(cache, output.path) if output is not None else None
                     if output is not None:
-                        new += _points(values or (), output)
+                        new += _points(values or (), output, named_from)
             elif self.problem is None:
                 for path in map(str, glob.matching(pattern.file, placeholders)):
                     # Values without an epoch are those of epochs 0, 1, 2 … in order.
                     matches = files.take(cache, path) or []
                     output = _Output(path, glob.relative(path), None)
+                    first = named_from if all(epoch != 0 for epoch, _ in matches) else 0
                     for i, (epoch, value) in enumerate(matches):
-                        new += _points([(i if epoch is None else epoch, value)], output)
+                        new += _points([(i if epoch is None else epoch - first, value)], output)
             files.add_missing(pattern.name, new)
         return files
 
@@ -625,7 +640,7 @@ class TrainingFiles:
             known = self._printed.read(output.path) if output is not None else None
             if output is not None and known is not None and known[1]:
                 files.signature.append((output.path, known[0]))
-                new += _points(known[1], output)
+                new += _points(known[1], output, builder.runs.by_key[job.key or ""].named_from)
         files.add_missing(self._settings.metrics.primary, new)
 
     def _without_value(self, files: _RunFiles, jobs: Sequence[Job]) -> list[Job]:
@@ -745,10 +760,18 @@ def _epoch_at(moment: float | None, jobs: Iterable[Job], builder: SnapshotBuilde
     return epochs.pop() if len(epochs) == 1 else None
 
 
-def _points(values: Iterable[tuple[int | None, float]], output: _Output) -> list[Point]:
-    """Points of values in a file; those without an epoch have that of the file's job."""
-    epochs = ((output.epoch if epoch is None else epoch, value) for epoch, value in values)
-    return [Point(epoch, value, None, output.name) for epoch, value in epochs if epoch is not None]
+def _points(
+    values: Iterable[tuple[int | None, float]], output: _Output, named_from: int = 0
+) -> Iterator[Point]:
+    """Points of values in a file; those without an epoch have that of the file's job.
+
+    In a run that is ``named_from`` 1 a job may name its epoch so.
+    """
+    for named, value in values:
+        is_own = named is None or (output.epoch is not None and named == output.epoch + named_from)
+        epoch = output.epoch if is_own else named
+        if epoch is not None:
+            yield Point(epoch, value, None, output.name)
 
 
 def _is_stale(file: FileState, seconds: float | None, now: float) -> bool:

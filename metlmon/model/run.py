@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from sys import intern
@@ -59,8 +59,9 @@ STATES_WITHOUT_SUBMISSION: Final = frozenset(
 class RunPart(Struct, frozen=True, gc=False):
     """The part of a node in its run.
 
-    ``epoch``: the number in the node's name. ``epoch_var``: VAR ``epoch``. ``group``: the key of
-    the run, empty until it is known. ``position``: the order of jobs of no DAG without an epoch.
+    ``epoch``: the number in the node's name, less one in a run that is named from 1.
+    ``epoch_var``: VAR ``epoch``. ``group``: the key of the run, empty until it is known.
+    ``position``: the order of jobs of no DAG without an epoch.
     """
 
     run: str
@@ -135,7 +136,8 @@ class RunNodes(Struct):
     ``epochs``: nodes by epoch number, one per DAG that has the epoch. ``side_nodes``: nodes that do
     not train. ``gated_dags``: DAGs in which its nodes have a gate. ``item``: what its parts are,
     "epoch" or, in a run of jobs without epochs, "job"; these are in no order. ``position``: its
-    place among the runs of no DAG, by its first cluster.
+    place among the runs of no DAG, by its first cluster. ``named_from``: the number in the name of
+    its first epoch, 0 or 1.
     """
 
     key: str
@@ -145,6 +147,7 @@ class RunNodes(Struct):
     gated_dags: list[str] = field(default_factory=list)
     item: str = "epoch"
     position: int = -1
+    named_from: int = 0
 
     def nodes(self) -> list[NodeKey]:
         """The nodes of all epochs and the side nodes."""
@@ -176,6 +179,7 @@ class Runs:
                 self._add_dag(records[dag.key], settings, subdag_node)
         self._drop_runs_without_epochs()
         for run in self.by_key.values():
+            self._count_from_zero(run)
             for keys in run.epochs.values():
                 if len(keys) > 1:
                     for dag_key, _ in keys:
@@ -224,6 +228,16 @@ class Runs:
                 for node in run.side_nodes:
                     del self.parts[node]
 
+    def _count_from_zero(self, run: RunNodes) -> None:
+        """Count the epochs of a run that is named from 1 as those of METL."""
+        parts = {key: self.parts[key] for key in run.nodes()}
+        if is_named_from_one([part for part in parts.values() if part.training]):
+            run.named_from = 1
+            run.epochs = {number - 1: keys for number, keys in run.epochs.items()}
+            for key, part in parts.items():
+                if part.epoch is not None:
+                    self.parts[key] = replace(part, epoch=part.epoch - 1)
+
     def _add_node(self, key: NodeKey, part: RunPart, uuid: str | None) -> RunNodes:
         run_key = part.group or (uuid if uuid is not None else f"{key[0]}:{part.run}")
         run = self.by_key.get(run_key)
@@ -235,6 +249,17 @@ class Runs:
             run.side_nodes.append(key)
         self.parts[key] = replace(part, group=run.key)
         return run
+
+
+def is_named_from_one(parts: Sequence[RunPart]) -> bool:
+    """Whether the names of the epochs with these parts count from 1.
+
+    METL's count from 0, with a VAR ``epoch`` from 1. Without the first epochs or that VAR, a run
+    counts from 0.
+    """
+    numbers = [part.number for part in parts]
+    differences = {part.epoch_var - part.number for part in parts if part.epoch_var is not None}
+    return min(numbers) > 0 and (differences == {0} if differences else min(numbers) == 1)
 
 
 class DagAbort(Struct, frozen=True):
@@ -605,7 +630,8 @@ def run_part_of_job(job: LoggedJob, settings: Settings) -> RunPart:
 
     A run is, in this order: the jobs with one RunUuid, or RunName, in their 000; with one
     ``run_uuid`` argument; those whose DAG nodes are named as epochs of one run; a submit batch; a
-    DAG node; a cluster. Its name is RunName, the epoch's number that in the node's name.
+    DAG node; a cluster. Its name is RunName, the epoch's number RunEpoch, which counts from 1, else
+    that in the node's name.
     """
     position = job.cluster * MAX_PROCS + job.proc
     uuid, name, batch = job.run_uuid, job.node_name, job.batch_name
@@ -618,6 +644,8 @@ def run_part_of_job(job: LoggedJob, settings: Settings) -> RunPart:
     number = job.run_epoch
     if part is not None and part.epoch is not None:
         run, training, epoch = job.run_name or part.run, part.training, part.epoch
+        if training and number is not None:
+            epoch = number - 1
     elif number is not None and (job.run_name or uuid):
         run, training, epoch = job.run_name or uuid or "", True, number - 1
     else:

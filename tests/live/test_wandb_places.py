@@ -14,6 +14,7 @@ from metlmon.live.job_files import TrainingFiles
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.records import read_dagdir
+from tests.support.tracked_ensembles import metrics_csv
 from tests.support.wandb_files import history_record, log_file, run_record
 
 UUID = "aaaa1111-0000"
@@ -53,6 +54,28 @@ def output(
 
 def points(found: TrainingOutput | None) -> list[tuple[int, float]]:
     return [(point.epoch, point.value) for point in found.metrics.get("val_loss", ())]
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["as Lightning", "as the names"])
+@pytest.mark.parametrize("kind", ["csv", "wandb", "stdout"])
+def test_values_of_a_run_whose_names_count_from_1(tmp_path: Path, kind: str, first: int) -> None:
+    """They are those of the same epochs, whether the files count from 0 or from 1."""
+    dag = "SUBMIT-DESCRIPTION train {\n log = metl.log\n output = $(JOB).out\n}\n"
+    names = [f"run0-train_epoch{number}" for number in (1, 2)]
+    dag += "".join(f'JOB {name} train\nVARS {name} run_uuid="{UUID}"\n' for name in names)
+    dagdir, log = Dagdir(tmp_path / "ensemble", dag), Log()
+    for cluster, name in enumerate(names, start=77):
+        log.submit(cluster, name).execute(cluster).terminate(cluster, 0)
+    dagdir.write("metl.log", log.data)
+    values = [(first, 0.5), (first + 1, 0.25)]
+    if kind == "csv":
+        dagdir.write(f"{LOGS}/version_0/metrics.csv", metrics_csv(values))
+    elif kind == "wandb":
+        dagdir.write(FIRST, run_of(*values))
+    else:
+        for name, (epoch, value) in zip(names, values, strict=True):
+            dagdir.write(f"{name}.out", f"Epoch {epoch}: val_loss: {value}\n")
+    assert points(output(dagdir)) == [(0, 0.5), (1, 0.25)]
 
 
 # --- places ----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import pytest
 
 from metlmon.config.settings import Settings
 from metlmon.model.states import State
+from metlmon.text.record_json import json_of
 from tests.support.event_logs import Log, Out, read_ensemble
 from tests.support.records import read_dagdir
 
@@ -65,6 +66,32 @@ def test_both_numbers_of_an_epoch_are_kept() -> None:
     assert (run.latest.epoch, run.latest.epoch_var) == (1, 2)
     assert (run.latest.node, run.latest.cluster) == ("run3-train_epoch1", 78)
     assert run.latest.target == "Expanse-GPU"
+
+
+@pytest.mark.parametrize(
+    ("names", "variable", "epochs"),
+    [
+        pytest.param(range(1, 4), 0, [1, 2, 3], id="from 1"),
+        pytest.param(range(1, 4), None, [1, 2, 3], id="from 1, without the VAR"),
+        pytest.param(range(6, 9), 0, [6, 7, 8], id="from 1, continued"),
+        pytest.param(range(3), 1, [1, 2, 3], id="METL's"),
+        pytest.param(range(3), 0, [1, 2, 3], id="from 0, the VAR too"),
+        pytest.param(range(1, 4), 1, [2, 3, 4], id="METL's, continued"),
+        pytest.param(range(6, 9), None, [7, 8, 9], id="continued, without the VAR"),
+    ],
+)
+def test_epochs_count_from_1_whatever_the_names_count_from(
+    names: range, variable: int | None, epochs: list[int]
+) -> None:
+    """``variable``: how much greater VAR ``epoch`` is than the number in the name."""
+    dag = ""
+    for number in names:
+        dag += f"JOB run3-train_epoch{number} a.sub\n"
+        if variable is not None:
+            dag += f'VARS run3-train_epoch{number} epoch="{number + variable}"\n'
+    log = trained(Log(), 77, f"run3-train_epoch{names[0]}")
+    view = read_ensemble(dag, log).painter().run_view("run.dag:run3")
+    assert [json_of(epoch)["epoch"] for epoch in view.epochs] == epochs
 
 
 def test_side_nodes_are_no_epochs() -> None:
