@@ -10,9 +10,10 @@ from tests.health.ensembles import EventLog, chains, health_of, kinds, only, wri
 from tests.stats.test_lineage import hidden_compute, record, trained
 from tests.support.commands import Captured, json_output, text_output
 from tests.support.dagdir_builder import Dagdir
+from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir, stats_input
 
-FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "lineage"
+FIXTURE = FIXTURES / "lineage"
 
 
 def going_on(path: Path) -> Dagdir:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from datetime import datetime, timedelta
 from functools import cache
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -21,9 +20,10 @@ from metlmon.live.feed import StatsInput
 from metlmon.notify.events import find_events, make_message
 from metlmon.text.spans import Line
 from screens.overview.header import health_lines
+from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir, stats_input
 
-RECORDED: Final = Path(__file__).resolve().parents[2] / "fixtures" / "health"
+RECORDED: Final = FIXTURES / "health"
 
 STOPPED, BLOCKED, COSTLY, NOTE = Severity
 

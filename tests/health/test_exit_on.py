@@ -30,7 +30,7 @@ from tests.health.ensembles import (
 )
 from tests.support.commands import Captured, run_command
 from tests.support.dagdir_builder import Dagdir
-from tests.support.recordings import opened
+from tests.support.recordings import FIXTURES, opened
 from tests.support.records import stats_input
 
 AS_OF = datetime(2026, 1, 1, 20)
@@ -201,9 +201,6 @@ def test_a_real_continuation(shared: Shared, tmp_path: Path) -> None:
 
 
 # --- ``--exit-on`` and ``metlmon health`` of ensembles that can go on no further --------------
-
-
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 
 def test_a_dag_without_runs_that_is_done(capsys: Captured, tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from metlmon.text.formatting import hours, size
 from tests.conftest import Shared
 from tests.health.ensembles import EventLog, chains, health_of, kinds, only, write
 from tests.support.commands import Captured, json_output, run_command
+from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir, stats_input
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 FINE = {"GPUs": "0.91 1 1", "Memory (MB)": "9000 16000 16000", "Cpus": "1.9 4 4"}
 """Used, requested and allocated; a dash for a blank cell."""
 

@@ -16,9 +16,9 @@ from metlmon.health.types import HealthEntry
 from metlmon.model.states import State
 from metlmon.snapshot.row_text import failure_text, state_reason
 from tests.support.commands import Captured, json_output, text_output
+from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir, stats_input
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 RECORDED = FIXTURES / "script-output"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -24,6 +23,7 @@ from metlmon.redact import (
 )
 from tests.conftest import Shared
 from tests.support.effort import effort
+from tests.support.recordings import FIXTURES
 
 _LOT: Final = "q7Xz2LmP9vRk4TbN8sWd3HyJ6cFg5AeU1oKi0ZxYtQrVwMnB"
 """Letters and digits as if by lot."""
@@ -291,7 +291,6 @@ def test_of_real_files_only_the_key_is_hidden(folder: str, shared: Shared) -> No
 
 
 def test_nothing_in_recorded_ensembles_is_hidden() -> None:
-    fixtures = Path(__file__).resolve().parents[2] / "fixtures"
     recorded = (
         "demo",
         "holds",
@@ -305,7 +304,7 @@ def test_nothing_in_recorded_ensembles_is_hidden() -> None:
     hidden = [
         (path.name, line)
         for name in recorded
-        for path in sorted((fixtures / name).rglob("*"))
+        for path in sorted((FIXTURES / name).rglob("*"))
         if path.is_file()
         for line in path.read_bytes().decode("utf-8", "replace").split("\n")
         if redact_secrets(line) != line

@@ -6,16 +6,16 @@ import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from metlmon.model.states import State
 from metlmon.snapshot.records import Status
+from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir
 
-RECORDING = Path(__file__).resolve().parents[2] / "fixtures" / "checkpoints"
+RECORDING = FIXTURES / "checkpoints"
 STAMPS = 2.0
 """Seconds by which an execution of the log and of the diary differ: stamps are whole seconds, and a
 process begins after its 001."""

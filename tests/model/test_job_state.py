@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -21,9 +20,10 @@ from metlmon.stats.totals import break_down
 from metlmon.text import spans
 from screens.job import build_sections
 from tests.support.event_logs import Log, moment, of_one_job
+from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir
 
-USAGE = Path(__file__).resolve().parents[2] / "fixtures" / "usage"
+USAGE = FIXTURES / "usage"
 
 NODE = "run0-train_epoch0"
 

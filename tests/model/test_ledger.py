@@ -15,9 +15,9 @@ from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.records import Execution, Ledger
 from tests.conftest import Shared, shared_path
 from tests.support.commands import Captured, json_output
+from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 NAMES = (
     "examples/metl-aws",
     "examples/pool-ensemble",

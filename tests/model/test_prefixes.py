@@ -30,9 +30,7 @@ from metlmon.text.record_json import json_of
 from tests.conftest import SHARED, Shared
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log
-from tests.support.recordings import writable_copy
-
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+from tests.support.recordings import FIXTURES, writable_copy
 
 SMALL = [
     path

@@ -15,9 +15,8 @@ from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.records import Status
 from metlmon.stats.totals import Breakdown, break_down
 from tests.conftest import SHARED, Shared
+from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir
-
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 
 @cache

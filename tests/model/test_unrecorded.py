@@ -16,9 +16,10 @@ from metlmon.model.model_state import Notice
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.records import Status
 from tests.support.commands import Captured
+from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir
 
-RECORDED = Path(__file__).resolve().parents[2] / "fixtures" / "rescue"
+RECORDED = FIXTURES / "rescue"
 DAG, OUT, NODES_LOG = "ens.dag", "ens.dag.dagman.out", "ens.dag.nodes.log"
 METRICS, SUB, STATUS = "ens.dag.metrics", "ens.dag.condor.sub", "nodes.dag.status"
 

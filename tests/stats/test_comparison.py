@@ -19,9 +19,8 @@ from metlmon.stats.run_figures import VARIES, compare_runs
 from metlmon.tables.comparison import ComparisonLines, comparison_lines, headline, run_name
 from metlmon.text.spans import text, width
 from tests.support.commands import Captured, json_output, text_output
-from tests.support.recordings import read_all
+from tests.support.recordings import FIXTURES, read_all
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 GATED, TRAINER = FIXTURES / "gated", FIXTURES / "trainer"
 
 

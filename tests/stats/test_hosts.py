@@ -17,9 +17,10 @@ from metlmon.stats.hosts import SLOW_FACTOR, SLOW_MIN_EPOCHS
 from metlmon.stats.usage import HostUsage, Usage, usage_in_window
 from tests.conftest import SHARED
 from tests.generated.effects import Effects, planted
+from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir
 
-FIRST_ROUND = Path(__file__).resolve().parents[2] / "fixtures" / "first-round"
+FIRST_ROUND = FIXTURES / "first-round"
 METL_AWS = SHARED / "examples" / "metl-aws"
 
 

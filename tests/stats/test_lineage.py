@@ -13,9 +13,8 @@ from metlmon.live.feed import StatsInput
 from metlmon.stats.lineage import Break, CheckpointOrigin, Lineage, lineage
 from tests.health.ensembles import EventLog, chains, input_of, write
 from tests.support.dagdir_builder import Dagdir
+from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir, stats_input
-
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 UUIDS = {run: f"{run}aaaa-0000" for run in ("run0", "run1")}
 

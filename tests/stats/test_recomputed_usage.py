@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +9,8 @@ import pytest
 from tests.conftest import shared_path
 from tests.stats import recomputed_usage
 from tests.support.commands import Captured, json_output
+from tests.support.recordings import FIXTURES
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 MEASURED = {"examples/metl-aws": (86, 93), "examples/pool-ensemble": (38, 38), "usage": (15, 15)}
 """Executions with a figure, and all."""
 

@@ -18,9 +18,9 @@ from tests.conftest import shared_path
 from tests.support.commands import Captured, text_output
 from tests.support.event_logs import Log
 from tests.support.lint_ensemble import write
+from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir, stats_input
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 GB = 1 << 20
 
 

@@ -40,9 +40,9 @@ from metlmon.tables.timeline_text import (
 )
 from metlmon.text.spans import to_ascii
 from tests.conftest import Shared
+from tests.support.recordings import FIXTURES
 from tests.support.records import blank, read_dagdir
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 RECORDED = ["trainer", "holds", "rescue"]
 
 NOON = datetime(2025, 11, 10, 12)

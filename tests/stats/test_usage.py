@@ -27,9 +27,9 @@ from metlmon.stats.usage import (
 )
 from tests.conftest import SHARED, Shared
 from tests.support.event_logs import Log, read_ensemble
+from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 ENSEMBLES = (
     *(FIXTURES / name for name in ("demo", "holds", "scripts", "shared-log", "checkpoints")),
     SHARED / "examples" / "metl-aws",

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -29,12 +28,12 @@ from metlmon.stats.windows import (
 )
 from tests.conftest import shared_path
 from tests.support.event_logs import Log, of_one_job
+from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir
 
 CHICAGO = ZoneInfo("America/Chicago")
 NODE = "run0-train_epoch0"
 EXAMPLES = ("metl-aws", "pool-ensemble")
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 
 def at(text: str) -> datetime:
