@@ -76,11 +76,6 @@ def test_where_and_how_it_trains_leaves_the_uuid(tmp_path: Path, change: dict[st
     assert uuids(request) == uuids(replace(request, **change))
 
 
-def test_more_runs_leave_the_first_ones_as_they_are(tmp_path: Path) -> None:
-    request = a_request(tmp_path)
-    assert uuids(replace(request, runs=5))[:2] == uuids(request)
-
-
 # --- sites --------------------------------------------------------------------------------
 
 FOUR = ("A", "B", "C", "D")

@@ -14,10 +14,8 @@ import pytest
 from metlmon.config.settings import Settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import DagState
-from tests.conftest import HERE
-from tests.support.recordings import read_all
+from tests.support.recordings import FIXTURES, read_all
 
-FIXTURES = HERE.parent / "fixtures"
 CHICAGO = ZoneInfo("America/Chicago")
 OWN_ACCORD = re.compile(rb"\n?\tJob terminated of its own accord at [^\n]*\n")
 

@@ -40,16 +40,6 @@ def replaced(path: Path, content: bytes) -> None:
     os.replace(other, path)
 
 
-def test_it_grows(tmp_path: Path) -> None:
-    path = tmp_path / "a.log"
-    follower = followed(path, b"one\n")
-    with open(path, "ab") as file:
-        file.write(b"two\n")
-    look = follower.check()
-    assert (look.grew, look.restarted) == (True, False)
-    assert consumed(follower) == b"two\n"
-
-
 def test_it_comes_later(tmp_path: Path) -> None:
     follower = Follower(tmp_path / "a.log")
     look = follower.check()

@@ -15,12 +15,12 @@ import pytest
 
 from screens.base.fault_tolerant_app import EXIT_TIMEOUT_SECONDS
 from screens.widgets.table import Table
+from tests.support.recordings import FIXTURES
 from tests.support.sample_snapshots import FakeFeed, update
 from tests.support.screen_view import Eager
 from tests.support.terminal import PATIENCE, PseudoTerminal, terminal_environment
 
 ROOT = Path(__file__).resolve().parents[2]
-FIXTURES = ROOT / "fixtures"
 PROGRAM = (sys.executable, "-m", "metlmon")
 
 SCREENS = {

@@ -43,15 +43,6 @@ def refused(act: PoolAction, row: Run, **more: object) -> str | None:
     return offer(act, selected(row), **more).refused  # type: ignore[arg-type]
 
 
-def test_a_stop_names_its_file_and_touches_no_job() -> None:
-    made = offer(PoolAction.STOP, selected())
-    (target,) = made.request.runs
-    assert (target.files, target.jobs) == ((f"gate/ens/{UUID}.stop",), ())
-    assert made.subject == "run0"
-    assert made.effect.endswith(f"writes gate/ens/{UUID}.stop")
-    assert "resume-run" in made.undo
-
-
 def test_stopping_now_also_removes_the_job_of_the_epoch_under_way() -> None:
     word = replace(WORD, jobs=(queued(7), queued(8, "run0-eval_epoch2")))
     evaluation = training(8, "run0-eval_epoch2")

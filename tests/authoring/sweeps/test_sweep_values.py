@@ -135,12 +135,3 @@ def test_zip_takes_one_of_each() -> None:
     for how in (SweepMode.ZIP, None):
         assert [*points(sweep(how, 2, 2))] == [{"a": "a0", "b": "b0"}, {"a": "a1", "b": "b1"}]
     assert len(points(sweep(None, 3))) == 3
-
-
-def test_a_product_has_each_with_each_the_last_fastest() -> None:
-    assert [tuple(each.values()) for each in points(sweep(SweepMode.PRODUCT, 2, 1, 2))] == [
-        ("a0", "b0", "c0"),
-        ("a0", "b0", "c1"),
-        ("a1", "b0", "c0"),
-        ("a1", "b0", "c1"),
-    ]
