@@ -213,7 +213,8 @@ def _health_lines(health: Health) -> Iterator[Line]:
 def hours_line(hours: GpuHours, nodes_unlogged: int = 0) -> str:
     """The hours in one line, with the share of badput.
 
-    ``nodes_unlogged``: nodes whose hours are missing, since no log has an execution of theirs.
+    ``nodes_unlogged``: nodes whose hours are missing: no log has an execution of
+    theirs, or its GPUs.
     """
     parts, total = hours_added((hours.goodput, hours.badput, hours.running))
     bad_share = (
@@ -223,7 +224,7 @@ def hours_line(hours: GpuHours, nodes_unlogged: int = 0) -> str:
     )
     least = "at least " if nodes_unlogged else ""
     nodes = count(nodes_unlogged, "node")
-    suffix = f"; {nodes} without an execution in the logs" if nodes_unlogged else ""
+    suffix = f"; {nodes} without {hours.measure.hours} in the logs" if nodes_unlogged else ""
     spent = f"{parts[0]} goodput + {parts[1]} badput{bad_share} + {parts[2]} running"
     return f"{hours.measure.hours}: {least}{total} = {spent}{suffix}"
 

@@ -364,6 +364,9 @@ def _apply_execute(history: JobHistory, event: Event, _: Codes) -> None:
         elif pending.outcome == "in-flight":
             pending.outcome, pending.end, pending.late = "ok", event.time, True
     machine = event.detail if isinstance(event.detail, Execute) else None
+    if event.damaged and machine is not None and machine.gpus is None:
+        # Cut before its GPUs: that it has none is not known.
+        machine = replace(machine, cpus=None, has_properties=False)
     history.open = LoggedExecution(event.time, machine)
     history.executions.append(history.open)
     if history.early_site is not None and abs(event.time - history.early_site[0]) <= AD_DELAY:

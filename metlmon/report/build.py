@@ -177,7 +177,7 @@ def _limitations(status: Status, usage: ReportUsage, zone: str | None) -> Iterab
         )
     if usage.ledger.nodes_unlogged:
         which = count(usage.ledger.nodes_unlogged, "node")
-        yield f"Of {which} that ran the logs have no execution: all GPU-hours are without theirs."
+        yield f"Of {which} that ran the logs lack hours: all GPU-hours are without theirs."
     if usage.undated:
         which = count(usage.undated, "completed epoch")
         yield f"When {which} ended is not known: no window of time has them."

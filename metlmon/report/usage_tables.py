@@ -291,7 +291,7 @@ def totals(usage: ReportUsage) -> Totals:
     missing = usage.ledger.nodes_unlogged
     comments = {
         "epochs": f"of {number(wanted)}" if wanted else "",
-        "gpu_hours": f"at least: {number(missing)} nodes are not in the logs" if missing else "",
+        "gpu_hours": f"at least: of {number(missing)} nodes the logs lack hours" if missing else "",
     }
     row = row_of(TOTALS, usage)
     columns = tuple(column for column in TOTALS if column.name in row)

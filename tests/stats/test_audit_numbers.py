@@ -153,13 +153,11 @@ def test_gpu_hours_say_that_the_log_begins_late() -> None:
     assert usage_in_window(found.ledger()).nodes_unlogged == 2
     assert hours_line(status.hours, nodes_unlogged=status.nodes_unlogged) == (
         "GPU-hours: at least 4.00 = 4.00 goodput + 0 badput + 0 running; "
-        "2 nodes without an execution in the logs"
+        "2 nodes without GPU-hours in the logs"
     )
     made = build_report(status, found.ledger())
     assert "with at least 4.000 GPU-hours" in made.headline
-    assert any(
-        "Of 2 nodes that ran the logs have no execution" in each for each in made.limitations
-    )
+    assert any("Of 2 nodes that ran the logs lack hours" in each for each in made.limitations)
     (view,) = (found.run_view(run.key) for run in found.ledger().runs)
     assert view.nodes_unlogged == 2
 
@@ -192,6 +190,19 @@ def test_gpu_hours_lack_what_is_in_dagmans_own_log_alone(tmp_path: Path) -> None
     assert (status.hours.goodput, status.nodes_unlogged) == (2.0, 2)
     (view,) = (found.run_view(run.key) for run in found.ledger().runs)
     assert [epoch.lacks_hours for epoch in view.epochs] == [True, False, False]
+
+
+def test_gpu_hours_lack_those_of_an_execution_whose_001_was_cut(tmp_path: Path) -> None:
+    """The list of its slot ends before its GPUs: that it had none is not known."""
+    log = Log().submit(77, NODE, at="09:00:00")
+    log.raw(1, 77, "Job executing on host: <10.1.2.3:9618>", "\tCpus = 4\n")
+    log.events[-1] = log.events[-1].removesuffix(b"...\n")
+    log.terminate(77, at="10:00:00").submit(78, NEXT).execute(78, gpus=2, at="11:00:00")
+    (tmp_path / "run.dag").write_text(DAG)
+    (tmp_path / "t.sub").write_text("log = metl.log\n")
+    (tmp_path / "metl.log").write_bytes(log.terminate(78, at="12:00:00").data)
+    status = read_dagdir(tmp_path).status()
+    assert (status.hours.goodput, status.nodes_unlogged) == (2.0, 1)
 
 
 def test_a_status_file_does_not_tell_when_an_epoch_ended() -> None:
