@@ -211,14 +211,15 @@ def _causes(ledger: Ledger) -> list[CauseRow]:
         return cause, entry.code, entry.subcode, entry.uncertain
 
     def micros(entry: Execution) -> int:
-        weight = 0 if entry.at_access_point else ledger.measure.weight(entry.gpus, entry.cpus)
-        return round(entry.lost * SECOND) * (weight or 0)
+        return round(entry.lost * SECOND) * (ledger.measure.weight(entry.gpus, entry.cpus) or 0)
 
     def order(row: CauseRow) -> tuple[object, ...]:
         codes = (-1 if number is None else number for number in (row.code, row.subcode))
         return -row.badput, -row.executions, row.cause, *codes, row.end_unknown
 
-    bad = (each for each in ledger.executions if each.cause is not None)
+    bad = (
+        each for each in ledger.executions if each.cause is not None and not each.at_access_point
+    )
     rows = [
         CauseRow(
             cause=cause,

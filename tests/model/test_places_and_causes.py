@@ -109,6 +109,15 @@ def test_the_median_is_of_good_executions_alone() -> None:
     assert (only.executions, only.seconds_median) == (4, 4 * 3600)
 
 
+def test_jobs_at_the_access_point_are_in_no_table_of_hours() -> None:
+    log = Log().submit(1, NODE).execute(1).terminate(1, code=3)
+    host = "<128.105.68.62:9618?addrs=128.105.68.62-9618&alias=ap40.uw.osg-htc.org&noUDP>"
+    log.submit(2, "provision").raw(1, 2, f"Job executing on host: {host}").terminate(2, code=3)
+    breakdown = break_down(of_one_job(log).painter().ledger())
+    assert [row.executions for row in breakdown.sites] == [1]
+    assert [row.executions for row in breakdown.causes] == [1]
+
+
 def test_the_median_of_epochs_is_without_evaluations() -> None:
     log = Log().submit(1, NODE).execute(1, at="10:00:00").terminate(1, at="14:00:00")
     log.submit(2, "run0-eval_epoch0").execute(2, at="14:00:00").terminate(2, at="14:10:00")
