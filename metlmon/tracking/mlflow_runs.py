@@ -299,7 +299,7 @@ class _Ensemble:
             "metlmon.dag": ", ".join(row.file for row in status.dags),
             "metlmon.dag_state": ", ".join(row.state for row in status.dags),
             "metlmon.runs": len(status.runs),
-            "metlmon.epochs_done": sum(status.epoch_states.get(state, 0) for state in DONE),
+            "metlmon.epochs_done": status.epoch_states.get(State.COMPLETED, 0),
             "metlmon.epochs_total": sum(status.epoch_states.values()),
             f"metlmon.{unit}_hours_goodput": status.hours.goodput,
             f"metlmon.{unit}_hours_badput": status.hours.badput,

@@ -14,6 +14,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.tracking.mlflow_runs import TrackedEnsemble, TrackedRun, tracked_ensemble
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log, Out, moment
+from tests.support.recordings import FIXTURES
 from tests.support.tracked_ensembles import (
     dag_text,
     metrics_csv,
@@ -223,3 +224,13 @@ def test_a_zone_that_is_not_known_is_said(dagdir: Dagdir) -> None:
     ensemble = tracked(dagdir)
     assert not ensemble.zone_known
     assert child(ensemble).start == 1000 * int(moment("10:01:00").timestamp())
+
+
+def test_skipped_epochs_are_not_done() -> None:
+    gated = DagdirReader(FIXTURES / "gated")
+    gated.open()
+    gated.read_all()
+    ensemble = tracked_ensemble(gated.snapshot_builder(), input_with_trainings(gated))
+    assert ensemble is not None
+    assert int(ensemble.parent.tags["metlmon.epochs_done"]) == 14
+    assert sum(int(run.tags["metlmon.epochs_done"]) for run in ensemble.children) == 14
