@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from metlmon.health.types import Severity
 from metlmon.home.summary import EnsembleState, Figures, HomeSummary, Phase
 from metlmon.model.states import DagState
-from metlmon.tables.estimates import eta_text
+from metlmon.tables.estimates import approximate_text, eta_text
 from metlmon.tables.health import step_lines
 from metlmon.tables.layout import Column, Kind, searched
 from metlmon.text.formatting import (
@@ -27,7 +27,6 @@ from metlmon.text.formatting import (
     Weight,
     age,
     count,
-    duration,
     hours,
     moment,
     number,
@@ -184,7 +183,7 @@ def columns(
             "progress",
             _progress_share,
             Kind.SHARE,
-            doc="epochs done, of all",
+            doc="epochs done or skipped, of all",
             align="left",
             cell=lambda row, cells: _progress(row, cells, counts),
             minimum=7,
@@ -381,7 +380,7 @@ def _eta(
     if figures.remaining is None or figures.as_of is None:
         return line(("–", DIM))
     if _is_over(figures, clock):
-        left = f"{duration(figures.remaining.median)} left"
+        left = f"{approximate_text(figures.remaining.median)} left"
         then = f"{left} on {moment(figures.as_of, this_year)}"
         return line((then if cells is None or cells >= len(then) else left, DIM))
     full = eta_text(figures.as_of, figures.remaining)

@@ -35,6 +35,8 @@ def test_the_estimate_is_that_of_status_with_progress_lines_too(capsys: Captured
     assert estimate == as_json(capsys, "status", dagdir)["estimate"]
     sources = [run["epoch_remaining"]["source"] for run in estimate["runs"]]
     assert "its progress line" in sources
+    for command in (["estimate", dagdir], ["status", dagdir], ["status", DEMO, dagdir]):
+        assert "46s left" in printed(capsys, *command)
 
 
 def test_json_has_every_number(capsys: Captured) -> None:

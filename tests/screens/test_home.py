@@ -91,7 +91,7 @@ NOW = datetime(2026, 1, 1)
     ("live", "last", "state", "eta"),
     [
         (True, "2h ago", "▶ 5 running", "23 Nov (20–28 Nov)"),
-        (False, "47d ago", "was ▶ 5 running", "9d00h left on 14 Nov 2025 08:14"),
+        (False, "47d ago", "was ▶ 5 running", "9d left on 14 Nov 2025 08:14"),
     ],
 )
 def test_a_snapshot_says_what_was_and_has_no_end_in_the_past(
