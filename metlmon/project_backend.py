@@ -54,10 +54,10 @@ LONGEST_MESSAGE: Final = 2000
 """Characters of a sentence, which may name files of a foreign project."""
 
 MLFLOW_KEYS: Final = frozenset(
-    {
-        *("ENV_MANAGER", "SYNCHRONOUS", "DOCKER_ARGS", "STORAGE_DIR", "build_image"),
-        *("docker_auth", "_mlflow_local_backend_run_id"),
-    }
+    """
+    ENV_MANAGER SYNCHRONOUS DOCKER_ARGS STORAGE_DIR build_image docker_auth
+    _mlflow_local_backend_run_id
+    """.split()
 )
 """What MLflow itself adds to the configuration of a backend (``mlflow.projects.utils``)."""
 

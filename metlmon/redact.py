@@ -118,16 +118,16 @@ def find_secrets(text: str) -> list[SecretMatch]:
 
 # --- quick check -----------------------------------------------------------------------------
 
-_NAMES: Final = (
-    *("key", "token", "secret", "pass", "pwd", "credential", "sig", "cookie", "claim", "auth"),
-    "bearer",
-)
+_NAMES: Final = tuple("key token secret pass pwd credential sig cookie claim auth bearer".split())
 _HINTS: Final = (
     *_NAMES,
-    *("basic ", "-----begin", "akia", "asia", "ghp_", "gho_", "ghs_", "ghu_", "ghr_"),
-    *("github_pat_", "glpat-", "gldt-", "glrt-", "hf_", "api_org_", "sk-", "k_live_", "k_test_"),
-    *("xox", "xapp-", "aiza", "ya29.", "gocspx-", "wandb_v", "hvs.", "npm_", "pypi-", "dckr_"),
-    *("eyj", "hooks.slack", "/webhooks/", "-u ", "-user"),
+    "basic ",
+    "-u ",
+    *"""
+    -----begin akia asia ghp_ gho_ ghs_ ghu_ ghr_ github_pat_ glpat- gldt- glrt- hf_ api_org_ sk-
+    k_live_ k_test_ xox xapp- aiza ya29. gocspx- wandb_v hvs. npm_ pypi- dckr_ eyj hooks.slack
+    /webhooks/ -user
+    """.split(),
 )
 _LONG_WORD_MARK: Final = "a" * 32
 _WORD_CHARACTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz+/"

@@ -38,7 +38,9 @@ class ChangesScreen(ListScreen):
     ORDERS = (
         ("trouble", None),
         ("the newest", lambda change: (datetime.max - change.last,)),
-        *("count", "run", "why"),
+        "count",
+        "run",
+        "why",
     )
     DETAIL_LINES = 3
 

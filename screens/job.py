@@ -747,7 +747,12 @@ class JobScreen(JobTools, ActionScreen):
         left_width = room * 3 // 5 if side_by_side else room
         tails = () if side_by_side else self._tails
         inputs = (
-            *(view, as_of, tails, left_width - 1, self.this_year, self._origin()),
+            view,
+            as_of,
+            tails,
+            left_width - 1,
+            self.this_year,
+            self._origin(),
             self._in_full,
         )
         if inputs != self._inputs:

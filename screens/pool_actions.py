@@ -1080,8 +1080,12 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
             )
             return without_ruled_out([*refused])
         previews = pool.previews(
-            *(snapshot.status, selection.jobs, selection.dags, selection.runs),
-            *(selection.site, selection.host),
+            snapshot.status,
+            selection.jobs,
+            selection.dags,
+            selection.runs,
+            selection.site,
+            selection.host,
         )
         return without_ruled_out([each for each in previews if each.act in selection.acts])
 

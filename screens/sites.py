@@ -152,8 +152,18 @@ class SitesScreen(ListScreen, ActionScreen):
     ORDERS = (
         ("GPU-hours", None),
         # Of each view those that are columns there.
-        *("badput", "lost", "loss", "epochs", "times", "epoch", "hours"),
-        *("name", "site", "what", "memory_mb_p95", "cpus_median"),
+        "badput",
+        "lost",
+        "loss",
+        "epochs",
+        "times",
+        "epoch",
+        "hours",
+        "name",
+        "site",
+        "what",
+        "memory_mb_p95",
+        "cpus_median",
     )
 
     def __init__(self) -> None:

@@ -223,9 +223,11 @@ def _unknown(where: str, name: str, known: Collection[str], what: str) -> PlanEr
 # own. Jobs that need HTCondor for more than a place to run are not executed: the script then ends
 # with the reason. Retries and gates are HTCondor's alone.
 
-_COMMANDS: Final = (
-    *("universe", "executable", "arguments", "transfer_input_files", "transfer_output_files"),
-    *("preserve_relative_paths", "initialdir", "input"),
+_COMMANDS: Final = tuple(
+    """
+    universe executable arguments transfer_input_files transfer_output_files preserve_relative_paths
+    initialdir input
+    """.split()
 )
 
 _GRAPH_COMMANDS: Final = frozenset({"SPLICE", "INCLUDE", "PARENT", "CONNECT", "FINAL", "SERVICE"})

@@ -51,41 +51,40 @@ LOCATION_VARIABLES: Final = frozenset({SITE_VARIABLE.lower(), GPU_VARIABLE.lower
 DESCRIPTION: Final = "the description"
 """Source of a variable that the description defines."""
 
-VARIABLE_ORDER: Final = (
-    *("run", "run_uuid", "epoch", "epochs", "random_seed", "ResourceName", "GpuModel"),
-    "continue_from_checkpoint",
+VARIABLE_ORDER: Final = tuple(
+    """
+    run run_uuid epoch epochs random_seed ResourceName GpuModel continue_from_checkpoint
+    """.split()
 )
 """Order of the variables in a VARS line; fixed, so that a rewritten ensemble stays the same."""
 
 OWN_VARIABLES: Final = frozenset(
-    {
-        *("run", "run_uuid", "epoch", "epochs", "random_seed", "continue_from_checkpoint"),
-        *("node", "metlmon_dag", "stage", "stage_epoch", "stage_epochs"),
-        *("shard", "shards", "machines"),
-    }
+    """
+    run run_uuid epoch epochs random_seed continue_from_checkpoint node metlmon_dag stage
+    stage_epoch stage_epochs shard shards machines
+    """.split()
 )
 """Variables that metlmon defines."""
 
 RESERVED_NAMES: Final = frozenset(
-    {
-        *("arguments", "args", "executable", "environment", "env", "getenv", "universe", "queue"),
-        *("input", "output", "error", "log", "userlog", "requirements", "rank", "priority"),
-        *("initialdir", "iwd", "notification", "cluster", "clusterid", "process", "procid"),
-        *("transfer_input_files", "transfer_output_files", "request_cpus", "request_gpus"),
-        *("request_memory", "request_disk", "job", "retry", "item", "row", "step", "name"),
-        *("all_nodes", "prepend", "append", "if", "elif", "else", "endif", "include", "use", "my"),
-        *("should_transfer_files", "when_to_transfer_output", "noop_job", "hold", "max_retries"),
-        *("retry_until", "success_exit_code", "leave_in_queue", "kill_sig", "nice_user"),
-        *("container_image", "docker_image", "concurrency_limits", "concurrency_limits_expr"),
-        *("batch_name", "dagmanjobid", "dag_status", "failed_count", "submit_file", "metlsite"),
-        *("metlexcluded", "metlmon_excluded"),
-    }
+    """
+    arguments args executable environment env getenv universe queue input output error log userlog
+    requirements rank priority initialdir iwd notification cluster clusterid process procid
+    transfer_input_files transfer_output_files request_cpus request_gpus request_memory request_disk
+    job retry item row step name all_nodes prepend append if elif else endif include use my
+    should_transfer_files when_to_transfer_output noop_job hold max_retries retry_until
+    success_exit_code leave_in_queue kill_sig nice_user container_image docker_image
+    concurrency_limits concurrency_limits_expr batch_name dagmanjobid dag_status failed_count
+    submit_file metlsite metlexcluded metlmon_excluded
+    """.split()
 )
 """Names with a meaning in HTCondor: as a variable they would change the job."""
 
-RESERVED_PREFIXES: Final = (
-    *("queue", "request_", "transfer_", "on_exit_", "periodic_", "accounting_group", "stream_"),
-    *("deferral_", "cron_", "x509userproxy", "remote_", "require_gpus", "gpus_m"),
+RESERVED_PREFIXES: Final = tuple(
+    """
+    queue request_ transfer_ on_exit_ periodic_ accounting_group stream_ deferral_ cron_
+    x509userproxy remote_ require_gpus gpus_m
+    """.split()
 )
 """Prefixes of such names; DAGMan refuses any that begins with "queue"."""
 

@@ -45,9 +45,10 @@ from metlmon.authoring.request import (
 from metlmon.errors import nearest
 from metlmon.live.file_access import read_regular_file
 
-BUILT_IN: Final = (
-    *("name", "epochs", "gpus", "gpu_memory_mb", "memory_mb", "requirements", "require_gpus"),
-    *("machines", "stage_first"),
+BUILT_IN: Final = tuple(
+    """
+    name epochs gpus gpu_memory_mb memory_mb requirements require_gpus machines stage_first
+    """.split()
 )
 """Placeholders that every template may use without declaring them. The DAG's name, the epochs of a
 run, the requested resources, the expressions that keep a job at its site and on its GPU model, the

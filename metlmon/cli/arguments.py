@@ -115,11 +115,12 @@ EXPORT_TARGETS: Final = (*FRAME_FILES, "mlflow", "openmetrics", "optuna")
 """``export --to``: files of frames, else ``commands/export_<target>.py`` exports."""
 FILE_TARGETS: Final = (*FRAME_FILES, "openmetrics", "optuna")
 SHAPES: Final = ("chain", "sweep", "stages", "bag", "multi-node")
-ACTIONS: Final = (
-    *("hold", "release", "remove", "vacate", "priority", "retarget", "raise-memory", "raise-disk"),
-    *("halt", "resume", "release-dag", "remove-dag", "resubmit"),
-    *("stop", "stop-now", "pause", "resume-run", "send", "exclude-site", "include-site"),
-    *("exclude-host", "include-host"),
+ACTIONS: Final = tuple(
+    """
+    hold release remove vacate priority retarget raise-memory raise-disk halt resume release-dag
+    remove-dag resubmit stop stop-now pause resume-run send exclude-site include-site exclude-host
+    include-host
+    """.split()
 )
 _CONDITIONS: Final = "; ".join(f"{name}: {text}" for name, text in CONDITIONS.items())
 

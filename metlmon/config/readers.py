@@ -151,10 +151,10 @@ OWN_FIELDS: Final = ("job", "run", "dagdir")
 """Names that may stand in braces, as a whole argument, in a command of the user's own."""
 
 RUNS_ARGUMENTS: Final = frozenset(
-    (
-        *("sh", "bash", "dash", "zsh", "ksh", "csh", "tcsh", "fish", "busybox", "env", "sudo"),
-        *("su", "doas", "exec", "eval", "xargs", "ssh", "nohup", "nice", "timeout", "setsid"),
-    )
+    """
+    sh bash dash zsh ksh csh tcsh fish busybox env sudo su doas exec eval xargs ssh nohup nice
+    timeout setsid
+    """.split()
 )
 """Programs that run their arguments, or have a shell do it."""
 

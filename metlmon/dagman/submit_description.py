@@ -36,10 +36,10 @@ _MAX_EXPANDED = 262_144
 _MAX_STATEMENTS = 20_000
 
 COMMON_COMMANDS: Final = frozenset(
-    {
-        *("executable", "universe", "queue", "requirements", "transfer_input_files"),
-        *("request_cpus", "request_memory", "request_disk", "request_gpus"),
-    }
+    """
+    executable universe queue requirements transfer_input_files request_cpus request_memory
+    request_disk request_gpus
+    """.split()
 )
 """Commands found in nearly every submit description, and hardly elsewhere."""
 
@@ -47,11 +47,10 @@ _ENVIRONMENT = frozenset({"environment", "environment2", "env"})
 
 #: Macros defined only when the job exists or runs: they are not expanded.
 _UNEXPANDED = frozenset(
-    {
-        *("step", "row", "item", "itemindex", "node", "retry", "dag_status", "failed_count"),
-        *("dagmanjobid", "dag_id", "max_retries", "dag_parent_names", "year", "month", "day"),
-        *("submit_time", "submit_file"),
-    }
+    """
+    step row item itemindex node retry dag_status failed_count dagmanjobid dag_id max_retries
+    dag_parent_names year month day submit_time submit_file
+    """.split()
 )
 _TRUE = frozenset({"true", "t", "yes", "y"})
 _IDS = {

@@ -51,7 +51,9 @@ def resource_entries(facts: HealthFacts) -> Iterator[HealthEntry]:
     yield from _entries(facts, "gpu-idle", trained, _idle_gpus, _idle_text)
     yield from _entries(facts, "memory-tight", trained, _scarce_memory, _scarce_text)
     yield from _entries(
-        *(facts, "over-requested", filter(_is_usual, trained)),
+        facts,
+        "over-requested",
+        filter(_is_usual, trained),
         lambda execution: str(_shape(execution)) if _shape(execution) in large else "",
         lambda group: large[_shape(group[0])],
     )

@@ -212,20 +212,18 @@ CONNECTION_SECONDS: Final = 3.0
 
 REQUESTS: Final = (
     "hpc_annex_name isnt undefined",
-    [
-        *("ClusterId", "ProcId", "JobStatus", "Owner", "QDate", "GlobalJobId"),
-        *("hpc_annex_name", "hpc_annex_request_id", "hpc_annex_start_time", "hpc_annex_collector"),
-        *("hpc_annex_lifetime", "hpc_annex_nodes", "hpc_annex_cpus", "hpc_annex_mem_mb"),
-        *("hpc_annex_queue_name", "hpc_annex_allocation", "hpc_annex_PID", "hpc_annex_JOB_ID"),
-    ],
+    """
+    ClusterId ProcId JobStatus Owner QDate GlobalJobId hpc_annex_name hpc_annex_request_id
+    hpc_annex_start_time hpc_annex_collector hpc_annex_lifetime hpc_annex_nodes hpc_annex_cpus
+    hpc_annex_mem_mb hpc_annex_queue_name hpc_annex_allocation hpc_annex_PID hpc_annex_JOB_ID
+    """.split(),
 )
 """The query for requests: constraint and attributes."""
 
-SLOT_ATTRIBUTES: Final = [
-    *("AnnexName", "hpc_annex_request_id", "Name", "SlotType", "State", "Activity"),
-    *("DaemonStartTime", "DaemonStopTime", "GPUs", "TotalSlotGPUs", "GPUs_DeviceName"),
-    *("AvailableGPUs", "GLIDEIN_ResourceName"),
-]
+SLOT_ATTRIBUTES: Final = """
+    AnnexName hpc_annex_request_id Name SlotType State Activity DaemonStartTime DaemonStopTime GPUs
+    TotalSlotGPUs GPUs_DeviceName AvailableGPUs GLIDEIN_ResourceName
+    """.split()
 """The attributes that are requested of a slot."""
 
 GPU_SLOTS: Final = (

@@ -21,15 +21,12 @@ from typing import IO, Any, Final, Protocol
 from metlmon.remote.agent import HEADER, MAX_FRAME, decode, encode
 from metlmon.remote.paths import Disconnected, UnusableMachine, ssh_host
 
-OPTIONS: Final = (
-    "-T",
-    *("-o", "ServerAliveInterval=2"),
-    *("-o", "ServerAliveCountMax=3"),
-    *("-o", "ConnectTimeout=10"),
+OPTIONS: Final = tuple(
+    "-T -o ServerAliveInterval=2 -o ServerAliveCountMax=3 -o ConnectTimeout=10".split()
 )
 """A line on which nothing arrives for 6 s is given up."""
 
-IN_BACKGROUND: Final = (*("-o", "BatchMode=yes"), *("-o", "ConnectTimeout=5"))
+IN_BACKGROUND: Final = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=5")
 """Before the other options, as ssh uses the first value of each."""
 
 LOGIN_SECONDS: Final = 30.0

@@ -321,9 +321,16 @@ class Job(JobNode, frozen=True, gc=False, kw_only=True):
 
     json_omits: ClassVar = frozenset({"node_name", "entered_states", "entered_at", "gaps", "usage"})
     json_properties: ClassVar = (
-        *("cluster", "proc", "site", "gpu", "gpus"),
-        *("hold_reason", "hold_code", "hold_subcode"),
-        *("request_memory_mb", "gpu_use"),
+        "cluster",
+        "proc",
+        "site",
+        "gpu",
+        "gpus",
+        "hold_reason",
+        "hold_code",
+        "hold_subcode",
+        "request_memory_mb",
+        "gpu_use",
     )
 
     job: JobId
@@ -491,8 +498,15 @@ class Node(Struct, frozen=True, kw_only=True):
 
     json_omits: ClassVar[frozenset[str]] = frozenset({"job"})
     json_properties: ClassVar[tuple[str, ...]] = (
-        *("job_state", "job_return", "site", "gpu", "gpus", "gpu_use"),
-        *("hold_reason", "hold_code", "overruled"),
+        "job_state",
+        "job_return",
+        "site",
+        "gpu",
+        "gpus",
+        "gpu_use",
+        "hold_reason",
+        "hold_code",
+        "overruled",
     )
 
     dag: Nullable[str]

@@ -35,7 +35,12 @@ class ExecutionTotals:
     """
 
     __slots__ = (
-        *("bad", "bad_executions", "completed", "executions", "good", "good_executions"),
+        "bad",
+        "bad_executions",
+        "completed",
+        "executions",
+        "good",
+        "good_executions",
         "in_flight",
     )
 

@@ -29,10 +29,9 @@ from metlmon.stats.totals import group_by
 from metlmon.text.record_json import Flat
 
 RESERVED: Final = frozenset(
-    {
-        *("run", "run_uuid", "node", "epoch", "epochs"),
-        *("random_seed", "resourcename", "gpumodel", "continue_from_checkpoint"),
-    }
+    """
+    run run_uuid node epoch epochs random_seed resourcename gpumodel continue_from_checkpoint
+    """.split()
 )
 """Variables that identify the run, epoch, site or GPU, in lower case; never swept."""
 

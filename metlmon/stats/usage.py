@@ -383,7 +383,7 @@ class UsageGroups:
     def total(self) -> GroupUsage:
         """The usage of all entries."""
         return self.usage(
-            *(None, self.executions, self.epochs, self.transfers, self.holds, self.idle_jobs)
+            None, self.executions, self.epochs, self.transfers, self.holds, self.idle_jobs
         )
 
     def by_site(self) -> tuple[GroupUsage, ...]:
@@ -451,7 +451,8 @@ class UsageGroups:
             own = trained.get(place, [])
             usages.append(
                 HostUsage(
-                    *(*place, sum_executions(entries, self.clipped.measure)),
+                    *place,
+                    sum_executions(entries, self.clipped.measure),
                     distribution(map(self.seconds, own)),
                     sum(e.final for e in entries) - len(own),
                     distribution(e.usage.gpus for e in own if e.usage),

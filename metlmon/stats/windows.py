@@ -32,9 +32,10 @@ from metlmon.text.time_arguments import parse_time_argument
 
 T = TypeVar("T")
 
-MONTHS: Final = (
-    *("January", "February", "March", "April", "May", "June", "July"),
-    *("August", "September", "October", "November", "December"),
+MONTHS: Final = tuple(
+    """
+    January February March April May June July August September October November December
+    """.split()
 )
 """Independent of the locale, so that reports are reproducible."""
 

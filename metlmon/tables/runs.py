@@ -91,7 +91,10 @@ ORDERS: Final = (
     ("DAG order", None),
     "best",
     ("what needs attention", lambda row: (_urgency(row), -(row.seconds or 0.0))),
-    *("progress", "since", "lost", "site"),
+    "progress",
+    "since",
+    "lost",
+    "site",
 )
 """What the sort key goes through: the order of the DAGs, the metric, the urgency, columns."""
 

@@ -445,7 +445,9 @@ def _host_columns(rows: Sequence[HostUsage], usage: Usage) -> list[Column[Any]]:
         used("gpus", 2, "{:.2f}", lambda r: r.gpus_used.median),
         used("cpus", 3, "{:.1f}", lambda r: r.cpus_used.median),
         Column(
-            *("lost", lambda r: r.totals.bad_executions, Kind.COUNT),
+            "lost",
+            lambda r: r.totals.bad_executions,
+            Kind.COUNT,
             doc="executions that ended as badput",
             drop=4,
         ),

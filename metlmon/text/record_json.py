@@ -48,10 +48,9 @@ Nullable = Annotated[_T, "nullable"]
 Time = Annotated[str, Meta(description="ISO 8601, in local time of the logs")]
 
 EPOCHS: Final = frozenset(
-    {
-        *("epoch", "parent_epoch", "running_epoch", "since_epoch", "ends_before"),
-        *("done_epoch", "first_epoch", "last_epoch"),
-    }
+    """
+    epoch parent_epoch running_epoch since_epoch ends_before done_epoch first_epoch last_epoch
+    """.split()
 )
 """Fields that are the number of an epoch: from 1, as on the screens, whatever the DAG's names."""
 

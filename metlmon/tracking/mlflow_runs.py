@@ -46,10 +46,9 @@ NOTE_MARK: Final = "Epochs by the logs, written by metlmon:"
 """The first line of a description that may be replaced: people write their own, too."""
 
 NO_PARAMS: Final = frozenset(
-    {
-        *("run", "run_uuid", "node", "epoch", "epochs"),
-        *("resourcename", "gpumodel", "continue_from_checkpoint"),
-    }
+    """
+    run run_uuid node epoch epochs resourcename gpumodel continue_from_checkpoint
+    """.split()
 )
 """Variables, in lower case, that name the run, its place or its length, which may grow."""
 

@@ -41,9 +41,11 @@ _FROM_FILE: Final = re.compile(r"\bfrom[ \t]+(?!\()(?:\[[^\]]*\][ \t]*)?([^(].*)
 _HEAD_BYTES: Final = 512
 """How many bytes of a script are read to find the end of its first line."""
 
-_COMMANDS: Final = (
-    *("executable", "transfer_executable", "universe", "initialdir", "initial_dir"),
-    *("transfer_input_files", "transferinputfiles", "container_image", "docker_image"),
+_COMMANDS: Final = tuple(
+    """
+    executable transfer_executable universe initialdir initial_dir transfer_input_files
+    transferinputfiles container_image docker_image
+    """.split()
 )
 
 
@@ -308,12 +310,11 @@ The file systems themselves are not queried, since an unreachable server would b
 """
 
 NETWORK: Final = frozenset(
-    {
-        *("nfs", "nfs3", "nfs4", "afs", "auristorfs", "lustre", "gpfs", "mmfs", "beegfs"),
-        *("ceph", "fuse.ceph", "cifs", "smb", "smb3", "smbfs", "glusterfs", "fuse.glusterfs"),
-        *("fuse.sshfs", "panfs", "orangefs", "pvfs2", "wekafs", "fuse.juicefs", "fuse.s3fs"),
-        *("fuse.rclone", "fuse.gcsfuse"),
-    }
+    """
+    nfs nfs3 nfs4 afs auristorfs lustre gpfs mmfs beegfs ceph fuse.ceph cifs smb smb3 smbfs
+    glusterfs fuse.glusterfs fuse.sshfs panfs orangefs pvfs2 wekafs fuse.juicefs fuse.s3fs
+    fuse.rclone fuse.gcsfuse
+    """.split()
 )
 
 TEMPORARY = "/tmp"

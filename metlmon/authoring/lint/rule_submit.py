@@ -45,21 +45,22 @@ _ITEMS: Final = re.compile(r"\b(?:in|from|matching)\b")
 #: Macros predefined by condor_submit and DAGMan, and the checkpoint, which a run's first epoch
 #: lacks.
 _BUILT_IN: Final = frozenset(
-    {
-        *("arch", "opsys", "opsysandver", "opsysver", "opsysmajorver", "username", "hostname"),
-        *("full_hostname", "ip_address", "tilde", "home", "pid", "ppid", "islinux", "iswindows"),
-        *("cluster", "clusterid", "process", "procid", "node", "step", "row", "item"),
-        *("itemindex", "job", "retry", "max_retries", "dag_status", "failed_count"),
-        *("dagmanjobid", "dag_id", "dag_parent_names", "dollar", "submit_file", "submit_time"),
-        *("year", "month", "day", "random_choice", "random_integer", "dagman_max_jobs_idle"),
-        *("node_name", "continue_from_checkpoint"),
-    }
+    """
+    arch opsys opsysandver opsysver opsysmajorver username hostname full_hostname ip_address tilde
+    home pid ppid islinux iswindows cluster clusterid process procid node step row item itemindex
+    job retry max_retries dag_status failed_count dagmanjobid dag_id dag_parent_names dollar
+    submit_file submit_time year month day random_choice random_integer dagman_max_jobs_idle
+    node_name continue_from_checkpoint
+    """.split()
 )
 
 _GPU_REQUESTS: Final = frozenset(
     {
-        *("gpus_minimum_memory", "gpus_minimum_capability", "gpus_maximum_capability"),
-        *("gpus_minimum_runtime", "require_gpus"),
+        "gpus_minimum_memory",
+        "gpus_minimum_capability",
+        "gpus_maximum_capability",
+        "gpus_minimum_runtime",
+        "require_gpus",
     }
 )
 _GPU_ATTRIBUTES: Final = re.compile(
@@ -316,11 +317,12 @@ _WITHOUT_UNDERSCORES: Final = frozenset(
 )
 """Commands without underscores, and job attributes (``TransferInputFiles``)."""
 
-_PREFIXES: Final = (
-    *("request_", "require_", "remote_", "submit_", "transform_body_", "ec2_tag_", "cloud_label_"),
-    *("ec2_parameter_", "allow_", "amazon_", "boinc_", "cream_", "deltacloud_", "globus", "grid_"),
-    *("keystore_", "kvm_", "myproxy", "nordugrid_", "unicore_", "vm_", "vmware_", "want_remote_"),
-    "xen_",
+_PREFIXES: Final = tuple(
+    """
+    request_ require_ remote_ submit_ transform_body_ ec2_tag_ cloud_label_ ec2_parameter_ allow_
+    amazon_ boinc_ cream_ deltacloud_ globus grid_ keystore_ kvm_ myproxy nordugrid_ unicore_ vm_
+    vmware_ want_remote_ xen_
+    """.split()
 )
 _PARTS: Final = (".", "_oauth_permissions", "_oauth_resource", "_container_port")
 """Prefixes and parts of names that HTCondor accepts in any form, or once accepted."""
