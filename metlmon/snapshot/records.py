@@ -493,7 +493,7 @@ class Node(Struct, frozen=True, kw_only=True):
     ``dag`` is the top-level DAG's file; ``in_dag`` (the DAG that contains it) and ``node`` identify
     it. ``key``: of its run, ``run``: the name of that; None for a node of no run. ``jobs`` are
     (cluster, proc) in order of submission; ``job``: the one that determines its state, None of a
-    NOOP node. ``attempts``: executions.
+    NOOP node. ``attempts``: executions, those of the procs of one submission as one.
     """
 
     json_omits: ClassVar[frozenset[str]] = frozenset({"job"})

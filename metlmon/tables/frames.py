@@ -181,7 +181,11 @@ RUNS: Final = (
     _state("latest_state", "its state", _latest("state"), words=tuple(State)),
     _time("latest_since", "since when it is in that state", _latest("since")),
     _seconds("seconds", "how long it is in its state: that of the epoch that failed, else of this"),
-    _count("latest_attempts", "executions of its node so far", _latest("attempts")),
+    _count(
+        "latest_attempts",
+        "executions of its node so far; procs of one submission run as one",
+        _latest("attempts"),
+    ),
     _text("latest_target", "where it was sent", _latest("target")),
     _text("latest_site", "where it runs, or ran last", _latest("site")),
     _text("latest_gpu", "GPU model there", _latest("gpu")),
@@ -207,7 +211,7 @@ EPOCHS: Final = (
         "end of the execution that completed it; empty where the logs do not say when it ended "
         "(inferred, or marked DONE)",
     ),
-    _count("attempts", "its executions"),
+    _count("attempts", "its executions; procs of one submission run as one"),
     _text(
         "jobs",
         "its jobs in order of submission: cluster.proc, blanks between",
