@@ -142,6 +142,20 @@ def test_what_is_not_a_file_is_not_waited_for(tmp_path: Path, capsys: Captured) 
     assert output_of(capsys, "e.toml D")[0] == Exit.USAGE
 
 
+def test_a_full_disk_is_not_blamed_on_files_that_are_there(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    code, _, err = output_of(capsys, "D --runs 1 --epochs 1")
+    assert code == Exit.USAGE
+    assert "No space left on device" in err
+    assert "--force" not in err
+    assert not Path("D").exists()
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_ctrl_c_while_files_are_put_into_their_places(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool

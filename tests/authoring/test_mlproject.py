@@ -347,3 +347,11 @@ def test_runs_in_dags_of_their_own_are_executed(tmp_path: Path) -> None:
     request = recording(tmp_path, subdags=True)
     assert run_script(request).returncode == 0
     assert len((request.directory / "out/epochs").read_text().splitlines()) == 6
+
+
+def test_the_bundled_trainer_trains(tmp_path: Path) -> None:
+    request = Request("trainer", tmp_path / "new", runs=1, epochs=2, mlproject=True)
+    done = run_script(request)
+    assert done.returncode == 0, done.stderr
+    (metrics,) = request.directory.rglob("version_1/metrics.csv")
+    assert metrics.stat().st_size > 0

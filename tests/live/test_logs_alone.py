@@ -369,6 +369,17 @@ def test_a_directory_without_events_is_refused(tmp_path: Path) -> None:
         DagdirReader(tmp_path, logs=[tmp_path / "train.log"]).open()
 
 
+def test_a_link_that_leads_out_of_the_directory_is_not_read(tmp_path: Path) -> None:
+    outside = Dagdir(tmp_path / "outside", "")
+    outside.write("secret.log", Log().submit(9).data)
+    inside = Dagdir(tmp_path / "inside", "")
+    (inside.path / "link.log").symlink_to(outside.path / "secret.log")
+    with pytest.raises(InputError, match="no DAG file here"):
+        DagdirReader(inside.path).open()
+    inside.write("own.log", Log().submit(7).data)
+    assert [job.cluster for job in read_dagdir(inside.path).job_rows()] == [7]
+
+
 def test_it_is_live_while_a_job_is_in_the_queue(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path, "")
     log = Log().submit(7).execute(7)

@@ -103,6 +103,19 @@ def test_it_may_be_told_before_it_began(dagdir: Dagdir) -> None:
     assert session.latest is None
 
 
+def test_a_dagdir_that_goes_is_reported_and_the_picture_stays(
+    watched: Watched, dagdir: Dagdir
+) -> None:
+    watched.until(State.IDLE)
+    dagdir.path.rename(dagdir.path.with_name("elsewhere"))
+    while True:
+        update = watched.pictures.get(timeout=PATIENCE)
+        if update.error is not None:
+            break
+    assert "no such directory" in update.error
+    assert update.status.runs[0].state is State.IDLE
+
+
 def test_a_live_ensembles_clock_ticks(dagdir: Dagdir) -> None:
     """Durations grow although nothing is written."""
     watched = Watched(dagdir, live=True)
