@@ -157,10 +157,11 @@ class Ensemble:
         """The job ids that the schedd used more than once."""
         return self._attributor.reused_ids
 
-    @property
-    def changed_jobs(self) -> set[JobKey]:
-        """Jobs whose events or attribution changed; :class:`Derivation` empties it."""
-        return self._attributor.changed_jobs
+    def take_changed_jobs(self) -> list[JobKey]:
+        """The jobs whose events or attribution have changed since the last call, in order."""
+        changed = sorted(self._attributor.changed_jobs)
+        self._attributor.changed_jobs.clear()
+        return changed
 
     @property
     def newest_line(self) -> datetime | None:
@@ -249,7 +250,7 @@ class Ensemble:
             is_of_dagman = batch.dag in self.dags
         if batch.role is LogRole.DAGMAN and batch.dag in self.dags:
             self.offsets.observe(self.dags[batch.dag].clock_observations())
-        self.changed_jobs.update(affected.touched)
+        self._attributor.changed_jobs.update(affected.touched)
         nodes = affected.nodes
         nodes |= self._attributor.attribute_changed(affected.touched, affected.to_attribute)
         if is_of_dagman:
@@ -592,7 +593,7 @@ class Ensemble:
                 self.newest = _latest(self.newest, time)
                 is_open = job.history().state not in TERMINAL
                 (open_jobs.add if is_open else open_jobs.discard)(job.key)
-        self.changed_jobs.update(affected.touched)
+        self._attributor.changed_jobs.update(affected.touched)
         nodes = self._attributor.attribute_changed(affected.touched, affected.to_attribute)
         self._mark_changed(nodes | self._attributor.recheck(nodes))
 

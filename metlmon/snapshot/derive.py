@@ -331,9 +331,7 @@ class Derivation:
         """Gather what has changed; jobs in order, since neighbours are compressed together."""
         self._apply_targets()
         self._add_jobs_of_no_dag()
-        changed = self.ensemble.changed_jobs
-        self._pending.update(dict.fromkeys(sorted(changed)))
-        changed.clear()
+        self._pending.update(dict.fromkeys(self.ensemble.take_changed_jobs()))
 
     def _node_steps(self, live: bool, limit: int | None) -> Iterator[None]:
         """Resolve the changed nodes, at most ``limit`` in a step."""
@@ -345,9 +343,12 @@ class Derivation:
 
     def _update_stale(self) -> None:
         """Make the records again that were made before the site of a host was known."""
-        stale = self._factory.stale
-        while stale:
-            key = stale.pop()
+        while stale := self._factory.take_stale():
+            self._update_all(stale)
+
+    def _update_all(self, keys: Iterable[NodeKey | JobKey]) -> None:
+        """Make the records of these nodes and jobs again."""
+        for key in keys:
             if (memo := self._memos.get(key) if len(key) == 2 else None) is not None:
                 self._update_node(memo)
             elif len(key) == 3:
@@ -521,12 +522,14 @@ class Derivation:
 
     def _count_up_to(self, as_of: datetime | None) -> None:
         self._factory.as_of = as_of
+        built_again: set[NodeKey | JobKey] = set()
         for key in list(self._open):
             job = self.jobs[key]
             if not _BUILT_AGAIN.isdisjoint(job.entered_states):
-                self._factory.stale.add(self.node_of(self.ensemble.jobs[key]) or key)
+                built_again.add(self.node_of(self.ensemble.jobs[key]) or key)
             else:
                 self.jobs[key] = self._factory.at_as_of(job)
+        self._update_all(built_again)
         self._update_stale()
 
     def _sum_nodes(self) -> None:

@@ -45,13 +45,12 @@ NO_NODE: Final = JobNode()
 class EntryFactory:
     """Builds the entries of single jobs.
 
-    ``as_of``: the time up to which what has not ended counts. ``stale``: nodes, and jobs of no
-    node, whose entries were built before the site of a host was known.
+    ``as_of``: the time up to which what has not ended counts.
     """
 
     def __init__(self, names: NameTable, clock: Clock) -> None:
         self.as_of: datetime | None = None
-        self.stale: set[NodeKey | JobKey] = set()
+        self._stale: set[NodeKey | JobKey] = set()
         self._names = names
         self._clock = clock
         self._has_attributes = False
@@ -94,6 +93,14 @@ class EntryFactory:
             transfers = tuple(self._transfers(job, history, fields, starts, user))
             yield key, self._job(job, history, fields, starts, executions, transfers)
 
+    def take_stale(self) -> set[NodeKey | JobKey]:
+        """The nodes, and jobs of no node, whose entries have become stale since the last call.
+
+        They were built before the site of a host was known.
+        """
+        stale, self._stale = self._stale, set()
+        return stale
+
     def _is_at_access_point(self, history: JobHistory, user: NodeKey | JobKey) -> bool:
         """Whether the schedd ran the job itself.
 
@@ -105,7 +112,7 @@ class EntryFactory:
         if not machines or any(machine.has_properties for machine in machines):
             if machines and not self._has_attributes:
                 self._has_attributes = True
-                self.stale.update(self._without_attributes)
+                self._stale.update(self._without_attributes)
             return False
         if all(machine.host == history.host for machine in machines):
             return True
@@ -250,7 +257,7 @@ class EntryFactory:
         sites = self._host_sites.setdefault(alias, set())
         if site not in sites:
             sites.add(site)
-            self.stale.update(self._host_users.get(alias, ()))
+            self._stale.update(self._host_users.get(alias, ()))
 
     # --- transfers ----------------------------------------------------------------------
 
