@@ -709,8 +709,9 @@ class Forecast(Struct, frozen=True):
 
     Attributes as for a run. ``excluded``: the runs excluded from the span, as (name, "is held" or
     similar). ``slowest_run``: key of the run with the latest median. ``epochs_skipped``: skipped
-    epochs among ``epochs_total``. ``item``: what runs consist of. ``slots``: epochs that run at a
-    time, where runs wait for each other; None if they do not.
+    epochs among ``epochs_total``; ``epochs_unknown``: those that may be done. ``item``: what runs
+    consist of. ``slots``: epochs that run at a time, where runs wait for each other; None if they
+    do not.
     """
 
     json_omits: ClassVar = frozenset({"as_of", "live"})
@@ -728,6 +729,7 @@ class Forecast(Struct, frozen=True):
     slowest_run: str | None
     runs: tuple[RunForecast, ...]
     epochs_skipped: int = 0
+    epochs_unknown: int = 0
     item: str = "epoch"
     slots: int | None = None
 
@@ -843,6 +845,7 @@ class _Estimator:
             slowest_run=slowest,
             runs=runs,
             epochs_skipped=sum(run.epochs_skipped for run in ledger.runs),
+            epochs_unknown=sum(run.epochs_unknown for run in ledger.runs),
             item=ledger.item,
             slots=sum(self.slot_use.slots.values()) or None if span is not None else None,
         )

@@ -13,6 +13,7 @@ from metlmon.text.formatting import (
     HOUR,
     MINUTE,
     UNKNOWN,
+    at_least,
     clip,
     count,
     duration,
@@ -92,7 +93,7 @@ def durations_text(value: EpochDurations | None) -> str:
 
 def epochs_text(forecast: Forecast) -> str:
     """``14 of 30 epochs done, 16 skipped``."""
-    done = f"{number(forecast.epochs_done)} of "
+    done = f"{at_least(number(forecast.epochs_done), forecast.epochs_unknown > 0)} of "
     done += f"{count(forecast.epochs_total, forecast.item)} done"
     return done + (
         f", {number(forecast.epochs_skipped)} skipped" if forecast.epochs_skipped else ""

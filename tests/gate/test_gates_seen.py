@@ -351,6 +351,7 @@ def test_a_stopped_run_is_reported_apart_in_estimates_and_lanes(dagdir: Dagdir) 
     assert remaining_text(made) == "paused: run1"
     assert epochs_text(made) == "1 of 8 epochs done"
     assert epochs_text(replace(made, epochs_skipped=3)) == "1 of 8 epochs done, 3 skipped"
+    assert epochs_text(replace(made, epochs_unknown=2)) == "≥1 of 8 epochs done"
     assert [lane.symbol for lane in build_timeline(basis.ledger).lanes] == [STOPPED, PAUSED]
 
 
