@@ -109,6 +109,13 @@ def test_a_schedd_that_dies_in_between_fails_the_rest_job_by_job() -> None:
     assert answers[1].text == "the schedd does not answer"
 
 
+def test_without_a_schedd_nothing_is_done_and_one_sentence_says_why() -> None:
+    schedd = Schedd(job(1))
+    schedd.down = "the schedd does not answer"
+    with pytest.raises(PoolError, match="does not answer"):
+        perform(Logs(row(1)), schedd, order(PoolAction.HOLD, 1))
+
+
 def test_a_priority_is_believed_when_the_ad_has_it() -> None:
     schedd = Schedd(job(1, priority=2), job(2, priority=5), job(3), job(4, owner="ben"))
     schedd.deaf = {3, 4}
