@@ -168,9 +168,8 @@ def _state(status: Status, health: Health) -> EnsembleState:
     alive = [dag.state for dag in dags if dag.state in ALIVE]
     if alive:
         return EnsembleState(next(state for state in _ALIVE_FIRST if state in alive))
-    counted = counted_states(status)
     unfinished = [dag.state for dag in dags if dag.state is not DagState.DONE]
-    if not unfinished or (counted and counted.keys() <= DONE):
+    if not unfinished:
         return EnsembleState.DONE
     if health.runs_total and health.runs_stopped == health.runs_total and not health.jobs_queued:
         return EnsembleState.STOPPED
