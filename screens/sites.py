@@ -158,7 +158,7 @@ class SitesScreen(ListScreen, ActionScreen):
         "epochs",
         "times",
         "epoch",
-        "hours",
+        "mean_epoch",
         "name",
         "site",
         "what",

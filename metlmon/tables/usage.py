@@ -915,7 +915,7 @@ def profile_columns(profiles: Sequence[PoolProfile]) -> list[Column[Any]]:
             minimum=max((len(pool_gpu(row, gpu_names)) for row in profiles), default=1),
         ),
         Column("epochs", lambda row: row.epochs, Kind.COUNT, footnote="profile"),
-        _figure_column("hours", "MEAN EPOCH", lambda row: row.hours_per_epoch, excludes=True),
+        _figure_column("mean_epoch", "MEAN EPOCH", lambda row: row.hours_per_epoch, excludes=True),
         Column(
             "interval",
             lambda row: "" if row.excluded else _interval(row.hours_per_epoch),
