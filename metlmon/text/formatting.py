@@ -110,7 +110,7 @@ OUTCOMES: Final[Mapping[Outcome, Symbol]] = {
     Outcome.IN_FLIGHT: Symbol("▶", "running", Colour.SKY),
 }
 
-BETWEEN: Final = "epoch done, next queued"
+BETWEEN: Final = "epoch done, next waiting"
 """A run whose latest epoch has ended, before the next one is submitted."""
 
 

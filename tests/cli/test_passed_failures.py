@@ -45,7 +45,7 @@ def test_nothing_is_reported_twice_or_plainly_done(dagdir: str, capsys: Captured
     assert "1 evaluation failed" in lines
     assert "1 epoch completed although its job failed" in lines
     (row,) = [line for line in lines if line.startswith("run0 ")]
-    assert "✓ epoch done, next queued, job failed" in row
+    assert "✓ epoch done, next waiting, job failed" in row
 
 
 def test_json_flags_what_a_post_script_let_pass(dagdir: str, capsys: Captured) -> None:

@@ -191,7 +191,7 @@ def between() -> Run:
 
 def test_a_run_between_two_epochs_is_not_told_as_complete() -> None:
     (state,) = (spec for spec in runs_table.columns([between()]) if spec.name == "state")
-    assert spans.text(state.draw(between(), None)) == "✓ epoch done, next queued"
+    assert spans.text(state.draw(between(), None)) == "✓ epoch done, next waiting"
     whole = replace(between(), epochs_done=3)
     assert spans.text(state.draw(whole, None)) == "✓ completed"
 
