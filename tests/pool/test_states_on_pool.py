@@ -219,7 +219,7 @@ def test_nodes_that_fail_without_a_job(pool: Pool) -> None:
         LONG,
     )
     until(lambda: sum(n == 6 for n, _ in found.dagmans_nodes().values()) == 2, "two failed", LONG)
-    pool.running(1, f"DAGManJobId == {dagman}")
+    pool.running(1, f"DAGManJobId == {dagman}", 'DAGNodeName == "run0-train_epoch1"')
     details = found.until_as_dagman_says()
     result = found.nodes()
     assert details["run1-train_epoch1"] == "PRE Script failed with status 9"
