@@ -271,7 +271,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
             placement = latest.site, latest.target, latest.off_target
             state += preposition + site_and_target(*placement, None, latest.state)
         if gate is None and row.is_between_epochs:
-            state += line(", epoch done, next waiting")
+            state += line(f", {formatting.BETWEEN}")
         return state
 
     def _progress(self, view: RunView) -> list[Line]:

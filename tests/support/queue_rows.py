@@ -184,7 +184,7 @@ class Schedd:
         return ()
 
     def close(self) -> None:
-        """Do nothing: there is no process."""
+        """Do nothing: no process was started."""
 
     def acts(self) -> list[tuple[object, ...]]:
         """What was done, without what was only looked at."""
