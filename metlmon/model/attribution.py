@@ -102,8 +102,8 @@ def attribute_job(
     ``with_node``: the DAGs that have a node of its name. ``submitting_dag``: the DAG whose DAGMan
     reported the submission of the job's cluster. ``shared_logs``: logs with jobs of a DAG that is
     not in this directory. ``reused``: the schedd used the job id several times, so no list of ids
-    refutes it. ``overlaps``: was a proven job of the DAG in the queue at the same time, which
-    DAGMan would have waited for?
+    refutes it. ``overlaps``: whether a proven job of the DAG was in the queue at the same time,
+    which DAGMan would have waited for.
     """
     if submitting_dag is not None:
         node = submitting_dag.node_of(job.cluster)
@@ -149,7 +149,7 @@ def _batch_cluster(job: LoggedJob) -> int | None:
 
 
 def _is_named(job: LoggedJob, dag: Dag, dags: Mapping[str, Dag]) -> bool:
-    """Does the job name a DAGMan of this DAG? Sub-DAGs share the top-level batch name."""
+    """Whether the job names a DAGMan of this DAG; sub-DAGs share the top-level batch name."""
     if job.aborted_by is not None:
         return dag.is_dagman(job.aborted_by)
     cluster = _batch_cluster(job)

@@ -662,7 +662,7 @@ class Dag:
         return None if written is None or self.cut is None else written > self.cut
 
     def _is_after_cut(self, epoch: float | None) -> bool | None:
-        """Is a moment after the cut? None if unknown."""
+        """Whether a moment is after the cut; None if unknown."""
         if self.cut is None:
             return False
         return None if epoch is None else self.clock.is_after(epoch, self.cut)
@@ -747,7 +747,7 @@ class Dag:
 
     @property
     def aborted(self) -> bool:
-        """Did a node return its ABORT-DAG-ON value to the newest process? It ends retries."""
+        """Whether a node returned its ABORT-DAG-ON value to the newest process; none is retried."""
         newest = next(self._accepted_processes(), None)
         return newest is not None and newest.aborted
 
@@ -953,7 +953,7 @@ class Dag:
         return status is not None and (self.status is not None or not dated)
 
     def dagman_in_queue_at(self, moment: datetime) -> bool | None:
-        """Was a DAGMan of this DAG in the queue then? None if unknown."""
+        """Whether a DAGMan of this DAG was in the queue then; None if unknown."""
         runs = self.dagman_runs()
         if not runs:
             return None

@@ -39,7 +39,7 @@ SHORT_LIFE: Final = timedelta(minutes=5)
 
 
 def is_restart_status(status: int | None) -> bool:
-    """Does the schedd start DAGMan again after this exit status? None: an EXCEPT."""
+    """Whether the schedd starts DAGMan again after this exit status; None: an EXCEPT."""
     return status is None or not 0 <= status <= MAX_FINAL_STATUS
 
 

@@ -981,7 +981,7 @@ def infer_done(
 
 
 def _was_reached(child: NodeState) -> tuple[bool, datetime | None]:
-    """Did DAGMan reach this node, and when? Then all its ancestors are done."""
+    """Whether DAGMan reached this node, and when: then all its ancestors are done."""
     if child.superseded:
         return False, None
     if child.submitted is not None:
@@ -1010,7 +1010,7 @@ def mark_futile(
     """Mark a waiting descendant of a node that failed for good as futile.
 
     A child over a weak edge is not futile: its parent only has to end. ``has_failed_for_good``:
-    has a node failed for good? Source: ``Node::SetDescendantsToFutile`` in ``node.cpp``.
+    whether a node has failed for good. Source: ``Node::SetDescendantsToFutile`` in ``node.cpp``.
     """
     first: tuple[datetime, str] | None = None
     for name in node.parents:

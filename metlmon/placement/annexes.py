@@ -266,7 +266,7 @@ class AnnexHistory:
 
 
 def _is_in(entry: Execution, annex: str) -> bool:
-    """Does an execution name an annex? HTCondor compares names without regard to case."""
+    """Whether an execution names an annex; HTCondor ignores the case of names."""
     return entry.annex is not None and entry.annex.casefold() == annex.casefold()
 
 
@@ -359,12 +359,12 @@ def _rank(row: Annex) -> tuple[object, ...]:
 
 
 def _is_same(name: str, other: str) -> bool:
-    """Do two texts name one annex? HTCondor compares them without regard to case."""
+    """Whether two texts name one annex; HTCondor ignores their case."""
     return name.casefold() == other.casefold()
 
 
 def _is_busy(ad: AnnexAd) -> bool:
-    """Does the ad say that a job runs? A partitionable slot runs its jobs in dynamic ones."""
+    """Whether the ad says that a job runs; a partitionable slot runs its jobs in dynamic ones."""
     return ad.busy and ad.slot_type in (AnnexSlotType.DYNAMIC, AnnexSlotType.STATIC)
 
 

@@ -380,7 +380,7 @@ class Derivation:
             self._memos_by_run.setdefault(run.key, []).append(memo)
 
     def is_beside(self, key: NodeKey) -> bool:
-        """Is this a job of no DAG in a directory with DAGs? Then it counts as no node."""
+        """Whether this is a job of no DAG in a directory with DAGs, which counts as no node."""
         return key[0] == NO_DAG and self.has_dags
 
     def _apply_targets(self) -> None:

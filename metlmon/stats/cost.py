@@ -93,7 +93,7 @@ class CostEstimate(Struct, frozen=True):
 
     ``gpu_hours``: GPU-hours in total, with the 80 % interval ``lower`` to ``upper``, if they
     resemble the past ones; ``seconds``: of one run. ``gpus``: GPUs requested per epoch on all
-    machines, None if unknown; ``evaluations``: are there evaluations, which are not included?
+    machines, None if unknown; ``evaluations``: whether there are any, which are not included.
     """
 
     epochs: int

@@ -77,10 +77,10 @@ class Observation(Struct, frozen=True, kw_only=True):
     """One execution of an epoch, or one wait that has not ended.
 
     ``wait``, ``transfer``: hours before the start. ``hours``: from the start to the end, or to
-    ``seen`` where it goes on. ``finished``: did the epoch complete? None where it goes on, or ended
-    in a way that says nothing about the pool (removed by its user: ``stopped``). ``started``: False
-    for a wait that had not ended at ``seen``: then ``wait`` is a lower bound. ``gpus``: of the
-    execution. ``hidden``: another execution may have trained the epoch, so that ``hours`` say
+    ``seen`` where it goes on. ``finished``: whether the epoch completed; None where it goes on, or
+    ended in a way that says nothing about the pool (removed by its user: ``stopped``). ``started``:
+    False for a wait that had not ended at ``seen``: then ``wait`` is a lower bound. ``gpus``: of
+    the execution. ``hidden``: another execution may have trained the epoch, so that ``hours`` say
     nothing of an epoch. ``evicted``: with all others there, perhaps. ``stored``: a checkpoint holds
     its work, which another execution went on from; ``carried``: hours that this one went on from.
     ``slot_hours``: for which it had its slot, of one that was disconnected to its end; None: all.

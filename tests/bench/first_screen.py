@@ -1,4 +1,4 @@
-"""How long from the start of the program until something stands on the screen, and all of it?
+"""The time from the start of the program until something is on the screen, and until all is.
 
     python tests/bench/first_screen.py                # the generated ensemble of 20 MB
     python tests/bench/first_screen.py DIR … [--times N] [--size 200x50]

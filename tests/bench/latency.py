@@ -1,4 +1,4 @@
-"""How long after it happened does it stand on the screen?
+"""The time from an event to the screen.
 
     python tests/bench/latency.py            # local, polling and pool
     python tests/bench/latency.py pool       # a real pool; needs root, or an HTCondor

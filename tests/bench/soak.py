@@ -1,4 +1,4 @@
-"""Does the memory of a dashboard that stays open grow?
+"""The growth of the memory of a dashboard that stays open.
 
     python tests/bench/soak.py                       # all four
     python tests/bench/soak.py idle growing          # some of them

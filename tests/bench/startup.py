@@ -1,4 +1,4 @@
-"""How long does a command take to start, and what does it import?
+"""How long a command takes to start, and what it imports.
 
     python tests/bench/startup.py                 # on fixtures/demo
     python tests/bench/startup.py DIR [TIMES]     # on any dagdir

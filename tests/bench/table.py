@@ -1,4 +1,4 @@
-"""How fast is a large ensemble read, against what else reads the same bytes?
+"""How fast a large ensemble is read, against what else reads the same bytes.
 
     python tests/bench/table.py                   # all ensembles but those of 1 GB
     python tests/bench/table.py --all             # those too: 2 GB of disk, and half an hour

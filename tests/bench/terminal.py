@@ -1,4 +1,4 @@
-"""What does the screen cost: bytes to the terminal, work, and stalls of the event loop?
+"""What the screen costs: bytes to the terminal, work, and stalls of the event loop.
 
     python tests/bench/terminal.py                    # all of it
     python tests/bench/terminal.py idle row keys open loading slow
@@ -316,7 +316,7 @@ def differing(mine: list[list[Any]], shown: list[list[Cell]]) -> int:
 
 
 def alike(ours: tuple[Any, ...], theirs: Cell) -> bool:
-    """Do these look the same? Of a blank only the ground is seen."""
+    """Whether these look the same; of a blank only the ground is seen."""
     if ours[0] == theirs[0] == " " and not (ours[4] or ours[5] or theirs[4] or theirs[5]):
         return ours[2] == theirs[2]
     return ours == theirs
@@ -560,7 +560,7 @@ def slow(base: Path) -> None:
 
 
 def behind(seen: Watched, name: str, size: tuple[int, int], held: Sequence[str]) -> None:
-    """Hold keys for some seconds; how far is the screen behind when they are let go?"""
+    """How far the screen is behind when keys are let go that were held for some seconds."""
     seen.settle()
     seen.ask("late")
     stop = time.monotonic() + 4

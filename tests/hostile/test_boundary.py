@@ -57,7 +57,7 @@ def _is_math(function: ast.Attribute) -> bool:
 
 
 def _is_foreign(call: ast.Call) -> bool:
-    """Is it given a text that is put together, rather than one of the program's own?"""
+    """Whether it is given a text that is put together, rather than one of the program's own."""
     return any(isinstance(each, ast.JoinedStr) for each in call.args)
 
 

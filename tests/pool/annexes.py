@@ -222,7 +222,7 @@ class SimulatedAnnexes:
     # --- the end ---
 
     def end(self, name: str | None = None) -> bool:
-        """End the annexes of this name, or all; remove their requests. Was there any?"""
+        """End the annexes of this name, or all, with their requests; whether any was there."""
         directories = [
             directory
             for directory in (self.base.iterdir() if self.base.exists() else ())
@@ -266,7 +266,7 @@ class SimulatedAnnexes:
 
 
 def _accepts(port: int) -> bool:
-    """Does anything accept connections at a port of this machine?"""
+    """Whether anything accepts connections at a port of this machine."""
     try:
         socket.create_connection(("127.0.0.1", port), 1).close()
     except OSError:

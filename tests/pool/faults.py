@@ -63,7 +63,7 @@ def administer(pool: Pool, *command: str) -> None:
 
 
 def answers(pool: Pool) -> bool:
-    """Does the schedd answer a question?"""
+    """Whether the schedd answers a question."""
     return pool.run(["condor_q", "-totals"], expect=None).returncode == 0
 
 
