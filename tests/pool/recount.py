@@ -45,19 +45,32 @@ ENDS = {
 }
 """Events that end an execution, and how metlmon calls such an end."""
 
+LEASE_SECONDS = 2400
+"""A job's lease, when its submit description has none (manual, JobLeaseDuration)."""
+
 STATES = {0: "idle", 1: "running", 4: "idle", 7: "idle", 9: "removed", 12: "held", 13: "idle"}
 STATES |= {22: "disconnected", 23: "running", 24: "idle"}
 
 
 @dataclass(slots=True)
 class Ran:
-    """One execution; ``end`` None while it goes on."""
+    """One execution; ``end`` None while it goes on.
+
+    ``unreached``: when its machine was lost out of reach (022), until it is reached again (023).
+    """
 
     start: int
     gpus: int
     site: str | None
     end: int | None = None
     outcome: str = "in-flight"
+    unreached: int | None = None
+
+    def stop(self, now: int, outcome: str, lease: int) -> None:
+        """End now; without a result and out of reach, at the end of the lease at the latest."""
+        if self.unreached is not None and outcome not in ("good", "failed"):
+            now = min(now, self.unreached + lease)
+        self.end, self.outcome = now, outcome
 
 
 @dataclass(slots=True)
@@ -77,18 +90,18 @@ def events(log: Path) -> Iterator[dict[str, Any]]:
     yield from map(json.loads, read.stdout.splitlines())
 
 
-def recount(log: Path) -> dict[tuple[int, int], Job]:
-    """The jobs of a log, by cluster and proc."""
+def recount(log: Path, lease: int = LEASE_SECONDS) -> dict[tuple[int, int], Job]:
+    """The jobs of a log, by cluster and proc. ``lease``: their JobLeaseDuration, in seconds."""
     jobs: dict[tuple[int, int], Job] = {}
     for event in events(log):
         cluster, proc = event["job"]
         if event["number"] == 0:
             jobs[cluster, proc] = Job(event["node"])
-        _apply(jobs[cluster, proc], event)
+        _apply(jobs[cluster, proc], event, lease)
     return jobs
 
 
-def _apply(job: Job, event: dict[str, Any]) -> None:
+def _apply(job: Job, event: dict[str, Any], lease: int) -> None:
     number, now = event["number"], event["time"]
     if number == 9 and job.state in ("completed", "failed"):
         # DAGMan exits at the last job's 005; the schedd may then remove that job from the queue.
@@ -99,12 +112,12 @@ def _apply(job: Job, event: dict[str, Any]) -> None:
     if number == 1:
         assert going is None, "an execution begins while another one goes on"
         job.executions.append(Ran(now, event["gpus"], event["site"]))
-    elif number in ENDS and going is not None:
-        going.end, going.outcome = now, ENDS[number]
     if number == 5:
         job.state = "completed" if event["good"] else "failed"
-        if going is not None:
-            going.outcome = "good" if event["good"] else "failed"
+    if going is not None and number in ENDS:
+        going.stop(now, ENDS[number] or job.state.replace("completed", "good"), lease)
+    elif going is not None and number in (22, 23):
+        going.unreached = now if number == 22 else None
 
 
 def gpu_seconds(jobs: dict[tuple[int, int], Job]) -> dict[str, int]:
@@ -118,9 +131,14 @@ def gpu_seconds(jobs: dict[tuple[int, int], Job]) -> dict[str, int]:
     return split
 
 
-def differences(log: Path, status: dict[str, Any], output_of: list[dict[str, Any]]) -> list[str]:
+def differences(
+    log: Path,
+    status: dict[str, Any],
+    output_of: list[dict[str, Any]],
+    lease: int = LEASE_SECONDS,
+) -> list[str]:
     """Where metlmon's jobs and hours differ from the log's; empty when nowhere."""
-    jobs = recount(log)
+    jobs = recount(log, lease)
     ours = {(job["cluster"], job["proc"]): job for job in output_of}
     found = [f"{key}: only one of both knows it" for key in ours.keys() ^ jobs.keys()]
     for key in ours.keys() & jobs.keys():

@@ -150,7 +150,7 @@ def rows(screen: Terminal) -> list[tuple[str, ...]]:
 def differing(pool: Pool, directory: Path) -> list[str]:
     """Where metlmon's last word differs from the log's own, and from HTCondor's."""
     status, jobs = truth.status_of(pool, directory), truth.jobs_of(pool, directory)
-    found = recount.differences(directory / "metl.log", status, jobs)
+    found = recount.differences(directory / "metl.log", status, jobs, LEASE_SECONDS)
     ours = truth.of_dagmans(truth.dagmans(pool, directory))
     ended = {(ad["ClusterId"], ad["ProcId"]): ad for ad in pool.history(ours)}
     for job in jobs:
