@@ -9,9 +9,10 @@ for the first and last line of a run. The messages are those of versions 7.4 to 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
+from functools import cache
 from typing import Any, Final
 
 from msgspec import Struct, field
@@ -78,7 +79,7 @@ def read_dagman_out(
         if not start:
             return [], state, len(data)
         reader.state.skipping = False
-    worth_reading = _WORTH_READING_WITH_EVENTS if state.with_events else _WORTH_READING
+    worth_reading = _worth_reading(state.with_events)
     while True:
         if start and not reader.state.columns:
             match = worth_reading.search(data, start - 1)
@@ -148,11 +149,11 @@ class _LineReader:
                     )
             return
         self._start, self._end = start, end
-        text_start, stamp = head.end(), head[1]
-        if self.state.columns and self.read_table_row(line[text_start:], stamp):
+        message, stamp = line[head.end() :], head[1]
+        if self.state.columns and self.read_table_row(message, stamp):
             return
-        for pattern, handler in _HANDLERS.get(line[text_start : text_start + _PREFIX_BYTES], ()):
-            match = pattern.match(line, text_start)
+        for pattern, handler in _HANDLERS.get(message[:_PREFIX_BYTES], ()):
+            match = re.match(pattern, message)
             if match is None:
                 continue
             if isinstance(handler, DagmanMessageKind):
@@ -632,15 +633,15 @@ _PREFIX_BYTES: Final = 3
 """Bytes of a message by which the nine in ten irrelevant lines are recognized."""
 
 
-def _handlers_by_prefix() -> dict[bytes, list[tuple[re.Pattern[bytes], _Handler]]]:
-    handlers: dict[bytes, list[tuple[re.Pattern[bytes], _Handler]]] = {}
+def _handlers_by_prefix() -> dict[bytes, list[tuple[bytes, _Handler]]]:
+    handlers: dict[bytes, list[tuple[bytes, _Handler]]] = {}
     for start, rest, handler in _MESSAGES:
-        pattern = re.compile(re.escape(start) + rest)
-        handlers.setdefault(start[:_PREFIX_BYTES], []).append((pattern, handler))
+        handlers.setdefault(start[:_PREFIX_BYTES], []).append((re.escape(start) + rest, handler))
     return handlers
 
 
 _HANDLERS: Final = _handlers_by_prefix()
+"""Patterns are compiled when they are needed: most files have few kinds of messages."""
 
 _STAMPED: Final = rb"\d\d/\d\d/\d\d \d\d:\d\d:\d\d "
 _USUAL_ID: Final = rb"\((\d{1,9})\.(\d{1,9})\.(\d{1,9})\)"
@@ -665,17 +666,15 @@ _FREQUENT: Final = {
 """Starts that irrelevant lines of every job share, and how the relevant ones continue."""
 
 
-def _worth_reading(usual: bytes, frequent: Mapping[bytes, bytes]) -> re.Pattern[bytes]:
+@cache
+def _worth_reading(with_events: bool) -> re.Pattern[bytes]:
     """The end of the line before a relevant one.
 
-    That is a ``usual`` line, one without the usual header, or one whose message starts like a known
-    one. The regular expression skips all others in C.
+    That is a usual line (unless events are read), one without the usual header, or one whose
+    message starts like a known one. The regular expression skips all others in C.
     """
+    usual, frequent = (b"", {}) if with_events else (_USUAL + b"|", _FREQUENT)
     starts = {start: re.escape(start) + frequent.get(start, b"") for start, _, _ in _MESSAGES}
     # A parenthesis continues the header.
     relevant = b"|".join([rb"\(", *starts.values()])
     return re.compile(rb"\n(?:" + usual + rb"(?!" + _STAMPED + rb"(?!" + relevant + rb")))")
-
-
-_WORTH_READING: Final = _worth_reading(_USUAL + b"|", _FREQUENT)
-_WORTH_READING_WITH_EVENTS: Final = _worth_reading(b"", {})

@@ -82,100 +82,96 @@ NO_ERRORS: Final = Errors()
 class Cause(Struct, frozen=True):
     """A pattern of lines; ``title`` and ``advice`` may use a group of it as ``{name}``."""
 
-    pattern: re.Pattern[str]
+    pattern: str
     title: str
     advice: str
 
 
-def _cause(pattern: str, title: str, advice: str) -> Cause:
-    return Cause(re.compile(pattern), title, advice)
-
-
 CAUSES: Final[Sequence[Cause]] = (
-    _cause(
+    Cause(
         r"(?:CUDA|HIP) out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED|"
         r"CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|RESOURCE_EXHAUSTED",
         "CUDA out of memory",
         "Use a smaller batch, or raise gpus_minimum_memory",
     ),
-    _cause(
+    Cause(
         r"insufficient shared memory|^Bus error|signal: Bus error",
         "too little shared memory",
         "Use fewer DataLoader workers (num_workers), or a larger /dev/shm",
     ),
-    _cause(
+    Cause(
         r"DefaultCPUAllocator: can't allocate|Cannot allocate memory|^MemoryError\b|"
         r"Unable to allocate [\d.]+ [KMGT]iB|oom[-_ ]?kill|std::bad_alloc",
         "out of memory",
         "Raise request_memory, or use fewer DataLoader workers (num_workers)",
     ),
-    _cause(
+    Cause(
         r"No module named '?(?P<name>[\w.]{1,80})",
         "no module named {name}",
         "Install it in the environment or the container image of the job",
     ),
-    _cause(
+    Cause(
         r"error while loading shared libraries|cannot open shared object file|"
         r"version `?GLIBC(?:XX)?_[\d.]+' not found",
         "a shared library is missing",
         "Run the job in a container image that has it, or require a newer system",
     ),
-    _cause(
+    Cause(
         r"[Cc]ommand not found|Exec format error|executable file not found|bad interpreter",
         "a command cannot be executed",
         "Check the name and the path of the command, and the container image",
     ),
-    _cause(
+    Cause(
         r"Disk quota exceeded",
         "disk quota exceeded",
         "Free space or raise the quota (quota -s)",
     ),
-    _cause(
+    Cause(
         r"No space left on device",
         "no space left on device",
         "Raise request_disk, or write less",
     ),
-    _cause(
+    Cause(
         r"Found no NVIDIA driver|No CUDA GPUs are available|no CUDA-capable device|"
         r"CUDA_ERROR_NO_DEVICE|Torch not compiled with CUDA|No supported gpu backend found",
         "no GPU found",
         "Check request_gpus and that the container sees the GPU; if it is one host, exclude it",
     ),
-    _cause(
+    Cause(
         r"driver on your system is too old|CUDA driver version is insufficient|"
         r"forward compatibility was attempted|unsupported display driver",
         "the GPU driver is too old",
         "Use an image with an older CUDA, or require a newer driver (gpus_minimum_runtime)",
     ),
-    _cause(
+    Cause(
         r"no kernel image is available|not compatible with the current PyTorch installation",
         "this build does not support the GPU",
         "Use a build for this GPU, or require another (gpus_minimum_capability)",
     ),
-    _cause(
+    Cause(
         r"device-side assert triggered",
         "an assertion failed on the GPU",
         "Often a label or an index out of range: run it with CUDA_LAUNCH_BLOCKING=1",
     ),
-    _cause(
+    Cause(
         r"uncorrectable ECC error|GPU is lost|fallen off the bus|unspecified launch failure|"
         r"illegal memory access",
         "GPU error",
         "If it happens on one host only, exclude the host",
     ),
-    _cause(
+    Cause(
         r"NCCL error|ncclSystemError|ncclUnhandledCudaError|ncclInternalError|"
         r"collective operation timeout",
         "communication between GPUs failed",
         "Often another process of the job ended first: see its output",
     ),
-    _cause(
+    Cause(
         r"(?i)\b(?:loss|gradients?|grad_norm|logits|output)\b.{0,80}\b(?:nan|inf)\b(?!-)|"
         r"\b(?:nan|inf)\b.{0,40}\b(?:loss|gradient)|non-finite|invalid values:.{0,20}",
         "NaN or infinite values",
         "Lower the learning rate or clip gradients; continue from an earlier checkpoint",
     ),
-    _cause(
+    Cause(
         r"PytorchStreamReader failed|archive is corrupted|Ran out of input|UnpicklingError|"
         r"not a gzip file|Unexpected end of (?:file|input|archive)|unexpected EOF|"
         r"[Cc]hecksum (?:mismatch|failed|error)|does not match checksum|"
@@ -183,62 +179,62 @@ CAUSES: Final[Sequence[Cause]] = (
         "a file is damaged",
         "Transfer the file again; if it is the checkpoint, continue from the one before",
     ),
-    _cause(
+    Cause(
         r"size mismatch for |(?:Missing|Unexpected) key\(s\) in state_dict",
         "the checkpoint does not match the model",
         "Continue with the code and the hyperparameters that wrote the checkpoint",
     ),
-    _cause(
+    Cause(
         r"Connection refused|Could not resolve host|Name or service not known|"
         r"Temporary failure in name resolution|Network is unreachable|[Cc]onnection timed out|"
         r"Max retries exceeded|Connection reset by peer",
         "no connection",
         "Usually passes: try again; if it happens at one site only, exclude the site",
     ),
-    _cause(
+    Cause(
         r"CERTIFICATE_VERIFY_FAILED|certificate has expired",
         "a certificate was refused",
         "Check the date of the certificate and the certificates in the container image",
     ),
-    _cause(
+    Cause(
         r"\b401\b.{0,20}(?i:unauthorized)|\b403\b.{0,20}(?i:forbidden)|(?i:invalid api key)|"
         r"(?i:api key not configured|authentication failed)",
         "access denied",
         "Check the credentials that the job uses",
     ),
-    _cause(
+    Cause(
         r"Permission denied|Operation not permitted|Read-only file system",
         "permission denied",
         "Check owner and permissions of the file; write only below the job's own directory",
     ),
-    _cause(
+    Cause(
         r"(?:(?P<before>[^\s:'\"]{0,200}/[^\s:'\"]{1,200}): )?No such file or directory"
         r"(?:: '?(?P<after>[^\s'\"]{1,400}))?|FileNotFoundError(?!.*No such file)",
         "a file is missing",
         "Check transfer_input_files, and that {name} exists where the job runs",
     ),
-    _cause(
+    Cause(
         r"unrecognized arguments?|error: argument |the following arguments are required|"
         r"No such option|Missing option|invalid option",
         "wrong arguments",
         "Correct arguments in the submit description; try the command by hand",
     ),
-    _cause(
+    Cause(
         r"DUE TO TIME LIMIT",
         "the time limit was reached",
         "Checkpoint more often, or ask for more time",
     ),
-    _cause(
+    Cause(
         r"Segmentation fault|SIGSEGV|signal 11\b|exit(?:ed on signal|code) *:? *-?11\b",
         "segmentation fault",
         "If it happens on one host only, exclude the host; else run it under a debugger",
     ),
-    _cause(
+    Cause(
         r"^AssertionError\b|Assertion .{0,200}failed",
         "an assertion failed",
         "See the condition, and the frame above it in the file",
     ),
-    _cause(
+    Cause(
         r"^Killed$|(?:^|\s)Killed\s+\S|signal: Killed|SIGKILL",
         "killed",
         "Often too little memory: compare the memory used with request_memory",
@@ -290,7 +286,7 @@ def find_error_line(text: str) -> ErrorLine | None:
         stripped = _PREFIX.sub("", line.strip())
         if not stripped or _is_quoted(line, stripped):
             continue
-        cause = next((each for each in CAUSES if each.pattern.search(stripped)), None)
+        cause = next((each for each in CAUSES if re.search(each.pattern, stripped)), None)
         if cause is None:
             continue
         if cause.title not in _GENERAL:
@@ -362,7 +358,7 @@ def _error_line(line: str, cause: Cause | None) -> ErrorLine:
     text = clip(visible(redact_secrets(line)).strip(), LINE_CHARACTERS)
     if cause is None:
         return ErrorLine(text)
-    match = cause.pattern.search(text)
+    match = re.search(cause.pattern, text)
     groups = match.groupdict().values() if match is not None else ()
     name = next((each for each in groups if each), "the path that it uses")
     title, advice = (each.replace("{name}", name) for each in (cause.title, cause.advice))
