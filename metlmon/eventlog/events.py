@@ -453,7 +453,8 @@ def resource_usage(
             label, _, cells = text.partition(":")
             name = _LABELS.get(label.strip().lower())
             if name is not None:
-                figures |= {f"{name}{end}": _known(cells[part].strip()) for end, part in columns}
+                for end, part in columns:
+                    figures[name + end] = _known(cells[part].strip())
     else:
         for row in usage:
             name = _LABELS.get(f"{row.name} ({row.unit})".removesuffix(" ()").lower())
@@ -477,7 +478,7 @@ def resource_usage(
         seconds = elapsed
     if cpu_seconds and seconds > 0:
         figures["cpus"] = cpu_seconds / seconds
-    return ResourceUsage(**{name: figures.get(name) for name in ResourceUsage.__struct_fields__})
+    return ResourceUsage(*map(figures.get, ResourceUsage.__struct_fields__))
 
 
 def least_amount(amount: float, kilobytes: int = 1024) -> float:
@@ -916,10 +917,10 @@ def site_of_attributes(attributes: Iterable[tuple[str, object]]) -> str | None:
     """
     found = []
     for name, value in attributes:
-        match = _SITE_NAME.fullmatch(name)
-        if match is None or not isinstance(value, str) or "$$(" in value:
+        if not isinstance(value, str) or "$$(" in value:
             continue
-        if value.strip().casefold() not in _NO_SITE:
+        match = _SITE_NAME.fullmatch(name)
+        if match is not None and value.strip().casefold() not in _NO_SITE:
             rank = _SITE_KINDS.index((match["kind"] or "site").lower())
             found.append((rank, match["evaluated"] is None, value))
     return min(found)[2] if found else None
@@ -1176,7 +1177,9 @@ def _submit_ad(ad: Attributes) -> Submit:
 
 def _execute_ad(ad: Attributes) -> Execute:
     machine = ad.nested("ExecuteProps")
-    gpus = [machine.nested(name) for name in machine.ad if name.startswith("GPUs_")]
+    # Not GPUs_DeviceName and the like, which some pools have beside the records.
+    records = [value for name, value in machine.ad.items() if name.startswith("GPUs_")]
+    gpus = [Attributes(each) for each in records if isinstance(each, Mapping)]
     models = {gpu["DeviceName"] for gpu in gpus} - {""} or {machine["GPUs_DeviceName"]} - {""}
     sizes = [gpu.integer("GlobalMemoryMb") for gpu in gpus]
     host, alias = _parse_host(ad["ExecuteHost"])

@@ -8,6 +8,7 @@ from metlmon.eventlog.classad_log import event_parts
 from metlmon.eventlog.events import (
     Execute,
     Generic,
+    GpuDevice,
     Held,
     Parsed,
     Submit,
@@ -166,14 +167,15 @@ def test_expressions_and_gpus_of_an_execute() -> None:
         '{"EventTypeNumber": 1, "Cluster": 7, "Proc": 0, "Subproc": 0, '
         '"EventTime": "2026-03-29T01:59:59", "ExecuteHost": "<10.0.0.7:9618>", "ExecuteProps": '
         r'{"GPUs": "\/Expr(1 + 1)\/", "GLIDEIN_ResourceName": "a\"b", '
-        '"AnnexName": "gpu-annex", "AvailableGPUs": ["GPUs_GPU_a"], '
-        '"GPUs_GPU_a": {"DeviceName": "NVIDIA A40", "GlobalMemoryMb": 45400}}}\n'
+        '"AnnexName": "gpu-annex", "AvailableGPUs": ["GPUs_GPU_a"], "GPUs_Capability": 8.6, '
+        '"GPUs_GPU_a": {"DeviceName": "NVIDIA A40", "GlobalMemoryMb": 45400, "ClockMhz": 1740}}}\n'
     )
     (event,) = parse(gpus.encode()).events
     assert isinstance(event.detail, Execute)
     assert (event.detail.gpus, event.detail.site) == (None, 'a"b')
     assert event.detail.annex == "gpu-annex"
     assert (event.detail.gpu, event.detail.gpu_memory_mb) == ("NVIDIA A40", 45400)
+    assert event.detail.device == GpuDevice(clock_mhz=1740)
 
 
 def test_attributes_of_a_resource_are_spelled_in_several_ways() -> None:
