@@ -1,6 +1,6 @@
 """What a command may import besides what it needs, and the cycles that there are not.
 
-``tests/bench/startup.py`` measures what they cost, and ``--imports`` lists what is slow.
+``tests/bench/startup.py`` measures what they cost.
 """
 
 from __future__ import annotations

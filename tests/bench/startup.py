@@ -2,21 +2,19 @@
 
     python tests/bench/startup.py                 # on fixtures/demo
     python tests/bench/startup.py DIR [TIMES]     # on any dagdir
-    python tests/bench/startup.py --imports DIR   # what `status --json` imports, slowest first
 
 Every command is run in turn with ``python -c pass``, the interpreter's own start, so that what else
 the machine does falls on all of them. Printed are milliseconds **over that start**: the median and
 the least of elapsed time, and the median of CPU time, which other processes move less; "all" is
 the median with the start. Modules are compiled beforehand, as they are where metlmon was installed.
-``watch`` is not here: ``first_screen.py`` measures what it shows. No test asserts these.
+``watch`` is not here: ``first_screen.py`` measures what it shows. What a command imports
+``python -X importtime -m metlmon`` prints. No test asserts these.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -115,28 +113,8 @@ def table(found: dict[str, Measured]) -> str:
     return "\n".join(lines)
 
 
-def imports(directory: Path) -> str:
-    """``status --json``: the modules that took longest by themselves, in microseconds."""
-    argv = [sys.executable, "-X", "importtime", "-m", "metlmon", "status", "--json", str(directory)]
-    with tempfile.TemporaryDirectory() as compiled:
-        for _ in range(2):
-            done = subprocess.run(argv, env=environment(compiled), capture_output=True, text=True)
-    result = re.findall(r"import time: +(\d+) \| +(\d+) \| +(\S+)", done.stderr)
-    rows = sorted(((int(own), int(total), name) for own, total, name in result), reverse=True)
-    lines = [
-        f"{len(rows)} modules, {sum(own for own, _, _ in rows) / 1000:.0f} ms (and the timing)"
-    ]
-    lines += [f"{own:7} {total:7}  {name}" for own, total, name in rows[:40]]
-    return "\n".join(lines)
-
-
 def main(arguments: list[str]) -> None:
-    only_imports = "--imports" in arguments
-    arguments = [each for each in arguments if each != "--imports"]
     directory = Path(arguments[0]) if arguments else ROOT / "fixtures" / "demo"
-    if only_imports:
-        print(imports(directory))
-        return
     times = int(arguments[1]) if len(arguments) > 1 else TIMES
     print(f"{directory}, {times} runs each, Python {sys.version.split()[0]}")
     print(table(measured(commands(directory.resolve()), times)))

@@ -20,7 +20,7 @@ from tests.support.records import read_dagdir
 
 
 def test_intervals_hold_the_planted_shares() -> None:
-    # Thirty seeds of more sizes, by effect: tests/bench/variance.py.
+    # Hundreds of seeds of more sizes, by effect, are in tests/bench/README.md.
     held = []
     for deviations in ((0.5, 0.1, 0.05, 0.05, 0.1), (0.1, 0.1, 0.05, 0.4, 0.1), (0.15,) * 5):
         effects = Effects(*deviations)
