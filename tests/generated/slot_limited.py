@@ -47,26 +47,6 @@ class SlotLimited:
     any_site: bool = False
 
 
-def drawn(seed: int) -> SlotLimited:
-    """One of 10 to 40 runs on 2 to 8 slots."""
-    rng = Random(f"slot-limited {seed}")
-    slots = rng.randint(2, 8)
-    sites = rng.choice((1, 1, 2)) if slots >= 4 else 1
-    return SlotLimited(
-        runs=rng.randint(10, 40),
-        epochs=rng.randint(5, 40),
-        slots=(slots,) if sites == 1 else (slots - slots // 2, slots // 2),
-        order=rng.choice(ORDERS),
-        minutes=rng.choice((0.5, 5, 60, 480)),
-        spread=rng.choice((0.05, 0.15, 0.3)),
-        of_runs=rng.choice((0.0, 0.1)),
-        lost=rng.choice((0.0, 0.05, 0.15)),
-        gap=rng.choice((3, 10, 60)),
-        max_jobs=slots if rng.random() < 0.2 else 0,
-        any_site=rng.random() < 0.3,
-    )
-
-
 @dataclass(slots=True)
 class _Run:
     name: str

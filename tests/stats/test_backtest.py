@@ -19,7 +19,7 @@ from metlmon.stats.backtest import (
 )
 from metlmon.stats.estimates import counted_epochs
 from tests.conftest import Shared
-from tests.generated.varied import KINDS, varied
+from tests.generated.varied import EVICTIONS, REMOVED, varied
 from tests.generated.write import write
 from tests.support.recordings import FIXTURES
 from tests.support.run_histories import NOON, Past, basis, recorded
@@ -84,9 +84,8 @@ def holds_in_about_four_of_five(trials: Sequence[Prediction]) -> None:
 @pytest.fixture(name="generated", scope="module")
 def _generated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     base = tmp_path_factory.mktemp("generated")
-    for kind in KINDS:
-        if kind.name in ("evictions", "removed"):
-            write(varied(kind, HELD_OUT), base / kind.name)
+    for kind in (EVICTIONS, REMOVED):
+        write(varied(kind, HELD_OUT), base / kind.name)
     return {path.name: path for path in base.iterdir()}
 
 

@@ -13,7 +13,7 @@ from metlmon.model.states import DagState, State
 from metlmon.snapshot.records import DagRow, Job, Ledger
 from metlmon.stats.estimates import Downtime, counted_epochs, epoch_durations
 from tests.generated.ensembles import Lived
-from tests.generated.varied import KINDS, varied
+from tests.generated.varied import REMOVED, varied
 from tests.generated.write import local, write
 from tests.support.run_histories import DAG, NOON, recorded
 
@@ -131,7 +131,7 @@ def test_a_dag_that_is_removed_now_has_not_begun_a_pause_that_is_over() -> None:
 
 @pytest.fixture(name="removed", scope="module")
 def _removed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lived, Path]:
-    lived = varied(next(kind for kind in KINDS if kind.name == "removed"), 3)
+    lived = varied(REMOVED, 3)
     directory = tmp_path_factory.mktemp("removed")
     write(lived, directory)
     return lived, directory

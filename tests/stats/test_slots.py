@@ -16,7 +16,7 @@ from metlmon.stats.backtest import Backtest, BacktestSummary, backtest
 from metlmon.stats.estimates import Forecast, make_forecast
 from metlmon.stats.slots import QueuedRun, SlotUse, StartOrder, simulate_queue
 from tests.conftest import Shared
-from tests.generated.slot_limited import SlotLimited, drawn, slot_limited
+from tests.generated.slot_limited import SlotLimited, slot_limited
 from tests.generated.write import write
 from tests.support.run_histories import recorded
 
@@ -89,8 +89,9 @@ def test_no_run_ends_after_the_ensemble(shared: Shared) -> None:
 
 
 def test_intervals_hold_where_runs_take_turns(tmp_path: Path) -> None:
-    # Five slots at two sites; thirty ensembles are in tests/bench/README.md.
-    whole = replayed(written(drawn(17), 17, tmp_path)).ensemble_predictions()
+    # Thirty ensembles of many sizes are in tests/bench/README.md.
+    kind = SlotLimited(24, 31, (3, 2), "submission", 0.5, 0.05, of_runs=0.1, lost=0.0, gap=3)
+    whole = replayed(written(kind, 17, tmp_path)).ensemble_predictions()
     assert len(whole) == 3
     assert all(each.covered for each in whole)
     error = BacktestSummary.of(whole).error_median
