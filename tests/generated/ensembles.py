@@ -471,17 +471,12 @@ def _succeeds(t: Telling, place: Place, short: bool) -> None:
 # --- all of them ------------------------------------------------------------------------------
 
 
-def live(seed: int, memory_every: float | None = None, times: int = 1) -> Lived:
-    """The first round: 16 heterogeneous and 5 control runs of 30 epochs, all completed.
-
-    ``memory_every``: seconds between two memory updates of a job; None: few. ``times``: as
-    many of everything.
-    """
+def live(seed: int) -> Lived:
+    """The first round: 16 heterogeneous and 5 control runs of 30 epochs, all completed."""
     rng = Random(seed)
-    dags = _plans(rng, times)
-    final = _final_places(dags, rng, times)
-    troubles = _troubles(final, rng, times)
-    return lived_through(seed, dags, final, troubles, rng, memory_every)
+    dags = _plans(rng)
+    final = _final_places(dags, rng)
+    return lived_through(seed, dags, final, _troubles(final, rng), rng)
 
 
 def lived_through(
@@ -508,33 +503,29 @@ def lived_through(
     )
 
 
-def _plans(rng: Random, times: int) -> tuple[DagPlan, ...]:
+def _plans(rng: Random) -> tuple[DagPlan, ...]:
     def runs(kind: str, count: int) -> tuple[tuple[str, str], ...]:
         return tuple((f"{kind}{n}", f"{rng.getrandbits(32):08x}") for n in range(count))
 
     return (
         DagPlan(
             "heterogeneous.dag",
-            runs("hetero", HETEROGENEOUS * times),
+            runs("hetero", HETEROGENEOUS),
             (
                 Life(moment("2025-09-08 10:12:07"), moment("2025-09-29 16:41:30")),
                 Life(moment("2025-10-02 09:05:12"), moment("2025-10-29 22:17:48")),
                 Life(moment("2025-10-30 11:30:02")),
             ),
         ),
-        DagPlan(
-            "control.dag", runs("control", CONTROL * times), (Life(moment("2025-10-01 13:50:41")),)
-        ),
+        DagPlan("control.dag", runs("control", CONTROL), (Life(moment("2025-10-01 13:50:41")),)),
     )
 
 
-def _final_places(
-    dags: tuple[DagPlan, ...], rng: Random, times: int
-) -> dict[tuple[str, int], Place]:
+def _final_places(dags: tuple[DagPlan, ...], rng: Random) -> dict[tuple[str, int], Place]:
     """Where each epoch will complete."""
     final: dict[tuple[str, int], Place] = {}
     for number, plan in enumerate(dags):
-        hand = [place for place in PLACES for _ in range(place.shares[number] * times)]
+        hand = [place for place in PLACES for _ in range(place.shares[number])]
         rng.shuffle(hand)
         keys = [(run, epoch) for run, _ in plan.runs for epoch in range(EPOCHS)]
         final.update(zip(keys, hand, strict=True))
@@ -542,11 +533,11 @@ def _final_places(
 
 
 def _troubles(
-    final: dict[tuple[str, int], Place], rng: Random, times: int
+    final: dict[tuple[str, int], Place], rng: Random
 ) -> dict[tuple[str, int], list[tuple[Act, Place]]]:
     """What goes wrong before, and where: mostly at another site of the same target."""
     dealt: dict[tuple[str, int], list[tuple[Act, Place]]] = {}
-    hand = [act for act, count in DECK for _ in range(count * times)]
+    hand = [act for act, count in DECK for _ in range(count)]
     rng.shuffle(hand)
     last = [act for act in hand if act in SHORT]
     others = [act for act in hand if act not in SHORT]
