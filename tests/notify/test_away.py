@@ -23,10 +23,10 @@ from tests.support.commands import Captured, run_command
 from tests.support.dagdir_builder import DAG, NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.fake_home import FakeHome, summary
+from tests.support.faulty_tracker import FaultyTracker, Slow, web_listener
 from tests.support.recordings import FIXTURES
 from tests.support.screen_view import opened
 from tests.support.terminal import PseudoTerminal, terminal_environment
-from tests.support.web_listener import WebListener
 
 REASON = "Job has gone over memory limit of 4096 megabytes"
 
@@ -71,15 +71,15 @@ def dashboard(dagdir: Dagdir, *options: str) -> PseudoTerminal:
 def test_the_dashboard_sends_by_its_terminal_and_a_webhook_once(
     tmp_path: Path, dagdir: LiveDagdir
 ) -> None:
-    with WebListener() as listener:
-        url = listener.url("/hook")
+    with web_listener() as listener:
+        url = f"{listener.url}/hook"
         configure(tmp_path, 'terminal = ["bell", "osc9"]', f'webhook = "{url}"', "interval = 0")
         with dashboard(dagdir) as screen:
             screen.wait_for("running")
             assert b"\x1b]9;" not in screen.bytes
             dagdir.hold()
             shown = b"\a\x1b]9;metlmon: lr: held: "
-            screen.until(lambda: shown in screen.bytes and listener.requests, "no notification")
+            screen.until(lambda: shown in screen.bytes and listener.calls, "no notification")
             text = screen.bytes.partition(shown)[2].partition(b"\a")[0].decode()
             assert "memory" in text
             assert text.endswith(" · run0")
@@ -94,11 +94,11 @@ def test_the_dashboard_sends_by_its_terminal_and_a_webhook_once(
             dagdir.release()
             screen.wait_for("nothing held")  # Health, and so the notifier, has seen it.
             dagdir.hold()
-            screen.until(lambda: len(listener.requests) > 1, "nothing for what came again")
+            screen.until(lambda: len(listener.calls) > 1, "nothing for what came again")
             screen.type("Q")
             screen.end()
             assert b"\x1b]9;" in screen.bytes
-    documents = [request.json() for request in listener.requests]
+    documents = [request.json() for request in listener.calls]
     assert [event["event"] for d in documents for event in d["events"]] == ["held", "held"]
     assert documents[0]["ensemble"] == "lr"
     assert {file.name for file in dagdir.path.iterdir()} == {"run.dag", "metl.log"}
@@ -108,45 +108,45 @@ def test_a_dead_listener_delays_neither_keys_nor_bell_nor_exit(
     tmp_path: Path, dagdir: LiveDagdir
 ) -> None:
     dagdir.hold()
-    with WebListener(answers=False) as listener:
-        configure(tmp_path, 'terminal = ["bell"]', f'webhook = "{listener.url("/")}"')
+    with web_listener(Slow()) as listener:
+        configure(tmp_path, 'terminal = ["bell"]', f'webhook = "{listener.url}/"')
         with dashboard(dagdir) as screen:
-            screen.until(lambda: listener.requests, "nothing was posted")
+            screen.until(lambda: listener.calls, "nothing was posted")
             assert b"\a" in screen.bytes
             screen.type("?")
             screen.wait_for("Keys")
             screen.type("Q")
             assert screen.end() == 0
     # It was not delivered: the next process sends it.
-    with WebListener() as listener:
-        configure(tmp_path, f'webhook = "{listener.url("/")}"')
+    with web_listener() as listener:
+        configure(tmp_path, f'webhook = "{listener.url}/"')
         with dashboard(dagdir) as screen:
-            screen.until(lambda: listener.requests, "it was lost")
+            screen.until(lambda: listener.calls, "it was lost")
 
 
 def test_what_ends_the_dashboard_is_sent(tmp_path: Path, dagdir: LiveDagdir) -> None:
-    with WebListener() as listener:
-        configure(tmp_path, f'webhook = "{listener.url("/")}"', "interval = 3600")
+    with web_listener() as listener:
+        configure(tmp_path, f'webhook = "{listener.url}/"', "interval = 3600")
         with dashboard(dagdir, "--exit-on", "held") as screen:
             screen.wait_for("running")
             dagdir.hold()
             assert screen.end() == Exit.HELD
-    (request,) = listener.requests
+    (request,) = listener.calls
     assert request.json()["events"][0]["event"] == "held"
 
 
 def test_status_sends_once_for_cron(tmp_path: Path, dagdir: LiveDagdir, capsys: Captured) -> None:
     dagdir.hold()
-    with WebListener() as listener:
-        configure(tmp_path, f'webhook = "{listener.url("/")}"', "interval = 0")
+    with web_listener() as listener:
+        configure(tmp_path, f'webhook = "{listener.url}/"', "interval = 0")
         for words in ("status", "status --notify", "status --json --notify", "status --notify"):
             assert run_command(words, capsys, dagdir.path)[0] == Exit.OK
-        assert len(listener.requests) == 1
+        assert len(listener.calls) == 1
         dagdir.release()
         run_command("status --notify", capsys, dagdir.path)
         dagdir.hold()
         run_command("status --notify", capsys, dagdir.path)
-        assert len(listener.requests) == 2
+        assert len(listener.calls) == 2
     dagdir.release()
     run_command("status --notify", capsys, dagdir.path)
     dagdir.hold()
@@ -160,17 +160,17 @@ def test_status_sends_once_for_cron(tmp_path: Path, dagdir: LiveDagdir, capsys: 
 def test_a_trial_reaches_every_channel(
     tmp_path: Path, dagdir: LiveDagdir, capsys: Captured
 ) -> None:
-    with WebListener() as listener:
+    with web_listener() as listener:
         file = tmp_path / "got"
         command = f"command = ['sh', '-c', 'echo $METLMON_TITLE > {file}']"
-        configure(tmp_path, f'webhook = "{listener.url("/secret")}"', command)
+        configure(tmp_path, f'webhook = "{listener.url}/secret"', command)
         code, out, _ = run_command("notify", capsys)
         assert code == Exit.OK
         assert file.read_text() == "test\n"
         dagdir.hold()
         run_command("notify", capsys, dagdir.path)
         assert file.read_text() == "lr: held\n"
-        assert [len(request.json()["events"]) for request in listener.requests] == [0, 1]
+        assert [len(request.json()["events"]) for request in listener.calls] == [0, 1]
     code, out, _ = run_command("notify", capsys)
     assert code == Exit.REFUSED
     assert "command sh: sent" in out
@@ -184,16 +184,16 @@ def test_a_dagdir_can_neither_run_nor_post(
 ) -> None:
     file = tmp_path / "got"
     dagdir.hold()
-    with WebListener() as listener:
+    with web_listener() as listener:
         dagdir.write(
             "metlmon.toml",
-            f'[notify]\ncommand = ["touch", "{file}"]\nwebhook = "{listener.url("/")}"\n',
+            f'[notify]\ncommand = ["touch", "{file}"]\nwebhook = "{listener.url}/"\n',
         )
         for command in ("status --notify", "notify"):
             code, _, err = run_command(command, capsys, dagdir.path)
             assert code == Exit.USAGE
             assert "[notify] belongs to your own metlmon.toml (line 1)" in err
-        assert listener.requests == []
+        assert listener.calls == []
     assert not file.exists()
 
 
@@ -205,11 +205,11 @@ DIVERGED = NotifyEvent(key="diverged", name="diverged", text="diverged · run8")
 LATER, EARLIER = datetime(2025, 11, 14, 8, 20), datetime(2025, 11, 14, 8, 19)
 
 
-async def arrived(listener: WebListener, number: int) -> list[str]:
+async def arrived(listener: FaultyTracker, number: int) -> list[str]:
     async with asyncio.timeout(20):
-        while len(listener.requests) < number:
+        while len(listener.calls) < number:
             await asyncio.sleep(0.01)
-    return [request.json()["text"] for request in listener.requests]
+    return [request.json()["text"] for request in listener.calls]
 
 
 async def test_home_notifies_and_remembers_what_was_opened(
@@ -222,11 +222,11 @@ async def test_home_notifies_and_remembers_what_was_opened(
     reader.open()
     session = Session(reader)
     home = FakeHome(summary("/data/sweep"), summary(dagdir, "done"))
-    with WebListener() as listener:
+    with web_listener() as listener:
         options = AppOptions(
             home=home,
             remember_seen=True,
-            notify=NotifySettings(("held",), webhook=read_webhook(listener.url("/")), interval=0),
+            notify=NotifySettings(("held",), webhook=read_webhook(f"{listener.url}/"), interval=0),
         )
         async with opened(NullFeed(Path("/data")), (80, 24), options) as seen:  # type: ignore[arg-type]
             home.give(summary("/data/sweep", events=(HELD, DIVERGED), as_of=LATER))
@@ -245,5 +245,5 @@ async def test_home_notifies_and_remembers_what_was_opened(
             remembered = load_last_seen(dagdir)
             assert remembered.until == session.take().status.as_of
         session.stop()
-        assert len(listener.requests) == 2
+        assert len(listener.calls) == 2
     assert not any("data" in str(path) for path in tmp_path.iterdir())

@@ -27,8 +27,8 @@ from metlmon.notify.channels import (
 from metlmon.notify.delivery import PURPOSE, RETRY_AFTER, Delivery
 from metlmon.notify.events import Message, NotifyEvent, find_events, make_message
 from metlmon.text.formatting import plain
+from tests.support.faulty_tracker import Answer, Fault, Slow, web_listener
 from tests.support.sample_snapshots import run, status
-from tests.support.web_listener import WebListener
 
 INTERVAL = 60.0
 
@@ -260,10 +260,10 @@ def test_a_command_that_fails_says_so_without_secrets(
 
 
 def test_a_webhook_gets_json() -> None:
-    with WebListener() as listener:
-        channel = WebhookChannel(read_webhook(listener.url("/services/T0/secret?key=1")))
+    with web_listener() as listener:
+        channel = WebhookChannel(read_webhook(f"{listener.url}/services/T0/secret?key=1"))
         channel.send(MESSAGE)
-    (request,) = listener.requests
+    (request,) = listener.calls
     assert (request.method, request.path) == ("POST", "/services/T0/secret?key=1")
     assert request.headers["Content-Type"] == "application/json"
     assert request.json() == MESSAGE.json()
@@ -272,29 +272,29 @@ def test_a_webhook_gets_json() -> None:
 
 @pytest.mark.parametrize("code", [302, 307, 404, 500])
 def test_any_other_answer_is_a_failure_and_no_redirection_is_followed(code: int) -> None:
-    with WebListener(code, {"Location": "/elsewhere"}) as listener:
-        url = read_webhook(listener.url("/secret"))
+    with web_listener(Answer(code, headers=(("Location", "/elsewhere"),))) as listener:
+        url = read_webhook(f"{listener.url}/secret")
         with pytest.raises(SendError, match=f"^answered HTTP {code}$"):
             WebhookChannel(url).send(MESSAGE)
-    assert [request.path for request in listener.requests] == ["/secret"]
+    assert [request.path for request in listener.calls] == ["/secret"]
     with pytest.raises(SendError, match="no connection") as error:
         WebhookChannel(url).send(MESSAGE)
     assert "secret" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("limit", "listens", "error"),
+    ("limit", "answer", "error"),
     [
-        ("WEBHOOK_SECONDS", {"answers": False}, "no answer"),
-        ("WEBHOOK_TOTAL_SECONDS", {"drips": True}, "no answer in time"),
+        ("WEBHOOK_SECONDS", Slow(), "no answer"),
+        ("WEBHOOK_TOTAL_SECONDS", Answer(drips=True), "no answer in time"),
     ],
 )
 def test_an_answer_that_never_comes_or_ends_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, limit: str, listens: dict[str, bool], error: str
+    monkeypatch: pytest.MonkeyPatch, limit: str, answer: Fault, error: str
 ) -> None:
     monkeypatch.setattr(channels, limit, 0.2)
-    with WebListener(**listens) as listener, pytest.raises(SendError, match=error):
-        WebhookChannel(read_webhook(listener.url("/"))).send(MESSAGE)
+    with web_listener(answer) as listener, pytest.raises(SendError, match=error):
+        WebhookChannel(read_webhook(f"{listener.url}/")).send(MESSAGE)
 
 
 @pytest.mark.parametrize("proxy", ["http_proxy", "ALL_PROXY"])
@@ -302,9 +302,9 @@ def test_what_is_for_this_host_goes_through_no_proxy(
     monkeypatch: pytest.MonkeyPatch, proxy: str
 ) -> None:
     monkeypatch.setenv(proxy, "http://192.0.2.1:9")
-    with WebListener() as listener:
-        WebhookChannel(read_webhook(listener.url("/"))).send(MESSAGE)
-    assert len(listener.requests) == 1
+    with web_listener() as listener:
+        WebhookChannel(read_webhook(f"{listener.url}/")).send(MESSAGE)
+    assert len(listener.calls) == 1
 
 
 # --- What there is to notify about, and how a message says it ---------------------------------

@@ -12,6 +12,7 @@ import signal
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -42,7 +43,8 @@ class Call(NamedTuple):
 class Answer(NamedTuple):
     """A fault: this answer in place of the server's; ``passes_on``: the call reaches it still.
 
-    ``cut``: the connection closes after half of the body, or without any answer.
+    ``cut``: the connection closes after half of the body, or without any answer; ``drips``: it
+    has no end.
     """
 
     code: int = 200
@@ -51,6 +53,7 @@ class Answer(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
     passes_on: bool = False
     cut: bool = False
+    drips: bool = False
 
 
 REFUSED: Final = Answer(401, b'{"error_code": "UNAUTHENTICATED", "message": "who are you?"}')
@@ -221,6 +224,10 @@ class FaultyTracker:
 def _send(handler: Any, answer: Answer) -> None:
     if not answer.cut or answer.body:
         handler.send_response(answer.code)
+        while answer.drips:
+            time.sleep(0.02)
+            handler.send_header("X-More", "to come")
+            handler.flush_headers()
         handler.send_header("Content-Type", answer.type)
         handler.send_header("Content-Length", str(len(answer.body) * (2 if answer.cut else 1)))
         for name, value in answer.headers:
@@ -229,3 +236,10 @@ def _send(handler: Any, answer: Answer) -> None:
         handler.wfile.write(answer.body)
     if answer.cut:
         handler.close_connection = True
+
+
+def web_listener(answer: Fault = Answer()) -> FaultyTracker:  # noqa: B008
+    """A web server that answers every call so. Use it with ``with``."""
+    listener = FaultyTracker(None)
+    listener.always(answer)
+    return listener
