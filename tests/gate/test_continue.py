@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -257,15 +258,7 @@ def test_a_run_without_a_checkpoint_is_named_and_left_out(ended: Ended, capsys: 
     assert "run1" not in re.sub(r"#.*", "", ended.second)
 
 
-def a_folder(path: Path) -> None:
-    path.mkdir()
-
-
-def a_link_that_leads_nowhere(path: Path) -> None:
-    path.symlink_to("gone.ckpt")
-
-
-@pytest.mark.parametrize("make", [a_folder, a_link_that_leads_nowhere, os.mkfifo])
+@pytest.mark.parametrize("make", [os.mkdir, partial(os.symlink, "gone.ckpt"), os.mkfifo])
 def test_what_is_no_file_is_no_checkpoint(
     ended: Ended, capsys: Captured, make: Callable[[Path], None]
 ) -> None:

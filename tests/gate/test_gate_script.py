@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import subprocess
 import sys
 from contextlib import chdir
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metlmon.trainer import gate
-from tests.support.gated_dagdir import GATE, GO, PATIENT, SKIP, UUID, WAIT, Gated
+from tests.support.gated_dagdir import GO, PATIENT, SKIP, UUID, WAIT, Gated
 
 OTHERS = ("bbbb", "cccc", "dddd")
-
-
-# --- what it is ---------------------------------------------------------------------------
-
-
-def test_it_is_python_3_6_and_nothing_but_the_standard_library() -> None:
-    text = GATE.read_text()
-    ast.parse(text, feature_version=(3, 6))
-    imported = {
-        name.name.partition(".")[0]
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for name in (node.names if isinstance(node, ast.Import) else [ast.alias(node.module or "")])
-    }
-    assert imported <= set(sys.stdlib_module_names)
-    assert text.startswith("#!/bin/sh\n")
 
 
 def test_nothing_asked_and_no_rule_lets_the_epoch_train_and_leaves_no_trace(tmp_path: Path) -> None:
@@ -285,19 +269,7 @@ def test_a_long_file_is_read_at_its_end(tmp_path: Path, monkeypatch: pytest.Monk
 # --- nothing makes it fail ------------------------------------------------------------------
 
 
-def a_folder(path: Path) -> None:
-    path.mkdir()
-
-
-def a_link(path: Path) -> None:
-    path.symlink_to("/etc/hostname")
-
-
-def a_pipe(path: Path) -> None:
-    os.mkfifo(path)
-
-
-@pytest.mark.parametrize("make", [a_folder, a_link, a_pipe])
+@pytest.mark.parametrize("make", [os.mkdir, partial(os.symlink, "/etc/hostname"), os.mkfifo])
 @pytest.mark.parametrize("kind", ["stop", "stopped", "pause", "target"])
 def test_what_is_no_file_is_reported_and_the_epoch_trains(
     tmp_path: Path, kind: str, make: Any

@@ -59,11 +59,16 @@ def filled(name: str, **given: str) -> dict[str, str]:
     return commands
 
 
-TRAINING = ["trainer", "metl"]
-BESIDE = ["evaluate", "infer", "gather", "multinode", "provision"]
+def words(name: str, node: dict[str, str], **given: str) -> list[str]:
+    """The arguments of a node's job."""
+    result = filled(name, **given)["arguments"]
+    return re.sub(r"\$\((\w+)\)", lambda match: node[match[1]], result).split()
 
 
-@pytest.mark.parametrize("name", [*TRAINING, *BESIDE])
+NODE = {"run_uuid": "75f86c77", "random_seed": "7", "epochs": "30", "epoch": "4"}
+
+
+@pytest.mark.parametrize("name", OF_OTHER_SHAPES)
 def test_a_template_asks_for_what_is_there(name: str) -> None:
     template = load_template(name)
     assert template.title != name
@@ -105,14 +110,12 @@ def test_what_was_not_asked_for_is_left_out(name: str) -> None:
 
 
 def test_the_trainer_understands_the_arguments_of_its_template() -> None:
-    commands = filled("trainer", data="/home/somebody/gb1.tsv", fail_rate="0.2", diverge_at="2")
-    node = {"run_uuid": "75f86c77", "random_seed": "7", "epochs": "30", "epoch": "4"}
-    words = re.sub(r"\$\((\w+)\)", lambda match: node[match[1]], commands["arguments"]).split()
-    args = train.parse_arguments(words)
+    given = {"data": "/home/somebody/gb1.tsv", "fail_rate": "0.2", "diverge_at": "2"}
+    args = train.parse_arguments(words("trainer", NODE, **given))
     assert (args.uuid, args.seed, args.max_epochs, args.stop_after_epoch) == ("75f86c77", 7, 30, 4)
     assert (args.fail_rate, args.diverge_at) == (0.2, 2)
     assert args.data == "/home/somebody/gb1.tsv"
-    assert commands["transfer_input_files"].endswith(", /home/somebody/gb1.tsv")
+    assert filled("trainer", **given)["transfer_input_files"].endswith(", /home/somebody/gb1.tsv")
 
 
 def test_metl_runs_its_script_in_the_container() -> None:
@@ -128,15 +131,6 @@ def test_metl_runs_its_script_in_the_container() -> None:
     assert [each.name for each in load_template("metl").parameters if each.required] == [
         "container"
     ]
-
-
-def words(name: str, node: dict[str, str], **given: str) -> list[str]:
-    """The arguments of a node's job."""
-    result = filled(name, **given)["arguments"]
-    return re.sub(r"\$\((\w+)\)", lambda match: node[match[1]], result).split()
-
-
-NODE = {"run_uuid": "75f86c77", "random_seed": "7", "epochs": "30", "epoch": "4"}
 
 
 def test_what_can_be_swept_reaches_the_trainer() -> None:

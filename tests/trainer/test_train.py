@@ -16,7 +16,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,6 +25,7 @@ from metlmon.jobfiles.provenance import read_events
 from metlmon.jobfiles.records import CheckpointRecord
 from metlmon.trainer import train
 from tests.support.commands import Captured
+from tests.support.gated_dagdir import GATE
 from tests.support.patience import PATIENCE
 from tests.trainer.conftest import Data, write_table
 
@@ -153,10 +153,10 @@ def test_five_jobs_of_one_epoch_equal_one_job_of_five(tmp_path: Path, small: Dat
     ]
 
 
-def test_it_needs_the_standard_library_alone() -> None:
-    tree = ast.parse(TRAINER.read_text(encoding="utf-8"), feature_version=(3, 6))
+@pytest.mark.parametrize("program", [TRAINER, GATE], ids=lambda program: program.name)
+def test_it_is_python_3_6_and_nothing_but_the_standard_library(program: Path) -> None:
     wanted = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(program.read_text(encoding="utf-8"), feature_version=(3, 6))):
         if isinstance(node, ast.Import):
             wanted |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -339,44 +339,26 @@ def small_checkpoint() -> bytes:
     return train.pack(train.Checkpoint(UUID, 1, "gb1-2", 3, 1, 5, None, state))
 
 
-def _cut(good: bytes) -> bytes:
-    return good[:-100]
+WHOLE = small_checkpoint()
+MIDDLE = len(WHOLE) // 2
+NEWER = train.MAGIC + json.dumps({"arrays": [["embedding", 9]], "epochs": 1}).encode() + b"\n"
+DAMAGED = {
+    "cut": WHOLE[:-100],
+    "flipped": WHOLE[:MIDDLE] + bytes([WHOLE[MIDDLE] ^ 1]) + WHOLE[MIDDLE + 1 :],
+    "pickled": pickle.dumps({"state_dict": {}, "epoch": 3}),
+    "zipped": b"PK\x03\x04archive/data.pkl" + bytes(500),
+    "newer": NEWER + hashlib.sha256(NEWER).digest(),
+    "empty": b"",
+    "magic alone": train.MAGIC,
+}
 
 
-def _flipped(good: bytes) -> bytes:
-    at = len(good) // 2
-    return good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :]
-
-
-def _pickled(good: bytes) -> bytes:
-    return pickle.dumps({"state_dict": {}, "epoch": 3})
-
-
-def _zipped(good: bytes) -> bytes:
-    return b"PK\x03\x04archive/data.pkl" + bytes(500)
-
-
-def _newer(good: bytes) -> bytes:
-    body = train.MAGIC + json.dumps({"arrays": [["embedding", 9]], "epochs": 1}).encode() + b"\n"
-    return body + hashlib.sha256(body).digest()
-
-
-def _empty(good: bytes) -> bytes:
-    return b""
-
-
-def _magic_alone(good: bytes) -> bytes:
-    return train.MAGIC
-
-
-@pytest.mark.parametrize(
-    "damage", [_cut, _flipped, _pickled, _zipped, _newer, _empty, _magic_alone]
-)
+@pytest.mark.parametrize("damage", DAMAGED)
 def test_a_damaged_or_foreign_checkpoint_is_refused_in_a_sentence(
-    tmp_path: Path, damage: Callable[[bytes], bytes]
+    tmp_path: Path, damage: str
 ) -> None:
     path = tmp_path / "last.ckpt"
-    path.write_bytes(damage(small_checkpoint()))
+    path.write_bytes(DAMAGED[damage])
     with pytest.raises(train.TrainerError, match=re.escape(str(path))) as error:
         train.read_checkpoint(str(path))
     assert error.value.code == train.EXIT_CHECKPOINT
@@ -386,10 +368,10 @@ def test_a_damaged_or_foreign_checkpoint_is_refused_in_a_sentence(
 def test_a_damaged_checkpoint_ends_the_job_by_its_own_status_and_is_left(tmp_path: Path) -> None:
     folder = logs(tmp_path) / "checkpoints"
     folder.mkdir(parents=True)
-    (folder / "last.ckpt").write_bytes(_cut(small_checkpoint()))
+    (folder / "last.ckpt").write_bytes(DAMAGED["cut"])
     _, err = run(tmp_path, "--max-epochs", 3, status=train.EXIT_CHECKPOINT)
     assert err.count("\n") == 1
-    assert (folder / "last.ckpt").read_bytes() == _cut(small_checkpoint())
+    assert (folder / "last.ckpt").read_bytes() == DAMAGED["cut"]
 
 
 @pytest.mark.parametrize(
