@@ -3,6 +3,7 @@ the lines that are written here say."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -17,6 +18,8 @@ from tests.support.dagdir_feed import dagdir_feed
 from tests.support.event_logs import Log, Out, moment
 from tests.support.records import read_dagdir, stats_input
 from tests.support.screen_view import MIDDLE, Show
+
+Job = int | tuple[int, int]
 
 SUBMIT = "executable = infer.sh\nlog = bag.log\nqueue\n"
 
@@ -44,33 +47,42 @@ def at(minute: float) -> str:
     return str(moment("10:00:00") + timedelta(minutes=minute))
 
 
+def submitted(
+    log: Log, out: Out, numbers: Iterable[int], minute: float = 1, first: int = 100, procs: int = 1
+) -> None:
+    """The jobs of these shards are submitted; their clusters count from ``first``."""
+    for n in numbers:
+        for proc in range(procs):
+            log.submit((first + n, proc), f"shard{n:03}", at=at(minute))
+        out.submitted(f"shard{n:03}", first + n, at(minute))
+
+
+def executed(log: Log, jobs: Iterable[Job], minute: float, site: str | None = None) -> None:
+    for job in jobs:
+        log.execute(job, at=at(minute), site=site)
+
+
+def terminated(log: Log, jobs: Iterable[Job], minute: float) -> None:
+    for job in jobs:
+        log.terminate(job, at=at(minute))
+
+
 # --- two sub-DAGs with the same names -----------------------------------------------------------
 
 
-@pytest.fixture(name="same_names")
-def _same_names(tmp_path: Path) -> Path:
+def test_each_sub_dag_has_its_own_bag(tmp_path: Path) -> None:
     """Both sub-DAGs call their shards shard000 to shard005. Those of x are over after ten minutes,
     each on one GPU; of those of y two are over after thirty, four run on."""
     log, outs = Log("bag.log"), {name: Out().start(at(0)) for name in ("top.dag", "x.dag", "y.dag")}
-    for first, name, minute in ((100, "x.dag", 1), (200, "y.dag", 2)):
-        for n in range(6):
-            log.submit(first + n, f"shard{n:03}", at=at(minute))
-            outs[name].submitted(f"shard{n:03}", first + n, at(minute))
-    for n in range(6):
-        log.execute(100 + n, at=at(5), site="delta")
-    for n in range(6):
-        log.execute(200 + n, at=at(6), site="expanse")
-    for n in range(6):
-        log.terminate(100 + n, at=at(15))
-    for n in range(2):
-        log.terminate(200 + n, at=at(36))
+    submitted(log, outs["x.dag"], range(6))
+    submitted(log, outs["y.dag"], range(6), 2, first=200)
+    executed(log, range(100, 106), 5, "delta")
+    executed(log, range(200, 206), 6, "expanse")
+    terminated(log, range(100, 106), 15)
+    terminated(log, range(200, 202), 36)
     top = "SUBDAG EXTERNAL X x.dag\nSUBDAG EXTERNAL Y y.dag\n"
     write(tmp_path, {"top.dag": top, "x.dag": shards(6), "y.dag": shards(6)}, log, outs)
-    return tmp_path
-
-
-def test_each_sub_dag_has_its_own_bag(same_names: Path) -> None:
-    one, other = bags_of(same_names)
+    one, other = bags_of(tmp_path)
     assert (one.in_dag, other.in_dag) == ("x.dag", "y.dag")
     assert (one.dag, other.dag) == ("top.dag", "top.dag")
     assert one.key != other.key
@@ -118,12 +130,8 @@ def _checkpointed(tmp_path: Path) -> Path:
 
 def test_a_shards_time_is_the_sum_of_what_it_checkpointed(checkpointed: Path) -> None:
     (bag,) = bags_of(checkpointed)
-    assert bag.done == 12
-    assert (bag.durations.shards, bag.durations.median, bag.durations.maximum) == (
-        12,
-        1800.0,
-        1800.0,
-    )
+    assert bag.done == bag.durations.shards == 12
+    assert bag.durations.median == bag.durations.maximum == 1800.0
     by_state = {(each.state, each.seconds, each.attempts) for each in bag.shards}
     assert by_state == {
         (State.COMPLETED, 1800.0, 3),
@@ -147,38 +155,23 @@ def test_the_rest_of_checkpointed_shards_takes_as_long_as_they_do(checkpointed: 
 # --- shards of several processes ----------------------------------------------------------------
 
 
-@pytest.fixture(name="side_by_side")
-def _side_by_side(tmp_path: Path) -> Path:
+def test_processes_side_by_side_are_one_shard(tmp_path: Path) -> None:
     """Six shards of three processes each. Of five the first process takes two hours, the others
     twenty and ten minutes; of the sixth two have run for seventy minutes, the first is done."""
     log, out = Log("bag.log"), Out().start(at(0))
-    for n in range(6):
-        for proc in range(3):
-            log.submit((100 + n, proc), f"shard{n:03}", at=at(1))
-        out.submitted(f"shard{n:03}", 100 + n, at(1))
-    for proc in range(3):
-        for n in range(5):
-            log.execute((100 + n, proc), at=at(5 + proc), site="delta")
-    for proc, minute in ((2, 17), (1, 26)):
-        for n in range(5):
-            log.terminate((100 + n, proc), at=at(minute))
-    for proc in range(3):
-        log.execute((105, proc), at=at(60), site="delta")
-    for n in range(5):
-        log.terminate((100 + n, 0), at=at(125))
+    submitted(log, out, range(6), procs=3)
+    first, second, third = ([(100 + n, proc) for n in range(5)] for proc in range(3))
+    for minute, jobs in enumerate((first, second, third), start=5):
+        executed(log, jobs, minute, "delta")
+    terminated(log, third, 17)
+    terminated(log, second, 26)
+    executed(log, [(105, proc) for proc in range(3)], 60, "delta")
+    terminated(log, first, 125)
     log.terminate((105, 0), at=at(130))
     write(tmp_path, {"bag.dag": shards(6)}, log, {"bag.dag": out})
-    return tmp_path
-
-
-def test_processes_side_by_side_are_one_shard(side_by_side: Path) -> None:
-    (bag,) = bags_of(side_by_side)
-    assert (bag.done, bag.running) == (5, 1)
-    assert (bag.durations.shards, bag.durations.minimum, bag.durations.maximum) == (
-        5,
-        7200.0,
-        7200.0,
-    )
+    (bag,) = bags_of(tmp_path)
+    assert (bag.done, bag.running, bag.durations.shards) == (5, 1, 5)
+    assert bag.durations.minimum == bag.durations.maximum == 7200.0
     assert bag.stragglers == (), "seventy minutes of two hours"
     assert bag.shards[5].seconds == 70 * 60
     assert bag.recent_rate.shards == 5
@@ -192,29 +185,23 @@ def test_processes_side_by_side_are_one_shard(side_by_side: Path) -> None:
 # --- shards that were skipped -------------------------------------------------------------------
 
 
-@pytest.fixture(name="skipped")
-def _skipped(tmp_path: Path) -> Path:
+async def test_a_bag_whose_rest_was_skipped_is_over(show: Show, tmp_path: Path) -> None:
     """A bag of which all but two were skipped, and beside it one that has not begun."""
     log = Log("bag.log")
     for n in range(6):
         log.pre_skip(f"shard{n:03}", at=at(1))
     for n in (6, 7):
         log.submit(100 + n, f"shard{n:03}", at=at(1)).execute(100 + n, at=at(2))
-    for n in (6, 7):
-        log.terminate(100 + n, at=at(12))
+    terminated(log, (106, 107), 12)
     dag = shards(8, "PRE_SKIP ALL_NODES 42\nSCRIPT PRE ALL_NODES seen.sh\n")
     dag += "".join(f"JOB other{n} infer.sub\n" for n in range(4))
     write(tmp_path, {"bag.dag": dag}, log, {"bag.dag": Out().start(at(0))})
-    return tmp_path
-
-
-async def test_a_bag_whose_rest_was_skipped_is_over(show: Show, skipped: Path) -> None:
-    bag, other = bags_of(skipped)
+    bag, other = bags_of(tmp_path)
     assert (bag.is_complete, bag.done, bag.completed_at) == (True, 2, moment("10:12:00"))
     assert not other.is_complete
     *_, drawn, _counts, _rates, _times = shards_table.head(bag, "", 80)
     assert text(drawn) == "█" * 80, "a full bar is all done"
-    async with show(dagdir_feed(skipped), size=MIDDLE) as seen:
+    async with show(dagdir_feed(tmp_path), size=MIDDLE) as seen:
         await seen.press("6", "6", "6")
         # The first that is not over.
         assert "bag 2 of 2" in seen.text
@@ -228,11 +215,8 @@ def test_what_a_post_script_let_pass_is_done_when_the_script_is(tmp_path: Path) 
     """Of eight every second one's job fails. The last job ends at 10:19, the last script at
     10:29."""
     log, out = Log("bag.log"), Out().start(at(0))
-    for n in range(8):
-        log.submit(100 + n, f"shard{n:03}", at=at(1))
-        out.submitted(f"shard{n:03}", 100 + n, at(1))
-    for n in range(8):
-        log.execute(100 + n, at=at(2))
+    submitted(log, out, range(8))
+    executed(log, range(100, 108), 2)
     for n in range(8):
         log.terminate(100 + n, 3 if n % 2 else 0, at=at(12 + n))
     for n in range(8):
@@ -240,14 +224,10 @@ def test_what_a_post_script_let_pass_is_done_when_the_script_is(tmp_path: Path) 
     dag = shards(8, "SCRIPT POST ALL_NODES check.sh\n")
     write(tmp_path, {"bag.dag": dag}, log, {"bag.dag": out})
     (bag,) = bags_of(tmp_path)
-    assert bag.done == 8
+    assert bag.done == bag.durations.shards == 8
     assert bag.completed_at == moment("10:29:00")
     assert (bag.overall_rate.shards, bag.overall_rate.seconds) == (8, 28 * 60)
-    assert (bag.durations.shards, bag.durations.minimum, bag.durations.maximum) == (
-        8,
-        600.0,
-        1020.0,
-    )
+    assert (bag.durations.minimum, bag.durations.maximum) == (600.0, 1020.0)
     # What failed is lost all the same.
     assert bag.totals.hours.badput == pytest.approx(sum(11 + n for n in range(0, 8, 2)) / 60)
     assert bag.totals.bad_executions == 4
@@ -255,55 +235,37 @@ def test_what_a_post_script_let_pass_is_done_when_the_script_is(tmp_path: Path) 
 
 def test_shards_whose_scripts_run_are_not_trained_again(tmp_path: Path) -> None:
     log, out = Log("bag.log"), Out().start(at(0))
-    for n in range(12):
-        log.submit(100 + n, f"shard{n:03}", at=at(1))
-        out.submitted(f"shard{n:03}", 100 + n, at(1))
-    for n in range(12):
-        log.execute(100 + n, at=at(2))
-    for n in range(12):
-        log.terminate(100 + n, at=at(62))
+    submitted(log, out, range(12))
+    executed(log, range(100, 112), 2)
+    terminated(log, range(100, 112), 62)
     for n in range(4):
         log.post(100 + n, f"shard{n:03}", at=at(63))
     dag = shards(12, "SCRIPT POST ALL_NODES check.sh\n")
     write(tmp_path, {"bag.dag": dag}, log, {"bag.dag": out})
     (bag,) = bags_of(tmp_path)
     assert (bag.done, bag.states[State.POST]) == (4, 8)
-    assert (bag.remaining, bag.missing_reason) == (
-        None,
-        "unknown: only POST scripts are left to run",
-    )
+    assert bag.remaining is None
+    assert bag.missing_reason == "unknown: only POST scripts are left to run"
     assert bag.overall_rate.shards == 4
 
 
 # --- jobs that a later one took the place of ----------------------------------------------------
 
 
-@pytest.fixture(name="lost_ends")
-def _lost_ends(tmp_path: Path) -> Path:
+def test_what_a_superseded_job_goes_on_with_is_no_straggler(tmp_path: Path) -> None:
     """Ten shards of ten minutes. DAGMan ended while three of them ran, and the ends of these jobs
     are in no log; it was submitted again, and ran them anew: one is done, two have run for ten
     minutes."""
     log, out = Log("bag.log"), Out().start(at(0))
-    for n in range(10):
-        log.submit(100 + n, f"shard{n:03}", at=at(1))
-        out.submitted(f"shard{n:03}", 100 + n, at(1))
-    for n in range(10):
-        log.execute(100 + n, at=at(2), site="delta")
-    for n in range(1, 8):
-        log.terminate(100 + n, at=at(12))
+    submitted(log, out, range(10))
+    executed(log, range(100, 110), 2, "delta")
+    terminated(log, range(101, 108), 12)
     out.exit(2, at=at(15)).start(at(60), done=7)
-    for n in (0, 8, 9):
-        log.submit(200 + n, f"shard{n:03}", at=at(60))
-        out.submitted(f"shard{n:03}", 200 + n, at(60))
-    for n in (0, 8, 9):
-        log.execute(200 + n, at=at(61), site="expanse")
+    submitted(log, out, (0, 8, 9), 60, first=200)
+    executed(log, (200, 208, 209), 61, "expanse")
     log.terminate(200, at=at(71))
     write(tmp_path, {"bag.dag": shards(10)}, log, {"bag.dag": out})
-    return tmp_path
-
-
-def test_what_a_superseded_job_goes_on_with_is_no_straggler(lost_ends: Path) -> None:
-    (bag,) = bags_of(lost_ends)
+    (bag,) = bags_of(tmp_path)
     assert (bag.done, bag.running) == (8, 2)
     assert bag.stragglers == ()
     assert [(s.job, s.seconds, s.site) for s in (bag.shards[0], bag.shards[8])] == [

@@ -11,8 +11,6 @@ from statistics import median, quantiles
 
 import pytest
 
-from metlmon.cli.exit_codes import Exit
-from metlmon.cli.main import main
 from metlmon.model.states import State
 from metlmon.snapshot.builder import describe_dags
 from metlmon.stats.shards import Bag, bags, find_bags
@@ -22,11 +20,10 @@ from metlmon.text.spans import text
 from tests.conftest import Shared
 from tests.generated import bags as generated
 from tests.support.commands import Captured, json_output, text_output
+from tests.support.dagdir_feed import BAG_AS_OF as AS_OF
+from tests.support.dagdir_feed import bag as bag_dagdir
 from tests.support.event_logs import Log, read_ensemble
 from tests.support.records import read_dagdir, stats_input
-
-UNTIL = 4 * 3600
-MACHINES = 24
 
 
 def bags_of(path: Path, as_of: datetime | None = None) -> tuple[Bag, ...]:
@@ -34,21 +31,9 @@ def bags_of(path: Path, as_of: datetime | None = None) -> tuple[Bag, ...]:
     return bags(stats_input(read_dagdir(path, as_of=as_of, live=live)))
 
 
-@pytest.fixture(name="dagdir", scope="module")
-def _dagdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("bag")
-    lived = generated.live(240, MACHINES, seed=3)
-    held = [each.shard for each in lived.attempts if each.start < UNTIL - 60 < each.end]
-    generated.write(path, lived, until=UNTIL, held=tuple(held[4:6]))
-    return path
-
-
-AS_OF = generated.BEGUN + timedelta(seconds=UNTIL)
-
-
 @pytest.fixture(name="bag", scope="module")
-def _bag(dagdir: Path) -> Bag:
-    (found,) = bags_of(dagdir, AS_OF)
+def _bag() -> Bag:
+    (found,) = bags_of(bag_dagdir(), AS_OF)
     return found
 
 
@@ -100,8 +85,8 @@ def read(dagdir: Path) -> list[Job]:
 
 
 @pytest.fixture(name="jobs", scope="module")
-def _jobs(dagdir: Path) -> list[Job]:
-    return read(dagdir)
+def _jobs() -> list[Job]:
+    return read(bag_dagdir())
 
 
 def test_states_are_those_of_the_log(bag: Bag, jobs: list[Job]) -> None:
@@ -298,8 +283,8 @@ def test_real_ensembles_have_no_bag(shared: Shared) -> None:
 # --- the command --------------------------------------------------------------------------------
 
 
-def test_json_has_all_that_the_figures_have(dagdir: Path, bag: Bag, capsys: Captured) -> None:
-    output = json_output("shards", capsys, dagdir, "--as-of", AS_OF, "--live")
+def test_json_has_all_that_the_figures_have(bag: Bag, capsys: Captured) -> None:
+    output = json_output("shards", capsys, bag_dagdir(), "--as-of", AS_OF, "--live")
     (result,) = output["bags"]
     assert (result["total"], result["done"]) == (bag.total, bag.done)
     assert result["states"] == {str(state): n for state, n in bag.states.items()}
@@ -312,10 +297,8 @@ def test_json_has_all_that_the_figures_have(dagdir: Path, bag: Bag, capsys: Capt
     assert result["hours"]["total"] == pytest.approx(bag.totals.hours.total)
 
 
-def test_the_table_says_it_in_lines(dagdir: Path, capsys: Captured) -> None:
-    command = ["shards", str(dagdir), "--as-of", str(AS_OF), "--live", "--ascii"]
-    assert main(command) == Exit.OK
-    out = capsys.readouterr().out
+def test_the_table_says_it_in_lines(capsys: Captured) -> None:
+    out = text_output("shards", capsys, bag_dagdir(), "--as-of", AS_OF, "--live", "--ascii")
     assert out.isascii()
     for words in ("shard*", "110 of 240 shards done", "shard033", "CHTC-Spark-CE1", "How sure: "):
         assert words in out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,16 +9,13 @@ import pytest
 from screens.job import JobScreen
 from screens.shards import ShardsScreen
 from screens.widgets.table import Table
-from tests.generated import bags
 from tests.support.builder_feed import BuilderFeed
-from tests.support.dagdir_feed import BAG_SECONDS, bag, dagdir_feed, sweep
+from tests.support.dagdir_feed import BAG_AS_OF, bag, dagdir_feed, sweep
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
-
-AS_OF = bags.BEGUN + timedelta(seconds=BAG_SECONDS)
 
 
 def feed() -> BuilderFeed:
-    return dagdir_feed(bag(), AS_OF)
+    return dagdir_feed(bag(), BAG_AS_OF)
 
 
 @pytest.mark.parametrize("size", [NARROW, MIDDLE, WIDE], ids=str)

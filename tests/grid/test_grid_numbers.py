@@ -27,14 +27,8 @@ from metlmon.tables import sweep as sweep_table
 from metlmon.text.spans import text
 from tests.generated import sweeps
 from tests.support.commands import Captured, json_output, text_output
+from tests.support.dagdir_feed import sweep
 from tests.support.records import read_dagdir, stats_input
-
-
-@pytest.fixture(name="dagdir", scope="module")
-def _dagdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("sweep")
-    sweeps.write(path)
-    return path
 
 
 def basis_of(path: Path) -> StatsInput:
@@ -42,8 +36,8 @@ def basis_of(path: Path) -> StatsInput:
 
 
 @pytest.fixture(name="basis", scope="module")
-def _basis(dagdir: Path) -> StatsInput:
-    return basis_of(dagdir)
+def _basis() -> StatsInput:
+    return basis_of(sweep())
 
 
 @pytest.fixture(name="found", scope="module")
@@ -167,15 +161,17 @@ def write_points(path: Path, points: Sequence[Mapping[str, str]], values: Sequen
     return path
 
 
-def write_cube(path: Path) -> Path:
+@pytest.fixture(name="cube", scope="module")
+def _cube(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve runs: a × b × c, the loss is a + b/10 + c/100."""
     points = [{"a": a, "b": b, "c": c} for a in "123" for b in "12" for c in "78"]
-    return write_points(path, points, [f"{each['a']}.{each['b']}{each['c']}" for each in points])
+    values = [f"{each['a']}.{each['b']}{each['c']}" for each in points]
+    return write_points(tmp_path_factory.mktemp("cube"), points, values)
 
 
 @pytest.fixture(name="three", scope="module")
-def _three(tmp_path_factory: pytest.TempPathFactory) -> StatsInput:
-    """Twelve runs: a × b × c, the loss is a + b/10 + c/100."""
-    return basis_of(write_cube(tmp_path_factory.mktemp("three")))
+def _three(cube: Path) -> StatsInput:
+    return basis_of(cube)
 
 
 def test_what_is_left_over_is_folded_to_the_best_and_counted(three: StatsInput) -> None:
@@ -215,7 +211,7 @@ def test_every_pair_has_its_turn(three: StatsInput) -> None:
 # --- the command -------------------------------------------------------------------------------
 
 
-def report_of(capsys: Captured, *arguments: str) -> dict[str, Any]:
+def report_of(capsys: Captured, *arguments: object) -> dict[str, Any]:
     return json_output("grid", capsys, *arguments)
 
 
@@ -224,8 +220,8 @@ def values(result: dict[str, Any]) -> list[float]:
     return [cell["runs"][0]["reached"]["value"] for cell in result["cells"]]
 
 
-def test_json_has_all_that_the_figures_have(dagdir: Path, found: Grid, capsys: Captured) -> None:
-    result = report_of(capsys, str(dagdir), "--live")
+def test_json_has_all_that_the_figures_have(found: Grid, capsys: Captured) -> None:
+    result = report_of(capsys, sweep(), "--live")
     assert result["schema"] == 1
     assert [each["name"] for each in result["variables"]] == ["lr", "width"]
     assert (result["best"]["row"], result["best"]["column"]) == (["0.003"], ["256"])
@@ -238,15 +234,12 @@ def test_json_has_all_that_the_figures_have(dagdir: Path, found: Grid, capsys: C
 
 @pytest.mark.parametrize("columns", [50, 80, 200])
 def test_the_table_has_every_value_at_any_width(
-    dagdir: Path,
-    columns: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Captured,
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("NO_COLOR", "1")
-    out = text_output("grid", capsys, dagdir, "--ascii")
+    out = text_output("grid", capsys, sweep(), "--ascii")
     assert out.isascii()
     assert out.startswith("best 0.2133 at lr 0.003, width 256")
     assert "run18 epoch 6" in " ".join(out.split())
@@ -268,18 +261,13 @@ def test_the_table_has_every_value_at_any_width(
     ],
 )
 def test_what_is_not_there_is_refused_in_a_sentence(
-    dagdir: Path, options: tuple[str, ...], why: str, capsys: Captured
+    options: tuple[str, ...], why: str, capsys: Captured
 ) -> None:
-    assert main(["grid", str(dagdir), *options]) == Exit.USAGE
+    assert main(["grid", str(sweep()), *options]) == Exit.USAGE
     assert why in capsys.readouterr().err
 
 
 # --- what is held fixed ------------------------------------------------------------------------
-
-
-@pytest.fixture(name="cube", scope="module")
-def _cube(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_cube(tmp_path_factory.mktemp("cube"))
 
 
 def test_what_is_held_fixed_is_neither_rows_nor_columns(cube: Path, capsys: Captured) -> None:

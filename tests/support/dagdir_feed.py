@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -50,6 +50,7 @@ def bag() -> Path:
 
 
 BAG_SECONDS = 4 * 3600
+BAG_AS_OF = bags.BEGUN + timedelta(seconds=BAG_SECONDS)
 
 
 @cache
