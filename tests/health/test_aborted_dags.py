@@ -20,6 +20,7 @@ from metlmon.stats.totals import break_down
 from tests.conftest import Shared
 from tests.health.ensembles import HOST, EventLog, chains, health_of, only, write
 from tests.support.dagdir_builder import Dagdir
+from tests.support.event_logs import Out
 from tests.support.recordings import opened
 from tests.support.records import stats_input
 
@@ -31,16 +32,12 @@ BY_SCHEDD = (
 OLD = "via condor_rm (by user anna)"
 
 
-def out(value: int, *lines: str) -> str:
+def out(value: int, *lines: str) -> Out:
     """DAGMan's output of one run that ended with a value."""
-    stamp = "01/01/26 12:00:00"
-    texts = [
-        "** condor_scheduniv_exec.100.0 (CONDOR_DAGMAN) STARTING UP",
-        "Number of pre-completed nodes: 0",
-    ]
-    end = f"**** condor_scheduniv_exec.100.0 (condor_DAGMAN) pid 1 EXITING WITH STATUS {value}"
-    began = "".join(f"01/01/26 08:00:00 {text}\n" for text in texts)
-    return began + "".join(f"{stamp} {text}\n" for text in [*lines, end])
+    made = Out().start("01-01 08:00:00", cluster=100)
+    for line in lines:
+        made.say(line, "01-01 12:00:00")
+    return made.exit(value, "01-01 12:00:00", 100)
 
 
 def aborted(
@@ -80,7 +77,7 @@ def aborted(
     dagdir = Dagdir(path, chains({"a": 4, "b": 2}, extra="\n".join(extra)))
     dagdir.write("metl.log", log.bytes())
     code = 0 if ending == " RETURN 0" else int(ending.split()[1]) if ending else value
-    dagdir.write("run.dag.dagman.out", out(code, *lines))
+    dagdir.write("run.dag.dagman.out", out(code, *lines).data)
     return dagdir
 
 
@@ -280,20 +277,13 @@ def fails(log: EventLog, times: int, value: int = 1) -> None:
         log.end(job, value)
 
 
-def submissions(*starts: int) -> str:
+def submissions(*starts: int, status: int = 1) -> bytes:
     """DAGMan's output: one run at each hour of the day, that ended an hour before the next."""
-    text = ""
-    for number, hour in enumerate(starts):
-        name = f"condor_scheduniv_exec.{90 + number}.0"
-        text += (
-            f"01/01/26 {hour:02}:00:00 ** {name} (CONDOR_DAGMAN) STARTING UP\n"
-            f"01/01/26 {hour:02}:00:00 Number of pre-completed nodes: 0\n"
-        )
-        last = hour + 4
-        text += (
-            f"01/01/26 {last:02}:59:00 **** {name} (condor_DAGMAN) pid 1 EXITING WITH STATUS 1\n"
-        )
-    return text
+    made = Out()
+    for cluster, hour in enumerate(starts, start=90):
+        made.start(f"01-01 {hour:02}:00:00", cluster=cluster)
+        made.exit(status, f"01-01 {hour + 4:02}:59:00", cluster)
+    return made.data
 
 
 @pytest.mark.parametrize(
@@ -361,8 +351,7 @@ def test_a_service_node_ends_with_its_dag(
     log.remove(100, reason)
     dag = chains({"run0": 1}, extra=TRAIN.replace("LOCAL", universe) + "SERVICE watcher watch")
     dagdir = write(tmp_path, dag, log)
-    out = submissions(8).replace("STATUS 1", "STATUS 0")
-    dagdir.write("run.dag.dagman.out", out)
+    dagdir.write("run.dag.dagman.out", submissions(8, status=0))
     assert not health_of(dagdir).entries
     builder = dagdir.reader().snapshot_builder()
     ledger, status = builder.ledger(), builder.status()
@@ -421,8 +410,9 @@ def test_a_dag_that_runs_or_is_done_is_not_submitted_again(
     dag = chains({"run0": 1}, extra=f"{TRAIN}{kind} gather watch\nFINAL last watch")
     dag = dag.replace("LOCAL", "")
     dagdir = write(tmp_path, dag, log)
-    lines = out(0).replace("12:00:00", "23:00:00").splitlines(keepends=True)
-    dagdir.write("run.dag.dagman.out", "".join(lines if status == 0 else lines[:-1]))
+    made = out(0)
+    written = made.data if status == 0 else b"".join(made.lines[:-1])
+    dagdir.write("run.dag.dagman.out", written.replace(b"12:00:00", b"23:00:00"))
     entry = only(health_of(dagdir), "node-failed")
     assert entry.steps[-1] == step
     assert (entry.act is None, entry.act_when) == (status == 0, moment)

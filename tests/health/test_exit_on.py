@@ -30,6 +30,7 @@ from tests.health.ensembles import (
 )
 from tests.support.commands import Captured, run_command
 from tests.support.dagdir_builder import Dagdir
+from tests.support.event_logs import Out
 from tests.support.recordings import FIXTURES, opened
 from tests.support.records import stats_input
 
@@ -46,16 +47,11 @@ def codes_of(reader: DagdirReader) -> dict[str, int | None]:
     return {name: exit_condition(name)(status, lambda: health) for name in CONDITIONS}
 
 
-def out(end: int | None, cluster: int = 90, hour: int = 8) -> str:
-    stamp, name = f"01/01/26 {hour:02}:00:00", f"condor_scheduniv_exec.{cluster}.0"
-    text = f"{stamp} ** {name} (CONDOR_DAGMAN) STARTING UP\n"
-    text += f"{stamp} Number of pre-completed nodes: 0\n"
-    late = f"01/01/26 {hour + 7:02}:00:00"
+def out(end: int | None, cluster: int = 90, hour: int = 8) -> bytes:
+    made, late = Out().start(f"01-01 {hour:02}:00:00", 0, cluster), f"01-01 {hour + 7:02}:00:00"
     if end == 2:
-        text += f"{late} Received SIGUSR1\n"
-    if end is not None:
-        text += f"{late} **** {name} (condor_DAGMAN) pid 1 EXITING WITH STATUS {end}\n"
-    return text
+        made.say("Received SIGUSR1", late)
+    return made.data if end is None else made.exit(end, late, cluster).data
 
 
 def put(log: EventLog, node: str, state: str) -> None:
@@ -138,7 +134,7 @@ def continued(tmp_path: Path, second: str, end: int | None) -> DagdirReader:
     put(log, "run0-train_epoch1", second)
     dag = chains({"run0": 2})
     dagdir = Dagdir(tmp_path, dag)
-    dagdir.write("run.dag.dagman.out", out(2, hour=1).replace(" 08:", " 09:"))
+    dagdir.write("run.dag.dagman.out", out(2, hour=1).replace(b" 08:", b" 09:"))
     if end is not None or second != "waiting":
         dagdir.write("run-2.dag.dagman.out", out(end, cluster=91, hour=10))
     lines = [line for line in dag.splitlines(True) if "epoch0 CHILD" not in line]

@@ -41,21 +41,6 @@ def begun(cluster: int, at: str, log: Log | None = None) -> Log:
     return log.submit(cluster, at=at).execute(cluster, gpus=None, at=at)
 
 
-class NamedOut(Out):
-    """``.dagman.out`` of processes that have their cluster in their name."""
-
-    def starts(self, cluster: int, at: str, done: int | None = 0) -> NamedOut:
-        self.say(f"** condor_scheduniv_exec.{cluster}.0 (CONDOR_DAGMAN) STARTING UP", at)
-        if done is not None:
-            self.say(f"Number of pre-completed nodes: {done}", at)
-        return self
-
-    def exits(self, cluster: int, status: int, at: str) -> NamedOut:
-        me = f"condor_scheduniv_exec.{cluster}.0 (condor_DAGMAN) pid 37763"
-        self.say(f"**** {me} EXITING WITH STATUS {status}", at)
-        return self
-
-
 def row(report_of: EnsembleReading, live: bool = False) -> DagRow:
     (dag,) = report_of.painter(live=live).status().dags
     return dag
@@ -86,22 +71,22 @@ def test_a_second_submission_that_is_refused_leaves_the_first_running() -> None:
 def test_dagman_says_itself_that_another_one_runs() -> None:
     """Its end comes late: it had a large DAG to read."""
     log = begun(102, "09:10:00", begun(100, "09:00:00")).terminate(102, 1, at="09:15:00")
-    out = NamedOut().starts(100, "09:00:01").starts(102, "09:10:01", done=None)
+    out = Out().start("09:00:01", cluster=100).start("09:10:01", None, 102)
     out.submitted(EPOCH0, 101, at="09:12:00")
     out.say(ANOTHER_RUNS, "09:15:00")
-    out.exits(102, 1, "09:15:00")
+    out.exit(1, "09:15:00", 102)
     dag = row(read_ensemble(DAG, log, out=out))
     assert (dag.state, dag.cluster, dag.dagmans, dag.refused) == (DagState.RUNNING, 100, 1, 1)
-    out.say("Received SIGUSR1", "10:00:00").exits(100, 2, "10:00:01")  # type: ignore[attr-defined]
+    out.say("Received SIGUSR1", "10:00:00").exit(2, "10:00:01", 100)
     log.remove(100, at="10:00:01")
     dag = row(read_ensemble(DAG, log, out=out))
     assert (dag.state, dag.ended, dag.dagmans) == (DagState.REMOVED, moment("10:00:01"), 1)
 
 
 def test_without_a_log_of_its_job_dagmans_output_tells_lives_apart() -> None:
-    out = NamedOut().starts(100, "09:00:01").starts(102, "09:10:01", done=None)
+    out = Out().start("09:00:01", cluster=100).start("09:10:01", None, 102)
     out.say(ANOTHER_RUNS, "09:10:01")
-    out.exits(102, 1, "09:10:01")
+    out.exit(1, "09:10:01", 102)
     dag = row(read_ensemble(DAG, out=out))
     assert (dag.state, dag.cluster, dag.dagmans, dag.refused) == (DagState.RUNNING, 100, 1, 1)
 
@@ -160,10 +145,12 @@ def test_dagmans_by_their_log_alone(log: Log, expected: tuple[DagState, int, int
 
 def test_submissions_are_counted_by_clusters() -> None:
     """The schedd was restarted twice in the life of the first."""
-    out = NamedOut().starts(100, "09:00:01").exits(100, 3, "09:30:00").starts(100, "09:40:00")
+    out = (
+        Out().start("09:00:01", cluster=100).exit(3, "09:30:00", 100).start("09:40:00", cluster=100)
+    )
     out.recovery()
-    out.starts(100, "10:00:00").recovery()  # type: ignore[attr-defined]
-    out.exits(100, 1, "10:30:00").starts(102, "11:00:00")  # type: ignore[attr-defined]
+    out.start("10:00:00", cluster=100).recovery()
+    out.exit(1, "10:30:00", 100).start("11:00:00", cluster=102)
     dag = row(read_ensemble(DAG, out=out))
     assert (dag.dagmans, dag.submitted, dag.recoveries) == (2, 2, 2)
     assert dag.submissions == (moment("09:00:01"), moment("11:00:00"))
@@ -184,7 +171,7 @@ def test_a_refused_submission_is_reported(tmp_path: Path, capsys: Captured) -> N
 
 def test_a_held_dagman_is_alive_and_says_why() -> None:
     log = begun(100, "09:00:00").evict(100, at="10:00:00").hold(100, reason="via condor_hold")
-    out = NamedOut().starts(100, "09:00:01").exits(100, 3, "10:00:00")
+    out = Out().start("09:00:01", cluster=100).exit(3, "10:00:00", 100)
     result = read_ensemble(DAG, log, out=out)
     dag = row(result)
     assert dag.state is DagState.HELD
@@ -202,7 +189,7 @@ def test_a_held_dagman_is_alive_and_says_why() -> None:
 @pytest.mark.parametrize("logged", [True, False])
 def test_an_exit_status_of_3_is_a_restart(logged: bool) -> None:
     log = begun(100, "09:00:00")
-    out = NamedOut().starts(100, "09:00:01").exits(100, 3, "10:00:00")
+    out = Out().start("09:00:01", cluster=100).exit(3, "10:00:00", 100)
     if logged:
         log.evict(100, at="10:00:00")
     result = read_ensemble(DAG, log, out=out)
@@ -212,7 +199,7 @@ def test_an_exit_status_of_3_is_a_restart(logged: bool) -> None:
     assert result.derivation.is_unfinished()
     log.execute(100, gpus=None, at="10:20:00")
     assert row(read_ensemble(DAG, log, out=out)).state is DagState.RUNNING
-    out.starts(100, "10:20:01").recovery()
+    out.start("10:20:01", cluster=100).recovery()
     dag = row(read_ensemble(DAG, out=out))
     assert (dag.state, dag.dagmans, dag.recoveries) == (DagState.RUNNING, 1, 1)
 
@@ -235,7 +222,7 @@ def test_a_removal_is_never_a_failure_while_files_are_written(dag: str, state: D
     """DAGMan writes its end into the jobstate log before all others."""
     written = b"1777885201 INTERNAL *** DAGMAN_STARTED 100.0 ***\n"
     written += b"1777888800 INTERNAL *** DAGMAN_FINISHED 2 ***\n"
-    out = NamedOut().starts(100, "09:00:01")
+    out = Out().start("09:00:01", cluster=100)
     assert row(read_ensemble(dag, out=out, jobstate=written)).state is state
 
 
@@ -282,9 +269,9 @@ def test_a_dag_that_was_aborted_and_can_go_on_is_not_done(
 @pytest.mark.parametrize("rescue", [RESCUE, ""])
 def test_dagmans_output_tells_of_the_abort_as_well(rescue: str) -> None:
     log = begun(100, "09:00:00").terminate(100, 0, at="10:00:00")
-    out = NamedOut().starts(100, "09:00:01")
+    out = Out().start("09:00:01", cluster=100)
     out.say("Aborting DAG because we got the ABORT exit value from a job", "09:59:00")
-    out.exits(100, 0, "10:00:00")
+    out.exit(0, "10:00:00", 100)
     expected = DagState.FAILED if rescue else DagState.DONE
     assert row(read_ensemble(DAG, log, out=out, rescue=rescue)).state is expected
 
@@ -318,8 +305,8 @@ def test_a_real_dagman_that_was_held(shared: Shared, capsys: Captured) -> None:
 def test_a_released_dagman_whose_001_comes_before_its_013_runs() -> None:
     log = begun(64, "09:00:00").evict(64, at="09:00:02").hold(64, at="09:00:02")
     log.execute(64, gpus=None, at="09:00:05").release(64, at="09:00:05")
-    out = NamedOut().starts(64, "09:00:00")
-    out.exits(64, 3, "09:00:02").starts(64, "09:00:05")
+    out = Out().start("09:00:00", cluster=64)
+    out.exit(3, "09:00:02", 64).start("09:00:05", cluster=64)
     assert row(read_ensemble(DAG, log, out=out), live=True).state is DagState.RUNNING
 
 
@@ -327,11 +314,11 @@ def test_a_second_dagman_that_recovers_and_ends_at_once_leaves_the_first_running
     """It could not see the process of the first one: it takes over, does not find the jobs in
     the queue as its own, writes a rescue file, and ends with 1. The first goes on."""
     log = begun(40, "09:10:00", begun(38, "09:00:00")).terminate(40, 1, at="09:10:01")
-    out = NamedOut().starts(38, "09:00:00").starts(40, "09:10:00")
+    out = Out().start("09:00:00", cluster=38).start("09:10:00", cluster=40)
     out.say("Running in RECOVERY mode... >>>>>>>>>>>>>>>>>>>>>>>>>>>>>>", "09:10:00")
     lost = "DAGMan lost track of node A (ClusterId=39). Please resubmit DAG from produced rescue"
     out.say(f"ERROR: {lost} file.", "09:10:01")
-    out.exits(40, 1, "09:10:01")
+    out.exit(1, "09:10:01", 40)
     jobstate = b"1777885200 INTERNAL *** DAGMAN_STARTED 38.0 ***\n"
     jobstate += b"1777885800 INTERNAL *** DAGMAN_STARTED 40.0 ***\n"
     jobstate += b"1777885801 INTERNAL *** DAGMAN_FINISHED 1 ***\n"

@@ -268,8 +268,11 @@ class Out:
         self.lines.append(f"{self.clock:%m/%d/%y %H:%M:%S} {message}\n".encode())
         return self
 
-    def start(self, at: str = "", done: int = 0) -> Out:
-        self.say("** condor_dagman (CONDOR_DAGMAN) STARTING UP", at)
+    def start(self, at: str = "", done: int | None = 0, cluster: int | None = None) -> Out:
+        """``cluster``: of a process that has it in its name; ``done`` None: it comes no further."""
+        self.say(f"** {_process(cluster)} (CONDOR_DAGMAN) STARTING UP", at)
+        if done is None:
+            return self
         return self.say(f"Number of pre-completed nodes: {done}", at or str(self.clock))
 
     def recovery(self) -> Out:
@@ -278,10 +281,13 @@ class Out:
     def submitted(self, node: str, cluster: int, at: str = "") -> Out:
         return self.say(f"Event: ULOG_SUBMIT for HTCondor Node {node} ({cluster}.0.0) {{…}}", at)
 
-    def exit(self, status: int = 0, at: str = "") -> Out:
-        return self.say(
-            f"**** condor_dagman (condor_DAGMAN) pid 37763 EXITING WITH STATUS {status}", at
-        )
+    def exit(self, status: int = 0, at: str = "", cluster: int | None = None) -> Out:
+        end = f"(condor_DAGMAN) pid 37763 EXITING WITH STATUS {status}"
+        return self.say(f"**** {_process(cluster)} {end}", at)
+
+
+def _process(cluster: int | None) -> str:
+    return "condor_dagman" if cluster is None else f"condor_scheduniv_exec.{cluster}.0"
 
 
 @dataclass
