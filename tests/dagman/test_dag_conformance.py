@@ -99,9 +99,6 @@ def test_no_exception_is_left_over():
     assert {*SHAPE_EXCEPTIONS, *USE_EXCEPTIONS} <= names
 
 
-# --- The DAG files of a real experiment and of a real pool's run ------------------------------
-
-
 def test_an_experiment_of_five_runs_of_thirty_epochs(shared):
     path = shared("examples/metl-aws/global_pretraining_in_aws.dag")
     flow = load_workflow([path], Path.read_bytes)
@@ -123,9 +120,6 @@ def test_an_experiment_of_five_runs_of_thirty_epochs(shared):
     assert second.vars["epoch"] == "2"
     assert second.output == f"{second.vars['run_uuid']}/2_$(Cluster).out"
     assert second.parents == ("run0-train_epoch0",)
-
-
-# --- Properties of the DAG reader over generated DAGs and arbitrary bytes ---------------------
 
 
 NAMES = st.text("abXY019_.-", min_size=1, max_size=8)

@@ -337,9 +337,6 @@ def test_loading_leaves_no_cycles():
         gc.enable()
 
 
-# --- The shape of a graph, and the circle in one that is no DAG -------------------------------
-
-
 def flow_of(lines: str, names: str):
     return weave("".join(f"JOB {name} x NOOP\n" for name in names) + lines)
 

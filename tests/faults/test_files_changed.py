@@ -144,9 +144,6 @@ def test_a_log_of_a_node_that_has_not_begun_is_not_missed(tmp_path: Path) -> Non
     assert not sentences(opened(dagdir), "missing-log")
 
 
-# --- a log that is written again and again -------------------------------------------------------
-
-
 def long_life(second: int) -> bytes:
     """Of one job, in more bytes than are read at once."""
     log = Log().submit(5, NODE, at=f"10:00:{second:02d}").execute(5, at=f"10:01:{second:02d}")

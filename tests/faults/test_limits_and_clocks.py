@@ -122,9 +122,6 @@ def test_the_current_directory_is_gone(tmp_path: Path) -> None:
     assert done.stderr.startswith("metlmon: .: this directory has been removed")
 
 
-# --- clocks ---------------------------------------------------------------------------------
-
-
 def at(reader: DagdirReader, now: datetime) -> float | None:
     """How long the run's newest epoch has lasted by the access point's clock."""
     reader._local_clock = lambda: now

@@ -183,9 +183,6 @@ def test_who_waits_for_the_next_look_waits_for_no_file_system(
     waits.join(PATIENCE)
 
 
-# --- asking ---------------------------------------------------------------------------------
-
-
 class Server:
     """A call that is answered when it is let."""
 

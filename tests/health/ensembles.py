@@ -129,8 +129,6 @@ def kinds(health: Health) -> Sequence[str]:
     return [entry.kind for entry in health.open_entries]
 
 
-# --- the ensemble whose runs were all removed -------------------------------------------------
-
 HOLDS = {
     47: ("The job exceeded allowed execute duration of 3+00:00:00", 0),
     32: (

@@ -204,9 +204,6 @@ def test_a_gate_without_dagmans_output(shared: Shared, tmp_path: Path) -> None:
     assert exit_codes(status, health)["all"] == 0
 
 
-# --- Jobs that end by themselves --------------------------------------------------------------
-
-
 FALSE = "The job attribute OnExitRemove expression '{}' evaluated to FALSE"
 NODE = "run0-train_epoch0"
 
@@ -219,9 +216,6 @@ def requeue(log: EventLog, cluster: int, end: str, reason: str = FALSE.format("x
 
 def ledger_of(reader: DagdirReader) -> Ledger:
     return reader.snapshot_builder().ledger()
-
-
-# --- requeued by the job --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -267,9 +261,6 @@ def test_the_requeues_of_a_real_pool(shared: Shared) -> None:
     assert cause.executions == 11
 
 
-# --- tries ----------------------------------------------------------------------------------
-
-
 def fails(log: EventLog, times: int, value: int = 1) -> None:
     for _ in range(times):
         job = log.submit(NODE)
@@ -312,9 +303,6 @@ def test_a_real_dag_without_retry(shared: Shared) -> None:
     path = shared("cases/tries-without-retry") / "dagdir"
     entry = only(health_of(Dagdir(path, "")), "run-failed")
     assert "tries" not in entry.text
-
-
-# --- the access point -------------------------------------------------------------------------
 
 
 AP = HOST.replace("c1.example.org", "ap.example.org")

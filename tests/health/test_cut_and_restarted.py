@@ -90,9 +90,6 @@ def test_a_real_cut_eviction(shared: Shared) -> None:
     assert "0:00:00" not in str(health)
 
 
-# --- a restart of the access point --------------------------------------------------------------
-
-
 def restarted(path: Path, *, dagmans_log: bool = True, stopped: bool = False) -> Dagdir:
     """Two jobs ran when the machine went down; their leases ended, and they ran again."""
     log, own = EventLog(), EventLog()

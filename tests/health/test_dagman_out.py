@@ -562,9 +562,6 @@ def test_the_line_that_explains_the_end_of_a_dagman(tmp_path: Path, lines: tuple
     assert "node b" in only(health_of(reader.snapshot_builder()), "dag-failed").text
 
 
-# --- the year of a log without years ----------------------------------------------------------
-
-
 def test_the_year_of_an_old_log(shared: Shared, tmp_path: Path) -> None:
     for file in shared("cases/year-of-an-old-log").iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())

@@ -130,9 +130,6 @@ def run_of(node: str) -> str:
     return node.partition("-")[0]
 
 
-# --- the entry --------------------------------------------------------------------------------
-
-
 @every_kind
 def test_the_first_entry_is_the_cause(row: Trouble) -> None:
     health, entry = health_of(row.directory), first(row)
@@ -251,9 +248,6 @@ def test_without_trouble_there_is_no_entry(directory: str) -> None:
     assert health_of(directory).entries == ()
 
 
-# --- all places say the same --------------------------------------------------------------------
-
-
 EVENTS: Final = {
     "black-hole": "black-hole",
     "stalled-transfer": "stalled",
@@ -276,9 +270,6 @@ def test_the_notification_names_the_cause(row: Trouble) -> None:
         message = make_message(row.directory, events)
         assert message.event.split(",")[0] == name
         assert row.words in message.text
-
-
-# --- the screens --------------------------------------------------------------------------------
 
 
 def text_of(content: Line) -> str:

@@ -281,9 +281,6 @@ def test_a_failed_node_before_all_runs(tmp_path: Path) -> None:
     assert health.runs_stopped == 2
 
 
-# --- DAGs ---------------------------------------------------------------------------------------
-
-
 def test_a_halted_dag(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path, TWO_RUNS)
     dagdir.write("run.dag.dagman.out", Out().start("09:00:00").submitted(NODE, 77).data)
@@ -470,9 +467,6 @@ def test_a_job_that_the_queue_knows_as_held(tmp_path: Path) -> None:
     assert kinds(health) == ["held"]
 
 
-# --- transfers and files --------------------------------------------------------------------------
-
-
 def test_a_dag_file_that_is_not_the_one_that_ran(tmp_path: Path) -> None:
     out = Out().start("09:00:00").submitted("run9-train_epoch0", 77, "10:01:00")
     health = with_out(tmp_path, Log().submit(77, "run9-train_epoch0"), out)
@@ -503,9 +497,6 @@ def test_nothing_at_all(tmp_path: Path) -> None:
     health = health_of(Dagdir(tmp_path, TWO_RUNS), datetime(2026, 1, 1))
     assert health.entries == ()
     assert health_headline(health).line == CALM
-
-
-# --- Removed jobs: by a policy after a hold, by a user, with their DAG ------------------------
 
 
 @pytest.mark.parametrize(

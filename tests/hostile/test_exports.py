@@ -20,8 +20,6 @@ from tests.hostile.dagdir import Dagdir
 from tests.support.canned_tracker import canned_tracker
 from tests.support.command_server import Ran
 
-# --- HTML -------------------------------------------------------------------------------------
-
 ELEMENTS = re.compile(
     "html|head|meta|title|style|body|main|header|h1|h2|p|dl|dt|dd|div|section|table|caption|thead"
     "|tbody|tfoot|tr|th|td|span|sup|a|b|ul|ol|li|footer|figure|figcaption|svg|desc|defs|pattern"
@@ -81,8 +79,6 @@ def test_no_element_of_a_page_is_somebody_elses(
     assert {"sitet", "gput", "runt", "label", "holdt"} <= fields_in(result)
 
 
-# --- Markdown ---------------------------------------------------------------------------------
-
 OURS = re.compile(
     "inline|text|softbreak|code_inline"
     "|(strong|heading|paragraph|table|thead|tbody|tr|th|td|bullet_list|list_item)_(open|close)"
@@ -116,8 +112,6 @@ def test_nothing_in_markdown_is_more_than_text(
     assert not re.search(r"(?:https?|ftp)://|\bwww\.", source, re.IGNORECASE)
     assert "evil.example" in source
 
-
-# --- exports ----------------------------------------------------------------------------------
 
 FRAMES = ("runs", "epochs", "jobs", "executions", "transfers", "events")
 

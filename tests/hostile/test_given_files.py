@@ -69,8 +69,6 @@ def test_what_would_be_written_is_visible(tmp_path: Path, metlmon: Callable[...,
     assert json.loads(ran.stdout)["runs"]
 
 
-# --- keys in files of a dagdir that are refused ---------------------------------------------------
-
 A = KEY.decode()
 
 REFUSED_LINES = (
@@ -112,8 +110,6 @@ def test_settings_that_are_wrong_quote_no_key(tmp_path: Path, metlmon: Callable[
         for command in ("status .", "config show .", "config validate .", "config show . --json"):
             assert "metlmon.toml" in said(metlmon(*command.split()))
 
-
-# --- keys in what is to be submitted --------------------------------------------------------------
 
 TEMPLATE = """\
 # template: One that is given a key

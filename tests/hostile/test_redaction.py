@@ -312,8 +312,6 @@ def test_nothing_in_recorded_ensembles_is_hidden() -> None:
     assert hidden == []
 
 
-# --- each way by which a text comes in, or a sentence goes out, alone --------------------------
-
 KEY = SHAPES["GitHub"]
 
 

@@ -333,9 +333,6 @@ def test_what_a_program_prints_is_visible_bounded_and_without_keys() -> None:
     assert found.text == "OSError: --api-key (hidden) \\u202eis bad\\x07"
 
 
-# --- what scripts wrote (SCRIPT DEBUG) ----------------------------------------------------------
-
-
 def header(node: str, script: str = "PRE", status: int = 256) -> str:
     """What DAGMan writes before the output of a script, as recorded."""
     return f"*** Node={node} Type={script} Status={status} Completion=1795982679 Cmd='./a {node}'\n"

@@ -116,9 +116,6 @@ def test_nothing_fails(data: bytes) -> None:
     targets.printed(data)
 
 
-# --- values -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("line", "meant"),
     [

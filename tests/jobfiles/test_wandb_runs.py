@@ -322,9 +322,6 @@ def test_names_and_their_number_are_bounded() -> None:
     assert len(name) == 200
 
 
-# --- commands ----------------------------------------------------------------------------------
-
-
 BEST = round(min(sweeps.loss("1e-4", "1024", epoch) for epoch in range(sweeps.EPOCHS)), 5)
 
 

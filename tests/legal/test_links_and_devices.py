@@ -136,9 +136,6 @@ def test_an_include_of_a_strangers_file_shows_nothing_of_it(tmp_path: Path) -> N
     assert "planted-secret" not in result
 
 
-# --- others may write it --------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("mode", "group", "output_of"),
     [(0o666, 0, 1), (0o664, 0, 0), (0o664, 4242, 1), (0o644, 4242, 0)],

@@ -53,9 +53,6 @@ def _once(tmp_path: Path) -> object:
     return report_of(reader)
 
 
-# --- logged twice ---------------------------------------------------------------------------
-
-
 def test_a_log_that_holds_itself_twice(dagdir: Dagdir, once: object) -> None:
     dagdir.write("metl.log", a_life().data * 2)
     assert report_of(dagdir.reader()) == once
@@ -116,9 +113,6 @@ def test_a_log_that_is_rotated_while_it_is_watched(
     assert report_of(dagdir.reader()) == once
 
 
-# --- in another order -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_events_of_two_jobs_in_any_order_of_theirs(dagdir: Dagdir, once: object, seed: int) -> None:
     """Two writers: each keeps its own order, and they overtake each other."""
@@ -129,9 +123,6 @@ def test_events_of_two_jobs_in_any_order_of_theirs(dagdir: Dagdir, once: object,
         mixed.append((ours if ours and (not theirs or rng.random() < 0.5) else theirs).pop(0))
     dagdir.write("metl.log", b"".join(mixed))
     assert report_of(dagdir.reader()) == once
-
-
-# --- by other clocks ------------------------------------------------------------------------
 
 
 def test_times_that_step_back_are_never_negative(dagdir: Dagdir) -> None:

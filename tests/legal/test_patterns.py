@@ -88,9 +88,6 @@ def test_a_warning_says_that_it_is_disabled(
     ]
 
 
-# --- patterns of files --------------------------------------------------------------------------
-
-
 def folders_and_patterns(path: Path, last: str, patterns: int) -> Dagdir:
     """Three levels of folders, of which one has the file, and as many patterns."""
     dagdir = Dagdir(path / "ensemble")

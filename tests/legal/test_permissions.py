@@ -162,8 +162,6 @@ def test_files_that_may_not_be_read(place: Path, dagdir: Path) -> None:
         assert any("cannot be read" in each["text"] for each in result), (name, output["warnings"])
 
 
-# --- on every screen ------------------------------------------------------------------------
-
 KEYS = (
     *("j", "k", "\r", "j", "\r", "l", "e", "\x1b", "\x1b", "\x1b"),
     *("1", "2", "3", "4", "5", "6", "7", "8", "9", "0", "\x1b"),

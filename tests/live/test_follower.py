@@ -191,9 +191,6 @@ def test_yearless_stamps_take_their_year_from_the_file(
     assert (str(job.submitted), str(job.executions[0].start)) == (submitted, executed)
 
 
-# --- directories --------------------------------------------------------------------------
-
-
 def test_a_large_directory_is_listed_at_most_once_in_ten_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

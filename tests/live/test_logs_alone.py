@@ -246,9 +246,6 @@ def test_two_jobs_of_an_epoch_are_its_tries(tmp_path: Path) -> None:
     assert (run.run, run.uuid, run.epochs_done, run.epochs_total) == ("warm", None, 1, 1)
 
 
-# --- what grows -------------------------------------------------------------------------------
-
-
 def test_a_dag_file_that_comes_later_takes_its_jobs(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path, "")
     dagdir.write("metl.log", Log().submit(7, "run0-train_epoch0").execute(7).data)
@@ -279,9 +276,6 @@ def test_the_past_of_named_logs(tmp_path: Path) -> None:
     assert runs == {"7": State.RUNNING, "8": State.IDLE}
 
 
-# --- outputs ----------------------------------------------------------------------------------
-
-
 def test_outputs_are_found_by_the_number_of_the_job(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path, "")
     dagdir.write("a.log", Log().submit(1234).submit((77, 0)).submit((77, 1)).submit(9).data)
@@ -308,9 +302,6 @@ def test_curves_of_outputs_without_the_dag(tmp_path: Path) -> None:
     best = {c.run: round(c.best.value, 3) for c in expected.runs if c.best}
     assert len(best) == 6
     assert {c.run: round(c.best.value, 3) for c in found.runs if c.best} == best
-
-
-# --- beside a DAG -----------------------------------------------------------------------------
 
 
 def numbers(status: Status) -> tuple[object, ...]:

@@ -146,9 +146,6 @@ def test_a_search_that_is_cancelled_ends(tmp_path: Path) -> None:
     assert Search("line 99", cancelled=True).find(path, 0) is None
 
 
-# --- The ends of output files -----------------------------------------------------------------
-
-
 def written(folder: Path, content: bytes) -> Path:
     path = folder / "job.out"
     path.write_bytes(content)

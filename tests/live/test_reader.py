@@ -214,9 +214,6 @@ def test_the_systems_own_clock_is_local_time(dagdir: Dagdir) -> None:
     assert dagdir.reader().live()
 
 
-# --- what is watched ------------------------------------------------------------------------
-
-
 def test_only_the_dagdir_and_its_logs_directories_are_watched(dagdir: Dagdir) -> None:
     dagdir.write("run.dag", f"JOB {NODE} {{\n log = logs/a.ulog\n}}\n")
     dagdir.write("logs/a.ulog", log_of(77))

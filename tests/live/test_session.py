@@ -136,9 +136,6 @@ def test_a_dead_ensembles_clock_does_not(watched: Watched) -> None:
         watched.pictures.get(timeout=1.5)
 
 
-# --- A question goes before work --------------------------------------------------------------
-
-
 def test_one_who_asks_gets_in_before_the_next_turn_of_work() -> None:
     turns, order = PriorityLock(), list[str]()
     begun = threading.Event()

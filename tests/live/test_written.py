@@ -139,9 +139,6 @@ def test_a_file_too_large_is_reported(dagdir: Dagdir, monkeypatch: pytest.Monkey
     assert "larger than" in Look(dagdir).training().problems[0]
 
 
-# --- again ----------------------------------------------------------------------------------
-
-
 def test_unchanged_files_are_not_read_again(
     dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,9 +259,6 @@ def test_a_pattern_for_files(dagdir: Dagdir) -> None:
     assert look.values("speed") == {0: 5.0, 1: 6.0}
 
 
-# --- as it was ----------------------------------------------------------------------------------
-
-
 def test_of_the_past_only_completed_epochs_are_reported(dagdir: Dagdir) -> None:
     """A file does not say when its lines were written; the ledger says what was done by then."""
     dagdir.write(f"{LOGS}/version_0/metrics.csv", csv_of((0, 0.5)))
@@ -313,9 +307,6 @@ def test_an_earlier_starts_line_is_not_this_ones_progress(tmp_path: Path) -> Non
     old = time.time() - 3600
     os.utime(path, (old, old))
     assert files.read(painter.ledger(), painter).streams == {}
-
-
-# --- recorded trainings ---------------------------------------------------------------------------
 
 
 def test_what_jobs_printed_agrees_with_their_files() -> None:

@@ -38,9 +38,6 @@ def belongs(report_of: EnsembleReading, cluster: int = 77) -> str | None:
     return report_of.job(cluster).dag
 
 
-# --- evidence, strongest first ------------------------------------------------------------
-
-
 def test_without_evidence_it_is_ambiguous_and_reported() -> None:
     result = read_ensemble(BOTH, plain_log())
     job = result.job(77)
@@ -199,18 +196,12 @@ def test_a_skipped_node_of_a_dag_that_comes_later() -> None:
     assert EnsembleReading(ensemble).node(NODE, "b.dag") is State.SKIPPED
 
 
-# --- what changed -------------------------------------------------------------------------
-
-
 def test_apply_says_what_changed() -> None:
     ensemble = read_ensemble(A_DAG).ensemble
     log = Log().submit(77, NODE)
     batch = Batch("metl.log", LogRole.USER, parse(log.data).events)
     assert ensemble.apply(batch)
     assert not ensemble.apply(batch), "what is known already changes nothing"
-
-
-# --- one event in two logs ----------------------------------------------------------------
 
 
 def two_logs() -> list[Log]:
@@ -247,9 +238,6 @@ def test_one_log_may_be_ahead_of_the_other(order: tuple[int, ...]) -> None:
     result = read_ensemble(A_DAG, *((own, nodes)[i] for i in order))
     assert result.node(NODE) is State.COMPLETED
     assert result.executions(77) == ["evicted", "good"]
-
-
-# --- sub-DAGs and several lives -----------------------------------------------------------
 
 
 def test_lifetimes_of_a_dag_submitted_again_after_another() -> None:

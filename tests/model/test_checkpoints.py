@@ -177,9 +177,6 @@ def test_a_checkpoint_that_failed_makes_no_successful_one() -> None:
     assert hours(log.evict(77, 1025, at="13:00:00")) == (0.0, 6.0)
 
 
-# --- since when a job runs --------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "pause",
     [

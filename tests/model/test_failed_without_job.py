@@ -196,9 +196,6 @@ def test_the_return_value_of_a_post_script_may_abort_the_dag() -> None:
     assert read_ensemble(dag, log, out=out).node(E0, live=True) is State.RETRYING
 
 
-# --- without the user log -----------------------------------------------------------------------
-
-
 def test_tries_that_only_dagmans_log_tells_of_are_counted() -> None:
     dag = CHAIN + "RETRY ALL_NODES 1\n"
     out = Out().start(at="10:00:00").submitted(E0, 77)

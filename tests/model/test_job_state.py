@@ -138,9 +138,6 @@ def test_since_is_when_the_state_began_not_the_last_event() -> None:
     assert (view.job.since, view.seconds) == (moment("11:00:00"), 4 * 3600)
 
 
-# --- terminal states ----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("ending", "stays"),
     [
@@ -377,9 +374,6 @@ def test_a_second_execute_ends_the_first() -> None:
     assert (first.end, first.uncertain) == (moment("15:00:00"), True)
 
 
-# --- "checkpointed, run me again" ---------------------------------------------------------
-
-
 CHECKPOINTS = Settings(checkpoint_codes=frozenset({85}))
 
 
@@ -395,9 +389,6 @@ def test_a_checkpoint_code_makes_the_execution_good(form: str) -> None:
     assert (hours.goodput, hours.badput) == (2.0, 0.0)
     hours = of_one_job(log()).painter().status().hours
     assert (hours.goodput, hours.badput) == (0.0, 2.0)
-
-
-# --- transfers ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -529,8 +520,6 @@ def test_an_event_with_a_reason_shows_it_once() -> None:
     (line,) = [event.text for event in view.events if event.number == 12]
     assert line.count("no more") == 1
 
-
-# --- read event by event ------------------------------------------------------------------
 
 STEPS: tuple[Callable[[Log, str], Log], ...] = (
     lambda log, at: log.execute(77, at=at),

@@ -56,9 +56,6 @@ def hours(entries: Iterable[Execution]) -> dict[str, float]:
     return sums
 
 
-# --- within itself ----------------------------------------------------------------------------
-
-
 def test_attempts_are_numbered_from_one(ledger: Ledger) -> None:
     by_node: defaultdict[object, list[Execution]] = defaultdict(list)
     for entry in ledger.executions:
@@ -101,9 +98,6 @@ def test_an_epochs_figures_are_its_executions(ledger: Ledger) -> None:
         assert last.seconds == epoch.success_seconds
         assert last.end == epoch.completed
         assert epoch.longest_seconds == max(entry.trained for entry in mine)
-
-
-# --- facts known of a real ensemble --------------------------------------------------------------
 
 
 @pytest.fixture(name="aws")

@@ -125,9 +125,6 @@ def test_the_median_of_epochs_is_without_evaluations() -> None:
     assert (only.seconds_median, only.epoch_seconds_median) == (125 * 60, 4 * 3600)
 
 
-# --- off target ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("target", "where", "off"),
     [

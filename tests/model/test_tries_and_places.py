@@ -16,9 +16,6 @@ NODE = "run0-train_epoch0"
 SITE = f'JOB {NODE} t.sub\nVARS {NODE} run_uuid="aaaa" ResourceName="expanse"\n'
 
 
-# --- nodes that name a run ----------------------------------------------------------------
-
-
 def test_a_node_that_names_a_run_which_trains_nothing_is_a_node_of_no_run() -> None:
     dag = SITE + 'JOB fetch f.sub\nVARS fetch run_uuid="bbbb"\n'
     painter = read_ensemble(dag, Log().submit(5, "fetch")).painter()
@@ -35,9 +32,6 @@ def test_it_is_a_side_node_of_the_run_where_that_trains() -> None:
     assert (run.run, run.epochs_total) == ("run0", 1)
     view = painter.run_view(run.key)
     assert [row.node for row in view.side] == ["fetch"]
-
-
-# --- tries --------------------------------------------------------------------------------
 
 
 def attempts(report_of: EnsembleReading) -> tuple[int, int, list[int]]:
@@ -60,9 +54,6 @@ def test_two_procs_of_a_node_are_one_try_on_two_machines() -> None:
     log.terminate((7, 0), 1).remove((7, 1))
     log.submit((8, 0), NODE).submit((8, 1), NODE).execute((8, 1)).execute((8, 0))
     assert attempts(read_ensemble(SITE, log)) == (3, 3, [1, 1, 2, 3, 3])
-
-
-# --- where --------------------------------------------------------------------------------
 
 
 def latest(log: Log, dag: str = SITE) -> Epoch:
@@ -114,9 +105,6 @@ def test_without_a_target_it_says_where_the_job_was() -> None:
         for cells in (None, 16, 15, 9)
     ]
     assert texts == ["was at Delta-GPU", "was at Delta-GPU", "(Delta-GPU)", "(Delta-…)"]
-
-
-# --- done without a job -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -240,9 +240,6 @@ def test_recorded_directories_disagree_with_nothing(name: str) -> None:
     assert not list(read_dagdir(RECORDED.parent / name).status().warnings)
 
 
-# --- what is shown ----------------------------------------------------------------------------
-
-
 def shown(path: Path, capsys: Captured, *command: str) -> str:
     from metlmon.cli.main import main
 

@@ -275,9 +275,6 @@ def test_a_share_is_never_rounded_to_none_or_all() -> None:
     assert shown == ["0.0 %", "<0.1 %", "0.1 %", "99.9 %", ">99.9 %", "100.0 %"]
 
 
-# --- health -------------------------------------------------------------------------------------
-
-
 def test_a_log_that_is_silent_as_often_has_no_gap() -> None:
     """The first round lacks the ends of three executions and nothing else. Its log has an event
     in twenty minutes: that nothing was logged for two hours, as often, is no hole."""

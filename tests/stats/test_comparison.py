@@ -114,9 +114,6 @@ def test_runs_that_do_not_fit_are_left_out_whole(gated: StatsInput, cells: int) 
     assert result.shown == {40: 2, 60: 3, 77: 4, 117: 5}[cells]
 
 
-# --- the command -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("first", [False, True])
 def test_the_command_takes_its_directory_first_or_last(capsys: Captured, *, first: bool) -> None:
     runs = ["run0", "run4"]

@@ -175,9 +175,6 @@ def test_a_nan_that_passed_is_reported_too() -> None:
     assert course_text(curve) == "improves, NaN in epoch 2"
 
 
-# --- metrics --------------------------------------------------------------------------------
-
-
 def test_which_values_are_good_ones() -> None:
     metrics = MetricSettings()
     goals = {name: goal_of(name, metrics) for name in
@@ -248,9 +245,6 @@ def test_the_running_epoch_is_reported_with_its_run() -> None:
     ledger = Ledger("/nowhere", None, True, (run("a", latest=latest), run("b")))
     found = curves(StatsInput(cast(Status, None), ledger, Settings(), {}, {(78, 0): streamed}))
     assert [(c.running_epoch, c.streamed) for c in found.runs] == [(3, streamed), (None, None)]
-
-
-# --- recorded ones --------------------------------------------------------------------------
 
 
 def recorded(name: str) -> Curves:

@@ -331,9 +331,6 @@ def test_ascii_words_are_ascii(low: float, more: float) -> None:
     assert to_ascii(estimates_table.range_text(low, low + more)).isascii()
 
 
-# --- a second way ------------------------------------------------------------------------------
-
-
 def test_it_holds_for_a_copy_as_of_its_moment() -> None:
     result = make_forecast(basis({"run0": Past((6 * HOUR,) * 9, HOUR)}, live=False))
     assert result.expected_end == NOON + timedelta(seconds=round(output_of(result).median))

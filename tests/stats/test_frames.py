@@ -41,9 +41,6 @@ def types_are_the_documented_ones(frames: Frames) -> None:
             assert found == (f"datetime64[us, {frames.zone}]" if zoned else dtype(column))
 
 
-# --- imports --------------------------------------------------------------------------------
-
-
 def test_pandas_is_imported_for_a_frame_and_for_nothing_before() -> None:
     code = (
         "import sys, metlmon; assert not {'pandas', 'numpy', 'metlmon.stats'} & set(sys.modules)\n"
@@ -126,8 +123,6 @@ def test_what_one_run_comes_to(tmp_path: Path) -> None:
     assert frames.jobs.set_index("cluster").memory_mb[79] == 900
 
 
-# --- events ---------------------------------------------------------------------------------
-
 HEADER = re.compile(rb"(\d{3}) \((\d+)\.(\d+)\.\d+\) (\S+ \S+) ([^\n]*)\n")
 
 
@@ -186,9 +181,6 @@ def test_as_of_is_a_prefix_of_the_log(tmp_path: Path) -> None:
     aware = datetime(2026, 5, 4, 16, 30, tzinfo=UTC)
     frames = metlmon.load(tmp_path / "ensemble", as_of=aware, tz="America/Chicago")
     assert frames.executions.seconds.sum() == 1800
-
-
-# --- windows --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", DIRS, ids=lambda path: path.name)

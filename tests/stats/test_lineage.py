@@ -30,9 +30,6 @@ def origins_of(found: Lineage, uuid: str) -> list[CheckpointOrigin]:
     return [origin for _, origin in sorted(found.origins[run].items())]
 
 
-# --- recorded on a pool -------------------------------------------------------------------------
-
-
 def test_the_job_that_completed_an_epoch_did_not_make_its_checkpoint(recorded: Lineage) -> None:
     origin = origins_of(recorded, "6a73e2d4")[1]
     assert (origin.job, origin.completed_by) == ((12, 0), (15, 0))

@@ -126,9 +126,6 @@ def test_a_dag_that_is_removed_now_has_not_begun_a_pause_that_is_over() -> None:
     assert paused([job("run0", 0, 5, State.REMOVED)]) == 0
 
 
-# --- as it was generated -----------------------------------------------------------------------
-
-
 @pytest.fixture(name="removed", scope="module")
 def _removed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lived, Path]:
     lived = varied(REMOVED, 3)

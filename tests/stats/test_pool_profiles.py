@@ -335,9 +335,6 @@ def test_counts_of_recorded_ensembles_are_those_of_their_epochs(ledger: Ledger) 
         assert profile.slots == max(sum(s <= each < end for s, end in ends) for each, _ in ends)
 
 
-# --- no future --------------------------------------------------------------------------------
-
-
 @st.composite
 def histories(draw: st.DrawFn) -> list[Observation]:
     """Executions and waits at a few pools within 100 hours."""

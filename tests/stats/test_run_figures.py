@@ -66,9 +66,6 @@ def test_a_run_between_two_epochs_has_not_ended(capsys: Captured) -> None:
     assert (totals["runs"], totals["runs_completed"]) == (6, 0)
 
 
-# --- columns ---------------------------------------------------------------------------------
-
-
 def shown(stats: StatsInput, figures: RunFigures | None, width: int) -> list[str]:
     rows = stats.status.runs
     columns = columns_of(rows, {}, figures, MetricSettings())

@@ -52,9 +52,6 @@ def ledger_of(path: Path) -> Ledger:
     return read(path).ledger()
 
 
-# --- a real ensemble --------------------------------------------------------------------------
-
-
 @pytest.fixture(name="aws")
 def _aws(shared: Shared) -> Usage:
     return usage_in_window(ledger_of(shared("examples/metl-aws")))
@@ -73,9 +70,6 @@ def test_what_a_cause_is_of_is_reported(aws: Usage) -> None:
         1,
         1,
     )
-
-
-# --- the same hours, whatever they are added up by --------------------------------------------
 
 
 def added(sums: Iterable[UsageTotals]) -> tuple[float, ...]:

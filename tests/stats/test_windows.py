@@ -130,9 +130,6 @@ def test_an_execution_in_the_second_pass_of_an_hour() -> None:
     ]
 
 
-# --- they sum to the whole --------------------------------------------------------------------
-
-
 @cache
 def real(name: str, zone: str | None) -> Ledger:
     path = shared_path(f"examples/{name}") if name in EXAMPLES else FIXTURES / name
