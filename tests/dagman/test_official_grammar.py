@@ -6,16 +6,7 @@ from itertools import product
 
 import pytest
 
-from metlmon.dagman.commands import (
-    ConnectCommand,
-    EdgeCommand,
-    IncludeCommand,
-    NodeCommand,
-    NodeModifier,
-    SpliceCommand,
-    StatusFileCommand,
-    VarsCommand,
-)
+from metlmon.dagman import commands
 from metlmon.dagman.parser import DagFile, parse_dag
 from tests.support.dag_texts import official_verdict
 
@@ -138,19 +129,19 @@ def test_quotes_are_part_of_a_name_but_not_of_a_files():
     )
     assert parsed.problems == ()
     node, splice, include, status, edge, retry, connect = parsed.commands
-    assert isinstance(node, NodeCommand)
+    assert isinstance(node, commands.NodeCommand)
     assert (node.name, node.submit, node.dir) == ('"A b"', "ab c.sub", "d e")
-    assert isinstance(splice, SpliceCommand)
+    assert isinstance(splice, commands.SpliceCommand)
     assert (splice.name, splice.file) == ("'S'", "f g")
-    assert isinstance(include, IncludeCommand)
+    assert isinstance(include, commands.IncludeCommand)
     assert include.file == 'x"y'
-    assert isinstance(status, StatusFileCommand)
+    assert isinstance(status, commands.StatusFileCommand)
     assert status.file == "s"
-    assert isinstance(edge, EdgeCommand)
+    assert isinstance(edge, commands.EdgeCommand)
     assert (edge.parents, edge.children) == (('"A b"',), ("'C'",))
-    assert isinstance(retry, NodeModifier)
+    assert isinstance(retry, commands.NodeModifier)
     assert retry.node == '"A b"'
-    assert isinstance(connect, ConnectCommand)
+    assert isinstance(connect, commands.ConnectCommand)
     assert (connect.parent, connect.child) == ("S", '"T U"')
 
 
@@ -175,13 +166,13 @@ VALUES = {
 @pytest.mark.parametrize("pair", VALUES)
 def test_the_value_of_a_pair(pair):
     [command] = read(f"VARS A {pair}").commands
-    assert isinstance(command, VarsCommand)
+    assert isinstance(command, commands.VarsCommand)
     assert command.pairs == (("x", VALUES[pair]),)
 
 
 def test_a_continued_line_is_joined_by_a_blank_and_refused_at_its_last_line():
     [command] = read('JOB A "a \\\n   b"').commands
-    assert isinstance(command, NodeCommand)
+    assert isinstance(command, commands.NodeCommand)
     assert command.submit == "a  b"
     parsed = read("JOB A a.sub\nRETRY \\\n\n# A\nA \\\nmany\nJOB B \\\nb.sub {\nFOO \\\nx")
     assert [problem.line for problem in parsed.problems] == [6, 8, 10]

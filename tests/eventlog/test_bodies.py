@@ -6,19 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from metlmon.eventlog.events import (
-    Detail,
-    Evicted,
-    Execute,
-    Submit,
-    Terminated,
-    UsageRow,
-    usage_rows,
-)
+from metlmon.eventlog import events
 from metlmon.eventlog.reader import parse
 
 
-def detail_of(number: int, text: str, *body: str) -> Detail | None:
+def detail_of(number: int, text: str, *body: str) -> events.Detail | None:
     lines = [f"{number:03d} (077.003.000) 2026-03-29 01:59:59 {text}", *body, "...", ""]
     parsed = parse("\n".join(lines).encode())
     assert parsed.warnings == ()
@@ -44,7 +36,7 @@ FROM = "Job submitted from host: <10.0.0.1:9618>"
 )
 def test_the_nodes_name_of_a_submit(body: list[str], node: str | None) -> None:
     detail = detail_of(0, FROM, *body)
-    assert isinstance(detail, Submit)
+    assert isinstance(detail, events.Submit)
     assert (detail.node, detail.host) == (node, "<10.0.0.1:9618>")
 
 
@@ -56,7 +48,7 @@ def test_the_run_of_a_submit_of_25_14() -> None:
         '    [ RunName = "run0"; RunUuid = "75f86c77"; RunEpoch = 3; DAGNodeName = "A"; '
         'JobBatchName = "n.dag+2" ]',
     )
-    assert isinstance(detail, Submit)
+    assert isinstance(detail, events.Submit)
     assert (detail.run_name, detail.run_uuid, detail.run_epoch) == ("run0", "75f86c77", 3)
     assert (detail.node, detail.batch_name, detail.notes) == ("A", "n.dag+2", ())
 
@@ -64,13 +56,13 @@ def test_the_run_of_a_submit_of_25_14() -> None:
 @pytest.mark.parametrize("epoch", ["0", "-1", '"3"', "99999999999"])
 def test_a_run_epoch_that_is_no_epoch(epoch: str) -> None:
     detail = detail_of(0, FROM, f'    [ RunName = ""; RunUuid = 5; RunEpoch = {epoch} ]')
-    assert isinstance(detail, Submit)
+    assert isinstance(detail, events.Submit)
     assert (detail.run_name, detail.run_uuid, detail.run_epoch) == (None, None, None)
 
 
 def test_notes_and_warnings_of_a_submit() -> None:
     detail = detail_of(0, FROM, "    DAG Node: A", "    seed=3", "    WARNING: Unused variable: x")
-    assert isinstance(detail, Submit)
+    assert isinstance(detail, events.Submit)
     assert (detail.notes, detail.warnings) == (("seed=3",), ("Unused variable: x",))
 
 
@@ -87,7 +79,7 @@ HOST = "Job executing on host: <10.0.0.7:9618?addrs=10.0.0.7-9618&alias=gpu1.exa
 def test_thirty_gpus_on_lines_of_three_hundred_characters() -> None:
     lines = [gpu(f"{number:04x}", "NVIDIA L40S", 45488) for number in range(30)]
     detail = detail_of(1, HOST, "\tSlotName: slot1_1@gpu1", "\tGPUs = 30", *lines)
-    assert isinstance(detail, Execute)
+    assert isinstance(detail, events.Execute)
     assert (detail.gpus, detail.gpu, detail.gpu_memory_mb) == (30, "NVIDIA L40S", 45488)
     assert (detail.alias, detail.slot) == ("gpu1.example.org", "slot1_1@gpu1")
 
@@ -95,7 +87,7 @@ def test_thirty_gpus_on_lines_of_three_hundred_characters() -> None:
 def test_gpus_of_two_models_are_both_named_and_the_smaller_memory_counts() -> None:
     lines = [gpu("a", "NVIDIA H100", 81079), gpu("b", "NVIDIA A40", 45400)]
     detail = detail_of(1, HOST, *lines)
-    assert isinstance(detail, Execute)
+    assert isinstance(detail, events.Execute)
     assert (detail.gpu, detail.gpu_memory_mb) == ("NVIDIA A40 + NVIDIA H100", 45400)
 
 
@@ -110,20 +102,20 @@ def test_gpus_of_two_models_are_both_named_and_the_smaller_memory_counts() -> No
 )
 def test_gpus_of_an_execute(line: str, gpus: int | None) -> None:
     detail = detail_of(1, HOST, line)
-    assert isinstance(detail, Execute)
+    assert isinstance(detail, events.Execute)
     assert (detail.gpus, detail.has_properties) == (gpus, True)
 
 
 def test_an_old_execute_says_nothing_of_the_slot() -> None:
     detail = detail_of(1, HOST)
-    assert isinstance(detail, Execute)
+    assert isinstance(detail, events.Execute)
     assert not detail.has_properties
     assert (detail.slot, detail.site, detail.gpus) == (None, None, None)
 
 
 def test_the_site_is_the_resource_name() -> None:
     detail = detail_of(1, HOST, '\tGLIDEIN_ResourceName = "SDSC \\"PRP\\""', '\tGLIDEIN_Site = "X"')
-    assert isinstance(detail, Execute)
+    assert isinstance(detail, events.Execute)
     assert detail.site == 'SDSC "PRP"'
     assert detail.annex is None
 
@@ -134,7 +126,7 @@ def test_the_site_is_the_resource_name() -> None:
 )
 def test_the_annex_of_an_execute(line: str, annex: str | None) -> None:
     detail = detail_of(1, HOST, line)
-    assert isinstance(detail, Execute)
+    assert isinstance(detail, events.Execute)
     assert detail.annex == annex
 
 
@@ -153,10 +145,10 @@ def test_a_key_among_assigned_devices_is_hidden() -> None:
     devices = '"GPU-1 --token 4f6Hq0Zx7Q"'
     lines = (*TABLE[:3], TABLE[3].replace('"GPU-d6041c7c,GPU-1d3f0e92"', devices))
     detail = detail_of(4, "Job was evicted. Code 1007 Subcode 0", "\t(0) CPU times", *lines)
-    assert isinstance(detail, Evicted)
-    assert usage_rows(detail.usage)[-1].assigned == "GPU-1 --token (hidden)"
-    parsed = (UsageRow("GPUs", "", None, 2, 4, devices.strip('"')),)
-    assert usage_rows(parsed)[0].assigned == "GPU-1 --token (hidden)"
+    assert isinstance(detail, events.Evicted)
+    assert events.usage_rows(detail.usage)[-1].assigned == "GPU-1 --token (hidden)"
+    parsed = (events.UsageRow("GPUs", "", None, 2, 4, devices.strip('"')),)
+    assert events.usage_rows(parsed)[0].assigned == "GPU-1 --token (hidden)"
 
 
 def test_an_old_usage_table_without_assigned_or_allocated() -> None:
@@ -168,10 +160,10 @@ def test_an_old_usage_table_without_assigned_or_allocated() -> None:
         "           Bandwidth            :                 7",
         "           Gpus (Average)       :     0.93         ",
     )
-    assert isinstance(detail, Terminated)
-    assert usage_rows(detail.usage) == (
-        UsageRow("Bandwidth", "", None, 7, None, None),
-        UsageRow("Gpus", "Average", 0.93, None, None, None),
+    assert isinstance(detail, events.Terminated)
+    assert events.usage_rows(detail.usage) == (
+        events.UsageRow("Bandwidth", "", None, 7, None, None),
+        events.UsageRow("Gpus", "Average", 0.93, None, None, None),
     )
 
 
@@ -184,6 +176,6 @@ def test_the_time_of_its_own_accord_tells_utc() -> None:
         "",
         "    Job terminated of its own accord at 2023-01-24T15:43:00Z with exit-code 0.",
     )
-    assert isinstance(detail, Terminated)
+    assert isinstance(detail, events.Terminated)
     assert detail.ended_utc == datetime(2023, 1, 24, 15, 43, tzinfo=UTC)
     assert (detail.normal, detail.signal, detail.core_file) == (False, 9, "/x/core")

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from metlmon.eventlog import events
 from metlmon.eventlog.classad_log import event_parts
-from metlmon.eventlog.events import (
-    Execute,
-    Generic,
-    GpuDevice,
-    Held,
-    Parsed,
-    Submit,
-    Terminated,
-    resource_usage,
-    usage_rows,
-)
 from metlmon.eventlog.reader import parse
 
 JSON = b"""\
@@ -47,11 +37,11 @@ XML = b"""\
 FORMS = pytest.mark.parametrize("event", [JSON, JSON_LINE, XML], ids=["json", "json-line", "xml"])
 
 
-def whole(parsed: Parsed) -> list[Held]:
+def whole(parsed: events.Parsed) -> list[events.Held]:
     return [
         event.detail
         for event in parsed.events
-        if not event.damaged and isinstance(event.detail, Held)
+        if not event.damaged and isinstance(event.detail, events.Held)
     ]
 
 
@@ -76,7 +66,7 @@ def test_the_run_of_a_submit_of_25_14() -> None:
 """
     ).events
     detail = event.detail
-    assert isinstance(detail, Submit)
+    assert isinstance(detail, events.Submit)
     assert (detail.run_name, detail.run_uuid, detail.run_epoch) == ("run0", "75f86c77", 3)
 
 
@@ -84,7 +74,7 @@ def test_the_run_of_a_submit_of_25_14() -> None:
 def test_a_held_job(event: bytes) -> None:
     parsed = parse(event * 2)
     assert parsed.warnings == ()
-    assert whole(parsed) == [Held("a { b", 13, 2)] * 2
+    assert whole(parsed) == [events.Held("a { b", 13, 2)] * 2
     lines = event.count(b"\n")
     assert [each.line for each in parsed.events] == [1, 1 + lines]
     assert (parsed.after.offset, parsed.after.line) == (2 * len(event), 1 + 2 * lines)
@@ -97,7 +87,7 @@ def test_wherever_an_event_is_cut_later_ones_are_found(event: bytes) -> None:
     for cut in range(1, len(event) - 2):
         parsed = parse(event + event[:cut] + event + event)
         found = whole(parsed)
-        assert found[0] == found[-1] == Held("a { b", 13, 2), cut
+        assert found[0] == found[-1] == events.Held("a { b", 13, 2), cut
         assert len(found) >= (3 if event[:cut].endswith(b"\n") else 2), cut
         assert len(parsed.warnings) == 1, cut
         assert parsed.after.offset == 3 * len(event) + cut
@@ -134,19 +124,19 @@ def test_the_frames_that_xml_logs_may_have() -> None:
 def test_markup_in_a_string_stays_text() -> None:
     hostile = XML.replace(b"a { b", b"&lt;/c&gt;\n&lt;c&gt; &amp;amp; &quot;")
     (event,) = parse(hostile).events
-    assert event.detail == Held('</c>\n<c> &amp; "', 13, 2)
+    assert event.detail == events.Held('</c>\n<c> &amp; "', 13, 2)
 
 
 def test_quotes_and_braces_in_a_string_stay_text() -> None:
     (event,) = parse(JSON.replace(b"a { b", rb"\"}\n{ \\")).events
-    assert event.detail == Held('"}\n{ \\', 13, 2)
+    assert event.detail == events.Held('"}\n{ \\', 13, 2)
 
 
 def test_ids_that_are_left_out_are_below_zero() -> None:
     """As the global event log's own 008 is written: HTCondor inserts no id that is -1."""
     log = b'{"EventTypeNumber": 8, "EventTime": "2026-03-29T01:59:59", "Info": "Global JobLog:"}\n'
     (event,) = parse(log).events
-    assert (event.cluster, event.proc, event.detail) == (-1, -1, Generic("Global JobLog:"))
+    assert (event.cluster, event.proc, event.detail) == (-1, -1, events.Generic("Global JobLog:"))
 
 
 def test_an_object_that_is_no_event_is_reported() -> None:
@@ -171,11 +161,11 @@ def test_expressions_and_gpus_of_an_execute() -> None:
         '"GPUs_GPU_a": {"DeviceName": "NVIDIA A40", "GlobalMemoryMb": 45400, "ClockMhz": 1740}}}\n'
     )
     (event,) = parse(gpus.encode()).events
-    assert isinstance(event.detail, Execute)
+    assert isinstance(event.detail, events.Execute)
     assert (event.detail.gpus, event.detail.site) == (None, 'a"b')
     assert event.detail.annex == "gpu-annex"
     assert (event.detail.gpu, event.detail.gpu_memory_mb) == ("NVIDIA A40", 45400)
-    assert event.detail.device == GpuDevice(clock_mhz=1740)
+    assert event.detail.device == events.GpuDevice(clock_mhz=1740)
 
 
 def test_attributes_of_a_resource_are_spelled_in_several_ways() -> None:
@@ -187,9 +177,9 @@ def test_attributes_of_a_resource_are_spelled_in_several_ways() -> None:
         b'"GpusAverageUsage": 0.91, "GpusMemoryUsage": 41234, "AssignedGpus": "GPU-0a"}\n',
         final=True,
     ).events
-    assert isinstance(event.detail, Terminated)
-    (gpus,) = (row for row in usage_rows(event.detail.usage) if row.name == "Gpus")
+    assert isinstance(event.detail, events.Terminated)
+    (gpus,) = (row for row in events.usage_rows(event.detail.usage) if row.name == "Gpus")
     assert (gpus.request, gpus.allocated, gpus.assigned) == (1, 2, "GPU-0a")
-    used = resource_usage(event.detail.usage)
+    used = events.resource_usage(event.detail.usage)
     assert (used.gpus, used.gpus_requested, used.gpus_allocated) == (0.91, 1, 2)
     assert used.gpu_memory_mb == 41234

@@ -15,13 +15,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from metlmon.jobfiles import wandb_run
-from metlmon.jobfiles.wandb_run import (
-    BLOCK_BYTES,
-    WandbLog,
-    WandbRun,
-    numbers_of,
-    read_wandb_run,
-)
 from tests.generated import sweeps
 from tests.support.commands import Captured, json_output, text_output
 from tests.support.wandb_files import HEADER, history_record, log_file, log_records, run_record
@@ -110,11 +103,13 @@ def _rows_of(metrics_csv: Path) -> list[dict[str, float]]:
 
 
 def blocks_of(data: bytes) -> Iterator[bytes]:
-    return (data[at : at + BLOCK_BYTES] for at in range(0, len(data), BLOCK_BYTES))
+    return (
+        data[at : at + wandb_run.BLOCK_BYTES] for at in range(0, len(data), wandb_run.BLOCK_BYTES)
+    )
 
 
-def read(data: bytes) -> WandbRun:
-    return read_wandb_run(blocks_of(data))
+def read(data: bytes) -> wandb_run.WandbRun:
+    return wandb_run.read_wandb_run(blocks_of(data))
 
 
 def comparable(values: Any) -> str:
@@ -126,7 +121,7 @@ def comparable(values: Any) -> str:
 
 
 def test_values_are_those_that_were_logged(written: WrittenRuns) -> None:
-    assert len(written.epochs) > 3 * BLOCK_BYTES
+    assert len(written.epochs) > 3 * wandb_run.BLOCK_BYTES
     run = read(written.epochs)
     assert run.table.problems == ()
     assert comparable(run.table.values) == comparable(EXPECTED)
@@ -145,7 +140,7 @@ def test_rows_are_those_that_the_librarys_protobuf_classes_parse(written: Writte
 
 
 def _parsed(data: bytes) -> list[dict[str, float]]:
-    return [numbers_of(row) for row in WandbLog(blocks_of(data)).rows()]
+    return [wandb_run.numbers_of(row) for row in wandb_run.WandbLog(blocks_of(data)).rows()]
 
 
 def _parsed_by_library(data: bytes) -> Iterator[dict[str, float]]:
@@ -219,8 +214,8 @@ def test_a_file_that_is_cut_off_anywhere_has_the_rows_before(written: WrittenRun
 
 def test_a_damaged_block_is_skipped_and_reported() -> None:
     data = bytearray(sample())
-    assert len(data) > 2 * BLOCK_BYTES
-    data[BLOCK_BYTES + 5000] ^= 1
+    assert len(data) > 2 * wandb_run.BLOCK_BYTES
+    data[wandb_run.BLOCK_BYTES + 5000] ^= 1
     run = read(bytes(data))
     (problem,) = run.table.problems
     assert problem.startswith("is damaged at byte 3")
@@ -302,15 +297,15 @@ def test_the_values_of_rows(rows: list[dict[str, Any]], values: dict[str, Any]) 
 )
 def test_what_is_a_number(text: str, value: float | None) -> None:
     expected = {} if value is None else {"a": value}
-    assert comparable(numbers_of({"a": text.encode()})) == comparable(expected)
+    assert comparable(wandb_run.numbers_of({"a": text.encode()})) == comparable(expected)
     if text not in ("", '"NaN"', '"-Infinity"') and "x" not in text:
-        nested = numbers_of({"a": b'{"b":' + text.encode() + b"}"})
+        nested = wandb_run.numbers_of({"a": b'{"b":' + text.encode() + b"}"})
         assert list(nested.values()) == list(expected.values())
 
 
 def test_an_object_nested_too_deep_has_no_values() -> None:
     deep = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
-    assert numbers_of({"deep": deep, "a": b"1"}) == {"a": 1.0}
+    assert wandb_run.numbers_of({"deep": deep, "a": b"1"}) == {"a": 1.0}
 
 
 def test_names_and_their_number_are_bounded() -> None:

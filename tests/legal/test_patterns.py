@@ -12,22 +12,14 @@ from metlmon.cli.main import main
 from metlmon.cli.reading import input_with_trainings
 from metlmon.config import settings
 from metlmon.config.loader import load_settings
-from metlmon.config.settings import (
-    LONGEST_TEXT,
-    SIDE_NODE,
-    TOTAL_SECONDS,
-    TRAIN_NODE,
-    InvalidPattern,
-    SafePattern,
-)
 from metlmon.live import job_files
 from metlmon.remote import filesystem
 from tests.support.commands import Captured
 from tests.support.dagdir_builder import Dagdir, log_of
 
 USUAL = (
-    (TRAIN_NODE, "run0-train_epoch12"),
-    (SIDE_NODE, "run0-eval_epoch12"),
+    (settings.TRAIN_NODE, "run0-train_epoch12"),
+    (settings.SIDE_NODE, "run0-eval_epoch12"),
     (r"^(?P<run>.*)-train_epoch(?P<epoch>\d+)$", "run0-train_epoch12"),
     (r"epoch (?P<epoch>\d+): rho=(?P<value>\S+)", "epoch 3: rho=0.91"),
     (r"(?i)epoch[ :=]+(?P<epoch>\d+).*?val_loss[ :=]+(?P<value>[\d.eE+-]+)", "Epoch: 1 val_loss 2"),
@@ -40,7 +32,7 @@ USUAL = (
 @pytest.mark.parametrize(("pattern", "text"), USUAL)
 @pytest.mark.filterwarnings("error")
 def test_usual_patterns_match_as_with_re(pattern: str, text: str) -> None:
-    safe = SafePattern(pattern)
+    safe = settings.SafePattern(pattern)
     assert safe.search(text) is not None
     assert safe.pattern == pattern
 
@@ -56,8 +48,8 @@ def test_usual_patterns_match_as_with_re(pattern: str, text: str) -> None:
     ],
 )
 def test_invalid_patterns(pattern: str, problem: str) -> None:
-    with pytest.raises(InvalidPattern, match=problem):
-        SafePattern(pattern)
+    with pytest.raises(settings.InvalidPattern, match=problem):
+        settings.SafePattern(pattern)
 
 
 @pytest.mark.parametrize("pattern", [r"(a+)+b", r"(a|aa)+$", r"([a-z]+)*\d$"])
@@ -65,10 +57,10 @@ def test_a_pattern_that_takes_too_long_is_disabled(
     pattern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings, "SEARCH_SECONDS", 0.05)
-    safe = SafePattern(pattern)
+    safe = settings.SafePattern(pattern)
     start = time.thread_time()
-    while not safe.disabled and time.thread_time() - start < TOTAL_SECONDS:
-        safe.search("a" * (LONGEST_TEXT - 1) + "-b")
+    while not safe.disabled and time.thread_time() - start < settings.TOTAL_SECONDS:
+        safe.search("a" * (settings.LONGEST_TEXT - 1) + "-b")
     assert safe.disabled
     assert safe.search("b") is None
 

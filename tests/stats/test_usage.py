@@ -12,19 +12,8 @@ import pytest
 from metlmon.config.settings import Settings
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.records import Ledger
+from metlmon.stats import usage
 from metlmon.stats.totals import UsageTotals, sum_executions
-from metlmon.stats.usage import (
-    STALL_MIN_SECONDS,
-    GroupUsage,
-    SiteGpuUsage,
-    TargetWaits,
-    Usage,
-    UsageFilter,
-    distribution,
-    select_executions,
-    stall_limit,
-    usage_in_window,
-)
 from tests.conftest import SHARED, Shared
 from tests.support.event_logs import Log, read_ensemble
 from tests.support.recordings import FIXTURES
@@ -53,11 +42,11 @@ def ledger_of(path: Path) -> Ledger:
 
 
 @pytest.fixture(name="aws")
-def _aws(shared: Shared) -> Usage:
-    return usage_in_window(ledger_of(shared("examples/metl-aws")))
+def _aws(shared: Shared) -> usage.Usage:
+    return usage.usage_in_window(ledger_of(shared("examples/metl-aws")))
 
 
-def test_what_a_cause_is_of_is_reported(aws: Usage) -> None:
+def test_what_a_cause_is_of_is_reported(aws: usage.Usage) -> None:
     by_key = {cause.key: cause for cause in aws.causes}
     assert by_key["1023/0"].cause.startswith("removed by a user (condor_rm of the DAG)")
     assert "end not logged" in by_key["removed, end not logged"].cause
@@ -82,7 +71,7 @@ def added(sums: Iterable[UsageTotals]) -> tuple[float, ...]:
     return tuple(round(value, 6) for value in total)
 
 
-def moved(places: Iterable[GroupUsage]) -> tuple[float, ...]:
+def moved(places: Iterable[usage.GroupUsage]) -> tuple[float, ...]:
     total = [0.0] * 9
     for place in places:
         of = place.input
@@ -94,7 +83,7 @@ def moved(places: Iterable[GroupUsage]) -> tuple[float, ...]:
 
 @EVERYWHERE
 def test_places_sum_to_the_whole(path: Path) -> None:
-    found = usage_in_window(ledger_of(path))
+    found = usage.usage_in_window(ledger_of(path))
     whole = added([found.total.totals])
     assert added(place.totals for place in found.sites) == whole
     assert added(place.totals for place in found.gpus) == whole
@@ -111,21 +100,22 @@ def test_places_sum_to_the_whole(path: Path) -> None:
 
 @EVERYWHERE
 def test_the_executions_behind_a_number_have_its_sum(path: Path) -> None:
-    found = usage_in_window(ledger_of(path))
+    found = usage.usage_in_window(ledger_of(path))
     for place in found.sites:
         assert (
-            sum_executions(select_executions(found, UsageFilter(site=(place.name,))))
+            sum_executions(usage.select_executions(found, usage.UsageFilter(site=(place.name,))))
             == place.totals
         )
     for place in found.gpus:
         assert (
-            sum_executions(select_executions(found, UsageFilter(gpu=(place.name,)))) == place.totals
+            sum_executions(usage.select_executions(found, usage.UsageFilter(gpu=(place.name,))))
+            == place.totals
         )
     for cell in found.site_gpus:
-        choice = UsageFilter(site=(cell.site,), gpu=(cell.gpu,), gpus=(cell.gpus,))
-        assert sum_executions(select_executions(found, choice)) == cell.totals
+        choice = usage.UsageFilter(site=(cell.site,), gpu=(cell.gpu,), gpus=(cell.gpus,))
+        assert sum_executions(usage.select_executions(found, choice)) == cell.totals
     for cause in found.causes:
-        chosen = select_executions(found, UsageFilter(cause=cause.key))
+        chosen = usage.select_executions(found, usage.UsageFilter(cause=cause.key))
         result = sum_executions(chosen)
         assert result.executions == cause.executions
         assert result.hours.badput == pytest.approx(cause.badput, abs=1e-9)
@@ -136,7 +126,7 @@ def test_the_executions_behind_a_number_have_its_sum(path: Path) -> None:
 # --- slow sites -------------------------------------------------------------------------------
 
 
-def epochs_at(*runs: tuple[str, str, int, tuple[int, ...]]) -> Usage:
+def epochs_at(*runs: tuple[str, str, int, tuple[int, ...]]) -> usage.Usage:
     """Each epoch once: site, GPU model, number of GPUs, and minutes of each of its epochs."""
     nodes = [
         f"run{n}-train_epoch{m}" for n, (*_, took) in enumerate(runs) for m in range(len(took))
@@ -149,10 +139,10 @@ def epochs_at(*runs: tuple[str, str, int, tuple[int, ...]]) -> Usage:
             log.execute(job, gpus=gpus, gpu=gpu, site=site)
             log.terminate(job, at=str(log.clock + timedelta(minutes=minutes)))
     text = read_ensemble("".join(f"JOB {node} train.sub\n" for node in nodes), log)
-    return usage_in_window(text.painter().ledger())
+    return usage.usage_in_window(text.painter().ledger())
 
 
-def cell(found: Usage, site: str, gpus: int = 1) -> SiteGpuUsage:
+def cell(found: usage.Usage, site: str, gpus: int = 1) -> usage.SiteGpuUsage:
     (one,) = (c for c in found.site_gpus if (c.site, c.gpus) == (site, gpus))
     return one
 
@@ -200,8 +190,8 @@ DAG = "JOB run0-train_epoch0 train.sub\nJOB run0-train_epoch1 train.sub\n"
 NODE, OTHER = "run0-train_epoch0", "run0-train_epoch1"
 
 
-def places(log: Log, as_of: str | None = None) -> Usage:
-    return usage_in_window(read_ensemble(DAG, log).painter(as_of).ledger())
+def places(log: Log, as_of: str | None = None) -> usage.Usage:
+    return usage.usage_in_window(read_ensemble(DAG, log).painter(as_of).ledger())
 
 
 def test_a_hold_and_the_eviction_it_caused_are_one_thing() -> None:
@@ -251,7 +241,7 @@ def test_waits_that_led_to_nothing_are_reported_apart() -> None:
     log = Log().submit(77, NODE, at="10:00:00").submit(78, OTHER, at="10:30:00")
     log.remove(78, at="11:30:00")
     found = places(log, as_of="13:00:00")
-    assert found.waiting == (TargetWaits(None, 1, 3 * 3600, 1, 3600),)
+    assert found.waiting == (usage.TargetWaits(None, 1, 3 * 3600, 1, 3600),)
     assert found.total.wait_seconds.n == 0
 
 
@@ -273,6 +263,8 @@ def test_a_transfer_that_led_nowhere_is_not_dropped() -> None:
 
 
 def test_a_stall_is_longer_than_the_habit() -> None:
-    assert stall_limit(distribution([3600.0] * 4)) == 3 * 3600
-    assert stall_limit(distribution([60.0] * 4)) == STALL_MIN_SECONDS
-    assert stall_limit(distribution([3600.0])) == STALL_MIN_SECONDS, "one transfer makes no habit"
+    assert usage.stall_limit(usage.distribution([3600.0] * 4)) == 3 * 3600
+    assert usage.stall_limit(usage.distribution([60.0] * 4)) == usage.STALL_MIN_SECONDS
+    assert usage.stall_limit(usage.distribution([3600.0])) == usage.STALL_MIN_SECONDS, (
+        "one transfer makes no habit"
+    )
