@@ -231,7 +231,6 @@ class SubmitInfoResolver:
         node.log = _in_folder(node.dir, info.log)
         node.output = _in_folder(node.dir, info.output)
         node.error = _in_folder(node.dir, info.error)
-        node.request_gpus = info.request_gpus
         node.gpus_minimum_memory = info.gpus_minimum_memory
         named = (v for k, v in node.attributes.items() if k.lower() == "targetannexname")
         node.annex = string_value(next(named, None)) or info.annex

@@ -81,8 +81,7 @@ class Node(Struct, gc=False):
     this node's VARS as far as possible before the job exists: ``$(CLUSTERID)`` and
     ``$(Cluster)``, ``$(ProcId)`` and ``$(Process)`` remain as ``$(Cluster)`` and
     ``$(Process)``; None when the description does not set them or is not readable.
-    ``request_gpus`` is the integer, or None when absent or an expression, as is
-    ``gpus_minimum_memory`` (MB).
+    ``gpus_minimum_memory`` is in MB, None when absent or an expression.
     ``annex`` is the only annex in which its jobs may run [TargetAnnexName], ``lease`` the seconds
     for which they run on without their access point [JobLeaseDuration]; None for no, or the
     default. ``queue_count`` is the number of procs (``queue N``), 1 by default, None if unknown.
@@ -120,7 +119,6 @@ class Node(Struct, gc=False):
     log: str | None = None
     output: str | None = None
     error: str | None = None
-    request_gpus: int | None = None
     gpus_minimum_memory: int | None = None
     annex: str | None = None
     lease: int | None = None

@@ -122,16 +122,15 @@ class Description(Struct):
 class Submission(Struct, frozen=True):
     """The result of a submit description for one node.
 
-    Paths are as written there, joined to ``initialdir``; ``request_gpus`` and ``lease`` (seconds)
-    are None when absent or an expression, as is ``gpus_minimum_memory`` (MB); ``queue_count`` is
-    None when it does not follow from the text. ``annex``: the only annex in which the job may run
+    Paths are as written there, joined to ``initialdir``; ``lease`` (seconds) and
+    ``gpus_minimum_memory`` (MB) are None when absent or an expression; ``queue_count`` is None when
+    it does not follow from the text. ``annex``: the only annex in which the job may run
     [TargetAnnexName].
     """
 
     log: str | None
     output: str | None
     error: str | None
-    request_gpus: int | None
     queue_count: int | None
     annex: str | None = None
     lease: int | None = None
@@ -384,14 +383,13 @@ def evaluate(
     count = _count_procs(queue, macros)
     expanded = [_expanded_value(macros, *keys) for keys in _COMMANDS]
     values = [(value and value.strip()) or None for value in expanded]
-    folder, log, output, error, gpus, annex, requirements, lease, universe, memory = values
+    folder, log, output, error, annex, requirements, lease, universe, memory = values
     kb = kilobytes(memory)
     wanted = _ANNEX_NAME.search(requirements) if requirements is not None else None
     result = Submission(
         log=_join_path(folder or "", log),
         output=_join_path(folder or "", output),
         error=_join_path(folder or "", error),
-        request_gpus=integer(gpus) if gpus is not None and gpus.isdecimal() else None,
         queue_count=count,
         annex=string_value(annex) or (wanted["name"] if wanted is not None else None),
         lease=integer(lease) if lease is not None and lease.isdecimal() else None,
@@ -422,7 +420,6 @@ _COMMANDS = (
     ("log", "userlog"),
     ("output", "stdout", "out"),
     ("error", "stderr", "err"),
-    ("request_gpus",),
     ("my.targetannexname",),
     ("requirements",),
     ("job_lease_duration", "my.jobleaseduration"),

@@ -197,7 +197,6 @@ class JobHistory(Struct):
     total_bytes_received: int | None = None
     usage: Usage = ()
     usage_execution: int = 0
-    contradictions: int = 0
     gaps: list[tuple[int, datetime, str]] = field(default_factory=list)
     last: datetime | None = None
     states: list[tuple[datetime, State]] = field(default_factory=list)
@@ -301,8 +300,6 @@ def _apply_after_end(history: JobHistory, event: Event) -> None:
             _lose_end(history, history.executions[-1], event.time)
         _enter(history, _IDLE, event.time)
         return
-    if event.number in _CONTRADICTING_EVENTS:
-        history.contradictions += 1
     if event.number == 5 and isinstance(event.detail, Terminated):
         last = history.executions[-1] if history.executions else None
         _store_usage(history, event.detail, last)
@@ -831,9 +828,6 @@ def _ended(
     _close(replace(history), ended, time, outcome)
     return ended
 
-
-_CONTRADICTING_EVENTS: Final = frozenset({0, 1, 4, 5, 7, 9, 12, 13, 24})
-"""Events that contradict an earlier end of the job."""
 
 _HANDLERS: Final[dict[int, Callable[[JobHistory, Event, Codes], None]]] = {
     0: _apply_submit,

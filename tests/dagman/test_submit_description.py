@@ -119,10 +119,10 @@ def test_what_an_item_will_be_is_left_open():
 
 
 @pytest.mark.parametrize(
-    ("value", "gpus"), [("2", 2), ("$(n)", 3), ("0", 0), ("1 + 1", None), ("-1", None), ("", None)]
+    ("value", "lease"), [("2", 2), ("$(n)", 3), ("0", 0), ("1 + 1", None), ("-1", None), ("", None)]
 )
-def test_gpus(value, gpus):
-    assert says(f"n = 3\nrequest_gpus = {value}").request_gpus == gpus
+def test_the_lease(value, lease):
+    assert says(f"n = 3\njob_lease_duration = {value}").lease == lease
 
 
 def test_vars_stand_before_the_description_and_appended_ones_behind_it():
