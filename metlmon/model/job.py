@@ -823,9 +823,10 @@ def _within_lease(
 def _ended(
     history: JobHistory, execution: LoggedExecution, time: datetime, outcome: Outcome
 ) -> LoggedExecution:
-    """A copy of ``execution`` that ended at ``time``."""
+    """A copy of ``execution`` that ended at ``time``; later transfers are of later executions."""
     ended = replace(execution, suspensions=list(execution.suspensions))
-    _close(replace(history), ended, time, outcome)
+    transfers = [span for span in history.transfers if (span.start or span.end or time) <= time]
+    _close(replace(history, transfers=transfers), ended, time, outcome)
     return ended
 
 

@@ -308,6 +308,16 @@ def test_what_was_stored_before_a_job_was_out_of_reach_is_kept() -> None:
     assert (lost.stored, lost.lost) == (1800, 4200)
 
 
+def test_what_was_stored_before_is_kept_when_the_job_runs_again() -> None:
+    """The transfers of its next execution are not this one's."""
+    log = submitted().execute(77, at="10:00:00").transfer(77, "started output", at="10:29:00")
+    log.transfer(77, "finished output", at="10:30:00").disconnect(77, at="11:00:00")
+    log.reconnect_failed(77, at="11:40:01").transfer(77, "started input", at="11:45:00")
+    log.transfer(77, "finished input", at="11:50:00").execute(77, at="11:50:00")
+    lost, _ = of_one_job(log.terminate(77, at="13:00:00")).job(77).executions
+    assert (lost.end, lost.checkpoint) == (moment("11:40:00"), moment("10:30:00"))
+
+
 def resubmitted() -> Log:
     """The next job of a node, submitted while the first one runs by the log."""
     return running().submit(78, NODE, at="15:00:00")
