@@ -203,10 +203,9 @@ RATE = SweptVariable("learning_rate", ("0.1", "0.2"), "x.toml:3")
 BATCH = SweptVariable("batch_size", ("16", "32", "64"), "x.toml:4")
 
 
-def a_sweep(
-    *variables: SweptVariable, how: SweepMode | None = SweepMode.PRODUCT, **changes: Any
-) -> Plan:
-    return a_plan(shape=EnsembleShape.SWEEP, sweep=SweepRequest("s", variables, how), **changes)
+def a_sweep(*variables: SweptVariable, **changes: Any) -> Plan:
+    sweep = SweepRequest("s", variables, SweepMode.PRODUCT)
+    return a_plan(shape=EnsembleShape.SWEEP, sweep=sweep, **changes)
 
 
 def test_a_sweep_has_a_chain_for_every_point() -> None:

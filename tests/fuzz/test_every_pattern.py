@@ -56,7 +56,7 @@ def patterns() -> Iterator[tuple[str, re.Pattern[Any], set[str]]]:
         yield place, pattern, called or {"search"}
 
 
-def sample(parsed: Any, groups: dict[int, list[Any]], repeats: int = 1) -> str:
+def sample(parsed: Any, groups: dict[int, list[Any]]) -> str:
     """A text that a parsed pattern matches, more or less."""
     result = ""
     for op, what in parsed:
@@ -76,7 +76,7 @@ def sample(parsed: Any, groups: dict[int, list[Any]], repeats: int = 1) -> str:
         elif op is sre.ATOMIC_GROUP:
             result += sample(what, groups)
         elif op in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
-            result += sample(what[2], groups) * max(what[0], min(repeats, what[1]))
+            result += sample(what[2], groups) * max(what[0], min(1, what[1]))
         elif op is sre.GROUPREF and what in groups:
             result += sample(groups[what], groups)
     return result

@@ -21,7 +21,7 @@ from metlmon.model.run import GateStatus, gate_name
 from metlmon.model.states import State
 from metlmon.remote.paths import NoAnswer
 from metlmon.snapshot import row_text
-from metlmon.snapshot.records import Run
+from metlmon.snapshot.records import Epoch, GpuHours, Run
 from metlmon.snapshot.row_text import (
     PAUSED,
     STOPPED,
@@ -42,6 +42,7 @@ from tests.support.dag_texts import weave
 from tests.support.dagdir_builder import Dagdir, again
 from tests.support.event_logs import Log, Out
 from tests.support.gated_dagdir import gated_dag
+from tests.support.records import blank
 
 UUID = "aaaa1111-0000"
 OTHER = "bbbb2222-0000"
@@ -155,8 +156,8 @@ def test_a_link_asks_for_nothing_among_many_files_too(
 # --- where nodes go -------------------------------------------------------------------------
 
 
-def place(dagdir: Dagdir, node: str, site: str, gate: str = "e") -> None:
-    folder = dagdir.path / "placement" / gate
+def place(dagdir: Dagdir, node: str, site: str) -> None:
+    folder = dagdir.path / "placement" / "e"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / ".new").write_text(f"ResourceName = {site}\n")
     os.replace(folder / ".new", folder / f"{node}.inc")
@@ -219,10 +220,7 @@ def test_placements_are_read_when_they_change_and_not_before(
 # --- words ----------------------------------------------------------------------------------
 
 
-def row_of(gate: GateStatus, state: State = State.RUNNING, dagdir: Dagdir | None = None) -> Run:
-    from metlmon.snapshot.records import Epoch, GpuHours
-    from tests.support.records import blank
-
+def row_of(gate: GateStatus, state: State = State.RUNNING) -> Run:
     latest = blank(Epoch, epoch=1, epoch_var=2, node="run0-train_epoch1", state=state)
     row = Run("k", "run0", UUID, "e.dag", 4, 1, 0, 0, state, latest, GpuHours())
     return replace(row, gate=gate)

@@ -54,7 +54,6 @@ NOW = Ledger("/ens", NOON, True)
 def values_of(
     profiles: list[PoolProfile],
     epochs_left: list[int],
-    allocations: tuple[AllocationSettings, ...] = (),
     hours_left: float | None = None,
 ) -> PlanInput:
     supplies = find_supplies(by_pool(profiles), NOW)
@@ -68,7 +67,7 @@ def values_of(
             for number, left in enumerate(epochs_left)
         ),
         supplies=supplies,
-        allocations=allocations,
+        allocations=(),
         runs_excluded=(),
     )
 

@@ -94,11 +94,9 @@ class Chromium:
         result: Message = answer["result"]
         return result
 
-    def wait_for(
-        self, is_wanted: Callable[[Message], object], what: str, seconds: float = PATIENCE
-    ) -> Message:
+    def wait_for(self, is_wanted: Callable[[Message], object], what: str) -> Message:
         """The first message of this kind, which is taken out of those that have come."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + PATIENCE
         seen = 0
         while True:
             for number in range(seen, len(self._messages)):
@@ -129,14 +127,14 @@ class Chromium:
             if message.get("sessionId") == session and "method" in message:
                 yield message
 
-    def open_page(self, url: str, width: int = 1440, height: int = 900) -> Page:
+    def open_page(self, url: str) -> Page:
         """A new tab with this URL."""
         target = self.call("Target.createTarget", url="about:blank")
         attached = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         page = Page(self, target["targetId"], attached["sessionId"])
         for domain in ("Page", "Network", "Runtime", "Log"):
             page.call(f"{domain}.enable")
-        page.resize(width, height)
+        page.resize(1440, 900)
         page.call("Page.navigate", url=url)
         return page
 

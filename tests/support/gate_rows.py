@@ -29,13 +29,13 @@ WORD = QueueSnapshot(
 """A schedd that has the DAG's DAGMan, and no job."""
 
 
-def latest(epoch: int, state: State = State.RUNNING, cluster: int = 7, **more: object) -> Epoch:
+def latest(epoch: int, state: State = State.RUNNING, **more: object) -> Epoch:
     made = blank(
         Epoch,
         epoch=epoch,
         epoch_var=epoch + 1,
         node=f"run0-train_epoch{epoch}",
-        cluster=cluster,
+        cluster=7,
         proc=0,
         target="delta",
         state=state,

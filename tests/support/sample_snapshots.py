@@ -66,7 +66,6 @@ def run(
     gpus: int | None = 1,
     attempt: int = 1,
     hold: str | None = None,
-    dag: str = DAG,
     bad: float = 0.0,
     uuid: str | None = None,
 ) -> Run:
@@ -93,7 +92,7 @@ def run(
         key=uuid or made_up,
         run=name,
         uuid=uuid or made_up,
-        dag=dag,
+        dag=DAG,
         epochs_total=total,
         epochs_done=done,
         epochs_inferred=0,

@@ -116,17 +116,13 @@ class Tab:
 
 
 @asynccontextmanager
-async def open_tab(url: str, host: str | None = None) -> AsyncIterator[Tab]:
+async def open_tab(url: str) -> AsyncIterator[Tab]:
     """A tab that has connected as the page of ``url`` does."""
     base, _, token = url.partition("/?token=")
-    headers = {"Host": host} if host else {}
+    address = f"{base}/ws/{token}?width=120&height=40"
     async with (
         aiohttp.ClientSession() as session,
-        session.ws_connect(
-            f"{base}/ws/{token}?width=120&height=40",
-            origin=f"http://{host}" if host else base,
-            headers=headers,
-        ) as websocket,
+        session.ws_connect(address, origin=base) as websocket,
     ):
         yield Tab(websocket)
 

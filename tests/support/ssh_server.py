@@ -16,7 +16,6 @@ import socket
 import subprocess
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -178,13 +177,11 @@ def _make_key(path: Path, passphrase: str = "") -> None:
 class Line:
     """Forwards a port of the loopback interface to another one.
 
-    ``delay``: seconds that each direction adds. ``sent`` and ``received``: bytes to and from the
-    server. ``connections``: how many there were. Use it with ``with``.
+    ``connections``: how many there were. Use it with ``with``.
     """
 
-    def __init__(self, to_port: int, delay: float = 0.0) -> None:
-        self.delay = delay
-        self.sent = self.received = self.connections = 0
+    def __init__(self, to_port: int) -> None:
+        self.connections = 0
         self._to_port = to_port
         self._is_cut = self._is_stalled = self._is_closed = False
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -195,8 +192,6 @@ class Line:
         self._selector.register(woken, selectors.EVENT_READ)
         self._woken = woken
         self._peers: dict[socket.socket, socket.socket] = {}
-        self._clients: set[socket.socket] = set()
-        self._under_way: deque[tuple[float, socket.socket, bytes]] = deque()
         self._thread = threading.Thread(target=self._forward, name="line", daemon=True)
 
     def __enter__(self) -> Self:
@@ -232,7 +227,7 @@ class Line:
             if self._is_stalled:
                 self._woken.recv(64)
                 continue
-            for key, _ in self._selector.select(self._seconds_until_due()):
+            for key, _ in self._selector.select():
                 source = key.fileobj
                 assert isinstance(source, socket.socket)
                 if source is self._woken:
@@ -243,15 +238,9 @@ class Line:
                     self._receive(source)
             if self._is_cut:
                 self._close_all()
-            self._deliver()
         self._close_all()
         for each in (self._listener, self._wake, self._woken, self._selector):
             each.close()
-
-    def _seconds_until_due(self) -> float | None:
-        if not self._under_way:
-            return None
-        return max(0.0, self._under_way[0][0] - time.monotonic())
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
@@ -260,7 +249,6 @@ class Line:
             client.close()
             return
         server = socket.create_connection(("127.0.0.1", self._to_port))
-        self._clients.add(client)
         for source, target in ((client, server), (server, client)):
             source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._peers[source] = target
@@ -270,22 +258,13 @@ class Line:
         data = b""
         with suppress(OSError):
             data = source.recv(1 << 16)
-        if source in self._clients:
-            self.sent += len(data)
-        else:
-            self.received += len(data)
-        self._under_way.append((time.monotonic() + self.delay, self._peers[source], data))
         if not data:
             self._selector.unregister(source)
-
-    def _deliver(self) -> None:
-        while self._under_way and self._seconds_until_due() == 0:
-            _, target, data = self._under_way.popleft()
-            with suppress(OSError):
-                if data:
-                    target.sendall(data)
-                else:
-                    target.shutdown(socket.SHUT_WR)
+        with suppress(OSError):
+            if data:
+                self._peers[source].sendall(data)
+            else:
+                self._peers[source].shutdown(socket.SHUT_WR)
 
     def _close_all(self) -> None:
         for source in self._peers:
@@ -293,5 +272,3 @@ class Line:
                 self._selector.unregister(source)
             source.close()
         self._peers.clear()
-        self._clients.clear()
-        self._under_way.clear()

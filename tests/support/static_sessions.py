@@ -10,7 +10,6 @@ from typing import cast
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed, Snapshot
 from metlmon.live.session import Session
-from screens.app import AppOptions
 from tests.support.recordings import FIXTURES, read_all
 from tests.support.sample_snapshots import FakeFeed
 from tests.support.screen_view import Eager, Seen, opened
@@ -33,5 +32,5 @@ def session(dagdir: Path, as_of: datetime | None = None) -> Still:
     return made
 
 
-def app(feed: Feed, options: AppOptions | None = None) -> Eager:
-    return Eager(cast(FakeFeed, feed), options)
+def app(feed: Feed) -> Eager:
+    return Eager(cast(FakeFeed, feed))

@@ -11,11 +11,9 @@ from metlmon.trainer import train
 Data = tuple[str, Path]
 
 
-def write_table(
-    path: Path, first: int = 0, header: str = "variant\tnum_mutations\tscore", rows: int = 1000
-) -> None:
+def write_table(path: Path, first: int = 0, rows: int = 1000) -> None:
     source = train.generator("a table")
-    lines = [header]
+    lines = ["variant\tnum_mutations\tscore"]
     for _ in range(rows):
         position = int(source.random() * len(train.WILD_TYPE))
         residue = train.ALPHABET[1 + int(source.random() * 20)]
