@@ -69,9 +69,6 @@ def lines(plan: Plan, beginning: str, file: str = "ensemble.dag") -> list[str]:
     return [line for line in text_of(plan, file).split("\n") if line.startswith(beginning)]
 
 
-# --- chains ---------------------------------------------------------------------------------
-
-
 def test_a_plain_chain_is_written_as_ever() -> None:
     plan = a_plan(runs=1, epochs=2)
     uuid = "f04f4feb-72ea-5aac-9833-12779a60764e"
@@ -97,9 +94,6 @@ def test_a_plain_chain_is_written_as_ever() -> None:
     )
 
 
-# --- evaluation -------------------------------------------------------------------------------
-
-
 def test_an_evaluation_hangs_off_its_epoch_and_fails_nothing() -> None:
     plan = a_plan(runs=1, epochs=4, evaluation=Evaluation(every=2))
     assert names(plan, NodeRole.EVALUATE) == ["run0-eval_epoch2", "run0-eval_epoch4"]
@@ -121,9 +115,6 @@ def test_an_evaluation_that_is_waited_for_can_fail_the_run() -> None:
     assert ("run0-eval_epoch1", "run0-train_epoch1") in plan.graph.edges
     # Nothing waits for the last one.
     assert lines(plan, "SCRIPT POST") == ["SCRIPT POST run0-eval_epoch2 /bin/true"]
-
-
-# --- the gate -----------------------------------------------------------------------------------
 
 
 def test_a_gate_stands_before_every_node_of_a_run() -> None:
@@ -197,8 +188,6 @@ def test_a_gated_job_goes_where_its_ad_says() -> None:
     assert include < text.index(listed) < text.index('\nMy.MetlExcluded = "$(metlmon_excluded)"\n')
 
 
-# --- sweeps -------------------------------------------------------------------------------------
-
 RATE = SweptVariable("learning_rate", ("0.1", "0.2"), "x.toml:3")
 BATCH = SweptVariable("batch_size", ("16", "32", "64"), "x.toml:4")
 
@@ -232,8 +221,6 @@ def test_every_point_is_trained_with_every_seed() -> None:
     assert [run.seed for run in a_sweep(RATE, epochs=1, seeds=(5,)).runs] == [5, 5]
 
 
-# --- stages -------------------------------------------------------------------------------------
-
 STAGES = (
     StageRequest("pretrain", 2),
     StageRequest("finetune", 1, values={"learning_rate": "0.05"}),
@@ -258,9 +245,6 @@ def test_stages_count_their_epochs_on() -> None:
     assert "--schedule-from 2\n" in text_of(plan, "ensemble-finetune.sub")
     assert "--learning-rate 0.05\n" in text_of(plan, "ensemble-finetune.sub")
     assert "--schedule-from" not in text_of(plan, "ensemble-pretrain.sub")
-
-
-# --- bags, several machines, sub-DAGs ----------------------------------------------------------
 
 
 def test_a_bag_has_shards_and_what_gathers_them() -> None:
@@ -309,9 +293,6 @@ def test_each_run_in_a_dag_of_its_own_keeps_its_nodes_and_its_uuid() -> None:
     ]
 
 
-# --- who counts ------------------------------------------------------------------------------
-
-
 def test_a_variable_comes_from_the_nearest_that_gives_it() -> None:
     plan = a_sweep(
         RATE,
@@ -355,9 +336,6 @@ def test_a_parameter_that_only_a_region_gives_has_its_value_elsewhere() -> None:
     assert "--slow-factor $(slow_factor:2) " in text
 
 
-# --- the text --------------------------------------------------------------------------------
-
-
 def text(**node: Any) -> str:
     result = {"name": "n", "submit": "n.sub", **node}
     return dag_text(Graph((GraphNode(**result),)), "x", "one")
@@ -395,8 +373,6 @@ def test_nothing_gets_out_of_its_line(node: dict[str, Any], sentence: str) -> No
     with pytest.raises(PlanError, match=re.escape(sentence)):
         text(**node)
 
-
-# --- all of them -----------------------------------------------------------------------------
 
 WORD = st.text(string.ascii_letters, min_size=1, max_size=6)
 SITES = st.lists(st.sampled_from("ABCD"), max_size=3, unique=True).map(tuple)

@@ -153,9 +153,6 @@ def test_a_link_asks_for_nothing_among_many_files_too(
     assert found["run1"].gate.target == "delta"
 
 
-# --- where nodes go -------------------------------------------------------------------------
-
-
 def place(dagdir: Dagdir, node: str, site: str) -> None:
     folder = dagdir.path / "placement" / "e"
     folder.mkdir(parents=True, exist_ok=True)

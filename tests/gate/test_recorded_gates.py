@@ -67,9 +67,6 @@ def at(then: datetime | None) -> tuple[str, ...]:
     return ("--as-of", then.isoformat()) if then is not None else ()
 
 
-# --- what the logs say, then and at the end ----------------------------------------------------
-
-
 @THEN
 def test_what_it_says_of_each_moment(dagdir: Path, then: datetime | None, capsys: Captured) -> None:
     counted = Recount(dagdir, then)
@@ -123,9 +120,6 @@ def begin_of_second() -> datetime:
     """When the DAG was submitted that goes on with stopped runs."""
     text = (GATED / f"{SECOND}.dag.dagman.log").read_text()
     return datetime.fromisoformat(text[19:38])
-
-
-# --- stopped -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dag", [FIRST, SECOND])
@@ -187,9 +181,6 @@ def test_dagman_counts_what_was_skipped_as_done(capsys: Captured) -> None:
         assert (dag["state"], dag["nodes_failed"]) == ("done", totals["jobs_failed"]) == ("done", 0)
 
 
-# --- what is expected of them ------------------------------------------------------------------
-
-
 def test_no_estimate_awaits_a_stopped_run() -> None:
     end = make_forecast(recorded(GATED))
     assert (end.remaining, end.missing_reason, end.excluded) == (None, None, ())
@@ -221,9 +212,6 @@ def test_a_backtest_asks_only_for_what_was_trained() -> None:
     assert all(trial.actual >= 0 for trial in asked.predictions)
 
 
-# --- evaluations -------------------------------------------------------------------------------
-
-
 def test_evaluations_are_no_epochs_and_their_hours_count_once(
     capsys: Captured,
 ) -> None:
@@ -243,9 +231,6 @@ def test_evaluations_are_no_epochs_and_their_hours_count_once(
     assert f"{spent:.4f} GPU-hours" in text
 
 
-# --- reports -----------------------------------------------------------------------------------
-
-
 def test_a_report_counts_what_was_skipped_as_skipped(capsys: Captured) -> None:
     report = output_of(capsys, "report", str(GATED))
     totals = report["totals"]
@@ -255,9 +240,6 @@ def test_a_report_counts_what_was_skipped_as_skipped(capsys: Captured) -> None:
     rows = {row["run"]: row["epochs_skipped"] for row in report["runs"]["rows"]}
     assert rows == {STANDS_STILL: 1, AT_ONCE: 3, WAITED: 0, WENT_ON: 0, DIVERGED: 2}
     assert report["runs"]["total"]["epochs_skipped"] == 6
-
-
-# --- elsewhere ---------------------------------------------------------------------------------
 
 
 def test_a_copy_says_the_same(tmp_path: Path, capsys: Captured) -> None:
@@ -299,9 +281,6 @@ def test_a_request_says_when_it_was_written() -> None:
 def _uuid(status: dict[str, Any], name: str) -> str:
     (found,) = (run["uuid"] for run in status["runs"] if run["run"] == name)
     return str(found)
-
-
-# --- submitted again ----------------------------------------------------------------------------
 
 
 RESCUE = """\

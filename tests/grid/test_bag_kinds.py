@@ -67,9 +67,6 @@ def terminated(log: Log, jobs: Iterable[Job], minute: float) -> None:
         log.terminate(job, at=at(minute))
 
 
-# --- two sub-DAGs with the same names -----------------------------------------------------------
-
-
 def test_each_sub_dag_has_its_own_bag(tmp_path: Path) -> None:
     """Both sub-DAGs call their shards shard000 to shard005. Those of x are over after ten minutes,
     each on one GPU; of those of y two are over after thirty, four run on."""
@@ -95,9 +92,6 @@ def test_each_sub_dag_has_its_own_bag(tmp_path: Path) -> None:
     assert one.totals.hours.total == pytest.approx(6 * 10 / 60)
     assert (other.totals.hours.goodput, other.totals.hours.running) == pytest.approx((1.0, 2.0))
     assert (other.durations.median, other.durations.shards) == (1800.0, 2)
-
-
-# --- shards that checkpoint ---------------------------------------------------------------------
 
 
 @pytest.fixture(name="checkpointed")
@@ -152,9 +146,6 @@ def test_the_rest_of_checkpointed_shards_takes_as_long_as_they_do(checkpointed: 
     assert bag.stragglers == ()
 
 
-# --- shards of several processes ----------------------------------------------------------------
-
-
 def test_processes_side_by_side_are_one_shard(tmp_path: Path) -> None:
     """Six shards of three processes each. Of five the first process takes two hours, the others
     twenty and ten minutes; of the sixth two have run for seventy minutes, the first is done."""
@@ -182,9 +173,6 @@ def test_processes_side_by_side_are_one_shard(tmp_path: Path) -> None:
     assert bag.totals.executions == 18
 
 
-# --- shards that were skipped -------------------------------------------------------------------
-
-
 async def test_a_bag_whose_rest_was_skipped_is_over(show: Show, tmp_path: Path) -> None:
     """A bag of which all but two were skipped, and beside it one that has not begun."""
     log = Log("bag.log")
@@ -206,9 +194,6 @@ async def test_a_bag_whose_rest_was_skipped_is_over(show: Show, tmp_path: Path) 
         # The first that is not over.
         assert "bag 2 of 2" in seen.text
         assert "other*" in seen.text
-
-
-# --- POST scripts -------------------------------------------------------------------------------
 
 
 def test_what_a_post_script_let_pass_is_done_when_the_script_is(tmp_path: Path) -> None:
@@ -249,9 +234,6 @@ def test_shards_whose_scripts_run_are_not_trained_again(tmp_path: Path) -> None:
     assert bag.overall_rate.shards == 4
 
 
-# --- jobs that a later one took the place of ----------------------------------------------------
-
-
 def test_what_a_superseded_job_goes_on_with_is_no_straggler(tmp_path: Path) -> None:
     """Ten shards of ten minutes. DAGMan ended while three of them ran, and the ends of these jobs
     are in no log; it was submitted again, and ran them anew: one is done, two have run for ten
@@ -276,9 +258,6 @@ def test_what_a_superseded_job_goes_on_with_is_no_straggler(tmp_path: Path) -> N
     # Within the last hour: seven for a minute, three for ten.
     assert bag.machines == pytest.approx((7 * 1 + 3 * 10) / 60)
     assert bag.remaining.median < 300, "both have come as far as the others took"
-
-
-# --- the night in which clocks are set back -----------------------------------------------------
 
 
 def test_an_hour_that_comes_twice_is_two_hours(tmp_path: Path) -> None:

@@ -92,9 +92,6 @@ async def test_keys_that_would_do_nothing_are_not_offered_and_say_why(show: Show
         assert "no variable is left over" in seen.text
 
 
-# --- larger than the screen ---------------------------------------------------------------------
-
-
 # --- nothing, and one variable ------------------------------------------------------------------
 
 
@@ -137,6 +134,3 @@ async def test_lines_fit_their_room(show: Show) -> None:
         for row, column in of.cells:
             for line in drawn.cell(row, column)[: drawn.cell_height]:
                 assert width(line) <= drawn.cell_width, text(line)
-
-
-# --- pure ---------------------------------------------------------------------------------------

@@ -145,9 +145,6 @@ def test_vars_alone_say_the_range(tmp_path: Path):
     assert elastic_bounds(given) == {RUN3: (1, 4)}
 
 
-# --- Node allocation of elastic trainings against HiGHS, in two formulations that share no code ---
-
-
 highspy = pytest.importorskip("highspy", reason="needs highspy, the oracle of linear programs")
 
 

@@ -32,8 +32,6 @@ def _trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# --- what can be swept ------------------------------------------------------------------------
-
 SWEPT = ("--learning-rate", "0.1", "--batch-size", "64", "--hidden", "4")
 
 
@@ -53,9 +51,6 @@ def test_what_an_option_may_be(tmp_path: Path) -> None:
         run(tmp_path, *words, status=2)
     run(tmp_path, "--rank", "2", "--machines", "2", status=2)
     run(tmp_path, "--infer", "3/3", status=2)
-
-
-# --- stages -------------------------------------------------------------------------------------
 
 
 def rates(folder: Path, version: int) -> list[float]:
@@ -102,9 +97,6 @@ def test_a_later_stage_may_have_other_data_and_other_targets(tmp_path: Path) -> 
     run(tmp_path, *options, "--stop-after-epoch", 3)
 
 
-# --- evaluation ---------------------------------------------------------------------------------
-
-
 def everything(folder: Path) -> dict[str, bytes]:
     paths = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
@@ -144,9 +136,6 @@ def test_what_is_to_be_brought_back_is_there_when_it_fails(
     assert (tmp_path / folder).is_dir()
 
 
-# --- shards -------------------------------------------------------------------------------------
-
-
 def test_shards_together_are_every_variant_once(trained: Path, tmp_path: Path) -> None:
     checkpoint = logs(trained) / "checkpoints" / "last.ckpt"
     for shard in range(3):
@@ -169,9 +158,6 @@ def test_a_shard_that_is_missing_is_reported(tmp_path: Path) -> None:
     run(tmp_path, "--infer", "0/2")
     _, err = run(tmp_path, "--gather", 2, status=train.EXIT_DATA)
     assert "shard_1.tsv" in err
-
-
-# --- several machines ----------------------------------------------------------------------------
 
 
 def together(folder: Path, epochs: int, machines: int, *data: object) -> Path:

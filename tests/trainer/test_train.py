@@ -134,9 +134,6 @@ def _begun(apart: Path, tmp_path: Path) -> Path:
     return folder
 
 
-# --- the same bytes -------------------------------------------------------------------------
-
-
 def test_five_jobs_of_one_epoch_equal_one_job_of_five(tmp_path: Path, small: Data) -> None:
     apart = one_job_an_epoch(tmp_path, 5, "--seed", 3, *small)
     whole = tmp_path / "whole"
@@ -163,9 +160,6 @@ def test_it_is_python_3_6_and_nothing_but_the_standard_library(program: Path) ->
             wanted.add(str(node.module).split(".")[0])
     assert wanted <= sys.stdlib_module_names
     assert not wanted & {"dataclasses", "__future__", "contextvars"}  # Python 3.6 has them not
-
-
-# --- METL's files ---------------------------------------------------------------------------
 
 
 def test_the_files_are_those_of_metl(apart: Path) -> None:

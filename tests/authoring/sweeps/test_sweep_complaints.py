@@ -237,8 +237,6 @@ def test_a_secret_in_a_line_is_not_quoted(tmp_path: Path) -> None:
     assert "0123456789abcdef" not in sentence
 
 
-# --- any text at all ----------------------------------------------------------------------------
-
 SNIPPETS = [
     *TWO.split("\n"),
     *CHAIN.split("\n"),

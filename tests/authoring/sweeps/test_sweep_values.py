@@ -120,9 +120,6 @@ def test_what_cannot_be_is_reported_with_its_place(line: str, output_of: str) ->
     assert str(error.value).startswith("w.dag:2: ")
 
 
-# --- several of them ------------------------------------------------------------------------
-
-
 def sweep(how: SweepMode | None, *lengths: int) -> SweepRequest:
     variables = tuple(
         SweptVariable(name, tuple(f"{name}{index}" for index in range(length)), f"w.dag:{line}")
