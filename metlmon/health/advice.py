@@ -1,6 +1,6 @@
 """What a person can do, in steps: by hold code, by vacate code, else by kind of entry.
 
-Titles are what a line has of a cause. ``act`` is an action of ``metlmon act``. Manual: "Job ClassAd
+A title names the cause in one line. ``act`` is an action of ``metlmon act``. Manual: "Job ClassAd
 Attributes", HoldReasonCode with HoldReasonSubCode, and VacateReasonCode; names and numbers are in
 ``condor_holdcodes.h``. Subcodes of the codes of transfers and files are Unix errno numbers.
 """
@@ -35,7 +35,7 @@ RUN_THE_REST: Final = (
     "Submit the nodes that are not done as a DAG of their own: submitted again, this one runs all "
     "of its nodes"
 )
-"""A DAG that is done left no rescue file."""
+"""For a DAG that is done, which leaves no rescue file."""
 DAG_IS_DONE: Final = "Nothing to submit again: its DAG is done"
 PUT_RESCUE_BACK: Final = "Put the rescue file back"
 GENERAL_STEPS: Final = frozenset(
@@ -45,7 +45,7 @@ GENERAL_STEPS: Final = frozenset(
 
 
 def own_steps(steps: Sequence[str]) -> tuple[str, ...]:
-    """The steps of the cause alone; all of them where it has none of its own."""
+    """The steps specific to the cause; all steps if it has none of its own."""
     return tuple(step for step in steps if step not in GENERAL_STEPS) or tuple(steps)
 
 
@@ -62,7 +62,7 @@ _RAISE: Final = {
     ),
     "request_disk": Advice("disk limit reached", ("Raise request_disk", RELEASE), "raise-disk"),
 }
-"""The advice by the request that a held job exceeded."""
+"""Advice by the request that a held job exceeded."""
 _OPEN_FILE: Final = "Make sure that its directory at the access point exists and is writable"
 _EC2: Final = "See the reason; correct it in the submit description"
 
@@ -169,7 +169,7 @@ HOLD_ADVICE: Final[Mapping[tuple[int, int | None], Advice]] = MappingProxyType(
         ),
     }
 )
-"""By code and subcode of a hold; the subcode None stands for all others."""
+"""Advice by code and subcode of a hold; the subcode None stands for all others."""
 
 UNKNOWN_HOLD: Final = _hold("held", "See the reason; remove the cause")
 
@@ -273,13 +273,13 @@ _DIRECTION: Final = re.compile(
 )
 
 REASON_LIMIT: Final = 20_000
-"""Characters of a reason that are searched."""
+"""Length in characters up to which a reason is searched."""
 
 _URL: Final = re.compile(r"[a-zA-Z][\w+.-]{0,40}://[^\s|,;)\"']{1,2000}")
 
 _FAILED_URL: Final = re.compile(r"URL file = (\S{1,2000}) \)")
 _REMOTE_URL: Final = re.compile(r"remote URL (\S{1,2000}?):? ")
-"""How HTCondor, and older clients of Pelican without that, name the URL of a transfer."""
+"""How HTCondor, or else an older client of Pelican, names the URL of a transfer."""
 
 
 def _status(codes: str) -> str:
@@ -311,7 +311,7 @@ _MISSING: Final = re.compile(
 _REFUSED: Final = re.compile(
     r"\b(?:Specification|Parameter|Resolution(?!\.(?:Timeout|ConnectionFailure)))(?:\.\w+)? Error"
 )
-"""Pelican's classes of what another try does not change (``docs/error_codes.yaml``)."""
+"""Pelican's classes of errors that a retry does not cure (``docs/error_codes.yaml``)."""
 
 _CHECK_URL: Final = "Correct the URL in the submit description"
 _NO_ACCESS: Final = "Check the URL, its permissions and the job's token"
@@ -346,10 +346,10 @@ _REFUSALS: Final = (
         _hold("output URL refused", _CHECK_URL),
     ),
 )
-"""Failures of transfers that come back: a pattern of the reason, the errno of the same failure of
-a file without an URL, and the advice on input and on output.
+"""Permanent failures of transfers: a pattern of the reason, the errno of the same failure of a
+file without a URL, and the advice for input and for output.
 
-Of several tries one such answer is enough, as for Pelican's client. All other failures may pass.
+One such answer among several tries is enough, as for Pelican's client. Others may be transient.
 """
 
 _WRITING: Final = re.compile(r"writing to file .{1,4096}: \(errno 2\)")
@@ -361,10 +361,10 @@ _NO_DIRECTORY: Final = _hold(
 
 
 def transfer_code(code: int, reason: str | None) -> int:
-    """The code by the direction of a failed transfer.
+    """The hold code that matches the direction of a failed transfer.
 
-    Codes 12 and 13 are failures to receive and to send in older versions, so that 13 is that of an
-    output file that is not there, too.
+    In older versions 12 and 13 mean a failure to receive and to send, so that 13 may also stand for
+    a missing output file.
     """
     match = _DIRECTION.search((reason or "")[:2000])
     if match is None:
@@ -378,7 +378,7 @@ _ERRNO: Final = re.compile(r"\(errno (\d{1,4})\)")
 def hold_codes(
     code: int | None, subcode: int | None, reason: str | None
 ) -> tuple[int | None, int | None]:
-    """The codes of a hold; of a failed transfer by its reason, where none are logged."""
+    """The codes of a hold; where none are logged, those that its reason implies for a transfer."""
     match = _DIRECTION.search((reason or "")[:2000]) if code is None else None
     if match is None:
         return code, subcode
@@ -387,14 +387,14 @@ def hold_codes(
 
 
 def transfer_urls(reason: str | None) -> tuple[str, ...]:
-    """The URLs whose transfer failed, by the reason of a hold."""
+    """The URLs whose transfer failed, according to the reason of a hold."""
     text = (reason or "")[:REASON_LIMIT]
     return tuple(dict.fromkeys(_FAILED_URL.findall(text) or _REMOTE_URL.findall(text)))
 
 
 def _transfer_refusal(code: int, reason: str) -> Advice | None:
-    """The advice on a failed transfer that comes back; None where it may pass."""
-    # A name in an URL says nothing about what happened.
+    """The advice on a permanent failure of a transfer; None if it may be transient."""
+    # A name in a URL says nothing about what happened.
     text = _URL.sub("URL", reason[:REASON_LIMIT])
     of_url = "using protocol" in text or bool(transfer_urls(reason))
     for pattern, errno, on_input, on_output in _REFUSALS:
@@ -405,7 +405,7 @@ def _transfer_refusal(code: int, reason: str) -> Advice | None:
 
 
 def hold_advice(code: int | None, subcode: int | None, reason: str | None) -> Advice:
-    """The advice on a hold; by its reason where that says more than the codes."""
+    """The advice on a hold; taken from its reason where that says more than the codes."""
     code, subcode = hold_codes(code, subcode, reason)
     if code in (OUTPUT, INPUT):
         code = transfer_code(code, reason)

@@ -65,7 +65,7 @@ def make_health(stats_input: StatsInput) -> Health:
 
 
 def _is_unlogged(status: Status) -> bool:
-    """Whether jobs may be in the queue, but no event of any is in a log here."""
+    """Whether jobs may be in the queue although the logs here have no event of any job."""
     logs = [log for log in status.logs if not log.file.endswith(".dagman.log")]
     running = any(dag.submissions and dag.state not in ENDED for dag in status.dags)
     return running and not any(log.events for log in logs)
@@ -113,7 +113,7 @@ def _rank(entry: HealthEntry) -> tuple[Any, ...]:
 
 
 def _without_dag(entry: HealthEntry) -> HealthEntry:
-    """The entry with advice for jobs of no DAG: there is none to submit again."""
+    """The entry with advice for jobs outside of any DAG: there the jobs are submitted again."""
     if entry.act != "resubmit":
         return entry
     steps = tuple(RESUBMIT_JOBS if step == RESUBMIT else step for step in entry.steps)
@@ -121,7 +121,7 @@ def _without_dag(entry: HealthEntry) -> HealthEntry:
 
 
 def _with_moment(entry: HealthEntry, facts: HealthFacts) -> HealthEntry:
-    """The entry with when its DAG can be submitted again, if that is not yet, or not, possible."""
+    """The entry; with the condition for submitting its DAG again where that is not possible now."""
     if entry.act != "resubmit" or not entry.open:
         return entry
     if entry.dag:
@@ -141,7 +141,7 @@ def _with_moment(entry: HealthEntry, facts: HealthFacts) -> HealthEntry:
 
 
 def _resubmittable(dag: DagRow) -> str | None:
-    """When a DAG can be submitted again; None: now."""
+    """The condition for submitting a DAG again; None if it can be submitted now."""
     if dag.state in ALIVE:
         return "when the DAG has ended"
     if dag.rescue is None and dag.nodes_done:

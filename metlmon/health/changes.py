@@ -65,11 +65,11 @@ _COUNTED: Final[Mapping[ChangeKind, tuple[str, str]]] = {
 class Change(Struct, frozen=True, kw_only=True):
     """What happened ``number`` times from ``first`` to ``last``, for one reason.
 
-    ``text``: the reason, or what there is to say. ``runs``: names by run key. ``first_epoch``,
-    ``last_epoch``: of the epochs that are done, by their run; FINISHED: of one that is complete.
-    ``number``: of DONE and FINISHED the epochs; of FAILED the jobs, and the nodes whose script or
-    submission failed; of HELD, RELEASED and SUBMITTED the events; of JOB_DONE the jobs that train
-    nothing.
+    ``text``: the reason, or a description. ``runs``: names by run key. ``first_epoch`` and
+    ``last_epoch``: the range of the epochs done in a run; for FINISHED, in the completed run.
+    ``number`` counts epochs for DONE and FINISHED, failed jobs and nodes with a failed script or
+    submission for FAILED, events for HELD, RELEASED and SUBMITTED, and jobs that do not train for
+    JOB_DONE.
     """
 
     kind: ChangeKind
@@ -86,14 +86,14 @@ class Change(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Identifies it among those since the same moment."""
+        """Identifies the change among those since the same moment."""
         return "\n".join((self.kind, self.text, self.dag or "", *self.runs, str(self.first)))
 
 
 class Changes(Struct, frozen=True):
-    """What has changed from ``since`` to ``as_of``, by kind, the newest first of each.
+    """What has changed from ``since`` to ``as_of``, by kind, the newest first within each.
 
-    ``item``: epoch or job.
+    ``item``: "epoch" or "job".
     """
 
     since: datetime
@@ -142,7 +142,7 @@ class _Group:
 
 
 class _Groups:
-    """Changes after a moment, those of one kind and reason together."""
+    """Changes after a moment, grouped by kind and reason."""
 
     def __init__(self, since: datetime) -> None:
         self._since = since
@@ -157,7 +157,7 @@ class _Groups:
         dag: str | None = None,
         same: Hashable = None,
     ) -> _Group | None:
-        """Add a change, with those that have the same text, or ``same``; None if it is older."""
+        """Add a change to those with the same text, or ``same``; None if it is too old."""
         if time is None or time <= self._since:
             return None
         key = kind, dag, same or text
@@ -186,7 +186,7 @@ class _Groups:
 
 
 def _add_job(groups: _Groups, job: Job, facts: HealthFacts) -> None:
-    """Submission, holds, releases, and the end of a job unless it is that of an epoch."""
+    """Add submission, holds, releases, and the end of a job unless it is that of an epoch."""
     groups.add(ChangeKind.SUBMITTED, job.submitted, "", job, job.dag)
     for hold in job.holds:
         groups.add(ChangeKind.HELD, hold.start, hold_text(hold), job)
@@ -211,7 +211,7 @@ def _failure(job: Job, facts: HealthFacts) -> str:
 
 
 def _add_nodes(groups: _Groups, facts: HealthFacts) -> None:
-    """Nodes that failed, and still have, without a job that did: scripts and submissions."""
+    """Add nodes that failed and still are, without a failed job: scripts and submissions."""
     names = {run.key: run.run for run in facts.ledger.runs}
     for fault in facts.faults.values():
         if fault.state is State.FAILED and fault.part in ("pre", "submit", "post"):
@@ -224,7 +224,7 @@ def _add_nodes(groups: _Groups, facts: HealthFacts) -> None:
 
 
 def _add_epochs(groups: _Groups, facts: HealthFacts) -> None:
-    """Epochs that are done, by run."""
+    """Add the epochs that are done, by run."""
     complete = {
         run.key
         for run in facts.ledger.runs
@@ -241,7 +241,7 @@ def _add_epochs(groups: _Groups, facts: HealthFacts) -> None:
 
 
 def _add_dagmans(groups: _Groups, facts: HealthFacts) -> None:
-    """Starts and ends of DAGMan, its restarts, and its hold, each by itself."""
+    """Add starts and ends of DAGMan, its restarts, and its hold, each separately."""
     for life in facts.ledger.dagmans:
         job = f" (job {life.cluster})" if life.cluster is not None else ""
         began = f"from {life.rescue}" if life.rescue else "from the beginning"
@@ -261,7 +261,7 @@ def _add_dagmans(groups: _Groups, facts: HealthFacts) -> None:
 
 
 def _bad_sites(since: datetime, facts: HealthFacts) -> Iterator[Change]:
-    """Sites and hosts that began to lose what others finish."""
+    """Sites and hosts that began to lose jobs that others finish."""
     for entry in black_holes(facts):
         if entry.since is not None and entry.since > since:
             yield Change(
@@ -319,14 +319,14 @@ class LastSeen(Struct, frozen=True):
 
 
 def seen(status: Status) -> LastSeen | None:
-    """What somebody has seen who sees this; None if there is nothing to see."""
+    """What a user who sees this snapshot has seen; None if it shows no event."""
     ends = (dag.ended for dag in status.dags)
     times = [time for time in (status.as_of, *ends) if time is not None]
     return LastSeen(max(times)) if times else None
 
 
 def load_last_seen(dagdir: Path) -> LastSeen | None:
-    """How far the user has seen a dagdir; None if that is not known. Reads one small file."""
+    """How far the user has seen a dagdir; None if unknown. Reads one small file."""
     return read_state(state_path(PURPOSE, dagdir), LastSeen)
 
 

@@ -21,7 +21,7 @@ from metlmon.model.states import (
 )
 from metlmon.snapshot.records import HOUR, Epoch, Execution, Job, NodeFault, Run
 
-# Module constants, since Python 3.11 looks up each Enum member through a function.
+# Module constants: Python 3.11 looks up each Enum member through a function.
 _HELD: Final = State.HELD
 _REMOVED: Final = State.REMOVED
 _FAILED: Final = State.FAILED
@@ -32,19 +32,19 @@ _WAITING: Final = State.WAITING
 _EXITED: Final = frozenset({State.COMPLETED, State.FAILED})
 
 WAITED_FOR: Final = ACTIVE | {State.PRE, State.POST, State.RETRYING}
-"""States of a node that DAGMan waits for with reason."""
+"""States of a node in which DAGMan has a reason to wait for it."""
 
 MOVING: Final = WAITED_FOR - {State.HELD}
-"""States of a node that goes on by itself."""
+"""States of a node that proceeds without intervention."""
 
 
 class HealthFacts:
     """One snapshot, sorted for the rules.
 
-    ``held``: the jobs on hold. ``held_before``: other jobs that were on hold. ``removed``: removed
-    jobs. ``idle``: idle jobs. ``bad``: executions that ended badly. ``faults``: the nodes that are
-    held, failed, removed or futile, by key; of a run whose epochs are in several DAGs only those
-    that count.
+    ``held``: jobs on hold. ``held_before``: other jobs that have been on hold. ``removed`` and
+    ``idle``: jobs in these states. ``bad``: executions that ended badly. ``faults``: nodes that are
+    held, failed, removed or futile, by key; for a run with epochs in several DAGs only those that
+    count.
     """
 
     def __init__(self, stats_input: StatsInput) -> None:
@@ -62,24 +62,24 @@ class HealthFacts:
         self.strays_failed: list[Job] = []
         self.idle: list[Job] = []
         self.held_in_queue: list[tuple[Job, QueueJob]] = []
-        """Jobs that are idle by their log, and held in the queue."""
+        """Jobs that are idle according to their log, but held in the queue."""
         self.disconnected: list[Job] = []
         self.jobs: dict[JobId, Job] = {}
         self.jobs_queued = 0
         self._sort_jobs()
         self.exited = {cluster for dag in self.status.dags for cluster in dag.exited}
-        """Clusters of DAGMan's own jobs that ended by themselves, those of sub-DAGs too."""
+        """Clusters of DAGMan's own jobs, sub-DAGs included, that ended by themselves."""
         self.exited.update(job.job[0] for job in ledger.jobs if job.dagman and job.state in _EXITED)
         self.executions: list[Execution] = [e for e in ledger.executions if not e.at_access_point]
         self.bad: list[Execution] = [e for e in ledger.executions if e.cause is not None]
         self.lost = {execution.job for execution in self.bad}
         """Jobs with an execution that ended badly."""
         self.uncertain: set[int] = set()
-        """Lost executions (``id``) whose end no entry explains but a gap in the log."""
+        """Lost executions (``id``) whose end is explained only by a gap in the log."""
         self.blocked = BlockedEpochs(self)
 
     def _sort_jobs(self) -> None:
-        """Sort the jobs by what the rules look at; most are completed, and in none of these."""
+        """Sort jobs by what the rules look at; most are completed and in none of these lists."""
         needed = {fault.job for fault in self.faults.values() if fault.job is not None}
         for job in self.ledger.jobs:
             if job.job in needed:
@@ -103,7 +103,7 @@ class HealthFacts:
                 self.strays_failed.append(job)
 
     def is_over(self, dag: str | None) -> bool:
-        """Whether jobs of a DAG are over, though no log says so: its DAGMan has ended."""
+        """Whether jobs of a DAG are over without a logged end, because its DAGMan has ended."""
         row = self.dags.get(dag or "")
         return row is not None and row.state in ENDED and not self.ledger.live
 
@@ -111,7 +111,7 @@ class HealthFacts:
         return self.ledger.seconds_between(start, end)
 
     def hours(self, executions: Iterable[Execution]) -> float:
-        """Hours lost of executions, in the ensemble's hour unit."""
+        """Hours lost by executions, in the ensemble's hour unit."""
         return sum(map(self.seconds_of, executions)) / HOUR
 
     def seconds_of(self, execution: Execution) -> float:
@@ -121,21 +121,21 @@ class HealthFacts:
         return execution.lost * (weight or 0)
 
     def is_alive(self, dag: str) -> bool:
-        """Whether a DAGMan of this DAG goes on, by its files; by the logs where these are not."""
+        """Whether a DAGMan of this DAG is running, by its files; without these, by the logs."""
         row = self.dags.get(dag)
         if row is None or row.state is DagState.UNKNOWN:
             return self.ledger.live
         return row.state in ALIVE
 
     def is_last_of_run(self, job: Job) -> bool:
-        """Whether a job of no DAG is the last one of its run; no DAG will run it again."""
+        """Whether a job outside of any DAG is the last of its run, which no DAG will run again."""
         if self.dags:
             return False
         run = self.runs.get(job.key or "")
         return run is None or run.latest is None or run.latest.cluster in (None, job.job[0])
 
     def runs_again(self, fault: NodeFault) -> bool:
-        """Whether DAGMan, submitted again since the node failed, will run the node again."""
+        """Whether DAGMan, submitted again after the node failed, will run the node again."""
         row = self.dags.get(fault.dag)
         if row is None or row.state not in ALIVE or not row.submissions or fault.since is None:
             return False
@@ -145,8 +145,8 @@ class HealthFacts:
 class BlockedEpochs:
     """The epochs that will not be trained unless somebody acts; each is counted once.
 
-    ``stopped``: keys of the runs that can go on no further. ``left``: their epochs that are not
-    done.
+    ``stopped``: keys of the runs that cannot continue. ``left``: the number of their epochs that
+    are not done.
     """
 
     def __init__(self, facts: HealthFacts) -> None:
@@ -167,9 +167,9 @@ class BlockedEpochs:
         self.stopped = {run for run in self._left if self._is_stopped(facts.runs[run])}
         self.left = sum(len(self._left[run]) for run in self.stopped)
         self.any_left = bool(self._left) or not facts.runs
-        """Whether an epoch is not done; True for DAGs without runs."""
+        """Whether any epoch is not done; True for DAGs without runs."""
         self.explained: set[NodeKey] = set()
-        """Futile nodes behind a node that has an entry."""
+        """Futile nodes that depend on a node with an entry."""
 
     def _is_stopped(self, run: Run) -> bool:
         if run.stopped or run.paused:
@@ -196,7 +196,7 @@ class BlockedEpochs:
         return stuck
 
     def take(self, fault: NodeFault) -> int:
-        """Count the epochs that a fault blocks, without those that were taken before."""
+        """Count the epochs that a fault blocks, except those counted before."""
         behind = list(self._behind.get(fault.node_key, ()))
         outer = self._outer.get(fault.node_key[0])
         while outer is not None:
@@ -213,7 +213,7 @@ class BlockedEpochs:
         return taken
 
     def _take_waiting(self, fault: NodeFault) -> int:
-        """The epochs behind a held one, unless the run has another that moves."""
+        """Count the epochs after a held one, unless another epoch of the run is moving."""
         left = self._left.get(fault.key or "", {})
         if any(epoch.state in MOVING for epoch in left.values()):
             return 0
@@ -229,7 +229,7 @@ class BlockedEpochs:
         return len(self._left.pop(run, ()))
 
     def take_dag(self, dag: str) -> tuple[list[str], int]:
-        """The stopped runs, and the epochs in them, whose end in this DAG nothing else explains."""
+        """The stopped runs that only the end of this DAG explains, and how many epochs are left."""
         runs = [
             run
             for run, epochs in self._left.items()

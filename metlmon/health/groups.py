@@ -1,4 +1,4 @@
-"""Groups of jobs and nodes with one cause, of which each becomes one entry."""
+"""Groups of jobs and nodes with one cause; each group becomes one entry."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ T = TypeVar("T")
 class Group:
     """Jobs and nodes with one cause.
 
-    ``fields``: fields of the entry that are the same for all of them. ``severity`` None: that of
-    the kind.
+    ``fields``: fields of the entry that all of them share. ``severity``: None for that of the
+    kind.
     """
 
     def __init__(self, kind: str, key: str, *, is_open: bool, **fields: Any) -> None:
@@ -27,7 +27,7 @@ class Group:
         self.fields = fields
         self.severity: Severity | None = None
         self.title: str | None = None
-        """What the failed job wrote; the cause follows in brackets."""
+        """What the failed job wrote; the entry has the cause in brackets after it."""
         self.seconds = 0.0
         self.blocked = 0
         self.times = 0
@@ -64,7 +64,7 @@ class Group:
         self._add(execution.key, execution.node_key, execution.end, execution.end)
 
     def add_node(self, node: NodeKey, time: datetime | None) -> None:
-        """Add a node that has no trouble, with the time of what it did."""
+        """Add a node without trouble, with the time of what it did."""
         self._add(None, node, time, time)
 
     def add_runs(self, runs: Iterable[str]) -> None:
@@ -88,7 +88,7 @@ class Group:
             self.until = until
 
     def entry(self, **fields: Any) -> HealthEntry:
-        """The entry; ``fields``: those that depend on the whole group."""
+        """The entry; ``fields`` are those that depend on the whole group."""
         fields = {**self.fields, **fields}
         code = fields.get("code")
         return HealthEntry(
@@ -110,7 +110,7 @@ class Group:
 
 
 def short_cause(execution: Execution, cause: str) -> str:
-    """``exit 3`` where an execution returned a value, for behind what its job wrote."""
+    """``exit 3`` for an execution with a return value, as written after what its job wrote."""
     value = execution.return_value
     return cause if value is None else f"exit {value}"
 
@@ -125,7 +125,7 @@ def make_entry(
     key: str = "",
     **fields: Any,
 ) -> HealthEntry:
-    """An entry on executions, transfers or jobs, with the site if it is the same for all."""
+    """An entry on executions, transfers or jobs; with the site if they share one."""
     sites = {None if isinstance(each, Job) else each.site for each in entries}
     nodes = unique(None if isinstance(each, Transfer) else each.node_key for each in entries)
     values: dict[str, Any] = {

@@ -13,18 +13,17 @@ from metlmon.text.formatting import count, hours, number, share
 
 CALM: Final = "nothing held or failed"
 NOTABLE_BADPUT: Final = 0.1
-"""Share of badput from which on it is mentioned where all is well."""
+"""Share of badput from which it is mentioned although all is well."""
 UNLOGGED: Final = "no event log of the jobs is here: only .dagman.out may say that one is held"
 
 
 class Headline(Struct, frozen=True):
     """The first line of health.
 
-    ``severity``: that of the worst entry, None if all is well. ``label``: STOPPED where runs are
-    stopped, else empty. ``text``: the figures, or the worst entry. ``cause``: with stopped runs,
-    the worst entry, and where all is well that of most badput; left out, or in a second line,
-    where the first has no room for it. ``others``: the number of
-    further open entries above a note.
+    ``severity``: that of the worst entry, None if all is well. ``label``: STOPPED if runs are
+    stopped, else empty. ``text``: the figures, or the worst entry. ``cause``: the worst entry if
+    runs are stopped, the one with most badput if all is well; omitted, or on a second line, where
+    the first has no room for it. ``others``: the number of further open entries above a note.
     """
 
     severity: Severity | None
@@ -35,7 +34,7 @@ class Headline(Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        """All of it in one line."""
+        """The complete headline in one line."""
         more = f" (and {number(self.others)} more)" if self.others else ""
         parts = [f"{self.label}  {self.text}" if self.label else self.text, self.cause or ""]
         return ": ".join(filter(None, parts)) + more
@@ -61,7 +60,7 @@ def health_headline(health: Health) -> Headline:
 
 
 def _calm(health: Health) -> Headline:
-    """That all is well; where much was badput, its share, and its main cause."""
+    """The headline when all is well; with the badput and its main cause where there is much."""
     if health.badput <= NOTABLE_BADPUT * health.ended_hours:
         return Headline(None, "", CALM)
     by_kind = defaultdict[str, float](float)

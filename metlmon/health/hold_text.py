@@ -19,12 +19,12 @@ from metlmon.stats.causes import is_quota
 from metlmon.text.formatting import count, duration, number
 
 HoldCause: TypeAlias = tuple[int | None, int | None, str]
-"""Code, subcode and, where these do not tell the cause, the folded reason."""
+"""Code, subcode and, where these do not identify the cause, the folded reason."""
 
 CODES_WITH_REASON: Final = CODES_WITHOUT_CAUSE | {None}
 
 TEXT_LIMIT: Final = 200
-"""Characters of a reason in the one line of an entry; its ``reason`` has all."""
+"""Length in characters of a reason in the line of an entry; its ``reason`` is complete."""
 
 _TOO_LARGE: Final = re.compile(r"\((\d{1,12})\) is greater than \w{1,60} \((\d{1,12})\)")
 _LIMIT: Final = re.compile(r"bytes exceeded \(max=(\d{1,12}) MB")
@@ -33,7 +33,7 @@ _USER: Final = re.compile(r"\(by user ([^()\s]{1,64})\)")
 
 
 def hold_cause(hold: Hold) -> HoldCause:
-    """What holds have in common that are one entry."""
+    """What the holds of one entry have in common."""
     hold = _with_codes(hold)
     if hold.code in CODES_WITH_REASON:
         return hold.code, None, hold.cause
@@ -45,9 +45,9 @@ def hold_cause(hold: Hold) -> HoldCause:
 
 
 def hold_text(hold: Hold, urls: Collection[str] = ()) -> str:
-    """``wall-time limit reached (hold 47)``; of a failed transfer with the URL.
+    """``wall-time limit reached (hold 47)``; for a failed transfer with the URL.
 
-    ``urls``: those of several holds with this cause; without them, that of the hold.
+    ``urls``: those of several holds with this cause; by default that of the hold.
     """
     advice = hold_advice(hold.code, hold.subcode, hold.reason)
     code = f" (hold {hold.code})" if hold.code else ""

@@ -14,9 +14,9 @@ from metlmon.health.types import Severity
 class Kind(Struct, frozen=True):
     """One kind of trouble.
 
-    ``title``: a person's words for it, as a heading or a column has them. ``severity``: of an open
-    entry, unless its rule knows better. ``condition``: the event that notifications call it, and
-    ``--exit-on`` where it has one of that name; None for a kind that neither reports.
+    ``title``: the wording of headings and columns. ``severity``: that of an open entry, unless its
+    rule sets another one. ``condition``: the name of the event in notifications, and in
+    ``--exit-on`` where it has a condition of that name; None for a kind that neither reports.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""Epochs whose checkpoint was not trained from that of the epoch before."""
+"""Epochs whose training did not start from the checkpoint of the epoch before."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def broken_chains(facts: HealthFacts) -> Iterator[HealthEntry]:
-    """Broken chains of checkpoints, an entry for each run; what is not recorded in one entry."""
+    """Broken chains of checkpoints, one entry per run; unrecorded checkpoints are one entry."""
     if not any(training.checkpoints for training in facts.stats_input.trainings.values()):
         return
     from metlmon.stats.lineage import Break, lineage

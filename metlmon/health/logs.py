@@ -24,8 +24,8 @@ from metlmon.text.formatting import age, count
 
 SILENT_SECONDS: Final = 3600.0
 SILENT_TIMES: Final = 20.0
-"""A live log is silent after an hour and twenty times its mean interval, while jobs run: they log
-their image size every few minutes."""
+"""A live log is silent after an hour and twenty times its mean interval, while jobs run: these
+log their image size every few minutes."""
 
 
 class LogGap(Struct, frozen=True):
@@ -85,7 +85,7 @@ def restarts(facts: HealthFacts) -> Iterator[HealthEntry]:
 
 
 def _restart_of(facts: HealthFacts, execution: Execution) -> datetime | None:
-    """The restart of the access point that ended an execution, without an event of its end."""
+    """The restart of the access point that ended an execution without logging its end."""
     if not execution.uncertain or execution.end is None:
         return None
     index = bisect_left(facts.ledger.restarts, execution.start)
@@ -152,7 +152,7 @@ def log_gaps(facts: HealthFacts, gaps: list[LogGap]) -> Iterator[HealthEntry]:
 
 
 def unwritable_logs(facts: HealthFacts) -> Iterator[HealthEntry]:
-    """Jobs that wait in the queue because the last ends of theirs could not be logged."""
+    """Jobs that are queued again because the end of their last execution could not be logged."""
     idle = {job.job for job in facts.idle if not facts.is_over(job.dag)}
     last = {each.job: each for each in facts.executions if each.job in idle}
     lost = [each for each in last.values() if END_NOT_LOGGED.search(each.reason or "")]
@@ -218,7 +218,7 @@ MISSING_FILES: Final = {
 
 
 def missing_files(facts: HealthFacts) -> Iterator[HealthEntry]:
-    """Rescue files that are not here, and DAG files that are not those that ran."""
+    """Missing rescue files, and DAG files that differ from those that ran."""
     done = {row.file: row for row in facts.status.dags if row.state is DagState.DONE}
     for notice in facts.status.warnings:
         if notice.kind not in MISSING_FILES:
@@ -247,7 +247,7 @@ def missing_files(facts: HealthFacts) -> Iterator[HealthEntry]:
 
 
 def with_lost_rescue(entry: HealthEntry, entries: Sequence[HealthEntry]) -> HealthEntry:
-    """The entry; where it says to submit the DAG again, to put back its lost rescue file first."""
+    """The entry; where it says to submit the DAG again, with restoring the rescue file first."""
     lost = next((e for e in entries if e.kind == "rescue-missing" and e.open), None)
     if lost is None or entry.act != "resubmit" or not entry.open:
         return entry

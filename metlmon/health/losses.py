@@ -1,8 +1,8 @@
 """Executions that were lost: to full disks, in annexes that expired, in mass evictions, by cause.
 
 Each lost execution is counted in one entry: that of its hold, its removal or its node's failure,
-of a black hole, of a full disk, of an annex, of a mass eviction, else that of its cause. A black
-hole has all that were lost there, and says what is in other entries, too.
+of a black hole, a full disk, an annex or a mass eviction, else that of its cause. A black hole
+lists everything that was lost there, and says what is in other entries, too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MIN_RUNS: Final = 3
 """Minimum runs that lose their jobs together at one site: fewer may be a coincidence."""
 
 MAX_EVICTIONS: Final = 3
-"""Mass evictions at one site that are entries of their own; more are one entry."""
+"""Mass evictions at one site that get entries of their own; more become one entry."""
 
 EVICTION_OUTCOMES: Final = frozenset(
     {Outcome.EVICTED, Outcome.SHADOW_EXCEPTION, Outcome.RECONNECT_FAILED}
@@ -56,7 +56,7 @@ def lost_executions(
 ) -> Iterator[HealthEntry]:
     """Add the lost executions to the groups that explain them; yield entries on the others.
 
-    The black holes are yielded with the hours that are in other entries, too.
+    The hours of a black hole include those that are in other entries, too.
     """
     holes = {(hole.site, hole.text.split(":", 1)[0]): hole for hole in black_holes}
     shared = dict.fromkeys(holes, 0.0)
@@ -135,11 +135,11 @@ def _names_full_disk(cause: str) -> bool:
 def _split_full_disk(
     ended: Sequence[Execution],
 ) -> tuple[list[Execution], list[Execution]]:
-    """The executions that no full disk ended, and those that one did."""
+    """The executions that did not end by a full disk, and those that did."""
     affected = [e for e in ended if _names_full_disk(e.cause or "")]
     if not affected:
         return list(ended), []
-    # A full disk truncates the log, too: a missing reason is that of simultaneous ends.
+    # A full disk truncates the log, too: ends at the same time without a reason belong to it.
     affected += [
         e
         for e in ended
@@ -158,7 +158,7 @@ def _split_full_disk(
 
 
 def _expiries(facts: HealthFacts, evicted: Iterable[Execution]) -> Iterator[HealthEntry]:
-    """One entry for each annex that expired; for more than a few at one place, one for all."""
+    """One entry for each annex that expired; one for all if there are many at one place."""
     for place, lost in group_by(evicted, lambda e: (e.site, e.annex)).items():
         groups = group_by_time(lost, end_of, TOGETHER_SECONDS)
         for group in [lost] if len(groups) > MAX_EVICTIONS else groups:
@@ -202,7 +202,7 @@ def _expiry(
 def _mass_evictions(
     facts: HealthFacts, ended: Sequence[Execution]
 ) -> tuple[list[tuple[str | None, list[Execution]]], list[Execution]]:
-    """Evictions of many runs together at one site, and the other executions."""
+    """Evictions of many runs at once at one site, and the other executions."""
     evicted = [e for e in ended if e.outcome in EVICTION_OUTCOMES]
     if len(evicted) < MIN_RUNS:
         return [], list(ended)
@@ -269,7 +269,7 @@ def _mass_evictions_of(
 
 
 def _by_cause(facts: HealthFacts, ended: Sequence[Execution]) -> Iterator[HealthEntry]:
-    """Lost executions that were run again, and those that a POST script let pass, by cause."""
+    """Executions lost and run again, or lost and accepted by a POST script, by cause."""
     groups: dict[tuple[str, str, int | None, bool], Group] = {}
     passed = {n.job.job for n in facts.ledger.epochs if ended and n.job and n.overruled}
     strays = {job.job for job in facts.strays_failed if facts.is_last_of_run(job)}
@@ -310,7 +310,7 @@ def _by_cause(facts: HealthFacts, ended: Sequence[Execution]) -> Iterator[Health
 
 
 def end_of(execution: Execution) -> datetime:
-    """When an execution ended; of one in flight, its start."""
+    """When an execution ended; for one in flight, its start."""
     return execution.end or execution.start
 
 

@@ -1,4 +1,4 @@
-"""Nodes that failed, nodes that are futile, and DAGs that go on no further.
+"""Nodes that failed, nodes that are futile, and DAGs that cannot continue.
 
 Manual: "DAGMan Workflows" (Node Success/Failure, Retrying Failed Nodes, The Rescue DAG). DAGMan
 neither uses nor logs the result of a HOLD script (``Dag::HoldScriptReaper``).
@@ -25,7 +25,7 @@ from metlmon.snapshot.records import DagRow, Execution, Hold, NodeFault
 from metlmon.text.formatting import count, epoch_number, gpu_short, number
 
 FailureCause: TypeAlias = tuple[str, str]
-"""Kind of entry, and the cause in words."""
+"""The kind of entry, and the cause in words."""
 
 _RETRIED: Final = "retries-exhausted"
 _NO_FILE: Final = re.compile(r"No such file or directory")
@@ -63,7 +63,7 @@ class Failures:
         ]
 
     def _early_end(self, abort: DagAbort) -> Group:
-        """A DAG that ABORT-DAG-ON ended with RETURN 0, with its runs that had epochs left."""
+        """A DAG that ABORT-DAG-ON ended with RETURN 0, and its runs that had epochs left."""
         text = shorten(f"ended by ABORT-DAG-ON (return 0): {abort.text}")
         steps = KIND_ADVICE["ended-early"][0]
         group = Group("ended-early", "/".join(abort.node), is_open=False, text=text, steps=steps)
@@ -118,7 +118,7 @@ class Failures:
     def count_blocked(self) -> None:
         """Count the epochs that the failures block.
 
-        A failed node that is no epoch and blocks nothing, such as an evaluation, stops nothing.
+        A failed node that is not an epoch and blocks nothing, such as an evaluation, stops nothing.
         """
         blocked, runs = self._facts.blocked, self._facts.runs
         for group in self._groups.values():
@@ -136,7 +136,7 @@ class Failures:
 
 
 def _cause(fault: NodeFault, end: Execution | None, *, brief: bool) -> FailureCause:
-    """``brief``: behind what the job wrote."""
+    """The cause of a failure; ``brief`` if it follows what the job wrote."""
     if fault.part in PARTS and fault.reason is not None:
         if fault.part == "submit":
             error = fault.error or fault.reason
@@ -158,7 +158,7 @@ def _cause(fault: NodeFault, end: Execution | None, *, brief: bool) -> FailureCa
 
 
 def _error_steps(line: ErrorLine, end: Execution | None) -> tuple[str, ...] | None:
-    """What to do about a known error; with the GPU that the job had, where that matters."""
+    """The steps for a known error, which may depend on the GPU that the job had."""
     if line.advice is None:
         return None
     gpu = (
@@ -169,7 +169,7 @@ def _error_steps(line: ErrorLine, end: Execution | None) -> tuple[str, ...] | No
 
 
 def _text(group: Group) -> str:
-    """The cause, with the epoch or the node if it is only one, and the tries."""
+    """The cause, the number of tries, and the epoch or node if only one is concerned."""
     faults, cause = group.faults, group.fields["text"]
     tries = {(fault.tries, fault.retries + 1) for fault in faults}
     suffix = ""
@@ -213,8 +213,8 @@ def dag_entries(
 ) -> Iterator[HealthEntry]:
     """DAGs that are held or halted, and those that ended without all nodes done.
 
-    ``faulty_dags``: DAGs of which a node has an entry that explains the end. Epochs of runs that
-    ended with their DAG are counted in the entry of its removal, where there is one.
+    ``faulty_dags``: DAGs with a node whose entry explains their end. Epochs of runs that ended
+    with their DAG are counted in the entry on its removal, if one exists.
     """
     for row in facts.status.dags:
         if row.crashes is not None:
@@ -253,11 +253,11 @@ def _crashing_dag(facts: HealthFacts, row: DagRow) -> HealthEntry:
 
 
 STUCK_SECONDS: Final = 600.0
-"""After this time without an event DAGMan itself lists the nodes that it waits for."""
+"""Time without an event after which DAGMan itself lists the nodes that it waits for."""
 
 
 def _stuck_dag(facts: HealthFacts, row: DagRow) -> Iterator[HealthEntry]:
-    """A DAGMan that waits for what is not in the queue, or will never be read."""
+    """A DAGMan that waits for jobs that are not in the queue, or for events that it cannot read."""
     lost = [
         fault
         for fault in facts.faults.values()

@@ -34,11 +34,11 @@ _SERVICE: Final = "Removed by DAGMan"
 
 
 BY_DAGMAN: Final = ("Node Error:", "DAG Error:", "DAG Abort:", "DAG Limit:")
-"""Beginnings of the reasons for which DAGMan itself removes jobs, in the name of the user."""
+"""Beginnings of the reasons with which DAGMan itself removes jobs, in the name of the user."""
 
 
 class Removal(NamedTuple):
-    """Who removed a job: the kind of entry, the words, and a policy's expression."""
+    """Who removed a job: the kind of entry, the wording, and the expression of a policy."""
 
     kind: str
     remover: str
@@ -52,10 +52,10 @@ AFTER_DAG: Final = Removal("ended-early", "removed when its DAG had ended")
 def removal_of(
     reason: str | None, dag_reason: str | None = None, exited: Container[int] = ()
 ) -> Removal:
-    """Who removed a job, by the reason logged; ``dag_reason``: of its DAGMan's removal.
+    """Who removed a job, according to the logged reason.
 
-    ``exited``: clusters of DAGMan's own jobs that ended by themselves. The schedd removes what
-    they left in the queue, such as SERVICE nodes.
+    ``dag_reason``: the reason for which its DAGMan was removed. ``exited``: clusters of DAGMan's
+    own jobs that ended by themselves; the schedd removes what they left, such as SERVICE nodes.
     """
     text = " ".join((reason or "").split())
     with_dag = _WITH_DAG.search(text[:2000])
@@ -110,7 +110,7 @@ def last_hold(job: Job) -> Hold | None:
 
 
 class Removals:
-    """The groups of removed jobs, open ones and those whose nodes went on."""
+    """The groups of removed jobs: open ones, and those whose nodes went on."""
 
     def __init__(self, facts: HealthFacts) -> None:
         self._facts = facts
@@ -149,10 +149,10 @@ class Removals:
         if abort is not None and (removal.with_dag or abort.precedes(job.ended)):
             removal = Removal("ended-early", f"removed by DAGMan: ABORT-DAG-ON of {abort.node[1]}")
         if removal == AFTER_DAG and not is_open and job.job not in self._facts.lost:
-            # Such as the job of a SERVICE node.
+            # For example the job of a SERVICE node.
             return
         if job.node_key is None:
-            # A user who removes a job of no DAG means it.
+            # A user who removes a job outside of any DAG means to.
             is_open = removal.kind == "removed-by-policy" and self._facts.is_last_of_run(job)
         group = self._group(job, removal, last_hold(job), is_open=is_open)
         hold = last_hold(job)
@@ -163,7 +163,7 @@ class Removals:
             self.handled.add(fault.node_key)
 
     def _add_fault(self, fault: NodeFault) -> None:
-        """Add a removed node whose job no log here has."""
+        """Add a removed node whose job is in no log here."""
         removal = removal_of(fault.reason)
         key = (removal, None, "", True)
         group = self._groups.get(key)
@@ -178,7 +178,7 @@ class Removals:
         if removal.with_dag and removal.policy is None:
             # Only some of the reasons name the user.
             same = Removal(removal.kind, "", None, True)
-        # A DAG that was removed and submitted again on several days is an entry for each.
+        # A DAG that was removed on several days has an entry for each.
         day = "" if is_open or job.ended is None else f"{job.ended:%Y-%m-%d}"
         which = f"{job.dag} {day}" if removal.with_dag else ""
         key = (same, cause, which, is_open)
@@ -187,7 +187,7 @@ class Removals:
             group = self._groups[key] = self._new_group(removal, hold, job, is_open=is_open)
             group.key += f" {day}" if removal.with_dag and day else ""
         elif hold is not None and hold.reason and group.fields["reason"] == job.removal:
-            # The log of the first one has lost the reason of its hold.
+            # The log of the first job lost the reason of its hold.
             group.fields["reason"] = hold.reason
         elif hold is None and "by a user" in group.fields["text"]:
             group.fields["text"] = shorten(removal.remover)
@@ -206,7 +206,7 @@ class Removals:
         if hold is not None:
             text, heading = hold_text(hold), f"held, then {removal.remover}"
             reason = hold.reason or reason
-            # The job is not there to be released any more.
+            # The job is gone and cannot be released.
             cure = hold_advice(hold.code, hold.subcode, hold.reason).steps
             steps = (*cure[:-1], RESUBMIT)
         code, subcode = (hold.code, hold.subcode) if hold is not None else (None, None)
@@ -232,7 +232,7 @@ class Removals:
         return group
 
     def count_blocked(self) -> None:
-        """Count the epochs that the removals block; those of no epoch stop nothing."""
+        """Count the epochs that the removals block; other nodes stop nothing."""
         blocked = self._facts.blocked
         for group in self._groups.values():
             group.blocked = sum(blocked.take(fault) for fault in group.faults)

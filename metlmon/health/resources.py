@@ -1,4 +1,4 @@
-"""What epochs used of what they requested: idle GPUs, scarce memory, requests far too large."""
+"""What epochs used of what they requested: idle GPUs, scarce memory, oversized requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from metlmon.text.formatting import count, hours, number
 
 GPU_IDLE: Final = 0.1
 GPU_SECONDS: Final = HOUR
-"""Less than a tenth of a GPU trains nothing; an hour is more than the start of a training."""
+"""A GPU used less than a tenth does not train; an hour is longer than the start of a training."""
 
 TIGHT: Final = 0.95
 """Share of the request."""
@@ -66,10 +66,10 @@ def _entries(
     find: Callable[[Execution], str | None],
     text: Callable[[_Group], str],
 ) -> Iterator[HealthEntry]:
-    """An entry for each cause, and one for where it is over.
+    """An entry for each present cause, and one for causes that are over.
 
-    ``find``: the cause in an execution, empty if there is none, None if that was not measured. It
-    lasts in a run with epochs left, until a later execution of the run does not have it.
+    ``find`` returns the cause in an execution, empty if it has none, None if that was not measured.
+    A cause is open in a run with epochs left until a later execution of the run is without it.
     """
     found = [(each, cause) for each in executions if (cause := find(each)) is not None]
     latest = {execution.key: cause for execution, cause in found}
@@ -109,7 +109,7 @@ def _gpus(execution: Execution) -> float:
 
 
 def _idle_gpus(execution: Execution) -> str | None:
-    """Whether a GPU had nothing to do; the work of others on a shared one counts as use."""
+    """Which GPUs had nothing to do; the work of others on a shared GPU counts as use."""
     used, gpus = _table(execution).gpus, _gpus(execution)
     if used is None or not gpus or execution.seconds < GPU_SECONDS:
         return None
@@ -126,17 +126,17 @@ def _idle_text(group: _Group) -> str:
 
 
 def _unused_hours(group: _Group) -> float:
-    """GPU-hours for which the GPUs of some executions were allocated and not in use."""
+    """GPU-hours during which allocated GPUs were not in use."""
     return sum((_gpus(e) - (_table(e).gpus or 0.0)) * e.seconds / HOUR for e in group)
 
 
 def _scarce_memory(execution: Execution) -> str | None:
-    """The request that an epoch nearly exceeded; the job of one that did so was held."""
+    """The request that an epoch nearly exceeded; a job that exceeds its request is held."""
     usage = _table(execution)
     peak, request = usage.memory_mb, usage.memory_mb_requested
     if peak is None or not request:
         return None
-    # The default of a job that requests no memory is what it used.
+    # By default, a job that requests no memory requests what it used.
     default = peak == request < (usage.memory_mb_allocated or 0)
     if default or peak < TIGHT * request or execution.code == OUT_OF_RESOURCES:
         return ""
@@ -160,9 +160,9 @@ def _is_usual(execution: Execution) -> bool:
 
 
 def _over_text(group: _Group) -> str:
-    """``over-requested: at most 22.0 of 156 GB memory used``, of one shape; empty if it fits.
+    """``over-requested: at most 22.0 of 156 GB memory used``, for one shape; empty if it fits.
 
-    The maximum is also that of failed and lost executions. CPUs are averages.
+    Failed and lost executions count for the maximum, too. CPUs are averages.
     """
     parts = []
     usual = [_is_usual(each) for each in group]

@@ -37,8 +37,8 @@ NEVER_SERVED_SECONDS: Final = 86400.0
 class _Tally:
     """Executions at one site or host.
 
-    ``lost``: all that were lost, as tables of sites count them. ``evidence``: how many of these
-    the place may have lost.
+    ``lost``: all lost executions, as tables of sites count them. ``evidence``: how many of these
+    may be due to the place.
     """
 
     __slots__ = ("evidence", "good", "lost", "starts")
@@ -49,7 +49,7 @@ class _Tally:
 
 
 def black_holes(facts: HealthFacts) -> Iterator[HealthEntry]:
-    """Sites, and hosts of other sites, that take executions and finish none."""
+    """Sites, and hosts of other sites, that accept executions and finish none."""
     sites: dict[str, _Tally] = {}
     hosts: dict[tuple[str | None, str], _Tally] = {}
     for entry in facts.executions:
@@ -117,7 +117,7 @@ def _black_hole(
 
 
 def _usual_reason(lost: list[Execution]) -> str | None:
-    """The reason of the cause that ended most of these executions."""
+    """The reason of the most frequent cause among these executions."""
     by_cause = group_by(lost, lambda entry: entry.cause)
     most = max(by_cause.values(), key=len)
     return next((entry.reason for entry in most if entry.reason), most[0].cause)
@@ -127,7 +127,7 @@ def _usual_reason(lost: list[Execution]) -> str | None:
 
 
 def wrong_sites(facts: HealthFacts) -> Iterator[HealthEntry]:
-    """Targets that are missed repeatedly; those of several DAGs are unrelated."""
+    """Targets that are missed repeatedly; those of several DAGs are independent."""
     served_targets = _served_targets(facts)
     if not served_targets:
         return
@@ -140,7 +140,7 @@ def wrong_sites(facts: HealthFacts) -> Iterator[HealthEntry]:
         by_site = group_by(served, lambda e: e.site)
         sites = {site for site in by_site if misses_target(target, site, names)}
         if sites == by_site.keys():
-            # The site may just be named differently: count only other targets' sites.
+            # The site may just have another name: count only the sites of other targets.
             sites = {site for site in sites if names_other_target(target, site, names)}
         missed = [e for e in served if e.site in sites]
         if len(missed) < MIN_RUNS or 2 * len(missed) <= len(served):
@@ -214,7 +214,7 @@ def unmatched_jobs(facts: HealthFacts) -> Iterator[HealthEntry]:
 
 
 def _jobs_without_annex(facts: HealthFacts, waiting: Iterable[Job]) -> Iterator[HealthEntry]:
-    """Annexes that jobs wait for, and in which none runs."""
+    """Annexes in which no job runs although jobs wait for them."""
     ledger = facts.ledger
     by_annex = group_by(facts.executions, annex_of)
     for name, jobs in group_by(waiting, lambda job: (job.target_annex or "").casefold()).items():
@@ -244,10 +244,10 @@ def _jobs_without_annex(facts: HealthFacts, waiting: Iterable[Job]) -> Iterator[
 
 
 def disconnected_jobs(facts: HealthFacts) -> Iterator[HealthEntry]:
-    """Jobs whose machine has not been reached for more than half their lease.
+    """Jobs whose machine has not been reachable for more than half of their lease.
 
-    At its end the job is queued again, and what it did is lost (manual: "Job ClassAd Attributes",
-    JobLeaseDuration).
+    When the lease ends the job is queued again and its work is lost (manual: "Job ClassAd
+    Attributes", JobLeaseDuration).
     """
     as_of = facts.ledger.as_of
     found: list[tuple[float, Job]] = []

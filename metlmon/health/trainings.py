@@ -18,7 +18,7 @@ LOCATION_ARGUMENTS: Final = re.compile(
     r"path|dir|file|ckpt|checkpoint|output|log|version|uuid|host|resume|wandb|name|^id$|_id$"
     r"|gpus|devices|workers|nodes|slow_factor"
 )
-"""Arguments about where a training runs, which may differ; they do not affect the model."""
+"""Arguments that say where a training runs; they may differ, as they do not affect the model."""
 
 ENDED_RUNS: Final = frozenset({State.COMPLETED, State.FAILED, State.REMOVED})
 
@@ -82,7 +82,7 @@ def configuration_changes(facts: HealthFacts) -> Iterator[HealthEntry]:
 
 
 class _Change(NamedTuple):
-    """One argument in a version and in the next one; empty where it was not given."""
+    """One argument in a version and in the next; empty where it was not given."""
 
     name: str
     old: int
@@ -95,12 +95,12 @@ class _Change(NamedTuple):
         return f"{self.name}: {before} in version {self.old}, {after} in version {self.new}"
 
     def is_goal_of(self, goals: Sequence[str]) -> bool:
-        """Whether it is that from the epochs of one DAG to those of another one."""
+        """Whether the change is from the number of epochs in one DAG to that in another."""
         return "epoch" in self.name and {self.before, self.after} <= set(goals)
 
 
 def _goals(facts: HealthFacts, run: str) -> list[str]:
-    """The VAR ``epochs`` in each of several DAGs of a run: ``metlmon continue`` changes it."""
+    """The VAR ``epochs`` in each DAG of a run with several: ``metlmon continue`` changes it."""
     nodes = facts.stats_input.load_description().nodes.all
     goals = {node.node_key[0]: variable(node.node, "epochs") for node in nodes if node.key == run}
     return [goal for goal in goals.values() if goal] if len(goals) > 1 else []

@@ -20,7 +20,7 @@ from metlmon.stats.totals import TRANSFER_SECONDS, group_by
 from metlmon.text.formatting import age, count
 
 DAY: Final = 86400.0
-"""Stalls at a site within a day are one entry while one goes on."""
+"""Stalls at a site that follow each other within a day are one entry while one is open."""
 
 STALL_SECONDS: Final = 900.0
 STALL_TIMES: Final = 5.0
@@ -33,7 +33,7 @@ MIN_TRANSFERS: Final = 3
 def stalled_transfers(facts: HealthFacts, gaps: list[LogGap]) -> Iterator[HealthEntry]:
     """Transfers that took much longer than the median of their site.
 
-    Where none has succeeded yet, those of half an hour: see :data:`TRANSFER_SECONDS`.
+    Where none has succeeded yet, those of at least half an hour (:data:`TRANSFER_SECONDS`).
     """
     long = [t for t in facts.ledger.transfers if (t.seconds or 0.0) >= STALL_SECONDS]
     if not long:
@@ -54,7 +54,7 @@ def stalled_transfers(facts: HealthFacts, gaps: list[LogGap]) -> Iterator[Health
         limit = TRANSFER_SECONDS if usual is None else STALL_TIMES * usual
         return transfer.start is not None and (transfer.seconds or 0.0) >= limit
 
-    # A transfer within a gap of the log may have ended much earlier.
+    # A transfer that ends in a gap of the log may have ended much earlier.
     holes = [gap for gap in gaps if gap.seconds >= SILENT_SECONDS]
     as_of = facts.as_of
     stalls = [
@@ -82,7 +82,7 @@ def stalled_transfers(facts: HealthFacts, gaps: list[LogGap]) -> Iterator[Health
 def _entry(
     group: list[Transfer], usual: float | None, nodes: Mapping[JobId, NodeKey | None]
 ) -> HealthEntry:
-    """Transfers of one direction that stalled; ``usual``: the seconds that others took there."""
+    """An entry on stalled transfers of one direction; ``usual``: seconds that others took there."""
     ongoing = any(t.outcome == "in-flight" for t in group)
     longest = max(t.seconds or 0.0 for t in group)
     failed = sum(t.outcome in ("unfinished", "aborted") for t in group)
@@ -124,5 +124,5 @@ def _entry(
 
 
 def start_of(transfer: Transfer) -> datetime:
-    """When a transfer started, as far as that is known."""
+    """When a transfer started, as far as known."""
     return transfer.start or datetime.min

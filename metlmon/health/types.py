@@ -1,4 +1,4 @@
-"""Health entries: each trouble of an ensemble once, ranked by what it blocks.
+"""Health entries: each trouble of an ensemble once, ranked by the epochs that it blocks.
 
 The header, the Health screen, the faults filter, ``metlmon health``, ``status --json``,
 ``--exit-on`` and notifications all read these.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Severity(StrEnum):
     """How serious an entry is; members are in the order in which entries are listed.
 
-    ``STOPPED``: something can go on no further. ``BLOCKED``: something waits for a person.
+    ``STOPPED``: something cannot continue. ``BLOCKED``: something waits for a person.
     ``COSTLY``: it costs time or GPU-hours. ``NOTE``: it limits what the figures can say.
     """
 
@@ -42,23 +42,21 @@ def numbered(steps: Sequence[str]) -> tuple[str, ...]:
 class HealthEntry(Struct, frozen=True, kw_only=True):
     """One trouble: what it is, whom it concerns, and the next step.
 
-    ``key`` identifies the trouble in later snapshots and in later processes. ``kind``: one of
-    :data:`metlmon.health.kinds.KINDS`. ``open``: it is so at as-of. ``text``: one line that
-    names the cause, without the names of runs; ``reason``: the full text as logged, None if
-    there is none. ``steps``: what to do, in order. ``act``: the offered action's name as in
-    ``metlmon act``, or None. ``act_when``: when that is possible, None if nothing in the files
-    rules it out now.
-    ``runs``: run keys; ``nodes``: the number of nodes; ``node_keys`` and ``jobs``: which of them
-    the cursor or an action can go to. ``epochs_blocked``: epochs that will not be trained unless
+    ``key`` identifies the trouble in later snapshots and processes. ``kind``: one of
+    :data:`metlmon.health.kinds.KINDS`. ``open``: whether it holds at as-of. ``text``: one line that
+    names the cause, without names of runs; ``reason``: the full text as logged, or None. ``steps``:
+    what to do, in order. ``act``: the offered action by its name in ``metlmon act``, or None.
+    ``act_when``: when that will be possible, None if nothing in the files rules it out now.
+    ``runs``: run keys; ``nodes``: the number of nodes; ``node_keys`` and ``jobs``: those that the
+    cursor or an action can go to. ``epochs_blocked``: epochs that will not be trained unless
     somebody acts. ``code``, ``subcode``: of the hold, vacate or exit. ``policy``: the expression
     that held or removed it; ``removal_at``: when the policy will remove the first held job, and
-    ``removal_times``: each of them.
-    ``host``: the only one concerned.
-    ``error_file``: where a failed job wrote ``reason``, relative to the dagdir.
-    ``gpu_hours``: badput, in the ensemble's hour unit; ``unused_gpu_hours``: those of GPUs that
-    were allocated and not in use. ``heading``: what several entries have in common, under which a
-    screen lists them (one policy that removed jobs held for different reasons). Names and reasons
-    are as logged: screens and commands make them safe.
+    ``removal_times``: each of them. ``host``: the only one concerned. ``error_file``: where a
+    failed job wrote ``reason``, relative to the dagdir. ``gpu_hours``: badput, in the ensemble's
+    hour unit; ``unused_gpu_hours``: those of GPUs that were allocated and not in use. ``heading``:
+    what several entries have in common, under which a screen lists them (one policy that removed
+    jobs held for different reasons). Names and reasons are as logged: screens and commands make
+    them safe.
     """
 
     json_omits: ClassVar = frozenset({"node_keys", "removal_times"})
@@ -96,17 +94,17 @@ class HealthEntry(Struct, frozen=True, kw_only=True):
 
     @property
     def advice(self) -> str:
-        """The steps in one text, numbered where they are several."""
+        """The steps as one text, numbered if there are several."""
         return "  ".join(numbered(self.steps))
 
     @property
     def cost(self) -> float:
-        """The hours that it cost: badput, or of idle GPUs those that were not in use."""
+        """The hours that it costs: badput, or for idle GPUs the hours not in use."""
         return self.gpu_hours or self.unused_gpu_hours
 
     @property
     def evidence(self) -> str | None:
-        """The reason, behind the name of the file that it is in; None where the text has it."""
+        """The reason after the name of its file; None if ``text`` contains it."""
         if self.error_file:
             return f"{self.error_file}: {self.reason}"
         return self.reason if self.reason and self.reason not in self.text else None
@@ -115,12 +113,11 @@ class HealthEntry(Struct, frozen=True, kw_only=True):
 class Health(Struct, frozen=True):
     """All entries, the open ones first, each group ranked; and the ensemble in figures.
 
-    ``runs_stopped``: runs that can go on no further unless somebody acts; ``epochs_left``: their
-    epochs that are not done; ``jobs_queued``: jobs in the queue according to the logs;
-    ``names``: run names by run key. ``badput``: of the ``ended_hours`` of all executions that have
-    ended. ``hour_unit``: the unit of all hours, as ``GPU-h``. ``item``:
-    what runs consist of, "job" for jobs without epochs. ``unlogged``: jobs were submitted, and no
-    event log of any is here.
+    ``runs_stopped``: runs that cannot continue unless somebody acts; ``epochs_left``: their epochs
+    that are not done; ``jobs_queued``: jobs in the queue according to the logs; ``names``: run
+    names by run key. ``badput``: of the ``ended_hours`` of all executions that have ended.
+    ``hour_unit``: the unit of all hours, such as ``GPU-h``. ``item``: what runs consist of, "job"
+    for jobs without epochs. ``unlogged``: jobs were submitted, but no event log of any is here.
     """
 
     entries: tuple[HealthEntry, ...] = ()
@@ -152,7 +149,7 @@ class Health(Struct, frozen=True):
 
 
 HealthSource: TypeAlias = Callable[[], Health | None]
-"""Returns the health of the present; None where it is not known yet."""
+"""Returns the current health; None while it is unknown."""
 
 ExitWhen: TypeAlias = "Callable[[Status, HealthSource], int | None]"
-"""Returns the code to exit with, by a status and the health; None to go on."""
+"""Returns the exit status for a status and its health; None to continue."""
