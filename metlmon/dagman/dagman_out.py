@@ -27,7 +27,7 @@ LONGEST_LINE: Final = 256 * 1024
 ends is not read again from its start on each update."""
 
 _PARSED_BYTES: Final = 8 * 1024
-"""Bytes of a line that are parsed: node and file names end before; bounds hostile lines."""
+"""Bytes of a line that are parsed: node and file names end before it; bounds hostile lines."""
 
 _MAX_ASSIGNED: Final = 2000
 """Submissions without a logged event yet. DAGMan submits at most 1000 per cycle and then reads
@@ -138,7 +138,7 @@ class _LineReader:
         self._time: datetime | None = None
 
     def read_line(self, line: bytes, start: int, end: int) -> None:
-        """Read the line from ``start`` to ``end``, of which ``line`` is the beginning."""
+        """Read the line from ``start`` to ``end``; ``line`` is its beginning."""
         head = _HEADER.match(line) or _HEADER.match(line := line.lstrip(b"\0"))
         if head is None:
             if self.error_end == start:
@@ -245,10 +245,10 @@ class _LineReader:
         self.state.recovering = False
 
     def on_error(self, match: re.Match[bytes], stamp: bytes) -> None:
-        """Report an error; of the strict mode, the warning that it makes an error."""
+        """Report an error; in strict mode, the warning that was raised to an error."""
         text = _decode_redacted(match["text"]) or ""
         if _OF_SUBMISSION.match(text):
-            # on_submit_failure has it, if no later try succeeds.
+            # on_submit_failure reports it if no later try succeeds.
             return
         self.error_end = self._end
         if text.startswith(_OF_STRICT_MODE):
@@ -267,7 +267,7 @@ class _LineReader:
         )
 
     def on_exited(self, match: re.Match[bytes], stamp: bytes) -> None:
-        """Report the end; where it is one in error, with the line that may explain it."""
+        """Report the end; after an error, with the line that may explain it."""
         self.add_message(DagmanMessageKind.EXITED, match, stamp)
         if self.messages[-1].value:
             text = explanation(self.lines_before())
@@ -286,13 +286,13 @@ class _LineReader:
         self.on_error(match, stamp)
 
     def on_event(self, match: re.Match[bytes], stamp: bytes) -> None:
-        """Report an event of a job; its end with the result, which is in a later line."""
+        """Report an event of a job, except its end, whose result is in a later line."""
         name, when = match.group("name", "when")
         if name == b"SUBMIT":
             self.on_submit_event(match, stamp)
         number = EVENT_NUMBERS.get(name.decode("ascii"))
         if not self.state.with_events or number is None or (not when and self.state.recovering):
-            # A recovery repeats the events; old versions without the times of the first look.
+            # A recovery repeats the events; old versions omit their original times.
             return
         job, time = _parse_job_id(match), self.cached_time(when or stamp)
         self.state.event = (job, time)
@@ -400,7 +400,7 @@ class _LineReader:
         self.state.dumped_value = int(match["value"])
 
     def on_dump_error(self, match: re.Match[bytes], stamp: bytes) -> None:
-        """Report a failed node: at the end, DAGMan dumps only these with an error."""
+        """Report a failed node: only these have an error in DAGMan's dump at the end."""
         node, value = self.state.dumped, self.state.dumped_value
         if node is not None:
             self.state.dumped, self.state.dumped_value = None, None
@@ -498,7 +498,7 @@ EVENT_NUMBERS: Final = {
     "JOB_RECONNECTED": 23,
     "JOB_RECONNECT_FAILED": 24,
 }
-"""Numbers of the events with a job's state, by ``ULogEventNumberNames``."""
+"""Numbers of the events that change a job's state, by ``ULogEventNumberNames``."""
 
 _CELL: Final = re.compile(rb"\d{1,9}")
 _ID: Final = rb"\((?P<cluster>-?\d{1,12})\.(?P<proc>-?\d{1,12})\.(?P<subproc>-?\d{1,12})\)"

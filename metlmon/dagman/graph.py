@@ -17,7 +17,7 @@ from metlmon.dagman.records import Node, NodeKind
 from metlmon.dagman.submit_description import Description
 
 #: Nodes outside the graph: they can have neither parents nor children.
-#: A tuple is searched by identity; for a set, Python code computes the hash of an enum.
+#: A tuple, since it is searched by identity; a set would need the slow hash of an enum.
 APART = (NodeKind.FINAL, NodeKind.PROVISIONER, NodeKind.SERVICE)
 
 JOIN_NAME = "_condor_join_node"

@@ -94,7 +94,7 @@ class FileCache:
             raise TooLarge
 
     def name(self, path: Path) -> str:
-        """The file's name in problems: relative to the first of its directories that it is in."""
+        """The file's name in problems: relative to the first of ``homes`` that contains it."""
         if path not in self._names:
             names = (str(path.relative_to(h)) for h in self._homes if path.is_relative_to(h))
             self._names[path] = next(names, None) or there(path)
@@ -108,7 +108,7 @@ class FileCache:
         return self._dags[path]
 
     def find_dag(self, name: str, *folders: Path) -> tuple[Path, DagFile | None]:
-        """Search ``folders`` for a DAG file: path and commands; else the first path, None."""
+        """The path and commands of a DAG file in ``folders``; else the first path, None."""
         key = (name, folders)
         if key not in self._paths:
             candidates = places(name, *folders)
@@ -166,7 +166,7 @@ def moved(name: str, folder: Path) -> list[Path]:
 
 # --- submit descriptions of nodes --------------------------------------------------
 
-#: Assignments made and characters expanded for all nodes together: 100,000 nodes with 1,000.
+#: Assignments made and characters expanded for all nodes: 1,000 for each of 100,000 nodes.
 _MAX_WORK = 100_000_000
 
 
@@ -315,9 +315,9 @@ def load_workflow(
     searched where DAGMan would look, then next to the DAG file that names them: in a copied
     directory the original paths do not exist. ``log``, ``output`` and ``error`` of the nodes
     are relative to the working directory. Problems of the files are reported in
-    ``problems``; nothing is raised for them. ``keep_descriptions``: the workflow has the submit
-    descriptions, which may contain secrets. ``redact``: the nodes' VARS and
-    attributes are visible, and without secrets, as are scripts, whose names of files stay exact.
+    ``problems``; nothing is raised for them. ``keep_descriptions``: keep the submit descriptions,
+    which may contain secrets. ``redact``: remove secrets from VARS, attributes and scripts of the
+    nodes, and make VARS and attributes visible; file names in scripts stay exact.
     """
     tops = [normalize(path) for path in paths]
     home = normalize(directory) if directory is not None else tops[0].parent
@@ -686,8 +686,8 @@ def _format_names(names: list[str]) -> str:
 def _redact_nodes(nodes: Iterable[Node]) -> None:
     """Redact secrets in VARS, attributes and scripts of nodes; make VARS and attributes visible.
 
-    Only after submit macros have been expanded with the original values, so that a log whose
-    name merely looks like a secret is still found.
+    Call this after submit macros have been expanded with the original values, so that a log
+    whose name merely looks like a secret is still found.
     """
     # Most pairs occur in many nodes.
     cached: dict[tuple[str, str], tuple[str, str]] = {}

@@ -66,7 +66,7 @@ MOST_PROBLEMS = 1000
 
 _HIGHEST_EXIT_CODE = 255
 
-#: Parses one command from its line number, the tokens after its keyword, the lines below.
+#: Parses one command from its line number, the tokens after its keyword, and the lines below.
 Reader = Callable[[int, Tokens, LogicalLines], DagCommand]
 
 
@@ -81,8 +81,8 @@ class DagFile(Struct, frozen=True):
 class SourceCommand(Struct, frozen=True):
     """One command as written, in ``text`` of the file called ``file``.
 
-    ``keyword``: in upper case with ``_``, to ``end`` in the text. ``command``: None if it cannot
-    be parsed, for the reason ``fault``, or if the keyword is unknown.
+    ``keyword`` is in upper case with ``_``; in the text it ends at ``end``. ``command`` is None if
+    it cannot be parsed, for the reason ``fault``, or if the keyword is unknown.
     """
 
     file: str
@@ -178,7 +178,7 @@ _USUAL: Final = re.compile(
     """,
     re.VERBOSE,
 )
-"""Excludes what has a meaning of its own: quotes, backslashes, inline descriptions, options."""
+"""Excludes all special syntax: quotes, backslashes, inline descriptions, options."""
 
 _PAIR: Final = re.compile(r"""[ \t]([^\s"'\\=]++)="([^"\\\n]++)\"""")
 

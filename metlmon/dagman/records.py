@@ -82,12 +82,12 @@ class Node(Struct, gc=False):
     ``$(Cluster)``, ``$(ProcId)`` and ``$(Process)`` remain as ``$(Cluster)`` and
     ``$(Process)``; None when the description does not set them or is not readable.
     ``gpus_minimum_memory`` is in MB, None when absent or an expression.
-    ``annex`` is the only annex in which its jobs may run [TargetAnnexName], ``lease`` the seconds
-    for which they run on without their access point [JobLeaseDuration]; None for no, or the
-    default. ``queue_count`` is the number of procs (``queue N``), 1 by default, None if unknown.
+    ``annex`` is the only annex in which its jobs may run [TargetAnnexName], None for any;
+    ``lease`` the seconds for which they run on without their access point [JobLeaseDuration],
+    None for the default. ``queue_count`` is the number of procs (``queue N``), None if unknown.
     ``universe`` is in lower case, None when the description does not set it.
     ``subdag`` is the index into ``Workflow.subdags`` for a SUBDAG EXTERNAL node.
-    ``parents`` and ``children`` are sorted tuples when the DAG is loaded, since a set of one name
+    ``parents`` and ``children`` are sorted tuples once the DAG is loaded, since a set of one name
     takes four times the memory; ``weak_parents`` is a set.
 
     Only the loader modifies nodes; their values are shared among nodes.
@@ -256,9 +256,9 @@ class DagmanMessageKind(Enum):
     text = a line before it that may explain it; without a status: an EXCEPT, text = its message.
     NODE_LOST: a restarted DAGMan found the node's job neither in its log nor in the queue.
     SUBMIT_FAILED: the node's last try to submit failed (text = why). PENDING: a node that DAGMan
-    waits for after minutes without an event (cluster, text = its status); without a node the head
-    of such a list. JOB_EVENT: an ``event`` of a job by its number (text = hold reason, value =
-    return value); reported on request.
+    waits for after minutes without an event (cluster, text = its status); without a node the
+    heading of such a list. JOB_EVENT: an ``event`` of a job by its number (text = hold reason,
+    value = return value); reported on request.
 
     A ``value`` of …_FAILED is the exit status, or minus the signal. PRE_SKIPPED follows the
     PRE_FAILED with the same exit status.

@@ -1,4 +1,4 @@
-"""Submit descriptions: their statements, and what follows from them for a node.
+"""Parses submit descriptions, and evaluates them for a node.
 
 Source followed: HTCondor manual, "condor_submit" ("Submit description file commands",
 "Macros", "If/Else"). Statements contain secrets, since real files have them in ``environment``;
@@ -175,7 +175,7 @@ def parse_description(
 def parse_lines(
     lines: Sequence[Line], include: Include | None = None, file: str = ""
 ) -> Description:
-    """As :func:`parse_description`, of lines with their numbers in ``file``."""
+    """Like :func:`parse_description`, for lines with their numbers in ``file``."""
     description = Description(file, lines[0].number if lines else 1)
     _read_statements(description, lines, include)
     description.assignments = _final_assignments(description.statements)
@@ -377,7 +377,7 @@ def submission(
 def evaluate(
     description: Description, before: Mapping[str, str], after: Mapping[str, str]
 ) -> tuple[Submission, int]:
-    """As :func:`submission`, with the work: assignments made and characters expanded."""
+    """Like :func:`submission`, with the work: assignments made and characters expanded."""
     macros, queue = _macros(description, before, after)
     # First, since the names of its items are then not expanded in the other values.
     count = _count_procs(queue, macros)
@@ -457,7 +457,7 @@ def _join_path(folder: str, name: str | None) -> str | None:
 
 def _execute(statements: Iterable[Statement], macros: _Macros) -> str:
     """Execute the assignments of active branches; return the arguments of ``queue``."""
-    # One entry per open if: is it active, is its current branch, and was any branch taken?
+    # Per open if: whether it is active, its current branch is, and any branch was taken.
     branches: list[tuple[bool, bool, bool]] = []
     for statement in statements:
         active = not branches or (branches[-1][0] and branches[-1][1])

@@ -47,7 +47,7 @@ Usage = str | tuple[UsageRow, ...]
 
 
 class Detail(Struct, frozen=True):
-    """What an event says, by its type."""
+    """The parsed contents of an event; one subclass per kind of contents."""
 
 
 class Submit(Detail, frozen=True):
@@ -68,7 +68,7 @@ class Submit(Detail, frozen=True):
 
 
 class GpuDevice(Struct, frozen=True, gc=False):
-    """What a 001 says of the first GPU: compute capability, CUDA version of its driver, clock."""
+    """The first GPU in a 001: compute capability, CUDA version of its driver, clock in MHz."""
 
     capability: float | None = None
     driver: float | None = None
@@ -280,7 +280,7 @@ class Event(Struct, frozen=True, gc=False):
 class ImageSizes(Struct, frozen=True):
     """The sum of one job's 006 events in one piece of a log.
 
-    Nine in ten events of a training's log are 006; only this sum is stored of them.
+    Nine in ten events of a training's log are 006; only their sum is stored.
     ``updates``: their number. ``first`` and ``last``: the earliest and the latest of their
     times. ``memory_mb``: the largest MemoryUsage, None when none reports one.
     """
@@ -438,12 +438,12 @@ CLOCK_CHANGE: Final = 3600
 def resource_usage(
     usage: Usage, cpu_seconds: int | None = None, elapsed: float = 0.0
 ) -> ResourceUsage | None:
-    """The figures of a table; None without one. Those that no machine has are not known.
+    """The figures of a table; None without one. Implausible figures are None, too.
 
     ``cpu_seconds``: the execution's, from the same event; ``elapsed``: its seconds by the log. The
-    row "TimeExecute" is without the transfer of output. It may be that of an earlier execution, up
-    to a checkpoint, or since 1970, if another shadow saw the start
-    (``RemoteResource::recordActivationExitExecutionTime``); and older versions have none.
+    row "TimeExecute" excludes the transfer of output. It may be that of an earlier execution, up
+    to a checkpoint, or count from 1970 if another shadow saw the start
+    (``RemoteResource::recordActivationExitExecutionTime``); older versions have none.
     """
     figures: dict[str, float | None] = {}
     if isinstance(usage, str):
@@ -467,10 +467,10 @@ def resource_usage(
         return None
     average = figures.get("average")
     if average is not None:
-        # Where a machine reports both, that of the row "GPUs" is the peak.
+        # Where a machine reports both, the row "GPUs" has the peak.
         figures["gpus"] = average
     for end in ("_requested", "_allocated"):
-        # Where it is the only row of GPUs, it has these, too.
+        # If it is the only row of GPUs, it has these, too.
         if figures.get(f"gpus{end}") is None:
             figures[f"gpus{end}"] = figures.get(f"average{end}")
     seconds = figures.get("seconds")
@@ -482,7 +482,7 @@ def resource_usage(
 
 
 def least_amount(amount: float, kilobytes: int = 1024) -> float:
-    """The least that a logged peak, in units of so many KB, may stand for.
+    """The least actual value of a logged peak, in units of ``kilobytes`` KB.
 
     A schedd may have rounded it up (``SCHEDD_ROUND_ATTR_ResidentSetSize = 25%``): between 50 and
     500 million KB to the next 25 million, between 5 and 50 million to the next 2.5 million, and so
@@ -517,7 +517,7 @@ def _parse_row(line: str, columns: dict[str, slice]) -> UsageRow:
 
 @lru_cache(maxsize=1000)
 def _redact(text: str) -> str:
-    """A label or devices: the same in most tables of a pool."""
+    """Redact a label or device names; cached, since most tables of a pool share them."""
     return visible(redact_secrets(text))
 
 
@@ -700,7 +700,7 @@ class Attributes:
         return bool(self.ad.get(name))
 
     def prose(self, name: str) -> str | None:
-        """Free text as it is read from the text form; None when there is none."""
+        """Free text as it is read from the text form; None if empty."""
         return prose(self[name])
 
     def nested(self, name: str) -> Attributes:
@@ -726,7 +726,7 @@ def _text_after(text: str, prefix: str) -> str:
 
 
 def prose(text: str) -> str | None:
-    """Free text without indentation; None when there is none."""
+    """Free text without indentation; None if empty."""
     return "\n".join(line.strip() for line in text.split("\n")).strip() or None
 
 
@@ -768,7 +768,7 @@ MAX_RUN_EPOCH: Final = 999_999_999
 
 
 def _submit_of(host: str, body: str) -> Submit:
-    """The event of the notes in the body of 000 or 035.
+    """The submission that the notes in the body of a 000 or 035 describe.
 
     A structured note takes precedence over a ``DAG Node:`` line.
     """
@@ -835,14 +835,14 @@ _SITE_NAME: Final = re.compile(
     r"(?:glidein_(?P<kind>resourcename|cmssite|site)|(?<=job_)(?:cms)?site)0?",
     re.IGNORECASE,
 )
-"""Attributes with the site of a slot, as a startd or a job has them. OSG's, CMS' and Fermilab's
-access points copy the startd's into the job (``JOBGLIDEIN_ResourceName = "$$(…)"``); at a match the
+"""Attributes of a startd or a job that name the site of a slot. OSG's, CMS' and Fermilab's access
+points copy the startd's into the job (``JOBGLIDEIN_ResourceName = "$$(…)"``); at a match the
 schedd writes the value to ``MATCH_EXP_…``."""
 _SITE_KINDS: Final = ("resourcename", "cmssite", "site")
-"""The most exact one first: a site may have several resources."""
+"""The most specific one first: a site may have several resources."""
 
 _NO_SITE: Final = frozenset({"", "unknown", "undefined", "none", "error", "local job"})
-"""Values where the startd has no such attribute, by the expressions of these access points."""
+"""Values that the expressions of these access points have if the startd lacks the attribute."""
 
 _STRING_ATTRIBUTE: Final = re.compile(
     r"""^[ \t]*(\w*site0?|\w*resourcename0?) = "([^"\\\n]{1,200})"[ \t]*$""",
@@ -903,17 +903,17 @@ def _execute(text: str, body: str) -> Execute:
 
 
 def _device(gpu: Attributes, spelled: Callable[[str], str] = str) -> GpuDevice | None:
-    """What is said of one GPU; None where it is nothing."""
+    """The properties of one GPU; None if the attributes have none of them."""
     names = ("Capability", "DriverVersion", "ClockMhz")
     device = GpuDevice(*(gpu.real(spelled(name)) for name in names))
     return device if device != GpuDevice() else None
 
 
 def site_of_attributes(attributes: Iterable[tuple[str, object]]) -> str | None:
-    """The site by the names and values of a slot's or a job's attributes; None without one.
+    """The site that (name, value) pairs of a slot or a job name; None without one.
 
-    A resource name comes before a site, and at the same rank what the schedd evaluated before
-    what the job's ad may have as an expression.
+    A resource name takes precedence over a site; at the same rank, a value that the schedd
+    evaluated takes precedence over one that the job's ad may have as an expression.
     """
     found = []
     for name, value in attributes:
@@ -927,7 +927,7 @@ def site_of_attributes(attributes: Iterable[tuple[str, object]]) -> str | None:
 
 
 def site_in_ad(body: str) -> str | None:
-    """The site by the attributes in the body of a 028; None without one."""
+    """The site that attributes in the body of a 028 name; None without one."""
     return site_of_attributes((match[1], match[2]) for match in _STRING_ATTRIBUTE.finditer(body))
 
 
@@ -1347,9 +1347,9 @@ class EventType(NamedTuple):
     ``name``: HTCondor's without ULOG_. ``line``: the text after the date in the text form, as a
     function of an ad or as a format of its attributes. ``pattern``: what HTCondor writes there, in
     full: a header in mid-line is one only if its text matches (None: any text; ``EXACT``: that
-    of ``line``). ``read``: the detail by this text and the lines below it; ``read_ad``: by the
-    attributes of an ad. ``is_covered``: the detail and the first line have all that is shown of
-    the body. ``repeats``: equal texts of many jobs or hosts are parsed and stored once.
+    of ``line``). ``read`` returns the detail from this text and the lines below it, ``read_ad``
+    from the attributes of an ad. ``is_covered``: the detail and the first line have all that is
+    shown of the body. ``repeats``: equal texts of many jobs or hosts are parsed and stored once.
     """
 
     name: str
@@ -1563,7 +1563,7 @@ _UNKNOWN: Final = EventType("")
 
 
 def type_of(number: int) -> EventType:
-    """The type of events with this number; one without a detail, if HTCondor has a new one."""
+    """The event type with this number; one without a detail if the number is unknown."""
     return EVENT_TYPES.get(number, _UNKNOWN)
 
 

@@ -108,12 +108,13 @@ _NEW_YEAR: Final = timedelta(days=183)
 """Yearless timestamps that go back by more than this (half a year) begin a new year."""
 
 _LATE: Final = timedelta(days=1)
-"""How late an event may be written: 12/31 after 01/01 is the year before, not next winter."""
+"""How late an event may be written: 12/31 after 01/01 is in the year before, not next winter."""
 
 _AHEAD: Final = timedelta(days=1)
+"""How much younger than its file an event may seem: two clocks in two time zones."""
+
 _ONE_DAY: Final = timedelta(days=1)
 _YEARS: Final = range(1970, 9000)
-"""How much younger than its file an event may seem: two clocks in two time zones."""
 
 _LEAP_SEARCH: Final = 8
 """Two leap years are at most this many years apart."""
@@ -182,8 +183,8 @@ def first_year(data: bytes, written: datetime, known: KnownDates | None = None) 
     cluster ``known`` has, else from the only span of ``known`` that the first event can be in. Else
     from ``written`` (naive, local), the file's modification time: the result is the latest year in
     which no event is younger than the file and every 02/29 exists. A copy may be years younger
-    than the original. A newer HTCondor may have gone on with years: then no event before its
-    first date is younger than that.
+    than the original. If a newer HTCondor continued the log with years, no event before the
+    first full date is younger than that.
     """
     relative, last, latest = _UNKNOWN_YEAR, None, None
     spanned: int | None = None

@@ -219,7 +219,7 @@ def _usual_006(between: bytes, digits: int, zone: bytes) -> re.Pattern[bytes]:
 def _stamp_like(stamp: bytes, time: datetime) -> bytes:
     """The timestamp of ``time`` in the format of ``stamp``."""
     if stamp.endswith(b"Z"):
-        # An aware time: which local time it is, is known above.
+        # An aware time: only the caller can convert it to local time.
         raise _NotFastPath
     text = time.isoformat(stamp[10:11].decode(), "microseconds") + "000"
     return text.encode()[: len(stamp)]
@@ -398,7 +398,7 @@ class _FastParser:
         jobs, times, append = self._jobs, self._times, self._events.append
         line = self._line
         if texts.pop():
-            # A terminator line of no event: its bytes are not part of any block.
+            # A separator without an event: its bytes are not part of any block.
             raise _NotFastPath
         for block in texts:
             match = _HEADER.match(block)

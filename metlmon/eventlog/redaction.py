@@ -1,4 +1,4 @@
-"""Events as they may be kept and shown: visible, without secrets, texts of bounded length."""
+"""Redacts events before they are kept and shown: texts are visible, and of bounded length."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ _ATTRIBUTE: Final = re.compile(r"\w+ job attribute (\S+)")
 
 
 def without_environment(event: Event) -> Event:
-    """Return an event without values of the environment, and of secret attributes.
+    """Return an event without the values of the environment and of secret attributes.
 
     API keys and tokens are passed in the environment; what is not kept cannot be shown.
     """

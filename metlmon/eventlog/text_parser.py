@@ -273,13 +273,13 @@ _ONLY_HTCONDOR: Final = re.compile(
     rb"|\s*DAG Node: \Z"
     rb"|\t   \w[^:]*(?: :|\Z)|\t\t\Z"
 )
-"""The cut part of a line that only HTCondor can have written."""
+"""The start of a cut line that only HTCondor can have written."""
 
 _QUOTING: Final = b" \t\"'`([{<=:,;"
 _TORN_SEPARATOR: Final = (b".", b"..", b"...")
 
 _END_OF_A_HOLD: Final = re.compile(rb"\s*Code -?[0-9]+ Subcode ")
-"""The line after a hold reason, which the reason's last line cannot be an event before."""
+"""The line after a hold reason: a mid-line header right before it is part of the reason."""
 
 _STATUS: Final = re.compile(rb"\s*\([01]\) ")
 _WITH_STATUS: Final = frozenset({4, 5, 15, 16})
