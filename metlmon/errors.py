@@ -25,7 +25,7 @@ REMEDIES: Final = {
 """Errors caused by the given path, not by a fault of the program."""
 
 NO_IPV6: Final = frozenset((errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT))
-"""Errors of listening on ::1 where the machine has no IPv6; others mean that it is in use."""
+"""Errors of listening on ::1 on a machine without IPv6; others mean that the port is in use."""
 
 _LONG: Final = re.compile(r"(\S{200})\S{100,}")
 
@@ -36,7 +36,7 @@ def shorten_words(sentence: str) -> str:
 
 
 def prefix(where: str) -> str:
-    """What stands before a message about ``where`` (file and line), if that is known."""
+    """The prefix of a message about ``where`` (file and line); "" if that is unknown."""
     return f"{where}: " if where else ""
 
 
@@ -46,7 +46,7 @@ LONGEST_COMPARED: Final = 100
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The most similar of the known names, or None if none has this similarity."""
+    """The most similar of the known names; None if none is similar enough."""
     from difflib import get_close_matches  # Imported late: rarely needed.
 
     candidates = list(islice(known, MOST_COMPARED))
@@ -103,13 +103,13 @@ def describe_error(action: str, error: BaseException) -> str:
 
 
 def sentence_of(error: BaseException, action: str, *expected: type[BaseException]) -> str:
-    """The sentence of an error that is ``expected``; of another one what failed, and where."""
+    """The message of an ``expected`` error; for any other, what failed and where."""
     return str(error) if isinstance(error, expected) else describe_error(action, error)
 
 
 def format_traceback(error: BaseException) -> list[str]:
     """The traceback as lines that are safe to print, without values of variables."""
-    import traceback  # Takes 2 ms: few commands end so.
+    import traceback  # Takes 2 ms; rarely needed.
 
     lines: list[str] = []
     for part in traceback.format_exception(error):

@@ -1,4 +1,4 @@
-"""The garbage collector and the memory allocator, set up for what this program allocates."""
+"""Tunes the garbage collector and the memory allocator for this program."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final
 
 COLLECT: Final = (1_000, 10, 10)
 """Thresholds of the garbage collector, instead of 700 objects: a model has millions of acyclic
-objects. With larger ones, garbage of the screens would stay for hours. Reading does without it."""
+objects. With larger ones, garbage of the screens would stay for hours. Reading pauses it."""
 
 M_ARENA_MAX: Final = -8
 """The parameter of mallopt(3) for the number of arenas (glibc's ``malloc.h``)."""
 
 
 def set_thresholds() -> None:
-    """Let the garbage collector run at the thresholds of :data:`COLLECT`."""
+    """Set the thresholds of the garbage collector to :data:`COLLECT`."""
     gc.set_threshold(*COLLECT)
 
 
@@ -40,7 +40,7 @@ def gc_paused(once: bool = True) -> Iterator[None]:
 
 
 def keep_loaded_code() -> None:
-    """Exempt what exists now, most of it modules and classes, from garbage collection."""
+    """Exempt all current objects, mostly modules and classes, from garbage collection."""
     gc.freeze()
 
 
@@ -48,10 +48,10 @@ def share_one_arena() -> None:
     """Let all threads allocate from one arena, where the C library is glibc.
 
     By default each thread has an arena of its own, and what one thread allocates and another
-    releases leaves gaps in both: 4 MB in a day of a growing log. Threads of Python hold one lock
+    releases leaves gaps in both: 4 MB in a day of a growing log. Python's threads share one lock
     anyway.
     """
-    # A dashboard works without it, too: where ctypes is missing, or the C library is another.
+    # The dashboard also works without ctypes, and with another C library.
     with suppress(ImportError, OSError, AttributeError):
         import ctypes  # Commands do without it.
 

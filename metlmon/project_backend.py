@@ -59,14 +59,14 @@ MLFLOW_KEYS: Final = frozenset(
     _mlflow_local_backend_run_id
     """.split()
 )
-"""What MLflow itself adds to the configuration of a backend (``mlflow.projects.utils``)."""
+"""Keys that MLflow itself adds to the configuration of a backend (``mlflow.projects.utils``)."""
 
 STATUSES: Final = {
     DagState.DONE: RunStatus.FINISHED,
     DagState.FAILED: RunStatus.FAILED,
     DagState.REMOVED: RunStatus.KILLED,
 }
-"""MLflow's status of a run by the state of its DAG; of others RUNNING."""
+"""MLflow's status of a run by the state of its DAG; RUNNING for other states."""
 
 _log = logging.getLogger("mlflow.metlmon")
 
@@ -168,7 +168,7 @@ class SubmittedEnsemble(SubmittedRun):  # type: ignore[misc]
         return str(RunStatus.to_string(STATUSES.get(self._state(), RunStatus.RUNNING)))
 
     def cancel(self) -> None:
-        """Remove the DAG, until MLflow has it as KILLED. Raises ExecutionException."""
+        """Remove the DAG, and wait until it has ended. Raises ExecutionException."""
         if self._state() in ENDED:
             return
         if self._reader.ensemble.settings.read_only:
@@ -254,7 +254,7 @@ def _own_files(plan: Plan, work_dir: Path) -> list[str]:
 
 
 def _copy_files(work_dir: Path, directory: Path, names: Iterable[str]) -> None:
-    """Copy files of the project: later changes of them are none of this ensemble's."""
+    """Copy files of the project, so that later changes do not affect this ensemble."""
     for name in names:
         source, target = work_dir / name, directory / name
         try:
@@ -272,7 +272,7 @@ def _sentence(
 ) -> str:
     """A problem, with the option that it is about."""
     if problem.text.startswith("-P "):
-        return problem.text  # It names the values of a swept variable itself.
+        return problem.text  # It already names the swept variable.
     name = problem.field.removeprefix("values.")
     if name in params:
         return f"-P {name}: {problem.text}"

@@ -69,7 +69,7 @@ def redact_job_text(text: str) -> str:
     text = _SET_ENVIRONMENT.sub(rf"\1\2 {HIDDEN}", _TAGGED_ENVIRONMENT.sub(rf"\1{HIDDEN}\n", text))
     if "-----BEGIN" in text:
         return redact_secrets(text)
-    # Line by line is faster: most lines are quickly known to hold no secret.
+    # Line by line is faster: most lines are quickly found to contain no secret.
     return "\n".join(map(redact_secrets, text.split("\n")))
 
 
@@ -176,7 +176,7 @@ _CERTAIN_NAME: Final = re.compile(
     r"|claim_?id|x-amz-signature|[_-]pass$|^PASS$",
     re.IGNORECASE,
 )
-"""Names that only secrets have. Values of others, such as ``key``, often are none."""
+"""Names that only secrets have. Values of others, such as ``key``, often are not secret."""
 
 _ONE_WORD: Final = re.compile(r"(?:[A-Za-z0-9+/]|%2[BbFf]){16,}+={0,2}")
 
@@ -319,7 +319,7 @@ def _find_key_blocks(text: str) -> Iterator[SecretMatch]:
 
 
 _TOKEN_AS_USER: Final = re.compile(r"(?=[A-Za-z_-]*[0-9])(?=[0-9_-]*[A-Za-z])[\w-]{20,}")
-"""A token in place of a user name, which is never as long and with digits."""
+"""A token in place of a user name, which would not be this long and contain digits."""
 
 _USERINFO: Final = re.compile(r"://([^\s/@\"'<>]*+)@")
 

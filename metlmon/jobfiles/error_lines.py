@@ -1,6 +1,6 @@
-"""Finds the line that says why a job or a script failed, in the end of what it wrote.
+"""Finds the line that says why a job or a script failed, near the end of its output.
 
-What a person looks for is rarely the last line: a launcher reports that a process of its ended,
+That line is rarely the last one: a launcher reports that one of its processes ended,
 progress bars are drawn over each other, libraries warn at exit. A line that matches one of
 :data:`CAUSES` counts first, then the exception that ends a traceback, then the last line that is
 none of these. Every text is bounded, visible and without secrets.
@@ -30,7 +30,7 @@ MATCHED_CHARACTERS: Final = 2000
 
 class ErrorLine(Struct, frozen=True):
     """``text``: the line. ``cause``: what it means in a few words, ``advice``: the next step; both
-    None where no known pattern matches."""
+    are None if no known pattern matches."""
 
     text: str
     cause: str | None = None
@@ -43,23 +43,23 @@ class ErrorLine(Struct, frozen=True):
 
 
 class JobError(Struct, frozen=True):
-    """What a failed job, or a script of its node, wrote of its failure.
+    """What a failed job, or a script of its node, wrote about its failure.
 
-    ``file``: its error file, or its output where that says nothing, relative to the dagdir; None
-    if the submit description names none. ``line``: None if nothing is found, or the file is not
-    here.
+    ``file``: its error file, or its output file if the first says nothing, relative to the dagdir;
+    None if the submit description names none. ``line``: None if nothing is found or the file is
+    missing.
     """
 
     file: str | None = None
     line: ErrorLine | None = None
 
     def explain(self, result: str) -> str:
-        """``CUDA out of memory (exit 3)``: the result with the cause; where unknown, alone."""
+        """``CUDA out of memory (exit 3)``: the result after the cause; alone if that is unknown."""
         return result if self.line is None else f"{self.line.title} ({result})"
 
 
 class Errors(Struct, frozen=True):
-    """What failed jobs, by their ids, and failed scripts, by the keys of their nodes, wrote."""
+    """The errors of failed jobs, by job id, and of failed scripts, by node key."""
 
     jobs: Mapping[tuple[int, int], JobError] = {}
     scripts: Mapping[tuple[str, str], JobError] = {}
@@ -67,9 +67,9 @@ class Errors(Struct, frozen=True):
     def of_node(
         self, key: tuple[str, str], job: tuple[int, int] | None, reason: str | None
     ) -> JobError | None:
-        """What the part of a node that failed wrote; None where that was not read.
+        """The error that the failed part of a node wrote; None if it was not read.
 
-        ``reason``: DAGMan's, where not its job failed, but a script or its submission.
+        ``reason``: DAGMan's, if a script or the submission failed rather than the job.
         """
         if key in self.scripts or reason is not None or job is None:
             return self.scripts.get(key)
@@ -80,7 +80,7 @@ NO_ERRORS: Final = Errors()
 
 
 class Cause(Struct, frozen=True):
-    """A pattern of lines; ``title`` and ``advice`` may use a group of it as ``{name}``."""
+    """A pattern of lines; ``{name}`` in ``title`` and ``advice`` is replaced by its group."""
 
     pattern: str
     title: str
@@ -240,11 +240,11 @@ CAUSES: Final[Sequence[Cause]] = (
         "Often too little memory: compare the memory used with request_memory",
     ),
 )
-"""The first that matches a line names it; a later line counts before an earlier one, but after
-:data:`_GENERAL` causes only where there is no other."""
+"""The first one that matches a line is its cause. Later lines take precedence over earlier ones,
+except that :data:`_GENERAL` causes count only if no other is found."""
 
 _GENERAL: Final = frozenset({"killed", "a file is missing", "communication between GPUs failed"})
-"""Causes that often follow from another one: they count where no other is found."""
+"""Causes that are often the consequence of another one."""
 
 _SEQUENCES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,500}(?:\x07|\x1b\\)|.)")
 _LINES: Final = re.compile(r"[\r\n]+")
@@ -255,7 +255,7 @@ _EXCEPTION: Final = re.compile(
 )
 _TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\)")
 _PREFIX: Final = re.compile(r"^(?:\[?rank ?\d+\]?: ?|\d+: |\[\d+\]: ?|\[[\w.-]+:\d+\] )(?=\S)")
-"""What launchers put before the lines of their processes."""
+"""Prefixes that launchers add to the lines of their processes."""
 
 _NOISE: Final = re.compile(
     r"^\s*$|^ +\S|^[│╭╰]|"  # frames
@@ -274,7 +274,7 @@ _WRAPPER: Final = re.compile(
     r"Sending process \d+ closing signal|ProcessExitedException|^make(?:\[\d+\])?: \*\*\*|"
     r"^error_file|^traceback :|^time +:|^host +:|^rank +:|terminate called|SignalException"
 )
-"""What a launcher says of a process that failed: it counts where nothing else is found."""
+"""A launcher's messages about a failed process: they count only if nothing else is found."""
 
 
 def find_error_line(text: str) -> ErrorLine | None:
@@ -314,16 +314,16 @@ _SCRIPT_HEADER: Final = re.compile(
     r"\*\*\* Node=(?P<node>\S{1,1000}) Type=(?P<type>PRE|POST|HOLD) Status=(?P<status>-?\d{1,9}) "
     r"Completion=-?\d{1,20} Cmd='[^\n]*\n?"
 )
-"""What DAGMan writes before the output of a script, which need not end in a line end.
+"""What DAGMan writes before the output of a script, which need not end with a newline.
 
 Source: ``Script::WriteDebug`` in ``script.cpp``; the status is that of ``wait``.
 """
 
 
 def find_script_lines(text: str) -> Mapping[ScriptRun, ErrorLine]:
-    """The lines that say why scripts failed, in the end of a file of SCRIPT DEBUG.
+    """The lines that say why scripts failed, in the end of a SCRIPT DEBUG file.
 
-    DAGMan adds to it whenever a script has ended: of each the last run counts, if it failed.
+    DAGMan appends to it whenever a script ends: only the last run of each counts, if it failed.
     """
     headers = list(_SCRIPT_HEADER.finditer(text))
     ends = [*(header.start() for header in headers), len(text)][1:]
@@ -335,13 +335,13 @@ def find_script_lines(text: str) -> Mapping[ScriptRun, ErrorLine]:
 
 
 def _is_quoted(line: str, stripped: str) -> bool:
-    """Whether the line is code of a frame, a progress bar or a warning, which only mention it."""
+    """Whether the line is code in a traceback, a progress bar, or a message of a launcher."""
     indented = line[:1] == " " and not _EXCEPTION.match(stripped)
     return indented or bool(_NOISE.search(stripped)) or bool(_WRAPPER.search(stripped))
 
 
 def _exceptions(lines: Sequence[str]) -> list[str]:
-    """The exceptions that end tracebacks, wrappers of launchers left out where others are."""
+    """The exceptions that end tracebacks; those of launchers only if there are no others."""
     found = []
     inside = False
     for line in lines:

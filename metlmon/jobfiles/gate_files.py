@@ -1,8 +1,8 @@
 """Parses the files in ``gate/<name>/`` and ``placement/<name>/``.
 
 They contain users' requests and the gate's results; ``metlmon/trainer/gate.py`` documents each
-file. The files are untrusted, since other users may
-write there: every text is bounded and redacted, and nothing is raised.
+file. They are untrusted, since other users may write there: every text is bounded and redacted,
+and nothing is raised.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _SITE: Final = re.compile(r"[^\s\"'$\\\ufffd](?:[^\n\r\"'$\\\ufffd]{0,198}[^\s\"
 class Stopped(Struct, frozen=True):
     """``<uuid>.stopped``: a run that its gate stopped before its last epoch.
 
-    ``rule``: file (a user asked for it), patience, divergence or median; :data:`ABORT_RULE` where
-    its DAG was ended on purpose, of which there is no file. ``epoch``: the first one
-    not trained, as in the name of its ``node``. ``reason``: a sentence, as the gate wrote it.
-    ``time``: naive, local to the access point.
+    ``rule``: file (a user asked for it), patience, divergence or median; :data:`ABORT_RULE`,
+    without a file, if its DAG was ended on purpose. ``epoch``: the first one not trained, as in
+    the name of its ``node``. ``reason``: a sentence, as the gate wrote it. ``time``: naive, local
+    to the access point.
     """
 
     rule: str

@@ -2,7 +2,7 @@
 
 Source followed: ``mldag/provenance`` (``sidecar.py``, ``events.py``, ``watcher.py``) of MLDAG,
 schema 1.0. A sidecar ``*.ckpt.provenance.json`` names the SHA-256 of its checkpoint and of the one
-that this was trained from; the events of a run say the same of one epoch after the other. Job ids
+that this was trained from; the events of a run name both for one epoch after the other. Job ids
 are an addition of the bundled trainer.
 """
 
@@ -23,7 +23,7 @@ SIDECAR_SUFFIX: Final = ".ckpt.provenance.json"
 MAX_EPOCH: Final = 999_999_999
 MAX_JOB_NUMBER: Final = 2**31 - 1
 MAX_NAME_LENGTH: Final = 255
-"""Characters of a host's, slot's or site's name; longer ones are none."""
+"""Characters of a host's, slot's or site's name; longer texts are not names."""
 
 _DIGEST: Final = re.compile(r"(?:sha256:)?[0-9A-Za-z]{3,128}")
 
@@ -117,7 +117,7 @@ def _object(text: str) -> Mapping[str, Any]:
 
 
 def _digest(value: object) -> str | None:
-    """A hash, without regard to case and prefix."""
+    """A hash in lower case, without a prefix; None for anything else."""
     if not isinstance(value, str) or _DIGEST.fullmatch(value) is None:
         return None
     return value.removeprefix("sha256:").lower()

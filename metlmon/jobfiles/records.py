@@ -35,7 +35,7 @@ class Point(Struct, frozen=True):
 
 
 class CheckpointRecord(Struct, frozen=True, kw_only=True):
-    """What a sidecar or an event says of the checkpoint of one epoch.
+    """The checkpoint of one epoch, as a sidecar or an event records it.
 
     ``epoch`` counts from 0; ``digest``, ``parent``: SHA-256 of the checkpoint, and of the one that
     it was trained from (None: of none), which may not be recorded (``parent_known``). ``job``,

@@ -38,7 +38,7 @@ TEST: Final = "test"
 
 MOST_METRICS: Final = 256
 MOST_EPOCHS: Final = 100_000
-"""Bounds of the values stored per file; a training has a dozen metrics, some hundred epochs."""
+"""Bounds of the values stored per file; a training has a dozen metrics and some hundred epochs."""
 
 NAME_CHARACTERS: Final = 200
 
@@ -74,7 +74,7 @@ class EpochTable:
         self._newest = -1
 
     def add(self, name: str, epoch: int, value: float) -> None:
-        """Add a value that was written in ``epoch``, or, of a test, after it."""
+        """Add a value that was written in ``epoch``; that of a test may be written after it."""
         is_test = name.startswith(TEST)
         values = (self._tests if is_test else self._values).setdefault(name, {})
         if epoch in values or len(values) < MOST_EPOCHS:
@@ -155,7 +155,7 @@ class _CsvTable:
         self._set_empty_fields(len(names))
 
     def _set_empty_fields(self, columns: int) -> None:
-        """Set how lines begin and end that have no epoch, or no value of a metric."""
+        """Set the beginning and the ends of lines without an epoch or a value of a metric."""
 
         def ends(first: int) -> tuple[str, ...]:
             commas = "," * (columns - first)
@@ -182,7 +182,7 @@ def is_metric(name: str) -> bool:
 
 
 def whole_epoch(value: float | None) -> int | None:
-    """The number of an epoch; None for a value that is none."""
+    """The number of an epoch; None for any other value."""
     if value is None or not 0 <= value < MOST_EPOCHS or value != int(value):
         return None
     return int(value)
@@ -198,7 +198,7 @@ _SECRET: Final = re.compile(r"token|key|secret|passw|credential|auth", re.IGNORE
 are not written anywhere."""
 
 _LONG_WORD: Final = re.compile(r"[A-Za-z0-9]{12,}")
-"""Of capitals, small letters and digits, it may be a secret whatever its name is."""
+"""With capitals, small letters and digits, it may be a secret, whatever the name of the value."""
 
 
 def shown_name(name: str, limit: int) -> str:

@@ -37,7 +37,7 @@ BLOCK_BYTES: Final = 32_768
 """Bytes of a block of the log; no fragment of a record extends over two of them."""
 
 LARGEST_RECORD: Final = 16_000_000
-"""Bytes of one record: a row of 256 metrics has ten kilobytes."""
+"""Bytes of one record: a row of 256 metrics takes ten kilobytes."""
 
 _TOO_LARGE: Final = f"has a record of more than {LARGEST_RECORD // 1_000_000} MB, which is not read"
 
@@ -57,7 +57,7 @@ _KEY, _NESTED_KEY, _VALUE_JSON = 1, 2, 16
 """Fields of ``HistoryRecord`` and of ``HistoryItem``."""
 
 _VALUE_TAG: Final = b"\x82\x01"
-"""How the field of a value begins: number 16, of a length that follows."""
+"""The tag of the field of a value: number 16, length-delimited."""
 
 _START_TIME: Final = 17
 _SECONDS: Final = 1
@@ -66,7 +66,7 @@ _SECONDS: Final = 1
 _QUOTED: Final = frozenset({'"NaN"', '"Infinity"', '"-Infinity"'})
 
 _OBJECT_TYPE: Final = "_type"
-"""Key of an object that is no metric: a histogram, an image, a table."""
+"""Key of an object that is not a metric: a histogram, an image, a table."""
 
 Values = dict[str, bytes]
 """A row of the history: the JSON text of each value, by name."""
@@ -174,7 +174,7 @@ class WandbLog:
     def _fragments(self) -> Iterator[tuple[int, int, bytes]]:
         """Yield the position, kind and data of each fragment of a record.
 
-        What follows a damaged one in its block is skipped: where the next begins is unknown.
+        After a damaged one the rest of its block is skipped: the next start is unknown.
         """
         start = 0
         for block in self._blocks:
@@ -189,8 +189,7 @@ class WandbLog:
                 begin = at + _FRAGMENT_HEADER.size
                 end = begin + length
                 if len(block) < end <= BLOCK_BYTES:
-                    # It is incomplete.
-                    return
+                    return  # The fragment is incomplete.
                 if end > BLOCK_BYTES or zlib.crc32(block[begin - 1 : end]) != checksum:
                     yield start + at, _DAMAGED, b""
                     break
@@ -220,7 +219,7 @@ def _history_row(message: bytes) -> Values:
 
 def _name_and_value(item: bytes) -> tuple[str, bytes]:
     if len(item) < 128:
-        # Lengths then have one byte: the tag of the value is where these two are first.
+        # Lengths then have one byte, so the first match is the tag of the value.
         path, tag, value = item.partition(_VALUE_TAG)
         if tag:
             return _name(path), value[1:]
@@ -253,7 +252,7 @@ def numbers_of(values: Values) -> dict[str, float]:
 
 
 def _parents(name: str) -> list[str]:
-    """The objects that contain a value, by their names with the dot behind."""
+    """The names of the objects that contain a value, each with the dot after it."""
     return [name[: dot + 1] for dot, character in enumerate(name) if character == "."]
 
 
