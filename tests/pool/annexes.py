@@ -28,7 +28,7 @@ PARTS = ("log", "spool", "execute", "run", "lock")
 
 
 class AnnexTrouble(Exception):
-    """Why an annex could not be started: one sentence."""
+    """An annex cannot be started; the message is one sentence."""
 
 
 def request_text(name: str, collector: str, owner: str, lifetime: int | None, nodes: int) -> str:
@@ -123,7 +123,7 @@ class SimulatedAnnexes:
             f'hpc_annex_request_id = "{request_id}"',
             "START = MY.AnnexName == TARGET.TargetAnnexName",
             f"MASTER.DAEMON_SHUTDOWN_FAST = time() > {stop}",
-            # It looks at the expiry with each update, else every five minutes.
+            # The node checks its expiry at each update, else every five minutes.
             "MASTER_UPDATE_INTERVAL = 5",
             f"STARTD_NOCLAIM_SHUTDOWN = {idle}",
         ]
@@ -138,7 +138,7 @@ class SimulatedAnnexes:
         self._start_master(directory, lines)
         seen = ("-constraint", f'hpc_annex_request_id == "{request_id}"')
         self._wait(directory, lambda: self._ask(("condor_status", *seen, "-af", "Name")))
-        # The request's job does so, too, but looks for a node every five minutes only.
+        # So does the job of the request, but it looks for a node only every five minutes.
         started = f"{int(time.time())}"
         self._ask(("condor_qedit", str(cluster), "hpc_annex_start_time", started))
 
@@ -162,7 +162,7 @@ class SimulatedAnnexes:
         self._wait(directory, lambda: self._ask(("condor_status", *machine, "-af", "Name")))
 
     def refusing_collector(self, name: str, port: int) -> None:
-        """Start a collector that lets nobody read; :meth:`end` ends it."""
+        """Start a collector that nobody may read; :meth:`end` ends it."""
         directory = self._new_directory(f"{name}.collector")
         address = f"127.0.0.1:{port}"
         lines = [
@@ -183,7 +183,7 @@ class SimulatedAnnexes:
         return directory
 
     def _inside(self, directory: Path, file: str = "") -> str:
-        """The path in the chroot."""
+        """The path within the chroot."""
         return str(Path("/") / directory.relative_to(self.root) / file)
 
     def _start_master(self, directory: Path, lines: Sequence[str]) -> None:
@@ -204,7 +204,7 @@ class SimulatedAnnexes:
         ]
         (directory / "condor_config").write_text("\n".join([*common, *lines, ""]))
         self._ask(("chown", "-R", "condor:condor", self._inside(directory)))
-        # A host name of its own, so that no log says this machine's.
+        # A host name of its own, so that no log has this machine's.
         command = (
             f"hostname localhost; exec chroot {self.root} /usr/bin/env "
             f"CONDOR_CONFIG={self._inside(directory, 'condor_config')} /usr/sbin/condor_master "
@@ -222,7 +222,7 @@ class SimulatedAnnexes:
     # --- the end ---
 
     def end(self, name: str | None = None) -> bool:
-        """End the annexes of this name, or all, with their requests; whether any was there."""
+        """End the annexes of this name, or all, with their requests; return whether any existed."""
         directories = [
             directory
             for directory in (self.base.iterdir() if self.base.exists() else ())
@@ -260,13 +260,13 @@ class SimulatedAnnexes:
         return int((directory / "master.pid").read_text())
 
     def _ask(self, command: Sequence[str]) -> str:
-        """What a command inside prints, as root."""
+        """Run a command inside as root; return its output."""
         ran = subprocess.run(["chroot", str(self.root), *command], capture_output=True, text=True)
         return ran.stdout.strip()
 
 
 def _accepts(port: int) -> bool:
-    """Whether anything accepts connections at a port of this machine."""
+    """Whether anything listens on a port of this machine."""
     try:
         socket.create_connection(("127.0.0.1", port), 1).close()
     except OSError:

@@ -1,4 +1,4 @@
-"""What the tests on a real pool share."""
+"""Fixtures of the tests on a real pool."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REQUIRED = "METLMON_POOL_REQUIRED"
 
 @contextmanager
 def _required(environment: Mapping[str, str]) -> Iterator[Pool]:
-    """Skips, with the reason, where there is no HTCondor and none can be made."""
+    """Skip, with the reason, without HTCondor and where none can be made."""
     with ExitStack() as stack:
         try:
             pool = stack.enter_context(pool_in_use(environment))
@@ -28,34 +28,34 @@ def _required(environment: Mapping[str, str]) -> Iterator[Pool]:
 
 @pytest.fixture(scope="session")
 def pool() -> Iterator[Pool]:
-    """A real HTCondor, which other tests use at the same time."""
+    """A real HTCondor, shared with other tests at the same time."""
     with _required({}) as pool:
         yield pool
 
 
 @pytest.fixture(scope="session")
 def second_pool() -> Iterator[Pool]:
-    """A pool for one test at a time, where it can be made; else the HTCondor that is there."""
+    """A pool for one test at a time, where it can be made; else the installed HTCondor."""
     with _required(SECOND) as pool:
         yield pool
 
 
 @pytest.fixture(scope="session")
 def third_pool() -> Iterator[Pool]:
-    """Another one."""
+    """Another such pool."""
     with _required(THIRD) as pool:
         yield pool
 
 
 @pytest.fixture(scope="session")
 def changeable_pool(second_pool: Pool) -> Pool:
-    """A pool of our own whose machines and monitors may be changed."""
+    """A pool of the tests whose machines and monitors may be changed."""
     return _ours(second_pool)
 
 
 @pytest.fixture(scope="session")
 def breakable_pool(third_pool: Pool) -> Pool:
-    """A pool of our own whose daemons may be stopped and killed."""
+    """A pool of the tests whose daemons may be stopped and killed."""
     return _ours(third_pool)
 
 

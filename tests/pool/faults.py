@@ -1,7 +1,7 @@
-"""What can happen to a pool: a daemon or DAGMan killed, the schedd stopped, all of it restarted.
+"""Faults of a pool: DAGMan or a daemon killed, the schedd stopped, the whole pool restarted.
 
-For tests on a pool of our own only: everybody at it is hit. What a fault took away is there again
-when its context ends, or when its function returns.
+Only for a pool of the tests, since all its users are affected. A fault is over when its context
+ends, or when its function returns.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ that it dies soon again."""
 
 
 def processes(pool: Pool, *words: str) -> list[int]:
-    """Those of the pool that have all these words in their command line."""
+    """The processes of the pool with all these words in their command line."""
     assert pool.script is not None
     found = []
     for process in pool.script.members():
@@ -35,13 +35,13 @@ def processes(pool: Pool, *words: str) -> list[int]:
 
 
 def kill(pool: Pool, *words: str) -> None:
-    """End the one process with these words in its command line, at once."""
+    """Kill the one process with these words in its command line."""
     (process,) = until(lambda: processes(pool, *words), f"{' '.join(words)} runs")
     os.kill(process, signal.SIGKILL)
 
 
 def killed(pool: Pool, *words: str) -> None:
-    """The same, and wait until the master (or the schedd) has started another one."""
+    """Kill a process, and wait until the master (or the schedd) has started another one."""
     (before,) = until(lambda: processes(pool, *words), f"{' '.join(words)} runs")
     os.kill(before, signal.SIGKILL)
     until(
@@ -57,7 +57,7 @@ def kill_dagman(pool: Pool, cluster: int) -> None:
 
 
 def administer(pool: Pool, *command: str) -> None:
-    """As root of the pool's machine."""
+    """Run a command as root of the pool's machine."""
     argv = ["chroot", str(pool.script.ROOT), *command]
     subprocess.run(argv, check=True, capture_output=True, timeout=60)
 
@@ -69,8 +69,8 @@ def answers(pool: Pool) -> bool:
 
 @contextmanager
 def without(pool: Pool, daemon: str, fast: bool = True) -> Iterator[None]:
-    """The daemon (``schedd``, ``collector``, …) is off; on again afterwards. ``fast`` False: it
-    shuts down as for maintenance, its jobs are ended first."""
+    """Stop the daemon (``schedd``, ``collector``, …) within the context. ``fast`` False: it shuts
+    down as for maintenance, which first ends its jobs."""
     how = "-fast" if fast else "-graceful"
     administer(pool, "condor_off", how, "-daemon", daemon)
     try:
@@ -87,6 +87,6 @@ def without(pool: Pool, daemon: str, fast: bool = True) -> Iterator[None]:
 
 
 def restart(pool: Pool) -> None:
-    """The whole pool, as after a reboot; returns when all its sites are there again."""
+    """Restart the whole pool, as a reboot does; return when all its sites are back."""
     pool.script.stop()
     pool.script.up()

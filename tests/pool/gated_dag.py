@@ -1,7 +1,7 @@
-"""A DAG of runs and epochs whose jobs do what the test says, and wait until it does.
+"""A DAG of runs and epochs whose jobs wait until the test ends them.
 
-A job runs until a file named after its node lies in ``gates``: its text is the exit code. So
-a test needs no guess about how long something takes: nothing moves while it looks.
+A job runs until a file named after its node is in ``gates``; its text is the exit code. So no test
+has to guess how long something takes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SUBMIT-DESCRIPTION wait {{
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """The DAG in its directory, its nodes by run."""
+    """A DAG in its directory, and its nodes by run."""
 
     pool: Pool
     dag: Path
@@ -55,7 +55,7 @@ class Gated:
         return self.dag.parent
 
     def open(self, *nodes: str, code: int = 0) -> None:
-        """Let these end, with this exit code."""
+        """Let these nodes end with this exit code."""
         for node in nodes:
             self.pool.place(self.directory / "gates" / node, f"{code}\n")
 
@@ -63,7 +63,7 @@ class Gated:
         self.open(*(node for run in self.runs for node in run))
 
     def submit(self) -> int:
-        """Hand it to DAGMan by HTCondor's own command; DAGMan's cluster."""
+        """Submit it with condor_submit_dag; return DAGMan's cluster."""
         output = self.pool.run(["condor_submit_dag", self.dag.name], self.directory).stdout
         return int(output.split("submitted to cluster")[1].split(".")[0])
 
@@ -79,9 +79,8 @@ def write(
     user: str | None = None,
     more: Sequence[str] = (),
 ) -> Gated:
-    """Runs of epochs, one after the other, anywhere or at the named sites in turn. Without
-    GPUs there is room for many, whoever else trains on this pool. ``more``: lines of the submit
-    description besides the ordinary ones."""
+    """Write runs of consecutive epochs, for any site or for the named sites in turn. They need no
+    GPU, so many fit beside other tests. ``more``: further lines of the submit description."""
     directory = pool.directory(name, user)
     gates = directory / "gates"
     gates.mkdir()

@@ -1,4 +1,4 @@
-"""A small DAG on the pool for a recording of trouble, and what is done to its machine."""
+"""A small DAG on the pool for recordings of trouble, and changes of its machine."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Ensemble:
         return [f"{ad['ClusterId']}.{ad['ProcId']}" for ad in self.jobs(status, node)]
 
     def until_executing(self, count: int, node: str = "") -> list[str]:
-        """The same for jobs that execute."""
+        """Like :meth:`until_jobs`, for jobs that execute."""
 
         def look() -> list[str]:
             ads = [ad for ad in self.jobs(truth.RUNNING, node) if executes(ad)]
@@ -105,7 +105,7 @@ class Ensemble:
         truth.until_gone(self.pool, self.directory, END_SECONDS)
 
     def until_quiet(self) -> None:
-        """Wait until nothing was written for some seconds."""
+        """Wait until no file has been written for some seconds."""
         before: list[tuple[int, int]] = []
 
         def look() -> bool:
@@ -133,7 +133,7 @@ def write(
     submit: Mapping[int, Sequence[str]] | None = None,
     lines: Sequence[str] = (),
 ) -> Ensemble:
-    """Runs of epochs. ``nodes``: macros of single nodes; ``submit``: lines of the submit
+    """Write runs of epochs. ``nodes``: macros of single nodes; ``submit``: lines of the submit
     description of a run (-1: of all); ``lines``: of the DAG file."""
     directory = pool.directory(name)
     pool.place(directory / "train.sh", JOB, 0o755)
@@ -169,7 +169,7 @@ CONTROLLERS = {
 
 @contextmanager
 def control_groups(pool: Pool) -> Iterator[None]:
-    """Let the pool's starters limit the memory of jobs: the machine's hierarchies, inside."""
+    """Mount the machine's control groups in the chroot, so that starters can limit memory."""
     assert pool.script is not None
     inside = []
     for name, place in CONTROLLERS.items():
@@ -186,7 +186,7 @@ def control_groups(pool: Pool) -> Iterator[None]:
 
 @contextmanager
 def small_disk(pool: Pool, directory: Path) -> Iterator[None]:
-    """A file system of 4 MB at the directory, outside and inside the pool's chroot."""
+    """Mount a file system of 4 MB at the directory, inside and outside the pool's chroot."""
     assert pool.script is not None
     owner = directory.stat().st_uid
     inside = Path(f"{pool.script.ROOT}{directory}")

@@ -1,4 +1,4 @@
-"""Every kind of trouble, as an ensemble on the pool that gets into it."""
+"""An ensemble on the pool for every kind of trouble."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PAUSE = "#!/bin/sh\nsleep 3\n"
 
 
 def hold_codes(pool: Pool) -> Ensemble:
-    """Each run held for a reason of its own; run0 by its user."""
+    """Each run is held for another reason; run0 by its user."""
     slow = {f"run{run}-train_epoch0": {"seconds": "90"} for run in (0, 1, 6, 7)}
     made = write(pool, "hold-codes", 8, nodes=slow, submit=HELD_FOR)
     with_big = JOB.replace("sleep", "head -c 2000000 /dev/zero > big.bin\nsleep", 1)
@@ -55,7 +55,7 @@ def hold_codes(pool: Pool) -> Ensemble:
 
 
 def policy_removal(pool: Pool) -> Ensemble:
-    """The job's own policy holds two runs, and removes them when they were held for 10 s."""
+    """The job's own policy holds two runs, and removes them after 10 s."""
     policy = [
         "periodic_hold = " + SOON,
         "periodic_remove = JobStatus == 5 && time() - EnteredCurrentStatus > 10",
@@ -86,7 +86,7 @@ def system_policy_removal(pool: Pool) -> Ensemble:
 
 
 def system_policy_clock(pool: Pool) -> Ensemble:
-    """One run was removed by that policy, another is held and will be."""
+    """That policy has removed one run, and will remove another held one."""
     causes = {0: HELD_FOR[4], 1: HELD_FOR[4]}
     late = {"run1-train_epoch0": {"seconds": "25"}, "run2-train_epoch0": {"seconds": "90"}}
     made = write(pool, "removal-clock", nodes=late, submit=causes)
@@ -137,7 +137,7 @@ def dag_removed(pool: Pool) -> Ensemble:
 
 
 def dag_held(pool: Pool) -> Ensemble:
-    """condor_hold of DAGMan's job; what runs ends, and nothing follows it."""
+    """condor_hold of DAGMan's job; running jobs end, and none follow."""
     made = write(pool, "dag-held", seconds=30)
     made.submit()
     made.until_executing(3)
@@ -229,7 +229,7 @@ def memory(pool: Pool) -> Ensemble:
 
 
 def quota(pool: Pool) -> Ensemble:
-    """Checkpoints of 1.5 MB go to a disk of 4 MB: the third run's finds no room."""
+    """Checkpoints of 1.5 MB go to a disk of 4 MB, which has no room for the third run's."""
     script = JOB.replace("sleep", "head -c 1500000 /dev/zero > last.ckpt\nsleep", 1)
     checkpoint = [
         "transfer_output_files = last.ckpt",
@@ -253,8 +253,8 @@ def quota(pool: Pool) -> Ensemble:
 
 
 def black_hole(pool: Pool) -> Ensemble:
-    """Every job that starts at Expanse-GPU dies at once; elsewhere they end well. A node's first
-    two tries prefer that site, which is the first one free again. In the second epoch."""
+    """In the second epoch every job at Expanse-GPU fails at once; elsewhere jobs succeed. The first
+    two tries of a node prefer that site, which is the first one to be free again."""
     broken = {
         f"run{run}-train_epoch{epoch}": {"broken": "Expanse-GPU", "tries": "$(RETRY)"}
         for run in range(6)
@@ -294,7 +294,7 @@ exec sleep 600
 
 
 def stalled_transfer(pool: Pool) -> Ensemble:
-    """run0's input comes from a server that sends nothing; the other runs' input comes."""
+    """The input of run0 comes from a server that sends nothing; that of the others arrives."""
     slow = [
         "transfer_plugins = slow=plugin.sh",
         "transfer_input_files = slow://data.example.org/corpus.tar",
@@ -311,7 +311,7 @@ def stalled_transfer(pool: Pool) -> Ensemble:
 
 
 def unmatched(pool: Pool) -> Ensemble:
-    """run0 asks for a site that is not there; the others for those that are."""
+    """run0 requests a site that does not exist; the others request real ones."""
     sites = ["Mars-GPU", *list(pool.sites.values())[:2]]
     made = write(pool, "unmatched", sites=sites, submit={-1: [AT_TARGET]})
     made.submit()
@@ -322,7 +322,7 @@ def unmatched(pool: Pool) -> Ensemble:
 
 
 def wrong_site(pool: Pool) -> Ensemble:
-    """All ask for Delta-GPU by name; the requirements let them run at the other sites only."""
+    """All request Delta-GPU by name; their requirements allow only the other sites."""
     elsewhere = ['requirements = TARGET.GLIDEIN_ResourceName =!= "Delta-GPU"']
     slow = {f"run{run}-train_epoch1": {"seconds": "150"} for run in range(3)}
     submit = {-1: elsewhere, 3: [AT_TARGET]}
@@ -353,9 +353,9 @@ def diverged(pool: Pool) -> Ensemble:
 
 
 def log_gap(pool: Pool) -> Ensemble:
-    """Removed while the disk of its logs is full, so that no end is logged (the schedd knows
-    it); then there is room again, and it is submitted again. Where DAGMan's lock file could not
-    be removed, it recovers from the cut log and gives up: that is ``dag-failed``."""
+    """The DAG is removed while the disk of its logs is full, so that no end is logged (the schedd
+    knows it); it is submitted again once there is room. Where DAGMan's lock file could not be
+    removed, DAGMan recovers from the cut log and gives up: that is ``dag-failed``."""
     made = write(pool, "log-gap", seconds=12)
     own = {path.name: path.read_bytes() for path in made.directory.iterdir()}
     kept = made.directory.with_name("log-gap-kept")
@@ -379,7 +379,7 @@ def log_gap(pool: Pool) -> Ensemble:
 
 
 def rescue_missing(pool: Pool) -> Ensemble:
-    """Removed in mid-run; then its rescue file is deleted."""
+    """The DAG is removed in mid-run; then its rescue file is deleted."""
     made = write(pool, "rescue-missing", seconds=5)
     made.submit()
     made.until_done("run0-train_epoch0")
@@ -390,7 +390,7 @@ def rescue_missing(pool: Pool) -> Ensemble:
 
 
 def dag_changed(pool: Pool) -> Ensemble:
-    """A run more is written into the DAG file while its DAGMan runs."""
+    """A run is added to the DAG file while its DAGMan runs."""
     made = write(pool, "dag-changed", seconds=6)
     made.submit()
     made.until_executing(3)
@@ -404,7 +404,7 @@ def dag_changed(pool: Pool) -> Ensemble:
 
 
 def healthy_done(pool: Pool) -> Ensemble:
-    """Nothing happens to it."""
+    """No trouble, at its end."""
     made = write(pool, "healthy-done")
     made.submit()
     made.until_ended()
@@ -412,7 +412,7 @@ def healthy_done(pool: Pool) -> Ensemble:
 
 
 def healthy_running(pool: Pool) -> Ensemble:
-    """Nothing happens to it; in the middle of its second epoch."""
+    """No trouble, in the middle of its second epoch."""
     slow = {f"run{run}-train_epoch1": {"seconds": "60"} for run in range(3)}
     made = write(pool, "healthy-running", nodes=slow)
     made.submit()

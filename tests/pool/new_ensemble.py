@@ -1,4 +1,4 @@
-"""Ensembles that ``metlmon new`` writes and hands to the pool, as a user has them written."""
+"""Ensembles that ``metlmon new`` writes, submitted to the pool as a user would."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Written:
         return dict(found)
 
     def act(self, what: str, *words: str, expect: int | None = 0) -> dict[str, Any]:
-        """``metlmon act``, as JSON."""
+        """The answer of ``metlmon act``, as JSON."""
         argv = ["metlmon", "act", what, ".", *words, "--yes", "--json"]
         done = self.pool.run(argv, self.directory, expect=expect)
         answered: dict[str, Any] = json.loads(done.stdout)
@@ -61,18 +61,18 @@ class Written:
     # --- its end ---
 
     def submit(self) -> None:
-        """Hand it to DAGMan by HTCondor's own command."""
+        """Submit it with condor_submit_dag."""
         self.pool.run(["condor_submit_dag", self.dag.name], self.directory)
 
     def end(self) -> dict[str, Any]:
-        """The status once DAGMan is done, whichever way, and has left the queue."""
+        """The status once DAGMan has left the queue, however it ended."""
         self.status("--exit-on", "done", "--timeout", str(END_SECONDS))
-        # DAGMan writes its own end last: into the log, when its job has left the queue.
+        # The log has DAGMan's end last, once its job has left the queue.
         truth.until_gone(self.pool, self.directory)
         return self.status()
 
     def as_htcondor_says(self, status: dict[str, Any]) -> truth.Truth:
-        """What HTCondor says became of it; fails where metlmon says otherwise."""
+        """HTCondor's account of the ensemble; fails where metlmon differs."""
         expected = truth.at_the_end(self.pool, self.directory)
         jobs = truth.jobs_of(self.pool, self.directory)
         wrong = truth.differences(expected, status, jobs)
@@ -84,7 +84,7 @@ class Written:
         return self.pool.queue(self.of_dag, f'DAGNodeName == "{node}"')
 
     def was_submitted(self, node: str) -> bool:
-        """Whether its log has a job of the node. (A short job may leave the queue unseen.)"""
+        """Whether the log has a job of the node (a short job may leave the queue unseen)."""
         log = self.directory / "metl.log"
         return log.exists() and f"DAG Node: {node}\n" in log.read_text()
 
@@ -103,13 +103,13 @@ def write(
     files: Mapping[str, str] | None = None,
     suffix: str = ".toml",
 ) -> Written:
-    """Have ``source`` written to the directory ``name``, which lies beside a directory of its
-    source and other ``files``."""
+    """Write ``source`` with ``metlmon new`` into the directory ``name``, beside a directory with
+    the source and other ``files``."""
     home = pool.directory(f"{name}-source")
     for each, text in {f"{name}{suffix}": source, **(files or {})}.items():
         pool.place(home / each, text)
     argv = ["metlmon", "new", f"{name}{suffix}", f"../{name}", "--json", *options]
     done = pool.run(argv, home, expect=None)
-    # Its answer holds every file: too long to be read in a failure.
+    # The answer has every file, too long for the message of a failure.
     assert done.returncode == 0, done.stderr
     return Written(pool, pool.base / name, json.loads(done.stdout))

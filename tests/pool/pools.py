@@ -37,7 +37,7 @@ Found = TypeVar("Found")
 
 
 class NoPool(Exception):
-    """Why there is none: one sentence."""
+    """No pool can be used; the message is one sentence."""
 
 
 SECOND, THIRD = (
@@ -69,9 +69,9 @@ def _load_script() -> ModuleType:
 def until(
     look: Callable[[], Found], why: str | Callable[[], str], seconds: float = PATIENCE
 ) -> Found:
-    """What ``look`` gives as soon as it is true; fails with ``why`` when it is not in time.
+    """Wait until ``look`` returns something true; return it, or fail with ``why``.
 
-    Looks that start programs would keep a processor busy: the pause is as long as the last look.
+    The pause is as long as the last look: looks that start programs would keep a processor busy.
     """
     begun = time.monotonic()
     deadline = begun + seconds
@@ -103,7 +103,7 @@ class Pool:
     def command(
         self, argv: Sequence[str], directory: Path, user: str | None = None, **more: str
     ) -> list[str]:
-        """``argv`` as a user of the access point, in a directory."""
+        """``argv`` to run as a user of the access point, in a directory."""
         if self.script is None:
             return ["/usr/bin/env", "-C", str(directory), *argv]
         made = self.script.user_command(user or self.users[0], argv, directory, **more)
@@ -118,7 +118,7 @@ class Pool:
         seconds: float = COMMAND_SECONDS,
         **more: str,
     ) -> subprocess.CompletedProcess[str]:
-        """Run it to its end; fails when its exit status is not ``expect`` (None: any)."""
+        """Run it to its end; fails unless its exit status is ``expect`` (None: any)."""
         done = subprocess.run(
             self.command(argv, directory or self.base, user, **more),
             stdin=subprocess.DEVNULL,
@@ -135,7 +135,7 @@ class Pool:
     def start(
         self, argv: Sequence[str], directory: Path, user: str | None = None
     ) -> subprocess.Popen[str]:
-        """Run it beside the test, its output kept in pipes."""
+        """Start it beside the test, with pipes for its output."""
         return subprocess.Popen(
             self.command(argv, directory, user),
             stdin=subprocess.DEVNULL,
@@ -159,13 +159,13 @@ class Pool:
             yield made
 
     def home_of(self, user: str | None = None) -> Path:
-        """Where directories of a user's own are made."""
+        """The directory below which a user's directories are made."""
         if self.script is None or user in (None, self.users[0]):
             return self.base
         return Path(self.script.HOMES / str(user) / self.base.name)
 
     def directory(self, name: str, user: str | None = None) -> Path:
-        """A new directory of a user's own."""
+        """Make a new directory that belongs to a user."""
         home = self.home_of(user)
         path = home / name
         path.mkdir(parents=True)
@@ -174,12 +174,12 @@ class Pool:
         return path
 
     def give(self, path: Path, user: str | None = None) -> None:
-        """A file that this process made belongs to the user now."""
+        """Change the owner of a file of this process to the user."""
         if self.script is not None:
             shutil.chown(path, user or self.users[0], user or self.users[0])
 
     def place(self, path: Path, data: str | bytes, mode: int = 0o644) -> Path:
-        """A file of the user's, whole as soon as it is there."""
+        """Write a file of the user atomically."""
         new = path.with_name(f".{path.name}.new")
         new.write_bytes(data.encode() if isinstance(data, str) else data)
         new.chmod(mode)
@@ -206,7 +206,7 @@ class Pool:
         return json.loads(text) if text else []
 
     def running(self, count: int, *constraint: str) -> list[Ad]:
-        """The ads of so many jobs that execute, by node, as soon as there are so many."""
+        """Wait for so many executing jobs; return their ads by node."""
 
         def look() -> list[Ad] | None:
             ads = self.queue("JobStatus == 2", "JobUniverse == 5", *constraint)
@@ -227,7 +227,7 @@ class Pool:
 
     @contextmanager
     def schedd_paused(self) -> Iterator[None]:
-        """While this lasts the schedd answers nobody. Keep it short: others use it too."""
+        """Stop the schedd (SIGSTOP) within the context. Keep it short: others use it, too."""
         schedds = [each for each in self.script.members() if _name(each) == "condor_schedd"]
         assert schedds, "no schedd runs in the pool"
         for process in schedds:
@@ -239,7 +239,7 @@ class Pool:
                 os.kill(process, signal.SIGCONT)
 
     def remove_everything_below(self, base: Path, user: str | None = None) -> None:
-        """Remove what a user submitted from below ``base``, DAGMan first, and wait for its end."""
+        """Remove a user's jobs submitted below ``base``, DAGMan first, and wait for their end."""
 
         def ours() -> list[str]:
             ads = self.queue()
@@ -263,7 +263,7 @@ SCHEDULER_UNIVERSE = 7
 
 
 def _name(process: int) -> str:
-    """Of its program; empty when it has ended."""
+    """The name of its program; empty when it has ended."""
     try:
         return Path(f"/proc/{process}/comm").read_text().strip()
     except OSError:
@@ -301,7 +301,7 @@ def pool_in_use(environment: Mapping[str, str]) -> Iterator[Pool]:
         fcntl.flock(sessions, fcntl.LOCK_SH)
         if not script.running():
             started.touch()
-        # Its installation can take minutes; it reports its progress on standard error.
+        # Installing can take minutes; the script reports its progress on standard error.
         up = subprocess.run(
             [sys.executable, str(SCRIPT), "up"],
             env={**os.environ, **environment},
@@ -343,7 +343,7 @@ def _theirs() -> Pool:
 
 
 def _fresh(home: Path) -> Path:
-    """A directory for this session; those of sessions that are over are taken away."""
+    """A directory for this session; those of ended sessions are deleted."""
     home.mkdir(parents=True, exist_ok=True)
     for old in home.glob("tests-*"):
         if not Path("/proc", old.name.split("-")[1]).exists():

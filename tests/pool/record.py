@@ -69,7 +69,7 @@ def write(pool: Pool) -> Path:
 
 
 def play(pool: Pool, directory: Path) -> None:
-    """Submit it, and do to it what people do."""
+    """Submit it, and act on it as people do."""
     pool.run(["condor_submit_dag", "ensemble.dag"], directory)
     _epochs_done(pool, directory, 2)
     trouble.by_command(pool, directory, "hold", "run0")
@@ -92,7 +92,7 @@ def _epochs_done(pool: Pool, directory: Path, count: int) -> None:
 
 
 def scrubbed(directory: Path, to: Path) -> None:
-    """Copy it, less what is large or says where it was."""
+    """Copy the ensemble without large files and the machine's paths."""
     for path in _files(directory):
         relative = path.relative_to(directory)
         target = to / relative

@@ -44,7 +44,7 @@ rm -r elsewhere
 
 
 def write(pool: Pool) -> Path:
-    """The ensemble's files, with trouble in two of its runs."""
+    """Write the ensemble, with trouble in two of its runs."""
     directory = pool.base / "lineage"
     argv = ["metlmon", "submit", "lineage", "--yes", "--no-submit", "--retries", "1"]
     argv += ["--runs", str(RUNS), "--epochs", str(EPOCHS), "--policy", "permute", "--no-gate"]

@@ -49,8 +49,8 @@ EVICTED_AFTER = 12
 class Epoch:
     """What a job requests, and what it uses: for ``spin`` seconds a core, ``mb`` and ``kb``.
 
-    ``evicted``: it begins at CHTC-Spark-CE1, is evicted there, and goes on at ``site``.
-    ``only``: the site where alone it uses anything. ``code``: with which it exits.
+    ``evicted``: it starts at CHTC-Spark-CE1, is evicted there, and continues at ``site``. ``only``:
+    the only site where it uses anything. ``code``: its exit code.
     """
 
     site: str
@@ -213,7 +213,7 @@ SUBMIT-DESCRIPTION train {
 
 
 def write(pool: Pool, ensemble: Ensemble) -> Path:
-    """The ensemble's files."""
+    """Write the ensemble."""
     directory = pool.directory("ensemble")
     pool.place(directory / "train.py", JOB, 0o755)
     lines = [SUBMIT]
@@ -239,12 +239,12 @@ def write(pool: Pool, ensemble: Ensemble) -> Path:
 
 
 def play(pool: Pool, directory: Path, ensemble: Ensemble) -> None:
-    """Submit it, evict jobs when they have run for some time, and wait for its end."""
+    """Submit it, evict jobs after some time, and wait for its end."""
     pool.run(["condor_submit_dag", "ens.dag"], directory)
     ours = until(lambda: truth.dagmans(pool, directory), "DAGMan is in the queue")
     long = f"JobStatus == 2 && time() - JobCurrentStartExecutingDate >= {EVICTED_AFTER}"
     at_spark = (truth.of_dagmans(ours), 'regexp("spark", RemoteHost)', long)
-    # There is not room for all at once.
+    # Not all of them fit at once.
     for _ in range(ensemble.evictions):
         (ad,) = until(lambda: pool.queue(*at_spark), f"a job has run at {SPARK}")
         name = f"{ad['ClusterId']}.{ad['ProcId']}"
@@ -255,7 +255,7 @@ def play(pool: Pool, directory: Path, ensemble: Ensemble) -> None:
 
 
 def used(directory: Path, ensemble: Ensemble) -> dict[str, dict[str, Any]]:
-    """What each job's last execution used, by cluster: by its own account, and of its GPUs."""
+    """The usage of each job's last execution, by cluster: its own account, and of its GPUs."""
     found = {}
     for path in sorted(directory.glob("run*.out")):
         node, cluster, _ = path.name.split(".")
@@ -268,7 +268,7 @@ def used(directory: Path, ensemble: Ensemble) -> dict[str, dict[str, Any]]:
 
 @contextmanager
 def monitored(pool: Pool, ensemble: Ensemble) -> Iterator[None]:
-    """Give the pool's execution points the monitor of these GPUs."""
+    """Configure the pool's execution points to monitor these GPUs."""
     root = pool.script.ROOT
     file = root / "etc/condor/config.d/99-z-usage"
     monitor = MONITOR.replace("DEVICES", repr(ensemble.devices))

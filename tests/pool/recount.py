@@ -1,7 +1,7 @@
-"""An ensemble's jobs, counted anew from its job log with HTCondor's own reader.
+"""An ensemble's jobs, counted from its job log with HTCondor's own reader.
 
-A second opinion: nothing here is metlmon's. Stamps are seconds since the epoch, as HTCondor's
-reader makes them of what the log says; so they are to be met to the second.
+A second opinion, without code of metlmon. Times are seconds since the epoch, as HTCondor's reader
+converts them, and must agree to the second.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ STATES |= {22: "disconnected", 23: "running", 24: "idle"}
 
 @dataclass(slots=True)
 class Ran:
-    """One execution; ``end`` None while it goes on.
+    """One execution; ``end`` None while it runs.
 
-    ``unreached``: when its machine was lost out of reach (022), until it is reached again (023).
+    ``unreached``: when it was disconnected (022), until it is reconnected (023).
     """
 
     start: int
@@ -67,7 +67,7 @@ class Ran:
     unreached: int | None = None
 
     def stop(self, now: int, outcome: str, lease: int) -> None:
-        """End now; without a result and out of reach, at the end of the lease at the latest."""
+        """End it now; without a result and disconnected, at the latest at the end of its lease."""
         if self.unreached is not None and outcome not in ("good", "failed"):
             now = min(now, self.unreached + lease)
         self.end, self.outcome = now, outcome
@@ -83,7 +83,7 @@ class Job:
 
 
 def events(log: Path) -> Iterator[dict[str, Any]]:
-    """What is needed of each event, as HTCondor's reader tells it."""
+    """The fields needed of each event, from HTCondor's reader."""
     alone = {**os.environ, "TZ": "UTC", "CONDOR_CONFIG": "/dev/null"}
     argv = [sys.executable, "-c", READ, str(log)]
     read = subprocess.run(argv, env=alone, check=True, capture_output=True, text=True)
@@ -137,7 +137,7 @@ def differences(
     output_of: list[dict[str, Any]],
     lease: int = LEASE_SECONDS,
 ) -> list[str]:
-    """Where metlmon's jobs and hours differ from the log's; empty when nowhere."""
+    """Where metlmon's jobs and hours differ from the log; empty if nowhere."""
     jobs = recount(log, lease)
     ours = {(job["cluster"], job["proc"]): job for job in output_of}
     found = [f"{key}: only one of both knows it" for key in ours.keys() ^ jobs.keys()]

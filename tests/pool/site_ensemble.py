@@ -1,7 +1,7 @@
-"""An ensemble whose epochs take long at one site and fail at another one, as a user writes it.
+"""An ensemble whose epochs are slow at one site and fail at another, written as by a user.
 
-The job itself reads in its machine's ad where it is; nothing of the pool is changed. What became
-of the ensemble is read from ``condor_history`` and the DAG's metrics, not from metlmon.
+The job reads its site from the ad of its machine; the pool is unchanged. The outcome is read from
+``condor_history`` and the DAG's metrics, not from metlmon.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Sites:
 
     @classmethod
     def of_pool(cls, pool: Pool) -> Sites:
-        """The first site of the pool fails, the last one is slow."""
+        """Assign the pool's sites: the first one fails, the last one is slow."""
         failing, first, second, slow = list(pool.sites.values())[:4]
         return cls((first, second), slow, failing)
 
@@ -83,7 +83,7 @@ class Sites:
 def write(
     pool: Pool, name: str, *, runs: int, epochs: int, seconds: int, slow_seconds: int
 ) -> new_ensemble.Written:
-    """Have ``metlmon new`` write it, not submitted; any run may go to any of the four sites."""
+    """Write it with ``metlmon new``, unsubmitted; any run may go to any of the four sites."""
     sites = Sites.of_pool(pool)
     named = ", ".join(f'"{site}"' for site in sites.all)
     description = f"""\
@@ -105,10 +105,10 @@ failing_site = "{sites.failing}"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of it. ``makespan``: seconds from the submission of the first DAGMan to the
-    end of the last job; ``done``: epochs done at each site; ``failures``: executions that failed;
-    ``submissions``: of the DAG; ``last_at``: by site and run, the last epoch (from 1) that was
-    tried there, 0 if none."""
+    """The outcome of the ensemble. ``makespan``: seconds from the submission of the first DAGMan to
+    the end of the last job; ``done``: epochs done at each site; ``failures``: executions that
+    failed; ``submissions``: of the DAG; ``last_at``: by site and run, the last epoch (from 1) that
+    was tried there, 0 if none."""
 
     makespan: float
     done: Mapping[str, int]
@@ -118,7 +118,7 @@ class Outcome:
 
 
 def outcome(ensemble: new_ensemble.Written) -> Outcome:
-    """Of an ensemble that has left the queue."""
+    """The outcome of an ensemble that has left the queue."""
     pool, directory = ensemble.pool, ensemble.directory
     dagmans = truth.dagmans(pool, directory)
     expected = truth.at_the_end(pool, directory)
@@ -142,7 +142,7 @@ def outcome(ensemble: new_ensemble.Written) -> Outcome:
 
 @contextmanager
 def advice(ensemble: new_ensemble.Written, every: str) -> Iterator[None]:
-    """While this lasts, ``metlmon advise`` applies its plans; its output lies beside the dagdir."""
+    """Apply plans by ``metlmon advise`` within the context; its output is beside the dagdir."""
     words = ["metlmon", "advise", ".", "--apply", "send", "--yes", "--every", every]
     command = ensemble.pool.command(words, ensemble.directory)
     with ensemble.directory.with_name(f"{ensemble.name}-advice.txt").open("ab") as output:

@@ -1,4 +1,4 @@
-"""A command on a pseudo-terminal, as the tests on a pool use it."""
+"""A command on a pseudo-terminal, for the tests on a pool."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Terminal(PseudoTerminal):
         super().__exit__(*error)
 
     def settle(self) -> str:
-        """The screen's text, once nothing more is written."""
+        """Wait until no more output comes; return the text on the screen."""
         self.pump(1.0)
         while self.pump(0.15):
             pass
@@ -53,14 +53,14 @@ class Terminal(PseudoTerminal):
     def until_text(
         self, condition: Callable[[str], object], what: str, seconds: float = PATIENCE
     ) -> str:
-        """The screen's text as soon as it meets a condition."""
+        """Wait until the screen's text meets a condition; return it."""
         self.until(lambda: condition(self.text), f"{what} did not come", seconds)
         return self.text
 
     def wait_for_match(
         self, pattern: str, gone: str | None = None, seconds: float = PATIENCE
     ) -> str:
-        """The screen's text as soon as a regular expression matches it, and ``gone`` does not."""
+        """Wait until a pattern matches the screen, and ``gone`` does not; return the text."""
 
         def matches(text: str) -> bool:
             return bool(re.search(pattern, text)) and not (gone and re.search(gone, text))

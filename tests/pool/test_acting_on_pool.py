@@ -44,7 +44,7 @@ class Acting:
         directory: Path | None = None,
         more: tuple[str, ...] = (),
     ) -> dict[str, Any]:
-        """What it answers, as JSON; its exit status is ``expect``."""
+        """Return the answer as JSON; the exit status must be ``expect``."""
         argv = ["metlmon", "act", what, str(directory or self.dag.directory), *targets]
         done = self.pool.run(
             [*argv, "--yes", "--json", *more],
@@ -64,7 +64,7 @@ class Acting:
         return max(ads, key=lambda ad: ad["ClusterId"])
 
     def becomes(self, run: int, status: int) -> Ad:
-        """The ad as soon as the job has this JobStatus."""
+        """Wait until the job has this JobStatus; return its ad."""
         until(lambda: self.job(run)["JobStatus"] == status, lambda: f"not so: {self.job(run)}")
         return self.job(run)
 
@@ -74,7 +74,7 @@ def replies(answered: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def untouched(before: Ad, after: Ad) -> bool:
-    """The job runs as it did."""
+    """Whether the job still runs, and was not restarted."""
     keys = ("ClusterId", "JobStatus", "EnteredCurrentStatus", "JobCurrentStartDate")
     same = all(before[key] == after[key] for key in keys)
     return same and after["JobStatus"] == truth.RUNNING
@@ -86,7 +86,7 @@ def name(ad: Ad) -> str:
 
 @pytest.fixture(scope="module")
 def acting(second_pool: Pool) -> Acting:
-    """Six runs that wait, one of which has ended."""
+    """Six submitted runs: five run, one has ended."""
     pool = second_pool
     dag = gated_dag.write(pool, "acting", runs=6)
     dag.open("run5-train_epoch0")
@@ -110,7 +110,7 @@ def test_hold_and_release(acting: Acting) -> None:
     assert acting.becomes(0, truth.RUNNING)["NumJobStarts"] >= 1
 
 
-def test_vacate_gives_the_slot_back_and_the_job_starts_anew(acting: Acting) -> None:
+def test_vacated_job_restarts(acting: Acting) -> None:
     job = acting.job(1)
     assert replies(acting.act("vacate", name(job))) == [(name(job), "done")]
     until(lambda: acting.job(1).get("NumJobStarts", 0) == 2, "it starts again")
@@ -124,15 +124,15 @@ def test_vacate_gives_the_slot_back_and_the_job_starts_anew(acting: Acting) -> N
     assert [each["outcome"] for each in ours["executions"]] == ["evicted", "in-flight"]
 
 
-def test_priority(acting: Acting) -> None:
+def test_priority_is_set(acting: Acting) -> None:
     job = acting.job(2)
     answered = acting.act("priority", name(job), more=("--value", "7"))
     assert replies(answered) == [(name(job), "done")]
     assert acting.job(2)["JobPrio"] == 7
 
 
-def test_a_larger_request_and_back(second_pool: Pool) -> None:
-    """A policy holds the job for the memory that it requests, as one does that it exceeds."""
+def test_memory_request_is_raised_and_restored(second_pool: Pool) -> None:
+    """A policy holds jobs that request less memory than 96 MB, like jobs that exceed theirs."""
     dag = gated_dag.write(second_pool, "raising", more=["on_exit_hold = RequestMemory < 96"])
     dag.open("run0-train_epoch0")
     acting = Acting(second_pool, dag, dag.submit())
@@ -159,7 +159,7 @@ def test_a_larger_request_and_back(second_pool: Pool) -> None:
     acting.act("remove-dag")
 
 
-def test_each_of_several_jobs_gets_its_answer(acting: Acting) -> None:
+def test_each_of_several_jobs_gets_an_answer(acting: Acting) -> None:
     jobs = [acting.job(0), acting.job(2)]
     answered = acting.act("hold", *map(name, jobs))
     assert replies(answered) == [(name(job), "done") for job in jobs]
@@ -188,17 +188,17 @@ def test_someone_elses_job_is_refused(acting: Acting, second_colleague: str) -> 
     assert untouched(before, acting.job(0))
 
 
-def test_a_schedd_that_does_not_answer_is_reported_to_be_so(acting: Acting) -> None:
+def test_unresponsive_schedd_is_reported(acting: Acting) -> None:
     before = acting.job(0)
     with acting.pool.schedd_paused():
         answered = acting.act("hold", name(before), expect=REFUSED)
     assert not any(reply == "done" for _, reply in replies(answered))
     assert answered["refused"] or answered["answers"][0]["text"]
-    # What the schedd found waiting when it went on was given up before, or it would be held.
+    # The client gave the request up before the schedd resumed; else the job would be held.
     assert untouched(before, acting.job(0))
 
 
-def test_logs_that_came_from_another_machine_are_refused(acting: Acting) -> None:
+def test_copied_logs_are_refused(acting: Acting) -> None:
     before = acting.job(0)
     copy = acting.pool.base / "copied"
     shutil.copytree(acting.dag.directory, copy)
@@ -208,13 +208,13 @@ def test_logs_that_came_from_another_machine_are_refused(acting: Acting) -> None
     assert acting.job(0)["JobStatus"] == truth.RUNNING
 
 
-def test_a_job_that_no_log_tells_of_is_no_target(acting: Acting) -> None:
+def test_job_absent_from_the_logs_is_rejected(acting: Acting) -> None:
     argv = ["metlmon", "act", "hold", str(acting.dag.directory), "1.0", "--yes"]
     done = acting.pool.run(argv, expect=2)
     assert "1.0" in done.stderr
 
 
-def test_nothing_is_done_without_a_yes(acting: Acting) -> None:
+def test_nothing_is_done_without_confirmation(acting: Acting) -> None:
     argv = ["metlmon", "act", "hold", str(acting.dag.directory), "all"]
     acting.pool.run(argv, expect=2)
     assert acting.job(0)["JobStatus"] == truth.RUNNING
@@ -241,12 +241,12 @@ def find_in_palette(screen: Terminal, word: str) -> None:
     screen.settle()
 
 
-def test_the_screen_offers_to_act(acting: Acting) -> None:
+def test_screen_offers_actions(acting: Acting) -> None:
     with acting.pool.terminal(trouble.WATCH, acting.dag.directory) as screen:
         screen.wait_for_match("run0 .*running")
         screen.wait_for_match("a act")
 
-        # Not before the schedd has answered for the first time.
+        # The key works only after the schedd's first answer.
         until(lambda: trouble.asked(screen, "H"), lambda: f"a question:\n{screen.text}")
         while "PROGRESS" not in screen.text:
             # The menu lies between the question and the overview.
@@ -257,7 +257,7 @@ def test_the_screen_offers_to_act(acting: Acting) -> None:
     assert acting.job(0)["JobStatus"] == truth.RUNNING, "a question is not an answer"
 
 
-def test_read_only_leaves_no_way_to_act(acting: Acting) -> None:
+def test_read_only_screen_offers_no_action(acting: Acting) -> None:
     with acting.pool.terminal([*trouble.WATCH, "--read-only"], acting.dag.directory) as screen:
         screen.wait_for_match("run0 .*running")
         screen.wait_for_match("q quit")
@@ -273,7 +273,7 @@ def test_read_only_leaves_no_way_to_act(acting: Acting) -> None:
     assert acting.job(0)["JobStatus"] == truth.RUNNING
 
 
-def test_a_colleague_sees_why_he_cannot(acting: Acting, second_colleague: str) -> None:
+def test_colleague_sees_why_acting_is_refused(acting: Acting, second_colleague: str) -> None:
     argv = ["metlmon", "watch", str(acting.dag.directory)]
     home = acting.pool.script.HOMES / second_colleague
     with acting.pool.terminal(argv, home, user=second_colleague) as screen:
@@ -311,8 +311,8 @@ def test_remove(acting: Acting) -> None:
     assert ours["state"] == "removed"
 
 
-def test_remove_the_dag_and_go_on_from_its_rescue(acting: Acting) -> None:
-    """Last: the other tests' jobs end with it."""
+def test_removed_dag_resumes_from_its_rescue_file(acting: Acting) -> None:
+    """Runs last, since it ends the jobs of the other tests."""
     pool, directory = acting.pool, acting.dag.directory
     answered = acting.act("remove-dag")
     assert [reply for _, reply in replies(answered)] == ["done"]

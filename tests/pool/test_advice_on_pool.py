@@ -92,7 +92,7 @@ def seconds(time: str) -> float:
 
 
 def requests(ensemble: new_ensemble.Written) -> dict[str, str]:
-    """Where the gates are asked to send each run."""
+    """The site that each run's gate is asked for."""
     folder = ensemble.directory / "gate" / ensemble.name
     runs = {str(each["uuid"]): str(each["name"]) for each in ensemble.report_of["runs"]}
     return {runs[path.stem]: path.read_text().strip() for path in folder.glob("*.target")}
@@ -107,7 +107,7 @@ def begins_last_epoch(ensemble: new_ensemble.Written) -> bool:
     return any(ensemble.was_submitted(f"run{run}-train_epoch{EPOCHS - 1}") for run in range(RUNS))
 
 
-def test_no_next_epoch_goes_where_the_advice_leaves_it_out(advised: Advised) -> None:
+def test_no_epoch_runs_at_a_site_that_the_advice_excludes(advised: Advised) -> None:
     """The placement of a job is that of the last application before its gate decided."""
     checked = 0
     for job in advised.expected.jobs:
@@ -141,7 +141,7 @@ def test_all_runs_leave_the_failing_site_within_two_epochs(advised: Advised) -> 
     assert sum(advised.sites.failing in sites for sites in advised.advised.values()) <= 1
 
 
-def test_the_plan_knows_the_slots_of_the_collector(advised: Advised) -> None:
+def test_plan_uses_the_slots_of_the_collector(advised: Advised) -> None:
     assert not advised.is_inferred
 
 
@@ -152,7 +152,7 @@ def test_running_jobs_are_not_touched(advised: Advised) -> None:
         assert not {"VacateReason", "HoldReason", "RemoveReason"} & ad.keys(), ad["DAGNodeName"]
 
 
-def test_the_log_names_each_application_with_its_reason(advised: Advised) -> None:
+def test_log_has_each_application_with_its_reason(advised: Advised) -> None:
     for run, sites in advised.advised.items():
         changes = [change for _, change in advised.changes(run)]
         assert changes[-1]["after"] == sites
@@ -164,6 +164,6 @@ def test_the_log_names_each_application_with_its_reason(advised: Advised) -> Non
     assert len(advised.advised) == RUNS
 
 
-def test_undo_restores_what_was_requested_before(advised: Advised) -> None:
+def test_undo_restores_the_former_requests(advised: Advised) -> None:
     assert advised.before == {SENT_BEFORE: advised.sites.good[0]}
     assert advised.undone == advised.before

@@ -39,7 +39,7 @@ Slots = dict[str, "Nodes"]
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """What the collector has of one request: GPUs, busy ones, and when its node ends."""
+    """What the collector has of one request: GPUs, busy GPUs, and the end of its node."""
 
     gpus: int
     busy: int
@@ -48,7 +48,7 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one command showed, between two moments (seconds since the epoch)."""
+    """The output of one command, and the times (seconds since the epoch) around it."""
 
     begin: float
     end: float
@@ -57,7 +57,7 @@ class Look:
 
 @dataclass(slots=True)
 class Lives:
-    """Three annexes of one lifetime, looked at each second: one for jobs, two of one name."""
+    """Three annexes of equal lifetime, polled each second: one with jobs, two that share a name."""
 
     pool: Pool
     annexes: SimulatedAnnexes
@@ -79,7 +79,7 @@ class Lives:
         return Look(begin, time.time(), json.loads(text))
 
     def rows(self, shown: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        """Those of our requests, by request id."""
+        """The rows of our requests, by request id."""
         ours = set(self.requests.values())
         return {row["request_id"]: row for row in shown["annexes"] if row["request_id"] in ours}
 
@@ -93,7 +93,7 @@ class Lives:
         found: Slots = {}
         lines = sorted((line.split() for line in text.splitlines()), key=lambda words: words[1])
         for request, kind, activity, total, own, start, stop in reversed(lines):
-            # Partitionable ones come first: they have the sum.
+            # Partitionable slots come first: they have the sum.
             if kind == "Partitionable":
                 end = int(start) + LIFETIME if stop == "undefined" else int(stop)
                 found[request] = Nodes(int(total), 0, end)
@@ -103,7 +103,7 @@ class Lives:
         return Look(begin, time.time(), found)
 
 
-# --- what is looked at --------------------------------------------------------------------
+# --- the scenario -------------------------------------------------------------------------
 
 
 @contextmanager
@@ -121,7 +121,7 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def lives(pool: Pool) -> Iterator[Lives]:
-    """All of it happens once: requests, start, jobs, expiry."""
+    """Run the scenario once: requests, start, jobs, expiry."""
     if pool.script is None:
         pytest.skip("this HTCondor was there before the tests: it has no simulated annexes")
     annexes = pool.script.annexes()
@@ -210,7 +210,7 @@ queue {JOBS}
 
 
 def ends_of(lives: Lives, word: str) -> set[int]:
-    """When the nodes of a request end, as condor_status had it."""
+    """The ends of a request's nodes, by condor_status."""
     request = lives.requests[word]
     return {look.shown[request].end for look in lives.truth if request in look.shown}
 
@@ -223,7 +223,7 @@ def idle_jobs(lives: Lives) -> list[Any]:
 
 
 def content(row: Mapping[str, Any] | None) -> Nodes | None:
-    """What metlmon shows of a request's nodes; None where it has none."""
+    """The row of a request's nodes in metlmon; None without nodes."""
     if row is None or row["state"] in ABSENT:
         return None
     assert row["state"] in PRESENT, row
@@ -232,7 +232,7 @@ def content(row: Mapping[str, Any] | None) -> Nodes | None:
 
 
 def around(look: Look, truth: list[Look]) -> list[Slots]:
-    """What condor_status showed up to two seconds before and after, and next to that."""
+    """The states in condor_status within two seconds of a look, and the nearest ones."""
     begin, end = look.begin - CLOCK_SECONDS, look.end + CLOCK_SECONDS
     first = max((n for n, each in enumerate(truth) if each.end < begin), default=0)
     last = min((n for n, each in enumerate(truth) if each.begin > end), default=len(truth) - 1)
@@ -240,7 +240,7 @@ def around(look: Look, truth: list[Look]) -> list[Slots]:
 
 
 def is_between(shown: Nodes | None, expected: list[Nodes | None]) -> bool:
-    """One of them, or with as many busy GPUs as there may have been between two of them."""
+    """Whether ``shown`` is one of the states, or has a number of busy GPUs between theirs."""
     if shown in expected:
         return True
     nodes = [each for each in expected if each is not None]
@@ -251,7 +251,7 @@ def is_between(shown: Nodes | None, expected: list[Nodes | None]) -> bool:
     )
 
 
-def test_state_gpus_and_alive_until_are_condor_statuss_each_second(lives: Lives) -> None:
+def test_rows_agree_with_condor_status_each_second(lives: Lives) -> None:
     wrong = []
     for look in lives.shown:
         rows = lives.rows(look.shown)
@@ -267,21 +267,21 @@ def test_state_gpus_and_alive_until_are_condor_statuss_each_second(lives: Lives)
     assert [each for each in seen if each is not None]
 
 
-def test_before_a_node_is_there_it_is_requested_or_pending(lives: Lives) -> None:
+def test_annex_without_a_node_is_requested_or_pending(lives: Lives) -> None:
     states = {row["request_id"]: row["state"] for row in lives.before}
     words = {word: states[request] for word, request in lives.requests.items()}
     assert words == {"busy": "requested", "new": "requested", "old": "pending"}
     assert all(row["alive_until"] is None for row in lives.before)
 
 
-def test_no_node_is_gone_before_its_alive_until(lives: Lives) -> None:
+def test_no_node_leaves_before_alive_until(lives: Lives) -> None:
     for word, request in lives.requests.items():
         last = max(look.end for look in lives.truth if request in look.shown)
         (end,) = ends_of(lives, word)
         assert last >= end - CLOCK_SECONDS, f"{word} left early"
 
 
-def test_after_the_expiry_they_are_gone_and_the_jobs_wait(lives: Lives) -> None:
+def test_annexes_are_gone_and_jobs_wait_after_expiry(lives: Lives) -> None:
     rows = lives.rows(lives.last)
     assert {row["state"] for row in rows.values()} == {"gone"}
     assert rows[lives.requests["busy"]]["jobs_idle"] == JOBS
@@ -290,7 +290,7 @@ def test_after_the_expiry_they_are_gone_and_the_jobs_wait(lives: Lives) -> None:
     assert "gone" in waits
 
 
-def test_the_evictions_of_the_expiry_are_its_own_cause(lives: Lives) -> None:
+def test_evictions_at_expiry_date_the_expiry(lives: Lives) -> None:
     rows = lives.rows(lives.last)
     (time_,) = rows[lives.requests["busy"]]["expiries"]
     moment = datetime.fromisoformat(time_).replace(tzinfo=UTC).timestamp()
@@ -298,10 +298,10 @@ def test_the_evictions_of_the_expiry_are_its_own_cause(lives: Lives) -> None:
     assert end - CLOCK_SECONDS <= moment <= lives.truth[-1].end
 
 
-# --- one sentence each --------------------------------------------------------------------
+# --- warnings -----------------------------------------------------------------------------
 
 
-def test_two_annexes_of_one_name_are_two_rows_and_one_sentence(lives: Lives) -> None:
+def test_two_annexes_of_one_name_are_two_rows_and_one_warning(lives: Lives) -> None:
     both = {lives.requests["new"], lives.requests["old"]}
     look = next(
         look
@@ -314,7 +314,7 @@ def test_two_annexes_of_one_name_are_two_rows_and_one_sentence(lives: Lives) -> 
     assert len(sentences) == 1, look.shown["annex_warnings"]
 
 
-def test_a_silent_collector_is_one_sentence_and_the_rest_is_there(lives: Lives) -> None:
+def test_silent_collector_is_one_warning(lives: Lives) -> None:
     sentences = [text for text in lives.silent.shown["annex_warnings"] if "gave no answer" in text]
     assert len(sentences) == 1
     assert sentences[0].startswith("the annex collector gave no answer in 10 s (127.0.0.1:")
@@ -322,13 +322,13 @@ def test_a_silent_collector_is_one_sentence_and_the_rest_is_there(lives: Lives) 
     assert states <= {*PRESENT, "gone"}, "the requests name a collector that answers"
 
 
-def test_a_collector_that_lets_nobody_read_is_one_sentence(lives: Lives) -> None:
+def test_refusing_collector_is_one_warning(lives: Lives) -> None:
     sentences = [text for text in lives.refused.shown["annex_warnings"] if "127.0.0.1" in text]
     assert len(sentences) == 1
     assert "does not let you read" in sentences[0]
 
 
-def test_where_nobody_answers_the_logs_are_all_and_one_sentence_says_so(lives: Lives) -> None:
+def test_annexes_are_inferred_from_logs_when_nobody_answers(lives: Lives) -> None:
     port = free_port()
     shown = lives.ask(
         _CONDOR_COLLECTOR_HOST=f"127.0.0.1:{port}", _CONDOR_SCHEDD_ADDRESS_FILE="/none"
@@ -343,9 +343,7 @@ def test_where_nobody_answers_the_logs_are_all_and_one_sentence_says_so(lives: L
 
 
 @pytest.mark.parametrize("names", [(), ("metl",)])
-def test_the_command_is_one_that_this_htcondor_accepts(
-    lives: Lives, names: tuple[str, ...]
-) -> None:
+def test_htcondor_accepts_the_proposed_command(lives: Lives, names: tuple[str, ...]) -> None:
     shape = AnnexShape(
         name="metl",
         site="Delta-GPU",
@@ -358,7 +356,7 @@ def test_the_command_is_one_that_this_htcondor_accepts(
     )
     command = annex_command(shape, AnnexGeneration.OLD, names)
     assert command is not None
-    # Its hidden option: it checks the request against the site's limits, and ends.
+    # A hidden option checks the request against the limits of the site, and exits.
     argv = ["chroot", str(lives.annexes.root), "/usr/bin/env", "_CONDOR_HPC_ANNEX_ENABLED=True"]
     argv += [*shlex.split(command), "--test", "1"]
     done = subprocess.run(argv, capture_output=True, text=True)

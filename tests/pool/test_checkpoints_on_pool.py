@@ -67,7 +67,7 @@ CLOCK_SECONDS = 2
 
 
 def _executions(pool: Pool, dagman: int) -> dict[int, list[tuple[int, int]]]:
-    """Committed seconds, and all, of each execution of each job (``condor_history -epochs``)."""
+    """The committed and total seconds of each execution, by job (``condor_history -epochs``)."""
     found: dict[int, list[tuple[int, int]]] = defaultdict(list)
     ads = pool.executions(f"DAGManJobId == {dagman}")
     committed: dict[int, int] = {}
@@ -75,15 +75,15 @@ def _executions(pool: Pool, dagman: int) -> dict[int, list[tuple[int, int]]]:
         job, total = ad["ClusterId"], ad["CommittedTime"]
         started = ad.get("JobCurrentStartExecutingDate")
         if started is None or started < ad["JobCurrentStartDate"]:
-            # An ad is written for a shadow; not every one comes as far as an execution.
+            # A shadow without an execution writes an ad, too.
             continue
-        # The last ad of a job that ended is written before its end is committed.
+        # The last ad is written before the end of the job is committed.
         found[job].append((total - committed.get(job, 0), ad["EpochWriteDate"] - started))
         committed[job] = total
     return found
 
 
-def test_goodput_is_what_the_schedd_commits(pool: Pool) -> None:
+def test_goodput_equals_committed_time(pool: Pool) -> None:
     directory = pool.directory("checkpoints")
     pool.place(directory / "train.py", TRAINING, 0o755)
     pool.place(directory / "train.sub", SUBMIT)
@@ -117,7 +117,7 @@ def test_goodput_is_what_the_schedd_commits(pool: Pool) -> None:
 
 
 def _compare(row: dict[str, Any], seconds: list[tuple[int, int]], history: list[Any]) -> None:
-    """A job of ``metlmon jobs --json``, beside its executions and its ad in the history."""
+    """Compare a job of ``metlmon jobs --json`` with its executions and its ad in the history."""
     good = [each["seconds"] - each["lost"] for each in row["executions"]]
     assert len(good) == len(seconds), row["node"]
     for ours, each, (committed, all_seconds) in zip(good, row["executions"], seconds, strict=True):

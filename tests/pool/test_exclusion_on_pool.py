@@ -1,4 +1,4 @@
-"""A site that is excluded takes no job that waits, and all is as it was when it is included."""
+"""No idle job starts at an excluded site; including it again restores the requirements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.pool.test_acting_on_pool import REFUSED, Acting, name, replies
 
 @pytest.fixture(scope="module")
 def waiting(pool: Pool) -> Iterator[Acting]:
-    """Jobs held from the start: ``run0`` may run anywhere, ``run1`` at the first site only."""
+    """Jobs submitted on hold: ``run0`` may run anywhere, ``run1`` at the first site only."""
     if len(pool.sites) < 3:
         pytest.skip(f"this HTCondor's slots name {len(pool.sites)} sites, not 3")
     first = next(iter(pool.sites.values()))
@@ -30,9 +30,7 @@ def requirements(waiting: Acting) -> list[str]:
     return [waiting.job(run)["Requirements"] for run in (0, 1)]
 
 
-def test_waiting_jobs_go_elsewhere_and_their_requirements_come_back(
-    waiting: Acting, colleague: str
-) -> None:
+def test_exclusion_of_a_site_can_be_undone(waiting: Acting, colleague: str) -> None:
     pool, before = waiting.pool, requirements(waiting)
     theirs = gated_dag.write(pool, "excluding", more=["hold = true"], user=colleague)
     argv = ["condor_submit_dag", theirs.dag.name]
@@ -62,7 +60,7 @@ def test_waiting_jobs_go_elsewhere_and_their_requirements_come_back(
     assert pool.queue(of_theirs)[0]["Requirements"] == other["Requirements"]
 
 
-def test_metlmons_own_jobs_leave_an_excluded_site_also_in_later_epochs(pool: Pool) -> None:
+def test_later_epochs_avoid_an_excluded_site(pool: Pool) -> None:
     *_, left = pool.sites.values()
     description = f"""\
 runs = 1
@@ -91,7 +89,7 @@ poll = 5
 
 
 @pytest.mark.parametrize("before", ["", "requirements = (TARGET.A || TARGET.B)"])
-def test_the_line_for_the_submit_file_adds_to_its_requirements(pool: Pool, before: str) -> None:
+def test_submit_line_extends_the_requirements(pool: Pool, before: str) -> None:
     directory = pool.directory(f"line-{len(before)}")
     lines = f"{submit_line('Bad Site, X')}\n{submit_line('gpu1.x.org', 'host')}"
     text = f"executable = /bin/true\n{before}\n{lines}\nqueue\n"

@@ -1,5 +1,5 @@
-"""Faults of a real pool, watched from beginning to end: what the screen says while they last, and
-that afterwards every state and number is what the queue, DAGMan and the log itself come to."""
+"""Faults of a real pool under a running screen: what it shows during a fault, and that every state
+and number agrees with the queue, DAGMan and the log afterwards."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ COMMANDS = (
 
 @dataclass(frozen=True, slots=True)
 class Faulted:
-    """The ensemble that all this happens to: on a terminal, and in a session of its own."""
+    """The ensemble of all faults, watched on a terminal and in a session."""
 
     pool: Pool
     dag: gated_dag.Gated
@@ -93,12 +93,12 @@ class Faulted:
         return f"DAGManJobId == {self.dagman}"
 
     def job_of(self, run: int) -> dict[str, Any]:
-        """The newest job of a run, as ``metlmon jobs`` has it."""
+        """The newest job of a run, from ``metlmon jobs``."""
         jobs = truth.jobs_of(self.pool, self.directory)
         return max((j for j in jobs if j["run"] == f"run{run}"), key=lambda j: j["cluster"])
 
     def executions(self) -> dict[int, int]:
-        """How many executions each job has had, by cluster."""
+        """The number of executions of each job, by cluster."""
         jobs = truth.jobs_of(self.pool, self.directory)
         return {job["cluster"]: len(job["executions"]) for job in jobs}
 
@@ -106,7 +106,7 @@ class Faulted:
         return rows(self.screen)
 
     def until_rows(self, state: str, *runs: int) -> None:
-        """Until these runs (or all) are in this state on the screen."""
+        """Wait until these runs (or all) are in this state on the screen."""
         names = {f"run{run}" for run in runs or range(RUNS)}
 
         def seen(text: str) -> bool:
@@ -116,7 +116,7 @@ class Faulted:
         self.screen.until_text(seen, f"{sorted(names)} {state}", LONG)
 
     def agrees_with_the_queue(self) -> None:
-        """Until each job is what the queue says of it: logs and queue are moments apart."""
+        """Wait until metlmon's state of each job is the queue's: the log may lag for a moment."""
 
         def look() -> bool:
             before = states_in_queue(self)
@@ -148,7 +148,7 @@ def rows(screen: Terminal) -> list[tuple[str, ...]]:
 
 
 def differing(pool: Pool, directory: Path) -> list[str]:
-    """Where metlmon's last word differs from the log's own, and from HTCondor's."""
+    """Where metlmon's final state differs from the log or from HTCondor."""
     status, jobs = truth.status_of(pool, directory), truth.jobs_of(pool, directory)
     found = recount.differences(directory / "metl.log", status, jobs, LEASE_SECONDS)
     ours = truth.of_dagmans(truth.dagmans(pool, directory))
@@ -168,7 +168,7 @@ def differing(pool: Pool, directory: Path) -> list[str]:
 
 
 def until_recovered(pool: Pool, directory: Path, times: int) -> None:
-    """Until the schedd has started the DAGMan again for the given number of times."""
+    """Wait until the schedd has restarted DAGMan the given number of times."""
 
     def recoveries() -> int:
         count: int = truth.status_of(pool, directory)["dags"][0]["recoveries"]
@@ -179,7 +179,7 @@ def until_recovered(pool: Pool, directory: Path, times: int) -> None:
 
 @pytest.fixture(scope="module")
 def faulted(breakable_pool: Pool) -> Iterator[Faulted]:
-    """Runs at one site each, watched from before their first job."""
+    """Runs at one site each, watched since before their first job."""
     more = [f"job_lease_duration = {LEASE_SECONDS}"]
     sites = list(breakable_pool.sites.values())
     dag = gated_dag.write(
@@ -196,7 +196,7 @@ def faulted(breakable_pool: Pool) -> Iterator[Faulted]:
             watched.session.stop()
 
 
-def test_a_killed_dagman_comes_back_and_nothing_is_counted_twice(faulted: Faulted) -> None:
+def test_killed_dagman_recovers_without_double_counting(faulted: Faulted) -> None:
     screen = faulted.screen
     faults.kill_dagman(faulted.pool, faulted.dagman)
     until_recovered(faulted.pool, faulted.directory, 1)
@@ -212,7 +212,7 @@ def test_a_killed_dagman_comes_back_and_nothing_is_counted_twice(faulted: Faulte
     assert len(faulted.executions()) == RUNS, "no job is submitted again"
 
 
-def test_a_stopped_schedd_is_missed_and_nothing_is_done_behind_ones_back(faulted: Faulted) -> None:
+def test_stopped_schedd_is_reported_and_actions_are_refused(faulted: Faulted) -> None:
     pool, screen = faulted.pool, faulted.screen
     before = states_in_queue(faulted)
     until(lambda: trouble.asked(screen, "H"), "the question comes", LONG)
@@ -233,10 +233,10 @@ def test_a_stopped_schedd_is_missed_and_nothing_is_done_behind_ones_back(faulted
     assert truth.HELD not in after.values(), "what was refused is not done later"
 
 
-def test_a_machine_that_dies_takes_its_job_along(faulted: Faulted) -> None:
+def test_job_is_disconnected_when_its_machine_dies(faulted: Faulted) -> None:
     site = faulted.job_of(0)["site"]
     (name,) = (name for name, each in faulted.pool.sites.items() if each == site)
-    # Two equal events of one second count once: its last one may be of this second, too.
+    # Equal events of one second count once, and the last event may be of this second.
     last = max(event["time"] for event in recount.events(faulted.directory / "metl.log"))
     until(lambda: time.time() > last + 1, "the next second comes")
     faults.kill(faulted.pool, "condor_startd", name)
@@ -244,7 +244,7 @@ def test_a_machine_that_dies_takes_its_job_along(faulted: Faulted) -> None:
 
 
 @pytest.mark.parametrize("way", ["removed", "emptied"])
-def test_a_dagman_that_loses_its_log_is_explained(breakable_pool: Pool, way: str) -> None:
+def test_dagman_without_its_log_is_explained(breakable_pool: Pool, way: str) -> None:
     dag = gated_dag.write(breakable_pool, f"log-{way}", runs=2)
     log, received = dag.directory / "ens.dag.nodes.log", dag.directory / "ens.jobstate.log"
     with breakable_pool.terminal(trouble.WATCH, dag.directory) as screen:
@@ -252,7 +252,7 @@ def test_a_dagman_that_loses_its_log_is_explained(breakable_pool: Pool, way: str
         until(lambda: received.read_text().count(" EXECUTE ") == 2, "DAGMan has read of both")
         if way == "removed":
             log.unlink()
-            # The schedd starts it again; it finds no log, and submits what still runs.
+            # The schedd restarts DAGMan, which finds no log and submits the running jobs again.
             until_recovered(breakable_pool, dag.directory, 1)
             warned(screen, "has been deleted", "run0-train_epoch0 has jobs of 2 submissions")
         else:
@@ -270,7 +270,7 @@ def test_a_dagman_that_loses_its_log_is_explained(breakable_pool: Pool, way: str
     assert len(jobs) == (4 if way == "removed" else 2)
 
 
-def test_what_jobs_and_holders_write_reaches_no_terminal(breakable_pool: Pool) -> None:
+def test_hostile_texts_of_jobs_and_holds_reach_no_output(breakable_pool: Pool) -> None:
     dag, result = (
         gated_dag.write(breakable_pool, "hostile", runs=2, more=HELD_AT_ITS_END),
         breakable_pool.directory("told"),
@@ -301,12 +301,12 @@ def test_what_jobs_and_holders_write_reaches_no_terminal(breakable_pool: Pool) -
     assert f"WANDB_API_KEY={KEY}" in dag.dag.read_text(), "there was one to be found"
     for text in (TITLE, RED, TURNED[0], KEY):
         assert text.encode() not in printed
-    # What a title would begin with; the library itself sets the pointer's shape so (22).
+    # No OSC but 22, by which Textual sets the shape of the pointer.
     assert set(re.findall(rb"\x1b\](\d*)", printed)) <= {b"22"}
     assert [path for path in written_by_metlmon(breakable_pool, result) if holds(path)] == []
 
 
-def test_the_job_of_the_machine_that_died_starts_anew(faulted: Faulted) -> None:
+def test_job_restarts_after_its_machine_dies(faulted: Faulted) -> None:
     screen = faulted.screen
     faulted.until_rows("running")
     screen.wait_for_match("PROGRESS", gone=SILENT, seconds=LONG)
@@ -315,14 +315,14 @@ def test_the_job_of_the_machine_that_died_starts_anew(faulted: Faulted) -> None:
     faulted.agrees_with_the_queue()
 
 
-def test_a_killed_schedd_finds_its_jobs_for_who_watched_and_who_comes(faulted: Faulted) -> None:
+def test_running_and_new_screens_agree_after_a_killed_schedd(faulted: Faulted) -> None:
     log = faulted.directory / "metl.log"
     before = lost(log)
     faults.kill(faulted.pool, "condor_schedd")
     with faulted.pool.terminal(trouble.WATCH, faulted.directory) as late:
         late.wait_for_match("run3 .*running")
         until(lambda: len(lost(log)) > len(before), "jobs were out of reach", LONG)
-        # On a busy machine a lease may run out meanwhile: then the job begins anew.
+        # On a busy machine a lease may expire meanwhile; then the job restarts.
         faulted.until_rows("running")
         until(lambda: faults.answers(faulted.pool), "the schedd answers", LONG)
         faulted.agrees_with_the_queue()
@@ -335,7 +335,7 @@ def test_a_killed_schedd_finds_its_jobs_for_who_watched_and_who_comes(faulted: F
         agree(faulted.screen, late)
 
 
-def test_without_collector_and_negotiator_the_files_tell_on(faulted: Faulted) -> None:
+def test_states_follow_the_files_without_collector_and_negotiator(faulted: Faulted) -> None:
     pool = faulted.pool
     with faults.without(pool, "negotiator"), faults.without(pool, "collector"):
         faulted.dag.open("run3-train_epoch0")
@@ -348,7 +348,7 @@ def test_without_collector_and_negotiator_the_files_tell_on(faulted: Faulted) ->
     faulted.agrees_with_the_queue()
 
 
-def test_a_pool_that_is_restarted_loses_touch_with_all(faulted: Faulted) -> None:
+def test_all_jobs_restart_after_a_pool_restart(faulted: Faulted) -> None:
     log, before = faulted.directory / "metl.log", faulted.executions()
     out_of_reach = len(lost(log))
     faults.restart(faulted.pool)
@@ -360,7 +360,7 @@ def test_a_pool_that_is_restarted_loses_touch_with_all(faulted: Faulted) -> None
     assert before.keys() == faulted.executions().keys(), "no job is submitted again"
 
 
-def test_in_the_end_everybody_says_the_same(faulted: Faulted) -> None:
+def test_final_states_agree_everywhere(faulted: Faulted) -> None:
     pool, directory = faulted.pool, faulted.directory
     faulted.dag.open_all()
     faulted.screen.wait_for_match("✓ done", seconds=LONG)
@@ -377,7 +377,7 @@ def test_in_the_end_everybody_says_the_same(faulted: Faulted) -> None:
     assert "log-damage" not in kinds, "DAGMan repeats in its own log what it reads after a restart"
     assert faulted.watched.pictures > RUNS
     assert faulted.watched.wrong == []
-    # A finished ensemble has no column of the epoch that a run is at.
+    # A finished ensemble has no column for the current epoch.
     done = re.findall(r"^[▌ ][ ★](run\d) .*?(\d/\d)  ✓ completed", faulted.screen.text, re.M)
     assert sorted(done) == [(f"run{run}", f"{EPOCHS}/{EPOCHS}") for run in range(RUNS)]
     faulted.screen.press("Q")
@@ -385,7 +385,7 @@ def test_in_the_end_everybody_says_the_same(faulted: Faulted) -> None:
 
 
 def agree(one: Terminal, other: Terminal) -> None:
-    """Until both screens show the same of every run."""
+    """Wait until both screens show the same runs."""
 
     def same() -> bool:
         one.pump(0.1)
@@ -396,12 +396,12 @@ def agree(one: Terminal, other: Terminal) -> None:
 
 
 def lost(log: Path) -> list[str]:
-    """Events 022: jobs out of their shadow's reach."""
+    """The events 022: disconnected jobs."""
     return re.findall(r"^022 .*", log.read_text(), re.M)
 
 
 def warned(screen: Terminal, *sentences: str) -> None:
-    """The header counts warnings, and the screen of inputs says these, on one line or more."""
+    """Check that the header counts warnings, and that Inputs shows these sentences."""
     screen.wait_for_match(r"\d warnings? \[8\]", seconds=LONG)
     screen.press("8")
     for words in sentences:
@@ -412,7 +412,7 @@ def warned(screen: Terminal, *sentences: str) -> None:
 
 
 def written_by_metlmon(pool: Pool, directory: Path) -> list[Path]:
-    """Its cache, and the report that it was asked for."""
+    """The files in metlmon's cache, and the reports in ``directory``."""
     cache = pool.script.HOMES / str(pool.users[0]) / ".cache" / "metlmon"
     found = [path for path in cache.rglob("*") if path.is_file()]
     made = [path for path in directory.rglob("*") if path.is_file()]

@@ -1,5 +1,5 @@
-"""Runs of one ensemble that are stopped, by a rule, by key and at once, or wait for a while: the
-others finish, DAGMan ends well, and what metlmon tells of each is what HTCondor's files say."""
+"""Runs of one ensemble stopped by a rule, by key and at once, or paused: the others finish, DAGMan
+succeeds, and metlmon's account of each agrees with HTCondor's files."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ queue
 
 @dataclass(frozen=True, slots=True)
 class Steered:
-    """The ensemble at its end. ``status`` and ``screen``: of the last moment; ``waiting``: its
-    status while a run waited; ``stopping``: the screen once the run stood still."""
+    """The finished ensemble. ``status`` and ``screen``: at the end; ``waiting``: its status while a
+    run was paused; ``stopping``: the screen after a run was stopped."""
 
     written: new_ensemble.Written
     status: dict[str, Any]
@@ -116,7 +116,7 @@ def select(screen: Terminal, run: str) -> None:
 
 
 def stop_by_key(screen: Terminal, run: str) -> str:
-    """T, y, when an epoch of the run is done; what stands on the screen once it was stopped."""
+    """Press T and y once an epoch of the run is done; return the screen after the stop."""
     screen.wait_for_match(rf"{run} .*[1-9]/{EPOCHS} ", seconds=SLOT_SECONDS)
     select(screen, run)
     screen.press("a")
@@ -131,7 +131,7 @@ def stop_by_key(screen: Terminal, run: str) -> str:
 
 
 def stop_at_once(ensemble: new_ensemble.Written, run: str) -> None:
-    """While an epoch of it runs that does not end by itself."""
+    """Stop it during an epoch that does not end by itself."""
     node = f"{run}-train_epoch{CUT_OFF}"
     until(lambda: any(ad["JobStatus"] == truth.RUNNING for ad in ensemble.queued(node)), "it runs")
     answered = ensemble.act("stop-now", run)
@@ -139,20 +139,20 @@ def stop_at_once(ensemble: new_ensemble.Written, run: str) -> None:
 
 
 def while_it_waits(ensemble: new_ensemble.Written) -> dict[str, Any] | None:
-    """The status once the others have gone on for a while."""
+    """The status once the other runs have advanced; None before."""
     status = ensemble.status()
     waits = ensemble.run(WAITS, status)["gate"]["paused"]
     others = ensemble.run(FINISHES, status)["epochs_done"] > EPOCHS // 2
     return status if waits and others else None
 
 
-def test_dagman_ends_well_and_says_what_metlmon_says(steered: Steered) -> None:
+def test_dagman_succeeds_and_agrees_with_metlmon(steered: Steered) -> None:
     expected = steered.written.as_htcondor_says(steered.status)
     assert expected.totals == truth.Totals(expected.totals.nodes, expected.totals.nodes, 0, 0)
     assert [dag["state"] for dag in steered.status["dags"]] == ["done"]
 
 
-def test_each_run_is_reported_its_story(steered: Steered) -> None:
+def test_each_run_has_its_stop_and_epochs(steered: Steered) -> None:
     for name in (FINISHES, ALSO, WAITS):
         run = steered.run(name)
         assert (run["epochs_done"], run["epochs_skipped"]) == (EPOCHS, 0), name
@@ -172,7 +172,7 @@ def test_each_run_is_reported_its_story(steered: Steered) -> None:
         assert run["epochs_skipped"] == EPOCHS - stopped["epoch"] + 1, name
 
 
-def test_what_was_skipped_is_what_dagman_skipped(steered: Steered) -> None:
+def test_skipped_epochs_are_those_of_dagman(steered: Steered) -> None:
     skipped = steered.written.preskipped()
     assert len(skipped) == len(set(skipped))
     for run in steered.status["runs"]:
@@ -187,7 +187,7 @@ def test_what_was_skipped_is_what_dagman_skipped(steered: Steered) -> None:
             assert len(evaluations) == sum(epoch >= stopped["epoch"] for epoch in (3, 6))
 
 
-def test_nothing_trains_after_its_stop(steered: Steered) -> None:
+def test_no_run_trains_after_its_stop(steered: Steered) -> None:
     jobs = recount.recount(steered.written.directory / "metl.log")
     assert (
         recount.differences(
@@ -210,7 +210,7 @@ def test_nothing_trains_after_its_stop(steered: Steered) -> None:
         assert after <= truth.CLOCK_SECONDS, "GPU-seconds after the stop"
 
 
-def test_what_was_stopped_at_once_lost_its_epoch_and_was_not_tried_again(steered: Steered) -> None:
+def test_run_stopped_at_once_loses_one_epoch(steered: Steered) -> None:
     node = f"{AT_ONCE}-train_epoch{CUT_OFF}"
     jobs = truth.jobs_of(steered.written.pool, steered.written.directory)
     (job,) = (job for job in jobs if job["node"] == node)
@@ -220,7 +220,7 @@ def test_what_was_stopped_at_once_lost_its_epoch_and_was_not_tried_again(steered
     assert lost == pytest.approx(steered.status["hours"]["badput"]), "nothing else was lost"
 
 
-def test_what_waits_waits_and_goes_on(steered: Steered) -> None:
+def test_paused_run_resumes(steered: Steered) -> None:
     waited = steered.written.run(WAITS, steered.waiting)
     assert waited["gate"]["pause_requested"]
     assert waited["gate"]["stopped"] is None
@@ -237,7 +237,7 @@ def test_what_waits_waits_and_goes_on(steered: Steered) -> None:
     assert (gate["paused"], gate["pause_requested"]) == (None, None), "forgotten when it goes on"
 
 
-def test_evaluations_that_fail_fail_nothing(steered: Steered) -> None:
+def test_failed_evaluations_fail_no_run(steered: Steered) -> None:
     jobs = truth.jobs_of(steered.written.pool, steered.written.directory)
     evaluations = [job for job in jobs if "-eval_" in job["node"]]
     assert len(evaluations) >= 2 * 3, "of those that finish at least"
@@ -245,7 +245,7 @@ def test_evaluations_that_fail_fail_nothing(steered: Steered) -> None:
     assert len({job["node"] for job in evaluations}) == len(evaluations), "each is tried once"
 
 
-def test_the_screen_tells_the_story(steered: Steered) -> None:
+def test_screen_shows_stopped_and_completed_runs(steered: Steered) -> None:
     assert re.search(rf"{BY_KEY} .*□ stopped", steered.stopping)
     for name in (STANDS_STILL, DIVERGES, BY_KEY, AT_ONCE):
         assert re.search(rf"{name} .*□ stopped", steered.screen), name
@@ -256,17 +256,17 @@ def test_the_screen_tells_the_story(steered: Steered) -> None:
     assert "evaluations failed" in steered.screen
 
 
-def test_it_passes_the_check(steered: Steered) -> None:
+def test_ensemble_passes_the_check(steered: Steered) -> None:
     done = steered.written.pool.run(["metlmon", "check", "--strict"], steered.written.directory)
     assert "nothing found" in done.stdout
 
 
-# --- going on with what was stopped: last, for it adds to the same directory ------------------
+# --- continuing a stopped run: last, since it writes into the directory of the others ---------
 
 
 @pytest.fixture(scope="module")
 def continued(steered: Steered) -> dict[str, Any]:
-    """What ``metlmon continue --json`` prints for the run that was stopped by key; it has ended."""
+    """The output of ``metlmon continue --json`` for the run stopped by key, which has ended."""
     pool, directory = steered.written.pool, steered.written.directory
     argv = ["metlmon", "continue", ".", BY_KEY, "--json"]
     output: dict[str, Any] = json.loads(pool.run(argv, directory).stdout)
@@ -280,7 +280,7 @@ def continued(steered: Steered) -> dict[str, Any]:
     return output
 
 
-def test_a_stopped_run_goes_on_with_what_it_has_not_trained(
+def test_stopped_run_continues_at_its_first_untrained_epoch(
     steered: Steered, continued: dict[str, Any]
 ) -> None:
     stopped = steered.run(BY_KEY)["gate"]["stopped"]
@@ -295,7 +295,7 @@ def test_a_stopped_run_goes_on_with_what_it_has_not_trained(
     assert json.loads(last.read_bytes().splitlines()[1])["epochs"] == EPOCHS
 
 
-def test_who_watches_sees_one_run_and_both_of_its_dags(
+def test_watch_shows_one_run_and_both_of_its_dags(
     steered: Steered, continued: dict[str, Any]
 ) -> None:
     status = steered.written.end()

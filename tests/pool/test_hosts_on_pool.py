@@ -1,4 +1,4 @@
-"""A site of two hosts: one is excluded; and what of the pool's slots a smaller request matches."""
+"""A site of two hosts: excluding one, and how many slots match a smaller request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGE, SMALL = HOSTS
 
 @pytest.fixture(scope="module")
 def hosts(changeable_pool: Pool) -> Iterator[Pool]:
-    """The pool with two more machines, for jobs of this site alone."""
+    """The pool with two more machines, which take only jobs of this site."""
     annexes = changeable_pool.script.annexes()
     try:
         for host, megabytes in HOSTS.items():
@@ -31,8 +31,8 @@ def hosts(changeable_pool: Pool) -> Iterator[Pool]:
             annexes.end(host)
 
 
-def test_the_next_job_goes_to_another_host_than_the_excluded_one(hosts: Pool) -> None:
-    """The negotiator prefers the small host, which has room for all of them."""
+def test_next_job_avoids_an_excluded_host(hosts: Pool) -> None:
+    """The negotiator prefers the small host, which has room for all of the jobs."""
     dag = gated_dag.write(hosts, "hosts", runs=3, sites=[SITE], more=["hold = true"])
     made = Acting(hosts, dag, dag.submit())
     until(lambda: len(hosts.queue(made.of_dag)) == 3, "all are submitted")
@@ -55,7 +55,7 @@ def test_the_next_job_goes_to_another_host_than_the_excluded_one(hosts: Pool) ->
     assert [each["host"] for each in executions] == [SMALL, LARGE, SMALL]
 
 
-def test_how_many_more_slots_match_a_smaller_request(hosts: Pool) -> None:
+def test_more_slots_match_a_smaller_request(hosts: Pool) -> None:
     requested = 3000
     dag = gated_dag.write(hosts, "smaller", runs=5, more=[f"request_memory = {requested}"])
     made = Acting(hosts, dag, dag.submit())

@@ -1,4 +1,4 @@
-"""condor_q -better-analyze and condor_tail of real jobs, as a screen asks for them."""
+"""condor_q -better-analyze and condor_tail on real jobs, called as a screen does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ queue
 
 @pytest.fixture(scope="module")
 def jobs(pool: Pool) -> Iterator[tuple[Path, int]]:
-    """A cluster whose job 0 runs, and the same whose requirements nobody meets."""
+    """A cluster whose job 0 runs, and whose job 1 has requirements that nothing meets."""
     directory = pool.directory("tools")
     pool.place(directory / "job.sub", SUBMIT)
     done = pool.run(["condor_submit", "-terse", "job.sub"], directory)
@@ -49,19 +49,17 @@ def ask(pool: Pool, directory: Path, tool: str, *job: int) -> str:
     return pool.run([sys.executable, "-c", ASK, tool, *map(str, job)], directory).stdout
 
 
-def test_the_output_of_a_running_job_comes_from_where_it_runs(
-    pool: Pool, jobs: tuple[Path, int]
-) -> None:
+def test_tail_reads_the_output_of_a_running_job(pool: Pool, jobs: tuple[Path, int]) -> None:
     directory, cluster = jobs
     printed = "epoch 3 val_loss 0.25"
     until(lambda: printed in ask(pool, directory, "tail", cluster, 0), "nothing is printed")
     assert not any(path.read_bytes() for path in directory.glob("job.out"))
 
 
-def test_why_a_job_is_idle(pool: Pool, jobs: tuple[Path, int]) -> None:
+def test_analysis_says_why_a_job_is_idle(pool: Pool, jobs: tuple[Path, int]) -> None:
     directory, cluster = jobs
     assert "NoSuchAttribute" in ask(pool, directory, "analyze", cluster, 1)
 
 
-def test_of_a_job_that_there_is_not_the_tool_says_so(pool: Pool, jobs: tuple[Path, int]) -> None:
+def test_tail_of_an_unknown_job_is_refused(pool: Pool, jobs: tuple[Path, int]) -> None:
     assert ask(pool, jobs[0], "tail", 99999999, 0).startswith("refused: condor_tail: ")

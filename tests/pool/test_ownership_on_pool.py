@@ -1,5 +1,4 @@
-"""Acts in directories whose files name jobs of another directory: whose they are, is asked.
-
+"""Actions in directories whose files name jobs of another directory are refused.
 
 Two users: the researcher, whose jobs run, and a colleague, whose directories name them.
 """
@@ -54,7 +53,7 @@ def copied(pool: Pool, ours: gated_dag.Gated, colleague: str) -> Path:
 
 
 def above(pool: Pool, ours: gated_dag.Gated, colleague: str) -> Path:
-    """A folder above, with a DAG of the same node names and a log that names the jobs below."""
+    """A parent directory with a DAG of the same node names and a log that names the jobs below."""
     directory = pool.base
     for name in ("ens.dag", "metl.log"):
         pool.place(directory / name, (ours.directory / name).read_bytes())
@@ -142,7 +141,7 @@ def test_the_dagman_of_another_directory_is_not_touched(
     assert dagman["JobStatus"] == truth.RUNNING
 
 
-def test_in_its_own_directory_they_are_done(pool: Pool, ours: gated_dag.Gated) -> None:
+def test_actions_work_in_the_owning_directory(pool: Pool, ours: gated_dag.Gated) -> None:
     argv = ["metlmon", "act", "hold", str(ours.directory), "run0", "--yes", "--json"]
     answered = json.loads(pool.run(argv, pool.base, None, 0).stdout)
     assert [each["reply"] for each in answered["answers"]] == ["done"]

@@ -1,5 +1,5 @@
-"""Where epochs go, decided while the DAG runs: an idle one is retargeted, the next ones are sent
-elsewhere, and they are there, as HTCondor's log and metlmon say alike."""
+"""Retargeting in a running DAG: an idle epoch is retargeted, later epochs are sent to other sites,
+and HTCondor's log and metlmon agree that they ran there."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ PINNED, AWAY = "run0", "run1"
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The ensemble at its end. ``sites``: where ``PINNED`` was sent, where ``AWAY`` began, and
-    where it was sent. ``at_first``: the jobs while one was pinned to nowhere."""
+    """The finished ensemble. ``sites``: the target of ``PINNED``, the first site of ``AWAY``, and
+    its later target. ``at_first``: the jobs while ``PINNED`` had no site."""
 
     written: new_ensemble.Written
     sites: tuple[str, str, str]
@@ -66,7 +66,7 @@ def running(ensemble: new_ensemble.Written, node: str) -> bool:
 
 
 def idle(ensemble: new_ensemble.Written, node: str) -> bool:
-    """It has waited for some cycles of the negotiator, too."""
+    """Whether it has waited for some negotiation cycles."""
     ads = [ad for ad in ensemble.queued(node) if ad["JobStatus"] == truth.IDLE]
     return any(ad.get("LastRejMatchTime") for ad in ads)
 
@@ -75,25 +75,25 @@ def done(answered: dict[str, Any]) -> None:
     assert [each["reply"] for each in answered["answers"]] == ["done"], answered
 
 
-def test_dagman_ends_well_and_says_what_metlmon_says(placed: Placed) -> None:
+def test_dagman_succeeds_and_agrees_with_metlmon(placed: Placed) -> None:
     expected = placed.written.as_htcondor_says(placed.status)
     assert expected.totals == truth.Totals(2 * EPOCHS, 2 * EPOCHS, 0, 0)
     assert all(len(job.executions) == 1 for job in expected.jobs), "each was placed at once"
 
 
-def test_one_that_was_pinned_to_nowhere_waited_until_it_was_retargeted(placed: Placed) -> None:
+def test_run_pinned_to_no_site_waits_until_retargeted(placed: Placed) -> None:
     (job,) = (each for each in placed.at_first if each["run"] == PINNED)
     assert (job["state"], job["target"], job["site"]) == ("idle", NOWHERE, None)
     assert sites_of(placed, PINNED)[0] == placed.sites[0]
 
 
-def test_what_was_sent_away_goes_there_from_its_next_epoch_on(placed: Placed) -> None:
+def test_retargeted_run_moves_at_its_next_epoch(placed: Placed) -> None:
     other, begun, sent = placed.sites
     assert sites_of(placed, AWAY) == [begun, sent, sent]
     assert sites_of(placed, PINNED) == [other, other, other]
 
 
-def test_metlmon_says_of_each_epoch_that_it_was_where_it_was_to_be(placed: Placed) -> None:
+def test_each_epoch_ran_at_its_target(placed: Placed) -> None:
     for job in truth.jobs_of(placed.written.pool, placed.written.directory):
         assert job["target"] == job["site"], job["node"]
     for name, site in ((PINNED, placed.sites[0]), (AWAY, placed.sites[2])):
@@ -103,7 +103,7 @@ def test_metlmon_says_of_each_epoch_that_it_was_where_it_was_to_be(placed: Place
         assert not row["latest"]["off_target"]
 
 
-def test_a_control_cohort_trains_on_its_gpu_model_alone(pool: Pool) -> None:
+def test_control_cohort_trains_on_its_gpu_model_only(pool: Pool) -> None:
     output = pool.run(["condor_status", "-af", "GPUs_DeviceName"]).stdout.splitlines()
     models = sorted({each for each in output if each and each != "undefined"})[:2]
     if len(models) < 2:
@@ -127,7 +127,7 @@ gpu_models = ["{models[0]}", "{models[1]}"]
 
 
 def sites_of(placed: Placed, run: str) -> list[str | None]:
-    """Where the log says that a run's epochs ran, in their order."""
+    """The sites of a run's epochs in order, from the log."""
     jobs = recount.recount(placed.written.directory / "metl.log").values()
     own = sorted((job.node, each.site) for job in jobs for each in job.executions)
     return [site for node, site in own if node.startswith(f"{run}-")]

@@ -1,6 +1,6 @@
-"""``mlflow run . -b metlmon`` on a real pool, into a real tracking server.
+"""``mlflow run . -b metlmon`` on a real pool, exported to a real tracking server.
 
-What became of the jobs is read from ``condor_history``, what MLflow has from its database.
+The state of the jobs is read from ``condor_history``, MLflow's content from its database.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrackingServer
 
 @pytest.fixture(scope="module", name="home")
 def _home(pool: Pool) -> Path:
-    """A directory of the user's with a project of two runs of two epochs."""
+    """A directory of the user with a project of two runs of two epochs."""
     home = pool.directory("mlflow-projects")
     options = ["--runs", "2", "--epochs", "2", "--memory", "128", "--retries", "1", "--mlproject"]
     pool.run(["metlmon", "new", "project", *options], home)
@@ -66,14 +66,14 @@ def _home(pool: Pool) -> Path:
 
 
 def dagman(pool: Pool, directory: Path) -> Ad:
-    """DAGMan's ad once it has left the queue; there was one DAGMan."""
+    """DAGMan's ad once it has left the queue; there must be one DAGMan."""
     (cluster,) = truth.dagmans(pool, directory)
     found = until(lambda: pool.history(f"ClusterId == {cluster}"), "DAGMan ends", SLOT_SECONDS)
     return found[0]
 
 
 def finished(server: TrackingServer, run_id: str, experiment: str) -> list[StoredRun]:
-    """The run and its children, the run first, as soon as all of it is exported."""
+    """The run and its children, the run first, once the export is complete."""
 
     def look() -> list[StoredRun] | None:
         runs = server.runs(experiment)
@@ -124,7 +124,7 @@ def test_mlflow_run_trains_on_the_pool(pool: Pool, home: Path, server: TrackingS
     for child in children:
         assert [point.step for point in child.metrics["val_loss"]] == [0, 1]
     assert "metlmon:" not in (directory / "mlflow-export.txt").read_text()
-    # The export by hand finds the same run.
+    # An export by hand finds the same run.
     words = ["--to", "mlflow", "--experiment", EXPERIMENT]
     pool.run(["metlmon", "export", ".", *words], directory, **environment)
     assert len(server.runs(EXPERIMENT)) == 3
@@ -170,7 +170,7 @@ def test_handles_wait_and_cancel(pool: Pool, home: Path, server: TrackingServer)
 def _start(
     pool: Pool, argv: list[str], directory: Path, environment: dict[str, str]
 ) -> subprocess.Popen[str]:
-    """As :meth:`Pool.start`, with a pipe to its standard input."""
+    """Like :meth:`Pool.start`, with a pipe as standard input."""
     return subprocess.Popen(
         pool.command(argv, directory, **environment),
         stdin=subprocess.PIPE,

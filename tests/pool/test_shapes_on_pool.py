@@ -1,5 +1,5 @@
-"""Every shape that ``metlmon new`` writes, run to its end on the pool and watched meanwhile: its
-numbers are DAGMan's, and its files are in order for all that reads them."""
+"""Every shape that ``metlmon new`` writes, run to its end on the pool under a session: its numbers
+agree with DAGMan's, and its files are complete."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.pool.new_ensemble import Written
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is asked for, and what has to come of it, counted by hand. ``nodes``: of the DAG file
-    itself, ``inner``: of its sub-DAGs. ``runless``: it has jobs of no run. ``files``: what lies
-    beside ``source``. ``idle``: what is swept and no template says."""
+    """A request, and its expected result, counted by hand. ``nodes``: of the DAG file itself,
+    ``inner``: of its sub-DAGs. ``runless``: it has jobs of no run. ``files``: those beside
+    ``source``. ``idle``: swept names that no template uses."""
 
     source: str
     nodes: int
@@ -56,7 +56,7 @@ INIT = "JOB init init.sub NOOP\n"
 
 
 def workflow(how: str = "", a: str = "0.01 to 0.1 by 0.01", b: str = "0.5 to 5 by 0.5") -> str:
-    """workflow.dag, as the report has it, or with other values."""
+    """workflow.dag as in the report, or with other values."""
     gen = f"GEN SUBDAG train_flow train.subdag a, b from{how and ' ' + how}"
     return f"{gen}\n  {a}\n  {b}\nPARENT init CHILD train_flow\n{INIT}"
 
@@ -96,7 +96,7 @@ SHAPES: Mapping[str, Shape] = {
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A shape at its end: ``watched`` since its beginning."""
+    """A finished shape, ``watched`` from its beginning."""
 
     shape: Shape
     written: Written
@@ -105,7 +105,7 @@ class Ran:
     _ended: list[dict[str, Any]] = field(default_factory=list)
 
     def end(self) -> dict[str, Any]:
-        """Its last status, asked for once."""
+        """The final status, read once."""
         if not self._ended:
             self._ended.append(self.written.end())
         return self._ended[0]
@@ -113,14 +113,14 @@ class Ran:
 
 @pytest.fixture(scope="module")
 def submitted(pool: Pool) -> Iterator[dict[str, Ran]]:
-    """All of them, beside each other, as the one who wrote them would submit them."""
+    """All shapes, submitted together as their author would."""
     found: dict[str, Ran] = {}
     try:
         for name, shape in SHAPES.items():
             made = new_ensemble.write(
                 pool, name, shape.source, *shape.options, files=shape.files, suffix=shape.suffix
             )
-            # Before there is any file of DAGMan's: as it was written.
+            # As written, before DAGMan has a file.
             argv = ["metlmon", "check", "--json"]
             checked = json.loads(pool.run(argv, made.directory, expect=None).stdout)
             pool.run(["condor_submit_dag", "-no_submit", made.dag.name], made.directory)
@@ -138,18 +138,18 @@ def ran(request: pytest.FixtureRequest, submitted: dict[str, Ran]) -> Ran:
     return submitted[request.param]
 
 
-def test_it_is_written_without_fault(ran: Ran) -> None:
+def test_shape_is_written_without_findings(ran: Ran) -> None:
     assert ran.checked["dags"] == [ran.written.dag.name]
     assert [each for each in ran.checked["findings"] if each["severity"] != "note"] == []
     result = ran.written.report_of
     complaints = [each["text"].split(": ")[1] for each in result["problems"]]
     assert complaints == [f"{name} has no effect on the jobs" for name in ran.shape.idle]
     counts = (result["nodes"], result["jobs"], len(result["runs"]))
-    # It counts nodes that have a job: those that are sub-DAGs themselves have not.
+    # It counts nodes with a job; sub-DAG nodes have none.
     assert counts == (ran.shape.inner or ran.shape.nodes, ran.shape.jobs, ran.shape.runs)
 
 
-def test_its_numbers_are_dagmans(ran: Ran) -> None:
+def test_numbers_agree_with_dagman(ran: Ran) -> None:
     status = ran.end()
     expected = ran.written.as_htcondor_says(status)
     assert expected.totals == truth.Totals(ran.shape.nodes, ran.shape.nodes, 0, 0)
@@ -165,7 +165,7 @@ def test_its_numbers_are_dagmans(ran: Ran) -> None:
     assert sum(run["epochs_total"] for run in status["runs"]) == ran.shape.epochs
 
 
-def test_its_hours_are_those_of_its_log(ran: Ran) -> None:
+def test_hours_agree_with_the_log(ran: Ran) -> None:
     status = ran.end()
     dagmans = truth.dagmans(ran.written.pool, ran.written.directory)
     jobs = truth.jobs_of(ran.written.pool, ran.written.directory)
@@ -173,7 +173,7 @@ def test_its_hours_are_those_of_its_log(ran: Ran) -> None:
     assert recount.differences(ran.written.directory / "metl.log", status, jobs) == []
 
 
-def test_who_watched_it_saw_what_one_reads_afterwards(ran: Ran) -> None:
+def test_watched_session_agrees_with_a_later_reading(ran: Ran) -> None:
     status = ran.end()
     assert ran.watched.ended.wait(new_ensemble.END_SECONDS), "it sees the end"
     assert ran.watched.wrong == []
@@ -187,7 +187,7 @@ def test_who_watched_it_saw_what_one_reads_afterwards(ran: Ran) -> None:
     until(same, lambda: f"{ran.watched.last()['node_states']} is not {status['node_states']}")
 
 
-def test_what_it_trained_is_there(ran: Ran) -> None:
+def test_metrics_and_checkpoints_are_written(ran: Ran) -> None:
     status = ran.end()
     for run in status["runs"]:
         metrics = ran.written.directory / "output/training_logs" / run["uuid"]
@@ -195,7 +195,7 @@ def test_what_it_trained_is_there(ran: Ran) -> None:
         assert (metrics / "checkpoints/last.ckpt").exists()
 
 
-def test_the_gathered_predictions_are_those_of_all_shards(submitted: dict[str, Ran]) -> None:
+def test_gathered_predictions_have_all_shards(submitted: dict[str, Ran]) -> None:
     bag = submitted["bag"].written
     submitted["bag"].end()
     shards = sorted((bag.directory / "predictions").glob("shard_*.tsv"))
@@ -205,8 +205,8 @@ def test_the_gathered_predictions_are_those_of_all_shards(submitted: dict[str, R
     assert sorted(gathered) == sorted(line for lines in each for line in lines)
 
 
-def test_the_reports_example_is_ten_runs_or_a_hundred(pool: Pool) -> None:
-    """Each training of three epochs, two evaluations, and init before all."""
+def test_reported_example_makes_ten_or_a_hundred_runs(pool: Pool) -> None:
+    """Each run trains three epochs and evaluates two; ``init`` precedes all."""
     for how, runs in (("", 10), ("zip", 10), ("product", 100)):
         files = {"train.subdag": REPORTED}
         name = f"example-{how or 'unsaid'}"
@@ -221,7 +221,7 @@ def test_the_reports_example_is_ten_runs_or_a_hundred(pool: Pool) -> None:
         assert not made.directory.exists()
 
 
-def test_condors_own_checker_takes_them(pool: Pool, submitted: dict[str, Ran]) -> None:
+def test_condor_dag_checker_accepts_all_shapes(pool: Pool, submitted: dict[str, Ran]) -> None:
     if pool.run(["sh", "-c", "command -v condor_dag_checker"], expect=None).returncode:
         pytest.skip("no condor_dag_checker is here: it came with HTCondor 24, the pool has 23.9")
     for each in submitted.values():

@@ -38,13 +38,13 @@ EXIT_FAILED, EXIT_HELD, EXIT_TIMEOUT = 3, 4, 5
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A directory of the pool's user, and what metlmon says of it."""
+    """A directory of the pool's user, and metlmon's view of it."""
 
     pool: Pool
     path: Path
 
     def dag(self) -> dict[str, Any]:
-        """The one DAG of ``metlmon status --json``, with ``live`` of the whole."""
+        """The only DAG of ``metlmon status --json``, with ``live`` of the whole."""
         status = truth.status_of(self.pool, self.path)
         (dag,) = status["dags"]
         return {**dag, "live": status["live"]}
@@ -68,8 +68,8 @@ class Directory:
         )
 
     def until_as_dagman_says(self) -> dict[str, str]:
-        """Until each node's state is that of the node status file, which lags by a second;
-        returns DAGMan's details of each node."""
+        """Wait until each node has the state in the node status file, which lags by a second;
+        return DAGMan's details of each node."""
         found = until(
             lambda: None if self.node_differences() else self.dagmans_nodes(),
             lambda: "\n".join(self.node_differences()),
@@ -78,7 +78,7 @@ class Directory:
         return {name: details for name, (_, details) in found.items()}
 
     def dagmans_nodes(self) -> dict[str, tuple[int, str]]:
-        """NodeStatus and StatusDetails of each node, as DAGMan wrote them last."""
+        """The last NodeStatus and StatusDetails of each node that DAGMan wrote."""
         (path,) = self.path.glob("*.status")
         ads = re.findall(
             r'Node = "([^"]+)";\s*NodeStatus = (\d);[^\n]*\s*StatusDetails = "([^"]*)";',
@@ -102,7 +102,7 @@ class Directory:
 
 
 def submit(pool: Pool, directory: Path, *argv: str) -> int:
-    """``condor_submit_dag`` or ``condor_submit``; the cluster."""
+    """Submit by ``condor_submit_dag`` or ``condor_submit``; return the cluster."""
     done = pool.run(argv, directory)
     found = re.search(r"submitted to cluster (\d+)", done.stdout)
     assert found is not None, done.stdout
@@ -137,7 +137,7 @@ def open_gates(found: Directory, *nodes: str, code: int = 0) -> None:
 # --- DAGMan itself --------------------------------------------------------------------------
 
 
-def test_a_held_dagman_is_held_and_its_jobs_run_on(pool: Pool) -> None:
+def test_jobs_of_a_held_dagman_keep_running(pool: Pool) -> None:
     dag = gated_dag.write(pool, "dagman-held", runs=2, epochs=2)
     found = Directory(pool, dag.directory)
     dagman = dag.submit()
@@ -158,7 +158,7 @@ def test_a_held_dagman_is_held_and_its_jobs_run_on(pool: Pool) -> None:
     found.last_word_is_htcondors()
 
 
-def test_a_schedd_switched_off_leaves_a_dag_that_restarts(breakable_pool: Pool) -> None:
+def test_dag_restarts_after_a_schedd_shutdown(breakable_pool: Pool) -> None:
     dag = gated_dag.write(breakable_pool, "schedd-off", runs=2, epochs=2)
     found = Directory(breakable_pool, dag.directory)
     dagman = dag.submit()
@@ -175,7 +175,7 @@ def test_a_schedd_switched_off_leaves_a_dag_that_restarts(breakable_pool: Pool) 
     found.last_word_is_htcondors()
 
 
-def test_a_second_submission_is_refused_and_the_first_runs_on(pool: Pool) -> None:
+def test_second_submission_is_refused(pool: Pool) -> None:
     dag = gated_dag.write(pool, "twice", runs=2, epochs=2)
     found = Directory(pool, dag.directory)
     dagman = dag.submit()
@@ -199,7 +199,7 @@ def test_a_second_submission_is_refused_and_the_first_runs_on(pool: Pool) -> Non
 # --- nodes that fail without a job ------------------------------------------------------------
 
 
-def test_nodes_that_fail_without_a_job(pool: Pool) -> None:
+def test_nodes_fail_without_a_job(pool: Pool) -> None:
     runs = [[f"run{run}-train_epoch{epoch}" for epoch in range(3)] for run in range(3)]
     text = "".join(node(each) for run in runs for each in run)
     text = text.replace("JOB run2-train_epoch1 wait", "JOB run2-train_epoch1 bad.sub")
@@ -234,7 +234,7 @@ def test_nodes_that_fail_without_a_job(pool: Pool) -> None:
     found.last_word_is_htcondors()
 
 
-def test_abort_with_a_final_node(pool: Pool) -> None:
+def test_aborted_dag_runs_its_final_node(pool: Pool) -> None:
     text = "".join(node(f"run0-train_epoch{epoch}") for epoch in range(2)) + node("other")
     text += "PARENT run0-train_epoch0 CHILD run0-train_epoch1\n"
     text += "RETRY ALL_NODES 5\nABORT-DAG-ON run0-train_epoch0 3\n"
@@ -262,7 +262,7 @@ def test_abort_with_a_final_node(pool: Pool) -> None:
 # --- two directories ------------------------------------------------------------------------
 
 
-def test_two_directories_that_write_into_one_log(pool: Pool) -> None:
+def test_two_directories_share_one_log(pool: Pool) -> None:
     first = gated_dag.write(pool, "one-log-1", runs=2, epochs=2)
     second = gated_dag.write(pool, "one-log-2", runs=2, epochs=2)
     log = first.directory / "metl.log"
@@ -308,9 +308,9 @@ variables = { slow_factor = 600 }
 """
 
 
-def test_what_stop_now_cut_off_is_not_completed_after_a_resubmission(pool: Pool) -> None:
+def test_epoch_cut_by_stop_now_is_not_completed_on_resubmission(pool: Pool) -> None:
     ensemble = new_ensemble.write(pool, "halted", GATED, "--submit")
-    # Else the DAG may be done before it is removed.
+    # Otherwise the DAG may be done before it is removed.
     ensemble.act("pause", "run0")
     cut = "run1-train_epoch1"
     until(
@@ -336,8 +336,8 @@ def test_what_stop_now_cut_off_is_not_completed_after_a_resubmission(pool: Pool)
 
 @pytest.fixture
 def no_python(breakable_pool: Pool) -> Iterator[None]:
-    """An access point whose scripts find no python3. Execute machines are the same machine
-    here, so nothing that trains may need one meanwhile."""
+    """An access point whose scripts find no python3. The execute machines are the same machine, so
+    no training may need one meanwhile."""
     python = breakable_pool.script.ROOT / "usr/bin/python3"
     hidden = python.with_name("python3.hidden")
     python.rename(hidden)
@@ -347,10 +347,10 @@ def no_python(breakable_pool: Pool) -> Iterator[None]:
         hidden.rename(python)
 
 
-def test_a_gate_without_python_lets_its_epoch_train(breakable_pool: Pool, no_python: None) -> None:
+def test_gate_without_python_lets_its_epoch_train(breakable_pool: Pool, no_python: None) -> None:
     ensemble = new_ensemble.write(breakable_pool, "no-python", GATED.replace("halted", "no-python"))
     for path in ensemble.directory.glob("*.sub"):
-        # What trains needs no Python either.
+        # The training needs no Python either.
         text = re.sub(r"(?m)^executable *=.*", "executable = /bin/true", path.read_text())
         text = re.sub(r"(?m)^(transfer_output_files|transfer_checkpoint_files) *=.*\n", "", text)
         breakable_pool.place(path, text)

@@ -16,7 +16,7 @@ END_SECONDS = 240.0
 
 
 def go_to(screen: Terminal, field: str) -> None:
-    """Down to the field with this label."""
+    """Move down to the field with this label."""
     for _ in range(40):
         if re.search(rf"^▌ +{field}\b", screen.text, re.M):
             return
@@ -34,7 +34,7 @@ def fill(screen: Terminal, field: str, value: str) -> None:
     screen.wait_for_match(rf"▌ +{field} +{re.escape(value)}")
 
 
-def test_an_ensemble_is_filled_in_seen_submitted_and_followed_to_its_end(pool: Pool) -> None:
+def test_ensemble_is_previewed_submitted_and_followed(pool: Pool) -> None:
     if len(pool.sites) < RUNS:
         pytest.skip(f"this HTCondor's slots name {len(pool.sites)} sites, not {RUNS}")
     directory = pool.base / "from-pane"
@@ -89,7 +89,7 @@ def test_an_ensemble_is_filled_in_seen_submitted_and_followed_to_its_end(pool: P
     assert sites == set(pool.sites.values())
 
 
-def test_what_the_pane_does_the_command_line_does(pool: Pool) -> None:
+def test_pane_and_command_line_do_the_same(pool: Pool) -> None:
     options = ["--runs", "4", "--epochs", "3", "--policy", "permute", "--set", "slow_factor=1"]
     options += ["--sites", ",".join(sorted(pool.sites.values()))]
     directory = pool.base / "from-pane"

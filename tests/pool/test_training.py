@@ -29,7 +29,7 @@ def sites(pool: Pool) -> str:
 
 @pytest.fixture(scope="module")
 def chain(pool: Pool, sites: str) -> Written:
-    """One run, each epoch a job, at more than one site."""
+    """One run at more than one site, a job for each epoch."""
     argv = ["metlmon", "submit", "moving", "--yes", "--json", "--runs", "1"]
     argv += ["--epochs", str(LONG), "--sites", sites, "--policy", "permute"]
     return Written(pool, pool.base / "moving", json.loads(pool.run(argv).stdout))
@@ -57,7 +57,7 @@ def at_once(pool: Pool, chain: Written) -> Path:
     return directory / "output"
 
 
-def test_five_jobs_of_an_epoch_train_what_one_of_five_does(chain: Written, at_once: Path) -> None:
+def test_five_one_epoch_jobs_train_the_model_of_one_job(chain: Written, at_once: Path) -> None:
     (run,) = chain.end()["runs"]
     uuid = run["uuid"]
     assert epochs_logged(chain.directory, uuid) == set(range(LONG))
@@ -80,13 +80,13 @@ def weights(output: Path, uuid: str) -> bytes:
 
 
 def header(directory: Path, uuid: str) -> dict[str, Any]:
-    """What a checkpoint says of itself."""
+    """The header of a checkpoint."""
     found: dict[str, Any] = json.loads(weights(directory / "output", uuid).splitlines()[1])
     return found
 
 
 def epochs_logged(directory: Path, uuid: str) -> set[int]:
-    """Epochs that were validated, as Lightning counts them: from 0."""
+    """Validated epochs, counted from 0 as Lightning does."""
     found = set()
     for path in (directory / "output/training_logs" / uuid).glob("version_*/metrics.csv"):
         with path.open(newline="") as file:

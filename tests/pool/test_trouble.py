@@ -1,5 +1,5 @@
-"""An ensemble that fails, is evicted, held, released, vacated, removed and rescued: at every
-quiet moment its jobs are what the queue says, and its end is DAGMan's."""
+"""An ensemble that fails, is evicted, held, released, vacated, removed and rescued: its jobs agree
+with the queue at every quiet moment, and its end with DAGMan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RUNS, EPOCHS = 4, 4
 
 @pytest.fixture(scope="module")
 def troubled(pool: Pool) -> Path:
-    """Submitted; every job's first start is ended after a second, starts fail now and then."""
+    """A submitted DAG; each job's first start ends after a second, and some starts fail."""
     directory = pool.base / "troubled"
     argv = ["metlmon", "submit", "troubled", "--yes", "--retries", "9"]
     argv += ["--runs", str(RUNS), "--epochs", str(EPOCHS), "--set", "slow_factor=5"]
@@ -26,14 +26,12 @@ def troubled(pool: Pool) -> Path:
     return directory
 
 
-def test_it_is_what_the_queue_says_in_the_middle_and_what_dagman_says_in_the_end(
-    pool: Pool, troubled: Path
-) -> None:
+def test_states_agree_with_the_queue_and_at_the_end_with_dagman(pool: Pool, troubled: Path) -> None:
     trouble.by_command(pool, troubled, "hold", "run0")
-    # Trained after the rescue: however long that takes, the ensemble is not done before.
+    # This run trains after the rescue, however long that takes, so the ensemble is not done before.
     trouble.by_command(pool, troubled, "hold", "run3")
     with pool.terminal(trouble.WATCH, troubled) as screen:
-        # Before anything that takes long: on a busy machine run1 is over soon.
+        # First, since on a busy machine run1 is over soon.
         trouble.by_keys(screen, "run1", "V")
         trouble.by_keys(screen, "run2", "X")
         assert "held" in truth.quiet_moment(pool, troubled)

@@ -1,5 +1,5 @@
-"""HTCondor's word as it was kept with a recording of the bundled trainer, and what the two second
-opinions make of a job that is removed after its end: without a pool."""
+"""HTCondor's account kept with a recording of the bundled trainer, and how ``truth`` and
+``recount`` see a job that is removed after its end: without a pool."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def output_of(capsys: Captured, command: str) -> dict[str, Any]:
     return json_output(command, capsys, RECORDING)
 
 
-def test_metlmons_last_word_is_htcondors(capsys: Captured) -> None:
+def test_final_states_agree_with_htcondor(capsys: Captured) -> None:
     expected = truth.read(RECORDING / "truth.json")
     jobs = [job for job in output_of(capsys, "jobs")["jobs"] if job["dag"] is not None]
     assert truth.differences(expected, output_of(capsys, "status"), jobs) == []
 
 
-def test_a_difference_would_be_found(capsys: Captured) -> None:
+def test_differences_are_found(capsys: Captured) -> None:
     expected = truth.read(RECORDING / "truth.json")
     status = output_of(capsys, "status")
     jobs = [job for job in output_of(capsys, "jobs")["jobs"] if job["dag"] is not None]
@@ -52,11 +52,11 @@ def test_a_difference_would_be_found(capsys: Captured) -> None:
     assert len(truth.differences(expected, worse, jobs)) == 2
 
 
-def test_dagmans_files_say_what_was_kept() -> None:
+def test_totals_of_dagmans_files_are_as_recorded() -> None:
     assert truth.totals(RECORDING) == truth.read(RECORDING / "truth.json").totals
 
 
-def test_it_has_all_the_trouble_that_was_made(capsys: Captured) -> None:
+def test_recording_has_every_kind_of_trouble(capsys: Captured) -> None:
     expected = truth.read(RECORDING / "truth.json")
     assert {job.state for job in expected.jobs} == {"completed", "failed", "removed"}
     outcomes = {
@@ -76,7 +76,7 @@ def test_it_has_all_the_trouble_that_was_made(capsys: Captured) -> None:
     assert (dag["state"], dag["rescue"], dag["dagmans"]) == ("done", 1, 2)
 
 
-def test_nothing_in_it_says_where_it_was_recorded() -> None:
+def test_recording_has_no_path_of_its_machine() -> None:
     for path in RECORDING.rglob("*"):
         if path.is_file():
             data = path.read_bytes()
@@ -114,14 +114,12 @@ REMOVED_IN_TRANSFER: Ad = {
         ({"JobStatus": 3, "LastJobStatus": 1}, "removed"),
     ],
 )
-def test_only_a_removal_after_the_end_leaves_the_end_as_it_was(ad: Ad, state: str) -> None:
+def test_removal_after_the_end_keeps_the_final_state(ad: Ad, state: str) -> None:
     assert truth.state_at_end(ad) == state
 
 
 @pytest.mark.parametrize(("code", "state"), [(0, "completed"), (3, "failed")])
-def test_the_count_of_a_log_keeps_an_end_before_a_removal(
-    tmp_path: Path, code: int, state: str
-) -> None:
+def test_recount_keeps_the_end_before_a_removal(tmp_path: Path, code: int, state: str) -> None:
     log = Log().submit(77, "run0-train_epoch0").execute(77).terminate(77, code).remove(77)
     log.submit(78, "run0-train_epoch1").execute(78).remove(78)
     path = tmp_path / "metl.log"

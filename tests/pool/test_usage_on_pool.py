@@ -1,4 +1,4 @@
-"""Figures of usage tables against what jobs used by their own account: recorded earlier and now."""
+"""Figures of usage tables against the jobs' own account, in a recording and on the pool."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def recorded() -> list[Job]:
 
 
 def check(execution: Execution, own: Mapping[str, Any]) -> None:
-    """The figures of a job's last execution; ``own``: what it said itself."""
+    """Check the figures of a job's last execution; ``own``: the job's own account."""
     usage = execution.usage
     assert usage is not None
     devices = [USAGE.devices[gpu] for gpu in own["gpus"] if gpu in USAGE.devices]
     if devices:
-        # A report of a second is lost or gained at the ends.
+        # At the ends a report of a second is lost or gained.
         assert usage.gpus == pytest.approx(sum(share for share, _ in devices), abs=0.15)
         assert usage.gpu_memory_mb == max(memory for _, memory in devices)
     else:
@@ -46,7 +46,7 @@ def check(execution: Execution, own: Mapping[str, Any]) -> None:
 
 
 def check_evicted(job: Job) -> None:
-    """The first execution had GPUs in use all the time; memory alone counts in the second, too."""
+    """The first execution used its GPUs all the time; the second counts only in memory."""
     first, second = (execution.usage for execution in job.executions)
     assert job.executions[0].site == SPARK
     assert second is not None
@@ -55,7 +55,7 @@ def check_evicted(job: Job) -> None:
     if job.gpus == 2:
         assert (first.memory_mb or 0) >= 300
         assert (first.disk_kb or 0) >= 20_000 > (second.disk_kb or 0)
-        # A busy machine gives the first execution little time of a core, the second one needs none.
+        # On a busy machine the first execution gets little CPU time; the second needs none.
         assert (second.cpus or 0) < (first.cpus or 0)
 
 
@@ -69,11 +69,11 @@ def check_all(jobs: list[Job], own: Own) -> None:
         check_evicted(job)
 
 
-def test_the_recording_says_what_its_jobs_used(recorded: list[Job]) -> None:
+def test_recorded_usage_agrees_with_the_jobs(recorded: list[Job]) -> None:
     check_all(recorded, json.loads((RECORDING / "truth.json").read_text()))
 
 
-def test_the_row_of_cpus_is_its_last_sample(recorded: list[Job]) -> None:
+def test_cpus_row_is_the_last_sample(recorded: list[Job]) -> None:
     (halved,) = (job for job in recorded if job.node_name == "run0-train_epoch2")
     text = (RECORDING / "metl.log").read_text()
     end = text.partition(f"005 ({halved.cluster:03}.")[2]
@@ -88,7 +88,7 @@ def monitored(changeable_pool: Pool) -> Iterator[Pool]:
         yield changeable_pool
 
 
-def test_the_pool_says_what_jobs_used(monitored: Pool) -> None:
+def test_usage_on_the_pool_agrees_with_the_jobs(monitored: Pool) -> None:
     ensemble = USAGE.last_epochs()
     directory = record_usage.write(monitored, ensemble)
     record_usage.play(monitored, directory, ensemble)

@@ -1,7 +1,7 @@
 """Trouble for a training ensemble, by the command line and by keys, while it trains.
 
-Jobs of a training last seconds: what is asked of one may find it ended. So each act is asked
-again until the schedd has answered "done".
+Jobs of a training last seconds and may end before an action. So each action is repeated until the
+schedd has answered "done".
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def held(pool: Pool, directory: Path, run: str) -> bool:
 
 
 def by_command(pool: Pool, directory: Path, what: str, *targets: str) -> None:
-    """``metlmon act`` until all is done."""
+    """Repeat ``metlmon act`` until all is done."""
 
     def look() -> bool:
         argv = ["metlmon", "act", what, ".", *targets, "--yes", "--json"]
@@ -44,9 +44,9 @@ def by_command(pool: Pool, directory: Path, what: str, *targets: str) -> None:
 
 
 def asked(screen: Terminal, key: str) -> bool:
-    """Press an act's key in the overview; True with its question on the screen.
+    """Press an action's key in the overview; True once its question is on the screen.
 
-    False in the overview again, where the act is not possible yet. A busy program may show the
+    False, back in the overview, where the action is not possible yet. A busy program may show the
     question late: it then ignores the key that would have closed the menu.
     """
     screen.press("a")
@@ -62,7 +62,7 @@ def asked(screen: Terminal, key: str) -> bool:
 
 
 def by_keys(screen: Terminal, run: str, key: str) -> None:
-    """In the overview: filter the run, the act's key, yes, and the schedd says done."""
+    """In the overview filter by the run, and press the action's key and y until it is done."""
 
     def look() -> bool:
         if not asked(screen, key):

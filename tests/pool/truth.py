@@ -1,8 +1,8 @@
-"""What HTCondor and DAGMan say became of an ensemble, and where metlmon says otherwise.
+"""HTCondor's and DAGMan's account of an ensemble, and where metlmon differs.
 
-Reads nothing that metlmon reads to know a job: the schedd's ads (``condor_q``,
-``condor_history``, and ``condor_history -epochs``, one ad for each execution), and of DAGMan's
-files those that say a total. Its code is its own, so that one mistake is not made twice.
+It reads none of the sources from which metlmon knows a job: the schedd's ads (``condor_q``,
+``condor_history``, and ``condor_history -epochs``, one ad for each execution), and those of
+DAGMan's files that have totals. It shares no code with metlmon, so that no mistake is made twice.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What DAGMan says of its nodes at the end of its newest life; of several DAGs (but not of
+    """DAGMan's totals of its nodes at the end of its newest life; of several DAGs (but not of
     sub-DAGs) their sums, and the highest exit status."""
 
     nodes: int
@@ -90,7 +90,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """All of it, as can be kept beside a recording."""
+    """HTCondor's whole account, as it is kept beside a recording."""
 
     jobs: tuple[Job, ...]
     totals: Totals
@@ -109,7 +109,7 @@ class Truth:
 
 
 def read(path: Path) -> Truth:
-    """A truth that :meth:`Truth.write` wrote."""
+    """Read a truth that :meth:`Truth.write` wrote."""
     kept = json.loads(path.read_text())
     jobs = [
         Job(**{**job, "executions": tuple(Execution(**each) for each in job["executions"])})
@@ -122,7 +122,7 @@ def read(path: Path) -> Truth:
 
 
 def dagmans(pool: Pool, directory: Path) -> list[int]:
-    """The clusters of all DAGMans that were submitted from this directory."""
+    """The clusters of all DAGMans submitted from this directory."""
     universe = f"JobUniverse == {SCHEDULER_UNIVERSE}"
     ads = [*pool.queue(universe), *pool.history(universe)]
     return sorted({ad["ClusterId"] for ad in ads if is_below(ad["Iwd"], directory)})
@@ -133,7 +133,7 @@ def of_dagmans(clusters: Iterable[int]) -> str:
 
 
 def until_gone(pool: Pool, directory: Path, seconds: float = PATIENCE) -> None:
-    """Until the queue has neither DAGMan nor any of its jobs."""
+    """Wait until the queue has neither DAGMan nor any of its jobs."""
     ours = dagmans(pool, directory)
     both = " || ".join([of_dagmans(ours), *(f"ClusterId == {each}" for each in ours)])
     until(
@@ -144,14 +144,14 @@ def until_gone(pool: Pool, directory: Path, seconds: float = PATIENCE) -> None:
 
 
 def at_the_end(pool: Pool, directory: Path) -> Truth:
-    """What became of everything that was submitted from here; the queue has none of it."""
+    """The truth about everything submitted from here, which must have left the queue."""
     ours = of_dagmans(dagmans(pool, directory))
     assert not pool.queue(ours), "jobs of it are in the queue"
     executions: dict[tuple[int, int], list[Execution]] = {}
     elsewhere = " && ".join(f"JobUniverse != {each}" for each in AT_HOME)
     for ad in pool.executions(ours, elsewhere):
         started = ad.get("JobCurrentStartExecutingDate")
-        # An ad is written for a shadow; not every one of them came as far as an execution.
+        # A shadow without an execution writes an ad, too.
         if started is not None and started >= ad["JobCurrentStartDate"]:
             key = (ad["ClusterId"], ad["ProcId"])
             executions.setdefault(key, []).append(_execution(pool, ad))
@@ -163,7 +163,7 @@ def at_the_end(pool: Pool, directory: Path) -> Truth:
             found = [_at_home(ad)]
         state = state_at_end(ad)
         if state == "removed" and found:
-            # What ended while its output travelled, and was removed then, has not ended well.
+            # A job that was removed during its output transfer has not succeeded.
             found[-1] = replace(found[-1], code=None)
         jobs.append(Job(*key, ad["DAGNodeName"], state, tuple(found)))
     return Truth(tuple(sorted(jobs, key=lambda job: job.cluster)), totals(directory))
@@ -175,7 +175,7 @@ def _execution(pool: Pool, ad: Ad) -> Execution:
     if how := ad.get("ToE"):
         by_itself = how["How"] == "OF_ITS_OWN_ACCORD"
     else:
-        # 25.x writes no ToE; who was vacated did not end by itself.
+        # 25.x writes no ToE; a vacated job did not end by itself.
         by_itself = "ExitCode" in ad and "VacateReason" not in ad
     code = None
     if by_itself and not ad.get("ExitBySignal"):
@@ -186,7 +186,7 @@ def _execution(pool: Pool, ad: Ad) -> Execution:
 
 
 def _at_home(ad: Ad) -> Execution:
-    """Of such a job nobody counts executions: it is taken for one that ended by itself."""
+    """HTCondor counts no executions of such a job: it is taken to have ended by itself."""
     return Execution(ad["JobCurrentStartDate"], ad["CompletionDate"], 0, None, ad["ExitCode"])
 
 
@@ -269,7 +269,7 @@ def differences(truth: Truth, status: dict[str, Any], jobs: Iterable[dict[str, A
             found.append(f"GPU-seconds {kind}: {hours * 3600:.1f}, HTCondor {gpu_seconds}")
     counts = [("nodes_total", truth.totals.nodes)]
     if truth.totals.exit_code != REMOVED_EXIT:
-        # Of a DAG that was removed, DAGMan's metrics and its node status file count otherwise.
+        # DAGMan's metrics and node status file count otherwise after a removal.
         counts.append(("nodes_failed", truth.totals.failed))
     ours = {name: sum(dag[name] for dag in status["dags"]) for name in COUNTED}
     for name, value in counts:
@@ -277,8 +277,8 @@ def differences(truth: Truth, status: dict[str, Any], jobs: Iterable[dict[str, A
             found.append(f"{name}: {ours[name]}, DAGMan {value}")
     done = {truth.totals.done}
     if truth.totals.exit_code == REMOVED_EXIT:
-        # A job that ends well while its DAGMan is removed is done by the schedd's history, and
-        # DAGMan does not know it.
+        # A job that succeeds while its DAGMan is removed is done in the schedd's history, unknown
+        # to DAGMan.
         done.add(len({job.node for job in truth.jobs if job.state == "completed"}))
     if ours["nodes_done"] not in done:
         found.append(f"nodes_done: {ours['nodes_done']}, HTCondor {sorted(done)}")
@@ -309,7 +309,7 @@ def _job_differences(job: Job, output_of: dict[str, Any]) -> list[str]:
 
 
 def seconds(time: str) -> float:
-    """The pool's clock, and its users', is UTC."""
+    """Seconds since the epoch; the pool's clock, and its users', is UTC."""
     return datetime.fromisoformat(time).replace(tzinfo=UTC).timestamp()
 
 
@@ -321,9 +321,9 @@ def stamp(value: float) -> str:
 
 
 def quiet_moment(pool: Pool, directory: Path, seconds: float = PATIENCE) -> list[str]:
-    """Wait until nothing has happened for a while, then compare each job's state with the
-    queue's. Returns the states that were compared; fails where they differ. DAGMan is the one
-    that is there at the beginning."""
+    """Wait until nothing has changed for a while, then compare each job's state with the queue's.
+    Returns the states that were compared; fails where they differ. DAGMan is the one of the
+    beginning."""
 
     ours = of_dagmans(dagmans(pool, directory))
 
@@ -358,21 +358,21 @@ def _queue(pool: Pool, ours: str) -> list[Ad]:
 
 
 def _age(ad: Ad) -> float:
-    """Seconds since the job entered the state that the queue says."""
+    """Seconds since the job entered its state in the queue."""
     return datetime.now(UTC).timestamp() - float(ad["EnteredCurrentStatus"])
 
 
 def _at_rest(ads: Iterable[Ad]) -> bool:
-    """Nothing happened lately, and nothing is about to: a running job executes."""
+    """Whether no change is recent or due: a running job executes."""
     now = datetime.now(UTC).timestamp()
     for ad in ads:
         if ad["JobStatus"] not in IN_QUEUE:
-            # Removed or completed: it is about to leave the queue.
+            # A removed or completed job is about to leave the queue.
             return False
         moments = [ad["EnteredCurrentStatus"]]
         if ad["JobStatus"] == RUNNING:
             started = ad["JobCurrentStartExecutingDate"]
-            # Until it executes this time, the date is that of its execution before.
+            # Before this execution starts, the date is that of the one before.
             moments.append(started if started and started >= ad["JobCurrentStartDate"] else now)
         if now - max(moments) < QUIET_SECONDS:
             return False

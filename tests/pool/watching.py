@@ -1,5 +1,5 @@
-"""Watching an ensemble through all that happens to it: every picture is kept an eye on, and the
-last one is compared with what a reader finds who comes afterwards."""
+"""Watching an ensemble from beginning to end: each snapshot is checked, and the last one is
+compared with that of a later reader."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ ROUNDING = 1e-9
 
 @dataclass(slots=True)
 class Watched:
-    """A live session, and what was wrong in any of its pictures. ``inner``: nodes of sub-DAGs,
-    which are nodes of none of the DAGs that it lists. ``runless``: there are jobs of no run, which
-    use GPUs where they get a slot that has some, asked for or not."""
+    """A live session, and the errors found in its snapshots. ``inner``: nodes of sub-DAGs, which
+    belong to none of its listed DAGs. ``runless``: there are jobs of no run, which use GPUs where
+    their slot has some, requested or not."""
 
     reader: DagdirReader
     session: Session
@@ -45,14 +45,14 @@ class Watched:
         return made
 
     def see(self, update: Snapshot) -> None:
-        """What ended stays ended, and the sums are those of the parts."""
+        """Check that no final state changes, and that sums agree with their parts."""
         self.pictures += 1
         status, hours = update.status, update.status.hours
         done = status.node_states[State.COMPLETED]
         if done < self._done:
             self.wrong.append(f"{status.as_of}: {self._done} nodes were done, now {done}")
         before = self._hours
-        # The unit changes once, from job-hours, when the first execution names its GPUs.
+        # The unit, at first job-hours, changes once, when the first execution names its GPUs.
         if before.measure is hours.measure and (
             hours.goodput < before.goodput - ROUNDING or hours.badput < before.badput - ROUNDING
         ):
@@ -63,7 +63,7 @@ class Watched:
         others = hours.total - sum(run.hours.total for run in status.runs)
         if others < -1e-6 or (others > 1e-6 and not self.runless):
             self.wrong.append(f"{status.as_of}: the runs' hours are not {hours}")
-        # On a busy machine a call of the file system may last for seconds.
+        # On a busy machine a call of the file system may take seconds.
         if update.error is not None and SILENT not in update.error:
             self.wrong.append(f"{status.as_of}: {update.error}")
         self._done, self._hours = done, hours
@@ -71,7 +71,7 @@ class Watched:
             self.ended.set()
 
     def last(self) -> dict[str, Any]:
-        """The last picture, as ``status --json`` would write it."""
+        """The last snapshot, as ``status --json`` writes it."""
         latest = self.session.latest
         assert latest is not None
         clock: Clock = self.reader.ensemble.clock
@@ -83,5 +83,5 @@ FIGURES = ("metric", "swept", "wall_seconds")
 
 
 def without_figures(status: dict[str, Any]) -> list[dict[str, Any]]:
-    """The runs of a status as a snapshot has them."""
+    """The runs of a status without figures, as in a snapshot."""
     return [{k: v for k, v in run.items() if k not in FIGURES} for run in status["runs"]]
