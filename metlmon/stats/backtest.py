@@ -80,7 +80,7 @@ class Prediction(Struct, frozen=True):
 
 
 class BacktestSummary(Struct, frozen=True):
-    """Trials, how many had the truth in their interval, and the medians of absolute errors."""
+    """The number of trials, of intervals that held, and the medians of the absolute errors."""
 
     trials: int
     inside: int
@@ -89,7 +89,6 @@ class BacktestSummary(Struct, frozen=True):
 
     @staticmethod
     def of(trials: Sequence[Prediction]) -> BacktestSummary:
-        """The summary of some trials."""
         errors = [abs(trial.error) for trial in trials]
         naive_errors = [abs(t.naive_error) for t in trials if t.naive_error is not None]
         return BacktestSummary(
@@ -130,7 +129,6 @@ class Backtest(Struct, frozen=True):
         return [trial for trial in self.predictions if trial.key is None]
 
     def run_predictions(self) -> list[Prediction]:
-        """The trials of single runs."""
         return [trial for trial in self.predictions if trial.key is not None]
 
 
@@ -167,7 +165,7 @@ def _predictions(
     completions: dict[str, list[datetime]],
     downtime_between: DowntimeFunction,
 ) -> list[Prediction]:
-    """The predictions for the ensemble and its runs; none without one for a run."""
+    """The predictions for the ensemble and its runs; for the ensemble only if a run has one."""
     trials: list[Prediction] = []
     naive_predictions = predict_naively(ledger)
     for run in outlook.runs:

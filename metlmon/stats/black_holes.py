@@ -18,10 +18,10 @@ SITE_PRIOR: Final = 0.01
 """Prior probability that a site is a black hole."""
 
 HOST_PRIOR: Final = 1e-4
-"""The same of a host; the hosts of a site are many, and jobs meet one of them a few times."""
+"""The same for a host: a site has many, and jobs meet each of them only a few times."""
 
 MIN_PROBABILITY: Final = 0.9
-"""Posterior probability from which on a place is called a black hole."""
+"""Posterior probability from which a place is called a black hole."""
 
 FRACTION_STEPS: Final = 200
 BISECTIONS: Final = 24
@@ -45,7 +45,7 @@ def black_hole_probability(lost: int, loss_elsewhere: float, prior: float = SITE
 def is_black_hole(lost: int, loss_elsewhere: float | None, prior: float = SITE_PRIOR) -> bool:
     """Whether a place that lost its last ``lost`` executions is a black hole.
 
-    ``loss_elsewhere``: see :func:`expected_loss`; None: nothing to compare with.
+    ``loss_elsewhere``: see :func:`expected_loss`; None if nothing can be compared.
     """
     if loss_elsewhere is None or lost < MIN_LOSSES:
         return False

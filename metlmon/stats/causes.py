@@ -56,7 +56,7 @@ class CauseReason(Struct, frozen=True):
 
 
 class Cause(Struct, frozen=True):
-    """A cause of loss: executions and holds with the same code, or else reason.
+    """A cause of loss: executions and holds with the same code or, without one, the same reason.
 
     ``executions``: the number it ended; ``holds``: the number of holds; ``ended_by_hold``: the
     holds that ended one of these executions. ``badput``: the lost hours. ``reasons``: the texts,
@@ -92,16 +92,16 @@ class Cause(Struct, frozen=True):
 
 
 def cause_key(code: int | None, subcode: int | None, text: str) -> str:
-    """``1023/0``, or the folded reason if there is no code."""
+    """``1023/0``, or the folded reason without a code."""
     return f"{code}/{subcode or 0}" if code else text
 
 
 def cause_of_execution(entry: Execution) -> str:
     """The cause key of a bad execution.
 
-    Executions without a logged end have their own key, since their cost is a guess; so have those
-    in an annex that expired, whatever their code. A job that its own policy put back failed as one
-    that it did not.
+    Executions without a logged end have a key of their own, since their cost is a guess; so do
+    those in an annex that expired, whatever their code. A job that its own policy requeued has the
+    cause of a failure without a requeue.
     """
     if is_expiry(entry.cause):
         return entry.cause or ""
@@ -225,8 +225,8 @@ def is_quota(code: int | None, subcode: int | None, reason: str | None) -> bool:
 def is_of_place(entry: Execution) -> bool:
     """Whether the site or host may be the reason why an execution was lost.
 
-    It is not where a checkpoint holds a part of its work, where a user ended it, where the access
-    point's disk was full, where its annex expired, or where its end was not logged.
+    The place is ruled out if a checkpoint preserved some of the work, a user ended it, the access
+    point's disk was full, its annex expired, or its end was not logged.
     """
     if entry.cause is None or entry.checkpoint is not None or entry.uncertain:
         return False
@@ -240,11 +240,11 @@ def is_of_place(entry: Execution) -> bool:
 
 
 def failures_of_runs(executions: Iterable[Execution]) -> set[tuple[JobId, datetime]]:
-    """Executions, as job and start, that failed by their run and not by their place.
+    """Executions, as job and start, that failed because of their run and not of their place.
 
-    The program ended by itself; its epoch has completed nowhere; and another run completed an epoch
-    at the same site and GPU model, which ended after this one had started, and had started within
-    :data:`SAME_HOURS` after its end.
+    These are executions whose program ended by itself and whose epoch has completed nowhere, while
+    another run completed an epoch at the same site and GPU model: that execution ended after the
+    start of the failed one, and started within :data:`SAME_HOURS` after its end.
     """
     training = [entry for entry in executions if entry.training and not entry.dagman]
     completed = {entry.node_key for entry in training if entry.final}

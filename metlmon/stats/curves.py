@@ -179,7 +179,7 @@ class Curves(Struct, frozen=True):
 
 
 def best_curve(curves: Iterable[MetricCurve]) -> MetricCurve | None:
-    """The curve with the best value of those of one metric; None where none has any."""
+    """The curve with the best value, all of one metric; None if none has a value."""
 
     def cost(curve: MetricCurve) -> float:
         value = curve.best.value if curve.best is not None else math.inf
@@ -213,7 +213,7 @@ def curve_symbol(curve: MetricCurve) -> Symbol:
 
 
 MAX_NAMED_RUNS: Final = 2
-"""Maximum diverged runs that the verdict names; for more it has their number."""
+"""Maximum diverged runs that the verdict names; of more, it gives the number."""
 
 NAME_LIMIT: Final = 40
 
@@ -443,7 +443,7 @@ def course_of(
 
 
 def _trailing_nan(points: Sequence[Point]) -> int | None:
-    """The epoch from which on no value is finite."""
+    """The first epoch of the non-finite values at the end; None if the last value is finite."""
     since = None
     for point in reversed(points):
         if math.isfinite(point.value):
@@ -453,7 +453,7 @@ def _trailing_nan(points: Sequence[Point]) -> int | None:
 
 
 def _divergence(costs: Sequence[float]) -> int | None:
-    """The index from which on the values diverge until the end; None if they do not."""
+    """The index from which the values diverge until the end; None if they do not."""
     finite = [cost for cost in costs if math.isfinite(cost)]
     first, best = (finite[0], min(finite)) if finite else (0.0, 0.0)
     spread = max(abs(best), first - best)

@@ -23,9 +23,8 @@ Estimates assume that the DAG keeps running: downtime between a removal and the 
 neither in the history nor predicted. Epochs per day are a count that includes downtime.
 
 Where runs do not wait for each other, an additional epoch in progress, of any age, never makes a
-run's estimate earlier. For an
-interrupted one this holds for the survival curve (:mod:`metlmon.stats.simulation`), not strictly
-for estimates, since older cycles lose weight.
+run's estimate earlier. For an interrupted one this holds for the survival curve
+(:mod:`metlmon.stats.simulation`), not strictly for estimates, since older cycles lose weight.
 """
 
 from __future__ import annotations
@@ -601,10 +600,10 @@ RATE_SECONDS: Final = 7 * 86400.0
 
 NO_DAG_FILE: Final = "no DAG file: later epochs are not known"
 NO_ORDER: Final = "no ETA for jobs of no DAG"
-"""Reasons why there is no estimate for a run that a log alone shows."""
+"""Reasons why a run known only from a log has no estimate."""
 
 NOT_SUBMITTED: Final = ((2**62, 0),)
-"""In place of a job: after all that are submitted."""
+"""Sort key in place of a job: after all submitted ones."""
 
 RECENT_CYCLES: Final = 2.0
 """Without DAGMan files, a run with no job in the queue for this many cycles is inactive."""
@@ -650,7 +649,7 @@ class Interval(Struct, frozen=True):
 
 
 class EpochDurations(Struct, frozen=True):
-    """Median and quartiles of a run's cycles in seconds; None of fewer than three."""
+    """Median and quartiles of a run's cycles in seconds; no quartiles for fewer than three."""
 
     median: float
     lower_quartile: float | None
@@ -663,9 +662,8 @@ class RunForecast(Struct, frozen=True):
 
     Exactly one of ``remaining`` (the remaining time), ``completed_at`` (the time of completion) and
     ``missing_reason`` (the reason why there is no estimate) is set. ``epoch_remaining``: the
-    remaining time of the current epoch, ``epoch``: its number. ``expected_end``: the date
-    at the span's median.
-    ``stopped``: its gate ended it before its last epoch.
+    remaining time of the current epoch, ``epoch``: its number. ``expected_end``: the date at the
+    median of ``remaining``. ``stopped``: its gate ended it before its last epoch.
     """
 
     key: str
@@ -698,7 +696,7 @@ class Rate(Struct, frozen=True):
 
 
 class LeftOut(NamedTuple):
-    """A run that is left out, and why."""
+    """An excluded run, and the reason."""
 
     run: str
     why: str
@@ -1085,7 +1083,7 @@ class _Estimator:
             curve, label = self.executions.curve(entry, run.key)
             if curve is None:
                 return None
-            # One or two say nothing of how much executions differ.
+            # One or two executions do not show how much their durations differ.
             sigma = PRIOR_LOG_SIGMA if curve.events < MIN_ENDED else 0.0
             trials = [
                 curve.conditional_quantile(UNIFORM[i], entry.trained) * exp(sigma * Z_SCORES[own])
@@ -1104,7 +1102,7 @@ class _Estimator:
 
 
 def _before_gate_end(epochs: Iterable[Epoch], ends_before: int) -> Iterator[Epoch]:
-    """The epochs that are done or before ``ends_before``, where the gate ends."""
+    """The epochs that are done or before ``ends_before``, where the gate ends the run."""
     for epoch in epochs:
         if epoch.state in DONE or epoch.epoch is None or epoch.epoch < ends_before:
             yield epoch
@@ -1113,8 +1111,8 @@ def _before_gate_end(epochs: Iterable[Epoch], ends_before: int) -> Iterator[Epoc
 class _SimulatedRun(Struct):
     """The remaining seconds of a run in each trial, and its epochs.
 
-    ``factors``: of each trial, that all runs share. ``epochs``: unfinished ones, and ``seconds``
-    that each of them takes without waits for slots.
+    ``factors``: the factor of each trial, which all runs share. ``epochs``: the unfinished ones;
+    ``seconds``: how long each takes without waits for slots.
     """
 
     trials: list[float] = []
@@ -1174,7 +1172,7 @@ DAG_STOP_REASONS: Final = {
     DagState.FAILED: "stopped: its DAG failed",
     DagState.REMOVED: "stopped: its DAG was removed",
 }
-"""Why nothing of a DAG continues, by its state."""
+"""Why a DAG does not continue, by its state."""
 
 
 def _exclusion_text(run: RunForecast) -> str:

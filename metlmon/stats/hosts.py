@@ -1,4 +1,4 @@
-"""Hosts against equal ones elsewhere, and which of them are slow."""
+"""Comparison of hosts with equal ones elsewhere, and which of them are slow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 from metlmon.stats.totals import group_by
 
 HostKey: TypeAlias = tuple[str | None, str | None, str | None, int | None]
-"""Host, site, GPU model, and how many GPUs: hosts of several sites may have one name."""
+"""Host, site, GPU model and GPU count: hosts of several sites may have the same name."""
 
 SLOW_FACTOR: Final = 1.25
 """A place is slow for a GPU model and count if its median epoch exceeds this multiple of other
@@ -22,16 +22,16 @@ places' and the values in between do not overlap. Runs and hosts of one site dif
 25 % beyond that is worth an e-mail."""
 
 SLOW_MIN_EPOCHS: Final = 3
-"""Minimum epochs on both sides of a comparison: of two, one outlier decides."""
+"""Minimum epochs on both sides of a comparison: among two, one outlier decides."""
 
 _QUANTILE: Final = NormalDist().inv_cdf(0.9)
-"""For intervals of 80 %; of three epochs it is their range, which has 75 %."""
+"""For 80 % intervals; for three epochs this is their range, which covers 75 %."""
 
 
 class EpochTime(NamedTuple):
-    """The seconds of a completed epoch, when it began, and where which run trained it.
+    """The seconds of a completed epoch, when it began, and which run trained it where.
 
-    ``relative``: to its site and its run, see :func:`relative_times`.
+    ``relative``: relative to its site and its run (:func:`relative_times`).
     """
 
     place: HostKey
@@ -59,9 +59,9 @@ def compare_hosts(times: Iterable[EpochTime]) -> dict[HostKey, HostComparison]:
     """Compare each host with its peers: other hosts with the same known GPU model and count.
 
     It is slow if its median relative time exceeds that of its peers at the site by
-    :data:`SLOW_FACTOR`, and the intervals of both do not overlap; and if this is also so against
-    its peers at the same time, at all sites: what an epoch does may have changed since. Without
-    enough peers of either kind it is not known.
+    :data:`SLOW_FACTOR` and the intervals of both do not overlap, and if the same holds against its
+    peers at the same time, at all sites: what an epoch does may have changed since. Without
+    enough peers of either kind this is unknown.
     """
     found: dict[HostKey, HostComparison] = {}
     compared = relative_times([each for each in times if None not in each.place[2:]])
@@ -81,10 +81,10 @@ def compare_hosts(times: Iterable[EpochTime]) -> dict[HostKey, HostComparison]:
 
 
 def relative_times(times: Sequence[EpochTime]) -> Iterator[EpochTime]:
-    """The epochs with their relative times: a slow site or a large run is not a slow host.
+    """The epochs with relative times, by which slow sites and large runs are not slow hosts.
 
-    They are relative to the median of the same GPUs at the site, and then to that of the run, if it
-    has enough epochs on other hosts than its main one.
+    They are relative to the median of the same GPUs at the site, then to that of the run if it has
+    enough epochs on hosts other than its main one.
     """
     sites = {
         site: median(each.seconds for each in group) or 1.0
@@ -99,7 +99,7 @@ def relative_times(times: Sequence[EpochTime]) -> Iterator[EpochTime]:
 
 
 class _Ranking:
-    """Sorted values of epochs, of which one host's can be left out."""
+    """Sorted values of epochs, from which those of one host can be excluded."""
 
     def __init__(self, times: Sequence[EpochTime], value: Callable[[EpochTime], float]) -> None:
         ordered = sorted(times, key=value)
@@ -113,13 +113,13 @@ class _Ranking:
         return len(self._values) - len(self._ranks[place])
 
     def other(self, place: HostKey, index: int) -> float:
-        """The value of other hosts at this rank among these."""
+        """The value at this rank among those of other hosts."""
         for rank in self._ranks[place]:
             index += rank <= index
         return self._values[index]
 
     def median_of_others(self, place: HostKey) -> float:
-        """The median of the values of other hosts, of which there must be one."""
+        """The median of the values of other hosts, at least one of which must exist."""
         number = self.others(place)
         return (self.other(place, (number - 1) // 2) + self.other(place, number // 2)) / 2
 

@@ -93,8 +93,8 @@ def origin_of(row: Epoch, origins: Mapping[int, CheckpointOrigin]) -> Checkpoint
 class ChainBreak(Struct, frozen=True, kw_only=True):
     """An epoch whose checkpoint was not trained from that of the epoch before.
 
-    ``before``: the epoch that it should continue; ``parent_epoch``: the one that it does, if known;
-    ``parent_key``: the key of the run of that one. MISSING: nothing is recorded of the epoch
+    ``before``: the epoch that it should continue; ``parent_epoch``: the one that it continues, if
+    known; ``parent_key``: the run key of that one. MISSING: nothing is recorded of the epoch
     before. UNUSED: ``job`` completed the epoch before, but ``used`` made the checkpoint that was
     continued.
     """

@@ -3,13 +3,13 @@
 A pool is a site with one GPU model, and an annex where there is one. Profiles are learned from
 observations alone, so that logs, simulations and recorded decisions use the same code.
 
-The mean of a pool with few samples is shrunk to that of related pools (hours: the same GPU model
-elsewhere; wait and transfer: the other pools of the site), and this to that of all pools; each
-weight is the inverse of a relative variance (empirical Bayes; A. Gelman et al., Bayesian Data
-Analysis, chapter 5). Hours of unfinished and lost executions are censored, and their mean is
-Kaplan and Meier's. Waits are so skewed that the exponential mean, all hours waited per start, was
-nearer to the truth on recorded ensembles. Intervals are those of a gamma distribution. The loss is
-a Beta posterior.
+The mean of a pool with few samples is shrunk towards that of related pools (hours: the same GPU
+model elsewhere; wait and transfer: the other pools of the site), and this towards that of all
+pools; each weight is the inverse of a relative variance (empirical Bayes; A. Gelman et al.,
+Bayesian Data Analysis, chapter 5). Hours of unfinished and lost executions are censored, and
+means are Kaplan–Meier means. Waits are so skewed that the exponential mean, all hours waited per
+start, was closer to the truth on recorded ensembles. Intervals are those of a gamma distribution.
+The loss has a Beta posterior.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ T = TypeVar("T", float, datetime)
 
 
 class ResourcePool(Struct, frozen=True, order=True):
-    """A site with one GPU model, and the annex that its slots belong to; empty: unknown, none.
+    """A site with one GPU model, and the annex of its slots; empty if unknown or without an annex.
 
-    ``gpus_per_job``: a job with two GPUs takes half as long, and waits longer; 1 where unknown.
+    ``gpus_per_job``: 1 if unknown. A job with two GPUs takes half as long, and waits longer.
     """
 
     site: Nullable[str]
@@ -63,7 +63,7 @@ class ResourcePool(Struct, frozen=True, order=True):
 
     @property
     def place(self) -> ResourcePool:
-        """The slots, whatever jobs take of them."""
+        """The slots, regardless of how many GPUs a job takes."""
         return replace(self, gpus_per_job=1)
 
 
@@ -77,13 +77,13 @@ class Observation(Struct, frozen=True, kw_only=True):
     """One execution of an epoch, or one wait that has not ended.
 
     ``wait``, ``transfer``: hours before the start. ``hours``: from the start to the end, or to
-    ``seen`` where it goes on. ``finished``: whether the epoch completed; None where it goes on, or
+    ``seen`` if it is running. ``finished``: whether the epoch completed; None if it is running or
     ended in a way that says nothing about the pool (removed by its user: ``stopped``). ``started``:
     False for a wait that had not ended at ``seen``: then ``wait`` is a lower bound. ``gpus``: of
-    the execution. ``hidden``: another execution may have trained the epoch, so that ``hours`` say
-    nothing of an epoch. ``evicted``: with all others there, perhaps. ``stored``: a checkpoint holds
-    its work, which another execution went on from; ``carried``: hours that this one went on from.
-    ``slot_hours``: for which it had its slot, of one that was disconnected to its end; None: all.
+    the execution. ``hidden``: another execution may have trained the epoch, so that ``hours`` do
+    not measure one. ``evicted``: possibly together with all others there. ``stored``: a checkpoint
+    preserved its work, and another execution continued it; ``carried``: hours that this one
+    continued. ``slot_hours``: hours in its slot, if it was disconnected until its end; None: all.
     """
 
     pool: ResourcePool
@@ -106,9 +106,9 @@ class Observation(Struct, frozen=True, kw_only=True):
 class ProfileFigure(Struct, frozen=True):
     """A figure of a pool: its expected value, and the interval that holds it in 80 % of cases.
 
-    ``samples``: observations at this pool; ``censored``: those that give a lower bound alone.
-    ``borrowed``: what the value was shrunk to ("NVIDIA A100-SXM4-40GB elsewhere", "all pools");
-    empty where the samples suffice.
+    ``samples``: observations at this pool; ``censored``: those that are only lower bounds.
+    ``borrowed``: what the value was shrunk towards ("NVIDIA A100-SXM4-40GB elsewhere", "all
+    pools"); empty if the samples suffice.
     """
 
     value: float
@@ -120,15 +120,15 @@ class ProfileFigure(Struct, frozen=True):
 
 
 class PoolProfile(Struct, frozen=True, kw_only=True):
-    """What is known of a pool at ``as_of``: hours, hours, hours, and the chance of a loss.
+    """What is known of a pool at ``as_of``: hours by kind, and the probability of a loss.
 
     ``hours_per_epoch``: of an epoch that completes; ``lost_hours``: of an execution that does not.
-    None: of no pool is anything known. ``loss``: probability that an execution does not complete.
-    ``executions``, ``epochs``, ``running``: executions, completed epochs, executions that go on.
-    ``slots``: how many may run at once, the most seen. ``excluded``: why no epoch should go there,
-    empty if one may; ``probe_at``: from when on one epoch should try again, None while one does.
-    ``doubtful``: it has completed no epoch and lost some: one epoch at a time should try it, from
-    ``probe_at`` on, until it has or is excluded.
+    A figure is None if nothing is known of any pool. ``loss``: probability that an execution does
+    not complete. ``executions``, ``epochs``, ``running``: numbers of executions, completed epochs
+    and running executions. ``slots``: the maximum number seen running at once. ``excluded``: why no
+    epoch should go there, else empty; ``probe_at``: when one epoch should try it again, None while
+    one does. ``doubtful``: it has completed no epoch and lost some: from ``probe_at``, one epoch at
+    a time should try it, until one completes or the pool is excluded.
     """
 
     pool: Flat[ResourcePool]
@@ -151,7 +151,7 @@ class FigurePrior(Struct, frozen=True):
     """Relative standard deviations of a figure: of executions at one pool, and of pools' means.
 
     ``noise``: of executions, before there are samples; ``related``: of the means of related pools;
-    ``others``: of the means of groups of these. ``group``: what related pools have in common.
+    ``others``: of the means of groups of related pools. ``group``: what related pools share.
     """
 
     noise: float
@@ -176,27 +176,27 @@ LOST_HOURS_SAMPLES: Final = 2.0
 """Weight of the hours lost elsewhere, in lost executions."""
 
 ENOUGH_SAMPLES: Final = 10
-"""Own samples with which a figure borrows nothing: waits of pools differ by a factor of a hundred,
-so that the mean of the others outweighs any number of short ones."""
+"""Number of own samples from which a figure borrows nothing: waits of pools differ by a factor of a
+hundred, so that the mean of the others outweighs any number of short ones."""
 
 MIN_BORROWED: Final = 0.1
-"""Change of a figure by its prior, as a share of it, from which on ``borrowed`` says so."""
+"""Relative change of a figure by its prior from which ``borrowed`` reports it."""
 
 Z_80: Final = 1.2816
-"""Standard score of the ends of an 80 % interval."""
+"""Standard score of the bounds of an 80 % interval."""
 
 TOGETHER: Final = timedelta(minutes=5)
 """Evictions of executions that ran together, within that time, are one event; so are starts of jobs
 that waited together for longer than :data:`LONG_WAIT`."""
 
 LONG_WAIT: Final = 1.0
-"""Hours; shorter waits are those of matching, of each job by itself."""
+"""Hours; shorter waits are due to matchmaking, separately for each job."""
 
 DOUBTFUL_LOSSES: Final = 2
-"""Losses from which on a pool that has completed no epoch is doubtful; one happens anywhere."""
+"""Losses from which a pool without a completed epoch is doubtful; one happens anywhere."""
 
 PROBE_EPOCHS: Final = 4.0
-"""Hours until a black hole is tried again, in epochs; doubled by each further loss, twice."""
+"""Time until a black hole is tried again, in epochs; further losses double it, at most twice."""
 
 MAX_DOUBLINGS: Final = 2
 
@@ -206,9 +206,9 @@ ALL_POOLS: Final = "all pools"
 def learn_profiles(
     observations: Iterable[Observation], as_of: datetime
 ) -> Mapping[ResourcePool, PoolProfile]:
-    """The profiles of all pools observed, from what was seen up to ``as_of``.
+    """The profiles of all observed pools, from what was seen up to ``as_of``.
 
-    Of an observation that ends later only what was there at ``as_of`` counts.
+    An observation that ends later counts only as far as it was known at ``as_of``.
     """
     by_pool: defaultdict[ResourcePool, list[Observation]] = defaultdict(list)
     for observation in observations:
@@ -252,7 +252,7 @@ def learn_profiles(
 
 
 def _cut(observation: Observation, as_of: datetime) -> Observation | None:
-    """What was there of an observation at ``as_of``; None if nothing was."""
+    """The part of an observation that was known at ``as_of``; None if nothing was."""
     later = (observation.seen - as_of).total_seconds() / HOUR
     if not observation.started:
         wait = (observation.wait or 0.0) - later
@@ -272,10 +272,10 @@ def _cut(observation: Observation, as_of: datetime) -> Observation | None:
 
 
 class _Estimate(Struct):
-    """Samples of one figure at one pool: their ``total`` (with what censored ones add to it).
+    """Samples of one figure at one pool: their ``total``, including what censored ones add.
 
-    ``deviations``: squared relative deviations from the mean, summed. ``least``: the longest
-    duration without an end, where none has ended. ``observed``: what the samples are means of.
+    ``deviations``: the sum of squared relative deviations from the mean. ``least``: the longest
+    unfinished duration, if none has ended. ``observed``: the number of observations in the samples.
     """
 
     total: float = 0.0
@@ -293,7 +293,7 @@ def _estimate(values: Sequence[float], total: float, censored: int = 0) -> _Esti
 
 
 class _PoolHistory:
-    """The observations of one pool, counted, with estimates from these alone."""
+    """The observations of one pool, counted, with estimates from them alone."""
 
     def __init__(self, observations: Sequence[Observation]) -> None:
         self.observations = sorted(observations, key=attrgetter("seen"))
@@ -325,9 +325,9 @@ class _PoolHistory:
         return _estimate(ended, curve.mean * len(ended), len(samples) - len(ended))
 
     def _wait(self) -> _Estimate:
-        """Hours waited, those of jobs that have not started among them.
+        """Hours waited, including those of jobs that have not started.
 
-        Jobs that waited together for hours waited for one thing: their mean is one sample.
+        Jobs that waited together for hours waited for the same thing: their mean is one sample.
         """
         starts = sorted(
             (each.seen - timedelta(hours=each.hours), each.wait)
@@ -350,7 +350,7 @@ class _PoolHistory:
         return estimate
 
     def slots(self) -> int:
-        """The most executions at a time."""
+        """The maximum number of concurrent executions."""
         if not self.executions:
             return 0
         first = self.executions[0].seen
@@ -360,13 +360,13 @@ class _PoolHistory:
             end if each.slot_hours is None else start + min(each.slot_hours, each.hours) * HOUR
             for start, end, each in zip(starts, ends, self.executions, strict=True)
         ]
-        # One that starts as another ends has its slot; a millisecond covers rounding errors.
+        # One that starts as another ends takes its slot; a millisecond covers rounding errors.
         spans = zip((start + 1e-3 for start in starts), ends, strict=True)
         return max(1, most_at_once(spans))
 
 
 def most_at_once(spans: Iterable[tuple[T, T | None]]) -> int:
-    """The most spans at a time, of which one may begin as another ends; end None: it goes on."""
+    """The maximum number of concurrent spans; one may begin as another ends. End None: ongoing."""
     changes: list[tuple[T, int]] = []
     for start, end in spans:
         changes.append((start, 1))
@@ -379,7 +379,7 @@ def most_at_once(spans: Iterable[tuple[T, T | None]]) -> int:
 
 
 class _Prior(Struct, frozen=True):
-    """What other pools say about a pool: mean, relative variance, and whose means these are."""
+    """What other pools say about a pool: mean, relative variance, and their label."""
 
     mean: float
     variance: float
@@ -389,7 +389,7 @@ class _Prior(Struct, frozen=True):
 def _shrink(
     estimates: Mapping[ResourcePool, _Estimate], prior: FigurePrior
 ) -> Mapping[ResourcePool, ProfileFigure | None]:
-    """The figure of each pool, its mean shrunk to those of others."""
+    """The figure of each pool, its mean shrunk towards those of others."""
     freedom = sum(max(0, each.samples - 1) for each in estimates.values())
     deviations = sum(each.deviations for each in estimates.values())
     noise = (NOISE_SAMPLES * prior.noise**2 + deviations) / (NOISE_SAMPLES + freedom)
@@ -405,7 +405,7 @@ def _elsewhere(
     prior: FigurePrior,
     noise: float,
 ) -> _Prior | None:
-    """The mean to expect at a pool by the means of all others; ``noise``: relative variance."""
+    """The expected mean of a pool given the means of all others; ``noise``: relative variance."""
     group = prior.group(pool)
     related = related_total = others = others_total = 0.0
     for other, estimate in estimates.items():
@@ -455,7 +455,7 @@ def _figure(estimate: _Estimate, prior: _Prior | None, noise: float) -> ProfileF
 def _loss(
     pool: ResourcePool, own: _PoolHistory, examples: Mapping[ResourcePool, _PoolHistory]
 ) -> ProfileFigure:
-    """The Beta posterior of a loss: prior by the site's other pools, theirs by other sites."""
+    """The Beta posterior of a loss, with a prior from the site's other pools, then other sites."""
     related_good = related_lost = others_good = others_lost = 0
     for other, history in examples.items():
         if other == pool:
@@ -466,7 +466,7 @@ def _loss(
             others_good, others_lost = others_good + history.good, others_lost + history.lost
     others = others_good + others_lost
     related, ended = related_good + related_lost, own.good + own.lost
-    # A tenth of two executions: without any other, few are lost.
+    # A tenth of two executions: a prior for the case that no others exist.
     elsewhere = (others_lost + 0.2) / (others + 2.0)
     expected = (LOSS_SAMPLES * elsewhere + related_lost) / (LOSS_SAMPLES + related)
     a = LOSS_SAMPLES * expected + own.lost
@@ -486,7 +486,7 @@ def _loss(
 
 
 class _Losses(Struct):
-    """Losses in a row, the latest last: events that one place may have caused."""
+    """Consecutive losses, as events that one place may have caused."""
 
     events: int = 0
     since: datetime | None = None
@@ -494,9 +494,9 @@ class _Losses(Struct):
 
 
 def _losses_in_row(observations: Iterable[Observation]) -> _Losses:
-    """The losses since the last epoch that completed, in order of their ends.
+    """The losses since the last completed epoch, in order of their ends.
 
-    Evictions of executions that ran together are one event: a machine that restarts, not a habit.
+    Evictions of executions that ran together are one event, such as the restart of a machine.
     """
     row, is_eviction = _Losses(), False
     for each in observations:
@@ -516,7 +516,7 @@ def _losses_in_row(observations: Iterable[Observation]) -> _Losses:
 
 
 class _Exclusions:
-    """Which pools are black holes by their losses in a row, or by those of their site."""
+    """Which pools are black holes by their consecutive losses, or by those of their site."""
 
     def __init__(self, histories: Mapping[ResourcePool, _PoolHistory]) -> None:
         self._histories = histories
@@ -529,9 +529,9 @@ class _Exclusions:
         }
 
     def of(self, pool: ResourcePool, hours: ProfileFigure | None) -> tuple[str, datetime | None]:
-        """Why a pool is excluded, and when it, or a doubtful one, is to be tried again.
+        """Why a pool is excluded, and when it, or a doubtful one, should be tried again.
 
-        Empty and None if it is not excluded, or not to be tried apart from others.
+        Empty if it is not excluded; None if it need not be tried separately.
         """
         history = self._histories[pool]
         of_site = self._sites[pool.site, pool.annex]
@@ -559,16 +559,16 @@ class _Exclusions:
         try:
             return reason, row.until + timedelta(seconds=seconds)
         except OverflowError:
-            # The stamps of a damaged log may be those of the last year that there is.
+            # Times of a damaged log may be in the last year of the calendar.
             return reason, datetime.max
 
     def is_doubtful(self, pool: ResourcePool) -> bool:
-        """Whether a pool has lost all it took, and too few to be a black hole."""
+        """Whether a pool has lost everything so far, but too little to be a black hole."""
         history = self._histories[pool]
         return not history.good and _losses_in_row(history.executions).events >= DOUBTFUL_LOSSES
 
     def _reason(self, row: _Losses, is_same: Callable[[ResourcePool], bool]) -> str:
-        """Why the losses make a black hole of a place; empty if they do not."""
+        """Why the losses make a place a black hole; empty if they do not."""
         if row.events < MIN_LOSSES:
             return ""
         good = lost = 0
@@ -599,14 +599,14 @@ def profiles_in_window(ledger: Ledger, window: TimeWindow = ALL) -> tuple[PoolPr
 # --- observations -----------------------------------------------------------------------------
 
 EVICTIONS: Final = frozenset({Outcome.EVICTED, Outcome.SHADOW_EXCEPTION, Outcome.RECONNECT_FAILED})
-"""Outcomes of executions that others may share: the place ended them."""
+"""Outcomes that executions may share because the place ended them."""
 
 
 def observations_of(ledger: Ledger) -> tuple[Observation, ...]:
     """The executions of trainings as observations, and the waits of those that have not started.
 
-    An idle job counts at the pool where the others of its target ran, else at a site of that name;
-    it counts nowhere without a target, or if it may go to any of several sites.
+    An idle job counts at the pool where others with its target ran, else at a site of that name.
+    It does not count without a target, or if it may go to any of several sites.
     """
     if ledger.as_of is None:
         return ()
@@ -624,7 +624,7 @@ def observations_of(ledger: Ledger) -> tuple[Observation, ...]:
             targets[entry.target][pool] += 1
         is_lost = is_of_place(entry) and (entry.job, entry.start) not in of_runs
         observation = _observation(entry, pool, ledger.as_of, is_lost, entry.job in hidden)
-        # What runs wait for each other is in the slots of the pool.
+        # Waits of runs for each other show in the slots of the pool.
         if entry.wait is not None:
             began = entry.start - timedelta(seconds=entry.wait + (entry.transfer or 0.0))
             wait = entry.wait - slot_use.seconds_waited(entry.key or "", began, entry.start)
@@ -661,7 +661,7 @@ def _observation(
 def _waits(
     ledger: Ledger, pools: Mapping[str, ResourcePool], slot_use: SlotUse
 ) -> Iterator[Observation]:
-    """The waits of jobs that are idle, or were removed while they were."""
+    """The waits of jobs that are idle or were removed while idle."""
     assert ledger.as_of is not None
     for job in ledger.jobs:
         if not job.training or job.at_access_point or not job.states or not job.target:

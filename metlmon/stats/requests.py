@@ -1,8 +1,8 @@
-"""Requests that would fit: what completed jobs used, beside what they had requested.
+"""Requests that would fit: what completed jobs used, compared with what they requested.
 
 The figures are those of the usage tables (manual, "Managing a Job"). Enough is their 95th
-percentile and a tenth more. A request is raised only after jobs were held since they exceeded it,
-by the factor of the acts that raise requests.
+percentile plus a tenth. A request is raised only after jobs were held for exceeding it, by the
+factor of the acts that raise requests.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from metlmon.text.formatting import UNKNOWN, count, number, share
 from metlmon.text.record_json import Nullable
 
 MIN_EPOCHS: Final = 5
-"""Completed epochs below which no request is suggested."""
+"""Minimum completed epochs for a suggestion."""
 
 MARGIN: Final = 1.1
-"""Times the 95th percentile of what was used."""
+"""Factor on the 95th percentile of what was used."""
 
 WORTH: Final = 0.9
-"""Share of the present request that a smaller one has at most: else it fits as it is."""
+"""Maximum share of the present request for a smaller one: above it, the present one fits."""
 
 GB: Final = 1 << 20
-"""KB, as in submit files."""
+"""In KB, as in submit files."""
 
 BY_COMMAND: Final = {each.command: each for each in RESOURCES.values()}
 
 
 class RequestAdvice(Struct, frozen=True, kw_only=True):
-    """What jobs with equal requests used of one of them, and what would have been enough.
+    """What jobs with equal requests used of one resource, and what would have been enough.
 
-    ``submit``: their submit file, None where it is not known; ``training``: they are epochs.
-    ``command``: the submit command, its amounts in ``unit``. ``requested``: None where there is
-    none. ``used_95``, ``used_most``: 95th percentile and maximum of the ``measured`` jobs that
-    completed an epoch of usual length (without hidden compute), of CPUs and GPUs the averages;
-    ``rounded``: the schedd rounds them up, they were at most that.
-    ``suggested``: a request that would fit better, None if the present one fits or too few were
-    measured. ``exceeding``: of all ``completed`` jobs those that used more than is suggested, or
-    else requested. ``exceeded``: jobs that were held since they exceeded the request. ``slots``:
-    of the pool, if its collector was asked; ``gain``: the share of these that match what is
-    suggested, of all requests, and have less than is requested of this one.
+    ``submit``: their submit file, None if unknown; ``training``: whether they are epochs.
+    ``command``: the submit command; its amounts are in ``unit``. ``requested``: None without a
+    request. ``used_95``, ``used_most``: 95th percentile and maximum of the ``measured`` jobs that
+    completed an epoch of usual length (without hidden compute), averages for CPUs and GPUs;
+    ``rounded``: the schedd rounded these up, so that they are upper bounds. ``suggested``: a
+    request that would fit better, None if the present one fits or too few jobs were measured.
+    ``exceeding``: the number of all ``completed`` jobs that used more than what is suggested, or
+    else requested. ``exceeded``: jobs that were held for exceeding the request. ``slots``: those of
+    the pool, if its collector was asked; ``gain``: the share of them that matches the suggestions
+    for all resources, but has less than the present request for this one.
     """
 
     submit: Nullable[str | None]
@@ -77,7 +77,7 @@ class RequestAdvice(Struct, frozen=True, kw_only=True):
 
     @property
     def fitting(self) -> float | None:
-        """The suggested request, or the present one if it fits; None where that is not known."""
+        """The suggested request, or the present one if it fits; None if unknown."""
         if self.suggested is not None:
             return self.suggested
         is_known = self.measured >= MIN_EPOCHS and self.used_95 is not None
@@ -85,14 +85,14 @@ class RequestAdvice(Struct, frozen=True, kw_only=True):
 
 
 _Shape: TypeAlias = tuple[str | None, bool, tuple[float | None, ...]]
-"""Submit file of jobs, whether they train, and what all of them request, by command."""
+"""Submit file of jobs, whether they train, and their requests by command."""
 
 Slots: TypeAlias = Sequence[tuple[Mapping[str, float], int]]
-"""What slots have, by the command that requests it, and how many have that."""
+"""Amounts of slots by the command that requests them, and the number of slots that have them."""
 
 
 class _Sample(Struct):
-    """The jobs of a shape: tables, and by command what would have been enough for held ones."""
+    """The jobs of a shape: usage tables, and by command the amounts that held ones would need."""
 
     usual: list[ResourceUsage] = []
     completed: list[ResourceUsage] = []
@@ -106,7 +106,7 @@ def advise_requests(
 ) -> tuple[RequestAdvice, ...]:
     """A row for each request of each submit file, those of the newest jobs first.
 
-    By the jobs that were completed or held in ``window``; ``slots``: of the pool.
+    Computed from jobs that were completed or held in ``window``; ``slots``: those of the pool.
     """
     ledger = stats_input.ledger
     clipped = clip_ledger(ledger, window)
@@ -117,7 +117,7 @@ def advise_requests(
 
     def sample_of(job: Job, usage: ResourceUsage) -> _Sample:
         node = nodes.get(job.node_key) if job.node_key else None
-        # Device memory is requested by a command that is in no table.
+        # Device memory is requested by a command whose value is in no usage table.
         requests = *requested(usage)[:-1], node.gpus_minimum_memory if node else None
         shape = node.submit if node else None, job.training, requests
         sample = samples.setdefault(shape, _Sample())
@@ -168,7 +168,7 @@ def _with_gain(rows: Sequence[RequestAdvice], slots: Slots) -> Iterable[RequestA
 
 
 def _exceeded(job: Job) -> Iterable[tuple[str, ResourceUsage, float]]:
-    """The requests that a job was held for, each once, with what would have been enough."""
+    """The requests for whose excess a job was held, each once, with what would have been enough."""
     found: dict[str, tuple[str, ResourceUsage, float]] = {}
     for hold in job.holds:
         command = exceeded_request(hold.code, hold.subcode, hold.reason)
@@ -193,12 +193,12 @@ def _advice(
     enough = sample.enough.get(resource.command, [])
     suggested = None
     if enough:
-        suggested = handy(unit, max(enough))
+        suggested = round_up(unit, max(enough))
     elif request and used_95 is not None and len(sample.epochs) >= MIN_EPOCHS <= len(used):
-        # No GPU is in use more than all the time, so that the average needs no margin; and less
-        # than a GB of memory or disk gains nothing.
+        # A GPU cannot be in use more than all the time, so that the average needs no margin; and
+        # less than a GB of memory or disk gains nothing.
         margin = 1.0 if resource.name == "gpus" else MARGIN
-        least = max(handy(unit, used_95 * margin), GB // (kilobytes or GB))
+        least = max(round_up(unit, used_95 * margin), GB // (kilobytes or GB))
         suggested = least if least <= WORTH * request else None
     limit = request if suggested is None else suggested
     return RequestAdvice(
@@ -209,7 +209,7 @@ def _advice(
         requested=request,
         used_95=used_95,
         used_most=max(used, default=None),
-        # MB are coarse: less than a GB may look rounded by chance.
+        # In MB, amounts below a GB may look rounded by chance.
         rounded=max(used, default=0) * kilobytes >= GB
         and all(least_amount(value, kilobytes) < value for value in used),
         measured=len(used),
@@ -220,8 +220,8 @@ def _advice(
     )
 
 
-def handy(unit: str, amount: float) -> int:
-    """The amount rounded up to whole GB, below one to 128 MB; CPUs and GPUs to at least 1."""
+def round_up(unit: str, amount: float) -> int:
+    """The amount rounded up to whole GB, below 1 GB to 128 MB; CPUs and GPUs to at least 1."""
     gb = GB // (KILOBYTES[unit] or GB)
     step = gb if amount > gb or not unit else gb // 8
     return max(1, ceil(round(amount / step, 6))) * step
@@ -252,10 +252,10 @@ def advice_text(row: RequestAdvice, item: str = "epoch") -> str:
 
 
 def advised_fields(rows: Sequence[RequestAdvice]) -> dict[str, tuple[str, RequestAdvice]]:
-    """What a new ensemble should request by past jobs: the text for each field of its request.
+    """What a new ensemble should request, given past jobs: a text for each field of its request.
 
-    By the newest jobs of which enough were measured; evaluations do not count beside trainings.
-    A default is not changed for less than a GB.
+    Based on the newest jobs of which enough were measured; evaluations count only without
+    trainings. A default is not changed by less than a GB.
     """
     found: dict[str, tuple[str, RequestAdvice]] = {}
     for row in rows:

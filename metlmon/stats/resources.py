@@ -1,7 +1,7 @@
-"""What executions used of each resource, beside what was requested and allocated, by group.
+"""What executions used of each resource compared with requests and allocations, by group.
 
 The figures are those of the usage tables with which executions end. Only executions that completed
-an epoch of usual length say what an epoch needs: others are groups of their own.
+an epoch of usual length show what an epoch needs: others form groups of their own.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from metlmon.text.formatting import UNKNOWN, request_amount, size
 By = Literal["run", "site", "gpu", "host", "request"]
 
 KILOBYTES: Final = {"MB": 1024, "KB": 1, "": 0}
-"""Of units, as in submit files; CPUs and GPUs have none."""
+"""KB per unit of submit files; CPUs and GPUs have no unit."""
 
 
 class Resource(NamedTuple):
     """A resource that jobs request and use.
 
-    ``name``: of its figures in usage tables, in ``unit``. ``command``: that requests it in a submit
-    file; ``field``: of the request of a new ensemble (``values``: of a template).
+    ``name``: the name of its figures in usage tables, which are in ``unit``. ``command``: the
+    submit command that requests it; ``field``: that of the request of a new ensemble (``values``:
+    of a template).
     """
 
     name: str
@@ -47,7 +48,7 @@ class Resource(NamedTuple):
         return size(int(value * KILOBYTES[self.unit] * 1024), 1024) if self.unit else f"{value:.4g}"
 
     def used(self, value: float | None, is_most: bool = False) -> str:
-        """What was used: ``0.91``, ``30.9 GB``; ``≤47.7 GB`` where that is an upper bound."""
+        """What was used: ``0.91``, ``30.9 GB``; ``≤47.7 GB`` if that is an upper bound."""
         if value is None:
             return UNKNOWN
         return f"{'≤' * is_most}{self.amount(value) if self.unit else f'{value:.2f}'}"
@@ -59,16 +60,16 @@ class Resource(NamedTuple):
         return used if of == UNKNOWN else f"{used.removesuffix(f' {unit}')} of {of}"
 
     def submitted(self, value: float | None) -> str:
-        """``35GB``, as a submit file has it; of CPUs and GPUs a number."""
+        """``35GB``, as in a submit file; for CPUs and GPUs a number."""
         if value is None:
             return UNKNOWN
         return request_amount(value * KILOBYTES[self.unit]) if self.unit else f"{value:g}"
 
     def least(self, amount: float) -> float:
-        """The least that a figure stands for, which the schedd may have rounded up.
+        """The least amount that a figure may stand for, since the schedd rounds some up.
 
-        It rounds ResidentSetSize and DiskUsage. Of amounts below 50 MB or 50 KB, too many look like
-        that by chance.
+        It rounds ResidentSetSize and DiskUsage. Below 50 MB or 50 KB, too many amounts look rounded
+        by chance.
         """
         rounded = self.name in ("memory_mb", "disk_kb") and amount >= 50
         return least_amount(amount, KILOBYTES[self.unit]) if rounded else amount
@@ -84,7 +85,7 @@ RESOURCES: Final = {
         Resource("gpu_memory_mb", "GPU memory", "MB", "gpus_minimum_memory", "gpu_memory_mb"),
     )
 }
-"""The resources in the order in which they are shown, by their names."""
+"""The resources by name, in the order in which they are shown."""
 
 
 def requested(usage: ResourceUsage) -> tuple[float | None, ...]:
@@ -95,9 +96,9 @@ def requested(usage: ResourceUsage) -> tuple[float | None, ...]:
 class Ended(StrEnum):
     """How the executions of a group ended.
 
-    ``COMPLETED``: they completed an epoch and trained it themselves (no hidden compute); those of
-    jobs that are no epochs: they succeeded. ``OTHER``: evicted, removed, held, too short to have
-    trained their epoch, or running.
+    ``COMPLETED``: they completed an epoch and trained it themselves (no hidden compute); for jobs
+    that are not epochs, they succeeded. ``OTHER``: evicted, removed, held, running, or too short
+    to have trained their epoch.
     """
 
     COMPLETED = "completed"
@@ -109,9 +110,9 @@ class ResourceUse(Struct, frozen=True):
     """What executions used of one resource; None where nothing was measured.
 
     ``measured``: executions with a figure; ``median``, ``p95`` (95th percentile, linear between
-    ranks) and ``maximum`` are of these. ``at_most``: those of the three that are upper bounds,
-    since the schedd has rounded figures up. ``requested_*``, ``allocated_*``: the least and the
-    most in the tables.
+    ranks) and ``maximum`` are those of their figures. ``at_most``: those of the three that are
+    upper bounds, since the schedd rounded figures up. ``requested_*``, ``allocated_*``: the minimum
+    and maximum in the tables.
     """
 
     measured: int = 0
@@ -128,12 +129,12 @@ class ResourceUse(Struct, frozen=True):
 class ResourceGroup(Struct, frozen=True):
     """What the executions of a run, site, GPU model, host or request used.
 
-    ``key``: of the group, ``name``: the same for people; None: unknown. ``measured``: executions
-    with a figure of any resource. ``gpu_hours``: all hours; ``measured_gpu_hours``: those of
-    executions whose use of GPUs was measured, and ``computed_gpu_hours``: these times the share of
-    their GPUs that was in use. ``gpus``: in use on average, ``gpu_memory_mb``: peak of the fullest
-    device, ``memory_mb``: peak of the job so far, ``disk_kb``: of the execution. ``cpus``: cores
-    in use, averaged over the execution.
+    ``key``: that of the group, ``name``: the same in readable form; None if unknown. ``measured``:
+    executions with a figure of any resource. ``gpu_hours``: all hours; ``measured_gpu_hours``:
+    those of executions whose GPU use was measured, and ``computed_gpu_hours``: the latter times the
+    share of GPUs in use. ``gpus``: in use on average, ``gpu_memory_mb``: peak of the fullest
+    device, ``memory_mb``: peak of the job so far, ``disk_kb``: of the execution. ``cpus``: cores in
+    use, averaged over the execution.
     """
 
     key: str | None
@@ -152,9 +153,9 @@ class ResourceGroup(Struct, frozen=True):
 
 
 class Resources(Struct, frozen=True):
-    """What was used in ``window``: in ``total``, and in each group ``by`` an attribute.
+    """What was used in ``window``: in ``total``, and in groups ``by`` an attribute.
 
-    Each has up to three groups, one for each way to end; those with the most GPU-hours are first.
+    Each value has up to three groups, one for each way to end; most GPU-hours first.
     """
 
     json_omits: ClassVar = frozenset({"as_of"})
@@ -167,7 +168,7 @@ class Resources(Struct, frozen=True):
 
     @property
     def completed(self) -> ResourceGroup | None:
-        """All executions that completed an epoch of usual length; None without any."""
+        """All executions that completed an epoch of usual length; None if there are none."""
         return next((each for each in self.total if each.ended is Ended.COMPLETED), None)
 
 
@@ -179,7 +180,7 @@ def resource_use(ledger: Ledger, by: By = "site", window: TimeWindow = ALL) -> R
     if by == "request":
         key_of = lambda e: _request(e.usage or usages.get(e.job))  # noqa: E731
     hidden = ledger.hidden_jobs
-    # Of the whole ledger: out of its window a clipped execution is not final.
+    # From the whole ledger: a clipped execution is not final outside its window.
     ends = {(e.job, e.start): ended_as(e, e.job in hidden) for e in ledger.executions}
 
     def groups(key: str | None, entries: Sequence[Execution]) -> Iterable[ResourceGroup]:
@@ -200,7 +201,7 @@ def resource_use(ledger: Ledger, by: By = "site", window: TimeWindow = ALL) -> R
 
 
 def ended_as(entry: Execution, hidden: bool) -> Ended:
-    """How an execution ended; ``hidden``: another one trained the epoch of its job."""
+    """How an execution ended; ``hidden``: whether another one trained the epoch of its job."""
     trained = entry.final and not hidden
     succeeded = not entry.final and not entry.training and entry.outcome is Outcome.GOOD
     if trained or succeeded:
@@ -231,7 +232,7 @@ def _group(
 
 
 def _share(entry: Execution) -> float | None:
-    """The share of its GPUs that an execution used; None where it was not measured."""
+    """The share of its GPUs that an execution used; None if not measured."""
     usage = entry.usage
     allocated = (usage.gpus_allocated if usage else None) or entry.gpus
     return usage.gpus / allocated if usage and usage.gpus is not None and allocated else None
@@ -264,7 +265,7 @@ def _use(tables: Sequence[ResourceUsage], resource: Resource) -> ResourceUse:
 
 
 def _request(usage: ResourceUsage | None) -> str | None:
-    """``2 GPUs, 8 CPUs, 156 GB, 100 GB disk``; None where nothing is known of it."""
+    """``2 GPUs, 8 CPUs, 156 GB, 100 GB disk``; None if nothing is known."""
     if usage is None:
         return None
     parts = []

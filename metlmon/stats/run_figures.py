@@ -3,8 +3,8 @@
 Metrics are those of :mod:`metlmon.stats.curves`, swept variables of :mod:`metlmon.stats.sweep`. The
 wall time of a run is the time from its first submission to the end of its last job.
 
-Compared are the variables (VARS) of their training nodes and the arguments in ``args.txt``, without
-those that only identify a run or change within each of them.
+The comparison covers the variables (VARS) of their training nodes and the arguments in
+``args.txt``, except those that only identify a run or change within every run.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from metlmon.stats.sweep import SweepVariables, Value, constant_values, find_swe
 from metlmon.stats.totals import group_by
 
 MOST_NODES: Final = 50_000
-"""Nodes up to which swept variables are searched for without a request: it takes 0.2 s."""
+"""Number of nodes up to which swept variables are searched for unasked: it takes 0.2 s."""
 
 NO_SWEEP: Final = SweepVariables()
 
 
 class RunMetric(NamedTuple):
-    """The primary metric of a run, as in its curve; ``is_best``: of several runs."""
+    """The primary metric of a run, as in its curve; ``is_best``: the best of several."""
 
     metric: str
     goal: Goal | None
@@ -63,7 +63,7 @@ class RunFigures(Struct, frozen=True, dict=True):
 
     @cached_property
     def best(self) -> str | None:
-        """Key of the run with the best value, where several runs have one."""
+        """Key of the run with the best value, if several runs have one."""
         known = [curve for curve in self.curves.runs if curve.best is not None]
         best = self.curves.best
         return best.key if best is not None and len(known) > 1 else None
@@ -74,7 +74,7 @@ class RunFigures(Struct, frozen=True, dict=True):
         return tuple(name for axis in self.sweep.axes for name in axis.names)
 
     def metric(self, run: str) -> RunMetric | None:
-        """The primary metric of a run; None where no training wrote one."""
+        """The primary metric of a run; None if no training wrote one."""
         curve = self.by_run.get(run)
         if curve is None:
             return None
@@ -90,13 +90,13 @@ class RunFigures(Struct, frozen=True, dict=True):
         )
 
     def swept_value(self, run: str, name: str) -> Value:
-        """The value of a swept variable; None where it is not set for the run."""
+        """The value of a swept variable; None if it is not set for the run."""
         return self.sweep.values(run, (name,))[0] if run in self.sweep.runs else None
 
 
 def run_figures(stats_input: StatsInput) -> RunFigures:
     """The figures of all runs."""
-    # Progress lines change every few seconds: rows take them from elsewhere.
+    # Without progress lines, which change every few seconds: rows take them from elsewhere.
     metric_curves = curves(replace(stats_input, streams={}))
     nodes = sum(stats_input.status.node_states.values())
     sweep = find_sweep(stats_input.load_description().nodes) if nodes <= MOST_NODES else NO_SWEEP
@@ -168,9 +168,9 @@ class ComparedRun(Struct, frozen=True):
 
 
 class Comparison(Struct, frozen=True):
-    """The runs in the order in which they were asked for, without those that there are not.
+    """The runs in the requested order, without those that do not exist.
 
-    ``metrics``: all metrics. ``differing``: names of the parameters in which the runs differ, and
+    ``metrics``: all metrics. ``differing``: names of the parameters in which the runs differ, with
     their values by run; ``equal``: the number of the others.
     """
 
@@ -188,7 +188,7 @@ class Comparison(Struct, frozen=True):
 def compare_runs(
     stats_input: StatsInput, runs: Sequence[str], metric: str | None = None
 ) -> Comparison:
-    """Compare runs by their keys; ``metric`` None: the primary one."""
+    """Compare runs given by their keys; ``metric`` None: the primary one."""
     metric_curves = curves(stats_input, metric)
     rows = {row.key: row for row in stats_input.status.runs}
     keys = [key for key in dict.fromkeys(runs) if key in rows]
@@ -274,7 +274,7 @@ def _parameters(
 def _differences(
     parameters: Sequence[Mapping[str, str]],
 ) -> tuple[tuple[Difference, ...], int]:
-    """The parameters in which runs differ, and the number of those in which they do not."""
+    """The parameters in which the runs differ, and the number of those that are equal."""
     names = dict.fromkeys(name for each in parameters for name in each)
     values = {name: tuple(each.get(name) for each in parameters) for name in names}
     values = {name: each for name, each in values.items() if set(each) != {VARIES}}

@@ -417,9 +417,9 @@ def _interrupted_progress(
 
 
 def _is_checkpoint(entry: Execution, after: Execution | None = None) -> bool:
-    """Whether it stored a checkpoint, which ``after`` went on from.
+    """Whether it stored a checkpoint from which ``after`` continued.
 
-    It did by an upload, for the executions of the same job, or by its return value.
+    It did so by an upload, for later executions of the same job, or by its return value.
     """
     if entry.checkpoint is not None:
         return after is None or after.job == entry.job
@@ -427,7 +427,7 @@ def _is_checkpoint(entry: Execution, after: Execution | None = None) -> bool:
 
 
 def _span_of(entry: Execution, axis: TimeAxis, lost: bool = False) -> WorkSpan:
-    """The interval of an execution, with what it ``lost``; without an end up to as-of."""
+    """The interval of an execution, up to as-of without an end; with its lost part if ``lost``."""
     begin = axis.position(entry.start)
     if entry.stored and not lost:
         return begin, begin + entry.stored

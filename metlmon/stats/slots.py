@@ -1,11 +1,12 @@
 """Slots that the runs of an ensemble share: how many there are, who waits, and in which order.
 
-All is observed in the log, so that it does not matter what sets the limit: a small pool, an annex,
-DAGMan's ``-maxjobs``, ``-maxidle`` or MAXJOBS of a category (HTCondor manual, DAGMan: Throttling).
-Targets whose epochs ran at common sites share slots. A run is ready from the end of its last
-execution. It waits for a slot while other runs have all of them; what it waits beside a free slot
-(matching, transfers, holds) is part of its own cycle. Slots are taken in the order in which they
-became free, so that by Little's law slots × time = executions + waits beside a free slot.
+Everything is derived from the log, so that it does not matter what sets the limit: a small pool,
+an annex, DAGMan's ``-maxjobs``, ``-maxidle`` or MAXJOBS of a category (HTCondor manual, DAGMan:
+Throttling). Targets whose epochs ran at common sites share slots. A run is ready from the end of
+its last execution. It waits for a slot while other runs occupy all of them; time that it waits
+although a slot is free (matching, transfers, holds) is part of its own cycle. Slots are taken in
+the order in which they became free, so that by Little's law slots × time = executions + waits
+beside a free slot.
 """
 
 from __future__ import annotations
@@ -26,30 +27,30 @@ from metlmon.model.states import Outcome, State
 from metlmon.snapshot.records import Epoch, Execution, Job, Ledger
 
 RECENT: Final = 100
-"""Executions by which slots are counted, or two per run if these are more: slots come and go."""
+"""Executions from which slots are counted, or two per run if that is more: slots come and go."""
 
 BUSY: Final = 0.05
-"""Rate of starts when all slots are taken, in those of one free slot: a disconnected job has none,
-and stamps have whole seconds."""
+"""Rate of starts when all slots are taken, relative to that of one free slot: a disconnected job
+has no slot, and times are logged in whole seconds."""
 
 EVIDENCE: Final = 3.0
-"""Logarithm of the likelihood ratio from which on runs wait for each other."""
+"""Logarithm of the likelihood ratio from which runs are taken to wait for each other."""
 
 MAX_LEVELS: Final = 40
-"""Numbers of slots that are tried, up to the most epochs that ran at a time."""
+"""How many numbers of slots are tried, up to the maximum number of concurrent epochs."""
 
 _Level: TypeAlias = tuple[int, int]
-"""Epochs that run, and runs that are ready."""
+"""The number of running epochs, and that of ready runs."""
 
 MAX_STEPS: Final = 2000
-"""Steps of a simulated queue; several epochs of a run are one step if there are more."""
+"""Maximum steps of a simulated queue; with more epochs, several of a run are one step."""
 
 
 class StartOrder(StrEnum):
     """The order in which ready runs get a slot.
 
-    HTCondor starts jobs by ``priority``, then by submission. Further runs go first with
-    ``priority = $(epoch)``, last with ``-$(epoch)``; both may come from PRIORITY of the DAG file.
+    HTCondor starts jobs by ``priority``, then by submission. Runs that are furthest along go first
+    with ``priority = $(epoch)``, last with ``-$(epoch)``; PRIORITY of the DAG file can set both.
     """
 
     SUBMISSION = "submission"
@@ -58,9 +59,10 @@ class StartOrder(StrEnum):
 
 
 class _Wait(Struct):
-    """A run that was ready ``since``, and had a slot from ``start`` to ``end``.
+    """A run that was ready ``since``, and occupied a slot from ``start`` to ``end``.
 
-    ``done``: its epochs by then. ``start`` None: it waits. ``end`` None: it has the slot.
+    ``done``: its completed epochs by then. ``start`` None: it still waits. ``end`` None: it still
+    has the slot.
     """
 
     key: str
@@ -71,7 +73,7 @@ class _Wait(Struct):
 
 
 class _Group:
-    """The executions and waits of targets that share slots, and the slots by these."""
+    """Targets that share slots: their executions and waits, and the number of slots from these."""
 
     def __init__(self, waits: Iterable[_Wait], as_of: datetime) -> None:
         self.waits = sorted(

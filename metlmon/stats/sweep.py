@@ -228,9 +228,9 @@ class GridChoice(Struct, frozen=True):
 class CellRun(Struct, frozen=True):
     """One run of a cell, with its curve.
 
-    ``reached``: its best value, or its last one for a metric without a goal. ``state``: waiting
-    between two epochs. ``stopped``: why its gate ended it, None if it did not; ``paused``: its next
-    epoch waits at the gate.
+    ``reached``: its best value, or its last one for a metric without a goal. ``state``: that of the
+    run, WAITING between two epochs. ``stopped``: why its gate ended it, None if it did not;
+    ``paused``: its next epoch waits at the gate.
     """
 
     json_omits: ClassVar = frozenset({"curve"})
@@ -245,7 +245,6 @@ class CellRun(Struct, frozen=True):
 
     @property
     def course(self) -> Course:
-        """The course of its curve."""
         return self.curve.course
 
     @property

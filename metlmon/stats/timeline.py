@@ -207,12 +207,12 @@ class Timeline(Struct, frozen=True):
 
     @property
     def mean_jobs(self) -> float | None:
-        """How many jobs ran at a time, in the mean; None of no time."""
+        """The mean number of concurrent jobs; None for an empty timeline."""
         return self.job_seconds / self.seconds if self.seconds else None
 
     @property
     def mean_gpus(self) -> float | None:
-        """How many GPUs were in use at a time, in the mean; None of no time."""
+        """The mean number of GPUs in use; None for an empty timeline."""
         return self.gpu_seconds / self.seconds if self.seconds else None
 
     def position_of(self, when: datetime) -> float:

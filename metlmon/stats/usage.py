@@ -143,8 +143,8 @@ class GroupUsage(Struct, frozen=True):
     completed an epoch; ``hidden_epochs``: the number of these that were shorter than half of their
     epoch's longest execution, so that they may not have trained it. ``longest``: the completed
     epochs by their longest execution instead. ``wait_seconds``: in the queue before each execution.
-    ``transfers``: their number in both directions, of GPU models that of input alone.
-    ``evictions``: executions that ended before their job did, other than by a hold; ``holds``: all.
+    ``transfers``: their number in both directions, for GPU models only of input.
+    ``evictions``: executions that ended before their job did, except by a hold; ``holds``: all.
     """
 
     name: str | None
@@ -167,8 +167,8 @@ class SiteGpuUsage(Struct, frozen=True):
     """Usage of one GPU model and count at one site.
 
     ``relative_time``: its median epoch relative to that of ``fastest_site``, the fastest site with
-    the same model and count, where both have enough epochs, and ``slow``: see :data:`SLOW_FACTOR`;
-    None where they have not.
+    the same model and count; ``slow``: see :data:`SLOW_FACTOR`. Both are None unless both sites
+    have enough epochs.
     """
 
     gpu: str | None
@@ -185,12 +185,12 @@ class SiteGpuUsage(Struct, frozen=True):
 class HostUsage(Struct, frozen=True):
     """Usage of one host, by GPU model and number of GPUs.
 
-    ``epoch_seconds``: of its completed epochs without the ``hidden_epochs``. ``gpus_used``,
-    ``cpus_used``: in use on average, of these epochs as far as they were measured.
-    ``relative_time``: its median epoch relative to ``peer_median``, that of the ``peer_epochs`` on
-    other hosts with the same model and count; ``relative_at_site``: relative to those at its site,
-    without the differences between runs; ``slow``: see :func:`metlmon.stats.hosts.compare_hosts`;
-    None where it cannot be compared.
+    ``epoch_seconds``: of its completed epochs without the ``hidden_epochs``. ``gpus_used`` and
+    ``cpus_used``: the averages of these epochs, as far as measured. ``relative_time``: its median
+    epoch relative to ``peer_median``, that of the ``peer_epochs`` on other hosts with the same
+    model and count; ``relative_at_site``: relative to those at its site, without the differences
+    between runs; ``slow``: see :func:`metlmon.stats.hosts.compare_hosts`. Comparisons that
+    are not possible are None.
     """
 
     host: str | None
@@ -210,7 +210,7 @@ class HostUsage(Struct, frozen=True):
 
 
 class TargetWaits(Struct, frozen=True):
-    """Waits without an execution, of one target's jobs; they are in no median.
+    """Waits without an execution, for the jobs of one target; they are in no median.
 
     ``waiting``: jobs idle at as-of; ``removed``: jobs removed while idle; with the longest wait
     of each in seconds.
@@ -227,10 +227,10 @@ class Usage(Struct, frozen=True, dict=True):
     """Usage of the ensemble in ``window``; groups by descending GPU-seconds.
 
     ``hidden_epochs``: completed ones whose successful execution was shorter than half of their
-    longest one. ``executions``: the executions that all totals are computed from. ``profiles``:
-    what to expect of an epoch at each pool, the pools with the most epochs first.
-    ``nodes_unlogged``: nodes that ran, but have no execution in the logs: hours lack theirs.
-    ``resources``: for the screen.
+    longest one. ``executions``: those from which all totals are computed. ``profiles``: what to
+    expect of an epoch at each pool, the pools with the most epochs first. ``nodes_unlogged``: nodes
+    that ran but have no execution in the logs, so that their hours are missing. ``resources``: for
+    the screen.
     """
 
     json_omits: ClassVar = frozenset({"as_of", "executions", "resources"})
@@ -381,13 +381,11 @@ class UsageGroups:
         return epoch is not None and epoch.hidden
 
     def total(self) -> GroupUsage:
-        """The usage of all entries."""
         return self.usage(
             None, self.executions, self.epochs, self.transfers, self.holds, self.idle_jobs
         )
 
     def by_site(self) -> tuple[GroupUsage, ...]:
-        """The usage by site."""
         return self._groups(
             executions=group_by(self.executions, lambda e: e.site),
             epochs=group_by(self._epochs_with_executions, lambda e: e.longest_site),
@@ -503,7 +501,7 @@ class UsageGroups:
         holds: Sequence[MatchedHold] = (),
         idle_jobs: Sequence[Job] = (),
     ) -> GroupUsage:
-        """The usage of one group; ``idle_jobs``: those without an execution, for their bytes."""
+        """The usage of one group; ``idle_jobs``: jobs without an execution, for their bytes."""
         counted = [e for e in executions if e.counted]
         by_hold = {id(e) for _, e in holds}
         epoch, hidden = self._completed_epochs(executions)
@@ -541,7 +539,7 @@ class UsageGroups:
     def _transfer_stats(
         self, transfers: Iterable[Transfer], with_bytes: Sequence[Execution | Job]
     ) -> TransferStats:
-        """``with_bytes``: also jobs without an execution, whose bytes are in none."""
+        """``with_bytes``: executions, and jobs without one, whose bytes count."""
         inputs = [t for t in transfers if t.direction == "input"]
         ok = distribution(self.seconds(t) for t in inputs if t.outcome == "ok")
         limit = stall_limit(ok)
@@ -633,7 +631,7 @@ def _target_waits(ledger: Ledger, window: TimeWindow) -> Iterable[TargetWaits]:
         elif state is State.REMOVED and len(job.states) > 1 and clipper.contains(since):
             idle_since, before = job.states[-2]
             waited = ledger.seconds_between(idle_since, since)
-            # An eviction directly followed by the removal is no wait.
+            # An eviction directly followed by the removal is not a wait.
             if before is State.IDLE and waited > SAME_MOMENT.total_seconds():
                 removed.setdefault(job.target, []).append(waited)
     for target in sorted({*waits, *removed}, key=lambda name: (name is None, name or "")):

@@ -1,4 +1,4 @@
-"""Where the difference between epoch times comes from: variance components, with intervals.
+"""Where the differences between epoch times come from: variance components, with intervals.
 
 The logarithm of the time of a completed epoch is taken as mean + GPU model + site of that model +
 host of that site + run + rest, all random, where runs are crossed with hosts and the numbers of
@@ -44,17 +44,17 @@ MIN_EPOCHS: Final = 10
 """Minimum completed epochs for any share."""
 
 MAX_EPOCHS: Final = 3000
-"""The latest so many epochs are used: the time it takes is proportional to their number."""
+"""Maximum number of epochs used, the latest ones: the computing time is proportional to it."""
 
 MIN_REPEATS: Final = 5
 """Minimum degrees of freedom of the rest: with fewer, hosts cannot be distinguished from it."""
 
 CLEAR_SHARE: Final = 0.25
-"""A place is to be chosen by an effect whose interval begins at this share or above; twice that of
-the rest says that the place hardly matters."""
+"""Lower bound of the interval of a share from which its effect decides the choice of a place;
+twice this for the rest means that the place hardly matters."""
 
 MIN_SPREAD: Final = 0.05
-"""Below this standard deviation of the logarithm (5 % of the time) no choice is worth it."""
+"""Standard deviation of the logarithm (5 % of the time) below which no choice is worthwhile."""
 
 DRAWS: Final = 400
 LEVEL: Final = 0.8
@@ -65,14 +65,14 @@ EXTRA_DEGREES: Final = 0.5
 long upper tail, so that the shares of the others would be too small. Chosen by simulation."""
 
 TIME_RESOLUTION: Final = 1e-9
-"""Least variance of the rest: logged times are whole seconds."""
+"""Minimum variance of the rest: logged times are whole seconds."""
 
 
 class VarianceShare(Struct, frozen=True):
     """The share of one effect in the variance of the logarithm of epoch time.
 
-    ``groups``: the number of models, sites of a model, hosts of a site, or runs; of the rest the
-    degrees of freedom. ``share`` and its 80 % interval ``lower`` to ``upper``: 0–1; None with the
+    ``groups``: the number of models, sites of a model, hosts of a site, or runs; for the rest, the
+    degrees of freedom. ``share`` and its 80 % interval ``lower`` to ``upper``: 0–1, or None for the
     reason ``missing``.
     """
 
@@ -87,8 +87,8 @@ class VarianceShare(Struct, frozen=True):
 class PlaceFigures(Struct, frozen=True):
     """What may explain the epoch times of one GPU model and count at a site.
 
-    ``cpus``, ``gpus_used``: in use on average; ``transfer``: seconds
-    of the input transfer. ``devices``: what the logs say of the GPUs, the most frequent first.
+    ``cpus``, ``gpus_used``: in use on average; ``transfer``: seconds of the input transfer.
+    ``devices``: what the logs say of the GPUs, the most frequent first.
     """
 
     gpu: str | None
@@ -102,14 +102,14 @@ class PlaceFigures(Struct, frozen=True):
 
 
 class Variation(Struct, frozen=True):
-    """Where the difference between the times of completed epochs comes from.
+    """Where the differences between the times of completed epochs come from.
 
     ``epochs``: completed ones without hidden compute whose GPU, site and host are known, the
     latest :data:`MAX_EPOCHS`; ``without``: the others. ``spread``: the standard deviation of the
     logarithm. ``shares`` sum to 1, or are all None for the reason ``missing``. ``between_numbers``:
-    the share that lies between the numbers of epochs, wherever they ran; where it is large, what an
-    epoch does has changed, and an effect may be that of what its places trained. ``choose_by``: the
-    effect by which to choose where to run; the rest: none.
+    the share between epoch numbers, wherever the epochs ran; if it is large, what an epoch does has
+    changed, and an effect may be due to what its places trained. ``choose_by``: the effect by which
+    to choose where to run; "rest" for none.
     """
 
     epochs: int
@@ -187,7 +187,7 @@ def choice(
 ) -> Effect | None:
     """The effect by which to choose a place: the largest, if it is clear and matters.
 
-    None where places cannot be distinguished from runs, or from the ``numbers`` of epochs.
+    None if places cannot be distinguished from runs, or from epoch ``numbers``.
     """
     *places, run, _ = shares
     largest = max(shares, key=lambda each: each.share or 0.0)
@@ -219,11 +219,11 @@ def _between_numbers(observed: Sequence[Observation]) -> float | None:
 
 
 Mean = tuple[float, float]
-"""The mean of a group, and its variance as far as the levels below it explain it."""
+"""The mean of a group, and its variance as far as the lower levels explain it."""
 
 
 Shares = tuple[tuple[VarianceShare, ...], float | None, str | None]
-"""The share of each effect, the spread, and the reason where there is neither."""
+"""The share of each effect, the spread, and the reason if these are missing."""
 
 
 def _without(missing: str) -> Shares:
@@ -260,13 +260,13 @@ def variance_shares(observed: Sequence[Observation]) -> Shares:
 
 
 def _shares(components: Mapping[Effect, float]) -> dict[Effect, float]:
-    """Components that may be negative as shares from 0 to 1."""
+    """Components, which may be negative, as shares from 0 to 1."""
     total = max(sum(components.values()), components["rest"])
     return {effect: min(1.0, max(0.0, each / total)) for effect, each in components.items()}
 
 
 class _Design:
-    """The groups of some observations, and what there is to know of each.
+    """The groups of some observations, and the figures of each.
 
     ``degrees``: degrees of freedom between the groups of one effect; ``reasons``: why an effect
     has no share.
@@ -307,7 +307,7 @@ class _Design:
         self.reasons = {name: why for name, why in reasons.items() if self.degrees[name] < 1}
 
     def draws(self) -> Iterator[dict[Effect, float]]:
-        """Chi-squared values in place of the degrees of freedom, the same each time."""
+        """Chi-squared draws in place of the degrees of freedom, the same in each call."""
         rng = Random(SEED)
         number = max(100, min(DRAWS, 40_000 // self.groups["host"]))
         for _ in range(number):
@@ -336,10 +336,10 @@ class _Design:
 
 
 def _between(groups: Sequence[Sequence[Mean]], target: float) -> tuple[float, list[Mean]]:
-    """The variance within groups at which the weighted sum of squares is ``target``.
+    """The variance within groups that makes the weighted sum of squares ``target``; their means.
 
-    And the weighted mean of each group. Newton's method on the inverse of the sum, which is nearly
-    linear. Negative, by one step, where even a variance of 0 is too much; means are then of 0.
+    Newton's method is applied to the inverse of the sum, which is nearly linear. The variance is
+    negative, after one step, if even 0 is too much; the weighted means are then those for 0.
     """
     several = [group for group in groups if len(group) > 1]
     variance = negative = 0.0
@@ -372,7 +372,7 @@ Place = tuple[str, str, str]
 
 
 def _fit(observed: Sequence[Observation]) -> tuple[dict[Place, float], dict[str, float], float]:
-    """The effects of hosts and runs together, by least squares, and the squares left."""
+    """The effects of hosts and runs, fitted jointly by least squares, and the residual squares."""
     cells = [
         (place, run, len(values), sum(each.value for each in values))
         for (place, run), values in group_by(observed, lambda e: (e.place, e.run)).items()
@@ -397,7 +397,7 @@ def _fit(observed: Sequence[Observation]) -> tuple[dict[Place, float], dict[str,
 
 
 def _connected(observed: Iterable[Observation]) -> dict[str, set[str]]:
-    """By run the runs that it is connected with by hosts in common: one set for all of these."""
+    """For each run, the runs connected with it by common hosts; these share one set."""
     parts: dict[str, set[str]] = {}
     for here in group_by(observed, lambda each: each.place).values():
         merged = set[str]().union(*(parts.get(run, {run}) for run in {each.run for each in here}))

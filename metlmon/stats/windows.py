@@ -248,7 +248,7 @@ class WindowClipper:
         self.since, self.until = window.since, window.until
 
     def contains(self, moment: datetime | None) -> bool:
-        """Whether ``moment`` is in the window; None is in one without a start."""
+        """Whether ``moment`` is in the window; None is in a window without a start."""
         if moment is None:
             return self.since is None
         return self._before(moment, self.until) and not self._before(moment, self.since, False)
@@ -257,7 +257,7 @@ class WindowClipper:
         return default if edge is None else self.between(moment, edge) > 0
 
     def seconds(self, start: datetime, whole: float) -> float:
-        """The seconds inside of an entry that lasts ``whole`` seconds from ``start``."""
+        """The seconds inside the window of an entry that lasts ``whole`` seconds from ``start``."""
         until_end = whole if self.until is None else min(whole, self.between(start, self.until))
         return until_end - (
             0.0 if self.since is None else min(whole, self.between(start, self.since))
