@@ -1,19 +1,16 @@
 """Large ensembles, written up to a moment at which they go on, and what is true of them then.
 
-    python -m tests.generated.large [DIRECTORY] [NAME …]
-
 Nothing here reads a log or asks metlmon. The same name and seed give the same bytes.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -181,7 +178,7 @@ def _transfers(lived: Lived) -> dict[str, dict[str, int]]:
     return {key: dict(counter) for key, counter in sums.items()}
 
 
-# --- the command ------------------------------------------------------------------------------
+# --- on disk ------------------------------------------------------------------------------
 
 
 def cache_directory() -> Path:
@@ -190,7 +187,7 @@ def cache_directory() -> Path:
     return Path(home) / "metlmon-bench"
 
 
-def generated(name: str, directory: Path, seed: int = 1) -> Path:
+def generated(name: str, directory: Path) -> Path:
     """The directory of the ensemble ``name`` below ``directory``; written if it is not there.
     It appears when it is complete."""
     made = directory / name
@@ -198,26 +195,9 @@ def generated(name: str, directory: Path, seed: int = 1) -> Path:
         part = directory / f".{name}.part"
         shutil.rmtree(part, ignore_errors=True)
         begun = perf_counter()
-        size = write(varied(KINDS[name], seed), part)["log_bytes"] / 1e6
+        size = write(varied(KINDS[name], seed=1), part)["log_bytes"] / 1e6
         shutil.rmtree(made, ignore_errors=True)
         part.rename(made)
         seconds = perf_counter() - begun
         print(f"{made}: {size:.0f} MB of log written in {seconds:.1f} s", file=sys.stderr)
     return made
-
-
-def main(arguments: Iterable[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Write large ensembles, and what is true of them.")
-    parser.add_argument("directory", nargs="?", type=Path, default=cache_directory())
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(KINDS))
-    parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args(None if arguments is None else list(arguments))
-    unknown = [name for name in given.names if name not in KINDS]
-    if unknown:
-        parser.error(f"no such ensemble: {', '.join(unknown)}; there are {', '.join(KINDS)}")
-    for name in given.names or [n for n in KINDS if not n.endswith("1000")]:
-        generated(name, given.directory, given.seed)
-
-
-if __name__ == "__main__":
-    main()
