@@ -342,8 +342,8 @@ def _no_input(t: Telling, place: Place) -> None:
 
 def _too_long(t: Telling, place: Place) -> None:
     # The hold alone ends the execution: no 004 is logged.
-    t.starts(place)
-    t.works(training_seconds(place, _one(t), t.rng) * t.rng.uniform(1.1, 1.4))
+    slot = t.starts(place)
+    t.works(training_seconds(place, slot, t.rng) * t.rng.uniform(1.1, 1.4))
     t.ends("held 26/0")
     t.is_held(26, 0, "Job exceeded allowed execute duration for its category")
 
@@ -376,11 +376,8 @@ def _killed(t: Telling, place: Place) -> None:
 def _shadow(t: Telling, place: Place) -> None:
     slot = t.starts(place)
     t.works(training_seconds(place, slot, t.rng) * t.rng.uniform(0.1, 0.8))
-    t.say(
-        lambda head: events.shadow_exception(
-            head, f"Error from {slot.name}: FileLock::obtain(1) failed - errno 5", (0, 0)
-        )
-    )
+    reason = f"Error from {slot.name}: FileLock::obtain(1) failed - errno 5"
+    t.say(lambda head: events.shadow_exception(head, reason))
     t.ends("shadow-exception")
 
 
@@ -438,11 +435,6 @@ DECK: Final[tuple[tuple[Act, int], ...]] = (
     (_late_loss, 5),
 )
 """How often each kind of trouble is met in 630 epochs."""
-
-
-def _one(t: Telling) -> Slot:
-    assert t.slot is not None
-    return t.slot
 
 
 def _succeeds(t: Telling, place: Place, short: bool) -> None:

@@ -156,10 +156,10 @@ def evicted(
     )
 
 
-def shadow_exception(head: str, reason: str, moved: tuple[int, int]) -> str:
+def shadow_exception(head: str, reason: str) -> str:
     return (
         f"007 {head} Shadow exception!\n\t{reason}\n"
-        f"\t{moved[0]}  -  Run Bytes Sent By Job\n\t{moved[1]}  -  Run Bytes Received By Job"
+        "\t0  -  Run Bytes Sent By Job\n\t0  -  Run Bytes Received By Job"
     )
 
 
