@@ -49,16 +49,16 @@ def variables(node: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {each["name"]: each for each in node["variables"]}
 
 
+def given(variable: dict[str, Any]) -> tuple[str, str, str]:
+    return variable["value"], variable["level"], variable["where"]
+
+
 def test_the_nearest_wins_and_names_what_it_hides(capsys: Captured) -> None:
     (node,) = explanations(capsys, "mine.toml --explain run1-train_epoch2")
     found = variables(node)
     project = found["project"]
-    assert (project["value"], project["level"], project["where"]) == (
-        "last",
-        "region",
-        "mine.toml:9",
-    )
-    assert [(each["value"], each["level"], each["where"]) for each in project["hides"]] == [
+    assert given(project) == ("last", "region", "mine.toml:9")
+    assert [given(each) for each in project["hides"]] == [
         ("late", "region", "mine.toml:6"),
         ("METL", "all", "mine.toml:5: variables.project"),
     ]

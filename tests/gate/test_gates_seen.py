@@ -170,19 +170,14 @@ def test_a_node_goes_where_it_was_sent(dagdir: Dagdir) -> None:
     latest = next(row for row in status.runs if row.run == "run0").latest
     assert (latest.target, latest.site, latest.off_target) == ("expanse", "delta", True)
     view = reader.snapshot_builder().run_view(UUID)
-    assert [epoch.target for epoch in view.epochs] == ["any", "expanse", "any", "anvil"]
+    targets = ["any", "expanse", "any", "anvil"]
+    assert [epoch.target for epoch in view.epochs] == targets
     jobs = {job.cluster: job.target for job in reader.snapshot_builder().job_rows()}
     assert jobs == {1: "any", 2: "expanse"}
     ledger = reader.snapshot_builder().ledger()
     sites = break_down(ledger).sites
     assert [(site.site, site.target) for site in sites] == [("delta", ("any", "expanse"))]
-    entries = ledger.epochs
-    assert [each.target for each in entries if each.key == UUID] == [
-        "any",
-        "expanse",
-        "any",
-        "anvil",
-    ]
+    assert [each.target for each in ledger.epochs if each.key == UUID] == targets
     place(dagdir, "run0-train_epoch1", "delta")
     again(reader)
     (site,) = break_down(reader.snapshot_builder().ledger()).sites

@@ -54,11 +54,8 @@ def test_every_point_has_its_cell_and_its_run(found: Grid) -> None:
     assert found.columns.points == tuple((width,) for width in sweeps.WIDTHS)
     assert list(found.cells) == [((rate,), (width,)) for rate, width in POINTS]
     for index, (rate, width) in enumerate(POINTS):
-        (run,) = found.cells[(rate,), (width,)].runs
-        assert (run.entry.run, run.entry.epochs_done) == (
-            f"run{index:02}",
-            sweeps.reached(index),
-        )
+        (run,) = (each.entry for each in found.cells[(rate,), (width,)].runs)
+        assert (run.run, run.epochs_done) == (f"run{index:02}", sweeps.reached(index))
 
 
 def test_a_cells_best_is_the_best_that_was_written(found: Grid) -> None:

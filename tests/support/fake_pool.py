@@ -226,16 +226,8 @@ class HostilePool(FakePool):
         super().__init__()
         self.queue_snapshot = harmed(self.queue_snapshot)
 
-    def previews(
-        self,
-        status: Status,
-        jobs: Sequence[Job],
-        dags: Sequence[DagRow],
-        runs: Sequence[SelectedRun] = (),
-        site: str | None = None,
-        host: str | None = None,
-    ) -> tuple[ActionPreview, ...]:
-        return harmed(super().previews(status, jobs, dags, runs, site, host))
+    def previews(self, *asked: Any, **more: Any) -> tuple[ActionPreview, ...]:
+        return harmed(super().previews(*asked, **more))
 
     def perform(
         self, order: ActionRequest, on_result: Callable[[ActionResult], None]

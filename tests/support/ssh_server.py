@@ -73,7 +73,7 @@ class SshServer:
             raise NoSshServer("no OpenSSH server or client here (openssh-server, openssh-client)")
         self.directory = directory
         self.bin = directory / "bin"
-        self.port, self.two_keys_port = _free_port(), _free_port()
+        self.port, self.two_keys_port = free_port(), free_port()
         self._config = directory / "ssh_config"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -161,7 +161,7 @@ class SshServer:
             raise NoSshServer(f"no login at sshd here: {ran.stderr.decode(errors='replace')}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port

@@ -11,7 +11,6 @@ import math
 import os
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -24,6 +23,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 import pytest
+
+from tests.support.ssh_server import free_port
 
 REQUIRED: Final = "METLMON_POOL_REQUIRED"
 """Where this is set (in the project's own checks) having no server is a failure."""
@@ -78,7 +79,7 @@ class TrackingServer:
             raise NoTrackingServer("no MLflow here (mlflow-skinny, with what its server needs)")
         self.directory = directory
         self.artifacts = directory / "artifacts"
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._database = directory / "mlflow.db"
         self._process: subprocess.Popen[bytes] | None = None
@@ -182,9 +183,3 @@ def _add_values(database: sqlite3.Connection, runs: dict[str, StoredRun]) -> Non
 def _with_infinity(value: float) -> float:
     """The value as sent: the server stores the largest number of SQL for infinity."""
     return math.copysign(math.inf, value) if abs(value) > 1.7e308 else value
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
