@@ -57,11 +57,11 @@ class Attribution(Struct, frozen=True, gc=False):
     """The DAG and node that a job belongs to.
 
     ``dag`` and ``node``: None for a job of no DAG here. ``candidates``: keys of possible DAGs,
-    if ambiguous. ``provisional``: provisional, by evidence that grows as DAGMan continues to write.
+    if ambiguous. ``provisional``: based on evidence that may change as DAGMan continues to write.
     ``proven``: a file of DAGMan, or the job, names the DAG's DAGMan as its submitter.
     ``foreign``: submitted by a DAG that is not in this directory. ``overlapping``: keys of DAGs
-    that only an overlap with another job refutes, which a later end of that job can undo.
-    ``group``: of a job of no DAG, its name in :class:`metlmon.model.run.JobGroups`.
+    that only an overlap with another job refutes, until the end of that job is read.
+    ``group``: for a job of no DAG, its name in :class:`metlmon.model.run.JobGroups`.
     """
 
     dag: str | None = None
@@ -183,7 +183,7 @@ def _refutes(dag: Dag, job: LoggedJob) -> bool:
 
 
 def _had_no_job(dag: Dag, node: str | None, submitted: datetime) -> bool:
-    """Whether the node had no job yet, by a node status file of the submission's run."""
+    """Whether a node status file written after the submission shows no job of the node."""
     status = dag.status
     if status is None or status.local is None or status.local - submitted < WRITE_DELAY:
         return False
@@ -314,7 +314,7 @@ ONE_SECOND: Final = timedelta(seconds=1)
 LATEST: Final = datetime.max - ONE_SECOND
 
 ONE_DAY: Final = timedelta(days=1)
-"""More than the difference between any two time zones of logs."""
+"""The difference between the time zones of two logs is less than this, in practice."""
 
 ONE_HOUR: Final = timedelta(hours=1)
 """Two submissions of one node with the same id in less time are unlikely: rather, a log was
@@ -324,7 +324,7 @@ QUARTER_HOUR: Final = timedelta(minutes=15)
 """Time zones differ by multiples of this."""
 
 ScriptKey: TypeAlias = tuple[str | None, int, int, int, datetime, Detail | None]
-"""The DAG of the nodes.log and the event's identity: a log that is read again repeats it."""
+"""The DAG of the nodes.log, and the event's identity, since a log that is read again repeats it."""
 
 
 class ReusedJobIds(dict[JobId, list[datetime]]):
@@ -371,7 +371,7 @@ class ReusedJobIds(dict[JobId, list[datetime]]):
 
 
 def find_resubmission(job: LoggedJob, event: Event, reused_ids: ReusedJobIds) -> bool:
-    """Whether this 000 is of another job than the known ones with the same id."""
+    """Whether this 000 belongs to another job than the known ones with the same id."""
     detail, time = event.detail, event.time
     known_time = job.first_submitted
     if known_time is not None and abs(time - known_time) <= ONE_SECOND:
@@ -431,7 +431,7 @@ class UnprovenJobs:
     def update(
         self, job: LoggedJob, attribution: Attribution | None, dags: Mapping[str, Dag]
     ) -> list[JobKey]:
-        """Update the index (None: the job was removed); the jobs to attribute again."""
+        """Update the index (None: the job was removed); return the jobs to attribute again."""
         self._update_possible(job, attribution, dags)
         previous = self._foreign_logs.pop(job.key, frozenset())
         logs: frozenset[str] = frozenset()
@@ -479,7 +479,7 @@ class UnprovenJobs:
                     heappush(self._pending.setdefault((dag, file), []), (submitted, job.key))
 
     def add_pending(self, job: LoggedJob, logs: Iterable[str], time: datetime) -> None:
-        """Make the job due when one of these logs has events of this time."""
+        """Make the job due once one of these logs has an event at this time or later."""
         for log in logs:
             pending = self._pending_by_log.setdefault(log, [])
             index = bisect_left(pending, (time, job.key))
@@ -505,7 +505,7 @@ class UnprovenJobs:
         return [key for key in due if key in self._possible_dags]
 
     def jobs_of_nodes(self, dag: str, nodes: Iterable[str]) -> list[JobKey]:
-        """The jobs that may be of these nodes."""
+        """The jobs that may belong to these nodes."""
         return [key for node in nodes for key in self._jobs_by_node.get((dag, node), ())]
 
     def jobs_of_idle_nodes(self, dag: Dag) -> Iterable[JobKey]:
@@ -521,9 +521,9 @@ class JobAttributor:
     """Attributes jobs to nodes, and script results to the nodes of their jobs.
 
     New evidence (a file of DAGMan, another job's overlap) attributes the affected jobs again.
-    ``jobs`` and ``log_stats`` are those of the ensemble. Jobs of no DAG go into ``groups``, in a
-    directory with DAGs only those that no DAG submitted. ``changed_jobs``: those whose events or
-    attribution changed since the records of jobs were made.
+    ``jobs`` and ``log_stats`` are those of the ensemble. Jobs of no DAG go into ``groups``; in a
+    directory with DAGs these are only the jobs that no DAG submitted. ``changed_jobs``: those whose
+    events or attribution changed since the records of jobs were made.
     """
 
     def __init__(self, jobs: dict[JobKey, LoggedJob], log_stats: Mapping[str, LogStats]) -> None:
@@ -570,7 +570,7 @@ class JobAttributor:
         return [*([first] if first in self._jobs else ()), *self._procs.get(cluster, ())]
 
     def submitting_dag(self, cluster: int) -> Dag | None:
-        """The DAG that submitted a cluster, by its DAGMan's files; of several the first one."""
+        """The (first) DAG that submitted a cluster, according to its DAGMan's files."""
         return next((dag for dag in self._dags.values() if dag.node_of(cluster) is not None), None)
 
     def submitting_dag_key(self, cluster: int) -> str | None:
@@ -660,7 +660,7 @@ class JobAttributor:
     def reattribute(
         self, clusters: Iterable[int | None] = (), of_dag: str | None = None
     ) -> set[NodeKey]:
-        """Attribute jobs again after evidence on clusters or a DAG; the changed nodes."""
+        """Attribute jobs again after evidence on clusters or a DAG; return the changed nodes."""
         jobs = {*self._provisional, *self.unproven.pop_due(self._dags, self._log_stats)}
         if of_dag is not None:
             jobs.update(self.unproven.jobs_by_dag.get(of_dag, ()))
@@ -692,7 +692,7 @@ class JobAttributor:
         if previous is None and with_node:
             # Share one string object for equal names.
             job.node_name = with_node[0].workflow.nodes[job.node_name or ""].name
-        # Which submission of a reused id DAGMan's files mean is not known.
+        # DAGMan's files do not say which submission of a reused id they mean.
         reused = key[:2] in self.reused_ids
         submitting_dag = self.submitting_dag(key[0]) if not reused else None
         attribution = attribute_job(
@@ -734,9 +734,9 @@ class JobAttributor:
         return [*own, *possible, *rechecked_nodes]
 
     def _set_possible(self, key: JobKey, attribution: Attribution | None) -> list[NodeKey]:
-        """Note a job at the nodes that it may belong to; return those for which that changed.
+        """Record a job with the nodes that it may belong to; return those with a change.
 
-        One DAG that has run, by its files, is likelier than others of which nothing says so.
+        None are recorded if any candidate DAG has run, by its files: that one is the likeliest.
         """
         before, after = self._possible.pop(key, set()), set[NodeKey]()
         if attribution is not None and attribution.node is not None:
@@ -755,7 +755,7 @@ class JobAttributor:
     def _is_of_no_dag(self, job: LoggedJob, attribution: Attribution) -> bool:
         """Whether this is a job of no DAG, or there are only logs here.
 
-        In a directory with DAGs, a job with the name of a node is of a DAG whose file is not here.
+        In a directory with DAGs, a job that names a node is of a DAG whose file is missing.
         """
         if job.noop or attribution.dag is not None or attribution.candidates or attribution.foreign:
             return False
@@ -782,7 +782,7 @@ class JobAttributor:
             return False
         submitted, ended = self._queue_span(job)
         if dag.processes and dag.processes[0].start and submitted < dag.processes[0].start:
-            # A DAGMan run whose .dagman.out was removed: ends of its jobs may be lost, too.
+            # The .dagman.out of its DAGMan run was removed: ends of jobs may be lost, too.
             return False
         for other in jobs:
             begin, end = self._queue_span(other)
@@ -801,7 +801,7 @@ class JobAttributor:
         return False
 
     def _await_log(self, job: LoggedJob, other: LoggedJob, end: datetime, time: datetime) -> None:
-        """Attribute ``job`` again once a log shows ``other`` not ended before ``time``."""
+        """Attribute ``job`` again once a log shows that ``other`` had not ended by ``time``."""
         if end <= time and other.queue_span()[1] == datetime.max:
             self.unproven.add_pending(job, other.user_logs, time)
 

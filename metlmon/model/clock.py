@@ -31,7 +31,7 @@ HALF_HOUR: Final = 1800
 
 SAME_MOMENT: Final = 60.0
 """Maximum seconds between two lines about the same moment. A job's end that is logged later, after
-a long output transfer, is no hint; two in a row with equal, plausible offsets are improbable."""
+a long output transfer, is no hint; two such in a row with equal offsets are improbable."""
 
 WEST, EAST = timedelta(hours=-12), timedelta(hours=14)
 """Limits of the UTC offsets of all time zones."""
@@ -73,7 +73,7 @@ class Clock:
         return self.zone is not None or bool(self._seen)
 
     def observe(self, local: datetime, epoch: float) -> bool:
-        """Add a moment, local (naive) and in seconds since 1970; whether any time changes."""
+        """Add a moment: local (naive), in seconds since 1970; return whether any time changes."""
         offset = offset_between(local, epoch, QUARTER_HOUR, early=SAME_MOMENT)
         if offset is None:
             return False
@@ -87,7 +87,7 @@ class Clock:
         return changed
 
     def hint(self, local: datetime, epoch: float) -> bool:
-        """Add an event at ``to_local`` with the end of its job at ``to_epoch``.
+        """Add the ``local`` time of an event, and the end of its job at ``epoch``.
 
         Both are in the same minute, apart from the output transfer. Observed only when two
         such hints in a row agree; returns the result of :meth:`observe`.
@@ -242,7 +242,7 @@ def offset_between(local: datetime, epoch: float, step: int, early: float = 0.0)
 
 
 def _interval_ends(seen: list[tuple[datetime, int]]) -> list[tuple[datetime, int]]:
-    """Drop observations between neighbours with the same offset, which add nothing.
+    """Drop observations between two with the same offset, which are redundant.
 
     A status file yields an observation every minute for months.
     """
@@ -295,7 +295,7 @@ class OutTimes:
         self.written: dict[str, datetime] = {}
 
     def add(self, line: DagmanMessage) -> None:
-        """Store the time of a message on the DAG as a whole."""
+        """Store the time of a message about the DAG as a whole."""
         if line.time is None:
             return
         if line.kind is DagmanMessageKind.STARTED:
@@ -319,10 +319,10 @@ def note_dagman_event(jobs: list[DagmanInterval], event: Event) -> None:
 def metrics_observations(
     metrics: DagMetrics, intervals: Sequence[DagmanInterval]
 ) -> Iterator[ClockObservation]:
-    """Yield moments of a metrics file, with local times of the newest match.
+    """Yield moments of a metrics file with local times of the newest matching interval.
 
-    It matches by DAGMan's cluster, where known, and by its duration apart from a clock change; an
-    only interval without an end matches, too. The file stays until the next run has ended.
+    An interval matches by DAGMan's cluster, if known, and by its duration, give or take a clock
+    change; a single one without an end matches, too. The file stays until the next run has ended.
     """
     clusters = (None, metrics_cluster(metrics))
     own = [interval for interval in intervals if interval.cluster in clusters]
@@ -405,7 +405,7 @@ class UtcOffsets:
                 self._on_change()
 
     def read_end(self, event: Event) -> None:
-        """Read a 005, which until HTCondor 24.7 has the end of the job in UTC."""
+        """Read a 005, which before HTCondor 24.7 has the end of the job in UTC."""
         detail = event.detail
         if not isinstance(detail, Terminated) or detail.ended_utc is None or self._clock.zone:
             return
@@ -413,7 +413,7 @@ class UtcOffsets:
             self._on_change()
 
     def read_submission(self, local: datetime, epoch: float | None) -> None:
-        """Read a 000, with its time in the jobstate log, if that has it."""
+        """Read a 000, with its time in the jobstate log, if any."""
         if epoch is not None and self._clock.zone is None:
             self.observe([(local, epoch)])
 

@@ -1,4 +1,4 @@
-"""One DAG: its workflow, and what DAGMan's own files report on it.
+"""One DAG: its workflow, and what DAGMan's own files report about it.
 
 Stores the reports with their times; :mod:`metlmon.model.node` resolves conflicts with the job
 events. Manual: "DAGMan Workflows > DAG Monitoring", "Rescue DAG".
@@ -77,7 +77,7 @@ def _translated(text: str | None) -> str | None:
 
 
 class DagLogs(Struct):
-    """What the event logs of a DAG's DAGMan have, also while its DAG file is missing.
+    """The contents of the event logs of a DAG's DAGMan, kept while its DAG file is missing.
 
     ``jobs``: DAGMan's own jobs. ``intervals``: its processes in ``.dagman.log``, also those after
     the cut. ``nodes_log_span``: times of the first and the newest event in its nodes.log.
@@ -89,7 +89,7 @@ class DagLogs(Struct):
 
 
 class NodeReportKind(Enum):
-    """Kind of a report by DAGMan on a node."""
+    """Kind of a report by DAGMan about a node."""
 
     PRE = "pre"
     PRE_OK = "pre-ok"
@@ -107,11 +107,11 @@ class NodeReportKind(Enum):
 
 
 class NodeReport(Struct, frozen=True, gc=False):
-    """A report by DAGMan on one node.
+    """A report by DAGMan about one node.
 
     ``epoch`` replaces ``time`` in files with seconds since 1970. ``value``: return value
     (negative: the signal), or the number of the retry. ``text``: DAGMan's reason for the
-    failure of the node. ``cluster``: of a submission.
+    failure of the node. ``cluster``: that of a submission.
     """
 
     kind: NodeReportKind
@@ -155,7 +155,7 @@ STATUS_REPORT_KINDS: Final = {
     5: NodeReportKind.DONE,
     6: NodeReportKind.GAVE_UP,
 }
-"""By NodeStatus of the node status file; only values that job events may not show."""
+"""Reports by NodeStatus of the node status file; only values that job events may not show."""
 
 
 def failed_part(details: str) -> str:
@@ -188,7 +188,7 @@ def name_script(text: str, part: str, node: Node) -> str:
 
 
 Submitter: TypeAlias = Callable[[int], str | None]
-"""The key of the DAG whose DAGMan submitted a cluster, None where that is not known."""
+"""Returns the key of the DAG whose DAGMan submitted a cluster; None if unknown."""
 
 DAG_ABORTED: Final = 3
 """``DagStatus`` of ``.metrics`` after ABORT-DAG-ON."""
@@ -212,7 +212,7 @@ EXIT_ABORT: Final = 2
 
 
 class Component(NamedTuple):
-    """Nodes of a DAG that edges connect: all, and those of no cycle, parents before children."""
+    """A connected component of a DAG: all its nodes, and those outside cycles, parents first."""
 
     members: list[str]
     order: list[str]
@@ -221,7 +221,7 @@ class Component(NamedTuple):
 class WorkflowFacts:
     """What follows from a DAG file alone; computed once.
 
-    ``components``: its nodes by what connects them; ``component_of``: by the name of a node.
+    ``components``: the connected components of its nodes; ``component_of``: the same by node name.
     ``node_count``: without SERVICE nodes. ``aborting``: nodes with ABORT-DAG-ON. ``has_final``: it
     has a FINAL node, so that DAGMan reads logs even after ABORT-DAG-ON.
     """
@@ -283,9 +283,9 @@ class Dag:
 
     ``key`` is unique in the ensemble, ``file`` the DAG file's name relative to the dagdir,
     ``top`` the key of the top-level DAG it belongs to (its own for a top-level one).
-    ``logs``: what the event logs of its DAGMan have. ``out_last_time``
-    and ``jobstate_last_epoch`` (seconds since 1970): the newest times in ``.dagman.out`` and in
-    the jobstate log.
+    ``logs``: the contents of the event logs of its DAGMan. ``out_last_time`` and
+    ``jobstate_last_epoch`` (seconds since 1970): the newest times in ``.dagman.out`` and in the
+    jobstate log.
     """
 
     def __init__(self, key: str, file: str, workflow: Workflow, top: str | None = None) -> None:
@@ -366,7 +366,7 @@ class Dag:
         return touched
 
     def _note_time(self, line: DagmanMessage) -> None:
-        """Store a local time that another file may have in UTC."""
+        """Store a local time for which another file may have the time in UTC."""
         if line.node is None:
             self.out_times.add(line)
         elif (
@@ -381,7 +381,7 @@ class Dag:
                 self._clock_observations.append((line.time, epoch))
 
     def _apply_dag_message(self, line: DagmanMessage) -> None:
-        """Apply a message on the DAG as a whole."""
+        """Apply a message about the DAG as a whole."""
         self._runs = None
         process = self._writing_process()
         match line.kind:
@@ -439,11 +439,11 @@ class Dag:
         if line.value is None:
             process.crash = line.text or ""
         elif process.pre_completed is None and process.total is None:
-            # Before its first submission it ends in error only where it rejects its files.
+            # Before its first submission it fails only if it rejects its files.
             process.error = process.error or line.text
 
     def _apply_node_message(self, name: str, line: DagmanMessage) -> str:
-        """Apply a message on a node; return its name as in :meth:`_canonical_name`."""
+        """Apply a message about a node; return its name as in :meth:`_canonical_name`."""
         node, message_kind, kind = self.workflow.nodes.get(name), line.kind, None
         if node is not None:
             name = node.name
@@ -459,7 +459,7 @@ class Dag:
         ):
             kind = OUT_REPORT_KINDS.get(message_kind)
         elif node is not None and node.post is None:
-            # Without a POST script the job's result is the node's.
+            # Without a POST script the job's result is that of the node.
             kind = (
                 NodeReportKind.JOB_DONE
                 if message_kind is DagmanMessageKind.JOB_OK
@@ -531,7 +531,7 @@ class Dag:
         return name if node is None else node.name
 
     def _job_report_kind(self, entry: JobstateLine) -> NodeReportKind | None:
-        """The report of a job's result, which is the node's without a POST script."""
+        """The report of a job's result as the node's; None if a POST script decides that."""
         node = self.workflow.nodes.get(entry.node or "")
         if node is None or node.post is not None:
             return None
@@ -610,11 +610,11 @@ class Dag:
                 yield start, max(start, end or self.out_last_time or start)
 
     def missed_end(self, node: str, cluster: int, ended: datetime) -> datetime | None:
-        """When DAGMan still waited for a job of a node, although it had ended by its log.
+        """When DAGMan last waited for a job of a node although its log already had the job's end.
 
-        By its list of pending nodes, the node status file, or its own words: that it could not read
-        an event, or lost track of the node. None if no file says so, and where the logs are in UTC
-        and the zone is not known: then the times cannot be compared.
+        This follows from its list of pending nodes, the node status file, or a message that it
+        could not read an event or lost track of the node. None if no file says so, or if the times
+        cannot be compared, since the logs are in UTC and the zone is unknown.
         """
         if self.clock.utc_only and self.clock.zone is None:
             return None
@@ -632,7 +632,7 @@ class Dag:
         return max(times, default=None)
 
     def jobstate_covers(self, moment: datetime) -> bool:
-        """Whether the jobstate log started by then, and contains submissions."""
+        """Whether the jobstate log had started by ``moment``, and contains submissions."""
         epoch = self.clock.to_epoch(moment)
         start = self.jobstate_started[0][0] if self.jobstate_started else None
         return bool(self.submit_epochs) and start is not None and (epoch or 0.0) >= start
@@ -715,8 +715,8 @@ class Dag:
     def fresh_start(self) -> datetime | None:
         """Start of the newest process, if it started from its DONE nodes alone.
 
-        None for a recovery, and when its number of DONE nodes matches no rescue file here:
-        then a file is missing, and older events are the only evidence.
+        None for a recovery, and if its number of DONE nodes matches no rescue file here: then a
+        file is missing, and older events are the only evidence.
         """
         newest = next(self._accepted_processes(), None)
         if newest is None or newest.recovery:
@@ -747,7 +747,7 @@ class Dag:
 
     @property
     def aborted(self) -> bool:
-        """Whether a node returned its ABORT-DAG-ON value to the newest process; none is retried."""
+        """Whether the newest process got a node's ABORT-DAG-ON value; no node is retried then."""
         newest = next(self._accepted_processes(), None)
         return newest is not None and newest.aborted
 
@@ -801,7 +801,7 @@ class Dag:
         return self._current_run[1]
 
     def run_starts(self, clock: Clock) -> tuple[datetime, ...]:
-        """Starts of its DAGMan runs, oldest first, without refused submissions."""
+        """Starts of its DAGMan runs except refused submissions, oldest first."""
         if runs := self.dagman_runs():
             return tuple(run.start for run in runs if run.start and not run.refused)
         starts = {cluster or epoch: epoch for epoch, cluster in reversed(self._jobstate_starts())}
@@ -809,7 +809,7 @@ class Dag:
         return tuple(time for time in local if time is not None)
 
     def _jobstate_starts(self) -> list[tuple[float, int | None]]:
-        """DAGMan's starts in the jobstate log, as seconds since 1970 and its cluster."""
+        """DAGMan's starts in the jobstate log: seconds since 1970 and DAGMan's cluster."""
         return [start for start in self.jobstate_started if self._is_after_cut(start[0]) is False]
 
     def dagman_run_count(self) -> int | None:
@@ -836,7 +836,7 @@ class Dag:
         """State and time of its DAGMan's end; None if no file has it."""
         run = self.current_run()
         if run is None:
-            # Only refused submissions: the other files are not of the DAGMan that runs.
+            # All submissions were refused: the other files are not those of the running DAGMan.
             return (
                 None
                 if self.dagman_runs()
@@ -856,8 +856,8 @@ class Dag:
     def _aborted_with_rescue(self, run: DagmanRun, metrics: DagMetrics | None) -> bool:
         """Whether this run was aborted, and wrote a rescue file.
 
-        DAGMan writes none after ``ABORT-DAG-ON … RETURN 0``, but does so where a FINAL node
-        makes its exit status 0.
+        DAGMan writes none after ``ABORT-DAG-ON … RETURN 0``, but does so if a FINAL node makes
+        its exit status 0.
         """
         last = run.processes[-1] if run.processes else None
         rescue_used = last.rescue if last is not None else None
@@ -899,7 +899,7 @@ class Dag:
         return end >= earliest
 
     def _ended_by_epoch(self, clock: Clock) -> tuple[DagState, datetime | None] | None:
-        """The end by files with seconds since 1970, if they are of the newest run."""
+        """The end by files with seconds since 1970, if they belong to the newest run."""
         run, metrics = self.current_run(), self.metrics
         if metrics is not None and metrics.end is not None and self.wrote_metrics(run, clock):
             time = clock.to_local(metrics.end)
@@ -923,7 +923,7 @@ class Dag:
         return None
 
     def jobstate_end(self) -> tuple[float, int | None] | None:
-        """The newest DAGMan's end in the jobstate log, seconds since 1970, and its value."""
+        """The end of the newest DAGMan in the jobstate log (seconds since 1970), and its value."""
         start_count = len(self._jobstate_starts())
         for epoch, value, starts in reversed(self.jobstate_finished):
             if self._is_after_cut(epoch) is False:
@@ -947,8 +947,8 @@ class Dag:
         metrics, status = self.metrics_file, self.status_file
         if metrics is not None and self._is_after_cut(metrics.start) is False:
             return True
-        # The node status file is rewritten all the time: a timestamp after the cut proves
-        # nothing, unless another file has DAGMan's start.
+        # The node status file is rewritten all the time: a timestamp after the cut proves that
+        # DAGMan had not run before only if another file has its start.
         dated = self.jobstate_started or metrics or self.out_times.runs or self.logs.intervals
         return status is not None and (self.status is not None or not dated)
 
@@ -987,7 +987,7 @@ def _subtract(time: datetime | None, span: timedelta) -> datetime | None:
 
 
 def named_by(dags: Mapping[str, Dag]) -> dict[str, list[str]]:
-    """By the key of each sub-DAG, the keys of the DAGs that name it, in their order."""
+    """The keys of the DAGs that name each sub-DAG, in order, by the key of the sub-DAG."""
     by_path = {dag.workflow.path: key for key, dag in dags.items()}
     named: dict[str, list[str]] = {}
     for key, dag in dags.items():

@@ -24,13 +24,13 @@ from metlmon.model.states import DagState
 
 MAX_FINAL_STATUS: Final = 2
 """Exit statuses of DAGMan from 0 to this remove its job from the queue; after any other, or
-after an EXCEPT, which has none, the schedd starts it again."""
+after an EXCEPT, which has no status, the schedd starts it again."""
 
 LOCK_CHECK_LIMIT: Final = timedelta(seconds=60)
 """A DAGMan that finds another one's lock file ends within this: it only reads its DAG."""
 
 MIN_CRASHES: Final = 2
-"""Crashes in a row, with the same message, after which DAGMan will not get past the place."""
+"""Crashes in a row, with the same message, after which DAGMan will not get any further."""
 
 KILLED: Final = "it was killed, or ended without a message"
 MIN_KILLS: Final = 3
@@ -92,7 +92,7 @@ class Process(Struct):
 class CrashLoop(Struct, frozen=True):
     """Processes of DAGMan that crash one after the other, at the same place.
 
-    ``message``: of the EXCEPT; ``since``: the end of the first of these ``number`` processes.
+    ``message``: that of the EXCEPT; ``since``: the end of the first of these ``number`` processes.
     """
 
     message: str
@@ -113,8 +113,8 @@ class DagmanJob(Struct):
     """DAGMan's own job, as logged in ``.dagman.log``.
 
     ``last_execute``: its newest 001. ``stopped_at``: the first 004, 012 or 013 after that.
-    ``removal``: the reason of its removal (event 009). ``restarts``: each 001 without a 004 before
-    it: the schedd was restarted, and has started DAGMan again.
+    ``removal``: the reason of its removal (event 009). ``restarts``: the time of each 001 without a
+    004 before it: the schedd was restarted, and has started DAGMan again.
     """
 
     cluster: int
@@ -196,7 +196,7 @@ class DagmanRun(Struct):
 
     @property
     def removed(self) -> bool:
-        """Whether its newest process was requested to remove its jobs and end."""
+        """Whether its newest process was asked to remove its jobs and exit."""
         return bool(self.processes) and self.processes[-1].removed
 
     @property
@@ -305,7 +305,7 @@ def build_runs(jobs: Sequence[DagmanJob], processes: Sequence[Process]) -> list[
 
 
 def _run_at_start(runs: Sequence[DagmanRun], process: Process) -> DagmanRun | None:
-    """The run of a process without a cluster: the one in the queue at its start.
+    """The run of a process with unknown cluster: the run in the queue at its start.
 
     Without a log, a recovery continues the previous run.
     """
@@ -337,8 +337,8 @@ def _mark_refused(runs: Sequence[DagmanRun]) -> None:
 def _ended_at_once(run: DagmanRun) -> bool:
     """Whether it failed as quickly as a DAGMan that another one prevents from running.
 
-    Not every one finds the lock file: if the other process is invisible (another machine, a
-    container), it recovers, and ends because the jobs in its log are not its own.
+    Not every one is stopped by the lock file: if the other process is invisible (on another
+    machine, in a container), it recovers, and ends because the jobs in its log are not its own.
     """
     job = run.job
     if job is None or job.end is None or job.start is None:

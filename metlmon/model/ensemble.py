@@ -70,7 +70,7 @@ not fill the memory."""
 
 
 MOST_ENDS: Final = 50
-"""Ends of annexes of one name that are remembered."""
+"""Ends that are stored per name of an annex."""
 
 
 class _Affected(Struct):
@@ -165,7 +165,7 @@ class Ensemble:
 
     @property
     def newest_line(self) -> datetime | None:
-        """The newest time in a log or in the ``.dagman.out`` of a DAGMan that goes on."""
+        """The newest time in a log, or in the ``.dagman.out`` of a DAGMan that has not ended."""
         runs = ((dag, dag.current_run()) for dag in self.dags.values())
         lines = [dag.out_last_time for dag, run in runs if run is not None and not run.ended]
         local = self.newest is not None and not self.clock.utc_only
@@ -180,7 +180,7 @@ class Ensemble:
         return self.states.table(dag_key, live).states
 
     def _offset_changed(self) -> None:
-        """Resolve again: reports in seconds since 1970 have another local time now."""
+        """Invalidate all states: reports in seconds since 1970 have another local time now."""
         self.states.invalidate()
         self.structure += 1
 
@@ -215,11 +215,11 @@ class Ensemble:
         if self._naming_dags and settle_tops(
             self.dags, self._naming_dags, self._attributor.submitting_dag_key
         ):
-            # The runs are found again: they are named after DAGs.
+            # Runs are named after DAGs: find them again.
             self.structure += 1
 
     def _mark_changed(self, nodes: set[NodeKey]) -> None:
-        """Have these nodes resolved again, and update the groups and sub-DAGs."""
+        """Mark these nodes to be resolved again, and update the groups and sub-DAGs."""
         for name in self.groups.remove_emptied(self.nodes):
             nodes.discard((NO_DAG, name))
             self.states.invalidate(NO_DAG)
@@ -344,7 +344,7 @@ class Ensemble:
     def _apply_dagman_events(self, dag_key: str, batch: Batch, events: Sequence[Event]) -> None:
         """Apply events of DAGMan's own job.
 
-        A 006 shows that the job was in the queue, where its log has no older event.
+        If its log has no older event, a 006 shows that the job was in the queue.
         """
         jobs = self._dag_logs[dag_key].jobs
         known = {job.cluster for job in jobs}
@@ -375,7 +375,7 @@ class Ensemble:
             )
             if number in _NODE_EVENTS and isinstance(detail, PostScript | PreSkip):
                 if event.damaged:
-                    # DAGMan reads no event without its end: it still waits for the script's.
+                    # DAGMan does not read a cut event: it still waits for the script's.
                     continue
                 affected.nodes |= self._attributor.apply_script_result(batch.dag, event)
                 continue
@@ -424,8 +424,7 @@ class Ensemble:
             job.removed_with_dag |= bool(match) or detail.reason.startswith(REMOVAL_OF_ALL_JOBS)
             affected.to_attribute.add(key)
         if isinstance(detail, Terminated):
-            # Its body, the longest of all, has no attributes.
-            return
+            return  # Its body, the longest of all, has no attributes.
         notes = detail.notes if isinstance(detail, Submit) else None
         ad_text = without_environment(event).body if notes is None else "\n".join(notes)
         if job.aborted_by is None and (match := DAGMAN_IN_AD.search(ad_text)):
@@ -509,7 +508,7 @@ class Ensemble:
     def reset_log(self, file: str, dag_key: str | None) -> None:
         """Reset the statistics of a replaced log, and the events of DAGMan's own job.
 
-        Jobs stay: DAGMan truncates its nodes.log whenever it starts, while the jobs go on.
+        Jobs stay: DAGMan truncates its nodes.log whenever it starts, while jobs continue.
         """
         stats = self.log_stats.get(file)
         if stats is None:
@@ -535,7 +534,7 @@ class Ensemble:
     def _apply_cluster_event(
         self, cluster: int, detail: ClusterSubmit | ClusterRemove, affected: _Affected
     ) -> None:
-        """Apply a 035, which names the node of all jobs of its cluster, or a 036, its end."""
+        """Apply a 035, which names the node of all jobs of its cluster, or the 036 that ends it."""
         factory = self._factories.setdefault(cluster, Factory())
         if isinstance(detail, ClusterRemove):
             factory.has_ended = True
@@ -558,7 +557,7 @@ class Ensemble:
         self._update_nodes(dag_key, names, {line.cluster for line in messages})
 
     def submission_date(self, cluster: int) -> datetime | None:
-        """When DAGMan's files say that a cluster, its own or a job's, was submitted; to a day."""
+        """When a cluster (DAGMan's own, or a job's) was submitted by DAGMan's files, to a day."""
         times = (dag.submission_date(cluster) for dag in self.dags.values())
         return next((time for time in times if time is not None), None)
 
@@ -572,7 +571,7 @@ class Ensemble:
         return bool(self._attributor.jobs_of_cluster(cluster))
 
     def apply_reported_events(self, dag_key: str, messages: Iterable[DagmanMessage]) -> None:
-        """Apply the events in a ``.dagman.out`` of jobs that no log here has, and DAGMan's ends."""
+        """Apply events in a ``.dagman.out`` of jobs that are in no log here, and DAGMan's ends."""
         stream, affected = Stream(OUT_RANK, f"{dag_key}.dagman.out"), _Affected()
         open_jobs = self._reported_jobs[dag_key]
         for line in messages:
@@ -598,7 +597,7 @@ class Ensemble:
         self._mark_changed(nodes | self._attributor.recheck(nodes))
 
     def _remove_reported_jobs(self, dag_key: str, stream: Stream, affected: _Affected) -> None:
-        """Remove the jobs that a DAGMan left behind: it removes them before it ends."""
+        """Mark as removed the open jobs of DAGMans that have ended, which remove their jobs."""
         runs = [run for run in self.dags[dag_key].dagman_runs() if run.ended and not run.refused]
         for key in list(self._reported_jobs[dag_key]):
             job = self.jobs[key]
@@ -656,14 +655,14 @@ class Ensemble:
     # --- gates --------------------------------------------------------------------------
 
     def set_gates(self, dag_key: str, runs: Mapping[str, RunGate]) -> bool:
-        """Set the contents of a DAG's gate directory, by run uuid; returns whether they changed."""
+        """Set the gate files of a DAG's runs, by run uuid; return whether they changed."""
         changed = self.gates.get(dag_key, {}) != runs
         if changed:
             self.gates[dag_key] = runs
         return changed
 
     def set_placements(self, sites: Mapping[NodeKey, str]) -> bool:
-        """Set the sites of nodes that override their VARS; returns whether any changed."""
+        """Set the sites that override the VARS of nodes; return whether any changed."""
         if sites == self.placements:
             return False
         self.placements = sites
@@ -672,7 +671,7 @@ class Ensemble:
     # --- annexes ------------------------------------------------------------------------
 
     def add_annex_ends(self, ends: Mapping[str, Iterable[float]]) -> bool:
-        """Add known ends of annexes, seconds since 1970; whether there are new ones."""
+        """Add known ends of annexes, in seconds since 1970; return whether any is new."""
         changed, zone = False, self.settings.zone
         for name, times in ends.items():
             known = self.annex_ends.get(name, ())

@@ -50,7 +50,7 @@ SILENT_END = timedelta(hours=1)
 009 follows an hour without events, the execution's true end was lost from the log."""
 
 END_NOT_LOGGED: Final = re.compile(r"nable to log ULOG_JOB_TERMINATED event")
-"""Of a shadow exception. Source: ``BaseShadow::logTerminateEvent`` in ``baseshadow.cpp``."""
+"""In the reason of a 007. Source: ``BaseShadow::logTerminateEvent`` in ``baseshadow.cpp``."""
 
 AD_DELAY: Final = timedelta(seconds=2)
 """Maximum time between an event and the 028 that it triggers."""
@@ -61,7 +61,7 @@ SAME_MOMENT = timedelta(seconds=10)
 """Maximum time between an eviction and the hold or removal that caused it, as logged."""
 
 END_OF_TRANSFER = timedelta(seconds=2)
-"""Maximum time between the end of an output transfer and what HTCondor logs of its result: the
+"""Maximum time between the end of an output transfer and the event that shows its result: the
 error of one that failed, or the end of the execution that it belongs to. Measured: at most 1 s."""
 
 SUCCESSFUL_CHECKPOINT = 1025
@@ -104,9 +104,9 @@ class LoggedExecution(Struct):
     ``end``: None while in flight. ``held_by``: the hold that caused the eviction at its end.
     ``requeued``: it ended by itself, and the job's on_exit_remove put the job back into the queue.
     ``bytes_*``: ``Run Bytes`` of the event that ended it, ``usage``: its table.
-    ``checkpoint``: of one that did not complete its job, when its last checkpoint was stored, at
-    its end at the latest; None without. ``disconnected``: since when its access point has had no
-    connection to it.
+    ``checkpoint``: when its last checkpoint was stored, at its end at the latest; None without one,
+    or if it completed its job. ``disconnected``: since when its access point has had no connection
+    to it.
     """
 
     start: datetime
@@ -172,13 +172,13 @@ class TransferSpan(Struct):
 class JobHistory(Struct):
     """The result of folding a job's events.
 
-    ``state``: None before the first event that determines one. ``since``: when it was entered; of
+    ``state``: None before the first event that determines one. ``since``: when it was entered; for
     a running job, when its execution began. ``states``: the states entered, with times. ``open``:
     the execution in flight, if any. ``lost_end``: the newest execution, if its end could not be
     logged. ``removal``: the reason of its removal. ``host``: the address of its schedd. ``usage``:
-    the newest that was logged; ``usage_execution``: the number of its execution, from 1.
-    ``early_site``: of an execution whose 001 is not read yet, with its time. ``first``: the time of
-    the first event; ``bytes_at``: the latest time of an event that can report bytes.
+    the newest logged table; ``usage_execution``: the number of its execution, from 1.
+    ``early_site``: time and site of an execution whose 001 has not been read yet. ``first``: the
+    time of the first event; ``bytes_at``: the latest time of an event that can report bytes.
     """
 
     state: State | None = None
@@ -217,7 +217,7 @@ class JobHistory(Struct):
 
     @property
     def bytes_received(self) -> int | None:
-        """As ``bytes_sent``."""
+        """Like ``bytes_sent``."""
         return _max_known(self.run_bytes_received, self.total_bytes_received)
 
 
@@ -253,7 +253,7 @@ def fold(
 def apply_event(
     history: JobHistory, event: Event, checkpoint_codes: Codes, last_image: datetime | None
 ) -> None:
-    """Apply the next event in log order to ``history``; arguments as of :func:`fold`."""
+    """Apply the next event in log order to ``history``; arguments as for :func:`fold`."""
     number, time = event.number, event.time
     if history.first is None:
         history.first = time
@@ -265,7 +265,7 @@ def apply_event(
         elif isinstance(event.detail, Held) and event.detail.inferred:
             return
     if number == 28:
-        # Also of an event 022, after which the job is not connected.
+        # It may be that of a 022, after which the job is not connected.
         _apply_ad_information(history, event)
     elif history.state in TERMINAL:
         _apply_after_end(history, event)
@@ -280,7 +280,7 @@ def apply_event(
 
 
 def note_image_size(history: JobHistory, time: datetime) -> None:
-    """Note the newest 006: like any event it shows that the job is connected."""
+    """Record the newest 006: like any event it shows that the job is connected."""
     if history.last is None or time > history.last:
         history.last = time
         _note_connection(history)
@@ -289,7 +289,7 @@ def note_image_size(history: JobHistory, time: datetime) -> None:
 
 
 def _note_connection(history: JobHistory) -> None:
-    """Note that the machine of the open execution has been reached."""
+    """Record that the machine of the open execution has been reached."""
     if history.open is not None:
         history.open.disconnected = None
 
@@ -306,11 +306,11 @@ def _apply_after_end(history: JobHistory, event: Event) -> None:
 
 
 def _apply_ad_information(history: JobHistory, event: Event) -> None:
-    """Take the site of an execution from the job's attributes, where its 001 has none.
+    """Take the site of an execution from the job's attributes if its 001 has none.
 
-    A 028 has the time of the event that triggers it: of the open execution, or of the one that
-    has ended with it. That of a 001 can be read before it, from another log. At any other time
-    the attributes are of a machine that the job has left.
+    A 028 has the time of the event that triggers it, and belongs to the open execution or to the
+    one that ended at that time. If triggered by a 001, it can be read before that, from another
+    log. At any other time the attributes are those of a machine that the job has left.
     """
     site = site_in_ad(event.body)
     if site is None:
@@ -362,7 +362,7 @@ def _apply_execute(history: JobHistory, event: Event, _: Codes) -> None:
             pending.outcome, pending.end, pending.late = "ok", event.time, True
     machine = event.detail if isinstance(event.detail, Execute) else None
     if event.damaged and machine is not None and machine.gpus is None:
-        # Cut before its GPUs: that it has none is not known.
+        # Cut before the line with its GPUs, whose number is unknown.
         machine = replace(machine, cpus=None, has_properties=False)
     history.open = LoggedExecution(event.time, machine)
     history.executions.append(history.open)
@@ -399,10 +399,10 @@ def _close(
 def _last_checkpoint(
     history: JobHistory, execution: LoggedExecution, time: datetime
 ) -> datetime | None:
-    """When the last checkpoint was stored of an execution that ends at ``time``.
+    """When an execution that ends at ``time`` stored its last checkpoint.
 
-    An output transfer after which the execution went on is the upload of a checkpoint. The last
-    one before a 005 is the job's output, and one at the moment of another end is that of the end
+    An output transfer after which the execution continued is the upload of a checkpoint. The last
+    one before a 005 is the job's output. One at the moment of any other end belongs to that end
     (``when_to_transfer_output = ON_EXIT_OR_EVICT``), which HTCondor does not count as a checkpoint
     (``notifySuccessfulEvictionCheckpoint`` in ``vanilla_proc.cpp``).
     """
@@ -417,7 +417,7 @@ def _last_checkpoint(
 
 
 def _stored_at_end(history: JobHistory, evicted: Evicted) -> bool:
-    """Whether an execution was evicted as its checkpoint was stored."""
+    """Whether an execution was evicted upon storing a checkpoint."""
     last = history.transfers[-1] if history.transfers else None
     if evicted.code == SUCCESSFUL_CHECKPOINT:
         return last is None or last.direction != "output" or last.outcome != "failed"
@@ -448,12 +448,12 @@ def _add_run_bytes(
 def _store_usage(
     history: JobHistory, detail: Evicted | Terminated, execution: LoggedExecution | None = None
 ) -> None:
-    """Keep a usage table; ``execution``: that it belongs to, None if the job was not started."""
+    """Store a usage table, with its figures in ``execution``, None if the job was not started."""
     if detail.usage:
         history.usage, history.usage_execution = detail.usage, 0
         if execution is not None:
             elapsed = (execution.end or execution.start) - execution.start
-            # The figures, not the text: one is some hundred bytes.
+            # The figures, not the text, which takes some hundred bytes.
             found = resource_usage(detail.usage, detail.cpu_seconds, elapsed.total_seconds())
             execution.usage = _without_earlier_gpus(history, execution, found)
             history.usage_execution = len(history.executions)
@@ -462,9 +462,9 @@ def _store_usage(
 def _without_earlier_gpus(
     history: JobHistory, execution: LoggedExecution, usage: ResourceUsage | None
 ) -> ResourceUsage | None:
-    """The figures without those of GPUs that are an earlier execution's.
+    """The figures, without figures of GPUs that stem from an earlier execution.
 
-    A machine without a monitor leaves the job's ad as an earlier one with a monitor has set it.
+    A machine without a monitor leaves them in the job's ad as a machine with a monitor set them.
     """
     if usage is None or usage.gpus is None:
         return usage
@@ -489,7 +489,7 @@ def _apply_evicted(history: JobHistory, event: Event, checkpoint_codes: Codes) -
             execution.code, execution.subcode = detail.code, detail.subcode
             execution.reason = detail.reason
             execution.return_value, execution.signal = detail.return_value, detail.signal
-            # Own requeues (max_retries, retry_until, on_exit_remove) are not evictions.
+            # Requeues by the job itself (max_retries, retry_until) are not evictions.
             execution.requeued = outcome is Outcome.FAILED
             if outcome is _GOOD or _stored_at_end(history, detail):
                 execution.checkpoint = event.time
@@ -504,7 +504,7 @@ def _apply_evicted(history: JobHistory, event: Event, checkpoint_codes: Codes) -
 def _lose_end(history: JobHistory, execution: LoggedExecution, time: datetime) -> None:
     """Close an execution whose end could not be logged: the job is in the queue again.
 
-    The shadow tries again to log it, until then, or if the job runs again, the execution is lost.
+    The execution counts as lost unless the shadow logs its end later, before the job runs again.
     """
     _close(history, execution, execution.end or time, Outcome.SHADOW_EXCEPTION)
     execution.reason = "UserLog Unable to log ULOG_JOB_TERMINATED event"
@@ -513,7 +513,7 @@ def _lose_end(history: JobHistory, execution: LoggedExecution, time: datetime) -
 
 def _apply_terminated(history: JobHistory, event: Event, checkpoint_codes: Codes) -> None:
     if event.damaged:
-        # No program reads an event without its end; its writer fails, and the job stays queued.
+        # HTCondor does not read a cut event; its writer fails, and the job stays queued.
         if history.open is not None:
             _lose_end(history, history.open, event.time)
         _close_transfers(history, event.time)
@@ -651,9 +651,9 @@ def _apply_held(history: JobHistory, event: Event, _: Codes) -> None:
 
 
 def _by_eviction(history: JobHistory, event: Event, hold: Held) -> tuple[Event, Held]:
-    """An inferred hold, as the eviction before it has it: with the code of a hold it is that hold.
+    """The inferred hold with the time and the code of the eviction before it, if that shows them.
 
-    The first line of a 004 has the code, also where the rest of it was cut.
+    The first line of a 004 has the code of the hold that caused it, even if the rest was cut.
     """
     last = history.executions[-1] if history.executions else None
     if last is None or last.end is None or last.outcome is not _EVICTED:
@@ -707,7 +707,7 @@ def _apply_transfer(history: JobHistory, event: Event, _: Codes) -> None:
 
 
 def _apply_error(history: JobHistory, event: Event, _: Codes) -> None:
-    """Apply 021: at the end of an output transfer it is the reason why that failed."""
+    """Apply a 021: at the end of an output transfer it means that the transfer failed."""
     detail = event.detail
     if not isinstance(detail, RemoteError) or detail.warning:
         return
@@ -718,7 +718,7 @@ def _apply_error(history: JobHistory, event: Event, _: Codes) -> None:
 def _fail_output_transfer(
     history: JobHistory, time: datetime, within: timedelta = END_OF_TRANSFER
 ) -> None:
-    """The last output transfer, unless it ended long before ``time``, has failed."""
+    """Mark the last output transfer as failed, unless it ended long before ``time``."""
     span = history.transfers[-1] if history.transfers else None
     if span is None or span.direction != "output" or history.open is None:
         return
@@ -778,13 +778,13 @@ def _end_transfer(history: JobHistory, event: Event, direction: str, detail: Fil
 def with_inferred_ends(
     history: JobHistory, as_of: datetime | None, lease: float, successor: datetime | None
 ) -> JobHistory:
-    """``history``, with the ends that no event has, or has too late.
+    """``history`` with ends that were not logged, or logged too late.
 
-    An execution that was not reached again was over at the end of its ``lease``, in seconds, when
-    its machine kills it (manual, "Job ClassAd Attributes", JobLeaseDuration). ``successor``: when
-    the next job of its node that has left the queue was submitted, if nothing was logged of this
-    one since: it had left the queue before. That is lost with a part of the log, or with the queue
-    of the access point.
+    An execution that was not reached again ended when its ``lease``, in seconds, did: its machine
+    killed it then (manual, "Job ClassAd Attributes", JobLeaseDuration). ``successor``: when the
+    next job of the node, which has left the queue, was submitted, if no event of this job is
+    younger: this one had left the queue before. That end is lost with a part of the log, or with
+    the queue of the access point.
     """
     executions = [_within_lease(history, each, as_of, lease) for each in history.executions]
     if successor is None or history.state not in ACTIVE:

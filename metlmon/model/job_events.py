@@ -32,15 +32,15 @@ MAX_RECENT_JOBS: Final = 1000
 have."""
 
 OPEN_FACTOR: Final = 5
-"""As many times more of those that have not ended, whose events are needed again."""
+"""The limit for jobs that have not ended, whose events are needed again, is this times larger."""
 
 SHARE_KEPT: Final = 7 / 8
-"""The part of them that stays when there are too many: compressing the others takes some ten
+"""The fraction of the limit that is kept when it is exceeded: compressing the rest takes some ten
 milliseconds."""
 
 BLOCK_JOBS: Final = 16
 """Ended jobs whose events are compressed together, since they are alike: each alone takes twice the
-memory and the time. Those of other jobs are soon needed again."""
+memory and the time. Open jobs, whose events are soon needed again, are compressed one by one."""
 
 NO_LOGS: Final[frozenset[str]] = frozenset()
 
@@ -71,7 +71,7 @@ class RecentJobs:
 
     A year of a troubled ensemble has a hundred thousand jobs, and each of their events is about
     ten objects. They are needed again when another log has events of the job, and when its history
-    is asked for. ``checkpoint_codes``: as in :func:`metlmon.model.job.fold`. Call :meth:`compress`
+    is requested. ``checkpoint_codes``: as in :func:`metlmon.model.job.fold`. Call :meth:`compress`
     from time to time while adding events.
     """
 
@@ -83,7 +83,7 @@ class RecentJobs:
         self._last_block: tuple[bytes, list[EventsByLog]] = b"", []
 
     def add(self, job: LoggedJob) -> None:
-        """Add a job, or note that it has ended."""
+        """Add a job, or record that it has ended."""
         if job.has_ended:
             self._open.pop(job, None)
             self._ended[job] = None
@@ -91,12 +91,12 @@ class RecentJobs:
             self._open[job] = None
 
     def remove(self, job: LoggedJob) -> None:
-        """Remove a job, which is compressed, or not in use any more."""
+        """Remove a job that is compressed or no longer in use."""
         self._open.pop(job, None)
         self._ended.pop(job, None)
 
     def surplus(self, factor: int = 1) -> list[LoggedJob]:
-        """The jobs added first, where there are more than ``factor`` times the limit."""
+        """The jobs that were added first, if they exceed ``factor`` times the limit."""
         surplus: list[LoggedJob] = []
         for jobs, limit in ((self._ended, 1), (self._open, OPEN_FACTOR)):
             most = limit * MAX_RECENT_JOBS
@@ -118,7 +118,7 @@ class RecentJobs:
             self.remove(job)
 
     def events_in(self, block: bytes, place: int) -> EventsByLog:
-        """The events at a place in a block; the next are often in the same one."""
+        """The events at a place in a block; the last block is cached."""
         if self._last_block[0] is not block:
             self._last_block = block, pickle.loads(zlib.decompress(block))
         return self._last_block[1][place]
@@ -145,11 +145,11 @@ class LoggedJob:
     An event in two logs counts once: identity is its number, its time to the second and its
     first line (cluster and proc are those of the job). The result does not depend on the
     order in which logs are read. ``removed_with_dag``: removed because its whole DAG ended;
-    ``aborted_by``: the cluster of that DAG's DAGMan, ``run_uuid``: the run, where the log names it;
+    ``aborted_by``: the cluster of that DAG's DAGMan; ``run_uuid``: the run, if the log names it;
     ``factory``: that of its cluster, None without late materialization.
     ``run_name``, ``run_epoch``: as in :class:`metlmon.eventlog.events.Submit`.
 
-    Events of jobs that are not among the ``recent`` ones any more are compressed; callers see no
+    Events of jobs that are no longer among the ``recent`` ones are compressed; callers see no
     difference.
     """
 
@@ -281,7 +281,7 @@ class LoggedJob:
         self.run_epoch = self.run_epoch or detail.run_epoch
 
     def note_batch_name(self, name: str) -> None:
-        """Note the ``JobBatchName``, without secrets."""
+        """Store the ``JobBatchName``, without secrets."""
         self.batch_name = intern(redact_and_truncate(name))
 
     def _usable_events(self) -> JobEvents:
@@ -307,12 +307,12 @@ class LoggedJob:
         if history is None:
             history = fold(self.events(), self._recent.checkpoint_codes, self.last_image_size)
             self._history = history
-            # Events that were compressed have new times: the records take one object for both.
+            # Decompressed events have new time objects: share one with the records.
             if history.submitted == self.logged_submit:
                 self.logged_submit = history.submitted
             if history.last == self.newest_time:
                 self.newest_time = history.last
-            # Who asks for the histories of many may not compress them itself.
+            # Callers that need the histories of many jobs may not compress them themselves.
             self._recent.compress(self._recent.surplus(2))
         return history
 
@@ -342,15 +342,15 @@ class LoggedJob:
         return self._usable_events().by_log()
 
     def drop_events(self) -> None:
-        """Drop the events, those of ``.dagman.out``, since a log has the job."""
+        """Drop the events, which are those of ``.dagman.out``, since a log has the job."""
         self._events = JobEvents()
         self._history = self._submission = self.newest_time = None
         self.has_ended = False
 
     def drop_objects(self) -> bool:
-        """Drop the history, which is folded again on demand, and the events if a block has them.
+        """Drop the history, which is folded again on demand, and events that are in a block.
 
-        Returns whether it has.
+        Return whether a block has the events.
         """
         self._history = None
         if isinstance(self._events, JobEvents) and self._events.block is not None:
@@ -374,7 +374,7 @@ def _identity(event: Event) -> Identity:
 class JobEvents:
     """The events of one job, by log; None replaces a removed event.
 
-    ``block``: the one that they were read from; None after a change.
+    ``block``: the compressed block that they were read from; None after a change.
     """
 
     __slots__ = ("_index", "_logs", "block")
@@ -397,8 +397,8 @@ class JobEvents:
         """Add an event, without its secrets; return False for a copy that adds nothing.
 
         Of two copies the undamaged one is kept, else that of the log with the lower rank, which
-        has more of the job. Most copies add nothing: only their first lines are searched for
-        secrets.
+        has more events of the job. Most copies add nothing: only their first lines are searched
+        for secrets.
         """
         if self._index is None:
             self._index = {
@@ -430,7 +430,7 @@ class JobEvents:
         return [(log, [event for event in events if event is not None]) for log, events in logs]
 
     def merged(self) -> list[Event]:
-        """All of them, in order, as :meth:`LoggedJob.events`."""
+        """All events in order, as for :meth:`LoggedJob.events`."""
         merged: list[Event] = []
         for _, events in self.by_log():
             merged = merge_by_time(merged, events)
@@ -473,7 +473,7 @@ class PostResult(Struct, frozen=True):
 
 
 class SubmissionResult(Struct, frozen=True):
-    """Result of a node's submissions; one submission is all procs of one cluster.
+    """Result of a node's submissions; a submission comprises all procs of one cluster.
 
     ``jobs``: those of all submissions, in order; ``submit_times``: their times. ``state``,
     ``since``, ``job``: of the last submission, ``job`` being the one that determines its state.
@@ -508,9 +508,9 @@ class SubmissionResult(Struct, frozen=True):
 class NodeRecord(Struct):
     """A node of one DAG, identified by (DAG, node name), with its jobs and scripts.
 
-    Tuples, since ``posts`` and ``skips`` of most nodes, which have no scripts, are one empty one.
-    ``result``: of its jobs; None without any, and until it is asked for. ``possible``: jobs that
-    may be of it, or of a node of another DAG.
+    ``posts`` and ``skips`` are tuples, since most nodes, which have no scripts, share one empty
+    tuple. ``result``: that of its jobs; None without any, and until it is needed. ``possible``:
+    jobs that may belong to it, or to a node of another DAG.
     """
 
     key: NodeKey

@@ -25,8 +25,8 @@ class Batch(Struct, frozen=True):
     ``dag``: key of the DAG that a nodes.log or dagman.log belongs to, also of a DAG whose own
     file is missing. ``images``: totals of the 006 in this part of the log that are not in
     ``events``; ``first`` and ``last`` are then the times of the part's first and last event
-    in the log's order, including 006. The totals have no 006 behind the ensemble's ``cut``, and
-    ignore repeated hours: pass 006 in ``events`` when its clock has a zone.
+    in the log's order, including 006. The totals must not include any 006 after the ensemble's
+    ``cut``, and ignore repeated hours: pass 006 in ``events`` if its clock has a zone.
     """
 
     file: str

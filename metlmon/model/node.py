@@ -1,15 +1,14 @@
 """The states of DAGs and of their nodes (``metlmon/README.md``, "Node state").
 
 A node's own state is kept until its jobs or DAGMan's reports on it change. Its precedence is: the
-DAG file, DAGMan's reports, the POST script's result, the job events. All of a DAG are then
-adjusted in the light of their ancestors and descendants, from nothing for the nodes that edges
-connect.
+DAG file, DAGMan's reports, the POST script's result, the job events. The states of all nodes that
+edges connect are then derived again from these and from their ancestors and descendants.
 
 Unrecorded nodes, which no file mentions, were either done before the newest DAGMan run, or are
 still waiting. DAGMan starts with the nodes that its rescue file marks ``DONE``, truncates its
 nodes.log, and submits the ready nodes in every cycle. Without the rescue file, the nodes done
-earlier follow from the number of pre-completed nodes in ``.dagman.out``, from nodes that were never
-submitted although ready, and from an end with all nodes done. Manual: "DAGMan Workflows > The
+earlier are inferred from the number of pre-completed nodes in ``.dagman.out``, from nodes that were
+never submitted although ready, and from an end with all nodes done. Manual: "DAGMan Workflows > The
 Rescue DAG"; source followed: ``Dag::SubmitReadyNodes`` in ``dag.cpp``.
 """
 
@@ -62,7 +61,7 @@ WORST_FIRST: Final = (
     State.REMOVED,
     State.COMPLETED,
 )
-"""Order in which a proc determines the node's state, if a submission has several."""
+"""Of several procs, the one whose state comes first here determines the node's state."""
 
 RETRY_REPORTS: Final = (NodeReportKind.PRE, NodeReportKind.PRE_FAILED, NodeReportKind.RETRYING)
 """Reports on a node that DAGMan retries after its POST script."""
@@ -98,17 +97,17 @@ REPORTS_AFTER_FAILURE: Final = (NodeReportKind.GAVE_UP, NodeReportKind.RETRYING)
 """Reports that DAGMan writes after the report of a failure."""
 
 REMOVAL_DETAILS: Final = "Was STATUS_"
-"""Prefix of StatusDetails of an unfinished node that a DAGMan being removed writes as ERROR.
-It is ignored: the job may even have succeeded."""
+"""Prefix of StatusDetails of unfinished nodes, which a DAGMan that is being removed reports as
+ERROR. These are ignored: the job may even have succeeded."""
 
 
 class NodeFailure(Struct, frozen=True):
     """Why a node failed, by DAGMan's reports alone.
 
-    ``part``: pre (PRE script), submit (submission), post (POST script), job, or lost (the end of
-    the job, which DAGMan did not read). ``text``: as in StatusDetails of the node status file, with
-    the name of a script. ``value``: return value, or minus the signal.
-    ``error``: what was wrong with its submit description.
+    ``part``: pre (PRE script), submit (submission), post (POST script), job, or lost (DAGMan did
+    not read the end of the job). ``text``: as in StatusDetails of the node status file, with the
+    name of a script. ``value``: return value, or minus the signal. ``error``: what was wrong with
+    its submit description.
     """
 
     part: str
@@ -124,8 +123,8 @@ class NodeState(Struct, frozen=True):
     ``superseded``: invalidated by a later submission of an ancestor. ``submitted``: time of the
     last submission. ``failure``: why it failed, unless job events show it. ``failed_ancestor``: the
     failed ancestor of a futile node. ``can_retry``: failed with retries left, which its DAGMan, if
-    it has ended, did not use. ``aborts``: its value is that of its ABORT-DAG-ON,
-    ``unless_exit``: of its UNLESS-EXIT.
+    it has ended, did not use. ``aborts``: its value equals that of its ABORT-DAG-ON;
+    ``unless_exit``: that of its UNLESS-EXIT.
     """
 
     state: State
@@ -142,7 +141,7 @@ class NodeState(Struct, frozen=True):
 
 
 def is_unknown(state: NodeState) -> bool:
-    """Whether no file says if it is done. With a lost end it is not: its DAGMan waits."""
+    """Whether no file says if the node is done; False if its DAGMan waits for a lost end."""
     lost = state.failure is not None and state.failure.part == "lost"
     return state.state is State.UNKNOWN and not lost
 
@@ -179,10 +178,10 @@ def _first_sign(job: LoggedJob) -> datetime | None:
 
 
 def _submission_state(procs: Sequence[LoggedJob]) -> tuple[State, datetime | None, LoggedJob]:
-    """State, time and job that determine a submission.
+    """State and time of a submission, and the job that determines them.
 
-    That is the worst proc in the queue, else the worst that has left it. Where all that were
-    materialized have completed, and more may follow, it is idle.
+    That is the worst proc in the queue, else the worst that has left it. If all materialized procs
+    have completed, and more may follow, the submission is idle.
     """
     known = [(job, history) for job in procs if (history := job.history()).state is not None]
     if not known:
@@ -234,7 +233,7 @@ class NodeStateResolver:
         self._fresh_start = dag.fresh_start()
 
     def resolve(self, record: NodeRecord, result: SubmissionResult | None) -> NodeState:
-        """The node's own state, without other nodes; ``result``: of its submissions."""
+        """The node's own state, regardless of other nodes; ``result``: that of its submissions."""
         report = self._newest_report(record)
         skip = self._last_skip(record, result)
         if self._predates_run(result, report, skip):
@@ -250,7 +249,7 @@ class NodeStateResolver:
     def _predates_run(
         self, result: SubmissionResult | None, report: NodeReport | None, skip: NodeReport | None
     ) -> bool:
-        """Whether all evidence on the node is older than the newest DAGMan run."""
+        """Whether all evidence about the node is older than the newest DAGMan run."""
         if self._fresh_start is None:
             return False
         reported = report.time if report is not None else None
@@ -264,7 +263,7 @@ class NodeStateResolver:
     def _resolve_old(self, done: bool, result: SubmissionResult | None) -> NodeState:
         if done:
             return self._resolve_done(result)
-        # Its jobs are of an earlier run: DAGMan started again without regard to them.
+        # Its jobs belong to an earlier run: DAGMan ignored them when it started again.
         if result is not None and result.state in ACTIVE:
             return NodeState(result.state, result.since, result.job, submitted=result.submitted)
         return NodeState(State.WAITING, None, None, superseded=result is not None)
@@ -298,7 +297,7 @@ class NodeStateResolver:
         return None if later_reports or (submitted and submitted > last.time) else last
 
     def _newest_report(self, record: NodeRecord) -> NodeReport | None:
-        """DAGMan's newest report on the node, in local time."""
+        """DAGMan's newest report about the node, in local time."""
         reports = self._reports(record.node.name)
         newest = reports[-1] if reports else None
         status = self._status_report(record.node.name)
@@ -309,10 +308,10 @@ class NodeStateResolver:
         return newest
 
     def _reports(self, name: str) -> list[NodeReport]:
-        """DAGMan's reports on a node up to the cut, with and in order of local times."""
+        """DAGMan's reports about a node up to the cut, with local times and in their order."""
         reports: list[NodeReport] = []
-        # Within one second reports of the jobstate log come last, as the newest: DAGMan may
-        # buffer lines of its .out, but never of the jobstate log.
+        # Within one second reports of the jobstate log come last: DAGMan may buffer lines of
+        # its .out, but never of the jobstate log.
         for report in sorted(
             self._dag.node_reports.get(name, ()), key=lambda report: report.epoch is not None
         ):
@@ -339,7 +338,7 @@ class NodeStateResolver:
         if kind is None:
             return None
         if kind is NodeReportKind.GAVE_UP and node_status.procs_queued:
-            # DAGMan removes the remaining procs, and may retry the node then.
+            # DAGMan removes the remaining procs, and may then retry the node.
             kind = NodeReportKind.FAILED
         return NodeReport(
             kind, local, value=node_status.retry_count, text=node_status.details or None
@@ -381,9 +380,9 @@ class NodeStateResolver:
     def _missed_end(
         self, record: NodeRecord, result: SubmissionResult, report: NodeReport | None
     ) -> NodeState | None:
-        """The state of a node whose job has ended, where DAGMan's files say that it waits for it.
+        """The state of a node whose job has ended while DAGMan still waits for it, by its files.
 
-        DAGMan goes on with the node only when it has read that end, which may never be.
+        DAGMan continues with the node only after it has read that end, which may never happen.
         """
         ended, job = result.since, result.job
         has_read = report is not None and report.kind not in REPORTS_BEFORE_JOB_END
@@ -393,7 +392,7 @@ class NodeStateResolver:
             return None
         text = f"DAGMan has not read the end of its job {job.cluster}.{job.proc}"
         failure = NodeFailure("lost", text)
-        # A DAGMan that has ended has not done the node: the next one runs it again.
+        # A DAGMan that ended without reading it left the node to the next DAGMan.
         state = State.UNKNOWN if self._alive else State.WAITING
         return NodeState(state, ended, job, submitted=result.submitted, failure=failure)
 
@@ -446,9 +445,9 @@ class NodeStateResolver:
         post = record.posts[-1] if record.posts else None
         state, since = self._state_without_job(post, report)
         if record.possible and state is State.WAITING and not any(self._dag.coverage_ends()):
-            # A job in the log may be of it, and no file of DAGMan's lists what it submitted.
+            # A job in the log may be its own, and no file of DAGMan lists what was submitted.
             return NodeState(State.UNKNOWN)
-        # Of the last reported submission: job logs can lag or be lost.
+        # The time of the last reported submission: job logs can lag or be lost.
         reports = self._reports(record.node.name)
         times = [each.time for each in reports if each.kind is NodeReportKind.SUBMITTED]
         submitted = max((time for time in times if time is not None), default=None)
@@ -493,8 +492,8 @@ class NodeStateResolver:
     ) -> bool:
         """Whether the job has ended, and DAGMan will run the POST script next.
 
-        The node is neither done nor failed then, whatever the job returned. Requires reports
-        of DAGMan on this node.
+        The node is then neither done nor failed, whatever the job returned. Requires a report of
+        DAGMan about this node.
         """
         if record.node.post is None or not self._alive or state in ACTIVE:
             return False
@@ -511,7 +510,7 @@ class NodeStateResolver:
     def _state_by_newer_report(
         self, report: NodeReport, state: State, since: datetime | None
     ) -> tuple[State, datetime | None]:
-        # The job may be open in a log that lost its end or lags behind DAGMan's.
+        # The job may be open in a log that has lost its end, or lags behind DAGMan's files.
         match report.kind:
             case NodeReportKind.PRE:
                 return (State.PRE if self._alive else state), report.time
@@ -605,7 +604,7 @@ class NodeStateResolver:
 
 
 def _name_file(error: str | None, node: Node) -> str:
-    """What was wrong with a submission; HTCondor's "of submit file" with the file's name."""
+    """What was wrong with a submission, with the file's name in HTCondor's "of submit file"."""
     text = (error or "").rstrip(" :")
     return text.replace("of submit file", f"of {node.submit}") if node.submit else text
 
@@ -617,17 +616,17 @@ def _time_of(report: NodeReport) -> datetime:
 def retries_left(dag: Dag, record: NodeRecord, result: SubmissionResult | None) -> int:
     """Number of retries that the current DAGMan run has left for the node."""
     used, started = _tries(dag, record, result)
-    # A retry that has started, but whose submission was not read yet, still counts.
+    # A retry that has started, but whose submission has not been read yet, still counts.
     return max(0, record.node.retries + 1 - used, int(started))
 
 
 def tries(dag: Dag, record: NodeRecord, result: SubmissionResult | None) -> int:
-    """Number of tries of the node in the current DAGMan run; a rescue DAG begins again."""
+    """Number of tries of the node in the current DAGMan run; a rescue DAG starts from 0."""
     return _tries(dag, record, result)[0]
 
 
 def _tries(dag: Dag, record: NodeRecord, result: SubmissionResult | None) -> tuple[int, bool]:
-    """The tries, and whether one has started whose submission was not read yet."""
+    """The tries, and whether one has started whose submission has not been read yet."""
     run_start = dag.last_fresh_start()
 
     def in_this_run(time: datetime | None) -> bool:
@@ -796,7 +795,7 @@ class Inputs(NamedTuple):
     """What the states of all nodes of a DAG depend on, besides their own jobs and reports.
 
     ``alive``: its DAGMan has not ended. ``done``: the nodes that a file marks ``DONE``.
-    ``fresh_start``, ``last_fresh_start``, ``aborted``: as in :class:`Dag`. ``evidence``: on
+    ``fresh_start``, ``last_fresh_start``, ``aborted``: as in :class:`Dag`. ``evidence``: that about
     unrecorded nodes.
     """
 
@@ -830,7 +829,7 @@ class NodeStateTable:
         self.last_submitted: datetime | None = None
         self._dag = dag
         self._nodes = dag.workflow.nodes
-        # Nodes of no DAG do not affect each other, and become more.
+        # Nodes of no DAG do not affect each other, and more may be added.
         self._component_of = {} if dag.key == NO_DAG else dag.facts.component_of
         self._own: dict[str, NodeState] = {}
         self._outdated: dict[int, Component] = {}
@@ -844,7 +843,7 @@ class NodeStateTable:
 
     @property
     def aborts(self) -> list[str]:
-        """The nodes with the value of their ABORT-DAG-ON."""
+        """The nodes that returned the value of their ABORT-DAG-ON."""
         names = self._dag.facts.aborting if self._dag.key != NO_DAG else ()
         return [name for name in names if name in self.states and self.states[name].aborts]
 
@@ -857,7 +856,7 @@ class NodeStateTable:
         return UnrecordedCounts(*map(sum, zip(*counts, strict=True)))
 
     def set_inputs(self, inputs: Inputs, status: StatusFile | None) -> None:
-        """Set the inputs that all nodes depend on: all are pending."""
+        """Set the inputs that all nodes depend on, and make all nodes pending."""
         self.inputs, self.status = inputs, status
         self.pending = set(self._nodes)
         self.last_submitted = None
@@ -866,7 +865,7 @@ class NodeStateTable:
         self._unrecorded = {}
 
     def resolve(self, resolve_own: Callable[[str], NodeState], limit: int | None = None) -> None:
-        """Resolve at most ``limit`` pending nodes, and with the last of them the ``states``."""
+        """Resolve at most ``limit`` pending nodes, and after the last of them the ``states``."""
         resolved = list(islice(self.pending, limit))
         self.pending.difference_update(resolved)
         for name in resolved:
@@ -904,7 +903,7 @@ class NodeStateTable:
             self.states.update(self._final_states(component.order, inferred, unrecorded))
 
     def _inferred_states(self, component: Component) -> dict[str, NodeState]:
-        """The own states, superseded by ancestors and inferred from descendants."""
+        """The states after superseding nodes by ancestors and inferring done from descendants."""
         nodes, own, order = self._nodes, self._own, component.order
         states = {name: own[name] for name in component.members}
         done = self.inputs.done if self.inputs is not None else frozenset[str]()
@@ -935,7 +934,7 @@ class NodeStateTable:
         inferred: Mapping[str, NodeState],
         unrecorded: UnrecordedNodes | None,
     ) -> dict[str, NodeState]:
-        """With the joins that are complete, unrecorded nodes and futile ones."""
+        """The ``inferred`` states with complete joins, unrecorded nodes and futile ones."""
         nodes, states = self._nodes, dict(inferred)
         for name in order:
             node, state = nodes[name], states[name]
@@ -1076,13 +1075,13 @@ THROTTLES: Final = ("-maxidle", "-maxjobs")
 
 
 class UnrecordedEvidence(Struct, frozen=True):
-    """Evidence on the unrecorded nodes of one DAG.
+    """Evidence about the unrecorded nodes of one DAG.
 
     ``done``: DAGMan ended, at ``ended``, with all nodes done. ``started``: start of the newest
-    DAGMan run that started from its DONE nodes, ``pre_completed`` of them. ``rescue_missing``:
-    the rescue file that it used is missing. ``recorded``: a file has its submissions.
-    ``unthrottled``: it submitted all ready nodes. ``has_ended``: its files prove that it ran, and
-    none that it is still running.
+    DAGMan run that started from its ``pre_completed`` DONE nodes. ``rescue_missing``: the rescue
+    file that it used is missing. ``recorded``: a file has its submissions. ``unthrottled``: it
+    submitted all ready nodes. ``has_ended``: its files prove that it ran, and none shows that it
+    is still running.
     """
 
     done: bool = False
@@ -1111,10 +1110,10 @@ class UnrecordedEvidence(Struct, frozen=True):
 class UnrecordedCounts(Struct):
     """Numbers of nodes of a DAG, or of a component of it.
 
-    ``unrecorded``: in no file. ``inferred``, ``unknown``: without a log, and assumed done, or
-    unknown. ``lost``: without a record although they must be done, because descendants were
-    submitted. ``submitted``: with a job in a log. ``done_before_run``: known to be done when the
-    newest run started.
+    ``unrecorded``: in no file. ``inferred``, ``unknown``: in no log, and assumed done, or unknown.
+    ``lost``: without a record, although they must be done, since descendants were submitted.
+    ``submitted``: those whose submission is known. ``done_before_run``: known to be done when
+    the newest run started.
     """
 
     unrecorded: int = 0
@@ -1217,7 +1216,7 @@ class UnrecordedNodes:
 def unrecorded_evidence(
     dag: Dag, ending: tuple[DagState, datetime | None] | None
 ) -> UnrecordedEvidence | None:
-    """Evidence on the unrecorded nodes of ``dag``; None if its files cover all nodes."""
+    """Evidence about the unrecorded nodes of ``dag``; None if its files cover all nodes."""
     nodes_log = dag.logs.nodes_log_span
     process = last_fresh_process(dag)
     pre_completed = process.pre_completed if process is not None else None
@@ -1248,7 +1247,7 @@ def last_fresh_process(dag: Dag) -> Process | None:
 
 
 def current_metrics(dag: Dag) -> DagMetrics | None:
-    """The metrics file, if it is of the newest DAGMan run, and that has ended."""
+    """The metrics file, if the newest DAGMan run wrote it at its end."""
     run = dag.current_run()
     if run is None and dag.dagman_runs():
         return None
@@ -1291,7 +1290,7 @@ def ended_with_all_done(dag: Dag, state: DagState) -> bool:
 
 
 def reported_totals(dag: Dag) -> list[tuple[str, int]]:
-    """File names of the newest DAGMan run with the reported number of nodes."""
+    """Names of files of the newest DAGMan run, with the number of nodes that each reports."""
     totals: list[tuple[str, int | None]] = []
     if dag.processes:
         totals.append((f"{dag.file}.dagman.out", dag.processes[-1].total))
@@ -1313,7 +1312,7 @@ def effective_counts(
 ) -> tuple[int, int, int]:
     """Numbers of all, done and failed nodes of a DAG.
 
-    If the state of some is ``unknown``, DAGMan's own numbers from its metrics, if available.
+    If the states of some are ``unknown``, DAGMan's own numbers from its metrics, if available.
     """
     metrics = current_metrics(dag) if unknown else None
     if metrics is None or metrics.total_nodes is None or metrics.succeeded is None:
@@ -1331,9 +1330,9 @@ def end_in_utc(dag: Dag) -> datetime | None:
 
 
 def _submitted_all_ready(dag: Dag, nodes_log: tuple[datetime, datetime]) -> bool:
-    """Whether the DAGMan of the nodes.log submitted all ready nodes, and had time to.
+    """Whether the DAGMan of the nodes.log had to submit all ready nodes, and had time to.
 
-    Unknown, and False, without its command line.
+    False if its command line is unknown.
     """
     nodes = dag.workflow.nodes.values()
     if dag.condor_sub is None or dag.condor_sub.configured:

@@ -1,4 +1,4 @@
-"""The job queue of the schedd, as far as it was queried: what only it shows of jobs.
+"""The job queue of the schedd as of the last query: facts of jobs that no log has.
 
 A process of its own queries it (:mod:`metlmon.pool.worker`); nothing here imports HTCondor.
 """
@@ -22,11 +22,11 @@ class QueueJob(Struct, frozen=True):
     from 1; None if not idle. ``waiting``: the number of these idle jobs. ``nodes_log``
     [DAGManNodesLog], ``dagman`` [DAGManJobId], ``universe`` [JobUniverse; 7 is DAGMan's],
     ``arguments`` [Arguments]. ``site``: the requested site [MetlSite]; ``by_site``: whether its
-    Requirements refer to MetlSite, ``by_site_list``: as a list of sites. ``excluded``: the sites
+    Requirements refer to MetlSite; ``by_site_list``: as a list of sites. ``excluded``: the sites
     and hosts that metlmon excluded; ``by_list``: whether its Requirements refer to MetlExcluded, a
-    list of these, ``hosts_by_list``: for hosts, too. ``removal_policy`` [PeriodicRemove]. ``annex``
+    list of these; ``hosts_by_list``: for hosts, too. ``removal_policy`` [PeriodicRemove]. ``annex``
     [TargetAnnexName]: the only annex that it may run in. ``slot`` [RemoteHost]: where it runs.
-    ``differs``: the queue's state, as text, where it persistently differs from the log's.
+    ``differs``: the queue's state, as text, if it persistently differs from the log's.
     ``request_memory`` [RequestMemory, MB], ``request_disk`` [RequestDisk, kB]: None if it is an
     expression.
     """
@@ -72,8 +72,8 @@ class QueueSnapshot(Struct, frozen=True):
     ``error``: why there is no current data (no HTCondor here, the schedd does not respond), else
     None. ``is_pending``: the first query is still pending. ``jobs`` are sorted by (cluster, proc).
     ``user``: our identity at the schedd. ``next_try``: time of the next query after an error.
-    ``dagmans``: DAGMan's own jobs, for the top-level DAGs. ``foreign_jobs``: ids of ours under
-    which the queue has jobs of another directory (the logs are a copy, or another machine's).
+    ``dagmans``: DAGMan's own jobs for the top-level DAGs. ``foreign_jobs``: those of our job ids
+    that belong to jobs of another directory (the logs are a copy, or another machine's).
     """
 
     json_omits: ClassVar = frozenset(

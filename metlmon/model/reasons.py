@@ -32,10 +32,10 @@ from metlmon.model.states import Outcome
 REASON: Final = "not logged (inferred: removed after it was held for {held})"
 
 CODES_WITHOUT_CAUSE: Final = frozenset({0, 1, 3, 5, 21, 26, 27})
-"""Codes that name who held the job, not why: their reasons are different causes."""
+"""Codes that tell who held the job, not why: each of their reasons is a cause of its own."""
 
 REQUEUED: Final = " (requeued by the job)"
-"""Behind the cause of an execution that the job's own policy (max_retries) put back."""
+"""Follows the cause of an execution that the job's own policy (max_retries) requeued."""
 
 ANNEX_EXPIRED: Final = "annex expired"
 ANNEX_EXPIRED_INFERRED: Final = "annex expired (inferred)"
@@ -97,18 +97,18 @@ _EXCEEDED: Final = {102: "request_memory", 104: "request_disk"}
 
 
 RAISE_FACTOR: Final = 1.5
-"""The new request after jobs exceeded one, in multiples of that or of what they reached."""
+"""The new request after one was exceeded, as a multiple of it or of what the jobs reached."""
 
 _REACHED: Final = re.compile(r"(?:limit of|usage:) ([0-9]{1,9}) (?:megabytes|MB)", re.IGNORECASE)
 
 
 def reached_mb(reason: str | None) -> tuple[int, ...]:
-    """The MB that a slot had, or a job used there, by the reason of a hold."""
+    """The memory in MB that a slot had, or a job used there, by the reason of a hold."""
     return tuple(map(int, _REACHED.findall((reason or "")[:REASON_LIMIT])))
 
 
 def exceeded_request(code: int | None, subcode: int | None, reason: str | None) -> str | None:
-    """``request_memory`` or ``request_disk``: what a hold exceeded; None: unclear."""
+    """The exceeded request behind a hold: ``request_memory``, ``request_disk``; None: unclear."""
     if code not in EXCEEDED_CODES:
         return None
     if code == 34 and subcode in _EXCEEDED:
@@ -131,7 +131,7 @@ def fold_reason(reason: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _fold_names(reason: str) -> str:
-    """``reason`` with all of these but its numbers replaced."""
+    """``reason`` with all of these except numbers replaced."""
     text = reason[:REASON_LIMIT]
     for pattern, placeholder in _FOLDS:
         text = pattern.sub(placeholder, text)
@@ -139,7 +139,7 @@ def _fold_names(reason: str) -> str:
 
 
 def with_common_numbers(cause: str, reasons: Iterable[str | None]) -> str:
-    """A folded reason, with the numbers that are equal in all ``reasons`` it is folded from."""
+    """A folded reason with those numbers restored that are equal in all its ``reasons``."""
     texts = {_fold_names(reason) if reason else "" for reason in reasons}
     if len(texts) == 1 and _NUMBER.sub("N", text := texts.pop()) == cause:
         return text
@@ -180,8 +180,8 @@ def cause_of(
 def lost_holds(removals: Iterable[tuple[Event, datetime]]) -> Iterator[Event]:
     """Yield a 012, at the latest possible time, for each 009 that proves one.
 
-    ``removals``: 009 events with their local times. The log may have the 012 as well; only the
-    fold of the job's other events shows that.
+    ``removals``: 009 events with their local times. The log may have the 012 as well, which only
+    folding the job's other events shows.
     """
     for event, local_time in removals:
         seconds = _held_for(event.detail.reason) if isinstance(event.detail, Aborted) else None
@@ -215,7 +215,7 @@ def with_holds(events: Sequence[Event], holds: Iterable[Event]) -> list[Event]:
 
 
 class RemovalPolicy(Struct, frozen=True):
-    """A policy that held or removed a job: its name, its expression as logged."""
+    """A policy that held or removed a job: its name, and its expression as logged."""
 
     name: str
     expression: str
@@ -243,7 +243,7 @@ def _held_for(reason: str | None) -> int | None:
 
 
 def held_limit(expression: str) -> int | None:
-    """Seconds held at least when this policy removed a job; None without a hold."""
+    """The least seconds on hold of a job that this policy removed; None without a hold."""
     minimums: list[int] = []
     for durations, is_held, _ in _alternatives(expression):
         if not durations or not is_held:
@@ -266,7 +266,7 @@ def removal_limit(expression: str) -> int | None:
 
 
 def _alternatives(expression: str) -> Iterator[tuple[list[int], bool, bool]]:
-    """Of each alternative: its durations of a hold, whether it is of a hold, and of more."""
+    """Yield of each alternative its hold durations, if it requires a hold, and other terms."""
     for alternative in _split(_strip_parentheses("".join(expression.split()).lower()), "||"):
         terms = [re.sub(r"[()]", "", term) for term in _conjuncts(alternative)]
         terms = [term for term in terms if not _IS_VANILLA.fullmatch(term)]
@@ -277,7 +277,7 @@ def _alternatives(expression: str) -> Iterator[tuple[list[int], bool, bool]]:
 
 
 def _conjuncts(text: str) -> list[str]:
-    """The terms of a conjunction, those of nested ones included; a disjunction is one term."""
+    """The terms of a conjunction and of those nested in it; a disjunction is one term."""
     pending, terms = [text], list[str]()
     while pending:
         term = _strip_parentheses(pending.pop())

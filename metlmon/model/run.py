@@ -57,7 +57,7 @@ STATES_WITHOUT_SUBMISSION: Final = frozenset(
 
 
 class RunPart(Struct, frozen=True, gc=False):
-    """The part of a node in its run.
+    """The place of a node in its run.
 
     ``epoch``: the number in the node's name, less one in a run that is named from 1.
     ``epoch_var``: VAR ``epoch``. ``group``: the key of the run, empty until it is known.
@@ -74,7 +74,7 @@ class RunPart(Struct, frozen=True, gc=False):
 
     @property
     def number(self) -> int:
-        """The epoch, or the place of a job without one: what a run's parts are ordered by."""
+        """The epoch, or the position of a job without one; a run's parts are ordered by it."""
         return self.epoch if self.epoch is not None else self.position
 
 
@@ -90,7 +90,7 @@ def variable(node: Node, name: str) -> str | None:
 def parse_run_part(
     node: Node, settings: Settings, subdag_node: str | None = None
 ) -> RunPart | None:
-    """The run and part of ``node``, None for a node of no run.
+    """The run of ``node`` and its part in it; None for a node of no run.
 
     ``subdag_node``: the name of the SUBDAG node that contains it, which names the run if its
     own name does not.
@@ -119,7 +119,7 @@ def is_epoch(name: str, settings: Settings) -> bool:
 
 
 def _epoch_number(text: str | None) -> int | None:
-    """An epoch number; a pattern of the settings may match any text in its place."""
+    """An epoch number; None for other text, which a pattern of the settings may match."""
     digits = text.strip() if text is not None else ""
     return int(digits) if digits.isdecimal() and len(digits) <= MAX_EPOCH_DIGITS else None
 
@@ -127,7 +127,7 @@ def _epoch_number(text: str | None) -> int | None:
 _RANKS: Final = {
     state: WORST_FIRST.index(state) if state in WORST_FIRST else len(WORST_FIRST) for state in State
 }
-"""The order in which a job determines the state of a run of jobs."""
+"""The job with the lowest rank determines the state of a run of jobs."""
 
 
 class RunNodes(Struct):
@@ -135,9 +135,9 @@ class RunNodes(Struct):
 
     ``epochs``: nodes by epoch number, one per DAG that has the epoch. ``side_nodes``: nodes that do
     not train. ``gated_dags``: DAGs in which its nodes have a gate. ``item``: what its parts are,
-    "epoch" or, in a run of jobs without epochs, "job"; these are in no order. ``position``: its
-    place among the runs of no DAG, by its first cluster. ``named_from``: the number in the name of
-    its first epoch, 0 or 1.
+    "epoch" or, in a run of jobs without epochs, "job"; jobs have no order. ``position``: its place
+    among the runs of no DAG, by its first cluster. ``named_from``: the number in the name of its
+    first epoch, 0 or 1.
     """
 
     key: str
@@ -229,7 +229,7 @@ class Runs:
                     del self.parts[node]
 
     def _count_from_zero(self, run: RunNodes) -> None:
-        """Count the epochs of a run that is named from 1 as those of METL."""
+        """Renumber the epochs of a run whose names count from 1, to count from 0 as METL does."""
         parts = {key: self.parts[key] for key in run.nodes()}
         if is_named_from_one([part for part in parts.values() if part.training]):
             run.named_from = 1
@@ -263,7 +263,7 @@ def is_named_from_one(parts: Sequence[RunPart]) -> bool:
 
 
 class DagAbort(Struct, frozen=True):
-    """A DAG that DAGMan ended for the value of a node (ABORT-DAG-ON).
+    """The end of a DAG by ABORT-DAG-ON, for the value of a node.
 
     ``on_purpose``: with RETURN 0, so that the DAG has succeeded. Manual: "DAGMan Workflows >
     Special Nodes & Controls" (ABORT-DAG-ON).
@@ -305,7 +305,7 @@ class RunState(Struct, frozen=True):
 
     ``epochs``: the effective node of each epoch, by number. ``states``: number of these by
     state. ``failed``: the failed or removed epoch of a run in that state. ``abort``: what ended
-    it on purpose, before epoch ``ends_before``.
+    the run on purpose, before epoch ``ends_before``.
     """
 
     epochs: dict[int, NodeKey]
@@ -350,7 +350,7 @@ def resolve_run(
         if len(keys) == 1 or states[newest].state not in NOT_DONE:
             return newest
         skipped, since = states[newest].state is State.SKIPPED, ranks[newest[0]][0]
-        # An ended DAG that did not reach a failed node did not take it over.
+        # An ended DAG that did not reach a failed node did not run it instead.
         later = [
             (start.since, dag_order[key[0]], key)
             for key in keys
@@ -375,7 +375,7 @@ def resolve_run(
     )
     latest = epochs[max(submitted)] if submitted else None
     if submitted and run.item == "job":
-        # These are in no order: as for several procs of a node, the worst one in the queue counts.
+        # Jobs have no order: as for several procs of a node, the worst one in the queue counts.
         latest = epochs[min(submitted, key=lambda n: (_RANKS[node_states[n].state], -n))]
     elif finished and not skipped and latest is not None:
         latest = epochs[max(epochs)]
@@ -416,7 +416,7 @@ def _abort_of(
     states: Mapping[NodeKey, NodeState],
     aborts: Mapping[str, DagAbort],
 ) -> DagAbort | None:
-    """What ended all epochs that are not done on purpose; None where one ended otherwise."""
+    """The abort that ended all unfinished epochs on purpose; None if one ended otherwise."""
     found = None
     for key in epochs if aborts else ():
         state = states[key]
@@ -515,7 +515,7 @@ def _local(epoch: float | None, clock: Clock) -> datetime | None:
 
 
 class GateStatus(Struct, frozen=True):
-    """Requests to the gate of a running DAG, and what the gate did.
+    """Requests to the gate of a running DAG, and what the gate did about them.
 
     ``stop_requested``, ``pause_requested``: time of the request file. ``paused``: since when a
     node waits for that reason. ``target``: the target of the next epochs; None: as in the DAG file.
@@ -543,7 +543,7 @@ MAX_PROCS: Final = 1 << 32
 
 
 class JobOutputs:
-    """Output and error files whose names end in the number of a job: ``x_12.out``, ``12.3.err``."""
+    """Output and error files whose names end in a job id: ``x_12.out``, ``12.3.err``."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._names: dict[tuple[str, ...], str] = {}
@@ -555,7 +555,7 @@ class JobOutputs:
                     self._names.setdefault((*numbers[-count:], suffix), name)
 
     def name_of(self, job: JobId, suffix: str) -> str | None:
-        """The file of a job with this suffix, None where there is none."""
+        """The file of a job with this suffix; None without one."""
         cluster, proc = map(str, job)
         of_cluster = self._names.get((cluster, suffix)) if job[1] == 0 else None
         return self._names.get((cluster, proc, suffix)) or of_cluster
@@ -567,10 +567,10 @@ _NUMBERS: Final = re.compile(r"\d+")
 class JobGroups:
     """The jobs of no DAG, grouped into runs.
 
-    ``dag`` has no file and no edges; each of its nodes is a job, or all jobs that the log names
-    the same DAG node for. ``parts``: the part of each node in its run, in the order in which they
-    were added. ``emptied``: nodes that may have lost their last job. ``outputs``: files that the
-    jobs seem to write.
+    ``dag`` has no file and no edges; each of its nodes is a job, or all jobs with the same DAG node
+    name in the log. ``parts``: the part of each node in its run, in the order in which they were
+    added. ``emptied``: nodes that may have lost their last job. ``outputs``: files that the jobs
+    seem to write.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -597,7 +597,7 @@ class JobGroups:
         return name
 
     def _run_name(self, part: RunPart) -> str:
-        """The name of a run; of several with the same name, with the batch or uuid of each."""
+        """The name of a run, with its batch or uuid if an earlier run has the same name."""
         group = part.group
         if self._runs.setdefault(part.run, group) == group:
             return part.run
@@ -615,7 +615,7 @@ class JobGroups:
 
 
 def read_group(job: LoggedJob, text: str) -> bool:
-    """Read a job's run and batch in its notes or its ClassAd; return whether any is new."""
+    """Read a job's run and batch from its notes or its ClassAd; return whether any is new."""
     run = RUN_ARGUMENT.search(text) if job.run_uuid is None else None
     batch = BATCH_IN_AD.search(text) if job.batch_name is None else None
     if run is not None:

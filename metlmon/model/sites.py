@@ -33,7 +33,7 @@ ANY_SITE_TARGETS: Final = frozenset({"any", "anywhere", "all"})
 """Targets that every site matches."""
 
 POOL_TARGETS: Final = frozenset({"osg", "ospool"})
-"""Targets that name a pool of sites: only another target's own site is off target."""
+"""Targets that name a pool of sites: only the sites of other targets are off target."""
 
 _ALIAS = re.compile(r"[?&]alias=([^&>]+)")
 _IP = re.compile(r"[\d.]+|\[?[0-9a-fA-F:-]+\]?")
@@ -72,7 +72,7 @@ def site_of(
 def site_of_address(
     address: str, rules: tuple[tuple[str, str], ...] = BUILT_IN_SITES
 ) -> str | None:
-    """The site of a host by its address alone, by rules as of :func:`site_of`."""
+    """The site of a host by its address alone; ``rules`` as for :func:`site_of`."""
     alias = alias_of(address)
     return _by_rules((alias.lower(),), rules) if alias else None
 
