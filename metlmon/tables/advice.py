@@ -21,13 +21,13 @@ from metlmon.text.spans import ALARM, BOLD, DIM, GOOD, PLAIN, Line, line
 NAME_LIMIT: Final = 40
 REASON_LIMIT: Final = 200
 MOST_NAMES: Final = 8
-"""Runs that one line names."""
+"""Maximum number of runs named in one line."""
 
 
 def _where_text(
     pools: Sequence[ResourcePool], known: Set[ResourcePool], names: Mapping[ResourcePool, str]
 ) -> str:
-    """The names of the pools, or, of more than three, those of the few others that are known."""
+    """The names of the pools; for more than three, ``anywhere but`` the others if those are few."""
     others = sorted(names[pool] for pool in known - set(pools))
     if len(pools) > 3 and len(others) <= 2:
         return f"anywhere but {name_list(others)}" if others else "anywhere"
@@ -41,7 +41,7 @@ class PlanRow(Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        """The reason that all of them have."""
+        """The common reason of these runs; "" if they differ."""
         reasons = {run.reason for run in self.runs}
         return reasons.pop() if len(reasons) == 1 else ""
 
@@ -55,7 +55,7 @@ def plan_rows(plan: PlacementPlan) -> list[PlanRow]:
 
 
 def plan_columns(plan: PlacementPlan, pools: Iterable[ResourcePool] = ()) -> list[Column[PlanRow]]:
-    """The columns of a plan; ``pools``: all that have a name."""
+    """The columns of a plan; ``pools``: all pools to distinguish names from."""
     known = {*pools, *(pool for run in plan.runs for pool in run.pools)}
     names = pool_names(known)
 
@@ -90,7 +90,7 @@ def plan_columns(plan: PlacementPlan, pools: Iterable[ResourcePool] = ()) -> lis
 
 
 def what_if_columns(plan: PlacementPlan) -> list[Column[Any]]:
-    """The columns of a what-if table; differences are to ``plan``."""
+    """The columns of a what-if table; differences are relative to ``plan``."""
 
     def change(row: WhatIf, _: int | None) -> Line:
         if row.hours is None:
@@ -125,7 +125,7 @@ def what_if_columns(plan: PlacementPlan) -> list[Column[Any]]:
 
 
 def plan_lines(plan: PlacementPlan) -> list[Line]:
-    """The end of the estimates, what the plan gains of it, and what a user should check."""
+    """The estimated end, what the plan gains, and what a user should check."""
     end = [line((end_text(plan.as_of, plan.estimate), BOLD))] if plan.estimate is not None else []
     remarks = [line((plain(remark, REASON_LIMIT), DIM)) for remark in plan.remarks]
     return [*end, _gain_sentence(plan), *remarks]
@@ -174,15 +174,15 @@ def gain_range(gain: PlanGain) -> str:
 
 
 def shows_plan(plan: PlacementPlan) -> bool:
-    """Whether it says where epochs should go: not where that is not worth it."""
+    """Whether to show where epochs should go: only if that is worth it."""
     has_place = any(round(sum(run.epochs)) for run in plan.runs)
     return has_place and (plan.gain is None or plan.gain.is_worth_it)
 
 
 def sites_to_exclude(plan: PlacementPlan, pools: Iterable[ResourcePool] = ()) -> list[str]:
-    """The sites of which all pools are avoided, where avoiding one is worth it alone.
+    """The sites all of whose pools are avoided, if avoiding one of these alone is worth it.
 
-    The act excludes whole sites. ``pools``: all that are known.
+    The act excludes whole sites. ``pools``: all known ones.
     """
     excluded = {each.pool for each in plan.excluded}
     kept = {pool.site for pool in pools if pool not in excluded}
@@ -193,9 +193,9 @@ def sites_to_exclude(plan: PlacementPlan, pools: Iterable[ResourcePool] = ()) ->
 def excluded_lines(
     plan: PlacementPlan, pools: Iterable[ResourcePool] = (), key: str | None = None
 ) -> list[Line]:
-    """A line for each pool that gets no epoch: why, what that gains alone, and the act.
+    """A line for each pool that gets no epoch: why, what that alone gains, and the act.
 
-    ``key``: what opens the act on a screen, else the command is named.
+    ``key``: the key that opens the act on a screen; without it the command is named.
     """
     pools = tuple(pools)
     names, lines = pool_names({*pools, *(each.pool for each in plan.excluded)}), []
@@ -220,5 +220,5 @@ def runs_excluded_lines(plan: PlacementPlan) -> list[Line]:
 
 
 def _reasons(plan: PlacementPlan) -> dict[str, list[LeftOut]]:
-    """Runs that are not planned, by the reason."""
+    """Runs that are not planned, by reason."""
     return group_by(plan.runs_excluded, lambda each: each.why.removeprefix("unknown: "))

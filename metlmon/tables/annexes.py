@@ -47,7 +47,7 @@ WHAT_IT_IS: Final = (
 
 
 def title(report: AnnexReport) -> str:
-    """``2 annexes, 1 up``, or what the logs alone show."""
+    """``2 annexes, 1 up``, or what is known from the logs alone."""
     if not report.annexes:
         return "no annex"
     up = sum(row.state in (AnnexState.UP, AnnexState.EXPIRING) for row in report.annexes)
@@ -69,7 +69,7 @@ def warning_lines(report: AnnexReport, room: int | None = None) -> list[Line]:
 
 
 def columns(report: AnnexReport) -> list[Column[Annex]]:
-    """The columns of annexes: those of which something is known."""
+    """The columns of annexes, without those for which nothing is known."""
     rows, this_year = report.annexes, year_of(report.as_of)
     found: list[Column[Annex]] = [
         Column(
@@ -190,7 +190,7 @@ def _nodes(row: Annex, _: int | None) -> Line:
 
 
 def _epochs(row: Annex, _: int | None) -> Line:
-    """``2 fit``, ``1 of 2 late``: those that run there."""
+    """``2 fit``, ``1 of 2 late``: of the epochs that run there."""
     late = sum(epoch.fits is False for epoch in row.epochs)
     if late:
         return line((f"{late} of {len(row.epochs)} late", BAD))
@@ -216,7 +216,7 @@ def site_columns(this_year: int | None) -> list[Column[SiteLife]]:
 
 
 def details(row: Annex | None, this_year: int | None) -> list[str]:
-    """What the columns do not have room for, without the warnings: one sentence each."""
+    """What the columns have no room for, except the warnings: one sentence each."""
     parts: list[str] = []
     if row is None:
         return parts
@@ -257,5 +257,5 @@ def command_line(report: AnnexReport, command: str) -> Line:
 
 
 def site_line(site_command: str) -> Line:
-    """The command for the site, after the other one and the steps that it prints."""
+    """The command to run at the site, after the other one and the steps that it prints."""
     return line(("then at the site: ", DIM), plain(site_command, TEXT_LIMIT))

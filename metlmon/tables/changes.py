@@ -54,7 +54,7 @@ def what_text(change: Change) -> str:
 
 
 def who_text(change: Change) -> str:
-    """The runs, or the jobs, or the site."""
+    """The name of the only run, or the number of runs."""
     names = list(change.runs.values())
     if len(names) > 1:
         return count(len(names), "run")
@@ -62,7 +62,6 @@ def who_text(change: Change) -> str:
 
 
 def columns(this_year: int | None) -> list[Column[Change]]:
-    """The columns of changes."""
     return [
         Column("when", lambda row: row.last, Kind.TIME, year=this_year),
         Column("what", lambda row: SYMBOLS[row.kind], Kind.STATE),
@@ -79,9 +78,9 @@ def filter_text(change: Change) -> str:
 
 
 def estimate_text(then: Forecast | None, now: Forecast) -> str:
-    """``ETA 23 Oct (20–28 Oct), 2d later, was 21 Oct (18–26 Oct)``.
+    """``ETA 23 Oct (20–28 Oct), 2d later, was 21 Oct (18–26 Oct)``; empty if neither is known.
 
-    ``then``: None where nothing had happened yet. Empty if neither is known.
+    ``then``: None if nothing had happened yet.
     """
     new, old = _end(now), _end(then)
     if new is None and old is None:

@@ -29,23 +29,23 @@ from metlmon.text.spans import BAD, BOLD, DIM, GOOD, PLAIN, Line, TextStyle, lin
 
 RUN_CELLS: Final = 11
 MOST_CELLS: Final = 28
-"""Cells of a run's column, at least and at most."""
+"""Minimum and maximum width of a run's column in cells."""
 
 NAME_CELLS: Final = 22
 MOST_PLACES: Final = 6
-"""Sites, and GPU models, with a line of their own."""
+"""Maximum number of sites, and of GPU models, with a line of their own."""
 
 
 class CompareRow(NamedTuple):
-    """What is compared, a cell for each run, and of two runs the second less the first."""
+    """What is compared, a cell for each run; for two runs also the second minus the first."""
 
     name: str
     cells: Sequence[Line]
     difference: Line = ()
 
 
-FEWEST: Final = 2
-"""Runs that can be compared."""
+MIN_RUNS: Final = 2
+"""Minimum number of runs to compare."""
 
 
 class ComparisonLines(Struct, frozen=True):
@@ -63,9 +63,9 @@ def comparison_lines(
     *,
     names: Sequence[Line],
 ) -> ComparisonLines:
-    """The runs side by side in ``cells`` cells (None: no limit), ``names`` above them.
+    """The runs side by side in ``cells`` cells (None: unlimited), below their ``names``.
 
-    ``forecast`` and ``health`` are None while they are not known.
+    ``forecast`` and ``health`` are None while unknown.
     """
     runs = comparison.runs
     rows = [CompareRow("", names, line(("difference", DIM)))]
@@ -88,7 +88,7 @@ def comparison_lines(
             partial(_text, index=index),
             title="",
             align="right",
-            drop=0 if index < FEWEST else index,
+            drop=0 if index < MIN_RUNS else index,
             cell=partial(_cell, index=index),
             minimum=RUN_CELLS,
             comfortable=RUN_CELLS,
@@ -96,13 +96,13 @@ def comparison_lines(
         )
         for index in range(len(runs))
     ]
-    if len(runs) == FEWEST:
+    if len(runs) == MIN_RUNS:
         difference = Column[CompareRow](
             "difference",
             lambda row: text(row.difference),
             title="",
             align="right",
-            drop=FEWEST,
+            drop=MIN_RUNS,
             cell=lambda row, _: row.difference,
         )
         columns.append(difference)
@@ -122,9 +122,9 @@ def _cell(row: CompareRow, max_width: int | None, index: int) -> Line:
 
 
 def _difference(values: Sequence[float | None], write: Callable[[Any], str]) -> Line:
-    """The second value less the first, of two that are known."""
+    """The second of two known values minus the first; empty otherwise."""
     known = [value for value in values if value is not None]
-    if len(values) != FEWEST or len(known) < FEWEST:
+    if len(values) != MIN_RUNS or len(known) < MIN_RUNS:
         return ()
     change = known[1] - known[0]
     amount = write(abs(change))
@@ -134,17 +134,17 @@ def _difference(values: Sequence[float | None], write: Callable[[Any], str]) -> 
 
 def _metric_difference(points: Sequence[Point | None], goal: Goal | None) -> Line:
     known = [point.value for point in points if point is not None]
-    return change_cell(known[1] - known[0], goal) if len(points) == len(known) == FEWEST else ()
+    return change_cell(known[1] - known[0], goal) if len(points) == len(known) == MIN_RUNS else ()
 
 
 def run_name(run: ComparedRun, style: TextStyle = BOLD, sign: str = "") -> Line:
-    """The name above a column, the best one with a star."""
+    """The name above a column; the best run has a star."""
     star = line((f"{BEST} ", BEST_STYLE)) if run.best else ()
     return star + line((f"{sign} " if sign else "", style), (clip(run.row.run, MOST_CELLS), style))
 
 
 def headline(comparison: Comparison) -> str:
-    """``run1 is best: val_loss 0.2308 in epoch 5``; "" where no two runs have a value."""
+    """``run1 is best: val_loss 0.2308 in epoch 5``; "" unless two runs have a value."""
     best = next((run for run in comparison.runs if run.best), None)
     if best is None or best.curve.best is None:
         return ""
@@ -238,7 +238,7 @@ def open_entries(health: Health, runs: Sequence[ComparedRun]) -> list[HealthEntr
     """The open entries that concern any of the runs."""
     keys = {run.row.key for run in runs}
     latest = [run.row.latest for run in runs]
-    # Runs of no DAG are known to health by their jobs.
+    # Health knows runs outside of any DAG by their jobs.
     jobs = {(each.cluster, each.proc or 0) for each in latest if each and each.cluster is not None}
     return [
         entry

@@ -60,7 +60,7 @@ def headline(curves: Curves, live: bool, room: int) -> Line:
 
 
 def progress(streamed: Streamed) -> Line:
-    """Render the progress that a running job reported last.
+    """Render the last reported progress of a running job.
 
     Example: ``64 %   1.17 steps/s   13:30:01 left   loss 48``.
     """
@@ -115,7 +115,7 @@ _ALARMING: Final = (
 
 
 def alarm_order(curve: MetricCurve) -> tuple[object, ...]:
-    """Return the sort key by trend, what diverged first."""
+    """Return the sort key by trend, diverged curves first."""
     return _ALARMING.index(curve.course), value_cost(curve.last, curve)
 
 
@@ -125,7 +125,7 @@ def filter_text(curve: MetricCurve) -> str:
 
 
 METRIC_CELLS: Final = 6
-"""Cells of most values; columns have them from the start, so that they do not move."""
+"""Width in cells of most values; columns start with it, so that they do not move."""
 
 LAST: Final[Column[MetricCurve]] = Column(
     "last",
@@ -149,7 +149,7 @@ BEST_VALUE: Final[Column[MetricCurve]] = Column(
 
 
 def value_formats(curves: Iterable[MetricCurve]) -> tuple[Write, Write]:
-    """One format for the last values of curves, and one for their best."""
+    """One format for the last values of all curves, and one for their best values."""
     curves = list(curves)
     lasts = formatting.metric_format(curve.last.value for curve in curves if curve.last)
     bests = formatting.metric_format(curve.best.value for curve in curves if curve.best)
@@ -224,7 +224,6 @@ def columns(curves: Sequence[MetricCurve]) -> list[Column[MetricCurve]]:
 
 
 def band_columns() -> list[Column[BandLevel]]:
-    """Return the columns of a band by epoch."""
     return [
         Column("epoch", lambda level: formatting.epoch_number(level.epoch), Kind.COUNT),
         Column("runs", lambda level: level.n, Kind.COUNT),
@@ -254,12 +253,12 @@ def value_cell(
 
 
 def last_cell(curve: MetricCurve, write: Write = formatting.metric) -> Line:
-    """Render the last value, as bad if the curve diverged."""
+    """Render the last value; styled as bad if the curve diverged."""
     return value_cell(curve.last, BAD if curve.diverged else PLAIN, write)
 
 
 def change_cell(change: float | None, goal: Goal | None, write: Write = formatting.metric) -> Line:
-    """Render a change, as good or bad by the goal."""
+    """Render a change, styled as good or bad according to the goal."""
     if change is None or goal is None or not math.isfinite(change):
         return UNKNOWN_CELL
     good = change < 0 if goal == "min" else change > 0

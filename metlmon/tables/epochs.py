@@ -80,9 +80,9 @@ def columns(
 ) -> list[Column[Epoch]]:
     """The columns of a run's epochs.
 
-    ``streams``: progress lines of running jobs. ``marks``: evaluations are shown beside their
-    epochs, with their ``result``. ``origins``: of the checkpoints, by epoch; their column is there
-    if any is recorded. ``figures``: the primary metric; None: not known yet.
+    ``streams``: progress lines of running jobs. ``marks``: whether evaluations are shown beside
+    their epochs, with their ``result``. ``origins``: those of the checkpoints, by epoch; their
+    column is shown if any is recorded. ``figures``: the primary metric; None while unknown.
     """
     curve = figures.by_run.get(view.row.key) if figures is not None else None
     values = values_by_epoch(curve, view.epochs)
@@ -260,14 +260,14 @@ def columns(
 
 
 def _known(row: Epoch, value: float | None) -> float | str | None:
-    """A value; where it is not known, empty for an epoch that has not begun."""
+    """A value; if it is unknown, empty for an epoch that has not begun."""
     if value is not None:
         return value
     return "" if row.state is State.WAITING or not row.jobs else None
 
 
 def _hours(row: Epoch, hours: float) -> float | str | None:
-    """Hours of an epoch; None where no log has any of them."""
+    """Hours of an epoch; None if no log has any."""
     if not row.jobs:
         return ""
     return None if row.lacks_hours and not row.hours.total else hours
@@ -280,7 +280,7 @@ def _maker(origin: CheckpointOrigin | None) -> str | None:
 
 
 def _made_by(origin: CheckpointOrigin | None) -> Line:
-    """The job that made a checkpoint, dim if that is inferred."""
+    """The job that made a checkpoint, dim if inferred."""
     if origin is None:
         return ()
     job = formatting.job_id(*origin.job) if origin.job else formatting.UNKNOWN
@@ -301,11 +301,11 @@ def _epoch(row: Epoch, run: str) -> str | int:
 PASSING: Final = frozenset(
     {State.TRANSFERRING_INPUT, State.STARTING, State.TRANSFERRING_OUTPUT, State.POST, State.PRE}
 )
-"""States that last for a short time in most executions."""
+"""States that last only briefly in most executions."""
 
 
 def last_changes(jobs: Iterable[Job], most: int, this_year: int | None) -> list[Line]:
-    """The last states that jobs of a run entered, the newest first: when, of what, and where."""
+    """The last states that jobs of a run entered, newest first: when, which job, and where."""
     entered = []
     for job in sorted(jobs, key=lambda job: job.job):
         shown: State | None = None
@@ -330,7 +330,7 @@ def last_changes(jobs: Iterable[Job], most: int, this_year: int | None) -> list[
 
 
 def is_epoch(row: Epoch) -> bool:
-    """Whether this is a training node, by its name."""
+    """Whether this is a training node, according to its name."""
     return row.epoch is not None and "train" in row.node.rpartition("epoch")[0]
 
 
@@ -349,7 +349,7 @@ def _state(row: Epoch, _: int | None, run: Run, streams: Mapping[JobId, Streamed
 
 
 def evaluation_sign(row: Epoch) -> Line:
-    """Mark and word of an evaluation; with an overruled failure, its node succeeded."""
+    """Mark and word of an evaluation; one whose failure was overruled has a node that succeeded."""
     if row.overruled:
         return line((f"{STATES[State.FAILED].glyph} job failed", NOTE))
     symbol = STATES[row.state]
@@ -408,7 +408,7 @@ def detail_line(
     origin: CheckpointOrigin | None = None,
     errors: Errors = NO_ERRORS,
 ) -> Line:
-    """The second line of an epoch: why it is held or failed, its checkpoint or its gate."""
+    """The second line of an epoch: why it is held or failed, its checkpoint, or its gate."""
     if run is not None and run.gate is not None and is_waiting_at(run, row):
         return crop(line((waits_since(run.gate), style_of(PAUSED))), cells)
     if row.state is State.HELD and row.hold_reason:
@@ -448,7 +448,7 @@ _TROUBLE_STATES: Final = frozenset({State.HELD, State.FAILED, State.REMOVED})
 
 
 def _in_trouble(row: Epoch) -> Epoch | None:
-    """The evaluation of an epoch, or the side node itself, that is in trouble."""
+    """What is in trouble: the evaluation of an epoch, or the side node itself."""
     candidates = row.evaluations if is_epoch(row) else (row,)
     return next(
         (node for node in candidates if node.overruled or node.state in _TROUBLE_STATES), None
@@ -456,7 +456,7 @@ def _in_trouble(row: Epoch) -> Epoch | None:
 
 
 def evaluation_to_open(row: Epoch) -> Epoch | None:
-    """The evaluation of an epoch that is in trouble, or else the one submitted last."""
+    """The evaluation of an epoch that is in trouble, else the one submitted last."""
     troubled = _in_trouble(row)
     return troubled or max(
         row.evaluations, key=lambda evaluation: evaluation.jobs[-1:], default=None

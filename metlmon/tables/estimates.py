@@ -32,7 +32,7 @@ UNITS: Final = ((DAY, "d"), (HOUR, "h"), (MINUTE, "m"))
 
 
 def _in_unit(seconds: float) -> tuple[str, str]:
-    """Amount and unit; two units below two of the larger one: 1d12h is more than 1 d."""
+    """Amount and unit; below two of the larger unit, with both units: 1d12h is more than 1 d."""
     for unit, name in UNITS:
         if seconds >= 1.95 * unit:
             return number(round(seconds / unit)), name
@@ -101,7 +101,7 @@ def epochs_text(forecast: Forecast) -> str:
 
 
 def remaining_text(forecast: Forecast, brief: bool = False) -> str:
-    """``ETA 23 Nov (20–28 Nov) · 9d left · excludes run4 (held)``, or why not."""
+    """``ETA 23 Nov (20–28 Nov) · 9d left · excludes run4 (held)``, or why it is unknown."""
     year = year_of(forecast.as_of)
     if forecast.completed_at is not None:
         return f"done since {moment(forecast.completed_at, year)}"
@@ -120,7 +120,7 @@ def end_text(as_of: datetime | None, remaining: Interval) -> str:
 
 
 def slots_text(forecast: Forecast) -> str:
-    """``4 epochs at a time``; "" where runs do not wait for each other."""
+    """``4 epochs at a time``; "" if runs do not wait for each other."""
     if forecast.slots is None:
         return ""
     return f"{count(forecast.slots, forecast.item)} at a time"
@@ -147,7 +147,7 @@ def eta_text(as_of: datetime, remaining: Interval) -> str:
 
 
 def _date_text(when: datetime, this_year: int | None) -> str:
-    """``23 Nov``, with the year where it is not this one."""
+    """``23 Nov``; with the year if it is not the current one."""
     return f"{when.day} {when:%b}" + ("" if when.year == this_year else f" {when.year}")
 
 

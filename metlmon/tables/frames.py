@@ -46,7 +46,7 @@ Of = Callable[[Any], Any]
 AnyColumn = Column[Any]
 
 TIMES_UNIT: Final = "local time"
-"""That of the access point, as in logs."""
+"""Times are those of the access point, as in logs."""
 
 _TYPES: Final[Mapping[Kind, str]] = {
     Kind.TEXT: "string",
@@ -56,8 +56,8 @@ _TYPES: Final[Mapping[Kind, str]] = {
     Kind.BYTES: "Int64",
     Kind.FLAG: "boolean",
 }
-"""Types by their pandas names, the others are float64; text, integers and booleans are nullable.
-Times have microseconds: nanoseconds end in the year 2262, and damaged logs contain 9999."""
+"""pandas types; all other kinds are float64. Text, integers and booleans are nullable. Times have
+microseconds: nanoseconds end in the year 2262, and damaged logs contain 9999."""
 
 _UNITS: Final[Mapping[Kind, str]] = {
     Kind.TIME: TIMES_UNIT,
@@ -88,7 +88,7 @@ class JobEvent(NamedTuple):
 
 
 def _column(name: str, doc: str, value: Of | None = None, *, kind: Kind, **more: Any) -> AnyColumn:
-    """A column, which is called as it is named; without ``value``: that of the attribute."""
+    """A column with its name as heading; ``value`` defaults to the attribute of that name."""
     return Column(name, value or attrgetter(name), kind, doc, title=name, **more)
 
 
@@ -103,7 +103,7 @@ _state = partial(_column, kind=Kind.STATE)
 
 
 def _gpu_hours(subject: str) -> tuple[AnyColumn, ...]:
-    """GPU-hours of all three kinds, and together."""
+    """GPU-hours of each of the three kinds, and their total."""
     meanings = {
         "goodput": f"{subject} that ended well",
         "badput": f"{subject} that ended in any other way",
@@ -386,7 +386,7 @@ def listing(tables: Iterable[FrameTable], width: int) -> str:
 
 
 def _meaning(column: AnyColumn) -> str:
-    """The meaning of a column, with its words if these are few."""
+    """The meaning of a column, with its possible words if they are few."""
     if not column.words or column.words == tuple(State):
         return column.doc
     return f"{column.doc}; one of {', '.join(column.words)}"
@@ -464,7 +464,7 @@ class Frames:
 
     @property
     def events(self) -> pd.DataFrame:
-        """A row for each event of a job but 006, which only ``jobs.memory_mb`` shows."""
+        """A row for each event of a job except 006, which only ``jobs.memory_mb`` shows."""
         return self.frame("events")
 
     @property
@@ -502,8 +502,8 @@ class Frames:
     ) -> Frames:
         """The frames of a time window from ``since`` to ``until`` (exclusive).
 
-        :func:`metlmon.stats.windows.clipped` defines its content; the windows of a partition sum
-        to the total. ``status`` remains that of the whole ensemble. Raises InputError.
+        :func:`metlmon.stats.windows.clip_ledger` defines its content; the windows of a partition
+        sum to the total. ``status`` remains that of the whole ensemble. Raises InputError.
         """
         settings = self._builder.ensemble.settings
         as_of = self._builder.status().as_of

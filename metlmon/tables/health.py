@@ -54,20 +54,20 @@ SEVERITIES: Final[Mapping[Severity, Symbol]] = {
 }
 
 MAX_RUNS: Final = 24
-"""Names of runs in an entry; ``--json`` has them all."""
+"""Maximum names of runs in an entry; ``--json`` has all."""
 
 MAX_CLOSED: Final = 12
-"""Closed entries that are listed."""
+"""Maximum number of closed entries listed."""
 
 REASON_LIMIT: Final = 4000
-"""Characters of a reason: HTCondor's are far shorter, and a job may write a megabyte."""
+"""Maximum characters of a reason: HTCondor's are far shorter, but a job may write a megabyte."""
 
 
 def health_lines(health: Health, as_of: datetime | None, cells: int | None) -> list[Line]:
-    """The health for people: open entries in full, closed ones in a line each.
+    """The health for readers: open entries in full, closed ones in a line each.
 
-    The figures of stopped runs come first, or that all is well; otherwise the worst entry.
-    ``cells``: the width; None for a pipe, whose lines are not wrapped.
+    It begins with the figures of stopped runs, or with the statement that all is well; otherwise
+    with the worst entry. ``cells``: the width; None for a pipe, whose lines are not wrapped.
     """
     headline = health_headline(health)
     lines = [headline_line(health), ()] if headline.label or headline.severity is None else []
@@ -89,7 +89,7 @@ def health_lines(health: Health, as_of: datetime | None, cells: int | None) -> l
 def headline_line(health: Health, *, brief: bool = False) -> Line:
     """``✗ STOPPED  10 of 10 runs · 206 epochs left · no job queued``.
 
-    ``brief``: where all is well without the main cause of badput.
+    ``brief``: if all is well, without the main cause of badput.
     """
     headline = health_headline(health)
     if headline.severity is None:
@@ -144,14 +144,14 @@ def _command(entry: HealthEntry) -> Line:
 
 
 def how_to_act(entry: HealthEntry, how: str) -> Line:
-    """The keys or the command of its act; grey and with when, where it is not possible now."""
+    """The keys or the command of its act; if it is not possible now, grey and with when it is."""
     if entry.act_when is None:
         return line((f" {how}", KEY))
     return line((f" {how} {entry.act_when}".rstrip(), DIM))
 
 
 def step_lines(steps: Sequence[str], how: Line, cells: int | None, indent: int) -> list[Line]:
-    """What to do, a step a line; ``how``: the keys or the command that do the last."""
+    """The steps, one per line; ``how``: the keys or the command that do the last one."""
     lines: list[Line] = []
     for text in numbered(steps):
         start, inner = ("", indent + 2) if lines else ("→ ", indent)
@@ -167,7 +167,7 @@ FOR_EACH: Final = "Remedy each cause below"
 
 
 def group_steps(entries: Sequence[HealthEntry]) -> tuple[str, ...]:
-    """What to do about entries of one heading: in place of their own steps :data:`FOR_EACH`."""
+    """The steps for entries with one heading: :data:`FOR_EACH` replaces those specific to each."""
     steps, own = entries[0].steps, own_steps(entries[0].steps)
     if own == steps:
         return ()
@@ -197,7 +197,7 @@ def _facts(entry: HealthEntry, health: Health, as_of: datetime | None) -> str:
 
 
 def runs_text(entry: HealthEntry, names: Mapping[str, str]) -> str:
-    """``run0 run5 run8``; the nodes where there are no runs."""
+    """``run0 run5 run8``; the nodes if it concerns no runs."""
     shown = [plain(names.get(run, run), 60) for run in entry.runs[:MAX_RUNS]]
     hidden = len(entry.runs) - len(shown)
     if not entry.runs:
@@ -214,7 +214,7 @@ def removal_text(removal_at: datetime, as_of: datetime) -> str:
 
 
 def since_text(entry: HealthEntry, as_of: datetime | None) -> str:
-    """``held 29d, removed in 1d`` where a policy will remove jobs; else ``since 2 Jan 10:06``."""
+    """``held 29d, removed in 1d`` if a policy will remove jobs; else ``since 2 Jan 10:06``."""
     if entry.since is None:
         return ""
     this_year = as_of.year if as_of is not None else None
@@ -252,7 +252,7 @@ def _closed_lines(health: Health, as_of: datetime | None, cells: int | None) -> 
 def _titled(
     symbol: Symbol, text: str, right: str, cells: int | None, indent: int, style: TextStyle
 ) -> list[Line]:
-    """A line with a symbol, and text at the right edge where it fits; else after the text."""
+    """A line with a symbol; ``right`` is at the right edge if it fits, else after the text."""
     head = line(" " * indent, (f"{symbol.glyph} ", style_of(symbol)))
     content = plain(text, REASON_LIMIT)
     if cells is None:
@@ -279,7 +279,7 @@ def _wrapped(
 TEXT_LIMIT: Final = 400
 NAME_LIMIT: Final = 24
 NAMES: Final = 12
-"""Names of runs in a cell; the entry's own text has all of them."""
+"""Maximum names of runs in a cell; the entry's own text has all of them."""
 
 _MARKS: Final[Mapping[str, str]] = {
     "removed-by-policy": "⌫",
@@ -291,11 +291,11 @@ _MARKS: Final[Mapping[str, str]] = {
     "futile": "⊘",
     "transfer-stalled": "◌",
 }
-"""The symbols that the states of the jobs have; others have that of their severity."""
+"""The symbols of kinds that look like states of jobs; other kinds have that of their severity."""
 
 
 def mark(entry: HealthEntry) -> tuple[str, TextStyle]:
-    """The symbol of an entry with its style: that of its severity, dim once it is over."""
+    """The symbol of an entry with its style: that of its severity, dim if it is over."""
     symbol = SEVERITIES[entry.severity]
     return _MARKS.get(entry.kind, symbol.glyph), style_of(symbol) if entry.open else DIM
 
@@ -327,7 +327,7 @@ def _serious(health: Health | None) -> list[HealthEntry]:
 
 
 def concerned(health: Health, entries: Sequence[HealthEntry]) -> str:
-    """Whom entries concern: ``3 runs``, ``2 nodes``, or nothing."""
+    """What entries concern: ``3 runs``, ``2 nodes``, or nothing."""
     runs = {run for entry in entries for run in entry.runs}
     if runs:
         return count(len(runs), "run")
@@ -336,7 +336,7 @@ def concerned(health: Health, entries: Sequence[HealthEntry]) -> str:
 
 
 def in_groups(entries: Sequence[HealthEntry]) -> list[HealthEntry]:
-    """The entries, those of one heading together at the place of the first."""
+    """The entries, with those of one heading moved to the place of the first."""
     groups: dict[str, list[HealthEntry]] = {}
     for entry in entries:
         groups.setdefault(entry.heading or entry.key, []).append(entry)
@@ -344,7 +344,7 @@ def in_groups(entries: Sequence[HealthEntry]) -> list[HealthEntry]:
 
 
 def removal_clock(entry: HealthEntry, as_of: datetime | None) -> str:
-    """``held 29d, removed in 1d``: until a policy removes the first held job; else empty."""
+    """``held 29d, removed in 1d``: for the first held job that a policy will remove; else empty."""
     return since_text(entry, as_of) if entry.open and entry.removal_at is not None else ""
 
 
@@ -362,7 +362,7 @@ def removal_clocks(health: Health | None, as_of: datetime | None) -> dict[JobId,
 def with_removal_clocks(
     columns: Sequence[Column[Run]], clocks: Mapping[JobId, str]
 ) -> list[Column[Run]]:
-    """The columns of runs, the state of a held one with its clock where there is room."""
+    """The columns of runs; the state of a held one has its clock if there is room."""
 
     def clock(row: Run) -> Line:
         latest = row.latest
@@ -392,7 +392,7 @@ def filter_text(health: Health, entry: HealthEntry) -> str:
 
 
 def columns(health: Health, this_year: int | None, *, indented: bool) -> list[Column[HealthEntry]]:
-    """The columns of entries; ``indented``: those with a heading are below it."""
+    """The columns of entries; ``indented``: whether those with a heading are listed below it."""
 
     def what(entry: HealthEntry, _: int | None) -> Line:
         glyph, style = mark(entry)

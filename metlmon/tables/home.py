@@ -60,7 +60,7 @@ STATES: Final = {
     EnsembleState.RESTARTING: Symbol("≈", "restarting", Colour.PURPLE),
     EnsembleState.UNKNOWN: Symbol("?", "no .dagman.out", Colour.GREY),
 }
-"""States with another symbol than a DAG's."""
+"""States whose symbol differs from that of a DAG."""
 
 ALIVE_STATES: Final = (EnsembleState.HELD, EnsembleState.RESTARTING, EnsembleState.RUNNING)
 
@@ -83,13 +83,12 @@ class HomeRow(Struct, frozen=True):
 
 
 def home_rows(summaries: Sequence[HomeSummary]) -> list[HomeRow]:
-    """The rows of these ensembles."""
     names = short_names([summary.path for summary in summaries])
     return [HomeRow(summary, names[summary.path]) for summary in summaries]
 
 
 def short_names(paths: Iterable[str]) -> dict[str, str]:
-    """For each absolute path its shortest end that no other path has."""
+    """For each absolute path, its shortest end that no other path has."""
     parts = {path: Path(path).parts for path in paths}
     longest = max(map(len, parts.values()), default=0)
     names: dict[str, str] = {}
@@ -112,10 +111,10 @@ def _seconds(when: datetime) -> float:
 
 
 def urgency(row: HomeRow) -> tuple[Any, ...]:
-    """Live ones in trouble, other live ones, those that stopped, and the rest.
+    """Sort key: live ensembles in trouble, other live ones, those that stopped, the rest.
 
-    What is blocked comes first among those in trouble. Live ones are then in the order of their
-    names, which does not change as the clock ticks; the others newest first.
+    Among those in trouble, blocked ones come first. Live ones are then sorted by name, so that the
+    order does not change as the clock ticks; the others newest first.
     """
     figures = row.figures
     if figures is None:
@@ -152,7 +151,7 @@ def filter_text(row: HomeRow) -> str:
 def columns(
     rows: Sequence[HomeRow], this_year: int | None, clock: datetime, *, narrow: bool = False
 ) -> list[Column[HomeRow]]:
-    """The columns of ``rows``; those for news and for the ETA only where of use."""
+    """The columns of ``rows``; those for news and for the ETA only if they are useful."""
     counts = max((cell_len(_done_text(row.figures)) for row in rows), default=0)
 
     def eta(row: HomeRow, cells: int | None) -> Line:
@@ -266,7 +265,7 @@ def _done_text(figures: Figures | None) -> str:
 
 
 def _progress(row: HomeRow, cells: int | None, counts: int) -> Line:
-    """A bar, and the number of epochs in ``counts`` cells."""
+    """A bar, and the number of epochs, which is ``counts`` cells wide."""
     summary, figures = row.summary, row.figures
     if figures is None:
         if summary.phase is not Phase.READING:
@@ -297,12 +296,12 @@ def _state(row: HomeRow, _: int | None) -> Line:
         if summary.phase is Phase.READING:
             return line((f"reading {summary.size / 1e6:.0f} MB", MOVING))
         return line(("not read yet", DIM))
-    # What runs is known also where DAGMan's own files are missing.
+    # What runs is known even if DAGMan's own files are missing.
     runs = figures.running and figures.state in (EnsembleState.RUNNING, EnsembleState.UNKNOWN)
     if runs and figures.live:
         state = line((f"▶ {number(figures.running)} running", MOVING))
     elif not figures.live and (runs or figures.state in ALIVE_STATES):
-        # Nothing has been logged for long: it was so at its last event.
+        # Nothing has been logged for a long time: this was the state at its last event.
         then = f"▶ {number(figures.running)} running" if runs else _symbol(figures).text()
         state = line((f"was {then}", DIM))
     elif _symbol(figures) is DONE_WITH_FAILURES:
@@ -342,7 +341,7 @@ def _since_seen(row: HomeRow) -> str | None:
 
 
 def _last_event(row: HomeRow) -> datetime | None:
-    """For the order: without a zone, which only some logs have."""
+    """Sort key: without a zone, which only some logs have."""
     when = None if row.figures is None else row.figures.last_event
     return when and when.replace(tzinfo=None)
 
@@ -361,7 +360,7 @@ def _seconds_between(start: datetime, end: datetime) -> float:
 
 
 def _is_over(figures: Figures, clock: datetime) -> bool:
-    """Whether the estimated end has passed, as it has of an old snapshot."""
+    """Whether the estimated end has passed, as it may have in an old snapshot."""
     if figures.remaining is None or figures.as_of is None:
         return False
     passed = _seconds_between(figures.as_of, figures.now(clock))
@@ -395,11 +394,11 @@ def _eta(
 # --- texts beside the table ------------------------------------------------------------------
 
 DETAIL_LINES: Final = 5
-"""Lines below the table on the row under the cursor; fixed, so that it keeps its height."""
+"""Number of lines below the table for the row under the cursor; fixed, to keep its height."""
 
 
 def detail_lines(row: HomeRow | None, this_year: int | None, room: int) -> list[Line]:
-    """Where the ensemble is, of when its figures are, and its trouble with the advice."""
+    """The path of the ensemble, the time of its figures, and its trouble with the advice."""
     if row is None:
         return []
     summary, figures = row.summary, row.figures
@@ -435,7 +434,7 @@ def detail_lines(row: HomeRow | None, this_year: int | None, room: int) -> list[
 
 
 def totals_line(rows: Sequence[HomeRow]) -> Line:
-    """``12 ensembles   5 running   2 need attention``; of how many all is read."""
+    """``12 ensembles   5 live   2 need attention``; and how many are read, until all are."""
     figures = [row.figures for row in rows]
     live = sum(each is not None and each.live for each in figures)
     trouble = sum(row.summary.needs_person for row in rows)

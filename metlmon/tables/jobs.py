@@ -19,7 +19,7 @@ def filter_text(row: Job) -> str:
 
 
 def columns(jobs: Sequence[Job], this_year: int | None, unit: HourUnit) -> list[Column[Job]]:
-    """The columns of jobs, with their DAG if there are several; ``unit``: of their hours."""
+    """The columns of jobs, with their DAG if there are several; ``unit``: that of their hours."""
 
     def node(row: Job) -> str:
         if row.candidates:

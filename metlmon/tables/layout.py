@@ -34,7 +34,7 @@ from metlmon.text.spans import width as line_width
 T = TypeVar("T")
 
 SHORTEST_NAME: Final = 6
-"""Cells below which no part of a name tells it from others."""
+"""Width in cells below which no part of a name distinguishes it from others."""
 
 
 GAP: Final = 2
@@ -47,7 +47,7 @@ MARGIN: Final = 2
 class TableColumn(Struct, frozen=True):
     """A rendered column: heading, width in cells, alignment, and its name.
 
-    ``mark``: one character behind the heading of the column that the rows are sorted by.
+    ``mark``: one character after the heading of the column by which the rows are sorted.
     """
 
     title: str
@@ -58,10 +58,11 @@ class TableColumn(Struct, frozen=True):
 
 
 class Kind(StrEnum):
-    """The kind of a column's values: their text, alignment, order and type follow from it.
+    """The kind of a column's values, which determines their text, alignment, order and type.
 
-    ``hours``: hours, as of GPUs; ``duration``: seconds; ``share``: of one; ``number``: a value of a
-    metric; ``state``: a symbol with its word; ``time``: a moment; ``flag``: true or false.
+    ``hours``: hours, such as GPU-hours; ``duration``: seconds; ``share``: 0–1; ``number``: the
+    value of a metric; ``state``: a symbol with its word; ``time``: a moment; ``flag``: true or
+    false.
     """
 
     TEXT = "text"
@@ -77,39 +78,39 @@ class Kind(StrEnum):
 
     @property
     def align(self) -> Align:
-        """Numbers and times end below each other."""
+        """Right for numbers and times, so that their digits line up."""
         return "left" if self in (Kind.TEXT, Kind.STATE, Kind.FLAG) else "right"
 
 
 Value = str | int | float | datetime | Symbol | None
-"""A value: None is unknown, an empty text stands where there can be none."""
+"""A value: None if unknown, an empty text if it does not apply."""
 
 
 AS_NAMED: Final = "\0"
-"""In place of a heading: the column's name, in capitals."""
+"""Stands for the column's name in capitals as its heading."""
 
 
 class Column(Struct, Generic[T], frozen=True):
-    """The definition of a column: what a row's value is, and how it is shown.
+    """The definition of a column: the value of a row, and how it is shown.
 
-    ``value`` is in the unit of its ``kind``; ``unit`` names another one, ``doc`` says what it is,
-    and ``words`` are the states that there may be.
-    ``drop``: 0 is never dropped where there is no room, else the largest is dropped first.
+    ``value`` is in the unit of its ``kind``, unless ``unit`` names another one; ``doc`` describes
+    it, and ``words`` lists the possible states. Without enough room the column with the largest
+    ``drop`` is dropped first, and those with 0 never are.
 
     ``footnote``: the key of its definition in a report, and ``group``: a heading over several
     columns there.
 
-    ``write`` makes the text of a known value, where that of the kind is not meant; ``style`` is
-    that of the text, or a function of the row; ``year`` is left out of times. ``cell`` draws what
-    is more than a text, for a width in cells (None: unlimited); ``graphic``: a bar, which a pipe
-    does not get. ``order`` is the sort key where it is not the value's.
+    ``write`` formats a known value, by default as its kind; ``style`` is that of the text, or a
+    function of the row; ``year`` is omitted from times. ``cell`` draws anything more than a text,
+    in a width in cells (None: unlimited); ``graphic``: it is a bar, which a pipe does not get.
+    ``order`` is the sort key if it is not that of the value.
 
-    ``minimum`` and ``maximum`` bound the width in cells; ``comfortable`` is a width down to which
-    the column shrinks before any column is dropped, and ``grow`` one up to which it takes spare
-    room. ``measure`` returns the cells that a row needs where it has a shorter text for less room;
-    ``reserve`` those that it may come to need, of the spare room. ``short``: its width, with a
-    shorter text in all cells, where not every column has its natural width. ``identifies`` returns
-    the row's name, which is a part of the cell's text: it is cut where it is like other names.
+    ``minimum`` and ``maximum`` bound the width in cells; the column shrinks to ``comfortable``
+    before any column is dropped, and takes spare room up to ``grow``. ``measure`` returns the cells
+    that a row needs if it has a shorter text for less room; ``reserve`` the spare cells that it may
+    need later. ``short``: the width with a shorter text in all cells, used if not every column can
+    have its natural width. ``identifies`` returns the row's name, which is a part of the cell's
+    text and is shortened where it resembles other names.
     """
 
     name: str
@@ -143,7 +144,7 @@ class Column(Struct, Generic[T], frozen=True):
             force_setattr(self, "title", self.name.upper())
 
     def draw(self, row: T, width: int | None = None) -> Line:
-        """The cell of a row, which may be longer than ``width`` cells (None: unlimited)."""
+        """The cell of a row, which may exceed ``width`` cells (None: unlimited)."""
         if self.cell is not None:
             return self.cell(row, width)
         value = self.value(row)
@@ -157,7 +158,7 @@ class Column(Struct, Generic[T], frozen=True):
         return line((text, DIM if nothing else style)) if text else ()
 
     def text(self, value: Any) -> str:
-        """The text of a known value other than a symbol."""
+        """The text of a known value that is not a symbol."""
         if self.write is not None and value != "":
             return self.write(value)
         if isinstance(value, str):
@@ -167,7 +168,7 @@ class Column(Struct, Generic[T], frozen=True):
         return _TEXTS[self.kind](value)
 
     def sort_key(self, row: T) -> tuple[Any, ...]:
-        """Numbers from the largest, then texts and times from the first, then unknown values."""
+        """Sort key: numbers descending, then texts and times ascending, then unknown values."""
         return self.order(row) if self.order is not None else value_order(self.value(row))
 
     @property
@@ -184,16 +185,16 @@ _TEXTS: Final[Mapping[Kind, Callable[[Any], str]]] = {
     Kind.SHARE: lambda share: formatting.share(share, 1),
     Kind.BYTES: formatting.size,
 }
-"""The text of a known value, by kind."""
+"""Formats a known value, by kind."""
 
 
 def searched(*parts: str | None) -> str:
-    """The text of a row that the filter of a list searches: its parts in lower case."""
+    """The text of a row that the filter of a list searches: its parts, in lower case."""
     return "\n".join(filter(None, parts)).lower()
 
 
 def value_order(value: Value) -> tuple[Any, ...]:
-    """The sort key of a value; numbers in texts are compared as numbers: run9 before run12."""
+    """The sort key of a value; numbers within texts count as numbers: run9 comes before run12."""
     if isinstance(value, datetime):
         return 1, 0.0, value.isoformat()
     if isinstance(value, int | float) and not math.isnan(value):
@@ -205,7 +206,7 @@ def value_order(value: Value) -> tuple[Any, ...]:
 
 
 class ColumnWidths(dict[str, int]):
-    """Widths in cells by column; ``names``: the texts of long names, by column and name."""
+    """Widths in cells by column; ``names``: shortened texts of long names, by column and name."""
 
     def __init__(self, widths: Mapping[str, int] = MappingProxyType({})) -> None:
         super().__init__(widths)
@@ -216,10 +217,10 @@ UNKNOWN_CELL: Final = line((UNKNOWN, DIM))
 
 
 class ColumnChoice(Struct, frozen=True):
-    """Which columns of a table are shown, beside its first one, which always is.
+    """Which columns of a table are shown besides its first one, which always is.
 
-    ``names``: the names or headings in ``metlmon.toml``, in their order; empty: all. ``a`` stands
-    for all ``a.b``. ``hidden`` and ``shown`` are names chosen on the screen, and go before.
+    ``names``: the names or headings in ``metlmon.toml``, in their order; all if empty. ``a`` stands
+    for all ``a.b``. ``hidden`` and ``shown`` are names chosen on the screen, which take precedence.
     """
 
     names: Sequence[str] = ()
@@ -251,10 +252,10 @@ def fit_columns(
 ) -> ColumnWidths:
     """Widths in cells of the columns that fit, by name, in order.
 
-    Columns are dropped from the largest ``drop`` on. When none may be dropped any more, the
-    widest shrink, down to ``minimum``; spare room goes to those with ``grow``. ``widest`` keeps
-    the widest content of each column, so that columns do not move to and fro with the rows; of
-    the spare room they then reserve what a row may need later.
+    Columns are dropped in descending order of ``drop``. If none may be dropped any more, the widest
+    shrink, down to ``minimum``; spare room goes to those with ``grow``. ``widest`` keeps the widest
+    content of each column, so that columns do not move back and forth as rows change; from the
+    spare room they then reserve what a row may need later.
     """
     natural_widths = {} if widest is None else widest
     for column in columns:
@@ -293,7 +294,7 @@ def fit_columns(
 def _short_names(
     column: Column[T], identifies: Callable[[T], str], rows: Sequence[T], width: int
 ) -> dict[str, str]:
-    """Texts of the names that do not fit into a column, by name."""
+    """Shortened texts of the names that do not fit into a column, by name."""
     long: dict[str, int] = {}
     for row in rows:
         name, cells = identifies(row), line_width(column.draw(row, None))
@@ -307,15 +308,15 @@ def _short_names(
 def distinct_texts(names: Collection[str], cells: int) -> dict[str, str]:
     """Texts of at most ``cells`` cells for long names, which differ where the names do.
 
-    Of those that would read the same, what all share at the beginning and at the end goes first,
-    then what some of them share; the end of a name goes last.
+    Names that would look the same lose what all of them share at the beginning and at the end,
+    then what some of them share; the ends of names are kept the longest.
     """
     texts = {name: crop_middle(name, cells) for name in names}
     return _tell_apart(texts, cells)
 
 
 def _tell_apart(texts: dict[str, str], cells: int) -> dict[str, str]:
-    """The same, with other texts for names whose texts are equal."""
+    """Replace texts that are the same for several names."""
     alike: dict[str, list[str]] = {}
     for name, shown in texts.items():
         alike.setdefault(shown, []).append(name)
@@ -332,7 +333,7 @@ def _tell_apart(texts: dict[str, str], cells: int) -> dict[str, str]:
 
 
 def shared_start(texts: Collection[str]) -> int:
-    """How many characters at their beginning all texts share, up to a separator."""
+    """The number of characters that all texts share at the beginning, up to a separator."""
     first, last = min(texts), max(texts)
     pairs = enumerate(zip(first, last, strict=False))
     same = next((i for i, (a, b) in pairs if a != b), len(first))
@@ -342,7 +343,7 @@ def shared_start(texts: Collection[str]) -> int:
 def _window(name: str, cut: int, end: int, cells: int) -> str:
     """A name without its last ``end`` characters, and without those before ``cut``.
 
-    Of the latter it has as many as there is room for; where there is none, it is cut elsewhere.
+    Of the latter, as many as fit are kept; without room for the rest, it is cut elsewhere.
     """
     rest, tail = name[cut:], "…" if end else ""
     different = name[cut : len(name) - end] + tail
@@ -406,7 +407,7 @@ def table_columns(
     sorted_by: str | None = None,
     mark: str = "",
 ) -> list[TableColumn]:
-    """The columns that fit, as the table widget takes them; ``mark``: of one, by its name."""
+    """The columns that fit, for the table widget; the one named ``sorted_by`` has the ``mark``."""
     return [
         TableColumn(
             column.title,
@@ -438,7 +439,7 @@ def _cell(column: Column[T], widths: Mapping[str, int], row: T) -> Line:
 
 
 def empty_text(sentence: str | Line, *hints: str) -> list[Line]:
-    """The text in place of rows: a sentence, if there is one, and below it what to do, dim."""
+    """The text in place of rows: an optional sentence, and below it what to do, dim."""
     first = line(sentence) if isinstance(sentence, str) else sentence
     shown = [first, *(line((hint, DIM)) for hint in hints)]
     return [line("  ") + each for each in shown if each]
@@ -458,7 +459,7 @@ def table_lines(
 ) -> list[Line]:
     """A table without margin: the heading, then one line per row.
 
-    ``width`` None: all columns but the graphic ones, and nothing is cut.
+    ``width`` None: all columns except graphic ones, without cropping.
     """
     if width is not None:
         widths = fit_columns(columns, rows, width + MARGIN + 1)

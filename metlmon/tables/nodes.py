@@ -32,7 +32,7 @@ from metlmon.text.spans import (
 )
 
 DEEPEST: Final = 10
-"""Maximum levels that are indented: a real DAG has three, and rows need space."""
+"""Maximum number of indented levels: a real DAG has three, and rows need space."""
 
 STEP: Final = 2
 """Indentation of a level, in cells."""
@@ -40,7 +40,7 @@ STEP: Final = 2
 NAME_LIMIT: Final = 200
 
 TreeItem = tuple[TreeRow, NodeRow | None, NodeRow | None]
-"""A row, its node, and the worst node in it where it has none itself."""
+"""A row, its node, and the worst node in it if it has none itself."""
 
 
 def columns(errors: Errors = NO_ERRORS) -> list[Column[TreeItem]]:
@@ -266,7 +266,7 @@ def cursor_detail(item: TreeItem | None, room: int, errors: Errors) -> list[Line
 
 
 def no_job_text(node: NodeRow) -> str:
-    """Return why a node has no job to open."""
+    """Return why a node has no job that can be opened."""
     reason = state_reason(node)
     return "it has no job to open" + (f": {reason}" if reason else "")
 

@@ -25,7 +25,7 @@ from metlmon.text.formatting import UNKNOWN, clip, count, gpu_models, hours, num
 from metlmon.text.spans import BAD, BOLD, DIM, PLAIN, Line, crop, line
 
 _DROPPED: Final = {"memory_mb": 0, "gpus": 1, "cpus": 2, "disk_kb": 3, "gpu_memory_mb": 5}
-"""In which order the columns of the resources are dropped."""
+"""The order in which the columns of the resources are dropped."""
 
 
 def range_text(resource: Resource, least: float | None, most: float | None) -> str:
@@ -36,12 +36,12 @@ def range_text(resource: Resource, least: float | None, most: float | None) -> s
 
 
 def used_text(resource: Resource, use: ResourceUse, statistic: str) -> str:
-    """What was used: ``0.91``, ``30.9 GB``; ``≤47.7 GB`` where that is an upper bound."""
+    """What was used: ``0.91``, ``30.9 GB``; ``≤47.7 GB`` if that is an upper bound."""
     return resource.used(getattr(use, statistic), statistic in use.at_most)
 
 
 def used_of_text(resource: Resource, use: ResourceUse, statistic: str) -> str:
-    """``0.91 of 1``, ``30.9 of 156 GB``, ``– of 2``: of what was requested; GPUs: allocated."""
+    """``0.91 of 1``, ``30.9 of 156 GB``, ``– of 2``: of the request, or the allocated GPUs."""
     of = range_text(resource, use.requested_min, use.requested_max)
     if resource.name == "gpus":
         of = range_text(resource, use.allocated_min, use.allocated_max)
@@ -59,7 +59,7 @@ NOTE: Final = (
 
 
 def headline(resources: Resources, item: str) -> str:
-    """What completed epochs used, of what they requested, and of how many that is known."""
+    """What completed epochs used of what they requested, and for how many this is known."""
     group = resources.completed
     if group is None:
         return f"No {item} of usual length has completed: what one needs is not known."
@@ -77,7 +77,7 @@ def headline(resources: Resources, item: str) -> str:
 
 
 def hours_line(groups: Sequence[ResourceGroup]) -> str:
-    """The GPU-hours computed, of those of executions whose use of GPUs was measured."""
+    """The GPU-hours computed, out of those of executions whose GPU use was measured."""
     total = sum(group.gpu_hours for group in groups)
     measured = sum(group.measured_gpu_hours for group in groups)
     computed = sum(group.computed_gpu_hours or 0.0 for group in groups)

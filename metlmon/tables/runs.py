@@ -75,17 +75,17 @@ NO_STREAMS: Final[Mapping[JobId, Streamed]] = {}
 BAR_CELLS: Final = 8
 BAR_GROWN_CELLS: Final = 22
 SHORT_BAR_CELLS: Final = 4
-"""Of the progress bar: usual, with spare room, and beside a metric on a narrow screen."""
+"""Widths of the progress bar: usual, with spare room, and beside a metric on a narrow screen."""
 
 LONGEST: Final = 1000
 SHARE_CELLS: Final = 6
-"""Of a share behind hours, which are then below each other."""
+"""Width of a share after hours; it is fixed, so that the hours line up."""
 
 MIN_NAME: Final = 3
-"""The fewest cells of a site and of its target where both are shown."""
+"""Minimum width of a site and of its target if both are shown."""
 
 REASON_CELLS: Final = 100
-"""From this width on, a hold reason is shown below its run, else below the table."""
+"""Width of the screen from which a hold reason is shown below its run, else below the table."""
 
 ORDERS: Final = (
     ("DAG order", None),
@@ -96,7 +96,7 @@ ORDERS: Final = (
     "lost",
     "site",
 )
-"""What the sort key goes through: the order of the DAGs, the metric, the urgency, columns."""
+"""The orders that the sort key cycles through: DAG order, metric, urgency, columns."""
 
 
 def filter_text(row: Run) -> str:
@@ -117,12 +117,12 @@ def columns(
     figures: RunFigures | None = None,
     metrics: MetricSettings | None = None,
 ) -> list[Column[Run]]:
-    """The columns of the overview that say something of these runs.
+    """The columns of the overview that are informative for these runs.
 
-    ``streams``: progress lines of running jobs. ``figures``: what statistics add; None: not known
-    yet. ``metrics``: settings of the metric columns, which None leaves out. Of runs that have all
-    ended the time in state says nothing: they have their wall time and hours instead. Where runs
-    of several DAGs have the same name, the DAG identifies the run.
+    ``streams``: progress lines of running jobs. ``figures``: what statistics add; None while
+    unknown. ``metrics``: settings of the metric columns; None omits these. If all runs have ended,
+    their wall time and hours replace the time in state. If runs of several DAGs have the same name,
+    the DAG identifies the run.
     """
     measured = metrics is not None and has_metrics(figures, rows)
     finished = bool(rows) and all(row.has_ended for row in rows)
@@ -139,7 +139,7 @@ def columns(
     absent = {"since"} if finished else {"wall", "hours"}
     absent |= set() if measured else {"last", "best", "curve"}
     absent |= {"curve"} if max((row.epochs_total for row in rows), default=0) < 2 else set()
-    # A column of dashes takes the room of names.
+    # A column of dashes would take room from names.
     absent |= {
         column.name
         for column in columns
@@ -162,7 +162,7 @@ def every_column(
     finished: bool = False,
     ambiguous: bool = False,
 ) -> list[Column[Run]]:
-    """All columns of the overview, also those that are absent in some ensembles."""
+    """All columns of the overview, including those that are absent in some ensembles."""
     digits = max((len(epochs_text(row)) for row in rows), default=3)
     unit = rows[0].hours.measure.short if rows else "GPU-h"
     late = measured or finished
@@ -296,11 +296,11 @@ def every_column(
 
 
 _OF_JOBS: Final = frozenset({"since", "gpu", "job", "try"})
-"""Columns that say nothing before a job was submitted."""
+"""Columns that are empty before a job was submitted."""
 
 
 def epochs_text(row: Run) -> str:
-    """``4/12``, ``≥4/12``: the epochs done, of all."""
+    """``4/12``, ``≥4/12``: the epochs done out of all."""
     return formatting.at_least(f"{row.epochs_done}/{row.epochs_total}", row.epochs_unknown > 0)
 
 
@@ -325,7 +325,7 @@ def _epoch(row: Run) -> int | None:
 
 
 def state_text(row: Run, streams: Mapping[JobId, Streamed] = NO_STREAMS) -> Line:
-    """The state of a run, with how far its running epoch is."""
+    """The state of a run, with the progress of its running epoch."""
     if (gate := gate_symbol(row)) is not None:
         return symbol_span(gate)
     failed = line((", job failed", NOTE)) if row.shown_epoch and row.shown_epoch.overruled else ()
@@ -367,7 +367,7 @@ def _site_cell(row: Run, cells: int | None) -> Line:
 
 
 def _site_width(row: Run) -> int:
-    """The cells of a job's site without the one where it was: it needs no more once released."""
+    """The cells of a job's site, without its last site, which is dropped once it is released."""
     job = row.shown_epoch
     if job is None or job.site is None or job.state not in UNPLACED:
         return line_width(_site_cell(row, None))
@@ -375,7 +375,7 @@ def _site_width(row: Run) -> int:
 
 
 def _site_room(row: Run) -> int:
-    """The cells of a job's site: after a release or an eviction it may wait again."""
+    """The cells that a job's site may need: after a release or an eviction it may wait again."""
     job = row.shown_epoch
     if job is None or job.site is None or job.state in TERMINAL:
         return 0
@@ -394,7 +394,7 @@ def site_and_target(
 ) -> Line:
     """The site of a job, with a mark in any width if it is not the target.
 
-    Without a site, or if by ``state`` the job is not placed now, an arrow and the target.
+    An arrow and the target without a site, or if ``state`` means that the job is not placed.
     """
     if site is not None and state in UNPLACED:
         text = formatting.last_site(site, target)
@@ -410,7 +410,7 @@ def site_and_target(
 
 
 def host_and_site(host: str | None, site: Line) -> Line:
-    """``on rails08 (UIUC-TGI-RAILS-CE1)``; the site alone where the host is not known."""
+    """``on rails08 (UIUC-TGI-RAILS-CE1)``; only the site if the host is unknown."""
     if not host:
         return site
     name = host if _ADDRESS.fullmatch(host) else host.partition(".")[0]
@@ -418,7 +418,7 @@ def host_and_site(host: str | None, site: Line) -> Line:
 
 
 def site_minimum(rows: Iterable[Epoch | Epoch | None]) -> int:
-    """The fewest cells of a column of sites: two names, where one is not the target."""
+    """The minimum width of a column of sites: two names, if any site is not the target."""
     return 9 if any(row is not None and row.off_target for row in rows) else 7
 
 
@@ -456,12 +456,12 @@ def hours_cell(hours: float, style: TextStyle = PLAIN) -> Line:
 
 
 def _is_unlogged(row: Run) -> bool:
-    """Whether epochs are, or may be, done, and no log has the hours of any of them."""
+    """Whether epochs are or may be done, but no log has hours of any of them."""
     return row.epochs_done + row.epochs_unknown > 0 and not row.hours.goodput
 
 
 def _lost(row: Run, cells: int | None) -> Line:
-    """``87.9  41 %``, of the hours that have ended; with less room the share alone."""
+    """``87.9  41 %`` of the hours that have ended; only the share if there is less room."""
     bad, ended = row.hours.badput, row.hours.badput + row.hours.goodput
     if _is_unlogged(row) and not bad:
         return UNKNOWN_CELL
@@ -513,9 +513,9 @@ def cursor_detail(
     *,
     explained: bool = False,
 ) -> list[Line]:
-    """Details of the run under the cursor: why it is in trouble, or dropped columns.
+    """Details of the run under the cursor: why it is in trouble, or the dropped columns.
 
-    ``explained``: the former is shown elsewhere.
+    ``explained``: why it is in trouble is shown elsewhere.
     """
     if row is None:
         return [()]
@@ -556,7 +556,7 @@ def _marked_lines(symbol: Symbol, text: str, style: TextStyle, cells: int) -> li
 
 
 def _dropped(row: Run, shown: set[str], cells: int, figures: RunFigures | None) -> Line:
-    """What the columns that were dropped say of a run, as far as it fits; () if none was."""
+    """The contents of dropped columns for a run, as far as they fit; () if none was dropped."""
     by_name = {column.name: column for column in columns([row])}
     unit = f" {row.hours.measure.short}"
     parts = [best_text(row, figures)]
@@ -623,7 +623,7 @@ NOT_FINITE: Final = "×"
 """Marks NaN and infinity in a sparkline."""
 
 MOST_VARIABLES: Final = 6
-"""Swept variables with a column of their own."""
+"""Maximum number of swept variables with a column of their own."""
 
 NAME_CELLS: Final = 14
 VALUE_CELLS: Final = 12
@@ -632,7 +632,7 @@ VALUE_CELLS: Final = 12
 def has_metrics(figures: RunFigures | None, rows: Sequence[Run]) -> bool:
     """Whether the runs have values of the metric.
 
-    Before the files of the trainings are read, those with a completed epoch may have some.
+    Before the files of the trainings are read, runs with a completed epoch may have some.
     """
     if figures is None or not figures.curves.files_read:
         return any(row.epochs_done for row in rows)
@@ -645,7 +645,7 @@ def best_mark(row: Run, figures: RunFigures | None) -> Line:
 
 
 def best_columns(figures: RunFigures) -> list[Column[Run]]:
-    """The column of that sign in a text, which has no margin; none without a best run."""
+    """The column of :func:`best_mark` for texts, which have no margin; none without a best run."""
     if figures.best is None:
         return []
     best = figures.best
@@ -697,7 +697,7 @@ def _is_number(text: str) -> bool:
 def metric_columns(
     rows: Sequence[Run], figures: RunFigures | None, metrics: MetricSettings
 ) -> list[Column[Run]]:
-    """Last and best value, and a sparkline of all."""
+    """The columns of the last and best value, and of a sparkline of all values."""
     is_read = figures is not None and figures.curves.files_read
     curves = figures.by_run if figures is not None else {}
     metric = figures.curves.metric if figures is not None and is_read else metrics.primary
@@ -714,7 +714,7 @@ def metric_columns(
         return value_cell(curve.best, BEST_STYLE if is_best else PLAIN, bests)
 
     def of_run(column: Column[Any]) -> Column[Run]:
-        """A column of curves as one of their runs; a run without a curve is sorted last."""
+        """A column of curves as a column of their runs; runs without a curve are sorted last."""
 
         def value(row: Run) -> Value:
             curve = curves.get(row.key)
@@ -761,7 +761,7 @@ def curve_cell(curve: MetricCurve, cells: int) -> Line:
 
 
 def trend_sign(curve: MetricCurve) -> Line:
-    """``↓`` or ``↑`` where it improves, else the sign of a plateau or divergence."""
+    """``↓`` or ``↑`` if it improves, else the sign of a plateau or divergence."""
     symbol = curve_symbol(curve)
     if curve.course is Course.IMPROVES:
         return line(("↑" if (curve.trend or 0.0) > 0 else "↓", style_of(symbol)))
@@ -770,14 +770,14 @@ def trend_sign(curve: MetricCurve) -> Line:
 
 
 def sparkline(values: Sequence[float], cells: int) -> str:
-    """The values from the least to the greatest, in at most ``cells`` characters.
+    """The values, scaled from the minimum to the maximum, in at most ``cells`` characters.
 
-    More values are averaged, as many for each character; NaN and infinity have a sign.
+    With more values, each character is the mean of equally many; NaN and infinity have a sign.
     """
     steps = min(cells, len(values))
     cuts = [step * len(values) // steps for step in range(steps + 1)] if steps else []
     parts = ([v for v in values[a:b] if math.isfinite(v)] for a, b in pairwise(cuts))
-    # Divided first: the sum or the difference of two values may be infinite.
+    # Divide first: the sum or the difference of two values may be infinite.
     means = [sum(v / len(part) / 2 for v in part) if part else None for part in parts]
     known = [mean for mean in means if mean is not None]
     low, span = (min(known), max(known) - min(known)) if known else (0.0, 0.0)
@@ -791,9 +791,9 @@ def sparkline(values: Sequence[float], cells: int) -> str:
 
 
 def best_text(row: Run, figures: RunFigures | None) -> Line:
-    """``best 0.2308 in epoch 5, improves``: what the columns do not say of a metric.
+    """``best 0.2308 in epoch 5, improves``: what the columns do not show of a metric.
 
-    ``no gain for 2 epochs`` also before that is a plateau.
+    ``no gain for 2 epochs`` is shown even before that counts as a plateau.
     """
     curve = figures.by_run.get(row.key) if figures is not None else None
     if curve is None or curve.best is None:

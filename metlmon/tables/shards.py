@@ -36,7 +36,7 @@ BAR_MOST: Final = 60
 """Width of the bar of a shard's duration."""
 
 BAR_MEDIANS: Final = 3.0
-"""Maximum of the bar, in medians; one outlier must not flatten the others."""
+"""Maximum of the bar, in medians, so that one outlier does not flatten the others."""
 
 NAME_LIMIT: Final = 40
 
@@ -72,7 +72,7 @@ def headline_parts(bag: Bag) -> list[Line]:
 
 
 def remaining_text(bag: Bag) -> str:
-    """``9 h (7–12 h) left``, or why that is not known."""
+    """``9 h (7–12 h) left``, or why it is unknown."""
     if bag.remaining is not None:
         return f"{estimates.interval_text(bag.remaining)} left"
     if bag.missing_reason is not None:

@@ -41,7 +41,7 @@ VALUE_LIMIT: Final = 24
 
 FIXED_VALUE_LIMIT: Final = 48
 FULL_VALUE_LIMIT: Final = 400
-"""Maximum characters of a value in a sentence, and where it is shown in full."""
+"""Maximum characters of a value in a sentence, and if it is shown in full."""
 
 NAME_LIMIT: Final = 24
 
@@ -69,7 +69,7 @@ def labels(axis: Axis) -> dict[Point, str]:
 def short_values(values: Iterable[Value]) -> dict[Value, str]:
     """Short texts of one variable's values.
 
-    Long values lose what all of them share at their beginning, and then their middle.
+    Long values lose their common beginning first, then their middle.
     """
     texts = {item: value_text(item) for item in values}
     long = {text for text in texts.values() if len(text) > VALUE_LIMIT}
@@ -175,7 +175,7 @@ def headline(grid: Grid, room: int, full: bool = False) -> Line:
 
 
 def folding_texts(grid: Grid) -> list[str]:
-    """Text on other variables: ``best over up to 3 of seed``, ``width fixed at 64``."""
+    """Text on the other variables: ``best over up to 3 of seed``, ``width fixed at 64``."""
     fixed = [
         (clip(name, NAME_LIMIT), crop_middle(value_text(entry), FIXED_VALUE_LIMIT))
         for name, entry in grid.fixed

@@ -31,13 +31,13 @@ INTERRUPTED: Final = Symbol("┄", "interrupted", Colour.PURPLE)
 """Textures as in other bars. Glyph, letter and colour are each sufficient to distinguish them."""
 
 WORK: Final = (GOODPUT, RUNNING, BADPUT)
-"""What executions come to, from the bottom of a stack up."""
+"""The outcomes of executions, in a stack from the bottom up."""
 
 WAITING: Final = (TRANSFER, IDLE, HELD, INTERRUPTED)
 
 _RANKS: Final[Mapping[Symbol, int]] = {HELD: 0, INTERRUPTED: 1, TRANSFER: 3, IDLE: 4}
 _EXECUTION_RANK: Final = 2
-"""Of several symbols in a cell the one of the least rank is shown."""
+"""Of several symbols in a cell, the one with the lowest rank is shown."""
 
 _SYMBOLS: Final[Mapping[State, Symbol]] = {
     State.TRANSFERRING_INPUT: TRANSFER,
@@ -48,7 +48,7 @@ _SYMBOLS: Final[Mapping[State, Symbol]] = {
     State.DISCONNECTED: INTERRUPTED,
     State.HELD: HELD,
 }
-"""The symbols of states; those of others are idle."""
+"""The symbols of states; all other states are idle."""
 
 # A local name: in Python 3.11 each access to an Enum member is a function call.
 _RUNNING: Final = State.RUNNING
@@ -67,7 +67,7 @@ def site_symbol(symbols: Mapping[str | None, Symbol]) -> SymbolOf:
 
 
 def _part(entry: Execution, end: datetime | None) -> Execution:
-    """The part of an execution up to ``end``: what its last checkpoint holds, or what was lost."""
+    """The part of an execution up to ``end``: what its last checkpoint stored, or what was lost."""
     if entry.checkpoint is None or end is None or not entry.lost:
         return entry
     if end <= entry.checkpoint:
@@ -83,7 +83,7 @@ def span_symbol(span: TimelineSpan, symbol_of: SymbolOf = outcome_symbol) -> Sym
 
 
 def waiting_symbols(timeline: Timeline) -> frozenset[Symbol]:
-    """The symbols of all spans of the lanes but executions."""
+    """The symbols of all spans of the lanes except executions."""
     states = {span.state for lane in timeline.lanes for span in lane.spans}
     return frozenset(_SYMBOLS.get(state, IDLE) for state in states - {_RUNNING})
 
@@ -159,7 +159,6 @@ MIN_SECONDS: Final = 10.0
 
 
 def full_window(timeline: Timeline, cells: int) -> VisibleWindow:
-    """The window of the whole timeline."""
     return VisibleWindow(0.0, max(timeline.seconds, MIN_SECONDS) / max(1, cells), max(1, cells))
 
 
@@ -342,7 +341,7 @@ def stacks(
 ) -> list[Stack]:
     """The mean concurrency in each cell, so that the area is the GPU-seconds used.
 
-    With ``gpus`` false: the seconds. ``order``: of the symbols, from the bottom up.
+    With ``gpus`` false: the seconds. ``order``: that of the symbols, from the bottom up.
     """
     sums: list[dict[Symbol, float]] = [{} for _ in range(window.cells)]
     for ran in timeline.executions:
@@ -379,7 +378,7 @@ def stack_rows(columns: Sequence[Stack], top: int, height: int) -> list[list[Cel
 
 
 def filled_eighths(value: float, top: float, level: int, height: int) -> int:
-    """How much of a cell a bar fills, at a level of ``height``; any value fills one eighth."""
+    """The eighths of a cell that a bar fills at a level of ``height``; at least one if not 0."""
     eighths = round(value / top * height * 8) if top else 0
     return max(0, min(8, max(eighths, value > 0) - 8 * level))
 
@@ -425,7 +424,7 @@ def chart(
 
 
 def totals(timeline: Timeline) -> Line:
-    """The maximum and the mean number of GPUs and jobs at a time."""
+    """The maximum and the mean number of concurrent GPUs and jobs."""
     parts = [
         line((f"{name} at a time ", DIM), f"{most}", (" max, ", DIM), f"{mean:.2f}", (" mean", DIM))
         for name, most, mean in (

@@ -64,7 +64,7 @@ GOOD_CELL, LOST_CELL, FLYING_CELL = "▇", "▚", "▓"
 """Textures of a bar; distinguishable without colours."""
 
 MAX_PLACES_WIDTH: Final = 300
-"""Of the sites of a cause, where the output has no width: they may be hundreds."""
+"""Width of the sites of a cause if the output has no width, as there may be hundreds of them."""
 
 LEAST_BAR: Final = 10
 MOST_BAR: Final = 60
@@ -76,11 +76,12 @@ GAP: Final = line("   ")
 
 
 class View(Struct, frozen=True):
-    """A view of the usage: its rows, what is behind each, and how they are shown.
+    """A view of the usage: its rows, the executions of each, and how they are shown.
 
-    ``rows`` of the usage, each called ``noun``. ``selects``: the executions of a row; ``names``:
-    texts of a row that the filter searches (None: unknown). ``columns``: of some rows, whose bars
-    share one scale. ``details``: lines about one row, for a room in cells and a number of lines.
+    ``rows``: those of the usage, each called ``noun``. ``selects``: the executions of a row;
+    ``names``: texts of a row that the filter searches (None: unknown). ``columns``: those for some
+    rows, whose bars share one scale. ``details``: lines about one row, for a room in cells and a
+    number of lines.
     """
 
     title: str
@@ -113,7 +114,7 @@ class View(Struct, frozen=True):
 def fold_idle(rows: Sequence[Any], noun: str) -> tuple[Sequence[Any], str]:
     """The rows of places where something ran, and a line that names the others, if several.
 
-    Nothing ran where jobs were held before they started, or where only input arrived.
+    Nothing ran where jobs were held before they started, or where only input was transferred.
     """
     idle = [row for row in rows if isinstance(row, GroupUsage) and not row.totals.executions]
     if len(idle) < 2:
@@ -239,7 +240,7 @@ SAME_GPU: Final[Column[Any]] = Column(
 
 
 def _name_column(name: str, limit: int = NAME_LIMIT, **more: Any) -> Column[Any]:
-    """The name of a place, dim where it is unknown."""
+    """The name of a place, dim if unknown."""
     value = attrgetter(name)
     return Column(
         name,
@@ -261,7 +262,7 @@ SUCCESS: Final[Column[GroupUsage | SiteGpuUsage]] = Column(
 
 
 def _hours_column(part: str, style: TextStyle = PLAIN) -> Column[Any]:
-    """The hours of the executions that ended so, or run."""
+    """The hours of executions with this outcome, or of running ones."""
     hours = attrgetter(f"totals.hours.{part}")
     return Column(part, hours, Kind.HOURS, footnote=part, style=style)
 
@@ -289,20 +290,18 @@ HOURS: Final[Column[Any]] = Column(
 
 
 def _site_columns(rows: Sequence[GroupUsage], usage: Usage) -> list[Column[Any]]:
-    """The columns of sites."""
     site = _name_column("name", title="SITE", comfortable=14, maximum=28)
     return [site, *_group_columns(rows, usage)]
 
 
 def _gpu_columns(rows: Sequence[GroupUsage], usage: Usage) -> list[Column[Any]]:
-    """The columns of GPU models."""
     names = gpu_names(usage)
     model = _name_column("name", title="GPU MODEL", comfortable=14, maximum=28)
     return [replace(model, value=lambda row: names[row.name]), *_group_columns(rows, usage)]
 
 
 def _group_columns(rows: Sequence[GroupUsage], usage: Usage) -> list[Column[Any]]:
-    """The columns of groups, behind their names."""
+    """The columns of groups, after their names."""
     largest = max((row.totals.hours.total for row in rows), default=0.0)
     hours, measure = _hours_writer(rows), usage.measure
     return [
@@ -432,8 +431,8 @@ def _host_columns(rows: Sequence[HostUsage], usage: Usage) -> list[Column[Any]]:
         doc = "in use on average, median of the epochs measured"
         return Column(name, value, Kind.NUMBER, doc, drop=drop, write=write.format)
 
-    # First goes what does not say whether a host is slow, and whether its use of GPUs or CPUs
-    # may be why. A column of dashes takes the room of names.
+    # Dropped first is what shows neither whether a host is slow, nor whether its use of GPUs or
+    # CPUs may be the reason. A column of dashes would take room from names.
     columns: list[Column[Any]] = [
         _name_column("host", LONG_NAME_LIMIT, comfortable=16, maximum=48),
         replace(SITE, drop=6, comfortable=8),
@@ -461,7 +460,7 @@ def _host_columns(rows: Sequence[HostUsage], usage: Usage) -> list[Column[Any]]:
 
 
 def _cause_columns(rows: Sequence[Cause], usage: Usage) -> list[Column[Any]]:
-    """The columns of causes; a cursor shows where they cost hours."""
+    """The columns of causes; the cursor's details show where they cost hours."""
     largest = max((row.badput for row in rows), default=0.0)
 
     def what(row: Cause, max_width: int | None) -> Line:
@@ -524,7 +523,7 @@ def _cause_columns(rows: Sequence[Cause], usage: Usage) -> list[Column[Any]]:
 
 
 def cause_columns(rows: Sequence[Cause], usage: Usage) -> list[Column[Any]]:
-    """The same with the sites and GPU models where they cost hours."""
+    """The columns of causes, with the sites and GPU models where they cost hours."""
     columns = _cause_columns(rows, usage)
     columns[4:4] = [
         _places_column("at", "AT", usage.sites, {}, drop=4),
@@ -536,7 +535,7 @@ def cause_columns(rows: Sequence[Cause], usage: Usage) -> list[Column[Any]]:
 def _places_column(
     name: str, title: str, groups: Sequence[GroupUsage], names: Mapping[str | None, str], drop: int
 ) -> Column[Cause]:
-    """Where a cause lost hours; if at several places, how many at each."""
+    """Where a cause lost hours; for several places, how many at each."""
 
     def places(row: Cause) -> str:
         found = _where_lost(row, groups, names)
@@ -553,7 +552,7 @@ def _places_column(
 def _where_lost(
     cause: Cause, groups: Iterable[GroupUsage], names: Mapping[str | None, str]
 ) -> list[tuple[str, Cause]]:
-    """The places at which a cause cost hours, and what it did there."""
+    """The places at which a cause cost hours, and the part of it there."""
     return [
         (names.get(group.name) or site_name(group.name, 28), part)
         for group in groups
@@ -588,7 +587,7 @@ def code_of(row: Cause) -> str:
 
 
 def _hours_writer(rows: Iterable[GroupUsage | SiteGpuUsage]) -> Callable[[float], str]:
-    """The text of hours, with decimals common to all these rows."""
+    """Formats hours with the same decimals in all these rows."""
     total = sum(row.totals.hours.total for row in rows)
     return partial(formatting.exact_hours, decimals=formatting.hour_decimals(total))
 
@@ -631,7 +630,7 @@ def _place_details(row: GroupUsage, usage: Usage, room: int, lines: int) -> list
 def _first_lines(
     row: GroupUsage | SiteGpuUsage | HostUsage, parts: Sequence[Line], usage: Usage, room: int
 ) -> list[Line]:
-    """What a place is, in ``parts``, and its epoch times."""
+    """What a place is, as ``parts``, and its epoch times."""
     times = _distribution_parts(row.epoch_seconds, row.hidden_epochs)
     none = f"no completed {usage.item}"
     return [
@@ -641,7 +640,7 @@ def _first_lines(
 
 
 def _fit_parts(start: Line, parts: Sequence[Line], room: int, empty: str = "") -> Line:
-    """Join as many parts as fit; the last ones are dropped first. ``empty``: if there are none."""
+    """Join as many parts as fit, dropping the last ones first; ``empty`` if there are none."""
     fitting = [part for part in parts if part] or [line((empty, DIM))]
     while len(fitting) > 1 and width(start + join(fitting, GAP)) > room:
         fitting.pop()
@@ -649,7 +648,7 @@ def _fit_parts(start: Line, parts: Sequence[Line], room: int, empty: str = "") -
 
 
 def gpu_names(usage: Usage) -> dict[str | None, str]:
-    """Return the one name that each GPU model of an ensemble is shown by."""
+    """Return the name under which each GPU model of an ensemble is shown."""
     return formatting.gpu_models(place.name for place in usage.gpus)
 
 
@@ -763,7 +762,7 @@ def _cause_lines(causes: Sequence[Cause], room: int, lines: int) -> list[Line]:
 
 
 def _cause_cost(cause: Cause, hours_room: int = 0, times_room: int = 0) -> Line:
-    """Return the hours and the number of times, each to the right in its room."""
+    """Return the hours and the number of times, each right-aligned in its room."""
     cost = hours_text(cause.badput).rjust(hours_room)
     times = formatting.number(cause.occurrences).rjust(times_room)
     return line((cost, BAD if cause.badput > 0 else DIM), (f" h  {times}×", DIM))
@@ -886,11 +885,11 @@ def _cause_details(row: Cause, usage: Usage, total_room: int, lines: int) -> lis
 # --- profiles of pools -------------------------------------------------------------------------
 
 ESTIMATED: Final = "~"
-"""Before a figure that other pools have a part in."""
+"""Marks a figure that is partly estimated from other pools."""
 
 
 def profile_columns(profiles: Sequence[PoolProfile]) -> list[Column[Any]]:
-    """The columns of profiles; GPU models whose short names are equal have longer ones."""
+    """The columns of profiles; GPU models with equal short names get longer ones."""
     gpu_names = formatting.gpu_models(row.pool.gpu or None for row in profiles)
 
     def loss(row: PoolProfile, _: int | None) -> Line:
@@ -911,7 +910,7 @@ def profile_columns(profiles: Sequence[PoolProfile]) -> list[Column[Any]]:
             "gpu",
             lambda row: pool_gpu(row, gpu_names),
             style=lambda row: PLAIN if row.pool.gpu else DIM,
-            # Cut, different models and numbers of GPUs would look the same.
+            # If cut, different models and numbers of GPUs would look the same.
             minimum=max((len(pool_gpu(row, gpu_names)) for row in profiles), default=1),
         ),
         Column("epochs", lambda row: row.epochs, Kind.COUNT, footnote="profile"),
@@ -939,7 +938,7 @@ def _figure_column(
     drop: int = 0,
     excludes: bool = False,
 ) -> Column[PoolProfile]:
-    """A figure with its mark; ``excludes``: or that the pool is excluded."""
+    """A figure with its mark; ``excludes``: "excluded" replaces it for excluded pools."""
 
     def seconds(row: PoolProfile) -> float | None:
         figure = figure_of(row)
@@ -964,7 +963,7 @@ def pool_site(row: PoolProfile) -> str:
 
 
 def pool_gpu(row: PoolProfile, model_names: Mapping[str | None, str]) -> str:
-    """The GPU of a pool, and how many a job there has, if several."""
+    """The GPU of a pool, and how many of them a job uses, if several."""
     model = model_names.get(row.pool.gpu or None) or formatting.gpu_short(row.pool.gpu or None)
     return model if row.pool.gpus_per_job == 1 else f"{model} ×{row.pool.gpus_per_job}"
 
@@ -988,14 +987,14 @@ def _interval(figure: ProfileFigure | None) -> str:
 
 
 def _sources(row: PoolProfile) -> str:
-    """Whose figures have a part in those of a pool: ``A40 elsewhere, all pools``."""
+    """The pools that contribute to the figures of a pool: ``A40 elsewhere, all pools``."""
     figures = (row.hours_per_epoch, row.wait_hours, row.transfer_hours, row.loss)
     known = dict.fromkeys(each.borrowed for each in figures if each is not None and each.borrowed)
     return ", ".join(clip(each, NAME_LIMIT) for each in known)
 
 
 def _profile_details(row: PoolProfile, usage: Usage, _room: int, _lines: int) -> list[Line]:
-    """The lines about one pool, its figures with what they are made of."""
+    """The lines about one pool, with the origin of its figures."""
     item = usage.item
     ended = row.loss.samples
     counts = (
@@ -1157,7 +1156,7 @@ def tabs(shown: View, usage: Usage, room: int) -> Line:
 
 
 def execution_key(row: Execution) -> str:
-    """Identifies a row: the job's id, and which execution of the job it is."""
+    """Identifies a row: the ID of the job, and the number of its execution."""
     return f"{formatting.job_id(*row.job)}/{row.attempt}"
 
 

@@ -1,4 +1,4 @@
-"""Where the difference between epoch times comes from: one sentence, and columns."""
+"""Where the differences between epoch times come from: one sentence, and columns."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def percents(variation: Variation) -> dict[Effect, str]:
 
 
 def sentences(variation: Variation, item: str = "epoch") -> tuple[Line, ...]:
-    """Where the difference comes from, and what to choose by; the longest wording first."""
+    """Where the differences come from, and what to choose by; the longest wording first."""
     if variation.missing is not None:
         return (line((f"Where {item} times differ is not known: {variation.missing}", DIM)),)
     shares = ", ".join(
@@ -58,7 +58,7 @@ def sentences(variation: Variation, item: str = "epoch") -> tuple[Line, ...]:
 
 
 def intervals(variation: Variation) -> Line:
-    """The 80 % intervals of the shares; empty without any."""
+    """The 80 % intervals of the shares; empty if there are none."""
     known = ", ".join(
         f"{EFFECT_NAMES[e.effect]} {100 * (e.lower or 0):.0f}–{100 * (e.upper or 0):.0f} %"
         for e in variation.shares

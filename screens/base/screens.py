@@ -1278,12 +1278,12 @@ def _render_row(
 def compare_marked(screen: ListScreen, metric: str | None = None) -> None:
     """Open the marked runs of a list side by side, by this metric; below two say how."""
     # Few users compare: what it needs is loaded for them only.
-    from metlmon.tables.comparison import FEWEST
+    from metlmon.tables.comparison import MIN_RUNS
 
     marks = screen.table.marks
     keys = [key for key in screen.table.keys if key in marks]
     keys += sorted(marks.difference(keys))
-    if len(keys) < FEWEST:
+    if len(keys) < MIN_RUNS:
         screen.show_message("[space] marks runs; mark two or more, and [&] compares them")
         return
     screen.context.open_screen("compare", keys, metric)

@@ -40,7 +40,7 @@ from metlmon.stats.sweep import (
 from metlmon.stats.sweep import grid as grid_in
 from metlmon.tables import curves as curves_table
 from metlmon.tables import sweep as sweep_table
-from metlmon.tables.comparison import FEWEST, comparison_lines, headline, open_entries, run_name
+from metlmon.tables.comparison import MIN_RUNS, comparison_lines, headline, open_entries, run_name
 from metlmon.tables.health import entry_lines
 from metlmon.tables.layout import Column
 from metlmon.text.formatting import UNKNOWN, plain
@@ -253,12 +253,12 @@ class CompareOutput(EnsembleOutput, frozen=True, kw_only=True):
 def compare(options: argparse.Namespace) -> int:
     """``metlmon compare``. Raises InputError for fewer than two runs."""
     names = take_directory(options)
-    if len(names) < FEWEST:
+    if len(names) < MIN_RUNS:
         raise InputError("give two or more runs: metlmon compare RUN RUN [DIR]")
     reader = open_reader(options)
     builder = reader.snapshot_builder()
     keys = list(dict.fromkeys(one_run(builder, name).key for name in names))
-    if len(keys) < FEWEST:
+    if len(keys) < MIN_RUNS:
         raise InputError(f"{' and '.join(names)} are the same run: give two or more")
     basis = input_with_trainings(reader)
     check_metric(options.metric, basis)
