@@ -23,7 +23,6 @@ from metlmon.authoring.request import (
     EnsembleShape,
     Evaluation,
     MetricGoal,
-    Policy,
     Region,
     Request,
     StageRequest,
@@ -62,36 +61,18 @@ def test_an_empty_description_is_a_chain_with_a_gate(tmp_path: Path) -> None:
     assert found == usual
 
 
-def test_every_key(tmp_path: Path) -> None:
+def test_values_and_regions_as_people_write_them(tmp_path: Path) -> None:
     found = read(
         tmp_path,
         """\
-name = "big"
-shape = "chain"
-template = "metl"
-epochs = 30
-seeds = "7-9"
 sites = "A, B"
-policy = "permute"
 gpus = 2
 gpu_memory = "40 GB"
 memory = 4096
-retries = 5
-subdags = true
+seeds = "7-9"
 [values]
-container = "x.sif"
 cpus = 8
 rate = 0.10
-[variables]
-project = "METL"
-[evaluation]
-every = 10
-gates = true
-values = { n = 3 }
-[stop]
-patience = 3
-min_delta = 1e-3
-divergence = 5
 [region.late]
 epochs = "20 to 29"
 runs = ["run0"]
@@ -101,28 +82,12 @@ epochs = 3
 variables.x = 0.5
 """,
     )
-    assert found == Request(
-        "metl",
-        tmp_path / "out",
-        name="big",
-        runs=3,
-        epochs=30,
-        seeds=(7, 8, 9),
-        sites=("A", "B"),
-        policy=Policy.PERMUTE,
-        gpus=2,
-        gpu_memory_mb=40960,
-        memory_mb=4096,
-        retries=5,
-        subdags=True,
-        values={"container": "x.sif", "cpus": "8", "rate": "0.10"},
-        variables={"project": "METL"},
-        evaluation=Evaluation(every=10, gates=True, values={"n": "3"}),
-        gate=StopRules(patience=3, min_delta=0.001, divergence=5.0),
-        regions=(
-            Region("late", {"ResourceName": "B"}, (20, 29), ("run0",), "e.toml:27"),
-            Region("one", {"x": "0.5"}, (3, 3), (), "e.toml:31"),
-        ),
+    assert (found.gpus, found.gpu_memory_mb, found.memory_mb) == (2, 40960, 4096)
+    assert (found.sites, found.seeds, found.runs) == (("A", "B"), (7, 8, 9), 3)
+    assert found.values == {"cpus": "8", "rate": "0.10"}
+    assert found.regions == (
+        Region("late", {"ResourceName": "B"}, (20, 29), ("run0",), "e.toml:9"),
+        Region("one", {"x": "0.5"}, (3, 3), (), "e.toml:13"),
     )
 
 

@@ -53,9 +53,10 @@ def request_of(shape: EnsembleShape, tmp_path: Path) -> Request:
 @pytest.mark.parametrize("shape", EnsembleShape)
 def test_the_defaults_are_the_ensemble(shape: EnsembleShape, tmp_path: Path) -> None:
     request = request_of(shape, tmp_path)
-    parameters = project_parameters(request)
-    assert {each.name: each.default for each in parameters}["disk"] == "7GB"
-    changed = with_parameters(request, {each.name: each.default for each in parameters})
+    defaults = {each.name: each.default for each in project_parameters(request)}
+    assert defaults["disk"] == "7GB"
+    assert not defaults.keys() & CONFIGURATION.keys()
+    changed = with_parameters(request, defaults)
     plan, again = make_plan(request), make_plan(changed)
     assert again.runs == plan.runs
     for name in ("ensemble.dag", *(["ensemble.sub"] * (shape is not EnsembleShape.STAGES))):
@@ -166,12 +167,6 @@ def test_a_wrong_configuration_is_named(
     assert str(raised.value).startswith(sentence)
 
 
-def test_configuration_and_parameters_have_no_name_in_common(tmp_path: Path) -> None:
-    for shape in EnsembleShape:
-        names = {each.name for each in project_parameters(request_of(shape, tmp_path))}
-        assert not names & CONFIGURATION.keys()
-
-
 # --- files --------------------------------------------------------------------------------
 
 
@@ -195,6 +190,7 @@ def test_the_files_are_shown_written_and_in_the_manifest(here: Path, capsys: Cap
 
 def test_a_dag_that_is_there_becomes_a_project(here: Path, capsys: Captured) -> None:
     run_command("new", capsys, "ensemble")
+    assert "mlproject" not in (here / "ensemble/ensemble.toml").read_text()
     before = (here / "ensemble/ensemble.dag").read_bytes()
     code, out, _ = run_command("new", capsys, "ensemble", "--mlproject")
     assert code == Exit.OK
@@ -205,12 +201,6 @@ def test_a_dag_that_is_there_becomes_a_project(here: Path, capsys: Captured) -> 
     assert run_command("new", capsys, "ensemble", "--runs", "2")[0] == Exit.OK
     assert "runs: {type: float, default: 2}" in (here / "ensemble/MLproject").read_text()
     assert "runs=2 |" in (here / "ensemble/ensemble.local.sh").read_text()
-
-
-def test_without_the_option_there_is_no_project(here: Path, capsys: Captured) -> None:
-    run_command("new", capsys, "ensemble")
-    assert not set(FILES) & set(os.listdir(here / "ensemble"))
-    assert "mlproject" not in (here / "ensemble/ensemble.toml").read_text()
 
 
 def test_a_sweep_file_keeps_its_values_to_itself(here: Path, capsys: Captured) -> None:

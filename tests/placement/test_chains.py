@@ -131,14 +131,6 @@ def test_classes_end_at_most_four_percent_early_and_half_a_percent_in_the_mean()
     assert sum(ratios) / len(ratios) >= 0.995
 
 
-def test_runs_of_equal_length_have_the_exact_plan() -> None:
-    _, supplies, allocations = random_instance(Random(5), pools=14)
-    demands = runs(*[30] * 30)
-    plan = solve_chains(demands, supplies, allocations)
-    expected = highs_hours(demands, supplies, allocations)
-    assert plan.hours + EPSILON * plan.gpu_hours == pytest.approx(expected, rel=3e-4)
-
-
 def test_every_constraint_holds_for_the_sum_over_runs() -> None:
     for seed in range(8):
         demands, supplies, allocations = random_instance(Random(seed))
@@ -164,17 +156,6 @@ def test_every_constraint_holds_for_the_sum_over_runs() -> None:
 
 def epochs_at(run: RunPlacement, pool: ResourcePool) -> float:
     return dict(zip(run.pools, run.epochs, strict=True)).get(pool, 0.0)
-
-
-def test_the_longest_run_has_the_fast_pool_and_the_short_ones_the_rest() -> None:
-    demands = runs(20, 4, 4, 4)
-    plan = solve_chains(demands, [supply(DELTA, 2.0, 1), supply(EXPANSE, 5.0, 3)])
-    longest, *others = plan.runs
-    assert plan.hours == pytest.approx(40.0)
-    assert longest.pools == (DELTA,)
-    assert {run.pools for run in others} == {(EXPANSE,)}
-    assert longest.reason == "delta: 2h00m per epoch"
-    assert others[0].reason == "expanse: 5h00m per epoch"
 
 
 def test_runs_that_would_wait_may_go_wherever_the_end_stays() -> None:
@@ -251,13 +232,6 @@ def test_an_annex_that_ends_before_an_epoch_is_excluded() -> None:
     assert plan.excluded == ((ANNEX, "ends in 3h30m, 4h00m per epoch"),)
 
 
-def test_a_balance_limits_the_epochs_at_its_sites() -> None:
-    allocation = AllocationSettings(name="award", balance=24.0, charge=2.0, sites=("delta",))
-    plan = solve_chains(runs(10), [supply(DELTA, 2.0, 9), supply(EXPANSE, 5.0, 9)], [allocation])
-    assert epochs_at(plan.runs[0], DELTA) == pytest.approx(6.0)
-    assert plan.hours == pytest.approx(6 * 2 + 4 * 5)
-
-
 def test_epochs_beyond_all_annexes_and_balances_are_counted() -> None:
     plan = solve_chains(runs(10), [supply(ANNEX, 4.0, 1, hours_left=13.0)])
     assert plan.epochs_unplaced == pytest.approx(7.0)
@@ -282,12 +256,3 @@ def test_of_plans_that_end_together_the_one_of_fewer_gpu_hours_is_taken() -> Non
     plan = solve_chains(runs(3, 3), [dear, cheap])
     assert plan.gpu_hours == pytest.approx(12.0)
     assert plan.excluded == ((EXPANSE, "8.0 GPU-h per epoch; the runs end as soon without it"),)
-
-
-def test_a_run_that_may_have_to_wait_goes_to_another_pool_as_fast() -> None:
-    """Four runs, four slots of about equal speed: none waits for one where another is free."""
-    supplies = [
-        supply(ResourcePool(f"site{number}"), 4.0 + number / 1000, 1) for number in range(6)
-    ]
-    plan = solve_chains(runs(10, 10, 10, 10), supplies)
-    assert {len(run.pools) for run in plan.runs} == {6}

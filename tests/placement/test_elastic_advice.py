@@ -225,10 +225,3 @@ def test_allocations_equal_highs():
         horizon = rng.choice([10.0, 60.0, 600.0])
         optimum = choice_optimum(runs, nodes, horizon)
         assert found(runs, nodes, horizon) == pytest.approx(optimum, rel=1e-6, abs=1e-5)
-
-
-def test_a_pause_that_costs_more_than_it_brings_is_not_taken():
-    linear = tuple(float(n) for n in range(9))
-    run = ElasticRun(key="run0", minimum=1, maximum=8, nodes=4, throughput=linear)
-    assert allocate_nodes([run], 8, 10.0) == (4,)
-    assert allocate_nodes([run], 8, 60.0) == (8,)
