@@ -85,25 +85,6 @@ def test_evaluations_are_listed_beneath_the_chain(own: str) -> None:
     )
 
 
-def test_evaluations_that_are_waited_for_stand_in_the_chain(own: str) -> None:
-    evaluation = Evaluation(own, gates=True)
-    graph = build_graph(Request(own, Path("x"), runs=2, epochs=30, evaluation=evaluation))
-    assert drawn(graph, 80) == (
-        "run0, run1  2 runs like this\n"
-        "  train_epoch0 ─▶ eval_epoch1 ─▶ … ─▶ train_epoch29\n"
-        "  └ eval_epoch30\n"
-    )
-
-
-def test_similar_nodes_of_a_layer_are_counted() -> None:
-    edges = [("r-a0", "r-a1"), ("r-a1", "r-b")]
-    edges += [("r-a1", f"r-plot{number}") for number in range(9)]
-    assert drawn(woven(edges, runs=["r"]), 80) == (
-        "r\n"
-        "  a0 ─▶ a1 ─▶ b + plot0 … plot8 (9)\n"
-    )  # fmt: skip
-
-
 # --- the other shapes -----------------------------------------------------------------------------
 
 

@@ -71,16 +71,6 @@ def test_what_was_not_submitted_is_replaced(request_: Request) -> None:
     assert plan_diff(plan).unchanged
 
 
-def test_what_differs_only_in_the_submit_file_is_a_change(request_: Request) -> None:
-    change = amended(request_, memory_mb=4096)
-    assert change.nodes == ()
-    assert [(f.name, f.kind, f.edited) for f in change.files] == [
-        ("ensemble.sub", "changed", False),
-        ("ensemble.toml", "changed", False),
-    ]
-    assert not change.unchanged
-
-
 @pytest.mark.parametrize("name", ["ensemble.sub", "nap.sh"])
 def test_what_was_changed_by_hand_is_kept(request_: Request, name: str) -> None:
     path = request_.directory / name
@@ -212,12 +202,6 @@ def test_what_has_run_is_not_touched(
         with pytest.raises(PlanError, match=r"(have|has) run"):
             carried_out(request_, force=force, **changes)
     assert listing(request_.directory) == before
-
-
-def test_a_node_that_was_removed_while_it_ran_has_run(request_: Request) -> None:
-    ran(request_.directory, removed=["run1-train_epoch0"])
-    change = amended(request_, runs=1)
-    assert "run1-train_epoch0 has run" in change.refusal
 
 
 def test_without_a_rescue_file_all_would_run_again(request_: Request) -> None:

@@ -158,17 +158,6 @@ def test_rules_by_options(capsys: Captured, own: str) -> None:
     assert "--no-gate: nobody would follow the rules" in err
 
 
-def test_a_sweep_file(capsys: Captured) -> None:
-    Path("flow.dag").write_text("GEN SUBDAG flow train.subdag a from\n  1 to 3 by 1\n")
-    Path("train.subdag").write_text("PARENT {run}-train_epoch0 CHILD {run}-train_epoch1\n")
-    found = new_json(capsys, "flow.dag out --var learning_rate=0.1 --dry-run")
-    assert [run["name"] for run in found["runs"]] == ["flow0", "flow1", "flow2"]
-    assert (found["source"], found["shape"]) == ("flow.dag", "sweep file")
-    assert run_new(capsys, "flow.dag out")[0] == Exit.OK
-    code, out, _ = run_new(capsys, "out")
-    assert (code, "nothing differs" in out) == (Exit.OK, True)
-
-
 SWEEP = "GEN SUBDAG g t.subdag a from\n 1,2\n"
 CHAIN = "PARENT {run}-train_epoch0 CHILD {run}-train_epoch1\n"
 

@@ -33,14 +33,12 @@ class Started:
             (self.path / "python3").write_text(f"#!/bin/sh\n{python3}\n")
             (self.path / "python3").chmod(0o755)
 
-    def asks(self, rules: str = "ensemble.gate.json", cwd: Path | None = None) -> int:
-        cwd = cwd or self.dagdir.path
-        gate = os.path.relpath(self.dagdir.path / "gate.py", cwd)
+    def asks(self, rules: str = "ensemble.gate.json") -> int:
         # The gate's parent is a shell of its own: one of the interpreters here ends its parent.
-        words = ["/bin/sh", "-c", f'./{gate} "$@"; exit $?', "dagman", rules, UUID]
+        words = ["/bin/sh", "-c", './gate.py "$@"; exit $?', "dagman", rules, UUID]
         done = subprocess.run(
             [*words, "3", "train", NODE],
-            cwd=cwd,
+            cwd=self.dagdir.path,
             env={"PATH": str(self.path)},
             capture_output=True,
             timeout=60,

@@ -234,19 +234,6 @@ def test_a_job_names_itself_and_its_site(tmp_path: Path, small: Data) -> None:
     assert (record.job, record.site) == ((12, 3), "Delta-GPU")
 
 
-def test_a_job_with_nothing_left_to_train_claims_no_checkpoint(tmp_path: Path, small: Data) -> None:
-    for _ in range(2):
-        run(tmp_path, "--max-epochs", 1, *small)
-    assert [record.epoch for record in checkpoints_of(tmp_path)] == [0]
-    events = (logs(tmp_path) / f"{UUID}.ndjson").read_text().splitlines()
-    assert [json.loads(line)["type"] for line in events] == [
-        "job.assigned",
-        "epoch.started",
-        "epoch.completed",
-        "job.assigned",
-    ]
-
-
 def test_an_epoch_that_is_trained_again_has_the_same_checkpoint(apart: Path) -> None:
     """A job that ended between sidecar and checkpoint has recorded the epoch already."""
     folder = apart.parent / "again"
@@ -323,6 +310,10 @@ def test_started_again_when_all_is_trained_it_has_nothing_to_do(begun: Path) -> 
     assert "trained already" in out
     assert last(begun) == before
     assert figures_of(begun, 1) == figures
+    # It claims no checkpoint.
+    events = (logs(begun) / f"{UUID}.ndjson").read_text().splitlines()
+    kinds = [json.loads(line)["type"] for line in events]
+    assert kinds == ["job.assigned", "epoch.started", "epoch.completed", "job.assigned"]
 
 
 # --- checkpoints that are none --------------------------------------------------------------

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from metlmon.authoring.lint import Finding
-from metlmon.cli.main import main
 from tests.conftest import Shared
-from tests.support.commands import Captured
+from tests.support.commands import Captured, text_output
 from tests.support.lint_ensemble import findings
 from tests.support.recordings import FIXTURES
 
@@ -88,18 +87,8 @@ def test_an_ensemble_of_a_pool(shared: Shared) -> None:
     ]
 
 
-SUBMITTED = {
-    "trainer": ["--template", "trainer"],
-    "one epoch": ["--template", "trainer", "--epochs", "1"],
-    "sites": ["--template", "trainer", "--sites", "Delta-GPU,Expanse-GPU", "--policy", "permute"],
-    "metl": ["--template", "metl", "--set", "container=osdf:///example/metl.sif"],
-}
-
-
-@pytest.mark.parametrize("name", SUBMITTED)
-def test_what_submit_writes_is_clean(tmp_path: Path, name: str, capsys: Captured) -> None:
+def test_what_submit_writes_is_clean(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "pretrain.sh").write_text("#!/bin/bash\npython train.py --epoch $1\n")
-    words = ["submit", str(tmp_path), *SUBMITTED[name], "--runs", "3", "--no-submit", "--yes"]
-    assert main(words) == 0
-    capsys.readouterr()
+    metl = ("--template", "metl", "--set", "container=osdf:///example/metl.sif")
+    text_output("submit", capsys, tmp_path, *metl, "--runs", "3", "--no-submit", "--yes")
     assert findings(tmp_path) == ()

@@ -437,17 +437,6 @@ def test_scripts_of_the_workflow_are_reported_what_their_runs_sweep(tmp_path: Pa
     assert "\nSCRIPT DEBUG g0.out ALL HOLD g0-train_epoch1 hold.sh\n" in written(request)
 
 
-def test_scripts_of_every_kind_go_along(tmp_path: Path) -> None:
-    workflow = TWO + "SCRIPT HOLD g0 h.sh\nSCRIPT DEBUG d ALL PRE g1 p.sh\nSCRIPT POST g x.sh\n"
-    request = request_for(tmp_path, workflow)
-    for name in ("h.sh", "p.sh"):
-        (tmp_path / name).write_text("#!/bin/sh\n")
-    plan = make_plan(request)
-    assert {"h.sh", "p.sh"} <= {file.name for file in plan.files if file.executable}
-    (result,) = [each.text for each in validate(request).problems if "x.sh" in each.text]
-    assert result.startswith("w.dag:5: x.sh: no such file in ")
-
-
 def test_what_jobs_take_along_goes_along(tmp_path: Path) -> None:
     workflow = TWO + "JOB init my.sub\nSPLICE side side.inc\nSUBDAG EXTERNAL far far.inc\n"
     request = request_for(tmp_path, workflow)
