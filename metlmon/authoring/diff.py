@@ -260,8 +260,9 @@ def amend_plan(plan: Plan, diff: PlanDiff) -> tuple[Path, ...]:
 
     ``diff``: the diff of this plan. Files that were edited by hand are replaced only if ``diff``
     was made with ``force``. Raises PlanError, and writes nothing, if ``diff`` has a refusal or if a
-    DAGMan has started or ended since. Otherwise as :func:`write_plan`, which is for a directory
-    without a DAG of this name.
+    DAGMan has started or ended since. Otherwise as
+    :func:`metlmon.authoring.write_files.write_plan`, which is for a directory without a DAG of this
+    name.
     """
     directory, name = plan.request.directory, plan.request.name
     if diff.refusal is not None:

@@ -53,9 +53,9 @@ def parse(
     together; a damaged stretch between two separators can exceed it.
 
     ``year_hint`` is the year of the first event of a log that writes no years, from
-    :func:`first_year` of the first bytes read. ``position.year``, once set, takes precedence;
-    a timestamp more than six months before the last begins a new year. Without either the
-    year is 2000.
+    :func:`metlmon.eventlog.header.first_year` of the first bytes read.
+    ``position.year``, once set, takes precedence; a timestamp more than six months before the
+    last begins a new year. Without either the year is 2000.
 
     ``final`` means that no more bytes will come (a copy of a dead log): all bytes are consumed,
     and an event cut off at the end is reported by a warning. In the text form, which can be read

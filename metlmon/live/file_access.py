@@ -367,7 +367,7 @@ def open_output(path: str | Path) -> Iterator[tuple[OpenFile, int]]:
 def output_file(dagdir: Path, name: str) -> Path:
     """Return the resolved path of an output file inside ``dagdir``, or beside it.
 
-    ``name``: as :meth:`SnapshotBuilder.output_file` returns it; ``../`` before it: the DAG was
+    ``name``: as ``SnapshotBuilder.output_file`` returns it; ``../`` before it: the DAG was
     submitted from the directory above, and its files are there. A hidden one is none of them.
     Raises :class:`UnreadableFile` if the file is elsewhere, missing, or not a regular file.
     """

@@ -52,7 +52,7 @@ class QueuePoller:
     """Queries the schedd for the jobs of ``feed``'s ensemble.
 
     Queries run in a thread between :meth:`start` and :meth:`stop`, and in the caller's thread in
-    :meth:`ask`, which blocks.
+    :meth:`query`, which blocks.
     """
 
     def __init__(

@@ -63,9 +63,9 @@ def build_report(
 ) -> Report:
     """Build the report of one snapshot.
 
-    ``ledger``: the whole one; ``zone``: name of the logs' time zone, if known; ``measure``: unit
+    ``ledger``: the complete one; ``zone``: name of the logs' time zone, if known; ``measure``: unit
     of hours, that of the ledger; ``learning``: what the models learned; ``health``: that of the
-    whole, with which the report opens.
+    whole ensemble, with which the report opens.
     """
     usage = ReportUsage(in_hour_unit(ledger) if measure is not HourUnit.GPU else ledger, window)
     digits = hours_digits(usage.total.totals.hours.total)
@@ -127,7 +127,7 @@ def _headline(usage: ReportUsage, digits: int) -> str:
 
 
 FAILED_SHOWN: Final = 5
-"""Failed nodes without a job that are named; ``metlmon nodes`` lists them all."""
+"""Maximum number of failed nodes without a job that are named; ``metlmon nodes`` lists all."""
 
 
 def _lead(status: Status, window: TimeWindow, zone: str | None) -> Iterable[tuple[str, str]]:

@@ -23,17 +23,17 @@ from metlmon.tables.layout import Column, Kind
 from metlmon.text.formatting import THIN, UNKNOWN, count, duration, exact_hours, number, plain
 
 Row = dict[str, Any]
-"""The values of a row, by the names of its columns; a column may have none."""
+"""The values of a row by the names of its columns; a column without a value is missing."""
 
 PARTS: Final = "parts"
-"""The name of the rows that detail a row, and are not counted in totals."""
+"""The name under which a row has its detail rows, which do not count in totals."""
 
 AT_MOST: Final = "at_most"
 """The names of the columns in which the value of a row is an upper bound."""
 
 
 def row_of(columns: Iterable[Column[Any]], record: Any) -> Row:
-    """The row of a record; an empty text is left out."""
+    """The row of a record; empty texts are omitted."""
     values = ((column.name, column.value(record)) for column in columns)
     return {name: value for name, value in values if value != ""}
 
@@ -54,16 +54,16 @@ class ReportTable(Struct, frozen=True):
     comment: str | None = None
 
     def lines(self) -> Iterator[tuple[Row, bool]]:
-        """The rows, and after each the rows that detail it, for which the flag is true."""
+        """The rows, each followed by its detail rows, for which the flag is true."""
         for row in self.rows:
             yield row, False
             yield from ((part, True) for part in row.get(PARTS, ()))
 
 
 class Totals(Struct, frozen=True):
-    """A list of totals: one ``row``, whose columns are shown below each other.
+    """A list of totals: one ``row``, with its columns one below the other.
 
-    ``comments``: what stands behind a value, by column.
+    ``comments``: what follows a value, by column.
     """
 
     key: str
@@ -85,7 +85,7 @@ class BandSeries(Struct, frozen=True):
 
 
 class LineChart(Struct, frozen=True):
-    """A step chart over time; ``stacked``: as stacked areas.
+    """A step chart over time; ``stacked``: drawn as stacked areas.
 
     Each value holds from its time to the next one.
     """
@@ -127,7 +127,7 @@ class CurveLine(Struct, frozen=True):
 
 
 class CurveChart(Struct, frozen=True):
-    """Lines over epochs, those in grey first; values outside of the range are at its edge."""
+    """Lines over epochs, grey ones first; values outside of the range are drawn at its edge."""
 
     lines: tuple[CurveLine, ...]
     low: float
@@ -162,11 +162,11 @@ class Report(Struct, frozen=True):
     """A report.
 
     ``metadata``: subject and time; ``verdict``: the first line of Health, with what to do, empty
-    for a window of time; ``headline``: the totals in one sentence; ``limitations``:
-    limitations of the numbers; ``definitions``: by the key that columns and figures have as their
-    footnote, in the order of their numbers; ``hours_digits``: decimals of all hours in it.
+    for a window of time; ``headline``: the totals in one sentence; ``limitations``: limitations of
+    the numbers; ``definitions``: by the key that columns and figures have as their footnote, in the
+    order of their numbers; ``hours_digits``: decimals of all hours.
 
-    Sentences and headings are about epochs and GPU-hours: :meth:`prose` writes them.
+    Sentences and headings speak of epochs and GPU-hours: :meth:`prose` adapts them.
     """
 
     title: str
@@ -190,9 +190,9 @@ class Report(Struct, frozen=True):
             yield from section.blocks
 
     def prose(self, text: str) -> str:
-        """A sentence or heading in the words of this ensemble, on one visible line.
+        """A sentence or heading in the terms of this ensemble, on one visible line.
 
-        ``measure`` replaces GPU-hours, and ``item`` epochs. Values, and names of files, are not
+        ``measure`` replaces GPU-hours, and ``item`` epochs. Values and names of files are not
         prose.
         """
         text = text.replace(HourUnit.GPU.hours, self.measure.hours)
@@ -222,7 +222,7 @@ class Report(Struct, frozen=True):
 
 
 DIGITS: Final = {Kind.HOURS: 6, Kind.SHARE: 6, Kind.DURATION: 3}
-"""Decimals: a millionth of an hour is below the resolution of time stamps, a second."""
+"""Number of decimals: a millionth of an hour is below the resolution of logged times, a second."""
 
 
 def tables_json(report: Report) -> dict[str, Any]:

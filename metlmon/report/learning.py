@@ -26,7 +26,7 @@ from metlmon.tables.sweep import axis_name, labels, value_text
 from metlmon.text.formatting import clip, count, epoch_number, metric
 
 BEST_RUNS: Final = 10
-"""Rows of the table of the best runs; ``metlmon curves`` lists all."""
+"""Maximum rows of the table of the best runs; ``metlmon curves`` lists all."""
 
 COLOURS: Final = (0, 3, 2, 1, 5, 4, 6)
 """Colours of the best runs' curves; the others are grey."""
@@ -35,7 +35,7 @@ NAME_LIMIT: Final = 40
 
 
 def learning_section(curves: Curves, grid: Grid | None) -> Section | None:
-    """The section about the primary metric; None where no run has a value of it."""
+    """The section on the primary metric; None if no run has a value of it."""
     known = [curve for curve in curves.curves_with_values if _finite(curve)]
     if not known:
         return None
@@ -78,7 +78,7 @@ def _figure(curves: Curves, ranked: list[MetricCurve]) -> ReportFigure:
 
 
 def value_range(ranked: Iterable[MetricCurve]) -> tuple[float, float]:
-    """The lowest and highest value to draw: a diverged run must not flatten the others."""
+    """The lowest and highest value to draw, such that a diverged run does not flatten others."""
     curves = list(ranked)
     drawn = [curve for curve in curves if not curve.diverged] or curves
     values = [value for curve in drawn for _, value in _finite(curve)]

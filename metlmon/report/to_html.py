@@ -48,7 +48,7 @@ def render_html(report: Report) -> str:
     """The HTML file of a report."""
 
     def svg(figure: ReportFigure) -> Markup:
-        # It escapes its text itself.
+        # render_svg escapes its text.
         return Markup(render_svg(figure, report.prose))
 
     def unbroken(heading: str) -> str:
@@ -305,7 +305,7 @@ def _time_axis(canvas: _Canvas, plot: _Plot) -> None:
 
 
 def _clamp_centre(x: float, text: str) -> float:
-    """Return the centre for a text, as near to ``x`` as it fits in the drawing."""
+    """Return the centre for a text, as close to ``x`` as it fits into the drawing."""
     half = _width(text) / 2
     return min(max(x, half), WIDTH - half)
 

@@ -89,7 +89,7 @@ def _table(report: Report, table: ReportTable, width: int) -> Iterable[str]:
 
 
 def _column(report: Report, column: Column[Any]) -> Column[dict[str, str]]:
-    """The column of the texts that the rows have under its name."""
+    """A column that shows the texts of rows under its name."""
     named = {each.noun: each.noun for each in RESOURCES.values()}
     short = {**{m.hours: m.short for m in HourUnit}, **named, "Bytes": "bytes"}.get(
         report.prose(column.group)
@@ -108,7 +108,7 @@ def _column(report: Report, column: Column[Any]) -> Column[dict[str, str]]:
 
 
 def _cells(report: Report, table: ReportTable, row: Row, is_part: bool) -> dict[str, str]:
-    """The texts of a row; the name of one that details another is indented."""
+    """The texts of a row; the name of a detail row is indented."""
     texts = {column.name: report.text(column, row) for column in table.columns}
     if is_part:
         name = table.columns[1].name

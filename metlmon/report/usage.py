@@ -93,14 +93,13 @@ class ReportUsage:
     ``epochs``: distinct completed epochs. ``unlocated``: those without a successful execution in
     the logs (marked done, or inferred); ``unlogged``: those without any execution. ``undated``:
     completed epochs of the complete ledger without a known end, which are in no window.
-    ``repeated``: successful executions that do not count for an epoch, since another DAG trained it
-    too, or it was repeated. ``gpu_names``: GPU models as logged, and as the screens and the report
-    name them. ``hidden``: epochs whose successful execution is shorter than half of
-    their longest one. ``completing_executions``: the executions that completed an epoch, with
-    their full durations; ``epoch_times`` these, sorted, and ``boxes_by_*`` as box plots;
-    ``epochs_at``: their number by site and GPU model.
-    ``periods``: the total in each period of ``period``. ``without_run``: that of jobs of no run, if
-    there are any.
+    ``repeated``: successful executions that do not count for an epoch, since it was trained again,
+    or by another DAG, too. ``gpu_names``: GPU models as logged, and as the screens and the report
+    name them. ``hidden``: epochs whose successful execution is shorter than half of their longest
+    one. ``completing_executions``: those that completed an epoch, with their full durations;
+    ``epoch_times``: these durations, sorted, and ``boxes_by_*`` as box plots; ``epochs_at``: their
+    number by site and GPU model. ``periods``: the total in each period of ``period``.
+    ``without_run``: that of jobs without a run, if there are any.
     """
 
     def __init__(self, ledger: Ledger, window: TimeWindow = ALL) -> None:
@@ -154,7 +153,7 @@ class ReportUsage:
         self.jobs = {job.job for job in groups.clipped.jobs if not job.at_access_point}
 
     def gpu_model(self, logged: str | None) -> str | None:
-        """The short name of a GPU model, longer where another has the same; None if unknown."""
+        """The short name of a GPU model, longer if another has the same; None if unknown."""
         return (self.gpu_names.get(logged) or gpu_short(logged)) if logged else None
 
 
@@ -193,7 +192,7 @@ def _time_span(ledger: Ledger, window: TimeWindow) -> _Span | None:
 
 
 def _unit(span: _Span | None, days: int, weeks: int) -> Unit:
-    """The unit for a span: days below ``days``, weeks below ``weeks`` days, or months."""
+    """The unit for a span: days below ``days`` days, weeks below ``weeks`` days, else months."""
     length = (span[1] - span[0]).days if span else 0
     return Unit.DAY if length < days else Unit.WEEK if length < weeks else Unit.MONTH
 
@@ -204,7 +203,7 @@ def _windows(span: _Span | None, window: TimeWindow, unit: Unit) -> tuple[TimeWi
         return ()
     windows = list(partition(*span, unit))
     if window.until is not None and windows[-1].since == window.until:
-        # It starts at the exclusive end of the window.
+        # This window starts at the exclusive end of the time window.
         windows.pop()
     if window.since is not None:
         since = max(window.since, windows[0].since or window.since)
@@ -229,13 +228,13 @@ def _series(
             epochs[max(0, bisect_right(starts, epoch.completed) - 1)] += 1
     by_kind = {kind: [0.0] * len(windows) for kind in ("goodput", "badput", "running")}
     by_site: dict[str | None, list[float]] = {}
-    # With all their seconds: those outside of the window are in none of its parts.
+    # Whole executions: their seconds outside the window fall into none of its parts.
     for entry in ledger.executions:
         weight = entry.weight
         if entry.at_access_point or not weight:
             continue
         if entry.stored:
-            # What was stored, up to its checkpoint; the rest below is what was lost.
+            # The stored part, up to the checkpoint; the rest, below, was lost.
             for index, seconds in distribute_seconds(ledger, entry.start, entry.stored, windows):
                 by_kind["goodput"][index] += seconds * weight
                 by_kind["badput"][index] -= seconds * weight

@@ -30,7 +30,7 @@ from metlmon.text.spans import text
 NO_EXECUTION: Final = "no successful execution"
 
 REASONS: Final = 6
-"""Reasons of one cause shown in separate rows; the others share one row."""
+"""Number of reasons of one cause that are shown in separate rows; the others share one row."""
 
 NOTHING_RAN: Final = "Nothing ran: the logs have no execution in this window."
 
@@ -51,7 +51,7 @@ def ratio(part: float, whole: float) -> float | None:
 
 
 def _given(name: str, title: str, kind: Kind = Kind.TEXT, **more: Any) -> AnyColumn:
-    """A column of rows that are made with its value, under its name."""
+    """A column whose value is in the row under its name."""
     return Column(name, itemgetter(name), kind, title=title, **more)
 
 
@@ -93,7 +93,7 @@ TO_JOBS: Final[AnyColumn] = Column(
     footnote="bytes",
     group="Bytes",
 )
-"""Input, which the jobs receive."""
+"""Input is what the jobs receive."""
 
 FROM_JOBS: Final[AnyColumn] = replace(
     TO_JOBS, name="bytes_from_jobs", title="from jobs", value=lambda row: row.input.sent
@@ -172,7 +172,7 @@ def gpu_table(usage: ReportUsage) -> ReportTable:
 
 
 def _full_names(usage: ReportUsage) -> str | None:
-    """The GPU models as logged, for those of the table that have shorter names there."""
+    """The logged names of the GPU models that have shorter names in the table."""
     shown = {group.name for group in usage.gpus}
     names = [
         f"{name}: {clip(logged, 60)}"
@@ -195,7 +195,7 @@ def site_table(usage: ReportUsage) -> ReportTable:
         group="GPU-hours",
     )
     ran = [site for site in usage.sites if site.totals.executions]
-    # A transfer alone is no contribution; the GPU-hours of a later execution are.
+    # A transfer alone is not a contribution; the GPU-hours of a later execution are.
     ran += [
         site
         for site in usage.sites
@@ -299,7 +299,7 @@ def totals(usage: ReportUsage) -> Totals:
 
 
 def _runs(usage: ReportUsage, state: State) -> int | str:
-    """Runs that ended so; of a window that is unknown: runs have no time of completion."""
+    """Runs that ended in this state; unknown for a window, as runs have no time of completion."""
     if not usage.window.unbounded:
         return ""
     runs = [run for run in usage.ledger.runs if run.state is state]
@@ -307,7 +307,7 @@ def _runs(usage: ReportUsage, state: State) -> int | str:
 
 
 def _sum_of_runs(name: str) -> Of:
-    """A sum over the runs, where it is not 0; of a window it is unknown."""
+    """A sum over the runs if it is not 0; unknown for a window."""
 
     def value(usage: ReportUsage) -> int | str:
         total = sum(getattr(run, name) for run in usage.ledger.runs)
@@ -342,7 +342,7 @@ def _badput_share(usage: ReportUsage) -> float | None:
 
 
 def _of_all(column: AnyColumn, title: str, **more: Any) -> AnyColumn:
-    """A column of groups as that of all together."""
+    """A column of groups as a column of their total."""
     value = column.value
     return replace(column, title=title, value=lambda usage: value(usage.total), group="", **more)
 
@@ -458,7 +458,7 @@ def time_table(usage: ReportUsage) -> ReportTable:
 
 
 def variation_table(usage: ReportUsage) -> ReportTable | None:
-    """Where the difference between epoch times comes from; None without completed epochs."""
+    """Where the differences between epoch times come from; None without completed epochs."""
     variation = usage.variation
     if not variation.epochs:
         return None

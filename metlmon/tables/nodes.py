@@ -272,7 +272,6 @@ def no_job_text(node: NodeRow) -> str:
 
 
 def empty(filtered: bool, faults: bool, reading: bool) -> list[Line]:
-    """Return the text of an empty list."""
     if reading:
         return empty_text("", "Nodes appear as soon as their DAG has been read.")
     if faults and not filtered:

@@ -348,7 +348,7 @@ def position_of(
 ) -> str | None:
     """The line of a description that sets a field; None if an option does, or nothing.
 
-    ``source``: the description, or a sweep file. ``exact``: as for :func:`place_of`.
+    ``source``: the description, or a sweep file. ``exact``: as for :func:`position_of_field`.
     """
     if source is None or source.suffix != ".toml" or is_given(options, field):
         return None
