@@ -1,9 +1,9 @@
 """HTTP for Prometheus: the newest figures of an ensemble, on the loopback interface only.
 
-A scrape is answered with the values that were computed last, also while a file system hangs, by
-the handler of ``prometheus_client``. It would answer to everybody: here requests whose Host header
-names another machine are refused. A web page could otherwise read the figures by a name of its own
-that resolves to this machine (DNS rebinding).
+A scrape is answered with the values that were computed last, even while a file system hangs, by
+the handler of ``prometheus_client``. That handler answers everybody; here, requests whose Host
+header names another machine are refused. A web page could otherwise read the figures through a
+name of its own that resolves to this machine (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from metlmon.tracking.openmetrics import MetricSamples
 ADDRESSES: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
 REQUEST_SECONDS: Final = 10.0
-"""After these a client that sends or reads nothing is left."""
+"""Time after which a client that sends or reads nothing is dropped."""
 
 PAGE: Final = """\
 <!doctype html><html lang="en"><meta charset="utf-8"><title>metlmon</title>
@@ -33,10 +33,10 @@ PAGE: Final = """\
 
 
 class MetricsServer:
-    """Answers ``GET /metrics`` on 127.0.0.1, and on ::1 where the machine has it.
+    """Answers ``GET /metrics`` on 127.0.0.1, and on ::1 if the machine has it.
 
-    ``samples``: the answer, set from any thread; None before the first, and where none could be
-    made: then the status is 503, with ``reason``. Raises InputError where the port is taken.
+    ``samples``: the answer, set from any thread; while it is None, before the first one or if none
+    could be computed, the status is 503, with ``reason``. Raises InputError if the port is taken.
     """
 
     def __init__(self, port: int) -> None:
@@ -60,7 +60,7 @@ class MetricsServer:
         self.hosts = frozenset(f"{name}:{port}" for name in names)
 
     def start(self) -> None:
-        """Answer requests, in threads of their own."""
+        """Answer requests, in separate threads."""
         for server in self._servers:
             threading.Thread(
                 target=server.serve_forever, name="metlmon-metrics", daemon=True
@@ -84,7 +84,7 @@ class _LoopbackServer(ThreadingHTTPServer):
         super().__init__((address, port), _MetricsHandler)
 
     def server_bind(self) -> None:
-        # HTTPServer's own asks the name server for the name of this machine.
+        # HTTPServer's own method asks the name server for the name of this machine.
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
@@ -115,7 +115,7 @@ class _MetricsHandler(MetricsHandler):
                 super().do_GET()
 
     def refuse_method(self) -> None:
-        """Answer a request with another method than GET."""
+        """Answer a request with a method other than GET."""
         self._answer(HTTPStatus.METHOD_NOT_ALLOWED, "only GET\n")
 
     do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = refuse_method

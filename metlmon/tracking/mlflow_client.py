@@ -1,26 +1,25 @@
-"""A client of an MLflow tracking server, over MLflow's own, and which server it talks to.
+"""A client of an MLflow tracking server, based on MLflow's own, and the choice of the server.
 
-What is sent, and what an answer means, is the matter of MLflow's REST store, the class behind
-``MlflowClient`` to which credentials can be given without a variable of the environment. It takes
-1.4 s of a processor and 160 MB to import, so it is imported by the first call. Added here is
-what an export promises:
+MLflow's REST store determines what is sent and what an answer means; it is the class behind
+``MlflowClient``, and accepts credentials without environment variables. Importing it takes
+1.4 s of a processor and 160 MB, so the first call imports it. This module adds what an export
+guarantees:
 
 - A call is not repeated: one whose answer was lost may have been carried out.
-- A call has one time limit from its first byte to its last, and all calls a deadline.
-- Credentials go to the tracking server alone. Redirections are refused, a proxy is not asked for
+- A call has one time limit from its first byte to its last, and all calls share a deadline.
+- Credentials go to the tracking server alone. Redirections are refused, no proxy is used for
   this machine, and those of ``~/.netrc`` and ``~/.mlflow/credentials`` are not used.
-- No text, error or ``repr`` has them: MLflow quotes in its errors what a server answers, which may
+- No text, error or ``repr`` contains them: MLflow's errors quote the server's answers, which may
   repeat them.
-- Nothing is sent to MLflow's makers (its telemetry).
+- Nothing is sent to MLflow's developers (its telemetry).
 
-The size of an answer has no limit, and a call that has passed its time limit goes on in its thread
-until the program ends. What a server says beside HTTP 408, 429 and 5xx is not shown: of these
-MLflow keeps the number alone.
+The size of an answer has no limit, and a call that exceeds its time limit continues in its thread
+until the program ends. Of HTTP 408, 429 and 5xx MLflow keeps the status only, so no text is shown.
 
 The server's address: ``--tracking-uri``, else MLflow's own ``MLFLOW_TRACKING_URI``, else
 ``[tracking]`` in the user's ``metlmon.toml``. Credentials come from MLflow's environment variables;
-those of ``[tracking]`` are for the server named there alone. A dagdir's ``metlmon.toml`` has no
-say: it may be a copy of somebody else's.
+those of ``[tracking]`` are only for the server named there. A dagdir's ``metlmon.toml`` is ignored:
+it may be a copy of somebody else's.
 """
 
 from __future__ import annotations
@@ -53,10 +52,10 @@ CALL_SECONDS: Final = 30.0
 """Default time limit of a call."""
 
 MAX_QUOTED: Final = 300
-"""Characters of an error of MLflow's, or of its server, that are shown."""
+"""Maximum characters shown of an error of MLflow or its server."""
 
 DEFAULT_EXPERIMENT: Final = "metlmon"
-"""The same for all ensembles: one that is named like a directory would change with it."""
+"""The same for all ensembles: the name of the directory would change when it is renamed."""
 
 NO_SERVER: Final = (
     "--to mlflow: no server is named; give --tracking-uri https://HOST, or set "
@@ -65,7 +64,7 @@ NO_SERVER: Final = (
 
 
 class Call(NamedTuple):
-    """A call of a server: what it does, and whether it writes."""
+    """A call to a server: what it does, and whether it writes."""
 
     task: str
     writes: bool = True
@@ -84,14 +83,14 @@ CALLS: Final = {
     "delete_tag": Call("delete a tag"),
     "upload": Call("upload a file"),
 }
-"""The calls that are made, by the method of MLflow's tracking stores."""
+"""The calls by the method of MLflow's tracking stores."""
 
 
 class TrackingError(Exception):
-    """A call failed. ``str()`` is one sentence: what happened at which server, and a remedy.
+    """A failed call. ``str()`` is one sentence: what happened at which server, and a remedy.
 
-    ``event``: the sentence without the remedy. ``transient``: it may succeed later. ``code``: the
-    server's error code, such as ``RESOURCE_DOES_NOT_EXIST``, or "".
+    ``event``: the sentence without the remedy. ``transient``: whether a retry may succeed.
+    ``code``: the server's error code, such as ``RESOURCE_DOES_NOT_EXIST``, or "".
     """
 
     def __init__(self, event: str, remedy: str, *, transient: bool = False, code: str = "") -> None:
@@ -123,7 +122,7 @@ class Credentials(Struct, frozen=True):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What no text may contain, the password as HTTP encodes it included."""
+        """What no text may contain, including the password as HTTP encodes it."""
         encoded = b64encode(f"{self.user}:{self.password}".encode()).decode()
         return tuple(filter(None, (self.token, self.password, self.password and encoded)))
 
@@ -131,9 +130,9 @@ class Credentials(Struct, frozen=True):
 class TrackingClient:
     """A client of an MLflow tracking server.
 
-    ``uri``: its http or https address, without credentials. ``seconds``: the time limit of a
-    call; ``deadline``: that of all calls together, of the monotonic clock. ``certificates``: a file
-    of those that are trusted. ``calls`` and ``writes`` count the calls made. Methods raise
+    ``uri``: its http or https address, without credentials. ``seconds``: the time limit of a call;
+    ``deadline``: that of all calls together, on the monotonic clock. ``certificates``: a file of
+    trusted certificates. ``calls`` and ``writes`` count the calls made. Methods raise
     TrackingError.
     """
 
@@ -165,7 +164,7 @@ class TrackingClient:
         return bool(self._credentials.secrets) and not encrypted and not local
 
     def safe_text(self, text: str) -> str:
-        """A text of the server for people, without the credentials, which it may repeat."""
+        """A text of the server for display, without the credentials, which it may repeat."""
         for secret in self._credentials.secrets:
             text = text.replace(secret, HIDDEN)
         return plain(redact_secrets(text), MAX_QUOTED)
@@ -173,11 +172,11 @@ class TrackingClient:
     # --- calls ------------------------------------------------------------------------------
 
     def call(self, method: str, *arguments: Any, **named: Any) -> Any:
-        """Call a method of MLflow's store (:data:`CALLS`); returns what it returns."""
+        """Call a method of MLflow's store (:data:`CALLS`) and return its result."""
         return self._ask(method, getattr(self._store, method), *arguments, **named)
 
     def pages(self, method: str, **named: Any) -> Iterator[Any]:
-        """The items of all pages. Raises TrackingError for a page that names itself as next."""
+        """The items of all pages. Raises TrackingError if a page names itself as the next one."""
         token = None
         while True:
             page = self.call(method, **named, page_token=token)
@@ -191,7 +190,7 @@ class TrackingClient:
             token = page.token
 
     def set_status(self, run_id: str, status: str, end: int | None) -> None:
-        """Set the status of a run, and its end, if there is one."""
+        """Set the status of a run, and its end unless that is None."""
         update = self._store.update_run_info
         from mlflow.entities import RunStatus
 
@@ -199,7 +198,7 @@ class TrackingClient:
         self._ask("update_run_info", update, run_id, number, end_time=end, run_name=None)
 
     def upload(self, path: str, content: bytes, media_type: str) -> None:
-        """Upload a file to the artifacts of the server, of which ``path`` is the path there.
+        """Upload a file to the server's artifacts, where it gets this ``path``.
 
         MLflow's classes for artifacts take credentials from the environment, and send them to the
         host that the server names.
@@ -212,7 +211,7 @@ class TrackingClient:
             answer = http_request(
                 self._host(), endpoint, "PUT", data=content, extra_headers=headers
             )
-            # Its body is of no form: those of some servers are empty.
+            # The body has no fixed form: some servers send an empty one.
             if answer.status_code != 200:
                 verify_rest_response(answer, endpoint)
 
@@ -222,17 +221,17 @@ class TrackingClient:
 
     @cached_property
     def _store(self) -> Any:
-        """MLflow's store, which is imported now."""
+        """MLflow's store, imported on first access."""
         with self._variables(self.seconds):
             from mlflow.store.tracking.rest_store import RestStore
 
-        # They would print what a server answers.
+        # Their messages would contain answers of the server.
         for name in ("mlflow.exceptions", "mlflow.store", "mlflow.utils"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         return RestStore(self._host)
 
     def _host(self) -> Any:
-        """The server, as MLflow's classes take it."""
+        """The server in the form that MLflow's classes expect."""
         from mlflow.utils.rest_utils import MlflowHostCreds
 
         return MlflowHostCreds(
@@ -245,10 +244,11 @@ class TrackingClient:
         )
 
     def _ask(self, name: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """What a function of MLflow's returns, within the time limit; ``name``: of ``CALLS``.
+        """The result of a function of MLflow's, within the time limit; ``name``: a key of
+        ``CALLS``.
 
-        It waits for each part of an answer, however many there are: it runs in a thread of its
-        own, which is left behind where it takes too long.
+        MLflow limits the time for each part of an answer only, so the function runs in a thread,
+        which is left behind when time is up.
         """
         self.calls += 1
         self.writes += CALLS[name].writes
@@ -271,7 +271,7 @@ class TrackingClient:
 
     @contextmanager
     def _variables(self, seconds: float) -> Iterator[None]:
-        """The environment for a call: MLflow reads in it what else an HTTP request does."""
+        """Set the environment for a call: MLflow reads further options of HTTP requests from it."""
         variables = {
             "MLFLOW_HTTP_REQUEST_TIMEOUT": str(max(1, math.ceil(seconds))),
             "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
@@ -294,7 +294,7 @@ class TrackingClient:
                     os.environ[name] = value
 
     def _failure(self, task: str, error: Exception) -> TrackingError:
-        """The error of a call, as a sentence."""
+        """The error of a call as a sentence."""
         from mlflow.exceptions import MlflowException
         from requests.exceptions import RequestException, SSLError, Timeout
 
@@ -345,7 +345,7 @@ class TrackingClient:
 def tracking_server(
     uri: str | None, environment: Mapping[str, str], settings: TrackingSettings
 ) -> TrackingClient:
-    """The server to write to; ``uri``: of the command line. Raises InputError."""
+    """The server to write to; ``uri``: that of the command line. Raises InputError."""
     configured = settings.uri
     address = uri or environment.get("MLFLOW_TRACKING_URI") or configured
     if not address:
@@ -382,7 +382,7 @@ def tracking_server(
 def experiment_name(
     name: str | None, environment: Mapping[str, str], settings: TrackingSettings
 ) -> str:
-    """The experiment to write to; ``name``: of the command line."""
+    """The experiment to write to; ``name``: that of the command line."""
     return (
         name
         or environment.get("MLFLOW_EXPERIMENT_NAME")

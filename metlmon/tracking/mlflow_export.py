@@ -1,13 +1,12 @@
-"""Brings an MLflow server to what the logs say, by writing the difference alone.
+"""Brings an MLflow server up to date with the logs, by writing only the differences.
 
 What the server has is read first, by the tag ``metlmon.key`` of its runs: nothing about it is
 stored here. Runs are created with that tag, points are compared by metric, step and value, and
-the tag ``metlmon.points`` confirms those that are written: an export that was interrupted at any
-call is completed by the next one. A call whose answer was lost may have been carried out; it is
-not repeated, but the difference is computed again.
+the tag ``metlmon.points`` confirms those that were written: an export interrupted at any call is
+completed by the next one. A call whose answer was lost may have been carried out; it is not
+repeated, but the difference is computed again.
 
-A server deletes no point: a value that has changed is written behind the old one, as the newest of
-its step.
+A server deletes no points: a changed value is written after the old one, as the newest of its step.
 """
 
 from __future__ import annotations
@@ -40,31 +39,31 @@ if TYPE_CHECKING:
     from mlflow.entities import Metric, Run, RunTag
 
 ATTEMPTS: Final = 3
-"""How often the difference is computed and written before an export fails."""
+"""How often an export computes and writes the difference before it fails."""
 
 MAX_ITEMS: Final = 1000
 MAX_PARAMS: Final = 100
-"""Limits of a batch, which are MLflow's: items in all, and params. Its third one, 1 MB, is reached
-by texts of other alphabets alone."""
+"""MLflow's limits of a batch: items in all, and params. Only texts in other alphabets reach its
+third one, 1 MB."""
 
 POINTS_TAG: Final = "metlmon.points"
-"""Number and digest of the first points of a run, all of which the server has."""
+"""Number and digest of the first points of a run, which the server has completely."""
 
 REPORT_TAG: Final = "metlmon.report_sha256"
 REPORT_NAME: Final = "report.html"
 
 MAX_RUNS: Final = 1000
 MAX_POINTS: Final = 25_000
-"""Runs and points in one answer."""
+"""Maximum runs and points in one answer."""
 
 
 class ExportResult(Struct):
     """What an export wrote, or would write in a dry run.
 
-    ``created`` and ``updated``: keys of runs; ``statuses``: the new ones, by the names of runs;
-    ``points_by_run``: how many, by key; ``texts``: number of params and tags. ``problems``:
-    sentences about what was refused; ``warnings``: about what was left out. ``url``: the page of
-    the parent run; None if there is none yet.
+    ``created`` and ``updated``: keys of runs; ``statuses``: the new ones, by names of runs;
+    ``points_by_run``: their number by key; ``texts``: number of params and tags. ``problems``:
+    sentences on what was refused; ``warnings``: on what was left out. ``url``: the page of the
+    parent run; None if it does not exist yet.
     """
 
     experiment: str
@@ -105,10 +104,10 @@ class ExportResult(Struct):
 class MlflowExporter:
     """Exports ensembles to one experiment of a server.
 
-    ``experiment``: its name; it is created where there is none. ``parent_id``: a run of the server
-    that becomes the ensemble's, in whatever experiment it is; without it the ensemble's run is
-    found by its tag, or created. ``dry_run``: nothing is written. ``progress`` is called with the
-    number of runs that are done, and of all. An instance may be used again for later states.
+    ``experiment``: its name; it is created if missing. ``parent_id``: a run of the server that
+    becomes the ensemble's, in any experiment; without it the ensemble's run is found by its tag, or
+    created. ``dry_run``: nothing is written. ``progress`` is called with the number of completed
+    runs and of all. An instance may be used again for later states.
     """
 
     def __init__(
@@ -131,7 +130,7 @@ class MlflowExporter:
     ) -> ExportResult:
         """Write what the server lacks; ``report``: HTML, an artifact of the ensemble's run.
 
-        Raises TrackingError if it fails ``attempts`` times; the next export goes on from there.
+        Raises TrackingError if it fails ``attempts`` times; the next export continues from there.
         """
         self._result = result = ExportResult(self.experiment)
         for attempt in range(1, attempts + 1):
@@ -143,7 +142,7 @@ class MlflowExporter:
                 if not error.transient or attempt == attempts:
                     raise
             finally:
-                # A line of progress would stay before the error.
+                # Otherwise a line of progress would stay above the error.
                 self.progress(1, 1)
             time.sleep(2.0 ** (attempt - 1))
         raise AssertionError
@@ -163,7 +162,7 @@ class MlflowExporter:
             except TrackingError as error:
                 if error.code != "INVALID_PARAMETER_VALUE":
                     raise
-                # No reason to leave the other runs as they are.
+                # The other runs are still brought up to date.
                 self._result.problems.append(f"run {plain(child.name, 80)}: {error}")
         if report is not None:
             self._upload(parent, report)
@@ -181,7 +180,7 @@ class MlflowExporter:
         return found, {} if found is None else self._find_runs(found, key)
 
     def _find_experiment(self) -> str | None:
-        """The id of the experiment, which is created where there is none; None in a dry run."""
+        """The ID of the experiment, which is created if missing; None in a dry run."""
         found = self._server.call("get_experiment_by_name", self.experiment)
         if found is None:
             return None if self._dry_run else self._create_experiment()
@@ -218,10 +217,10 @@ class MlflowExporter:
         return {key: self._only_one(same) for key, same in found.items()}
 
     def _only_one(self, same: list[Run]) -> Run:
-        """The one of several runs with the same key that is written to.
+        """Choose which of several runs with the same key is written to.
 
-        A create that was carried out after its time limit leaves a second run, in which nothing
-        is: it is deleted, as MLflow deletes, so that it can be restored. Any other stays.
+        A create that was carried out after its time limit leaves a second, empty run: it is deleted
+        in MLflow's way, so that it can be restored. Any other stays.
         """
         chosen, *others = sorted(same, key=lambda run: (_is_blank(run), run.info.run_id))
         for other in others:
@@ -265,7 +264,7 @@ class MlflowExporter:
             self._result.updated.add(run.key)
         for some_points, some_params in _batches(points, params):
             self._log(run, known, some_points, some_params, {})
-        # They come behind the points, which one of them confirms.
+        # Tags follow the points, since one of them confirms these.
         if tags:
             self._log(run, known, (), {}, tags)
         for tag in passed:
@@ -278,7 +277,7 @@ class MlflowExporter:
         return known
 
     def _write_to(self, run: Run, method: str, *arguments: Any, **named: Any) -> None:
-        """Call a method that writes to a run; not in a dry run."""
+        """Call a method that writes to a run; does nothing in a dry run."""
         if not self._dry_run:
             self._server.call(method, run.info.run_id, *arguments, **named)
 
@@ -290,7 +289,7 @@ class MlflowExporter:
         params: Mapping[str, str],
         tags: Mapping[str, str],
     ) -> None:
-        """Write points, params and tags, not more than one call may have."""
+        """Write points, params and tags, at most as many as one call may have."""
         from mlflow.entities import Metric, Param
 
         self._write_to(
@@ -304,7 +303,7 @@ class MlflowExporter:
         self._result.texts += len(params) + len(tags)
 
     def _create(self, run: TrackedRun, experiment: str | None, parent: Run | None) -> Run:
-        """The new run; in a dry run one without an id."""
+        """Create the run; in a dry run return one without an ID."""
         tags = {KEY_TAG: run.key, ENSEMBLE_TAG: run.tags[ENSEMBLE_TAG]}
         if parent is not None:
             tags[PARENT_TAG] = parent.info.run_id
@@ -322,15 +321,15 @@ class MlflowExporter:
     def _missing_points(self, run: TrackedRun, known: Run) -> Sequence[MetricPoint]:
         """The points that the server does not have.
 
-        The tag confirms those before a certain one. Of the others, one beyond the greatest step of
-        its metric is missing; else the metric's history shows whether it is.
+        Those that the tag confirms are not missing. Of the others, one beyond the greatest step of
+        its metric is missing; for the rest, the metric's history decides.
         """
         number, _, digest = known.data.tags.get(POINTS_TAG, "").partition(" ")
         confirmed = int(number) if number.isdecimal() else 0
         if digest != _digest(run.points[:confirmed]):
             confirmed = 0
         missing = []
-        # RunData.metrics has the values alone.
+        # RunData.metrics has only the values.
         steps = {metric.key: metric.step for metric in known.data.to_proto().metrics}
         histories: dict[str, dict[int, Metric]] = {}
         for point in run.points[confirmed:]:
@@ -341,7 +340,7 @@ class MlflowExporter:
                 if have is not None:
                     if stored_value(have.value) == stored_value(point.value):
                         continue
-                    # Of two values at a step, the one with the later time is shown.
+                    # Of two values at a step, MLflow shows the one with the later time.
                     point = replace(point, time=max(point.time, have.timestamp + 1))
             missing.append(point)
         return missing
@@ -388,7 +387,7 @@ class MlflowExporter:
 
 
 def _missing_tags(run: TrackedRun, known: Run, parent: Run | None) -> dict[str, str]:
-    """The tags that differ. A description that a person wrote, and a new name, stay."""
+    """The tags that differ, except a description or a new name given by a person."""
     have = known.data.tags
     tags = {**run.tags, POINTS_TAG: f"{len(run.points)} {_digest(run.points)}"}
     if parent is not None:
@@ -400,12 +399,12 @@ def _missing_tags(run: TrackedRun, known: Run, parent: Run | None) -> dict[str, 
 
 
 def _has_new_status(run: TrackedRun, known: Run) -> bool:
-    """Whether the status or the end differs; MLflow takes no end back."""
+    """Whether the status or the end differs; MLflow cannot unset an end."""
     return run.status != known.info.status or run.end not in (None, known.info.end_time)
 
 
 def _is_blank(run: Run) -> bool:
-    """Whether a run is as metlmon creates one, before anything is written to it."""
+    """Whether a run is as metlmon creates it, with nothing written to it since."""
     tags = run.data.tags
     own = {name for name in tags if not name.startswith("mlflow.")}
     is_new = run.info.status == "RUNNING" and own <= {KEY_TAG, ENSEMBLE_TAG}
@@ -413,13 +412,13 @@ def _is_blank(run: Run) -> bool:
 
 
 def _digest(points: Sequence[MetricPoint]) -> str:
-    """A digest of what points are compared by."""
+    """A digest of the fields by which points are compared."""
     text = "\n".join(f"{point.step} {point.key} {point.value!r}" for point in points)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _proxied_path(artifact_uri: str) -> str | None:
-    """The path of a run's artifacts behind the server's proxy; None if it has none there."""
+    """The path of a run's artifacts behind the server's proxy; None if they are elsewhere."""
     parts = urlsplit(artifact_uri)
     if parts.scheme == "mlflow-artifacts":
         return parts.path.strip("/")
@@ -456,7 +455,7 @@ def _run_without_id(tags: Mapping[str, str]) -> Run:
 def _batches(
     points: Sequence[MetricPoint], params: Mapping[str, str]
 ) -> Iterator[tuple[Sequence[MetricPoint], Mapping[str, str]]]:
-    """Points and params for one call each; points in order, so that steps ascend."""
+    """Points and params for one call each; points stay in order, so that steps ascend."""
     pairs = list(params.items())
     while points or pairs:
         some = dict(pairs[:MAX_PARAMS])

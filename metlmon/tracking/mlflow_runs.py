@@ -1,12 +1,12 @@
-"""The runs that a tracker should have of an ensemble, from its records and what trainings wrote.
+"""The runs that a tracker should have of an ensemble, from its records and the trainings' output.
 
-The ensemble is the parent run, each training run that has begun a child. The step of a child's
-metrics is the epoch as in the node's name, mostly from 0; their time is the epoch's
-end by the logs. The step of the parent's metrics is the number of executions that have ended.
-A run starts with its first submission, which is the beginning of its wait.
+The ensemble is the parent run, and each training run that has begun is a child. The step of a
+child's metrics is the epoch as in the node's name, mostly from 0; their time is the epoch's end
+according to the logs. The step of the parent's metrics is the number of executions that have ended.
+A run starts with its first submission, when its wait begins.
 
-A point appears when its epoch has ended, since trackers do not delete points: an epoch with a job
-in the queue has not. Where the logs do not have the time of an end, it is that of the next epoch's
+A point appears when its epoch has ended, since trackers do not delete points; an epoch with a job
+in the queue has not ended. If the logs lack the time of an end, it is that of the next epoch's
 submission, else the run's end.
 """
 
@@ -36,7 +36,7 @@ from metlmon.text.formatting import epoch_number, hours, plain
 MAX_KEY: Final = 250
 MAX_PARAM: Final = 6000
 MAX_TAG: Final = 5000
-"""Characters that MLflow servers take of names, params and tags; some take 8000 of a tag."""
+"""Maximum characters of names, params and tags on MLflow servers; some accept 8000 in a tag."""
 
 KEY_TAG: Final = "metlmon.key"
 ENSEMBLE_TAG: Final = "metlmon.ensemble"
@@ -70,7 +70,7 @@ OWN_METRICS: Final = (
     *(f"metlmon/{name}" for name in (*EPOCH_METRICS, *EXECUTION_SUMS)),
     MEMORY_METRIC,
 )
-"""Names of metrics that a training cannot give to its own."""
+"""Reserved names of metrics, which a training cannot use."""
 
 RUN_TAGS: Final = (
     "state",
@@ -96,7 +96,7 @@ PASSING_TAGS: Final = frozenset(
         ),
     }
 )
-"""Tags that a run may lose again, such as the reason of a hold."""
+"""Tags that may be removed from a run, such as the reason of a hold."""
 
 STATUSES: Final[Mapping[State, str]] = {
     State.COMPLETED: "FINISHED",
@@ -105,7 +105,7 @@ STATUSES: Final[Mapping[State, str]] = {
     State.FUTILE: "FAILED",
     State.REMOVED: "KILLED",
 }
-"""Status of a run by its state; the others are under way."""
+"""Status of a run by its state; runs in other states are under way."""
 
 ENDED_STATUSES: Final = {
     DagState.DONE: "FINISHED",
@@ -115,7 +115,7 @@ ENDED_STATUSES: Final = {
 """Status of a run that is not complete when its DAG has ended."""
 
 UNDER_WAY: Final = ("RUNNING", "SCHEDULED")
-"""Statuses of runs that may go on."""
+"""Statuses of runs that may continue."""
 
 
 class EndedEpoch(NamedTuple):
@@ -138,9 +138,9 @@ class MetricPoint(Struct, frozen=True):
 class TrackedRun(Struct, frozen=True):
     """One run of a tracker.
 
-    ``key``: found again by it; ``start`` and ``end``: milliseconds since 1970; ``end`` None: not
-    ended, or not known when. ``status``: FINISHED, FAILED, KILLED, RUNNING or SCHEDULED. ``note``:
-    its description, Markdown. ``points`` are ordered by step, then by key.
+    ``key`` identifies it on the server; ``start`` and ``end``: milliseconds since 1970; ``end``
+    None: not ended, or unknown. ``status``: FINISHED, FAILED, KILLED, RUNNING or SCHEDULED.
+    ``note``: its description, in Markdown. ``points`` are ordered by step, then by key.
     """
 
     key: str
@@ -157,7 +157,7 @@ class TrackedRun(Struct, frozen=True):
 class TrackedEnsemble(Struct, frozen=True):
     """The parent run and its children; ``untimed``: runs without a submission in the logs.
 
-    ``zone_known`` False: the logs do not have the time zone, and that of this machine is used.
+    ``zone_known`` False: the logs lack the time zone, and that of this machine is used.
     """
 
     parent: TrackedRun
@@ -177,10 +177,10 @@ def tracked_ensemble(builder: SnapshotBuilder, basis: StatsInput) -> TrackedEnse
 
 
 def ensemble_key(ledger: Ledger) -> str:
-    """What identifies an ensemble: its first job, and when that was submitted.
+    """Identifies an ensemble: its first job, and when that was submitted.
 
     It does not change when the directory is moved or copied, when runs are continued, or when the
-    time zone becomes known: offsets are multiples of a quarter of an hour, which do not count.
+    time zone becomes known, since it ignores quarters of an hour, of which offsets are multiples.
     """
     times = {job.job: job.submitted or next(_times([job]), datetime.max) for job in ledger.jobs}
     first = min(ledger.jobs, key=lambda job: (times[job.job], job.job))
@@ -202,7 +202,7 @@ class _Ensemble:
         self._started = {each.key for each in executions}
         self._by_node = group_by(executions, lambda each: each.node_key)
         self._jobs_by_node = group_by(jobs, lambda job: job.node_key)
-        # Evaluations may be queued behind the last epoch: the training has ended by then.
+        # Evaluations may be queued after the last epoch: the training has ended by then.
         self._queued_runs = {job.key for job in jobs if job.training and job.state in ACTIVE}
         self._has_gpu_hours = basis.status.hours.measure is HourUnit.GPU
         self._jobs_by_run = group_by(jobs, lambda job: job.key)
@@ -251,7 +251,7 @@ class _Ensemble:
 
     def _status(self, run: Run) -> str:
         dag = self._dag_states.get(run.dag)
-        # Between two epochs the state is that of the one before.
+        # Between two epochs the state is that of the previous one.
         complete = run.epochs_done + run.epochs_skipped >= run.epochs_total
         if not (run.key in self._queued_runs and self._may_go_on(run)):
             if run.state in STATUSES and (complete or run.state not in DONE):
@@ -261,11 +261,11 @@ class _Ensemble:
         return "RUNNING" if run.key in self._started else "SCHEDULED"
 
     def _may_go_on(self, run: Run) -> bool:
-        """Whether a job that the logs have in the queue is there."""
+        """Whether a job that the logs have in the queue may really be there."""
         return self._basis.status.live or self._dag_states.get(run.dag) not in ENDED
 
     def _values(self, names: Iterable[str], record: Run | Epoch) -> dict[str, Any]:
-        """Columns of a frame; GPU-hours of an ensemble without GPUs are not known."""
+        """Columns of a frame; the GPU-hours of an ensemble without GPUs are unknown."""
         columns = frames.RUNS if isinstance(record, Run) else frames.EPOCHS
         values = {column.name: column.value for column in columns}
         known = [name for name in names if self._has_gpu_hours or name not in GPU_HOURS]
@@ -337,7 +337,7 @@ class _Ensemble:
     def _epoch_points(self, epochs: Iterable[EndedEpoch]) -> Iterator[MetricPoint]:
         for epoch, step, time in epochs:
             if not epoch.attempts:
-                # Skipped, or of a part whose logs are not here: its cost is not known.
+                # Skipped, or its logs are not here: its cost is unknown.
                 continue
             values = self._values(EPOCH_METRICS, epoch)
             executions = self._by_node.get(epoch.node_key, ())
@@ -355,7 +355,7 @@ class _Ensemble:
     def _training_points(
         self, run: str, epochs: Sequence[EndedEpoch], run_end: datetime | None
     ) -> Iterator[MetricPoint]:
-        """What the training wrote by epoch, of the epochs that have ended."""
+        """What the training wrote by epoch, for the epochs that have ended."""
         output = self._basis.trainings.get(run)
         if output is None:
             return
@@ -385,7 +385,7 @@ class _Ensemble:
                 yield MetricPoint(step, f"metlmon/gpu_hours_{kind}", value, time)
 
     def _milliseconds(self, time: datetime) -> int:
-        """A logged time in milliseconds since 1970, by this machine's zone where none is known."""
+        """A logged time in milliseconds since 1970, in this machine's zone if theirs is unknown."""
         aware = self._clock.with_offset(time)
         seconds = None if aware.tzinfo is not None else self._clock.to_epoch(time)
         return round(1000 * (aware.timestamp() if seconds is None else seconds))
@@ -400,7 +400,7 @@ def _ordered(points: Iterable[MetricPoint]) -> tuple[MetricPoint, ...]:
 
 
 def _ensemble_status(status: Status, statuses: Sequence[str]) -> str:
-    """Under way while a DAG or a run is; else the worst that a run came to."""
+    """Under way while a DAG or a run is; else the worst final status of a run."""
     if any(word in UNDER_WAY for word in statuses) or any(
         row.state in ALIVE for row in status.dags
     ):
@@ -417,7 +417,7 @@ def _ensemble_name(status: Status) -> str:
 
 
 def _params(basis: StatsInput) -> dict[str, dict[str, str]]:
-    """The variables that never change within a run, swept ones among them, by run."""
+    """The variables that are constant within a run, including swept ones, by run."""
     nodes = basis.load_description().nodes.all
     trainings = [node for node in nodes if node.key is not None and node.training]
     params = {}
@@ -427,7 +427,7 @@ def _params(basis: StatsInput) -> dict[str, dict[str, str]]:
         constant = {
             spelling[name]: plain(hide_value(name, value), MAX_PARAM)
             for name, value in values.items()
-            # A macro, such as $(RETRY), is no value.
+            # A macro, such as $(RETRY), is not a value.
             if value and name not in varying and name not in NO_PARAMS and "$(" not in value
         }
         names = _clean_names(constant)
@@ -436,7 +436,7 @@ def _params(basis: StatsInput) -> dict[str, dict[str, str]]:
 
 
 def _texts(tags: Mapping[str, object]) -> dict[str, str]:
-    """Tags as texts, without those whose value is not known."""
+    """Tags as texts, without unknown ones."""
     return {
         name: plain(redact_secrets(_text(value)), MAX_TAG)
         for name, value in tags.items()
@@ -452,10 +452,10 @@ _FORBIDDEN: Final = re.compile(r"[^/\w.\- ]")
 
 
 def _clean_names(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
-    """Names that MLflow takes, by the names as written; different ones stay different.
+    """Names that MLflow accepts, by the original names; different ones stay different.
 
-    MLflow: letters, digits and ``/ _ . - :`` and blanks, which must be a normal relative path;
-    servers on Windows take no colon. ``taken``: what no name may become.
+    MLflow: letters, digits, ``/ _ . - :`` and blanks, which must form a normal relative path;
+    servers on Windows reject colons. ``taken``: names that must not be used.
     """
     used = set(taken)
     cleaned: dict[str, str] = {}
@@ -490,14 +490,14 @@ def _ranges(numbers: Iterable[int]) -> str:
 
 
 def _note(epochs: Sequence[EndedEpoch]) -> str:
-    """Where each epoch was trained, and what it cost, as a table in Markdown."""
+    """A Markdown table of where each epoch was trained, and what it cost."""
     lines = [
         f"{NOTE_MARK}\n",
         "| epoch | step | site | GPU | tries | GPU-hours goodput | badput |",
         "|---|---|---|---|---|---|---|",
     ]
     for number, (epoch, step, _) in enumerate(epochs):
-        # Without an execution that completed it, the longest one has its place.
+        # Without an execution that completed the epoch, show the longest one.
         shown, spent = epoch.success or epoch.longest, epoch.hours.of_gpus
         site, gpu = (shown.site, shown.gpu) if shown is not None else (None, None)
         gpus = epoch.success.gpus if epoch.success is not None else None

@@ -1,11 +1,11 @@
 """The figures of an ensemble as metrics for Prometheus and what reads its formats.
 
-Values are those of ``status --json``, in base units: hours become seconds. A value that is not
-known has no sample. Labels are run, site, gpu, state and cause: all have few values, which
-neither name a cluster, a host or a user nor grow with the number of jobs.
+Values are those of ``status --json``, in base units: hours become seconds. An unknown value has no
+sample. Labels are run, site, gpu, state and cause: all have few values, which neither name a
+cluster, a host or a user nor grow with the number of jobs.
 
-``prometheus_client`` writes the text, in the format that a reader asks for. Source followed:
-OpenMetrics 1.0 (names, units, ``_total`` of counters).
+``prometheus_client`` writes the text, in the format that a reader requests. Names, units and the
+``_total`` of counters follow OpenMetrics 1.0.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from metlmon.text.formatting import epoch_number, plain
 PREFIX: Final = "metlmon_"
 
 FIRST_LINE: Final = f"# HELP {PREFIX}live "
-"""How the text begins."""
+"""The beginning of the text."""
 
 LABEL_LENGTH: Final = 100
-"""Characters of a label's value."""
+"""Maximum characters of a label's value."""
 
 UNKNOWN: Final = "unknown"
 """The label of a site or a GPU model that no log names."""
@@ -52,10 +52,10 @@ OWN_CAUSES: Final = re.compile(
     r"exited with return value -?\d{1,10}|killed by signal \d{1,3}( \([\w; ?]*\))?"
     r"|ended without a return value|[a-z ]{1,20}, no reason given"
 )
-"""Causes that metlmon words itself where a log has neither code nor reason."""
+"""Causes in metlmon's own words, for logs that have neither code nor reason."""
 
 EpochTime = Callable[[datetime], float | None]
-"""Converts a time of the logs to seconds since 1970; None where its zone is not known."""
+"""Converts a time of the logs to seconds since 1970; None if its zone is unknown."""
 
 
 class MetricFamily(Struct, frozen=True):
@@ -149,7 +149,7 @@ _FAMILIES: Final = (
     _gauge("model_epochs_done", "Epochs that a GPU model completed."),
 )
 FAMILIES: Final[Mapping[str, MetricFamily]] = MappingProxyType({f.name: f for f in _FAMILIES})
-"""Every metric that may be there, by its name without prefix, in the order of the output."""
+"""Every possible metric by its name without prefix, in the order of the output."""
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -164,7 +164,7 @@ class MetricSamples(Collector):
         self.by_family: dict[str, dict[Labels, float]] = {}
 
     def add(self, name: str, value: float | None, **labels: str) -> None:
-        """Add a value to the sample with these labels; None, which is not known, adds nothing."""
+        """Add a value to the sample with these labels; None, for unknown, adds nothing."""
         if value is not None:
             samples = self.by_family.setdefault(FAMILIES[name].name, {})
             key = tuple(labels.items())
@@ -351,12 +351,12 @@ def _add_runs(
 
 
 def _has_name(row: Run) -> bool:
-    """Whether a run has a name; jobs of no DAG may have that of their cluster alone."""
+    """Whether a run has a name; jobs outside of any DAG may have only that of their cluster."""
     return bool(row.dag) or not row.run.isdecimal()
 
 
 def unique_labels(names: Mapping[Key, str | None]) -> dict[Key, str]:
-    """A label for each key, of its name; with a number where an earlier key has that label."""
+    """A label for each key, from its name; numbered if an earlier key has the same label."""
     labels: dict[Key, str] = {}
     used: set[str] = set()
     for key, name in names.items():
@@ -368,7 +368,7 @@ def unique_labels(names: Mapping[Key, str | None]) -> dict[Key, str]:
 
 
 def label_text(text: str | None) -> str:
-    """Foreign text as the value of a label: one bounded line."""
+    """Untrusted text as the value of a label: one line of limited length."""
     return plain(text, LABEL_LENGTH) if text else UNKNOWN
 
 

@@ -1,7 +1,8 @@
 """A sweep as an Optuna study, in the format of Optuna's journal files: one trial for each run.
 
-It is written by ``optuna.storages.JournalStorage``, with a backend that keeps the lines: Optuna's
-own locks the file by another one beside it. Times whose zone is not known are this machine's.
+It is written by ``optuna.storages.JournalStorage`` with a backend that keeps the lines in memory:
+Optuna's own backend locks the file by creating another one beside it. Times in an unknown zone are
+taken to be in this machine's.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from metlmon.stats.sweep import CellRun, Grid, Variable
 from metlmon.stats.totals import group_by
 
 WORKER: Final = "metlmon"
-"""Who wrote the lines: Optuna's names differ in each process, a file written again does not."""
+"""Writer of all lines: Optuna uses a name per process, but a rewritten file should not change."""
 
 METRIC_NAMES: Final = "study:metric_names"
 """The attribute in which Optuna stores the names of a study's values."""
 
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,15}")
-"""An integer that a float represents exactly, as journals need it."""
+"""An integer that a float represents exactly, as journals require."""
 
 _DECIMAL_NUMBER: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 
@@ -48,7 +49,7 @@ LOST_DAGS: Final = frozenset({DagState.FAILED, DagState.REMOVED})
 
 
 def distribution_of(variable: Variable) -> BaseDistribution:
-    """From the smallest value to the largest where all are numbers, else the choices."""
+    """From the smallest to the largest value if all are numbers, else the choices."""
     values = [value for value in variable.values if value is not None]
     numbers = [float(value) for value in values if _DECIMAL_NUMBER.fullmatch(value)]
     if len(numbers) < len(values) or not all(map(math.isfinite, numbers)):
@@ -78,7 +79,7 @@ class _Lines(BaseJournalBackend):
         self.records += logs
 
     def text(self) -> str:
-        # NaN and Infinity as Python's json has them: Optuna writes and reads them so.
+        # NaN and Infinity as Python's json module writes them, which is what Optuna does.
         lines = [{**record, "worker_id": WORKER} for record in self.records]
         return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
 
@@ -88,7 +89,7 @@ def study_journal(
 ) -> str:
     """The text of a journal with one study, of a sweep whose metric has a goal.
 
-    ``name``: of the study. ``stamp``: adds the zone to a time of the logs, where one is known.
+    ``name``: that of the study. ``stamp``: adds the zone to a time of the logs, if it is known.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     lines = _Lines()
@@ -154,7 +155,7 @@ class _Trials:
         if run.stopped is not None:
             return TrialState.PRUNED
         if run.is_finished:
-            # Optuna has no complete trial without a finite value.
+            # An Optuna trial without a finite value cannot be complete.
             return TrialState.COMPLETE if run.reached is not None else TrialState.FAIL
         if run.entry.state in LOST_STATES or self._dags.get(run.entry.dag) in LOST_DAGS:
             return TrialState.FAIL
