@@ -52,6 +52,7 @@ from metlmon.model.dagman_runs import (
     current_run,
     is_restart_status,
 )
+from metlmon.model.job_events import NodeKey
 from metlmon.model.states import DagState
 
 MAX_UNKNOWN_NODES: Final = 1000
@@ -986,16 +987,25 @@ def _subtract(time: datetime | None, span: timedelta) -> datetime | None:
     return None
 
 
+def sub_dags(dags: Mapping[str, Dag]) -> dict[NodeKey, str]:
+    """The key of the DAG that each SUBDAG node runs, by node, where it is one of ``dags``."""
+    by_path = {dag.workflow.path: key for key, dag in dags.items()}
+    inner_by_node: dict[NodeKey, str] = {}
+    for key, dag in dags.items():
+        for name, node in dag.workflow.nodes.items() if dag.workflow.subdags else ():
+            subdag = None if node.subdag is None else dag.workflow.subdags[node.subdag]
+            inner = by_path.get(subdag.path) if subdag is not None else None
+            if inner is not None and inner != key:
+                inner_by_node[key, name] = inner
+    return inner_by_node
+
+
 def named_by(dags: Mapping[str, Dag]) -> dict[str, list[str]]:
     """The keys of the DAGs that name each sub-DAG, in order, by the key of the sub-DAG."""
-    by_path = {dag.workflow.path: key for key, dag in dags.items()}
-    named: dict[str, list[str]] = {}
-    for key, dag in dags.items():
-        for subdag in dag.workflow.subdags:
-            inner = by_path.get(subdag.path) if subdag is not None else None
-            if inner is not None and inner != key and key not in named.setdefault(inner, []):
-                named[inner].append(key)
-    return named
+    named: dict[str, dict[str, None]] = {}
+    for (key, _), inner in sub_dags(dags).items():
+        named.setdefault(inner, {})[key] = None
+    return {inner: list(keys) for inner, keys in named.items()}
 
 
 def settle_tops(

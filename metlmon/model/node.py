@@ -35,6 +35,7 @@ from metlmon.model.dag import (
     failed_part,
     failure_text,
     name_script,
+    sub_dags,
 )
 from metlmon.model.dagman_runs import Process
 from metlmon.model.job_events import (
@@ -46,7 +47,7 @@ from metlmon.model.job_events import (
     PostResult,
     SubmissionResult,
 )
-from metlmon.model.states import ACTIVE, DONE, FAILED_JOB, DagState, Outcome, State
+from metlmon.model.states import ACTIVE, ALIVE, DONE, FAILED_JOB, DagState, Outcome, State
 
 WORST_FIRST: Final = (
     State.HELD,
@@ -667,11 +668,17 @@ class DagStates:
         self._dags: Mapping[str, Dag] = {}
         self._nodes: Mapping[NodeKey, NodeRecord] = {}
         self._tables: dict[str, NodeStateTable] = {}
+        self._sub_dags: Mapping[NodeKey, str] = {}
+        self._hosts: dict[str, set[NodeKey]] = {}
+        """By sub-DAG, the SUBDAG nodes that run it."""
 
     def set_dags(self, dags: Mapping[str, Dag], nodes: Mapping[NodeKey, NodeRecord]) -> None:
         """Set the DAGs and their nodes, and drop all states."""
         self._dags, self._nodes = dags, nodes
         self._tables = {}
+        self._sub_dags, self._hosts = sub_dags(dags), {}
+        for node, inner in self._sub_dags.items():
+            self._hosts.setdefault(inner, set()).add(node)
 
     def mark_changed(self, nodes: Iterable[NodeKey]) -> None:
         """Mark nodes whose reports or jobs may have changed."""
@@ -680,6 +687,19 @@ class DagStates:
                 record.result = None
             if (table := self._tables.get(key[0])) is not None:
                 table.pending.add(key[1])
+            if key[0] in self._hosts:
+                self._mark_hosts(key[0])
+
+    def _mark_hosts(self, dag_key: str) -> None:
+        """Mark the SUBDAG nodes that contain a DAG, directly or not."""
+        marked: set[NodeKey] = set()
+        dags = [dag_key]
+        while dags:
+            for host in self._hosts.get(dags.pop(), set()) - marked:
+                marked.add(host)
+                dags.append(host[0])
+                if (table := self._tables.get(host[0])) is not None:
+                    table.pending.add(host[1])
 
     def invalidate(self, dag_key: str | None = None) -> None:
         """Resolve all nodes of one DAG, or of all DAGs, again.
@@ -689,6 +709,7 @@ class DagStates:
         for key, table in self._tables.items():
             if dag_key is None or key == dag_key:
                 table.inputs = None
+                self._mark_hosts(key)
 
     def table(self, dag_key: str, live: bool = False, limit: int | None = None) -> NodeStateTable:
         """The states of a DAG's nodes; resolves at most ``limit`` changed nodes."""
@@ -714,10 +735,34 @@ class DagStates:
 
             def resolve(name: str) -> NodeState:
                 key = (dag_key, name)
-                return resolver.resolve(self._nodes[key], self.submission_result(key))
+                state = resolver.resolve(self._nodes[key], self.submission_result(key))
+                if state.state is not State.WAITING or key not in self._sub_dags or dag.has_run():
+                    return state
+                return self._state_of_sub_dag(key) or state
 
             table.resolve(resolve, limit)
         return table
+
+    def _state_of_sub_dag(self, key: NodeKey) -> NodeState | None:
+        """The state of a SUBDAG node by the nodes of its sub-DAG; None where none of them ran.
+
+        For DAGs without any file of DAGMan's. Of several nodes with the same sub-DAG, none is known
+        to have run it.
+        """
+        inner = self._sub_dags[key]
+        dag_state, ended = self.dag_state(inner)
+        if dag_state is DagState.NOT_SUBMITTED or len(self._hosts[inner]) > 1:
+            return None
+        states = self.table(inner, self._tables[key[0]].live).states.values()
+        times = [time for each in states if (time := each.submitted or each.since) is not None]
+        submitted = min(times, default=None)
+        if dag_state is DagState.DONE and self._nodes[key].node.post is None:
+            ended = ended or max((each.since for each in states if each.since), default=None)
+            return NodeState(State.COMPLETED, ended, submitted=submitted)
+        is_active = dag_state in ALIVE or any(each.state in ACTIVE for each in states)
+        return NodeState(
+            State.RUNNING if is_active else State.UNKNOWN, submitted, submitted=submitted
+        )
 
     def _is_alive(self, dag: Dag, ended: bool, live: bool) -> bool:
         # A DAGMan that is being removed removes its jobs first: they are not retried.
@@ -782,7 +827,9 @@ class DagStates:
         table = self._tables.get(dag_key)
         states = self.table(dag_key, table is not None and table.live).states.values()
         records = [self._nodes[(dag_key, name)] for name in dag.workflow.nodes]
-        if not any(record.jobs for record in records):
+        if not any(record.jobs for record in records) and not any(
+            state.submitted for state in states
+        ):
             # A rescue file shows that a DAGMan ran and ended; a new one may have started.
             may_have_run = dag.rescue_files_at_cut() or any(record.possible for record in records)
             return (DagState.UNKNOWN if may_have_run else DagState.NOT_SUBMITTED), None

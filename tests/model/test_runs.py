@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from metlmon.config.settings import Settings
+from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
+from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.text.record_json import json_of
 from tests.support.event_logs import Log, Out, read_ensemble
 from tests.support.records import read_dagdir
@@ -56,6 +58,47 @@ def test_the_queued_jobs_of_a_run_are_none_of_another_sub_dags(tmp_path: Path) -
         [(100, "r0.dag")],
         [(101, "r1.dag")],
     ]
+
+
+def test_sub_dags_without_any_file_of_dagman(tmp_path: Path) -> None:
+    """Their nodes tell the state of the SUBDAG nodes, also while the log grows."""
+    for run in range(2):
+        (tmp_path / f"r{run}.dag").write_text(chain(f"r{run}", None, range(2)))
+    top = "SUBDAG EXTERNAL A r0.dag\nSUBDAG EXTERNAL B r1.dag\nJOB last train.sub\n"
+    (tmp_path / "top.dag").write_text(f"{top}PARENT A B CHILD last\n")
+    (tmp_path / "train.sub").write_text("executable = train.sh\nlog = metl.log\nqueue\n")
+    log = Log()
+    (tmp_path / "metl.log").touch()
+    reader = DagdirReader(tmp_path, Settings(), live=True)
+    reader.open()
+
+    def found() -> list[str]:
+        (tmp_path / "metl.log").write_bytes(log.data)
+        reader.check()
+        reader.read_all()
+        builders = reader.snapshot_builder(), read_dagdir(tmp_path, live=True)
+        both = [[builder.status().dags[0].state.value, *of_nodes(builder)] for builder in builders]
+        assert both[0] == both[1]
+        return both[0]
+
+    def of_nodes(builder: SnapshotBuilder) -> list[str]:
+        return [
+            builder.derivation.states["top.dag", name].state.value for name in ("A", "B", "last")
+        ]
+
+    assert found() == ["not-submitted", "waiting", "waiting", "waiting"]
+    for cluster, node in enumerate(("train_epoch0", "eval_epoch0", "train_epoch1"), start=10):
+        trained(log, cluster, f"r0-{node}")
+    assert found() == ["unknown", "unknown", "waiting", "waiting"], "or between two nodes"
+    log.submit(20, "r1-train_epoch0")
+    trained(log, 13, "r0-eval_epoch1")
+    assert found() == ["unknown", "completed", "running", "waiting"]
+    log.execute(20, gpus=1).terminate(20)
+    for cluster, node in enumerate(("eval_epoch0", "train_epoch1", "eval_epoch1"), start=21):
+        trained(log, cluster, f"r1-{node}")
+    assert found() == ["unknown", "completed", "completed", "waiting"]
+    trained(log, 30, "last")
+    assert found() == ["done", "completed", "completed", "completed"]
 
 
 def test_both_numbers_of_an_epoch_are_kept() -> None:
