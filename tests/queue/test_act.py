@@ -115,6 +115,11 @@ def test_what_is_denied_is_an_exit_status(act: Act, schedd: Schedd) -> None:
         (("hold", "99.0"), "no log has"),
         (("hold", "nobody"), "no such run"),
         (("halt", "other.dag"), "no such DAG"),
+        (("exclude-site",), "name one site"),
+        (("exclude-site", "A", "B"), "name one site"),
+        (("exclude-site", 'a"'), "without quotes"),
+        (("exclude-site", "a|b"), "without |"),
+        (("exclude-site", "A", "--to", "B"), "--to is for retarget and send"),
     ],
 )
 def test_what_cannot_be_meant(
@@ -285,3 +290,30 @@ def test_what_leads_out_of_the_directory_is_resubmitted_only_by_its_name(
     code, _, err = act("resubmit", "--keep=-import_env", "--dry-run")
     assert code == Exit.OK
     assert "import_env" in err, "what is kept is shown"
+
+
+# --- excluding a site or a host ---------------------------------------------------------------
+
+
+def test_a_site_is_excluded_and_included_again(act: Act) -> None:
+    code, out, err = act("exclude-site", "Expanse-GPU", "--yes")
+    assert (code, out) == (Exit.OK, "79.0  done\n")
+    assert err.splitlines()[:2] == ["exclude the site Expanse-GPU", "  79.0  run0  epoch 2  idle"]
+    assert "undo: include-site" in err
+    code, out, err = act("exclude-site", "Expanse-GPU", "--yes")
+    assert (code, out) == (Exit.OK, "")
+    assert "no need to exclude the site Expanse-GPU: the site is excluded already" in err
+    code, out, _ = act("include-site", "Expanse-GPU", "--yes", "--json")
+    output = json.loads(out)
+    assert (output["act"], output["request"]["site"]) == ("include-site", "Expanse-GPU")
+    assert (output["request"]["dags"], output["answers"][0]["reply"]) == ([], "done")
+
+
+def test_a_host_is_excluded_where_a_job_has_run_on_it(act: Act) -> None:
+    code, _, err = act("exclude-host", "gpu1.example.edu", "--yes")
+    assert code == Exit.REFUSED
+    assert "no job has run on a host of the name gpu1.example.edu" in err
+    ran_on = "ip-172-31-17-82.ec2.internal"
+    code, out, err = act("exclude-host", ran_on, "--yes")
+    assert (code, out) == (Exit.OK, "79.0  done\n")
+    assert err.splitlines()[0] == f"exclude the host {ran_on}"

@@ -1,4 +1,4 @@
-"""When schedd and collectors are asked about annexes, and what is made of their answers."""
+"""When schedd and collectors are asked about annexes and free GPUs, and what is made of it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from metlmon.pool.annex_ads import (
     AnnexQueue,
     AnnexRequest,
     AnnexSlotType,
+    FreeGpus,
 )
 from metlmon.pool.annex_poller import AnnexPoller
 from metlmon.pool.connection import PoolUnreachable
@@ -80,10 +81,6 @@ class Annexes:
         pass
 
 
-def annex_job(cluster: int, annex: str, **more: Any) -> QueueJob:
-    return job(cluster, annex=annex, **more)
-
-
 # --- whose annexes ------------------------------------------------------------------------
 
 
@@ -94,7 +91,7 @@ def test_requests_are_ours_those_of_the_jobs_owner_and_those_that_jobs_target() 
         request(3, "Targeted", owner="carl"),
         request(4, "elsewhere", owner="carl"),
     )
-    jobs = (annex_job(9, "targeted", owner="bert"),)
+    jobs = (job(9, annex="targeted", owner="bert"),)
     answer = Annexes(AnnexQueue(requests=requests), jobs).poller.query()
     assert [each.name for each in answer.requests] == ["ours", "of-the-owner", "Targeted"]
     assert answer.jobs == jobs
@@ -121,10 +118,10 @@ def test_without_a_user_name_a_request_without_an_owner_is_not_ours() -> None:
                 collector=CONFIGURED,
                 pool_collector=POOL,
             ),
-            (annex_job(9, "spark"),),
+            (job(9, annex="spark"),),
             [(CONFIGURED, ("delta", "spark")), (OURS, ("delta", "spark"))],
         ),
-        (AnnexQueue(pool_collector=POOL), (annex_job(9, "delta"),), [(POOL, ("delta",))]),
+        (AnnexQueue(pool_collector=POOL), (job(9, annex="delta"),), [(POOL, ("delta",))]),
         # None without requests and targets.
         (AnnexQueue(collector=CONFIGURED, pool_collector=POOL), (job(9),), []),
     ],
@@ -207,7 +204,7 @@ def test_the_first_job_that_targets_an_annex_is_reason_to_ask() -> None:
     there = Annexes(AnnexQueue(pool_collector=POOL))
     there.poller.query()
     assert not there.poller.is_due()
-    there.jobs = (annex_job(9, "delta"),)
+    there.jobs = (job(9, annex="delta"),)
     assert there.poller.is_due()
     there.poller.query()
     assert not there.poller.is_due()
@@ -300,11 +297,8 @@ def test_a_request_says_what_was_requested() -> None:
     assert old.generation is AnnexGeneration.OLD
     assert (old.lifetime, old.nodes, old.queue) == (7200.0, 2, "gpuA100x4")
     assert (old.allocation, old.batch_job, old.cpus) == ("abc123", "815", None)
-
-
-@pytest.mark.parametrize("missing", ["ClusterId", "ProcId", "JobStatus", "hpc_annex_name"])
-def test_a_job_that_lacks_its_identity_is_no_request(missing: str) -> None:
-    assert annex_ads.annex_request({**JOB, missing: Expression()}) is None
+    for identity in ("ClusterId", "ProcId", "JobStatus", "hpc_annex_name"):
+        assert annex_ads.annex_request({**JOB, identity: Expression()}) is None
 
 
 def test_a_slot_has_its_own_gpus_a_partitionable_one_those_of_the_node() -> None:
@@ -365,3 +359,118 @@ def test_a_name_cannot_leave_its_quotes_in_a_constraint() -> None:
     (slot,) = pool.annex_ads("cm", ['a" || true || "', "b\\"])
     assert slot.annex == "delta-b"
     assert asked == [r'AnnexName == "a\" || true || \"" || AnnexName == "b\\"']
+
+
+# --- the free GPUs of a collector -------------------------------------------------------------
+
+
+A100, V100 = "NVIDIA A100-SXM4-40GB", "Tesla V100-SXM2-32GB"
+NOW = 1795489026.0
+
+PARTITIONABLE: dict[str, Any] = {
+    "Activity": "Idle",
+    "GLIDEIN_ResourceName": "Delta-GPU",
+    "GPUs": 1,
+    "GPUs_DeviceName": A100,
+    "Name": "slot1@delta@localhost",
+    "SlotType": "Partitionable",
+    "State": "Unclaimed",
+    "TotalGPUs": 2,
+    "TotalSlotGPUs": 2,
+}
+"""As HTCondor 23.9 advertises it while one of its two GPUs is in a dynamic slot."""
+DYNAMIC = PARTITIONABLE | {
+    "Activity": "Busy",
+    "Name": "slot1_1@delta@localhost",
+    "SlotType": "Dynamic",
+    "State": "Claimed",
+    "TotalSlotGPUs": 1,
+}
+FULL = PARTITIONABLE | {"GPUs": 0, "Name": "slot1@delta2@localhost"}
+STATIC = PARTITIONABLE | {
+    "GLIDEIN_ResourceName": "Expanse-GPU",
+    "GPUs_DeviceName": V100,
+    "Name": "slot2@expanse@localhost",
+    "SlotType": "Static",
+    "TotalSlotGPUs": 1,
+}
+CLAIMED = STATIC | {"Activity": "Busy", "Name": "slot1@expanse@localhost", "State": "Claimed"}
+ANNEX = PARTITIONABLE | {"AnnexName": "gz", "Name": "slot1@annex-gz.9177@localhost"}
+NO_GPU = {
+    name: value
+    for name, value in PARTITIONABLE.items()
+    if "GPUs" not in name and name != "GLIDEIN_ResourceName"
+} | {"GLIDEIN_ResourceName": "UChicago"}
+NO_SITE = {key: PARTITIONABLE[key] for key in PARTITIONABLE if key != "GLIDEIN_ResourceName"}
+SEVERAL_MODELS = {key: FULL[key] for key in FULL if key != "GPUs_DeviceName"} | {"GPUs": 3}
+
+
+def selected(*ads: dict[str, Any]) -> list[dict[str, Any]]:
+    """The ads of these that a collector answers with."""
+    classad = pytest.importorskip("classad2")
+    constraint, attributes = annex_ads.GPU_SLOTS
+    found = []
+    for values in ads:
+        ad = classad.ClassAd(values)
+        ad["Selected"] = classad.ExprTree(constraint)
+        if ad.eval("Selected") is True:
+            found.append({name: values[name] for name in attributes if name in values})
+    return found
+
+
+def test_free_are_what_is_left_of_partitionable_slots_and_unclaimed_static_ones() -> None:
+    assert selected(DYNAMIC, ANNEX, NO_GPU, NO_SITE) == [], "these are not asked for"
+    ads = selected(PARTITIONABLE, FULL, STATIC, CLAIMED, SEVERAL_MODELS)
+    assert annex_ads.free_gpus(ads, NOW) == [
+        FreeGpus("Delta-GPU", A100, 1, NOW),
+        FreeGpus("Expanse-GPU", V100, 1, NOW),
+    ]
+
+
+@pytest.mark.parametrize("state", ["Owner", "Drained", "Matched", "Claimed"])
+def test_a_slot_that_takes_no_job_now_has_no_free_gpu(state: str) -> None:
+    ads = selected(PARTITIONABLE | {"State": state})
+    assert annex_ads.free_gpus(ads, NOW) == [FreeGpus("Delta-GPU", A100, 0, NOW)]
+
+
+# --- when ---------------------------------------------------------------------------------
+
+
+class Pool(Annexes):
+    """The pool's collector besides: it answers ``free``."""
+
+    free: tuple[FreeGpus, ...] | PoolError = (FreeGpus("Delta-GPU", A100, 3, NOW),)
+    questions = 0
+
+    def free_gpus(self) -> tuple[FreeGpus, ...]:
+        self.questions += 1
+        if isinstance(self.free, PoolError):
+            raise self.free
+        return self.free
+
+
+def test_a_collector_is_asked_for_free_gpus_only_for_a_plan_and_every_ten_minutes() -> None:
+    pool = Pool(AnnexQueue())
+    assert (pool.poller.query().free_gpus, pool.questions) == ((), 0)
+    for seconds, questions in ((0.0, 1), (LONGEST_PAUSE - 1, 1), (2.0, 2)):
+        pool.now += seconds
+        pool.poller.query_gpus_soon()
+        assert (pool.poller.query().free_gpus, pool.questions) == (pool.free, questions)
+    assert (pool.poller.query().free_gpus, pool.questions) == (pool.free, 2)
+
+
+def test_a_silent_collector_shows_no_free_gpus_and_is_no_error() -> None:
+    pool = Pool(AnnexQueue())
+    pool.poller.query_gpus_soon()
+    assert pool.poller.query().free_gpus
+    pool.now += LONGEST_PAUSE
+    pool.free = PoolUnreachable("the collector gave no answer in 10 s")
+    pool.poller.query_gpus_soon()
+    answer = pool.poller.query()
+    assert (answer.free_gpus, answer.errors) == ((), ())
+
+
+def test_a_silent_schedd_is_answer_enough() -> None:
+    pool = Pool(schedd_error="the schedd does not answer")
+    pool.poller.query_gpus_soon()
+    assert (pool.poller.query().free_gpus, pool.questions) == ((), 0)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
-from metlmon.live.session import Session
 from metlmon.model.states import DagState, State
 from metlmon.pool.poller import (
     LONGEST_PAUSE,
@@ -26,25 +25,19 @@ from metlmon.pool.types import QueueJob, ScheddInfo
 from metlmon.snapshot.records import LogRow, Progress
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
-from tests.support.patience import PATIENCE
 from tests.support.queue_rows import DAGDIR, WHERE, Logs, Schedd, dag, dagman, job, picture, row
+from tests.support.recordings import opened
+from tests.support.watched_session import WatchedSession
 
 
-@dataclass
-class Clock:
-    now: float = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+def asked(schedd: Schedd) -> list[tuple[object, ...]]:
+    """The clusters of DAGMans and of jobs in each query."""
+    return [what[1:] for what in schedd.asked if what[0] == "query"]
 
 
-def asked(schedd: Schedd) -> int:
-    return sum(what[0] == "query" for what in schedd.asked)
-
-
-def asker(logs: Logs, schedd: Schedd) -> tuple[QueuePoller, Clock]:
-    clock = Clock()
-    return QueuePoller(logs, schedd, clock), clock  # type: ignore[arg-type]
+def asker(logs: Logs, schedd: Schedd) -> tuple[QueuePoller, SimpleNamespace]:
+    clock = SimpleNamespace(now=1000.0)
+    return QueuePoller(logs, schedd, lambda: clock.now), clock  # type: ignore[arg-type]
 
 
 # --- when ---------------------------------------------------------------------------------
@@ -166,6 +159,29 @@ def test_an_answer_with_our_jobs_says_that_the_ensemble_lives() -> None:
     assert logs.there is False
 
 
+def test_a_thousand_jobs_of_one_dagman_cost_one_id() -> None:
+    schedd = Schedd(dagman(), *(job(n) for n in range(100, 1100)))
+    queue, _ = asker(Logs(*(row(n) for n in range(100, 1100)), dags=[dag()]), schedd)
+    assert len(queue.query().jobs) == 1000
+    assert asked(schedd) == [({9}, {9})]
+
+
+def test_jobs_that_no_dagman_of_ours_has_are_asked_for_by_their_numbers() -> None:
+    schedd = Schedd(dagman(), job(1), job(2, dagman=None))
+    queue, _ = asker(Logs(row(1), row(2), row(3), dags=[dag()]), schedd)
+    assert [each.cluster for each in queue.query().jobs] == [1, 2]
+    assert asked(schedd) == [({9}, {9}), (set(), {2, 3})]
+
+
+def test_a_dagman_below_that_was_found_by_its_number_is_asked_for_its_jobs() -> None:
+    below = replace(dagman(20, "inner.dag"), node="sub", dagman=None)
+    schedd, logs = Schedd(below, job(21, dagman=20)), Logs(row(20, node="sub"))
+    logs.logs += (LogRow("inner.dag.dagman.log", 0, 0, None, None),)
+    queue, _ = asker(logs, schedd)
+    assert [each.cluster for each in queue.query().jobs] == [20, 21]
+    assert asked(schedd) == [(set(), {20}), ({20}, set())]
+
+
 # --- shown --------------------------------------------------------------------------------
 
 
@@ -200,6 +216,9 @@ def test_only_what_lasts_is_a_warning() -> None:
     assert warning.kind == "queue-differs"
     view = feed.job_view(1, 0)
     assert view.queue.differs == "held"
+    schedd.down = "gone"
+    queue.query()
+    assert queue.lasting_discrepancies == (), "a schedd that went away warns of nothing"
 
 
 def test_logs_of_another_machine_are_no_warning() -> None:
@@ -229,43 +248,10 @@ def test_jobs_that_were_here_and_are_gone_are_one() -> None:
     assert view.queue.differs == "not in the queue"
 
 
-def test_a_schedd_that_went_away_warns_of_nothing() -> None:
-    logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 5), dagman())
-    queue, clock = asker(logs, schedd)
-    queue.query()
-    clock.now += QUERY_SECONDS
-    queue.query()
-    assert queue.lasting_discrepancies
-    schedd.down = "gone"
-    queue.query()
-    assert queue.lasting_discrepancies == ()
-
-
-def test_the_thread_asks_tells_and_ends() -> None:
-    logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 5), dagman())
-    queue, clock = asker(logs, schedd)
-    feed = QueueFeed(logs, queue)
-    result, pictures = threading.Event(), []
-
-    def notify(update: Snapshot) -> None:
-        pictures.append(update)
-        result.set()
-
-    queue.query()
-    clock.now += QUERY_SECONDS
-    feed.start(notify)
-    assert result.wait(10), "a warning that came up was not shown"
-    feed.stop()
-    assert asked(schedd) == 2
-    assert pictures[0].status.warnings[-1].kind == "queue-differs"
-    assert pictures[0].changed == frozenset()
-    assert not any(thread.name == "metlmon-queue" for thread in threading.enumerate())
-
-
 # --- a schedd that falls silent -----------------------------------------------------------
 
 
-def silent(logs: Logs, schedd: Schedd) -> tuple[QueuePoller, Clock]:
+def silent(logs: Logs, schedd: Schedd) -> tuple[QueuePoller, SimpleNamespace]:
     """It had our jobs, and then it was gone."""
     queue, clock = asker(logs, schedd)
     queue.query()
@@ -342,41 +328,35 @@ def test_a_silence_that_begins_or_ends_is_shown_at_once() -> None:
     assert result.wait(10)
     feed.stop()
     assert [picture.error is None for picture in pictures] == [False, True]
+    assert pictures[0].changed == frozenset()
+    assert not any(thread.name == "metlmon-queue" for thread in threading.enumerate())
 
 
 # --- A schedd that has the jobs makes an ensemble live, and a new picture shows it ------------
 
 
-def old(tmp_path: Path) -> Dagdir:
-    """Logs that are months old, a job in the queue by them."""
+@pytest.fixture(name="months_old")
+def _months_old(tmp_path: Path) -> Path:
+    """A dagdir whose logs are months old, a job in the queue by them."""
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", Log().submit(77, NODE).data)
-    return dagdir
+    return dagdir.path
 
 
-def test_old_logs_come_to_life_when_the_queue_has_their_jobs(tmp_path: Path) -> None:
-    reader = DagdirReader(old(tmp_path).path)
-    reader.open()
-    session = Session(reader)
-    pictures: queue.Queue[Snapshot] = queue.Queue()
-    session.start(pictures.put)
+def test_old_logs_come_to_life_when_the_queue_has_their_jobs(months_old: Path) -> None:
+    watched = WatchedSession(DagdirReader(months_old))
+    watched.begin()
     try:
-        while not (update := pictures.get(timeout=PATIENCE)).status.logs:
-            pass
-        assert not update.status.live
-        session.set_in_queue(True)
-        while not pictures.get(timeout=PATIENCE).status.live:
-            pass
-        session.set_in_queue(False)
-        while pictures.get(timeout=PATIENCE).status.live:
-            pass
+        assert not watched.until(lambda update: bool(update.status.logs)).status.live
+        watched.session.set_in_queue(True)
+        watched.until(lambda update: update.status.live)
+        watched.session.set_in_queue(False)
+        watched.until(lambda update: not update.status.live)
     finally:
-        session.stop()
+        watched.session.stop()
 
 
-def test_who_says_it_is_not_live_is_believed(tmp_path: Path) -> None:
-    reader = DagdirReader(old(tmp_path).path, live=False)
-    reader.open()
-    reader.read_all()
+def test_who_says_it_is_not_live_is_believed(months_old: Path) -> None:
+    reader = opened(months_old)
     reader.in_queue = True
     assert not reader.live()

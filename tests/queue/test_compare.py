@@ -40,16 +40,10 @@ def test_the_same_state_in_two_words(state: State, same: list[int], others: list
     assert not any(agree(state, status) for status in others)
 
 
-def test_a_job_being_removed_agrees_with_every_state() -> None:
-    assert all(agree(state, 3) for state in (*ACTIVE, *TERMINAL))
-
-
-def test_a_job_that_is_gone_has_ended_by_its_log_or_differs() -> None:
-    assert all(agree(state, 0) for state in TERMINAL)
+def test_every_state_agrees_with_one_of_the_queue() -> None:
+    assert all(agree(state, 3) for state in (*ACTIVE, *TERMINAL)), "it is being removed"
+    assert all(agree(state, 0) for state in TERMINAL), "it is gone"
     assert not any(agree(state, 0) for state in ACTIVE)
-
-
-def test_every_state_of_a_job_in_the_queue_has_a_row_in_the_table() -> None:
     assert all(any(agree(state, status) for status in (1, 2, 5, 6, 7)) for state in ACTIVE)
 
 

@@ -61,10 +61,6 @@ def test_an_answer_becomes_a_record(fake: PoolConnection) -> None:
     assert job.rejection == "none"
 
 
-def test_one_worker_serves_many_operations(fake: PoolConnection) -> None:
-    assert fake.act("hold", 7, 0) == fake.act("hold", 7, 0)
-
-
 @pytest.mark.parametrize(
     ("number", "message"),
     [

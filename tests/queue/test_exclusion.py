@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from metlmon.cli.exit_codes import Exit
 from metlmon.model.states import DagState, State
 from metlmon.pool.client import PoolClient
 from metlmon.pool.exclusion import submit_line
@@ -24,9 +22,6 @@ from metlmon.pool.types import (
     ResultCode,
 )
 from metlmon.snapshot.records import Job
-from tests.support.commands import Captured, run_command
-from tests.support.dagdir_builder import NODE, Dagdir
-from tests.support.event_logs import Log
 from tests.support.gate_rows import UUID, GatedLogs, run
 from tests.support.gated_dagdir import GO, Gated
 from tests.support.queue_rows import Schedd, dag, dagman, job, picture, row
@@ -239,64 +234,3 @@ def test_the_gate_places_epochs_beside_an_exclusion(tmp_path: Path) -> None:
     node = tmp_path / "placement" / "ensemble" / "run0-train_epoch3.inc"
     assert node.read_text() == "ResourceName = Delta-GPU\n"
     assert excluded.read_text() == "metlmon_excluded = Expanse-GPU\n"
-
-
-# --- the command ----------------------------------------------------------------------------
-
-
-@pytest.fixture(name="dagdir")
-def _dagdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dagdir:
-    dagdir = Dagdir(tmp_path / "ensemble")
-    log = Log().submit(78, NODE).execute(78, gpus=2).terminate(78, 0)
-    log.submit(79, "run0-train_epoch1")
-    dagdir.write("metl.log", log.data)
-    schedd = Schedd(job(79, node="run0-train_epoch1", directory=dagdir.path))
-    monkeypatch.setattr("metlmon.pool.client.PoolConnection", lambda: schedd)
-    return dagdir
-
-
-def command(capsys: Captured, dagdir: Dagdir, *words: str) -> tuple[int, str, str]:
-    return run_command("", capsys, "act", words[0], dagdir.path, *words[1:])
-
-
-def test_the_command_says_what_it_touches_and_undoes_it(dagdir: Dagdir, capsys: Captured) -> None:
-    code, out, err = command(capsys, dagdir, "exclude-site", X, "--yes")
-    assert (code, out) == (Exit.OK, "79.0  done\n")
-    assert err.splitlines()[:2] == [f"exclude the site {X}", "  79.0  run0  epoch 2  idle"]
-    assert "undo: include-site" in err
-    code, out, err = command(capsys, dagdir, "exclude-site", X, "--yes")
-    assert (code, out) == (Exit.OK, "")
-    assert f"no need to exclude the site {X}: the site is excluded already" in err
-    code, out, _ = command(capsys, dagdir, "include-site", X, "--yes", "--json")
-    answered = json.loads(out)
-    request = answered["request"]
-    assert (answered["act"], request["site"], request["dags"]) == ("include-site", X, [])
-    assert [each["reply"] for each in answered["answers"]] == ["done"]
-
-
-def test_the_command_on_a_host(dagdir: Dagdir, capsys: Captured) -> None:
-    code, _, err = command(capsys, dagdir, "exclude-host", HOST, "--yes")
-    assert code == Exit.REFUSED
-    assert f"no job has run on a host of the name {HOST}" in err
-    ran_on = "ip-172-31-17-82.ec2.internal"
-    code, out, err = command(capsys, dagdir, "exclude-host", ran_on, "--yes")
-    assert (code, out) == (Exit.OK, "79.0  done\n")
-    assert err.splitlines()[0] == f"exclude the host {ran_on}"
-
-
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        ((), "name one site"),
-        (("A", "B"), "name one site"),
-        (('a"',), "without quotes"),
-        (("a|b",), "without |"),
-        ((X, "--to", "B"), "--to is for retarget and send"),
-    ],
-)
-def test_what_is_no_site(
-    words: tuple[str, ...], why: str, dagdir: Dagdir, capsys: Captured
-) -> None:
-    code, _, err = command(capsys, dagdir, "exclude-site", *words, "--yes")
-    assert code == Exit.USAGE
-    assert why in err

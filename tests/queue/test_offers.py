@@ -61,20 +61,6 @@ def test_what_is_left_out_is_reported_why() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "state",
-    [
-        State.TRANSFERRING_INPUT,
-        State.STARTING,
-        State.TRANSFERRING_OUTPUT,
-        State.SUSPENDED,
-        State.DISCONNECTED,
-    ],
-)
-def test_vacate_is_for_jobs_that_have_a_machine(state: State) -> None:
-    assert ids(offer(PoolAction.VACATE, row(1, state))) == ["1.0"]
-
-
 def test_the_subject_counts_exactly() -> None:
     assert offer(PoolAction.HOLD, row(1), row(2), row(4, State.FAILED)).subject == "2 jobs of run0"
     assert offer(PoolAction.HOLD, row(1)).subject == "job 1.0 of run0"
@@ -120,6 +106,34 @@ def test_why_nothing_is_offered(rows: tuple[object, ...], word: QueueSnapshot, w
     made = offer(PoolAction.HOLD, *rows, word=word)
     assert made.request is None
     assert (made.refused or "").startswith(why)
+
+
+# Held in the second in which it ended (seen on 23.9.6): the log has 005, then 012; DAGMan counts
+# the node as done; the queue keeps the job, held, until somebody lets go of it or the DAG ends.
+# A real schedd answers "not possible in this state" to what is suspended in its own eyes.
+@pytest.mark.parametrize(
+    ("act", "state", "status", "why"),
+    [
+        *((PoolAction.RELEASE, state, 5, None) for state in (State.COMPLETED, State.FAILED)),
+        *((PoolAction.REMOVE, state, 5, None) for state in (State.COMPLETED, State.FAILED)),
+        (PoolAction.HOLD, State.COMPLETED, 5, "held already"),
+        (PoolAction.VACATE, State.COMPLETED, 5, "held: at no machine"),
+        (PoolAction.REMOVE, State.COMPLETED, 2, "completed: no longer in the queue"),
+        (PoolAction.VACATE, State.SUSPENDED, 7, "suspended: only jobs that run can be vacated"),
+        (PoolAction.VACATE, State.TRANSFERRING_INPUT, 2, None),
+        (PoolAction.VACATE, State.STARTING, 2, None),
+        (PoolAction.VACATE, State.TRANSFERRING_OUTPUT, 2, None),
+        (PoolAction.VACATE, State.SUSPENDED, 2, None),
+        (PoolAction.VACATE, State.DISCONNECTED, 2, None),
+        (PoolAction.HOLD, State.SUSPENDED, 7, None),
+    ],
+)
+def test_where_the_queue_has_another_state_than_the_log(
+    act: PoolAction, state: State, status: int, why: str | None
+) -> None:
+    made = offer(act, row(1, state), word=replace(WORD, jobs=(job(1, status),)))
+    assert made.refused == why
+    assert why is not None or ids(made) == ["1.0"]
 
 
 def test_another_owners_job_among_ours_is_left_out() -> None:

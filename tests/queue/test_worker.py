@@ -94,13 +94,6 @@ def pool() -> Pool:
     return made
 
 
-def test_every_request_gets_one_line() -> None:
-    assert (
-        answers(Quiet(), {"op": "where", "args": []}, {"op": "where", "args": []})
-        == [{"value": "here"}] * 2
-    )
-
-
 @pytest.mark.parametrize(
     "request_",
     [
@@ -169,40 +162,24 @@ def test_placing_edits_one_attribute_of_one_job(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("requirements", "by_site"),
+    ("requirements", "by_site", "by_list"),
     [
-        ('(MY.MetlSite == "any") || (TARGET.GLIDEIN_ResourceName =?= MY.MetlSite)', True),
-        ("TARGET.GLIDEIN_ResourceName is metlsite", True),
-        ('TARGET.GLIDEIN_ResourceName == "MetlSites"', False),
-        ("true", False),
-        (True, False),
-        (None, False),
+        # As metlmon wrote them before sites could be listed.
+        ('(MY.MetlSite == "any") || (TARGET.GLIDEIN_ResourceName =?= MY.MetlSite)', True, False),
+        ("TARGET.GLIDEIN_ResourceName is metlsite", True, False),
+        (requirements((), gated=True), True, True),
+        ('stringlistimember(TARGET.GLIDEIN_ResourceName,MY.MetlSite,"|")', True, True),
+        ('stringListIMember(MY.MetlSite, MY.MetlExcluded, "|")', True, False),
+        *((text, False, False) for text in ('TARGET.X == "MetlSites"', "true", True, None)),
     ],
 )
 def test_a_job_goes_by_its_site_where_its_requirements_look_at_it(
-    requirements: object, by_site: bool
+    requirements: object, by_site: bool, by_list: bool
 ) -> None:
-    ad = {**AD, "Requirements": requirements, "MetlSite": "delta"}
-    placed, without = job(ad), job({**AD, "Requirements": requirements})
-    assert (placed.site, placed.by_site) == ("delta", by_site)
+    ad = {**AD, "Requirements": requirements}
+    placed, without = job({**ad, "MetlSite": "delta"}), job(ad)
+    assert (placed.site, placed.by_site, placed.by_site_list) == ("delta", by_site, by_list)
     assert (without.site, without.by_site) == (None, False)
-
-
-@pytest.mark.parametrize(
-    ("requirements", "by_site_list"),
-    [
-        (requirements((), gated=True), True),
-        ('stringlistimember(TARGET.GLIDEIN_ResourceName,MY.MetlSite,"|")', True),
-        # As metlmon wrote them before sites could be listed.
-        ('(MY.MetlSite == "any") || (TARGET.GLIDEIN_ResourceName =?= MY.MetlSite)', False),
-        ('stringListIMember(MY.MetlSite, MY.MetlExcluded, "|")', False),
-    ],
-)
-def test_a_job_goes_by_a_list_of_sites_where_its_requirements_match_one(
-    requirements: str, by_site_list: bool
-) -> None:
-    placed = job({**AD, "Requirements": requirements, "MetlSite": "delta"})
-    assert (placed.by_site, placed.by_site_list) == (True, by_site_list)
 
 
 class Expression:
