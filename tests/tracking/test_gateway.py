@@ -30,14 +30,6 @@ pytestmark = [
 USER = "subject-of-the-token"
 
 
-@pytest.fixture(scope="module", name="project")
-def _project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("gateway") / "project"
-    options = ["--runs", "1", "--epochs", "1", "--gpus", "2", "--memory", "2GB", "--mlproject"]
-    assert main(["new", str(directory), *options]) == 0
-    return directory
-
-
 class Gateway:
     """The server of the gateway on the loopback interface. ``accepted``: what its executor got."""
 
@@ -84,11 +76,14 @@ def _gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gatewa
 
 
 def test_the_gateway_accepts_and_runs_the_project(
-    project: Path, gateway: Gateway, tracking_server: TrackingServer, tmp_path: Path
+    gateway: Gateway, tracking_server: TrackingServer, tmp_path: Path
 ) -> None:
     from mltf_gateway.client.backend_adapter import RESTAdapter
     from mltf_gateway.client.project_packer import prepare_tarball, produce_tarball
 
+    project = tmp_path / "project"
+    options = ["--runs", "1", "--epochs", "1", "--gpus", "2", "--memory", "2GB", "--mlproject"]
+    assert main(["new", str(project), *options]) == 0
     created = tracking_server.call("experiments/create", {"name": "gateway"})
     experiment = created["experiment_id"]
     run = tracking_server.call("runs/create", {"experiment_id": experiment})["run"]["info"]
