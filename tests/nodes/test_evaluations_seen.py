@@ -15,7 +15,7 @@ from tests.support.builder_feed import BuilderFeed
 from tests.support.commands import Captured
 from tests.support.event_logs import Log, read_ensemble
 from tests.support.node_graphs import evaluated, evaluated_log
-from tests.support.screen_view import NARROW, WIDE, Show
+from tests.support.screen_view import NARROW, WIDE, opened
 
 KEY = "0aaa1111"
 
@@ -97,8 +97,8 @@ def feed() -> BuilderFeed:
     return BuilderFeed(read_ensemble({"run.dag": evaluated()}, evaluated_log()).painter())
 
 
-async def test_the_run_screen_shows_them_beside_their_epochs(show: Show) -> None:
-    async with show(feed(), size=WIDE) as seen:
+async def test_the_run_screen_shows_them_beside_their_epochs() -> None:
+    async with opened(feed(), size=WIDE) as seen:
         await seen.press("enter")
         assert "✗ job failed" in seen.line(" ✓ completed   ✗")
         assert "run0-eval_epoch2: return value 1; its POST script let it pass" in seen.text
@@ -108,13 +108,13 @@ async def test_the_run_screen_shows_them_beside_their_epochs(show: Show) -> None
         assert "EVAL" not in seen.text
 
 
-async def test_what_an_evaluation_found_stands_beside_its_epoch(show: Show) -> None:
+async def test_what_an_evaluation_found_stands_beside_its_epoch() -> None:
     shown = feed()
     points = {"eval_loss": (Point(0, 0.2308, 1, "a"),), "eval/pearson_a": (Point(0, 9.5, 1, "a"),)}
     shown.written = {
         KEY: TrainingOutput(KEY, points | {"val_loss": (Point(1, 7.5, 2, "b"),)}, {}, {})
     }
-    async with show(shown, size=WIDE) as seen:
+    async with opened(shown, size=WIDE) as seen:
         await seen.press("enter")
         assert "EVAL_LOSS" in seen.text
         assert "✓ 0.2308" in seen.line("  1  ✓ completed")
@@ -132,6 +132,6 @@ def test_what_was_found_is_paired_by_version_where_there_is_one() -> None:
     assert by_epoch.value(first.evaluations[0], first) == 0.7
 
 
-async def test_the_overview_counts_them_without_alarm(show: Show) -> None:
-    async with show(feed(), size=NARROW) as seen:
+async def test_the_overview_counts_them_without_alarm() -> None:
+    async with opened(feed(), size=NARROW) as seen:
         assert "1 evaluation failed (POST script passed)" in seen.text

@@ -20,15 +20,15 @@ from tests.support.event_logs import Log, read_ensemble
 from tests.support.node_graphs import evaluated, evaluated_log, fan, fan_log
 from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir
-from tests.support.screen_view import NARROW, WIDE, Show
+from tests.support.screen_view import NARROW, WIDE, opened
 
 
 def feed(width: int = 40, log: Log | None = None) -> BuilderFeed:
     return BuilderFeed(read_ensemble({"run.dag": fan(width)}, log or fan_log()).painter())
 
 
-async def test_trouble_stands_first_and_what_is_alike_is_one_row(show: Show) -> None:
-    async with show(feed(), size=WIDE) as seen:
+async def test_trouble_stands_first_and_what_is_alike_is_one_row() -> None:
+    async with opened(feed(), size=WIDE) as seen:
         await seen.press("6")
         rows = [line for line in seen.lines if "work_" in line]
         assert "■ held" in rows[0]
@@ -37,8 +37,8 @@ async def test_trouble_stands_first_and_what_is_alike_is_one_row(show: Show) -> 
         assert "waits for work_003" in seen.line("gather")
 
 
-async def test_rows_fold_and_unfold(show: Show) -> None:
-    async with show(feed(), size=WIDE) as seen:
+async def test_rows_fold_and_unfold() -> None:
+    async with opened(feed(), size=WIDE) as seen:
         await seen.press("6", "down", "down", "down")
         assert "8 × work_016" in seen.under_cursor
         await seen.press("right")
@@ -55,8 +55,8 @@ async def test_rows_fold_and_unfold(show: Show) -> None:
         assert "work_019" in seen.text
 
 
-async def test_enter_opens_the_latest_job_or_says_why_there_is_none(show: Show) -> None:
-    async with show(feed(), size=WIDE) as seen:
+async def test_enter_opens_the_latest_job_or_says_why_there_is_none() -> None:
+    async with opened(feed(), size=WIDE) as seen:
         await seen.press("6", "down", "enter")
         assert "13.0" in seen.text
         await seen.press("escape", "G", "enter")
@@ -71,8 +71,8 @@ async def test_enter_opens_the_latest_job_or_says_why_there_is_none(show: Show) 
         assert "no job to open" not in seen.text
 
 
-async def test_filter_and_faults_show_nodes_alone(show: Show) -> None:
-    async with show(feed(), size=WIDE) as seen:
+async def test_filter_and_faults_show_nodes_alone() -> None:
+    async with opened(feed(), size=WIDE) as seen:
         await seen.press("6", "slash", *"idle", "enter")
         assert "6 of 44 nodes" in seen.text
         await seen.press("escape", "f")
@@ -84,8 +84,8 @@ async def test_filter_and_faults_show_nodes_alone(show: Show) -> None:
         assert "No node has this in any column." in seen.text
 
 
-async def test_a_dag_that_trains_nothing_shows_its_nodes_on_the_overview(show: Show) -> None:
-    async with show(feed(), size=(80, 32)) as seen:
+async def test_a_dag_that_trains_nothing_shows_its_nodes_on_the_overview() -> None:
+    async with opened(feed(), size=(80, 32)) as seen:
         assert "44 nodes" in seen.text
         assert "■ held" in seen.line("work_003")
         assert "PROVISIONER machines · waiting" in seen.text
@@ -97,9 +97,9 @@ async def test_a_dag_that_trains_nothing_shows_its_nodes_on_the_overview(show: S
         assert " Nodes  44" in seen.text
 
 
-async def test_the_cursor_stays_on_its_node_when_others_are_done(show: Show) -> None:
+async def test_the_cursor_stays_on_its_node_when_others_are_done() -> None:
     shown = feed()
-    async with show(shown, size=WIDE) as seen:
+    async with opened(shown, size=WIDE) as seen:
         await seen.press("6", "down", "down")
         assert "work_007" in seen.under_cursor
         log = fan_log().release(13).execute(13).terminate(13)
@@ -230,13 +230,13 @@ def test_a_real_recording(shared: Shared) -> None:
     assert overruled.job_return == 3
 
 
-async def test_the_overview_names_them(show: Show) -> None:
+async def test_the_overview_names_them() -> None:
     feed = BuilderFeed(read_ensemble({"run.dag": evaluated()}, evaluated_log()).painter())
-    async with show(feed, size=WIDE) as seen:
+    async with opened(feed, size=WIDE) as seen:
         line = seen.line("PROVISIONER machines ▶ running")
         assert "SERVICE monitor ▶ running" in line
         assert "FINAL report · waiting" in line
-    async with show(feed, size=NARROW) as seen:
+    async with opened(feed, size=NARROW) as seen:
         await seen.press("6", "slash", *"machines", "enter")
         assert "machines" in seen.under_cursor
         assert "running" in seen.under_cursor

@@ -20,12 +20,12 @@ from tests.support.dagdir_feed import dagdir_feed
 from tests.support.recordings import FIXTURES
 from tests.support.sample_snapshots import status, update
 from tests.support.sample_trainings import LOST, RUNS, learning
-from tests.support.screen_view import NARROW, WIDE, Seen, Show
+from tests.support.screen_view import NARROW, WIDE, Seen, opened
 
 DRAWN = "┤"
 
 
-async def opened(seen: Seen, *keys: str) -> None:
+async def open_curves(seen: Seen, *keys: str) -> None:
     """To the curves, and until they are drawn."""
     await seen.press(*keys, "5")
     await seen.until(lambda: DRAWN in seen.text or "+" in seen.lines[3])
@@ -34,9 +34,9 @@ async def opened(seen: Seen, *keys: str) -> None:
 # --- the screen -----------------------------------------------------------------------------
 
 
-async def test_the_first_line_says_whether_it_is_learning(show: Show) -> None:
-    async with show(learning(), size=NARROW) as seen:
-        await opened(seen)
+async def test_the_first_line_says_whether_it_is_learning() -> None:
+    async with opened(learning(), size=NARROW) as seen:
+        await open_curves(seen)
         assert isinstance(seen.app.screen, CurvesScreen)
         assert seen.lines[0].startswith(" Curves   11 of 12 runs improve · ")
         assert f"{LOST} diverged in epoch 5" in seen.lines[0]
@@ -56,13 +56,13 @@ async def test_the_first_line_says_whether_it_is_learning(show: Show) -> None:
         assert seen.app.screen.key == RUNS[2].key
 
 
-async def test_zooming_in_leaves_the_first_epochs_out(show: Show) -> None:
+async def test_zooming_in_leaves_the_first_epochs_out() -> None:
     def first_epochs(seen: Seen) -> list[int]:
         drawn = max(at for at, each in enumerate(seen.lines) if "│" in each or DRAWN in each)
         return [int(each) for each in seen.lines[drawn + 1].split()]
 
-    async with show(learning(), size=NARROW) as seen:
-        await opened(seen)
+    async with opened(learning(), size=NARROW) as seen:
+        await open_curves(seen)
         whole, chart = first_epochs(seen), seen.text
         await seen.press("+")
         assert first_epochs(seen)[0] >= whole[len(whole) // 2]
@@ -73,9 +73,9 @@ async def test_zooming_in_leaves_the_first_epochs_out(show: Show) -> None:
         assert "all epochs are shown" in seen.text
 
 
-async def test_a_wide_screen_has_the_next_metric_beside_it(show: Show) -> None:
-    async with show(learning(), size=WIDE) as seen:
-        await opened(seen)
+async def test_a_wide_screen_has_the_next_metric_beside_it() -> None:
+    async with opened(learning(), size=WIDE) as seen:
+        await open_curves(seen)
         first, second = seen.app.screen._shown.metrics[:2]  # type: ignore[attr-defined]
         title = seen.lines[1]
         assert title.index(first) < title.index(second)
@@ -87,9 +87,9 @@ async def test_a_wide_screen_has_the_next_metric_beside_it(show: Show) -> None:
         assert all("others" in part for part in seen.lines[1].split("run3")[1:])
 
 
-async def test_views_logarithm_order_and_metrics_by_turns(show: Show) -> None:
-    async with show(learning(), size=(114, 34)) as seen:
-        await opened(seen)
+async def test_views_logarithm_order_and_metrics_by_turns() -> None:
+    async with opened(learning(), size=(114, 34)) as seen:
+        await open_curves(seen)
         assert "others" in seen.lines[1]
         await seen.press("v")
         assert "median" in seen.lines[1]
@@ -114,29 +114,29 @@ async def test_views_logarithm_order_and_metrics_by_turns(show: Show) -> None:
         await seen.until(lambda: "val_loss" in seen.lines[1])
 
 
-async def test_without_labels_there_are_two_views(show: Show) -> None:
-    async with show(learning(labels=False)) as seen:
-        await opened(seen)
+async def test_without_labels_there_are_two_views() -> None:
+    async with opened(learning(labels=False)) as seen:
+        await open_curves(seen)
         assert "LABEL" not in seen.text
         await seen.press("v", "v")
         assert "others" in seen.lines[1]
         assert "[[label]] in metlmon.toml" in seen.text
 
 
-async def test_a_logarithm_of_nothing_says_so(show: Show) -> None:
+async def test_a_logarithm_of_nothing_says_so() -> None:
     feed = learning()
     below = tuple(Point(epoch, -1.0 - epoch, 0, "x") for epoch in range(3))
     feed.written = {RUNS[0].key: TrainingOutput(RUNS[0].key, {"val_loss": below}, {}, {})}
-    async with show(feed) as seen:
-        await opened(seen)
+    async with opened(feed) as seen:
+        await open_curves(seen)
         await seen.press("L")
         assert "a logarithm needs values above 0" in seen.text
 
 
-async def test_new_values_come_while_one_looks(show: Show) -> None:
+async def test_new_values_come_while_one_looks() -> None:
     feed = learning()
-    async with show(feed) as seen:
-        await opened(seen)
+    async with opened(feed) as seen:
+        await open_curves(seen)
         await seen.press("down")
         key = RUNS[1].key
         longer = (*feed.written[key].metrics["val_loss"], Point(6, 0.001, 6, "x"))
@@ -152,11 +152,11 @@ async def test_new_values_come_while_one_looks(show: Show) -> None:
 # --- nothing to show ------------------------------------------------------------------------
 
 
-async def test_what_would_fill_it_where_it_was_looked_for_and_how_to_say(show: Show) -> None:
+async def test_what_would_fill_it_where_it_was_looked_for_and_how_to_say() -> None:
     feed = learning()
     feed.written = {}
     feed.set = Settings(metrics=MetricSettings(files=("logs/{uuid}",)))
-    async with show(feed, size=NARROW) as seen:
+    async with opened(feed, size=NARROW) as seen:
         await seen.press("5")
         await seen.until(lambda: "No training has written" in seen.text)
         assert f"logs/{RUNS[0].uuid}/version_<k>/metrics.csv" in seen.text
@@ -165,8 +165,8 @@ async def test_what_would_fill_it_where_it_was_looked_for_and_how_to_say(show: S
             assert result in seen.text
 
 
-async def test_an_epoch_and_its_job_show_it_too(show: Show) -> None:
-    async with show(learning()) as seen:
+async def test_an_epoch_and_its_job_show_it_too() -> None:
+    async with opened(learning()) as seen:
         await seen.press("down", "enter")
         await seen.until(lambda: "▶ running 64 %" in seen.text)
         await seen.press("enter")
@@ -206,11 +206,9 @@ def test_where_a_line_ends_in_no_number_it_is_marked() -> None:
     assert drawn[-2].index("✗") == pytest.approx(drawn[-1].index("2"), abs=1)
 
 
-async def test_without_plotext_the_rest_is_there(
-    show: Show, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_plotext_the_rest_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "plotext", None)
-    async with show(learning(), size=NARROW) as seen:
+    async with opened(learning(), size=NARROW) as seen:
         await seen.press("5")
         await seen.until(lambda: "no chart: plotext cannot be loaded" in seen.text)
         assert "✗ diverged in epoch 5" in seen.text
@@ -261,8 +259,8 @@ async def compared(seen: Seen, *keys: str) -> None:
     await seen.until(lambda: DRAWN in seen.text)
 
 
-async def test_two_marked_runs_are_side_by_side(show: Show) -> None:
-    async with show(dagdir_feed(GATED), size=NARROW) as seen:
+async def test_two_marked_runs_are_side_by_side() -> None:
+    async with opened(dagdir_feed(GATED), size=NARROW) as seen:
         await seen.press("space", "space")
         assert "2 marked, [&] compares, [esc] clears" in seen.text
         await compared(seen)
@@ -278,16 +276,16 @@ async def test_two_marked_runs_are_side_by_side(show: Show) -> None:
 
 
 @pytest.mark.parametrize("marks", [0, 1])
-async def test_below_two_marked_runs_it_says_what_to_do(show: Show, marks: int) -> None:
-    async with show(size=NARROW) as seen:
+async def test_below_two_marked_runs_it_says_what_to_do(marks: int) -> None:
+    async with opened(size=NARROW) as seen:
         await seen.press(*["space"] * marks, "ampersand")
         assert isinstance(seen.app.screen, OverviewScreen)
         assert "[space] marks runs; mark two or more, and [&] compares them" in seen.text
 
 
-async def test_all_runs_as_far_as_they_fit_and_as_long_as_they_are_there(show: Show) -> None:
+async def test_all_runs_as_far_as_they_fit_and_as_long_as_they_are_there() -> None:
     feed = learning()
-    async with show(feed, size=NARROW) as seen:
+    async with opened(feed, size=NARROW) as seen:
         await seen.press("ctrl+a")
         await compared(seen)
         assert "Compare 12 runs   run0 is best" in seen.lines[0]
@@ -298,10 +296,10 @@ async def test_all_runs_as_far_as_they_fit_and_as_long_as_they_are_there(show: S
         await seen.until(lambda: "None of these runs is here any more" in seen.text)
 
 
-async def test_without_a_value_the_rest_is_compared(show: Show) -> None:
+async def test_without_a_value_the_rest_is_compared() -> None:
     feed = learning()
     feed.written = {}
-    async with show(feed, size=NARROW) as seen:
+    async with opened(feed, size=NARROW) as seen:
         await seen.press("space", "space", "ampersand")
         assert "no run has a value yet" in seen.text
         assert "7/30" in seen.line("epochs")

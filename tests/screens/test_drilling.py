@@ -25,12 +25,12 @@ from screens.palette import PaletteScreen
 from screens.run import RunScreen
 from tests.support.commands import Captured, json_output
 from tests.support.sample_snapshots import RUNS, FakeFeed, job_view, status, update
-from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
+from tests.support.screen_view import MIDDLE, NARROW, WIDE
 from tests.support.static_sessions import FIXTURES, opened, session
 
 
-async def test_enter_drills_down_and_escape_comes_back(show: Show) -> None:
-    async with show() as seen:
+async def test_enter_drills_down_and_escape_comes_back() -> None:
+    async with opened() as seen:
         await seen.press("down", "enter")
         assert isinstance(seen.app.screen, RunScreen)
         assert "run1" in seen.lines[0]
@@ -43,8 +43,8 @@ async def test_enter_drills_down_and_escape_comes_back(show: Show) -> None:
         assert isinstance(seen.app.screen, OverviewScreen), "there is nothing behind it"
 
 
-async def test_a_runs_history(show: Show) -> None:
-    async with show(size=WIDE) as seen:
+async def test_a_runs_history() -> None:
+    async with opened(size=WIDE) as seen:
         await seen.press("down", "enter")
         assert "■ held epoch 15 for 2d04h at UIUC-RAILS" in seen.lines[0]
         assert "14 of 30 epochs" in seen.lines[1]
@@ -78,15 +78,15 @@ async def test_a_run_shows_its_curve_and_parameters_and_the_values_of_its_comman
         assert " ".join(texts) in " ".join(row)
 
 
-async def test_a_run_that_is_gone_says_so(show: Show) -> None:
-    async with show() as seen:
+async def test_a_run_that_is_gone_says_so() -> None:
+    async with opened() as seen:
         await seen.press("down", "enter")
         await seen.publish(update(status((RUNS[0],))))
         assert "in no DAG of this directory any more" in seen.text
 
 
-async def test_a_jobs_life(show: Show) -> None:
-    async with show(size=WIDE) as seen:
+async def test_a_jobs_life() -> None:
+    async with opened(size=WIDE) as seen:
         await seen.press("down", "enter", "enter")
         text = seen.text
         for result in ("job 14700390.0", "■ held for 2d05h", "UIUC-RAILS ≠ expanse",
@@ -99,8 +99,8 @@ async def test_a_jobs_life(show: Show) -> None:
         assert "Consider resubmitting with a higher request_memory" in words, "the reason in full"
 
 
-async def test_stepping_among_a_nodes_jobs(show: Show) -> None:
-    async with show() as seen:
+async def test_stepping_among_a_nodes_jobs() -> None:
+    async with opened() as seen:
         await seen.press("down", "enter", "enter", "left_square_bracket")
         assert "job 14639014.0" in seen.lines[0]
         assert "job 1 of 2" in seen.lines[0]
@@ -113,8 +113,8 @@ async def test_stepping_among_a_nodes_jobs(show: Show) -> None:
         assert "this is the newest job of its node" in seen.text
 
 
-async def test_a_jobs_sections_can_be_jumped_to(show: Show) -> None:
-    async with show(size=NARROW) as seen:
+async def test_a_jobs_sections_can_be_jumped_to() -> None:
+    async with opened(size=NARROW) as seen:
         await seen.press("down", "enter", "enter")
         assert "Why it is held" in seen.text
         assert "Resources ──" not in seen.text
@@ -124,15 +124,15 @@ async def test_a_jobs_sections_can_be_jumped_to(show: Show) -> None:
         assert " more ─" not in seen.text
 
 
-async def test_what_a_job_wrote_is_shown(show: Show, tmp_path: Path) -> None:
+async def test_what_a_job_wrote_is_shown(tmp_path: Path) -> None:
     (tmp_path / "run1_14700390.err").write_bytes(b"10 %\r20 %\r\x1b[31mCUDA out of memory\x1b[0m\n")
     feed = FakeFeed(update(), tmp_path)
-    async with show(feed, size=WIDE) as seen:
+    async with opened(feed, size=WIDE) as seen:
         await seen.press("down", "enter", "enter")
         assert "CUDA out of memory" in seen.text
         assert "20 %" not in seen.text
         assert "not shown: there is no such file yet" in seen.text
-    async with show(feed, size=NARROW) as seen:
+    async with opened(feed, size=NARROW) as seen:
         await seen.press("down", "enter", "enter", "end")
         assert "CUDA out of memory" in seen.text
 
@@ -152,42 +152,42 @@ def test_why_an_output_file_is_missing(state: State, ran: bool, problem: str) ->
     assert file_problem("it is not a regular file", job) == "it is not a regular file"
 
 
-async def test_hosts_are_named_and_their_addresses_shown_on_request(show: Show) -> None:
+async def test_hosts_are_named_and_their_addresses_shown_on_request() -> None:
     address = "<10.0.0.9:9618?addrs=10.0.0.9-9618&alias=ap40.example.org&noUDP>"
     feed = FakeFeed(update())
     view = job_view(RUNS[1], 14700390)
     event = replace(view.events[0], text=f"Job submitted from host: {address}")
     feed.jobs[14700390, 0] = replace(view, events=(event,))
-    async with show(feed, size=(200, 60)) as seen:
+    async with opened(feed, size=(200, 60)) as seen:
         await seen.press("down", "enter", "enter")
         assert "from host: ap40.example.org" in seen.text
         await seen.press("v")
         assert address in seen.text
 
 
-async def test_output_outside_the_directory_is_not_read(show: Show, tmp_path: Path) -> None:
+async def test_output_outside_the_directory_is_not_read(tmp_path: Path) -> None:
     dagdir = tmp_path / "ensembles" / "dagdir"
     dagdir.mkdir(parents=True)
     (tmp_path / "secret").write_text("the secret\n")
     feed = FakeFeed(update(), dagdir)
     view = job_view(RUNS[1], 14700390)
     feed.jobs[14700390, 0] = replace(view, error="../../secret", output=str(tmp_path / "secret"))
-    async with show(feed, size=WIDE) as seen:
+    async with opened(feed, size=WIDE) as seen:
         await seen.press("down", "enter", "enter", "end")
         assert seen.text.count("not shown: it is outside this directory") == 2
         assert "the secret" not in seen.text
 
 
-async def test_warnings_with_file_and_line(show: Show) -> None:
-    async with show() as seen:
+async def test_warnings_with_file_and_line() -> None:
+    async with opened() as seen:
         await seen.press("8")
         for result in ("2 warnings", "metl.log:48213", "glued-header", "12713917.000.000",
                      "DAGMan began 2 Nov", "60 431 events", "41s ago"):  # fmt: skip
             assert result in seen.text.replace("\u202f", " ")
 
 
-async def test_help_is_made_of_the_registry(show: Show) -> None:
-    async with show(size=(200, 260)) as seen:
+async def test_help_is_made_of_the_registry() -> None:
+    async with opened(size=(200, 260)) as seen:
         await seen.press("question_mark", "question_mark")
         assert isinstance(seen.app.screen, HelpScreen)
         for action in ACTIONS:
@@ -196,8 +196,8 @@ async def test_help_is_made_of_the_registry(show: Show) -> None:
             assert word in seen.text
 
 
-async def test_the_palette_finds_and_does(show: Show) -> None:
-    async with show() as seen:
+async def test_the_palette_finds_and_does() -> None:
+    async with opened() as seen:
         await seen.press("colon")
         assert isinstance(seen.app.screen, PaletteScreen)
         await seen.press(*"health", "enter")
@@ -224,8 +224,8 @@ FOUND_FIRST = (
 """What is typed in the palette, and its first row then."""
 
 
-async def test_the_palette_begins_with_what_is_meant(show: Show) -> None:
-    async with show() as seen:
+async def test_the_palette_begins_with_what_is_meant() -> None:
+    async with opened() as seen:
         for typed, first in FOUND_FIRST:
             await seen.press("colon", *typed)
             rows = seen.lines[1 + next(i for i, row in enumerate(seen.lines) if "ACTION" in row) :]
@@ -233,8 +233,8 @@ async def test_the_palette_begins_with_what_is_meant(show: Show) -> None:
             await seen.press("escape")
 
 
-async def test_it_can_start_on_a_run(show: Show) -> None:
-    async with show(options=AppOptions(start=("run", RUNS[4].key))) as seen:
+async def test_it_can_start_on_a_run() -> None:
+    async with opened(options=AppOptions(start=("run", RUNS[4].key))) as seen:
         assert isinstance(seen.app.screen, RunScreen)
         assert "run4" in seen.lines[0]
         await seen.press("escape")
@@ -242,8 +242,8 @@ async def test_it_can_start_on_a_run(show: Show) -> None:
         assert "run9" in seen.text
 
 
-async def test_leaving(show: Show) -> None:
-    async with show(size=MIDDLE) as seen:
+async def test_leaving() -> None:
+    async with opened(size=MIDDLE) as seen:
         await seen.press("down", "enter", "q")
         assert isinstance(seen.app.screen, OverviewScreen)
         await seen.pilot.press("q")

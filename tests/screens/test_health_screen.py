@@ -28,7 +28,7 @@ from tests.support.sample_snapshots import (
     status,
     update,
 )
-from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
+from tests.support.screen_view import MIDDLE, NARROW, WIDE
 from tests.support.static_sessions import FIXTURES, Still, opened, session
 
 
@@ -122,10 +122,10 @@ async def test_what_one_policy_removed_stands_under_one_heading(removed: Still) 
         assert "⌫ held, then removed" not in "".join(seen.lines[2:7]), "no heading in other orders"
 
 
-async def test_a_long_reason_is_scrolled(show: Show) -> None:
+async def test_a_long_reason_is_scrolled() -> None:
     reason = " ".join(f"word{number}" for number in range(300))
     held = run("run1", 1, 30, State.HELD, hold=reason)
-    async with show(FakeFeed(update(status((RUNS[0], held)))), size=NARROW) as seen:
+    async with opened(FakeFeed(update(status((RUNS[0], held)))), size=NARROW) as seen:
         await seen.press("2")
         assert "more lines" in seen.text
         await seen.press("down", "up")
@@ -165,9 +165,9 @@ def test_a_crowded_header_has_the_end_on_the_line_of_the_dag(cells: int) -> None
     assert ("warnings" in spans.text(shown)) is (cells == 80), "they give way"
 
 
-async def test_an_entry_that_is_over_says_so(show: Show) -> None:
+async def test_an_entry_that_is_over_says_so() -> None:
     runs = (*RUNS[:2], run("run2", 3, 30, State.HELD, hold=MEMORY_HOLD))
-    async with show(FakeFeed(update(status(runs)))) as seen:
+    async with opened(FakeFeed(update(status(runs)))) as seen:
         await seen.press("2", "enter")
         assert "run1" in seen.text
         await seen.publish(update(status(RUNS[:1])))
@@ -193,9 +193,9 @@ async def test_a_site_leads_to_its_executions(tmp_path: Path) -> None:
         assert "Hole" in seen.lines[0]
 
 
-async def test_the_cursor_is_on_the_worst_until_all_is_read(show: Show) -> None:
+async def test_the_cursor_is_on_the_worst_until_all_is_read() -> None:
     part, held = Progress(1, 2), run("run1", 1, 30, State.HELD, hold=MEMORY_HOLD)
-    async with show(FakeFeed(update(status((held,)), part)), size=NARROW) as seen:
+    async with opened(FakeFeed(update(status((held,)), part)), size=NARROW) as seen:
         await seen.press("2")
         assert "run1" in seen.under_cursor
         await seen.publish(update(status((held, RUNS[9])), part))

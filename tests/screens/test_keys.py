@@ -39,7 +39,7 @@ from screens.widgets.matrix import Matrix
 from screens.widgets.table import Table
 from tests.support.four_sites import placed_feed
 from tests.support.sample_snapshots import FakeFeed, status, update
-from tests.support.screen_view import NARROW, Show
+from tests.support.screen_view import NARROW, opened
 
 
 class RemappedFeed(FakeFeed):
@@ -144,8 +144,8 @@ def test_the_guide_has_every_key() -> None:
     assert "\n".join(rows) in guide
 
 
-async def test_digits_choose_screens(show: Show) -> None:
-    async with show(size=NARROW) as seen:
+async def test_digits_choose_screens() -> None:
+    async with opened(size=NARROW) as seen:
         for number, names in enumerate(TABS, 1):
             await seen.press(str(number))
             for i, name in enumerate(names):
@@ -156,8 +156,8 @@ async def test_digits_choose_screens(show: Show) -> None:
         assert len(seen.app.screen_stack) == 2
 
 
-async def test_a_key_without_an_action_says_so_once(show: Show) -> None:
-    async with show(size=NARROW) as seen:
+async def test_a_key_without_an_action_says_so_once() -> None:
+    async with opened(size=NARROW) as seen:
         await seen.press("y")
         assert "[y] does nothing here" in seen.text
         await seen.press("down", "y")
@@ -176,8 +176,8 @@ def test_keys_can_be_replaced_by_action_or_in_one_scope() -> None:
     assert set(SCOPES) >= {action.scope for action in ACTIONS} - {"tabs"}
 
 
-async def test_a_replaced_key_works_and_is_shown(show: Show) -> None:
-    async with show(RemappedFeed(update()), size=NARROW) as seen:
+async def test_a_replaced_key_works_and_is_shown() -> None:
+    async with opened(RemappedFeed(update()), size=NARROW) as seen:
         assert "y sort" in seen.lines[-1]
         await seen.press("y")
         assert " by " in seen.lines[-4] + seen.lines[-3]
@@ -185,16 +185,16 @@ async def test_a_replaced_key_works_and_is_shown(show: Show) -> None:
         assert "[s] does nothing here" in seen.text
 
 
-async def test_columns_are_chosen_sorted_by_and_remembered(show: Show, tmp_path: Path) -> None:
+async def test_columns_are_chosen_sorted_by_and_remembered(tmp_path: Path) -> None:
     file = tmp_path / "state" / "lists.json"
     options = AppOptions(state_file=file)
-    async with show(size=NARROW, options=options) as seen:
+    async with opened(size=NARROW, options=options) as seen:
         await seen.press("2")
         assert " RUNS " in seen.text
         await seen.press("asterisk", "down", "space", *["down"] * 4, "enter")
         assert " RUNS " not in seen.text
         assert "by GPU-H" in seen.text
-    async with show(size=NARROW, options=options) as seen:
+    async with opened(size=NARROW, options=options) as seen:
         await seen.press("2")
         assert " RUNS " not in seen.text
         assert "by GPU-H" in seen.text
@@ -221,10 +221,8 @@ def test_rows_are_sorted_by_the_values_of_a_column(values: list[Value]) -> None:
 
 
 @pytest.mark.parametrize("way", [(), ("3",), ("4",)], ids=str)
-async def test_no_letter_is_offered_while_it_would_be_typed(
-    show: Show, way: tuple[str, ...]
-) -> None:
-    async with show(placed_feed(), size=NARROW) as seen:
+async def test_no_letter_is_offered_while_it_would_be_typed(way: tuple[str, ...]) -> None:
+    async with opened(placed_feed(), size=NARROW) as seen:
         await seen.press(*way, "slash", "a")
         assert seen.lines[-1].strip() == "enter keep filter   esc clear filter"
         await seen.press("enter")

@@ -15,12 +15,12 @@ from screens.app import AppOptions
 from screens.overview.header import header
 from screens.widgets.table import Table
 from tests.support.sample_snapshots import DAG, RUNS, WHOLE, FakeFeed, run, status, update
-from tests.support.screen_view import MIDDLE, NARROW, WIDE, Eager, Show
+from tests.support.screen_view import MIDDLE, NARROW, WIDE, Eager
 from tests.support.static_sessions import FIXTURES, opened, session
 
 
-async def test_the_first_lines_say_whether_it_moves_and_what_needs_a_person(show: Show) -> None:
-    async with show(size=MIDDLE) as seen:
+async def test_the_first_lines_say_whether_it_moves_and_what_needs_a_person() -> None:
+    async with opened(size=MIDDLE) as seen:
         head = "\n".join(seen.lines[:9])
         for result in ("● live 08:14:00", "3s to 41s ago", "2 warnings", DAG, "▶ running",
                      "3rd submission (rescue002)", "300 epochs", "✓ 143 done", "▶ 3 running",
@@ -28,8 +28,8 @@ async def test_the_first_lines_say_whether_it_moves_and_what_needs_a_person(show
             assert result in head
 
 
-async def test_five_lines_of_header_are_enough_for_a_small_terminal(show: Show) -> None:
-    async with show(size=NARROW) as seen:
+async def test_five_lines_of_header_are_enough_for_a_small_terminal() -> None:
+    async with opened(size=NARROW) as seen:
         titles = next(i for i, line in enumerate(seen.lines) if " PROGRESS " in line)
         assert titles <= 5
         head = "\n".join(seen.lines[:titles])
@@ -37,19 +37,19 @@ async def test_five_lines_of_header_are_enough_for_a_small_terminal(show: Show) 
             assert result in head
 
 
-async def test_a_row_has_all_that_is_asked_of_a_run(show: Show) -> None:
-    async with show(size=WIDE) as seen:
+async def test_a_row_has_all_that_is_asked_of_a_run() -> None:
+    async with opened(size=WIDE) as seen:
         row = seen.line("run7")
         for result in ("7/30", "▶ running", "11h02m", "Delta ≠ expanse", "A100-40 ×2", ".0"):
             assert result in row
         assert "→ expanse" in seen.line("run2"), "a target that is not reached is no site"
 
 
-async def test_columns_drop_in_their_order(show: Show) -> None:
+async def test_columns_drop_in_their_order() -> None:
     wanted = ["TRY", "JOB", "UUID", "GPU", "SITE", "PROGRESS", "STATE"]
     there: list[list[str]] = []
     for width in (130, 110, 100, 88, 80, 60):
-        async with show(size=(width, 24)) as seen:
+        async with opened(size=(width, 24)) as seen:
             heading = seen.line("PROGRESS").split()
             there.append([title for title in wanted if title in heading])
     for titles in there:
@@ -58,20 +58,20 @@ async def test_columns_drop_in_their_order(show: Show) -> None:
     assert len(there[-1]) < len(there[0])
 
 
-async def test_a_hold_reason_is_reported_below_its_run_or_below_the_table(show: Show) -> None:
-    async with show(size=MIDDLE) as seen:
+async def test_a_hold_reason_is_reported_below_its_run_or_below_the_table() -> None:
+    async with opened(size=MIDDLE) as seen:
         lines = seen.lines
         at = next(i for i, line in enumerate(lines) if "■ held" in line and "run1" in line)
         assert "Job has gone over cgroup" in lines[at + 1]
-    async with show(size=NARROW) as seen:
+    async with opened(size=NARROW) as seen:
         assert "cgroup" not in seen.text
         await seen.press("down")
         below = " ".join(line.strip() for line in seen.lines[-5:-1])
         assert "cgroup memory limit of 65536 megabytes. Last measured usage" in below
 
 
-async def test_the_cursor_stays_on_its_run_whatever_moves(show: Show) -> None:
-    async with show(size=MIDDLE) as seen:
+async def test_the_cursor_stays_on_its_run_whatever_moves() -> None:
+    async with opened(size=MIDDLE) as seen:
         await seen.press("down", "down", "down", "down")
         assert "run4" in seen.under_cursor
         shuffled = list(RUNS)
@@ -87,9 +87,9 @@ async def test_the_cursor_stays_on_its_run_whatever_moves(show: Show) -> None:
         assert "run4" in seen.under_cursor
 
 
-async def test_the_cursor_stays_in_view_when_rows_come_before_its_own(show: Show) -> None:
+async def test_the_cursor_stays_in_view_when_rows_come_before_its_own() -> None:
     many = tuple(run(f"new{n}", n % 30, 30, State.RUNNING) for n in range(60))
-    async with show(size=NARROW) as seen:
+    async with opened(size=NARROW) as seen:
         await seen.press("end")
         assert "run9" in seen.under_cursor
         await seen.publish(update(status((*many, *RUNS))))
@@ -98,8 +98,8 @@ async def test_the_cursor_stays_in_view_when_rows_come_before_its_own(show: Show
         assert "new" in seen.under_cursor, "its run is gone: it goes to a neighbour"
 
 
-async def test_filter_and_its_inverse(show: Show) -> None:
-    async with show() as seen:
+async def test_filter_and_its_inverse() -> None:
+    async with opened() as seen:
         await seen.press("slash", *"anvil")
         assert "run6" in seen.text
         assert "run4" not in seen.text
@@ -111,19 +111,19 @@ async def test_filter_and_its_inverse(show: Show) -> None:
         assert "run4" in seen.text
 
 
-async def test_a_filter_that_fits_nothing_says_so(show: Show) -> None:
-    async with show() as seen:
+async def test_a_filter_that_fits_nothing_says_so() -> None:
+    async with opened() as seen:
         await seen.press("slash", *"zzz")
         assert "No run has this in any column: zzz" in seen.text
         assert "[esc] clears the filter" in seen.text
 
 
-async def test_sorting_by_what_needs_a_person(show: Show) -> None:
+async def test_sorting_by_what_needs_a_person() -> None:
     def order(lines: list[str]) -> list[str]:
         names = {run.run for run in RUNS}
         return list(dict.fromkeys(w for line in lines for w in line.split() if w in names))
 
-    async with show() as seen:
+    async with opened() as seen:
         assert order(seen.lines) == [f"run{n}" for n in range(10)]
         await seen.press("s")
         assert order(seen.lines)[:2] == ["run1", "run9"]
@@ -132,8 +132,8 @@ async def test_sorting_by_what_needs_a_person(show: Show) -> None:
         assert order(seen.lines)[-2:] == ["run9", "run1"]
 
 
-async def test_faults_only(show: Show) -> None:
-    async with show() as seen:
+async def test_faults_only() -> None:
+    async with opened() as seen:
         await seen.press("f")
         text = {r.run for r in RUNS if any(f"{r.run} " in line for line in seen.lines)}
         assert text == {"run1", "run9"}
@@ -142,22 +142,22 @@ async def test_faults_only(show: Show) -> None:
 
 
 @pytest.mark.parametrize("wanted", [f"run1,{(RUNS[4].uuid or '')[:6]}", "run[14]"])
-async def test_only_shows_the_runs_asked_for(show: Show, wanted: str) -> None:
-    async with show(options=AppOptions(run_filter=wanted)) as seen:
+async def test_only_shows_the_runs_asked_for(wanted: str) -> None:
+    async with opened(options=AppOptions(run_filter=wanted)) as seen:
         text = {r.run for r in RUNS if any(f"{r.run} " in line for line in seen.lines)}
         assert text == {"run1", "run4"}
 
 
-async def test_several_dags_are_reported_apart(show: Show) -> None:
+async def test_several_dags_are_reported_apart() -> None:
     second = tuple(replace(r, key=f"2{r.key}", dag="second.dag") for r in RUNS[:2])
-    async with show(FakeFeed(update(status((*RUNS, *second)))), size=WIDE) as seen:
+    async with opened(FakeFeed(update(status((*RUNS, *second)))), size=WIDE) as seen:
         assert "DAG" in seen.line("PROGRESS").split()
         assert sum("second.dag" in line for line in seen.lines) == 3
         assert sum("run1 " in line for line in seen.lines) == 2
 
 
-async def test_headings_and_tabs_can_be_clicked(show: Show) -> None:
-    async with show(size=NARROW) as seen:
+async def test_headings_and_tabs_can_be_clicked() -> None:
+    async with opened(size=NARROW) as seen:
         heading, tabs = (seen.lines.index(seen.line(text)) for text in (" PROGRESS ", "Overview"))
         place = seen.lines[heading].index("PROGRESS")
         for mark in "▲▼":
@@ -169,7 +169,7 @@ async def test_headings_and_tabs_can_be_clicked(show: Show) -> None:
         assert "[3Sites" in seen.text
 
 
-async def test_below_the_rows_is_the_run_under_the_cursor_where_there_is_room(show: Show) -> None:
+async def test_below_the_rows_is_the_run_under_the_cursor_where_there_is_room() -> None:
     async with opened(session(FIXTURES / "demo"), (120, 40)) as seen:
         await seen.until(lambda: "━ run0" in seen.text)
         await seen.press("down")
@@ -182,7 +182,7 @@ async def test_below_the_rows_is_the_run_under_the_cursor_where_there_is_room(sh
         await seen.pilot.resize_terminal(119, 40)
         await seen.settle()
         assert "━ run" not in seen.text
-    async with show(size=(120, 24)) as seen:
+    async with opened(size=(120, 24)) as seen:
         await seen.press("tab")
         assert "does not fit below the list" in seen.text
 
@@ -223,19 +223,19 @@ def test_a_crowded_header_has_the_end_on_its_first_line(dags: int) -> None:
 
 
 @pytest.mark.parametrize("lines", [9, 10, 12])
-async def test_on_a_low_terminal_runs_are_seen(show: Show, lines: int) -> None:
+async def test_on_a_low_terminal_runs_are_seen(lines: int) -> None:
     made = status()
     dags = tuple(replace(made.dags[0], file=f"{name}.dag") for name in "ab")
     feed = FakeFeed(update(replace(made, dags=dags)))
-    async with show(feed, size=(40, lines)) as seen:
+    async with opened(feed, size=(40, lines)) as seen:
         assert sum("/30" in line for line in seen.lines) >= 2, seen.text
 
 
-async def test_many_dags_are_counted_by_state(show: Show) -> None:
+async def test_many_dags_are_counted_by_state() -> None:
     made = status()
     dags = tuple(replace(made.dags[0], file=f"d{n}.dag") for n in range(5))
     dags = (*dags, replace(dags[0], state=DagState.FAILED))
-    async with show(FakeFeed(update(replace(made, dags=dags)))) as seen:
+    async with opened(FakeFeed(update(replace(made, dags=dags)))) as seen:
         assert "6 DAGs   ▶ 5 running   ✗ 1 failed" in seen.text
 
 
@@ -254,17 +254,17 @@ WAITING = {
 """What each screen says before anything has been read, by the keys to it."""
 
 
-async def test_before_anything_is_read_each_screen_says_what_will_come(show: Show) -> None:
-    async with show(FakeFeed(None)) as seen:
+async def test_before_anything_is_read_each_screen_says_what_will_come() -> None:
+    async with opened(FakeFeed(None)) as seen:
         for keys, text in WAITING.items():
             await seen.press(*keys)
             assert text in seen.text, seen.text
             await seen.press("1")
 
 
-async def test_reading_says_how_far_it_is(show: Show) -> None:
+async def test_reading_says_how_far_it_is() -> None:
     nothing = status((), dags=(), logs=(), warnings=())
-    async with show(FakeFeed(None)) as seen:
+    async with opened(FakeFeed(None)) as seen:
         assert "opening the directory" in seen.text
         await seen.publish(update(nothing, Progress(12_400_000, 40_000_000)))
         assert "reading 31 % of 40.0 MB" in seen.text
@@ -276,16 +276,16 @@ async def test_reading_says_how_far_it_is(show: Show) -> None:
         assert "reading" not in seen.text
 
 
-async def test_empty_states_say_what_would_fill_them(show: Show) -> None:
+async def test_empty_states_say_what_would_fill_them() -> None:
     nothing = status((), dags=(), logs=(), warnings=())
-    async with show(FakeFeed(update(nothing))) as seen:
+    async with opened(FakeFeed(update(nothing))) as seen:
         assert "There is no DAG file here yet" in seen.text
         await seen.publish(update(replace(nothing, dags=status().dags)))
         assert "no training runs" in seen.text
         await seen.press("2")
         assert "Health" in seen.text
     healthy = FakeFeed(update(status(RUNS[:1])))
-    async with show(healthy) as seen:
+    async with opened(healthy) as seen:
         await seen.press("f")
         assert "No open entry of Health [2] concerns a run." in seen.text
         assert "✓ nothing held or failed" in seen.lines[0]
@@ -293,9 +293,9 @@ async def test_empty_states_say_what_would_fill_them(show: Show) -> None:
         assert "No cause has this text." in seen.text
 
 
-async def test_an_error_is_reported_on_every_screen_and_goes_with_its_cause(show: Show) -> None:
+async def test_an_error_is_reported_on_every_screen_and_goes_with_its_cause() -> None:
     silent = "metl.log: no answer from the file system since 09:10:11"
-    async with show() as seen:
+    async with opened() as seen:
         ways = ((), ("enter",), ("enter",), ("escape", "escape", "2"), ("escape", "3"), ("4",))
         for keys in ways:
             await seen.press(*keys)
@@ -306,9 +306,9 @@ async def test_an_error_is_reported_on_every_screen_and_goes_with_its_cause(show
             assert silent not in seen.text
 
 
-async def test_ten_thousand_runs_open_at_once(show: Show) -> None:
+async def test_ten_thousand_runs_open_at_once() -> None:
     many = tuple(run(f"run{n}", n % 30, 30, State.RUNNING, uuid=f"{n:08x}") for n in range(10_000))
-    async with show(FakeFeed(update(status(many)))) as seen:
+    async with opened(FakeFeed(update(status(many)))) as seen:
         await seen.press("end")
         assert "run9999" in seen.under_cursor
         table = seen.app.screen.query_one(Table)

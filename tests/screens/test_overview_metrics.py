@@ -13,7 +13,7 @@ from screens.app import AppOptions
 from tests.support.dagdir_feed import dagdir_feed, sweep
 from tests.support.recordings import FIXTURES
 from tests.support.sample_trainings import LOST, RUNS, learning
-from tests.support.screen_view import NARROW, WIDE, Seen, Show
+from tests.support.screen_view import NARROW, WIDE, Seen, opened
 
 TRAINER, DEMO, LINEAGE = (FIXTURES / name for name in ("trainer", "demo", "lineage"))
 
@@ -22,8 +22,8 @@ def titles(seen: Seen, title: str = "PROGRESS") -> list[str]:
     return seen.line(title).split()
 
 
-async def test_at_80_columns_each_run_says_whether_it_learns(show: Show) -> None:
-    async with show(learning(), size=NARROW) as seen:
+async def test_at_80_columns_each_run_says_whether_it_learns() -> None:
+    async with opened(learning(), size=NARROW) as seen:
         names = ["RUN", "PROGRESS", "STATE", "val_loss", "BEST", "30", "EPOCHS", "SITE"]
         assert titles(seen) == names
         row = seen.line("run1 ")
@@ -38,9 +38,9 @@ async def test_at_80_columns_each_run_says_whether_it_learns(show: Show) -> None
         assert " in epoch 7, improves" in seen.lines[-3]
 
 
-async def test_a_new_value_repaints_its_row_alone(show: Show) -> None:
+async def test_a_new_value_repaints_its_row_alone() -> None:
     feed = learning()
-    async with show(feed, size=WIDE) as seen:
+    async with opened(feed, size=WIDE) as seen:
         before = seen.lines
         key = RUNS[1].key
         longer = (*feed.written[key].metrics["val_loss"], Point(6, 0.001, 6, "x"))
@@ -57,10 +57,10 @@ async def test_a_new_value_repaints_its_row_alone(show: Show) -> None:
         assert before[6] == seen.lines[6], "columns stay where they are"
 
 
-async def test_sorted_by_the_best_value_nan_and_none_are_last(show: Show, tmp_path: Path) -> None:
+async def test_sorted_by_the_best_value_nan_and_none_are_last(tmp_path: Path) -> None:
     feed = learning()
     feed.written = {key: output for key, output in feed.written.items() if key != RUNS[3].key}
-    async with show(feed, size=WIDE, options=AppOptions(state_file=tmp_path / "x")) as seen:
+    async with opened(feed, size=WIDE, options=AppOptions(state_file=tmp_path / "x")) as seen:
         await seen.press("asterisk")
         place = next(i for i, line in enumerate(seen.lines) if "val_loss" in line and "[x]" in line)
         first = next(i for i, line in enumerate(seen.lines) if "[x]" in line and "RUN" in line)
@@ -74,28 +74,26 @@ async def test_sorted_by_the_best_value_nan_and_none_are_last(show: Show, tmp_pa
         assert last == sorted(last)
 
 
-async def test_a_sweep_shows_its_variables(show: Show) -> None:
-    async with show(dagdir_feed(sweep()), size=WIDE) as seen:
+async def test_a_sweep_shows_its_variables() -> None:
+    async with opened(dagdir_feed(sweep()), size=WIDE) as seen:
         assert titles(seen)[:5] == ["RUN", "UUID", "lr", "width", "PROGRESS"]
         assert "3e-4" in seen.line("run07 ")
         assert " 128 " in seen.line("run07 ")
 
 
-async def test_of_an_ensemble_that_has_ended_wall_time_and_hours(show: Show) -> None:
-    async with show(dagdir_feed(TRAINER), size=NARROW) as seen:
+async def test_of_an_ensemble_that_has_ended_wall_time_and_hours() -> None:
+    async with opened(dagdir_feed(TRAINER), size=NARROW) as seen:
         assert titles(seen)[-2:] == ["WALL", "GPU-H"]
         assert "★run1" in seen.text
         assert "1m06s" in seen.line("run1 ")
 
 
-async def test_columns_of_the_settings_and_what_was_chosen_beside_them(
-    show: Show, tmp_path: Path
-) -> None:
+async def test_columns_of_the_settings_and_what_was_chosen_beside_them(tmp_path: Path) -> None:
     """What the screen remembers goes before metlmon.toml, column by column."""
     options = AppOptions(state_file=tmp_path / "lists.json")
     feed = learning()
     feed.set = Settings(columns=(("overview", ("BEST", "state", "val_loss")),))
-    async with show(feed, size=WIDE, options=options) as seen:
+    async with opened(feed, size=WIDE, options=options) as seen:
         assert titles(seen, "STATE") == ["RUN", "BEST", "STATE", "val_loss"]
         await seen.press("asterisk")
         lines = [line for line in seen.lines if "[x]" in line or "[ ]" in line]
@@ -107,14 +105,14 @@ async def test_columns_of_the_settings_and_what_was_chosen_beside_them(
         assert titles(seen, "STATE") == ["RUN", "STATE", "val_loss", "GPU"]
     feed = learning()
     feed.set = Settings(columns=(("overview", ("BEST", "progress")),))
-    async with show(feed, size=WIDE, options=options) as seen:
+    async with opened(feed, size=WIDE, options=options) as seen:
         assert titles(seen, "PROGRESS") == ["RUN", "PROGRESS", "GPU"]
 
 
-async def test_badput_has_one_form_in_all_rows(show: Show) -> None:
+async def test_badput_has_one_form_in_all_rows() -> None:
     """Hours and their share where every column has its room, else the share alone."""
     for size in (NARROW, (120, 40), (110, 40), WIDE):
-        async with show(dagdir_feed(DEMO), size=size) as seen:
+        async with opened(dagdir_feed(DEMO), size=size) as seen:
             if "BADPUT" not in titles(seen):
                 continue
             end = seen.line("BADPUT").index("BADPUT") + 6

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from metlmon.config.settings import OwnCommand, Settings
 from screens.app import AppOptions, MetlmonApp
 from tests.support.sample_snapshots import RUNS, FakeFeed, status, update
-from tests.support.screen_view import Show
+from tests.support.screen_view import opened
 
 LOOK = OwnCommand("c", "look at it", ("true", "-x", "{run}", "{dagdir}"))
 
@@ -42,8 +42,8 @@ def feed(*commands: OwnCommand, name: str = "run1") -> FakeFeed:
     return made
 
 
-async def test_it_gets_the_row_under_the_cursor(show: Show, ran: list[list[str]]) -> None:
-    async with show(feed(LOOK)) as seen:
+async def test_it_gets_the_row_under_the_cursor(ran: list[list[str]]) -> None:
+    async with opened(feed(LOOK)) as seen:
         await seen.press("c")
         assert ran == [["-x", "run1", str(seen.app.feed.dagdir)]]
         assert "look at it: exit status 3" in seen.text
@@ -53,19 +53,17 @@ async def test_it_gets_the_row_under_the_cursor(show: Show, ran: list[list[str]]
         assert len(ran) == 2
 
 
-async def test_a_key_that_is_taken_is_refused_with_the_reason(
-    show: Show, ran: list[list[str]]
-) -> None:
-    async with show(feed(OwnCommand("s", "mine", ("true",)))) as seen:
+async def test_a_key_that_is_taken_is_refused_with_the_reason(ran: list[list[str]]) -> None:
+    async with opened(feed(OwnCommand("s", "mine", ("true",)))) as seen:
         assert "mine: s is the key of 'sort'" in seen.text
         await seen.press("s")
         assert ran == []
 
 
-async def test_no_reason_is_lost_whatever_key_closes_the_banner(show: Show) -> None:
+async def test_no_reason_is_lost_whatever_key_closes_the_banner() -> None:
     """A line less above the table makes it larger, which does not move its cursor."""
     taken = [OwnCommand(key, f"mine {key}", ("true",)) for key in "sq"]
-    async with show(feed(*taken)) as seen:
+    async with opened(feed(*taken)) as seen:
         assert "mine s: s is the key of 'sort' (and 1 more)" in seen.lines[0]
         await seen.press("Z")
         assert "mine q: q is the key of" in seen.lines[0]
@@ -76,14 +74,14 @@ async def test_no_reason_is_lost_whatever_key_closes_the_banner(show: Show) -> N
 
 
 @pytest.mark.parametrize("name", ["a b", "$(reboot)", "-rf", "x;y", ""])
-async def test_no_name_that_a_shell_would_obey(show: Show, ran: list[list[str]], name: str) -> None:
-    async with show(feed(LOOK, name=name)) as seen:
+async def test_no_name_that_a_shell_would_obey(ran: list[list[str]], name: str) -> None:
+    async with opened(feed(LOOK, name=name)) as seen:
         await seen.press("c")
         assert ran == []
         assert "look at it: " in seen.text
 
 
-async def test_read_only_has_none(show: Show, ran: list[list[str]]) -> None:
-    async with show(feed(LOOK), options=AppOptions(read_only=True)) as seen:
+async def test_read_only_has_none(ran: list[list[str]]) -> None:
+    async with opened(feed(LOOK), options=AppOptions(read_only=True)) as seen:
         await seen.press("c", "question_mark")
         assert (ran, "look at it" in seen.text) == ([], False)

@@ -22,13 +22,13 @@ from tests.support.event_logs import Log, of_one_job, read_ensemble
 from tests.support.four_sites import painter, placed_feed
 from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir
-from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
+from tests.support.screen_view import MIDDLE, NARROW, WIDE, opened
 
 # --- what is seen -----------------------------------------------------------------------------
 
 
-async def test_the_first_line_says_where_an_hour_is_worth_most(show: Show) -> None:
-    async with show(placed_feed(), size=MIDDLE) as seen:
+async def test_the_first_line_says_where_an_hour_is_worth_most() -> None:
+    async with opened(placed_feed(), size=MIDDLE) as seen:
         await seen.press("3")
         assert isinstance(seen.app.screen, SitesScreen)
         assert "cheapest: CHTC-Spark-CE1" in seen.lines[0]
@@ -70,8 +70,8 @@ def test_a_site_that_wasted_the_most_and_finished_nothing_comes_first() -> None:
         assert narrow.startswith("pit: 54.0 GPU-hours of badput (90 %)")
 
 
-async def test_views_filter_and_order(show: Show) -> None:
-    async with show(placed_feed()) as seen:
+async def test_views_filter_and_order() -> None:
+    async with opened(placed_feed()) as seen:
 
         def rows() -> list[str]:
             shown = seen.app.screen.query_one(Table).rows
@@ -105,8 +105,8 @@ async def test_views_filter_and_order(show: Show) -> None:
 # --- the executions behind a number -----------------------------------------------------------
 
 
-async def test_from_a_site_to_its_executions_to_a_job_and_back(show: Show) -> None:
-    async with show(placed_feed(), size=MIDDLE) as seen:
+async def test_from_a_site_to_its_executions_to_a_job_and_back() -> None:
+    async with opened(placed_feed(), size=MIDDLE) as seen:
         await seen.press("3", "down")
         site = seen.under_cursor
         assert "delta" in site
@@ -125,8 +125,8 @@ async def test_from_a_site_to_its_executions_to_a_job_and_back(show: Show) -> No
         assert seen.under_cursor == site
 
 
-async def test_a_cause_leads_to_what_it_ended(show: Show) -> None:
-    async with show(placed_feed(), size=WIDE) as seen:
+async def test_a_cause_leads_to_what_it_ended() -> None:
+    async with opened(placed_feed(), size=WIDE) as seen:
         await seen.press("3", "v", "v", "v", "v", "down")
         assert "\x1b" not in seen.text
         assert "\\x1b[31m" in seen.text or "<slot>" in seen.text
@@ -138,8 +138,8 @@ async def test_a_cause_leads_to_what_it_ended(show: Show) -> None:
         assert isinstance(seen.app.screen, RunScreen)
 
 
-async def test_only_what_was_lost(show: Show) -> None:
-    async with show(placed_feed(), size=MIDDLE) as seen:
+async def test_only_what_was_lost() -> None:
+    async with opened(placed_feed(), size=MIDDLE) as seen:
         await seen.press("3", "down", "enter")
 
         def rows() -> int:
@@ -166,9 +166,9 @@ async def test_only_what_was_lost(show: Show) -> None:
 # --- nothing, and later ------------------------------------------------------------------------
 
 
-async def test_nothing_has_run(show: Show) -> None:
+async def test_nothing_has_run() -> None:
     empty = of_one_job(Log()).painter("10:00:00")
-    async with show(placed_feed(empty)) as seen:
+    async with opened(placed_feed(empty)) as seen:
         await seen.press("3")
         assert "nothing has run yet" in seen.lines[0]
         assert "A site appears with the first execution" in seen.text
@@ -231,8 +231,8 @@ def test_a_row_of_what_failed_opens_what_failed_there(source: str) -> None:
     assert sorted(shown, key=id) == sorted(found.executions, key=id)
 
 
-async def test_profiles_say_what_to_expect_and_open_their_executions(show: Show) -> None:
-    async with show(placed_feed(), size=NARROW) as seen:
+async def test_profiles_say_what_to_expect_and_open_their_executions() -> None:
+    async with opened(placed_feed(), size=NARROW) as seen:
         await seen.press("3", *["v"] * usage_table.VIEWS.index(usage_table.PROFILES))
         for title in ("POOL", "EPOCHS", "MEAN EPOCH", "80 %", "MEAN WAIT", "LOSS"):
             assert title in seen.line("POOL")
@@ -256,8 +256,8 @@ def test_a_profile_opens_the_executions_of_its_pool_alone(source: str) -> None:
         assert len(behind) >= row.executions
 
 
-async def test_usage_of_resources_with_what_was_requested_below(show: Show) -> None:
-    async with show(placed_feed(), size=NARROW) as seen:
+async def test_usage_of_resources_with_what_was_requested_below() -> None:
+    async with opened(placed_feed(), size=NARROW) as seen:
         await seen.press("3", "shift+tab")
         for title in ("SITE", "MEASURED", "MEMORY 95 %"):
             assert title in seen.line("MEASURED")
@@ -268,9 +268,9 @@ async def test_usage_of_resources_with_what_was_requested_below(show: Show) -> N
         assert "completed at" in seen.lines[0]
 
 
-async def test_sites_without_an_execution_are_one_line_and_can_be_found(show: Show) -> None:
+async def test_sites_without_an_execution_are_one_line_and_can_be_found() -> None:
     feed = BuilderFeed(read_dagdir(FIXTURES / "first-round"))
-    async with show(feed, size=MIDDLE) as seen:
+    async with opened(feed, size=MIDDLE) as seen:
         await seen.press("3")
         assert "nothing ran at 3 sites: unknown (10 held), chtc, nrp.example.net" in seen.text
         await seen.press("end")

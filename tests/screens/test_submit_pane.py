@@ -39,7 +39,7 @@ from screens.widgets.line_widget import SidePane
 from tests.stats.test_request_advice import dagdir
 from tests.support.dagdir_feed import dagdir_feed
 from tests.support.fake_pool import FakePool
-from tests.support.screen_view import NARROW, WIDE, Seen, Show, opened
+from tests.support.screen_view import NARROW, WIDE, Seen, opened
 
 TALL = (80, 40)
 """Columns and lines in which all fields of a form are in view."""
@@ -616,12 +616,12 @@ async def test_rules_of_the_gate_are_written(bundled: Path) -> None:
 
 
 async def test_the_form_begins_with_what_fitted_and_keeps_what_is_typed(
-    show: Show, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = dagdir(tmp_path / "past", [9000] * 6)
     options = AppOptions(submission_pool=FakePool())  # type: ignore[arg-type]
-    async with show(dagdir_feed(path), size=WIDE, options=options) as seen:
+    async with opened(dagdir_feed(path), size=WIDE, options=options) as seen:
         await seen.press("N")
         await seen.until(lambda: "10240" in seen.text)
         assert "6 epochs used at most" in row(seen, "Memory")

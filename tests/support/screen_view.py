@@ -17,7 +17,7 @@ from screens.app import AppOptions, MetlmonApp
 from screens.base import stats_worker
 from screens.theme import DARK
 from tests.support.patience import PATIENCE
-from tests.support.sample_snapshots import FakeFeed
+from tests.support.sample_snapshots import FakeFeed, update
 
 _parsed: dict[object, list[RuleSet]] = {}
 _parse = Stylesheet._parse_rules
@@ -140,12 +140,13 @@ Show = Callable[..., AbstractAsyncContextManager[Seen]]
 
 @asynccontextmanager
 async def opened(
-    feed: FakeFeed,
+    feed: FakeFeed | None = None,
     size: tuple[int, int] = MIDDLE,
     options: AppOptions | None = None,
     app_type: type[Eager] = Eager,
 ) -> AsyncIterator[Seen]:
-    """The application on a feed."""
+    """The application on a feed: ``async with opened(size=(80, 24)) as seen``."""
+    feed = feed or FakeFeed(update())
     app = app_type(feed, options)
     async with app.run_test(size=size) as pilot:
         seen = Seen(app, feed, pilot)
