@@ -24,7 +24,6 @@ from metlmon.model.states import DagState, State
 from metlmon.snapshot.records import Status
 from metlmon.text.spans import text
 from screens.overview import header as overview_header
-from tests.conftest import Shared
 from tests.support.commands import Captured, json_output, run_command, text_output, usage_error
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log, Out
@@ -214,17 +213,6 @@ def test_what_is_not_known_is_null(capsys: Captured, tmp_path: Path) -> None:
     assert status["runs"][0]["uuid"] is status["runs"][0]["latest"] is None
     assert status["dags"][0]["dagmans"] is status["dags"][0]["rescue"] is None
     assert status["hours"] == {**dict.fromkeys(HOURS, 0), "measure": "GPU"}
-
-
-def test_sums_agree(capsys: Captured, shared: Shared) -> None:
-    path = str(shared("examples/metl-aws"))
-    status = json_output("status", capsys, path)
-    assert sum(status["epoch_states"].values()) == 150
-    assert status["as_of"] == "2025-11-14T08:14:00"
-    assert status["hours"]["total"] == pytest.approx(1011.31, abs=0.005)
-    jobs = json_output("jobs", capsys, path)["jobs"]
-    hours = [e["gpu_hours"] for job in jobs for e in job["executions"]]
-    assert sum(hours) == pytest.approx(status["hours"]["total"], abs=1e-3)
 
 
 CHICAGO = ("--tz", "America/Chicago")

@@ -17,7 +17,7 @@ from metlmon.config.settings import AllocationSettings
 from metlmon.config.user_state import state_directory
 from metlmon.errors import InputError
 from metlmon.model.sites import BUILT_IN_SITES
-from tests.support.commands import Captured, run_command
+from tests.support.commands import Captured, json_output, run_command
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 
@@ -56,6 +56,8 @@ def test_without_files_everything_is_built_in(capsys: Captured, own: Path) -> No
     code, out, _ = spoken(capsys, "validate", own.parent)
     assert code == Exit.OK
     assert "nothing to validate" in out
+    own.write_text("checkpoint_codes = [85]\n")
+    assert spoken(capsys, "validate", own.parent)[:2] == (Exit.OK, f"{own}: no errors\n")
 
 
 def test_show_says_which_file_and_line_a_setting_is_from(
@@ -80,17 +82,6 @@ def test_show_says_which_file_and_line_a_setting_is_from(
     (line,) = [line for line in out.splitlines() if line.startswith("tz ")]
     assert "America/Chicago" in line
     assert f"{own}:2" in line
-
-
-def test_show_has_the_rules_in_the_order_in_which_they_are_tried(
-    capsys: Captured, own: Path, user: Path
-) -> None:
-    user.write_text('[[site]]\nhost = "u"\nname = "1"\n')
-    own.write_text('[[site]]\nhost = "d"\nname = "1"\n[[site]]\nhost = "e"\nname = "1"\n')
-    _, result = report_of(capsys, "show", own.parent)
-    sites = [entry for entry in result["settings"] if entry["key"] == "site"]
-    assert [entry["value"]["host"] for entry in sites][:4] == ["d", "e", "u", BUILT_IN_SITES[0][0]]
-    assert [entry["line"] for entry in sites][:4] == [1, 4, 1, None]
 
 
 def test_path_names_the_files_that_are_looked_at(
@@ -157,13 +148,6 @@ def test_validate_says_everything_that_is_wrong(capsys: Captured, own: Path, use
     }
 
 
-def test_a_valid_file_is_named(capsys: Captured, own: Path) -> None:
-    own.write_text("checkpoint_codes = [85]\n")
-    code, out, _ = spoken(capsys, "validate", own.parent)
-    assert code == Exit.OK
-    assert out == f"{own}: no errors\n"
-
-
 def test_a_broken_file_is_reported_on_standard_error_when_shown(
     capsys: Captured, own: Path
 ) -> None:
@@ -177,24 +161,15 @@ def test_a_broken_file_is_reported_on_standard_error_when_shown(
 # --- how settings reach the figures -------------------------------------------------------------
 
 
-@pytest.fixture(name="aliased")
-def _aliased(own: Path) -> Path:
-    """Two executions: a glidein's, and one on a host that only a rule of the user's names. The
-    rule is of the user's own file, the aliases are the dagdir's."""
+def test_rules_and_aliases_reach_the_figures(capsys: Captured, own: Path, user: Path) -> None:
+    """Of a glidein, and of a host that only a rule of the user's names."""
     log = Log().submit(77, NODE).execute(77, site="SDSC-PRP-CE1", gpus=1).terminate(77, 1)
     log.submit(78, NODE).execute(78, site=None, slot="slot1@gpu7.hpc.example.edu", gpus=2)
-    log.terminate(78, 0, at="13:00:00")
-    Dagdir(own.parent).write("metl.log", log.data)
-    return own
+    Dagdir(own.parent).write("metl.log", log.terminate(78, 0, at="13:00:00").data)
 
-
-def test_rules_and_aliases_reach_the_figures(capsys: Captured, aliased: Path, user: Path) -> None:
     def sites() -> list[set[str | None]]:
-        found = []
-        for words in (["status"], ["jobs"], ["run", "run0"]):
-            assert main([*words, str(aliased.parent), "--json"]) == Exit.OK
-            found.append(json.loads(capsys.readouterr().out))
-        status, jobs, run = found
+        words = ("status", "jobs", "run run0")
+        status, jobs, run = (json_output(each, capsys, own.parent) for each in words)
         return [
             {row["site"] for row in status["sites"]},
             {e["site"] for job in jobs["jobs"] for e in job["executions"]},
@@ -203,7 +178,7 @@ def test_rules_and_aliases_reach_the_figures(capsys: Captured, aliased: Path, us
 
     assert sites()[0] == {"SDSC-PRP-CE1", "hpc.example.edu"}
     user.write_text('[[site]]\nhost = "*.hpc.example.edu"\nname = "campus"\n')
-    aliased.write_text('[site_aliases]\n"SDSC-PRP-CE1" = "NRP"\ncampus = "Campus"\n')
+    own.write_text('[site_aliases]\n"SDSC-PRP-CE1" = "NRP"\ncampus = "Campus"\n')
     assert sites() == [{"NRP", "Campus"}, {"NRP", "Campus"}, {"Campus"}]
 
 

@@ -51,10 +51,6 @@ def test_one_file_for_each_frame_beside_the_dagdir(capsys: Captured) -> None:
     assert listing(RESCUE) == before
 
 
-def _float(report_of: str) -> float:
-    return float(report_of or "nan")
-
-
 def test_csv_says_what_the_frames_say(capsys: Captured) -> None:
     import pandas as pd
 
@@ -64,7 +60,11 @@ def test_csv_says_what_the_frames_say(capsys: Captured) -> None:
         types = {c.name: dtype(c) for c in table.columns if c.kind is not Kind.TIME}
         kinds = {name: each for name, each in types.items() if each != "float64"}
         # Python's own reading: that of older pandas is off in the last digit.
-        floats = {name: _float for name, each in types.items() if each == "float64"}
+        floats = {
+            name: lambda text: float(text or "nan")
+            for name, each in types.items()
+            if each == "float64"
+        }
         times = [c.name for c in table.columns if c.kind is Kind.TIME]
         file = f"x/{table.name}.csv"
         read = pd.read_csv(file, dtype=kinds, converters=floats, parse_dates=times)

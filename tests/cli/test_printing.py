@@ -12,8 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec import Struct
 from rich.cells import cell_len
 
@@ -24,7 +22,7 @@ from metlmon.cli.text_output import TextOutput
 from metlmon.model.model_state import Notice
 from metlmon.tables.layout import Column
 from metlmon.text.record_json import unstamped
-from metlmon.text.spans import ALARM, GOOD, PLAIN, TextStyle, line, text, width, wrap_line
+from metlmon.text.spans import ALARM, GOOD, PLAIN, TextStyle
 from tests.support.commands import Captured
 from tests.support.recordings import FIXTURES
 
@@ -139,14 +137,6 @@ def test_a_table_is_as_wide_as_its_terminal_with_and_without_colours(
     assert ("…" in plain) == (width == 12)
     assert ("SITE" in plain) == (width in (None, 40))
     assert width is None or max(map(cell_len, plain.splitlines())) <= width
-
-
-@given(st.text(max_size=200), st.integers(2, 60))
-def test_a_wrapped_line_keeps_its_words(content: str, cells: int) -> None:
-    spans = line((content[:50], GOOD), content[50:])
-    rows = wrap_line(spans, cells)
-    assert all(width(row) <= cells for row in rows)
-    assert "".join(map(text, rows)).replace(" ", "") == content.replace(" ", "")
 
 
 ABOUT_A_DAGDIR = ("status", "jobs")

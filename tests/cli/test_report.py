@@ -9,14 +9,12 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from metlmon.cli.commands import report
 from metlmon.cli.exit_codes import Exit
 from metlmon.report.to_text import text_lines
-from tests.conftest import Shared
 from tests.support.commands import Captured, json_output, run_command, usage_error
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
@@ -187,19 +185,3 @@ def test_no_line_is_wider_than_the_terminal() -> None:
         report = report_of(name)
         for width in (40, 60, 80, 120, 200):
             assert max(map(len, text_lines(report, width))) <= width
-
-
-def test_a_real_ensemble(capsys: Captured, shared: Shared) -> None:
-    output = as_json(capsys, str(shared("examples/metl-aws")))
-    assert output["totals"]["runs"] == 5
-    assert output["headline"].startswith("42 of 150 epochs of 5 runs completed")
-    assert output["verdict"].startswith("nothing held or failed")
-    causes = {row["code"]: round(row["gpu_hours"], 2) for row in output["causes"]["rows"]}
-    assert causes["1023/0"] == 222.69
-    assert [round(part["gpu_hours"], 2) for part in _parts(output, "1007/0")] == [10.16, 4.12]
-
-
-def _parts(report_of_it: dict[str, Any], code: str) -> list[dict[str, Any]]:
-    row = next(row for row in report_of_it["causes"]["rows"] if row["code"] == code)
-    parts: list[dict[str, Any]] = row["parts"]
-    return parts

@@ -60,15 +60,6 @@ def test_what_cannot_be_read_is_said_and_the_others_are_printed(
     assert f"{tmp_path / 'gone'}: No such file or directory" in err
 
 
-def test_a_directory_with_nothing_below_is_refused_as_before(
-    tmp_path: Path, capsys: Captured
-) -> None:
-    (tmp_path / "below").mkdir()
-    code, _, err = run_command("status", capsys, tmp_path)
-    assert code == Exit.USAGE
-    assert "no DAG file here; give the directory" in err
-
-
 @pytest.mark.parametrize("words", [["--only", "run0"], ["--exit-on", "all"], ["--queue"]])
 def test_options_for_one_ensemble_are_refused_for_several(
     words: list[str], capsys: Captured
@@ -93,15 +84,14 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     def one(options: object) -> None:
         raise Opened("one", options.dir)  # type: ignore[attr-defined]
 
+    def crash(error: Exception) -> int:
+        raise error
+
     monkeypatch.setattr("metlmon.cli.output.is_terminal", lambda: True)
     monkeypatch.setattr(status_command, "is_terminal", lambda: True)
     monkeypatch.setattr(status_command, "_open_home", home)
     monkeypatch.setattr(status_command, "new_reader", one)
-    monkeypatch.setattr("metlmon.cli.main._report_crash", raise_it)
-
-
-def raise_it(error: Exception) -> int:
-    raise error
+    monkeypatch.setattr("metlmon.cli.main._report_crash", crash)
 
 
 def opened(*words: object) -> tuple[object, ...]:

@@ -42,38 +42,9 @@ def test_the_tables(capsys: Captured, dagdir: Path) -> None:
     assert cause.split()[0] == "2.00"
     assert " far " in cause
     assert "1 job idle, longest 40m00s" in out
+    assert "far: 2.00 GPU-hours of badput (92 % of what has ended), no epoch completed." in out
     assert "near" in out.split("RUN ")[-1], "the epoch that may have been trained elsewhere"
     assert "\x1b" not in out
-
-
-def test_a_site_that_finished_nothing_is_named(capsys: Captured, dagdir: Path) -> None:
-    result = spoken(capsys, str(dagdir))
-    assert "far: 2.00 GPU-hours of badput (92 % of what has ended), no epoch completed." in result
-    assert "near: " not in result
-
-
-def test_json(capsys: Captured, dagdir: Path) -> None:
-    read = report_of(capsys, str(dagdir), "--as-of", "2026-05-04T13:00:00")
-    assert read["schema"] == 1
-    assert read["window"] == {"since": None, "until": None}
-    by_site = {site["name"]: site for site in read["sites"]}
-    assert by_site["far"]["hours"]["badput"] == 2
-    assert by_site["far"]["epoch_seconds"]["median"] is None, "what is not known is null"
-    assert by_site["near"]["epoch_seconds"]["median"] == 600
-    assert by_site["near"]["success_rate"] == 1
-    assert by_site["far"]["evictions"] == 1
-    (cause,) = read["causes"]
-    assert (cause["code"], cause["subcode"], cause["occurrences"], cause["badput"]) == (
-        1005,
-        0,
-        1,
-        2,
-    )
-    (waiting,) = read["waiting"]
-    assert (waiting["waiting"], waiting["longest"]) == (1, 2400)
-    (hidden,) = read["hidden_epochs"]
-    assert (hidden["site"], hidden["success_seconds"]) == ("near", 600)
-    assert (hidden["longest_site"], hidden["longest_seconds"]) == ("far", 3600)
 
 
 def test_profiles(capsys: Captured, dagdir: Path) -> None:

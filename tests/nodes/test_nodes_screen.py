@@ -13,13 +13,10 @@ from metlmon.snapshot.row_text import counted_states, state_reason
 from metlmon.text.record_json import json_of
 from metlmon.text.spans import text, width
 from screens.overview.header import special_nodes
-from tests.conftest import Shared
 from tests.support.builder_feed import BuilderFeed
 from tests.support.commands import Captured, text_output
 from tests.support.event_logs import Log, read_ensemble
 from tests.support.node_graphs import evaluated, evaluated_log, fan, fan_log
-from tests.support.recordings import FIXTURES
-from tests.support.records import read_dagdir
 from tests.support.screen_view import NARROW, WIDE, opened
 
 
@@ -138,20 +135,6 @@ def test_what_needs_a_person_comes_first(dagdir: str, capsys: Captured) -> None:
     assert "waits for work_003, work_007, work_016 and 23 more" in gather
 
 
-def test_status_tells_of_nodes_besides_the_epochs(tmp_path: Path, capsys: Captured) -> None:
-    (tmp_path / "run.dag").write_text(evaluated())
-    for name in "ae":
-        (tmp_path / f"{name}.sub").write_text(SUBMIT)
-    (tmp_path / "metl.log").write_bytes(evaluated_log().data)
-    out = text_output("status", capsys, tmp_path)
-    assert "PROVISIONER machines ▶ running" in out
-    assert "FINAL report · waiting" in out
-    assert "1 evaluation failed (POST script passed)" in out
-    lines = text_output("run", capsys, "run0", tmp_path).splitlines()
-    assert any("✓ completed" in line and "✗ job failed" in line for line in lines)
-    assert any("eval_epoch2" in line and "✗ job failed" in line for line in lines)
-
-
 # --- PROVISIONER, SERVICE and FINAL nodes, and those of no run --------------------------------
 
 
@@ -210,24 +193,6 @@ def test_a_service_that_somebody_removed_is_removed() -> None:
     row = painter.node_row(("run.dag", "monitor"))
     assert row.state is State.REMOVED
     assert state_reason(row) == "its job was removed"
-
-
-def test_a_real_recording(shared: Shared) -> None:
-    """fixtures/scripts: recorded on a real pool with every kind of node."""
-    painter = read_dagdir(FIXTURES / "scripts")
-    found = {row.node: (row.kind, row.state) for row in painter.status().special_nodes}
-    assert found == {
-        "provision": ("provisioner", State.COMPLETED),
-        "monitor": ("service", State.COMPLETED),
-        "prepare": ("job", State.COMPLETED),
-        "shards": ("job", State.COMPLETED),
-        "badshards": ("job", State.FAILED),
-        "extra": ("subdag", State.COMPLETED),
-        "summary": ("final", State.COMPLETED),
-    }
-    overruled = painter.node_row(("ens.dag", "run4-train_epoch0"))
-    assert overruled.overruled
-    assert overruled.job_return == 3
 
 
 async def test_the_overview_names_them() -> None:

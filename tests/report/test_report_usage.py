@@ -10,13 +10,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from metlmon.config.settings import Settings
-from metlmon.model.reasons import REQUEUED
 from metlmon.report.document import tables_json
 from metlmon.report.to_html import render_html
 from metlmon.report.to_markdown import render_markdown
@@ -27,22 +25,15 @@ from metlmon.report.usage import (
 )
 from metlmon.report.usage_tables import cause_table, resource_table
 from metlmon.snapshot.records import HOUR
-from metlmon.stats.causes import CauseReason
-from metlmon.stats.totals import break_down
 from metlmon.stats.usage import GroupUsage
 from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.text.formatting import THIN
-from tests.support.event_logs import USAGE, Log, Out, of_one_job
-from tests.support.records import read_dagdir
+from tests.support.event_logs import USAGE, Log, of_one_job
 from tests.support.sample_reports import FIXTURES, NODE, painter, report_of_log
 
 
 def usage_of(name: str, window: TimeWindow = ALL) -> ReportUsage:
     return ReportUsage(painter(name).ledger(), window)
-
-
-def by_name(groups: Iterable[GroupUsage]) -> dict[str | None, GroupUsage]:
-    return {group.name: group for group in groups}
 
 
 def at(text: str) -> datetime:
@@ -59,10 +50,6 @@ def truth() -> dict[str, Any]:
         pytest.skip("no fixtures/first-round: it is generated")
     found: dict[str, Any] = json.loads(path.read_text())
     return found
-
-
-def completed(groups: Iterable[GroupUsage]) -> dict[str | None, int]:
-    return {group.name: group.totals.completed_epochs for group in groups}
 
 
 @pytest.mark.parametrize(
@@ -193,49 +180,6 @@ def test_every_division_sums_to_the_whole(name: str) -> None:
             assert sum(map(sum, series.sites.values())) / HOUR == pytest.approx(hours.total)
 
 
-@ENSEMBLES
-def test_it_agrees_with_the_status(name: str) -> None:
-    """The picture that ``status`` prints is added up elsewhere."""
-    status, usage = painter(name).status(), usage_of(name)
-    breakdown = break_down(painter(name).ledger())
-    sites, gpus = by_name(usage.sites), by_name(usage.gpus)
-    close = pytest.approx
-    for site in breakdown.sites:
-        spent = sites[site.site].totals
-        assert (site.executions, site.completed_epochs) == (
-            spent.executions,
-            spent.completed_epochs,
-        )
-        assert site.hours.total == close(spent.hours.total)
-    assert (
-        sum(gpu.completed_epochs for gpu in breakdown.gpus) == usage.total.totals.completed_epochs
-    )
-    for gpu in breakdown.gpus:
-        assert gpu.hours.goodput <= gpus[usage.gpu_model(gpu.gpu)].totals.hours.goodput + 1e-9
-    assert sum(run.epochs_done for run in status.runs) == usage.epochs
-    reasons: defaultdict[object, list[CauseReason]] = defaultdict(list)
-    for cause in usage.causes:
-        for reason in cause.reasons:
-            reasons[cause.code, cause.subcode, reason.reason.removesuffix(REQUEUED)].append(reason)
-    for row in breakdown.causes:
-        own = reasons[row.code, row.subcode, row.cause]
-        assert row.executions == sum(reason.executions for reason in own)
-        assert row.badput == close(sum(reason.badput for reason in own))
-    assert len(reasons) == len(breakdown.causes)
-    moves = {(m.direction, m.outcome): m for m in usage.transfer_groups}
-    for of, count in (
-        (("input", "ok"), breakdown.transfers.input_ok),
-        (("input", "aborted"), breakdown.transfers.input_aborted),
-        (("input", "unfinished"), breakdown.transfers.input_unfinished),
-        (("output", "ok"), breakdown.transfers.output),
-    ):
-        move = moves.get(of)
-        result = (move.count, move.seconds) if move else (0, 0)
-        assert result == (count.n, close(count.seconds))
-    assert usage.total.input.received == breakdown.transfers.bytes_received
-    assert usage.total.input.sent == breakdown.transfers.bytes_sent
-
-
 def test_causes_count_the_executions_that_stored_a_checkpoint_before_they_were_lost() -> None:
     usage = usage_of("checkpoints")
     table = cause_table(usage)
@@ -264,38 +208,6 @@ def test_use_of_resources_with_upper_bounds() -> None:
         assert "≤47.7 GB" in text.replace(THIN, " ")
         assert "≤160" not in text
     assert resource_table(usage_of_log(Log().submit(77, NODE))) is None
-
-
-def test_runs_in_sub_dags_may_call_their_nodes_the_same(tmp_path: Path) -> None:
-    """Ten minutes of one, forty of the other, each on one GPU."""
-    log, top = Log(), ""
-    for run, (cluster, minutes) in enumerate(((100, 10), (200, 40))):
-        top += f"SUBDAG EXTERNAL run{run} r{run}.dag\n"
-        (tmp_path / f"r{run}.dag").write_text("JOB train_epoch0 train.sub\n")
-        out = Out().start(f"{10 + run}:00:00").submitted("train_epoch0", cluster)
-        (tmp_path / f"r{run}.dag.dagman.out").write_bytes(out.data)
-        log.submit(cluster, "train_epoch0", at=f"{10 + run}:01:00")
-        log.execute(cluster, at=f"{10 + run}:02:00")
-        log.terminate(cluster, at=f"{10 + run}:{2 + minutes}:00")
-    (tmp_path / "top.dag").write_text(top)
-    (tmp_path / "train.sub").write_text("executable = train.sh\nlog = metl.log\nqueue\n")
-    (tmp_path / "metl.log").write_bytes(log.data)
-    ledger = read_dagdir(tmp_path).ledger()
-    usage = ReportUsage(ledger)
-    assert [(e.dag, e.node_key) for e in ledger.epochs] == [
-        ("top.dag", ("r0.dag", "train_epoch0")),
-        ("top.dag", ("r1.dag", "train_epoch0")),
-    ]
-    assert [(e.node_key, e.seconds) for e in ledger.executions] == [
-        (("r0.dag", "train_epoch0"), 600.0),
-        (("r1.dag", "train_epoch0"), 2400.0),
-    ]
-    assert (usage.epochs, usage.total.longest.seconds, usage.total.longest.gpu_seconds) == (
-        2,
-        3000,
-        3000,
-    )
-    assert usage.total.totals.hours.total == 3000 / HOUR
 
 
 def test_stamps_that_are_centuries_apart() -> None:
