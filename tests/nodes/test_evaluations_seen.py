@@ -15,7 +15,7 @@ from tests.support.builder_feed import BuilderFeed
 from tests.support.commands import Captured
 from tests.support.event_logs import Log, read_ensemble
 from tests.support.node_graphs import evaluated, evaluated_log
-from tests.support.screen_view import NARROW, WIDE, opened
+from tests.support.screen_view import WIDE, opened
 
 KEY = "0aaa1111"
 
@@ -97,8 +97,9 @@ def feed() -> BuilderFeed:
     return BuilderFeed(read_ensemble({"run.dag": evaluated()}, evaluated_log()).painter())
 
 
-async def test_the_run_screen_shows_them_beside_their_epochs() -> None:
+async def test_they_are_counted_on_the_overview_and_shown_beside_their_epochs() -> None:
     async with opened(feed(), size=WIDE) as seen:
+        assert "1 evaluation failed (POST script passed)" in seen.text, "and that is no alarm"
         await seen.press("enter")
         assert "✗ job failed" in seen.line(" ✓ completed   ✗")
         assert "run0-eval_epoch2: return value 1; its POST script let it pass" in seen.text
@@ -130,8 +131,3 @@ def test_what_was_found_is_paired_by_version_where_there_is_one() -> None:
     assert by_version.value(second.evaluations[0], second) == 0.5
     by_epoch = EvaluationResult("eval_loss", {}, {0: 0.7})
     assert by_epoch.value(first.evaluations[0], first) == 0.7
-
-
-async def test_the_overview_counts_them_without_alarm() -> None:
-    async with opened(feed(), size=NARROW) as seen:
-        assert "1 evaluation failed (POST script passed)" in seen.text

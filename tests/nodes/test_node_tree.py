@@ -212,6 +212,3 @@ def _reachable(nodes, without: str | None) -> set[str]:  # type: ignore[no-untyp
                 seen.add(child)
                 ahead.append(child)
     return seen
-
-
-# --- Every DAG file of HTCondor's own ---------------------------------------------------------

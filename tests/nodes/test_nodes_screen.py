@@ -24,7 +24,7 @@ def feed(width: int = 40, log: Log | None = None) -> BuilderFeed:
     return BuilderFeed(read_ensemble({"run.dag": fan(width)}, log or fan_log()).painter())
 
 
-async def test_trouble_stands_first_and_what_is_alike_is_one_row() -> None:
+async def test_trouble_stands_first_what_is_alike_is_one_row_and_rows_fold_and_unfold() -> None:
     async with opened(feed(), size=WIDE) as seen:
         await seen.press("6")
         rows = [line for line in seen.lines if "work_" in line]
@@ -32,11 +32,7 @@ async def test_trouble_stands_first_and_what_is_alike_is_one_row() -> None:
         assert "✗ failed" in rows[1]
         assert "8 × work_016 … 023" in rows[2]
         assert "waits for work_003" in seen.line("gather")
-
-
-async def test_rows_fold_and_unfold() -> None:
-    async with opened(feed(), size=WIDE) as seen:
-        await seen.press("6", "down", "down", "down")
+        await seen.press("down", "down", "down")
         assert "8 × work_016" in seen.under_cursor
         await seen.press("right")
         assert "work_019" in seen.text

@@ -16,7 +16,6 @@ from screens.health import EntryScreen
 from screens.help import HelpScreen
 from screens.overview.screen import OverviewScreen
 from screens.pool_actions import (
-    NOTE_TEXT,
     PRIORITY_LIMIT,
     ConfirmScreen,
     MenuScreen,
@@ -30,7 +29,7 @@ from tests.support.sample_snapshots import DAG, MEMORY_HOLD, RUNS, run, status, 
 from tests.support.screen_view import NARROW
 
 SMALL = (60, 20)
-RUN1, RUN2, RUN3, RUN4, RUN7 = (RUNS[n].latest.cluster for n in (1, 2, 3, 4, 7))  # type: ignore[union-attr]
+RUN1, RUN2, RUN3, RUN4 = (RUNS[n].latest.cluster for n in (1, 2, 3, 4))  # type: ignore[union-attr]
 
 
 TO_RUN1 = ("down",)
@@ -459,30 +458,6 @@ async def test_who_has_nowhere_to_submit_is_reported_so() -> None:
 
 
 # --- answers ----------------------------------------------------------------------------------
-
-
-async def test_each_job_has_its_answer_trouble_first() -> None:
-    pool = FakePool()
-    pool.replies = {
-        f"{RUN2}.0": (
-            ResultCode.DENIED,
-            "it belongs to colleague@example.org, and you are someone",
-        ),
-        f"{RUN3}.0": (ResultCode.ALREADY, ""),
-        f"{RUN4}.0": (ResultCode.NOT_FOUND, "it left the queue"),
-    }
-    async with opened_to_act(pool, size=SMALL) as seen:
-        await seen.press("down", "space", "space", "space", "space", "a", "X", "y")
-        assert isinstance(seen.app.screen, ResultsScreen)
-        words = " ".join(seen.text.split())
-        for result in ("✗ 1 permission denied", "? 1 not found", "= 1 already so", "✓ 1 done",
-                     "4 of 4 answered", "belongs to colleague@example.org, and you are someone",
-                     " ".join(NOTE_TEXT.split())):  # fmt: skip
-            assert result in words
-        at = [next(i for i, line in enumerate(seen.lines) if f"{job}.0" in line)
-              for job in (RUN2, RUN4, RUN3, RUN1)]  # fmt: skip
-        assert at == sorted(at), "what needs attention comes first"
-        assert "permission denied" in seen.line(f"{RUN2}.0")
 
 
 async def test_an_order_goes_on_when_one_leaves_and_tells_its_end() -> None:

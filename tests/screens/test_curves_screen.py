@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-from datetime import timedelta
 
 import pytest
-from msgspec.structs import replace
 
 from metlmon.config.settings import MetricSettings, Settings
 from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
@@ -133,22 +131,6 @@ async def test_a_logarithm_of_nothing_says_so() -> None:
         assert "a logarithm needs values above 0" in seen.text
 
 
-async def test_new_values_come_while_one_looks() -> None:
-    feed = learning()
-    async with opened(feed) as seen:
-        await open_curves(seen)
-        await seen.press("down")
-        key = RUNS[1].key
-        longer = (*feed.written[key].metrics["val_loss"], Point(6, 0.001, 6, "x"))
-        feed.written = {**feed.written, key: TrainingOutput(key, {"val_loss": longer}, {}, {})}
-        later = feed.latest
-        status = replace(later.status, as_of=later.status.as_of + timedelta(seconds=9))  # type: ignore[operator]
-        seen.app.stats._wake.set()
-        await seen.publish(replace(later, status=status))
-        await seen.until(lambda: "best 0.001 run1" in seen.lines[0])
-        assert "run1" in seen.under_cursor
-
-
 # --- nothing to show ------------------------------------------------------------------------
 
 
@@ -172,9 +154,6 @@ async def test_an_epoch_and_its_job_show_it_too() -> None:
         await seen.press("enter")
         await seen.until(lambda: "it printed last" in seen.text)
         assert "64 %   1.17 steps/s   13h30m left   loss 0.25" in seen.text
-
-
-# --- percent of the running epoch on other screens ----------------------------------------------
 
 
 def test_a_hundred_percent_only_when_it_is() -> None:
@@ -251,16 +230,13 @@ def test_labels_are_round_and_in_order(low: float, high: float, log: bool) -> No
 # --- Marked runs side by side on a screen -----------------------------------------------------
 
 
-GATED, DEMO = FIXTURES / "gated", FIXTURES / "demo"
-
-
 async def compared(seen: Seen, *keys: str) -> None:
     await seen.press(*keys, "ampersand")
     await seen.until(lambda: DRAWN in seen.text)
 
 
 async def test_two_marked_runs_are_side_by_side() -> None:
-    async with opened(dagdir_feed(GATED), size=NARROW) as seen:
+    async with opened(dagdir_feed(FIXTURES / "gated"), size=NARROW) as seen:
         await seen.press("space", "space")
         assert "2 marked, [&] compares, [esc] clears" in seen.text
         await compared(seen)

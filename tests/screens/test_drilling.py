@@ -41,9 +41,14 @@ async def test_enter_drills_down_and_escape_comes_back() -> None:
         assert "run1" in seen.under_cursor, "the cursor is where it was left"
         await seen.press("escape", "escape")
         assert isinstance(seen.app.screen, OverviewScreen), "there is nothing behind it"
+        await seen.press("enter", "q")
+        assert isinstance(seen.app.screen, OverviewScreen)
+        await seen.pilot.press("q")
+        await seen.pilot.pause()
+    assert seen.app.return_code == 0
 
 
-async def test_a_runs_history() -> None:
+async def test_the_history_of_a_run_and_of_its_job() -> None:
     async with opened(size=WIDE) as seen:
         await seen.press("down", "enter")
         assert "■ held epoch 15 for 2d04h at UIUC-RAILS" in seen.lines[0]
@@ -58,6 +63,16 @@ async def test_a_runs_history() -> None:
         await seen.press("b")
         assert "Execution time by epoch" not in seen.text
         assert "side nodes" in seen.text
+        await seen.press("enter")
+        text = seen.text
+        for result in ("job 14700390.0", "■ held for 2d05h", "UIUC-RAILS ≠ expanse",
+                     "Why it is held", "code 34/0 JobOutOfResources", "2 executions", "↩ evicted",
+                     "JobLeaseDuration (2400 seconds) expired (code 1008/0 ReconnectFailed)",
+                     "↓ input   ok", "2.30 GB received", "Memory (MB)", "‖ suspended 1h00m",
+                     "214 memory reports, not listed", "job 2 of 2"):  # fmt: skip
+            assert result in text
+        words = " ".join(text.split())
+        assert "Consider resubmitting with a higher request_memory" in words, "the reason in full"
 
 
 async def test_a_run_shows_its_curve_and_parameters_and_the_values_of_its_command(
@@ -83,20 +98,6 @@ async def test_a_run_that_is_gone_says_so() -> None:
         await seen.press("down", "enter")
         await seen.publish(update(status((RUNS[0],))))
         assert "in no DAG of this directory any more" in seen.text
-
-
-async def test_a_jobs_life() -> None:
-    async with opened(size=WIDE) as seen:
-        await seen.press("down", "enter", "enter")
-        text = seen.text
-        for result in ("job 14700390.0", "■ held for 2d05h", "UIUC-RAILS ≠ expanse",
-                     "Why it is held", "code 34/0 JobOutOfResources", "2 executions", "↩ evicted",
-                     "JobLeaseDuration (2400 seconds) expired (code 1008/0 ReconnectFailed)",
-                     "↓ input   ok", "2.30 GB received", "Memory (MB)", "‖ suspended 1h00m",
-                     "214 memory reports, not listed", "job 2 of 2"):  # fmt: skip
-            assert result in text
-        words = " ".join(text.split())
-        assert "Consider resubmitting with a higher request_memory" in words, "the reason in full"
 
 
 async def test_stepping_among_a_nodes_jobs() -> None:
@@ -196,6 +197,18 @@ async def test_help_is_made_of_the_registry() -> None:
             assert word in seen.text
 
 
+FOUND_FIRST = (
+    ("rel", "R +release"),
+    ("report", r"\^y +report"),
+    ("adv", "7 7 +Advice"),
+    ("run4", "run +run4"),
+    ("site", "3 +Sites"),
+    ("tmln", "4 +Timeline"),
+    ("", "1 +Overview"),
+)
+"""What is typed in the palette, and its first row then."""
+
+
 async def test_the_palette_finds_and_does() -> None:
     async with opened() as seen:
         await seen.press("colon")
@@ -210,22 +223,6 @@ async def test_the_palette_finds_and_does() -> None:
         await seen.press("escape")
         await seen.press("ctrl+p", "escape")
         assert isinstance(seen.app.screen, OverviewScreen)
-
-
-FOUND_FIRST = (
-    ("rel", "R +release"),
-    ("report", r"\^y +report"),
-    ("adv", "7 7 +Advice"),
-    ("run4", "run +run4"),
-    ("site", "3 +Sites"),
-    ("tmln", "4 +Timeline"),
-    ("", "1 +Overview"),
-)
-"""What is typed in the palette, and its first row then."""
-
-
-async def test_the_palette_begins_with_what_is_meant() -> None:
-    async with opened() as seen:
         for typed, first in FOUND_FIRST:
             await seen.press("colon", *typed)
             rows = seen.lines[1 + next(i for i, row in enumerate(seen.lines) if "ACTION" in row) :]
@@ -240,15 +237,6 @@ async def test_it_can_start_on_a_run() -> None:
         await seen.press("escape")
         assert isinstance(seen.app.screen, OverviewScreen)
         assert "run9" in seen.text
-
-
-async def test_leaving() -> None:
-    async with opened(size=MIDDLE) as seen:
-        await seen.press("down", "enter", "q")
-        assert isinstance(seen.app.screen, OverviewScreen)
-        await seen.pilot.press("q")
-        await seen.pilot.pause()
-    assert seen.app.return_code == 0
 
 
 # --- Which job made a checkpoint, on the screens of a run and of a job ------------------------

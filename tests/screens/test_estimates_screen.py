@@ -13,6 +13,7 @@ from metlmon.text.spans import first_that_fits, text, width
 from screens.estimates import EstimatesScreen, head
 from screens.overview import header as overview_header
 from screens.run import RunScreen
+from tests.support.records import blank
 from tests.support.run_histories import NOON, Past, basis
 from tests.support.screen_view import MIDDLE
 from tests.support.static_sessions import FIXTURES, opened, session
@@ -22,19 +23,14 @@ HOUR, DAY = 3600.0, 86400.0
 
 
 def report_of(**more: object) -> Forecast:
-    made = Forecast(
-        NOON,
-        True,
-        412,
-        450,
-        Rate(119, 7 * DAY),
-        Interval(4 * DAY, 6 * DAY, 9 * DAY, 412, "412 epochs of all runs"),
-        NOON + timedelta(days=6),
-        None,
-        None,
-        (),
-        None,
-        (),
+    made = blank(
+        Forecast,
+        as_of=NOON,
+        epochs_done=412,
+        epochs_total=450,
+        rate=Rate(119, 7 * DAY),
+        remaining=Interval(4 * DAY, 6 * DAY, 9 * DAY, 412, "412 epochs of all runs"),
+        expected_end=NOON + timedelta(days=6),
     )
     return replace(made, **more)  # type: ignore[arg-type]
 

@@ -205,24 +205,16 @@ async def test_the_cursor_is_on_the_worst_until_all_is_read() -> None:
         assert "run1" in seen.under_cursor, "the user has moved it"
 
 
-# --- the clock of a removal policy, and whole reasons -------------------------------------------
-
-
-@pytest.fixture
-def held(tmp_path: Path) -> Still:
-    """run1 is held for a day where a policy removed run0 after thirty."""
+async def test_a_held_run_shows_when_it_will_be_removed(tmp_path: Path) -> None:
+    """It is held for a day where a policy removed run0 after thirty."""
     log = EventLog()
     first, second = log.submit("run0-train_epoch0"), log.submit("run1-train_epoch0")
     log.hold(first, "via condor_hold (by user anna)", 1)
     log.time += timedelta(days=30)
     log.remove(first, REMOVED_BY_POLICY)
-    log.hold(second, " ".join(f"word{number}" for number in range(80)), 26)
+    log.hold(second, "the disk is full", 26)
     dagdir = write(tmp_path, chains({"run0": 1, "run1": 1}), log)
-    return session(dagdir.path, log.time + timedelta(days=1))
-
-
-async def test_a_held_run_shows_when_it_will_be_removed(held: Still) -> None:
-    async with opened(held, WIDE) as seen:
+    async with opened(session(dagdir.path, log.time + timedelta(days=1)), WIDE) as seen:
         assert "■ held, removed in 29d" in seen.line(" run1 ")
         await seen.press("2", "down")
         assert "held 1d, removed in 29d" in seen.text

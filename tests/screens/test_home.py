@@ -104,20 +104,18 @@ def test_a_snapshot_says_what_was_and_has_no_end_in_the_past(
     assert (drawn["last"], drawn["state"], drawn["eta"]) == (last, state, eta)
 
 
-def test_how_many_nodes_failed_of_an_ensemble_that_is_done() -> None:
-    (row,) = rows = home_rows([summary("/data/a", "done", nodes_failed=3)])
-    drawn = {each.name: spans.text(each.draw(row)) for each in columns(rows, None, NOW)}
-    assert drawn["state"] == "✓ done, 3 failed"
-
-
-def test_live_ones_come_first_then_what_is_blocked() -> None:
+def test_an_ensemble_that_is_done_says_how_many_nodes_failed_and_live_ones_come_first() -> None:
     trouble = {"trouble": TROUBLE, "headline": TROUBLE}
     rows = home_rows([
+        summary("/data/done", "done", nodes_failed=3),
         summary("/data/costly", "failed", severity=Severity.COSTLY, **trouble),
         summary("/data/stopped", "failed", severity=Severity.STOPPED, **trouble),
         summary("/data/live"),
     ])  # fmt: skip
-    assert [row.name for row in sorted(rows, key=urgency)] == ["live", "stopped", "costly"]
+    (state,) = (each for each in columns(rows, None, NOW) if each.name == "state")
+    assert spans.text(state.draw(rows[0])) == "✓ done, 3 failed"
+    names = [row.name for row in sorted(rows, key=urgency)]
+    assert names == ["live", "stopped", "costly", "done"]
 
 
 async def test_the_first_row_keeps_the_cursor_until_a_key_is_pressed(
@@ -180,6 +178,8 @@ async def test_one_that_cannot_be_opened_says_why() -> None:
     async with shown() as seen:
         await seen.press("enter")
         await seen.until(lambda: "no such directory" in seen.text)
+        await seen.press("3")
+        assert "open an ensemble first" in seen.text
         assert name_of_screen(seen.app.screen) == "home"
 
 
@@ -200,13 +200,6 @@ async def test_an_ensemble_submitted_from_home_is_watched_and_listed() -> None:
         await seen.until(lambda: "goodput" in seen.text)
         assert home.request.paths == ("/data", str(FIXTURES / "rescue"))
         await seen.press("q")
-        assert name_of_screen(seen.app.screen) == "home"
-
-
-async def test_other_screens_are_those_of_one_ensemble() -> None:
-    async with shown() as seen:
-        await seen.press("3")
-        assert "open an ensemble first" in seen.text
         assert name_of_screen(seen.app.screen) == "home"
 
 

@@ -41,13 +41,6 @@ from tests.support.four_sites import placed_feed
 from tests.support.sample_snapshots import FakeFeed, status, update
 from tests.support.screen_view import NARROW, opened
 
-
-class RemappedFeed(FakeFeed):
-    @property
-    def settings(self) -> Settings:
-        return replace(super().settings, keys=(("sort", "y"),))
-
-
 WIDGETS: dict[str, type] = {
     "everywhere": MetlmonApp,
     "tabs": MetlmonApp,
@@ -144,7 +137,7 @@ def test_the_guide_has_every_key() -> None:
     assert "\n".join(rows) in guide
 
 
-async def test_digits_choose_screens() -> None:
+async def test_digits_choose_screens_and_other_keys_say_that_they_do_nothing() -> None:
     async with opened(size=NARROW) as seen:
         for number, names in enumerate(TABS, 1):
             await seen.press(str(number))
@@ -154,14 +147,10 @@ async def test_digits_choose_screens() -> None:
                 await seen.press(*[str(number)] * (i + 1 < len(names)))
         await seen.press("1")
         assert len(seen.app.screen_stack) == 2
-
-
-async def test_a_key_without_an_action_says_so_once() -> None:
-    async with opened(size=NARROW) as seen:
         await seen.press("y")
         assert "[y] does nothing here" in seen.text
         await seen.press("down", "y")
-        assert "does nothing" not in seen.text
+        assert "does nothing" not in seen.text, "it is said once"
 
 
 # --- keys and columns of one's own ---------------------------------------------------------------
@@ -177,7 +166,9 @@ def test_keys_can_be_replaced_by_action_or_in_one_scope() -> None:
 
 
 async def test_a_replaced_key_works_and_is_shown() -> None:
-    async with opened(RemappedFeed(update()), size=NARROW) as seen:
+    feed = FakeFeed(update())
+    feed.set = Settings(keys=(("sort", "y"),))
+    async with opened(feed, size=NARROW) as seen:
         assert "y sort" in seen.lines[-1]
         await seen.press("y")
         assert " by " in seen.lines[-4] + seen.lines[-3]
@@ -215,9 +206,6 @@ def test_rows_are_sorted_by_the_values_of_a_column(values: list[Value]) -> None:
     rows = values[::-1]
     rows.sort(key=value_order)
     assert rows == values
-
-
-# --- The last line says what keys do now ------------------------------------------------------
 
 
 @pytest.mark.parametrize("way", [(), ("3",), ("4",)], ids=str)

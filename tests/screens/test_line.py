@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -255,10 +256,12 @@ def test_while_the_terminal_reads_nothing_no_processor_is_taken(dagdir: Path) ->
         # Each is a whole screen again; nobody reads them.
         for _ in range(100):
             t.type("\x0c\x14")
-        deadline = time.monotonic() + PATIENCE
-        while _cpu_of_a_second(t.child.pid) > 0.1:
+        deadline, used, before = time.monotonic() + PATIENCE, _cpu(t.child.pid), -1.0
+        while used - before > 0.1:
             # What was typed is drawn first; one that spins never rests.
             assert time.monotonic() < deadline, "it takes the processor for nothing"
+            time.sleep(1)
+            before, used = used, _cpu(t.child.pid)
         t.rest()
         t.type("?")
         t.wait_for("Keys and signs")
@@ -266,13 +269,8 @@ def test_while_the_terminal_reads_nothing_no_processor_is_taken(dagdir: Path) ->
         assert t.end() == 0
 
 
-def _cpu_of_a_second(pid: int) -> float:
-    before = _cpu(pid)
-    time.sleep(1)
-    return _cpu(pid) - before
-
-
 def _cpu(pid: int) -> float:
+    """The seconds of a processor that it has taken."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -318,8 +316,6 @@ def test_with_closed_descriptors_it_still_says_how_it_went(dagdir: Path, closed:
 
 def test_the_worker_ends_with_its_parent_whatever_it_waits_for() -> None:
     """The bindings wait for the schedd and let no other thread of Python run meanwhile."""
-    import subprocess
-
     worker = (
         "import ctypes\n"
         "from metlmon.pool import worker\n"
@@ -337,33 +333,25 @@ def test_the_worker_ends_with_its_parent_whatever_it_waits_for() -> None:
         "print(line._worker.pid, flush=True)\n"
         "time.sleep(600)\n"
     )
-    root = Path(__file__).resolve().parents[2]
-    process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, cwd=root)
+    process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, cwd=ROOT)
     pid = int(process.stdout.readline())
-    _until(lambda: "clock_nanosleep" in _waits_in(pid) or "hrtimer" in _waits_in(pid), pid)
+    _until(lambda: "nanosleep" in _proc(pid, "wchan") or "hrtimer" in _proc(pid, "wchan"), pid)
     process.kill()
     process.wait()
     process.stdout.close()
-    _until(lambda: _state(pid) in ("", "Z"), pid)
+    _until(lambda: _proc(pid, "stat").rpartition(")")[2][1:2] in ("", "Z"), pid)
 
 
-def _state(pid: int) -> str:
+def _proc(pid: int, name: str) -> str:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return Path(f"/proc/{pid}/{name}").read_text()
     except OSError:
         return ""
 
 
-def _waits_in(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/wchan").read_text()
-    except OSError:
-        return ""
-
-
-def _until(what: object, pid: int) -> None:
+def _until(condition: Callable[[], bool], pid: int) -> None:
     deadline = time.monotonic() + 10
-    while not what():  # type: ignore[operator]
+    while not condition():
         if time.monotonic() > deadline:
             os.kill(pid, signal.SIGKILL)
             raise AssertionError("it goes on for ever")

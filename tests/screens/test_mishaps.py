@@ -166,9 +166,6 @@ async def test_the_keyboard_interrupts_also_where_the_palette_is_open() -> None:
     assert seen.app.return_code == 130
 
 
-# --- threads ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("error", ERRORS[:2], ids=lambda e: type(e).__name__)
 async def test_an_act_that_breaks_off_is_reported_with_what_was_done(error: Exception) -> None:
     pool = FakePool()

@@ -60,6 +60,27 @@ async def test_its_end_is_there_at_once_and_followed(dagdir: Path) -> None:
         await seen.until(lambda: "one more line" in seen.text)
 
 
+async def test_long_lines_wrap_or_are_cut_and_the_id_is_copied(
+    dagdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TMUX", raising=False)
+    async with opened(session(dagdir), NARROW) as seen:
+        path = await open_output(seen, dagdir)
+        with open(path, "a") as file:
+            file.write("a" * 100 + "END\n")
+        await seen.until(lambda: "END" in seen.text)
+        await seen.press("backslash")
+        await seen.until(lambda: "END" not in seen.text)
+        await seen.press("backslash")
+        await seen.until(lambda: "END" in seen.text)
+        written: list[str] = []
+        monkeypatch.setattr(seen.app._driver, "write", written.append)
+        await seen.press("Y", "enter")
+        assert "copied: 478.0" in seen.text
+        (sequence,) = (text for text in written if text.startswith("\x1b]52;c;"))
+        assert base64.b64decode(sequence[7:-1]) == b"478.0"
+
+
 async def test_a_key_while_the_file_is_read_is_obeyed(
     dagdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,32 +116,6 @@ async def test_a_text_is_found_anywhere(dagdir: Path) -> None:
         assert isinstance(seen.app.screen, OutputScreen), "esc clears the text first"
         await seen.press("escape")
         assert not isinstance(seen.app.screen, OutputScreen)
-
-
-async def test_long_lines_wrap_or_are_cut(dagdir: Path) -> None:
-    async with opened(session(dagdir), NARROW) as seen:
-        path = await open_output(seen, dagdir)
-        with open(path, "a") as file:
-            file.write("a" * 100 + "END\n")
-        await seen.until(lambda: "END" in seen.text)
-        await seen.press("backslash")
-        await seen.until(lambda: "END" not in seen.text)
-        await seen.press("backslash")
-        await seen.until(lambda: "END" in seen.text)
-
-
-async def test_an_id_is_copied(dagdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TMUX", raising=False)
-    async with opened(session(dagdir), MIDDLE) as seen:
-        await open_output(seen, dagdir)
-        written: list[str] = []
-        driver = seen.app._driver
-        assert driver is not None
-        monkeypatch.setattr(driver, "write", written.append)
-        await seen.press("Y", "enter")
-        assert "copied: 478.0" in seen.text
-        (sequence,) = (text for text in written if text.startswith("\x1b]52;c;"))
-        assert base64.b64decode(sequence[7:-1]) == b"478.0"
 
 
 def install(directory: Path, name: str, script: str) -> None:

@@ -15,8 +15,6 @@ from tests.support.recordings import FIXTURES
 from tests.support.sample_trainings import LOST, RUNS, learning
 from tests.support.screen_view import NARROW, WIDE, Seen, opened
 
-TRAINER, DEMO, LINEAGE = (FIXTURES / name for name in ("trainer", "demo", "lineage"))
-
 
 def titles(seen: Seen, title: str = "PROGRESS") -> list[str]:
     return seen.line(title).split()
@@ -82,7 +80,7 @@ async def test_a_sweep_shows_its_variables() -> None:
 
 
 async def test_of_an_ensemble_that_has_ended_wall_time_and_hours() -> None:
-    async with opened(dagdir_feed(TRAINER), size=NARROW) as seen:
+    async with opened(dagdir_feed(FIXTURES / "trainer"), size=NARROW) as seen:
         assert titles(seen)[-2:] == ["WALL", "GPU-H"]
         assert "★run1" in seen.text
         assert "1m06s" in seen.line("run1 ")
@@ -112,7 +110,7 @@ async def test_columns_of_the_settings_and_what_was_chosen_beside_them(tmp_path:
 async def test_badput_has_one_form_in_all_rows() -> None:
     """Hours and their share where every column has its room, else the share alone."""
     for size in (NARROW, (120, 40), (110, 40), WIDE):
-        async with opened(dagdir_feed(DEMO), size=size) as seen:
+        async with opened(dagdir_feed(FIXTURES / "demo"), size=size) as seen:
             if "BADPUT" not in titles(seen):
                 continue
             end = seen.line("BADPUT").index("BADPUT") + 6

@@ -99,15 +99,14 @@ async def test_warnings_come_first_then_the_annexes() -> None:
         assert "expiring" in row
         assert "2/4" in row
         assert "12:20  20m00s" in row
-
-
-async def test_the_command_is_copied_and_not_run() -> None:
-    async with annexes(ANSWER) as (seen, pool):
         assert "another one: htcondor annex add gpu-annex" in seen.text
         await seen.press("Y")
         assert seen.app.copied.startswith("htcondor annex add gpu-annex")  # type: ignore[attr-defined]
         assert "copied: htcondor annex" in seen.text
-        assert pool.orders == []
+        assert pool.orders == [], "it is copied, and not run"
+        await seen.press("ctrl+n")
+        assert pool.queries == 2
+        assert "asking the schedd and the collectors" in seen.text
 
 
 async def test_an_empty_screen_says_what_an_annex_is() -> None:
@@ -115,13 +114,6 @@ async def test_an_empty_screen_says_what_an_annex_is() -> None:
     async with annexes(empty) as (seen, _):
         assert "No annex is known here." in seen.text
         assert "request one: htcondor annex create NAME   Y copies" in seen.text
-
-
-async def test_asking_again() -> None:
-    async with annexes(ANSWER) as (seen, pool):
-        await seen.press("ctrl+n")
-        assert pool.queries == 2
-        assert "asking the schedd and the collectors" in seen.text
 
 
 async def test_without_a_schedd_nothing_is_copied() -> None:
@@ -136,25 +128,15 @@ async def test_without_a_schedd_nothing_is_copied() -> None:
 # --- the Advice screen: the plan first, and the acts that apply it and take it back -----------
 
 
-def schedd_of(dagdir: Dagdir) -> Schedd:
-    """A schedd in memory in which run 2 waits."""
+@asynccontextmanager
+async def advice_of(dagdir: Dagdir, size: tuple[int, int] = NARROW) -> AsyncIterator[Seen]:
+    """The Advice screen of a dagdir, with a schedd in memory in which run 2 waits."""
+    feed = session(dagdir.path)
     place: dict[str, Any] = {"site": "any", "by_site_list": True, "directory": dagdir.path}
     waiting = queued(103, "run2-train_epoch2", status=1, **place)
-    return Schedd(waiting, dagman(directory=dagdir.path))
-
-
-@asynccontextmanager
-async def advice_of(
-    dagdir: Dagdir,
-    size: tuple[int, int] = NARROW,
-    schedd: Schedd | None = None,
-    **options: object,
-) -> AsyncIterator[Seen]:
-    """The Advice screen of a dagdir."""
-    feed = session(dagdir.path)
-    pool = PoolClient(feed, cast(PoolConnection, schedd or schedd_of(dagdir)))
-    given: dict[str, Any] = {"pool_actions": pool, **options}
-    async with opened(feed, size, AppOptions(**given)) as seen:
+    schedd = Schedd(waiting, dagman(directory=dagdir.path))
+    pool = PoolClient(feed, cast(PoolConnection, schedd))
+    async with opened(feed, size, AppOptions(pool_actions=pool)) as seen:
         await seen.press("7", "7")
         assert isinstance(seen.app.screen, AdviceScreen)
         yield seen
@@ -233,14 +215,11 @@ async def test_what_is_missing_is_said(tmp_path: Path) -> None:
     dagdir.write("metl.log", Log().submit(1, "run0-train_epoch0").execute(1, site=FAST).data)
     async with advice_of(dagdir) as seen:
         assert "No plan yet: no epoch has completed yet." in seen.lines[0]
-    dagdir.write("ens.dag.rescue001", "".join(f"DONE {node}\n" for node in nodes()))
+    nodes = [f"run{run}-train_epoch{epoch}" for run in range(3) for epoch in range(6)]
+    dagdir.write("ens.dag.rescue001", "".join(f"DONE {node}\n" for node in nodes))
     dagdir.write("metl.log", b"")
     async with advice_of(dagdir) as seen:
         assert "Nothing to plan: no run has epochs left." in seen.text
-
-
-def nodes() -> list[str]:
-    return [f"run{run}-train_epoch{epoch}" for run in range(3) for epoch in range(6)]
 
 
 class CollectorPool(AnnexPool):

@@ -249,13 +249,6 @@ def test_a_dag_that_stands_still_is_reported_from_one_that_moves() -> None:
 # --- Long names in tables: what tells them apart stays visible --------------------------------
 
 
-def columns() -> list[Column[str]]:
-    return [
-        Column("node", str, minimum=12, identifies=str),
-        Column("why", lambda name: "Job has gone over cgroup limit", minimum=20),
-    ]
-
-
 def test_names_are_cut_where_they_are_equal() -> None:
     names = [
         f"pretraining-lr1e-{rate}-warmup-{epochs}-long-tail"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metlmon.live.feed import StatsInput
-from metlmon.snapshot.records import GpuHours, Ledger
+from metlmon.snapshot.records import GpuHours
 from metlmon.stats.pool_profiles import pool_of
 from metlmon.stats.usage import Usage, select_executions, site_usage, usage_in_window
 from metlmon.tables import usage as usage_table
@@ -43,8 +43,8 @@ async def test_the_first_line_says_where_an_hour_is_worth_most() -> None:
         assert "1 removed while idle for ospool" in seen.text
 
 
-def wasted() -> Ledger:
-    """Nine in ten hours were lost at a site that completed nothing."""
+def test_a_site_that_wasted_the_most_and_finished_nothing_comes_first() -> None:
+    """Nine in ten hours."""
     log = Log()
     for at in range(3):
         node = f"run0-train_epoch{at}"
@@ -54,11 +54,7 @@ def wasted() -> Ledger:
         log.execute(80 + at, gpus=1, site="delta", at=f"05-{4 + at:02d} 19:00:00")
         log.terminate(80 + at, at=f"05-{4 + at:02d} 21:00:00")
     nodes = "".join(f"JOB run0-train_epoch{at} t.sub\n" for at in range(3))
-    return read_ensemble(nodes, log).painter().ledger()
-
-
-def test_a_site_that_wasted_the_most_and_finished_nothing_comes_first() -> None:
-    found = usage_in_window(wasted())
+    found = usage_in_window(read_ensemble(nodes, log).painter().ledger())
     result = headline(found, 110)
     assert spans.text(result) == (
         "pit: 54.0 GPU-hours of badput (90 %), no epoch completed; "
@@ -163,9 +159,6 @@ async def test_only_what_was_lost() -> None:
         assert "its longest one, of 6h31m at aws" in " ".join(seen.text.split())
 
 
-# --- nothing, and later ------------------------------------------------------------------------
-
-
 async def test_nothing_has_run() -> None:
     empty = of_one_job(Log()).painter("10:00:00")
     async with opened(placed_feed(empty)) as seen:
@@ -231,7 +224,7 @@ def test_a_row_of_what_failed_opens_what_failed_there(source: str) -> None:
     assert sorted(shown, key=id) == sorted(found.executions, key=id)
 
 
-async def test_profiles_say_what_to_expect_and_open_their_executions() -> None:
+async def test_profiles_and_usage_of_resources_open_their_executions() -> None:
     async with opened(placed_feed(), size=NARROW) as seen:
         await seen.press("3", *["v"] * usage_table.VIEWS.index(usage_table.PROFILES))
         for title in ("POOL", "EPOCHS", "MEAN EPOCH", "80 %", "MEAN WAIT", "LOSS"):
@@ -241,6 +234,13 @@ async def test_profiles_say_what_to_expect_and_open_their_executions() -> None:
         await seen.press("enter")
         assert isinstance(seen.app.screen, ExecutionsScreen)
         assert "CHTC-Spark-CE1: 8 goodput, 3 badput" in seen.text
+        await seen.press("escape", "v")
+        for title in ("SITE", "MEASURED", "MEMORY 95 %"):
+            assert title in seen.line("MEASURED")
+        for title in ("MEDIAN", "MAXIMUM", "REQUESTED"):
+            assert title in seen.line("RESOURCE")
+        await seen.press("enter")
+        assert "completed at" in seen.lines[0]
 
 
 # --- profiles ---------------------------------------------------------------------------------
@@ -254,18 +254,6 @@ def test_a_profile_opens_the_executions_of_its_pool_alone(source: str) -> None:
         behind = select_executions(found, usage_table.PROFILES.selects(row))
         assert {pool_of(each) for each in behind} <= {row.pool}
         assert len(behind) >= row.executions
-
-
-async def test_usage_of_resources_with_what_was_requested_below() -> None:
-    async with opened(placed_feed(), size=NARROW) as seen:
-        await seen.press("3", "shift+tab")
-        for title in ("SITE", "MEASURED", "MEMORY 95 %"):
-            assert title in seen.line("MEASURED")
-        for title in ("MEDIAN", "MAXIMUM", "REQUESTED"):
-            assert title in seen.line("RESOURCE")
-        await seen.press("enter")
-        assert isinstance(seen.app.screen, ExecutionsScreen)
-        assert "completed at" in seen.lines[0]
 
 
 async def test_sites_without_an_execution_are_one_line_and_can_be_found() -> None:

@@ -12,11 +12,9 @@ from msgspec.structs import replace
 
 from metlmon.jobfiles.gate_files import Stopped
 from metlmon.model.run import GateStatus
-from metlmon.model.states import DagState
 from metlmon.pool.types import (
     PoolAction,
     PoolError,
-    SiteInfo,
 )
 from metlmon.snapshot.records import Run
 from screens.pool_actions import DAG_DEFAULT, ConfirmScreen, MenuScreen, ResultsScreen
@@ -27,26 +25,17 @@ from tests.support.sample_snapshots import RUNS, status, update
 
 THEN = datetime(2025, 11, 14, 8, 0)
 GATE = GateStatus()
-SITES = (
-    SiteInfo("Expanse-GPU", 2, ("NVIDIA A100-SXM4-40GB",)),
-    SiteInfo("Delta-GPU", 4, ("NVIDIA A40",)),
-)
-RUN1, RUN3, RUN8 = RUNS[1], RUNS[3], RUNS[8]
+RUN3, RUN8 = RUNS[3], RUNS[8]
 
 
 @asynccontextmanager
 async def steer(
-    gates: dict[str, GateStatus | None] | None = None,
-    dag: DagState = DagState.RUNNING,
-    pool: FakePool | None = None,
-    **options: object,
+    gates: dict[str, GateStatus | None] | None = None, pool: FakePool | None = None
 ) -> AsyncIterator[Acted]:
     """The application on runs that all have a gate, but for those that are given otherwise."""
     rows = tuple(replace(row, gate=(gates or {}).get(row.run, GATE)) for row in RUNS)
-    picture = status(rows)
-    picture = replace(picture, dags=tuple(replace(each, state=dag) for each in picture.dags))
-    feed = QueuedFeed(update(picture), Path("/nowhere/global_pretraining"))
-    async with opened_to_act(pool, feed=feed, **options) as seen:
+    feed = QueuedFeed(update(status(rows)), Path("/nowhere/global_pretraining"))
+    async with opened_to_act(pool, feed=feed) as seen:
         yield seen
 
 
@@ -133,12 +122,8 @@ async def test_what_cannot_be_asked_says_why(gate: GateStatus | None, key: str, 
 # --- a site ---------------------------------------------------------------------------------
 
 
-def knowing(sites: tuple[SiteInfo, ...] | PoolError = SITES) -> FakePool:
-    return FakePool(sites=sites)
-
-
 async def test_a_site_is_taken_from_those_that_are_known() -> None:
-    async with steer(pool=knowing()) as seen:
+    async with steer() as seen:
         await seen.press(*TO_RUN8, "a", "E")
         await seen.until(lambda: "Delta-GPU" in seen.text)
         assert DAG_DEFAULT in seen.text
@@ -153,7 +138,7 @@ async def test_a_site_is_taken_from_those_that_are_known() -> None:
 
 
 async def test_up_and_down_go_round() -> None:
-    async with steer(pool=knowing()) as seen:
+    async with steer() as seen:
         await seen.press(*TO_RUN3, "a", "O")
         await seen.until(lambda: "Delta-GPU" in seen.text)
         await seen.press(*"-gpu", "up")
@@ -168,7 +153,7 @@ async def test_up_and_down_go_round() -> None:
 
 
 async def test_a_site_that_nobody_knows_can_be_typed() -> None:
-    async with steer(pool=knowing(())) as seen:
+    async with steer(pool=FakePool(sites=())) as seen:
         await seen.press(*TO_RUN3, "a", "O", *"SDSC PRP", "enter")
         assert f"Retarget job {RUN3.latest.cluster}.0 of run3 to SDSC PRP?" in seen.text
         await seen.press("y")
@@ -177,7 +162,7 @@ async def test_a_site_that_nobody_knows_can_be_typed() -> None:
 
 
 async def test_what_is_no_site_is_not_asked_about() -> None:
-    async with steer(pool=knowing(())) as seen:
+    async with steer(pool=FakePool(sites=())) as seen:
         await seen.press(*TO_RUN3, "a", "O")
         for typed in ((), ("quotation_mark",), ("$", "left_parenthesis"), ("a", "backslash")):
             await seen.press(*typed, "enter")
@@ -189,7 +174,7 @@ async def test_what_is_no_site_is_not_asked_about() -> None:
 
 
 async def test_a_collector_that_does_not_answer_is_reported_and_what_the_dag_names_stays() -> None:
-    pool = knowing(PoolError("the collector does not answer: does CONDOR_HOST name it?"))
+    pool = FakePool(sites=PoolError("the collector does not answer: does CONDOR_HOST name it?"))
     async with steer(pool=pool) as seen:
         await seen.press(*TO_RUN3, "a", "O")
         await seen.until(lambda: "the collector does not answer" in seen.text)

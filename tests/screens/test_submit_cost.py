@@ -117,13 +117,12 @@ def test_machines_that_train_an_epoch_together_are_counted(tmp_path: Path) -> No
     assert known.gpu_hours == pytest.approx(8 * 2 / 60)
 
 
-def test_nothing_is_reported_where_too_few_epochs_tell(tmp_path: Path) -> None:
+def test_nothing_is_reported_where_too_few_epochs_tell_or_are_planned(
+    first_round: StatsInput, tmp_path: Path
+) -> None:
     (tmp_path / "ens.dag").write_text("JOB run0-train_epoch0 ens.sub\n")
     assert cost_history(stats_input(read_dagdir(tmp_path))) is None
     assert estimate_cost(None, 600, 30) is None
-
-
-def test_what_has_no_epochs_costs_no_epochs(first_round: StatsInput) -> None:
     assert estimate_cost(cost_history(first_round), 0, 0) is None
 
 

@@ -181,9 +181,6 @@ async def test_enter_opens_the_job_under_the_cursor_or_else_the_run() -> None:
         assert isinstance(seen.app.screen, RunScreen)
 
 
-# --- zoom and pan ---------------------------------------------------------------------------
-
-
 async def test_zoom_keeps_the_cursor_in_its_place_and_comes_back() -> None:
     async with opened(session(FIXTURES / "first-round"), WIDE) as seen:
         await seen.press("4", "z")

@@ -12,7 +12,6 @@ import pytest
 from metlmon.errors import InputError
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Feed, Snapshot
-from metlmon.snapshot.records import Status
 from metlmon.stats.timeline import build_timeline
 from metlmon.text.spans import text
 from screens.health import HealthScreen
@@ -30,11 +29,6 @@ from tests.support.static_sessions import FIXTURES, Still, opened, session
 
 TRAINER = FIXTURES / "trainer"
 MIDDLE = datetime(2026, 11, 21, 14, 21, 50)
-
-
-def as_it_was(dagdir: Path, moment: datetime) -> Status:
-    """By a reader of its own, as ``metlmon status --as-of`` reads."""
-    return read_dagdir(dagdir, as_of=moment).status()
 
 
 async def travelled(seen: Seen, moment: datetime) -> None:
@@ -65,7 +59,7 @@ async def test_the_picture_is_that_of_a_reader_as_of_then(name: str, shared: Sha
         for moment in moments(dagdir, 2 if name == "metl-aws" else 4):
             await travelled(seen, moment)
             status = seen.app.snapshot.status
-            assert status == as_it_was(dagdir, moment)
+            assert status == read_dagdir(dagdir, as_of=moment).status(), "as a reader of its own"
             assert status.as_of == moment
             assert not status.live
             ledger = seen.app.feed.ledger()
@@ -203,14 +197,9 @@ class Slow(Still):
         return made
 
 
-def slow(dagdir: Path) -> Slow:
-    made = Slow(recordings.opened(dagdir))
-    made.take()
-    return made
-
-
 async def test_of_several_wishes_the_newest_counts() -> None:
-    feed = slow(TRAINER)
+    feed = Slow(recordings.opened(TRAINER))
+    feed.take()
     async with opened(feed, NARROW) as seen:
         travel = seen.app.time_travel
         travel.load(MIDDLE)
