@@ -72,6 +72,10 @@ def test_a_path_with_nothing_below_or_that_is_missing_says_so(tmp_path: Path) ->
     assert nothing.error == NOTHING_HERE
     (missing,) = find_all([str(tmp_path / "missing")])
     assert missing.error == "No such file or directory"
+    logs = Dagdir(tmp_path / "logs", "")
+    logs.write("job_7.log", Log().submit(7).data)
+    (alone,) = find_all([str(logs.path)])
+    assert alone.error is None, "event logs alone are an ensemble"
 
 
 @pytest.fixture(name="open_to_all")
@@ -104,14 +108,6 @@ def test_a_search_ends_in_a_directory_of_very_many(
     found = find_all([str(tmp_path)])
     assert [each.path for each in found if each.more] == [str(tmp_path)]
     assert str(tmp_path / "a") in {each.path for each in found}
-
-
-def test_a_path_with_event_logs_alone_is_an_ensemble(tmp_path: Path) -> None:
-    logs = Dagdir(tmp_path / "logs", "")
-    logs.write("job_7.log", Log().submit(7).data)
-    (tmp_path / "empty").mkdir()
-    found = find_all([str(logs.path), str(tmp_path / "empty")])
-    assert [each.error for each in found] == [None, NOTHING_HERE]
 
 
 def test_the_state_of_logs_is_that_of_their_jobs(tmp_path: Path) -> None:

@@ -333,14 +333,9 @@ def test_an_event_says_the_cause_and_how_many_runs() -> None:
         ("black-hole", "black-hole (hold 12)"),
     ]
     assert found(entry(nodes=12)) == [("held", "held (hold 12) · 12 nodes")]
-
-
-def test_what_is_closed_a_note_or_not_wanted_is_no_event() -> None:
+    # What is closed, a note, or not wanted is none; each has a name that can be chosen.
     entries = entry(is_open=False), entry("log-gap"), entry(severity=Severity.NOTE)
     assert found(*entries, entry("diverged"), about=("held",)) == []
-
-
-def test_every_event_has_a_name_that_can_be_chosen() -> None:
     conditions = {kind.condition for kind in KINDS.values()} - {None}
     assert conditions == set(EVENT_NAMES) - {"done"}
 

@@ -119,9 +119,6 @@ def test_an_agent_that_does_not_begin(
     assert "no agent answers within" in usage_error("status", capsys, "far:ensemble")
 
 
-# --- several machines ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("command", "mode", "after"),
     [
@@ -154,9 +151,6 @@ def test_a_machine_that_cannot_be_used_hides_nothing_of_the_others(
     assert "other" in out
     assert err.startswith("metlmon: far:")
     assert err.count("\n") == 1
-
-
-# --- limits that an honest machine reaches ------------------------------------------------------
 
 
 def test_a_directory_with_too_many_names_is_said_to_have_them(
@@ -203,20 +197,26 @@ def answering(*answers: Any, once: Any = ()) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "response",
+    ("call", "response"),
     [
-        *({}, [], None),
-        {"standing": 5, "once": [], "offset": 0},
-        {"standing": [], "once": [], "offset": "x"},
-        {"standing": [[99, STATUS]], "once": [], "offset": 0},
-        answering(),
-        *map(answering, ([1, 2, 3], [-1] * 10, "text")),
-        *(answering({"errno": number}) for number in ("x", 0, -1, 1 << 40, None)),
+        *(("stat", each) for each in ({}, [], None)),
+        ("stat", {"standing": 5, "once": [], "offset": 0}),
+        ("stat", {"standing": [], "once": [], "offset": "x"}),
+        ("stat", {"standing": [[99, STATUS]], "once": [], "offset": 0}),
+        ("stat", answering()),
+        *(("stat", answering(each)) for each in ([1, 2, 3], [-1] * 10, "text")),
+        *(("stat", answering({"errno": each})) for each in ("x", 0, -1, 1 << 40, None)),
+        # A name in a directory leads nowhere else, and a path is absolute.
+        *(
+            ("scandir", answering({"names": {name: ["f", 1]}}))
+            for name in ("../up", "a/b", "", ".", "..", "a\0b", "\ud800")
+        ),
+        *(("realpath", answering(path)) for path in ("relative", "/a\0b", "/\ud800", 5, None, {})),
     ],
 )
-def test_an_answer_that_makes_no_sense_is_an_error(response: Any) -> None:
+def test_an_answer_that_makes_no_sense_is_an_error(call: str, response: Any) -> None:
     with pytest.raises(ForeignAnswer):
-        Machine(ForeignAgent(response)).stat("/a")
+        getattr(Machine(ForeignAgent(response)), call)("/a")
 
 
 @pytest.mark.parametrize(
@@ -236,18 +236,6 @@ def test_bytes_that_make_no_sense_are_an_error(answer: Any) -> None:
     # Its earlier answers are not believed, either.
     with pytest.raises(ForeignAnswer):
         machine.stat("/a")
-
-
-@pytest.mark.parametrize("name", ["../up", "a/b", "", ".", "..", "a\0b", "\ud800"])
-def test_a_name_in_a_directory_leads_nowhere_else(name: str) -> None:
-    with pytest.raises(ForeignAnswer):
-        Machine(ForeignAgent(answering({"names": {name: ["f", 1]}}))).scandir("/a")
-
-
-@pytest.mark.parametrize("path", ["relative", "/a\0b", "/\ud800", 5, None, {}])
-def test_no_file_has_this_path(path: object) -> None:
-    with pytest.raises(ForeignAnswer):
-        Machine(ForeignAgent(answering(path))).realpath("/a")
 
 
 @pytest.mark.parametrize("number", [errno.EPIPE, errno.EACCES, errno.ENOENT])

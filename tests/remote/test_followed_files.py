@@ -33,13 +33,6 @@ RESCUE = f"# Rescue DAG file\n# Created 5/4/2026 12:00:00 UTC\n\nDONE {NODE}\n"
 RUN = "output/training_logs/aaaa1111-0000"
 
 
-@pytest.fixture(name="dagdir")
-def _dagdir(tmp_path: Path) -> Dagdir:
-    dagdir = Dagdir(tmp_path / "ensemble")
-    dagdir.write("metl.log", Log().submit(77, NODE).execute(77, 5).data)
-    return dagdir
-
-
 class Both:
     """Two readers of one directory: one reads it here, one over ssh."""
 
@@ -96,25 +89,9 @@ def tear(dagdir: Dagdir) -> None:
     dagdir.append("metl.log", Log().submit(78, LATER).data[:-40])
 
 
-def empty(dagdir: Dagdir) -> None:
-    dagdir.write("metl.log", b"")
-
-
-def empty_and_grow_past_the_old_end(dagdir: Dagdir) -> None:
-    dagdir.write("metl.log", log_of(80, 81, 82, 83, 84, 85, 86, 87, 88))
-
-
-def truncate(dagdir: Dagdir) -> None:
-    os.truncate(dagdir.path / "metl.log", len(Log().submit(77, NODE).data))
-
-
 def replace_by_a_copy_that_continues(dagdir: Dagdir) -> None:
     before = (dagdir.path / "metl.log").read_bytes()
     dagdir.replace("metl.log", before + Log().terminate(77).data)
-
-
-def replace_by_another_log(dagdir: Dagdir) -> None:
-    dagdir.replace("metl.log", log_of(90, 91))
 
 
 def overwrite_bytes_in_place(dagdir: Dagdir) -> None:
@@ -122,21 +99,9 @@ def overwrite_bytes_in_place(dagdir: Dagdir) -> None:
     path.write_bytes(path.read_bytes().replace(b"(077.", b"(078.").replace(b"(77.", b"(78."))
 
 
-def remove_the_log(dagdir: Dagdir) -> None:
-    (dagdir.path / "metl.log").unlink()
-
-
 def rotate(dagdir: Dagdir) -> None:
     os.rename(dagdir.path / "metl.log", dagdir.path / "metl.log.1")
     dagdir.write("metl.log", Log().submit(78, LATER).data)
-
-
-def write_nodes_log(dagdir: Dagdir) -> None:
-    dagdir.write("run.dag.nodes.log", log_of(77, 95))
-
-
-def write_rescue(dagdir: Dagdir) -> None:
-    dagdir.write("run.dag.rescue001", RESCUE)
 
 
 def change_the_dag(dagdir: Dagdir) -> None:
@@ -186,25 +151,31 @@ def write_events(dagdir: Dagdir, run: str = RUN) -> None:
     dagdir.write(f"{run}/{Path(run).name}.ndjson", f"{json.dumps(event)}\n")
 
 
-def halt(dagdir: Dagdir) -> None:
-    dagdir.write("run.dag.halt", b"")
-
-
-STEPS: dict[str, tuple[Callable[[Dagdir], None], ...]] = {
+STEPS: dict[str, tuple[Callable[[Dagdir], object], ...]] = {
     "a log grows": (grow,),
     "the last event is written in two parts": (tear, grow),
-    "a log is emptied, and written again": (empty, grow),
+    "a log is emptied, and written again": (lambda made: made.write("metl.log", b""), grow),
     "a log is emptied and grows past its old end between two looks": (
-        empty_and_grow_past_the_old_end,
+        lambda made: made.write("metl.log", log_of(*range(80, 89))),
         grow,
     ),
-    "a log is truncated": (truncate, grow),
+    "a log is truncated": (
+        lambda made: os.truncate(made.path / "metl.log", len(Log().submit(77, NODE).data)),
+        grow,
+    ),
     "a log is replaced by a copy that continues it": (replace_by_a_copy_that_continues, tear),
-    "a log is replaced by another one": (replace_by_another_log, grow),
+    "a log is replaced by another one": (
+        lambda made: made.replace("metl.log", log_of(90, 91)),
+        grow,
+    ),
     "bytes are overwritten in place": (overwrite_bytes_in_place, grow),
-    "a log is removed, and comes back": (remove_the_log, grow),
+    "a log is removed, and comes back": (lambda made: (made.path / "metl.log").unlink(), grow),
     "a log is rotated": (rotate, grow),
-    "DAGMan's files appear": (write_nodes_log, write_rescue, halt),
+    "DAGMan's files appear": (
+        lambda made: made.write("run.dag.nodes.log", log_of(77, 95)),
+        lambda made: made.write("run.dag.rescue001", RESCUE),
+        lambda made: made.write("run.dag.halt", b""),
+    ),
     "the DAG grows, with a log in another directory": (change_the_dag, log_elsewhere, grow),
     "metrics are written": (write_metrics, grow, write_metrics),
     "W&B runs are written, and grow": (write_wandb_run, grow, grow_wandb_run),
@@ -214,7 +185,7 @@ STEPS: dict[str, tuple[Callable[[Dagdir], None], ...]] = {
 
 @pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS.keys())
 def test_each_step_is_seen_as_on_the_machine_itself(
-    access_point: str, dagdir: Dagdir, steps: tuple[Callable[[Dagdir], None], ...]
+    access_point: str, dagdir: Dagdir, steps: tuple[Callable[[Dagdir], object], ...]
 ) -> None:
     both = Both(access_point, dagdir.path)
     before = both.compare()
@@ -225,15 +196,12 @@ def test_each_step_is_seen_as_on_the_machine_itself(
         both.compare()
 
 
-def copied_fixture(name: str, to: Path) -> Path:
-    return Path(shutil.copytree(FIXTURES / name, to / name))
-
-
 @pytest.mark.parametrize(("name", "runs", "checkpoints"), [("demo", 6, 0), ("lineage", 3, 4)])
 def test_the_files_of_a_whole_ensemble_are_read_as_on_the_machine_itself(
     access_point: str, tmp_path: Path, name: str, runs: int, checkpoints: int
 ) -> None:
-    shown = Both(access_point, copied_fixture(name, tmp_path)).compare()
+    copy = shutil.copytree(FIXTURES / name, tmp_path / name)
+    shown = Both(access_point, copy).compare()
 
     assert len(shown["status"].runs) == len(shown["files"].trainings) == runs
     assert {len(each.checkpoints) for each in shown["files"].trainings.values()} == {checkpoints}
@@ -337,6 +305,3 @@ def count_exchanges(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> list[i
 
     monkeypatch.setattr(machine.channel, "exchange_frame", counted)
     return sizes
-
-
-# --- clocks -------------------------------------------------------------------------------------

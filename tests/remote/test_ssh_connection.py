@@ -7,57 +7,40 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
-from metlmon.live.session import Session
 from metlmon.remote import agent, connection
 from metlmon.remote.machine import MACHINES, connect_to
 from metlmon.remote.paths import UnusableMachine, split_argument
 from tests.support.commands import Captured, run_command, usage_error
 from tests.support.dagdir_builder import NODE, Dagdir, log_of
 from tests.support.event_logs import Log
-from tests.support.patience import PATIENCE
 from tests.support.ssh_server import SHELL, Line, SshServer
 from tests.support.terminal import PseudoTerminal, terminal_environment
+from tests.support.watched_session import WatchedSession
 
 pytestmark = pytest.mark.xdist_group("ssh")
 
 
-class Watched:
-    """A session on a dagdir, and the snapshots that it publishes."""
-
-    def __init__(self, path: str) -> None:
-        self._snapshots: SimpleQueue[Snapshot] = SimpleQueue()
-        reader = DagdirReader(Path(path), live=True)
-        reader.open()
-        self.session = Session(reader)
-
-    def until(self, condition: Callable[[Snapshot], bool]) -> Snapshot:
-        """The next snapshot that is so."""
-        while not condition(snapshot := self._snapshots.get(timeout=PATIENCE)):
-            pass
-        return snapshot
-
-    def clusters(self) -> list[int]:
-        return [job.cluster for job in self.session.queued_jobs()]
-
-
 @contextmanager
-def watched(path: str) -> Iterator[Watched]:
-    view = Watched(path)
-    view.session.start(view._snapshots.put)
+def watched(path: str) -> Iterator[WatchedSession]:
+    view = WatchedSession(DagdirReader(Path(path), live=True))
+    view.begin()
     try:
         yield view
     finally:
         view.session.stop()
+
+
+def clusters(view: WatchedSession) -> list[int]:
+    return [job.cluster for job in view.session.queued_jobs()]
 
 
 def is_complete(snapshot: Snapshot) -> bool:
@@ -76,12 +59,12 @@ def test_a_connection_that_is_cut_comes_back_without_reading_a_byte_twice(
             assert shown.error.startswith(f"{host}: connection lost since ")
             assert shown.error.endswith("; trying again")
             assert [run.key for run in shown.status.runs] == [run.key for run in before.status.runs]
-            assert view.clusters() == [77]
+            assert clusters(view) == [77]
             dagdir.append("metl.log", Log().submit(78, "run0-train_epoch1").data)
 
             line.mend()
 
-            view.until(lambda snapshot: is_complete(snapshot) and view.clusters() == [77, 78])
+            view.until(lambda snapshot: is_complete(snapshot) and clusters(view) == [77, 78])
             sizes = sum(path.stat().st_size for path in dagdir.path.iterdir())
             assert MACHINES[host].file_bytes == sizes
 
@@ -338,9 +321,6 @@ def test_the_agent_is_python_3_6_and_only_reads() -> None:
     assert not builtins & {"open", "exec", "eval", "compile", "__import__", "getattr", "setattr"}
 
 
-# --- what ssh asks before the screen opens ----------------------------------------------------
-
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -433,6 +413,3 @@ def test_home_asks_once_for_the_directories_of_one_host(
             screen(terminal, "third")
         assert line.connections == 1
     assert terminal.bytes.count(b"Enter passphrase") == 1
-
-
-# --- a host behind another one ------------------------------------------------------------------

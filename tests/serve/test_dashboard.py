@@ -37,22 +37,10 @@ def watch(*arguments: str) -> list[str]:
     return app_process.watch_command(["--no-notify", *arguments])
 
 
-async def test_keys_lead_to_a_run() -> None:
+async def test_keys_lead_to_a_job_and_out_and_what_needs_a_terminal_is_refused() -> None:
     async with running_tab(watch("--read-only", "--", DEMO)) as tab:
         await tab.wait_for("run5")
         assert "read-only" in tab.text
-        await tab.press(DOWN, "\r")
-        await tab.wait_for("3a665d89   ✓ completed")
-        await tab.press("q")
-        await tab.wait_for("run5")
-        await tab.press("q")
-        await tab.wait_closed()
-    assert not tab.server._processes
-
-
-async def test_what_needs_a_terminal_is_refused() -> None:
-    async with running_tab(watch("--read-only", "--", DEMO)) as tab:
-        await tab.wait_for("run5")
         await tab.press_until_written(CONTROL_Z, "there is no shell to go back to")
         await tab.press("\r")
         await tab.wait_for("9 executions")
@@ -61,6 +49,9 @@ async def test_what_needs_a_terminal_is_refused() -> None:
         await tab.press("\r")
         await tab.wait_for("^v")
         await tab.press_until_written(CONTROL_V, "a pager needs a terminal")
+        await tab.press(*"qqqq")
+        await tab.wait_closed()
+    assert not tab.server._processes
 
 
 async def test_the_report_goes_to_the_browser(

@@ -38,19 +38,16 @@ def uuid(run: str) -> str:
     return f"{run[-1] * 8}-0000"
 
 
-def dag_text(runs: Iterable[str] = RUNS, epochs: Iterable[int] = range(EPOCHS)) -> str:
-    """A DAG of these epochs of these runs, in chains; ``lr`` is swept."""
+def dag_text() -> str:
+    """A DAG of the epochs of both runs, in chains; ``lr`` is swept."""
     text = "SUBMIT-DESCRIPTION train {\n    executable = train.sh\n    log = metl.log\n}\n"
-    numbers = list(epochs)
-    for run in runs:
-        for epoch in numbers:
+    for run in RUNS:
+        for epoch in range(EPOCHS):
             lr = 10.0 ** -int(run[-1])
             text += f"JOB {node(run, epoch)} train\n"
-            text += (
-                f'VARS {node(run, epoch)} run_uuid="{uuid(run)}" epoch="{epoch + 1}" lr="{lr}"\n'
-            )
-        for epoch in numbers[1:]:
-            text += f"PARENT {node(run, epoch - 1)} CHILD {node(run, epoch)}\n"
+            text += f'VARS {node(run, epoch)} run_uuid="{uuid(run)}" epoch="{epoch + 1}" '
+            text += f'lr="{lr}"\n'
+        text += f"PARENT {node(run, 0)} CHILD {node(run, 1)}\n"
     return text
 
 

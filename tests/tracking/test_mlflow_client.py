@@ -8,7 +8,7 @@ import ssl
 import threading
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -174,22 +174,18 @@ def test_no_file_of_the_home_has_credentials_for_it(
 
 
 @contextmanager
-def raw_server(*pieces: bytes, endless: bytes = b"") -> Iterator[str]:
-    """A server of one call that sends these bytes, then ``endless`` as long as it is read."""
+def endless_server() -> Iterator[str]:
+    """A server of one call that sends blanks as long as they are read."""
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
             connection, _ = listener.accept()
-            with connection:
+            with connection, suppress(OSError):
                 connection.recv(1 << 16)
-                try:
-                    for piece in pieces:
-                        connection.sendall(piece)
-                    while endless and not over.is_set():
-                        connection.sendall(endless)
-                except OSError:
-                    return
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
+                while not over.is_set():
+                    connection.sendall(b" ")
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
@@ -198,12 +194,9 @@ def raw_server(*pieces: bytes, endless: bytes = b"") -> Iterator[str]:
         thread.join(60)
 
 
-HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-
-
 def test_an_answer_without_an_end() -> None:
     """No part of it is late by itself."""
-    with raw_server(HEAD + b"\r\n", endless=b" ") as url:
+    with endless_server() as url:
         error = failure(TrackingClient(url, seconds=0.1))
     assert f"{url} did not answer within 0.1 s when asked to search for runs" in str(error)
     assert error.transient

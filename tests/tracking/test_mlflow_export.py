@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-from datetime import UTC
 from pathlib import Path
 from typing import Final
 
@@ -243,52 +242,19 @@ def test_answers_come_in_pages(small: Small, monkeypatch: pytest.MonkeyPatch) ->
     assert small.state == before
 
 
-# --- an ensemble that goes on -------------------------------------------------------------------
-
-
-def test_a_removed_ensemble_is_killed(
-    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
-) -> None:
-    (tmp_path / "ensemble").mkdir()
-    dagdir = Dagdir(tmp_path / "ensemble", dag_text())
-    log = Log().submit(101, node("run0", 0)).execute(101).terminate(101)
-    log.submit(102, node("run0", 1)).submit(103, node("run1", 0)).execute(103)
-    log.remove(102).remove(103)
-    out = Out().start().say("Received SIGUSR1", str(log.clock)).exit(2, str(log.clock))
-    dagdir.write("metl.log", log.data)
-    dagdir.write("run.dag.dagman.out", out.data)
-    assert export(tracker, capsys, dagdir.path, "removed", "--tz", "UTC")[0] == Exit.OK
-
-    runs = by_name(tracking_server, "removed")
-    assert {name: run.status for name, run in runs.items()} == {
-        **{"ensemble": "KILLED", "run0": "KILLED", "run1": "KILLED"}
-    }
-    ended = 1000 * int(log.clock.replace(tzinfo=UTC).timestamp())
-    assert {name: run.end for name, run in runs.items()} == {
-        **{"ensemble": ended, "run0": ended - 60_000, "run1": ended}
-    }
-    # What the removed execution cost is there, what it would have trained is not.
-    assert [p.step for p in runs["run1"].metrics["metlmon/gpu_hours_badput"]] == [0]
-    assert "metlmon/seconds" not in runs["run1"].metrics
-
-
-def test_a_tag_that_no_longer_holds_goes(
-    tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
-) -> None:
-    (tmp_path / "ensemble").mkdir()
-    dagdir = Dagdir(tmp_path / "ensemble", dag_text())
+def test_a_tag_that_no_longer_holds_goes(small: Small) -> None:
     log = Log().submit(101, node("run0", 0)).hold(101, 13, "the disk is full")
-    dagdir.write("metl.log", log.data)
-    dagdir.write("run.dag.dagman.out", Out().start().data)
-    export(tracker, capsys, dagdir.path, "passing", "--tz", "UTC")
-    tags = by_name(tracking_server, "passing")["run0"].tags
+    small.dagdir.write("metl.log", log.data)
+    small.dagdir.write("run.dag.dagman.out", Out().start().data)
+    small.export()
+    tags = small.runs["run0"].tags
     assert (tags["metlmon.hold_code"], tags["metlmon.hold_reason"]) == ("13", "the disk is full")
-    dagdir.write("metl.log", log.release(101).execute(101).data)
-    export(tracker, capsys, dagdir.path, "passing", "--tz", "UTC")
-    export(tracker, capsys, dagdir.path, "passing at once", "--tz", "UTC")
-    first, second = (server_state(tracking_server, f"passing{w}") for w in ("", " at once"))
-    assert first["run0"].tags == second["run0"].tags
-    assert "metlmon.hold_reason" not in first["run0"].tags
+    small.dagdir.write("metl.log", log.release(101).execute(101).data)
+    small.export()
+    export(small.tracker, small.capsys, small.dagdir.path, "passing at once")
+    at_once = server_state(small.server, "passing at once")["run0"].tags
+    assert small.state["run0"].tags == at_once
+    assert "metlmon.hold_reason" not in at_once
 
 
 # --- what others did on the server --------------------------------------------------------------
@@ -314,12 +280,13 @@ def test_only_a_second_run_without_content_is_deleted(small: Small) -> None:
     small.export()
     runs = small.runs
     key, ensemble = (runs["run0"].tags[f"metlmon.{name}"] for name in ("key", "ensemble"))
-    experiment = _experiment_id(small.server, small.experiment)
+    query = {"filter": f"name = '{small.experiment}'", "max_results": 1}
+    (found,) = small.server.call("experiments/search", query)["experiments"]
 
     def create(name: str, **tags: str) -> str:
         pairs = {"metlmon.ensemble": ensemble, **tags}
         body = {
-            "experiment_id": experiment,
+            "experiment_id": found["experiment_id"],
             "run_name": name,
             "start_time": 1,
             "tags": [{"key": key, "value": value} for key, value in pairs.items()],
@@ -338,11 +305,6 @@ def test_only_a_second_run_without_content_is_deleted(small: Small) -> None:
     assert names == {"ensemble", "run0", "run1", "mine", "mine, too", "a copy"}
     assert err.count("has a second run with the tag metlmon.key") == 1
     assert [call.path.rpartition("/")[2] for call in small.tracker.writes].count("delete") == 1
-
-
-def _experiment_id(server: TrackingServer, name: str) -> str:
-    found = server.call("experiments/search", {"filter": f"name = '{name}'", "max_results": 1})
-    return str(found["experiments"][0]["experiment_id"])
 
 
 def test_a_changed_param_is_refused_in_one_sentence(small: Small) -> None:
@@ -393,9 +355,8 @@ def test_a_run_of_the_server_becomes_the_parent(
     assert exporter.export(ensemble).points == 50
 
     runs = by_name(tracking_server, "given")
-    assert {name: run.parent for name, run in runs.items()} == {
-        **{"mine": None, "run0": given, "run1": given}
-    }
+    parents = {name: run.parent for name, run in runs.items()}
+    assert parents == {"mine": None, "run0": given, "run1": given}
     assert (runs["mine"].status, runs["mine"].start) == ("FINISHED", 1000)
     # From now on its tag leads to it.
     assert wrote(export(tracker, capsys, tmp_path / "ensemble", "given", "--tz", "UTC")) != ""

@@ -132,12 +132,6 @@ def _start_export() -> Iterator[Callable[[list[str]], ForkServerProcess]]:
         process.join()
 
 
-def chosen_kills(calls: int) -> list[tuple[int, bool]]:
-    """Calls, and whether the server has got them when the process is killed."""
-    points = [(number, passes_on) for number in range(calls) for passes_on in (False, True)]
-    return random.Random(SEED).sample(points, KILLS)
-
-
 def test_an_export_that_is_killed_is_completed_by_the_next_one(
     tracker: FaultyTracker,
     tracking_server: TrackingServer,
@@ -145,19 +139,17 @@ def test_an_export_that_is_killed_is_completed_by_the_next_one(
     start_export: Callable[[list[str]], ForkServerProcess],
     capsys: Captured,
 ) -> None:
-    for number, passes_on in chosen_kills(undisturbed.calls):
+    points = [(number, passes_on) for number in range(undisturbed.calls) for passes_on in (0, 1)]
+    for number, passes_on in random.Random(SEED).sample(points, KILLS):
         experiment = f"killed {'after' if passes_on else 'before'} call {number}"
         process: list[ForkServerProcess] = []
         tracker.reset()
-        tracker.at(number, Kill(lambda: process[0].pid or 0, passes_on))  # noqa: B023
+        tracker.at(number, Kill(lambda: process[0].pid or 0, bool(passes_on)))  # noqa: B023
         process.append(start_export(arguments(undisturbed.dagdir, tracker, experiment)))
         process[0].join(60)
         assert process[0].exitcode == -9, experiment
         assert len(tracker.calls) == number + 1
         check_mended(tracker, tracking_server, undisturbed, experiment, capsys)
-
-
-# --- an answer is lost --------------------------------------------------------------------------
 
 
 def test_a_lost_answer_changes_nothing(

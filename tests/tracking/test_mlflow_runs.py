@@ -144,6 +144,21 @@ def test_a_rescue_goes_on_with_the_run(dagdir: Dagdir) -> None:
     assert {point.time for point in done.points} == {at("11:31:00")}
 
 
+def test_a_removed_ensemble_is_killed(dagdir: Dagdir) -> None:
+    log = ended(Log(), (101, "run0", 0)).submit(102, node("run0", 1))
+    log.submit(103, node("run1", 0)).execute(103).remove(102).remove(103)
+    dagdir.write(LOG, log.data)
+    out = Out().start().say("Received SIGUSR1", str(log.clock)).exit(2, str(log.clock))
+    dagdir.write(OUT, out.data)
+    ensemble = tracked(dagdir, live=False)
+    assert statuses(ensemble) == dict.fromkeys(("ensemble", "run0", "run1"), "KILLED")
+    end, runs = at(str(log.clock)), (ensemble.parent, *ensemble.children)
+    assert [run.end for run in runs] == [end, end - 60_000, end]
+    # What the removed execution cost is there, what it would have trained is not.
+    assert values(child(ensemble, "run1"), "metlmon/gpu_hours_badput").keys() == {0}
+    assert values(child(ensemble, "run1"), "metlmon/seconds") == {}
+
+
 # --- points -----------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from metlmon.cli.main import main
 from metlmon.pool.types import PoolError
 from tests.support.commands import Captured
 from tests.support.dagdir_builder import Dagdir
+from tests.support.event_logs import Log
 from tests.support.fake_pool import FakePool
 from tests.support.tracking_server import StoredRun, TrackingServer
 
@@ -229,44 +230,28 @@ def test_a_mistake_makes_no_run(
     assert list(Path().iterdir()) == []
 
 
-def no_schedd(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_can_be_submitted_there_is_no_run(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(sentence: str, **options: Any) -> None:
+        with pytest.raises(ExecutionException, match=sentence):
+            backend.run(**options)
+        assert (backend.runs, backend.pool.dags) == ([], [])
+
+    there = {"directory": str(backend.project)}
+    refused("study.dag is there already; name a new one", config=there)
+    refused("metlmon runs the entry point main", entry_point="train.py")
+    schedd = backend.pool.answers["where"]
     backend.pool.answers["where"] = PoolError("no schedd is here")
-
-
-def read_only(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused("no schedd is here")
+    backend.pool.answers["where"] = schedd
+    (backend.project / "study.toml").rename(backend.project / "away")
+    refused("projects that metlmon new --mlproject wrote")
+    (backend.project / "away").rename(backend.project / "study.toml")
     Path("metlmon").mkdir()
     Path("metlmon/metlmon.toml").write_text("read_only = true\n")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(Path.cwd()))
-
-
-def another_project(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    (backend.project / "study.toml").unlink()
-
-
-@pytest.mark.parametrize(
-    ("prepare", "options", "sentence"),
-    [
-        (None, {"config": {"directory": "PROJECT"}}, "study.dag is there already; name a new one"),
-        (None, {"entry_point": "train.py"}, "metlmon runs the entry point main"),
-        (no_schedd, {}, "no schedd is here"),
-        (read_only, {}, "read_only = true"),
-        (another_project, {}, "projects that metlmon new --mlproject wrote"),
-    ],
-)
-def test_where_nothing_can_be_submitted_there_is_no_run(
-    prepare: Callable[[Backend, pytest.MonkeyPatch], None] | None,
-    options: dict[str, Any],
-    sentence: str,
-    backend: Backend,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    if "config" in options:
-        options = {"config": {"directory": str(backend.project)}}
-    if prepare is not None:
-        prepare(backend, monkeypatch)
-    with pytest.raises(ExecutionException, match=sentence):
-        backend.run(**options)
-    assert (backend.runs, backend.pool.dags) == ([], [])
+    refused("read_only = true")
 
 
 def test_a_swept_value_is_named_once(backend: Backend, tmp_path: Path) -> None:
@@ -295,33 +280,16 @@ def test_a_store_without_a_server_is_refused(backend: Backend, tmp_path: Path) -
     assert backend.pool.dags == []
 
 
-# --- the process that exports -----------------------------------------------------------------
-
-SUBMITTED = """\
-000 (900.000.000) 2026-01-02 10:00:00 Job submitted from host: <127.0.0.1:9618>
-...
-"""
-REMOVED = """\
-009 (900.000.000) 2026-01-02 10:00:05 Job was aborted.
-\tvia condor_rm (by user somebody)
-...
-"""
-
-
-def new_run(server: TrackingServer, experiment: str) -> str:
-    created = server.call("experiments/create", {"name": experiment})
-    run = server.call("runs/create", {"experiment_id": created["experiment_id"]})["run"]
-    return str(run["info"]["run_id"])
-
-
 def test_a_dag_that_is_removed_before_its_first_job_ends_its_run(
     tracking_server: TrackingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_server.url)
     dagdir = Dagdir(tmp_path / "dagdir")
-    dagdir.write("run.dag.dagman.log", SUBMITTED + REMOVED)
-    run_id = new_run(tracking_server, "no job")
+    dagdir.write("run.dag.dagman.log", Log().submit(900).remove(900).data)
+    created = tracking_server.call("experiments/create", {"name": "no job"})
+    run = tracking_server.call("runs/create", {"experiment_id": created["experiment_id"]})["run"]
+    run_id = str(run["info"]["run_id"])
     assert export_until_end(dagdir.path / "run.dag", run_id) == Exit.OK
-    (run,) = tracking_server.runs("no job")
-    assert (run.id, run.status) == (run_id, "KILLED")
-    assert run.end is not None
+    (stored,) = tracking_server.runs("no job")
+    assert (stored.id, stored.status) == (run_id, "KILLED")
+    assert stored.end is not None
