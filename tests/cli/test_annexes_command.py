@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from metlmon.cli.commands import advise as command
+from metlmon.live.feed import StatsInput
 from metlmon.model.queue import QueueJob
+from metlmon.placement.types import AnnexReport
 from metlmon.pool.annex_ads import (
     AnnexAd,
     AnnexAnswer,
@@ -18,7 +21,7 @@ from metlmon.pool.annex_ads import (
 )
 from tests.support.commands import Captured, json_output, text_output
 from tests.support.dagdir_builder import Dagdir
-from tests.support.event_logs import Log
+from tests.support.event_logs import Log, moment
 
 THEN = ("--as-of", "2026-05-04T12:30:00")
 
@@ -109,3 +112,24 @@ def test_what_schedd_and_collector_answer(
     assert out.startswith("1 annex, 1 up\n")
     assert "0/4" in out
     assert f"another one: htcondor annex create gpu-annex\nthen at the site: {there}\n" in out
+
+
+def test_a_known_end_makes_the_cause_certain(
+    capsys: Captured, dagdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noon = moment("12:00:00").timestamp()
+    whole = AnnexSlotType.PARTITIONABLE
+    slot = AnnexAd(annex="GPU-annex", slot="s1", node="n1", slot_type=whole, stops_at=noon)
+    answer = AnnexAnswer(ads=(slot,), queried_at=noon, generation=AnnexGeneration.NEW)
+    monkeypatch.setattr(command, "query_annexes", lambda reader: answer)
+    ledgers = []
+    made = command.make_annexes
+
+    def remember(stats: StatsInput, *more: Any) -> AnnexReport:
+        ledgers.append(stats.ledger)
+        return made(stats, *more)
+
+    monkeypatch.setattr(command, "make_annexes", remember)
+    text_output("annexes", capsys, dagdir)
+    causes = [e.cause for e in ledgers[0].executions if e.cause is not None]
+    assert causes == ["annex expired"] * 2

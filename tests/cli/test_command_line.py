@@ -85,23 +85,16 @@ def test_other_words_are_no_time(text: str) -> None:
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_each_command_is_in_one_group() -> None:
-    assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)
-
-
-def test_without_a_topic_the_sections_are_listed(capsys: Captured) -> None:
+def test_sections_are_listed_and_found_by_the_beginning_of_their_titles(capsys: Captured) -> None:
     printed = text_output("help", capsys)
     for title in sections(GUIDE.read_text()):
         assert f"  {title.lower()}\n" in printed
-
-
-def test_a_section_is_found_by_the_beginning_of_its_title(
-    capsys: Captured,
-) -> None:
     printed = text_output("help", capsys, "set")
     assert printed.startswith("Settings\n")
     assert "checkpoint_codes" in printed
     assert "## " not in printed
+    assert main(["help", "weather"]) == 2
+    assert "'weather'; there are daily work, screens, keys" in capsys.readouterr().err
 
 
 def test_the_columns_of_the_overview_are_explained(capsys: Captured) -> None:
@@ -111,13 +104,9 @@ def test_the_columns_of_the_overview_are_explained(capsys: Captured) -> None:
         assert re.search(rf"^{re.escape(column.title)}  .*{re.escape(column.doc)}$", printed, re.M)
 
 
-def test_an_unknown_topic_names_those_that_exist(capsys: Captured) -> None:
-    assert main(["help", "weather"]) == 2
-    assert "'weather'; there are daily work, screens, keys" in capsys.readouterr().err
-
-
-def test_commands_that_readme_and_guide_name_exist() -> None:
+def test_commands_that_readme_and_guide_name_exist_and_each_is_in_one_group() -> None:
     text = (ROOT / "README.md").read_text() + GUIDE.read_text()
     named = set(re.findall(r"^metlmon ([a-z]+)\b", text, re.MULTILINE))
     assert named
     assert named <= COMMANDS.keys()
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)

@@ -46,22 +46,6 @@ def _dagdir(tmp_path: Path) -> Dagdir:
 spoken = partial(run_command, "")
 
 
-def in_a_process(
-    *arguments: str, code: str = "", **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """A process of its own, without a terminal."""
-    command = [sys.executable, "-c", code] if code else [sys.executable, "-m", "metlmon"]
-    return subprocess.run(
-        [*command, *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=60,
-    )
-
-
 # --- bad input ------------------------------------------------------------------------------
 
 
@@ -378,7 +362,15 @@ def test_the_help_of_each_command_says_what_it_does(
 
 
 def test_a_terminal_that_knows_no_utf8(dagdir: Dagdir) -> None:
-    done = in_a_process("status", str(dagdir.path), PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    done = subprocess.run(
+        [sys.executable, "-m", "metlmon", "status", str(dagdir.path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.isascii()
 

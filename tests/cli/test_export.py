@@ -187,9 +187,6 @@ def test_parquet_is_the_frames(capsys: Captured) -> None:
         pd.testing.assert_frame_equal(pd.read_parquet(f"x/{name}.parquet"), frames.frame(name))
 
 
-# --- help -------------------------------------------------------------------------------------
-
-
 def test_columns_are_reported_without_a_directory(capsys: Captured) -> None:
     code, out, err = spoken(capsys, "--columns")
     assert (code, err) == (Exit.OK, "")

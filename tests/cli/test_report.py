@@ -120,12 +120,6 @@ def test_what_comes_while_it_is_made_stays(
     assert file.read_text() == "mine"
 
 
-def test_to_standard_output(capsys: Captured, dagdir: Dagdir) -> None:
-    code, out, err = spoken(capsys, str(dagdir.path), "--md", "-", "--title", "Two nights")
-    assert (code, err) == (Exit.OK, "")
-    assert out.startswith("[//]: # (metlmon report)\n\n# Two nights\n")
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -172,7 +166,10 @@ def test_a_month(capsys: Captured, dagdir: Dagdir) -> None:
     assert "hidden compute" in whole["definitions"]["by_longest"]
 
 
-def test_printed(capsys: Captured, dagdir: Dagdir) -> None:
+def test_to_standard_output(capsys: Captured, dagdir: Dagdir) -> None:
+    code, out, err = spoken(capsys, str(dagdir.path), "--md", "-", "--title", "Two nights")
+    assert (code, err) == (Exit.OK, "")
+    assert out.startswith("[//]: # (metlmon report)\n\n# Two nights\n")
     code, out, _ = spoken(capsys, str(dagdir.path), "--ascii")
     assert code == Exit.OK
     assert out.isascii()

@@ -33,22 +33,17 @@ def test_each_of_several_has_a_line(capsys: Captured) -> None:
     assert lines[2].split()[:4] == ["ENSEMBLE", "STATE", "HEALTH", "BADPUT"] or lines[2]
     assert [text.split()[0] for text in lines[3:]] == ["holds", "rescue"]
     assert "24/24" in lines[3]
-
-
-def test_json_is_one_object_of_each_per_line(capsys: Captured) -> None:
-    code, out, _ = run_command("status", capsys, HOLDS, RESCUE, "--json")
-    assert code == Exit.OK
-    each = [json.loads(text) for text in out.splitlines()]
-    assert each == [json_output("status", capsys, path) for path in (HOLDS, RESCUE)]
-
-
-def test_health_of_several_is_below_their_paths_or_one_object_per_line(capsys: Captured) -> None:
     _, out, _ = run_command("health", capsys, FIXTURES / "demo", RESCUE)
     first, second = out.index(str(FIXTURES / "demo")), out.index(str(RESCUE))
     assert out[first:second].count("run4")
-    _, out, _ = run_command("health", capsys, FIXTURES / "demo", RESCUE, "--json")
+
+
+@pytest.mark.parametrize("command", ["status", "health"])
+def test_json_is_one_object_of_each_per_line(capsys: Captured, command: str) -> None:
+    code, out, _ = run_command(command, capsys, HOLDS, RESCUE, "--json")
+    assert code == Exit.OK
     each = [json.loads(text) for text in out.splitlines()]
-    assert each == [json_output("health", capsys, p) for p in (FIXTURES / "demo", RESCUE)]
+    assert each == [json_output(command, capsys, path) for path in (HOLDS, RESCUE)]
 
 
 def test_what_cannot_be_read_is_said_and_the_others_are_printed(

@@ -45,9 +45,13 @@ def written() -> list[str]:
     return sorted(str(path) for path in Path().rglob("*") if path.is_file())
 
 
-GATE = ["gate.py", "ensemble.gate.json"]
-NAMES = ["ensemble.dag", "ensemble.sub", "nap.sh", *GATE, "nap.template", "ensemble.toml"]
-FILES = [f"ensemble/{name}" for name in NAMES]
+FILES = [
+    f"ensemble/{name}"
+    for name in (
+        *("ensemble.dag", "ensemble.sub", "nap.sh", "gate.py", "ensemble.gate.json"),
+        *("nap.template", "ensemble.toml"),
+    )
+]
 
 # --- looking --------------------------------------------------------------------------------
 
@@ -57,12 +61,15 @@ def test_a_dry_run_prints_every_file_and_writes_none(
 ) -> None:
     code, out, err = spoken(
         capsys, "new", "--template", own, "--dry-run", "--runs", "2", "--epochs", "2",
-        "--seeds", "7-8", "--sites", "A,B", "--policy", "permute",
+        "--seeds", "5, 5", "--sites", "A,B", "--policy", "permute", "--memory", "4GB",
+        "--gpu-memory", "40 GB", "--set", "seconds=a=b",
     )  # fmt: skip
-    assert (code, err) == (Exit.OK, "")
+    assert code == Exit.OK
+    assert err.startswith("metlmon: warning: --seeds: 5 is there more than once")
     plan = make_plan(
-        Request(own, Path("new"), runs=2, epochs=2, seeds=(7, 8), sites=("A", "B"),
-                policy=Policy.PERMUTE, gate=StopRules())
+        Request(own, Path("new"), runs=2, epochs=2, seeds=(5, 5), sites=("A", "B"),
+                policy=Policy.PERMUTE, memory_mb=4096, gpu_memory_mb=40960,
+                values={"seconds": "a=b"}, gate=StopRules())
     )  # fmt: skip
     assert out.startswith("ensemble.dag in new: 2 runs, 4 nodes, 4 jobs, template ")
     for run in plan.runs:
@@ -71,29 +78,6 @@ def test_a_dry_run_prints_every_file_and_writes_none(
         assert file.data.decode() in out
     assert written() == []
     assert pool.dags == []
-
-
-def test_a_dry_run_as_json_is_the_plan(capsys: Captured, own: str) -> None:
-    code, out, err = spoken(
-        capsys, "new", "--template", own, "--dry-run", "--json", "--seeds", "5, 5",
-        "--memory", "4GB", "--gpu-memory", "40 GB", "--set", "seconds=a=b",
-    )  # fmt: skip
-    assert code == Exit.OK
-    output = json.loads(out)
-    plan = make_plan(
-        Request(own, Path("new"), runs=2, seeds=(5, 5), memory_mb=4096, gpu_memory_mb=40960,
-                values={"seconds": "a=b"}, gate=StopRules())
-    )  # fmt: skip
-    assert {f["name"]: f["text"] for f in output["files"]} == {
-        f.name: f.data.decode() for f in plan.files
-    }
-    assert [(r["name"], r["uuid"], r["seed"], tuple(r["targets"])) for r in output["runs"]] == [
-        (r.name, r.uuid, r.seed, r.targets) for r in plan.runs
-    ]
-    assert (output["nodes"], output["jobs"], output["dag_file"]) == (6, 6, "ensemble.dag")
-    assert (output["schema"], output["written"], output["submitted"]) == (1, False, None)
-    assert [(c["field"], c["fatal"]) for c in output["problems"]] == [("seeds", False)]
-    assert err.startswith("metlmon: warning: --seeds: 5 is there more than once")
 
 
 def test_templates_are_listed(capsys: Captured) -> None:
@@ -235,9 +219,6 @@ def test_a_read_only_setting(
         assert "read_only" in err
     assert (written(), pool.dags) == ([], [])
     assert spoken(capsys, "--template", own, "--no-submit")[0] == Exit.OK
-
-
-# --- on a terminal ----------------------------------------------------------------------------
 
 
 def test_a_terminal_opens_the_pane_with_the_error(

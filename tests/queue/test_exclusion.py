@@ -117,15 +117,6 @@ def test_with_no_job_that_waits_the_line_remains() -> None:
     assert preview(EXCLUDE, state=DagState.DONE).refused == "nothing of it is in the queue"
 
 
-@pytest.mark.parametrize("site", ['a"b', "$(x)", "a|b", "a\nb", "\x1b[2J", "a\\"])
-def test_a_name_that_cannot_be_quoted_is_refused(site: str) -> None:
-    made = preview(EXCLUDE, row(1), jobs=(job(1),), site=site)
-    assert made.request is None
-    assert (made.refused or "").startswith("a site's name is one line")
-    assert made.line is None
-    assert "\x1b" not in made.subject
-
-
 class Ensemble:
     """A dagdir, its jobs in the queue, and what is done to them."""
 
@@ -195,12 +186,22 @@ def test_an_older_submit_file_gets_a_line_for_a_host() -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ['a"b', "$(x)", "a|b", "a b", "\x1b[2J", "10.0.0.1", "fe80::1", "*"]
+    ("act", "name", "why"),
+    [
+        *(
+            (EXCLUDE, name, "a site's name is one line")
+            for name in ('a"b', "$(x)", "a|b", "a\nb", "\x1b[2J", "a\\")
+        ),
+        *(
+            (EXCLUDE_HOST, name, "a host's name, not its address")
+            for name in ('a"b', "$(x)", "a|b", "a b", "\x1b[2J", "10.0.0.1", "fe80::1", "*")
+        ),
+    ],
 )
-def test_a_host_that_cannot_be_named_is_refused(host: str) -> None:
-    made = preview(EXCLUDE_HOST, row(1), jobs=(job(1),), site=host)
+def test_a_name_that_cannot_be_quoted_is_refused(act: PoolAction, name: str, why: str) -> None:
+    made = preview(act, row(1), jobs=(job(1),), site=name)
     assert (made.request, made.line) == (None, None)
-    assert (made.refused or "").startswith("a host's name, not its address")
+    assert (made.refused or "").startswith(why)
     assert "\x1b" not in made.subject
 
 

@@ -68,7 +68,7 @@ def drawings(html: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_needs_nothing_else(name: str) -> None:
+def test_it_needs_nothing_else_and_every_reference_leads_somewhere(name: str) -> None:
     html = page_of(name)
     tags = tags_of(html)
     names = {tag for tag, _ in tags.seen}
@@ -80,12 +80,7 @@ def test_it_needs_nothing_else(name: str) -> None:
     assert "https:" not in html
     assert "@import" not in html
     assert re.findall(r"url\((?!#)", html) == []
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_reference_leads_somewhere(name: str) -> None:
-    html = page_of(name)
-    tags = tags_of(html)
+    # Every reference leads somewhere.
     ids = [attributes["id"] for _, attributes in tags.seen if "id" in attributes]
     assert len(ids) == len(set(ids))
     wanted = {a["href"] for _, a in tags.seen if a.get("href")}
@@ -299,7 +294,10 @@ def tables(text: str) -> list[list[list[str]]]:
 
 @pytest.mark.parametrize("name", ["metl-aws", "trainer", "first-round"])
 def test_every_row_has_as_many_cells_as_its_table(name: str) -> None:
-    found = tables(render_markdown(report_of(name)))
+    page = render_markdown(report_of(name))
+    notes = set(re.findall(r"^\[\^(\d+)\]: ", page, re.MULTILINE))
+    assert set(re.findall(r"\[\^(\d+)\](?!:)", page)) == notes, "each is referred to"
+    found = tables(page)
     assert len(found) >= 7
     for table in found:
         assert len({len(row) for row in table}) == 1
@@ -337,13 +335,6 @@ def test_periods_and_codes_are_readable(table: str, value: str, shown: str) -> N
     tables = {block.key: block for block in report.blocks() if isinstance(block, ReportTable)}
     column = tables[table].columns[0]
     assert report.text(column, {column.name: value}) == shown
-
-
-@pytest.mark.parametrize("name", ["metl-aws", "trainer", "first-round"])
-def test_every_note_is_there_and_referred_to(name: str) -> None:
-    text = render_markdown(report_of(name))
-    defined = set(re.findall(r"^\[\^(\d+)\]: ", text, re.MULTILINE))
-    assert set(re.findall(r"\[\^(\d+)\](?!:)", text)) == defined
 
 
 def test_sentences_have_the_words_of_the_ensemble_and_names_their_own() -> None:

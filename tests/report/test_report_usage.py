@@ -186,6 +186,8 @@ def test_causes_count_the_executions_that_stored_a_checkpoint_before_they_were_l
     assert table.total is not None
     assert table.total["executions"] == sum(row["executions"] for row in table.rows) == 3
     assert usage.total.totals.bad_executions == 1
+    held = cause_table(usage_of("holds")).rows[1]
+    assert (held["reason"], len(held["parts"])) == ("2 different", 2)
 
 
 # --- hidden compute, and epochs that nothing is known of ----------------------------------------
@@ -230,9 +232,6 @@ def test_a_window_that_ends_where_a_day_begins() -> None:
         (at("2025-11-02"), at("2025-11-03")),
     ]
     assert usage.series.goodput == (6 * HOUR, 24 * HOUR)
-
-
-# --- names and spreads ------------------------------------------------------------------------
 
 
 def test_quartiles_and_whiskers() -> None:

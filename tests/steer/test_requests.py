@@ -112,9 +112,6 @@ def test_a_stop_file_says_who_asked() -> None:
     assert result.count("\n") == 1
 
 
-# --- the gate reads them --------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("content", "why"),
     [
