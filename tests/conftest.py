@@ -117,9 +117,9 @@ def _shared() -> Shared:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_files_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The user's cache and settings are neither read nor written."""
+    """The user's cache, settings and state are neither read nor written."""
     with pytest.MonkeyPatch.context() as patched:
-        for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+        for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
             patched.setenv(name, str(tmp_path_factory.mktemp(name.split("_")[1].lower())))
         yield
 

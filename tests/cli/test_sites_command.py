@@ -13,8 +13,6 @@ from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log
 from tests.support.recordings import FIXTURES
 
-FIRST_ROUND = FIXTURES / "first-round"
-
 
 @pytest.fixture(name="dagdir")
 def _dagdir(tmp_path: Path) -> Path:
@@ -47,23 +45,8 @@ def test_the_tables(capsys: Captured, dagdir: Path) -> None:
     assert "\x1b" not in out
 
 
-def test_profiles(capsys: Captured, dagdir: Path) -> None:
-    read = report_of(capsys, str(dagdir), "--as-of", "2026-05-04T13:00:00")
-    near, far = read["profiles"]
-    assert (near["site"], near["gpu"], near["annex"]) == ("near", "NVIDIA L40S", None)
-    # Its one epoch was shorter than half of the evicted execution: it may have trained nothing.
-    assert near["hours_per_epoch"] is None, "what is not known is null"
-    assert far["wait_hours"]["value"] == pytest.approx(0.5, rel=0.1)
-    assert far["lost_hours"] == pytest.approx(1.0)
-    (running,) = report_of(capsys, str(dagdir), "--until", "2026-05-04T11:00")["profiles"]
-    assert (running["site"], running["running"], running["loss"]["samples"]) == ("far", 1, 0)
-    heading, *rows = spoken(capsys, str(dagdir)).split("POOL")[-1].splitlines()
-    assert "80 % INTERVAL" in heading
-    assert [row.split()[0] for row in rows[:2]] == ["near", "far"]
-
-
 def test_a_black_hole_is_excluded(capsys: Captured) -> None:
-    black_hole = FIRST_ROUND.parent / "health" / "black-hole"
+    black_hole = FIXTURES / "health" / "black-hole"
     out = spoken(capsys, str(black_hole))
     assert "Expanse-GPU V100-32 is excluded: its last 13 executions were lost, 0 %" in out
     excluded = {
@@ -100,15 +83,6 @@ def test_a_window(capsys: Captured, dagdir: Path) -> None:
     assert by_site["near"]["executions"] == 0, "it is counted where it ended"
     out = spoken(capsys, str(dagdir), "--month", "2026-05")
     assert out.startswith("May 2026, snapshot")
-
-
-def test_places_without_an_execution_are_one_line_and_rows_in_json(capsys: Captured) -> None:
-    out = spoken(capsys, FIRST_ROUND).splitlines()
-    assert "nothing ran at 3 sites: unknown (10 held), chtc, nrp.example.net" in out
-    assert not [line for line in out if line.startswith("nrp.example.net")]
-    sites = report_of(capsys, FIRST_ROUND)["sites"]
-    idle = {site["name"]: site["holds"] for site in sites if not site["executions"]}
-    assert idle == {None: 10, "chtc": 0, "nrp.example.net": 0}
 
 
 def test_nothing_ran(capsys: Captured, tmp_path: Path) -> None:

@@ -63,11 +63,6 @@ def figures(summary: HomeSummary) -> Figures:
     return summary.figures
 
 
-@pytest.fixture(autouse=True)
-def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-
 def live_dagdir(path: Path) -> Dagdir:
     """An ensemble that runs: its only job began a minute before the clock of this machine."""
     made = Dagdir(path)

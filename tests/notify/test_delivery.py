@@ -68,8 +68,7 @@ def events(keys: Sequence[str]) -> list[NotifyEvent]:
 
 
 @pytest.fixture(name="dagdir")
-def _dagdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def _dagdir(tmp_path: Path) -> Path:
     (tmp_path / "dagdir").mkdir()
     return tmp_path / "dagdir"
 

@@ -58,8 +58,7 @@ class Clock:
 
 
 @pytest.fixture(name="clock")
-def _clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def _clock(tmp_path: Path) -> Clock:
     return Clock(tmp_path / "dagdir")
 
 

@@ -222,47 +222,31 @@ def ended(dagdir: Dagdir) -> None:
     dagdir.write("run.dag.rescue001", "")
 
 
-def locked(dagdir: Dagdir, schedd: Schedd) -> list[object]:
-    ended(dagdir)
-    dagdir.write("run.dag.lock", "")
-    return ["resubmit"]
-
-
-def in_the_queue(dagdir: Dagdir, schedd: Schedd) -> list[object]:
-    ended(dagdir)
-    schedd.jobs[8, 0] = dagman(8, "run.dag", dagdir.path)
-    return ["resubmit"]
-
-
-def another_directory(dagdir: Dagdir, schedd: Schedd) -> list[object]:
+def test_a_dry_run_refuses_what_yes_refuses(
+    dagdir: Dagdir, schedd: Schedd, act: Act, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     ask = schedd.job
+
+    def refused(*words: object) -> None:
+        dry = act(*words, "--dry-run")
+        assert dry[0] == Exit.REFUSED
+        assert dry == act(*words, "--yes")
+        assert schedd.acts() == []
 
     def moved(cluster: int, proc: int) -> QueueJob | None:
         found = ask(cluster, proc)
         return None if found is None else replace(found, directory="/elsewhere")
 
-    schedd.job = moved  # type: ignore[method-assign]
-    return ["hold", "79.0"]
-
-
-def too_great(dagdir: Dagdir, schedd: Schedd) -> list[object]:
-    return ["priority", "79.0", "--value", 2**31]
-
-
-@pytest.mark.parametrize("what", [locked, in_the_queue, another_directory, too_great])
-def test_a_dry_run_refuses_what_yes_refuses(
-    dagdir: Dagdir,
-    schedd: Schedd,
-    act: Act,
-    monkeypatch: pytest.MonkeyPatch,
-    what: Callable[[Dagdir, Schedd], list[object]],
-) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    words = what(dagdir, schedd)
-    dry = act(*words, "--dry-run")
-    assert dry[0] == Exit.REFUSED
-    assert dry == act(*words, "--yes")
-    assert schedd.acts() == []
+    refused("priority", "79.0", "--value", 2**31)
+    ended(dagdir)
+    dagdir.write("run.dag.lock", "")
+    refused("resubmit")
+    (dagdir.path / "run.dag.lock").unlink()
+    schedd.jobs[8, 0] = dagman(8, "run.dag", dagdir.path)
+    refused("resubmit")
+    monkeypatch.setattr(schedd, "job", moved)
+    refused("hold", "79.0")
 
 
 def test_a_dry_run_of_what_would_be_done_changes_nothing(

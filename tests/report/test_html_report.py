@@ -63,10 +63,6 @@ def tags_of(html: str) -> Tags:
     return tags
 
 
-def drawings(html: str) -> list[str]:
-    return re.findall(r"<svg.*?</svg>", html, re.DOTALL)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_it_needs_nothing_else_and_every_reference_leads_somewhere(name: str) -> None:
     html = page_of(name)
@@ -94,7 +90,7 @@ def test_it_needs_nothing_else_and_every_reference_leads_somewhere(name: str) ->
 
 @pytest.mark.parametrize("name", NAMES)
 def test_drawings_are_well_formed_and_say_what_they_show(name: str) -> None:
-    found = drawings(page_of(name))
+    found = re.findall(r"<svg.*?</svg>", page_of(name), re.DOTALL)
     assert found
     for svg in found:
         root = ET.fromstring(svg)

@@ -48,10 +48,13 @@ class AnnexPool(FakePool):
     def __init__(self, answer: AnnexAnswer) -> None:
         super().__init__()
         self.annex_answer = answer
-        self.queries = 0
+        self.queries = self.gpu_queries = 0
 
     def query_annexes_soon(self) -> None:
         self.queries += 1
+
+    def query_gpus_soon(self) -> None:
+        self.gpu_queries += 1
 
 
 class AtNoon(Eager):
@@ -222,20 +225,10 @@ async def test_what_is_missing_is_said(tmp_path: Path) -> None:
         assert "Nothing to plan: no run has epochs left." in seen.text
 
 
-class CollectorPool(AnnexPool):
-    """A pool whose collector shows these free GPUs."""
-
-    def __init__(self, *free: FreeGpus) -> None:
-        super().__init__(AnnexAnswer(free_gpus=free))
-        self.gpu_queries = 0
-
-    def query_gpus_soon(self) -> None:
-        self.gpu_queries += 1
-
-
 @pytest.mark.parametrize("live", [True, False])
 async def test_free_gpus_of_the_collector_count_while_the_ensemble_is_live(live: bool) -> None:
-    pool, feed = CollectorPool(FreeGpus("anvil", A40, 8, NOW)), LedgerFeed()
+    answer = AnnexAnswer(free_gpus=(FreeGpus("anvil", A40, 8, NOW),))
+    pool, feed = AnnexPool(answer), LedgerFeed()
     options = AppOptions(pool_actions=cast(PoolClient, pool))
     async with opened(feed, WIDE, options, AtNoon) as seen:
         shown = feed.latest

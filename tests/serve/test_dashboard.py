@@ -49,7 +49,10 @@ async def test_keys_lead_to_a_job_and_out_and_what_needs_a_terminal_is_refused()
         await tab.press("\r")
         await tab.wait_for("^v")
         await tab.press_until_written(CONTROL_V, "a pager needs a terminal")
-        await tab.press(*"qqqq")
+        for shown in ("job 504.0", "9 executions", "run5"):
+            await tab.press("q")
+            await tab.wait_for(shown)
+        await tab.press("q")
         await tab.wait_closed()
     assert not tab.server._processes
 

@@ -172,16 +172,11 @@ def test_what_cannot_be_meant(
     assert not (dagdir.path / "gate").exists()
 
 
-def knows(schedd: Schedd, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    """The collector knows these sites."""
-    offered = tuple(SiteInfo(name, 1, ()) for name in names)
-    monkeypatch.setattr(schedd, "sites", lambda: offered)
-
-
 def test_a_site_that_the_collector_does_not_know(
     dagdir: Dagdir, schedd: Schedd, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    knows(schedd, monkeypatch, "Expanse-GPU", "Delta-GPU", "CHTC-Spark-CE1")
+    known = ("Expanse-GPU", "Delta-GPU", "CHTC-Spark-CE1")
+    monkeypatch.setattr(schedd, "sites", lambda: tuple(SiteInfo(name, 1, ()) for name in known))
     unknown = "the collector knows no site Expnse-GPU; it knows Expanse-GPU"
     for way in ("--yes", "--dry-run"):
         code, out, err = spoken(capsys, "send", dagdir.path, "run0", "--to", "Expnse-GPU", way)

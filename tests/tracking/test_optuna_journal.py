@@ -63,11 +63,6 @@ def _study(dagdir: Path, capsys: Captured, tmp_path: Path) -> optuna.Study:
     return load(written(capsys, dagdir, tmp_path / "study.journal"))
 
 
-def grid_runs(sweep: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The runs of all cells by name."""
-    return {run["run"]: run for cell in sweep["cells"] for run in cell["runs"]}
-
-
 def _typed(text: str) -> float | str:
     try:
         return float(text)
@@ -90,7 +85,8 @@ def _state(run: dict[str, Any]) -> TrialState:
 def test_states_values_and_parameters_are_those_of_the_grid(
     dagdir: Path, study: optuna.Study, capsys: Captured
 ) -> None:
-    runs = grid_runs(json_output("grid", capsys, dagdir, *ZONE))
+    cells = json_output("grid", capsys, dagdir, *ZONE)["cells"]
+    runs = {run["run"]: run for cell in cells for run in cell["runs"]}
     rows = json_output("status", capsys, dagdir, *ZONE)["runs"]
     assert [trial.user_attrs["run"] for trial in study.trials] == [row["run"] for row in rows]
     for trial, row in zip(study.trials, rows, strict=True):
