@@ -1,7 +1,6 @@
-"""Builds what screens, tables and JSON show from the state model and its derived records.
+"""Builds the rows that screens, tables and JSON show, from the model and its derived records.
 
-All definitions are those of ``metlmon/README.md``. A :class:`SnapshotBuilder` reads an ensemble
-at one moment; its methods build what screens, tables and JSON show.
+All definitions are those of ``metlmon/README.md``.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ if TYPE_CHECKING:
     from metlmon.snapshot.node_tree import DagNodes
 
 FAILING: Final = frozenset({State.FAILED, State.RETRYING})
-"""States in which a node has failed last."""
+"""States of a node whose last try failed."""
 
 MAX_WAITS_FOR: Final = 8
 """Unfinished parents that are listed by name: more do not fit on a line."""
@@ -78,7 +77,7 @@ _PROCESS: Final = re.compile(r"\$\((?:process|procid)\)", re.IGNORECASE)
 class SnapshotBuilder:
     """Builds snapshots of an ensemble at one moment.
 
-    ``derivation`` is up to date. ``as_of`` None: the time of the newest event.
+    ``derivation`` must be up to date. ``as_of`` None: the time of the newest event.
     """
 
     def __init__(
@@ -102,13 +101,13 @@ class SnapshotBuilder:
 
     @property
     def derivation(self) -> Derivation:
-        """The records and sums, with what has not ended counted up to ``as_of``."""
+        """The records and sums, with everything that has not ended counted up to ``as_of``."""
         if self._derivation.as_of != self.as_of:
             self._derivation.derive(self.as_of)
         return self._derivation
 
     def seconds(self, start: datetime | None, end: datetime | None = None) -> float | None:
-        """Seconds between two times; up to ``as_of`` where ``end`` is None."""
+        """Seconds between two times; up to ``as_of`` if ``end`` is None."""
         end = end or self.as_of
         if start is None or end is None:
             return None
@@ -241,7 +240,7 @@ class SnapshotBuilder:
         return tuple(dag_nodes)
 
     def subdag_key(self, key: NodeKey) -> str | None:
-        """The key of the sub-DAG that a SUBDAG node runs; None where it is not here."""
+        """The key of the sub-DAG that a SUBDAG node runs; None if it is not in this directory."""
         dag, node = self.dags[key[0]], self.nodes[key].node
         subdag = None if node.subdag is None else dag.workflow.subdags[node.subdag]
         here = self._dags_by_path.get(subdag.path) if subdag is not None else None
@@ -286,7 +285,7 @@ class SnapshotBuilder:
     def event_lines(self, job: LoggedJob) -> tuple[EventLine, ...]:
         """The events of a job as lines of text.
 
-        Left out are its 006 events, and inferred holds that turned out to be needless.
+        Without its 006 events, and without inferred holds that its history does not need.
         """
         holds = job.history().holds
         return tuple(
@@ -308,9 +307,9 @@ class SnapshotBuilder:
         return self._file_of(job, suffix) if job is not None else None
 
     def _file_of(self, job: LoggedJob, suffix: str) -> str | None:
-        """The output file of a job ("out"), or its error file ("err"), where known.
+        """The output file of a job ("out"), or its error file ("err"), if known.
 
-        Without a submit description, which the DAG file names, its number is in the file's name.
+        For a job of no DAG, whose submit description is unknown, by the job id in the file's name.
         """
         key = self._derivation.node_of(job)
         if key is None or key[0] == NO_DAG:
@@ -323,10 +322,9 @@ class SnapshotBuilder:
         return name and self._from_dagdir(name, self.ensemble.dags[key[0]].workflow)
 
     def _from_dagdir(self, name: str, workflow: Workflow) -> str:
-        """A name from the directory from which its DAG was submitted, as one from the dagdir.
+        """Make a name relative to its DAG's working directory relative to the dagdir.
 
-        It begins with ``../`` only where that is the directory above; a file elsewhere has its
-        whole path.
+        Files in the directory above begin with ``../``; a file elsewhere has its absolute path.
         """
         if workflow.directory == Path(self.dagdir) and not name.startswith(("..", "/")):
             return name
@@ -339,7 +337,7 @@ class SnapshotBuilder:
     # --- nodes --------------------------------------------------------------------------
 
     def node_row(self, key: NodeKey) -> NodeRow | None:
-        """The row of a node of any kind; None where there is no such node."""
+        """The row of a node of any kind; None for an unknown key."""
         derivation = self.derivation
         record, state = derivation.nodes.get(key), derivation.states.get(key)
         if record is None or state is None:
@@ -374,7 +372,7 @@ class SnapshotBuilder:
         )
 
     def _reason(self, key: NodeKey) -> str | None:
-        """Why a node failed, by DAGMan alone; of a futile one, the end on purpose before it."""
+        """Why a node failed, by DAGMan alone; for a futile one, the end of the DAG on purpose."""
         state, abort = self._derivation.states[key], self._derivation.aborts.get(key[0])
         if state.state is State.FUTILE and abort is not None and abort.ended(key, state):
             return f"the DAG was ended on purpose: {abort.text}" if abort.on_purpose else None
@@ -387,9 +385,9 @@ class SnapshotBuilder:
         return state.failure or _failed_post(self._derivation.nodes[key], state)
 
     def failed_scripts(self) -> Iterator[tuple[NodeKey, str, str]]:
-        """The nodes whose script failed last: node, type of the script, file with its output.
+        """Yield node, script type and output file of each script whose failure made its node fail.
 
-        Without those of which DAGMan writes no file (SCRIPT DEBUG).
+        Scripts whose output DAGMan does not write to a file (SCRIPT DEBUG) are left out.
         """
         for key, state in self._derivation.states.items():
             failure = self.failure(key) if state.state in FAILING else None
@@ -401,7 +399,7 @@ class SnapshotBuilder:
                 yield key, failure.part.upper(), self._from_dagdir(name, workflow)
 
     def _node(self, key: NodeKey, executions: Sequence[Execution]) -> dict[str, Any]:
-        """What is known of any node: the fields of a :class:`Node`."""
+        """The fields of a :class:`Node`, for a node of any kind."""
         derivation, state = self.derivation, self._derivation.states[key]
         run, job = derivation.runs.run_of(key), self._node_job(key)
         return {
@@ -421,7 +419,7 @@ class SnapshotBuilder:
         }
 
     def _node_job(self, key: NodeKey) -> Job | None:
-        """The job that determines a node's state; None of a NOOP node."""
+        """The job that determines a node's state; None for a NOOP node."""
         job = self._derivation.states[key].job
         return None if job is None or job.noop else self.derivation.record_of(job)
 
@@ -431,7 +429,7 @@ class SnapshotBuilder:
         return tuple(job.id for job in jobs if not job.noop)
 
     def _retries_left(self, key: NodeKey) -> int:
-        """Retries that DAGMan has left for a node; 0 where it let the node fail."""
+        """Retries that DAGMan has left for a node; 0 if it let the node fail."""
         derivation = self.derivation
         state = derivation.states[key]
         if state.state is State.FAILED and not state.can_retry:
@@ -567,20 +565,20 @@ class SnapshotBuilder:
         return self._kept_epoch(key, counts, self._common_of_epochs(run))
 
     def _common_of_epochs(self, run: RunNodes) -> object:
-        """What all epochs of a run are made from."""
+        """The inputs that all epochs of a run depend on."""
         derivation = self.derivation
         unit, placements = derivation.totals.hour_unit, derivation.ensemble.placements
         return derivation.run_names(run), unit, placements
 
     def _kept_epoch(self, key: NodeKey, counts: bool, common: object) -> Epoch:
-        """An epoch; that of an earlier snapshot where nothing of it has changed."""
+        """An epoch; that of an earlier snapshot if none of its inputs has changed."""
         derivation, job = self.derivation, self._node_job(key)
         source = (
             derivation.states[key],
             derivation.submission_result(key),
             derivation.node_jobs(key),
             len(derivation.dags[key[0]].node_reports.get(key[1], ())),
-            # Only of a job in the queue the wait lasts up to as-of.
+            # Only the wait of a job in the queue lasts up to as-of.
             self.as_of if job is not None and job.queued else None,
             counts,
             common,
@@ -617,7 +615,7 @@ class SnapshotBuilder:
             proc=state.job.proc if state.job else None,
             completed=_ended(derivation, key, state, success) if is_done else None,
             success=success,
-            # The first of several of equal length.
+            # max() returns the first of several of equal length.
             longest=max(executions, key=lambda each: each.trained, default=None),
             hours=totals.hours(derivation.totals.hour_unit),
             queue_wait=wait,
@@ -626,14 +624,14 @@ class SnapshotBuilder:
         )
 
     def _success(self, key: NodeKey) -> Execution | None:
-        """The execution that completed a node; None where the node is not completed."""
+        """The execution that completed a node; None if the node is not completed."""
         result = self._derivation.submission_result(key)
         is_completed = self._derivation.states[key].state is State.COMPLETED
         if not is_completed or result is None or result.success is None:
             return None
         job, index = result.success
         record = self.derivation.jobs.get(job)
-        # Events that are newer than this snapshot may have completed it: they are not in its jobs.
+        # Newer events, which the records do not have yet, may have completed it.
         executions = record.executions if record is not None else ()
         return executions[index] if index < len(executions) else None
 
@@ -663,9 +661,9 @@ class SnapshotBuilder:
         return self.seconds(queue_start, queue_end), transfer, execution
 
     def gate_status(self, run: RunNodes) -> GateStatus | None:
-        """The gate status of a run; None where it has no gate, and nothing stopped it.
+        """The gate status of a run; None if it has no gate and nothing stopped it.
 
-        Of several DAGs the running one counts, else the one that has the run's last epoch.
+        Of several DAGs the running one counts, else the one with the run's last epoch.
         """
         state = self._derivation.run_states[run.key]
         if (abort := state.abort) is not None:
@@ -676,7 +674,7 @@ class SnapshotBuilder:
             return None
         ensemble = self.ensemble
         running = [dag for dag in gated if self._is_running(dag)]
-        # Not the latest submitted epoch: a run stopped before it trained has none in its DAG.
+        # Not the latest submitted epoch: a run stopped before training in this DAG has none.
         epochs = self._derivation.run_states[run.key].epochs
         last = epochs[max(epochs)][0] if epochs else None
         dag = running[-1] if running else last if last in gated else gated[-1]
@@ -691,7 +689,7 @@ class SnapshotBuilder:
 
 
 def _rows_used(job: Job, logged: LoggedJob) -> tuple[UsageRow, ...]:
-    """The newest usage table; of CPUs and GPUs, what its execution used (see ResourceUsage)."""
+    """The newest usage table, with the use of CPUs and GPUs from :class:`ResourceUsage`."""
     history = logged.history()
     rows, number = usage_rows(history.usage), history.usage_execution
     used = job.executions[number - 1].usage if 0 < number <= len(job.executions) else None
@@ -722,7 +720,7 @@ def _build_ledger(builder: SnapshotBuilder) -> Ledger:
     """The ledger of a snapshot."""
     derivation = builder.derivation
     jobs = [derivation.jobs[key] for key in sorted(derivation.jobs)]
-    # Jobs beside a DAG have no part in its estimates and curves.
+    # Jobs of no DAG in a directory with DAGs have no part in estimates and curves.
     in_order = derivation.runs.in_order()
     runs = [run for run in in_order if not derivation.is_beside(run.nodes()[0])]
     return Ledger(
@@ -752,7 +750,7 @@ def _build_ledger(builder: SnapshotBuilder) -> Ledger:
 
 
 def _restarts(builder: SnapshotBuilder) -> tuple[datetime, ...]:
-    """When the schedd was started again, by the logs of the DAGs' DAGMans."""
+    """When the schedd was restarted, by the logs of the DAGs' DAGMans."""
     jobs = (job for dag in builder.dags.values() for job in dag.logs.jobs)
     return tuple(sorted({time for job in jobs for time in job.restarts}))
 
@@ -763,7 +761,7 @@ def _dagmans(builder: SnapshotBuilder) -> Iterator[DagmanLife]:
         if not dag.is_top or dag.key == NO_DAG:
             continue
         for run in dag.dagman_runs():
-            # Other files than its log and output tell of the current one.
+            # For the current run, DAGMan's other files count, too.
             is_current = run is dag.current_run()
             ended = builder.ensemble.dag_state(dag.key) if is_current else run.end_state()
             state, end = ended or (None, None)
@@ -819,10 +817,10 @@ def _fault(builder: SnapshotBuilder, key: NodeKey) -> NodeFault:
 
 
 def _script_command(node: Node, part: str, tried: int, job: LoggedJob | None) -> str | None:
-    """The command line of the script that failed, as a shell beside the DAG file takes it.
+    """The command line of the script that failed, for a shell in the DAG file's directory.
 
     DAGMan splits it at blanks, replaces words that are macros, and starts it in the directory of
-    the node. ``tried``: the tries of the node.
+    the node. ``tried``: the number of tries of the node.
     """
     script = {"pre": node.pre, "post": node.post}.get(part)
     if script is None:
@@ -857,8 +855,8 @@ def _ended(
 ) -> datetime | None:
     """When a completed node ended.
 
-    None where only a rescue file, a node status file or the submission of a later node shows
-    that it ended: these do not have the time.
+    None if only a rescue file, a node status file or the submission of a later node shows that
+    it ended: these do not have the time.
     """
     if success is not None:
         return success.end

@@ -1,9 +1,8 @@
 """Derives the records of an ensemble, and adds up the sums over them.
 
-:meth:`Derivation.update` makes the record of each job and node that has changed, and keeps the
-others; :meth:`Derivation.derive` resolves the runs and adds up everything, the totals of closed
-jobs where one of their group of runs has changed. A snapshot (:mod:`metlmon.snapshot.builder`)
-reads them.
+:meth:`Derivation.update` builds the records of changed jobs and nodes, and keeps the others;
+:meth:`Derivation.derive` resolves the runs and adds up everything, except the totals of closed jobs
+in unchanged groups of runs. A snapshot (:mod:`metlmon.snapshot.builder`) reads the results.
 """
 
 from __future__ import annotations
@@ -67,8 +66,8 @@ NODES_PER_STEP: Final = 200
 """Jobs and nodes between two checks of the clock: some milliseconds."""
 
 TOTALS_GROUPS: Final = 128
-"""Groups of runs with totals of their own: with more runs than this, totals for each of them would
-take a tenth of the memory."""
+"""Number of groups of runs whose totals are stored: with more runs than this, totals for each of
+them would take a tenth of the memory."""
 
 SPECIAL_KINDS: Final = frozenset({NodeKind.PROVISIONER, NodeKind.SERVICE, NodeKind.FINAL})
 
@@ -79,7 +78,7 @@ LOCAL_UNIVERSES: Final = frozenset({"local", "12", "scheduler", "7"})
 """Universes of jobs that the schedd runs itself. Manual: "Choosing an HTCondor Universe"."""
 
 SUBMITTED: Final = ACTIVE | {State.POST, State.FAILED, State.REMOVED, State.RETRYING}
-"""States of a node that had a job, unless its PRE script or submission failed."""
+"""States of a node that has had a job, unless its PRE script or submission failed."""
 
 FAULTY: Final = FAILED_JOB | {State.HELD, State.FUTILE}
 
@@ -90,7 +89,7 @@ _SPECIAL_ORDER: Final = (
     NodeKind.SUBDAG,
     NodeKind.FINAL,
 )
-"""The order in which DAGMan runs them."""
+"""The order in which DAGMan runs special nodes."""
 
 MOST_SPECIAL: Final = 30
 """Special nodes in a snapshot; the node tree has all of them."""
@@ -102,10 +101,10 @@ _GOOD: Final = Outcome.GOOD
 
 
 class NodeCategory(NamedTuple):
-    """What decides in which sums a node counts.
+    """Properties of a node that determine in which sums it counts.
 
     ``training``: it is an epoch, or a job in a directory without DAGs. ``in_run``: it is a part of
-    a run. ``beside``: a job of no DAG in a directory with DAGs, which counts as no node.
+    a run. ``beside``: a job of no DAG in a directory with DAGs, which does not count as a node.
     """
 
     training: bool
@@ -115,13 +114,14 @@ class NodeCategory(NamedTuple):
 
 
 class NodeMemo(Struct):
-    """A node, and what the entries of its jobs were made from.
+    """A node, and what the entries of its jobs were built from.
 
-    ``state``: that of the node when the entries were last checked; None: they have been made again
+    ``state``: that of the node when the entries were last checked; None: they have been rebuilt
     since. ``jobs``: these jobs. ``success``: the execution that completes the node; ``is_final``:
-    its entry says so. ``submitted``: when the first of them was submitted. ``is_overruled``,
-    ``is_unlogged``: as in :class:`NodeSums`; ``is_special``: one of them holds, or the node is
-    faulty or lost. ``lacks_hours``: as in :class:`metlmon.snapshot.records.Job`, of one of them.
+    its entry says so. ``submitted``: when the first of the jobs was submitted. ``is_overruled``,
+    ``is_unlogged``: as in :class:`NodeSums`. ``lacks_hours``: one of the jobs does
+    (:class:`metlmon.snapshot.records.Job`). ``is_special``: any of these three is True, or the node
+    is faulty or lost.
     """
 
     record: NodeRecord
@@ -138,7 +138,7 @@ class NodeMemo(Struct):
     is_special: bool = False
 
     def is_outdated(self, state: NodeState) -> bool:
-        """Whether the entries are those of other jobs, or of another state of the node."""
+        """Whether the entries were built from other jobs, or for another state of the node."""
         return self.state is not state or self.jobs is not self.record.jobs
 
 
@@ -150,7 +150,7 @@ class RunMemo(NamedTuple):
 
 
 class DagNodeCounts(Struct):
-    """Node counts of one DAG, as DAGMan counts: without SERVICE nodes."""
+    """Node counts of one DAG as DAGMan counts them: without SERVICE nodes."""
 
     total: int
     done: int = 0
@@ -162,12 +162,12 @@ class NodeSums:
     """Sums over the nodes of all DAGs.
 
     ``node_states``: all nodes; ``other_states``: those that train nothing; ``side_states``: those
-    of runs that train nothing. ``runless_states``: by top-level DAG the nodes of no run, without
-    SERVICE nodes. ``counts``: by DAG. ``overruled``: completed nodes whose job failed, but whose
+    of runs that train nothing. ``runless_states``: nodes of no run, except SERVICE nodes, by
+    top-level DAG. ``counts``: by DAG. ``overruled``: completed nodes whose job failed, but whose
     POST script succeeded. ``unlogged``: nodes whose job ran, or was submitted, but has no execution
     in any log here: the log is missing, or begins later. No total includes them. ``without_slot``:
-    those of which an execution names no GPUs and no cores, so that no GPU-hours include it.
-    ``faulty``: nodes that are held, failed, removed or futile.
+    those with an execution that names neither GPUs nor cores, so that no GPU-hours include it.
+    ``faulty``: nodes that are held, failed, removed, futile or lost.
     """
 
     def __init__(self) -> None:
@@ -204,15 +204,15 @@ class NodeSums:
 class Derivation:
     """Records and sums of an ensemble with unchanged DAGs.
 
-    It is not thread-safe, like the ensemble itself. When the DAGs or the clock change,
-    :meth:`renewed` returns a new object: a snapshot that is still shown goes on using its own.
-    ``jobs``, ``totals``, ``sums``, ``states`` and ``run_states`` are of the last
+    Like the ensemble itself, it is not thread-safe. When the DAGs or the clock change,
+    :meth:`renewed` returns a new object: a snapshot that is still shown keeps using its own.
+    ``jobs``, ``totals``, ``sums``, ``states`` and ``run_states`` are those of the last
     :meth:`derive`.
     """
 
     def __init__(self, ensemble: Ensemble) -> None:
         self.ensemble = ensemble
-        # DAG files that are read again make the ensemble replace these.
+        # The ensemble replaces these when DAG files are read again.
         self.dags, self.nodes = ensemble.dags, ensemble.nodes
         self.attributions = ensemble.attributions
         self.runs = Runs(ensemble.dags, ensemble.nodes, ensemble.settings)
@@ -280,21 +280,21 @@ class Derivation:
     # --- records of jobs and nodes --------------------------------------------------------
 
     def update(self, live: bool, seconds: float | None = None) -> bool:
-        """Update changed jobs and nodes for about ``seconds``; False while some are left."""
+        """Update changed jobs and nodes for about ``seconds``; return False while some are left."""
         deadline = None if seconds is None else time.monotonic() + seconds
         limit = None if seconds is None else NODES_PER_STEP
         steps = chain(self._job_steps(), self._node_steps(live, limit))
         return all(deadline is None or time.monotonic() < deadline for _ in steps)
 
     def update_jobs(self, seconds: float | None = None) -> bool:
-        """Make the records of changed jobs alone, which needs no node's state."""
+        """Build the records of changed jobs alone, which does not need the states of nodes."""
         deadline = None if seconds is None else time.monotonic() + seconds
         return all(deadline is None or time.monotonic() < deadline for _ in self._job_steps())
 
     def update_ended(self, jobs: Iterable[LoggedJob]) -> None:
-        """Make the records of those of the jobs that have changed and left the queue.
+        """Build the records of those of the jobs that have changed and left the queue.
 
-        It saves time before their events are compressed.
+        Doing so before their events are compressed saves time.
         """
         self._gather_changes()
         for job in jobs:
@@ -303,9 +303,9 @@ class Derivation:
                 self._update_job(job.key)
 
     def is_unfinished(self) -> bool:
-        """True while anything may still be running.
+        """Whether anything may still be running.
 
-        A DAGMan without a reported end; if no DAG was ever submitted, a job in the queue.
+        That is a DAGMan without a reported end, or, if no DAG was ever submitted, a queued job.
         """
         tops = [dag for dag in self.ensemble.dags.values() if dag.is_top and dag.key != NO_DAG]
         states = [self.ensemble.dag_state(dag.key)[0] for dag in tops]
@@ -317,7 +317,7 @@ class Derivation:
         return any(job.queued for job in self.jobs.values())
 
     def _job_steps(self) -> Iterator[None]:
-        """Make the records of the changed jobs, step by step."""
+        """Build the records of the changed jobs, step by step."""
         self._gather_changes()
         number = 0
         while self._pending:
@@ -342,12 +342,12 @@ class Derivation:
         self._live = live
 
     def _update_stale(self) -> None:
-        """Make the records again that were made before the site of a host was known."""
+        """Rebuild the records that were built before the site of a host was known."""
         while stale := self._factory.take_stale():
             self._update_all(stale)
 
     def _update_all(self, keys: Iterable[NodeKey | JobKey]) -> None:
-        """Make the records of these nodes and jobs again."""
+        """Rebuild the records of these nodes and jobs."""
         for key in keys:
             if (memo := self._memos.get(key) if len(key) == 2 else None) is not None:
                 self._update_node(memo)
@@ -380,7 +380,7 @@ class Derivation:
             self._memos_by_run.setdefault(run.key, []).append(memo)
 
     def is_beside(self, key: NodeKey) -> bool:
-        """Whether this is a job of no DAG in a directory with DAGs, which counts as no node."""
+        """Whether this is a job of no DAG in a directory with DAGs (not counted as a node)."""
         return key[0] == NO_DAG and self.has_dags
 
     def _apply_targets(self) -> None:
@@ -395,7 +395,7 @@ class Derivation:
                 self._update_node(memo)
 
     def _targets_by_dag(self) -> dict[str, frozenset[str]]:
-        """The targets of each top-level DAG, by its key, normalized."""
+        """The normalized targets of each top-level DAG, by its key."""
         by_dag: dict[str, set[str]] = {}
         for key in self.nodes:
             target = self.target(key)
@@ -404,7 +404,7 @@ class Derivation:
         return {dag: frozenset(names) for dag, names in by_dag.items()}
 
     def _update_job(self, key: JobKey) -> None:
-        """Make the records of a job, with those of the other jobs of its node."""
+        """Build the records of a job and of the other jobs of its node."""
         job = self.ensemble.jobs[key]
         node = self.node_of(job)
         memo = self._memos.get(node) if node is not None else None
@@ -416,7 +416,7 @@ class Derivation:
             self._update_stray(job)
 
     def _update_stray(self, job: LoggedJob) -> None:
-        """Make the records of a job of no node, or drop one of another directory's DAG."""
+        """Build the records of a job of no node, or drop a job of another directory's DAG."""
         key, attribution = job.key, self.attributions.get(job.key)
         self._strays[key] = None
         if attribution is not None and attribution.foreign:
@@ -436,7 +436,7 @@ class Derivation:
         return replace(record, candidates=tuple(self.dags[k].file for k in attribution.candidates))
 
     def _update_node(self, memo: NodeMemo) -> None:
-        """Make the records of a node's jobs: the numbers of their attempts are interdependent."""
+        """Build the records of a node's jobs: the numbers of their attempts are interdependent."""
         record, key = memo.record, memo.record.key
         result = self.submission_result(key)
         histories = {job.key: (job, job.history()) for job in record.jobs if not job.noop}
@@ -504,11 +504,11 @@ class Derivation:
 
     @property
     def as_of(self) -> datetime | None:
-        """The time up to which what has not ended counts."""
+        """The time up to which everything that has not ended counts."""
         return self._factory.as_of
 
     def derive(self, as_of: datetime | None) -> None:
-        """Resolve the runs, and add up everything; what has not ended counts up to ``as_of``."""
+        """Resolve the runs and add up everything, counting what has not ended up to ``as_of``."""
         self._remove_expiries()
         if as_of != self.as_of:
             self._count_up_to(as_of)
@@ -533,7 +533,7 @@ class Derivation:
         self._update_stale()
 
     def _sum_nodes(self) -> None:
-        """Add up the states of all nodes, and make outdated records of their jobs again."""
+        """Add up the states of all nodes, and rebuild outdated records of their jobs."""
         sums = self.sums = NodeSums()
         for dag_key, by_category in self._memos_by_dag.items():
             dag, by_name = self.dags[dag_key], self._tables[dag_key].states
@@ -550,7 +550,7 @@ class Derivation:
                         self._note_special(memo, node_state)
 
     def _set_state(self, memo: NodeMemo, node_state: NodeState) -> None:
-        """Set the state of a node, and find what is special about it."""
+        """Set the state of a node, and whether it is special."""
         record, state, failure = memo.record, node_state.state, node_state.failure
         key, node = record.key, record.node
         self.states[key] = node_state
@@ -575,7 +575,7 @@ class Derivation:
         )
 
     def _note_special(self, memo: NodeMemo, node_state: NodeState) -> None:
-        """Note what is special about a node in ``sums``."""
+        """Record in ``sums`` what is special about a node."""
         sums, key, state = self.sums, memo.record.key, node_state.state
         dag, counts, is_lost = self.dags[key[0]], sums.counts[key[0]], _is_lost(node_state)
         if memo.is_unlogged:
@@ -588,11 +588,11 @@ class Derivation:
             sums.faulty.add(key)
         if state in FAILED_JOB and not memo.category.service:
             counts.failed += has_failed(node_state, dag.aborted and dag.facts.has_final)
-        # DAGMan has not done it: that is known.
+        # The result of a lost node is known: DAGMan has not done it.
         counts.unknown -= is_lost and state is State.UNKNOWN
 
     def _find_aborts(self) -> None:
-        """Find which DAGs were ended by ABORT-DAG-ON, with their sub-DAGs."""
+        """Find the DAGs that ABORT-DAG-ON ended, and their sub-DAGs."""
         ensemble, aborts = self.ensemble, dict[str, DagAbort]()
         for key, dag in self.dags.items():
             name = ensemble.states.aborting_node(key)
@@ -612,9 +612,9 @@ class Derivation:
         self.aborts = aborts
 
     def _submitted_dags(self) -> dict[str, DagSubmission]:
-        """Which of the DAGs with the same epochs were submitted, and run.
+        """The submissions of the DAGs that share epochs with others.
 
-        The epochs that a later DAG has not reached yet count for it from then on.
+        Once a later DAG is submitted, epochs that it has not reached yet count for it.
         """
         submitted, ensemble = {}, self.ensemble
         for key in self.runs.shared_epochs:
@@ -663,9 +663,9 @@ class Derivation:
                 self._note_unknown_node(job, attribution)
 
     def _note_unknown_node(self, job: LoggedJob, attribution: Attribution) -> None:
-        """Note the node name of a job that is in no DAG file here.
+        """Record the node name of a job if it is in no DAG file here.
 
-        Only where its nodes.log shows its DAG, or where the name is that of an epoch.
+        Only if the DAG of the job is known, or the name is that of an epoch.
         """
         name = job.node_name
         if name is None or not (job.nodes_logs or job.user_logs):
@@ -684,7 +684,7 @@ class Derivation:
         self._expired = {}
 
     def _add_expiries(self, as_of: datetime | None) -> None:
-        """Give executions that ended because their annex expired that cause."""
+        """Set the cause of executions that ended because their annex expired."""
         jobs, evicted = self.jobs, self._evicted
         causes = find_expiries(
             evicted=[entry for of_job in evicted.values() for entry in of_job],
@@ -700,8 +700,8 @@ class Derivation:
     def _add_up(self) -> Totals:
         """The totals of all jobs.
 
-        Those of a group's closed jobs are kept as long as these are the same, and so is their sum:
-        time changes only the open jobs, which are added up apart.
+        The totals of a group's closed jobs are kept until one of these jobs changes, and so is
+        the sum of all groups: time changes only the open jobs, which are added up separately.
         """
         closed = dict(self.jobs)
         totals = Totals([(key, closed.pop(key)) for key in sorted(self._open)])
@@ -746,7 +746,7 @@ class Derivation:
     # --- look-ups -----------------------------------------------------------------------
 
     def target(self, key: NodeKey | None) -> str | None:
-        """The target of a node: assigned to it while the DAG ran, else of its VARS."""
+        """The target of a node: the one assigned to it while the DAG ran, else that of its VARS."""
         record = self.nodes.get(key) if key is not None else None
         if record is None:
             return None
@@ -760,7 +760,7 @@ class Derivation:
         return misses_target(target, site, self.targets.get(self.dags[key[0]].top, frozenset()))
 
     def node_of(self, job: LoggedJob) -> NodeKey | None:
-        """The node of a job; None where it is not known."""
+        """The node of a job; None if unknown."""
         attribution = self.attributions.get(job.key)
         return attribution.node_key if attribution is not None else None
 
@@ -772,7 +772,7 @@ class Derivation:
     def naming_node(self, run: RunNodes) -> NodeKey:
         """The node that gives a run its name and its DAG: that of its latest epoch.
 
-        All nodes of the run go by that name, also those that another DAG or splice names
+        All nodes of the run are shown under that name, even if another DAG or splice names them
         differently.
         """
         run_state = self.run_states.get(run.key)
@@ -787,7 +787,7 @@ class Derivation:
         return submission_result(self.nodes[key])
 
     def record_of(self, job: LoggedJob) -> Job:
-        """The record of a job, also of one that counts nowhere (of a NOOP node)."""
+        """The record of a job, even if it does not count (that of a NOOP node)."""
         record = self.jobs.get(job.key)
         return self._stray_record(job) if record is None else record
 
@@ -810,7 +810,7 @@ class Derivation:
         return [each for job in self.node_jobs(key) for each in job.executions]
 
     def run_name(self, run: RunNodes) -> str:
-        """The name of a run, as that of its latest epoch has it."""
+        """The name of a run, by the node of its latest epoch."""
         return self.runs.parts[self.naming_node(run)].run
 
     def run_names(self, run: RunNodes) -> tuple[str, str | None]:
@@ -831,7 +831,7 @@ class Derivation:
         states, parts = self.sums.side_states, self.runs.parts
         removed = states[State.REMOVED]
         for key in self.sums.faulty if self.aborts else ():
-            # Those that an end on purpose removed have not failed.
+            # Nodes removed when their DAG was ended on purpose have not failed.
             abort, state = self.aborts.get(key[0]), self.states[key]
             if abort is not None and abort.on_purpose and state.state is State.REMOVED:
                 is_side = key in parts and not parts[key].training

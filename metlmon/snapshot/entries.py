@@ -45,7 +45,7 @@ NO_NODE: Final = JobNode()
 class EntryFactory:
     """Builds the entries of single jobs.
 
-    ``as_of``: the time up to which what has not ended counts.
+    ``as_of``: the time up to which everything that has not ended counts.
     """
 
     def __init__(self, names: NameTable, clock: Clock) -> None:
@@ -94,9 +94,9 @@ class EntryFactory:
             yield key, self._job(job, history, fields, starts, executions, transfers)
 
     def take_stale(self) -> set[NodeKey | JobKey]:
-        """The nodes, and jobs of no node, whose entries have become stale since the last call.
+        """Return nodes, and jobs of no node, whose entries have become stale since the last call.
 
-        They were built before the site of a host was known.
+        These were built before facts about hosts were known that other jobs show.
         """
         stale, self._stale = self._stale, set()
         return stale
@@ -105,8 +105,8 @@ class EntryFactory:
         """Whether the schedd ran the job itself.
 
         The 001 of such a job has the schedd's own host, and no attributes. In old logs no 001 has
-        any: as long as all are so, these may be slots of a pool on one machine. Sources:
-        ``LocalUserLog::logExecute``, ``Scheduler::WriteExecuteToUserLog``.
+        attributes: if no other job here has any, these may be slots of a pool on one machine.
+        Sources: ``LocalUserLog::logExecute``, ``Scheduler::WriteExecuteToUserLog``.
         """
         machines = [each.machine for each in history.executions if each.machine is not None]
         if not machines or any(machine.has_properties for machine in machines):
@@ -123,9 +123,9 @@ class EntryFactory:
         return self._has_attributes
 
     def at_as_of(self, job: Job) -> Job:
-        """A job with what has not ended counted up to ``as_of``.
+        """A job with everything that has not ended counted up to ``as_of``.
 
-        Not for a job that was suspended or disconnected: it is built again.
+        Not for a job that was suspended or disconnected, which has to be built again.
         """
         holds = [
             hold
@@ -154,7 +154,7 @@ class EntryFactory:
         return replace(entry, seconds=self.seconds(entry.start, None) or 0.0)
 
     def seconds(self, start: datetime | None, end: datetime | None) -> float | None:
-        """Seconds between two times; up to ``as_of`` where ``end`` is None."""
+        """Seconds between two times; up to ``as_of`` if ``end`` is None."""
         if end is None:
             end = self.as_of
         return None if start is None or end is None else self._clock.seconds(start, end)
@@ -196,7 +196,7 @@ class EntryFactory:
             for span in execution.suspensions:
                 suspended += self.seconds(*span) or 0.0
             site, gpu = places[index]
-            # Interned: the host name is a new string in every slot name.
+            # Interned: each slot name yields a new string for its host.
             host = host_of(machine) if machine else None
             if machine is not None and machine.alias and site:
                 self._note_host_site(machine.alias, site)
@@ -289,8 +289,8 @@ class EntryFactory:
     ) -> str | None:
         """The site of a transfer.
 
-        For input it is the site of the execution that followed, for output that of the one before;
-        without one, the site of the host in other executions.
+        For input it is the site of the execution that followed, for output that of the one before.
+        Without such an execution, it is the site of the host in other executions.
         """
         place = None
         moment = span.end if span.start is None else span.start
@@ -347,7 +347,7 @@ class EntryFactory:
             bytes_at=_bytes_at(history),
             memory_mb=None if memory is None else int(memory),
             usage=usage,
-            # A restart of the schedd repeats the 001 of what it runs itself.
+            # A restarted schedd repeats the 001 of jobs that it runs itself.
             gaps=()
             if owner["at_access_point"]
             else tuple([(line, text) for line, _, text in history.gaps]),
@@ -378,7 +378,7 @@ class EntryFactory:
 
 
 def _with_inferred_ends(histories: Histories, owner: JobNode, as_of: datetime | None) -> Histories:
-    """The jobs of a node, also with the ends that the log lacks (:func:`with_inferred_ends`)."""
+    """The jobs of a node, with ends that the log lacks (:func:`with_inferred_ends`)."""
     find_successor = _successors(histories) if owner.in_dag and len(histories) > 1 else None
     inferred: dict[JobKey, tuple[LoggedJob, JobHistory]] = {}
     for key, (job, history) in histories.items():
@@ -390,9 +390,9 @@ def _with_inferred_ends(histories: Histories, owner: JobNode, as_of: datetime | 
 
 
 def _successors(histories: Histories) -> Callable[[JobKey, datetime | None], datetime | None]:
-    """A function that finds when the next job of the node was submitted after a moment.
+    """Return a function that finds when the next job of the node was submitted after a moment.
 
-    Only a job that has left the queue counts: as long as it is there, both may be.
+    Only jobs that have left the queue count: while a job is in the queue, the one before may be.
     """
     first: dict[int, datetime] = {}
     queued = {key[0] for key, (_, history) in histories.items() if history.state in ACTIVE}
@@ -411,7 +411,7 @@ def _successors(histories: Histories) -> Callable[[JobKey, datetime | None], dat
 
 
 def _ended_well(executions: Sequence[LoggedExecution]) -> list[LoggedExecution]:
-    """The executions of a SERVICE node whose DAG has ended: the last one lasted as it should."""
+    """The executions of a SERVICE node whose DAG has ended: the last one counts as good."""
     last = replace(executions[-1], outcome=Outcome.GOOD, held_by=None, checkpoint=None)
     return [*executions[:-1], last]
 
@@ -457,16 +457,16 @@ def _bytes_at(history: JobHistory) -> datetime | None:
         for execution in history.executions
         if execution.end is not None and execution.bytes_sent is not None
     ]
-    # Without one, an eviction reported them before it ever ran. Its newest event does not count:
-    # it may be a memory update of a later attempt.
+    # Without an execution, an eviction reported them before the job ever ran. Its newest event
+    # does not count, since it may be a memory update of a later attempt.
     return max(ends, default=None) or history.bytes_at or history.submitted
 
 
 def _shares(own: list[int | None], total: int | None) -> list[int | None]:
     """The bytes of each execution: its own ``Run Bytes``.
 
-    The last one gets what the job's total has beyond them (a run that began under another shadow
-    is in the total only). A single one has the object of the total, which saves memory.
+    The last one also gets the rest of the job's total (a run that began under another shadow is in
+    the total only). A single one has the same object as the total, which saves memory.
     """
     if own == [total]:
         return [total]
@@ -478,7 +478,7 @@ def _shares(own: list[int | None], total: int | None) -> list[int | None]:
 
 
 def latest_by(times: Sequence[datetime]) -> Callable[[datetime], int | None]:
-    """A function that finds the greatest index in ``times`` not after a moment."""
+    """Return a function that finds the greatest index of a time not after a given moment."""
     sorted_times = sorted(times)
     if sorted_times == times:
         greatest: Sequence[int] = range(len(times))
@@ -538,14 +538,14 @@ class StartTimes:
         )
 
     def last_to(self, moment: datetime | None) -> SiteAndGpu | None:
-        """Of the last in the log that started by this moment; for None, the last of all."""
+        """The place of the last execution in the log that started by ``moment``; None: of all."""
         if moment is None:
             return self._places[-1] if self._places else None
         index = self._last(moment)
         return None if index is None else self._places[index]
 
     def first_after(self, moment: datetime) -> SiteAndGpu | None:
-        """Of the first in the log that started then or later, or that is still open."""
+        """The place of the first execution in the log that started by then or later, or is open."""
         after = bisect_left(self._sorted, moment)
         indices = [*self._smallest[after : after + 1]]
         if self._first_open is not None:
@@ -568,7 +568,7 @@ class InputTransfers:
         self._starts = [start for start, _, _ in spans]
 
     def last(self, since: datetime | None, until: datetime) -> TransferSpan | None:
-        """The last one in the log that started between two moments."""
+        """The last transfer in the log that started between two moments."""
         first = 0 if since is None else bisect_left(self._starts, since)
         after = bisect_right(self._starts, until)
         found = self._spans[first:after]

@@ -1,8 +1,8 @@
-"""Executions that ended because their annex expired, found among the evictions.
+"""Finds the executions among the evicted ones that ended because their annex expired.
 
-Certain where the log has AnnexName and the end of that annex is known. Else inferred, by a rule
-strict enough for any site: all jobs that ran there were evicted within seconds, several of them,
-as by a startd that shuts down; none elsewhere; and nothing started there for a while.
+This is certain if the log has AnnexName and the end of that annex is known. Else it is inferred, by
+a rule strict enough for any site: all jobs there, at least several, were evicted within seconds, as
+by a startd that shuts down; none was evicted elsewhere; and none started there for a while.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ QUIET: Final = timedelta(minutes=10)
 """Nothing starts in an expired annex afterwards; jobs that a site evicts start again there."""
 
 LATE: Final = timedelta(minutes=2)
-"""Maximum time from the end of an annex, as it is known, to an eviction."""
+"""Maximum time from the known end of an annex to an eviction."""
 
 MIN_AT_SITE: Final = 3
 MIN_IN_ANNEX: Final = 2
-"""Minimum evictions, of a site without AnnexName and of an annex: fewer may be a coincidence."""
+"""Minimum evictions at a site without AnnexName, and in an annex: fewer may be a coincidence."""
 
 SHUTDOWN_CODES: Final = frozenset({1005, 1013})
 """Vacate codes of a startd that shuts down: JobShouldRequeue, StartdShutdown."""
@@ -47,17 +47,17 @@ ExecutionId: TypeAlias = tuple[JobId, datetime]
 
 
 def execution_id(entry: Execution) -> ExecutionId:
-    """What identifies an execution while its entry changes."""
+    """The identity of an execution, which stays the same while its entry changes."""
     return entry.job, entry.start
 
 
 def place_of(entry: Execution) -> Place:
-    """The annex of an execution, or else its site."""
+    """The site of an execution, and its annex."""
     return entry.site, entry.annex
 
 
 def may_be_expiry(entry: Execution) -> bool:
-    """Whether an execution ended as those in an annex that expires."""
+    """Whether an execution ended like those in an expiring annex."""
     if entry.outcome is not _EVICTED and entry.outcome is not _RECONNECT_FAILED:
         return False
     if entry.held_cause is not None or entry.uncertain or entry.at_access_point or not entry.lost:
@@ -75,8 +75,8 @@ def find_expiries(
 ) -> dict[ExecutionId, str]:
     """The causes of executions that ended because their annex expired.
 
-    ``evicted``: all for which :func:`may_be_expiry`; ``executions`` returns all. ``ends``: known
-    ends of annexes in local time, by name in lower case.
+    ``evicted``: all executions for which :func:`may_be_expiry` is true; ``executions`` returns all.
+    ``ends``: known ends of annexes in local time, by name in lower case.
     """
     found = dict.fromkeys(_infer_expiries(evicted, executions, as_of), ANNEX_EXPIRED_INFERRED)
     for entry in evicted if ends else ():
@@ -122,7 +122,7 @@ def _infer_expiries(
 
 
 class _Work:
-    """The executions at one place, for questions about many moments."""
+    """The executions at one place, indexed by time."""
 
     def __init__(self, executions: Iterable[Execution]) -> None:
         spans = sorted((entry.start, entry.end or datetime.max) for entry in executions)
@@ -130,7 +130,7 @@ class _Work:
         self._latest_ends = list(accumulate((end for _, end in spans), max))
 
     def goes_on(self, first: datetime, last: datetime) -> bool:
-        """Whether one survives the evictions from ``first`` to ``last``, or starts soon after."""
+        """Whether any survives the evictions from ``first`` to ``last``, or starts soon after."""
         later = bisect_right(self._starts, first)
         if later < len(self._starts) and self._starts[later] <= last + QUIET:
             return True
@@ -142,7 +142,7 @@ def _end(entry: Execution) -> datetime:
 
 
 def _groups(entries: Iterable[Execution]) -> Iterator[list[Execution]]:
-    """Evictions in order of time, those within TOGETHER of the first in one group."""
+    """Yield groups of evictions in order of time, each within TOGETHER of the group's first."""
     group: list[Execution] = []
     for entry in sorted(entries, key=_end):
         if group and _end(entry) - _end(group[0]) > TOGETHER:

@@ -1,10 +1,9 @@
 """The nodes of DAGs as a tree, sorted by urgency.
 
 A DAG is not a tree. A node is placed after its immediate dominator: the last node that all paths
-to it pass through. Of a fork and its join the join is placed beside the branches, not below one
-of them. A sequence of nodes is a line: of the nodes placed after another one at most one
-continues its line at the same depth, the others are branches. Splices and external sub-DAGs
-contain their nodes.
+to it pass through. The join of a fork is thus placed beside the branches, not below one of them.
+A sequence of nodes is a line: of the nodes placed after another one at most one continues its
+line at the same depth; the others are branches. Splices and external sub-DAGs contain their nodes.
 
 The position of a node depends on the DAG file only, and is computed once (:func:`tree_positions`);
 order and grouping depend on the states (:class:`NodeTree`). Nothing here recurses: a chain may
@@ -29,7 +28,7 @@ from metlmon.model.states import DONE, URGENCY, State
 # --- positions, by the DAG file ----------------------------------------------------------------
 
 SPLICE: Final = "+"
-"""Between a splice's name and that of a node in it (``Splice+node``)."""
+"""Separates a splice's name from that of a node in it (``Splice+node``)."""
 
 
 SCOPE: Final = "\n"
@@ -48,9 +47,9 @@ class TreePositions(Struct):
     """The positions of the nodes of one DAG.
 
     ``top``: its lines. ``branches``: by item, the lines that branch off after it.
-    ``splice_lines``: by splice, the lines in it. ``order``: every item once, after the item it is
-    placed below or after.
-    ``rank``: an item's position in the DAG file. ``pattern``: its name without numbers.
+    ``splice_lines``: by splice, the lines in it. ``order``: all items, each after the one that it
+    is placed below or after. ``rank``: an item's position in the DAG file. ``pattern``: its name
+    without numbers.
     """
 
     top: list[Line] = []
@@ -62,7 +61,7 @@ class TreePositions(Struct):
 
 
 def tree_positions(nodes: Mapping[str, Node]) -> TreePositions:
-    """The positions of the nodes of one DAG; names of ``nodes`` as DAGMan logs them."""
+    """Compute the positions of the nodes of one DAG, by name as DAGMan logs it."""
     positions = TreePositions()
     members, parents = _splice_members(nodes, positions.rank)
     for scope, items in members.items():
@@ -147,8 +146,8 @@ def _build_lines(
 def _split_side_nodes(line: Line, positions: TreePositions) -> None:
     """Move the side node at the end of a chain to the branches.
 
-    The side node of the last node has no sibling. It is recognised by its name, which is like
-    those of the side nodes before.
+    The side node of the last node has no sibling. It is recognised by its name, which resembles
+    those of the earlier side nodes.
     """
     side_patterns = {
         _NUMBERS.sub("#", branch[0])
@@ -167,7 +166,7 @@ def _split_side_nodes(line: Line, positions: TreePositions) -> None:
 def _dominators(
     order: Sequence[str], parents: Mapping[str, set[str]], level: dict[str, int]
 ) -> dict[str, str | None]:
-    """The immediate dominator of each item, None where there is none.
+    """The immediate dominator of each item, None for an item without one.
 
     ``level`` is filled with the length of the longest path. Every node also has a pointer further
     up (Myers' skew-binary jumps), so that a common ancestor is found in logarithmic time.
@@ -212,10 +211,10 @@ def _continuation(
     reach: Mapping[str, int],
     parents: Mapping[str, set[str]],
 ) -> str | None:
-    """The item after ``item`` that continues its line; None where no one does.
+    """The item of ``following`` that continues the line of ``item``; None if none does.
 
-    It is the only one; else one that joins the others; else the only one with followers, or one
-    whose paths are much longer than the others'.
+    It is the only item; else one that joins the others; else the only one with followers, or one
+    whose paths are much longer than those of the others.
     """
     if len(following) == 1:
         return following[0]
@@ -243,14 +242,14 @@ def _set_order(positions: TreePositions) -> None:
 
 
 MIN_GROUP: Final = 4
-"""Branches of the same shape and state from which they are shown as a group. Three are quicker to
-read than to unfold."""
+"""Minimum number of branches of the same shape and state that are shown as a group: three are
+quicker to read than to unfold."""
 
 MIN_LINE: Final = 3
-"""Nodes of a line that has a row of its own, with which it can be folded."""
+"""Minimum number of nodes of a line that has a row of its own, which folds it."""
 
 MAX_UNFOLDED_NODES: Final = 60
-"""A DAG of at most this size is shown unfolded where no screen says how many rows it has."""
+"""DAGs of at most this size together are shown unfolded if the height of the screen is unknown."""
 
 # --- by state -----------------------------------------------------------------------------------
 
@@ -270,7 +269,7 @@ class DagNodes(Struct, frozen=True):
     overruled: frozenset[str] = frozenset()
 
     def state(self, name: str) -> State:
-        """The state of a node; waiting where it is not known."""
+        """The state of a node; waiting if unknown."""
         state = self.states.get(name)
         return State.WAITING if state is None else state.state
 
@@ -280,9 +279,9 @@ class TreeRow(Struct, frozen=True):
 
     ``node``: the node of the row; None for a row that contains others, which has a ``title``
     instead (``kind``: dag, splice, line, alike). ``counts``: the number of contained nodes by
-    state. ``depth``: level of indentation. ``open``: whether the rows below it are shown; None:
-    there are none. ``first`` and ``last``: names of nodes in a line or group. ``worst``: the most
-    urgent node in it, where it has no node itself and not all is done or waiting.
+    state. ``depth``: level of indentation. ``open``: whether the rows below it are shown; None
+    without such rows. ``first`` and ``last``: names of nodes in a line or group. ``worst``: for a
+    row without a node, the most urgent node in it, unless all are done or waiting.
     """
 
     key: str
@@ -305,7 +304,7 @@ class TreeRow(Struct, frozen=True):
 Order: TypeAlias = Callable[["NodeTree", str, Line], tuple[object, ...]]
 
 FoldState: TypeAlias = Mapping[str, bool]
-"""Whether a row is open, by its key, where a user has changed that."""
+"""Whether a row is open, by its key, if a user has changed that."""
 
 
 class NodeTree:
@@ -331,7 +330,7 @@ class NodeTree:
             self._count_and_shape(key)
 
     def _hosts(self) -> dict[str, NodeKey]:
-        """By sub-DAG the node below which it is shown: the first that runs it."""
+        """The node below which each sub-DAG is shown, the first that runs it, by sub-DAG."""
         hosts: dict[str, NodeKey] = {}
         for dag in self.dags.values():
             for name, inner in dag.subdags.items():
@@ -365,7 +364,7 @@ class NodeTree:
         return subdag if subdag is not None and self._host.get(subdag) == (dag, item) else None
 
     def _count_and_shape(self, dag: str) -> None:
-        """Count the nodes in each item, and number its shape, innermost first."""
+        """Count the nodes in each item and assign a number to its shape, innermost first."""
         dag_nodes, positions = self.dags[dag], self.positions[dag]
         counts, shape = self._counts, self._shape_of
         for item in reversed(positions.order):
@@ -394,13 +393,13 @@ class NodeTree:
         return self._shape_numbers.setdefault(shape, len(self._shape_numbers))
 
     def shape(self, dag: str, line: Line) -> int:
-        """The number of the shape of a line: equal for equal names and contents."""
+        """The number of a line's shape: equal for lines with equal patterns and contents."""
         if len(line) == 1:
             return self._shape_of[dag, line[0]]
         return self._shape_number(("line", *(self._shape_of[dag, item] for item in line)))
 
     def counts(self, dag: str, line: Iterable[str]) -> Counter[State]:
-        """The number of nodes in a line, and in what it contains, by state."""
+        """The number of nodes in a line, nested ones included, by state."""
         total: Counter[State] = Counter()
         for item in line:
             total += self._counts[dag, item]
@@ -417,8 +416,8 @@ class NodeTree:
     ) -> list[TreeRow]:
         """The visible rows, with the rows in ``opened`` folded or unfolded.
 
-        ``order``: sort key of lines beside each other (None: :func:`urgency`). ``room``: others
-        are unfolded from the first on while all rows fit in so many.
+        ``order``: sort key of lines beside each other (None: :func:`urgency`). ``room``: the number
+        of rows that fit; other rows are unfolded, from the first on, as long as all fit.
         """
         chosen = dict(opened or {})
         unfold_all = room is None and self.total <= MAX_UNFOLDED_NODES
@@ -437,7 +436,7 @@ class NodeTree:
                 return rows
 
     def worst(self, dag: str, lines: Iterable[Line]) -> NodeKey | None:
-        """The most urgent node in these lines; None where all of it is done or waiting."""
+        """The most urgent node in these lines; None if all nodes are done or waiting."""
         items = [(dag, item) for line in lines for item in line]
         states = {state for item in items for state in self._counts[item]}
         state = min(states, key=URGENCY.__getitem__, default=State.WAITING)
@@ -464,7 +463,7 @@ class NodeTree:
         return [key for key in self.dags if key not in self._host]
 
     def uniform_state(self, dag: str, line: Line) -> str | None:
-        """The state that all nodes of a line have; None where there are several, or none."""
+        """The common state of all nodes of a line; None for several states, or no node."""
         counts = self.counts(dag, line)
         if len(counts) != 1:
             return None
@@ -478,7 +477,7 @@ class NodeTree:
         return node is not None and node.kind is NodeKind.JOIN
 
     def node_positions(self) -> dict[NodeKey, tuple[str | None, str | None]]:
-        """The position of every node: the node it is placed after, and its container."""
+        """The position of every node: the node that it is placed after, and its container."""
         after: dict[NodeKey, str | None] = {}
         below: dict[NodeKey, str | None] = {}
         for dag, positions in self.positions.items():
@@ -535,7 +534,7 @@ class NodeTree:
 
 
 _NestedRows: TypeAlias = "Iterator[TreeRow | _NestedRows]"
-"""Rows, and iterators of the rows in their place."""
+"""Rows, and iterators that stand for the rows they yield."""
 
 
 class _TreeRows:

@@ -28,7 +28,7 @@ from metlmon.snapshot.derive import SPECIAL_KINDS, Derivation
 from metlmon.text.formatting import count, listed, moment, plain
 
 GAVE_UP_SUFFIX: Final = " Aborting."
-"""End of DAGMan's last message where it aborts, and the schedd may start it again."""
+"""End of DAGMan's last message when it aborts and the schedd may start it again."""
 
 MAX_NAME: Final = 60
 """Characters of a node name in a warning."""
@@ -87,7 +87,7 @@ def _zone_conflict(clock: Clock) -> Iterator[Notice]:
 
 
 def _undated_files(ensemble: Ensemble) -> Iterator[Notice]:
-    """Yield one warning on all files not known to be before or after ``--as-of``."""
+    """Yield one warning about all files not known to be from before or after ``--as-of``."""
     names = [name for dag in ensemble.dags.values() for name in dag.undated_files()]
     if names:
         reason = "they state UTC, and no file has the logs' zone (give --tz, as America/Chicago)"
@@ -112,7 +112,7 @@ def _as_of_warnings(ensemble: Ensemble) -> Iterator[Notice]:
 
 
 def _reused_ids(reused: ReusedJobIds) -> Iterator[Notice]:
-    """Warn of job ids that another schedd has used again."""
+    """Warn about job ids that another schedd has used again."""
     if not reused:
         return
     examples = ", ".join(f"{cluster}.{proc}" for cluster, proc in islice(reused, 3))
@@ -125,11 +125,11 @@ def _reused_ids(reused: ReusedJobIds) -> Iterator[Notice]:
 
 
 def _missing_files(derivation: Derivation, dag: Dag) -> Iterator[Notice]:
-    """Missing files that would show the state of inferred or unknown nodes."""
+    """Warn about missing files that would show the state of inferred or unknown nodes."""
     without = derivation.ensemble.states.unrecorded(dag.key)
     if without is None:
         return
-    # Of those that jobs here may belong to another warning says why.
+    # Nodes to which jobs here may belong have a warning of their own.
     possible = [key for key, record in derivation.nodes.items() if record.possible]
     ambiguous = sum(
         key[0] == dag.key and derivation.states[key].state is State.UNKNOWN for key in possible
@@ -160,7 +160,7 @@ def _missing_files(derivation: Derivation, dag: Dag) -> Iterator[Notice]:
 
 
 def _lost_rescue(dag: Dag) -> Iterator[Notice]:
-    """The newest rescue file that DAGMan wrote since its last start is not here."""
+    """Warn if the newest rescue file that DAGMan wrote since its last start is missing."""
     times = {name: when for name, when in dag.out_times.written.items() if not _is_cut(dag, when)}
     newest = max(times, key=lambda name: times[name], default=None)
     if newest is None:
@@ -183,7 +183,7 @@ def _nodes(number: int) -> str:
 
 
 def _changed_dag_file(derivation: Derivation, dag: Dag) -> Iterator[Notice]:
-    """The DAG file is not the one that ran: its node names or numbers differ."""
+    """Warn if the DAG file is not the one that ran: its node names or numbers differ."""
     start = dag.last_fresh_start()
     in_dagman_out = [
         name
@@ -213,7 +213,7 @@ def _first_name(names: Collection[str]) -> str:
 
 
 def _outdated_files(derivation: Derivation, dag: Dag) -> Iterator[Notice]:
-    """A DAGMan was active after the end that its files report."""
+    """Warn if a DAGMan was active after the end that its files report."""
     ending = derivation.ensemble.states.end_state(dag)
     if ending is not None and ending[1] is None and _has_queued(derivation, dag):
         text = (
@@ -240,13 +240,12 @@ def _other_dag_notice(dag: Dag, text: str) -> Notice:
 
 
 def _different_counts(derivation: Derivation, dag: Dag) -> Iterator[Notice]:
-    """DAGMan's final node counts differ from those of the logs."""
+    """Warn if DAGMan's final node counts differ from those of the logs."""
     metrics = current_metrics(dag)
     if metrics is None or metrics.succeeded is None or metrics.total_nodes is None:
         return
     if any(node.kind in SPECIAL_KINDS for node in dag.workflow.nodes.values()):
-        # DAGMan counts some of these twice.
-        return
+        return  # DAGMan counts some of these twice.
     counts = derivation.sums.counts[dag.key]
     if (
         counts.unknown
@@ -262,7 +261,7 @@ def _different_counts(derivation: Derivation, dag: Dag) -> Iterator[Notice]:
 
 
 def _dagman_errors(ensemble: Ensemble) -> Iterator[Notice]:
-    """Errors with which DAGMan gave up, which no failed node explains."""
+    """Warn about errors with which DAGMan gave up, and which no failed node explains."""
     for dag in _dags(ensemble):
         last_run = dag.current_run()
         error = (
@@ -280,7 +279,7 @@ def _dagman_errors(ensemble: Ensemble) -> Iterator[Notice]:
 
 
 def _unread_events(run: DagmanRun, file: str) -> Iterator[Notice]:
-    """Events that DAGMan could not read, or did not understand, and how it ended by that."""
+    """Warn about events that DAGMan could not read or understand, and about resulting crashes."""
     if (loop := run.crash_loop) is not None:
         text = f"DAGMan crashed {loop.number} times: {loop.message}"
         yield Notice("dagman-crash", file, None, text)
@@ -296,7 +295,7 @@ def _unread_events(run: DagmanRun, file: str) -> Iterator[Notice]:
 
 
 def _lost_ends(derivation: Derivation, dag: Dag) -> Iterator[Notice]:
-    """Ends of jobs that a log has, and DAGMan has not read."""
+    """Warn about ends of jobs that a log has, but DAGMan has not read."""
     lost = [
         state.job
         for key in sorted(derivation.sums.faulty)
@@ -315,9 +314,9 @@ def _lost_ends(derivation: Derivation, dag: Dag) -> Iterator[Notice]:
 
 
 def _duplicate_jobs(derivation: Derivation) -> Iterator[Notice]:
-    """Nodes with jobs of several submissions in the queue.
+    """Warn about nodes with jobs of several submissions in the queue.
 
-    A DAGMan that finds its log missing submits jobs again that are still running.
+    A DAGMan whose log is missing submits jobs again that are still running.
     """
     by_node: dict[NodeKey, list[JobKey]] = defaultdict(list)
     for key in derivation.totals.queued:
@@ -346,7 +345,7 @@ def _duplicate_jobs(derivation: Derivation) -> Iterator[Notice]:
 
 
 def _foreign_jobs(ensemble: Ensemble) -> Iterator[Notice]:
-    """Logs that jobs of another directory's DAG write to as well."""
+    """Warn about logs that jobs of another directory's DAG write to as well."""
     for log, number in sorted(ensemble.unproven.foreign_by_log.items()):
         text = (
             f"{count(number, 'job')} in it {'was' if number == 1 else 'were'} submitted by a "
@@ -357,7 +356,7 @@ def _foreign_jobs(ensemble: Ensemble) -> Iterator[Notice]:
 
 
 def _ambiguous_jobs(derivation: Derivation) -> Iterator[Notice]:
-    """Jobs that may belong to more than one DAG."""
+    """Warn about jobs that may belong to more than one DAG."""
     groups: dict[tuple[str, ...], list[LoggedJob]] = defaultdict(list)
     for key in sorted(derivation.ambiguous):
         attribution = derivation.attributions.get(key)
@@ -380,7 +379,7 @@ def _ambiguous_jobs(derivation: Derivation) -> Iterator[Notice]:
 
 
 def _missing_dag_files(derivation: Derivation) -> Iterator[Notice]:
-    """A DAG submitted the jobs of a directory without DAG files."""
+    """Warn if a DAG submitted the jobs of a directory without DAG files."""
     jobs = derivation.ensemble.jobs.values() if not derivation.has_dags else ()
     job = next((job for job in jobs if job.node_name), None)
     if job is None:
@@ -394,7 +393,7 @@ def _missing_dag_files(derivation: Derivation) -> Iterator[Notice]:
 
 
 def _log_gaps(derivation: Derivation) -> Iterator[Notice]:
-    """Events that are missing in the logs."""
+    """Warn about events that are missing in the logs."""
     for key in derivation.totals.gaps:
         job, record = derivation.ensemble.jobs[key], derivation.jobs.get(key)
         file = min(job.user_logs or job.nodes_logs, default=None)

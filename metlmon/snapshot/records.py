@@ -1,9 +1,9 @@
-"""The records: what is known of jobs, nodes, runs and DAGs, for all that reads them.
+"""The records: what is known about jobs, nodes, runs and DAGs.
 
 Statistics, health, tables, JSON, frames, the report and the screens read these; all totals are
 summed from them, so that no two disagree. All definitions are those of ``metlmon/README.md``.
 Every field is plain data. Times are naive datetimes in the access point's local time, durations
-seconds, bytes bytes; None is "not known". A snapshot never changes; the next one replaces it.
+are in seconds, and None means unknown. A snapshot never changes; the next one replaces it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from metlmon.text.record_json import Nullable
 HOUR: Final = 3600.0
 
 DEFAULT_LEASE: Final = 2400
-"""Seconds of JobLeaseDuration where the submit description has none."""
+"""Seconds of JobLeaseDuration if the submit description does not set it."""
 
 SHORT_SUCCESS: Final = 0.5
-"""Share of the longest execution; a shorter success did not train the epoch. Such an epoch was
+"""Share of the longest execution's time; a shorter success did not train the epoch, which was then
 trained elsewhere than where it succeeded ("hidden compute")."""
 
 
@@ -73,7 +73,7 @@ class HourUnit(StrEnum):
 
 
 _GPU: Final = HourUnit.GPU
-"""A module constant, as those above."""
+"""A module constant, like those above."""
 
 
 def hour_unit_of(executions: int, with_gpus: int, with_cpus: int) -> HourUnit:
@@ -88,9 +88,9 @@ def hour_unit_of(executions: int, with_gpus: int, with_cpus: int) -> HourUnit:
 
 
 class GpuHours(Struct, frozen=True):
-    """GPU-hours of executions: ended well, ended in any other way, in flight.
+    """GPU-hours of executions: goodput, badput, in flight.
 
-    ``measure``: their unit; of an ensemble without GPUs it is CPU-hours or wall-clock hours.
+    ``measure``: their unit; for an ensemble without GPUs it is CPU-hours or wall-clock hours.
     """
 
     json_properties: ClassVar = ("total",)
@@ -106,12 +106,12 @@ class GpuHours(Struct, frozen=True):
 
     @property
     def ended(self) -> float:
-        """Those of executions that have ended."""
+        """The hours of executions that have ended."""
         return self.goodput + self.badput
 
     @property
     def of_gpus(self) -> GpuHours:
-        """Those of GPUs alone: 0 in an ensemble with another measure."""
+        """The hours of GPUs alone: 0 in an ensemble with another measure."""
         return self if self.measure is HourUnit.GPU else GpuHours()
 
 
@@ -120,12 +120,11 @@ class JobNode(Struct, frozen=True, gc=False, kw_only=True):
 
     ``dag``: the file of the top-level DAG; ``in_dag``: the DAG that contains the node, which may
     be a sub-DAG of it (two of these may use the same names: only ``node_key`` identifies a node).
-    ``key``: of the run, ``run``: its name; both None for a job of no run. ``training``: its node
-    is an epoch. ``dagman``: the job is a sub-DAG's DAGMan. ``at_access_point``: it
-    occupies no slot: a DAGMan, or a job of the local or scheduler universe. It has no site, and no
-    sum of hours includes it. ``target_annex``: the only annex in which it may run; ``lease``: the
-    seconds for which it runs on without its access point; None where its submit description names
-    none.
+    ``key``: that of the run, ``run``: its name; both None for a job of no run. ``training``: its
+    node is an epoch. ``dagman``: the job is a sub-DAG's DAGMan. ``at_access_point``: it occupies no
+    slot, being a DAGMan or a job of the local or scheduler universe; it has no site, and no sum of
+    hours includes it. ``target_annex``: the only annex in which it may run; ``lease``: the seconds
+    for which it runs on without its access point; None if its submit description names none.
     """
 
     dag: str | None = None
@@ -160,15 +159,15 @@ class Execution(JobNode, frozen=True, gc=False, kw_only=True):
     ``attempt``: its number among the attempts of its node, from 1; the procs of one submission are
     one attempt. ``wait``: seconds the job was idle before it, without the transfer; ``transfer``:
     seconds of the input transfer before it; None without one. ``bytes_*``: its share of the job's
-    bytes; over a job's executions they add up to the job's. ``final``: it completed its epoch.
-    ``cause``: the folded reason of a bad end, None for a good one; ``held_cause``: of the hold that
-    ended it. ``usage``: by the event that ended it. ``uncertain``: its end was not
-    logged, and is taken from the event that proves it was over. ``checkpoint``: of one that did not
-    end well, when its last checkpoint was stored, and ``stored``: its seconds up to then; the other
-    ones were lost. ``carried``: the seconds stored by earlier executions of the job, which it went
-    on from. ``counted``: in a time window an execution may be partly outside; its seconds are those
-    inside, and it is counted in the window in which it ended (in flight: the last one).
-    ``measure``: the unit of its GPU-seconds and GPU-hours (:func:`in_hour_unit`).
+    bytes, which adds up to the job's over all executions. ``final``: it completed its epoch.
+    ``cause``: the folded reason of a bad end, None for a good one; ``held_cause``: that of the hold
+    that ended it. ``usage``: by the event that ended it. ``uncertain``: its end was not logged, and
+    is taken from the event that proves it was over. ``checkpoint``: if it did not end well, when
+    its last checkpoint was stored; ``stored``: its seconds up to then; the rest was lost.
+    ``carried``: the seconds stored by earlier executions of the job, from which it continued.
+    ``counted``: an execution may be partly outside of a time window; its seconds are those inside,
+    and it is counted in the window in which it ended (in flight: the last one). ``measure``: the
+    unit of its GPU-seconds and GPU-hours (:func:`in_hour_unit`).
     """
 
     json_omits: ClassVar = frozenset(
@@ -215,13 +214,13 @@ class Execution(JobNode, frozen=True, gc=False, kw_only=True):
 
     @property
     def gpu_seconds(self) -> float | None:
-        """Seconds × GPUs; None when their number is not known (counted as 0 in every sum)."""
+        """Seconds × GPUs; None if their number is unknown (counted as 0 in every sum)."""
         weight = self.gpus if self.measure is _GPU else self.weight
         return None if weight is None else self.seconds * weight
 
     @property
     def gpu_hours(self) -> float | None:
-        """GPU-hours; None when its number of GPUs is not known."""
+        """GPU-hours; None if its number of GPUs is unknown."""
         return None if self.gpu_seconds is None else self.gpu_seconds / HOUR
 
     @property
@@ -240,14 +239,14 @@ class Execution(JobNode, frozen=True, gc=False, kw_only=True):
 
     @property
     def lost(self) -> float:
-        """Its seconds after its last stored checkpoint, or all; 0 if it ended well or goes on."""
+        """Its seconds since its last stored checkpoint, or all; 0 if good or in flight."""
         if self.outcome is _GOOD or self.outcome is _IN_FLIGHT:
             return 0.0
         return self.seconds - self.stored
 
     @property
     def lost_gpu_seconds(self) -> float:
-        """GPU-seconds that were lost; 0 when its number of GPUs is not known."""
+        """GPU-seconds that were lost; 0 if its number of GPUs is unknown."""
         return self.lost * (self.weight or 0)
 
     @property
@@ -257,9 +256,9 @@ class Execution(JobNode, frozen=True, gc=False, kw_only=True):
 
     @property
     def trained(self) -> float:
-        """The seconds of training that it ends with: those that it went on from, and its own.
+        """The seconds of training at its end: those that it continued from, and its own.
 
-        Of one with a checkpoint, its own up to this: the next one goes on from there.
+        With a stored checkpoint, its own seconds up to that: the next execution continues there.
         """
         return self.carried + (self.seconds if self.checkpoint is None else self.stored)
 
@@ -292,8 +291,8 @@ class Transfer(Struct, frozen=True, gc=False):
 class Hold(Struct, frozen=True, gc=False):
     """One hold.
 
-    ``end``: when the job was released or removed, None while it is held. ``site``: where it ran
-    last before. ``reason``: as logged, which ``cause`` is folded from.
+    ``end``: when the job was released or removed, None while it is held. ``site``: where it last
+    ran before. ``reason``: as logged; ``cause`` is folded from it.
     """
 
     start: datetime
@@ -311,12 +310,12 @@ class Job(JobNode, frozen=True, gc=False, kw_only=True):
     """One job, with its executions and transfers in order.
 
     ``entered_states``: every state it entered, ``entered_at``: when; the last one lasts (to as-of,
-    unless it is terminal). ``since``: when it entered the last one; of a running job, when its
-    execution began. ``ended``: when it left the queue. ``node_name``: the name of its node, of a
+    unless it is terminal). ``since``: when it entered the last one; for a running job, when its
+    execution began. ``ended``: when it left the queue. ``node_name``: the name of its node; for a
     job of no DAG the one in its log. ``bytes_at``: when its bytes were last reported. ``usage``:
-    the newest table, also of an attempt that was not started. ``gaps``: line and sentence of events
-    that its log lacks. ``removal``: the reason of its removal, as logged. ``candidates``: of a job
-    of no node, the files of the DAGs to one of which it may belong.
+    the newest table, even if its attempt was not started. ``gaps``: line and sentence for each
+    event that its log lacks. ``removal``: the reason of its removal, as logged. ``candidates``: for
+    a job of no node, the files of the DAGs to which it may belong.
     """
 
     json_omits: ClassVar = frozenset({"node_name", "entered_states", "entered_at", "gaps", "usage"})
@@ -378,7 +377,7 @@ class Job(JobNode, frozen=True, gc=False, kw_only=True):
 
     @property
     def site(self) -> str | None:
-        """Where it ran last."""
+        """The site where it ran last."""
         return self.executions[-1].site if self.executions else None
 
     @property
@@ -401,7 +400,7 @@ class Job(JobNode, frozen=True, gc=False, kw_only=True):
 
     @property
     def request_memory_mb(self) -> int | None:
-        """The memory that its newest usage table says was requested, in MB."""
+        """The requested memory in MB, by its newest usage table."""
         request = self.usage.memory_mb_requested if self.usage else None
         return None if request is None else int(request)
 
@@ -412,7 +411,7 @@ class Job(JobNode, frozen=True, gc=False, kw_only=True):
 
     @property
     def hold(self) -> Hold | None:
-        """The hold that lasts; None if it is not held."""
+        """The current hold; None if it is not held."""
         return self.holds[-1] if self.state is State.HELD and self.holds else None
 
     @property
@@ -437,7 +436,7 @@ class Job(JobNode, frozen=True, gc=False, kw_only=True):
         )
 
     def with_states(self, states: Sequence[tuple[datetime, State]]) -> Job:
-        """With other states, and the times at which it entered them."""
+        """A copy with other states, and the times at which it entered them."""
         return replace(
             self,
             entered_states=tuple([state for _, state in states]),
@@ -445,7 +444,7 @@ class Job(JobNode, frozen=True, gc=False, kw_only=True):
         )
 
     def with_causes(self, causes: Mapping[tuple[JobId, datetime], str]) -> Job:
-        """With the causes of some executions, by their job and start."""
+        """A copy with other causes of some executions, by their job and start."""
         executions = tuple(
             replace(entry, cause=causes.get((entry.job, entry.start), entry.cause))
             for entry in self.executions
@@ -454,16 +453,15 @@ class Job(JobNode, frozen=True, gc=False, kw_only=True):
 
 
 class NodeFault(Struct, frozen=True, kw_only=True):
-    """One node that is held, failed, removed, futile, or unknown as DAGMan lost its job's end.
+    """One node that is held, failed, removed, futile, or unknown since DAGMan lost its job's end.
 
     ``dag``: the file of its top-level DAG. ``kind``: as in DAG files. ``counts``: as in
-    :class:`Epoch`; True for other nodes. ``job``: the job that determines the state.
-    ``tries``: those of DAGMan since the DAG was submitted last; ``retries``: its RETRY count;
-    ``unless_exit``: the value of UNLESS-EXIT that ended it.
-    ``part`` and ``reason``: of its failure; ``error``: what was wrong with its submit
-    description; ``script``: the command line of its script that failed. ``failed_ancestor``: the
-    key of the failed node behind which a futile one is. ``subdag``: the key of the sub-DAG that a
-    SUBDAG node runs.
+    :class:`Epoch`; True for other nodes. ``job``: the job that determines the state. ``tries``:
+    those of DAGMan since the DAG was submitted last; ``retries``: its RETRY count; ``unless_exit``:
+    the value of UNLESS-EXIT that ended it. ``part`` and ``reason``: those of its failure;
+    ``error``: what was wrong with its submit description; ``script``: the command line of its
+    script that failed. ``failed_ancestor``: the key of the failed node that makes it futile.
+    ``subdag``: the key of the sub-DAG that a SUBDAG node runs.
     """
 
     node_key: NodeKey
@@ -488,12 +486,12 @@ class NodeFault(Struct, frozen=True, kw_only=True):
 
 
 class Node(Struct, frozen=True, kw_only=True):
-    """What is known of any node.
+    """What is known about any node.
 
     ``dag`` is the top-level DAG's file; ``in_dag`` (the DAG that contains it) and ``node`` identify
-    it. ``key``: of its run, ``run``: the name of that; None for a node of no run. ``jobs`` are
-    (cluster, proc) in order of submission; ``job``: the one that determines its state, None of a
-    NOOP node. ``attempts``: executions, those of the procs of one submission as one.
+    it. ``key`` and ``run``: key and name of its run; None for a node of no run. ``jobs`` are
+    (cluster, proc) in order of submission; ``job``: the one that determines its state, None for a
+    NOOP node. ``attempts``: executions; those of the procs of one submission count as one.
     """
 
     json_omits: ClassVar[frozenset[str]] = frozenset({"job"})
@@ -546,7 +544,7 @@ class Node(Struct, frozen=True, kw_only=True):
 
     @property
     def site(self) -> str | None:
-        """Where its job ran last, as ``gpu`` and ``gpus``."""
+        """The site where its job ran last; likewise ``gpu`` and ``gpus``."""
         return self.job.site if self.job else None
 
     @property
@@ -564,7 +562,7 @@ class Node(Struct, frozen=True, kw_only=True):
 
     @property
     def hold(self) -> Hold | None:
-        """The hold that lasts; None if it is not held."""
+        """The current hold; None if it is not held."""
         return self.job.hold if self.job and self.state is State.HELD else None
 
     @property
@@ -587,14 +585,14 @@ class Epoch(Node, frozen=True, kw_only=True):
     ``counts``: it is the node that counts for its epoch (another DAG may have it too); a
     run's epochs are counted by these only. ``failure``: why it failed, by DAGMan's reports alone.
 
-    ``first_submitted``: when its first job was submitted. ``cluster``, ``proc``: the number of the
-    job that determines its state (of one that is in no log here the cluster alone). ``completed``:
-    None where neither an event nor DAGMan's log has the time (inferred, marked DONE).
+    ``first_submitted``: when its first job was submitted. ``cluster``, ``proc``: the id of the job
+    that determines its state (only the cluster if the job is in no log here). ``completed``: None
+    if neither an event nor DAGMan's log has the time (inferred, marked DONE).
 
     ``success``: of all executions, the one that completed the node; ``longest``: the longest one.
-    ``hours``: of all. ``queue_wait``: seconds from submission of
-    the last job to the start of its last execution, without the transfer; ``transfer``: seconds of
-    input transfer before that execution; ``execution``: seconds of that execution.
+    ``hours``: those of all. ``queue_wait``: seconds from submission of the last job to the start of
+    its last execution, without the transfer; ``transfer``: seconds of input transfer before that
+    execution; ``execution``: seconds of that execution.
 
     ``evaluations``: in a :class:`RunView`, the side nodes that are its children in the DAG.
     """
@@ -640,17 +638,17 @@ class Epoch(Node, frozen=True, kw_only=True):
 
     @property
     def lacks_hours(self) -> bool:
-        """Whether GPU-hours of its job are not known."""
+        """Whether GPU-hours of its job are unknown."""
         return self.hours.measure is _GPU and self.job is not None and self.job.lacks_hours
 
     @property
     def part(self) -> str | None:
-        """What failed of it (pre, submit, post or job), where no event of a job shows it."""
+        """The part of it that failed (pre, submit, post, job), if no event of a job shows it."""
         return self.failure.part if self.failure else None
 
     @property
     def reason(self) -> str | None:
-        """DAGMan's reason of that failure."""
+        """DAGMan's reason for that failure."""
         return self.failure.text if self.failure else None
 
     @property
@@ -675,8 +673,8 @@ class Epoch(Node, frozen=True, kw_only=True):
     def hidden(self) -> bool:
         """Whether another execution than the successful one trained it ("hidden compute").
 
-        That a longer one was lost proves nothing: the next one begins again, and may be faster. One
-        that took less than half its time took over what it had made.
+        A longer lost execution alone proves nothing: the next one starts over, and may be faster.
+        A success in less than half of its time must have continued from its results.
         """
         if self.success is None or self.longest is None or not self.longest.trained:
             return False
@@ -692,15 +690,15 @@ class Run(Struct, frozen=True):
     """One run.
 
     ``key`` is stable over refreshes (the uuid, or DAG and run name). ``dag`` is empty for jobs of
-    no DAG; ``item``: what is counted as its epochs, "job" where the jobs of the run have no epochs
-    and no order. ``label``: its cohort (``metlmon.toml``), None without one. ``began``: its first
-    submission. ``hours``: of all its nodes, side nodes too. ``gate``: None without a gate.
-    ``abort``: what ended it, by ABORT-DAG-ON. ``failed``: where a failed or removed run failed;
-    this may differ from its latest epoch, which is one that was submitted. ``epochs_unknown``:
-    epochs whose state is in none of the files here, so that more than ``epochs_done`` may be done.
-    ``epochs_overruled``: of those done, how many failed jobs a POST script overruled. ``seconds``:
-    how long the epoch that failed, else its latest one is in its state. ``retries_left``: those
-    that DAGMan has left for its latest epoch.
+    no DAG; ``item``: what is counted as its epochs, "job" if the jobs of the run have no epochs and
+    no order. ``label``: its cohort (``metlmon.toml``), None without one. ``began``: its first
+    submission. ``hours``: those of all its nodes, including side nodes. ``gate``: None without a
+    gate. ``abort``: the ABORT-DAG-ON that ended it. ``failed``: the epoch at which a failed or
+    removed run failed, which may differ from ``latest``, the latest one submitted.
+    ``epochs_unknown``: epochs whose state is in none of the files here, so that more than
+    ``epochs_done`` may be done. ``epochs_overruled``: of the done ones, those whose failed job a
+    POST script overruled. ``seconds``: how long the failed, else the latest epoch has been in its
+    state. ``retries_left``: those that DAGMan has left for that epoch.
     """
 
     json_omits: ClassVar = frozenset({"abort"})
@@ -738,16 +736,16 @@ class Run(Struct, frozen=True):
 
     @property
     def next_epoch(self) -> int | None:
-        """The number of the epoch after the latest one; None where that has no number."""
+        """The number of the epoch after the latest one; None if that has no number."""
         if self.latest is None:
             return 0
         return None if self.latest.epoch is None else self.latest.epoch + 1
 
     @property
     def stopped(self) -> bool:
-        """Whether its gate has stopped it, or ABORT-DAG-ON.
+        """Whether its gate, or ABORT-DAG-ON, has stopped it.
 
-        An epoch in progress goes on, whatever was requested.
+        An epoch in progress continues, whatever was requested.
         """
         return self._between_epochs and self.gate is not None and self.gate.stopped is not None
 
@@ -759,12 +757,12 @@ class Run(Struct, frozen=True):
 
     @property
     def is_between_epochs(self) -> bool:
-        """Whether its latest epoch is over, and the next not submitted yet."""
+        """Whether its latest epoch is done, and the next one not submitted yet."""
         return self.state in DONE and self.epochs_done + self.epochs_skipped < self.epochs_total
 
     @property
     def has_ended(self) -> bool:
-        """Whether none of its epochs is running, or still to run."""
+        """Whether none of its epochs is running or still to be run."""
         is_over = self.state in DONE or self.state in FAILED_JOB or self.state is State.FUTILE
         return is_over and not self.is_between_epochs
 
@@ -774,9 +772,9 @@ class Run(Struct, frozen=True):
 
     @property
     def ends_before(self) -> int | None:
-        """The first epoch that it will not train, where its gate stopped it or will stop it.
+        """The first epoch that it will not train, if its gate stopped it or will stop it.
 
-        None where it trains all of them.
+        None if it trains all of them.
         """
         if self.gate is None:
             return None
@@ -788,17 +786,17 @@ class Run(Struct, frozen=True):
 class DagRow(Struct, frozen=True):
     """One top-level DAG.
 
-    ``dagmans``: DAGMan runs, that is clusters of its own job (None: the files here do not show it).
+    ``dagmans``: number of DAGMan runs, that is clusters of its own job (None: unknown).
     ``rescue``: number of the rescue file in force. ``halted``: a halt file exists.
     ``recoveries``: processes that continued after the one before was interrupted (the schedd or
     DAGMan was restarted). ``cluster``: DAGMan's own job, the one alive, else the one that ended
     last. ``refused``: submissions that ended at once because another DAGMan was running, not
     counted in ``dagmans``. ``hold``: the hold of DAGMan's own job, while it lasts.
     ``nodes_unknown``: nodes whose state is in none of the files here. ``removal``: why DAGMan's own
-    job was removed. ``abort``: what ended it, by ABORT-DAG-ON. ``exited``: clusters of DAGMan's own
-    job that ended by themselves. ``crashes``: DAGMan ends again and again at the same place.
-    ``other_states``: its nodes of no run, without SERVICE nodes. ``continued``: later DAGs have all
-    epochs of its runs that it left undone.
+    job was removed. ``abort``: the ABORT-DAG-ON that ended it. ``exited``: clusters of DAGMan's own
+    job that ended by themselves. ``crashes``: DAGMan crashes again and again at the same place.
+    ``other_states``: its nodes of no run, without SERVICE nodes, by state. ``continued``: later
+    DAGs have all epochs of its runs that it left undone.
     """
 
     file: str
@@ -827,7 +825,7 @@ class DagRow(Struct, frozen=True):
     def is_lower_bound(self) -> bool:
         """Whether ``nodes_done`` is a lower bound: unknown nodes may be done as well.
 
-        Where DAGMan's own counts are used the unknown nodes are among those counted.
+        If DAGMan's own counts are used, these include the unknown nodes.
         """
         known = self.nodes_done + self.nodes_failed
         return 0 < self.nodes_unknown <= self.nodes_total - known
@@ -841,9 +839,9 @@ class DagRow(Struct, frozen=True):
 class DagmanLife(Struct, frozen=True):
     """One DAGMan of a top-level DAG, from its start to its end.
 
-    ``state``: that in which it left the DAG, None while it runs. ``rescue``: the file with which it
-    began, ``wrote``: the rescue file that it wrote. ``restarts``: when further processes of it were
-    started. ``refused``: it ended at once because another DAGMan was running.
+    ``state``: the one in which it left the DAG, None while it runs. ``rescue``: the rescue file
+    with which it began, ``wrote``: the one that it wrote. ``restarts``: when further processes of
+    it were started. ``refused``: it ended at once because another DAGMan was running.
     """
 
     dag: str
@@ -886,9 +884,9 @@ class Status(Struct, frozen=True):
 
     ``epoch_states``: each epoch of a run once, however many DAGs contain it. ``node_states``: all
     nodes of all DAGs. ``other_states``: those of them that train nothing. ``special_nodes``:
-    PROVISIONER, SERVICE and FINAL nodes, and where there are runs the nodes outside them.
+    PROVISIONER, SERVICE and FINAL nodes and, in ensembles with runs, nodes of no run.
     ``nodes_unlogged``: nodes that ran, or were submitted, but have no execution in any log here, or
-    one without the GPUs of its slot (DAGMan's own log), so that the GPU-hours lack theirs.
+    one without the GPUs of its slot (DAGMan's own log), so that their GPU-hours are missing.
     """
 
     json_omits: ClassVar = frozenset({"dagdir"})
@@ -911,7 +909,7 @@ class Status(Struct, frozen=True):
 
     @property
     def item(self) -> str:
-        """What ``epoch_states`` counts: "job" where jobs of no DAG have no epochs."""
+        """What ``epoch_states`` counts: "job" if jobs of no DAG have no epochs."""
         jobs = not self.dags and any(run.item == "job" for run in self.runs)
         return "job" if jobs else "epoch"
 
@@ -931,7 +929,7 @@ class RunView(Struct, frozen=True):
 
     @property
     def nodes_unlogged(self) -> int:
-        """Nodes of which GPU-hours are missing: as in :class:`Status`."""
+        """Number of its nodes whose GPU-hours are missing, as in :class:`Status`."""
         rows = (*self.epochs, *self.side)
         return sum(
             row.lacks_hours or (row.state is State.COMPLETED and not row.attempts) for row in rows
@@ -941,13 +939,13 @@ class RunView(Struct, frozen=True):
 class NodeRow(Node, frozen=True, kw_only=True):
     """One node of a DAG, of any kind, with its place in the graph.
 
-    ``kind`` is job, subdag, final, provisioner, service or join. ``seconds``: in its state.
-    ``retries``: the node's RETRY count, ``retries_left`` of it (None: it has none). ``parents``:
-    number of parents, ``unfinished_parents`` of which are not done; ``waits_for`` names the first
-    of these. ``stopped_by``: the rule by which the gate of its run skipped it. ``reason``: DAGMan's
-    reason of a failure that the job's events do not show; of a futile node, the end on purpose
-    before it. ``failed_ancestor``: of a futile node, the failed ancestor. ``submissions``: by its
-    jobs' logs or, where none has a job of it, by DAGMan's.
+    ``kind`` is job, subdag, final, provisioner, service or join. ``seconds``: those in its state.
+    ``retries``: the node's RETRY count; ``retries_left``: None without RETRY. ``parents``: number
+    of parents, ``unfinished_parents`` of which are not done; ``waits_for`` names the first of
+    these. ``stopped_by``: the rule by which the gate of its run skipped it. ``reason``: DAGMan's
+    reason for a failure that the job's events do not show; for a futile node, the end of the DAG on
+    purpose. ``failed_ancestor``: for a futile node, the failed ancestor. ``submissions``: by the
+    logs or, if none has a job of it, by DAGMan's files.
     """
 
     kind: str
@@ -966,7 +964,7 @@ class NodeRow(Node, frozen=True, kw_only=True):
 
     @property
     def tries(self) -> int:
-        """Executions; where no log has a job of it, its submissions."""
+        """Number of executions; of submissions if no log has a job of it."""
         return self.attempts if self.jobs else self.submissions
 
     @property
@@ -994,13 +992,12 @@ class EventLine(Struct, frozen=True):
 class JobView(Struct, frozen=True):
     """A job, with the details that only its screen shows.
 
-    ``seconds``: since it entered its state. ``off_target``: its target excludes the site where it
-    ran last.
-    ``output`` and ``error`` are the file names of the submit description, with macros expanded
-    (relative to the dagdir); None when unknown. ``memory_updates``: number of 006 events (they are
-    not among ``events``). ``usage_execution``: the number of the execution that ``usage`` is of,
-    from 1. ``queue``: the job in the queue at ``queried_at`` (seconds since the epoch); None
-    where it is not known.
+    ``seconds``: those since it entered its state. ``off_target``: its target excludes the site
+    where it ran last. ``output`` and ``error`` are the file names of the submit description, with
+    macros expanded (relative to the dagdir); None if unknown. ``memory_updates``: number of 006
+    events (they are not among ``events``). ``usage_execution``: the number of the execution to
+    which ``usage`` belongs, from 1. ``queue``: the job in the queue at ``queried_at`` (seconds
+    since 1970); None if unknown.
     """
 
     job: Job
@@ -1018,7 +1015,7 @@ class JobView(Struct, frozen=True):
 
 
 class Progress(Struct, frozen=True):
-    """Progress of the first reading: bytes read, bytes in total."""
+    """Progress of the initial reading: bytes read, bytes in total."""
 
     done: int
     total: int
@@ -1034,8 +1031,8 @@ class Progress(Struct, frozen=True):
 class DescribedNode(Struct, frozen=True):
     """One node.
 
-    ``dag``: the file of its top-level DAG. ``key``: of its run, None for a node of no run; ``run``:
-    the run's name in this node's name. ``training``: it is an epoch.
+    ``dag``: the file of its top-level DAG. ``key``: that of its run, None for a node of no run;
+    ``run``: the run's name in this node's name. ``training``: it is an epoch.
     """
 
     node_key: NodeKey
@@ -1050,7 +1047,7 @@ class DescribedNode(Struct, frozen=True):
 class Nodes:
     """All nodes, in the order of their DAGs.
 
-    The object is the same as long as the DAG files are, so that results can be cached by it.
+    The object stays the same until a DAG file changes, so that results can be cached by it.
     """
 
     def __init__(self, every: tuple[DescribedNode, ...] = ()) -> None:
@@ -1063,7 +1060,7 @@ NO_NODES: Final = Nodes()
 class DagDescription(Struct, frozen=True):
     """The nodes, and the states of those of no run at the time of the snapshot.
 
-    ``completed``: times of completion, after POST scripts, as far as they are known.
+    ``completed``: times of completion, after POST scripts, if known.
     """
 
     nodes: Nodes = NO_NODES
@@ -1074,7 +1071,7 @@ class DagDescription(Struct, frozen=True):
 def in_hour_unit(ledger: Ledger) -> Ledger:
     """The ledger with its GPU-seconds in the hour unit of the ensemble.
 
-    Where no execution has a GPU they are seconds of CPUs, or wall-clock seconds.
+    If no execution has a GPU, these are seconds of CPUs, or wall-clock seconds.
     """
     if ledger.measure is HourUnit.GPU:
         return ledger
@@ -1092,14 +1089,13 @@ class Ledger(Struct, frozen=True):
 
     ``seconds_between`` returns the seconds between two times, with the two changes of daylight
     saving time taken into account; it is additive. Jobs, executions and transfers of sub-DAGs'
-    DAGMans are included (``dagman``), those of DAGs' own DAGMans are not. ``nodes_unlogged``:
-    nodes that ran, or were submitted, but have no execution in it. ``measure``: the hour unit of
-    the ensemble; entries are in GPU-seconds all the same, unless :func:`measured`. Executions are
-    ordered by job, then by start. ``faults``: the nodes that are held, failed, removed or futile,
-    without those that an end on purpose left so. ``aborts``: by the key of a DAG what ended it.
-    ``restarts``: when the access point was started again, by the logs of DAGMan. ``dagmans``: the
-    DAGMans of the top-level DAGs.
-    ``item``: what runs consist of, "job" for jobs without epochs.
+    DAGMans are included (``dagman``), those of top-level DAGs' DAGMans are not. ``nodes_unlogged``:
+    as in :class:`Status`. ``measure``: the hour unit of the ensemble; entries are in GPU-seconds
+    nevertheless, unless :func:`in_hour_unit` converted them. Executions are ordered by job, then by
+    start. ``faults``: as in :class:`NodeFault`, without nodes that an end on purpose left so.
+    ``aborts``: the ABORT-DAG-ON that ended a DAG, by its key. ``restarts``: when the access point
+    was restarted, by the logs of DAGMan. ``dagmans``: the DAGMans of the top-level DAGs. ``item``:
+    what runs consist of, "job" for jobs without epochs.
     """
 
     dagdir: str
@@ -1120,7 +1116,7 @@ class Ledger(Struct, frozen=True):
     item: str = "epoch"
 
     def __eq__(self, other: object) -> bool:
-        """Whether all but ``seconds_between`` is equal."""
+        """Whether all fields except ``seconds_between`` are equal."""
         return isinstance(other, Ledger) and all(
             getattr(self, name) == getattr(other, name)
             for name in self.__struct_fields__

@@ -41,7 +41,7 @@ WAITS: Final = "waits for "
 """Prefix of the names of unfinished parents."""
 
 MIN_COMMON_PREFIX: Final = 4
-"""Length of a common prefix from which the second name omits it."""
+"""Minimum length of a common prefix that the second name omits."""
 
 
 def name_range(first: str, last: str) -> str:
@@ -50,14 +50,14 @@ def name_range(first: str, last: str) -> str:
     if first == last:
         return first
     pairs = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
-    # Numbers are not divided: 18 … 20, not 18 … 0.
+    # Numbers are not split: 18 … 20, not 18 … 0.
     prefix = "".join(character for character, _ in pairs).rstrip("0123456789")
     rest = last[len(prefix) :] if len(prefix) >= MIN_COMMON_PREFIX else last
     return f"{first} … {rest or last}"
 
 
 def job_result_text(row: NodeRow | Epoch, errors: Errors) -> str:
-    """``CUDA out of memory (exit 3)``, ``return value 3``: of a node whose job failed."""
+    """``CUDA out of memory (exit 3)``, ``return value 3``: the result of a node's failed job."""
     last = row.job.last_execution if row.job else None
     error = errors.jobs.get(row.job.job) if row.job else None
     if row.job_return is not None:
@@ -73,7 +73,7 @@ def job_result_text(row: NodeRow | Epoch, errors: Errors) -> str:
 def submission_text(dag: DagRow, this_year: int | None, last: bool = False) -> str:
     """``15th submission (rescue012), last 14 Nov 08:14``; empty for a DAG never run.
 
-    ``last``: with the time of the last submission.
+    ``last``: add the time of the last submission.
     """
     rescue = f"rescue{dag.rescue:03}" if dag.rescue else ""
     if not dag.submitted:
@@ -87,7 +87,7 @@ def submission_text(dag: DagRow, this_year: int | None, last: bool = False) -> s
 
 
 def running_text(status: Status, dag: DagRow) -> str:
-    """``▶ 5 jobs running`` for the only DAG, where its files do not show its DAGMan."""
+    """``▶ 5 jobs running`` for a single DAG whose files do not show its DAGMan."""
     running = status.node_states.get(State.RUNNING, 0)
     if dag.state is not DagState.UNKNOWN or len(status.dags) > 1 or not running:
         return ""
@@ -130,7 +130,7 @@ def active_other_nodes(status: Status) -> Mapping[State, int]:
 
 
 def counted_states(status: Status) -> Mapping[State, int]:
-    """The states of the epochs; without epochs those of the nodes, as DAGMan counts.
+    """The states of the epochs; without epochs those of the nodes, as DAGMan counts them.
 
     SERVICE nodes, which are listed by name, are not included.
     """
@@ -141,7 +141,7 @@ def counted_states(status: Status) -> Mapping[State, int]:
 
 
 def state_reason(row: NodeRow, errors: Errors = NO_ERRORS) -> str:
-    """The reason of the state of a node; empty where the state says it all.
+    """The reason for the state of a node; empty if the state is self-explanatory.
 
     ``errors``: what failed jobs and scripts wrote.
     """
@@ -202,7 +202,7 @@ def failure_text(row: NodeRow | Epoch, errors: Errors) -> str:
 
 
 def _with_retries(text: str, row: NodeRow) -> str:
-    """``text`` with the tries of a node that no log has a job of, and the retries left."""
+    """``text`` with the tries of a node without a job in any log, and with the retries left."""
     if row.reason is not None and not row.jobs and row.submissions > 1:
         text += f", after {count(row.submissions, 'try', 'tries')}"
     if not row.retries:
@@ -220,7 +220,7 @@ PAUSED: Final = Symbol("◧", "paused", Colour.YELLOW)
 """Its next epoch waits at the gate until the pause is removed."""
 
 REQUESTED: Final = Symbol("◇", "asked", Colour.YELLOW)
-"""Beside its state: a request that its gate has not acted on yet."""
+"""Shown beside its state: a request that its gate has not acted on yet."""
 
 MAX_GATE_REASON: Final = 1000
 MAX_SITE: Final = 60
@@ -234,7 +234,7 @@ _RULE_TEXT: Final = {
 
 
 def gate_symbol(row: Run) -> Symbol | None:
-    """The symbol of the gate, where it replaces that of the run's state; else None.
+    """The symbol of the gate if it replaces that of the run's state; else None.
 
     An epoch in progress keeps its own symbol, whatever was requested.
     """
@@ -242,7 +242,7 @@ def gate_symbol(row: Run) -> Symbol | None:
 
 
 def is_waiting_at(row: Run, epoch: Epoch) -> bool:
-    """Whether it is this epoch that the gate of its run holds back."""
+    """Whether the gate of the run holds back this epoch."""
     return row.paused and epoch.state is State.PRE
 
 
@@ -258,10 +258,7 @@ def waits_since(gate: GateStatus) -> str:
 
 
 def epoch_target(row: Run, epoch: Epoch) -> str | None:
-    """The target of an epoch.
-
-    One that its gate has not let through yet goes to the target set at the gate.
-    """
+    """The target of an epoch: until its gate lets it through, the one set at the gate, if any."""
     gate = row.gate
     if gate is None or gate.target is None or epoch.state not in (State.WAITING, State.PRE):
         return epoch.target
@@ -301,7 +298,7 @@ def gate_sentences(row: Run) -> list[str]:
 
 
 def _is_complete(row: Run) -> bool:
-    """Whether no request concerns an epoch any more."""
+    """Whether all epochs are done, so that requests have no effect any more."""
     return 0 < row.epochs_total <= row.epochs_done
 
 

@@ -1,7 +1,7 @@
 """The totals of all jobs, and of each run.
 
-All sums are of whole microseconds (times whole GPUs), so that they do not depend on the order. All
-definitions are those of ``metlmon/README.md``.
+Sums are in whole microseconds (times whole GPUs), so that they do not depend on the order of the
+summands. All definitions are those of ``metlmon/README.md``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _IN_FLIGHT: Final = Outcome.IN_FLIGHT
 
 SECOND: Final = 1_000_000
 AN_HOUR: Final = 3600 * SECOND
-"""In microseconds, the resolution of the logs."""
+"""An hour in microseconds, the resolution of the logs."""
 
 UNITS: Final = (HourUnit.GPU, HourUnit.CPU, HourUnit.WALL)
 
@@ -30,8 +30,7 @@ class ExecutionTotals:
 
     ``executions``, ``good_executions``, ``bad_executions``: those that ended in the window of
     the entries, or are in flight; good are those that ended well or stored a checkpoint.
-    ``completed``: epochs that they completed. Microseconds are whole, so that sums do not depend
-    on their order; they are 0 where the GPUs or CPUs are not known.
+    ``completed``: epochs that they completed. Microseconds are 0 if the GPUs or CPUs are unknown.
     """
 
     __slots__ = (
@@ -110,14 +109,14 @@ class Totals:
         self.queued: list[JobKey] = []
         self.gaps: list[JobKey] = []
         self._with_gpus = self._with_cpus = 0
-        # One pass, in which every record is read once: most of the time goes into fetching them.
+        # One pass that reads every record once: most of the time goes into fetching them.
         for key, job in jobs:
             if job.ended is None and job.queued:
                 self.queued.append(key)
             if job.gaps:
                 self.gaps.append(key)
             for entry in job.executions:
-                # The time of one at the access point is not charged.
+                # Time at the access point is not charged.
                 if not entry.at_access_point:
                     self.runs[entry.key].add(entry)
                     self._with_gpus += bool(entry.gpus)
