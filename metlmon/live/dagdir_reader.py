@@ -65,19 +65,19 @@ from metlmon.snapshot.derive import Derivation
 from metlmon.snapshot.records import Progress
 
 FRESH: Final = timedelta(days=1)
-"""Maximum age of a running ensemble's newest event: memory sizes are logged every few minutes."""
+"""Maximum age of a live ensemble's newest event: memory sizes are logged every few minutes."""
 
 ANEW_SECONDS: Final = 10.0
-"""Minimum interval of re-reading everything, so that a log rewritten continually takes no core."""
+"""Minimum interval between restarts, so that a continually rewritten log does not take a core."""
 
 NO_LOGS_AT_ONCE: Final = 500
-"""Files that one check tests for having become a log: a few milliseconds."""
+"""Files that one check tests for having become event logs: a few milliseconds."""
 
 NAMED_EACH: Final = frozenset({"unreadable", "unknown-command", "settings"})
 """Kinds of notices that are never merged."""
 
 MOST_ALIKE: Final = 3
-"""Notices of one kind that are listed; more are one, which has their number."""
+"""Notices of one kind that are listed; more are merged into one with their number."""
 
 STEP_SECONDS: Final = 0.05
 """Time limit of one step, before the UI may use the model."""
@@ -97,11 +97,11 @@ class DagdirReader:
     """Reads one dagdir. Not thread-safe; raises InputError from :meth:`open` only.
 
     ``dagdir``: a directory with DAGs or event logs, one of its DAG files, or an event log.
-    ``logs``: event logs in it, at any depth; these alone are read then, and no DAG file.
+    ``logs``: event logs in it, at any depth; if given, only these are read, and no DAG file.
     ``now`` returns seconds since 1970 (default: of the dagdir's machine), ``local_now`` the access
     point's local time if the caller knows it (a replay). ``as_of`` excludes later events; ``live``
-    overrides whether the ensemble is running according to its files. ``in_queue`` is set from
-    outside if a reachable schedd has the jobs.
+    overrides whether the ensemble is live according to its files. ``in_queue`` is set from outside
+    if a reachable schedd has the jobs.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class DagdirReader:
         self.check()
 
     def _reset(self) -> None:
-        """Begin with an empty model."""
+        """Reset the model."""
         self.ensemble = Ensemble(self.ensemble.settings, self.as_of)
         self.derivation = Derivation(self.ensemble)
         self._logs, self._dagman_files = {}, []
@@ -211,7 +211,7 @@ class DagdirReader:
                 self._note_emptied(reader)
                 self.ensemble.reset_log(reader.log.name, reader.log.dag)
                 changed = True
-            # An incomplete last event is read again when the file is only touched: no growth.
+            # Touching the file makes an incomplete last event be read again: no growth.
             if self._caught_up and check.grew and (check.restarted or check.size > size):
                 self._grew = True
         listed: dict[Path, list[str]] = {}
@@ -333,9 +333,9 @@ class DagdirReader:
         self.ensemble.log_stats = {**{name: log_stats[name] for name in self._logs}, **log_stats}
 
     def _may_have_become_logs(self) -> bool:
-        """Whether a file that was no log has changed.
+        """Whether a file that was not an event log has changed.
 
-        If there are many (job outputs named ``*.log``), each check tests the next few of them.
+        Of many such files (job outputs named ``*.log``), each check tests the next few.
         """
         first = self._next_non_log if self._next_non_log < len(self._non_logs) else 0
         self._next_non_log = first + NO_LOGS_AT_ONCE
@@ -354,7 +354,7 @@ class DagdirReader:
             changed |= unread[self._next_dagman_files % len(unread)].read_some(self.ensemble)
         readers = list(self._logs.values())
         undated = any(files.unread_bytes for files in self._dagman_files)
-        # While DAGMan's files are read, a log without years waits: they have the years.
+        # A log without years waits until DAGMan's files, which have the years, are read.
         queue = [
             (self._reading_order(reader), index)
             for index, reader in enumerate(readers)
@@ -376,7 +376,7 @@ class DagdirReader:
                 more |= files.find_unlogged_jobs(self.ensemble)
                 self._put_jobs_away()
         replaced = any(reader.content_replaced for reader in readers)
-        # A log may be replaced again and again.
+        # A log may be replaced again and again: limit the restarts.
         if replaced and time.monotonic() - self._restarted_at >= ANEW_SECONDS:
             self._restart()
             return ReadStep(changed=True, more=True)
@@ -387,7 +387,7 @@ class DagdirReader:
     def _reading_order(self, reader: LogReader) -> tuple[bool, datetime]:
         """Sort key: logs of DAGMan's own job first, then by the time up to which each was read.
 
-        So both copies of an event in two logs are read while its job is in use.
+        Thus both copies of an event in two logs are read while the job's events are in memory.
         """
         last = reader.position.last
         time_read = self.ensemble.clock.naive(last) if last is not None else datetime.min
@@ -403,7 +403,7 @@ class DagdirReader:
         return changed
 
     def _put_jobs_away(self) -> None:
-        """Make the records of ended jobs before their events are compressed, if there are many."""
+        """Compress the events of jobs if too many are in memory, after building their records."""
         recent = self.ensemble.recent_jobs
         if surplus := recent.surplus():
             self.derivation = self.derivation.renewed()
@@ -447,7 +447,7 @@ class DagdirReader:
         self.ensemble.notices.append(Notice(warning.kind, stats.file, warning.line, text))
 
     def read_all(self, progress: Callable[[Progress], None] | None = None) -> None:
-        """Read until there is nothing more to read, and update the records."""
+        """Read everything, and update the records."""
         with gc_paused():
             while self.step(0.25).more:
                 if progress is not None:
@@ -483,13 +483,13 @@ class DagdirReader:
 
     @property
     def host(self) -> str:
-        """The other machine that the dagdir is on, as typed; empty for this one."""
+        """The remote machine that has the dagdir, as typed; empty for this machine."""
         return host_of(self.dagdir)
 
     # --- results ------------------------------------------------------------------------
 
     def live(self) -> bool:
-        """Whether an ensemble is running here, as defined in ``metlmon/README.md``."""
+        """Whether the ensemble is live, as defined in ``metlmon/README.md``."""
         if self._forced_live is not None:
             return self._forced_live
         if self.as_of is not None or not self.derivation.is_unfinished():
@@ -512,7 +512,7 @@ class DagdirReader:
             return self.as_of
         newest = self.ensemble.newest_line
         if newest is not None and not (live and self._caught_up):
-            # Before all is read, the newest event is the present.
+            # Until everything has been read, the newest event counts as now.
             return newest
         if not live:
             return None
@@ -520,7 +520,7 @@ class DagdirReader:
         return max(self._local_now(), newest) if newest else self._local_now()
 
     def update(self, seconds: float | None = None) -> bool:
-        """Update records and node states, for about ``seconds``; False while some are left."""
+        """Update records and states for about ``seconds``; return False while some are left."""
         self.derivation = self.derivation.renewed()
         # Whether the ensemble is live depends on the jobs.
         if not self.derivation.update_jobs(seconds):
@@ -535,7 +535,7 @@ class DagdirReader:
         return SnapshotBuilder(self.derivation, self.path_given, self.duration_end(live), live)
 
     def _gather_notices(self, live: bool) -> None:
-        """Collect the current notices on the input, other than from parsing the logs."""
+        """Collect the current notices about the input, other than from parsing the logs."""
         notices = [_notice(p) for p in (*self._dag_problems, *self._log_problems)]
         settings = self.ensemble.settings
         notices += [Notice("settings", *remark) for remark in settings.remarks]
@@ -590,7 +590,7 @@ class DagdirReader:
         ]
 
     def _missing_logs(self, reported: set[str]) -> Iterator[Notice]:
-        """Yield notices on missing logs of nodes whose jobs were submitted.
+        """Yield notices about missing logs of nodes whose jobs were submitted.
 
         DAGMan's own log may have only the last submission of these nodes. ``reported``: files
         that already have a notice.
@@ -621,7 +621,7 @@ def _is_log_file(path: Path) -> bool:
 
 
 def _merged(notices: Iterable[Notice]) -> Iterator[Notice]:
-    """The notices; of many of one kind, as about each node's submit file, one with their number."""
+    """The notices; many of one kind, such as one per submit file, are merged into one."""
     by_kind: dict[str, list[Notice]] = {}
     for notice in notices:
         by_kind.setdefault(notice.kind, []).append(notice)

@@ -27,7 +27,7 @@ from metlmon.remote import filesystem
 from metlmon.remote.paths import NoAnswer
 
 MAX_SMALL_FILE_BYTES: Final = 64 << 20
-"""Ten times the size of rescue, status and metrics files of 100,000 nodes."""
+"""Ten times the size of rescue, status and metrics files for 100,000 nodes."""
 
 
 class DagmanFiles:
@@ -68,7 +68,7 @@ class DagmanFiles:
         return (jobstate, status, jobstate in shared) == self._file_names
 
     def _locate(self, name: str, dag: Dag) -> Path:
-        """Return the path as DAGMan resolves it, else next to the DAG file, as in a copy."""
+        """Return the path as DAGMan resolves it, or, if missing, that beside the DAG file."""
         path = dag.workflow.path_of(name)
         exists = call_with_timeout(filesystem.exists, path)
         return path if exists else self._directory / Path(name).name
@@ -85,7 +85,7 @@ class DagmanFiles:
 
     @property
     def are_answered(self) -> bool:
-        """Whether the file system has answered the last question about each growing file."""
+        """Whether the file system has answered the last call for each growing file."""
         return self._out.is_answered and (self._jobstate is None or self._jobstate.is_answered)
 
     @property
@@ -96,7 +96,7 @@ class DagmanFiles:
     # --- small files --------------------------------------------------------------------
 
     def check(self, ensemble: Ensemble, listed: dict[Path, list[str]]) -> bool:
-        """Read changed small files, check the growing ones; return whether any changed.
+        """Read changed small files and check the growing ones; return whether any changed.
 
         ``listed``: names of rescue files by directory, shared by all DAGs of this check.
         """
@@ -182,8 +182,7 @@ class DagmanFiles:
         status, problems = read_node_status(path, data)
         self.problems["status"] = problems
         if dag.status_file is not None and any(problem.kind == "torn-file" for problem in problems):
-            # It is being copied: keep the last complete state.
-            return
+            return  # It is being copied: keep the last complete state.
         if status is None:
             return
         # Several DAGs may share a status file.
@@ -201,7 +200,7 @@ class DagmanFiles:
 
     def _rescue_names(self, listed: dict[Path, list[str]]) -> Iterable[str]:
         if self._directory not in listed:
-            # List a directory once for all its DAGs.
+            # Each directory is listed once for all its DAGs.
             try:
                 names = call_with_timeout(filesystem.listdir, self._directory)
             except OSError:
@@ -242,9 +241,9 @@ class DagmanFiles:
         return self._read_jobstate(ensemble) or has_messages
 
     def find_unlogged_jobs(self, ensemble: Ensemble) -> bool:
-        """Have the events of jobs read from ``.dagman.out``, if a job is in no log here.
+        """Start reading job events from ``.dagman.out`` if a submitted job is in no log here.
 
-        To be called when all logs have been read; returns whether there is more to read now.
+        Call this when all logs have been read; returns whether there is more to read now.
         """
         submitted, self._submitted = self._submitted, set()
         if self._events_offset is None and not all(map(ensemble.has_job, submitted)):
@@ -260,7 +259,7 @@ class DagmanFiles:
         except OSError:
             return False
         messages, self._events_state, consumed = read_dagman_out(data, self._events_state)
-        # Beyond a whole line is only what was passed over before.
+        # Without a complete line, these bytes are a line that the other parser skipped.
         self._events_offset += consumed or len(data)
         kinds = DagmanMessageKind.JOB_EVENT, DagmanMessageKind.EXITED
         events = [message for message in messages if message.kind in kinds]

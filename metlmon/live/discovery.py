@@ -64,7 +64,7 @@ Sniffed: TypeAlias = dict[Path, tuple[tuple[int, int, int], bool]]
 
 MAX_READ_AHEAD: Final = 250
 LARGEST_READ_AHEAD: Final = 1 << 16
-"""Files that are read together when a dagdir is opened, and bytes at the end of each."""
+"""Maximum number of files that are read together when a dagdir is opened, and of bytes of each."""
 
 _READ_FIRST: Final = re.compile(
     r"\.(?:dag|sub|submit|log|toml|status|metrics|dagman\.out|rescue\d{1,3})\Z"
@@ -89,14 +89,15 @@ class LogFile(Struct, frozen=True):
 
 
 HEAD_BYTES: Final = 1 << 16
-"""Of ``.dagman.out``: its configuration and command line come first."""
+"""Leading bytes of ``.dagman.out``, which have DAGMan's configuration and command line."""
 
 MAX_NODES_TRIED: Final = 20
 MAX_LEVELS_UP: Final = 4
-"""Nodes whose files are looked for, and directories from the DAG file's own upwards."""
+"""Number of nodes whose files are looked for, and of directories searched for them, from the DAG
+file's own upwards."""
 
 MAX_FILES_TRIED: Final = 200
-"""Files looked into for nodes of a DAG, where none is called ``.dag``."""
+"""Number of files that are searched for nodes of a DAG if none is named ``*.dag``."""
 
 _NODE_LINE: Final = re.compile(
     rb"^\s*(?:(?:JOB|SPLICE|FINAL|SERVICE|PROVISIONER)|SUBDAG\s+EXTERNAL)\s+\S+\s+\S",
@@ -106,15 +107,15 @@ _NODE_LINE: Final = re.compile(
 _PARSING: Final = re.compile(rb"^[^\n]{0,60}\bParsing (\S[^\n]*?) \.\.\.\s*$", re.MULTILINE)
 _NODES_LOG: Final = re.compile(rb"Default node log file is: <(/[^\n<>]*)>\s*$", re.MULTILINE)
 _IN_DAG_DIRECTORY: Final = re.compile(rb'argv\[\d+\] == "-UseDagDir"', re.IGNORECASE)
-"""Lines of DAGMan (``main_init`` in ``dagman_main.cpp``)."""
+"""Lines of ``.dagman.out`` (``main_init`` in ``dagman_main.cpp``)."""
 
 
 class Discovery(Struct):
     """The result of discovery.
 
     ``candidates``: files named ``*.log`` that are unreadable or not event logs, but may become
-    some. ``missing_logs``: working directory of DAGMan and ``log`` of a submit description, for
-    logs that do not exist.
+    event logs. ``missing_logs``: DAGMan's working directory and the submit description's ``log`` of
+    each log that does not exist.
     """
 
     dags: list[Dag] = field(default_factory=list)
@@ -188,11 +189,11 @@ def read_workflows(
     *,
     keep_descriptions: bool = False,
 ) -> list[Workflow]:
-    """Return the top-level workflows: of DAG files to which no other refers.
+    """Return the top-level workflows: those of DAG files to which no other refers.
 
-    DAG files submitted in one command line, according to ``.condor.sub``, are one workflow.
+    DAG files submitted in one command line, according to ``.condor.sub``, form one workflow.
     ``only``: name of the one DAG file wanted; ``read``: returns the content of a file;
-    ``keep_descriptions``: as of :func:`load_workflow`.
+    ``keep_descriptions``: as for :func:`load_workflow`.
     """
     groups = _groups([dagdir / name for name in dag_files(_listing(dagdir))])
     if only is not None:
@@ -205,7 +206,7 @@ def read_workflows(
 
 
 def _load(paths: list[Path], read: Callable[[Path], bytes], keep_descriptions: bool) -> Workflow:
-    """The workflow of DAG files, with paths relative to where condor_submit_dag was called."""
+    """Load DAG files, with paths relative to the directory of the condor_submit_dag call."""
     command = _dagman_command(paths[0])
 
     def load(directory: Path) -> Workflow:
@@ -225,8 +226,8 @@ def _load(paths: list[Path], read: Callable[[Path], bytes], keep_descriptions: b
 def _submission_directory(workflow: Workflow, command: CondorSub) -> Path:
     """The directory in which ``condor_submit_dag`` was called (manual: "File Paths in DAGs").
 
-    From DAGMan's command line, which names the DAG file relative to it; else the nearest one,
-    from the DAG file's own upwards, in which files are that the DAG names.
+    It follows from DAGMan's command line, which names the DAG file relative to it; else it is the
+    nearest one, from the DAG file's own upwards, that contains files that the DAG names.
     """
     path = workflow.path
     folders = PurePath(command.dag_files[0]).parent.parts if command.dag_files else ()
@@ -245,17 +246,17 @@ def _submission_directory(workflow: Workflow, command: CondorSub) -> Path:
     for directory in path.parents[1:MAX_LEVELS_UP]:
         if _count_files(directory, in_folders):
             return directory
-    # The parent of many dagdirs may have a file of a usual name.
+    # The parent of many dagdirs may have a file with a common name: require all of them.
     above = path.parents[1] if len(path.parents) > 1 else path.parent
     in_all = submits and _count_files(above, submits) == len(submits)
     return above if in_all else path.parent
 
 
 def _called_beside(path: Path, named: str) -> Path | None:
-    """The directory from which DAGMan names the DAG file ``path`` with ``..``.
+    """The directory of the call that named the DAG file ``path`` with ``..``.
 
-    The absolute file of its nodes' log begins with it: of another machine, if this is a copy, so
-    that only the way from the DAG file to it counts.
+    The absolute path of its nodes.log begins with that directory. In a copy this is a path of
+    another machine, so that only the relative path from the DAG file to it is used.
     """
     with suppress(OSError):
         head = call_with_timeout(_head, path.with_name(f"{path.name}.dagman.out"))
@@ -339,7 +340,7 @@ def dag_file_paths(dagdir: Path) -> list[Path]:
 
 
 def read_ahead(dagdir: Path) -> None:
-    """Read the files of a dagdir that are read first, where each would be waited for."""
+    """Read the first files of a dagdir together, if reading each alone would take a round trip."""
     filesystem.read_ahead(dagdir, _read_first(dagdir), LARGEST_READ_AHEAD)
 
 
@@ -407,12 +408,12 @@ def _unusable_message(dagdir: Path, errors: list[Problem]) -> str:
 
 
 def dag_files_of_other_names(dagdir: Path) -> list[str]:
-    """The files in ``dagdir`` that are not called ``.dag`` but have nodes."""
+    """The files in ``dagdir`` that are not named ``*.dag`` but have nodes."""
     return [n for n in _listing(dagdir)[:MAX_FILES_TRIED] if _is_dag_file(dagdir / n)]
 
 
 def _is_dag_file(path: Path) -> bool:
-    """Whether a file that is not called ``.dag`` begins as one."""
+    """Whether a file that is not named ``*.dag`` begins like a DAG file."""
     try:
         return _NODE_LINE.search(call_with_timeout(_head, path)) is not None
     except OSError:
@@ -462,9 +463,9 @@ def _with_subdags(
 
 
 def check_logs(paths: Sequence[Path]) -> None:
-    """Raises InputError unless one of these files, or several, are event logs.
+    """Raise InputError unless at least one of these files is an event log.
 
-    One that is not may become one, as an empty file does when its job is submitted.
+    The others may become event logs, as an empty file does when its job is submitted.
     """
     refused: list[str] = []
     for path in paths:
@@ -479,12 +480,12 @@ def check_logs(paths: Sequence[Path]) -> None:
 
 
 def output_names(directory: Path) -> list[str]:
-    """The names of files in this directory that are named like outputs of jobs."""
+    """The names of files in this directory that look like outputs of jobs."""
     return _listing(directory, _OUTPUT, directory)
 
 
 def has_event_logs(directory: Path) -> bool:
-    """Whether there is an event log directly in this directory."""
+    """Whether this directory directly contains an event log."""
     for name in _listing(directory, _LOG_OR_ROTATED, directory):
         with suppress(OSError):
             if is_event_log(directory / name):
@@ -515,7 +516,7 @@ def discover_logs(
         try:
             status = statuses[log.path]
             if isinstance(status, OSError):
-                # A copy: a raised error refers to this frame, and that to the statuses.
+                # A copy, since a raised error refers to this frame and thus to the statuses.
                 raise copy(status)
             # A file with two names, by hard or symbolic links, is one log.
             if (status.st_dev, status.st_ino) in seen:
@@ -525,7 +526,6 @@ def discover_logs(
             if log.path not in sniffed or sniffed[log.path][0] != signature:
                 sniffed[log.path] = (signature, is_event_log(log.path))
         except NoAnswer:
-            # Continue with the other logs.
             discovery.candidates.append(log.path)
             continue
         except OSError as error:
@@ -545,9 +545,9 @@ def discover_logs(
 
 
 def _is_writable_by_others(status: os.stat_result) -> bool:
-    """Whether others than its owner may write the file.
+    """Whether users other than its owner may write the file.
 
-    A group with the owner's number is private to the owner (Debian and Red Hat).
+    A group with the owner's id is private to the owner (Debian and Red Hat).
     """
     of_group = status.st_mode & stat.S_IWGRP and status.st_gid != status.st_uid
     return bool(status.st_mode & stat.S_IWOTH or of_group)
@@ -601,7 +601,7 @@ def _candidates(
 
 
 def _log_file(dagdir: Path, path: Path) -> LogFile:
-    """A log with the role that its name says."""
+    """A log with the role that its name implies."""
     suffix = next((suffix for suffix in _OWN_LOGS if path.name.endswith(suffix)), None)
     if suffix is None:
         return LogFile(path, display_name(dagdir, path), LogRole.USER)
@@ -616,7 +616,7 @@ def _is_rotated(name: str, current: Collection[str]) -> bool:
 
 
 def _named_logs(dags: list[Dag]) -> dict[tuple[Path, str], list[Path]]:
-    """The files of logs named in descriptions, by DAGMan's directory and their name."""
+    """The files of logs named in descriptions, by DAGMan's directory and the name there."""
     wanted = {
         (dag.workflow.directory, log): dag.workflow.path.parent
         for dag in dags

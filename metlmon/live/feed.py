@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 class Snapshot(Struct, frozen=True):
     """One snapshot of the ensemble.
 
-    ``changed``: keys of the runs whose rows differ from the previous snapshot; ``progress``: of
-    the first reading; ``error``: one sentence if the dagdir has become unreadable (the last
-    snapshot stays) or the schedd does not respond. ``opened``: not before the first one.
+    ``changed``: keys of the runs whose rows differ from the previous snapshot; ``progress``: that
+    of the initial reading; ``error``: one sentence if the dagdir has become unreadable (the last
+    snapshot stays) or the schedd does not respond. ``opened``: False only before the first one.
     """
 
     status: Status
@@ -55,7 +55,7 @@ class Snapshot(Struct, frozen=True):
 
 
 def unread(dagdir: Path) -> Snapshot:
-    """What is known of a directory before its first snapshot."""
+    """The snapshot of a directory that has not been read yet."""
     status = Status(
         dagdir=str(dagdir),
         as_of=None,
@@ -75,7 +75,7 @@ class JobFiles(Struct, frozen=True):
     """What jobs and scripts wrote beside their logs.
 
     ``trainings``: the output of the runs' trainings, by run key. ``streams``: the newest progress
-    line of each running job that wrote one. ``errors``: of those that failed.
+    line of each running job that wrote one. ``errors``: those of failed jobs and scripts.
     """
 
     trainings: Mapping[str, TrainingOutput] = {}
@@ -84,7 +84,7 @@ class JobFiles(Struct, frozen=True):
 
 
 class Feed(Protocol):
-    """A source of snapshots; methods with a body are those of a feed without jobs."""
+    """A source of snapshots; methods with a body serve feeds without jobs."""
 
     @property
     def dagdir(self) -> Path: ...
@@ -101,7 +101,7 @@ class Feed(Protocol):
         """
 
     def stop(self) -> None:
-        """Stop the thread; returns when it has ended."""
+        """Stop the thread; return when it has ended."""
 
     def run_view(self, key: str) -> RunView | None:
         return None
@@ -114,7 +114,7 @@ class Feed(Protocol):
         return ()
 
     def node_row(self, key: NodeKey) -> NodeRow | None:
-        """Return one node; ``key``: the key of its DAG, and its name."""
+        """Return the node with this key; None if unknown."""
         return None
 
     def queued_jobs(self, run: str | None = None) -> tuple[Job, ...]:
@@ -129,30 +129,30 @@ class Feed(Protocol):
         """Return the ledger of the newest snapshot."""
 
     def dag_description(self) -> DagDescription:
-        """Return the nodes as described by the DAG files of the newest snapshot."""
+        """Return the nodes of the DAG files of the newest snapshot."""
 
     def job_files(self) -> JobFiles:
-        """What the jobs wrote beside their logs. Reads files: not for the UI thread."""
+        """Return what jobs wrote beside their logs. Reads files: not for the UI thread."""
         return JobFiles()
 
     def queue(self) -> QueueSnapshot:
-        """Return the queue when it was last queried; empty where it is not known."""
+        """Return the queue as of its last query; empty if unknown."""
         return QueueSnapshot()
 
     def historical(self, moment: datetime) -> Feed:
-        """A feed, not started, of this dagdir as of ``moment``. Raises InputError."""
+        """Return a feed, not started, of this dagdir as of ``moment``. Raises InputError."""
 
     def set_in_queue(self, present: bool) -> None:
-        """Set whether the queue has our jobs: the ensemble counts as live while it has."""
+        """Set whether the queue has our jobs: while it does, the ensemble counts as live."""
 
     def set_annex_ends(self, ends: Mapping[str, Iterable[float]]) -> None:
-        """Set ends of annexes, seconds since 1970, by lower-case name; earlier ones stay."""
+        """Add ends of annexes, in seconds since 1970, by lower-case name."""
 
     def set_unattended(self, unattended: bool) -> None:
         """Set whether the screen is unattended.
 
-        While it is, and only the clock changes, there is a new snapshot every few seconds
-        instead of every second.
+        If so, snapshots in which only the clock changes are published every few seconds instead
+        of every second.
         """
 
 

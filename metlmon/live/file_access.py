@@ -1,4 +1,4 @@
-"""Access to files: with a time limit, regular files only, replaced by drafts.
+"""File access: with a time limit, to regular files only, and writing via drafts.
 
 A call that hangs in the kernel (hard NFS mount, broken FUSE mount) cannot be cancelled. A session
 therefore makes its calls in another thread and waits briefly for each. While one hangs, all others
@@ -10,7 +10,7 @@ Files are untrusted input: no pipe, device or kernel file is read. Names of job 
 submit description that may have been copied from anywhere: only files inside the dagdir are opened,
 after resolving all links.
 
-A file is written to a draft beside it, which is then renamed to it.
+A file is written as a draft beside it, which is then renamed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PATIENCE: Final = 0.5
 a screen may be blocked for this long."""
 
 COMMAND_PATIENCE: Final = 10.0
-"""The same for a command that blocks no screen: on a busy machine a disk may take a second."""
+"""The same for a command, which does not block a screen: a busy disk may take a second."""
 
 LATE_RESULT_SECONDS: Final = 60.0
 """How long the result of a call that timed out is used for the next identical call."""
@@ -98,7 +98,7 @@ def _statuses(
 
 @contextmanager
 def calls_through(executor: FsExecutor | None) -> Iterator[None]:
-    """Make this thread's file-system calls through ``executor``, or itself, within the context."""
+    """Context in which this thread makes file-system calls through ``executor`` (None: itself)."""
     before = getattr(_state, "executor", None)
     _state.executor = executor
     try:
@@ -118,7 +118,7 @@ class _Call:
         self._error: Exception | None = None
 
     def progressed(self, path: Path) -> None:
-        """Note that the call begins with the next file."""
+        """Record that the call continues with the next file, ``path``."""
         self.path, self.since, self.progress_at = path, time.time(), time.monotonic()
 
     def make(self) -> None:
@@ -140,7 +140,7 @@ class _Call:
     def result(self) -> Any:
         """Return what the call returned, or raise what it raised."""
         if self._error is not None:
-            # A copy, since a raised error refers to the caller's frames, and those to this call.
+            # A copy, since a raised error refers to the caller's frames, and thus to this call.
             raise copy(self._error)
         return self._value
 
@@ -149,7 +149,7 @@ class FsExecutor:
     """Makes the file-system calls of a session, one at a time, for all its threads.
 
     ``on_late_result`` is called in another thread when a call that timed out has finished.
-    ``patience``: time-out of one call, in seconds; longer where answers take longer.
+    ``patience``: time-out of one call, in seconds; longer if answers usually take longer.
     """
 
     def __init__(self, on_late_result: Callable[[], None], patience: float = PATIENCE) -> None:
@@ -177,16 +177,16 @@ class FsExecutor:
         return cast(T, self._run(_Call(call, path, *arguments)))
 
     def stat_all(self, paths: tuple[Path, ...]) -> Statuses:
-        """Implement :func:`stat_all` in one call: handing over costs more than a ``stat``."""
+        """Implement :func:`stat_all` in one call: switching threads costs more than a ``stat``."""
         if not paths:
             return {}
         return cast(Statuses, self._run(_Call(_statuses, *paths)))
 
     @contextmanager
     def prefetched(self) -> Iterator[None]:
-        """Context of one check, which begins with ``stat`` of the files of the previous."""
+        """Context of one check; begins with ``stat`` of the files of the previous check."""
         paths, self._checked = tuple(sorted(self._checked)), set()
-        # Without their statuses the check itself reports what does not respond.
+        # If this fails, the check itself reports what does not respond.
         with suppress(NoAnswer):
             self._prefetched = self.stat_all(paths)
         try:
@@ -205,7 +205,7 @@ class FsExecutor:
         self._inbox.put(None)
 
     def _run(self, call: _Call) -> Any:
-        """Make a call in the other thread. Raises NoAnswer, and what the call raises."""
+        """Make a call in the other thread. Raises NoAnswer, and whatever the call raises."""
         with self._turn:
             with self._lock:
                 if self._hung is not None:
@@ -247,7 +247,7 @@ class FsExecutor:
 # --- regular files ---------------------------------------------------------------------------
 
 MAX_DAG_FILE_BYTES: Final = 256 << 20
-"""Bytes, ten times those of 100,000 nodes with their VARS."""
+"""Ten times the size of a DAG file of 100,000 nodes with their VARS."""
 
 TAIL_BYTES: Final = 64 * 1024
 """Some hundred lines of a training's output; read within milliseconds, also over NFS."""
@@ -288,7 +288,7 @@ def _content(path: Path, largest: int) -> bytes:
 
 @contextmanager
 def open_regular(path: Path) -> Iterator[tuple[OpenFile, int]]:
-    """Open a regular file; yields it with its size.
+    """Open a regular file; yield it with its size.
 
     Raises OSError for anything else without opening it, which may block for ever or rewind a tape.
     """
@@ -311,7 +311,7 @@ def _read(file: OpenFile, size: int) -> bytes:
 
 
 def file_state(path: str) -> FileState | None:
-    """Return the current state of a regular file; None if there is none."""
+    """Return the current state of a regular file; None for anything else."""
     try:
         status = filesystem.lstat(path)
     except (OSError, ValueError):
@@ -338,7 +338,7 @@ def read_file(path: str, limit: int) -> bytes:
 
 
 def content_of(path: Path, limit: int) -> bytes | None:
-    """As :func:`read_file`; None if that cannot read it."""
+    """Like :func:`read_file`, but None if the file cannot be read."""
     try:
         return read_file(str(path), limit)
     except UnreadableFile:
@@ -353,7 +353,7 @@ def read_file_end(path: str, limit: int) -> str:
 
 @contextmanager
 def open_output(path: str | Path) -> Iterator[tuple[OpenFile, int]]:
-    """Open a regular file; yields it with its size. Raises UnreadableFile, also for a link."""
+    """Open a regular file; yield it with its size. Raises UnreadableFile, also for a link."""
     try:
         with filesystem.open_file(path, follow=False) as file:
             status = file.status
@@ -367,9 +367,9 @@ def open_output(path: str | Path) -> Iterator[tuple[OpenFile, int]]:
 def output_file(dagdir: Path, name: str) -> Path:
     """Return the resolved path of an output file inside ``dagdir``, or beside it.
 
-    ``name``: as ``SnapshotBuilder.output_file`` returns it; ``../`` before it: the DAG was
-    submitted from the directory above, and its files are there. A hidden one is none of them.
-    Raises :class:`UnreadableFile` if the file is elsewhere, missing, or not a regular file.
+    ``name``: as ``SnapshotBuilder.output_file`` returns it; it begins with ``../`` if the DAG was
+    submitted from the directory above, where hidden files are refused. Raises
+    :class:`UnreadableFile` if the file is elsewhere, missing, or not a regular file.
     """
     if "\0" in name or not name.strip():
         raise UnreadableFile("its name is empty or has a NUL")
@@ -443,7 +443,7 @@ def is_directory(path: Path) -> bool:
 
 
 def check_dagdir(dagdir: Path) -> None:
-    """Raises InputError unless ``dagdir`` is a directory that can be listed."""
+    """Raise InputError unless ``dagdir`` is a directory that can be listed."""
     verb = "read"
     try:
         status = call_with_timeout(filesystem.stat, dagdir)
@@ -478,15 +478,15 @@ LONGEST_DRAFT_NAME: Final = 180
 
 
 def draft_name(name: str) -> str:
-    """A new draft name for the file ``name``, with a leading dot: it says who writes it."""
+    """A new draft name for the file ``name``, with a leading dot, that identifies the writer."""
     writer = f"{_machine()}-{os.getpid()}"
     return f".{name[:LONGEST_DRAFT_NAME]}.{writer}-{os.urandom(6).hex()}"
 
 
 def _machine() -> str:
-    """Identifies where a process id is valid: a boot of a machine, and a container there.
+    """Identify the scope of process ids: a boot of a machine, and a container there.
 
-    Where the kernel does not say it, it is random, so that no process is taken for ended.
+    Random if the kernel does not tell, so that no process is mistaken for an ended one.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
@@ -507,10 +507,10 @@ def _has_ended(process: int) -> bool:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A draft of a file, empty at first; replaces it, or is deleted on an error.
+    """Yield a draft of a file, empty at first, which then replaces it, or is deleted on an error.
 
-    No reader meets half a file. It gets the permissions of the file that it replaces, or those of
-    a new one. Raises OSError.
+    Readers never see half a file. The draft gets the permissions of the file that it replaces, or
+    those of a new one. Raises OSError.
     """
     remove_stale_drafts(path.parent, [path.name])
     draft = path.with_name(draft_name(path.name))
@@ -536,7 +536,7 @@ def _mode(path: Path) -> int:
 def remove_stale_drafts(directory: Path | int, names: Iterable[str]) -> None:
     """Delete the drafts of these files in ``directory`` whose process has ended.
 
-    Those of a process that cannot be seen from here are deleted when they are over an hour old.
+    Drafts of a process that is not visible from here are deleted when they are over an hour old.
     ``directory``: a path, or an open descriptor. Errors on deletion are ignored.
     """
     prefixes = {name[:LONGEST_DRAFT_NAME] for name in names}

@@ -41,12 +41,12 @@ CHUNK: Final = 1 << 19
 parsing take less than ten milliseconds."""
 
 GREATEST_REST: Final = 64 << 20
-"""Bytes read at most in search of an event's end. No event is nearly as long; the limit bounds
-the memory for a file without any end of event."""
+"""Maximum number of bytes read in search of an event's end. No event is nearly as long; the limit
+bounds the memory for a file without any event's end."""
 
 
 SILENT: Final = "no answer from the file system"
-"""The reason given when a file-system call times out."""
+"""The reason of a file error when a file-system call times out."""
 
 
 class FileCheck(Struct, frozen=True):
@@ -65,7 +65,7 @@ class FileCheck(Struct, frozen=True):
 
 
 class Follower:
-    """Read position in one file, which is not held open between checks."""
+    """The read position in one file, which is not held open between checks."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -91,7 +91,7 @@ class Follower:
         return self._first_bytes is not None
 
     def check(self) -> FileCheck:
-        """Check the file's state with ``stat``; reads it only if that has changed."""
+        """Check the file's state with ``stat``; read it only if that has changed."""
         self.is_answered = True
         try:
             status = call_with_timeout(filesystem.stat, self.path)
@@ -131,9 +131,9 @@ class Follower:
         return not start.startswith(self._first_bytes) or not last_bytes.endswith(self._last_bytes)
 
     def _content_unchanged(self, status: os.stat_result) -> bool:
-        """Whether the consumed bytes are the same in a file replaced or rewritten.
+        """Whether the consumed bytes are the same in a replaced or rewritten file.
 
-        Read again only if the inode differs, or if the file was written without growing.
+        They are read again only if the inode differs, or if the file was written without growing.
         """
         length, known = self._checksum
         if self._signature is None or length != self.offset or not 0 < length <= status.st_size:
@@ -155,10 +155,10 @@ class Follower:
         self.offset = offset
 
     def skip_nuls(self, start: int) -> int:
-        """Consume NUL bytes from ``start`` on; returns their number. Raises OSError, NoAnswer."""
+        """Consume NUL bytes from ``start`` on; return their number. Raises OSError, NoAnswer."""
         end = call_with_timeout(_end_of_nuls, self.path, start, self.size)
         self.consume(start)
-        # What is known of the bytes before says nothing any more.
+        # The bytes before the offset are unknown now.
         self.offset, self._last_bytes = end, b""
         return end - start
 
@@ -212,7 +212,7 @@ LARGE_FOLDER: Final = 256 << 10
 """Size of a directory in its ``stat``: some 5,000 names on most file systems."""
 
 LARGE_FOLDER_SECONDS: Final = 10.0
-"""Interval of listing a large directory: 100,000 names take a third of a second."""
+"""Minimum interval of listing a large directory: 100,000 names take a third of a second."""
 
 
 class DirectoryMtimes:
@@ -322,8 +322,8 @@ YEARLESS_HEADER: Final = re.compile(rb"\d{3} \([-\d.]+\) \d\d/\d\d ")
 """An event header whose date has no year."""
 
 UNWRITTEN_SECONDS: Final = 60.0
-"""How long after a write zeros in a file may be data not yet visible: NFS clients hold back pages
-for up to 30 s."""
+"""Seconds after a write for which zeros in a file may be data that is not visible yet: NFS clients
+hold back pages for up to 30 s."""
 
 
 LOGS_AT_ONCE: Final = 500
@@ -333,8 +333,8 @@ LOGS_AT_ONCE: Final = 500
 class LogRotation:
     """Chooses the logs that a check of the directory tests for growth.
 
-    Of up to ``LOGS_AT_ONCE`` logs all. Of more, those that were never read, DAGMan's own, and those
-    of jobs in the queue; and in turn some of the others, whose jobs have all ended.
+    Up to ``LOGS_AT_ONCE`` logs are all tested. Of more logs, those that were never read, DAGMan's
+    own, and those of jobs in the queue are; and in turn some of the others, without such jobs.
     """
 
     def __init__(self) -> None:
@@ -392,7 +392,7 @@ class LogReader:
         return 0 if self.at_end else self.follower.unread_bytes
 
     def awaits_year(self) -> bool:
-        """Whether nothing of it was read yet, and its dates have no years."""
+        """Whether nothing of it has been read yet, and its dates have no years."""
         if self._year is not None or self.position.offset:
             return False
         try:
@@ -448,7 +448,7 @@ class LogReader:
         return batch, result.warnings
 
     def _read_hole(self, data: bytes, year: int | None) -> tuple[Batch, tuple[LogWarning, ...]]:
-        """The rest of an event before a long run of NULs, which a sparse file may have."""
+        """Read the rest of an event before a long run of NULs, as in a sparse file."""
         rest = data.rstrip(b"\0")
         result = parse(rest, self.position, year_hint=year, final=True)
         start = self.position.offset
@@ -471,8 +471,8 @@ class LogReader:
     def _without_hole(self, data: bytes) -> bytes:
         """Return the data before a hole that may still be filled.
 
-        Another NFS client sees a file's new size before the bytes, and zeros in their place;
-        zeros in an older file are damage, and remain.
+        Another NFS client sees a file's new size before the bytes, with zeros in their place;
+        zeros in an older file are damage, and stay.
         """
         hole = data.find(b"\0")
         age = filesystem.now(self.log.path) - self.follower.mtime
@@ -506,7 +506,7 @@ class LogReader:
         return parse(data, self.position, year_hint=year)
 
     def _first_year(self, data: bytes, clock: Clock, known: KnownDates | None) -> int | None:
-        """Infer the year in a log without years, by other files, and its own age."""
+        """Infer the year of a log without years from other files and its own age."""
         if (
             self._year is None
             and self.position.offset == 0
@@ -534,5 +534,5 @@ class LogReader:
 
 
 def _is_hole(data: bytes) -> bool:
-    """Whether a piece ends in more NULs than any damage of a block leaves."""
+    """Whether a piece ends in more NULs than the damage of a block leaves."""
     return len(data) >= CHUNK and data.endswith(bytes(CHUNK // 2))

@@ -1,7 +1,7 @@
 """Follows the gate's files, in ``gate/<name>/`` and ``placement/<name>/``.
 
 A check costs one ``stat`` for each of these directories as long as no name in them is added,
-removed or replaced. Nothing of it is cached for the next session.
+removed or replaced.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from metlmon.remote.paths import NoAnswer
 from metlmon.text.visible import visible
 
 ANEW_SECONDS: Final = 30.0
-"""Interval of checking files that a user may have written to in place, which changes no name in
-their directory; metlmon and the gate replace them."""
+"""Interval of checking files that a user may have edited in place, which does not change their
+directory; metlmon and the gate replace files."""
 
 FEW: Final = 500
-"""Files up to which each is checked by ``stat`` when their directory changed; of more (a placement
-for each of thousands of nodes) only the inode numbers, which are listed with the names."""
+"""Maximum number of files that are all checked by ``stat`` when their directory has changed; of
+more (a placement for each of thousands of nodes) only the inode numbers are compared."""
 
 MOST: Final = 100_000
 """Maximum number of names read in one directory."""
@@ -81,7 +81,7 @@ class GateDirectory(Generic[T]):
         self._checked_at = float("-inf")
 
     def check(self, now: float) -> bool:
-        """Read what is new; return whether anything is. Raises NoAnswer."""
+        """Read new and changed files; return whether there were any. Raises NoAnswer."""
         due = time.monotonic() - self._checked_at >= ANEW_SECONDS
         due = due and 0 < len(self.files) <= FEW
         if not self._directory_mtimes.changed([self.path], now) and not due:
@@ -119,9 +119,9 @@ class GateDirectory(Generic[T]):
 
 
 def _file_states(path: Path, is_wanted: Callable[[str], bool]) -> dict[str, tuple[int, ...]]:
-    """Inode, size and mtime of each wanted file; of many files their inodes alone."""
+    """Inode, size and mtime of each wanted file; only the inodes if there are many files."""
     with filesystem.scandir(path) as entries:
-        # The gate follows no link either.
+        # Like the gate, this does not follow links.
         wanted = [
             entry
             for entry in islice(entries, MOST)
@@ -210,13 +210,13 @@ class GateFiles:
         self.are_used = bool(self._gates) or self._all_changed
 
     def check(self, ensemble: Ensemble) -> bool:
-        """Update the ensemble with what is new; return whether anything was."""
+        """Update the ensemble from new and changed files; return whether anything changed."""
         now = self._now()
         try:
             changed = {path for path, gate in self._gates.items() if gate.states.check(now)}
             placed = [gate for gate in self._gates.values() if gate.placements.check(now)]
         except NoAnswer:
-            # What was known stays; some directories may already have reported their changes.
+            # Some directories may already have reported their changes: check all next time.
             self._all_changed = True
             return False
         is_new = False
@@ -259,7 +259,7 @@ class GateFiles:
         return True
 
     def _run_gates(self, paths: tuple[Path, ...]) -> dict[str, RunGate]:
-        """The contents of all gate files in these directories, by run uuid as records have it."""
+        """The contents of all gate files in these directories, by run uuid as in the records."""
         values: dict[str, dict[str, Any]] = {}
         for path in paths:
             for name, (_, (value, _)) in self._gates[path].states.files.items():

@@ -78,7 +78,7 @@ class SafeGlob:
     have been copied from anywhere. A name that leads out of its directory matches nothing, and
     links are followed only within the dagdir.
 
-    ``runs``: the number of runs for which each pattern is matched.
+    ``runs``: the number of runs for which each pattern is matched, which sets the time limit.
     """
 
     def __init__(self, dagdir: Path, runs: int = 0) -> None:
@@ -92,16 +92,16 @@ class SafeGlob:
         self._indexes: dict[tuple[Path, tuple[str, ...]], dict[str, list[Path]]] = {}
         self._seconds_left = MATCHING_SECONDS + SECONDS_PER_RUN * runs
         self.disabled = False
-        """Whether the patterns took too long, and match no more."""
+        """Whether the patterns took too long, and do not match any more."""
 
     def matching(
         self, pattern: str, values: Mapping[str, str | None], start: Path | None = None
     ) -> list[Path]:
         """Return the resolved paths in the dagdir that match ``pattern``, sorted by name.
 
-        ``{name}`` is replaced by its value in ``values``; a missing value, or one that is no
+        ``{name}`` is replaced by its value in ``values``; a missing value, or one that is not a
         plain file name, matches nothing. ``start``: a directory that matched before, by default
-        the dagdir. Patterns that begin alike share the walk to their last folders.
+        the dagdir. Patterns with a common beginning share the walk to their last folders.
         """
         expanded = [_expand(part, values) for part in Path(pattern).parts]
         parts = tuple(part for part in expanded if part is not None)
@@ -111,7 +111,7 @@ class SafeGlob:
         folders = self._folders_of(start or self.base, parts[:-1])
         is_walk = any(map(glob.has_magic, parts[:-1])) and not glob.has_magic(parts[-1])
         if is_walk:
-            # Of many folders few have a name: one listing of them answers for all patterns.
+            # Few of many folders have the name: one index of their names serves all patterns.
             folders = self._index_of(start or self.base, parts[:-1]).get(parts[-1], [])
         found = (self._matches_in(folder, parts[-1], last=True) for folder in folders)
         paths = list(chain.from_iterable(found))
@@ -189,7 +189,7 @@ class SafeGlob:
         return [path for path in resolved_paths if path is not None]
 
     def _names_in(self, folder: Path, name_pattern: str, last: bool) -> list[str]:
-        """The names that match: unless it is the ``last`` part, of directories."""
+        """The names that match; only directories, unless it is the ``last`` part."""
         names = self.list_directory(folder)
         if not last and folder not in self._folders:
             self._folders[folder] = [name for name, is_folder in names.items() if is_folder]
@@ -218,7 +218,7 @@ def _expand(part: str, values: Mapping[str, str | None]) -> str | None:
 T = TypeVar("T")
 
 LARGEST_CSV: Final = 256_000_000
-"""Bytes of one metrics.csv: a million logged steps are a fifth of it."""
+"""Bytes of one metrics.csv: five times a file with a million logged steps."""
 
 LARGEST_WANDB_RUN: Final = 256_000_000
 """Bytes of the file of one W&B run: half a million rows of a dozen metrics."""
@@ -227,13 +227,13 @@ WANDB_PLACES: Final = ("wandb/offline-run-*/run-*.wandb", "run-*.wandb")
 """Where the W&B library writes: below its directory, and in the directory of a run."""
 
 LARGEST_TEXT: Final = 1_000_000
-"""Bytes of a metrics.txt or an args.txt: they have a hundred lines."""
+"""Bytes of a metrics.txt or an args.txt, which have a hundred lines."""
 
 LARGEST_SIDECAR: Final = 256_000
 """Bytes of a checkpoint's sidecar: one with a hundred metrics has ten thousand."""
 
 LARGEST_EVENTS: Final = 8_000_000
-"""Bytes of a run's provenance events: they have about 2 kB an epoch."""
+"""Bytes of a run's provenance events: about 2 kB per epoch."""
 
 MOST_SIDECARS: Final = 1000
 """Sidecars of one run that are read."""
@@ -243,7 +243,7 @@ EVENT_FOLDERS: Final = ("output/provenance", "provenance")
 
 RUN_FILES: Final = (*WANDB_PLACES, f"checkpoints/*{SIDECAR_SUFFIX}", "*.ndjson")
 VERSION_FILES: Final = ("metrics.csv", "metrics.txt", "args.txt")
-"""What is read in the folder of a run, and in those of its versions."""
+"""Files that are read in the folder of a run, and in those of its versions."""
 
 PROGRESS_TAIL: Final = 16 * 1024
 """Bytes at the end of a job's output that are searched for its progress line: a hundred of them."""
@@ -252,19 +252,19 @@ VALUES_TAIL: Final = 64 * 1024
 """Bytes at the end of a job's output that are searched for values of metrics."""
 
 MOST_FAILED_JOBS: Final = 200
-"""Failed jobs, and failed scripts, whose output is read: of more than that a person reads none."""
+"""Number of failed jobs, and of failed scripts, whose output is read: nobody reads more."""
 
 MOST_LINES: Final = 200_000
 
 MOST_VERSIONS: Final = 2000
-"""Starts of one run whose files are read, the newest ones: each costs three ``stat`` calls."""
+"""Number of a run's newest starts whose files are read: each costs three ``stat`` calls."""
 
 MOST_PROBLEMS: Final = 20
-"""Problems reported of one run."""
+"""Number of problems reported per run."""
 
 STALE_SECONDS: Final = 60.0
-"""A progress line written longer before the job's newest start is of an earlier one; clocks of a
-file server differ by less."""
+"""A progress line written earlier than this before the job's newest start belongs to an earlier
+start; the clock of a file server differs by less."""
 
 AT_WORK: Final = frozenset({State.RUNNING, State.SUSPENDED, State.DISCONNECTED})
 
@@ -277,7 +277,7 @@ TOO_SLOW: Final = (
 )
 
 EpochValues = list[tuple[int | None, float]]
-"""Values in the order in which they count, with the epoch that their lines name."""
+"""Epochs named in lines and the lines' values, in order of increasing precedence."""
 
 
 class FileCache(Generic[T]):
@@ -293,7 +293,7 @@ class FileCache(Generic[T]):
         self._used: set[str] = set()
 
     def read(self, path: str) -> tuple[FileState, T] | None:
-        """Return the file's state and content; None if there is no such file."""
+        """Return the file's state and content; None without such a file."""
         state = file_state(path)
         if state is None:
             return None
@@ -308,7 +308,7 @@ class FileCache(Generic[T]):
         return known
 
     def forget_unused(self) -> None:
-        """Forget the files that were not read since the last call of this method."""
+        """Forget the files that have not been read since the last call of this method."""
         for path in self._known.keys() - self._used:
             del self._known[path]
         self._used.clear()
@@ -340,7 +340,7 @@ class _RunFiles(Struct):
     checkpoints: list[CheckpointRecord] = field(default_factory=list)
 
     def take(self, cache: FileCache[T], path: str) -> T | None:
-        """Return the content of a file that belongs to the run; None if there is none."""
+        """Return the content of a file that belongs to the run; None without such a file."""
         known = cache.read(path)
         if known is None:
             return None
@@ -355,7 +355,7 @@ class _RunFiles(Struct):
     def count_from_zero(self, named_from: int) -> None:
         """Renumber the values of a run that is ``named_from`` 1, unless its files have an epoch 0.
 
-        They count as the names of its nodes do then, not as Lightning does.
+        Without an epoch 0, they count like the names of its nodes, not like Lightning.
         """
         if named_from and not any(0 in points for points in self.values.values()):
             self.values = {
@@ -384,7 +384,7 @@ class TrainingFiles:
     Its methods may be called from any thread, and block for as long as reading takes. Metrics
     come from ``metrics.csv``, in METL's layout or wherever ``settings.metrics.files`` says; then
     from W&B runs there; then from the patterns of the settings; then from the jobs' stdout, for
-    epochs without a value of the primary metric. Files have no times: of an ensemble as of a past
+    epochs without a value of the primary metric. Files have no times: for an ensemble as of a past
     time (``cut``) only the epochs completed by then are returned.
     """
 
@@ -421,8 +421,8 @@ class TrainingFiles:
     def read(self, ledger: Ledger, builder: SnapshotBuilder) -> JobFiles:
         """Read the files that have changed.
 
-        A training's output that has not changed is the same object as before. Of an ensemble as
-        of a past time there are neither progress lines nor errors: what a file says is of now.
+        A training's output that has not changed is the same object as before. An ensemble as of
+        a past time has neither progress lines nor errors, since files show the present.
         """
         trainings = self._training_outputs(ledger, builder)
         if builder.ensemble.cut is not None:
@@ -568,9 +568,9 @@ class TrainingFiles:
     def _wandb_runs_of(
         self, files: _RunFiles, glob: SafeGlob, folders: Iterable[Path]
     ) -> list[tuple[str, WandbRun]]:
-        """The W&B runs of a run by path; those that began last come first, as they count.
+        """The W&B runs of a run with their paths, those that began last, which count, first.
 
-        The times in their names are those of execute hosts, which may be in several zones.
+        The times in their names are not used: execute hosts may be in several time zones.
         """
         taken = ((path, files.take(self._wandb_runs, path)) for path in _wandb_paths(glob, folders))
         runs = [(path, run) for path, run in taken if run is not None]
@@ -584,7 +584,7 @@ class TrainingFiles:
         jobs: Iterable[Job],
         builder: SnapshotBuilder,
     ) -> None:
-        """Add the values of a W&B run for epochs without one; ``name``: of its file."""
+        """Add the values of a W&B run for epochs without one; ``name``: that of its file."""
         problems = list(run.table.problems)
         values: Mapping[str, Mapping[int, float]] = run.table.values
         if run.newest:
@@ -600,7 +600,7 @@ class TrainingFiles:
             files.add_missing(metric, new)
 
     def _add_sidecars(self, files: _RunFiles, folder: Path, glob: SafeGlob) -> None:
-        """Add what the sidecars in ``checkpoints/`` of a run's folder say."""
+        """Add the records of the sidecars in ``checkpoints/`` of a run's folder."""
         if not glob.list_directory(folder).get("checkpoints"):
             return
         checkpoints = folder / "checkpoints"
@@ -617,7 +617,7 @@ class TrainingFiles:
             files.checkpoints += records or ()
 
     def _add_events(self, files: _RunFiles, folder: Path, run: Run, glob: SafeGlob) -> None:
-        """Add what the NDJSON events of a run say, if they are in ``folder``."""
+        """Add the records in the NDJSON events of a run, if they are in ``folder``."""
         name = f"{run.uuid}.ndjson"
         if run.uuid and name in glob.list_directory(folder):
             records = files.take(self._events, f"{folder}/{name}")
@@ -649,7 +649,7 @@ class TrainingFiles:
         return [job for job in jobs if job.epoch is None or job.epoch not in values]
 
     def _run_files(self, ledger: Ledger, glob: SafeGlob) -> Iterator[Path]:
-        """The files that the patterns find of all runs, and those of their versions."""
+        """The files of all runs that the patterns find, and those of their versions."""
         patterns = self._settings.metrics.files
         found = [
             path
@@ -666,7 +666,7 @@ class TrainingFiles:
     def _read_outputs_ahead(
         self, jobs: Iterable[Job], size: int, builder: SnapshotBuilder, suffix: str = "out"
     ) -> None:
-        """Read the last bytes of the outputs of jobs together."""
+        """Read the last bytes of the outputs of many jobs together."""
         names = (builder.output_file(*job.job, suffix) for job in jobs)
         paths = (f"{self._dagdir}/{name}" for name in names if name)
         filesystem.read_ahead(self._dagdir, paths, size, follow=False)
@@ -679,8 +679,8 @@ class TrainingFiles:
         return _Output(path, name, job.epoch) if name is not None and path is not None else None
 
     def _output_path(self, name: str) -> str | None:
-        """The resolved path of an output file; None if it may not be read, or is not here."""
-        # Resolving a path takes twenty times as long, and a copy may lack all of them.
+        """The resolved path of an output file; None if it may not be read or is missing."""
+        # Resolving a path takes twenty times as long, and a copy may lack all outputs.
         if not filesystem.lexists(f"{self._dagdir}/{name}"):
             return None
         try:
@@ -705,7 +705,7 @@ class TrainingFiles:
         return lines
 
     def _errors(self, ledger: Ledger, builder: SnapshotBuilder) -> Errors:
-        """What failed jobs and scripts wrote of their failure; of many jobs, the newest ones."""
+        """The errors that failed jobs and scripts wrote; of many jobs, those of the newest."""
         failed = [job for job in ledger.jobs if job.state is State.FAILED and not job.dagman]
         failed = failed[-MOST_FAILED_JOBS:]
         for suffix in ("err", "out"):
@@ -715,7 +715,7 @@ class TrainingFiles:
         return Errors(jobs, self._script_errors(builder))
 
     def _script_errors(self, builder: SnapshotBuilder) -> Mapping[NodeKey, JobError]:
-        """What the scripts that failed wrote, where DAGMan kept it (SCRIPT DEBUG)."""
+        """The errors that failed scripts wrote, if DAGMan stored their output (SCRIPT DEBUG)."""
         failed = list(builder.failed_scripts())[-MOST_FAILED_JOBS:]
         names = (f"{self._dagdir}/{name}" for _, _, name in failed)
         filesystem.read_ahead(self._dagdir, names, ERROR_TAIL, follow=False)
@@ -745,7 +745,7 @@ def _epoch_at(moment: float | None, jobs: Iterable[Job], builder: SnapshotBuilde
         return None
     local = builder.clock.to_local(moment)
     if local is None and builder.live:
-        # The logs of a live ensemble are this machine's.
+        # The logs of a live ensemble are in this machine's local time.
         with suppress(OverflowError, ValueError, OSError):
             local = datetime.fromtimestamp(moment)
     if local is None:
@@ -763,9 +763,9 @@ def _epoch_at(moment: float | None, jobs: Iterable[Job], builder: SnapshotBuilde
 def _points(
     values: Iterable[tuple[int | None, float]], output: _Output, named_from: int = 0
 ) -> Iterator[Point]:
-    """Points of values in a file; those without an epoch have that of the file's job.
+    """Yield the values in a file as points; those without an epoch get that of the file's job.
 
-    In a run that is ``named_from`` 1 a job may name its epoch so.
+    In a run that is ``named_from`` 1, a job may name its own epoch counting from 1.
     """
     for named, value in values:
         is_own = named is None or (output.epoch is not None and named == output.epoch + named_from)
@@ -775,7 +775,7 @@ def _points(
 
 
 def _is_stale(file: FileState, seconds: float | None, now: float) -> bool:
-    """Whether a file was written before the execution that has lasted ``seconds``."""
+    """Whether a file was last written before an execution that has lasted ``seconds`` began."""
     return seconds is not None and now - file[2] / 1e9 > seconds + STALE_SECONDS
 
 
@@ -829,7 +829,7 @@ def _read_progress(path: str) -> Streamed | None:
 
 
 def _distinct_checkpoints(records: Iterable[CheckpointRecord]) -> tuple[CheckpointRecord, ...]:
-    """Each checkpoint once, by epoch: its earliest record, which later ones may repeat."""
+    """The earliest record of each checkpoint, by epoch; later ones may repeat it."""
     distinct: dict[tuple[int, str], CheckpointRecord] = {}
     for record in records:
         key = (record.epoch, record.digest)
@@ -854,7 +854,7 @@ def _versions(glob: SafeGlob, folders: Iterable[Path]) -> list[_Version]:
 
     def order(version: _Version) -> tuple[int, float, str]:
         number = -1 if version.number is None else version.number
-        # Of two directories with the same number, the one written to last is the later one.
+        # Of two directories with the same number, the one last written to is the later one.
         is_repeated = counts[version.number] > 1
         return number, _mtime(version.path) if is_repeated else 0.0, version.path
 
@@ -862,7 +862,7 @@ def _versions(glob: SafeGlob, folders: Iterable[Path]) -> list[_Version]:
 
 
 def _wandb_paths(glob: SafeGlob, folders: Iterable[Path]) -> list[str]:
-    """The files of a run's W&B runs, of the newest ones by their names."""
+    """The files of a run's W&B runs; of too many, the newest ones by their names."""
     paths = {
         path
         for folder in folders

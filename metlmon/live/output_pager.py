@@ -1,7 +1,7 @@
 """Rows of a job's output file by byte offset, so that a file of any size opens at once.
 
-A row is a line, or a part of one that is longer than :data:`ROW_BYTES`. Whether a row begins at
-an offset depends on the bytes before it alone, so that reading forward and backward agree.
+A row is a line, or a part of a line that is longer than :data:`ROW_BYTES`. Whether a row begins at
+an offset depends only on the bytes before it, so that reading forward and backward agree.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from metlmon.live.file_access import as_displayed, open_output
 from metlmon.remote.filesystem import OpenFile
 
 ROW_BYTES: Final = 4096
-"""A line is divided at the multiples of this without a line end in as many bytes before."""
+"""A line is divided at each multiple of this that has no line end in as many bytes before it."""
 
 SEARCH_BYTES: Final = 1 << 20
-"""Bytes that are read at once by a search, and after which it can be cancelled."""
+"""Bytes that a search reads at once; between two such reads it can be cancelled."""
 
 
 class OutputRow(Struct, frozen=True):
@@ -39,7 +39,7 @@ def output_size(path: Path) -> int:
 
 
 def rows_from(path: Path, start: int, count: int) -> list[OutputRow]:
-    """At most ``count`` rows from ``start`` on, where a row begins. Raises UnreadableFile."""
+    """At most ``count`` rows from ``start``, the beginning of a row. Raises UnreadableFile."""
     rows: list[OutputRow] = []
     with open_output(path) as (file, size):
         while start < size and len(rows) < count:
@@ -88,14 +88,14 @@ def _row_start(file: OpenFile, offset: int) -> int:
 def _row_end(file: OpenFile, start: int, size: int) -> int:
     """The end of the row that begins at ``start``."""
     multiple = start - start % ROW_BYTES
-    # The second next multiple divides every line that has not ended before it.
+    # The multiple after the next divides every line that does not end before it.
     limit = multiple + 2 * ROW_BYTES
     data = file.pread(limit - start, start)
     line_end = data.find(b"\n")
     if line_end >= 0 and start + line_end + 1 <= multiple + ROW_BYTES:
         return start + line_end + 1
     if start == multiple and len(data) > ROW_BYTES:
-        # No line end in a whole block: the next multiple is a beginning.
+        # No line end in a whole block: a row begins at the next multiple.
         return start + ROW_BYTES
     return start + line_end + 1 if line_end >= 0 else min(size, limit)
 
@@ -104,12 +104,12 @@ PAGE_ROWS: Final = 500
 """Rows that are read at a time."""
 
 KEPT_ROWS: Final = 3000
-"""Rows in memory at most: those far from the view are read again when it comes there."""
+"""Maximum number of rows in memory: those far from the view are read again when needed."""
 
 
 class OutputPage(Struct, frozen=True):
-    """Adjacent rows of a file of ``size`` bytes; the row at the offset ``top`` is to be shown
-    first, or where ``top`` is ``size`` the last rows.
+    """Adjacent rows of a file of ``size`` bytes; the row at offset ``top`` is to be shown first, or
+    the last rows if ``top`` is ``size``.
     """
 
     rows: tuple[OutputRow, ...]
@@ -118,12 +118,12 @@ class OutputPage(Struct, frozen=True):
 
     @property
     def reaches_end(self) -> bool:
-        """Whether the last row is that of the file."""
+        """Whether the last row is the last one of the file."""
         return not self.rows or self.rows[-1].end >= self.size
 
 
 def page_at_end(path: Path) -> OutputPage:
-    """The last rows. Raises UnreadableFile, as all of these do."""
+    """The last rows. Raises UnreadableFile, like all of these functions."""
     size = output_size(path)
     return OutputPage(tuple(rows_before(path, size, PAGE_ROWS)), size, size)
 
@@ -140,7 +140,7 @@ def page_below(path: Path, page: OutputPage, top: int) -> OutputPage:
     size = output_size(path)
     if not page.rows or size < page.rows[-1].end:
         return page_at_end(path)
-    # The last row may have been half written: it is read again.
+    # Read the last row again, since it may have been incomplete.
     more = rows_from(path, page.rows[-1].start, PAGE_ROWS)
     return OutputPage((*page.rows[:-1], *more)[-KEPT_ROWS:], size, top)
 
@@ -152,7 +152,7 @@ def page_above(path: Path, page: OutputPage, top: int) -> OutputPage:
 
 
 def page_if_changed(path: Path, page: OutputPage) -> OutputPage | None:
-    """The page up to the new end of the file; None where its size is as before."""
+    """The page up to the new end of the file; None if its size is unchanged."""
     size = output_size(path)
     return None if size == page.size else page_below(path, page, size)
 
@@ -161,18 +161,18 @@ def page_if_changed(path: Path, page: OutputPage) -> OutputPage | None:
 
 
 class Search(Struct):
-    """A search for a text in an output file. Upper and lower case are different only if the text
-    has a capital letter. ``done``: the part that was searched, from 0 to 1."""
+    """A search for a text in an output file. It is case-sensitive only if the text has a capital
+    letter. ``done``: the fraction that was searched, from 0 to 1."""
 
     text: str
     cancelled: bool = False
     done: float = 0.0
 
     def find(self, path: Path, offset: int, backward: bool = False) -> int | None:
-        """The offset of the next match in a row after that at ``offset``, or in one before it.
+        """The offset of the next match after the row at ``offset``, or before ``offset``.
 
-        Without one there, of the first match from the other end; None without any, and where it
-        was cancelled. Raises UnreadableFile.
+        Without one there, the search continues from the other end. None without any match, or if
+        cancelled. Raises UnreadableFile.
         """
         after = rows_from(path, row_start(path, offset), 1)
         split = min(offset, output_size(path)), after[0].end if after else offset

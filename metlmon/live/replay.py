@@ -21,11 +21,11 @@ from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
 
 TICK_SECONDS: Final = 0.05
-"""Interval of writing the data that has become due, too short to be visible."""
+"""Interval of writing due data, too short to be visible."""
 
 
 class ReplayPiece(Struct, frozen=True, order=True):
-    """Bytes appended to a file at one time (the recording's local time)."""
+    """Bytes appended to a file at one time (local time of the recording)."""
 
     time: datetime
     order: int
@@ -59,7 +59,7 @@ class Replay:
 
     @property
     def ended(self) -> bool:
-        """Whether all has been written, or an error stopped the replay."""
+        """Whether everything has been written, or an error has stopped the replay."""
         return self.error is not None or self._pieces_written == len(self.pieces)
 
     def start(self) -> None:
@@ -103,15 +103,15 @@ class Replay:
 
 CHECK_SECONDS: Final = 0.2
 PAUSE_SECONDS: Final = 15.0
-"""How long the end stays before the replay starts again."""
+"""How long the end is shown before the replay starts again."""
 
 
 class LoopingFeed:
     """A :class:`metlmon.live.feed.Feed` of a replay that starts again some time after its end.
 
     ``replay`` writes into ``directory``; each further one into a new directory beside it.
-    ``pause``: seconds at the end of each; None: it stays there. All but ``start`` and ``stop``
-    is that of the current replay's session. ``rounds``: the replays so far.
+    ``pause``: seconds at the end of each; None: stay at the end. All methods but ``start`` and
+    ``stop`` are those of the current replay's session. ``rounds``: the number of replays so far.
     """
 
     def __init__(self, replay: Replay, directory: Path, pause: float | None) -> None:
@@ -135,7 +135,7 @@ class LoopingFeed:
             self._thread.start()
 
     def stop(self) -> None:
-        """Stop replaying and reading; returns when the threads have ended."""
+        """Stop replaying and reading; return when the threads have ended."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -47,22 +47,22 @@ POLL_SECONDS: Final = 0.9
 0.05 % of a core."""
 
 PICTURE_SECONDS: Final = 0.2
-"""Minimum interval between snapshots of changes: more is not seen, and costs bytes."""
+"""Minimum interval between snapshots of changes: more would not be seen, but costs bytes."""
 
 TURN_SECONDS: Final = 0.01
 """Length of one slice of background work, before the UI may use the model."""
 
 SHARE_MOVING: Final = 5.0
 SHARE_IDLE: Final = 100.0
-"""Minimum interval as a multiple of a snapshot's cost: building them takes at most a fifth of a
-core when there are changes, a hundredth when only the clock changes."""
+"""Minimum interval between snapshots as a multiple of a snapshot's cost: building them takes at
+most a fifth of a core when data changes, a hundredth when only the clock does."""
 
 FAILURE_PAUSE_SECONDS: Final = 5.0
-"""Pause after an unexpected exception: its cause may pass, and repeated failures must not take
+"""Pause after an unexpected exception: its cause may go away, and repeated failures must not take
 a core."""
 
 CLOCK_SECONDS: Final = POLL_SECONDS
-"""Interval of snapshots for the clock alone: every check, as otherwise every second one."""
+"""Interval of snapshots for the clock alone: as often as checks; any longer skips every other."""
 
 
 STOP_SECONDS: Final = 5.0
@@ -73,10 +73,10 @@ REST_SECONDS: Final = 5.0
 
 
 class PriorityLock:
-    """A lock whose foreground users (the UI) go before its background threads.
+    """A lock whose foreground users (the UI) take precedence over its background threads.
 
-    Background threads hold it for some milliseconds at a time. A plain lock would be acquired
-    again by the thread that has just released it, before another thread wakes up.
+    Background threads hold it for some milliseconds at a time. With a plain lock, the thread that
+    has just released it would acquire it again before another thread wakes up.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class PriorityLock:
 
     @contextmanager
     def foreground(self) -> Iterator[None]:
-        """Acquire for the UI; waits for the current background slice only."""
+        """Acquire for the UI; wait for the current background slice only."""
         with self._count_lock:
             self._foreground_count += 1
             self.no_foreground.clear()
@@ -172,7 +172,7 @@ class Session:
             self._add_notice("watching for changes failed; files are checked every second", error)
 
     def _add_notice(self, message: str, error: Exception) -> None:
-        """Add a notice on an exception that only costs time; for any thread."""
+        """Add a notice about an exception that only costs time; for any thread."""
         self._reader.extra_notices[message] = Notice(
             "mishap", None, None, describe_error(message, error)
         )
@@ -180,9 +180,9 @@ class Session:
         self._wake.set()
 
     def stop(self) -> None:
-        """Stop the threads; returns when reading has ended.
+        """Stop the threads; return when reading has ended.
 
-        Does not wait for a thread blocked by a hung file system: it ends with the process.
+        Do not wait for a thread blocked by a hung file system, which ends with the process.
         """
         self._stop.set()
         self._wake.set()
@@ -236,13 +236,13 @@ class Session:
 
     def job_files(self) -> JobFiles:
         builder, ledger = self._builder_and_ledger()
-        # While their file system does not answer, what was read stays.
+        # While the file system does not answer, keep what was read before.
         with suppress(NoAnswer):
             self._job_files = self._training_files.read(ledger, builder)
         return self._job_files
 
     def _builder_and_ledger(self) -> tuple[SnapshotBuilder, Ledger]:
-        """Return the ledger of the current snapshot; nothing is read meanwhile."""
+        """Return builder and ledger of the current snapshot; nothing is read meanwhile."""
         with self._lock.exclusive, self._lock.background():
             builder = self._current_builder()
             return builder, builder.ledger()
@@ -286,7 +286,7 @@ class Session:
         return self._latest
 
     def _current_builder(self) -> SnapshotBuilder:
-        """Return the builder of the current snapshot, created if there is none."""
+        """Return the builder of the current snapshot; create it if needed."""
         if self._builder is None:
             self._builder = self._reader.snapshot_builder()
         return self._builder
@@ -350,7 +350,7 @@ class Session:
                 dirty = first = False
             if not step.more:
                 if dirty:
-                    # No snapshot is due earlier, so a wake-up would only cost time.
+                    # No snapshot is due before, so a wake-up would only cost time.
                     self._stop.wait(max(0.0, min(remaining, POLL_SECONDS)))
                 else:
                     self._wake.wait(POLL_SECONDS)
@@ -434,8 +434,8 @@ class DirectoryWatcher:
     On Linux inotify(7) reports writes of this machine, but not those of other clients of a network
     file system; this is therefore only an early wake-up for a reader that polls.
 
-    watchfiles costs little, 0.2 % of a core when idle, and is 30 ms later. But it holds the
-    interpreter while it adds a directory: a file system that does not answer then would stop the
+    watchfiles costs little, 0.2 % of a core when idle, and is 30 ms slower. But it holds the
+    interpreter lock while it adds a directory: a file system that does not answer would stop the
     whole program (``tests/faults/test_stalls.py``). It is used on other systems only.
     """
 
