@@ -67,16 +67,16 @@ from metlmon.snapshot.records import Progress
 FRESH: Final = timedelta(days=1)
 """Maximum age of a live ensemble's newest event: memory sizes are logged every few minutes."""
 
-ANEW_SECONDS: Final = 10.0
+RESTART_SECONDS: Final = 10.0
 """Minimum interval between restarts, so that a continually rewritten log does not take a core."""
 
-NO_LOGS_AT_ONCE: Final = 500
+NON_LOGS_PER_CHECK: Final = 500
 """Files that one check tests for having become event logs: a few milliseconds."""
 
-NAMED_EACH: Final = frozenset({"unreadable", "unknown-command", "settings"})
+NEVER_MERGED: Final = frozenset({"unreadable", "unknown-command", "settings"})
 """Kinds of notices that are never merged."""
 
-MOST_ALIKE: Final = 3
+MAX_UNMERGED: Final = 3
 """Notices of one kind that are listed; more are merged into one with their number."""
 
 STEP_SECONDS: Final = 0.05
@@ -208,7 +208,7 @@ class DagdirReader:
             if check.problem is None:
                 self.ensemble.log_stats[reader.log.name].bytes = check.size
             if check.restarted:
-                self._note_emptied(reader)
+                self._add_emptied_notice(reader)
                 self.ensemble.reset_log(reader.log.name, reader.log.dag)
                 changed = True
             # Touching the file makes an incomplete last event be read again: no growth.
@@ -338,8 +338,8 @@ class DagdirReader:
         Of many such files (job outputs named ``*.log``), each check tests the next few.
         """
         first = self._next_non_log if self._next_non_log < len(self._non_logs) else 0
-        self._next_non_log = first + NO_LOGS_AT_ONCE
-        batch = list(islice(self._non_logs, first, first + NO_LOGS_AT_ONCE))
+        self._next_non_log = first + NON_LOGS_PER_CHECK
+        batch = list(islice(self._non_logs, first, first + NON_LOGS_PER_CHECK))
         return any(stamp != self._non_logs[path] for path, stamp in sizes_and_ctimes(batch).items())
 
     # --- reading ------------------------------------------------------------------------
@@ -365,7 +365,7 @@ class DagdirReader:
             index = heappop(queue)[1]
             reader = readers[index]
             changed |= self._apply(reader)
-            self._put_jobs_away()
+            self._compress_events()
             if reader.unread_bytes:
                 heappush(queue, (self._reading_order(reader), index))
         more = any(r.unread_bytes for r in readers) or any(
@@ -374,10 +374,10 @@ class DagdirReader:
         if not more:
             for files in self._dagman_files:
                 more |= files.find_unlogged_jobs(self.ensemble)
-                self._put_jobs_away()
+                self._compress_events()
         replaced = any(reader.content_replaced for reader in readers)
         # A log may be replaced again and again: limit the restarts.
-        if replaced and time.monotonic() - self._restarted_at >= ANEW_SECONDS:
+        if replaced and time.monotonic() - self._restarted_at >= RESTART_SECONDS:
             self._restart()
             return ReadStep(changed=True, more=True)
         if not more:
@@ -402,7 +402,7 @@ class DagdirReader:
             self._add_warning(stats, warning)
         return changed
 
-    def _put_jobs_away(self) -> None:
+    def _compress_events(self) -> None:
         """Compress the events of jobs if too many are in memory, after building their records."""
         recent = self.ensemble.recent_jobs
         if surplus := recent.surplus():
@@ -410,7 +410,7 @@ class DagdirReader:
             self.derivation.update_ended(surplus)
             recent.compress(surplus)
 
-    def _note_emptied(self, reader: LogReader) -> None:
+    def _add_emptied_notice(self, reader: LogReader) -> None:
         """Add a notice if a user log was emptied; DAGMan truncates its own on restart."""
         name = reader.log.name
         if reader.log.role is LogRole.USER:
@@ -626,7 +626,7 @@ def _merged(notices: Iterable[Notice]) -> Iterator[Notice]:
     for notice in notices:
         by_kind.setdefault(notice.kind, []).append(notice)
     for kind, alike in by_kind.items():
-        if len(alike) <= MOST_ALIKE or kind in NAMED_EACH:
+        if len(alike) <= MAX_UNMERGED or kind in NEVER_MERGED:
             yield from alike
         else:
             text = f"{alike[0].text} (and {len(alike) - 1} more like this)"

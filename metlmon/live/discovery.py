@@ -233,7 +233,7 @@ def _submission_directory(workflow: Workflow, command: CondorSub) -> Path:
     folders = PurePath(command.dag_files[0]).parent.parts if command.dag_files else ()
     if command.use_dag_dir or (command.dag_files and not folders):
         return path.parent
-    if ".." in folders and (directory := _called_beside(path, command.dag_files[0])):
+    if ".." in folders and (directory := _directory_of_call(path, command.dag_files[0])):
         return directory
     if folders and folders[0] != "/" and path.parent.parts[-len(folders) :] == folders:
         return path.parents[len(folders)]
@@ -252,7 +252,7 @@ def _submission_directory(workflow: Workflow, command: CondorSub) -> Path:
     return above if in_all else path.parent
 
 
-def _called_beside(path: Path, named: str) -> Path | None:
+def _directory_of_call(path: Path, named: str) -> Path | None:
     """The directory of the call that named the DAG file ``path`` with ``..``.
 
     The absolute path of its nodes.log begins with that directory. In a copy this is a path of

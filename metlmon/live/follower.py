@@ -40,12 +40,12 @@ CHUNK: Final = 1 << 19
 """Bytes per read: large enough that system calls cost nothing, small enough that reading and
 parsing take less than ten milliseconds."""
 
-GREATEST_REST: Final = 64 << 20
+MAX_EVENT_BYTES: Final = 64 << 20
 """Maximum number of bytes read in search of an event's end. No event is nearly as long; the limit
 bounds the memory for a file without any event's end."""
 
 
-SILENT: Final = "no answer from the file system"
+NO_REPLY: Final = "no answer from the file system"
 """The reason of a file error when a file-system call times out."""
 
 
@@ -112,7 +112,7 @@ class Follower:
             return FileCheck(self.size, False, False, error.strerror or str(error), gone)
         except NoAnswer:
             self.is_answered = False
-            return FileCheck(self.size, False, False, SILENT)
+            return FileCheck(self.size, False, False, NO_REPLY)
         restarted = self._restarted(status, start, last_bytes) or not unchanged
         if restarted:
             self.offset, self._last_bytes, self._checksum = 0, b"", (0, 0)
@@ -171,7 +171,7 @@ class Follower:
             data = call_with_timeout(_part, self.path, at, limit)
         except NoAnswer:
             self._signature, self.is_answered = None, False
-            raise OSError(errno.ETIMEDOUT, SILENT) from None
+            raise OSError(errno.ETIMEDOUT, NO_REPLY) from None
         except OSError:
             self._signature = None
             raise
@@ -252,7 +252,7 @@ class DirectoryMtimes:
 
 # --- files that cannot be read ---------------------------------------------------------------
 
-SPEAK_AFTER: Final = 3.0
+REPORT_AFTER: Final = 3.0
 """Seconds after which a pending call is reported; shorter delays are normal under load."""
 
 
@@ -270,15 +270,15 @@ class FileError(Struct, frozen=True):
     @property
     def is_reportable(self) -> bool:
         """Whether it is more than a slow file server."""
-        overdue = self.since is not None and abs(time.time() - self.since) >= SPEAK_AFTER
-        return self.reason != SILENT or overdue
+        overdue = self.since is not None and abs(time.time() - self.since) >= REPORT_AFTER
+        return self.reason != NO_REPLY or overdue
 
     def message(self, subject: str) -> str:
         """Format the error; ``subject``: the file's name or kind."""
         if self.since is None:
             return f"{subject} cannot be read: {self.reason}"
         since = f"since {clock_time(self.since)}"
-        if self.reason == SILENT:
+        if self.reason == NO_REPLY:
             return f"{subject}: {self.reason} {since}{duration_suffix(self.since)}"
         if self.missing:
             return f"{subject} is gone {since}; what was read before stays"
@@ -419,7 +419,7 @@ class LogReader:
                 return self._empty_batch(), ()
             data = self._without_hole(data)
             year = self._first_year(data, clock, known)
-            at_end, endless = len(data) < size, size >= GREATEST_REST
+            at_end, endless = len(data) < size, size >= MAX_EVENT_BYTES
             result = self._parse(data, year, clock, until)
             if result.after.offset > self.position.offset or (at_end and not _is_hole(data)):
                 break

@@ -39,18 +39,18 @@ from metlmon.remote import filesystem
 from metlmon.remote.paths import NoAnswer
 from metlmon.text.visible import visible
 
-ANEW_SECONDS: Final = 30.0
+RECHECK_SECONDS: Final = 30.0
 """Interval of checking files that a user may have edited in place, which does not change their
 directory; metlmon and the gate replace files."""
 
-FEW: Final = 500
+MAX_STATUSES: Final = 500
 """Maximum number of files that are all checked by ``stat`` when their directory has changed; of
 more (a placement for each of thousands of nodes) only the inode numbers are compared."""
 
-MOST: Final = 100_000
+MAX_NAMES: Final = 100_000
 """Maximum number of names read in one directory."""
 
-AT_ONCE: Final = 20
+FILES_PER_CALL: Final = 20
 """Files read in one file-system call."""
 
 GATE_LOG: Final = "gate.log"
@@ -82,8 +82,8 @@ class GateDirectory(Generic[T]):
 
     def check(self, now: float) -> bool:
         """Read new and changed files; return whether there were any. Raises NoAnswer."""
-        due = time.monotonic() - self._checked_at >= ANEW_SECONDS
-        due = due and 0 < len(self.files) <= FEW
+        due = time.monotonic() - self._checked_at >= RECHECK_SECONDS
+        due = due and 0 < len(self.files) <= MAX_STATUSES
         if not self._directory_mtimes.changed([self.path], now) and not due:
             return False
         self._checked_at = time.monotonic()
@@ -107,8 +107,8 @@ class GateDirectory(Generic[T]):
         }
         new = [name for name in listed if name not in files]
         changed = bool(new) or len(files) != len(self.files)
-        for start in range(0, len(new), AT_ONCE):
-            names = tuple(new[start : start + AT_ONCE])
+        for start in range(0, len(new), FILES_PER_CALL):
+            names = tuple(new[start : start + FILES_PER_CALL])
             contents = call_with_timeout(self._read_files, self.path, names)
             files |= {n: (listed[n], content) for n, content in zip(names, contents, strict=True)}
         self.files = files
@@ -124,10 +124,10 @@ def _file_states(path: Path, is_wanted: Callable[[str], bool]) -> dict[str, tupl
         # Like the gate, this does not follow links.
         wanted = [
             entry
-            for entry in islice(entries, MOST)
+            for entry in islice(entries, MAX_NAMES)
             if is_wanted(entry.name) and entry.is_file(follow_symlinks=False)
         ]
-    if len(wanted) > FEW:
+    if len(wanted) > MAX_STATUSES:
         return {entry.name: (entry.inode(),) for entry in wanted}
     states: dict[str, tuple[int, ...]] = {}
     for entry in wanted:

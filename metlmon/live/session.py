@@ -46,14 +46,14 @@ POLL_SECONDS: Final = 0.9
 """Interval of ``stat`` of the known files: inotify misses writes of other NFS clients. Costs
 0.05 % of a core."""
 
-PICTURE_SECONDS: Final = 0.2
+SNAPSHOT_SECONDS: Final = 0.2
 """Minimum interval between snapshots of changes: more would not be seen, but costs bytes."""
 
-TURN_SECONDS: Final = 0.01
+SLICE_SECONDS: Final = 0.01
 """Length of one slice of background work, before the UI may use the model."""
 
-SHARE_MOVING: Final = 5.0
-SHARE_IDLE: Final = 100.0
+INTERVAL_FACTOR: Final = 5.0
+IDLE_INTERVAL_FACTOR: Final = 100.0
 """Minimum interval between snapshots as a multiple of a snapshot's cost: building them takes at
 most a fifth of a core when data changes, a hundredth when only the clock does."""
 
@@ -68,7 +68,7 @@ CLOCK_SECONDS: Final = POLL_SECONDS
 STOP_SECONDS: Final = 5.0
 """How long :meth:`Session.stop` waits for the threads."""
 
-REST_SECONDS: Final = 5.0
+UNATTENDED_SECONDS: Final = 5.0
 """The same while unattended: still visibly alive at a glance."""
 
 
@@ -197,7 +197,7 @@ class Session:
         """Join another thread until the deadline; only briefly if a call is pending."""
         if thread is not None and thread is not threading.current_thread():
             timeout = 0.0 if self._files.has_hung_call else deadline - time.monotonic()
-            thread.join(timeout=max(PICTURE_SECONDS, timeout))
+            thread.join(timeout=max(SNAPSHOT_SECONDS, timeout))
 
     def run_view(self, key: str) -> RunView | None:
         with self._lock.foreground():
@@ -331,13 +331,13 @@ class Session:
                     dirty |= self._reader.check()
                 checked_at = now
             with self._lock.exclusive, self._lock.background():
-                step = self._reader.step(TURN_SECONDS)
+                step = self._reader.step(SLICE_SECONDS)
                 dirty |= step.changed or self._notice_added
                 self._notice_added = False
-            pause = max(PICTURE_SECONDS, self._snapshot_seconds * SHARE_MOVING)
+            pause = max(SNAPSHOT_SECONDS, self._snapshot_seconds * INTERVAL_FACTOR)
             live = self._latest is not None and self._latest.status.live
-            tick = REST_SECONDS if self._unattended else CLOCK_SECONDS
-            tick = max(tick, self._tick_seconds * SHARE_IDLE)
+            tick = UNATTENDED_SECONDS if self._unattended else CLOCK_SECONDS
+            tick = max(tick, self._tick_seconds * IDLE_INTERVAL_FACTOR)
             due = dirty or (live and time.monotonic() - published_at >= tick)
             due |= self._latest is not None and self._latest.error != self._reader.error
             # A recent clock tick must not delay a real change.
@@ -378,7 +378,7 @@ class Session:
         done = False
         while not done:
             with self._lock.background():
-                done = self._reader.update(TURN_SECONDS)
+                done = self._reader.update(SLICE_SECONDS)
 
 
 class HistoricalSession(Session):
@@ -407,8 +407,8 @@ class HistoricalSession(Session):
         published_at, more = time.monotonic(), True
         while more and not self._stop.is_set():
             with self._lock.exclusive, self._lock.background():
-                more = self._reader.step(TURN_SECONDS).more
-            pause = max(PICTURE_SECONDS, SHARE_MOVING * self._snapshot_seconds)
+                more = self._reader.step(SLICE_SECONDS).more
+            pause = max(SNAPSHOT_SECONDS, INTERVAL_FACTOR * self._snapshot_seconds)
             if not more or time.monotonic() - published_at >= pause:
                 self._publish(notify)
                 published_at = time.monotonic()

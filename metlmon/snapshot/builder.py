@@ -549,9 +549,9 @@ class SnapshotBuilder:
         if run.key not in self._epochs:
             keys = [key for number in sorted(run.epochs) for key in run.epochs[number]]
             counted = set(self.derivation.run_states[run.key].epochs.values())
-            common = self._common_of_epochs(run)
+            common = self._common_inputs(run)
             self._epochs[run.key] = {
-                key: self._kept_epoch(key, key in counted, common) for key in keys
+                key: self._cached_epoch(key, key in counted, common) for key in keys
             }
         return self._epochs[run.key]
 
@@ -562,15 +562,15 @@ class SnapshotBuilder:
         if not part.training:
             return self._epoch(key)
         counts = self.derivation.run_states[run.key].epochs.get(part.number) == key
-        return self._kept_epoch(key, counts, self._common_of_epochs(run))
+        return self._cached_epoch(key, counts, self._common_inputs(run))
 
-    def _common_of_epochs(self, run: RunNodes) -> object:
+    def _common_inputs(self, run: RunNodes) -> object:
         """The inputs that all epochs of a run depend on."""
         derivation = self.derivation
         unit, placements = derivation.totals.hour_unit, derivation.ensemble.placements
         return derivation.run_names(run), unit, placements
 
-    def _kept_epoch(self, key: NodeKey, counts: bool, common: object) -> Epoch:
+    def _cached_epoch(self, key: NodeKey, counts: bool, common: object) -> Epoch:
         """An epoch; that of an earlier snapshot if none of its inputs has changed."""
         derivation, job = self.derivation, self._node_job(key)
         source = (

@@ -109,7 +109,7 @@ def _infer_expiries(
         if not entry.at_access_point and (at_place := there.get(place_of(entry))) is not None:
             at_place.append(entry)
     for place, of_place in groups.items():
-        work = _Work(there[place])
+        work = _PlaceActivity(there[place])
         for group in of_place:
             first, last = _end(group[0]), _end(group[-1])
             if place[1] is None:
@@ -117,11 +117,11 @@ def _infer_expiries(
                 undecided = as_of is None or as_of < last + QUIET
                 if near > len(group) or undecided:
                     continue
-            if not work.goes_on(first, last):
+            if not work.continues(first, last):
                 yield from map(execution_id, group)
 
 
-class _Work:
+class _PlaceActivity:
     """The executions at one place, indexed by time."""
 
     def __init__(self, executions: Iterable[Execution]) -> None:
@@ -129,7 +129,7 @@ class _Work:
         self._starts = [start for start, _ in spans]
         self._latest_ends = list(accumulate((end for _, end in spans), max))
 
-    def goes_on(self, first: datetime, last: datetime) -> bool:
+    def continues(self, first: datetime, last: datetime) -> bool:
         """Whether any survives the evictions from ``first`` to ``last``, or starts soon after."""
         later = bisect_right(self._starts, first)
         if later < len(self._starts) and self._starts[later] <= last + QUIET:

@@ -289,7 +289,7 @@ class Sessions:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader_module, "ANEW_SECONDS", 0.0)
+    monkeypatch.setattr(reader_module, "RESTART_SECONDS", 0.0)
     monkeypatch.setattr(follower_module, "UNWRITTEN_SECONDS", 0.0)
 
 

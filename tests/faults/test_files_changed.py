@@ -20,7 +20,7 @@ from tests.support.recordings import FIXTURES, again, copied, opened, report_of,
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """All is read anew as often as there is a reason, and zeros are what they are."""
-    monkeypatch.setattr(reader_module, "ANEW_SECONDS", 0.0)
+    monkeypatch.setattr(reader_module, "RESTART_SECONDS", 0.0)
     monkeypatch.setattr(follower, "UNWRITTEN_SECONDS", 0.0)
 
 

@@ -33,7 +33,7 @@ from tests.support.watched_session import WatchedSession
 
 @pytest.fixture(autouse=True)
 def _reported_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower, "SPEAK_AFTER", 0.2)
+    monkeypatch.setattr(follower, "REPORT_AFTER", 0.2)
     monkeypatch.setattr(session_module, "POLL_SECONDS", 0.1)
 
 

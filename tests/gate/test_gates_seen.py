@@ -144,7 +144,7 @@ def test_a_link_asks_for_nothing_among_many_files_too(
     dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
     """The gate follows none."""
-    monkeypatch.setattr(gate_files, "FEW", few)
+    monkeypatch.setattr(gate_files, "MAX_STATUSES", few)
     say(dagdir, "stop", uuid=OTHER)
     say(dagdir, "target", "delta", uuid=OTHER)
     (dagdir.path / "gate/e" / f"{UUID}.pause").symlink_to("/etc/hostname")
@@ -188,7 +188,7 @@ def test_a_node_goes_where_it_was_sent(dagdir: Dagdir) -> None:
 def test_placements_are_read_when_they_change_and_not_before(
     dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
-    monkeypatch.setattr(gate_files, "FEW", few)
+    monkeypatch.setattr(gate_files, "MAX_STATUSES", few)
     for epoch in range(EPOCHS):
         place(dagdir, f"run1-train_epoch{epoch}", "expanse")
     read: list[str] = []

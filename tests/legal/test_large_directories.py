@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from metlmon.live import follower
-from metlmon.live.dagdir_reader import NO_LOGS_AT_ONCE, DagdirReader
+from metlmon.live.dagdir_reader import NON_LOGS_PER_CHECK, DagdirReader
 from metlmon.model.states import State
 from metlmon.snapshot.records import Status
 from tests.support.dagdir_builder import NODE, Dagdir, again, log_of
@@ -106,7 +106,7 @@ def test_logs_that_are_none(in_memory: Path, counted: Counter[str]) -> None:
     reader = opened(dagdir)
     for _ in range(3):
         some = calls(counted, reader.check)
-        assert some["stat"] < NO_LOGS_AT_ONCE + 30
+        assert some["stat"] < NON_LOGS_PER_CHECK + 30
         assert some["open"] < 5
     dagdir.write("new.out", "x")
     assert calls(counted, reader.check)["open"] < 5, "a new name beside them opens none again"
