@@ -153,9 +153,9 @@ def hasten(speed: float) -> None:
 
     Statistics are computed as often for each look as in an open dashboard.
     """
-    for name in ("POLL_SECONDS", "CLOCK_SECONDS", "REST_SECONDS", "PICTURE_SECONDS"):
+    for name in ("POLL_SECONDS", "CLOCK_SECONDS", "UNATTENDED_SECONDS", "SNAPSHOT_SECONDS"):
         setattr(sessions, name, TICK)
-    sessions.SHARE_IDLE = sessions.SHARE_MOVING = 0.0  # type: ignore[misc]
+    sessions.IDLE_INTERVAL_FACTOR = sessions.INTERVAL_FACTOR = 0.0  # type: ignore[misc]
     stats_worker.CLOCK_SECONDS /= speed  # type: ignore[misc]
     stats_worker.SHARE_IDLE /= speed  # type: ignore[misc]
 

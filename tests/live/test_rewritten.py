@@ -142,7 +142,7 @@ def test_an_event_without_end_is_passed_over(
     dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follower_module, "CHUNK", 256)
-    monkeypatch.setattr(follower_module, "GREATEST_REST", 1024)
+    monkeypatch.setattr(follower_module, "MAX_EVENT_BYTES", 1024)
     endless = log_of(77).removesuffix(b"...\n") + b"\tmore of it\n" * 1000
     dagdir.write("metl.log", endless + b"...\n" + log_of(78))
     reader = dagdir.reader()

@@ -10,7 +10,7 @@ from typing import Any
 
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
-from metlmon.live.follower import SILENT
+from metlmon.live.follower import NO_REPLY
 from metlmon.live.session import Session
 from metlmon.model.clock import Clock
 from metlmon.model.states import State
@@ -64,7 +64,7 @@ class Watched:
         if others < -1e-6 or (others > 1e-6 and not self.runless):
             self.wrong.append(f"{status.as_of}: the runs' hours are not {hours}")
         # On a busy machine a call of the file system may take seconds.
-        if update.error is not None and SILENT not in update.error:
+        if update.error is not None and NO_REPLY not in update.error:
             self.wrong.append(f"{status.as_of}: {update.error}")
         self._done, self._hours = done, hours
         if not status.live and self.pictures > 1:
