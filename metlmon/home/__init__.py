@@ -1,1 +1,1 @@
-"""Home: many ensembles at once, each as one line; read by a process of its own."""
+"""Home: many ensembles at once, each on one line; a separate process reads them."""

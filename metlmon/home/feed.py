@@ -1,4 +1,4 @@
-"""The ensembles of Home as the dashboard sees them; a process of its own reads them."""
+"""The ensembles of Home as the dashboard sees them; a separate process reads them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from metlmon.remote.relay import Relay
 
 RESTART_SECONDS: Final = 5.0
-"""Pause before the process is started again after it ended by itself."""
+"""Pause before the process is started again after an unexpected end."""
 
 END_SECONDS: Final = 2.0
 """Time for the process to store the summaries after its input closes, before it is killed."""
@@ -32,7 +32,7 @@ STDERR_BYTES: Final = 2000
 class HomeFeed:
     """The summaries of all ensembles below some paths, kept up to date.
 
-    ``paths``, ``queue``, ``quiet``: as of a :class:`HomeRequest`. The thread that receives the
+    ``paths``, ``queue``, ``quiet``: as in :class:`HomeRequest`. The thread that receives the
     updates calls ``on_change``, given to :meth:`start`, after each of them.
     """
 
@@ -68,12 +68,12 @@ class HomeFeed:
         self.set_paths(dict.fromkeys((*self.request.paths, path)))
 
     def look_again(self, path: str) -> None:
-        """Say that the user has looked at this ensemble, which is not new any more."""
+        """Report that the user has looked at this ensemble, so that it is no longer new."""
         with self._lock:
             self._send(msgspec.structs.replace(self.request, again=path))
 
     def stop(self) -> None:
-        """End the process; returns when it has ended."""
+        """End the process and wait for its end."""
         self._stopped.set()
         with self._lock:
             process = self._process
@@ -136,7 +136,7 @@ class HomeFeed:
         return f"the process that reads the ensembles ended (status {status}){reason}"
 
     def _send(self, request: HomeRequest) -> None:
-        """Send a request; the lock is held."""
+        """Send a request; the caller holds the lock."""
         process = self._process
         if HOSTS:
             if self._relay is None:
@@ -147,7 +147,7 @@ class HomeFeed:
                 request, machines=tuple(HOSTS), relay=self._relay.path
             )
         if process is not None and process.stdin is not None and not process.stdin.closed:
-            # A process that has ended gets it when it is started again.
+            # If the process has ended, it gets the request when it is started again.
             with suppress(OSError):
                 process.stdin.write(msgspec.json.encode(request) + b"\n")
                 process.stdin.flush()

@@ -1,9 +1,9 @@
 """Finds dagdirs below paths, one directory at a time.
 
-Links to directories are followed, after all real directories, so that a dagdir is listed under its
-own path; each directory is visited once, so that links that loop end. Hidden directories are left
-out. A dagdir inside another is an ensemble of its own unless a DAG of the outer one refers to a DAG
-file in it.
+Links to directories are followed after all real directories, so that a dagdir is listed under its
+own path; each directory is visited once, so that loops of links end. Hidden directories are
+skipped. A dagdir inside another is an ensemble of its own unless a DAG of the outer one refers to
+a DAG file in it.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ MAX_DEPTH: Final = 5
 """Levels searched below a path: experiments are in folders by project, user or year."""
 
 INNER_DEPTH: Final = 2
-"""Levels searched below a dagdir: deeper ones are outputs, a folder for each job."""
+"""Levels searched below a dagdir: deeper ones are outputs, with a folder for each job."""
 
 MAX_DIRECTORIES: Final = 5000
-"""Directories visited below one path: outputs of jobs may be in a folder each."""
+"""Maximum directories visited below one path: each job may have a folder for its output."""
 
 NOTHING_HERE: Final = "no DAG file here or below"
 
 
 class FoundDagdir(Struct, frozen=True):
-    """A dagdir or DAG file that was found, or a directory that ``error`` says is unreadable.
+    """A dagdir or DAG file that was found, or a directory that is unreadable because of ``error``.
 
     ``more``: there are more directories below this path than are searched. ``modified``: when a
-    file was added to the directory or removed, in seconds since 1970; 0 if that is not known.
-    ``interrupted``: a file system gave no answer, so that what was found below this path before may
+    file was added to or removed from the directory, in seconds since 1970; 0 if unknown.
+    ``interrupted``: a file system did not answer, so that what was found below this path before may
     still be there.
     """
 
@@ -58,7 +58,7 @@ class FoundDagdir(Struct, frozen=True):
 
 
 class _Listing(Struct):
-    """What one directory has: its identity, names of files, and directories with link or not."""
+    """The contents of a directory: its identity, files, and directories (name, whether a link)."""
 
     identity: tuple[str, int, int]
     modified: float
@@ -67,14 +67,14 @@ class _Listing(Struct):
 
 
 def find_dagdirs(paths: Iterable[str], *, wait: bool = False) -> Iterator[FoundDagdir | None]:
-    """Yield the dagdirs below absolute ``paths``; None for every directory that is none.
+    """Yield the dagdirs below absolute ``paths``, and None for every other directory.
 
-    A path that is a DAG file is yielded as it is; one below which there is no dagdir, or that
-    cannot be read, with its error. ``wait``: as long as a busy or another machine may take.
+    A path that is a DAG file is yielded as it is; one that cannot be read, or has no dagdir below
+    it, with its error. ``wait``: allow the time that a busy or remote machine may need.
     """
     seen: set[tuple[str, int, int]] = set()
     for path in paths:
-        # One for each path: a file server that does not answer delays only what is on it.
+        # One for each path: a file server that does not answer delays only the paths on it.
         patience = COMMAND_PATIENCE if wait else PATIENCE
         files = FsExecutor(lambda: None, patience)
         try:
@@ -105,7 +105,7 @@ def _find_below(
             yield FoundDagdir(root, str(error), interrupted=True)
             return
         except OSError as error:
-            # A link to nowhere, or a directory that has just been removed, is no trouble below.
+            # Below the path, a dangling link or a directory just removed is not an error.
             if depth == 0 or not isinstance(error, FileNotFoundError):
                 found = True
                 known = unusable_path(error)

@@ -1,8 +1,8 @@
 """The directories that Home shows: the user's list, and those of the user's DAGMan jobs.
 
 The list is ``home.json`` in the directory of the user's state: a JSON object whose ``directories``
-are absolute paths of dagdirs, or of directories that have some below them, or ``HOST:DIR`` where
-these are on other machines.
+are absolute paths of dagdirs, or of directories with dagdirs below them, or ``HOST:DIR`` for those
+on other machines.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _path(directory: str) -> str | None:
 
 
 def save_list(directories: Iterable[str]) -> bool:
-    """Write the list; return whether that succeeded. If not, the old one stays."""
+    """Write the list; return whether that succeeded. On failure the old one remains."""
     return write_state(_file(), UserList([as_typed(path) for path in directories]))
 
 
@@ -75,7 +75,7 @@ def user_dagdirs(connection: PoolConnection) -> tuple[str, ...]:
 class QueueDagdirs:
     """The directories of the user's DAGMan jobs, for which a thread asks the schedd.
 
-    A directory stays when its DAGMan has left the queue. ``error``: why the schedd gave no answer.
+    A directory stays after its DAGMan has left the queue. ``error``: why the schedd did not answer.
     ``changed`` is set after each answer.
     """
 
@@ -102,6 +102,6 @@ class QueueDagdirs:
             self._stop.wait(QUEUE_SECONDS)
 
     def close(self) -> None:
-        """Stop asking; an answer that is awaited is not waited for."""
+        """Stop asking, without waiting for a pending answer."""
         self._stop.set()
         self._connection.close()

@@ -1,8 +1,8 @@
 """Reads many ensembles one after another, in small steps, and follows the live ones.
 
-One ensemble is read at a time. Of a finished one only its summary stays, with the sizes and times
+One ensemble is read at a time. Of a finished one only its summary is kept, with the sizes and times
 of its files: it is read again when these change. The readers of live ones are kept, up to
-``FOLLOWED_BYTES`` of logs together; the others are read again, at a rate that costs little.
+``FOLLOWED_BYTES`` of logs in total; the others are read again, at a rate that costs little.
 Not thread-safe; made for the process of :mod:`metlmon.home.worker`.
 """
 
@@ -38,7 +38,7 @@ STEP_SECONDS: Final = 0.05
 """Length of one step, between which commands are answered."""
 
 SEARCH_SECONDS: Final = 10.0
-"""Interval of the search for new dagdirs; at least ``SHARE`` times what a search takes."""
+"""Interval of the search for new dagdirs; at least ``SHARE`` times the duration of a search."""
 
 FOLLOW_SECONDS: Final = 3.0
 """Interval at which the files of live ensembles are checked."""
@@ -47,7 +47,7 @@ CHECK_SECONDS: Final = 30.0
 """The same for ensembles that are not followed."""
 
 CLOCK_SECONDS: Final = 900.0
-"""Age at which the figures of a live ensemble are computed again although nothing changed."""
+"""Age at which the figures of a live ensemble are recomputed although nothing changed."""
 
 AGAIN_SECONDS: Final = 1.0
 """Pause before an ensemble at which the user has looked is checked."""
@@ -56,30 +56,30 @@ RETRY_SECONDS: Final = 30.0
 """Pause before a directory that could not be read is tried again."""
 
 CONNECTION_RETRY_SECONDS: Final = 3.0
-"""The same where a connection is lost: it may be back."""
+"""The same after a lost connection, which may be back."""
 
 SHARE: Final = 20.0
-"""Pause after bringing an ensemble up to date, and after a search, as a multiple of their time:
-what is repeated takes a twentieth of a core, of however many ensembles."""
+"""Pause after updating an ensemble, and after a search, as a multiple of their duration: repeated
+work takes a twentieth of a core, however many ensembles there are."""
 
 PROGRESS_SECONDS: Final = 0.25
-"""Interval of the progress of a reading."""
+"""Interval at which progress of a reading is reported."""
 
 FOLLOWED_BYTES: Final = 60 << 20
-"""Bytes of logs whose readers are kept open; a reader needs some times its logs in memory."""
+"""Maximum bytes of logs with open readers; a reader needs several times its logs in memory."""
 
 SIDE_FILES: Final = (".dagman.out", ".metrics", ".halt")
-"""Suffixes of DAGMan's files whose changes may come without an event in a log."""
+"""Suffixes of DAGMan's files that may change without an event in a log."""
 
 MAX_STORED: Final = 500
-"""Summaries stored for later sessions; the ones stored first are forgotten first."""
+"""Maximum summaries stored for later sessions; the oldest ones are dropped first."""
 
 Signature = tuple[tuple[str, int, int], ...]
 """Size and modification time in nanoseconds of files and directories, by path."""
 
 
 class StoredSummary(Struct, frozen=True):
-    """A summary for the next session, with the signature of the files that it is of."""
+    """A summary for the next session, with the signature of its files."""
 
     summary: HomeSummary
     signature: Signature
@@ -88,8 +88,8 @@ class StoredSummary(Struct, frozen=True):
 class HomeUpdate(Struct, frozen=True, kw_only=True):
     """What has changed: summaries, and paths that are gone.
 
-    ``searching``: the first search for dagdirs is under way; ``more``: paths below which there
-    are more directories than are searched; ``queue_error``: why the queue has no answer.
+    ``searching``: the first search for dagdirs is in progress; ``more``: paths below which there
+    are more directories than are searched; ``queue_error``: why the queue did not answer.
     """
 
     summaries: tuple[HomeSummary, ...] = ()
@@ -120,7 +120,7 @@ class _Entry:
         return figures is not None and figures.live
 
     def close(self) -> None:
-        """Forget the reader."""
+        """Close the reader and drop it."""
         self.reader = None
         if self.files is not None:
             self.files.close()
@@ -131,7 +131,7 @@ class HomeReader:
     """The ensembles of Home.
 
     ``notify`` gets the changes, at most one update per turn and ``update_seconds``.
-    ``stored``: summaries of an earlier session. ``clock`` returns seconds, as
+    ``stored``: summaries of an earlier session. ``clock`` returns seconds, like
     :func:`time.monotonic`.
     """
 
@@ -169,7 +169,7 @@ class HomeReader:
     ) -> None:
         """Set the absolute paths below which ensembles are searched, and search them now.
 
-        ``quiet``: one of them that has no line if there is no ensemble below it.
+        ``quiet``: one of them that gets no line unless there is an ensemble below it.
         """
         self._quiet = quiet
         paths = tuple(dict.fromkeys(paths))
@@ -180,7 +180,7 @@ class HomeReader:
             self._queue_error, self._state_changed = queue_error, True
 
     def look_again(self, path: str) -> None:
-        """Check the files of an ensemble soon; what the user saw of it is being written now."""
+        """Check the files of an ensemble soon; what the user has seen is just being written."""
         entry = self._entries.get(path)
         if entry is not None:
             entry.due = min(entry.due, self._clock() + AGAIN_SECONDS)
@@ -196,7 +196,7 @@ class HomeReader:
         return [*others.values(), *read.values()][-MAX_STORED:]
 
     def turn(self) -> float:
-        """Do one step of work; return the seconds until the next is due, 0 for at once."""
+        """Do one step of work; return the seconds until the next is due, 0 for immediately."""
         now = self._clock()
         pause = self._step(now)
         if self._changed or self._removed or self._state_changed:
@@ -235,7 +235,7 @@ class HomeReader:
         return max(0.0, min(times) - now)
 
     def _due_time(self, entry: _Entry) -> float:
-        """When the entry is due; one that was read before waits for the pause of all."""
+        """When the entry is due; one that was read before also waits for the common pause."""
         is_read = entry.summary.phase is Phase.READ
         return max(entry.due, self._rest_until) if is_read else entry.due
 
@@ -269,7 +269,7 @@ class HomeReader:
         entry = self._entries.get(finding.path)
         if entry is None:
             entry = self._entries[finding.path] = _Entry(finding.path)
-            # The ones that changed last are read first.
+            # Those that changed last are read first.
             entry.due = -finding.modified
             self._changed[finding.path] = entry.summary
             stored = self._stored.get(finding.path)
@@ -283,7 +283,7 @@ class HomeReader:
             entry.due = 0.0
 
     def _show_stored(self, entry: _Entry, stored: StoredSummary) -> None:
-        """Show the summary of an earlier session, which is valid while the files are the same."""
+        """Show the summary of an earlier session, which is valid if the files are the same."""
         same = _is_current(stored.signature)
         entry.summary = stored.summary
         self._show(entry, Phase.READ if same else Phase.STORED)
@@ -332,7 +332,7 @@ class HomeReader:
     def _fail(self, entry: _Entry, error: str, pause: float = RETRY_SECONDS) -> None:
         entry.close()
         entry.signature, entry.due = (), self._clock() + pause
-        # What the line has of the directory itself is not repeated in its line.
+        # The line does not repeat the path of its own directory.
         self._show(entry, Phase.UNREADABLE, error=error.removeprefix(f"{entry.path}: "))
 
     def _is_unchanged(self, entry: _Entry) -> bool:
@@ -369,7 +369,7 @@ class HomeReader:
             entry.close()
             del reader
             entry.due = self._clock() + CHECK_SECONDS
-        # A model has cycles, and the next one needs the memory.
+        # A model has cycles, and its memory is needed for the next one.
         gc.collect()
 
     def _follow(self, entry: _Entry, reader: DagdirReader) -> Iterator[None]:
@@ -394,7 +394,7 @@ class HomeReader:
             entry.close()
 
     def _steps(self, entry: _Entry, reader: DagdirReader) -> Iterator[bool]:
-        """Read what is unread, then update the totals; yields whether a step changed anything."""
+        """Read what is unread, then update the totals; yield whether a step changed anything."""
         assert entry.files is not None
         more = True
         while more:
@@ -424,7 +424,7 @@ class HomeReader:
         fraction: float = 1.0,
         size: int | None = None,
     ) -> None:
-        """Change the summary of an ensemble, and note that it has changed."""
+        """Change the summary of an ensemble, and mark it as changed."""
         before = entry.summary
         entry.summary = replace(
             before,
@@ -437,7 +437,7 @@ class HomeReader:
             self._changed[entry.path] = entry.summary
 
     def _limit_followed(self) -> None:
-        """Close the readers of the live ensembles that changed longest ago."""
+        """Close the readers of the live ensembles whose last change is the oldest."""
         followed = [entry for entry in self._entries.values() if entry.reader is not None]
         followed.sort(key=lambda entry: entry.changed_at)
         total = sum(entry.summary.size for entry in followed)
@@ -471,12 +471,12 @@ def signature(paths: Iterable[str]) -> Signature:
 
 
 def _read_files(reader: DagdirReader) -> list[str]:
-    """The files and directories whose changes may change the figures."""
+    """The files and directories whose changes may affect the figures."""
     paths = set(reader.watched_directories())
     paths.update(reader.log_paths())
     for dag in reader.ensemble.dags.values():
         paths.update(dag.workflow.files)
-        # Jobs without a DAG are in one without a file.
+        # Jobs without a DAG belong to a workflow without a file.
         paths.update(Path(f"{dag.workflow.path}{s}") for s in SIDE_FILES if dag.workflow.files)
     paths.add(reader.dagdir / "metlmon.toml")
     if (seen := last_seen_file(reader)) is not None:

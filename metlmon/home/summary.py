@@ -1,4 +1,4 @@
-"""The summary of one ensemble: what Home shows of it in one line."""
+"""The summary of one ensemble: the contents of its line on Home."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Phase(StrEnum):
 
 
 class EnsembleState(StrEnum):
-    """State of an ensemble: of its DAGs, or ``STOPPED`` if no run can go on by itself."""
+    """State of an ensemble: that of its DAGs, or ``STOPPED`` if no run can continue by itself."""
 
     RUNNING = "running"
     HELD = "held"
@@ -65,14 +65,13 @@ _ENDED_WORST_FIRST: Final = (
 class Figures(Struct, frozen=True, kw_only=True):
     """The figures of an ensemble at ``as_of``.
 
-    ``done`` and ``total`` count epochs, or nodes where no node is an epoch. ``running`` and
-    ``queued`` are jobs. ``trouble``: the cause of the worst open entry of its health, None if
-    there is none above a note; ``headline``: the first line of its health; ``others``: the number
-    of further entries; ``steps``: what to do about the worst one, in order. ``since_seen``: what
-    has changed since the user last looked at it. ``remaining`` or
-    ``completed_at`` tell when it is done; ``no_eta`` why that is not known. ``events``: what
-    there is to notify about; ``complete``: no file was unreadable. ``last_event``: when the last
-    one in its logs was.
+    ``done`` and ``total`` count epochs, or nodes if no node is an epoch. ``running`` and ``queued``
+    count jobs. ``trouble``: the cause of the worst open entry of its health, None if none is above
+    a note; ``headline``: the first line of its health; ``others``: the number of further entries;
+    ``steps``: what to do about the worst one, in order. ``since_seen``: what has changed since the
+    user last looked at it. ``remaining`` or ``completed_at`` say when it is done, ``no_eta`` why
+    that is unknown. ``events``: those to notify about; ``complete``: no file was unreadable.
+    ``last_event``: the time of the last event in its logs.
     """
 
     as_of: datetime | None
@@ -98,7 +97,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     last_event: datetime | None = None
 
     def now(self, clock: datetime) -> datetime:
-        """The time there: that of its figures where they are live, else of the ``clock``."""
+        """The time there: that of its figures if they are live, else that of the ``clock``."""
         return self.as_of if self.live and self.as_of is not None else clock
 
 
@@ -161,7 +160,7 @@ def make_figures(reader: DagdirReader) -> Figures:
 
 
 def _state(status: Status, health: Health) -> EnsembleState:
-    """The state of the whole: of a living DAG, else done, else what is worst."""
+    """The state of the whole ensemble: that of a living DAG, else done, else the worst one."""
     dags = status.dags
     if not dags:
         return _state_of_jobs(status)
@@ -177,7 +176,7 @@ def _state(status: Status, health: Health) -> EnsembleState:
 
 
 def _state_of_jobs(status: Status) -> EnsembleState:
-    """The state of event logs without a DAG: of the jobs in the queue, else of all."""
+    """The state of event logs without a DAG: that of the jobs in the queue, else of all jobs."""
     states = {state for state, count in status.node_states.items() if count}
     if states & ACTIVE:
         held = states & ACTIVE == {State.HELD}

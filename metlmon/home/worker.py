@@ -1,9 +1,9 @@
-"""The process that reads the ensembles of Home, so that the dashboard's own never waits for it.
+"""The process that reads the ensembles of Home, so that the dashboard never waits for it.
 
 A thread would hold the interpreter for too long: with 50 dagdirs of 20 MB the screen stalls for up
-to 212 ms, 135 ms at the 99th percentile; beside this process for up to 99 ms, 5 ms at the 99th.
+to 212 ms, 135 ms at the 99th percentile; with this process for up to 99 ms, 5 ms at the 99th.
 
-Requests and updates are lines of JSON on standard input and output. It ends with its input.
+Requests and updates are lines of JSON on standard input and output. It ends when its input ends.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from metlmon.home.reading import HomeReader, HomeUpdate, StoredSummary
 from metlmon.remote.paths import HOSTS
 
 NICE: Final = 5
-"""How much the priority of this process is below the dashboard's."""
+"""How much lower the priority of this process is than the dashboard's."""
 
 UPDATE_SECONDS: Final = 0.2
-"""Minimum interval of updates: the screen shows no more of them."""
+"""Minimum interval between updates: the screen does not show more of them."""
 
 STORE_SECONDS: Final = 60.0
-"""Interval at which the summaries are stored for the next session, where they have changed."""
+"""Interval at which changed summaries are stored for the next session."""
 
 STORED_NAME: Final = "home.json"
 """Name of the file with the summaries, in the user's cache."""
@@ -43,10 +43,10 @@ STORED_NAME: Final = "home.json"
 class HomeRequest(Struct, frozen=True):
     """The paths below which ensembles are searched.
 
-    ``queue``: also the directories of the user's DAGMan jobs in the queue. ``quiet``: one of the
-    paths that has no line if there is no ensemble below it. ``again``: an ensemble at which the
-    user has looked: what is new since then is found soon. ``machines``: those of other machines
-    on which some paths are, whose connections are those of the parent at the socket ``relay``.
+    ``queue``: whether to include the directories of the user's DAGMan jobs. ``quiet``: one of the
+    paths that gets no line unless there is an ensemble below it. ``again``: an ensemble at which
+    the user has looked, whose news is determined again soon. ``machines``: the other machines of
+    some paths; their connections are those of the parent, at the socket ``relay``.
     """
 
     paths: tuple[str, ...] = ()
@@ -58,20 +58,20 @@ class HomeRequest(Struct, frozen=True):
 
 
 class _StoredFile(Struct, frozen=True):
-    """The content of the file; ``version``: of the code that made the summaries."""
+    """The content of the file; ``version``: that of the code that made the summaries."""
 
     version: str
     summaries: list[StoredSummary]
 
 
 def load_stored(cache: Path | None) -> list[StoredSummary]:
-    """The summaries of the last session in this directory; none if there are none of this code."""
+    """The summaries of the last session in this directory; none if other code made them."""
     stored = read_state(cache and cache / STORED_NAME, _StoredFile)
     return stored.summaries if stored is not None and stored.version == _version() else []
 
 
 def store(cache: Path | None, summaries: Iterable[StoredSummary]) -> None:
-    """Store the summaries for the next session, where that is possible."""
+    """Store the summaries for the next session, if possible."""
     write_state(cache and cache / STORED_NAME, _StoredFile(_version(), list(summaries)))
 
 
@@ -79,7 +79,7 @@ def store(cache: Path | None, summaries: Iterable[StoredSummary]) -> None:
 def _version() -> str:
     """Identifies the code that makes the summaries, by size and time of all its files.
 
-    Those at the start of this process: an update may replace them before it ends.
+    Determined when this process starts: an update may replace the files before it ends.
     """
     files = sorted(Path(__file__).parents[1].rglob("*.py"))
     statuses = [(str(file), os.stat(file)) for file in files]
@@ -132,7 +132,7 @@ def serve(requests: IO[bytes], responses: IO[bytes]) -> None:
 
 
 def _reach(host: str, relay: str) -> None:
-    """Make the files of another machine readable, by the parent's connection."""
+    """Make the files of another machine readable, through the parent's connection."""
     if host not in HOSTS:
         from metlmon.remote.machine import add_machine
         from metlmon.remote.relay import RelayedChannel
