@@ -21,15 +21,15 @@ from metlmon.text.formatting import plain
 BELL: Final = "\x07"
 
 WEBHOOK_SECONDS: Final = 10.0
-"""Time-out of connecting, and of each part of the answer."""
+"""Timeout of connecting, and of each part of the answer."""
 
 WEBHOOK_TOTAL_SECONDS: Final = 20.0
-"""Time-out of all of it, also of a name server that does not answer."""
+"""Timeout of the complete request, which covers a name server that does not answer."""
 
 COMMAND_SECONDS: Final = 30.0
 
 MAX_ANSWER: Final = 4096
-"""Bytes that are read of an answer, or of what a command writes to standard error."""
+"""Maximum bytes read of an answer, or of a command's standard error."""
 
 MAX_VARIABLE: Final = 1000
 
@@ -55,9 +55,9 @@ class Channel(Protocol):
 def open_channels(
     settings: NotifySettings, write: Callable[[str], bool] | None
 ) -> tuple[Channel, ...]:
-    """The channels that are set up.
+    """The configured channels.
 
-    ``write`` writes to the terminal and returns whether it could; None: there is none.
+    ``write`` writes to the terminal and returns whether it succeeded; None without a terminal.
     """
     channels: list[Channel] = []
     if settings.terminal and write is not None:
@@ -95,9 +95,9 @@ def terminal_sequence(
     """The characters that ring the bell or let the terminal show a message.
 
     OSC 9 has one text (iTerm2), OSC 777 has a title and a text (rxvt-unicode, foot, WezTerm).
-    tmux passes them on in ``ESC P tmux; … ESC \\``, where ``allow-passthrough`` is on.
+    tmux passes them on in ``ESC P tmux; … ESC \\``, if ``allow-passthrough`` is on.
     """
-    # Some terminals take a text that begins with a number for a command.
+    # Some terminals interpret a text that begins with a number as a command.
     title = f"metlmon: {message.title}"
     sequences = {
         "osc9": f"\x1b]9;{title}: {message.text}{BELL}",
@@ -118,7 +118,7 @@ class CommandChannel:
 
     The texts of the message are never among its arguments, which a shell or an interpreter could
     run: they are in its environment (``METLMON_TEXT``, …), and as JSON on its standard input. It
-    runs in the user's home directory and is ended after :data:`COMMAND_SECONDS`.
+    runs in the user's home directory and is killed after :data:`COMMAND_SECONDS`.
     """
 
     name = "command"
@@ -174,7 +174,7 @@ class CommandChannel:
 def _variables(message: Message) -> dict[str, str]:
     """The texts of a message as environment variables, each at most :data:`MAX_VARIABLE` long.
 
-    None begins as an option, which the program would obey.
+    None begins like an option, which the program would obey.
     """
     values = {
         "title": message.title,
@@ -217,7 +217,7 @@ class WebhookChannel:
             else:
                 errors.append(None)
 
-        # No time-out of the standard library is for the whole.
+        # The timeouts of the standard library do not cover the complete request.
         thread = threading.Thread(target=post, name="metlmon-webhook", daemon=True)
         thread.start()
         thread.join(WEBHOOK_TOTAL_SECONDS)
@@ -245,7 +245,7 @@ class WebhookChannel:
 
         handlers: list[BaseHandler] = [NoRedirections()]
         if self._url.value.startswith("http:"):
-            # It is on this host.
+            # The proxy is not for this host.
             handlers.append(ProxyHandler({}))
         headers = {"Content-Type": "application/json", "User-Agent": f"metlmon/{__version__}"}
         content = json.dumps(message.json()).encode()
@@ -265,7 +265,7 @@ class WebhookChannel:
 
 
 def _reason(error: object) -> str:
-    """An error's reason without the URL or the arguments."""
+    """The reason of an error, without the URL or the arguments."""
     if isinstance(error, TimeoutError):
         return "timed out"
     text = error.strerror if isinstance(error, OSError) and error.strerror else ""

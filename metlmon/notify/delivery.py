@@ -1,8 +1,8 @@
-"""Sends each event once, whatever process sees it, in a thread of its own if wanted.
+"""Sends each event once, whichever process sees it; optionally in a thread.
 
 The record of a dagdir is a file of the user's, outside of the dagdir. Its lock is held while
-messages are sent, so that two processes do not send the same; an event counts as sent only when
-a channel has taken it.
+messages are sent, so that two processes do not send the same ones; an event counts as sent only
+when a channel has accepted it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from metlmon.text.formatting import age, count
 PURPOSE: Final = "notified"
 
 RETRY_AFTER: Final = (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0)
-"""Seconds from each failure to the next try; after the last try the events are given up."""
+"""Seconds from each failure to the next try; after the last one the events are given up."""
 
 LOCKED_SECONDS: Final = 5.0
-"""Seconds until the next try where another process is sending."""
+"""Seconds until the next try if another process is sending."""
 
 
 class ChannelRecord(Struct):
@@ -50,10 +50,10 @@ class ChannelRecord(Struct):
 
 
 class SentEvent(Struct):
-    """An event that holds.
+    """An event that currently holds.
 
-    ``size``: of the event when it was last to be sent; ``unsent``: the names of the channels that
-    are still to send it.
+    ``size``: that of the event when it was last due to be sent; ``unsent``: names of the channels
+    that still have to send it.
     """
 
     size: int = 0
@@ -61,22 +61,22 @@ class SentEvent(Struct):
 
 
 class SentRecord(Struct):
-    """The events that hold, by hash of their key, and the channels by name."""
+    """The events that currently hold, by hash of their key, and the channels by name."""
 
     events: dict[str, SentEvent] = {}
     channels: dict[str, ChannelRecord] = {}
 
     def unsent(self, event: NotifyEvent) -> list[str]:
-        """The channels that are still to send an event of the record."""
+        """The channels that still have to send an event of the record."""
         return self.events[_hash(event)].unsent
 
 
 class DeliveryState(Struct, frozen=True):
     """What remains to be done for a dagdir.
 
-    ``wait``: seconds until the next call is due; None: nothing is left to be sent.
-    ``problems``: what was not sent, and why, one sentence for each channel. ``locked``: another
-    process is sending, and nothing was done.
+    ``wait``: seconds until the next call is due; None if everything is sent. ``problems``: what was
+    not sent, and why, one sentence for each channel. ``locked``: another process is sending, and
+    nothing was done.
     """
 
     wait: float | None = None
@@ -96,7 +96,7 @@ class Delivery:
         self._interval = interval
         self._path = state_path(PURPOSE, dagdir)
         self._unwritten: SentRecord | None = None
-        """The record where no file can be written."""
+        """The record, if no file can be written."""
 
     def deliver(
         self,
@@ -107,12 +107,12 @@ class Delivery:
         complete: bool = True,
         at_once: bool = False,
     ) -> DeliveryState:
-        """Send those of the events that were not sent before, as one message.
+        """Send those events that were not sent before, as one message.
 
         ``events``: all that hold. Those of an ensemble that was never seen before and is not
-        ``live`` are old, and are not sent. ``now``: seconds since the epoch. ``complete``: an
-        event that is missing is over; else it may be in a file that could not be read.
-        ``at_once``: whenever the last message was sent. Blocks while the channels send.
+        ``live`` are old and not sent. ``now``: seconds since the epoch. ``complete``: a missing
+        event is over; otherwise it may be in a file that could not be read. ``at_once``: ignore the
+        time of the last message. Blocks while the channels send.
         """
         with nullcontext(True) if self._path is None else state_lock(self._path) as locked:
             if not locked:
@@ -120,7 +120,7 @@ class Delivery:
             before = self._unwritten or read_state(self._path, SentRecord)
             record = self._new_record(before, events, live=live, complete=complete)
             if record != before:
-                # Before anything is sent: if this process ends meanwhile, the events are known.
+                # Before sending: if this process ends meanwhile, the events are known.
                 self._write(record)
             waits = [self._send_due(each, record, events, now, at_once) for each in self._channels]
         problems = (_problem(channel, record, now) for channel in self._channels)
@@ -135,7 +135,7 @@ class Delivery:
         live: bool,
         complete: bool,
     ) -> SentRecord:
-        """The record with these events; ``before``: the one until now."""
+        """The record with these events; ``before``: the previous one."""
         names = [channel.name for channel in self._channels]
         unsent = names if live or before is not None else []
         old = before or SentRecord()
@@ -156,12 +156,12 @@ class Delivery:
         now: float,
         at_once: bool,
     ) -> float | None:
-        """Send what a channel has not sent; the seconds until it is to be called again."""
+        """Send what a channel has not sent; return the seconds until the next call is due."""
         state = record.channels.setdefault(channel.name, ChannelRecord())
         waiting = [event for event in events if channel.name in record.unsent(event)]
         if not waiting:
             return None
-        # A record of the future is that of a clock that was wrong.
+        # A time in the future comes from a clock that was wrong.
         if state.retry_at > now + RETRY_AFTER[-1]:
             state.retry_at = 0.0
         due = max(state.retry_at, state.sent_at + self._interval)
@@ -179,14 +179,14 @@ class Delivery:
 
 
 def _follow(event: NotifyEvent, known: SentEvent | None, channels: Sequence[str]) -> SentEvent:
-    """The record of an event that holds: ``channels`` send it if it is new, or twice as large."""
+    """The record of an event that holds: ``channels`` send it if it is new or has doubled."""
     if known is None or (event.size > 1 and event.size >= 2 * known.size):
         return SentEvent(event.size, list(channels))
     return SentEvent(known.size, list(known.unsent))
 
 
 def _send(channel: Channel, message: Message, state: ChannelRecord, now: float) -> bool:
-    """Send a message; return whether the channel is through with it, sent or given up."""
+    """Send a message; return whether the channel is done with it, as sent or given up."""
     try:
         channel.send(message)
     except SendError as error:
@@ -224,14 +224,14 @@ def _hash(event: NotifyEvent) -> str:
 # --- a thread that delays nothing -----------------------------------------------------------
 
 SLOWEST_READER: Final = timedelta(minutes=15)
-"""The clock of the access point goes back by more than that at the end of summer time."""
+"""At the end of daylight saving time, the clock of the access point goes back by more than this."""
 
 CLOSE_SECONDS: Final = 1.0
-"""Time that exiting waits for a message that is being sent."""
+"""Time that exiting waits for a message in progress."""
 
 
 class _Ensemble(Struct):
-    """The newest events of one dagdir; ``due``: when they are to be looked at again."""
+    """The newest events of one dagdir; ``due``: when to look at them again."""
 
     dagdir: Path
     events: Sequence[NotifyEvent] = ()
@@ -268,7 +268,7 @@ class Notifier:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The channels and where they send to, without secrets."""
+        """The channels and their targets, without secrets."""
         return tuple(f"{channel.name}: {channel.target}" for channel in self._channels)
 
     @property
@@ -287,10 +287,10 @@ class Notifier:
         as_of: datetime | None,
         complete: bool = True,
     ) -> None:
-        """Take what holds in an ensemble at ``as_of``; returns at once.
+        """Record what holds in an ensemble at ``as_of``; returns at once.
 
-        ``complete``: as for :meth:`metlmon.notify.delivery.Delivery.deliver`. What is a little
-        older than the last update comes from a slower reader, and is ignored.
+        ``complete``: as for :meth:`metlmon.notify.delivery.Delivery.deliver`. A state slightly
+        older than the last update comes from a slower reader and is ignored.
         """
         with self._lock:
             ensemble = self._ensembles.setdefault(dagdir, _Ensemble(dagdir))
@@ -310,7 +310,7 @@ class Notifier:
         self._wake.set()
 
     def close(self) -> None:
-        """Stop the thread; what it has not sent is sent by the next process."""
+        """Stop the thread; the next process sends what remains."""
         self._stopped.set()
         self._wake.set()
         if self._thread is not None:

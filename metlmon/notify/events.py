@@ -1,4 +1,4 @@
-"""What there is to notify about, as events; and one message for several of them."""
+"""Events to notify about, and one message for several of them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from metlmon.text.formatting import count, directory_name, number, plain
 DONE: Final = "done"
 
 MAX_EVENTS: Final = 500
-"""Events of one ensemble: the most serious ones."""
+"""Maximum events of one ensemble: the most serious ones."""
 
 MAX_TEXT: Final = 300
 MAX_NAME: Final = 48
 
 LINES: Final = 5
-"""Events that a message lists; the others are counted."""
+"""Maximum events that a message lists; the others are counted."""
 
 UNREAD: Final = ("unreadable", "missing-log")
 """Kinds of warnings about files that were not read."""
@@ -34,7 +34,7 @@ UNREAD: Final = ("unreadable", "missing-log")
 URGENT: Final = (Severity.STOPPED.value, Severity.BLOCKED.value)
 
 MENTIONS: Final = re.compile(r"@(?=everyone\b|here\b|channel\b|all\b)|<(?=[!@#])")
-"""What a chat would take for a call to all its members."""
+"""What a chat would interpret as a mention of all its members."""
 
 
 class NotifyEvent(Struct, frozen=True, kw_only=True):
@@ -55,14 +55,14 @@ class NotifyEvent(Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """The number of runs, or of nodes where there are no runs."""
+        """The number of runs, or of nodes without runs."""
         return self.runs or self.nodes
 
 
 class Message(Struct, frozen=True, kw_only=True):
     """One notification.
 
-    ``ensemble``: its name; ``events``: the most serious first; none: it is a trial.
+    ``ensemble``: its name; ``events``: the most serious first; empty for a test message.
     """
 
     ensemble: str = "metlmon"
@@ -98,7 +98,7 @@ class Message(Struct, frozen=True, kw_only=True):
         return ",".join(dict.fromkeys(event.name for event in self.events)) or "test"
 
     def json(self) -> dict[str, Any]:
-        """What a webhook and the standard input of a command get."""
+        """What a webhook, and the standard input of a command, receive."""
         text = "\n".join([self.title, *self.lines])
         return {
             "schema": 1,
@@ -130,7 +130,7 @@ def make_message(dagdir: str, events: Iterable[NotifyEvent]) -> Message:
 
 
 def find_events(health: Health, status: Status, about: Collection[str]) -> tuple[NotifyEvent, ...]:
-    """What holds now and is worth a notification, the most serious first."""
+    """What currently holds and is worth a notification, the most serious first."""
     found = [
         _from_entry(entry, name, health) for entry in health.open_entries if (name := _name(entry))
     ]
@@ -143,12 +143,12 @@ def find_events(health: Health, status: Status, about: Collection[str]) -> tuple
 
 
 def is_complete(status: Status) -> bool:
-    """Whether all logs and DAGMan's files could be read; else an event may be missing."""
+    """Whether all logs and DAGMan's files could be read; otherwise an event may be missing."""
     return not any(notice.kind in UNREAD for notice in status.warnings)
 
 
 def _name(entry: HealthEntry) -> str | None:
-    """The name of the event that an entry is; None if nobody is notified of it."""
+    """The name of an entry's event; None if nobody is notified of it."""
     if entry.severity is Severity.NOTE or entry.kind not in KINDS:
         return None
     return KINDS[entry.kind].condition
@@ -175,7 +175,7 @@ def _from_entry(entry: HealthEntry, name: str, health: Health) -> NotifyEvent:
 
 
 def _finished(status: Status) -> Sequence[NotifyEvent]:
-    """The DAGs that are done; without any, the runs if all of them are finished."""
+    """The DAGs that are done; without DAGs, the runs if all of them are finished."""
     done = [dag for dag in status.dags if dag.state is DagState.DONE]
     if done:
         return [
@@ -195,7 +195,7 @@ def _finished(status: Status) -> Sequence[NotifyEvent]:
 
 
 def _nodes(dag: DagRow) -> str:
-    """Its nodes; a DAG can be done although some are not."""
+    """The nodes of a DAG; it can be done although some of them are not."""
     if dag.nodes_done == dag.nodes_total:
         return count(dag.nodes_total, "node")
     return f"{number(dag.nodes_done)} of {count(dag.nodes_total, 'node')}"
