@@ -1,8 +1,8 @@
-"""One dashboard in a process of its own, for one tab of a browser.
+"""One dashboard in its own process, for one tab of a browser.
 
-textual-serve runs a command line in a shell, waits for its end without a limit, and prints what
-it wrote. Here an argument list is run, without a shell; it ends when its tab does, by force where
-it must; and what it wrote is shown in the tab.
+textual-serve runs a command line in a shell, waits for its end without a limit, and prints its
+messages. Here an argument list is run, without a shell; the process ends when its tab does, by
+force if necessary; and its messages are shown in the tab.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ that may be a dagdir, which another user may have written."""
 NOT_FOR_A_BROWSER: Final = frozenset(
     ("TMUX", "TMUX_PANE", "STY", "COLORFGBG", "LINES", "BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 )
-"""Variables about the terminal and the display of the server, which the user does not look at."""
+"""Variables about the server's terminal and display, which the user does not look at."""
 
 STARTED: Final = b"__GANGLION__\n"
 """What Textual's web driver writes before its first packet."""
 
 PRELUDE_BYTES: Final = 1 << 16
 MESSAGE_BYTES: Final = 1 << 16
-"""Limits of what is kept of a program's output before its first packet, and of its messages."""
+"""Limits of the output kept before a program's first packet, and of its messages."""
 
 WRITE_SECONDS: Final = 10.0
-"""Time for a program to take input, after which its tab is closed."""
+"""Time for a program to accept input, after which its tab is closed."""
 
 EXIT_SECONDS: Final = 4.0
-"""Time to end, after which it is killed: longer than what the dashboard gives its own threads."""
+"""Time for a program to end before it is killed: longer than the dashboard gives its threads."""
 
 
 LAST_SECONDS: Final = 1.0
@@ -64,8 +64,8 @@ def watch_command(arguments: Sequence[str]) -> list[str]:
 class AppProcess(AppService):
     """A process of textual-serve that is started from an argument list.
 
-    ``arguments``: what is run. ``download_url``: of a file that it sends, by the file's key.
-    ``connection``: what textual-serve's AppService takes.
+    ``arguments``: the command. ``download_url`` returns the URL of a file that it sends, by the
+    file's key. ``connection``: the arguments of textual-serve's AppService.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class AppProcess(AppService):
     def _build_environment(self, width: int = 80, height: int = 24) -> dict[str, str]:
         environment = super()._build_environment(width, height)
         kept = {name: text for name, text in environment.items() if name not in NOT_FOR_A_BROWSER}
-        # What xterm.js is compatible with.
+        # xterm.js is compatible with this.
         return kept | {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
 
     async def _open_app_process(self, width: int = 80, height: int = 24) -> Process:
@@ -88,7 +88,7 @@ class AppProcess(AppService):
             stdout=PIPE,
             stderr=PIPE,
             env=self._build_environment(width, height),
-            # ^C in the terminal of the server ends the server, which ends this.
+            # ^C in the terminal of the server ends the server, which ends this process.
             start_new_session=True,
         )
         self._stdin = process.stdin
@@ -101,7 +101,7 @@ class AppProcess(AppService):
         return await self._send(b"M", json.dumps(data).encode())
 
     async def _send(self, kind: bytes, payload: bytes) -> bool:
-        """Send a packet; False where it was not taken."""
+        """Send a packet; return whether it was accepted."""
         try:
             self.stdin.write(self.encode_packet(kind, payload))  # type: ignore[arg-type]
             await asyncio.wait_for(self.stdin.drain(), WRITE_SECONDS)
@@ -110,7 +110,7 @@ class AppProcess(AppService):
         return True
 
     async def run(self) -> None:
-        """Pass on what the process writes, until it has ended; then its last message."""
+        """Pass on what the process writes, until it ends; then its last message."""
         process = self._process
         assert process is not None
         assert process.stdout is not None
@@ -121,7 +121,7 @@ class AppProcess(AppService):
                 await self._pass_on(process.stdout)
             await process.wait()
             message = ""
-            # What it started itself may still have its standard error.
+            # Its child processes may still hold its standard error open.
             with suppress(TimeoutError):
                 message = await asyncio.wait_for(errors, LAST_SECONDS)
             if message:
@@ -167,7 +167,7 @@ class AppProcess(AppService):
             await self.remote_write_str(json.dumps(["open_url", opened]))
 
     async def stop(self) -> None:
-        """End the process: by its end of input, then by force."""
+        """End the process: by the end of its input, then by force."""
         task, process = self._task, self._process
         if task is None or process is None:
             return
@@ -187,13 +187,13 @@ class AppProcess(AppService):
 
 
 def message_screen(message: str) -> bytes:
-    """What shows a message in a tab, in place of the dashboard, in the colours of its page."""
+    """The output that shows a message in a tab in place of the dashboard, in the page's colours."""
     shown = "\r\n ".join(plain(line, 2000) for line in message.splitlines())
     return f"\x1b[0;38;2;213;217;224;48;2;20;23;28m\x1b[?25l\x1b[2J\x1b[H {shown}\r\n".encode()
 
 
 async def _read_end(stream: asyncio.StreamReader) -> str:
-    """All that is written until the end; of much, the last part."""
+    """Everything up to the end of the stream; if that is much, its last part."""
     end = b""
     while data := await stream.read(4096):
         end = (end + data)[-MESSAGE_BYTES:]

@@ -1,10 +1,10 @@
-"""The web server of ``metlmon serve``: who may ask, and what is answered.
+"""The web server of ``metlmon serve``: who may send requests, and how they are answered.
 
-Only this machine can connect. Each request needs the token, which the first line of output has,
-and a Host header that names this machine: a web page could otherwise reach the server by a name
-of its own that resolves here (DNS rebinding). What comes from another page (Origin) is refused.
-The token stays in the URL, and is no cookie: a browser sends cookies of 127.0.0.1 to every port,
-so that the server of another user, opened in the same browser, would receive it.
+Only this machine can connect. Each request needs the token, which the first line of output
+contains, and a Host header that names this machine: a web page could otherwise reach the server by
+a name of its own that resolves here (DNS rebinding). Requests from other pages (Origin) are
+refused. The token stays in the URL instead of a cookie: a browser sends cookies of 127.0.0.1 to
+every port, so that another user's server, opened in the same browser, would receive it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from metlmon.serve.app_process import AppProcess, message_screen
 ADDRESSES: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
 MOST_TABS: Final = 8
-"""Dashboards at a time: each is a process of 50 MB or more."""
+"""Maximum dashboards at a time: each is a process of 50 MB or more."""
 
 TOO_MANY: Final = (
     f"metlmon: {MOST_TABS} dashboards are open in tabs already: close one, then start this again"
@@ -44,10 +44,10 @@ CLOSE_SECONDS: Final = 2.0
 """Time for a tab to confirm that its connection is closed."""
 
 SHUTDOWN_SECONDS: Final = 6.0
-"""Time at the end for all programs to end, after the one that the last of them has."""
+"""Time at the end for all programs to end, beyond the time that the last of them has."""
 
 STATICS: Final = {"css/xterm.css": "text/css", "js/textual.js": "text/javascript"}
-"""What the page needs of textual-serve; nothing else of it is served."""
+"""The files of textual-serve that the page needs; no others are served."""
 
 HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -64,18 +64,18 @@ DEFAULT_POLICY: Final = "default-src 'none'; frame-ancestors 'none'; sandbox"
 PAGE_POLICY: Final = (
     "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "script-src 'self' 'nonce-{nonce}'; connect-src 'self' ws://{host}; img-src data:; "
-    # xterm.js writes style elements and attributes of its own.
+    # xterm.js writes its own style elements and attributes.
     "style-src 'self' 'unsafe-inline'"
 )
 
 HEAD_SECONDS: Final = 10.0
-"""Time for a request after the connection is made; longer ones need the token."""
+"""Time for a request after connecting; slower ones need the token."""
 
 MOST_STRANGERS: Final = 64
-"""Connections without token; of more the oldest is closed. The owner's asks at once."""
+"""Maximum connections without a token; beyond it the oldest, hardly the owner's, is closed."""
 
 BACKLOG: Final = 32
-"""Connections that are accepted at once: each takes a file descriptor, of often 256."""
+"""Connections accepted at once: each takes a file descriptor, of often only 256."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -88,14 +88,14 @@ class Terminal(NamedTuple):
 
 
 LARGEST: Final = Terminal(500, 200)
-"""A screen of 4K in a tiny font; a tab of this size takes some 140 MB."""
+"""A 4K screen in a tiny font; a tab of this size takes some 140 MB."""
 
 
 class DashboardServer(Server):
-    """Serves a dashboard on 127.0.0.1, and on ::1 where the machine has it.
+    """Serves a dashboard on 127.0.0.1, and on ::1 if the machine has it.
 
-    ``arguments``: what each tab runs; ``title``: of its page; ``port``: 0 for any that is free.
-    Raises InputError where the port is taken.
+    ``arguments``: what each tab runs; ``title``: that of its page; ``port``: 0 for any free one.
+    Raises InputError if the port is taken.
     """
 
     def __init__(self, arguments: Sequence[str], title: str, port: int) -> None:
@@ -123,7 +123,7 @@ class DashboardServer(Server):
 
     async def serve_until(self, stopped: asyncio.Event) -> None:
         """Answer requests until ``stopped`` is set; then end all programs."""
-        # aiohttp's own logs would have the URL, with the token.
+        # aiohttp's own logs would contain the URL, with the token.
         silent = logging.Logger("metlmon.serve")
         silent.addHandler(logging.NullHandler())
         runner = web.AppRunner(
@@ -139,7 +139,7 @@ class DashboardServer(Server):
         def connect() -> web.RequestHandler:
             assert runner.server is not None
             connection = runner.server()
-            # Its own first step, which opens it, is not scheduled yet.
+            # The first step of the connection, which opens it, is not scheduled yet.
             loop.call_soon(loop.call_soon, self._limit, connection)
             return connection
 
@@ -205,7 +205,7 @@ class DashboardServer(Server):
             return web.Response(status=500, text="metlmon serve failed here\n")
 
     def _refusal(self, request: web.Request) -> str | None:
-        """Why a request is refused; None if it is not."""
+        """Why a request is refused; None if it is accepted."""
         hosts = [each.strip().lower() for each in request.headers.getall("Host", [])]
         if len(hosts) != 1 or hosts[0] not in self.hosts:
             return f"the Host header names another machine or port: open 127.0.0.1:{self.port}"
@@ -308,7 +308,7 @@ class DashboardServer(Server):
 async def _pass_on(
     message: WSMessage, websocket: web.WebSocketResponse, process: AppProcess
 ) -> bool:
-    """Pass on one message of textual.js; False where it is none, or was not taken."""
+    """Pass on one message of textual.js; return False if it is invalid or was not accepted."""
     try:
         kind, *rest = message.json()
         if kind == "stdin":
@@ -326,7 +326,7 @@ async def _pass_on(
 
 
 def _terminal(width: object, height: object) -> Terminal:
-    """The size as numbers, at most ``LARGEST``; that of a usual terminal where they are none."""
+    """The size as numbers, at most ``LARGEST``; that of a usual terminal if they are invalid."""
     try:
         return Terminal(*map(min, (int(str(width)), int(str(height))), LARGEST))
     except ValueError:
@@ -339,7 +339,7 @@ async def _add_headers(request: web.Request, response: web.StreamResponse) -> No
 
 
 def _bind(port: int) -> list[socket.socket]:
-    """Sockets on each loopback address, with one port. Raises InputError where it is taken."""
+    """Sockets on each loopback address, with one port. Raises InputError if it is taken."""
     sockets: list[socket.socket] = []
     for family, address in ADDRESSES:
         try:
