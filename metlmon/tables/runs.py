@@ -456,8 +456,12 @@ def hours_cell(hours: float, style: TextStyle = PLAIN) -> Line:
 
 
 def _is_unlogged(row: Run) -> bool:
-    """Whether epochs are or may be done, but no log has hours of any of them."""
-    return row.epochs_done + row.epochs_unknown > 0 and not row.hours.goodput
+    """Whether epochs are or may be done, but no log has hours of any of them.
+
+    The hours of an epoch whose failed job a POST script overruled are badput.
+    """
+    overruled = row.epochs_overruled if row.hours.badput else 0
+    return row.epochs_done + row.epochs_unknown > overruled and not row.hours.goodput
 
 
 def _lost(row: Run, cells: int | None) -> Line:

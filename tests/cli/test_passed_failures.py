@@ -48,6 +48,13 @@ def test_nothing_is_reported_twice_or_plainly_done(dagdir: str, capsys: Captured
     assert "✓ epoch done, next waiting, job failed" in row
 
 
+def test_a_run_of_overruled_epochs_alone_has_no_goodput(dagdir: str, capsys: Captured) -> None:
+    """Its only epochs took hours that are badput: neither sum is unknown."""
+    lines = text_output("status", capsys, dagdir, "--no-live").splitlines()
+    (row,) = [line for line in lines if line.startswith("run0 ")]
+    assert row.split()[-4:] == ["0", "0.03", "100", "%"]
+
+
 def test_json_flags_what_a_post_script_let_pass(dagdir: str, capsys: Captured) -> None:
     (run,) = json_output("status", capsys, dagdir, "--no-live")["runs"]
     assert (run["epochs_done"], run["epochs_overruled"]) == (1, 1)
