@@ -6,11 +6,14 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
+from math import exp
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 from tests.generated import events
 from tests.generated.ensembles import (
+    EPOCHS,
     ZONE,
     DagPlan,
     Execution,
@@ -18,7 +21,6 @@ from tests.generated.ensembles import (
     Life,
     Lived,
 )
-from tests.generated.trainings import training_files
 
 IN_NODES_LOG: Final = frozenset(["000", "001", "004", "005", "007", "009", "012", "013", "024"])
 """What DAGMan has written to its own log: no memory, transfers, suspensions, disconnects."""
@@ -290,6 +292,43 @@ def _metrics(cluster: int, life: Life, end: int, rescue: int, plan: DagPlan) -> 
         "DagStatus": 0,
     }
     return json.dumps(result, indent=4) + "\n"
+
+
+# --- what the trainings write -----------------------------------------------------------------
+
+STEPS: Final = 51484
+"""Steps of an epoch."""
+
+SPIKE: Final = ("hetero5", 22)
+"""The run and the epoch whose loss jumps, and comes down again."""
+
+HEAD: Final = "lr-Adagrad,step,train_loss_step,epoch,val_loss,train_loss_epoch"
+
+
+def training_files(lived: Lived) -> dict[str, str]:
+    """One ``metrics.csv`` a run: sparse rows as PyTorch Lightning writes them, epochs from 0."""
+    return {
+        f"output/training_logs/{uuid}/version_0/metrics.csv": _losses(run, uuid)
+        for plan in lived.dags
+        for run, uuid in plan.runs
+    }
+
+
+def _losses(run: str, uuid: str) -> str:
+    rng = Random(uuid)
+    floor = 0.21 if run.startswith("control") else 0.24
+    start, pace = rng.uniform(1.0, 1.4), rng.uniform(4.5, 6.5)
+    rows = [HEAD]
+    for epoch in range(EPOCHS):
+        loss = floor + start * exp(-epoch / pace) + rng.gauss(0, 0.008)
+        if (run, epoch) == SPIKE:
+            loss += 0.9
+        step = (epoch + 1) * STEPS - 1
+        rows.append(f"{0.01 * (1 - epoch / EPOCHS):.6f},{step},,,,")
+        rows.append(f",{step},{loss * rng.uniform(0.8, 1.1):.5f},{epoch},,")
+        rows.append(f",{step},,{epoch},{loss:.5f},")
+        rows.append(f",{step},,{epoch},,{loss * 0.94:.5f}")
+    return "\n".join(rows) + "\n"
 
 
 # --- what is true -----------------------------------------------------------------------------

@@ -17,8 +17,8 @@ import metlmon as library
 from tests.generated import sweeps
 from tests.hostile.corpus import A_KEY, fields_in, forbidden
 from tests.hostile.dagdir import Dagdir
-from tests.support.canned_tracker import canned_tracker
 from tests.support.command_server import Ran
+from tests.support.faulty_tracker import canned_tracker
 
 ELEMENTS = re.compile(
     "html|head|meta|title|style|body|main|header|h1|h2|p|dl|dt|dd|div|section|table|caption|thead"

@@ -19,8 +19,14 @@ from metlmon.cli.arguments import COMMANDS
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.tracking.mlflow_export import MlflowExporter
-from tests.support.canned_tracker import canned_tracker, take_everything
-from tests.support.faulty_tracker import Answer, Call, FaultyTracker, Slow
+from tests.support.faulty_tracker import (
+    Answer,
+    Call,
+    FaultyTracker,
+    Slow,
+    canned_tracker,
+    take_everything,
+)
 from tests.support.tracked_ensembles import small_ensemble
 
 ROOT: Final = Path(__file__).resolve().parents[2]

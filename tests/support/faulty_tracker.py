@@ -238,8 +238,31 @@ def _send(handler: Any, answer: Answer) -> None:
         handler.close_connection = True
 
 
+# --- without a server behind it ---------------------------------------------------------------
+
+
 def web_listener(answer: Fault = Answer()) -> FaultyTracker:  # noqa: B008
     """A web server that answers every call so. Use it with ``with``."""
     listener = FaultyTracker(None)
     listener.always(answer)
     return listener
+
+
+RUN: Final = {"run_id": "0123456789abcdef", "artifact_uri": "mlflow-artifacts:/1/0123/artifacts"}
+ANSWERS: Final = {
+    "experiments/get-by-name": {"experiment": {"experiment_id": "1"}},
+    "runs/create": {"run": {"info": RUN}},
+}
+
+
+def take_everything(call: Call) -> Answer:
+    """The answer of a tracking server in which there are no runs."""
+    name = call.path.partition("/mlflow/")[2].partition("?")[0]
+    return Answer(200, json.dumps(ANSWERS.get(name, {})).encode())
+
+
+def canned_tracker() -> FaultyTracker:
+    """A tracking server that takes everything and has nothing. Use it with ``with``."""
+    tracker = FaultyTracker(None)
+    tracker.fault = take_everything
+    return tracker

@@ -25,7 +25,6 @@ from metlmon.tracking import mlflow_export
 from metlmon.tracking.mlflow_client import TrackingClient, TrackingError
 from metlmon.tracking.mlflow_export import MlflowExporter
 from metlmon.tracking.mlflow_runs import TrackedEnsemble, tracked_ensemble
-from tests.support.canned_tracker import canned_tracker, take_everything
 from tests.support.commands import Captured, run_command
 from tests.support.faulty_tracker import (
     BROKEN,
@@ -42,6 +41,8 @@ from tests.support.faulty_tracker import (
     FaultyTracker,
     Kill,
     Slow,
+    canned_tracker,
+    take_everything,
 )
 from tests.support.tracked_ensembles import RunState, server_state, small_ensemble
 from tests.support.tracking_server import TrackingServer
