@@ -160,15 +160,6 @@ def test_a_control_cohort_stays_on_its_gpu_model(tmp_path: Path, template: str) 
 # --- the submit description -----------------------------------------------------------------
 
 
-def test_what_is_not_asked_for_is_left_out(tmp_path: Path) -> None:
-    submit = text_of(make_plan(a_request(tmp_path, gpus=0)), "ensemble.sub")
-    assert "request_gpus" not in submit
-    assert "gpus_minimum_memory" not in submit
-    submit = text_of(make_plan(a_request(tmp_path, gpu_memory_mb=40_000)), "ensemble.sub")
-    assert "\nrequest_gpus = 1\n" in submit
-    assert "\ngpus_minimum_memory = 40000\n" in submit
-
-
 NOTES = """\
 if version >= 25.11
     My.RunUuid = "$(run_uuid)"

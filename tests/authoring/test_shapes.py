@@ -188,37 +188,19 @@ def test_a_gated_job_goes_where_its_ad_says() -> None:
     assert include < text.index(listed) < text.index('\nMy.MetlExcluded = "$(metlmon_excluded)"\n')
 
 
-RATE = SweptVariable("learning_rate", ("0.1", "0.2"), "x.toml:3")
-BATCH = SweptVariable("batch_size", ("16", "32", "64"), "x.toml:4")
-
-
-def a_sweep(*variables: SweptVariable, **changes: Any) -> Plan:
-    sweep = SweepRequest("s", variables, SweepMode.PRODUCT)
-    return a_plan(shape=EnsembleShape.SWEEP, sweep=sweep, **changes)
-
-
-def test_a_sweep_has_a_chain_for_every_point() -> None:
-    plan = a_sweep(RATE, BATCH, epochs=2)
-    assert [run.name for run in plan.runs] == ["s0", "s1", "s2", "s3", "s4", "s5"]
-    assert plan.nodes == 12
-    assert output_of(plan, "s4-train_epoch1")["learning_rate"] == "0.2"
-    assert output_of(plan, "s4-train_epoch1")["batch_size"] == "32"
-    assert where(plan, "s4-train_epoch1", "batch_size").where == "x.toml:4"
-    text = text_of(plan, "ensemble.sub")
-    assert "--learning-rate $(learning_rate)\n" in text
-    assert "--batch-size $(batch_size)\n" in text
-    assert len({run.uuid for run in plan.runs}) == 6
-
-
 def test_every_point_is_trained_with_every_seed() -> None:
-    plan = a_sweep(RATE, seeds=(7, 8, 9), epochs=1)
+    rate = SweptVariable("learning_rate", ("0.1", "0.2"), "x.toml:3")
+    sweep = {"shape": EnsembleShape.SWEEP, "sweep": SweepRequest("s", (rate,)), "epochs": 1}
+    plan = a_plan(**sweep, seeds=(7, 8, 9))
     found = [
         (output_of(plan, f"{run.name}-train_epoch0")["learning_rate"], run.seed)
         for run in plan.runs
     ]
     assert found == [("0.1", 7), ("0.1", 8), ("0.1", 9), ("0.2", 7), ("0.2", 8), ("0.2", 9)]
-    assert [run.seed for run in a_sweep(RATE, epochs=1).runs] == [1, 2]
-    assert [run.seed for run in a_sweep(RATE, epochs=1, seeds=(5,)).runs] == [5, 5]
+    assert len({run.uuid for run in plan.runs}) == 6
+    assert "--learning-rate $(learning_rate)\n" in text_of(plan, "ensemble.sub")
+    assert [run.seed for run in a_plan(**sweep).runs] == [1, 2]
+    assert [run.seed for run in a_plan(**sweep, seeds=(5,)).runs] == [5, 5]
 
 
 STAGES = (
