@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from heapq import heappop, heappush
 from math import log
 from pathlib import Path
 from random import Random
 from typing import Final
 
-from tests.support.event_logs import Log, Out
+from tests.support.event_logs import Log, Out, log_of_events
 
 BEGUN: Final = datetime(2026, 5, 4, 8)
 MINUTES, SLOW, BROKEN = 40.0, 0.03, 0.05
@@ -90,31 +91,21 @@ def event_log(lived: Lived, until: int | None = None, held: tuple[int, ...] = ()
     """What HTCondor logged up to a moment (None: all of it). ``held``: shards of which each
     attempt under way then was held in that moment."""
     until = lived.over if until is None else until
-    received: list[tuple[int, int, str, Attempt | None]] = [
-        (at, shard, "submit", None) for shard, at in enumerate(lived.submitted) if at <= until
+    ends = {"good": Log.terminate, "evicted": Log.evict}
+    reason = "memory usage exceeded request_memory"
+    found = [
+        (at, partial(Log.submit, job=1000 + shard, node=name_of(shard, lived.shards)))
+        for shard, at in enumerate(lived.submitted)
     ]
     for each in lived.attempts:
-        if each.start <= until:
-            received.append((each.start, each.shard, "start", each))
-        if each.end <= until:
-            received.append((each.end, each.shard, each.how, each))
-        elif each.start <= until and each.shard in held:
-            received.append((until, each.shard, "held", each))
-    log = Log("bag.log")
-    for at, shard, what, attempt in sorted(received, key=lambda e: (e[0], e[2] == "start")):
-        job, when = 1000 + shard, str(BEGUN + timedelta(seconds=at))
-        if what == "submit":
-            log.submit(job, name_of(shard, lived.shards), at=when)
-        elif what == "start" and attempt is not None:
-            log.execute(job, site=attempt.site, gpu="NVIDIA A40", at=when)
-        elif what == "good":
-            log.terminate(job, at=when)
-        elif what == "evicted":
-            log.evict(job, at=when)
-        else:
-            reason = "memory usage exceeded request_memory"
-            log.evict(job, at=when).hold(job, 34, reason, at=when, subcode=102)
-    return log
+        job = 1000 + each.shard
+        found.append((each.start, partial(Log.execute, job=job, site=each.site, gpu="NVIDIA A40")))
+        found.append((each.end, partial(ends[each.how], job=job)))
+        if each.start <= until < each.end and each.shard in held:
+            hold = partial(Log.hold, job=job, code=34, reason=reason, subcode=102)
+            found += [(until, partial(Log.evict, job=job)), (until, hold)]
+    times = ((BEGUN + timedelta(seconds=at), write) for at, write in found if at <= until)
+    return log_of_events(times, "bag.log")
 
 
 def write(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from math import exp, log
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Final
 
 from metlmon.eventlog.events import ResourceUsage
 from metlmon.snapshot.records import Ledger
-from tests.support.event_logs import Log, Out, read_ensemble
+from tests.support.event_logs import Event, Log, Out, log_of_events, read_ensemble
 
 BEGUN: Final = datetime(2026, 3, 2, 9, 0, 0)
 MEDIAN: Final = 6 * 3600.0
@@ -209,29 +209,19 @@ def _dag_text(effects: Effects) -> str:
 
 
 def _event_log(trained: Sequence[Trained]) -> Log:
-    events = sorted(
-        (
-            (when, each.cluster, place, each)
-            for each in trained
-            for place, when in enumerate(
-                (each.submitted, each.start - timedelta(seconds=TRANSFER), each.start, each.end)
-            )
-        ),
-        key=lambda event: event[:3],
-    )
-    log = Log()
-    for when, job, place, each in events:
-        at = str(when)
-        if place == 0:
-            log.submit(job, each.node, at)
-        elif place == 1:
-            log.transfer(job, "started input", at)
-        elif place == 2:
-            log.transfer(job, "finished input", at)
-            log.raw(1, job, f"Job executing on host: <{_address(each)}>", _executing(each), at)
-        else:
-            log.raw(5, job, "Job terminated.", _terminated(each), at)
-    return log
+    events: list[Event] = []
+    for each in trained:
+        job, fetched = each.cluster, each.start - timedelta(seconds=TRANSFER)
+        host = f"Job executing on host: <{_address(each)}>"
+        ended = partial(Log.raw, number=5, job=job, text="Job terminated.", body=_terminated(each))
+        events += [
+            (each.submitted, partial(Log.submit, job=job, node=each.node)),
+            (fetched, partial(Log.transfer, job=job, what="started input")),
+            (each.start, partial(Log.transfer, job=job, what="finished input")),
+            (each.start, partial(Log.raw, number=1, job=job, text=host, body=_executing(each))),
+            (each.end, ended),
+        ]
+    return log_of_events(events)
 
 
 def _address(each: Trained) -> str:

@@ -6,12 +6,13 @@ Written as a dagdir: DAG file, event log, and what the trainings wrote.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from math import exp, log10
 from pathlib import Path
 from typing import Final
 
-from tests.support.event_logs import Log
+from tests.support.event_logs import Event, Log, log_of_events
 
 RATES: Final = ("1e-4", "3e-4", "0.001", "0.003", "0.01", "0.1")
 WIDTHS: Final = ("32", "64", "128", "256", "1024")
@@ -57,8 +58,7 @@ def reached(index: int) -> int:
 
 def event_log(points: int) -> Log:
     """What HTCondor logged of it up to :data:`AS_OF`."""
-    log, job = Log(), 500
-    received: list[tuple[datetime, str, tuple[int, str]]] = []
+    job, events = 500, list[Event]()
     for index in range(points):
         at = BEGUN + timedelta(minutes=7 * index)
         for epoch in range(reached(index) + 1):
@@ -66,28 +66,22 @@ def event_log(points: int) -> Log:
                 break
             job += 1
             node = f"run{index:02}-train_epoch{epoch}"
-            received.append((at, "submit", (job, node)))
+            events.append((at, partial(Log.submit, job=job, node=node)))
             if epoch == reached(index) and index % 4 == 1:
                 continue
-            received.append(
-                (at + timedelta(minutes=5), "execute", (job, SITES[(index + epoch) % 4]))
-            )
+            start = partial(Log.execute, job=job, site=SITES[(index + epoch) % 4], gpu="NVIDIA A40")
+            events.append((at + timedelta(minutes=5), start))
             if epoch == reached(index):
                 if index % 7 == 6:
-                    received.append((at + timedelta(minutes=9), "hold", (job, "memory exceeded")))
+                    held = partial(
+                        Log.hold, job=job, code=34, reason="memory exceeded", subcode=102
+                    )
+                    over = at + timedelta(minutes=9)
+                    events += [(over, partial(Log.evict, job=job)), (over, held)]
                 continue
             at += timedelta(minutes=65 + index % 9)
-            received.append((at, "terminate", (job, "")))
-    for at, what, (job, text) in sorted(received, key=lambda each: (each[0], each[2][0])):
-        if what == "submit":
-            log.submit(job, text, at=str(at))
-        elif what == "execute":
-            log.execute(job, site=text, gpu="NVIDIA A40", at=str(at))
-        elif what == "hold":
-            log.evict(job, at=str(at)).hold(job, 34, text, at=str(at), subcode=102)
-        else:
-            log.terminate(job, at=str(at))
-    return log
+            events.append((at, partial(Log.terminate, job=job)))
+    return log_of_events(events)
 
 
 def write(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -15,7 +16,7 @@ from metlmon.stats.shards import Bag, bags
 from metlmon.tables import shards as shards_table
 from metlmon.text.spans import text
 from tests.support.dagdir_feed import dagdir_feed
-from tests.support.event_logs import Log, Out, moment
+from tests.support.event_logs import Log, Out, log_of_events, moment
 from tests.support.records import read_dagdir, stats_input
 from tests.support.screen_view import MIDDLE, Show
 
@@ -98,25 +99,16 @@ def test_each_sub_dag_has_its_own_bag(tmp_path: Path) -> None:
 def _checkpointed(tmp_path: Path) -> Path:
     """24 shards on two machines, each in three executions of ten minutes, one behind the other: the
     first two end with 85. After 195 minutes twelve are done, and two are in their second."""
-    log = Log("bag.log")
-    events: list[tuple[float, int, str, int]] = [(0, 0, "submit", n) for n in range(24)]
+    events = [
+        (moment(at(0)), partial(Log.submit, job=100 + n, node=f"shard{n:03}")) for n in range(24)
+    ]
     for n in range(14):
-        begun = 1 + 30 * (n // 2)
         for part in range(3):
-            events.append((begun + 10 * part, 2, "start", n))
-            events.append((begun + 10 * part + 10, 1, "end" if part == 2 else "checkpoint", n))
-    for minute, _, what, n in sorted(events):
-        if minute > 195:
-            continue
-        job = 100 + n
-        if what == "submit":
-            log.submit(job, f"shard{n:03}", at=at(minute))
-        elif what == "start":
-            log.execute(job, at=at(minute), site="delta")
-        elif what == "checkpoint":
-            log.requeue(job, 85, at=at(minute))
-        else:
-            log.terminate(job, at=at(minute))
+            begun = 1 + 30 * (n // 2) + 10 * part
+            end = Log.terminate if part == 2 else partial(Log.requeue, code=85)
+            events.append((moment(at(begun)), partial(Log.execute, job=100 + n, site="delta")))
+            events.append((moment(at(begun + 10)), partial(end, job=100 + n)))
+    log = log_of_events((e for e in events if e[0] <= moment(at(195))), "bag.log")
     write(tmp_path, {"bag.dag": shards(24)}, log, {"bag.dag": Out().start(at(0))})
     (tmp_path / "metlmon.toml").write_text("checkpoint_codes = [85]\n")
     return tmp_path

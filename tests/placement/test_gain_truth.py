@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from random import Random
 from statistics import mean
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple
 
 from metlmon.placement.planner import plan_input, plan_of
 from metlmon.placement.types import PlacementPlan
-from tests.support.event_logs import Log, read_ensemble
+from tests.support.event_logs import Event, Log, log_of_events, read_ensemble
 from tests.support.records import stats_input
 
 BEGIN: Final = datetime(2026, 3, 2, 12, 0, 0)
@@ -53,31 +54,27 @@ class Run(NamedTuple):
     left: int
 
 
+def at_hour(hour: float) -> datetime:
+    return (BEGIN + timedelta(hours=hour)).replace(microsecond=0)
+
+
 def lived(world: World) -> tuple[Log, list[Run]]:
     """The log of the world up to the plan, and what is left of its runs."""
     random = Random(world.seed)
-    events: list[tuple[float, str, int, str, str]] = []
+    events: list[Event] = []
     runs: list[Run] = []
     for number in range(RUNS):
         now, epoch = 0.0, 0
         while now < PLANNED_AT:
             wait, site, hours = world.epoch(SITES, random)
-            cluster, node = 1000 * (number + 1) + epoch, f"run{number}-train_epoch{epoch}"
-            events.append((now, "submit", cluster, node, site))
-            events.append((now + wait, "execute", cluster, node, site))
-            events.append((now + wait + hours, "terminate", cluster, node, site))
+            job, node = 1000 * (number + 1) + epoch, f"run{number}-train_epoch{epoch}"
+            start = partial(Log.execute, job=job, site=site, gpu=f"NVIDIA {site}")
+            events.append((at_hour(now), partial(Log.submit, job=job, node=node)))
+            events.append((at_hour(now + wait), start))
+            events.append((at_hour(now + wait + hours), partial(Log.terminate, job=job)))
             now, epoch = now + wait + hours, epoch + 1
         runs.append(Run(now, EPOCHS - epoch))
-    log = Log()
-    for hour, what, cluster, node, site in sorted(e for e in events if e[0] <= PLANNED_AT):
-        at = f"{BEGIN + timedelta(hours=hour):%Y-%m-%d %H:%M:%S}"
-        if what == "submit":
-            log.submit(cluster, node, at=at)
-        elif what == "execute":
-            log.execute(cluster, gpus=1, site=site, gpu=f"NVIDIA {site}", at=at)
-        else:
-            log.terminate(cluster, at=at)
-    return log, runs
+    return log_of_events(event for event in events if event[0] <= at_hour(PLANNED_AT)), runs
 
 
 def mean_end(
@@ -108,8 +105,7 @@ def planned(world: World) -> tuple[PlacementPlan, float, float]:
         dag += [f"JOB {name} t" for name in names]
         dag += [f"PARENT {a} CHILD {b}" for a, b in pairwise(names)]
     ensemble = read_ensemble({"/ens/ens.dag": "\n".join(dag) + "\n"}, log)
-    at = BEGIN + timedelta(hours=PLANNED_AT)
-    plan = plan_of(plan_input(stats_input(ensemble.painter(f"{at:%Y-%m-%d %H:%M:%S}"))))
+    plan = plan_of(plan_input(stats_input(ensemble.painter(str(at_hour(PLANNED_AT))))))
     sites = [{pool.site for pool in run.pools} or set(SITES) for run in plan.runs]
     before = mean_end(world, runs, [set(SITES)] * RUNS, Random(world.seed))
     return plan, before, mean_end(world, runs, sites, Random(world.seed))

@@ -3,7 +3,7 @@ model after it has read them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -252,8 +252,20 @@ class Log:
         return self.raw(34, (0, 2147483647), text, body, at)
 
 
+Event = tuple[datetime, Callable[..., Log]]
+"""A time, and the method of :class:`Log` that writes what happened then, with its arguments."""
+
+
+def log_of_events(events: Iterable[Event], file: str = "metl.log") -> Log:
+    """The log of these events, by their times; those of one time in the order given."""
+    log = Log(file)
+    for when, write in sorted(events, key=lambda event: event[0]):
+        write(log, at=str(when))
+    return log
+
+
 class Out:
-    """A ``.dagman.out`` being written; ``at`` as in :class:`Log`."""
+    """A ``.dagman.out being written; ``at`` as in :class:`Log`."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
