@@ -15,8 +15,8 @@ from metlmon.cli.exit_codes import CONDITIONS
 class Argument(NamedTuple):
     """The name of an argument or option, and the settings of ``add_argument``.
 
-    ``targets``: of ``export --to``, that an option goes with. ``is_remote``: directories may be on
-    other machines; ``takes_logs``: and several event logs may be in place of one.
+    ``targets``: the targets of ``export --to`` that an option goes with. ``is_remote``: directories
+    may be on other machines; ``takes_logs``: several event logs may replace one.
     """
 
     name: str
@@ -29,10 +29,10 @@ class Argument(NamedTuple):
 class Command(NamedTuple):
     """A command: its line in ``--help``, its arguments in their order there, and texts.
 
-    - ``module``: of ``cli/commands/``, where that does not have the command's name.
-    - ``prints_warnings``: also for people.
-    - ``makes_request``: it also has the options of a request for an ensemble.
-    - ``own_outputs``: options with which its JSON has a type of its own.
+    - ``module``: that of ``cli/commands/``, if it is not named after the command.
+    - ``prints_warnings``: also in the output for readers.
+    - ``makes_request``: whether it also has the options of a request for an ensemble.
+    - ``own_outputs``: options with which its JSON has a separate type.
     """
 
     help: str
@@ -112,7 +112,7 @@ JSON: Final = flag("--json", "print one JSON object (schema 1)")
 ASCII: Final = flag("--ascii", "plain characters only")
 FRAME_FILES: Final = ("csv", "parquet", "json")
 EXPORT_TARGETS: Final = (*FRAME_FILES, "mlflow", "openmetrics", "optuna")
-"""``export --to``: files of frames, else ``commands/export_<target>.py`` exports."""
+"""Targets of ``export --to``: files of frames; others use ``commands/export_<target>.py``."""
 FILE_TARGETS: Final = (*FRAME_FILES, "openmetrics", "optuna")
 SHAPES: Final = ("chain", "sweep", "stages", "bag", "multi-node")
 ACTIONS: Final = tuple(
@@ -182,7 +182,7 @@ REQUEST: Final = (
         action=argparse.BooleanOptionalAction,
     ),
 )
-"""The options of a request that are no single field."""
+"""The options of a request that do not correspond to a single field."""
 
 
 # --- the commands ---------------------------------------------------------------------------
@@ -666,7 +666,7 @@ GROUPS: Final = {
     "export": _EXPORT,
     "help and settings": _HELP,
 }
-"""The commands by what they are for, in the order of ``--help``."""
+"""The commands by purpose, in the order of ``--help``."""
 
 OUTPUTS: Final = tuple(
     output
@@ -675,7 +675,7 @@ OUTPUTS: Final = tuple(
     if any(argument.name == "--json" for argument in command.arguments)
     for output in (name, *(f"{name}{option[1:]}" for option in command.own_outputs))
 )
-"""What is printed as JSON: each has a type, such as ``AdviseUndoOutput`` for ``advise-undo``."""
+"""Names of JSON outputs; each has a type, such as ``AdviseUndoOutput`` for ``advise-undo``."""
 
 _HELP["schema"] = Command(
     "print the JSON Schema of what a command prints with --json",
@@ -694,7 +694,7 @@ COMMANDS: Final[dict[str, Command]] = {
 
 
 def function_name(command: str) -> str:
-    """The name of a command's function; that of a keyword of Python ends in "_"."""
+    """The name of a command's function; it ends in "_" if the command is a keyword of Python."""
     return f"{command}_" if iskeyword(command) else command
 
 
@@ -712,5 +712,5 @@ ABSENT: Final[Mapping[str, Any]] = {
     },
     **{"dir": ".", "more": (), "unusable": 0},
 }
-"""What the options have that a command is without; ``more``: further logs, ``unusable``: the number
+"""Values of options that a command does not have; ``more``: further logs, ``unusable``: the number
 of directories on machines that cannot be reached."""

@@ -1,4 +1,4 @@
-"""What people type: a directory without a command, misspelt words, RUN and DIR in any order."""
+"""What users type: a directory without a command, misspelt words, RUN and DIR in any order."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def path_of(word: str) -> str:
 def connect(options: argparse.Namespace) -> None:
     """Replace words like ``HOST:DIR`` by paths, and connect to the machines. Raises InputError.
 
-    Of several directories those on machines that cannot be used are named on standard error, and
-    left out; ``options.unusable`` is then their number. Home has a line for those of them that are
-    absolute, and goes on trying to connect.
+    Of several directories, those on unusable machines are named on standard error and dropped;
+    ``options.unusable`` is their number. Home has a line for those of them that are absolute, and
+    keeps trying to connect.
     """
     if options.command == "serve":
         # It starts metlmon watch with the same words.
@@ -90,7 +90,7 @@ def connect(options: argparse.Namespace) -> None:
 
 
 def _is_key(word: str, directory: str) -> bool:
-    """Whether ``metlmon run e.dag:run0 DIR`` names a run by its key, not a far directory."""
+    """Whether ``metlmon run e.dag:run0 DIR`` names a run by its key, not a remote directory."""
     from metlmon.remote.paths import split
 
     is_given = directory != "." and (os.path.exists(directory) or split(directory) is not None)
@@ -119,7 +119,7 @@ def usable_paths(
 
 
 def _path_later(word: str) -> str | None:
-    """The path of a word like ``HOST:/DIR``, of a machine that is connected in the background."""
+    """The path of a word like ``HOST:/DIR``, on a machine that is connected in the background."""
     from metlmon.remote.machine import connect_later
     from metlmon.remote.paths import UnusableMachine
 
@@ -147,7 +147,7 @@ def unknown_arguments(words: Sequence[str], command: str | None) -> str:
 
 
 def explain_choice(message: str) -> str:
-    """An error of argparse, with the closest one of the choices that it lists."""
+    """An error of argparse, with the closest of the choices that it lists."""
     match = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
     if match is None:
         return message
@@ -155,7 +155,7 @@ def explain_choice(message: str) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """``; did you mean status?``; the closest of ``known``, nothing if none is close."""
+    """``; did you mean status?``, with the closest of ``known``; empty if none is close."""
     similar = nearest(word, known)
     return f"; did you mean {similar}?" if similar else ""
 
@@ -163,7 +163,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def chosen_words(
     option: str, text: str, known: Iterable[str], there: str = "there are"
 ) -> set[str]:
-    """The words of an option, comma-separated. Raises InputError for one that is not known."""
+    """The words of an option, comma-separated. Raises InputError for an unknown one."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in known]
     if unknown or not names:
@@ -173,7 +173,7 @@ def chosen_words(
 
 
 def swap_run_and_directory(options: argparse.Namespace) -> None:
-    """Put RUN and DIR of ``metlmon run`` in order, where DIR was given first."""
+    """Put RUN and DIR of ``metlmon run`` in order if DIR was given first."""
     if _exists(options.run) and not _exists(options.dir):
         options.run, options.dir = options.dir, options.run
 
@@ -185,7 +185,7 @@ def _exists(path: str) -> bool:
 
 
 def swap_target_and_directory(options: argparse.Namespace) -> None:
-    """Put DIR before the targets of ``metlmon act``, where it was given last."""
+    """Put DIR before the targets of ``metlmon act`` if it was given last."""
     last = options.targets[-1] if options.targets else ""
     if last and os.path.exists(last) and not os.path.exists(options.dir):
         options.dir, options.targets = last, [options.dir, *options.targets[:-1]]

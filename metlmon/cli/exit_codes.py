@@ -27,4 +27,4 @@ CONDITIONS: Final = {
     "failed": "a DAG, a run or a node failed or was removed for good (3)",
     "held": "a job is held (4)",
 }
-"""What ``--exit-on`` can wait for, and the status it then exits with."""
+"""Conditions that ``--exit-on`` can wait for, and the exit status of each."""

@@ -1,7 +1,7 @@
 """What ``--exit-on`` waits for.
 
-``all`` and ``done`` are about nodes and DAGs, and need the status alone. ``failed`` and ``held``
-are open entries of the health, of any severity, and ``failed`` also a DAG that has failed.
+``all`` and ``done`` are about nodes and DAGs, and need only the status. ``failed`` and ``held``
+are open entries of the health, of any severity; ``failed`` includes a DAG that has failed.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from metlmon.model.states import ACTIVE, ALIVE, DONE, ENDED, LOST, DagState, Sta
 from metlmon.snapshot.records import DagRow, Run, Status
 
 UNDER_WAY: Final = frozenset({State.PRE, State.POST, State.RETRYING})
-"""States of a node that has no job in the queue, and is not over."""
+"""States of a node without a job in the queue that is not over."""
 
 CAN_GO_ON: Final = ACTIVE | UNDER_WAY
 
 _OVER: Final = frozenset({State.FAILED, State.REMOVED, State.FUTILE})
-"""States of a node that DAGMan will run no more, and that is not done."""
+"""States of a node that is not done and that DAGMan will not run again."""
 
 _NOT_OVER: Final = CAN_GO_ON | {State.WAITING}
 
 
 def exit_condition(text: str) -> Callable[[Status, HealthSource], Exit | None]:
-    """The function that gives the code to exit with, None: go on. Raises InputError."""
+    """The function that returns the exit status; None to continue. Raises InputError."""
     names = chosen_words("--exit-on", text, CONDITIONS)
 
     def met(status: Status, health: HealthSource) -> Exit | None:
@@ -39,7 +39,7 @@ def exit_condition(text: str) -> Callable[[Status, HealthSource], Exit | None]:
 
 
 def has_ended(status: Status) -> bool:
-    """Whether nothing of the ensemble goes on, or will."""
+    """Whether nothing of the ensemble is running or will run."""
     return _all_runs(status, None) is not None
 
 
@@ -47,13 +47,13 @@ def _all_runs(status: Status, _: HealthSource | None) -> Exit | None:
     alive = [dag for dag in status.dags if dag.state in ALIVE]
     if alive and all(dag.crashes for dag in alive):
         return Exit.FAILED
-    # Jobs beside a DAG are none of its runs.
+    # Jobs beside a DAG do not count among its runs.
     runs = [run for run in status.runs if run.dag or not status.dags]
     if runs and all(_finished(run) for run in runs):
         return _other_nodes(status, Exit.FAILED if all(map(_stopped, runs)) else Exit.OK)
     if runs and all(_finished(run) or _is_over(run) for run in runs):
         return Exit.FAILED
-    # Each DAGMan may have ended with 0 with nodes left: after ABORT-DAG-ON … RETURN 0.
+    # Each DAGMan may have ended with 0 and nodes left: after ABORT-DAG-ON … RETURN 0.
     has_succeeded = status.dags and all(dag.state is DagState.DONE for dag in status.dags)
     if not runs and (has_succeeded or _nodes_are_done(status)):
         return Exit.OK
@@ -61,7 +61,7 @@ def _all_runs(status: Status, _: HealthSource | None) -> Exit | None:
 
 
 def _other_nodes(status: Status, result: Exit) -> Exit | None:
-    """``result`` of the runs, all of which are finished, unless a node of no run says otherwise."""
+    """``result`` if all runs are finished, unless a node outside of any run says otherwise."""
     if any(map(_is_lost, status.dags)):
         return Exit.FAILED
     for dag in status.dags:
@@ -85,9 +85,9 @@ def _is_lost(dag: DagRow) -> bool:
 
 
 def _finished(run: Run) -> bool:
-    """All its epochs are over. Its state does not say that: it is its latest epoch's.
+    """Whether all its epochs are over, which its state, that of its latest epoch, does not say.
 
-    So they are where ABORT-DAG-ON … RETURN 0 ended the run: DAGMan calls that a success.
+    They are over if ABORT-DAG-ON … RETURN 0 ended the run: DAGMan calls that a success.
     """
     stopped = run.gate.stopped if run.gate is not None else None
     if stopped is not None and stopped.rule == ABORT_RULE:
@@ -96,7 +96,7 @@ def _finished(run: Run) -> bool:
 
 
 def _stopped(run: Run) -> bool:
-    """Its gate ended it before its last epoch was done."""
+    """Whether its gate ended it before its last epoch was done."""
     stopped = run.gate.stopped if run.gate is not None else None
     if stopped is None or stopped.rule == ABORT_RULE:
         return False
@@ -104,7 +104,7 @@ def _stopped(run: Run) -> bool:
 
 
 def _is_over(run: Run) -> bool:
-    """Not all its epochs are over, and none will begin, even if its DAGMan lives."""
+    """Whether no further epoch will begin although some are not over, even with a living DAGMan."""
     if run.state in (State.FAILED, State.REMOVED, State.FUTILE):
         return True
     return _stopped(run) and run.state not in ACTIVE and run.state not in UNDER_WAY
@@ -116,10 +116,10 @@ def _nodes_are_done(status: Status) -> bool:
 
 
 def _cannot_go_on(status: Status) -> Exit | None:
-    """Nobody is at work any more, and not all is done.
+    """Return FAILED if nothing is at work any more although not everything is done.
 
-    That is so if every DAGMan has ended. Of a finished copy without DAGMan's files the states of
-    the nodes tell: something was submitted, and no job is in the queue, held ones included.
+    That is so if every DAGMan has ended. For a finished copy without DAGMan's files the states of
+    the nodes decide: something was submitted, and no job is in the queue, including held ones.
     """
     submitted = [dag for dag in status.dags if dag.state is not DagState.NOT_SUBMITTED]
     if submitted and all(dag.state in ENDED for dag in submitted):

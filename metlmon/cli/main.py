@@ -39,11 +39,11 @@ respected. Watching never writes to a dagdir.
 
 
 MESSAGE_LENGTH: Final = 1000
-"""Characters of an error message: an argument may be a megabyte."""
+"""Maximum characters of an error message: an argument may be a megabyte."""
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Breaks lines between words alone: names of commands and acts have hyphens."""
+    """Breaks lines only between words: names of commands and acts contain hyphens."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         from textwrap import wrap
@@ -55,9 +55,9 @@ class HelpFormatter(argparse.HelpFormatter):
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser whose errors are one sentence, what was probably meant, and a line of usage.
+    """A parser whose errors are one sentence, the likely intention, and a line of usage.
 
-    Arguments are printed sanitised: a file name can have escape sequences.
+    Arguments are printed sanitised: a file name can contain escape sequences.
     """
 
     def error(self, message: str) -> NoReturn:
@@ -71,14 +71,14 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(Exit.USAGE, f"{self.prog}: {text}\nusage: {usage}  (all: {self.prog} --help)\n")
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """Write a text; argparse's own method ignores that it cannot be written."""
+        """Write a text; argparse's own method ignores errors of writing."""
         if file is sys.stdout:
             print(message, end="")
         else:
             super()._print_message(message, file)
 
     def _positionals_usage(self) -> Iterator[str]:
-        """``[OPTIONS] ACTION [DIR]``: argparse's own usage has all options, on twenty lines."""
+        """``[OPTIONS] ACTION [DIR]``: argparse's own usage lists all options, on twenty lines."""
         yield "[OPTIONS]"
         for action in self._get_positional_actions():
             name = str(action.metavar or action.dest)
@@ -87,10 +87,10 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def parser(command: str | None = None, whole: bool = False) -> argparse.ArgumentParser:
-    """The parser of all commands; only of ``command``, if there is one of this name.
+    """The parser of all commands, or only of ``command`` if that exists.
 
     Building the parsers of the others takes longer than ``--help``. ``whole``: of all commands,
-    with the options that make a request, too.
+    including the options that make a request.
     """
     description = DESCRIPTION
     if command not in COMMANDS:
@@ -104,7 +104,7 @@ def parser(command: str | None = None, whole: bool = False) -> argparse.Argument
     )
     top.set_defaults(**ABSENT)
     top.add_argument("--version", action="store_true", help="print the version and exit")
-    # Without a name argparse would print a usage line for itself, and load what that takes.
+    # Without a name argparse would print a usage line for itself, which needs slow imports.
     subparsers = top.add_subparsers(
         dest="command", metavar="COMMAND", prog=top.prog, help=argparse.SUPPRESS
     )
@@ -125,7 +125,7 @@ def parser(command: str | None = None, whole: bool = False) -> argparse.Argument
 
 
 def _command_list() -> str:
-    """All commands in the groups of their purposes, each with its line of help."""
+    """All commands, grouped by purpose, each with its line of help."""
     from shutil import get_terminal_size
     from textwrap import fill
 
@@ -160,7 +160,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _flush_output(status: int) -> int:
-    """The exit status after standard output and standard error have been flushed.
+    """Flush standard output and standard error; return the exit status.
 
     The interpreter would flush them at its end, outside of every handler, and exit with 120. A
     reader that has gone has seen enough.
@@ -169,7 +169,7 @@ def _flush_output(status: int) -> int:
         try:
             stream.flush()
         except OSError as error:
-            # What is left in the buffer must not fail again.
+            # The rest of the buffer must not fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
             if status == Exit.OK and not isinstance(error, BrokenPipeError):
                 status = _report_crash(error)
@@ -236,7 +236,7 @@ def _parse_and_run(arguments: list[str]) -> int:
 
 
 def _takes_words(options: argparse.Namespace, words: list[str]) -> bool:
-    """Take words behind an option, which argparse leaves; False if the command has none."""
+    """Take the words after an option, which argparse leaves; False if the command takes none."""
     several = options.dirs if options.targets is None else options.targets
     if options.command is None or any(word.startswith("-") for word in words):
         return False
@@ -245,7 +245,7 @@ def _takes_words(options: argparse.Namespace, words: list[str]) -> bool:
     elif options.command == "new" and not options.dir and len(words) == 1:
         options.dir = words[0]
     elif COMMANDS[options.command].takes_logs and os.path.exists(options.dir):
-        # Several logs, as the shell makes of *.log.
+        # Several logs, since the shell expands *.log.
         options.more = words
     else:
         return False

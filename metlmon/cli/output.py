@@ -1,4 +1,4 @@
-"""What commands write: JSON, files, warnings, progress; and what their terminal can show."""
+"""The output of commands: JSON, files, warnings, progress; and what their terminal can show."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from metlmon.snapshot.builder import SnapshotBuilder
 
 LISTED: Final = 20
-"""Warnings, reasons or names that are printed for people; ``--json`` has them all."""
+"""Maximum warnings, reasons or names printed as text; ``--json`` has all."""
 
 WIDEST: Final = 1000
-"""Columns that are filled at most, as on the screens: COLUMNS may be any number."""
+"""Maximum width in columns, as on the screens: COLUMNS may be any number."""
 
 LONGEST_MESSAGE: Final = 2000
-"""Characters of a message on standard error."""
+"""Maximum characters of a message on standard error."""
 
 WAITING_SECONDS: Final = 1.0
-"""What takes longer shows what it does."""
+"""Duration from which a task shows what it does."""
 
 WEB_DRIVER: Final = "textual.drivers.web_driver:WebDriver"
-"""What textual-serve sets TEXTUAL_DRIVER to, for the programs that it shows in a browser."""
+"""The value of TEXTUAL_DRIVER that textual-serve sets for programs that it shows in a browser."""
 
 
 def terminal_width() -> int:
@@ -49,7 +49,7 @@ def terminal_width() -> int:
 
 
 def require_package(what: str, module: str, extra: str) -> None:
-    """Raises InputError where a module that ``what`` needs is not installed."""
+    """Raise InputError if a module that ``what`` needs is not installed."""
     from importlib.util import find_spec  # Most commands need no such module.
 
     if find_spec(module) is None:
@@ -60,7 +60,7 @@ def require_package(what: str, module: str, extra: str) -> None:
 def print_message(text: str, subject: str = "") -> None:
     """Print a message about ``subject`` on standard error, with secrets redacted.
 
-    Each is redacted by itself: a subject such as ``api_token:`` makes no secret of the message.
+    They are redacted separately: a subject such as ``api_token:`` does not make the message secret.
     """
     from metlmon.redact import redact_secrets
 
@@ -72,7 +72,7 @@ def print_message(text: str, subject: str = "") -> None:
 def waiting_line(text: str = "") -> Iterator[Callable[[str], None]]:
     """A line on standard error while the block takes more than a second, if it is a terminal.
 
-    Yields the function that gives it another text.
+    Yields a function that changes its text.
     """
     stream, is_due, shown = sys.stderr, False, ""
 
@@ -103,7 +103,7 @@ def waiting_line(text: str = "") -> Iterator[Callable[[str], None]]:
 
 
 def print_warnings(notices: Iterable[Notice]) -> None:
-    """Warnings on standard error, the first of them."""
+    """Print the first warnings on standard error."""
     listed = list(notices)
     for notice in listed[:LISTED]:
         print(f"metlmon: warning: {warning_line(notice)}", file=sys.stderr)
@@ -154,7 +154,7 @@ def is_terminal() -> bool:
         return True
     dumb = os.environ.get("TERM", "") in ("", "dumb", "unknown")
     streams: list[TextIO | None] = [sys.stdin, sys.stdout, sys.stderr]
-    # One that was closed by the parent process is None.
+    # A stream that was closed by the parent process is None.
     return not dumb and all(each is not None and each.isatty() for each in streams)
 
 
@@ -162,13 +162,13 @@ def is_terminal() -> bool:
 
 
 class Output(Struct, frozen=True, kw_only=True):
-    """What every output begins with."""
+    """The first fields of every output."""
 
     schema: int = SCHEMA
 
 
 class EnsembleOutput(Output, frozen=True, kw_only=True):
-    """What every output about an ensemble begins with."""
+    """The first fields of every output about an ensemble."""
 
     dagdir: str
     as_of: datetime | None
@@ -177,14 +177,14 @@ class EnsembleOutput(Output, frozen=True, kw_only=True):
 
 
 def print_json(value: dict[str, Any], *, one_line: bool = False) -> None:
-    """One JSON object on standard output; ASCII, so that nothing in it moves a cursor."""
+    """Print one JSON object on standard output; in ASCII, so that nothing moves a cursor."""
     indent = 2 if sys.stdout.isatty() and not one_line else None
     sys.stdout.write(json.dumps(value, indent=indent, ensure_ascii=True) + "\n")
     sys.stdout.flush()
 
 
 def print_output(output: Output, stamp: Stamp = unstamped) -> None:
-    """Print an output that is about no ensemble, or about files alone."""
+    """Print an output that does not belong to an ensemble, or concerns files alone."""
     print_json(json_of(output, stamp))
 
 
@@ -221,7 +221,7 @@ def print_records(
 ) -> None:
     """As :func:`print_record`, with many ``records`` in the field ``name``, which comes last.
 
-    Into a file each is written as it is made: a hundred thousand are never there at once.
+    In a file, each is written as it is made, so that a hundred thousand never exist at once.
     """
     record, stamp = _record(output, builder, {name: (), **fields}), builder.clock.with_offset
     head = {field: value for field, value in json_of(record, stamp).items() if field != name}
@@ -255,11 +255,11 @@ def _record(
 STDOUT: Final = "-"
 
 BEGINNING: Final = 1000
-"""Bytes in which a file says what it is."""
+"""Number of bytes at the beginning of a file that identify it."""
 
 
 def is_inside(path: Path, directory: Path) -> bool:
-    """Whether a path is in a directory, or leads into it by a link."""
+    """Whether a path is in a directory, or leads into it through a link."""
     inside = os.path.realpath(directory)
     places = map(os.path.realpath, (path.parent, path))
     return any(Path(each).is_relative_to(inside) for each in places)
@@ -276,12 +276,12 @@ class OutputFile(NamedTuple):
     marks: Sequence[str] = ()
 
     def check(self, dagdir: Path) -> None:
-        """Raises InputError for a file that cannot be written; see the other checks."""
+        """Raise InputError for a file that cannot be written; see the other checks."""
         self.check_outside(dagdir)
         self.check_replaceable()
 
     def check_outside(self, dagdir: Path) -> None:
-        """Raises InputError for a file in the dagdir, where watching never writes."""
+        """Raise InputError for a file in the dagdir, where watching never writes."""
         if self.name != STDOUT and is_inside(Path(self.name), dagdir):
             raise InputError(
                 f"{plain(self.name)}: this is in the dagdir, where metlmon writes nothing; name a "
@@ -289,7 +289,7 @@ class OutputFile(NamedTuple):
             )
 
     def check_replaceable(self) -> None:
-        """Raises InputError for a directory, and for a file that may not be replaced."""
+        """Raise InputError for a directory, and for a file that must not be replaced."""
         path = Path(self.name)
         if path.is_dir():
             raise InputError(f"{plain(self.name)}: this is a directory; name a file")
@@ -303,7 +303,7 @@ class OutputFile(NamedTuple):
             )
 
     def write(self, text: str) -> None:
-        """Write it, whole or not at all. Raises InputError."""
+        """Write it completely or not at all. Raises InputError."""
         data = text.encode("utf-8")
         if self.name == STDOUT:
             sys.stdout.flush()
@@ -320,7 +320,7 @@ class OutputFile(NamedTuple):
                 # A pipe or a device is written to, never replaced.
                 path.write_bytes(data)
                 return
-            # Through a symbolic link: what it points to is renewed, the link stays.
+            # Through a symbolic link: its target is replaced, the link stays.
             with replacing(Path(os.path.realpath(path))) as draft:
                 draft.write_bytes(data)
                 self.check_replaceable()

@@ -1,4 +1,4 @@
-"""What the schedd and the collectors say at this moment, for ``--queue`` and annexes."""
+"""The current answers of the schedd and the collectors, for ``--queue`` and annexes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class QueuedJob(NamedTuple):
-    """A job in the queue; ``differs``: its state there, where the logs say another one."""
+    """A job in the queue; ``differs``: its state there, if the logs have another one."""
 
     cluster: int
     proc: int
@@ -43,7 +43,7 @@ class QueuedJob(NamedTuple):
 
 
 class QueueReport(Struct, frozen=True):
-    """The queue, times in UTC, and where it is not what the logs say at this moment.
+    """The queue, with times in UTC, and its current differences from the logs.
 
     ``missing``: jobs that are queued according to the logs, but not in the queue.
     """
@@ -105,7 +105,7 @@ def _job_line(job: QueueJob) -> str:
 
 
 def query_queue(reader: DagdirReader) -> QueueReport:
-    """One answer of the schedd. Raises InputError for a moment that is past."""
+    """Query the schedd once. Raises InputError for a moment in the past."""
     if reader.as_of is not None:
         raise InputError("--queue shows the present state: leave out --as-of")
     if reader.host:
@@ -115,7 +115,7 @@ def query_queue(reader: DagdirReader) -> QueueReport:
 
 
 def query_annexes(reader: DagdirReader, *, free_gpus: bool = False) -> AnnexAnswer:
-    """One answer of the schedd and of collectors; ``free_gpus``: also about these."""
+    """Query the schedd and collectors once; ``free_gpus``: including free GPUs."""
     from metlmon.pool.annex_poller import AnnexPoller
 
     with (
@@ -133,7 +133,7 @@ def query_annexes(reader: DagdirReader, *, free_gpus: bool = False) -> AnnexAnsw
 
 
 def query_slots() -> Slots:
-    """The slots of the pool; none where its collector does not answer."""
+    """The slots of the pool; none if its collector does not answer."""
     from metlmon.pool.connection import PoolConnection
 
     with closing(PoolConnection()) as connection, waiting_line("asking the collector ..."):
@@ -145,7 +145,7 @@ def query_slots() -> Slots:
 
 @contextmanager
 def _connected(reader: DagdirReader) -> Iterator[tuple[QueuePoller, PoolConnection]]:
-    """What asks about the queue of an ensemble, and its connection."""
+    """The poller of an ensemble's queue, and its connection."""
     from metlmon.live.session import Session
     from metlmon.pool.connection import PoolConnection
     from metlmon.pool.poller import QueuePoller

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def new_reader(options: argparse.Namespace) -> DagdirReader:
-    """A reader of the directory, the logs or the cluster in ``options``; nothing is read yet."""
+    """A reader of the directory, the logs or the cluster in ``options``; it has not read yet."""
     start_watchdog(options.dir)
     path, logs = paths_to_read(options)
     settings = load_settings(path.parent if filesystem.isfile(path) else path)
@@ -66,10 +66,11 @@ def new_reader(options: argparse.Namespace) -> DagdirReader:
 
 
 def paths_to_read(options: argparse.Namespace) -> tuple[Path, tuple[Path, ...]]:
-    """The directory, DAG file or log in ``options``; of several logs their directory, and they.
+    """The directory, DAG file or log in ``options``; for several logs their directory, and the
+    logs.
 
-    ``options.dir`` may be a cluster instead, whose logs the schedd names. Raises InputError for
-    several words of which one is not a file.
+    ``options.dir`` may be a cluster instead, whose logs the schedd names. Raises InputError if any
+    of several words is not a file.
     """
     paths = [Path(word) for word in (options.dir, *options.more)]
     if len(paths) == 1 and options.dir.isdecimal() and not os.path.lexists(paths[0]):
@@ -100,7 +101,7 @@ def _as_of(
 
 
 def open_reader(options: argparse.Namespace) -> DagdirReader:
-    """A reader that has read everything there is."""
+    """A reader that has read everything available."""
     reader = _read_all(new_reader(options))
     prints = options.json or COMMANDS[options.command].prints_warnings
     if isinstance(options.as_of, str) and not prints:
@@ -109,7 +110,7 @@ def open_reader(options: argparse.Namespace) -> DagdirReader:
 
 
 def read_whole(path: Path, settings: Settings | None = None) -> DagdirReader:
-    """As :func:`open_reader`, of a directory or DAG file that is not the command's own."""
+    """As :func:`open_reader`, for a directory or DAG file that is not the command's own."""
     return _read_all(DagdirReader(path, settings or load_settings(path)))
 
 
@@ -122,7 +123,7 @@ def _read_all(reader: DagdirReader) -> DagdirReader:
 
         reader.read_all(show_progress)
         while reader.lacks_answers:
-            # A connection that was lost may be back; what was read before is not all there is.
+            # A lost connection may be back; what was read before may be incomplete.
             reader.check()
             if reader.error is not None:
                 raise InputError(reader.error)
@@ -131,7 +132,7 @@ def _read_all(reader: DagdirReader) -> DagdirReader:
 
 
 def stats_input(reader: DagdirReader, **more: Any) -> StatsInput:
-    """What statistics of the ensemble are made from; ``more``: further fields."""
+    """The input of statistics of the ensemble; ``more``: further fields."""
     from metlmon.live.feed import StatsInput
 
     builder = reader.snapshot_builder()
@@ -145,9 +146,9 @@ def stats_input(reader: DagdirReader, **more: Any) -> StatsInput:
 
 
 def stats_at(options: argparse.Namespace, moment: datetime) -> StatsInput:
-    """What statistics of an earlier moment are made from: the ensemble is read again."""
+    """The input of statistics of an earlier moment, for which the ensemble is read again."""
     earlier = copy(options)
-    # As the logs have it, in their own time: no zone is to be taken off it again.
+    # In the logs' own time, so that no zone is applied again.
     earlier.as_of, earlier.live = moment.replace(tzinfo=None).isoformat(), None
     return stats_input(open_reader(earlier))
 
@@ -166,7 +167,7 @@ def window_of(options: argparse.Namespace, builder: SnapshotBuilder) -> TimeWind
 
 
 def read_health(reader: DagdirReader) -> Health:
-    """The health of what was read, with what the trainings wrote."""
+    """The health of what was read, including what the trainings wrote."""
     from metlmon.health.build import make_health
 
     return make_health(input_with_trainings(reader))
@@ -186,7 +187,7 @@ def input_with_trainings(reader: DagdirReader, **more: Any) -> StatsInput:
 
 
 def feed_stats(feed: Feed, snapshot: Snapshot) -> StatsInput:
-    """What statistics of a snapshot are made from. Reads files: not for the UI thread."""
+    """The input of statistics of a snapshot. Reads files: not for the UI thread."""
     from metlmon.live.feed import StatsInput
 
     return StatsInput(
@@ -214,14 +215,14 @@ def one_run(builder: SnapshotBuilder, wanted: str) -> Run:
 
 
 def check_only(builder: SnapshotBuilder, only: str | None) -> None:
-    """Raises InputError when ``--only`` names no run."""
+    """Raise InputError if ``--only`` names no run."""
     runs = builder.status().runs
     if only and not any(matches_run(run, only) for run in runs):
         raise InputError(f"--only {only}: no such run; {format_run_list(runs)}")
 
 
 def check_metric(name: str | None, stats: StatsInput) -> None:
-    """Raises InputError for a metric that no run has."""
+    """Raise InputError for a metric that no run has."""
     from metlmon.stats.curves import metric_names
 
     names = metric_names(stats)
@@ -231,7 +232,7 @@ def check_metric(name: str | None, stats: StatsInput) -> None:
 
 
 def select_runs(status: Status, only: str | None) -> Status:
-    """The status with the runs of ``--only``; totals stay the whole ensemble's."""
+    """The status with the runs of ``--only``; totals remain those of the whole ensemble."""
     if not only:
         return status
     return replace(status, runs=tuple(run for run in status.runs if matches_run(run, only)))
@@ -240,10 +241,10 @@ def select_runs(status: Status, only: str | None) -> Status:
 # --- several dagdirs ------------------------------------------------------------------------
 
 SAID_AFTER: Final = 3.0
-"""Seconds of a search after which a line says that it goes on."""
+"""Seconds of a search after which a line reports it."""
 
 LONGEST_SEARCH: Final = 30.0
-"""Seconds of a search; what it has found until then is shown, as of too many directories."""
+"""Maximum seconds of a search; what it has found by then is shown, as for too many directories."""
 
 
 def names_one(options: argparse.Namespace) -> bool:
@@ -258,7 +259,7 @@ def names_one(options: argparse.Namespace) -> bool:
     path = Path(options.dir)
     if len(paths) == 1 and not options.unusable:
         return not filesystem.isdir(path) or bool(dag_file_paths(path)) or has_event_logs(path)
-    # Where nothing answers, reading says so.
+    # If nothing answers, reading says so.
     with suppress(NoAnswer):
         if all(map(filesystem.isfile, paths)) and any(is_event_log(Path(path)) for path in paths):
             options.more = paths[1:]
@@ -275,8 +276,8 @@ def has_dagdirs_below(options: argparse.Namespace) -> bool:
 def several_dagdirs(options: argparse.Namespace) -> list[FoundDagdir] | None:
     """What is found below ``options.dirs``; None if that is one dagdir or DAG file.
 
-    ``options.dir`` is then that one. Also None if nothing is below the only path, or it cannot be
-    read: reading it tells why.
+    ``options.dir`` is then that one. Also None if nothing is below the only path or it cannot be
+    read, which reading it reports.
     """
     if names_one(options):
         return None
@@ -290,7 +291,7 @@ def several_dagdirs(options: argparse.Namespace) -> list[FoundDagdir] | None:
 
 
 def _search(paths: Sequence[str]) -> Iterator[FoundDagdir]:
-    """What is found below paths within ``LONGEST_SEARCH``; a long search is said."""
+    """What is found below paths within ``LONGEST_SEARCH``; a long search is reported."""
     from metlmon.home.finder import FoundDagdir, find_dagdirs
 
     started, is_said = monotonic(), False
@@ -307,7 +308,7 @@ def _search(paths: Sequence[str]) -> Iterator[FoundDagdir]:
 
 
 def refuse_several(options: argparse.Namespace, *names: str) -> None:
-    """Raises InputError if one of these options is given, which are for one ensemble."""
+    """Raise InputError if one of these options, which are for one ensemble, is given."""
     for name in names:
         if getattr(options, name[2:].replace("-", "_")) not in (None, False):
             raise InputError(f"{name} is for one ensemble: give the directory of one DAG")
@@ -340,7 +341,7 @@ def read_each(
 
 # --- a file system that does not answer -----------------------------------------------------
 # A call on a hard NFS mount does not return while its server is gone, and Python raises
-# KeyboardInterrupt only in the main thread, which is blocked in it: a second one watches it.
+# KeyboardInterrupt only in the main thread, which is blocked in it: a second thread watches it.
 
 CHECK_SECONDS: Final = 0.25
 
@@ -351,13 +352,13 @@ WORK_SECONDS: Final = 0.01
 """CPU seconds within one call that prove progress: a blocked call takes none."""
 
 INTERRUPT_CHECKS: Final = 2
-"""Checks at which an interrupt is pending before the process ends."""
+"""Number of checks with a pending interrupt after which the process ends."""
 
 READERS: Final = ("/metlmon/live/", "/metlmon/home/", "/metlmon/remote/", "/metlmon/cli/reading.py")
-"""Where the calls are that read a dagdir."""
+"""Locations of the calls that read a dagdir."""
 
 MAX_DEPTH: Final = 12
-"""Calls of the standard library below one of ours, at most."""
+"""Maximum calls of the standard library below one of metlmon's."""
 
 _stopped = threading.Event()
 """Ends the current watchdog; each command has its own."""
@@ -385,8 +386,8 @@ def _watch(main: int, directory: str, stopped: threading.Event) -> None:
     cpu, blocked, reported, interrupts = 0.0, 0.0, False, 0
     while not stopped.wait(CHECK_SECONDS):
         current, current_cpu = _where(sys._current_frames().get(main)), _cpu_seconds(main)
-        # Counted in checks without CPU time, not by the clock: on a busy machine both threads
-        # wait for a processor.
+        # Count checks without CPU time instead of the clock: on a busy machine both threads wait
+        # for a processor.
         if current is None or current != call or current_cpu - cpu > WORK_SECONDS:
             call, cpu, blocked, reported = current, current_cpu, 0.0, False
         else:

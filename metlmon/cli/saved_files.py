@@ -1,4 +1,4 @@
-"""Files that are saved from the dashboard: a report, and pictures of screens."""
+"""Files saved from the dashboard: a report, and pictures of screens."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from metlmon.live.file_access import replacing
 from metlmon.text.formatting import directory_name
 
 FURTHER_NAMES: Final = 1000
-"""Numbers that are tried where files of that name are there already."""
+"""Maximum number appended to a name that is taken."""
 
 DISPLAYS: Final = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
-"""Variables of which one is set where a browser can be opened."""
+"""Variables, one of which is set if a browser can be opened."""
 
 
 def output_directory(dagdir: Path) -> Path:
-    """Where files go, never into a dagdir. Raises InputError if that is nowhere."""
+    """Where files are saved, never in a dagdir. Raises InputError if that is impossible."""
     for place in (Path.cwd(), Path.home()):
         if not is_inside(place, dagdir) and os.access(place, os.W_OK):
             return place
@@ -45,7 +45,7 @@ def render_report(feed: Feed) -> tuple[str, str]:
 
 
 def save_report(feed: Feed) -> Path:
-    """Write the newest report as HTML; its path. Reads files. Raises InputError."""
+    """Write the newest report as HTML; return its path. Reads files. Raises InputError."""
     from metlmon.cli.commands.report import REPORT_MARKS
 
     name, html = render_report(feed)
@@ -57,7 +57,7 @@ def save_report(feed: Feed) -> Path:
 
 
 def save_picture(feed: Feed, screen: str, svg: str) -> Path:
-    """Write the picture of a screen beside earlier ones; returns its path. Raises InputError."""
+    """Write the picture of a screen beside earlier ones; return its path. Raises InputError."""
     directory = output_directory(feed.dagdir)
     for number in range(1, FURTHER_NAMES):
         path = directory / f"{_stem(feed)}-{screen}-{number}.svg"
@@ -73,7 +73,7 @@ def save_picture(feed: Feed, screen: str, svg: str) -> Path:
 
 
 def open_file(path: Path) -> None:
-    """Open a file in the browser. Raises InputError where there is none."""
+    """Open a file in the browser. Raises InputError if there is none."""
     if not any(os.environ.get(name) for name in DISPLAYS):
         raise InputError(f"no browser on this machine; copy {path} to yours")
     command = os.environ.get("BROWSER", "").split(os.pathsep)[0] or "xdg-open"

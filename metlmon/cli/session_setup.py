@@ -1,4 +1,4 @@
-"""Opens the screens over a feed, with a pool where there is one.
+"""Opens the screens over a feed, with a pool if available.
 
 HTCondor's bindings are imported only when a screen asks for the pool, so that the first frame
 does not wait for them.
@@ -41,11 +41,11 @@ RECORDING: Final = "this is a recording; there is no pool behind it"
 
 
 def connect_pool(reader: DagdirReader, options: argparse.Namespace) -> FeedAndPool:
-    """The feed of a dagdir with a pool client, as options and settings allow one."""
+    """The feed of a dagdir, with a pool client if options and settings allow one."""
     if reader.host:
         return FeedAndPool(Session(reader), None, ELSEWHERE)
     if options.read_only or reader.ensemble.settings.read_only:
-        # The queue is polled all the same: reading it is no action.
+        # The queue is still polled: reading it is not an action.
         feed, pool = with_queue(reader)
         return FeedAndPool(feed, pool, "metlmon is read-only here", read_only=True)
     if reader.as_of is not None:
@@ -121,8 +121,8 @@ def open_screens(
     """Run the application over a feed: the only place that imports the screens.
 
     It opens on the overview, on the run with this ``key``, on the submit form with this ``draft``,
-    or on Home with the ensembles of ``home``. It ends with the code that ``exit_when`` makes of a
-    status. ``caption``: the text that the demo shows. Returns the exit status.
+    or on Home with the ensembles of ``home``. It ends with the status that ``exit_when`` returns.
+    ``caption``: the text that the demo shows. Returns the exit status.
     """
     forget_textual_variables()
     with gc_paused():

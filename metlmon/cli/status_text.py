@@ -1,4 +1,4 @@
-"""The texts of ``metlmon status`` and ``metlmon run`` for people."""
+"""The text output of ``metlmon status`` and ``metlmon run``."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
 NAME_LIMIT: Final = 60
 REASON_LIMIT: Final = 160
-"""Characters of names and reasons in a text; ``--json`` has them in full."""
+"""Maximum characters of names and reasons in a text; ``--json`` has them in full."""
 
 GAP: Final = line("  ")
 
@@ -168,7 +168,7 @@ def _count_lines(status: Status, width: int | None) -> list[Line]:
 
 
 UNLIMITED: Final = 1_000_000
-"""Cells of a line that a pipe gets in one piece."""
+"""Width in cells for a pipe, whose lines are not wrapped."""
 
 
 def _other_node_lines(status: Status) -> Iterator[Line]:
@@ -194,7 +194,7 @@ def _other_node_lines(status: Status) -> Iterator[Line]:
 
 
 def _forecast_lines(forecast: Forecast) -> Iterator[Line]:
-    """When it will be done, and the rate."""
+    """The estimated end, and the rate."""
     rate = rate_text(forecast.rate, forecast.item)
     parts = [remaining_text(forecast), rate] if forecast.epochs_total else []
     if any(parts):
@@ -202,7 +202,7 @@ def _forecast_lines(forecast: Forecast) -> Iterator[Line]:
 
 
 def _health_lines(health: Health) -> Iterator[Line]:
-    """The first line of health, where it is not all well."""
+    """The first line of health, unless all is well."""
     headline = health_headline(health)
     if headline.severity is not None:
         others = headline.others
@@ -213,8 +213,8 @@ def _health_lines(health: Health) -> Iterator[Line]:
 def hours_line(hours: GpuHours, nodes_unlogged: int = 0) -> str:
     """The hours in one line, with the share of badput.
 
-    ``nodes_unlogged``: nodes whose hours are missing: no log has an execution of
-    theirs, or its GPUs.
+    ``nodes_unlogged``: nodes whose hours are missing: no log has an execution of theirs, or its
+    GPUs.
     """
     parts, total = hours_added((hours.goodput, hours.badput, hours.running))
     bad_share = (

@@ -1,4 +1,4 @@
-"""Text for people on standard output: styled lines and tables."""
+"""Text on standard output: styled lines and tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CODES: Final[Mapping[Colour, str]] = {
 class TextOutput:
     """Standard output: lines as wide and as colourful as its terminal.
 
-    A pipe has no width: nothing is cut or wrapped for a script, and nothing is coloured.
+    A pipe has no width: for scripts nothing is cut, wrapped or coloured.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""``metlmon act``: hold, release, remove, stop, … by a command, after a yes."""
+"""``metlmon act``: hold, release, remove, stop, … by a command, after confirmation."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ TO_DAG: Final = "dag"
 
 
 class ActOutput(Output, frozen=True, kw_only=True):
-    """``metlmon act --json``; refused: why nothing was tried."""
+    """``metlmon act --json``; ``refused``: why nothing was tried."""
 
     preview: Flat[ActionPreview]
     answers: tuple[ActionResult, ...]
@@ -91,7 +91,7 @@ def act(options: argparse.Namespace) -> int:
     with closing(PoolClient(session)) as client:
         assert client.queue is not None
         if action not in RUN_ACTS or action is PoolAction.STOP_NOW:
-            # The other actions on runs are files alone.
+            # The other actions on runs only write files.
             client.queue.query()
         previews = client.previews(status, jobs, dags, runs, site, host)
         preview = next(preview for preview in previews if preview.act is action)
@@ -118,7 +118,7 @@ def act(options: argparse.Namespace) -> int:
 
 
 def _check_options(action: PoolAction, options: argparse.Namespace) -> int | str | None:
-    """The priority, site or request. Raises InputError for options that the action has not."""
+    """The priority, site or request. Raises InputError for options that do not fit the action."""
     takes, is_raise = ACTS[action].value, action in RAISE_ACTS
     if takes != "priority" and not is_raise and options.value is not None:
         raise InputError(f"--value is for priority, raise-memory and raise-disk, not for {action}")
@@ -173,7 +173,7 @@ def _perform(
     removed: Sequence[Job],
     warning: str | None,
 ) -> int:
-    """Print the preview, ask, and perform it; a dry run prints what is not done."""
+    """Print the preview, ask, and perform it; a dry run prints what would be done."""
     request = preview.request
     if request is None:
         already = is_already_done(preview)
@@ -215,7 +215,7 @@ def _print_results(
     options: argparse.Namespace,
     error: str | None = None,
 ) -> int:
-    """Print the results as JSON, if asked for. Returns the exit status."""
+    """Print the results as JSON, if requested. Returns the exit status."""
     if options.json:
         preview = replace(preview, request=request, refused=preview.refused or error)
         print_output(ActOutput(preview=preview, answers=results))
@@ -294,7 +294,7 @@ def _select_place(on: str, targets: list[str]) -> str:
 def preview_lines(
     preview: ActionPreview, request: ActionRequest, removed: Sequence[Job] = ()
 ) -> list[str]:
-    """The targets of an action, what it leaves out, its effect and how to undo it."""
+    """The targets of an action, those left out, its effect and how to undo it."""
     lines = [preview.phrase(request.site if request.value is None else request.value)]
     if request.runs or request.dag is None:
         lines += _listed("", map(_target_text, request.touched))
@@ -337,13 +337,13 @@ def _target_text(target: DagTarget | Target | RunTarget) -> str:
 
 
 def result_line(result: ActionResult, names: Mapping[str, str]) -> str:
-    """``12.0  done``, with details if there are any; ``names``: of runs by their subjects."""
+    """``12.0  done``, with details if there are any; ``names``: those of runs by their subjects."""
     line = f"{plain(names.get(result.subject, result.subject), 60)}  {result.reply}"
     return f"{line}: {plain(result.text, 400)}" if result.text else line
 
 
 def confirmed() -> bool:
-    """The answer on the terminal, with a message after a no. Raises InputError without one."""
+    """Whether the user confirms on the terminal; a no is noted. Raises InputError without one."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise InputError("nothing was done: there is no terminal to ask on; add --yes")
     sys.stderr.write("go on? [y/N] ")

@@ -84,7 +84,7 @@ POLL_SECONDS: Final = 2.0
 """Interval at which ``--every`` looks for a reason to plan again."""
 
 ASK_SECONDS: Final = 60.0
-"""Interval at which it asks schedd and collectors for annexes."""
+"""Interval at which it asks the schedd and collectors for annexes."""
 
 GPUS_SECONDS: Final = 600.0
 """Interval at which it asks the collector for free GPUs: a large pool has many slots."""
@@ -110,7 +110,7 @@ class AdviseOutput(EnsembleOutput, frozen=True, kw_only=True):
 
 
 class AdviseUndoOutput(EnsembleOutput, frozen=True, kw_only=True):
-    """``metlmon advise --undo --json``; ``command``: that was taken back, None: there was none."""
+    """``metlmon advise --undo --json``; ``command``: the one taken back, None without one."""
 
     command: str | None
     changes: tuple[SiteChange, ...]
@@ -118,7 +118,6 @@ class AdviseUndoOutput(EnsembleOutput, frozen=True, kw_only=True):
 
 
 def advise(options: argparse.Namespace) -> int:
-    """``metlmon advise``."""
     every = _check_options(options)
     reader = open_reader(options)
     acts = options.undo or options.apply in (ApplyWay.SEND, ApplyWay.RETARGET)
@@ -174,13 +173,13 @@ def _check_options(options: argparse.Namespace) -> float | None:
 def _advice_input(
     reader: DagdirReader, answer: AnnexAnswer | None
 ) -> tuple[StatsInput, tuple[Annex, ...]]:
-    """What advice is made of; ``answer``: of schedd and collectors about annexes."""
+    """The input of advice; ``answer``: that of schedd and collectors about annexes."""
     stats = input_with_trainings(reader)
     return stats, make_annexes(stats, answer, time.time()).annexes
 
 
 def _annex_answer(reader: DagdirReader, *, free_gpus: bool = True) -> AnnexAnswer | None:
-    """What schedd and collectors answer; None of an ensemble of the past."""
+    """The answer of schedd and collectors; None for an ensemble of the past."""
     is_live = reader.snapshot_builder().status().live and reader.as_of is None
     return query_annexes(reader, free_gpus=free_gpus) if is_live else None
 
@@ -195,7 +194,7 @@ def _free_gpus(answer: AnnexAnswer | None) -> tuple[FreeGpus, ...]:
 def _apply(
     session: Session, advice: Advice, options: argparse.Namespace
 ) -> tuple[Exit, dict[str, Any]]:
-    """Show what a plan changes, ask, and do it. Returns the status, and fields of the JSON."""
+    """Show what a plan changes, ask, and apply it. Returns the status, and fields of the JSON."""
     with closing(PoolClient(session)) as client:
         application = _planned(session, client, advice, ApplyWay(options.apply))
         answered: dict[str, Any] = {"application": application, "answers": ()}
@@ -221,7 +220,7 @@ def _planned(session: Session, client: PoolClient, advice: Advice, way: ApplyWay
 def _perform(
     session: Session, client: PoolClient, application: Application, command: str, *, quiet: bool
 ) -> tuple[ActionResult, ...]:
-    """Perform an application and write it to the log, as far as it came."""
+    """Perform an application and write it to the log, as far as it got."""
     names = {change.subject: change.name for change in application.changes}
     results: list[ActionResult] = []
 
@@ -245,7 +244,7 @@ def _perform(
 
 @contextmanager
 def _interrupt_afterwards() -> Iterator[None]:
-    """Let ^C wait until what was changed is also in the log; a second one does not wait."""
+    """Defer ^C until what was changed is also in the log; a second one is not deferred."""
     before = signal.getsignal(signal.SIGINT)
     interrupted = False
 
@@ -335,7 +334,7 @@ def _repeat(reader: DagdirReader, options: argparse.Namespace, every: float) -> 
 def _apply_again(
     reader: DagdirReader, advice: Advice, options: argparse.Namespace, command: str, why: str
 ) -> None:
-    """Apply a new plan as ``--apply`` says, without a question, and print one line."""
+    """Apply a new plan as ``--apply`` says, without asking, and print one line."""
     session = Session(reader)
     session.take()
     answered: dict[str, Any] = {}
@@ -418,7 +417,7 @@ def _print_advice(advice: Advice, what_if: Sequence[WhatIf], lines: Sequence[Sub
 
 
 def _print_commands(session: Session, advice: Advice, directory: str) -> None:
-    """The commands that send the runs where the plan has them, to be given by hand."""
+    """The commands that send the runs where the plan has them, for manual use."""
     with closing(PoolClient(session)) as client:
         application = plan_application(advice.plan, ApplyWay.SEND, session, client)
     commands = send_commands(application.changes, directory)
@@ -438,7 +437,7 @@ class AnnexesOutput(EnsembleOutput, frozen=True, kw_only=True):
 def annexes(options: argparse.Namespace) -> int:
     """Print all annexes as tables or as JSON; those of the past from the logs alone."""
     reader = open_reader(options)
-    # The schedd here has no jobs of another machine.
+    # The schedd of this machine does not have the jobs of another one.
     asks = reader.as_of is None and not reader.host
     answer = query_annexes(reader) if asks else None
     if answer is not None:
@@ -449,7 +448,7 @@ def annexes(options: argparse.Namespace) -> int:
 
 
 def print_annexes(report: AnnexReport) -> None:
-    """The annexes, their warnings first; then the sites by the logs."""
+    """The annexes, with their warnings first; then the sites according to the logs."""
     out, year = TextOutput(), year_of(report.as_of)
     out.print(*head_lines(report))
     if report.annexes:

@@ -24,7 +24,7 @@ from metlmon.text.formatting import count, plain
 from metlmon.text.record_json import Flat
 
 SENTENCE: Final = 400
-"""Characters of a sentence, and of a file's name."""
+"""Maximum characters of a sentence, and of a file's name."""
 
 COLOURS: Final = {LintSeverity.ERROR: "1;31", LintSeverity.WARNING: "33", LintSeverity.NOTE: "36"}
 """SGR parameters of the severities, as compilers colour them."""
@@ -52,7 +52,7 @@ def check(options: argparse.Namespace) -> int:
 
 
 def _requests(path: Path, settings: Settings) -> Mapping[RequestedAmount, tuple[str, str]]:
-    """What the jobs that ran tell of the requests in submit files; nothing of a new DAG."""
+    """What the jobs that ran show about the requests in submit files; nothing for a new DAG."""
     try:
         reader = read_whole(path, settings)
     except InputError:  # Which says what is wrong with the DAG files, as the findings do.

@@ -1,4 +1,4 @@
-"""``metlmon config``: what is set, where it is read from, what is wrong with it."""
+"""``metlmon config``: the settings, their files, and mistakes in them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from metlmon.redact import hide_value
 from metlmon.text.formatting import count, plain
 
 TEXT_LIMIT: Final = 400
-"""Characters of one cell or sentence; ``--json`` has them whole."""
+"""Maximum characters of one cell or sentence; ``--json`` has the full text."""
 
 COLUMN_LIMIT: Final = 44
-"""Characters of a padded column; longer cells stick out."""
+"""Maximum characters of a padded column; longer cells stick out."""
 
 OWN_COMMAND: Final = "command"
 """The setting ``[[command]]``."""
@@ -39,7 +39,8 @@ ORIGINS: Final = {"user": "your own", "dagdir": "this dagdir's", "built-in": "bu
 class ConfigOutput(Output, frozen=True, kw_only=True):
     """``metlmon config --json``.
 
-    cache with path only, settings with show only, valid and errors with show and validate.
+    ``cache`` only for path, ``settings`` only for show, ``valid`` and ``errors`` for show and
+    validate.
     """
 
     dagdir: str
@@ -67,7 +68,7 @@ def config(options: argparse.Namespace) -> int:
         _print_validation(configuration)
     else:
         _print_settings(configuration)
-    # ``path`` serves to repair a file: errors in it do not fail the command.
+    # ``path`` is used to repair a file: errors in it do not fail the command.
     return Exit.OK if options.what == "path" else wrong
 
 
@@ -120,7 +121,7 @@ def _print_files(configuration: Configuration) -> None:
 
 
 def _taken_keys(configuration: Configuration) -> Iterator[SettingProblem]:
-    """The user's own commands on keys that have an action: the dashboard leaves them out."""
+    """The user's own commands on keys that have an action, which the dashboard ignores."""
     own = [entry for entry in configuration.entries if entry.key == OWN_COMMAND]
     if own:
         from screens.own_commands import by_key  # Which loads the screens.
@@ -200,7 +201,7 @@ def _redacted(key: str, value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _redacted(name, one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        # An argument may stand behind an option such as --token.
+        # An argument may follow an option such as --token.
         names = [key, *(one.lstrip("-") if str(one)[:1] == "-" else key for one in value)]
         return [_redacted(name, one) for name, one in zip(names, value, strict=False)]
     return value

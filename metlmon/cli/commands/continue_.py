@@ -32,7 +32,7 @@ class ContinueOutput(Output, frozen=True, kw_only=True):
 
 
 def continue_(options: argparse.Namespace) -> int:
-    """``metlmon continue DIR [RUN …]``. Raises InputError where nothing can go on."""
+    """``metlmon continue DIR [RUN …]``. Raises InputError if nothing can continue."""
     if options.epochs is not None and options.epochs < 1:
         raise InputError(f"--epochs {options.epochs}: a run has at least one epoch")
     dag_file = None

@@ -24,13 +24,13 @@ from metlmon.memory import gc_paused
 from metlmon.pool.client import FeedAndPool
 
 STORY_SECONDS: Final = 120.0
-"""How long the whole story takes without ``--speed``: two months in two minutes."""
+"""Duration of the whole story without ``--speed``: two months in two minutes."""
 
 Captions = list[tuple[datetime, str]]
 
 
 def archive() -> Path:
-    """The archive of the story, of the wheel or a checkout. Raises InputError."""
+    """The archive of the story, in the wheel or a checkout. Raises InputError."""
     package = Path(__file__).resolve().parents[2]
     for place in (package / "story.zip", package.parent / "fixtures" / "story.zip"):
         if place.is_file():
@@ -50,7 +50,7 @@ def read_story() -> tuple[list[ReplayPiece], Captions]:
 
 
 def demo(options: argparse.Namespace) -> int:
-    """Replay the story on the screens; without a terminal print how it ends."""
+    """Replay the story on the screens; without a terminal, print how it ends."""
     if options.speed is not None and options.speed <= 0:
         raise InputError(f"--speed {options.speed:g}: give a number above 0, such as 4")
     with tempfile.TemporaryDirectory(prefix="metlmon-demo-") as scratch:
@@ -77,7 +77,7 @@ def demo(options: argparse.Namespace) -> int:
 
 
 def _caption(feed: LoopingFeed, captions: Captions) -> Callable[[], str]:
-    """What gives the caption of the moment that is replayed."""
+    """Return a function that gives the caption of the replayed moment."""
 
     def current() -> str:
         now = feed.replay.now()

@@ -1,4 +1,4 @@
-"""``export``: frames as files, a sweep as an Optuna study, and the way to other exporters."""
+"""``export``: frames as files, a sweep as an Optuna study, and the dispatch to other exporters."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ PACKAGES: Final = {
     "optuna": ("optuna", "optuna"),
     "openmetrics": ("prometheus_client", "prometheus"),
 }
-"""Packages that a ``--to`` needs, and the extras of metlmon that have them."""
+"""Packages that a value of ``--to`` needs, and the extras of metlmon that contain them."""
 
 _FORMULA: Final = re.compile(r"(?:^|(?<=;))(?=[\s\x22]*[=+\-@＝＋－＠])")
-"""A text that begins so is a formula to a spreadsheet; some take the wide signs of East Asia,
-too, and where the comma is for decimals a semicolon begins another cell: what quotes stand
-there are none any more. An apostrophe before it makes it a text again."""
+"""Matches where a spreadsheet would begin a formula. Some accept the full-width signs of East Asia,
+too; where the comma is the decimal sign, a semicolon begins another cell, in which quotes have no
+effect. An apostrophe before the match makes it a text again."""
 
 ABOUT_TEXTS: Final = """\
 In CSV an apostrophe stands before a text that a spreadsheet would take for a formula (one that
@@ -52,7 +52,7 @@ begins with = + - or @, or goes on so behind a semicolon). Numbers, JSON, Parque
 of metlmon.load() have none. Texts are one line each; what a terminal would obey is written as
 \\x1b or \\u202e.
 """
-"""Stands below ``--columns``."""
+"""Printed below ``--columns``."""
 
 
 def export(options: argparse.Namespace) -> int:
@@ -69,7 +69,7 @@ def export(options: argparse.Namespace) -> int:
 
 
 def _check_options(options: argparse.Namespace) -> None:
-    """Raises InputError for an option that another ``--to`` has."""
+    """Raise InputError for an option that belongs to another ``--to``."""
     for argument in COMMANDS["export"].arguments:
         name, targets = argument.name, argument.targets
         given = getattr(options, name.removeprefix("--").replace("-", "_"))
@@ -103,14 +103,14 @@ def _export_frames(options: argparse.Namespace) -> int:
         numbers = f"{count(rows, 'row')}, {size(path.stat().st_size)}"
         print_message(f"{path}: {numbers}")
         if not sys.stdout.isatty():
-            # For scripts; a person has just read it.
+            # For scripts; on a terminal the message on standard error suffices.
             print(plain(str(path)))
     print_warnings(builder.notices())
     return Exit.OK
 
 
 def _wanted(only: str | None) -> list[str]:
-    """The frames of ``--only``, all without it. Raises InputError."""
+    """The frames of ``--only``, by default all. Raises InputError."""
     if only is None:
         return list(TABLES)
     names = chosen_words("--only", only, TABLES, there="the frames are")
@@ -118,7 +118,7 @@ def _wanted(only: str | None) -> list[str]:
 
 
 def directory_stem(dagdir: Path) -> str:
-    """What the ensemble is called: its directory, or its one DAG file."""
+    """The name of the ensemble: that of its directory, or of its only DAG file."""
     return dagdir.stem if dagdir.is_file() else Path(os.path.realpath(dagdir)).name or "ensemble"
 
 
@@ -154,7 +154,7 @@ def _csv(path: Path, frames: Frames, name: str) -> int:
 
 
 def _cell(frames: Frames, value: Value, is_text: bool) -> str:
-    """A value as CSV has it: empty for what is not known; numbers as they are."""
+    """A value in CSV: empty if unknown; numbers as they are."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -175,7 +175,7 @@ def _json(path: Path, frames: Frames, name: str) -> int:
                 column: frames.local_time_text(value) if isinstance(value, datetime) else value
                 for column, value in zip(values, record, strict=True)
             }
-            # A line for each record: legible to people and to line tools.
+            # One line per record: legible for readers and for line-based tools.
             file.write((",\n" if rows else "\n") + json.dumps(row, allow_nan=False))
             rows += 1
         file.write("\n]\n")

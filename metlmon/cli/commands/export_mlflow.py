@@ -113,29 +113,29 @@ def _print_result(
 # --- following ------------------------------------------------------------------------------
 
 POLL_SECONDS: Final = 1.0
-"""How often it looks at the files: as often as the dashboard does."""
+"""Interval at which it checks the files, as often as the dashboard does."""
 
 UPDATE_SECONDS: Final = 10.0
-"""Minimum interval of what it writes: the pages of MLflow are loaded again every 30 s."""
+"""Minimum interval between writes: the pages of MLflow are reloaded every 30 s."""
 
 UPDATE_SHARE: Final = 20.0
-"""The same as a multiple of its cost: it takes at most a twentieth of a core."""
+"""The same as a multiple of the cost of a write: it takes at most a twentieth of a core."""
 
 RECHECK_SECONDS: Final = 60.0
-"""Interval of looking at the files of trainings while the logs do not change."""
+"""Interval at which it checks files of trainings while the logs do not change."""
 
 REPORT_SECONDS: Final = 600.0
-"""Minimum interval of uploading the report, which is some hundred kilobytes."""
+"""Minimum interval between uploads of the report, which is some hundred kilobytes."""
 
 FIRST_PAUSE_SECONDS: Final = 2.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
-"""Pauses between attempts while the server fails: each is twice the one before."""
+"""Shortest and longest pause between attempts while the server fails; each doubles the last."""
 
 FLUSH_SECONDS: Final = 10.0
-"""How long the last state may take to be written after ^C."""
+"""Time limit for writing the last state after ^C."""
 
 MAX_STATUSES: Final = 6
-"""New statuses of runs in one line of output."""
+"""Maximum new statuses of runs in one line of output."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -161,7 +161,7 @@ def _follow(reader: DagdirReader, server: TrackingClient, exporter: MlflowExport
 
 @contextmanager
 def _sigterm_as_exception() -> Iterator[None]:
-    """SIGTERM raises :class:`Terminated`; only the main thread can have it so."""
+    """Make SIGTERM raise :class:`Terminated`; possible only in the main thread."""
 
     def terminate(number: int, frame: FrameType | None) -> None:
         raise Terminated
@@ -179,9 +179,9 @@ def _sigterm_as_exception() -> Iterator[None]:
 class MlflowFollower:
     """Follows a dagdir, and keeps its runs up to date on a server.
 
-    ``reader``: one that has read everything; while the server is asked it does not read, and reads
-    on afterwards. What is written goes to standard output, a line for each time; outages to
-    standard error.
+    ``reader``: one that has read everything; it pauses while the server is asked, and continues
+    afterwards. What is written goes to standard output, one line each time; outages to standard
+    error.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class MlflowFollower:
         self._refused = False
 
     def run(self) -> int:
-        """Follow until the ensemble is over; the exit status. Raises TrackingError."""
+        """Follow until the ensemble is over; return the exit status. Raises TrackingError."""
         while True:
             self._update()
             if self._is_over and not self._pause:
@@ -216,9 +216,9 @@ class MlflowFollower:
                 self._warn_once(self._reader.error)
 
     def flush(self) -> None:
-        """Write the newest state, after ^C ended :meth:`run`; not longer than FLUSH_SECONDS."""
+        """Write the newest state after ^C ended :meth:`run`, within FLUSH_SECONDS."""
         is_written = False
-        # Interrupted while it read, the model may be incomplete.
+        # If interrupted while reading, the model may be incomplete.
         if self._is_resting:
             self._server.deadline = time.monotonic() + FLUSH_SECONDS
             with suppress(TrackingError):
@@ -247,7 +247,7 @@ class MlflowFollower:
             self._cost = time.thread_time() - started
 
     def _write(self, *, with_report: bool) -> bool:
-        """Write the newest state; whether the server has it. Raises TrackingError."""
+        """Write the newest state; return whether the server has it. Raises TrackingError."""
         builder = self._reader.snapshot_builder()
         self._ensemble = tracked_ensemble(builder, input_with_trainings(self._reader))
         if self._ensemble is None:
@@ -272,7 +272,7 @@ class MlflowFollower:
         return True
 
     def _show(self, ensemble: TrackedEnsemble, result: ExportResult) -> None:
-        """Print what was written; not of tags alone, which change with every event."""
+        """Print what was written, except tags alone, which change with every event."""
         if result.url is not None and self._shown_url != result.url:
             self._shown_url = result.url
             print(result.url, flush=True)
@@ -313,18 +313,18 @@ def warnings(
 
 
 # --- a process for one DAG ------------------------------------------------------------------
-# ``mlflow run . -b metlmon`` starts it and returns at once. It exports a DAG into one MLflow run
-# until the DAG ends. The server and its credentials are those of the environment.
+# ``mlflow run . -b metlmon`` starts it and returns immediately. It exports a DAG into one MLflow
+# run until the DAG ends. The server and its credentials are those of the environment.
 
 COMMAND: Final = ("-P", "-m", "metlmon.cli.commands.export_mlflow")
-"""Arguments of Python, before the DAG file and the id of the run."""
+"""Arguments of Python, before the DAG file and the ID of the run."""
 
 OUTPUT_FILE: Final = "mlflow-export.txt"
-"""Where its messages go, beside the DAG."""
+"""The file of its messages, beside the DAG."""
 
 
 def export_until_end(dag: Path, run_id: str) -> int:
-    """Export until the DAG ends; the exit status. Raises InputError, TrackingError."""
+    """Export until the DAG ends; return the exit status. Raises InputError, TrackingError."""
     settings = load_settings(dag.parent)
     reader = DagdirReader(dag, settings)
     reader.open()
@@ -345,7 +345,7 @@ def export_until_end(dag: Path, run_id: str) -> int:
 
 
 def main() -> int:
-    """Export by the arguments of the process: the DAG file and the id of the run."""
+    """Export as the arguments of the process say: the DAG file and the ID of the run."""
     dag, run_id = sys.argv[1:]
     try:
         return export_until_end(Path(dag), run_id)

@@ -29,10 +29,10 @@ from metlmon.tracking.openmetrics import FIRST_LINE, ensemble_samples
 DASHBOARD: Final = "grafana_dashboard.json"
 
 UPDATE_SECONDS: Final = 5.0
-"""Minimum interval of new values: Prometheus asks every 15 to 60 s."""
+"""Minimum interval between updates: Prometheus asks every 15 to 60 s."""
 
 UPDATE_SHARE: Final = 20.0
-"""The same as a multiple of their cost: they take at most a twentieth of a core."""
+"""The same as a multiple of the cost of an update: it takes at most a twentieth of a core."""
 
 
 def export_openmetrics(options: argparse.Namespace) -> int:
@@ -62,7 +62,7 @@ def export_openmetrics(options: argparse.Namespace) -> int:
 
 
 def epoch_time(clock: Clock, live: bool) -> Callable[[datetime], float | None]:
-    """Converts times of the logs to seconds since 1970; None where their zone is not known.
+    """Converts times of the logs to seconds since 1970; None if their zone is unknown.
 
     The times of a live ensemble are those of this machine, unless its files prove otherwise.
     """
@@ -95,7 +95,7 @@ def _serve(options: argparse.Namespace) -> int:
 class LiveMetrics:
     """Follows a dagdir and answers scrapes with its newest metrics.
 
-    ``reader``: an opened one. Raises InputError where the port is taken.
+    ``reader``: an open one. Raises InputError if the port is taken.
     """
 
     def __init__(self, reader: DagdirReader, port: int) -> None:
@@ -107,14 +107,14 @@ class LiveMetrics:
         self._stopped = threading.Event()
 
     def start(self) -> None:
-        """Start reading and answering, each in threads of its own."""
+        """Start reading and answering, each in a separate thread."""
         self.server.start()
         self._session.start(lambda snapshot: self._changed.set())
-        # A thread of its own: it may hang where files of trainings are, scrapes do not.
+        # A separate thread: reading the files of trainings may hang, scrapes do not.
         threading.Thread(target=self._run, name="metlmon-update", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop both."""
+        """Stop reading and answering."""
         self._stopped.set()
         self._changed.set()
         self.server.stop()
@@ -131,7 +131,7 @@ class LiveMetrics:
             seconds = max(UPDATE_SECONDS, UPDATE_SHARE * cost) if updated else 0.0
 
     def _update(self) -> bool:
-        """Make the samples of the newest snapshot; returns whether everything has been read."""
+        """Compute the samples of the newest snapshot; return whether everything has been read."""
         snapshot = self._session.latest
         if snapshot is None or (snapshot.progress.fraction < 1 and snapshot.error is None):
             done = 0.0 if snapshot is None else snapshot.progress.fraction

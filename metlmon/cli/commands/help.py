@@ -13,7 +13,7 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.errors import InputError
 
 COLUMNS = "Columns"
-"""The section behind which the columns are printed."""
+"""The section after which the columns are printed."""
 
 GUIDE = Path(__file__).resolve().parents[2] / "GUIDE.md"
 
@@ -44,7 +44,7 @@ def help(options: argparse.Namespace) -> int:
 
 
 def _print_columns() -> None:
-    """The columns of the lists that have more than others, as they are declared."""
+    """The columns of the lists that have more than the usual ones, as they are declared."""
     from metlmon.cli.text_output import TextOutput
     from metlmon.tables import estimates, home, nodes, runs
     from metlmon.tables.layout import Column
@@ -73,7 +73,7 @@ def completion(options: argparse.Namespace) -> int:
     top = parser(whole=True)
     kinds = {"DIR": shtab.DIRECTORY, "DIRECTORY": shtab.DIRECTORY, "FILE": shtab.FILE}
     (commands,) = (a for a in top._actions if isinstance(a, argparse._SubParsersAction))
-    # --help lists the commands itself, and hides these; shtab would leave them out.
+    # --help lists the commands itself, and hides these; shtab would omit them.
     commands.help = None
     for command in commands.choices.values():
         for action in command._actions:

@@ -28,24 +28,24 @@ if TYPE_CHECKING:
 
 
 class JobOutput(Struct, frozen=True):
-    """A job; ``node``: the name of its node or, of a job of no DAG, the one in its log."""
+    """A job; ``node``: the name of its node; outside of any DAG, the one in its log."""
 
     job: Flat[Job]
     node: str | None
 
 
 class JobsOutput(EnsembleOutput, frozen=True, kw_only=True):
-    """``metlmon jobs --json``; queue with --queue only."""
+    """``metlmon jobs --json``; ``queue`` only with --queue."""
 
     jobs: tuple[JobOutput, ...]
     queue: QueueReport | UnsetType = UNSET
 
 
 class NodeOutput(Struct, frozen=True, kw_only=True):
-    """Any node, or a job of no DAG, whose dag and in_dag are null.
+    """Any node, or a job outside of any DAG, whose ``dag`` and ``in_dag`` are null.
 
-    ``why``: the reason of its state. ``after``: the node that it stands after in the tree;
-    ``below``: the splice, or the SUBDAG node, that holds it (both in metlmon nodes only).
+    ``why``: the reason of its state. ``after``: the node that it follows in the tree; ``below``:
+    the splice or SUBDAG node that contains it (both only in metlmon nodes).
     """
 
     row: Flat[NodeRow]
@@ -55,7 +55,7 @@ class NodeOutput(Struct, frozen=True, kw_only=True):
 
 
 class NodesOutput(EnsembleOutput, frozen=True, kw_only=True):
-    """``metlmon nodes --json``: every node once, as the DAG files name them."""
+    """``metlmon nodes --json``: every node once, with its name in the DAG files."""
 
     nodes: tuple[NodeOutput, ...]
 
@@ -80,7 +80,7 @@ def jobs(options: argparse.Namespace) -> int:
 
 
 def _print_jobs(rows: Sequence[Job], this_year: int | None, unit: HourUnit) -> None:
-    """One line per job, and the reasons of those that are held."""
+    """One line per job, and the reasons of held ones."""
     from metlmon.cli.status_text import held_line
     from metlmon.cli.text_output import TextOutput
     from metlmon.tables.jobs import columns
@@ -101,7 +101,7 @@ def _print_jobs(rows: Sequence[Job], this_year: int | None, unit: HourUnit) -> N
 
 
 def nodes(options: argparse.Namespace) -> int:
-    """Print every node, what needs attention first. Returns the exit status."""
+    """Print every node, those that need attention first. Returns the exit status."""
     from metlmon.live.job_files import TrainingFiles
     from metlmon.snapshot.node_tree import NodeTree
 

@@ -91,7 +91,7 @@ def print_curves(result: Curves, live: bool, metrics: MetricSettings, dagdir: st
 
 
 class GridOutput(EnsembleOutput, frozen=True, kw_only=True):
-    """``metlmon grid --json``: rows is null without a sweep, columns in a list."""
+    """``metlmon grid --json``: ``rows`` is null without a sweep, ``columns`` in a list."""
 
     grid: Flat[Grid]
 
@@ -149,7 +149,7 @@ def _fixed(sweep: SweepVariables, given: str) -> tuple[str, Value]:
     name = _name(sweep, "--where", before.strip())
     values = next(item.values for item in sweep.variables if item.name == name)
     if wanted not in values and None in values and wanted in (UNKNOWN, to_ascii(UNKNOWN)):
-        # As a missing one is shown.
+        # A missing value is given as it is shown.
         return name, None
     if wanted not in values:
         there = ", ".join(sweep_table.value_text(item) for item in values[:20])
@@ -188,7 +188,7 @@ def _blocks(
     heads: Mapping[Point, str],
     room: int | None,
 ) -> Iterator[Sequence[Point]]:
-    """The columns, as many at a time as there is room for, in cells of the terminal."""
+    """The columns in groups that fit the width, in cells, of the terminal."""
     from rich.cells import cell_len
 
     first = max(cell_len(text) for text in (head, *rows.values()))
@@ -281,9 +281,9 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def take_directory(options: argparse.Namespace) -> list[str]:
-    """The names of runs; DIR, given first or last, goes into ``options.dir``.
+    """The names of runs; moves DIR, given first or last, to ``options.dir``.
 
-    A directory without a DAG file is none: those of the outputs are called like their runs.
+    A directory without a DAG file is not DIR: those of the outputs are named like their runs.
     """
     names = list(options.runs)
     for place in (-1, 0):
@@ -294,7 +294,7 @@ def take_directory(options: argparse.Namespace) -> list[str]:
 
 
 def _is_dagdir(word: str) -> bool:
-    # A path that cannot be looked at is one, too: reading it says why.
+    # So is a path that cannot be examined: reading it says why.
     if os.sep in word or os.path.isfile(word):
         return True
     has_dag = bool(dag_file_paths(Path(word)))

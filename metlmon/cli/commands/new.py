@@ -1,4 +1,4 @@
-"""``metlmon new`` and ``submit``: a DAG by a description, sweep file, options or a screen."""
+"""``metlmon new`` and ``submit``: a DAG from a description, sweep file, options or a screen."""
 
 from __future__ import annotations
 
@@ -83,15 +83,15 @@ if TYPE_CHECKING:
 
 
 LONGEST_SWEEP_FILE: Final = 1 << 22
-"""Bytes of a file that are searched for a GEN command."""
+"""Maximum bytes of a file in which a GEN command is searched."""
 
 SWEEP_SYNTAX: Final = "sweep-file"
-"""The example that is no description, but the syntax of sweep files."""
+"""The example that shows the syntax of sweep files instead of a description."""
 
 SLOW: Final = "planning: this many nodes take a while"
 
 _FIELDS: Final = {"random_seed": ("seeds",), "epochs": ("epochs", "stages")}
-"""The fields that set a variable, if it is not one of its own name."""
+"""The fields that set a variable, if they are not named like it."""
 
 _PLACED: Final = re.compile(r"[^:]+:[0-9]+: ")
 """Matches a message that begins with file and line."""
@@ -113,7 +113,7 @@ _PROGRESS: Final = {
 
 
 class SubmitOutput(Output, frozen=True, kw_only=True):
-    """``metlmon submit --json``; submitted: DAGMan's cluster, null unless the pool took the DAG."""
+    """``metlmon submit --json``; ``submitted``: DAGMan's cluster, or null if it has none."""
 
     plan: Flat[Plan]
     problems: tuple[RequestProblem, ...]
@@ -125,8 +125,8 @@ class NewOutput(SubmitOutput, frozen=True, kw_only=True):
     """``metlmon new --json``.
 
     ``source``: the description or sweep file that was read. ``picture``: lines that draw the graph.
-    ``cost``: with --past, null where it is not known; ``requests``: what was taken from there, by
-    the field that it set.
+    ``cost``: null without --past, or if unknown; ``requests``: what was taken from there, by the
+    field that it set.
     """
 
     shape: str
@@ -218,7 +218,7 @@ def _read_past(directory: str) -> StatsInput:
 def _with_past_requests(
     request: Request, source: Path | None, options: argparse.Namespace, past: StatsInput
 ) -> tuple[Request, dict[str, RequestAdvice]]:
-    """The request with what fitted past jobs, where nothing else sets it; and what was taken."""
+    """The request with what fitted past jobs where nothing else sets it; and what was taken."""
     parameters = load_template(request.template).parameters if request.template else ()
     known = {f"values.{parameter.name}" for parameter in parameters} | FIELDS.keys()
     values: dict[str, Any] = {"values": dict(request.values)}
@@ -236,7 +236,7 @@ def _with_past_requests(
 
 
 def _file_and_directory(options: argparse.Namespace) -> tuple[Path | None, Path | None]:
-    """FILE and DIR: a first argument that ends in .toml, or is a file, is FILE."""
+    """FILE and DIR: a first argument that ends in .toml or is a file is FILE."""
     words = [word for word in (options.file, options.dir) if word is not None]
     if not words:
         return None, None
@@ -292,7 +292,7 @@ def _check_sweep_file(path: Path) -> None:
 def _make_plan(
     request: Request, source: Path | None, options: argparse.Namespace, *, amending: bool = False
 ) -> tuple[Plan | None, tuple[RequestProblem, ...]]:
-    """The plan, if there can be one; prints all problems, each with its line or its option.
+    """The plan, if possible; prints all problems, each with its line or its option.
 
     Raises PlanError.
     """
@@ -313,9 +313,9 @@ def _make_plan(
 
 
 def _with_own_description(plan: Plan, source: Path | None) -> Plan:
-    """The plan with the user's description, if that is beside the DAG and complete.
+    """The plan with the user's own description, which keeps the comments.
 
-    It keeps the user's comments.
+    Only if that is beside the DAG and complete.
     """
     request = plan.request
     kept = request.directory / description_name(request.name)
@@ -346,7 +346,7 @@ def is_given(options: argparse.Namespace, field: str) -> bool:
 def position_of(
     options: argparse.Namespace, source: Path | None, field: str, exact: bool = False
 ) -> str | None:
-    """The line of a description that sets a field; None if an option does, or nothing.
+    """The line of a description that sets a field; None if an option or nothing sets it.
 
     ``source``: the description, or a sweep file. ``exact``: as for :func:`position_of_field`.
     """
@@ -356,7 +356,7 @@ def position_of(
 
 
 def with_options(request: Request, options: argparse.Namespace, plain: bool) -> Request:
-    """The request with what the options set. ``plain``: there is no description.
+    """The request with what the options set. ``plain``: without a description.
 
     Raises InputError for an option that cannot be read.
     """
@@ -435,7 +435,7 @@ def _sweep(request: Request, options: argparse.Namespace) -> SweepRequest | None
 def _assignment(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        # The text behind a blank may be a value, even a secret one.
+        # The text after a blank may be a value, even a secret one.
         first = text.split()[0] if text.split() else text
         raise InputError(f"--set {first!r}: write it as name=value, a parameter of the template")
     return name.strip(), value
@@ -490,7 +490,7 @@ def _print_plan(
     advised: Mapping[str, RequestAdvice],
     options: argparse.Namespace,
 ) -> NewOutput:
-    """Print the plan, unless ``--json`` prints it at the end; what is printed then."""
+    """Print the plan, unless ``--json`` prints it at the end; return the output for that."""
     cost = None if past is None else _cost(plan, past, options)
     if not options.json:
         print_plan(plan, diff, draw_graph(plan.graph, _width() - 2))
@@ -514,7 +514,7 @@ def _print_plan(
 
 
 def _cost(plan: Plan, past: StatsInput, options: argparse.Namespace) -> CostEstimate | None:
-    """The expected cost, by the epochs of another ensemble."""
+    """The expected cost, given the epochs of another ensemble."""
     history = cost_history(past)
     request = plan.request
     result = estimate_cost(
@@ -553,7 +553,7 @@ def _write(plan: Plan, diff: PlanDiff, answer: NewOutput, options: argparse.Name
 
 
 def _write_files(plan: Plan, diff: PlanDiff | None, *, force: bool) -> tuple[Path, ...]:
-    """Write a DAG, or what differs from the one that is there. Raises InputError."""
+    """Write a DAG, or what differs from the existing one. Raises InputError."""
     try:
         if diff is None or diff.progress is DagProgress.NEW:
             return write_plan(plan, overwrite=force)
@@ -613,7 +613,7 @@ def submit(options: argparse.Namespace) -> int:
 
 
 def _open_pane(request: Request, options: argparse.Namespace) -> int:
-    """Open the form, in which everything is shown before it is written. Raises InputError."""
+    """Open the form, which shows everything before it is written. Raises InputError."""
     if options.json or not is_terminal():
         raise InputError(
             "submit: without a terminal to ask at, or with --json, say --yes to write and submit, "
@@ -728,7 +728,7 @@ def _submit_plan(plan: Plan, answer: SubmitOutput, options: argparse.Namespace) 
 def _print_answer(
     options: argparse.Namespace, answer: SubmitOutput, print_text: Callable[[], None] | None = None
 ) -> None:
-    """Print the JSON object with ``--json``, else the text, if there is one."""
+    """Print the JSON object with ``--json``, else the text, if any."""
     if options.json:
         print_output(answer)
     elif print_text is not None:
@@ -736,7 +736,7 @@ def _print_answer(
 
 
 def next_steps(plan: Plan, diff: PlanDiff) -> None:
-    """Print on standard error what to do with the written DAG."""
+    """Print on standard error how to proceed with the written DAG."""
     where = shlex.quote(str(plan.request.directory))
     if diff.progress is DagProgress.ENDED:
         print_message(f"written; go on with: metlmon act resubmit {where}")
@@ -788,7 +788,7 @@ def _diff_lines(diff: PlanDiff) -> Iterable[str]:
 
 
 def _common_differences(nodes: Sequence[NodeChange]) -> Iterable[str]:
-    """The differences of all of these nodes; with values if they are the same in all."""
+    """The differences of all these nodes; with values if they are the same in all."""
     for index, first in enumerate(nodes[0].differences):
         same = all(node.differences[index] == first for node in nodes)
         yield _difference_text(first) if same else plain(first.name, 80)
@@ -820,7 +820,7 @@ _Value = TypeVar("_Value", bound=SetValue)
 def explained(
     explanation: NodeExplanation, source_of: Callable[[SetValue], str]
 ) -> NodeExplanation:
-    """A node without secrets, and with what set each of its variables in its ``where``."""
+    """A node without secrets; the ``where`` of each variable says what set it."""
     node = explanation.node
 
     def shown(value: _Value) -> _Value:

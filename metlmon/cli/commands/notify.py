@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def notify(options: argparse.Namespace) -> int:
-    """Send one message by each channel, and print what came of it. Returns the exit status."""
+    """Send one message through each channel, and print the results. Returns the exit status."""
     from metlmon.notify.channels import SendError
     from metlmon.notify.events import Message, make_message
 
@@ -61,7 +61,7 @@ def notify(options: argparse.Namespace) -> int:
 
 LOCKED_SECONDS: Final = 10.0
 LOCK_SECONDS: Final = 0.1
-"""Time that another process is given to send what it sends, and the interval of the checks."""
+"""Time that another process has for sending, and the interval of the checks."""
 
 NO_CHANNEL: Final = (
     "--notify: there is no terminal, and [notify] in your metlmon.toml has no command or webhook; "
@@ -70,9 +70,9 @@ NO_CHANNEL: Final = (
 
 
 def notify_settings(settings: Settings, options: argparse.Namespace) -> NotifySettings | None:
-    """How notifications are sent; None: not at all.
+    """How notifications are sent; None if they are not.
 
-    Without ``--notify`` they are sent where the settings say how; with it, at least by the bell.
+    Without ``--notify`` they are sent if the settings say how; with it, at least by the bell.
     """
     wanted: bool | None = options.notify
     if wanted is False or options.as_of or options.live is False:
@@ -87,7 +87,7 @@ def notify_once(
 ) -> None:
     """Send what holds now and was not sent before, for ``--notify``. Raises InputError.
 
-    ``at_once``: whenever the last message was sent.
+    ``at_once``: ignore the time of the last message.
     """
     from metlmon.notify.delivery import Delivery
     from metlmon.notify.events import is_complete
@@ -116,7 +116,7 @@ def notify_once(
 
 
 def terminal_channels(settings: NotifySettings) -> tuple[Channel, ...]:
-    """The channels of a command: its terminal is that of standard error."""
+    """The channels of a command, whose terminal is that of standard error."""
     from metlmon.notify.channels import open_channels
 
     return open_channels(settings, _write if sys.stderr.isatty() else None)

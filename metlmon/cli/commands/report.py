@@ -25,10 +25,10 @@ from metlmon.stats.windows import ALL, TimeWindow
 from metlmon.text.formatting import plain
 
 REPORT_MARKS: Final = (to_html.MARK, to_markdown.MARK)
-"""How a report says that it is one: a newer one replaces it."""
+"""Identifies a file as a report, which a newer one may replace."""
 
 PIPE_WIDTH: Final = 1000
-"""Columns that no terminal shows: nothing is cut or left out for a script."""
+"""A width that no terminal has: nothing is cut or dropped for a script."""
 
 
 class ReportTable(Struct, frozen=True):
@@ -39,7 +39,7 @@ class ReportTable(Struct, frozen=True):
 
 
 class ReportOutput(Output, frozen=True, kw_only=True):
-    """``metlmon report --json``: the tables of the report, with raw numbers."""
+    """``metlmon report --json``: the tables of the report, with unformatted numbers."""
 
     dagdir: str
     as_of: datetime | None
@@ -69,7 +69,6 @@ class ReportOutput(Output, frozen=True, kw_only=True):
 
 
 def report(options: argparse.Namespace) -> int:
-    """``metlmon report``."""
     formats = [name for name in ("html", "md") if getattr(options, name) is not None]
     _check(options, formats)
     reader = open_reader(options)
@@ -80,7 +79,7 @@ def report(options: argparse.Namespace) -> int:
     }
     for file in files.values():
         file.check(reader.dagdir)
-    # What the JSON calls GPU-hours is nothing else.
+    # The JSON's GPU-hours are always GPU-hours.
     measure = HourUnit.GPU if options.json else builder.ledger().measure
     document = report_of(reader, window, title=options.title, measure=measure)
     if options.json:
@@ -117,7 +116,7 @@ def report_of(
     title: str | None = None,
     measure: HourUnit | None = None,
 ) -> Report:
-    """The report of what was read; ``measure``: of its hours, by default the ensemble's."""
+    """The report of what was read; ``measure``: that of its hours, by default the ensemble's."""
     clock = reader.snapshot_builder().clock
     zone = clock.zone or ("UTC" if clock.utc_only else None)
     stats = input_with_trainings(reader) if window.unbounded else stats_input(reader)
@@ -132,7 +131,7 @@ def report_from(
     title: str | None = None,
     measure: HourUnit | None = None,
 ) -> Report:
-    """The report of an ensemble whose times are in this ``zone``, if it is known."""
+    """The report of an ensemble whose times are in this ``zone``, if known."""
     from metlmon.health.build import make_health
     from metlmon.report.build import build_report
     from metlmon.report.learning import learning_section
@@ -144,7 +143,7 @@ def report_from(
         title,
         zone=None if zone is None else str(zone),
         measure=measure or stats.ledger.measure,
-        # Metrics have no time: they are of the whole ensemble, never of a window.
+        # Metrics have no time: they belong to the whole ensemble, never to a window.
         learning=learning_section(curves(stats), grid(stats, GridChoice()))
         if window.unbounded
         else None,

@@ -44,10 +44,10 @@ def serve(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> str:
-    """The title of the page. Raises InputError where the only directory is unreadable."""
+    """The title of the page. Raises InputError if the only directory is unreadable."""
     words = options.dirs or ["."]
     if any(map(is_elsewhere, words)):
-        # The dashboard of each tab connects, and shows there what is wrong.
+        # The dashboard of each tab connects, and shows what is wrong.
         return plain(_remote_name(words[0]), 200) if len(words) == 1 else "metlmon"
     is_one = names_one(options) or (len(words) == 1 and not has_dagdirs_below(options))
     if is_one:
@@ -81,7 +81,7 @@ async def _serve(server: DashboardServer) -> int:
 
     def stop(number: int) -> None:
         received.append(number)
-        # A second ^C does not wait.
+        # A second ^C takes effect immediately.
         for each in END_SIGNALS:
             loop.remove_signal_handler(each)
         stopped.set()

@@ -68,14 +68,13 @@ from metlmon.text.time_arguments import parse_time_argument
 
 
 class SitesOutput(EnsembleOutput, frozen=True, kw_only=True):
-    """``metlmon sites --json``: places of each kind sum to total."""
+    """``metlmon sites --json``: the places of each kind sum to ``total``."""
 
     usage: Flat[Usage]
     variation: Variation
 
 
 def sites(options: argparse.Namespace) -> int:
-    """``metlmon sites``."""
     reader = open_reader(options)
     builder = reader.snapshot_builder()
     window, ledger = window_of(options, builder), builder.ledger()
@@ -96,7 +95,7 @@ def print_sites(usage: Usage, variation: Variation, only_hosts: bool = False) ->
         return
     for view in usage_table.VIEWS:
         rows, idle = usage_table.fold_idle(view.rows(usage), view.noun)
-        # Hosts may be hundreds.
+        # There may be hundreds of hosts.
         if not rows or (view is usage_table.HOSTS) is not only_hosts:
             continue
         columns = view.columns_of(rows, usage)
@@ -118,7 +117,7 @@ def print_sites(usage: Usage, variation: Variation, only_hosts: bool = False) ->
 
 
 def _remarks(usage: Usage) -> Iterable[str]:
-    """What the tables cannot say: paragraphs."""
+    """Paragraphs about what the tables cannot show."""
     ended = usage.total.totals.hours.ended
     for place in usage.wasteful_sites:
         name = plain(place.name or "", NAME_LIMIT)
@@ -172,7 +171,6 @@ class ShardsOutput(EnsembleOutput, frozen=True, kw_only=True):
 
 
 def shards(options: argparse.Namespace) -> int:
-    """``metlmon shards``."""
     reader = open_reader(options)
     builder = reader.snapshot_builder()
     found = bags(stats_input(reader))
@@ -181,7 +179,7 @@ def shards(options: argparse.Namespace) -> int:
 
 
 def print_bags(bag_list: tuple[Bag, ...]) -> None:
-    """Each bag: how far it is, how fast, and what lags."""
+    """Each bag: its progress, its rate, and its stragglers."""
     out = TextOutput()
     if not bag_list:
         out.print(*shards_table.no_bag_lines())
@@ -218,7 +216,7 @@ def _print_bag(out: TextOutput, bag: Bag) -> None:
 
 
 class EstimateOutput(EnsembleOutput, frozen=True, kw_only=True):
-    """``metlmon estimate --json``; ``backtest`` instead of ``estimate`` with ``--backtest``."""
+    """``metlmon estimate --json``; with ``--backtest``, ``backtest`` replaces ``estimate``."""
 
     estimate: Forecast | UnsetType = UNSET
     backtest: Backtest | UnsetType = UNSET
@@ -313,7 +311,7 @@ def _verdict(backtested: Backtest) -> str:
 
 
 PIPE_CELLS: Final = 100
-"""Columns where no terminal tells how many there are (``COLUMNS`` does too)."""
+"""Number of columns if no terminal defines it (``COLUMNS`` does, too)."""
 
 NAME_CELLS: Final = 16
 CHART_LINES: Final = 5
@@ -321,7 +319,7 @@ STALLS_SHOWN: Final = 5
 
 
 class TimelineRun(Struct, frozen=True):
-    """The jobs of a run, and their executions; key null: jobs of no run."""
+    """The jobs of a run, and their executions; ``key`` is null for jobs outside of any run."""
 
     lane: Flat[Lane]
     executions: tuple[Execution, ...]
@@ -419,7 +417,6 @@ class UsageRequestsOutput(EnsembleOutput, frozen=True, kw_only=True):
 
 
 def usage(options: argparse.Namespace) -> int:
-    """``metlmon usage``."""
     reader = open_reader(options)
     builder = reader.snapshot_builder()
     ledger, window = builder.ledger(), window_of(options, builder)
@@ -455,7 +452,7 @@ def print_resources(found: Resources, item: str) -> None:
 
 
 def print_requests(requests: Sequence[RequestAdvice], window: TimeWindow, item: str) -> None:
-    """What would fit, a sentence for each request that does not; then what was used."""
+    """What would fit, one sentence for each request that does not; then what was used."""
     out = TextOutput()
     if not window.unbounded:
         out.print(readable_dates(window_text(window)))
@@ -482,7 +479,7 @@ def print_requests(requests: Sequence[RequestAdvice], window: TimeWindow, item: 
 
 
 class ChangesOutput(EnsembleOutput, frozen=True, kw_only=True):
-    """``metlmon changes --json``; the estimate of the end as it was at since, and is now."""
+    """``metlmon changes --json``; with the estimated end as of ``since``, and as of now."""
 
     changes: Flat[Changes]
     estimate_then: Forecast | None
@@ -490,11 +487,10 @@ class ChangesOutput(EnsembleOutput, frozen=True, kw_only=True):
 
 
 def changes(options: argparse.Namespace) -> int:
-    """``metlmon changes``."""
     reader = open_reader(options)
     builder = reader.snapshot_builder()
     as_of, zone = builder.as_of, builder.ensemble.settings.zone
-    # Where nothing has happened yet the moment does not matter.
+    # If nothing has happened yet, the moment does not matter.
     since = parse_time_argument("--since", options.since, zone, lambda: as_of or datetime.now())
     assert since is not None
     now = input_with_trainings(reader)

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from metlmon.home.finder import FoundDagdir
 
 POLL_SECONDS: Final = 1.0
-"""How often ``--exit-on`` looks again: as often as the dashboard does."""
+"""Interval at which ``--exit-on`` checks, as often as the dashboard does."""
 
 
 # --- status ---------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ class RunWithFigures(Struct, frozen=True):
     """A run, and what statistics add.
 
     ``swept``: variables of its nodes that differ between runs. ``wall_seconds``: from its first
-    submission to the end of its last job, null before it has ended.
+    submission to the end of its last job, null until it has ended.
     """
 
     row: Flat[Run]
@@ -75,7 +75,7 @@ class RunWithFigures(Struct, frozen=True):
 
 
 class StatusOutput(EnsembleOutput, frozen=True, kw_only=True):
-    """``metlmon status --json``; queue with --queue only."""
+    """``metlmon status --json``; ``queue`` only with --queue."""
 
     status: Flat[Status]
     breakdown: Flat[Breakdown]
@@ -151,7 +151,7 @@ def with_figures(rows: Iterable[Run], stats: StatsInput) -> tuple[RunWithFigures
 
 
 def _status_of_each(found: Sequence[FoundDagdir], options: argparse.Namespace) -> Exit:
-    """The status of several ensembles: one line, or one JSON object in a line, each."""
+    """The status of several ensembles: one line, or one JSON object on one line, for each."""
     from metlmon.cli.text_output import TextOutput
     from metlmon.home.summary import HomeSummary, Phase, make_figures
     from metlmon.tables.home import columns, home_rows, totals_line
@@ -180,14 +180,14 @@ def _status_of_each(found: Sequence[FoundDagdir], options: argparse.Namespace) -
 
 
 def wait(reader: DagdirReader, options: argparse.Namespace) -> Exit:
-    """Wait until a condition of ``--exit-on`` is met, or ``--timeout`` is over."""
+    """Wait until a condition of ``--exit-on`` is met, or ``--timeout`` has passed."""
     met = exit_condition(options.exit_on)
     health: HealthSource = partial(read_health, reader)
     deadline = time.monotonic() + options.timeout if options.timeout is not None else None
     for changed in follow(reader, POLL_SECONDS):
         if changed:
             health = cache(partial(read_health, reader))
-        # While a connection is lost, what is missing decides nothing.
+        # While a connection is lost, missing entries decide nothing.
         code = None if reader.lacks_answers else met(reader.snapshot_builder().status(), health)
         if code is not None:
             return code
@@ -198,7 +198,7 @@ def wait(reader: DagdirReader, options: argparse.Namespace) -> Exit:
 
 
 def follow(reader: DagdirReader, seconds: float) -> Iterator[bool]:
-    """Yield now, and every ``seconds``, whether the files have anything new, without an end."""
+    """Yield now and every ``seconds``, endlessly, whether the files have anything new."""
     seen: object = None
     while True:
         status = reader.snapshot_builder().status()
@@ -211,7 +211,7 @@ def follow(reader: DagdirReader, seconds: float) -> Iterator[bool]:
 
 
 def pause(seconds: float) -> None:
-    """Wait, outside of the modules whose calls the watchdog takes for reading."""
+    """Wait, in a module whose calls the watchdog does not take for reading."""
     time.sleep(seconds)
 
 
@@ -235,7 +235,7 @@ def health(options: argparse.Namespace) -> int:
 
 
 def _print(reader: DagdirReader, as_json: bool, several: bool = False) -> None:
-    """Print one health; of several ensembles as one JSON object in a line, or below the path."""
+    """Print one health; of several ensembles as a JSON object on one line, or below the path."""
     result = read_health(reader)
     builder = reader.snapshot_builder()
     if as_json:
@@ -257,10 +257,10 @@ def _print(reader: DagdirReader, as_json: bool, several: bool = False) -> None:
 
 
 class EpochOutput(Struct, frozen=True):
-    """An epoch, or another node of a run, and where its checkpoint comes from.
+    """An epoch, or another node of a run, and the origin of its checkpoint.
 
-    ``seconds``: for which it is in its state; ``evaluations``: the side nodes behind it;
-    ``metric``: the value of the primary metric, and its change per epoch since the one before.
+    ``seconds``: how long it has been in its state; ``evaluations``: the side nodes after it;
+    ``metric``: the value of the primary metric, and its change per epoch since the previous one.
     """
 
     row: Flat[Epoch]
@@ -323,7 +323,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _no_run_given(options: argparse.Namespace) -> str:
-    """The sentence on a directory where ``metlmon run`` expects a run."""
+    """The error for a directory where ``metlmon run`` expects a run."""
     command = f"metlmon run RUN {options.run}"
     options.dir = options.run
     runs = open_reader(options).snapshot_builder().status().runs
@@ -334,7 +334,7 @@ def _no_run_given(options: argparse.Namespace) -> str:
 
 
 def watch(options: argparse.Namespace) -> int:
-    """Open the dashboard; without terminal print the status. Returns the exit status."""
+    """Open the dashboard; without a terminal, print the status. Returns the exit status."""
     if not is_terminal():
         if options.queue:
             options.dirs += _queue_dagdirs()
