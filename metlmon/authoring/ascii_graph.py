@@ -1,4 +1,4 @@
-"""Draws a graph with characters: a row for its layers, runs of equal structure once.
+"""Draws a graph with characters: a row for its layers, runs of equal structure only once.
 
 ::
 
@@ -29,7 +29,7 @@ NARROWEST: Final = 24
 """Minimum width in cells; names cannot be distinguished below it."""
 
 MOST_BLOCKS: Final = 12
-"""Maximum blocks, and lines of one; enough for the variety of a planned ensemble."""
+"""Maximum number of blocks, and of lines per block; enough for any planned ensemble."""
 
 LONGEST_NAME: Final = 200
 
@@ -92,7 +92,7 @@ def _run_of(node: GraphNode) -> str | None:
 
 
 def _run_groups(graph: Graph, nodes: Iterable[GraphNode]) -> dict[str, list[str]]:
-    """Runs that are alike, by the first of them: their nodes, and all edges of these."""
+    """Runs with the same structure, by the first of them: their nodes, and all edges of these."""
     run_of = {node.name: run for node in nodes if (run := _run_of(node))}
     edges: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for edge in graph.edges:
@@ -121,14 +121,14 @@ def _run_groups(graph: Graph, nodes: Iterable[GraphNode]) -> dict[str, list[str]
 
 
 def _subdag(graph: Graph, nodes: Sequence[GraphNode]) -> Graph | None:
-    """The sub-DAG that a run is; None if its nodes are in the graph."""
+    """The sub-DAG that represents a run; None if its nodes are in the graph."""
     return graph.subdags.get(nodes[0].submit) if nodes[0].kind is NodeKind.SUBDAG else None
 
 
 def _blocks(
     graph: Graph, layers: Sequence[Sequence[str]], groups: dict[str, list[str]], width: int
 ) -> Iterator[str]:
-    """Runs and other nodes, one layer beneath the other."""
+    """Runs and other nodes, one layer below the other."""
     nodes: dict[str, list[GraphNode]] = defaultdict(list)
     for node in graph.nodes:
         nodes[_run_of(node) or node.name].append(node)
@@ -152,7 +152,7 @@ def _blocks(
 def _run_lines(
     runs: Sequence[str], nodes: Sequence[GraphNode], graph: Graph, width: int
 ) -> Iterator[str]:
-    """The names of runs, and the layers of the first of them, a row for each of its stages."""
+    """The names of runs, and the layers of the first of them, in one row per stage."""
     inner = _subdag(graph, nodes)
     like_this = f"  {count(len(runs), 'run')} like this" if len(runs) > 1 else ""
     each = " each" if len(runs) > 1 else ""
@@ -189,7 +189,7 @@ def _stage(node: GraphNode) -> str:
 
 
 def _layers(block_of: dict[str, str], edges: Edges) -> tuple[list[list[str]], list[str]]:
-    """The blocks by depth (the longest path from a root), and those in a circle."""
+    """The blocks by depth (the longest path from a root), and those on a cycle."""
     children: dict[str, list[str]] = {block: [] for block in block_of.values()}
     waiting_for = dict.fromkeys(children, 0)
     for parent, child in edges:
@@ -216,7 +216,7 @@ def _layers(block_of: dict[str, str], edges: Edges) -> tuple[list[list[str]], li
 
 
 def _row(texts: Sequence[str], width: int) -> Iterator[str]:
-    """``A ─▶ B0 … B2 (3) ─▶ C``: what does not fit is left out of the middle."""
+    """``A ─▶ B0 … B2 (3) ─▶ C``; if that does not fit, parts in the middle are omitted."""
     if not texts:
         return
     shortened = [[*texts[:first], REST, texts[-1]] for first in (2, 1) if first < len(texts) - 1]
@@ -229,7 +229,7 @@ def _layer_text(names: Iterable[str]) -> str:
 
 
 def _families(names: Iterable[str]) -> list[list[str]]:
-    """Names that differ in numbers alone, together."""
+    """Groups of names that differ only in numbers."""
     families: dict[str, list[str]] = defaultdict(list)
     for name in names:
         families[re.sub(r"[0-9]+", "#", name)].append(name)

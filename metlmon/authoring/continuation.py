@@ -51,7 +51,7 @@ LARGEST: Final = 64 << 20
 """Maximum bytes of a DAG file, of a gate's rules and of a ``metrics.csv``."""
 
 _ABOVE: Final = ("", "*/", "*/*/", "*/*/*/")
-"""Where the directory of a run's checkpoints is searched, from the DAG's."""
+"""Directories, relative to the DAG's, that may contain a run's checkpoints."""
 
 _FLAGS: Final = frozenset({"true", "t", "yes", "y", "on", "1", "false", "f", "no", "n", "off", "0"})
 _VERSION: Final = re.compile(r"version_(\d{1,9})")
@@ -502,7 +502,7 @@ class ContinuationBuilder:
     def _planned_sites(self, run_plan: ContinuedRunPlan) -> dict[int, str]:
         """The site of each old and added epoch, as far as the DAG files specify it.
 
-        Of added epochs it is the one where the run has been longest ago.
+        An added epoch has the site that the run has not used for the longest time.
         """
         sites: dict[int, str] = {}
         for number, source in sorted(run_plan.nodes.items()):
@@ -539,7 +539,7 @@ class ContinuationBuilder:
     def _new_node(
         self, run_plan: ContinuedRunPlan, source: SourceNode, epoch: int, shift: int, role: NodeRole
     ) -> GraphNode:
-        """The node of an epoch, by one of an old DAG, which is ``shift`` epochs earlier."""
+        """The node of an epoch, copied from one of an old DAG that is ``shift`` epochs earlier."""
         dag, node = source
         if node.dir is not None or node.submit is None:
             reason = "its submit description" if node.submit is None else "a directory of its own"
@@ -576,7 +576,7 @@ class ContinuationBuilder:
         return self._with_pre_script(graph_node, node, run_plan, dag)
 
     def _node_as_written(self, source: SourceNode) -> Node:
-        """The node of the file; the model's is without its secrets. Raises PlanError."""
+        """The node as in the file, while the model's lacks its secrets. Raises PlanError."""
         dag, name = source.dag, source.node.name
         if dag.key not in self._source_dags:
             workflow = load_workflow([dag.workflow.path], read_regular_file, redact=False)
@@ -589,7 +589,7 @@ class ContinuationBuilder:
     def _with_pre_script(
         self, graph_node: GraphNode, node: Node, run_plan: ContinuedRunPlan, dag: Dag
     ) -> GraphNode:
-        """The node with its PRE script; that of a gate with the new DAG's rules."""
+        """The node with its PRE script; a gate's script gets the new DAG's rules."""
         if node.pre is None:
             return graph_node
         defer, called = node.pre.defer, gate_command(node)
@@ -629,7 +629,7 @@ class ContinuationBuilder:
     def _variables(
         self, new: GraphNode, node: Node, run_plan: ContinuedRunPlan, dag: Dag, shift: int
     ) -> Iterator[VariableValue]:
-        """The variables of a new node, by those of the old one."""
+        """The variables of a new node, derived from those of the old one."""
         assert new.epoch is not None
         sites, old_site = self._sites, self._sites.get(new.epoch - shift)
         epochs = run_plan.run.epochs.items()
@@ -672,7 +672,7 @@ class ContinuationBuilder:
         """The merged rules of the old gates, with ``since`` for each continued run.
 
         Epochs before ``since`` serve for comparison only; otherwise the rule that stopped a run
-        would stop it again at once.
+        would immediately stop it again.
         """
         files = {gate: gate_config.rules_file(gate) for gate in self._gate_by_run.values()}
         contents = {gate: _read_json_object(self._directory / file) for gate, file in files.items()}

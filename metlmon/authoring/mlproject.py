@@ -1,7 +1,7 @@
 """The ensemble as an MLflow project: the files that ``mlproject = true`` adds beside the DAG.
 
-``mlflow run . -b metlmon`` writes and submits an ensemble; without ``-b``, and by the gateway of a
-facility, its nodes are executed on one machine, by a shell script. MLflow passes parameters
+``mlflow run . -b metlmon`` writes and submits an ensemble; without ``-b``, or through the gateway
+of a facility, a shell script executes its nodes on one machine. MLflow passes parameters
 (``-P runs=6``: what is trained) as text, and a configuration (``--backend-config``: where) as JSON.
 Formats: MLflow, "MLflow Projects"; for the gateway ``gateway_config.json`` of accre/mltf-gateway,
 whose keys are those of a Slurm job.
@@ -50,7 +50,7 @@ ENTRY_POINT: Final = "main"
 """The only entry point: MLflow's default, and the one that the gateway runs."""
 
 _YAML_WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
-"""Names that YAML takes for another value."""
+"""Names that YAML would parse as another value."""
 
 _ENVIRONMENT: Final = """\
 # What MLflow installs where the jobs run without HTCondor: add what the training imports.
@@ -62,7 +62,7 @@ dependencies:
 def mlproject_files(
     request: Request, graph: Graph, texts: Mapping[str, str]
 ) -> Iterator[PlannedFile]:
-    """The project's files, none without ``mlproject``. Raises PlanError."""
+    """The project's files; none without ``mlproject``. Raises PlanError."""
     if not request.mlproject:
         return
     name = request.name
@@ -99,9 +99,9 @@ def _project(name: str, parameters: tuple[ProjectParameter, ...]) -> str:
 
 
 def _gateway(request: Request, texts: Mapping[str, str]) -> str:
-    """One Slurm job in which the nodes run one after another; memory in MB.
+    """One Slurm job that runs the nodes one after another; memory in MB.
 
-    Partition, account and time are the facility's: the user adds them.
+    Partition, account and time depend on the facility: the user adds them.
     """
     cpus = [
         int(each.value)
@@ -164,7 +164,7 @@ def _swept(request: Request) -> tuple[SweptVariable, ...]:
 
 
 def _quoted(value: str) -> str:
-    """A value of a list as :func:`metlmon.authoring.sweeps.values.values` reads it."""
+    """A value of a list, in the form that :func:`metlmon.authoring.sweeps.values.values` reads."""
     if value == value.strip() and not any(sign in value for sign in "\"',\\"):
         return value
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
@@ -195,7 +195,7 @@ def with_parameters(request: Request, texts: Mapping[str, str]) -> Request:
 
 
 def with_configuration(request: Request, configuration: Mapping[str, object]) -> Request:
-    """The request with resources and places of a configuration. Raises PlanError."""
+    """The request with the resources and places of a configuration. Raises PlanError."""
     values = {}
     for key, value in configuration.items():
         where = f"--backend-config {key}"
@@ -219,9 +219,9 @@ def _unknown(where: str, name: str, known: Collection[str], what: str) -> PlanEr
 
 
 # --- the nodes without HTCondor ---------------------------------------------------------------
-# MLflow's local backend starts the script, and so does the gateway of a facility on a node of its
-# own. Jobs that need HTCondor for more than a place to run are not executed: the script then ends
-# with the reason. Retries and gates are HTCondor's alone.
+# MLflow's local backend starts the script, and so does the gateway of a facility, on a separate
+# node. Jobs that need HTCondor for more than a place to run are not executed: the script then ends
+# with the reason. Only HTCondor provides retries and gates.
 
 _COMMANDS: Final = tuple(
     """
@@ -231,7 +231,7 @@ _COMMANDS: Final = tuple(
 )
 
 _GRAPH_COMMANDS: Final = frozenset({"SPLICE", "INCLUDE", "PARENT", "CONNECT", "FINAL", "SERVICE"})
-"""Commands of a DAG file, written as they were, that the order of the nodes depends on."""
+"""Commands of a DAG file, kept as written, that affect the order of the nodes."""
 
 
 class _NeedsHTCondor(Exception):
@@ -241,7 +241,7 @@ class _NeedsHTCondor(Exception):
 def _local_script(
     name: str, graph: Graph, texts: Mapping[str, str], parameters: Sequence[ProjectParameter]
 ) -> tuple[str, str | None]:
-    """The script of the DAG ``name``, and why its jobs need HTCondor, if they do."""
+    """The script of the DAG ``name``, and the reason why its jobs need HTCondor, if they do."""
     try:
         nodes = "\n".join(f"{command} &&" for command in _commands(graph, texts))
     except _NeedsHTCondor as reason:
@@ -308,7 +308,7 @@ def _commands(graph: Graph, texts: Mapping[str, str]) -> Iterator[str]:
 
 
 def _ordered(graph: Graph) -> list[GraphNode]:
-    """The nodes in the order of the file, but each behind its parents."""
+    """The nodes in the order of the file, but each after its parents."""
     parents: dict[str, list[str]] = {}
     for parent, child in graph.edges:
         parents.setdefault(child, []).append(parent)
@@ -370,7 +370,7 @@ def _job(node: GraphNode, texts: Mapping[str, str]) -> list[str]:
 
 
 def _outputs(text: str) -> Iterator[str]:
-    """The directories or files that a submit file transfers back, by their names."""
+    """Names of the directories or files that a submit file transfers back."""
     for command in assignments(text):
         if command.key == "transfer_output_files":
             yield from (name for name in file_names(command.value) if "$" not in name)

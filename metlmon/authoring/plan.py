@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def make_plan(request: Request, validation: Validation | None = None) -> Plan:
-    """The plan of a request: always the same bytes. Writes nothing. Raises PlanError."""
+    """The plan of a request, which always has the same bytes. Writes nothing. Raises PlanError."""
     validation = validation or validate(request)
     if errors := validation.fatal:
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
@@ -96,7 +96,7 @@ def _sweep_files(request: Request, expansion: Expansion | None) -> Iterator[Plan
 
 
 def _unique(request: Request, files: Sequence[PlannedFile]) -> list[PlannedFile]:
-    """The files, equal ones once. Raises PlanError for a name that is used twice."""
+    """The files, without duplicates. Raises PlanError for a name with two contents."""
     unique: dict[str, PlannedFile] = {}
     for file in files:
         if is_dagman_file(file.name, request.name):

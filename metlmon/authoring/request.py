@@ -3,8 +3,8 @@
 The fields of a request that users set are in one table for all ways of setting them: a description,
 the options of a command, the form, and the parameters and the configuration of an MLflow project
 are read by the readers of these fields; :func:`with_fields` makes the request. The reader of a
-field takes a value of TOML or a text, and raises ValueError with a text that begins with "must be":
-what stands before it is the key, the option or the label.
+field takes a value of TOML or a text, and raises ValueError with a text that begins with "must be",
+to follow the key, the option or the label.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LONGEST_VALUE: Final = 4096
 """Maximum characters of a value; no path is longer."""
 
 MOST_VALUES: Final = 100_000
-"""Most values of a swept variable, and most runs: as many as a DAG may have nodes."""
+"""Maximum values of a swept variable, and maximum runs: as many as a DAG may have nodes."""
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,18}")
 
@@ -175,7 +175,7 @@ class Request(Struct, frozen=True):
     - ``seeds``: one per run; empty: 1, 2, 3… In a sweep, every point is trained with each of them.
     - ``memory_mb``, ``gpu_memory_mb`` (minimum memory of a GPU): in MB.
     - ``gpu_models``: DeviceNames, for the policy ``gpu-pin``.
-    - ``values``: of the template's parameters.
+    - ``values``: those of the template's parameters.
     - ``sweep`` (shape ``sweep``): determines the number of runs; ``seeds`` with one value is shared
       by all runs. A swept variable with the name of a template parameter replaces that parameter.
     - ``stages``, ``shards``, ``machines``: for the shapes ``stages``, ``bag`` and ``multi-node``.
@@ -521,7 +521,7 @@ def one_of(kinds: type[StrEnum]) -> Callable[[object], Any]:
 
 
 _TOML_TABLES: Final = {"stages": "stage", "regions": "region", "gate": "stop"}
-"""Tables of a description that are not called as the fields of a request."""
+"""Tables of a description whose names differ from the fields of a request."""
 
 
 def _toml_key(name: str) -> str:
@@ -530,7 +530,7 @@ def _toml_key(name: str) -> str:
 
 
 class Limits(NamedTuple):
-    """The least and the largest number, and what it counts."""
+    """The minimum, the maximum, and what the number counts."""
 
     noun: str
     low: float
@@ -538,9 +538,9 @@ class Limits(NamedTuple):
 
 
 class FormText(NamedTuple):
-    """What the form shows of a field, which it has not without a label.
+    """What the form shows of a field; without a label it does not show the field.
 
-    ``empty``: what it means if it is empty.
+    ``empty``: what an empty field means.
     """
 
     label: str = ""
@@ -552,12 +552,12 @@ class FormText(NamedTuple):
 class RequestField(Struct, frozen=True):
     """A field that users set.
 
-    - ``name``: in :class:`Request`; behind a dot: in its evaluation or its gate.
-    - ``read``: see above; ``choices``: the words that it may be, with their meanings.
-    - ``comment``: behind its value in a description; ``hint``: a value to show there as a comment
-      if there is none; ``optional``: written only if it differs from the default.
-    - ``shapes``: of ensembles on which it has an effect; ``is_site``: whether it says where jobs
-      run and what they request, not what is trained.
+    - ``name``: in :class:`Request`; after a dot: in its evaluation or its gate.
+    - ``read``: see above; ``choices``: the possible words, with their meanings.
+    - ``comment``: after its value in a description; ``hint``: a value to show there as a comment
+      if it is not set; ``optional``: written only if it differs from the default.
+    - ``shapes``: those of ensembles on which it has an effect; ``is_site``: whether it says where
+      jobs run and what they request, not what is trained.
     - ``usage``: help of its option, if that differs; ``metavar``: its value there.
     - ``toml``, ``flag``: its key and its option, if they differ; without an option ``flag`` is "".
     """
@@ -579,16 +579,16 @@ class RequestField(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """In a description; behind a dot: in a table of it."""
+        """Its key in a description; after a dot: in a table of it."""
         return self.toml or _toml_key(self.name)
 
     @property
     def option(self) -> str:
-        """Of commands, without ``--``; "" without one."""
+        """Its option of commands, without ``--``; "" without one."""
         return self.key.rpartition(".")[2].replace("_", "-") if self.flag is None else self.flag
 
     def problem_of(self, value: float) -> str | None:
-        """Why the number is outside of the limits, with the remedy; None if it is not."""
+        """Why the number is outside of the limits, with the remedy; None if it is inside."""
         if self.limits is None:
             return None
         noun, low, high = self.limits

@@ -185,7 +185,7 @@ def uuid_inputs(request: Request, jobs: Sequence[JobTemplate]) -> list[object]:
 
 
 def _model_values(job: JobTemplate) -> list[tuple[str, str]]:
-    """Values of the parameters other than their defaults, so that a template may gain some."""
+    """Parameters that differ from their defaults, so that a new parameter changes no uuid."""
     defaults = {parameter.name: parameter.default for parameter in job.template.parameters}
     return sorted(pair for pair in job.values.items() if pair[1] != defaults[pair[0]])
 
@@ -350,7 +350,7 @@ def merge_variables(variables: Iterable[VariableValue]) -> tuple[VariableValue, 
 
 
 def in_order(variables: Iterable[VariableValue]) -> list[VariableValue]:
-    """The variables in the order of a VARS line; others behind, as they come."""
+    """The variables in the order of a VARS line; any others follow in their given order."""
     order = {name.lower(): index for index, name in enumerate(VARIABLE_ORDER)}
     return sorted(variables, key=lambda variable: order.get(variable.name.lower(), len(order)))
 
@@ -508,9 +508,9 @@ def _run_graph(request: Request, jobs: Sequence[JobTemplate], run: RunPlan) -> G
 def _run_node(
     request: Request, jobs: Sequence[JobTemplate], run: RunPlan, epoch: int, role: NodeRole
 ) -> GraphNode:
-    """The node that trains ``epoch``, counted from 0, or that evaluates what it left."""
+    """The node that trains ``epoch``, counted from 0, or that evaluates its checkpoint."""
     evaluation, epochs = request.evaluation, epochs_of(request)
-    # The submit file of this role; of several stages that of the last one started.
+    # The submit file of this role; with several stages, that of the last stage started.
     job = [job for job in jobs if job.role is role and job.first_epoch <= epoch][-1]
     evaluates = role is NodeRole.EVALUATE
     name = f"{run.name}-eval_epoch{epoch + 1}" if evaluates else f"{run.name}-train_epoch{epoch}"

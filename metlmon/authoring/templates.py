@@ -287,7 +287,7 @@ def fill_placeholders(text: str, values: Mapping[str, str], where: str, remedy: 
 
 
 def _lines(template: Template) -> Iterator[tuple[int, str]]:
-    """The lines that are no comments, with their numbers in the file."""
+    """The lines that are not comments, with their numbers in the file."""
     for number, line in enumerate(template.text.split("\n"), start=template.first_line):
         if not line.lstrip().startswith("#"):
             yield number, line

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from metlmon.authoring.sweeps.expand import Expansion
 
 SEEDS: Final = (0, 2**32 - 1)
-"""numpy accepts no larger seed."""
+"""The largest seed that numpy accepts."""
 
 LONGEST_NAME: Final = 64
 """DAGMan appends up to 20 characters, and file names are limited to 255."""
@@ -86,9 +86,9 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class Validation(Struct, frozen=True):
-    """The problems of a request, and what was made to find them: a plan needs it, too.
+    """The problems of a request, and what was built to find them, which a plan needs, too.
 
-    ``graph`` and ``expansion`` (of a sweep file) are None where nothing had to be made.
+    ``graph`` and ``expansion`` (of a sweep file) are None if they were not needed.
     """
 
     problems: tuple[RequestProblem, ...]
@@ -166,7 +166,7 @@ def warning(field: str, text: str) -> RequestProblem:
 
 
 def _numbers(request: Request) -> Iterator[RequestProblem]:
-    """Numbers outside of their limits, but for those without an effect on this shape."""
+    """Numbers outside of their limits, except those without an effect on this shape."""
     for field in FIELDS.values():
         value = value_of(request, field.name) if field.limits is not None else None
         by_file = request.source is not None and field.name in ("runs", "epochs")
@@ -242,7 +242,7 @@ def _names_of_pool(
     rule: str,
     fold: Callable[[str], str] = str,
 ) -> Iterator[RequestProblem]:
-    """Names that the collector should know. ``fold``: makes equal names equal."""
+    """Names that the collector should know. ``fold`` maps equivalent names to the same text."""
     known_names = set(map(fold, known))
     for name in names:
         if not SITE.fullmatch(name):
@@ -662,7 +662,7 @@ def _variable_usage(
     for constraint in (parameter.allowed for parameter in parameters):
         for value in dict.fromkeys(values) if constraint is not None else ():
             expected = constraint.expectation(value) if constraint is not None else None
-            # Of a value that looks like a secret a warning is given, without the value.
+            # A value that looks like a secret is reported as a warning, without the value.
             is_reported = problems[value] or hide_value(name, value) != value
             if expected is not None and not is_reported:
                 text = f"{name} is {value!r}; give {expected}"

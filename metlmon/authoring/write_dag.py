@@ -305,7 +305,7 @@ def input_files(commands: list[Statement]) -> list[str]:
 
 
 def missing_file(name: str, directory: Path, elsewhere: Path) -> str | None:
-    """That a file which jobs need is not in the DAG's directory; None if it is."""
+    """The message that a file which jobs need is not in the DAG's directory; None if it is."""
     if os.path.exists(directory / name):
         return None
     if os.path.isabs(name):

@@ -21,7 +21,7 @@ _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errn
 """Errors of file systems without hard links (some FUSE and AFS mounts)."""
 
 MOST_NAMES: Final = 10_000
-"""Names of new directories that are tried."""
+"""Maximum number of names tried for a new directory."""
 
 
 def write_plan(plan: Plan, overwrite: bool = False) -> tuple[Path, ...]:
@@ -69,7 +69,7 @@ def _create_directory(directory: Path) -> bool:
 
 
 def is_unchanged(directory: Path, dag_file: str, file: PlannedFile) -> bool:
-    """Whether an identical file is there; of the DAG that would make two DAGs of one ensemble."""
+    """Whether an identical file exists; never true of the DAG file, lest a DAG be written twice."""
     is_same = has_content(directory / file.name, file.data, file.executable)
     return file.name != dag_file and is_same
 

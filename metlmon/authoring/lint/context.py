@@ -23,19 +23,19 @@ MOST_FILES: Final = 20_000
 """Limit of path look-ups: each costs a stat, on network file systems 1 ms."""
 
 RUN_SUFFIXES: Final = (".dagman.out", ".dagman.log", ".nodes.log", ".metrics")
-"""Files beside a DAG file that DAGMan has run. (``.condor.sub`` needs no run.)"""
+"""Files beside a DAG file that exist after DAGMan has run it; ``.condor.sub`` exists before."""
 
 RUN_LOGS_CHECKED: Final = 20
-"""Most job logs to look for."""
+"""Maximum number of job logs to look for."""
 
 LOG_BYTES_CHECKED: Final = 1 << 20
-"""Bytes at the end of each, for :meth:`LintContext.logs_have_sites`."""
+"""Bytes read at the end of each, for :meth:`LintContext.logs_have_sites`."""
 
 JOB_KINDS: Final = frozenset({NodeKind.JOB, NodeKind.FINAL, NodeKind.SERVICE, NodeKind.PROVISIONER})
 
 
 RequestedAmount: TypeAlias = tuple[str | None, str, float]
-"""A node's submit file, a submit command that requests a resource, and the amount (of KB)."""
+"""A node's submit file, a submit command that requests a resource, and the amount (in KB)."""
 
 NO_REQUESTS: Final[Mapping[RequestedAmount, tuple[str, str]]] = {}
 
@@ -91,8 +91,8 @@ class LintContext:
 
     ``dagman_dir``: its DAGMan's working directory; ``dagdir``: the directory being checked, to
     which file names are relative; ``name``: the DAG file's name in findings; ``names``: its files
-    by their names in findings; ``commands``: the commands of each DAG file; ``parts``: each
-    node's part in a run; ``requests``: the kind and the message about an amount that is requested.
+    by their names in findings; ``commands``: those of each DAG file; ``parts``: each node's part in
+    a run; ``requests``: the kind and the message of a finding by requested amount.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class LintContext:
         return False
 
     def _job_logs(self) -> Iterator[str]:
-        """Where the first job logs may lie: as named, or beside the DAG file."""
+        """Possible paths of the first job logs: as named, or beside the DAG file."""
         nodes = self.workflow.nodes.values()
         logs = sorted({node.log for node in nodes if node.log and "$" not in node.log})
         for log in logs[:RUN_LOGS_CHECKED]:

@@ -162,12 +162,12 @@ def _check_attribute(context: LintContext, entry: SourceCommand) -> None:
 # --- the graph: cycles, isolated nodes, throttles and exit codes ------------------------------
 
 MAX_ISOLATED: Final = 3
-"""More isolated nodes than this are taken as intended: a bag beside a graph."""
+"""More isolated nodes than this are considered intended: a bag beside a graph."""
 
 EXIT_CODES: Final = range(256)
 
 CYCLE_NAMES_SHOWN: Final = 12
-"""Most names of a cycle that are listed, half from each end."""
+"""Maximum number of listed names of a cycle, half of them from each end."""
 
 
 def _check_graph(context: LintContext) -> None:

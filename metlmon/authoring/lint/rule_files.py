@@ -67,7 +67,7 @@ class _MissingInput(NamedTuple):
 class _FileChecker:
     """Checks the files that one DAG names.
 
-    A missing input file is no error if an earlier node may create it: it is then reported as a
+    A missing input file is not an error if an earlier node may create it: it is then reported as a
     possible problem, and only if its name is the same for all nodes.
     """
 
@@ -324,7 +324,7 @@ Source: ``DagmanUtils``, "default node log file … is in /tmp".
 """
 
 MAX_LOG_DIRECTORIES: Final = 100
-"""Most log directories to check: enough for one per run."""
+"""Maximum number of log directories to check: enough for one per run."""
 
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
 

@@ -21,7 +21,7 @@ COMPARISON_STARTS: Final = ("=", "?=", "!=")
 """Starts of an assigned value where ``==``, ``=?=`` or ``=!=`` was meant."""
 
 LONGEST_EXPRESSION: Final = 10_000
-"""In characters: ten times the longest real requirements."""
+"""Maximum length in characters: ten times the longest real requirements."""
 
 _BARE_CONDITION: Final = re.compile(
     r"[(\s!]*(?:TARGET|MY)\.\w+\s*(?:==|=\?=|=!=|!=|<|>|\|\||&&|\)|$)|.{0,4000}?\s(?:&&|\|\|)\s",
@@ -68,10 +68,10 @@ _GPU_ATTRIBUTES: Final = re.compile(
 )
 
 MAX_LOGS: Final = 20
-"""Most logs of one DAG without a finding: one log per run is common."""
+"""Maximum number of logs of one DAG without a finding: one log per run is common."""
 
 MAX_MAILS: Final = 10
-"""Most jobs with mail without a finding."""
+"""Maximum number of jobs with mail without a finding."""
 
 
 def check(context: LintContext) -> None:
@@ -334,7 +334,7 @@ _REFERENCE: Final = re.compile(r"\$\w*\(([^()]*)")
 _WORD: Final = re.compile(r"[a-z_][\w.]*", re.IGNORECASE)
 
 SIMILARITY: Final = 0.8
-"""Smallest similarity (of 1) to a known name to be taken for a misspelling."""
+"""Minimum similarity (0–1) to a known name to be considered a misspelling."""
 
 
 def _check_names(context: LintContext) -> None:

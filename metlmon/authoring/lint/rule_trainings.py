@@ -19,7 +19,7 @@ _CHECKPOINT: Final = "continue_from_checkpoint"
 _TRUE: Final = frozenset({"/bin/true", "/usr/bin/true", "true"})
 
 MAX_VISITED: Final = 50
-"""Most nodes to visit between two epochs of a run: evaluations, copies, joins."""
+"""Maximum number of nodes to visit between two epochs of a run: evaluations, copies, joins."""
 
 _PROC_NUMBER: Final = re.compile(r"\$\((?:process|procid)\)", re.IGNORECASE)
 
@@ -189,8 +189,8 @@ def _check_uuids(context: LintContext, runs: dict[str, Epochs]) -> None:
 
 
 # --- the schedule's horizon ------------------------------------------------------------------
-# A job that trains one epoch and gets "train up to epoch 3" as the number of all epochs builds a
-# learning-rate schedule that ends with epoch 3: each job of the chain another, too short one.
+# A job that trains one epoch and gets "train up to epoch 3" as the total number of epochs builds
+# a learning-rate schedule that ends at epoch 3: each job of the chain has another, too short one.
 
 _HORIZON_NAMES: Final = r"(?:max|num|total|n)[-_]?(?:train[-_]?)?epochs?|epochs|horizon"
 _OPTION: Final = re.compile(

@@ -29,7 +29,7 @@ class LintSeverity(StrEnum):
 _E, _W, _N = LintSeverity.ERROR, LintSeverity.WARNING, LintSeverity.NOTE
 
 MOST_LISTED: Final = 20
-"""Most findings of one kind and file that are listed; few are fixed at a time.
+"""Maximum number of listed findings of one kind and file; few are fixed at a time.
 
 Mistakes repeated on every node list only the first.
 """
@@ -38,7 +38,7 @@ Mistakes repeated on every node list only the first.
 class Rule(Struct, frozen=True):
     """A kind of finding.
 
-    ``remedy``: the remedy, one sentence. ``most_listed``: how many per file are listed.
+    ``remedy``: one sentence. ``most_listed``: the maximum number of listed findings per file.
     """
 
     severity: LintSeverity
@@ -298,7 +298,7 @@ class _Occurrences(Struct):
 class Findings:
     """Collects findings in bounded memory.
 
-    Of each kind and file a limited number is listed; the rest is counted.
+    A limited number per kind and file is listed; the rest is counted.
     """
 
     def __init__(self) -> None:

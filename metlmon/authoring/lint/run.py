@@ -33,8 +33,8 @@ def check(
 ) -> LintResult:
     """Lint the DAGs in the directory ``path``, or the DAG file ``path``.
 
-    ``requests``: by what was requested, the kind and the message of a finding about that.
-    Read-only, and reads regular files only. Raises InputError if there is no DAG file.
+    ``requests``: the kind and the message of a finding by requested amount. Read-only, and reads
+    only regular files. Raises InputError without a DAG file.
     """
     dagdir, file_name = _dagdir_and_file(path)
     files, findings = FileStore(), Findings()

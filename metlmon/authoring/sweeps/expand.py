@@ -1,9 +1,9 @@
 """Expands a sweep file into a graph.
 
 First come the nodes: those of each template, of every run, and the workflow's own; then what other
-commands say of them. Only declared names, ``run``, ``index`` and ``uuid`` are placeholders.
-``$(…)`` belongs to HTCondor. Until all of a run is known, its uuid is a mark in names, files and
-values.
+commands say about them. Only declared names, ``run``, ``index`` and ``uuid`` are placeholders.
+``$(…)`` belongs to HTCondor. Until everything about a run is known, its uuid is a mark in names,
+files and values.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ from metlmon.errors import nearest, prefix
 from metlmon.text.formatting import listed
 
 RUN: Final = "{run}"
-"""As the name in VARS of a template: all nodes of the run."""
+"""The name in VARS of a template that stands for all nodes of the run."""
 
 TRAINING_ROLES: Final = frozenset({NodeRole.TRAIN, NodeRole.EVALUATE})
 
@@ -116,7 +116,7 @@ _SINGLE_KINDS: Final = frozenset({NodeKind.FINAL, NodeKind.PROVISIONER})
 """Kinds of which a DAG has at most one node."""
 
 MOST_EDGES: Final = 1_000_000
-"""Ten per allowed node: a group that depends on a group has many edges."""
+"""Maximum edges: ten per allowed node, as a group that depends on a group has many."""
 
 SINGLE_COMMANDS: Final = frozenset({"NODE_STATUS_FILE", "JOBSTATE_LOG", "CONFIG"})
 """Commands that a DAG can have only once."""
@@ -127,7 +127,7 @@ PER_NODE_COMMANDS: Final = frozenset({"SCRIPT", "PRE_SKIP"})
 _JOB_ONLY_COMMANDS: Final = frozenset(
     {"RETRY", "PRIORITY", "CATEGORY", "SAVE_POINT_FILE", "TOLERANCE"}
 )
-"""Commands that apply to JOB and SUBDAG nodes only."""
+"""Commands that apply only to JOB and SUBDAG nodes."""
 
 _INCLUDE: Final = re.compile(r"^\s*include\b", re.IGNORECASE | re.MULTILINE)
 
@@ -522,7 +522,7 @@ class SweepDag(Scope):
     def _declared(
         self, node: GraphNode, command: NodeCommand, submit: str, where: str
     ) -> GraphNode:
-        """The node as a JOB command or the like says. Raises PlanError."""
+        """The node as declared by JOB or a similar command. Raises PlanError."""
         unmarked = _without_marks(submit)
         valid = _FILE.fullmatch(unmarked) and unmarked.isprintable()
         if not valid or unmarked.startswith(("{", "@=")):
@@ -569,7 +569,7 @@ class SweepDag(Scope):
         return list(ends)
 
     def _check_end_node(self, name: str, where: str) -> None:
-        """Raises PlanError if the name cannot stand in PARENT … CHILD."""
+        """Raise PlanError if the name cannot be used in PARENT … CHILD."""
         node, reason = self.nodes.get(name), ""
         if name in self.names or name.upper() == ALL_NODES:
             reason = "has no first and last nodes"
@@ -608,7 +608,7 @@ class SweepDag(Scope):
             (*self.find(line.node, where), line, where)
             for line, where in of_type(self._commands, VarsCommand)
         ]
-        # Those of a group before those of a run, which are narrower.
+        # Variables of a group before those of a run, which is narrower.
         levels = list(Precedence)
         lines.sort(key=lambda each: (levels.index(each[0]), each[2].node in self.runs))
         all_but_final = [n.name for n in self.nodes.values() if n.kind is not NodeKind.FINAL]
@@ -775,7 +775,7 @@ class SweepDag(Scope):
             edges.setdefault((parent, child), read.where)
 
     def _add_edges(self, edge: EdgeCommand, where: str) -> None:
-        """Add the edges of a command of the workflow, or its line if it needs that."""
+        """Add the edges of a workflow command, or its line if a graph cannot hold it."""
         parents = self.end_nodes(edge.parents, where, last=True)
         children = self.end_nodes(edge.children, where, last=False)
         self._count_edges(len(parents) * len(children), where)
@@ -849,7 +849,7 @@ class SweepDag(Scope):
         retries: int | None,
         subdags: Mapping[str, Graph] | None = None,
     ) -> Graph:
-        """The graph of one DAG file; ``retries`` None: it retries nothing by default."""
+        """The graph of one DAG file; ``retries`` None: no retries by default."""
         fill = self._with_uuid
         return Graph(
             nodes=tuple(nodes),
@@ -972,7 +972,7 @@ class SweepDag(Scope):
     def _is_optional(self, node: GraphNode) -> bool:
         """Whether the node's failure is ignored.
 
-        It is that of an evaluation without dependents, if metlmon chose its template.
+        This is the case for an evaluation without dependents whose template metlmon chose.
         """
         evaluation = self._request.evaluation
         if node.run is None or node.role is not NodeRole.EVALUATE or node.name in self.declared:
@@ -1122,7 +1122,7 @@ def _swept_without_effect(
 
     VARS alone change nothing: a submit file must use $(name), or its template have a parameter of
     that name, or the variable belong to HTCondor or be a job attribute. Undecidable cases are not
-    reported. ``commands``: of the workflow. ``used``: the names in the submit files of its runs.
+    reported. ``commands``: the workflow's. ``used``: the names in the submit files of its runs.
     """
     relevant = [
         *template.commands,
@@ -1170,7 +1170,7 @@ _UUID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
 class TrainingChain:
-    """One run: the epochs of its nodes by name, its uuid, the variables of its nodes.
+    """The training chain of one run: epochs of its nodes by name, its uuid, and their variables.
 
     A swept DAG uses the same submit templates as any other, and is monitored as runs. Variables
     are added only where the sweep file does not set them. An evaluation belongs to the training
@@ -1252,7 +1252,7 @@ class TrainingChain:
     def _make_uuid(self, jobs: Sequence[JobTemplate], trains: Sequence[GraphNode]) -> str:
         """The uuid, derived from everything that determines the model.
 
-        These are its swept values and its nodes' variables, except where they run.
+        These are its swept values and its nodes' variables, except those about where they run.
         """
         run, request = self._run, self._request
         chain = replace(request, shape=EnsembleShape.CHAIN, epochs=self._count)
@@ -1278,7 +1278,7 @@ class TrainingChain:
         by_name = {variable.name.lower(): variable for variable in assigned}
         site = by_name.get(SITE_VARIABLE.lower())
         if site is not None and set(site.value) & {'"', "\\"}:
-            # It would end its string in the submit file.
+            # The site would end its string in the submit file.
             raise PlanError(
                 f"{site.where}: {shown(site.value)!r} cannot be a site's name; give the value of "
                 "its GLIDEIN_ResourceName, without quotes"

@@ -28,14 +28,14 @@ from metlmon.errors import prefix
 from metlmon.live.file_access import read_regular_file
 
 MAX_FILE_BYTES: Final = 16 << 20
-"""Size limit of one file; exceeds any DAG that may result."""
+"""Size limit of one file, larger than any DAG that may result."""
 
 MOST_BYTES: Final = 4 * MAX_FILE_BYTES
 """Limit for all files together; larger ones are not copied or held in memory."""
 
 MOST_COMMANDS: Final = 400_000
 MAX_DEPTH: Final = 10
-"""Most levels of nested INCLUDE."""
+"""Maximum levels of nested INCLUDE."""
 
 MOST_FILES: Final = 10_000
 

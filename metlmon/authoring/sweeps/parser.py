@@ -221,7 +221,7 @@ class _Parser:
         return replace(read, text=text, command=InlineDescription(read.command.line, name))
 
     def vars(self, read: SweepCommand, tokens: Tokens) -> SweepCommand:
-        """VARS; DAGMan's reader leaves out what is refused here."""
+        """VARS; DAGMan's reader would silently skip what is refused here."""
         name = tokens.next()
         if not name or "=" in name:
             raise PlanError(f"{read.where}: write 'VARS name key=value …', with a node's name")
@@ -255,7 +255,7 @@ class _Parser:
         return replace(read, command=command, before=before, after=tokens.rest())
 
     def whole(self, read: SweepCommand, tokens: Tokens) -> SweepCommand:
-        """A command without placeholders, or with some in names only."""
+        """A command without placeholders, or with placeholders only in names."""
         command = READERS[read.keyword](read.command.line, tokens, self._lines)
         return replace(read, command=command)
 

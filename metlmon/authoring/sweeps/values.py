@@ -1,8 +1,8 @@
 """The values of swept variables, and their combinations.
 
 A value line is a range in decimal arithmetic, or a list. Floating point would give
-``0.09999999999999999``, and 9 or 10 values at random. Here value i of ``A to B by S`` is exactly
-A + i·S, printed with as many decimals as A and S have.
+``0.09999999999999999``, and 9 or 10 values unpredictably. Here value i of ``A to B by S`` is
+exactly A + i·S, printed with as many decimals as A and S have.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from metlmon.errors import prefix
 
 LONGEST_LINE: Final = 1 << 20
 LONGEST_NUMBER: Final = 40
-"""Characters, and exponent, of a number in a range; ``1e999999999`` would be printed in full."""
+"""Maximum characters, and exponent, of a number in a range; ``1e999999999`` is printed in full."""
 
 #: More digits than a sum of such numbers has, so that results are exact.
 _EXACT: Final = Context(prec=8 * LONGEST_NUMBER)
