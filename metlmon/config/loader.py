@@ -1,7 +1,7 @@
 """Loads both ``metlmon.toml`` files: every setting, its origin, and all problems.
 
 Each key has a reader, which converts the TOML value to what :class:`Settings` expects, and a rule
-for two files. A value that cannot be converted is a problem, and its key is treated as not set.
+for merging two files. A value that cannot be converted is a problem, and its key counts as unset.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class SettingEntry(Struct, frozen=True):
     number: int | None = None
 
     def json_value(self) -> Any:
-        """The value as JSON has it."""
+        """The value for JSON."""
         if names := _PAIRS.get(self.key):
             return dict(zip(names, self.value, strict=True))
         return to_builtins(self.value, enc_hook=_encode, order="deterministic")
@@ -140,16 +140,16 @@ def time_zone(name: str) -> ZoneInfo:
 
 
 def cache_directory() -> Path | None:
-    """The cache directory, existing or not; None if there is no home."""
+    """The cache directory, existing or not; None without a home directory."""
     return user_directory("XDG_CACHE_HOME", ".cache")
 
 
 def load_settings(dagdir: Path | None) -> Settings:
-    """The user's settings, overridden by those of the dagdir; None: of no dagdir.
+    """The user's settings, overridden by those of the dagdir, if one is given.
 
     Raises InputError with the first problem. If the dagdir's file belongs to another user, who
-    alone can correct it, its invalid settings are left out instead; that, and the settings in
-    force from it, are noted in ``Settings.remarks``.
+    alone can correct it, its invalid settings are left out instead; ``Settings.remarks`` names
+    these, and the settings in force from it.
     """
     config = load_configuration(dagdir)
     foreign_path = next(
@@ -175,7 +175,7 @@ def load_settings(dagdir: Path | None) -> Settings:
 
 
 def load_configuration(dagdir: Path | None) -> Configuration:
-    """The user's settings, overridden by the dagdir's. Never raises: ``problems``."""
+    """The user's settings, overridden by the dagdir's. Never raises: see ``problems``."""
     own = user_directory("XDG_CONFIG_HOME", ".config")
     files = {} if own is None else {"user": TomlFile(own / NAME)}
     if dagdir is not None:
@@ -250,7 +250,7 @@ _Items = list[tuple[str, _Item]]
 
 
 def _first_of_each(items: _Items, name: Callable[[Any], str]) -> _Items:
-    """The items, of several with the same name the first."""
+    """The first item of each name."""
     first: dict[str, tuple[str, _Item]] = {}
     for origin, item in items:
         first.setdefault(name(item.value), (origin, item))
@@ -258,7 +258,7 @@ def _first_of_each(items: _Items, name: Callable[[Any], str]) -> _Items:
 
 
 class _Value(Struct):
-    """A setting of which one file's value counts: the dagdir's, else the user's.
+    """A setting with a single value: the dagdir's, else the user's.
 
     ``lasting``: a value that the other file cannot revoke.
     """
@@ -276,9 +276,9 @@ class _Value(Struct):
 
 
 class _Names(Struct):
-    """A table of names: all of both files, the dagdir's where both have a name.
+    """A table of names: those of both files; the dagdir's value if both have a name.
 
-    ``form``: an example; ``reader``: of the values.
+    ``form``: an example; ``reader``: that of the values.
     """
 
     form: str
@@ -300,11 +300,11 @@ class _Names(Struct):
 
 
 class _Tables(Struct):
-    """Tables with the same fields: an array of them, or with ``named`` a table of them by name.
+    """Tables with the same fields: an array of them or, if ``named``, a table of them by name.
 
-    ``make`` makes an item of the fields, which ``readers`` read; ``form``: an example, with the
-    fields that are ``required``, by default all. Of an array those of the dagdir are before the
-    user's, then ``built_in``; of a table the dagdir's count where both files have a name.
+    ``make`` makes an item from the fields, which ``readers`` read; ``form``: an example with the
+    fields that are ``required``, by default all. In an array, the dagdir's items come before the
+    user's and then ``built_in``; in a table, the dagdir's item counts if both files have a name.
     """
 
     make: Callable[..., Any]
@@ -356,10 +356,10 @@ DANGERS: Final = {
     "command": "run a command as you",
     "tracking": "send what your ensembles do to anybody",
 }
-"""What a table does that a file of another user may not contain."""
+"""What each table does, and why a file of another user must not contain it."""
 
 PRIVATE: Final = ("keys", "notify", "tracking", "command")
-"""Tables of the user's own file alone: a dagdir may be a copy of somebody else's."""
+"""Tables allowed only in the user's own file: a dagdir may be a copy of somebody else's."""
 
 
 def _table_keys(table: str) -> list[str]:
@@ -472,7 +472,7 @@ SETTINGS: Final[Mapping[str, _Value | _Names | _Tables]] = {
         {"key": read_key_cap, "name": read_name, "command": read_own_command},
     ),
 }
-"""Every setting that there is, in the order of the documentation."""
+"""All settings, in the order of the documentation."""
 
 KEYS: Final = tuple(dict.fromkeys(key.partition(".")[0] for key in SETTINGS))
-"""The keys of a file."""
+"""The top-level keys of a file."""

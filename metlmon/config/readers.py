@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class InvalidValue(Exception):
-    """What is expected of a setting, behind its key: ``is true or false``."""
+    """The expected value of a setting, as the text after its key: ``is true or false``."""
 
 
 Reader = Callable[[Any], Any]
@@ -34,10 +34,10 @@ MAX_WILDCARD_FOLDERS: Final = 3
 """Folders with ``*`` in a file's name pattern: each lists many folders."""
 
 PLACEHOLDERS: Final = frozenset({"uuid", "run"})
-"""Names that may stand in braces in the name pattern of a file."""
+"""Names allowed in braces in the name pattern of a file."""
 
 MESSAGE_FIELDS: Final = ("title", "text", "event", "ensemble", "dagdir")
-"""Names that may stand in braces in an argument of the notification command."""
+"""Names that users may try in braces in an argument of the notification command."""
 
 MAX_INTERVAL: Final = 86400
 
@@ -69,7 +69,7 @@ read_flag: Final = typed(bool, " is true or false")
 
 
 def read_name(value: Any) -> str:
-    """A text in quotes that is shown."""
+    """A text in quotes, made safe to show."""
     return harmless(read_text(value))
 
 
@@ -148,7 +148,7 @@ def _read_program(value: object) -> tuple[str, ...]:
 
 
 OWN_FIELDS: Final = ("job", "run", "dagdir")
-"""Names that may stand in braces, as a whole argument, in a command of the user's own."""
+"""Names allowed in braces, as a whole argument, in a command of the user's own."""
 
 RUNS_ARGUMENTS: Final = frozenset(
     """
@@ -160,7 +160,7 @@ RUNS_ARGUMENTS: Final = frozenset(
 
 
 def read_own_command(value: object) -> tuple[str, ...]:
-    """A program and its arguments, of which some are the job, the run or the dagdir."""
+    """A program and its arguments, which may stand for the job, the run or the dagdir."""
     words = _read_program(value)
     for word in words:
         found = re.search(rf"\{{({'|'.join(OWN_FIELDS)})\}}", word)
@@ -185,7 +185,7 @@ def read_key_cap(value: object) -> str:
 
 
 def read_command(value: object) -> tuple[str, ...]:
-    """A program, and its arguments, which are passed on as they are."""
+    """A program and its arguments, which are passed on unchanged."""
     words = _read_program(value)
     for word in words:
         if found := re.search(rf"\{{({'|'.join(MESSAGE_FIELDS)})\}}", word):
@@ -197,7 +197,7 @@ LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 def _url(value: object, expected: str, elsewhere: str) -> SplitResult:
-    """The parts of a URL. No problem quotes it: it may be a secret."""
+    """The parts of a URL. Problems do not quote it, since it may be a secret."""
     from urllib.parse import urlsplit  # Imported here, since few users have one.
 
     url = read_text(value)
@@ -215,7 +215,7 @@ def _url(value: object, expected: str, elsewhere: str) -> SplitResult:
 
 
 def read_webhook(value: object) -> SecretText:
-    """An https URL, or an http one of this host; its text has the host alone."""
+    """An https URL, or an http URL of this host; shown as the host alone."""
     parts = _url(value, " is not a valid URL", ", which is not supported")
     host, port = parts.hostname, parts.port
     if parts.scheme != "https" and not (parts.scheme == "http" and host in LOOPBACK):
@@ -241,7 +241,7 @@ _read_ascii: Final = typed(
 
 
 def read_secret(value: object) -> SecretText:
-    """A token or a password: one line of printable ASCII. No problem quotes it."""
+    """A token or a password: one line of printable ASCII. Problems do not quote it."""
     return SecretText(_read_ascii(value))
 
 

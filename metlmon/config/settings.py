@@ -18,10 +18,10 @@ MAX_PATTERN: Final = 500
 """Characters of a pattern: people write less than a hundred."""
 
 MAX_REPEATS: Final = 10_000
-"""Product of all ``{n}`` of a pattern, which ``regex`` expands in memory."""
+"""Maximum product of all ``{n}`` of a pattern, which ``regex`` expands in memory."""
 
 LONGEST_TEXT: Final = 2000
-"""Characters of a text that is matched with a pattern."""
+"""Characters of a text that are matched with a pattern."""
 
 SEARCH_SECONDS: Final = 0.5
 TOTAL_SECONDS: Final = 10.0
@@ -38,8 +38,8 @@ class InvalidPattern(Exception):
 class SafePattern:
     """A compiled pattern in Python's syntax that is disabled when it takes too long.
 
-    A ``metlmon.toml`` may belong to another user, and a pattern that tries millions of ways to
-    match a line would never return. A disabled pattern matches nothing. Raises InvalidPattern.
+    A ``metlmon.toml`` may belong to another user, and catastrophic backtracking would never
+    return. A disabled pattern matches nothing. Raises InvalidPattern.
     """
 
     def __init__(self, text: str) -> None:
@@ -63,11 +63,11 @@ class SafePattern:
         self._seconds_left = TOTAL_SECONDS
 
     def match(self, text: str) -> re.Match[str] | None:
-        """Match at the beginning of ``text``, of which the first characters count."""
+        """Match at the beginning of ``text``, using its first LONGEST_TEXT characters."""
         return self._within_limit(self._compiled.match, text)
 
     def search(self, text: str) -> re.Match[str] | None:
-        """Search ``text``, of which the first characters count."""
+        """Search the first LONGEST_TEXT characters of ``text``."""
         return self._within_limit(self._compiled.search, text)
 
     def _within_limit(self, function: Any, text: str) -> re.Match[str] | None:
@@ -143,7 +143,7 @@ class MetricSettings(Struct, frozen=True):
 
 
 class SecretText:
-    """A token, a password or a URL that is one: its text is ``shown``, by default hidden."""
+    """A token, a password or a secret URL; ``str()`` is ``shown``, by default hidden."""
 
     def __init__(self, value: str, shown: str = HIDDEN) -> None:
         self.value = value
@@ -167,7 +167,7 @@ EVENT_NAMES: Final[tuple[EventName, ...]] = get_args(EventName)
 """What notifications can be about."""
 
 TerminalNotice = Literal["bell", "osc9", "osc777"]
-"""Sequences by which a terminal notifies."""
+"""Escape sequences that make a terminal notify its user."""
 
 
 class NotifySettings(Struct, frozen=True):
@@ -185,7 +185,7 @@ class NotifySettings(Struct, frozen=True):
 
     @property
     def configured(self) -> bool:
-        """Whether there is a way to send something."""
+        """Whether any channel is configured."""
         return bool(self.terminal or self.command or self.webhook)
 
 
@@ -205,8 +205,8 @@ class TrackingSettings(Struct, frozen=True):
 class AllocationSettings(Struct, frozen=True):
     """``[advisor.NAME]``: an allocation of compute time, which limits plans.
 
-    ``balance``: in the facility's unit, at local time ``as_of`` (None: now), of which each GPU-hour
-    at ``sites`` takes ``charge``.
+    ``balance``: in the facility's unit, at local time ``as_of`` (None: now); each GPU-hour at
+    ``sites`` costs ``charge`` of it.
     """
 
     name: str
@@ -262,7 +262,7 @@ class Settings(Struct, frozen=True):
         return dict(self.columns).get(screen, ())
 
     def safe_patterns(self) -> list[tuple[str, SafePattern]]:
-        """The patterns that the user has set, with their keys; they may become disabled."""
+        """The patterns that the user has set, which may become disabled, with their keys."""
         patterns = [("train_node", self.train_node), ("side_node", self.side_node)]
         patterns += [(f"metric {m.name}", m.pattern) for m in self.metrics.patterns]
         return [(key, pattern) for key, pattern in patterns if isinstance(pattern, SafePattern)]

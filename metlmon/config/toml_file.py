@@ -22,10 +22,10 @@ Where = tuple[str | int, ...]
 """Path of a key: ``("site", 1, "host")`` is ``host`` of the second ``[[site]]``."""
 
 MAX_BYTES: Final = 256_000
-"""A file with every setting and a hundred sites has a twentieth of it."""
+"""Twenty times the size of a file with every setting and a hundred sites."""
 
 MAX_DOTS: Final = 500
-"""Dots in one line: ``tomllib`` takes cubic time in the parts of a dotted key."""
+"""Dots in one line: ``tomllib`` takes time cubic in the number of parts of a dotted key."""
 
 MAX_PROBLEMS: Final = 100
 
@@ -41,8 +41,8 @@ _KEY_PART: Final = re.compile(_NAME)
 class SettingProblem(Struct, frozen=True):
     """One problem of a file.
 
-    ``line`` None: it does not concern a line. ``key``: as written, ``site.host``; empty where the
-    file itself is meant.
+    ``line`` None: it does not concern a line. ``key``: as written, ``site.host``; empty if it
+    concerns the file itself.
     """
 
     path: Path
@@ -58,8 +58,8 @@ class SettingProblem(Struct, frozen=True):
 class TomlFile:
     """The contents of ``path``.
 
-    ``table`` is empty where the file cannot be read, which is a problem; a missing file is none
-    (``exists``). ``within``: a link out of this directory is not followed. ``foreign``: the file
+    ``table`` is empty if the file cannot be read, which is a problem unless it is missing (see
+    ``exists``). ``within``: a link out of this directory is not followed. ``foreign``: the file
     belongs to another user. ``fraction``: converts the text of a number with a point or an
     exponent. ``largest``: maximum size in bytes.
     """
@@ -83,7 +83,7 @@ class TomlFile:
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
-            # The directory cannot be used, whether this file is in it or not.
+            # The directory itself cannot be used.
             reason = f"{error.strerror}; {REMEDIES.get(error.errno or 0, 'give another path')}"
             self._refuse(reason, path.parent)
             return
@@ -115,7 +115,7 @@ class TomlFile:
         except RecursionError:
             self._refuse("not valid TOML: brackets within brackets, too deep to read")
         except ValueError as error:
-            # Not all of them are TOMLDecodeError: a number may have too many digits.
+            # Not always a TOMLDecodeError: a number may have too many digits.
             self._refuse(f"not valid TOML: {error}")
         else:
             self._lines = key_lines(text)
@@ -128,7 +128,7 @@ class TomlFile:
         return None
 
     def report_problem(self, where: Where, message: str) -> None:
-        """Report a problem of the key at ``where``."""
+        """Report a problem with the key at ``where``."""
         self.problems.append(
             SettingProblem(self.path, self.line(where), dotted_key(where), message)
         )
@@ -153,7 +153,7 @@ class UnusableToml(Exception):
 
 
 def _read_text(path: Path, within: Path | None, max_bytes: int) -> str:
-    """The text of a file. Raises UnusableToml; FileNotFoundError: a link to nothing."""
+    """The text of a file. Raises UnusableToml, or FileNotFoundError for a broken link."""
     # Imported late, like tomllib.
     from metlmon.live.file_access import UnreadableFile, read_file
 
@@ -172,14 +172,14 @@ def _read_text(path: Path, within: Path | None, max_bytes: int) -> str:
 
 
 def dotted_key(where: Where) -> str:
-    """A key as it is written: without the numbers of tables."""
+    """A key as it is written: without the indices of tables."""
     return ".".join(part for part in where if isinstance(part, str))
 
 
 def key_lines(text: str) -> dict[Where, int]:
     """The line of each key and table header, from 1.
 
-    Text in a multi-line string may be taken for a key; a real key before it takes precedence.
+    Text in a multi-line string may be mistaken for a key; a real key before it takes precedence.
     """
     lines: dict[Where, int] = {}
     counts: dict[Where, int] = {}

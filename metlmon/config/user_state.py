@@ -1,7 +1,7 @@
 """What metlmon remembers for its user: private files, never in a dagdir.
 
-What is about one dagdir is in ``$XDG_STATE_HOME/metlmon`` (else ``~/.local/state/metlmon``), in one
-folder for each purpose, and named after the dagdir's real path. A damaged file counts as none.
+State about a dagdir is in ``$XDG_STATE_HOME/metlmon`` (else ``~/.local/state/metlmon``), in one
+folder per purpose, in a file named after the dagdir's real path. A damaged file counts as missing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_STATE_BYTES: Final = 16 << 20
 """Size of a file beyond which it is neither read nor written."""
 
 MAX_FILES: Final = 500
-"""Files of one purpose; the ones written longest ago are removed first."""
+"""Maximum number of files for one purpose; those written longest ago are removed first."""
 
 SUFFIX: Final = ".json"
 
@@ -30,8 +30,8 @@ SUFFIX: Final = ".json"
 def user_directory(variable: str, default: str) -> Path | None:
     """metlmon's directory in that of an XDG variable, else in ``default`` of the user's home.
 
-    A relative path is ignored, as the XDG base directory specification demands, and as a home,
-    too: it could be in a dagdir. None if there is no home.
+    A relative path is ignored, as the XDG base directory specification demands; so is a relative
+    home directory, which could be in a dagdir. None without a home directory.
     """
     base = os.environ.get(variable, "")
     try:
@@ -42,7 +42,7 @@ def user_directory(variable: str, default: str) -> Path | None:
 
 
 def state_directory() -> Path | None:
-    """The directory of the user's state, existing or not; None if there is no home."""
+    """The directory of the user's state, existing or not; None without a home directory."""
     return user_directory("XDG_STATE_HOME", ".local/state")
 
 
@@ -56,8 +56,7 @@ def state_path(purpose: str, dagdir: Path) -> Path | None:
         if Path(os.path.realpath(directory)).is_relative_to(real):
             return None
     except OSError:
-        # The current directory is gone, so relative paths cannot be resolved.
-        return None
+        return None  # The current directory is gone, so relative paths cannot be resolved.
     import hashlib  # Imported here: the first frame of the dashboard does not wait for it.
 
     name = hashlib.sha256(os.fsencode(real)).hexdigest()[:32]
@@ -65,7 +64,7 @@ def state_path(purpose: str, dagdir: Path) -> Path | None:
 
 
 def read_state(path: Path | None, kind: type[T]) -> T | None:
-    """The content of a file; None if there is none that the user alone can have written."""
+    """The content of a file; None unless it is one that only the user can have written."""
     if path is None:
         return None
     try:
@@ -80,7 +79,7 @@ def read_state(path: Path | None, kind: type[T]) -> T | None:
 
 
 def write_state(path: Path | None, value: Any) -> bool:
-    """Replace the content of a file; return whether that succeeded. If not, the old one stays."""
+    """Replace the content of a file; return whether that succeeded. Else the old one stays."""
     if path is None or len(content := msgspec.json.encode(value)) > MAX_STATE_BYTES:
         return False
     draft = path.with_name(f".{os.getpid()}.{os.urandom(4).hex()}{SUFFIX}")
@@ -92,7 +91,7 @@ def write_state(path: Path | None, value: Any) -> bool:
                 file.write(content)
             os.replace(draft, path)
         finally:
-            # After success it does not exist any more.
+            # After success the draft does not exist any more.
             with suppress(OSError):
                 os.unlink(draft)
         _remove_oldest(path.parent)
@@ -103,10 +102,10 @@ def write_state(path: Path | None, value: Any) -> bool:
 
 @contextmanager
 def state_lock(path: Path) -> Iterator[bool]:
-    """Hold the lock of a file; False: another process holds it. Ends with the process.
+    """Hold the lock of a file; yield False if another process holds it. Ends with the process.
 
-    Where no lock can be made, as in a read-only home, it counts as held. There are 256 locks for
-    all files, and none is ever removed, since it might be in use.
+    If a lock cannot be created, as in a read-only home, it counts as held. All files share 256
+    locks, which are never removed, since they might be in use.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -127,8 +126,7 @@ def _take_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     except OSError:
-        # A file system without locks.
-        return True
+        return True  # A file system without locks.
     return True
 
 

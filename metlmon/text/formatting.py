@@ -25,7 +25,7 @@ from metlmon.text.visible import clip as clip
 from metlmon.text.visible import plain as plain
 
 THIN: Final = "\u202f"
-"""Between groups of three digits: a no-break space, so that no number is wrapped."""
+"""Separates groups of three digits: a no-break space, so that no number is wrapped."""
 
 UNKNOWN: Final = "–"
 """Text of an unknown value."""
@@ -53,7 +53,7 @@ class Colour(StrEnum):
 
 
 class Weight(StrEnum):
-    """Bold for what needs attention, dim for what does not."""
+    """Bold for text that needs attention, dim for text that does not."""
 
     BOLD = "bold"
     NORMAL = "normal"
@@ -61,10 +61,7 @@ class Weight(StrEnum):
 
 
 class Symbol(Struct, frozen=True, cache_hash=True):
-    """The display of a state: glyph and word.
-
-    Each of them is sufficient alone.
-    """
+    """The display of a state: a glyph and a word, each sufficient alone."""
 
     glyph: str
     word: str
@@ -74,7 +71,7 @@ class Symbol(Struct, frozen=True, cache_hash=True):
     """Label of a site's symbol on the timeline."""
 
     def text(self) -> str:
-        """Mark and word: ``▶ running``."""
+        """Glyph and word: ``▶ running``."""
         return f"{self.glyph} {self.word}"
 
 
@@ -111,7 +108,7 @@ OUTCOMES: Final[Mapping[Outcome, Symbol]] = {
 }
 
 BETWEEN: Final = "epoch done, next waiting"
-"""A run whose latest epoch has ended, before the next one is submitted."""
+"""The state of a run between the end of its latest epoch and the submission of the next."""
 
 
 STALLED: Final = Symbol("◌", "stalled", Colour.YELLOW, Weight.BOLD)
@@ -166,13 +163,13 @@ def age(seconds: float | None) -> str:
 
 
 def number(value: int) -> str:
-    """Digits in groups of three: thin no-break spaces between them."""
+    """Digits in groups of three, separated by thin no-break spaces."""
     grouped = f"{value:,}"
     return grouped.replace(",", THIN)
 
 
 def epoch_number(epoch: int) -> int:
-    """The number of an epoch for people, from 1; nodes and metrics count from 0."""
+    """The number of an epoch as shown, from 1; nodes and metrics count from 0."""
     return epoch + 1
 
 
@@ -188,7 +185,7 @@ def ordinal(value: int) -> str:
 
 
 def count(value: int, one: str, many: str | None = None) -> str:
-    """``1 warning``, ``12 warnings``; ``many`` where an "s" does not make the plural."""
+    """``1 warning``, ``12 warnings``; ``many`` is the plural if that is not made by "s"."""
     return f"{number(value)} {one if value == 1 else many or one + 's'}"
 
 
@@ -199,7 +196,7 @@ def listed(names: Sequence[str], most: int = 6) -> str:
 
 
 def hours(value: float | None) -> str:
-    """Hours: ``0``, ``<0.01``, ``0.31``, ``45.5``, ``1 011``: three digits or so."""
+    """Hours with about three digits: ``0``, ``<0.01``, ``0.31``, ``45.5``, ``1 011``."""
     if value is None:
         return UNKNOWN
     if value <= 0:
@@ -214,7 +211,7 @@ def hours(value: float | None) -> str:
 
 
 def exact_hours(value: float, decimals: int = 2) -> str:
-    """Hours with so many decimals: ``0``, ``<0.01``, ``0.31``, ``1 011.20``."""
+    """Hours with ``decimals`` decimals: ``0``, ``<0.01``, ``0.31``, ``1 011.20``."""
     if 0 < value <= 0.5 * 10**-decimals:
         return f"<{10**-decimals:.{decimals}f}"
     grouped = f"{value:,.{decimals}f}" if value > 0 else "0"
@@ -224,8 +221,8 @@ def exact_hours(value: float, decimals: int = 2) -> str:
 def hours_added(parts: Sequence[float]) -> tuple[tuple[str, ...], str]:
     """Hours that are shown together, and their sum, with the same number of decimals.
 
-    The sum is that of the rounded parts, so that it agrees with what is shown; it is off by a few
-    of its last digit at most. ``--json`` is exact.
+    The sum is that of the rounded parts, so that it agrees with the shown hours; its last digit is
+    off by a few at most. ``--json`` is exact.
     """
     decimals = hour_decimals(sum(parts))
     total = sum(round(max(0.0, part), decimals) for part in parts)
@@ -234,12 +231,12 @@ def hours_added(parts: Sequence[float]) -> tuple[tuple[str, ...], str]:
 
 
 def hour_decimals(total: float) -> int:
-    """Decimals of hours with this sum: about four digits of the largest."""
+    """The number of decimals for hours with this sum: about four digits for the largest."""
     return 3 if total < 0.9995 else 2 if total < 9.995 else 1 if total < 9999.5 else 0
 
 
 def share(part: float, whole: float) -> str:
-    """``40 %`` of a whole; a dash where that is 0. Only exact values are 0 % or 100 %."""
+    """``40 %`` of a whole; a dash if that is 0. Only exact values are 0 % or 100 %."""
     if whole <= 0:
         return UNKNOWN
     percent = 100 * part / whole
@@ -253,7 +250,7 @@ def share(part: float, whole: float) -> str:
 def size(value: int | None, base: int = 1000) -> str:
     """Bytes with three digits: ``512 B``, ``2.30 TB``; a dash for None.
 
-    In decimal units, or with ``base`` 1024 in those of submit files.
+    Units are decimal or, with ``base`` 1024, those of submit files.
     """
     if value is None:
         return UNKNOWN
@@ -293,7 +290,7 @@ def metric(value: float | None) -> str:
 def metric_format(values: Iterable[float | None], digits: int = 4) -> Callable[[float], str]:
     """One format for the values of a metric in a column, aligned at the decimal point.
 
-    Its decimals are those with which the value in the middle has ``digits`` significant digits.
+    It has as many decimals as give the median ``digits`` significant digits.
     """
     known = sorted(abs(value) for value in values if value and math.isfinite(value))
     middle = known[len(known) // 2] if known else 1.0
@@ -305,7 +302,7 @@ def metric_format(values: Iterable[float | None], digits: int = 4) -> Callable[[
         if not math.isfinite(value):
             return metric(value)
         if abs(value) >= 1000 * middle:
-            # Of one that diverged the decimals say nothing.
+            # The decimals of a diverged value say nothing.
             return metric(value) + " " * (decimals and decimals + 1)
         if value and not round(value, decimals):
             return metric(value)
@@ -318,12 +315,12 @@ MOST_DECIMALS: Final = 6
 
 
 def refused_submissions(times: int) -> str:
-    """``1 submission refused: another DAGMan runs``; empty for none."""
+    """``1 submission refused: another DAGMan runs``; empty for 0."""
     return f"{count(times, 'submission')} refused: another DAGMan runs" if times else ""
 
 
 def at_least(text: str, more: bool) -> str:
-    """A number, as ``≥4`` where there may be ``more``."""
+    """A number, with ``≥`` before it if there may be ``more``."""
     return f"≥{text}" if more else text
 
 
@@ -340,8 +337,8 @@ def nothing_logged(ended: Iterable[datetime | None]) -> str:
 def moment(when: datetime | None, this_year: int | None = None, *, seconds: bool = False) -> str:
     """``14 Nov 08:14``, with seconds ``14 Nov 08:14:03``; a dash for None.
 
-    ``this_year``, which is not written, is the year of the snapshot, so that its text is the same
-    on every day. A time with a zone, as some logs have it, is followed by ``UTC`` or its offset.
+    ``this_year``, which is not written, is the year of the snapshot, so that the text does not
+    depend on the day. A time with a zone, as in some logs, is followed by ``UTC`` or its offset.
     """
     if when is None:
         return UNKNOWN
@@ -360,17 +357,17 @@ _ISO_DATE: Final = re.compile(r"\b\d{4}-\d\d-\d\d\b")
 
 
 def readable_dates(text: str) -> str:
-    """A text with its ISO dates as days: ``2025-11-04 to 2025-11-30``."""
+    """A text such as ``2025-11-04 to 2025-11-30`` with its ISO dates formatted by :func:`day`."""
     return _ISO_DATE.sub(lambda match: day(datetime.fromisoformat(match[0])), text)
 
 
 def year_of(as_of: datetime | None) -> int | None:
-    """The year that the texts of a snapshot of this time leave out."""
+    """The year that the texts of a snapshot as of this time leave out."""
     return None if as_of is None else as_of.year
 
 
 def period(start: datetime | None, end: datetime | None, this_year: int | None = None) -> str:
-    """``14 Nov 08:14 → 15 Nov 09:00``; the date once where both are on one day."""
+    """``14 Nov 08:14 → 15 Nov 09:00``; the date only once if both are on one day."""
     if start is None or end is None:
         return UNKNOWN
     seconds = abs((end - start).total_seconds()) < HOUR
@@ -391,7 +388,7 @@ _FORM_FACTOR: Final = re.compile(
 def gpu_short(name: str | None) -> str:
     """``NVIDIA A100-SXM4-40GB`` → ``A100-40``, ``NVIDIA L40S`` → ``L40S``.
 
-    Several models (``A + B``) keep their plus. Unknown names stay, without the vendor's name.
+    Several models (``A + B``) keep their plus. Unknown names stay, except for the vendor's name.
     """
     if not name:
         return UNKNOWN
@@ -399,13 +396,13 @@ def gpu_short(name: str | None) -> str:
 
 
 def gpu_precise(name: str) -> str:
-    """``NVIDIA A100-SXM4-40GB`` → ``A100-40 SXM4``: with what the short name leaves out."""
+    """``NVIDIA A100-SXM4-40GB`` → ``A100-40 SXM4``: the short name with the form factor."""
     left_out = (part.strip(" -") for part in _FORM_FACTOR.findall(plain(name, 40)))
     return " ".join((gpu_short(name), *left_out)) if _FORM_FACTOR.search(name) else plain(name, 40)
 
 
 def gpu_models(names: Iterable[str | None]) -> dict[str | None, str]:
-    """The display names of GPU models: short, with the form factor where two are alike."""
+    """The display names of GPU models: short, with the form factor if two are alike."""
     known_names = [name for name in dict.fromkeys(names) if name is not None]
     short = [gpu_short(name) for name in known_names]
     by_name: dict[str | None, str] = {None: "unknown"}
@@ -424,7 +421,7 @@ def _one_gpu(name: str) -> str:
 
 
 def used_of(used: float | None, of: float | None) -> str | None:
-    """``0.91 of 1``; None where it was not measured."""
+    """``0.91 of 1``; None if it was not measured."""
     if used is None:
         return None
     return f"{used:.2f}" if of is None else f"{used:.2f} of {of:g}"
@@ -443,7 +440,7 @@ def gpus(name: str | None, amount: int | None) -> str:
 
 
 def job_id(cluster: int | None, proc: int | None) -> str:
-    """``14808782.0``; a dash when there is no job."""
+    """``14808782.0``; a dash without a job."""
     if cluster is None:
         return UNKNOWN
     return f"{cluster}.{proc if proc is not None else 0}"
@@ -457,12 +454,12 @@ def done_without_job(rescue: int | None) -> str:
 
 
 def wants(target: str) -> str:
-    """``→ expanse``: the target of a run that is at no site yet."""
+    """``→ expanse``: the target of a run that is not at a site yet."""
     return f"→ {plain(target, 40)}"
 
 
 def last_site(site: str, target: str | None) -> str:
-    """``→ expanse (was at Delta)``: of a job that runs nowhere now."""
+    """``→ expanse (was at Delta)``: the site of a job that is not running now."""
     was = f"was at {plain(site, 40)}"
     return was if target is None else f"{wants(target)} ({was})"
 
@@ -470,8 +467,8 @@ def last_site(site: str, target: str | None) -> str:
 def progress_bar(done: int, total: int, width: int) -> str:
     """A bar of exactly ``width`` cells.
 
-    It is full only when all is done, and never empty when something is: readers trust a full bar
-    more than the number beside it.
+    It is full only when all is done, and not empty when something is: readers trust a full bar more
+    than the number beside it.
     """
     if width <= 0:
         return ""
@@ -506,7 +503,7 @@ def apportion(amounts: list[int], cells: int) -> list[int]:
 
 
 def directory_name(dagdir: str) -> str:
-    """The name of a dagdir or DAG file, resolving ``.`` and ``..``; ``HOST:NAME`` elsewhere."""
+    """The name of a dagdir or DAG file, with ``.`` and ``..`` resolved; ``HOST:NAME`` if remote."""
     name = os.path.basename(os.path.normpath(dagdir))
     if (place := split(dagdir)) is not None:
         return f"{place.host}:{name}"

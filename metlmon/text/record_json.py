@@ -1,9 +1,9 @@
-"""Records as JSON, and the types that their JSON Schema comes from.
+"""Converts records to JSON, and to the types that their JSON Schema is made from.
 
-A record (a Struct or a NamedTuple) is written whole: its fields, and those of its properties that
-its class variable ``json_properties`` names, without what ``json_omits`` names, all under their own
+A record (a Struct or a NamedTuple) is written whole: its fields, except those that ``json_omits``
+names, and the properties that its class variable ``json_properties`` names, all under their own
 names. A mapping by tuples is written as the list of its values. Fields are added over time, never
-renamed or repurposed within one schema number. A value that is not known is null, never 0 or "".
+renamed or repurposed within one schema number. An unknown value is null, never 0 or "".
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from msgspec import UNSET, Meta, UnsetType, defstruct
 SCHEMA: Final = 1
 
 Stamp = Callable[[datetime], datetime]
-"""Adds the zone to a time of the logs, where one is known."""
+"""Adds the zone to a time of the logs, if known."""
 
 _T = TypeVar("_T")
 
 Flat = Annotated[_T, "flat"]
-"""A record whose fields are among those of the record that has it; later ones replace it."""
+"""A record whose fields are inserted into the containing object; later fields replace them."""
 
 Nullable = Annotated[_T, "nullable"]
-"""A text that is empty where it is not known, or a number as logged, maybe NaN: then null."""
+"""A text that is empty if unknown, or a logged number that may be NaN: both are null then."""
 
 Time = Annotated[str, Meta(description="ISO 8601, in local time of the logs")]
 
@@ -52,21 +52,21 @@ EPOCHS: Final = frozenset(
     epoch parent_epoch running_epoch since_epoch ends_before done_epoch first_epoch last_epoch
     """.split()
 )
-"""Fields that are the number of an epoch: from 1, as on the screens, whatever the DAG's names."""
+"""Fields with the number of an epoch, written from 1 like on the screens, whatever the DAG says."""
 
 MAX_WHOLE: Final = 1e15
-"""Below it a whole number is written without a fraction."""
+"""Limit below which a whole number is written without a fraction."""
 
 _PLAIN: Final = frozenset({str, int, bool, NoneType})
 
 
 def unstamped(time: datetime) -> datetime:
-    """The stamp where no zone is known."""
+    """The stamp for an unknown zone."""
     return time
 
 
 def json_of(value: Any, stamp: Stamp = unstamped) -> Any:
-    """A record, or any other value, as JSON; numbers have twelve digits."""
+    """Convert a record, or any other value, to JSON; numbers get twelve significant digits."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -112,7 +112,7 @@ def _object(record: Any, stamp: Stamp) -> dict[str, Any]:
 
 
 def _number(value: float) -> float | None:
-    """Without the noise of sums; None for NaN and infinity, which JSON does not have."""
+    """A number without rounding noise; None for NaN and infinity, which JSON lacks."""
     if not math.isfinite(value):
         return None
     return int(value) if value.is_integer() and abs(value) < MAX_WHOLE else float(f"{value:.12g}")
@@ -138,7 +138,7 @@ def nonfinite(value: Any) -> str | None:
 
 
 class _Field(NamedTuple):
-    """A field of a record: its name, its type, what it is."""
+    """A field of a record: its name, its type, and its mark."""
 
     name: str
     hint: Any

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 SEPARATOR: Final = "|"
-"""Between the sites of a list; names may contain commas and blanks."""
+"""Separates the sites of a list; names may contain commas and blanks."""
 
 
 def site_list(text: str) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from metlmon.text.formatting import Colour, Symbol, Weight, plain
 class TextStyle(Struct, frozen=True):
     """Colour and weight of a span; the theme decides the actual colour.
 
-    ``texture``: cells of a bar, whose full cells would look empty in reverse video.
+    ``texture``: the span is part of a bar, whose full cells would look empty in reverse video.
     """
 
     colour: Colour = Colour.PLAIN
@@ -69,7 +69,7 @@ def line(*spans: Span | str) -> Line:
 
 
 def merge_spans(spans: Iterable[Span]) -> Line:
-    """A line in which neighbours of one style are one span."""
+    """A line in which adjacent spans of one style are merged."""
     return tuple(
         ("".join(text for text, _ in group), style)
         for style, group in groupby(spans, key=lambda span: span[1])
@@ -82,13 +82,13 @@ def texture(style: TextStyle) -> TextStyle:
 
 
 def symbol_span(symbol: Symbol) -> Line:
-    """Mark and word of a state in its style."""
+    """Glyph and word of a state in its style."""
     return ((symbol.text(), style_of(symbol)),)
 
 
 def width(content: Line) -> int:
     """Width of a line in cells."""
-    # Not sum(): a generator is entered again for each span, of which a screen has thousands.
+    # Not sum(): resuming a generator for each of a screen's thousands of spans is slow.
     cells = 0
     for text, _ in content:
         cells += cell_len(text)
@@ -124,11 +124,11 @@ def wrap_parts(parts: Iterable[Line], gap: Line, cells: int, indent: int = 0) ->
 
 
 _NUMBER: Final = re.compile(r"(?<![\w.,-])\d[\d.,]*$")
-"""A number at the end of a text, not one within a name."""
+"""A number at the end of a text, unless it is part of a name."""
 
 
 def crop(content: Line, cells: int) -> Line:
-    """A line of at most ``cells`` cells, with an ellipsis where it was cut: never in a number."""
+    """A line of at most ``cells`` cells, with an ellipsis at a cut, which never splits a number."""
     if width(content) <= cells:
         return content
     dots = "…"[: max(0, cells)]
@@ -173,7 +173,7 @@ def first_that_fits(candidates: Iterable[Line], cells: int) -> Line:
 
 
 def join_fitting(parts: Iterable[Line], gap: Line, cells: int) -> Line:
-    """The first of the parts, and those behind it that fit into ``cells``, joined by a gap."""
+    """The first of the parts, and those after it that fit into ``cells``, joined by a gap."""
     shown: Line = ()
     for part in parts:
         longer = join((shown, part), gap)
@@ -185,7 +185,7 @@ def join_fitting(parts: Iterable[Line], gap: Line, cells: int) -> Line:
 def crop_middle(content: str, cells: int) -> str:
     """A text of at most ``cells`` cells, cut in its middle.
 
-    HTCondor's reasons begin with where it happened and end with what happened.
+    HTCondor's reasons begin with the place and end with the event.
     """
     if cell_len(content) <= cells:
         return content
@@ -213,7 +213,7 @@ def file_name(path: str, cells: int | None) -> str:
 
 
 def limit_lines(lines: list[Line], limit: int, cells: int, indent: int = 1) -> list[Line]:
-    """At most ``limit`` of these wrapped lines; if cut, the last has the text's end."""
+    """At most ``limit`` of these wrapped lines; if cut, the last one has the end of the text."""
     if len(lines) <= limit:
         return lines
     style = lines[limit - 1][-1][1]
@@ -254,14 +254,14 @@ def wrap(
 ) -> list[Line]:
     """Plain text wrapped at blanks; a word is broken only if it exceeds the line.
 
-    ``limit``: the number of lines, of which the last has the text's end if it is cut.
+    ``limit``: the maximum number of lines; if cut, the last one has the end of the text.
     """
     rows = wrap_line(line((content.strip(" "), style)), max(8, cells - indent))
     lines = [line(" " * indent, *row) for row in rows]
     return lines if limit is None else limit_lines(lines, limit, cells, indent)
 
 
-# --- ASCII, for terminals and pipes that show nothing else -----------------------------------
+# --- ASCII, for terminals and pipes that cannot show anything else ---------------------------
 
 _SYMBOLS: Final = {
     # States and outcomes
@@ -280,7 +280,7 @@ _SYMBOLS: Final = {
     **{"…": "~", "–": "-", "—": "-", "−": "-", "‘": "'", "’": "'", "“": '"', "”": '"', "µ": "u"},
     **{"\u202f": " ", "\xa0": " "},
 }
-"""The ASCII character of each symbol, of the same width."""
+"""An ASCII character of the same width for each symbol."""
 
 _AT_LEAST: Final = re.compile("≥(<?[0-9](?:[0-9.,:\u202f]*[0-9])?)")
 _GROUPED: Final = re.compile("(?<=[0-9])\u202f(?=[0-9])")

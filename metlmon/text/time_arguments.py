@@ -47,9 +47,9 @@ def parse_time_argument(
 ) -> datetime | None:
     """Parse a time argument as naive local time of the logs.
 
-    ``argument_name``: of the option (``--as-of``) or argument (``as_of=``); ``zone``: of the logs,
-    if known; ``now``: the time that ``7d``, ``yesterday`` (24 hours earlier), ``today`` (its
-    midnight) and days without a year count back from. Raises InputError.
+    ``argument_name``: the option (``--as-of``) or argument (``as_of=``); ``zone``: that of the
+    logs, if known; ``now``: the time from which ``7d``, ``yesterday`` (24 hours earlier), ``today``
+    (its midnight) and days without a year count back. Raises InputError.
     """
     if value is None:
         return None
@@ -82,7 +82,7 @@ def parse_time_argument(
 def _exists(moment: datetime, zone: tzinfo) -> bool:
     """Whether a local time exists, that is, was not skipped when clocks went forward.
 
-    In the skipped hour fold 0 has the smaller offset; in the repeated hour, the larger.
+    Fold 0 has the smaller offset in the skipped hour, and the larger one in the repeated hour.
     """
     try:
         earlier = moment.replace(tzinfo=zone, fold=0).utcoffset()

@@ -1,6 +1,6 @@
-"""Foreign text without anything that a terminal would obey or not show.
+"""Makes foreign text safe: without anything that a terminal would obey or not show.
 
-Readers make the texts of their records visible; the names of files stay as they are, since they
+Readers make the texts of their records visible; names of files stay unchanged, since the files
 are opened, and are made :func:`plain` where they are shown.
 """
 
@@ -12,20 +12,20 @@ from typing import Final
 from metlmon.remote.paths import as_typed
 
 _UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Me"})
-"""Unicode categories that a terminal obeys, hides or draws at no defined width. Controls, formats
+"""Unicode categories that a terminal obeys, hides or draws with undefined width: controls, formats
 (bidi overrides, zero-width, tags), surrogates, private use, unassigned, line ends, enclosing marks
-(no language is written with them)."""
+(not used by any language)."""
 
 _MAX_COMBINING_MARKS: Final = 2
 """Successive combining marks that languages need; more draw over other lines."""
 
 
 def visible(text: str) -> str:
-    """Foreign text on one line, in which nothing is invisible.
+    """Foreign text on one line, without invisible characters.
 
-    What a terminal would obey or not show (escape sequences, control characters, bidi overrides,
-    zero-width characters, stacked marks) is written as ``\\x1b`` or ``\\u202e``; white space of
-    any kind is a blank.
+    Characters that a terminal would obey or not show (escape sequences, control characters, bidi
+    overrides, zero-width characters, stacked marks) are written as ``\\x1b`` or ``\\u202e``; white
+    space of any kind becomes a blank.
     """
     return text if text.isascii() and text.isprintable() else "".join(_escape_invisible(text))
 
@@ -33,10 +33,10 @@ def visible(text: str) -> str:
 def plain(text: str, limit: int | None = None) -> str:
     """Foreign text as one visible, bounded line.
 
-    What no reader has made visible passes through here before it is shown: names of files,
-    messages of errors, answers of a pool. As :func:`visible`, but white space of any kind becomes
+    Text that no reader has made visible passes through here before it is shown: names of files,
+    messages of errors, answers of a pool. Like :func:`visible`, but runs of white space become
     single blanks, and paths on other machines are as users type them. The result has at most
-    ``limit`` characters, the last of them an ellipsis when it was cut.
+    ``limit`` characters, the last of which is an ellipsis if it was cut.
     """
     if limit is not None:
         # Bounds the work for a line of megabytes; the factor leaves room for blanks that are
@@ -88,7 +88,7 @@ def _escape_invisible(text: str) -> list[str]:
 _INVISIBLE: Final = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\U00016fe4"
 )
-"""Fillers, joiners and selectors that count as letters, marks or symbols. They show nothing
+"""Fillers, joiners and selectors that count as letters, marks or symbols, but are not visible
 (Default_Ignorable_Code_Point of Unicode, and blank cells)."""
 
 
