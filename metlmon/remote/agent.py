@@ -1,8 +1,8 @@
 """The agent: answers queries about files on standard input, on the far side of ``ssh``.
 
-Its text is sent there and run by the Python it finds, 3.6 or newer, with the standard library
-alone. It only reads: it has no query that writes, and opens regular files only. It ends with its
-input. The near side imports it for :func:`encode` and :func:`decode`.
+Its text is sent there and run by any Python, 3.6 or newer, with only the standard library. It only
+reads: no query writes, and only regular files are opened. It ends with its input. The near side
+imports it for :func:`encode` and :func:`decode`.
 
 A frame is a length (4 bytes), a channel (1 byte) and data compressed by zlib: the length of a JSON
 text, the text, and binary data to which the text refers by length. Names of files are strings in
@@ -11,9 +11,9 @@ UTF-8 with surrogate escapes, so any name passes, and no shell sees one.
 A request has ``number`` (repeated in the response), ``agent`` (the agent that the sender takes this
 to be), ``forget`` (numbers of standing queries), ``again`` (answer the standing queries again),
 ``standing`` (numbers with new standing queries), ``later`` (see below) and ``once`` (queries
-answered once). Of standing queries only the answers that have changed are sent, and of a listing
-only what was added and removed. What is too large for one response comes in several: ``later`` of
-a response lists the standing queries whose answer, or the rest of it, is to be requested so.
+answered once). For standing queries only changed answers are sent, and for a listing only the
+added and removed names. Answers too large for one response come in several: ``later`` of a response
+lists the standing queries whose answer, or the rest of it, must be requested by ``later``.
 """
 
 import errno
@@ -35,29 +35,29 @@ MAX_READ = 8 << 20
 """Bytes that one query reads."""
 
 FOLLOWED = 1 << 20
-"""New bytes of a followed file that are sent with the fact that it has grown."""
+"""New bytes of a followed file that are sent together with its status."""
 
 SENT_AT_ONCE = 8 << 20
-"""The same of all followed files in one response."""
+"""The same for all followed files in one response."""
 
 ALWAYS = 1000
 IN_TURN = 1000
-"""Standing queries that each look answers: the first ones, and in turn some of the others."""
+"""Standing queries that each look answers: the first ALWAYS, and IN_TURN of the others in turn."""
 
 ENDS = 1 << 16
-"""Bytes at either end of what was sent of a followed file that show whether it still has them."""
+"""Bytes at both ends of the sent part of a followed file that show whether it is unchanged."""
 
 SETTLED = 2.0
-"""Seconds after which the times of a directory are final: clocks of file systems tick so slowly."""
+"""Seconds after which the times of a directory are final: some file systems' clocks tick slowly."""
 
 ANSWERED_AT_ONCE = 4 << 20
-"""Bytes of standing answers after which the others follow in the next response."""
+"""Bytes of standing answers in one response; further answers follow in the next one."""
 
 MAX_NAMES = 1000000
 """Names in one directory; one with more is not listed."""
 
 FEW_NAMES = 1000
-"""The same where it is listed before anybody asks for it."""
+"""The same for a directory that is listed before it is needed."""
 
 HEADER = struct.Struct(">IB")
 LENGTH = struct.Struct(">I")
@@ -67,14 +67,14 @@ LENGTH = struct.Struct(">I")
 
 
 def encode(channel: int, message: Any, data: "Iterable[bytes]" = ()) -> bytes:
-    """A frame of a message that JSON can represent, and of binary data."""
+    """Encode a message that JSON can represent, and binary data, as a frame."""
     text = json.dumps(message, separators=(",", ":")).encode("ascii")
     content = zlib.compress(LENGTH.pack(len(text)) + text + b"".join(data), 6)
     return HEADER.pack(len(content), channel) + content
 
 
 def decode(content: bytes) -> "tuple[Any, bytes]":
-    """The message and the binary data of a frame without its header. Raises ValueError."""
+    """Decode a frame without its header to message and binary data. Raises ValueError."""
     unpacker = zlib.decompressobj()
     try:
         plain = unpacker.decompress(content, MAX_FRAME)
@@ -91,7 +91,7 @@ def decode(content: bytes) -> "tuple[Any, bytes]":
 
 
 def digest(pieces: "Iterable[bytes]") -> str:
-    """The digest of byte strings in a row, as hexadecimal digits."""
+    """The digest of concatenated byte strings, as hexadecimal digits."""
     state = hashlib.blake2b(digest_size=16)
     for piece in pieces:
         state.update(piece)
@@ -131,7 +131,7 @@ def status_of(status: os.stat_result) -> "list[int]":
 
 
 def signature_of(status: os.stat_result) -> "tuple[int, ...]":
-    """What changes when a file's content or permissions do; not the time of the last access."""
+    """The parts of a status that change with content or permissions; not the access time."""
     return (
         status.st_dev,
         status.st_ino,
@@ -170,7 +170,7 @@ def read_at(descriptor: int, start: int, length: int) -> bytes:
 
 
 def kind_of(entry: "os.DirEntry[bytes]") -> str:
-    """One letter: a file, a directory, a link to one (capital), another link, or other."""
+    """One letter: file, directory, link to either (capital), other link, or other."""
     try:
         is_link = entry.is_symlink()
         letter = "f" if entry.is_file() else "d" if entry.is_dir() else "l" if is_link else "o"
@@ -182,8 +182,8 @@ def kind_of(entry: "os.DirEntry[bytes]") -> str:
 class Listing:
     """A standing query for the names in a directory.
 
-    ``most``: names that it may have. ``entries``: those that were sent. ``is_partial``: there are
-    more, which the next answers send.
+    ``most``: maximum number of names. ``entries``: those that were sent. ``is_partial``: more are
+    to be sent in the next answers.
     """
 
     def __init__(self, path: bytes, most: int) -> None:
@@ -196,7 +196,7 @@ class Listing:
         self.is_partial = False
 
     def answer(self, data: "list[bytes]") -> Any:
-        """The names, what has changed of them, or None; ``data`` is for other queries."""
+        """The names, their changes, or None if unchanged; ``data`` is for other queries."""
         was_partial, self.is_partial = self.is_partial, False
         try:
             status = os.stat(self.path)
@@ -274,10 +274,10 @@ def evaluate_real(path: bytes) -> "tuple[Any, Any]":
 
 
 class Growth:
-    """A standing query for the bytes of a file behind ``length``.
+    """A standing query for the bytes of a file after ``length``.
 
-    The near side has those before it. ``ends``: the digest of the first and the last ``ENDS`` of
-    them, which show whether it is still the same file.
+    The near side has those before. ``ends``: the digest of the first and the last ``ENDS`` of
+    these, which shows whether it is still the same file.
     """
 
     is_partial = False
@@ -295,7 +295,7 @@ class Growth:
                 return None
             descriptor = open_regular(self.path)
         except (OSError, ValueError):
-            # The query for its status tells.
+            # The query for its status reports this.
             self.signature = None
             return None
         try:
@@ -328,9 +328,9 @@ class Growth:
 def read_once(
     data: "list[bytes]", path: bytes, start: int, known: int, known_digest: str, end: int
 ) -> Any:
-    """The bytes of a range behind the first ``known`` ones, with the file's status.
+    """The bytes of a range after the first ``known`` ones, with the file's status.
 
-    The near side has those, with this digest: nothing is read if the file has others.
+    The near side has those, with ``known_digest``: nothing is read if the file has others.
     """
     descriptor = open_regular(path)
     try:
@@ -346,7 +346,7 @@ def read_once(
 
 
 def checksum_once(data: "list[bytes]", path: bytes, start: int, length: int, checksum: int) -> Any:
-    """The CRC-32 of a range of a file, continued from that of what is before it."""
+    """The CRC-32 of a range of a file, continued from the ``checksum`` of the bytes before."""
     descriptor = open_regular(path)
     try:
         for part in parts(descriptor, start, length):
@@ -368,9 +368,9 @@ def parts(descriptor: int, start: int, length: int) -> "Iterator[bytes]":
 
 
 def end_of_nuls(descriptor: int, start: int, size: int) -> int:
-    """Where the NUL bytes end that are there from ``start`` on, at most at ``size``.
+    """The end of the run of NUL bytes that begins at ``start``, at most ``size``.
 
-    Holes of a sparse file are skipped, as far as its file system tells them.
+    Holes of a sparse file are skipped if its file system reports them.
     """
     zeros = bytes(1 << 20)
     while start < size:
@@ -389,7 +389,7 @@ def end_of_nuls(descriptor: int, start: int, size: int) -> int:
 
 
 def nuls_once(data: "list[bytes]", path: bytes, start: int, size: int) -> Any:
-    """Where the NUL bytes of a file end."""
+    """The end of a run of NUL bytes in a file."""
     descriptor = open_regular(path)
     try:
         return {"end": end_of_nuls(descriptor, start, size)}
@@ -398,7 +398,7 @@ def nuls_once(data: "list[bytes]", path: bytes, start: int, size: int) -> Any:
 
 
 def expand_once(data: "list[bytes]", path: bytes) -> Any:
-    """The absolute path of what a user typed, relative to the home directory."""
+    """The absolute path of a path that a user typed, relative to the home directory."""
     home = os.path.expanduser(b"~")
     absolute = os.path.normpath(os.path.join(home, os.path.expanduser(path or b"~")))
     return {"path": to_text(absolute)}
@@ -437,7 +437,7 @@ def answer_once(data: "list[bytes]", kind: str, path: str, *arguments: Any) -> A
 
 
 def serve(source: "IO[bytes]", target: "IO[bytes]", name: str) -> None:
-    """Answer requests until there are no more; ``name``: a word that no other agent has."""
+    """Answer requests until the input ends; ``name``: a word that no other agent has."""
     queries: dict[int, dict[int, Any]] = {}
     while True:
         header = source.read(HEADER.size)
@@ -460,7 +460,7 @@ def serve(source: "IO[bytes]", target: "IO[bytes]", name: str) -> None:
 def answer_request(request: Any, standing: "dict[int, Any]", data: "list[bytes]") -> Any:
     """The response to a request; ``standing``: the standing queries of its channel.
 
-    ``count`` of it is the number of standing answers: a missing one would pass for no change.
+    Its ``count`` is the number of standing answers: a missing one would look like no change.
     """
     for number in request.get("forget", ()):
         standing.pop(number, None)
@@ -490,7 +490,7 @@ def answer_request(request: Any, standing: "dict[int, Any]", data: "list[bytes]"
 
 
 def in_turn(standing: "dict[int, Any]", look: int) -> "list[tuple[int, Any]]":
-    """The standing queries that are due at a look, by its number."""
+    """The standing queries that are due at a look with this number."""
     queries = list(standing.items())
     others = queries[ALWAYS:]
     first = look * IN_TURN % (len(others) + IN_TURN) if len(others) > IN_TURN else 0
@@ -498,7 +498,7 @@ def in_turn(standing: "dict[int, Any]", look: int) -> "list[tuple[int, Any]]":
 
 
 def hello(name: str) -> Any:
-    """What the near side has to know of this machine."""
+    """The facts about this machine that the near side needs."""
     return {"agent": name, "time": time.time(), "offset": utc_offset(), "user": os.geteuid()}
 
 
@@ -508,7 +508,7 @@ def utc_offset() -> int:
 
 
 def main(marker: bytes) -> None:
-    """Serve standard input; ``marker``: the line behind what a login shell may have printed."""
+    """Serve standard input; ``marker``: a line that follows any output of the login shell."""
     source, target = sys.stdin.buffer, sys.stdout.buffer
     target.write(marker)
     target.flush()

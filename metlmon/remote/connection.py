@@ -1,7 +1,7 @@
 """One ``ssh`` to a machine, and the agent at its other end.
 
-The first connection is made before any screen: ssh asks on the terminal what it has to ask. When
-it is lost, a thread connects again in the background, where ssh may ask nothing (BatchMode).
+The first connection is made before any screen, so that ssh can prompt on the terminal. When it is
+lost, a thread connects again in the background, where ssh must not prompt (BatchMode).
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ from metlmon.remote.paths import Disconnected, UnusableMachine, ssh_host
 OPTIONS: Final = tuple(
     "-T -o ServerAliveInterval=2 -o ServerAliveCountMax=3 -o ConnectTimeout=10".split()
 )
-"""A line on which nothing arrives for 6 s is given up."""
+"""A connection is given up if nothing arrives for 6 s."""
 
 IN_BACKGROUND: Final = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=5")
-"""Before the other options, as ssh uses the first value of each."""
+"""These precede the other options, since ssh uses the first value of each."""
 
 LOGIN_SECONDS: Final = 30.0
-"""How long a login may take where ssh asks nothing."""
+"""How long a login may take if ssh does not prompt."""
 
 ASKED_SECONDS: Final = 300.0
-"""The same where it may ask on the terminal: sshd itself waits for two minutes, also behind a jump
-host."""
+"""The same if it may prompt on the terminal: sshd itself waits for two minutes, and so does that of
+a jump host."""
 
 ANSWER_SECONDS: Final = 40.0
-"""How long an answer may take, besides a second for each ``SLOWEST`` bytes of it: an exchange asks
-for some thousand files, and a file server may take 10 ms for each."""
+"""How long an answer may take, plus a second for each ``SLOWEST`` bytes of it: an exchange may ask
+about some thousand files, and a file server may take 10 ms for each."""
 
 SLOWEST: Final = 8000
-"""Bytes per second of the slowest line."""
+"""Bytes per second of the slowest supported connection."""
 
 RETRY_SECONDS: Final = (0.0, 0.5, 1.0, 2.0, 3.0)
 """Pauses before attempts to connect again; the last one is repeated."""
 
 STEADY_SECONDS: Final = 30.0
-"""A connection that lasted for so long is made again at once."""
+"""After a connection that lasted this long, the first attempt to reconnect is made at once."""
 
 REFUSED_SECONDS: Final = 30.0
-"""The same where ssh would have to ask: each attempt may count as a failed login."""
+"""Pause between attempts if ssh would have to prompt: each may count as a failed login."""
 
 NOISE_BYTES: Final = 1 << 20
-"""What a login shell may print before the agent starts."""
+"""Maximum bytes that a login shell may print before the agent starts."""
 
 NOISE_SHOWN: Final = 400
-"""Bytes of it that may be quoted as the reason why the agent did not start."""
+"""Bytes of that output that are quoted as the reason why the agent did not start."""
 
 STDERR_LINES: Final = 20
 
@@ -65,20 +65,20 @@ PYTHONS: Final = (
     "/usr/libexec/platform-python",
     *(f"python3.{minor}" for minor in range(14, 5, -1)),
 )
-"""Where Python is looked for: Red Hat's own one has no name in PATH."""
+"""Where Python is searched: Red Hat's system Python is not in PATH."""
 
 NO_PYTHON: Final = 127
-"""The exit status of the shell where none of them is there."""
+"""The exit status of the shell if none of them exists."""
 
 FOREIGN: Final = "its answer is not from metlmon's agent"
 
 NEEDED: Final = "its login shell must run what ssh gives it, as in: ssh HOST echo hello"
 
 SSH_FAILED: Final = 255
-"""The exit status of ssh for an error of its own."""
+"""The exit status of ssh for its own errors."""
 
 ASKING: Final = ("permission denied", "host key verification failed")
-"""Parts of ssh's last line, in lower case, where it would have had to ask."""
+"""Parts of ssh's last line, in lower case, when it would have had to prompt."""
 
 NO_TERMINAL: Final = (
     "ssh has no terminal here to ask on: log in once with ssh, and keep the key in ssh-agent or "
@@ -87,10 +87,10 @@ NO_TERMINAL: Final = (
 
 
 def _lost(host: str, since: float | None, reason: str = "", cause: str = "") -> Disconnected:
-    """The error while there is no connection; ``reason``: why the last attempt failed.
+    """The error while disconnected; ``reason``: why the last attempt failed.
 
-    ``since``: seconds since 1970; None: there has been none yet. ``cause``: why it was lost, where
-    it was not ssh that ended.
+    ``since``: seconds since 1970; None: never connected so far. ``cause``: why the connection was
+    lost, unless ssh ended.
     """
     then = "trying again"
     if _would_ask(reason):
@@ -108,7 +108,7 @@ def _would_ask(reason: str) -> bool:
 
 
 def _has_terminal() -> bool:
-    """Whether this process has a terminal: ssh asks there, whatever standard input is."""
+    """Whether this process has a terminal: ssh prompts there, whatever standard input is."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:
@@ -128,7 +128,7 @@ class Channel(Protocol):
         """Send a frame of any channel; return the content of the response. Raises Disconnected."""
 
     def drop(self) -> None:
-        """Make the connection again: what came on it makes no sense."""
+        """Reconnect, since a response was not valid."""
 
     def close(self) -> None:
         """End the connection."""
@@ -139,14 +139,14 @@ class _TooLate(OSError):
 
 
 class _Deadline:
-    """When what is awaited from a far side must have come."""
+    """The time by which data from the far side must have arrived."""
 
     def __init__(self, seconds: float, sentence: str) -> None:
         self._end = time.monotonic() + seconds
         self._sentence = sentence
 
     def extend(self, size: int) -> None:
-        """Allow for the bytes that have come."""
+        """Allow more time for the bytes that have arrived."""
         self._end += size / SLOWEST
 
     def wait(self, file: IO[bytes], *, to_write: bool = False) -> None:
@@ -160,8 +160,8 @@ class _Deadline:
 class Connection:
     """The connection to one machine; thread-safe.
 
-    ``host``: as typed. ``ask``: whether ssh may ask on the terminal. Connects at once, and raises
-    UnusableMachine with ssh's own reason; or, without ``wait``, in the background.
+    ``host``: as typed. ``ask``: whether ssh may prompt on the terminal. Connects at once, and
+    raises UnusableMachine with ssh's own reason; or, without ``wait``, in the background.
     """
 
     def __init__(self, host: str, *, ask: bool = True, wait: bool = True) -> None:
@@ -180,7 +180,7 @@ class Connection:
             self._connect_in_background()
 
     def exchange(self, message: dict[str, Any]) -> tuple[Any, bytes]:
-        """Implement :meth:`Channel.exchange` for the channel 0."""
+        """Implement :meth:`Channel.exchange` on channel 0."""
         return decode(self.exchange_frame(encode(0, message)))
 
     def exchange_frame(self, frame: bytes) -> bytes:
@@ -234,7 +234,7 @@ class Connection:
             self.close()
 
     def _lose(self, process: _Process, cause: str) -> None:
-        """Close a connection that does not work any more, and begin to connect again."""
+        """Close a connection that does not work any more, and start reconnecting."""
         process.close()
         self._process, self.lost_since, self._cause = None, time.time(), cause
         if time.monotonic() - self._connected_at > STEADY_SECONDS:
@@ -263,7 +263,7 @@ class _Process:
     def __init__(self, host: str, ask: bool) -> None:
         self._ask = ask
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
-        # Marks the beginning of what the agent writes: no login shell prints it.
+        # Marks the beginning of the agent's output; random, so no login shell prints it.
         self.marker = f"metlmon-agent-{os.urandom(8).hex()}\n".encode()
         source = zlib.compress(_agent_source() + f"\nmain({self.marker!r})\n".encode(), 9)
         self._started = False
@@ -274,7 +274,7 @@ class _Process:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                # Without a terminal of its own, ssh can ask nothing, and no key interrupts it.
+                # Without a controlling terminal, ssh cannot prompt, and no key interrupts it.
                 start_new_session=not ask,
             )
         except FileNotFoundError:
@@ -284,7 +284,7 @@ class _Process:
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._input: IO[bytes] = self._process.stdin
-        # A far side that reads nothing must not block this one.
+        # A far side that does not read must not block this one.
         os.set_blocking(self._input.fileno(), False)
         self._output: IO[bytes] = self._process.stdout
         self._stderr_thread = threading.Thread(
@@ -297,7 +297,7 @@ class _Process:
         return self.marker.decode().strip()
 
     def start(self, seconds: float) -> None:
-        """Send the agent, and skip what comes before its output. Raises OSError, ValueError."""
+        """Send the agent, and skip anything before its output. Raises OSError, ValueError."""
         deadline = _Deadline(seconds, f"no agent answers within {seconds:.0f} s of the login")
         self._write(self._source, deadline)
         seen, skipped = b"", 0
@@ -325,7 +325,7 @@ class _Process:
         return self._read(length, deadline)
 
     def reason(self) -> str:
-        """Why the agent did not start, in the words of ssh if it has failed; may be empty."""
+        """Why the agent did not start, in ssh's own words if ssh failed; may be empty."""
         if self._process.poll() is None:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(1.0)
@@ -374,7 +374,7 @@ class _Process:
         return bytes(data)
 
     def _read_stderr(self, stderr: IO[bytes]) -> None:
-        """Keep the last lines of ssh; show them before the agent runs: they may be instructions."""
+        """Store the last lines of ssh; until the agent runs, show them, since they may instruct."""
         show = self._ask and sys.stderr.isatty()
         with stderr:
             for line in iter(lambda: stderr.readline(1 << 12), b""):
@@ -385,9 +385,9 @@ class _Process:
 
 
 def ssh_command(host: str, source_bytes: int, *, ask: bool) -> list[str]:
-    """The command line that runs the agent, whose compressed text of this size follows on stdin."""
+    """The command line that runs the agent, whose compressed source then follows on stdin."""
     code = f"import sys,zlib;exec(zlib.decompress(sys.stdin.buffer.read({source_bytes})))"
-    # No word of it needs quotes that a login shell (csh, fish) reads in another way than sh.
+    # Needs no quoting that login shells such as csh or fish read differently from sh.
     script = "; ".join(
         (
             f"for python in {' '.join(PYTHONS)}",

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 AnyPath: TypeAlias = str | os.PathLike[str]
 
 SLOW_SECONDS: Final = 3.0
-"""Seconds within which another machine answers, which may be far away."""
+"""Seconds within which another machine, which may be far away, answers."""
 
 PART: Final = 1 << 19
 """Bytes of a file that are in memory at once for its checksum."""
 
 
 class Entry(Protocol):
-    """A name in a directory, as :class:`os.DirEntry`."""
+    """A name in a directory, like :class:`os.DirEntry`."""
 
     @property
     def name(self) -> str: ...
@@ -59,7 +59,7 @@ class OpenFile(Protocol):
         """The CRC-32 of its first bytes."""
 
     def end_of_nuls(self, start: int, size: int) -> int:
-        """Where the NUL bytes from ``start`` on end, at most at ``size``."""
+        """The end of the run of NUL bytes that begins at ``start``, at most ``size``."""
 
 
 def _machine(place: Place) -> Machine:
@@ -83,7 +83,7 @@ def exists(path: AnyPath) -> bool:
 
 
 def file_type(path: AnyPath) -> int | None:
-    """The type of a file or link (``S_IFMT`` of its mode); None if there is none."""
+    """The type of a file or link (``S_IFMT`` of its mode); None if it does not exist."""
     place = split(path)
     try:
         if place is not None:
@@ -106,7 +106,7 @@ def isdir(path: AnyPath) -> bool:
 
 
 def _target_type(path: AnyPath) -> int | None:
-    """The type of a file, or of what a link leads to; None if there is none."""
+    """The type of a file, or of a link's target; None if it does not exist."""
     try:
         return status_bits.S_IFMT(stat(path).st_mode)
     except (OSError, ValueError):
@@ -121,7 +121,7 @@ def realpath(path: AnyPath) -> str:
 
 
 def resolve(path: Path, strict: bool = False) -> Path:
-    """As :meth:`pathlib.Path.resolve`."""
+    """Like :meth:`pathlib.Path.resolve`."""
     if split(path) is None:
         return path.resolve(strict)
     if strict:
@@ -150,9 +150,9 @@ _FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 @contextmanager
 def open_file(path: AnyPath, *, follow: bool = True) -> Iterator[OpenFile]:
-    """Open a file for reading; ``follow``: also where the path is a link. Raises OSError.
+    """Open a file for reading; ``follow``: even if the path is a link. Raises OSError.
 
-    Of another machine only a regular file. Here the caller looks at its status first.
+    On another machine only regular files are opened; on this one the caller must check that.
     """
     place = split(path)
     if place is not None:
@@ -176,7 +176,7 @@ class _LocalFile:
 
     def pread(self, length: int, start: int) -> bytes:
         data = os.pread(self._descriptor, length, start)
-        # One call reads at most 2 GB, and less where a signal interrupts it.
+        # One call reads at most 2 GB, and less if a signal interrupts it.
         while 0 < len(data) < length:
             more = os.pread(self._descriptor, length - len(data), start + len(data))
             if not more:
@@ -209,10 +209,10 @@ def user_number(path: AnyPath) -> int:
 def read_ahead(
     directory: AnyPath, paths: Iterable[AnyPath], size: int, *, follow: bool = True
 ) -> None:
-    """Read the last ``size`` bytes of files that will be read, where each would be waited for.
+    """Read the last ``size`` bytes of files that will be read, if each would take a round trip.
 
-    ``directory``: the files are below it; ``follow``: as of :func:`open_file`. Where reading is
-    quick, ``paths`` is not iterated.
+    ``directory``: the files are below it; ``follow``: as for :func:`open_file`. On this machine,
+    ``paths`` is not iterated.
     """
     place = split(directory)
     if place is not None:
@@ -220,7 +220,7 @@ def read_ahead(
 
 
 def answer_seconds(path: AnyPath) -> float:
-    """Seconds that an answer about a file may take for its way alone."""
+    """Seconds that an answer about a file may take on the network alone."""
     return 0.0 if split(path) is None else SLOW_SECONDS
 
 

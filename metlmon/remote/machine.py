@@ -2,9 +2,9 @@
 
 A *look* is one exchange in which the agent answers all standing queries again: the status of each
 file that was asked for, the names in directories, and the new bytes of the files that have grown.
-Between two looks the answers hold; a question begins a look if the last one is half a second old.
-Contents that were received are in a private temporary file without a name; where a file has changed
-since, a digest shows whether they still hold, so that no byte is sent twice.
+Between two looks the answers are cached; a query begins a look if the last one is half a second
+old. Received contents are stored in a private temporary file without a name; if a file has changed
+since, a digest shows whether they are still valid, so that no byte is sent twice.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from metlmon.remote.paths import (
     split_argument,
 )
 
-# --- what an agent answers, as values of Python: all of it is foreign ---------------------------
-# What makes no sense raises ValueError, TypeError, KeyError or AttributeError.
+# --- answers of an agent as values of Python: all of it is foreign ------------------------------
+# Invalid answers raise ValueError, TypeError, KeyError or AttributeError.
 
 
 class RemoteEntry(NamedTuple):
@@ -45,7 +45,7 @@ class RemoteEntry(NamedTuple):
     number: int
 
     def is_symlink(self) -> bool:
-        """Whether it is a link, also one to nowhere."""
+        """Whether it is a link, even a broken one."""
         return self.kind.isupper() or self.kind == "l"
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
@@ -78,13 +78,13 @@ LAST_MOMENT: Final = 253_402_300_799
 
 
 def failure_of(answer: Any) -> Failure | None:
-    """The failure in an answer; None if it is the answer of a query that succeeded."""
+    """The failure in an answer; None if the query succeeded."""
     if not isinstance(answer, dict) or "errno" not in answer:
         return None
     number = int(answer["errno"])
     if number not in errno.errorcode:
         raise ValueError("no error of the operating system")
-    # As of a broken disk: a closed pipe is one of this process for those who call.
+    # Callers take EPIPE for a closed pipe of this process: report a broken disk instead.
     return Failure(errno.EIO if number == errno.EPIPE else number)
 
 
@@ -121,7 +121,7 @@ def stat_result(numbers: Sequence[int]) -> os.stat_result:
 
 
 def names_of(entries: Any) -> dict[str, tuple[str, int]]:
-    """The names in a directory, of which none leads to another one."""
+    """The names in a directory; none leads to another directory."""
     names = {str(name): (str(kind), int(number)) for name, (kind, number) in entries.items()}
     if any("/" in name or not is_name(name) or name in ("", ".", "..") for name in names):
         raise ValueError("no name of a file")
@@ -136,13 +136,13 @@ def length_of(answer: Any, data: bytes) -> int:
     return length
 
 
-# --- what was received of files -----------------------------------------------------------------
+# --- received contents of files -----------------------------------------------------------------
 
 BLOCK: Final = 1 << 13
-"""Bytes of the blocks in which files are read and kept."""
+"""Bytes of the blocks in which files are read and stored."""
 
 LEAST_READ: Final = 1 << 16
-"""Bytes that are fetched at once at least, where a file is read backwards."""
+"""Minimum bytes that are fetched at once when a file is read backwards."""
 
 
 class Part(NamedTuple):
@@ -155,7 +155,7 @@ class Part(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes that its answer may have."""
+        """Maximum bytes of its answer."""
         return self.end - self.start - self.known
 
 
@@ -181,10 +181,10 @@ class Store:
 
 
 class Content:
-    """What was received of one file, by the numbers of its blocks.
+    """The received bytes of one file, by the numbers of its blocks.
 
     ``known``: how many bytes were received of each block, from its beginning on. ``valid``: the
-    blocks whose bytes the file has with ``signature``, its state when they were last compared.
+    blocks that the file had in the state ``signature``, in which they were last compared.
     """
 
     def __init__(self, store: Store) -> None:
@@ -199,14 +199,14 @@ class Content:
 
     @property
     def received(self) -> int:
-        """Bytes that were received."""
+        """The number of received bytes."""
         return sum(self.known.values())
 
     def update(self, status: os.stat_result) -> None:
-        """Note the newest status: blocks must be compared again if it differs."""
+        """Store the newest status: blocks must be compared again if it differs."""
         signature, size = _signature(status), status.st_size
         if size < self.size:
-            # What was behind its new end is gone.
+            # Drop the bytes after its new end.
             known = self.known.items()
             self.known = {b: min(n, size - b * BLOCK) for b, n in known if b * BLOCK < size}
         self.size = size
@@ -218,7 +218,7 @@ class Content:
         self.valid.clear()
 
     def add(self, start: int, data: bytes) -> None:
-        """Store the bytes of the file behind those that are known."""
+        """Store the bytes of the file after the known ones."""
         rest = memoryview(data)
         while rest:
             block, offset = divmod(start, BLOCK)
@@ -231,7 +231,7 @@ class Content:
             start, rest = start + len(piece), rest[len(piece) :]
 
     def add_valid(self, start: int, end: int) -> None:
-        """Note that the file still has these bytes."""
+        """Record that the file still has these bytes."""
         self.valid.update(
             block
             for block in range(start // BLOCK, -(-end // BLOCK))
@@ -242,11 +242,11 @@ class Content:
         return block * BLOCK + self.known.get(block, 0)
 
     def read(self, start: int, end: int) -> bytes:
-        """Bytes that were received."""
+        """The received bytes of a range."""
         return b"".join(self.parts(start, end))
 
     def parts(self, start: int, end: int) -> Iterator[bytes]:
-        """The same, block by block; without those that were never received."""
+        """The same, block by block; blocks that were never received are skipped."""
         while start < end:
             block, offset = divmod(start, BLOCK)
             length = min(BLOCK - offset, end - start)
@@ -255,7 +255,7 @@ class Content:
             start += length
 
     def valid_end(self, start: int, end: int) -> int:
-        """How far the file still has what was received, from ``start`` on, at most to ``end``."""
+        """The end of the valid received bytes from ``start`` on, at most ``end``."""
         while start < end:
             block = start // BLOCK
             known_end = self._known_end(block)
@@ -265,27 +265,27 @@ class Content:
         return start
 
     def range_around(self, start: int, end: int) -> tuple[int, int]:
-        """The range to fetch where this one is wanted: what is likely to be wanted next."""
+        """The range to fetch when this one is wanted, with what is likely to be wanted next."""
         first, stop = start // BLOCK, -(-end // BLOCK)
         if self._known_end(first) > start:
-            # Comparing sends no byte; of a file that is read in order more will be wanted.
+            # Comparing sends no byte, and more of a file that is read in order will be wanted.
             limit = first + (COMPARED if end - start >= LEAST_READ else 0) // BLOCK
             while stop in self.known and stop < limit:
                 stop += 1
         elif first - 1 in self.known:
-            # It is read in order: as much again as was read of it before.
+            # It is read in order: fetch as much as was read before.
             before = first
             while before - 1 in self.known and first - before < MOST_READ // BLOCK:
                 before -= 1
             stop = max(stop, 2 * first - before)
         else:
-            # Pages of an output are read backwards.
+            # It is read backwards, like pages of an output.
             while first and first - 1 not in self.known and stop - first < LEAST_READ // BLOCK:
                 first -= 1
         return first * BLOCK, stop * BLOCK
 
     def missing_parts(self, path: str, start: int, end: int) -> list[Part]:
-        """The parts of a range that must be read, or compared with what was received."""
+        """The parts of a range that must be read, or compared with the received bytes."""
         parts: list[Part] = []
         for block in range(start // BLOCK, -(-min(end, self.size) // BLOCK)):
             low, high = block * BLOCK, min((block + 1) * BLOCK, self.size)
@@ -307,51 +307,51 @@ def _signature(status: os.stat_result) -> tuple[int, ...]:
 # --- the machine --------------------------------------------------------------------------------
 
 GREETINGS: Final = 3
-"""Exchanges after which an agent must have answered: it may end once more meanwhile."""
+"""Exchanges after which an agent must have answered: it may be restarted in between."""
 
 MAX_RESPONSES: Final = 1000
-"""Responses in which one answer may come, of 4 MB each."""
+"""Maximum number of responses, of 4 MB each, for one answer."""
 
 DAY: Final = 86400
 """Seconds: no time zone is further from UTC."""
 
 SUMMED: Final = 256 << 20
-"""Bytes of a file whose checksum is one answer: a file server may send 10 MB a second."""
+"""Bytes of a file that one query for a checksum covers: a file server may send 10 MB a second."""
 
 LOOK_SECONDS: Final = 0.5
-"""Age of the answers after which the next question begins a look."""
+"""Age of the answers after which the next query begins a look."""
 
 LOOKED_AHEAD: Final = 100
-"""Directories about which it is asked together."""
+"""Number of directories that are queried together."""
 
 MOST_SEARCHED: Final = 5000
-"""Directories in one that may be asked about so."""
+"""Maximum number of directories in one directory that may be queried together."""
 
 FILE_TYPES: Final = {"f": stat.S_IFREG, "d": stat.S_IFDIR, "l": stat.S_IFLNK}
-"""Of the kinds that a listing has; those of links to something are capitals."""
+"""File types by the kinds in a listing; links to a file or directory are capitals."""
 
 UNUSED_SECONDS: Final = 60.0
-"""After which a standing query that nobody needed is forgotten."""
+"""Time after which an unused standing query is forgotten."""
 
 MAX_QUERIES: Final = 2000
 """Queries in one exchange."""
 
 COMPARED: Final = 32 << 20
-"""Bytes of a file read in order that are compared at once with what was received before."""
+"""Bytes of a file read in order that are compared at once with the received bytes."""
 
 MOST_READ: Final = 4 << 20
-"""Bytes that are fetched at once at most of a file that is read in order."""
+"""Maximum bytes that are fetched at once of a file that is read in order."""
 
 
 class ForeignAnswer(Disconnected):
-    """An answer is not one of metlmon's agent; as without a connection, nothing is known then."""
+    """An answer is not from metlmon's agent, so that the file system's state is unknown."""
 
 
 class Machine:
-    """The files of one machine; thread-safe. Its methods raise OSError as those of ``os`` do.
+    """The files of one machine; thread-safe. Its methods raise OSError like those of ``os``.
 
-    They raise Disconnected while there is no connection. ``channel`` exchanges messages with
-    the agent. ``file_bytes``: bytes of files received.
+    They raise Disconnected while disconnected. ``channel`` exchanges messages with the agent.
+    ``file_bytes``: the number of received bytes of files.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -390,7 +390,7 @@ class Machine:
     # --- names and statuses ---------------------------------------------------------------
 
     def look(self) -> None:
-        """Ask all standing queries again, in one exchange."""
+        """Send all standing queries again, in one exchange."""
         with self._lock:
             self._looked_at = time.monotonic()
             limit = self._looked_at - UNUSED_SECONDS
@@ -401,15 +401,15 @@ class Machine:
             self._exchange({"again": self._looks, "forget": forgotten})
 
     def stat(self, path: str) -> os.stat_result:
-        """As :func:`os.stat`."""
+        """Like :func:`os.stat`."""
         return self._status("stat", path)
 
     def lstat(self, path: str) -> os.stat_result:
-        """As :func:`os.lstat`."""
+        """Like :func:`os.lstat`."""
         return self._status("lstat", path)
 
     def file_type(self, path: str) -> int:
-        """The type of a file or link; nothing is asked if the directory was listed."""
+        """The type of a file or link; without a query if the directory was listed."""
         directory, name = posixpath.split(path)
         with self._lock:
             self._refresh()
@@ -418,9 +418,9 @@ class Machine:
         return stat.S_IFMT(self.lstat(path).st_mode) if known is None else known
 
     def scandir(self, path: str) -> Iterator[RemoteEntry]:
-        """The entries of a directory, as of :func:`os.scandir`."""
+        """The entries of a directory, as from :func:`os.scandir`."""
         prefix = path if path.endswith("/") else f"{path}/"
-        # Names are never changed in place: a look replaces them.
+        # A look replaces the names, and never changes them in place.
         with self._lock:
             self._refresh()
             names = self._names(path)
@@ -431,7 +431,7 @@ class Machine:
         )
 
     def realpath(self, path: str) -> str:
-        """As :func:`os.path.realpath`."""
+        """Like :func:`os.path.realpath`."""
         directory, name = posixpath.split(path)
         with self._lock:
             self._refresh()
@@ -441,10 +441,10 @@ class Machine:
         return str(self._ask("real", path))
 
     def ask_together(self, queries: Iterable[tuple[str, str]]) -> None:
-        """Ask ``stat``, ``lstat``, ``list`` and ``real`` of paths, in few exchanges.
+        """Send the queries ``stat``, ``lstat``, ``list`` and ``real`` of paths in few exchanges.
 
-        ``few``: as ``list``, of a directory with few names. Errors are found by who asks for the
-        same.
+        ``few``: like ``list``, but only for a directory with few names. Errors are raised by the
+        methods that ask for single answers.
         """
         with self._lock:
             new = [key for key in dict.fromkeys(queries) if key not in self._answers]
@@ -452,7 +452,7 @@ class Machine:
                 self._exchange({}, new[start : start + MAX_QUERIES])
 
     def read_ahead(self, paths: Sequence[str], size: int, follow: bool) -> None:
-        """Read the status of files, and their last bytes, in few exchanges; as ``open`` would."""
+        """Read the status and the last bytes of files, as ``open`` would, in few exchanges."""
         kind = "stat" if follow else "lstat"
         with self._lock:
             self._refresh()
@@ -468,7 +468,7 @@ class Machine:
             self._fetch(wanted)
 
     def _fetch(self, wanted: list[Part]) -> Failure | None:
-        """Read parts of files; returns the failure of one that cannot be read."""
+        """Read parts of files; return the first failure, if any."""
         failed = None
         while wanted:
             count = size = 0
@@ -495,7 +495,7 @@ class Machine:
         return ["read", part.path, part.start, part.known, own, part.end]
 
     def _take_part(self, part: Part, answer: Any, data: bytes) -> None:
-        """Store what was read of a file, unless it has other bytes before it than are known."""
+        """Store a part of a file, unless the file no longer has the known bytes before it."""
         content = self._contents[part.path]
         self._update(part.path, content, answer["status"])
         if not answer["same"]:
@@ -511,7 +511,7 @@ class Machine:
         return self._contents[path]
 
     def expand(self, path: str) -> str:
-        """The absolute path of what a user typed, relative to the home directory there."""
+        """The absolute path of a path that a user typed, relative to the home directory there."""
         answer = self._ask_once("path", "expand", path)
         with self._parsing():
             return path_of(answer)
@@ -521,13 +521,13 @@ class Machine:
         if time.monotonic() - self._looked_at > LOOK_SECONDS:
             self.look()
         elif self._lost is not None:
-            # Between two attempts no old answer passes for a new one.
+            # Old answers must not be taken for new ones until the next attempt.
             raise type(self._lost)(str(self._lost), self._lost.since)
 
     def _names(self, directory: str) -> dict[str, tuple[str, int]] | None:
         """The names in a directory, with their kinds and numbers; None if it was not listed.
 
-        One that a listing has named is listed now.
+        A directory that a listing has named is listed now.
         """
         self.ask_together(self._next_directories(directory))
         for key in (("list", directory), ("few", directory)):
@@ -538,7 +538,7 @@ class Machine:
         return None
 
     def _is_missing(self, path: str) -> bool:
-        """Whether the directory of a file was listed, and has no such name."""
+        """Whether the directory of a file was listed, and lacks its name."""
         directory, name = posixpath.split(path)
         names = self._names(directory)
         return names is not None and name not in ("", ".", "..") and name not in names
@@ -552,7 +552,7 @@ class Machine:
             return status
 
     def _ask(self, kind: str, path: str) -> Any:
-        """The answer of a standing query, asked now if it is new. Raises OSError."""
+        """The answer to a standing query, which is sent now if it is new. Raises OSError."""
         if "\0" in path:
             raise ValueError("embedded null byte")
         with self._lock:
@@ -567,9 +567,9 @@ class Machine:
         return answer
 
     def _next_directories(self, path: str) -> Iterator[tuple[str, str]]:
-        """Queries for a directory that a listing has named, and for others as deep.
+        """Queries for a directory that a listing has named, and for others of the same depth.
 
-        Who searches below a directory asks for one after the other.
+        A search below a directory needs one after the other.
         """
         if path not in self._unlisted:
             return
@@ -594,7 +594,7 @@ class Machine:
 
     @contextmanager
     def open(self, path: str, follow: bool = True) -> Iterator[RemoteFile]:
-        """A regular file for reading; ``follow``: also where the path is a link."""
+        """Open a regular file for reading; ``follow``: even if the path is a link."""
         status = self.stat(path) if follow else self.lstat(path)
         if not stat.S_ISREG(status.st_mode):
             number = errno.ELOOP if stat.S_ISLNK(status.st_mode) else errno.EINVAL
@@ -628,10 +628,10 @@ class Machine:
         return checksum
 
     def end_of_nuls(self, path: str, start: int, size: int) -> int:
-        """Where the NUL bytes of a file from ``start`` on end, at most at ``size``."""
+        """The end of the run of NUL bytes that begins at ``start``, at most ``size``."""
         end = start
         while end < size:
-            # One answer takes no longer than the checksum of so many bytes.
+            # Limit the bytes per answer like those per checksum.
             limit = min(size, end + SUMMED)
             answer = self._ask_once("end", "nuls", path, end, limit)
             with self._parsing():
@@ -643,8 +643,8 @@ class Machine:
         return end
 
     def _read_some(self, path: str, content: Content, start: int, end: int) -> bytes:
-        """Bytes from ``start`` on; fetched, if they are not there or may have changed."""
-        # A second time, if what was received is not in the file any more.
+        """Bytes from ``start`` on, fetched if they are missing or may have changed."""
+        # Try again if the file does not have the received bytes any more.
         for _ in range(2):
             if content.valid_end(start, end) > start:
                 break
@@ -654,7 +654,7 @@ class Machine:
         return content.read(start, content.valid_end(start, end))
 
     def _update(self, path: str, content: Content, status: Any) -> None:
-        """Note the status that came with an answer, which may be newer than that of the look."""
+        """Store the status that came with an answer, which may be newer than that of the look."""
         result = stat_result(status)
         content.update(result)
         for kind in ("stat", "lstat"):
@@ -667,9 +667,9 @@ class Machine:
         content.add(start, data)
 
     def _follow_growth(self) -> list[int]:
-        """Replace standing queries for the growth of files; returns those to be forgotten.
+        """Replace standing queries for the growth of files; return those to be forgotten.
 
-        Of each file that was read whole the agent sends new bytes with the next look.
+        For each file that was read whole, the agent sends new bytes with the next look.
         """
         forgotten = []
         for number, (kind, path) in list(self._queries.items()):
@@ -681,7 +681,7 @@ class Machine:
                     del self._queries[number]
                     content.growth = None
         for path, content in self._contents.items():
-            # Followers ask for the status by stat; of outputs only the ends are read.
+            # Followers query the status by stat; outputs, of which only the ends are read, do not.
             if content.growth is None and ("stat", path) in self._answers:
                 received = content.received
                 if received and received == content.size:
@@ -695,7 +695,7 @@ class Machine:
     def _exchange(
         self, request: dict[str, Any], new: Iterable[tuple[str, str]] = ()
     ) -> tuple[list[Any], bytes]:
-        """Exchange one message; returns the answers to ``once``, and their binary data."""
+        """Exchange one message; return the answers to ``once``, and their binary data."""
         with self._lock:
             for key in new:
                 if key in self._numbers:
@@ -764,7 +764,7 @@ class Machine:
         return response
 
     def _ask_once(self, field: str, kind: str, path: str, *arguments: Any) -> Any:
-        """A field of the answer of a query that is not standing. Raises OSError."""
+        """A field of the answer to a query that is not standing. Raises OSError."""
         (answer,), _ = self._exchange({"once": [[kind, path, *arguments]]})
         with self._parsing():
             failure = failure_of(answer)
@@ -775,10 +775,10 @@ class Machine:
 
     @contextmanager
     def _parsing(self) -> Iterator[None]:
-        """Context in which an answer is parsed, whose fields may be anything.
+        """Context in which an answer, whose fields may be anything, is parsed.
 
-        One that makes no sense ends the connection: the agent takes it for sent, and a new one is
-        asked for everything again.
+        An invalid answer ends the connection: the agent will not send it again, so that a new agent
+        has to be asked for everything.
         """
         try:
             yield
@@ -798,7 +798,7 @@ class Machine:
             raise self._lost from error
 
     def _begin(self, hello: dict[str, Any]) -> None:
-        """Begin with an agent that knows nothing yet."""
+        """Start with a new agent, which has no standing queries yet."""
         self._agent = str(hello["agent"])
         self._skew = float(hello["time"]) - time.time()
         if not abs(self._skew) < LAST_MOMENT / 5:
@@ -819,7 +819,7 @@ class Machine:
         return [kind, path, length, digest(ends)]
 
     def _take(self, number: int, answer: Any, data: bytes) -> bytes:
-        """Take the changed answer of a standing query; returns the data behind its own."""
+        """Store the changed answer to a standing query; return the data after its own."""
         kind, path = key = self._queries[number]
         if kind == "growth":
             return self._take_growth(number, path, answer, data)
@@ -845,7 +845,7 @@ class Machine:
         return data
 
     def _add_unlisted(self, directory: str, names: Mapping[str, tuple[str, int]]) -> None:
-        """Note the directories that a listing has named; hidden ones are not searched."""
+        """Record the directories that a listing has named; hidden ones are not searched."""
         named = (name for name, (kind, _) in names.items() if kind == "d" and name[0] != ".")
         for name in islice(named, MOST_SEARCHED):
             path = posixpath.join(directory, name)
@@ -875,7 +875,7 @@ class RemoteFile:
         self._machine, self._path = machine, path
 
     def pread(self, length: int, start: int) -> bytes:
-        """As :func:`os.pread`."""
+        """Like :func:`os.pread`."""
         return self._machine.read(self._path, start, length)
 
     def stream(self) -> BinaryIO:
@@ -883,7 +883,7 @@ class RemoteFile:
         return BytesIO(self.pread(self.status.st_size, 0))
 
     def end_of_nuls(self, start: int, size: int) -> int:
-        """Where the NUL bytes from ``start`` on end, at most at ``size``."""
+        """The end of the run of NUL bytes that begins at ``start``, at most ``size``."""
         return self._machine.end_of_nuls(self._path, start, size)
 
     def checksum(self, length: int) -> int:
@@ -903,9 +903,9 @@ def add_machine(channel: Channel) -> Machine:
 
 
 def connect_to(word: str, *, ask: bool = True) -> str:
-    """The path of a word like ``HOST:DIR``; connects to the machine, unless that is done.
+    """The path of a word like ``HOST:DIR``; connect to the machine if necessary.
 
-    ``ask``: ssh may ask on the terminal. Raises UnusableMachine.
+    ``ask``: ssh may prompt on the terminal. Raises UnusableMachine.
     """
     machine = log_in(word, ask=ask)
     host, directory = _host_and_directory(word)
@@ -918,14 +918,14 @@ def connect_to(word: str, *, ask: bool = True) -> str:
 
 
 def log_in(word: str, *, ask: bool = True) -> Machine:
-    """The machine of a word like ``HOST:DIR``, connected; as :func:`connect_to`."""
+    """The machine of a word like ``HOST:DIR``, connected as by :func:`connect_to`."""
     host, _ = _host_and_directory(word)
     return MACHINES.get(host) or add_machine(Connection(host, ask=ask))
 
 
 def connect_later(word: str) -> str:
-    """The same for an absolute directory, without waiting: while there is no connection, it is
-    made in the background, where ssh may ask nothing."""
+    """Like :func:`connect_to` for an absolute directory, without waiting: the connection is made in
+    the background, where ssh must not prompt."""
     host, directory = _host_and_directory(word)
     if host not in MACHINES:
         add_machine(Connection(host, ask=False, wait=False))

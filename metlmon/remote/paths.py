@@ -1,8 +1,8 @@
 """Names of files on other machines: as users type them, and as paths.
 
 A user types ``HOST:DIR``, as for scp. Inside the program it is the path ``/HOST:/DIR``: an absolute
-path, which can be taken apart and joined as any other, and whose first part is a machine that the
-user has named. Only such paths lead to another machine: a DAG file cannot name one.
+path, which can be split and joined like any other, and whose first part is a machine that the user
+has named. Only such paths lead to another machine: a DAG file cannot name one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class NoAnswer(Exception):
 
 
 class Disconnected(NoAnswer):
-    """There is no connection to a machine, which may come back; the sentence names it."""
+    """The connection to a machine is lost, but may come back; the sentence names the machine."""
 
 
 class UnusableMachine(Exception):
@@ -59,8 +59,9 @@ _ARGUMENT: Final = re.compile(
 def split_argument(word: str) -> tuple[str, str] | None:
     """Host and directory of a word like ``HOST:DIR``; None if it is a local path.
 
-    A file of this name takes precedence, and whatever begins with ``/``, ``./`` or ``../``. An
-    IPv6 address is in brackets. Raises UnusableMachine for a host that ssh takes for an option.
+    An existing file of this name is local, and so is any word that begins with ``/``, ``./`` or
+    ``../``. An IPv6 address is in brackets. Raises UnusableMachine for a host that ssh would take
+    for an option.
     """
     match = _ARGUMENT.fullmatch(word)
     if match is None or word.startswith(("./", "../")) or os.path.lexists(word):
@@ -71,8 +72,7 @@ def split_argument(word: str) -> tuple[str, str] | None:
             f"{word}: no host can have this name; give HOST:DIR, or ./ and a file name"
         )
     if directory.startswith("//"):
-        # A URL.
-        return None
+        return None  # A URL.
     return host, directory
 
 
@@ -109,13 +109,13 @@ def join(directory: Path, name: str | Path) -> Path:
     place = split(directory)
     if place is None:
         path = directory / name
-        # A local file that names another machine names nothing.
+        # A name in a local file must not lead to another machine.
         return directory / f"\0{name}" if split(path) is not None else path
     return Path(remote_path(place.host, posixpath.join(place.path, name)))
 
 
 def normalize(path: Path) -> Path:
-    """As :func:`os.path.normpath`, on the same machine."""
+    """Like :func:`os.path.normpath`, on the same machine."""
     place = split(path)
     if place is None:
         return Path(os.path.normpath(path))
@@ -130,6 +130,6 @@ def as_typed(text: str) -> str:
 
 
 def there(path: str | os.PathLike[str]) -> str:
-    """A path without its machine, as the files of that machine have it."""
+    """A path without its machine, as it is on that machine."""
     place = split(path)
     return os.fspath(path) if place is None else place.path

@@ -1,8 +1,8 @@
-"""The connections of this process for a process that it starts: one ``ssh`` to each machine.
+"""Shares the connections of this process with a child process: one ``ssh`` to each machine.
 
 The parent listens on a socket in a private directory. A child connects once for each machine, and
 sends its name in a line and then requests (:mod:`metlmon.remote.agent`). Each is answered by a
-frame in whose header the number of the channel says what it is.
+frame whose header has, in place of the channel, the kind of its content.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from metlmon.remote.machine import MACHINES
 from metlmon.remote.paths import Disconnected
 
 NOTHING: Final = HEADER.pack(0, 0)
-"""The frame of a child that asks for another connection."""
+"""The frame with which a child requests a new connection."""
 
 RESPONSE: Final = 0
-"""The content of the frame is the agent's response."""
+"""The kind of a frame with the agent's response."""
 
 LOST: Final = 1
-"""It is a JSON list: what the error says, and since when there is no connection."""
+"""The kind of a frame with a JSON list: the error's message, and when the connection was lost."""
 
 FIRST_CHANNEL: Final = 1
-"""The channel 0 is that of the parent itself; there are 255 others, used in turn."""
+"""Channel 0 is that of the parent itself; the 255 others are used in turn."""
 
 
 class Relay:
@@ -82,7 +82,7 @@ class Relay:
 
 
 class RelayedChannel:
-    """The channel to a machine in a child: by way of the parent's :class:`Relay` at ``path``."""
+    """The channel to a machine in a child process, via the parent's :class:`Relay` at ``path``."""
 
     def __init__(self, host: str, path: str) -> None:
         self.host = host
