@@ -281,14 +281,6 @@ def test_pipes_are_not_waited_for(ended: Ended, capsys: Captured) -> None:
     assert "e.gate.json: it is not a regular file" in refused(ended, capsys, "run1")
 
 
-def test_an_epoch_whose_output_did_not_come_back_is_trained_again(ended: Ended) -> None:
-    shutil.rmtree(ended.path / f"output/training_logs/{RUNS['run1']}/version_1")
-    assert ended.go_on("run1") == 0
-    assert re.findall(r"^JOB (\S+)", ended.second, re.MULTILINE) == [
-        f"run1-train_epoch{epoch}" for epoch in (1, 2, 3)
-    ]
-
-
 @pytest.mark.parametrize(("came_back", "first"), [(1, 3), (0, 2), (None, 1)])
 def test_an_epoch_that_no_log_knows_is_done_where_its_output_is(
     ended: Ended, capsys: Captured, came_back: int | None, first: int

@@ -135,16 +135,6 @@ def test_nothing_trains_after_a_stop(dag: str) -> None:
         assert [r for r in ran if r.start < since < (r.end or until) < until] == [], stop["run"]
 
 
-def test_a_run_that_was_stopped_twice_tells_of_the_last_time(
-    capsys: Captured,
-) -> None:
-    (last,) = Recount(GATED).stops(SECOND)
-    runs = output_of(capsys, "status", str(GATED))["runs"]
-    (gate,) = (run["gate"] for run in runs if run["run"] == AT_ONCE)
-    assert last["run"] == AT_ONCE
-    assert gate["stopped"]["time"] == last["time"]
-
-
 def test_what_was_cut_off_is_lost_by_who_removed_it(capsys: Captured) -> None:
     counted = Recount(GATED)
     cut = [job for job in counted.jobs.values() if job.over == "removed"]
@@ -197,13 +187,6 @@ def test_no_estimate_awaits_a_stopped_run() -> None:
         (run,) = (run for run in found.runs if run.key == stop["uuid"])
         assert (run.epochs_left, run.remaining, run.missing_reason) == (0, None, None), stop["run"]
         assert found.slowest_run != stop["uuid"]
-
-
-def test_the_rate_counts_completed_epochs_alone() -> None:
-    for then in moments(GATED):
-        rate = make_forecast(recorded(GATED, then)).rate
-        done = [node for node in Recount(GATED, then).completed() if "train_epoch" in node]
-        assert rate is None or rate.epochs == len(done), then
 
 
 def test_a_backtest_asks_only_for_what_was_trained() -> None:
