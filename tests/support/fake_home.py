@@ -12,6 +12,7 @@ from metlmon.home.reading import HomeUpdate
 from metlmon.home.summary import EnsembleState, Figures, HomeSummary, Phase
 from metlmon.snapshot.records import GpuHours
 from metlmon.stats.estimates import Interval
+from tests.support.records import blank
 
 TROUBLE = "held by the access point: disk quota exceeded"
 
@@ -19,30 +20,11 @@ TROUBLE = "held by the access point: disk quota exceeded"
 def summary(path: str | Path, state: str = "running", **fields: object) -> HomeSummary:
     """One that is read; ``fields`` of its figures."""
     values: dict[str, object] = {
-        "as_of": datetime(2025, 11, 14, 8, 14),
-        "live": state == "running",
-        "state": EnsembleState(state),
-        "nodes_failed": 0,
-        "done": 12,
-        "total": 30,
-        "running": 0,
-        "queued": 0,
-        "severity": None,
-        "trouble": None,
-        "headline": "",
-        "others": 0,
-        "steps": (),
-        "hours": GpuHours(90.0, 10.0),
-        "since_seen": None,
-        "remaining": None,
-        "completed_at": None,
-        "no_eta": None,
+        **{"as_of": datetime(2025, 11, 14, 8, 14), "live": state == "running"},
+        **{"state": EnsembleState(state), "done": 12, "total": 30, "hours": GpuHours(90.0, 10.0)},
     }
-    return HomeSummary(
-        path=str(path),
-        phase=Phase.READ,
-        figures=Figures(**(values | fields)),  # type: ignore[arg-type]
-    )
+    figures = blank(Figures, **(values | fields))
+    return HomeSummary(path=str(path), phase=Phase.READ, figures=figures)
 
 
 ENSEMBLES = (
