@@ -67,7 +67,7 @@ def sample(parsed: Any, groups: dict[int, list[Any]]) -> str:
         elif op is sre.ANY:
             result += "a"
         elif op is sre.IN:
-            result += member(what)
+            result += next(members(what), "a")
         elif op is sre.BRANCH:
             result += sample(what[1][0], groups)
         elif op is sre.SUBPATTERN:
@@ -105,10 +105,6 @@ def members(what: Any) -> Iterator[str]:
             yield chr(value[0])
         elif op is sre.CATEGORY:
             yield CATEGORIES[value]
-
-
-def member(what: Any) -> str:
-    return next(members(what), "a")
 
 
 def _spelled(each: Any) -> str:

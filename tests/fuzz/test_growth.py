@@ -115,11 +115,6 @@ def wandb_run(records: Iterable[bytes]) -> None:
     read_wandb_run(data[at : at + BLOCK_BYTES] for at in range(0, len(data), BLOCK_BYTES))
 
 
-def numbered(n: int, line: str) -> bytes:
-    """So many lines, each with its number for each ``#``, as come to ``n`` bytes."""
-    return "".join(line.replace("#", str(i)) for i in range(n // (len(line) + 3))).encode()
-
-
 def toml(text: str) -> None:
     with scratch() as folder:
         (folder / "metlmon.toml").write_text(text)
@@ -297,7 +292,7 @@ def test_descriptions_that_are_too_long_for_so_many_nodes_are_left_out(
 ) -> None:
     """Each node has its own way through them, so that their number is a product."""
     monkeypatch.setattr(loader, "_MAX_WORK", 10)
-    nodes = numbered(200, "JOB n# x.sub\n")
+    nodes = b"".join(b"JOB n%d x.sub\n" % i for i in range(12))
     submits = {HOME / "x.sub": b"log = a.log\nlog = $(log)$(log)\n", HOME / "run.dag": nodes}
     result = load_workflow([HOME / "run.dag"], submits.__getitem__)
     assert [problem.kind for problem in result.problems] == ["too-large"]
