@@ -7,12 +7,14 @@ from random import Random
 
 import highspy
 import pytest
+from msgspec.structs import replace
 
 from metlmon.config.settings import AllocationSettings
 from metlmon.placement import chains
 from metlmon.placement.chains import EPSILON, solve_chains, whole_epochs
 from metlmon.placement.types import PoolSupply, RunDemand, RunPlacement
 from metlmon.stats.pool_profiles import ResourcePool
+from tests.support.pool_figures import runs
 
 DELTA, EXPANSE = ResourcePool("delta", "A100"), ResourcePool("expanse", "V100")
 ANNEX = ResourcePool("anvil", "A100", "spring")
@@ -23,24 +25,12 @@ def supply(pool: ResourcePool, hours: float, slots: float, **values: float) -> P
     return PoolSupply(pool=pool, hours=hours, slots=slots, **figures)
 
 
-def runs(*epochs_left: int, **values: frozenset[ResourcePool]) -> list[RunDemand]:
-    return [
-        RunDemand(key=f"run{number}", run=f"run{number}", epochs_left=left, **values)
-        for number, left in enumerate(epochs_left)
-    ]
-
-
 def random_instance(
     random: Random, count: int = 20, pools: int = 8
 ) -> tuple[list[RunDemand], list[PoolSupply], list[AllocationSettings]]:
     demands = [
-        RunDemand(
-            key=f"run{number}",
-            run=f"run{number}",
-            epochs_left=random.randint(8, 30),
-            ready_in=random.uniform(0, 3),
-        )
-        for number in range(count)
+        replace(each, epochs_left=random.randint(8, 30), ready_in=random.uniform(0, 3))
+        for each in runs(*[0] * count)
     ]
     supplies = []
     for number in range(pools):
@@ -197,10 +187,8 @@ def test_a_start_at_once_may_be_better_than_a_wait_for_the_planned_pool() -> Non
 
 
 def test_a_run_stays_within_the_pools_that_its_dag_allows() -> None:
-    free, bound = (
-        runs(3)[0],
-        RunDemand(key="bound", run="bound", epochs_left=3, pools=frozenset([EXPANSE])),
-    )
+    free, bound = runs(3, 3)
+    bound = replace(bound, pools=frozenset([EXPANSE]))
     plan = solve_chains([free, bound], [supply(DELTA, 1.0, 4), supply(EXPANSE, 4.0, 4)])
     assert [run.pools for run in plan.runs] == [(DELTA,), (EXPANSE,)]
     assert plan.runs[1].reason == "expanse: 4h00m per epoch; its DAG allows no other"
@@ -215,10 +203,8 @@ def test_an_annex_does_no_more_epochs_in_a_row_than_fit_before_its_end() -> None
 
 def test_a_run_that_is_ready_too_late_for_an_annex_goes_elsewhere() -> None:
     """Equal runs, of which only one can still do an epoch before the end."""
-    soon, late = (
-        RunDemand(key=name, run=name, epochs_left=5, ready_in=ready)
-        for name, ready in (("soon", 0.5), ("late", 3.5))
-    )
+    soon, late = runs(5, 5)
+    soon, late = replace(soon, ready_in=0.5), replace(late, ready_in=3.5)
     plan = solve_chains(
         [soon, late], [supply(ANNEX, 4.0, 10, hours_left=5.0), supply(EXPANSE, 8.0, 9)]
     )

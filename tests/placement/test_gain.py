@@ -11,18 +11,11 @@ from msgspec.structs import replace
 from metlmon.placement.planner import Openings, PoolSet, end_hours, gain_of_plan, pool_supply
 from metlmon.placement.types import PlanGain, PoolSupply, RunDemand
 from metlmon.stats.pool_profiles import ProfileFigure, ResourcePool
-from tests.support.pool_figures import DELTA, EXPANSE, by_pool, profile
+from tests.support.pool_figures import DELTA, EXPANSE, by_pool, profile, runs
 
 HALF = PoolSupply(pool=DELTA, hours=1.0, occupancy=1.0, gpu_hours=1.0, slots=2)
 FAST, SLOW = profile(DELTA, 2.0, wait=6.0), profile(EXPANSE, 5.0, wait=6.0)
 SUPPLIES = [pool_supply(each, 99) for each in (FAST, SLOW)]
-
-
-def runs(*epochs_left: int) -> list[RunDemand]:
-    return [
-        RunDemand(key=f"run{n}", run=f"run{n}", epochs_left=left)
-        for n, left in enumerate(epochs_left)
-    ]
 
 
 def everywhere(pools: PoolSet, demands: list[RunDemand]) -> Openings:

@@ -27,7 +27,6 @@ from metlmon.placement.types import (
     Annex,
     AnnexState,
     PlacementPlan,
-    RunDemand,
     RunPlacement,
 )
 from metlmon.pool.annex_ads import FreeGpus
@@ -37,7 +36,7 @@ from metlmon.stats.pool_profiles import PoolProfile, ResourcePool
 from metlmon.tables.advice import PlanRow, excluded_lines, plan_columns, plan_lines, plan_rows
 from metlmon.text.spans import text
 from tests.conftest import Shared
-from tests.support.pool_figures import DELTA, EXPANSE, by_pool, profile
+from tests.support.pool_figures import DELTA, EXPANSE, by_pool, profile, runs
 from tests.support.run_histories import (
     A40,
     NOON,
@@ -62,10 +61,7 @@ def values_of(
         supplies = replace(supplies, usable=(replace(first, hours_left=hours_left), *others))
     return PlanInput(
         as_of=NOON,
-        demands=tuple(
-            RunDemand(key=f"run{number}", run=f"run{number}", epochs_left=left)
-            for number, left in enumerate(epochs_left)
-        ),
+        demands=tuple(runs(*epochs_left)),
         supplies=supplies,
         allocations=(),
         runs_excluded=(),

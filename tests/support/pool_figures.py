@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
+from metlmon.placement.types import RunDemand
 from metlmon.stats.pool_profiles import PoolProfile, ProfileFigure, ResourcePool
 
 A100 = "NVIDIA A100-SXM4-40GB"
@@ -42,6 +44,14 @@ def profile(
         slots=slots,
         excluded=excluded,
     )
+
+
+def runs(*epochs_left: int, **values: Any) -> list[RunDemand]:
+    """Runs with so many epochs left: run0, run1 and so on."""
+    return [
+        RunDemand(key=f"run{number}", run=f"run{number}", epochs_left=left, **values)
+        for number, left in enumerate(epochs_left)
+    ]
 
 
 def by_pool(profiles: Iterable[PoolProfile]) -> Mapping[ResourcePool, PoolProfile]:
