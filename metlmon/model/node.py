@@ -240,11 +240,11 @@ class NodeStateResolver:
         if self._predates_run(result, report, skip):
             is_done = record.node.name in self._done
             if not is_done or skip is None:
-                return self._resolve_old(is_done, result)
+                return self._resolve_old(is_done, record, result, report)
         if skip is not None:
             return NodeState(State.SKIPPED, skip.time)
         if record.node.name in self._done:
-            return self._resolve_done(result)
+            return self._resolve_done(record, result, report)
         return self._resolve_with_job(record, result, report)
 
     def _predates_run(
@@ -261,18 +261,37 @@ class NodeStateResolver:
         )
         return newest is not None and newest < self._fresh_start
 
-    def _resolve_old(self, done: bool, result: SubmissionResult | None) -> NodeState:
+    def _resolve_old(
+        self,
+        done: bool,
+        record: NodeRecord,
+        result: SubmissionResult | None,
+        report: NodeReport | None,
+    ) -> NodeState:
         if done:
-            return self._resolve_done(result)
+            return self._resolve_done(record, result, report)
         # Its jobs belong to an earlier run: DAGMan ignored them when it started again.
         if result is not None and result.state in ACTIVE:
             return NodeState(result.state, result.since, result.job, submitted=result.submitted)
         return NodeState(State.WAITING, None, None, superseded=result is not None)
 
-    def _resolve_done(self, result: SubmissionResult | None) -> NodeState:
+    def _resolve_done(
+        self, record: NodeRecord, result: SubmissionResult | None, report: NodeReport | None
+    ) -> NodeState:
+        """A node that a file marks as done: since its POST script ended, or else its job."""
         if result is None:
             return NodeState(State.COMPLETED)
         since = None if result.state in ACTIVE else result.since
+        post = self._post_result(record, result)
+        if post is not None and post.ok:
+            since = post.time
+        elif (
+            result.state is not State.COMPLETED
+            and report is not None
+            and report.kind is NodeReportKind.DONE
+            and self._is_newer(report, since, result.state)
+        ):
+            since = report.time
         return NodeState(State.COMPLETED, since, result.job, submitted=result.submitted)
 
     def _last_skip(self, record: NodeRecord, result: SubmissionResult | None) -> NodeReport | None:

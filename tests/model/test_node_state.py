@@ -225,6 +225,20 @@ def test_a_post_script_of_a_job_that_could_not_be_submitted() -> None:
     assert result.painter().job_rows() == []
 
 
+@pytest.mark.parametrize("reported_by", ["log", "out"])
+def test_a_node_in_a_rescue_file_ended_with_its_post_script(reported_by: str) -> None:
+    """Which overruled its job; DAGMan then failed elsewhere, or starts again: no nodes.log."""
+    log = Log().submit(77, EPOCH0, at="09:00:00").execute(77).terminate(77, 1, at="10:00:00")
+    out = Out().start(at="08:59:00").submitted(EPOCH0, 77, at="09:00:00")
+    if reported_by == "log":
+        log.post(77, EPOCH0, at="10:05:00")
+    else:
+        out.say(f"POST Script of node {EPOCH0} completed successfully.", at="10:05:00")
+    result = read_ensemble(SCRIPTED, log, out=out.exit(1, at="11:00:00"), rescue=rescued(EPOCH0))
+    epoch = next(each for each in result.painter().ledger().epochs if each.node == EPOCH0)
+    assert (epoch.state, epoch.completed) == (State.COMPLETED, moment("10:05:00"))
+
+
 def test_pre_skip_ends_a_node_that_trained_nothing() -> None:
     log = Log(*NODES_LOG).pre_skip(EPOCH0)
     line = b"1777903200 run0-train_epoch0 PRESKIP 0.2147483647 - - 1\n"
