@@ -52,7 +52,7 @@ SCREENS: Final = {
     "output": ScreenEntry("job.OutputScreen"),
     "run": ScreenEntry("run.RunScreen"),
 }
-"""All screens that are opened by name; those of a tab in the order of its digit pressed again."""
+"""All screens that are opened by name; those of a tab in the order of its repeated digit."""
 
 TABS: Final = tuple(
     tuple(name for name, entry in SCREENS.items() if entry.tab == tab)
@@ -429,10 +429,10 @@ READ_ONLY_REFUSED: Final = frozenset(
 """Actions refused in read-only mode; the screens of the other changing scopes do not exist."""
 
 _APP_SCOPES: Final = frozenset({"everywhere", "tabs", "typing"})
-"""Scopes whose actions are the application's, as ``new`` is."""
+"""Scopes whose actions belong to the application, like ``new``."""
 
 _EARLY: Final = frozenset({"filter"})
-"""Handled before the focused widget, so that the keys typed behind them reach what they open."""
+"""Handled before the focused widget, so that keys typed after them reach what they open."""
 
 
 def changes_something(action: Action) -> bool:

@@ -74,7 +74,7 @@ WHAT_IT_IS: Final = (
 
 
 class ShownAdvice(Struct, frozen=True, kw_only=True):
-    """What the screen shows; ``lines``: for submit files of nodes without a gate."""
+    """What the screen shows; ``lines``: those for submit files of nodes without a gate."""
 
     advice: Advice
     what_if: tuple[WhatIf, ...]
@@ -82,7 +82,7 @@ class ShownAdvice(Struct, frozen=True, kw_only=True):
 
 
 def shown_advice(stats_input: StatsInput, context: MetlmonApp) -> ShownAdvice:
-    """The statistic that the screen shows; the same for all such screens of an application."""
+    """The statistic that the screen shows, shared by all such screens of an application."""
     pool = context.options.pool_actions
     answer = pool.annex_answer if pool is not None and context.queue is not None else None
     annexes = make_annexes(stats_input, answer, context.now()).annexes
@@ -170,10 +170,10 @@ def advice_lines(shown: ShownAdvice, room: int) -> list[Line]:
 
 
 class PlannedAct(Struct, frozen=True):
-    """An act on the screen: its sentence and lines; ``perform`` None: it changes nothing.
+    """An act on the screen: its sentence and lines; ``perform`` is None if it changes nothing.
 
-    ``perform`` is called in a thread, with a function for each result. ``names``: of the subjects
-    of the results.
+    ``perform`` is called in a thread, with a function for each result. ``names``: those of the
+    subjects of the results.
     """
 
     label: str
@@ -184,7 +184,7 @@ class PlannedAct(Struct, frozen=True):
 
 
 class ApplyScreen(ConfirmationBase):
-    """The question before a plan is applied, or the last application is taken back."""
+    """The confirmation before a plan is applied, or the last application is taken back."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("question", "applying")
     SHOWS_ENSEMBLE: ClassVar[bool] = False
@@ -205,7 +205,7 @@ class ApplyScreen(ConfirmationBase):
         ask_in_thread(self, self._planned_acts, self._take_acts, "finding out what changes failed")
 
     def _planned_acts(self) -> tuple[PlannedAct, ...]:
-        """What each act changes: reads files, and the queue if nobody has; in a thread."""
+        """What each act changes; in a thread, as it reads files and, unless known, the queue."""
         feed, pool, plan = self.context.feed, self._pool, self._plan
         if pool.queue is not None and pool.queue_snapshot.is_pending:
             pool.queue.query()
@@ -299,7 +299,7 @@ class ApplyScreen(ConfirmationBase):
             self._refresh_if_mounted()
 
     def _perform(self) -> None:
-        """Perform the act; in a thread that exiting waits for."""
+        """Perform the act, in a thread that exiting waits for."""
         results = self._results = []
         self.context.pending_task = "advise"
         try:
@@ -341,7 +341,7 @@ def apply_act(application: Application, feed: Feed, pool: PoolClient) -> Planned
 
 
 def exclude_act(site: str, status: Status, pool: PoolClient) -> PlannedAct:
-    """The act that lets no job of the ensemble go to a site that the plan avoids."""
+    """The act that keeps all jobs of the ensemble off a site that the plan avoids."""
     previews = pool.previews(status, (), (), (), site, None)
     preview = next(each for each in previews if each.act is PoolAction.EXCLUDE_SITE)
     label, request = preview.phrase(), preview.request

@@ -1,4 +1,4 @@
-"""The Annexes screen: until when each annex is alive, and which epochs fit."""
+"""The Annexes screen: the end of each annex, and which epochs fit before it."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from screens.base.screens import ListScreen, age_text, how_to, padded
 from screens.job import copy
 
 MOST_LINES: Final = 6
-"""Lines of warnings above the table."""
+"""Maximum lines of warnings above the table."""
 
 QUERY_SECONDS: Final = 15.0
-"""Interval at which the pool is asked while the screen is looked at."""
+"""Interval at which the pool is queried while somebody looks at the screen."""
 
 ATTENDED_SECONDS: Final = 300.0
-"""Time since the last key from which nobody is there."""
+"""Time since the last key after which nobody is assumed to look."""
 
 DETAIL_LINES: Final = 3
 """Lines below the table; fixed, so that its height does not depend on the cursor."""
 
 
 class AnnexesScreen(ListScreen):
-    """All annexes; the command for another one below them."""
+    """All annexes, and below them the command for another one."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "annexes", "below")
     ORDERS = (("urgency", None), "name", "until", "idle")
@@ -42,11 +42,11 @@ class AnnexesScreen(ListScreen):
     def on_mount(self) -> None:
         super().on_mount()
         self._query()
-        # Of an ensemble that has ended there are no snapshots, but its annexes still expire.
+        # An ensemble that has ended publishes no snapshots, but its annexes still expire.
         self.set_interval(1.0, self._tick)
 
     def _tick(self) -> None:
-        """Count down; ask again now and then while there are nodes and somebody looks."""
+        """Count down; query again now and then while there are nodes and somebody looks."""
         now, answer = monotonic(), self._answer
         is_attended = now - self.context.last_key_time < ATTENDED_SECONDS
         if (
@@ -110,7 +110,7 @@ class AnnexesScreen(ListScreen):
         return [line(" ") + justify(title, self._asked(), room - 2), *lines, ()]
 
     def _asked(self) -> Line:
-        """When the schedd was asked, or why it was not."""
+        """When the schedd was queried, or why it was not."""
         answer = self._answer
         if answer is None:
             return line(("from the logs alone", DIM))
@@ -150,7 +150,7 @@ class AnnexesScreen(ListScreen):
         copy(self, self._command(report, self.row(self.table.cursor)))
 
     def action_ask(self) -> None:
-        """Ask schedd and collectors now."""
+        """Query the schedd and collectors now."""
         if self._may_ask:
             self._query()
             self.show_message("asking the schedd and the collectors…")

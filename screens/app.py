@@ -56,14 +56,14 @@ QUEUE_CHECK_SECONDS: Final = 1.0
 produces no snapshots that would trigger it."""
 
 UNATTENDED_SECONDS: Final = 20.0
-"""Time without a key after which snapshots for the clock alone are rare."""
+"""Time without a key after which snapshots for the clock alone become rare."""
 
 RELEASE_AFTER: Final = 500
-"""Snapshots shown between two clearings of Textual's and Rich's caches of texts."""
+"""Number of snapshots between two clearings of the text caches of Textual and Rich."""
 
 CONFIRM_SECONDS: Final = 0.5
-"""Time a confirmation is on the screen, without another key, before it can be answered: longer
-than the gaps between pasted characters, and no longer than reading it takes."""
+"""Time that a confirmation is on the screen, without another key, before it can be answered:
+longer than the gaps between pasted characters, but not longer than reading it takes."""
 
 INTERRUPTED_CODE: Final = 128 + signal.SIGINT
 """The shell's exit status for ^C, which is a key in a full-screen application."""
@@ -80,10 +80,10 @@ class MetlmonApp(FaultTolerantApp):
 
     The application starts the feed; :func:`run_app`, or another caller, stops it. ``feed``,
     ``stats`` and ``snapshot`` belong to the moment shown, ``present_feed`` and ``present_stats``
-    to the present. ``pool_actions`` is None where nothing can be acted on. ``form_state`` is the
+    to the present. ``pool_actions`` is None if no action is possible. ``form_state`` is the
     content of the submit form while it is closed. ``keys`` are the key caps set in
     ``metlmon.toml``, by action; ``list_states`` the chosen columns and orders, by class of the
-    screen. ``absence`` is what is done for somebody who is away.
+    screen. ``absence`` handles the absence of the user.
     """
 
     CSS_PATH = Path(__file__).with_name("metlmon.tcss")
@@ -92,13 +92,13 @@ class MetlmonApp(FaultTolerantApp):
     BINDINGS: ClassVar[list[BindingType]] = bindings_of("everywhere", "tabs")
     CONFIRM_SECONDS: ClassVar[float] = CONFIRM_SECONDS
     last_key_time = pause_before_key = 0.0
-    """When the last key or paste arrived, and the time without one before it."""
+    """The time of the last key or paste, and the time without one before it."""
 
     class SnapshotReady(Message):
         """The feed has a newer snapshot than the one shown."""
 
     class ContentChanged(Message):
-        """A statistic has been computed, or the running pool action has a further result."""
+        """A statistic has been computed, or the running pool action has another result."""
 
     def __init__(self, feed: Feed, options: AppOptions | None = None) -> None:
         self.options = options or AppOptions()
@@ -181,7 +181,7 @@ class MetlmonApp(FaultTolerantApp):
             self._input_at = monotonic()
             self._set_unattended(False)
             self.absence.last_look.record_input()
-            # A key that no widget handled bubbles back to here.
+            # A key that no widget handled bubbles up to here.
             fresh = event.time != self.last_key_time
             if fresh and isinstance(event, events.Key | events.Paste):
                 self.last_key_time, self.pause_before_key = (
@@ -214,7 +214,7 @@ class MetlmonApp(FaultTolerantApp):
             self._precompute()
 
     def _precompute(self) -> None:
-        """Once all is read, compute what the screens of statistics show first."""
+        """After everything is read, compute what the screens of statistics show first."""
         snapshot = self.newest_snapshot
         is_done = self._precomputed_stats is self.present_stats
         if is_done or not snapshot.is_complete or isinstance(self.present_feed, NullFeed):
@@ -235,14 +235,14 @@ class MetlmonApp(FaultTolerantApp):
             self.screen.refresh_view()
 
     def switch_feed(self, feed: Feed, stats: StatsWorker) -> None:
-        """Switch all screens to this feed: a past one, or the present one."""
+        """Switch all screens to this feed, which is a past or the present one."""
         self.feed, self.stats = feed, stats
         self.snapshot = self.newest_snapshot
         if feed is not self.present_feed:
             self.snapshot = feed.latest or unread(feed.dagdir)
 
     def _exit_if_done(self) -> bool:
-        """Exit if the condition of ``--exit-on`` holds; not checked before all is read."""
+        """Exit if the condition of ``--exit-on`` holds; not checked until everything is read."""
         snapshot, exit_when = self.newest_snapshot, self.options.exit_when
         if exit_when is None or not snapshot.is_complete:
             return False
@@ -262,7 +262,7 @@ class MetlmonApp(FaultTolerantApp):
                 self.options.home.add_path(str(dagdir.absolute()))
 
     def show_ensemble(self, opened: FeedAndPool) -> None:
-        """Show an ensemble that was opened, from its overview on, above Home if there is one."""
+        """Show an ensemble that was opened, starting at its overview; above Home, if any."""
         self._replace_feed(opened)
         while len(self.screen_stack) > (1 if self.options.home is None else 2):
             self.pop_screen()
@@ -270,7 +270,7 @@ class MetlmonApp(FaultTolerantApp):
         self._start_feed(opened.feed)
 
     def close_ensemble(self) -> None:
-        """Close the ensemble that was opened from Home, if there is one."""
+        """Close the ensemble that was opened from Home, if any."""
         if self.present_feed is not self._first.feed:
             self._replace_feed(self._first)
 
@@ -299,10 +299,10 @@ class MetlmonApp(FaultTolerantApp):
         self.run_in_thread(partial(_close, old_feed, old_pool, old_action))
 
     def _take_own_commands(self) -> None:
-        """Take those of the settings; of those that are refused the banner says why."""
+        """Take the commands of the settings; the banner says why any are refused."""
         commands = self.feed.settings.command
         if commands:
-            # Few users have one: what it needs is loaded for them only.
+            # Few users have any: load what they need only then.
             from screens.own_commands import by_key
 
             self._own_commands, taken = by_key(commands, self.keys)
@@ -311,11 +311,11 @@ class MetlmonApp(FaultTolerantApp):
 
     @property
     def own_commands(self) -> Mapping[str, OwnCommand]:
-        """The user's own commands by key; none where nothing may be done, or in a browser."""
+        """The user's own commands by key; empty in read-only mode or in a browser."""
         return {} if self.options.read_only or self.is_web else self._own_commands
 
     def run_own_command(self, key: str) -> None:
-        """Give the terminal to the command of the user's own on this key."""
+        """Give the terminal to the user's own command on this key."""
         from screens.own_commands import run_command
 
         self._show_message(run_command(self, self.own_commands[key]))
@@ -342,7 +342,7 @@ class MetlmonApp(FaultTolerantApp):
     def queue(self) -> QueueSnapshot | None:
         """The latest queue snapshot; None without a schedd, and in the past.
 
-        It is available even where pool actions are switched off.
+        It is available even if pool actions are disabled.
         """
         if self.time_travel.past_view is not None:
             return None
@@ -350,7 +350,7 @@ class MetlmonApp(FaultTolerantApp):
         return None if pool is None else pool.queue_snapshot
 
     def action_refusal(self) -> str | None:
-        """The reason that refuses all pool actions; None if each is checked by itself."""
+        """Why all pool actions are refused; None if each is checked separately."""
         if self.options.read_only:
             return "this is read-only"
         if self.time_travel.active:
@@ -370,7 +370,7 @@ class MetlmonApp(FaultTolerantApp):
         return "where a schedd answers" if self.queue.error is not None else None
 
     def perform(self, preview: ActionPreview, request: ActionRequest) -> RunningAction:
-        """Perform a pool action in a thread, on whatever screen, and report its progress."""
+        """Perform a pool action in a thread, and report its progress on any screen."""
         action = self.running_action = RunningAction(preview, request)
         if self.pool_actions is not None:
             perform = partial(self._perform, self.pool_actions, action)
@@ -386,7 +386,7 @@ class MetlmonApp(FaultTolerantApp):
     # --- files: the report, and pictures of screens --------------------------------------
 
     def action_report(self) -> None:
-        """Write the report of what is shown, in a thread."""
+        """Write the report of the shown ensemble, in a thread."""
         if self.refuse_on_home():
             return
         if self.options.files is not None:
@@ -405,7 +405,7 @@ class MetlmonApp(FaultTolerantApp):
         self.call_from_thread(self._show_message, message)
 
     def _download(self, name: str, text: str) -> None:
-        """Have the browser save a file, where the user is; none is written on this machine."""
+        """Have the browser save a file on the user's machine; nothing is written on this one."""
         self.deliver_text(StringIO(text), save_filename=name, encoding="utf-8")
         self._show_message(f"sent to your browser's downloads: {name}")
 
@@ -450,7 +450,7 @@ class MetlmonApp(FaultTolerantApp):
         return next((name for name in names if any(name in tab for tab in TABS)), None)
 
     def open_screen(self, name: str, *arguments: object) -> None:
-        """Open a screen, of what the arguments name; without any, return to it if it is below.
+        """Open a screen on what the arguments name; without any, return to it if it is below.
 
         From a run's screen, the curves are those of the run.
         """
@@ -467,14 +467,14 @@ class MetlmonApp(FaultTolerantApp):
             self.push_screen(create_screen(name, *arguments))
 
     def refuse_on_home(self) -> bool:
-        """On Home say that the other screens are those of one ensemble."""
+        """On Home, say that the other screens belong to a single ensemble."""
         is_home = name_of_screen(self.screen) == "home"
         if is_home:
             self._show_message("open an ensemble first: [enter]")
         return is_home
 
     def action_tab(self, number: int) -> None:
-        """Open a tab; if its screen is shown, the next one of the tab instead of it."""
+        """Open a tab; if its screen is shown, open the next screen of the tab instead."""
         if self.refuse_on_home():
             return
         names, current = TABS[number - 1], name_of_screen(self.screen)
@@ -491,7 +491,7 @@ class MetlmonApp(FaultTolerantApp):
             self.open_screen("run", job.key)
 
     def go_back(self) -> None:
-        """Return to the present, or else to the previous screen; the overview stays."""
+        """Return to the present, or else to the previous screen; the overview stays open."""
         in_past = self.time_travel.active or self.time_travel.error is not None
         if in_past and isinstance(self.screen, SnapshotScreen) and self.screen.SHOWS_ENSEMBLE:
             self.time_travel.return_to_now()
@@ -505,7 +505,7 @@ class MetlmonApp(FaultTolerantApp):
             self.screen.close()
 
     def handle_unbound_key(self, key: str) -> None:
-        """Say once on each screen that a key does nothing."""
+        """Say once per screen that a key does nothing."""
         screen = self.screen
         if key in self.own_commands and isinstance(screen, SnapshotScreen):
             if screen.SHOWS_ENSEMBLE:
@@ -519,7 +519,7 @@ class MetlmonApp(FaultTolerantApp):
     def save_list_states(self) -> None:
         """Remember the chosen columns and orders."""
         if self.options.remember_choices:
-            # Where that is not possible, they last for the session.
+            # If that is not possible, they last for the session.
             write_state(self.options.state_file, self.list_states)
 
     def action_new(self) -> None:
@@ -580,7 +580,7 @@ class MetlmonApp(FaultTolerantApp):
             self.theme = LIGHT.name if self.theme == DARK.name else DARK.name
 
     def action_pause(self) -> None:
-        # As the terminal does where ^Z is not a key: stop the whole process group.
+        # As the terminal does if ^Z is not a key: stop the whole process group.
         if not self.is_web and can_be_resumed():
             os.killpg(os.getpgrp(), signal.SIGTSTP)
         else:
@@ -594,7 +594,7 @@ class MetlmonApp(FaultTolerantApp):
 
 
 def _close(feed: Feed, pool: PoolClient | None, action: RunningAction | None = None) -> None:
-    """Close a feed and its pool client, after the action that is under way."""
+    """Close a feed and its pool client, after the action in progress."""
     while action is not None and not action.ended:
         sleep(ACTION_CHECK_SECONDS)
     feed.stop()
@@ -618,7 +618,7 @@ def run_app(feed: Feed, options: AppOptions) -> int:
         app.absence.close()
         if app.time_travel.past_view is not None:
             app.time_travel.past_view.feed.stop()
-        # Read-only mode polls the queue all the same.
+        # Read-only mode still polls the queue.
         _close(app.present_feed, app.options.pool_actions)
         if options.home is not None:
             options.home.stop()

@@ -22,13 +22,13 @@ DAY: Final = timedelta(days=1)
 WEEK: Final = timedelta(days=7)
 
 CHECK_SECONDS: Final = 0.2
-"""Interval in which the reading of the past notices that it is not wanted any more."""
+"""Interval in which reading the past notices that it has been cancelled."""
 
 OF_RUNS: Final = frozenset(
     {ChangeKind.BEST, ChangeKind.FINISHED, ChangeKind.DONE, ChangeKind.JOB_DONE}
     | {ChangeKind.SUBMITTED}
 )
-"""Changes that no one has to act on: their runs are opened, not their jobs."""
+"""Changes that require no action: their runs are opened instead of their jobs."""
 
 
 class ChangesScreen(ListScreen):
@@ -76,7 +76,7 @@ class ChangesScreen(ListScreen):
         )
 
     def _choose(self, update: Snapshot) -> tuple[Feed, datetime, str] | None:
-        """The moment since which changes are shown, which stays as the clock goes on."""
+        """The moment since which changes are shown; it stays while the clock advances."""
         feed = self.context.feed
         if self._chosen is not None and self._chosen[0] is feed:
             return self._chosen
@@ -84,7 +84,7 @@ class ChangesScreen(ListScreen):
         if as_of is None or not update.is_complete:
             return None
         seen = self.context.absence.last_look.since
-        # The clock goes on while the list is shown, and the moment stays.
+        # The clock advances while the list is shown, but the moment stays.
         end = "you opened this" if update.status.live else "the newest event"
         periods = [(seen, "when you last looked")] if seen is not None and seen < as_of else []
         # The calendar of a damaged log may begin before that.
@@ -114,7 +114,7 @@ class ChangesScreen(ListScreen):
         return [*(line(" ") + crop(text, room) for text in lines), ()]
 
     def _details(self, change: Change | None) -> list[Line]:
-        """When, whom it concerns, and all of the reason."""
+        """When it happened, what it concerns, and the full reason."""
         if change is None:
             return []
         room = self.app.size.width - 2
@@ -131,7 +131,7 @@ class ChangesScreen(ListScreen):
     # --- the estimate then ----------------------------------------------------------------
 
     def _read_past(self, feed: Feed, since: datetime, update: Snapshot) -> None:
-        """Read the ensemble as it was then, in a thread, unless nothing had happened yet."""
+        """Read the ensemble as of that time, in a thread, unless nothing had happened yet."""
         self._stop_reading.set()
         self._then, self._then_text = None, ""
         times = [log.first for log in update.status.logs if log.first is not None]
@@ -142,7 +142,7 @@ class ChangesScreen(ListScreen):
             ask_in_thread(self, query, partial(self._past_read, stop), "the estimate then failed")
 
     def _forecast_at(self, feed: Feed, since: datetime, stop: Event) -> Forecast | None:
-        """The forecast as of a moment; None if it is not wanted any more. In a thread."""
+        """The forecast as of a moment; None if it was cancelled. Runs in a thread."""
         past, ended = feed.historical(since), Event()
 
         def on_snapshot(snapshot: Snapshot) -> None:
@@ -183,7 +183,7 @@ class ChangesScreen(ListScreen):
         self._refresh_if_mounted()
 
     def open_row(self, key: str) -> None:
-        """Open what the change concerns; of several jobs or runs the screen that lists them."""
+        """Open what the change concerns; for several jobs or runs, the screen that lists them."""
         change = self.row(key)
         if change is None:
             return

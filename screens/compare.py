@@ -34,7 +34,7 @@ SIGNS: Final = "*" + COHORT_SIGNS
 
 MOST_CHART: Final = 14
 TABLE_LINES: Final = 8
-"""Lines left to the table below the chart, where the terminal has them."""
+"""Lines left to the table below the chart, if the terminal has them."""
 
 NOT_CHART: Final = 6
 """Lines of the head, the axis and the footer."""
@@ -86,7 +86,7 @@ class CompareScreen(DocumentScreen, ChartScreen):
         return lines
 
     def _sign(self, index: int) -> tuple[TextStyle, str]:
-        """The style of a run's curve, and the sign that stands for it."""
+        """The style of a run's curve, and the sign that represents it."""
         sign = SIGNS[index % len(SIGNS)] if self._signs else "━"
         return STYLES[index % len(STYLES)], sign
 
@@ -96,7 +96,7 @@ class CompareScreen(DocumentScreen, ChartScreen):
         return self.context.options.ascii or self._colourless
 
     def _chart(self, comparison: Comparison) -> list[Line]:
-        """The metric, and the curves over each other."""
+        """The metric, and the curves in one chart."""
         room, curves = self.app.size.width, [run.curve for run in comparison.runs]
         if not any(curve.points for curve in curves):
             reading = not comparison.files_read

@@ -108,7 +108,7 @@ class MetricKeys(SnapshotScreen):
 
     @property
     def _shown(self) -> Comparison | Curves | Grid | None:
-        """What is shown, of one of its metrics."""
+        """What is shown for one of its metrics."""
         raise NotImplementedError
 
     def choose_metric(self, metric: str) -> None:
@@ -128,7 +128,7 @@ class MetricKeys(SnapshotScreen):
 
 
 class ChartScreen(MetricKeys, PlotScreen):
-    """A screen with curves over each other."""
+    """A screen with several curves in one chart."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ class ChartScreen(MetricKeys, PlotScreen):
         draw: Callable[[Scale], Sequence[Line]],
         room: int,
     ) -> list[Line]:
-        """The first of the titles that fits, and the chart, or why there is none."""
+        """The first of the titles that fits, and the chart, or why it is missing."""
         scale = chart_scale(curves, self.log_scale, self.zoom)
         beyond = out_of_range(curves, scale) if scale is not None else ()
         title = first_that_fits(titles, room - 4 - width(beyond))
@@ -184,8 +184,8 @@ CHART_CELLS: Final = 58
 """Width from which another metric has its chart beside the first."""
 
 NOT_CHART: Final = 7
-"""Lines outside chart and table. The chart gets half of the others, and those that the table does
-not need."""
+"""Lines outside chart and table. The chart gets half of the other lines, and those that the table
+does not need."""
 
 MANY: Final = 40
 """Number of runs above which the band is the initial view."""
@@ -238,7 +238,7 @@ class CurvesScreen(ListScreen, ChartScreen):
         self.show_head(self._head(curves, filtered, update))
 
     def refresh_selection(self) -> None:
-        """The chart shows the run under the cursor."""
+        """Show the run under the cursor in the chart."""
         self._refresh_if_mounted()
 
     def _nothing(self, curves: Curves | None, update: Snapshot) -> None:
@@ -277,9 +277,9 @@ class CurvesScreen(ListScreen, ChartScreen):
         return [line(" ") + answer, *lines]
 
     def _side_by_side(self, curves: Curves) -> list[Curves]:
-        """The curves of the metric and, where there is room, of the ones after it.
+        """The curves of the metric and, if there is room, of the ones after it.
 
-        By label a chart needs the whole width for its legend.
+        By label a chart needs the full width for its legend.
         """
         metrics = curves.metrics
         wanted = 1 if self.view == 2 else self.app.size.width // CHART_CELLS
@@ -290,7 +290,7 @@ class CurvesScreen(ListScreen, ChartScreen):
         return [curves, *(each for each in more if each is not None and each.curves_with_values)]
 
     def _chart(self, curves: Curves, shown: Collection[str], height: int, cells: int) -> list[Line]:
-        """The curves of one metric; ``shown``: the runs that the filter leaves."""
+        """The curves of one metric; ``shown``: the runs that pass the filter."""
 
         def draw(scale: Scale) -> Sequence[Line]:
             shades, traces = self._areas_and_traces(curves, shown)

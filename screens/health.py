@@ -31,19 +31,19 @@ from screens.widgets.line_widget import EDGE, Document, SelectionPane, StaticLin
 from screens.widgets.table import Table
 
 REASON_LIMIT: Final = 20_000
-"""Characters of a reason: one may contain a whole error log."""
+"""Maximum characters of a reason: one may contain a whole error log."""
 
 
 def entry_lines(
     health: Health, entry: HealthEntry, as_of: datetime | None, this_year: int | None, room: int
 ) -> list[Line]:
-    """All of an entry: what, whom, since when, why as logged, and what to do."""
+    """An entry in full: what, whom, since when, why as logged, and what to do."""
     glyph, style = health_table.mark(entry)
     text = plain(entry.text, REASON_LIMIT)
     text = f"{plain(entry.heading, REASON_LIMIT)}: {text}" if entry.heading else text
     lines = wrap(f"{glyph} {text}", room, style)
     evidence = wrap(plain(entry.evidence or "", REASON_LIMIT), room, BAD if entry.open else NOTE)
-    # The line of a file that says why is short, unlike what HTCondor logs as the reason of a hold.
+    # The line of a file with the reason is short, unlike the reason of a hold that HTCondor logs.
     lines += evidence if entry.error_file else []
     names = health_table.run_names(health, entry)
     if names:
@@ -84,13 +84,13 @@ NOTHING_WRONG: Final = empty_text(
 
 
 BESIDE: Final = 150
-"""From this width on, the entry under the cursor is beside the list, else below it."""
+"""Width from which the entry under the cursor is beside the list, else below it."""
 
 FRAME_LINES: Final = 5
 """Lines around list and entry: two of the head, the divider, the note line and the keys."""
 
 LIST_LINES: Final = 6
-"""Lines that the list has at least."""
+"""Minimum lines of the list."""
 
 SITE_KINDS: Final = frozenset(
     {"annex-expired", "black-hole", "evictions", "transfer-stalled", "unmatched", "wrong-site"}
@@ -104,7 +104,7 @@ FILE_KINDS: Final = frozenset(
 
 
 class EntryPane(SelectionPane):
-    """The whole text of an entry; a line at its left only where it is beside the list."""
+    """The full text of an entry; with a line at its left only if it is beside the list."""
 
     beside = True
 
@@ -172,11 +172,11 @@ class HealthScreen(ListScreen, ActionScreen):
             self.call_later(self._refresh_if_mounted)
 
     def refresh_selection(self) -> None:
-        """The room that the list leaves to the text of the entry differs."""
+        """Refresh the pane, too: the room that the list leaves to it has changed."""
         self._refresh_if_mounted()
 
     def _first_cursor(self, opened: list[HealthEntry], *, reading: bool) -> str | None:
-        """The first entry, until all is read or the user has moved the cursor."""
+        """The first entry, until everything is read or the user has moved the cursor."""
         if self._is_placed or self.table.cursor not in (None, self._first_key):
             return None
         self._is_placed = not reading
@@ -184,9 +184,9 @@ class HealthScreen(ListScreen, ActionScreen):
         return self._first_key
 
     def _lay_out(self) -> None:
-        """The entry beside the list where that leaves enough room for both, else below it.
+        """Place the entry beside the list if there is enough room for both, else below it.
 
-        Below, it has the lines of its text, at most half of all, or those that the list leaves.
+        Below, it has as many lines as its text, at most half of all or those that the list leaves.
         """
         beside, pane = self._beside, self.query_one(EntryPane)
         size, room = self.table_width, self.app.size
@@ -221,7 +221,7 @@ class HealthScreen(ListScreen, ActionScreen):
         return [first_that_fits(candidates, self.app.size.width - 1), ()]
 
     def _show_entry(self, entry: HealthEntry | None) -> list[Line]:
-        """Show the entry under the cursor in the pane; no lines below the note line."""
+        """Show the entry under the cursor in the pane; return no lines below the note line."""
         pane, room = self.query_one(EntryPane), self.app.size.width
         self.query_one("#divider", StaticLines).show(
             [heading("" if entry is None else health_table.kind_title(entry), room)]
@@ -243,7 +243,7 @@ class HealthScreen(ListScreen, ActionScreen):
         return []
 
     def messages(self) -> list[Line]:
-        """Say that the text of the entry goes on below its pane."""
+        """Say that the text of the entry continues below its pane."""
         pane = self.query_one(EntryPane)
         more = self._lines_below = pane.lines_below
         lines = [line((f"[tab] {count(more, 'more line')}", DIM))] if more else []
@@ -302,7 +302,7 @@ class HealthScreen(ListScreen, ActionScreen):
 
 
 def _lists(health: Health, ranked: bool) -> tuple[list[HealthEntry], list[HealthEntry]]:
-    """The entries of both parts of the list: open and closed, or all in one in other orders."""
+    """The two parts of the list: open and closed entries, or in other orders all of them in one."""
     if not ranked:
         return list(health.entries), []
     opened, closed = health.open_entries, health.closed_entries
@@ -310,7 +310,7 @@ def _lists(health: Health, ranked: bool) -> tuple[list[HealthEntry], list[Health
 
 
 class EntryScreen(ListScreen, ActionScreen):
-    """The jobs of one entry, latest first, or its runs where it has no job."""
+    """The jobs of one entry, latest first, or its runs if it has no job."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "entry", *ACTION_SCOPES, "below")
     ORDERS = (("latest first", None),)

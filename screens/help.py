@@ -46,7 +46,7 @@ MOVING_PAIRS: Final = (
     ("page_up", "page_down", "One page"),
     ("first", "last", "First, last row"),
 )
-"""Actions that are opposite, and what both do."""
+"""Opposite actions, and what both do."""
 
 TAB_KEYS: Final = f"1…{len(TABS)}"
 
@@ -107,7 +107,7 @@ def context_lines(
 
 
 def _moving_rows(keys: Mapping[str, str] | None) -> list[Line]:
-    """The keys of moving, one row for each two that are opposite."""
+    """The keys of moving, one row for each opposite pair."""
     moving = {action.name: action.keys for action in actions_of(("moving",), keys=keys)}
     rows = []
     for one, other, text in MOVING_PAIRS:
@@ -118,7 +118,7 @@ def _moving_rows(keys: Mapping[str, str] | None) -> list[Line]:
 
 
 def _acts(keys: Mapping[str, str] | None, room: int) -> list[Line]:
-    """The acts behind the menu, by what they are done to, in as few lines as possible."""
+    """The acts of the menu by their targets, in as few lines as possible."""
     subjects = {"runs": RUN_ACTS, "sites, hosts": PLACE_ACTS, "DAGs": DAG_ACTS}
     of_others = {act for acts in subjects.values() for act in acts}
     groups = {"jobs": [act for act in PoolAction if act not in of_others], **subjects}

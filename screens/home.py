@@ -58,7 +58,7 @@ class HomeScreen(ListScreen):
         self.home.start(self._announce)
 
     def on_screen_resume(self) -> None:
-        # The message may come late, when another ensemble has been opened.
+        # The message may come late, after another ensemble has been opened.
         if self.is_current:
             self.context.close_ensemble()
             if self._open is not None:
@@ -105,7 +105,7 @@ class HomeScreen(ListScreen):
         )
 
     def _first_row(self, rows: Sequence[HomeRow]) -> str | None:
-        """The row for the cursor until a key is pressed: the first path given, else the first."""
+        """The row for the cursor before any key: that of the first path given, else the first."""
         if self.context.last_key_time or not rows:
             return None
         paths = [row.summary.path for row in self.filter_rows(rows, home_table.filter_text)]
@@ -211,7 +211,7 @@ class HomeScreen(ListScreen):
             self.show_message(f"added to your list: {name}")
 
     def action_drop(self) -> None:
-        """Drop the directory of the row under the cursor; if it has others, ask first."""
+        """Drop the directory of the row under the cursor; if that lists others, ask first."""
         path = self.table.cursor
         if path is None:
             return
@@ -245,7 +245,7 @@ class HomeScreen(ListScreen):
 
 
 def _path_of(word: str) -> str:
-    """The path of a directory whose word may name another machine; may wait for that."""
+    """The path of a directory given as typed, maybe on another machine; may wait for that."""
     from metlmon.remote.machine import connect_to
 
     elsewhere = split_argument(word) is not None

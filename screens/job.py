@@ -1,4 +1,4 @@
-"""The screens of one job: its history, its output files, and what HTCondor's tools answer."""
+"""The screens of one job: its history, its output files, and the answers of HTCondor's tools."""
 
 from __future__ import annotations
 
@@ -112,15 +112,15 @@ def copy_choices(view: JobView, dagdir: Path) -> dict[str, str]:
     return {title: plain(redact_secrets(text)) for title, text in choices.items() if text}
 
 
-# --- what a tool says of a job: why it is idle, or what it is writing now ------------------------
+# --- a tool's answer about a job: why it is idle, or what it is writing now -----------------------
 
 
 RUNS: frozenset[State] = frozenset({State.RUNNING, State.SUSPENDED, State.TRANSFERRING_OUTPUT})
-"""States of a job that has a machine, on which its output can be read."""
+"""States of a job that occupies a machine, where its output can be read."""
 
 
 class ToolScreen(DocumentScreen):
-    """The answer of ``condor_q -better-analyze`` or of ``condor_tail``, asked for once."""
+    """The answer of ``condor_q -better-analyze`` or of ``condor_tail``, requested once."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("below",)
 
@@ -190,7 +190,7 @@ def copy(screen: SnapshotScreen, text: str) -> None:
 
 
 class JobTools(SnapshotScreen):
-    """A screen of one job, ``job``, and of what it has written."""
+    """A screen of one job, ``job``, and of its output."""
 
     def __init__(self, cluster: int, proc: int) -> None:
         super().__init__()
@@ -203,7 +203,7 @@ class JobTools(SnapshotScreen):
     def read_file(
         self, dagdir: Path, name: str, read: Callable[[Path], T]
     ) -> tuple[T | None, str | None]:
-        """What ``read`` returns for a file, or why not. In a thread: NFS can block."""
+        """The result of ``read`` for a file, or its problem. Call in a thread: NFS can block."""
         try:
             with calls_through(self._files):
                 path = call_with_timeout(output_file, dagdir, name)
@@ -226,7 +226,7 @@ class JobTools(SnapshotScreen):
             copy(self, text)
 
     def action_ask(self) -> None:
-        """Ask why the job is idle, or for what it is writing where it runs."""
+        """Ask why the job is idle, or, if it is running, for what it is writing."""
         view, context = self.context.feed.job_view(*self.job), self.context
         if context.time_travel.active:
             self.show_message(context.time_travel.refusal() or "")
@@ -250,7 +250,7 @@ NO_OUTPUT_IN_PAST: Final = "what it had written then is not known: its lines car
 
 
 def file_problem(problem: str, job: Job) -> str:
-    """Why an output file of a job was not read; a job that has ended makes no file any more."""
+    """Why an output file of a job was not read; a job that has ended will not create it."""
     if problem != NO_FILE_YET or job.state not in TERMINAL:
         return problem
     if not job.executions:
@@ -280,8 +280,8 @@ def build_sections(
     """All sections of a job; for a failed one, its output comes first.
 
     ``tails``: the ends of its output files, if they are shown here. ``this_year``: see
-    :func:`metlmon.text.formatting.moment`. ``origin``: of the checkpoint of its epoch.
-    ``in_full``: with the contact strings of hosts, in place of their names.
+    :func:`metlmon.text.formatting.moment`. ``origin``: that of its epoch's checkpoint. ``in_full``:
+    show the contact strings of hosts instead of their names.
     """
     sections = Sections()
     row = view.job
@@ -308,14 +308,14 @@ def build_sections(
 
 
 def output_sections(tails: Sequence[OutputTail], room: int) -> Sections:
-    """The sections of the output files alone."""
+    """The sections of the output files only."""
     sections = Sections()
     _add_tails(sections, tails, room)
     return sections
 
 
 FIRST_LINES: Final = 8
-"""Lines of each output file above what else is known of a failed job; [enter] shows all."""
+"""Lines of each output file above the other sections of a failed job; [enter] shows all."""
 
 
 def _add_tails(
@@ -432,7 +432,7 @@ def _execution_columns(this_year: int | None) -> list[Column[Numbered]]:
 
 
 def _use(row: Execution, name: str) -> str | None:
-    """``0.91 of 1``: GPUs or CPUs in use on average, of those allocated."""
+    """``0.91 of 1``: average use of GPUs or CPUs, out of those allocated."""
     if row.usage is None:
         return None
     allocated = getattr(row.usage, f"{name}_allocated") or getattr(row, name)
@@ -461,7 +461,7 @@ def _transfer(row: Transfer, this_year: int | None) -> Line:
     arrow = STATES[State.TRANSFERRING_INPUT if incoming else State.TRANSFERRING_OUTPUT].glyph
     outcome = clip(row.outcome, 12)
     queued = f"   queued {formatting.duration(row.queue_seconds)}" if row.queue_seconds else ""
-    # Of <3.88.128.244:9618?addrs=…> the address and the port.
+    # Address and port of <3.88.128.244:9618?addrs=…>.
     address = (row.host or "").removeprefix("<").partition("?")[0].removesuffix(">")
     host = f"   {clip(address, 48)}" if row.host else ""
     return line(
@@ -533,7 +533,7 @@ _OTHER_EVENT: Final = Symbol("·", "", Colour.GREY, Weight.DIM)
 
 
 DATED_WIDTH: Final = 110
-"""From this width on, every event shows its date; else there is a line for each new day."""
+"""Width from which every event shows its date; below it, each new day has a line."""
 
 
 _CONTACT: Final = re.compile(r"<([^<>\s?]{1,200})\?[^<>\s]{0,4000}>")
@@ -541,7 +541,7 @@ _CONTACT: Final = re.compile(r"<([^<>\s?]{1,200})\?[^<>\s]{0,4000}>")
 
 
 def _event_text(event: EventLine, job: Job) -> str:
-    """The text of an event, with hosts by their names; of an execution, with its site."""
+    """The text of an event, with hosts by name; for an execution, with its site."""
     if event.number == 1:
         for execution in job.executions:
             if execution.start == event.time and execution.host:
@@ -626,7 +626,7 @@ def spans_by_state(job: Job, as_of: datetime | None) -> list[StateSpan]:
         if seconds is not None and seconds > span_start:
             spans.append(StateSpan(state, span_start, seconds))
             span_start = seconds
-        # An event with an earlier time stamp does not move time backwards.
+        # An event with an earlier time does not move time backwards.
         state = next_state
     end = seconds_ago(as_of, origin)
     if state not in TERMINAL and end is not None and end > span_start:
@@ -699,7 +699,7 @@ def facts(view: JobView, this_year: int | None) -> list[Line]:
 
 
 SIDE_BY_SIDE: Final = 150
-"""From this width on, the output is shown beside the sections."""
+"""Width from which the output is shown beside the sections."""
 
 TAIL_LINES: Final = 400
 
@@ -760,7 +760,7 @@ class JobScreen(JobTools, ActionScreen):
             self._inputs, self._sections = inputs, build_sections(*inputs)
         content = self._sections
         if side_by_side:
-            # The end is in view: of a failed job, that of its error file.
+            # The end is in view; for a failed job, that of its error file.
             failed = view.job.state is State.FAILED
             shown = self._tails[::-1] if failed else self._tails
             output_content = output_sections(shown, room - left_width - 1)
@@ -769,7 +769,7 @@ class JobScreen(JobTools, ActionScreen):
         self._update_note()
 
     def _origin(self) -> CheckpointOrigin | None:
-        """Where the checkpoint of the job's epoch comes from, once that is known."""
+        """The origin of the checkpoint of the job's epoch, once known."""
         self.context.stats.watch_job_files()
         known = self.context.stats.value(lineage)
         return known.of_job(self.job) if known is not None else None
@@ -914,22 +914,22 @@ class JobScreen(JobTools, ActionScreen):
 
 
 POLL_SECONDS: Final = 1.0
-"""How often the file is looked at for more while its end is in view."""
+"""Interval at which the file is checked for more while its end is in view."""
 
 NEAR_EDGE: Final = 100
-"""Lines from the first or last loaded one at which more are read."""
+"""Distance in lines from the first or last loaded one at which more are read."""
 
 EMPTY: Final = OutputPage((), 0, 0)
 
 PagerRead = Callable[[Path], OutputPage | None]
-"""Reads a page, given the path of the file; None: what is shown stays."""
+"""Reads a page, given the path of the file; None: the shown page stays."""
 
 
 class OutputView(Document):
-    """The loaded rows. The keys for the first and the last line are for those of the file."""
+    """The loaded rows. The keys for the first and the last line refer to those of the file."""
 
     class EdgeRequested(Message):
-        """The first or the last row of the file is wanted."""
+        """The first or the last row of the file is requested."""
 
         def __init__(self, at_end: bool) -> None:
             super().__init__()
@@ -943,7 +943,7 @@ class OutputView(Document):
 
 
 class OutputScreen(JobTools, FilterKeys):
-    """What a job has written, from the first byte to the last."""
+    """The output of a job, from the first byte to the last."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("output", "below")
     AUTO_FOCUS = "OutputView"
@@ -982,7 +982,7 @@ class OutputScreen(JobTools, FilterKeys):
         return self.query_one(OutputView)
 
     def _output_names(self) -> list[tuple[str, str]]:
-        """Title and name of each output file, the one that is shown first."""
+        """Title and name of each output file, the initial one first."""
         view = self.context.feed.job_view(*self.job)
         names = () if view is None else ((".out", view.output), (".err", view.error))
         known = [(title, name) for title, name in names if name]
@@ -1014,7 +1014,7 @@ class OutputScreen(JobTools, FilterKeys):
         self.show_note([rule(parts, self.app.size.width)])
 
     def _show_rows(self) -> None:
-        """Show the loaded rows, or why there are none."""
+        """Show the loaded rows, or why none are loaded."""
         room = max(1, self.app.size.width - 1)
         lines: list[Line] = []
         self._line_starts = []
@@ -1036,7 +1036,7 @@ class OutputScreen(JobTools, FilterKeys):
         return [self._with_matches(part) for part in parts] or [()]
 
     def _with_matches(self, text: str) -> Line:
-        """The text with the first match of what was searched for marked."""
+        """The text, with the first match of the search marked."""
         wanted = self.filter_text
         at = (text if wanted != wanted.lower() else text.lower()).find(wanted) if wanted else -1
         if at < 0:
@@ -1050,7 +1050,7 @@ class OutputScreen(JobTools, FilterKeys):
         return self._page.rows[index].start if 0 <= index < len(self._page.rows) else 0
 
     def _scroll_to_offset(self, offset: int) -> None:
-        """Scroll the row at this offset to the top; the size of the file: to the end."""
+        """Scroll the row at this offset to the top; an offset of the file's size means the end."""
         if offset >= self._page.size:
             self.view.scroll_to_line(len(self.view.lines))
             return
@@ -1058,7 +1058,7 @@ class OutputScreen(JobTools, FilterKeys):
         self.view.scroll_to_line(self._line_starts[bisect_right(ends, offset)])
 
     def _draw_again(self) -> None:
-        """Show the rows as they are drawn now; the same one stays at the top of the view."""
+        """Redraw the rows; the same one stays at the top of the view."""
         offset = self._page.size if self._follows() else self._top_offset()
         self._show_rows()
         if self._page.rows:
@@ -1070,9 +1070,9 @@ class OutputScreen(JobTools, FilterKeys):
     # --- reading, in a thread ---------------------------------------------------------------
 
     def _request(self, read: PagerRead, wanted: PagerRead | None = None) -> None:
-        """Read a page of the file shown, and show it; while another is read, after that one.
+        """Read a page of the shown file, and show it; if another is being read, after that one.
 
-        ``wanted``: what is read until it succeeds, where this fails; None: this again.
+        ``wanted``: what is read until it succeeds, if this fails; None: this again.
         """
         names = self._output_names()
         if self._reading:
@@ -1122,7 +1122,7 @@ class OutputScreen(JobTools, FilterKeys):
             return
         page = self._page
         if self._problem is not None:
-            # Not the end of the file: a match may have been asked for.
+            # Not the end of the file: a match may have been requested.
             self._request(self._wanted)
         else:
             changed = partial(output_pager.page_if_changed, page=page)
@@ -1187,7 +1187,7 @@ class OutputScreen(JobTools, FilterKeys):
     # --- searching --------------------------------------------------------------------------
 
     def set_filter(self, text: str) -> None:
-        """Find a text, from the top of the view on; none: mark nothing any more."""
+        """Find a text, starting at the top of the view; an empty one removes the marks."""
         self.filter_text = text
         self.set_focus(self.view)
         self._draw_again()
@@ -1195,7 +1195,7 @@ class OutputScreen(JobTools, FilterKeys):
             self._find(backward=False)
 
     def _find(self, backward: bool) -> None:
-        """Find the next match in a thread; [esc] cancels it."""
+        """Find the next match, in a thread; [esc] cancels the search."""
         names = self._output_names()
         if not self.filter_text:
             self.show_message("[/] finds a text")

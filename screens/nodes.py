@@ -163,7 +163,7 @@ class NodeList:
         if row is None:
             return None
         if row.open is not None and row.open is not is_open:
-            # The others stay as they are shown, whatever room there is.
+            # The others stay as shown, whatever room there is.
             self.expanded |= {each.key: each.open for each in self._rows if each.open is not None}
             self.expanded[row.key] = is_open
             return None

@@ -24,13 +24,13 @@ HARMLESS: Final = {
     "run": re.compile(r"\w[\w.+:@=-]*", re.ASCII),
     "dagdir": re.compile(r"/[\w./+@=,-]*", re.ASCII),
 }
-"""What a placeholder may become: no option, and nothing that a shell behind it would obey."""
+"""What may replace a placeholder: no option, and nothing that a shell would interpret."""
 
 
 def by_key(
     commands: Iterable[OwnCommand], keys: Mapping[str, str]
 ) -> tuple[dict[str, OwnCommand], dict[int, str]]:
-    """The commands by Textual's names of their keys; by number, why the others are refused."""
+    """The commands by Textual's names of their keys; and, by number, why others are refused."""
     taken = {
         cap: action.label
         for action in actions_of(("tabs", *SCOPES), keys=keys)
@@ -49,7 +49,7 @@ def by_key(
 
 
 def run_command(app: MetlmonApp, command: OwnCommand) -> str:
-    """Give the terminal to a command until it ends; returns what to say of it afterwards."""
+    """Give the terminal to a command until it ends; return a message about it."""
     try:
         program, *arguments = _arguments(app, command)
         with app.suspend():
@@ -81,9 +81,9 @@ def _arguments(app: MetlmonApp, command: OwnCommand) -> list[str]:
 
 
 def _selected(app: MetlmonApp) -> dict[str, str]:
-    """Job, run and dagdir by the name of their placeholder; empty where there are none or several.
+    """Job, run and dagdir by the name of their placeholder; empty for none or several.
 
-    Of a run without queued jobs, the job is its latest one.
+    For a run without queued jobs, the job is its latest one.
     """
     screen = app.screen
     jobs, runs = {}, {}

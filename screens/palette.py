@@ -24,10 +24,10 @@ from screens.base.screens import Prompt, ResultModal, SnapshotScreen
 from screens.widgets.table import Table, TableRow
 
 MOST_ROWS: Final = 200
-"""Rows shown at most: a further word finds the others."""
+"""Maximum rows shown: another word finds the others."""
 
 NAME_CELLS: Final = 14
-"""Names are padded to this, so that most texts begin below each other."""
+"""Width to which names are padded, so that most texts line up."""
 
 MATCH: Final = TextStyle(Colour.ORANGE, Weight.BOLD)
 
@@ -40,10 +40,10 @@ and its arguments."""
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One row: key cap or kind, its name and what it is, and what it opens.
+    """One row: key cap or kind, its name and description, and what it opens.
 
-    ``words``: further words it is found by, in lower case; ``rank`` that of its kind among equal
-    matches.
+    ``words``: further words by which it is found, in lower case; ``rank``: that of its kind among
+    equal matches.
     """
 
     cap: str
@@ -55,7 +55,7 @@ class Entry(msgspec.Struct, frozen=True):
     refused: bool = False
 
     def quality(self, wanted: str) -> int | None:
-        """How well it is what was typed: 0 is its very name; None: it is not."""
+        """How well it matches the typed text: 0 is its exact name; None: not at all."""
         name = self.name.lower()
         if name.startswith(wanted):
             return 0 if name == wanted else 1
@@ -69,7 +69,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class PaletteScreen(ResultModal[Choice]):
-    """Modal search of what can be done or opened from ``origin``."""
+    """Modal search of everything that can be done or opened from ``origin``."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,ctrl+p", "give_up", priority=True, show=False),
@@ -150,7 +150,7 @@ class PaletteScreen(ResultModal[Choice]):
 
 
 def _start_of_word(text: str, word: str) -> int:
-    """Where a word of the text begins with this one; -1: nowhere."""
+    """The position where a word of the text begins with this one; -1 if none does."""
     at = text.find(word)
     while at > 0 and text[at - 1].isalnum():
         at = text.find(word, at + 1)
@@ -158,7 +158,7 @@ def _start_of_word(text: str, word: str) -> int:
 
 
 def _letters_in(name: str, wanted: str) -> list[int]:
-    """Where the letters of what was typed are, in their order, from the first of a word on."""
+    """The positions of the typed letters, in their order, starting with that of a word."""
     letters = wanted.replace(" ", "")
     if len(letters) < 2 or not letters[0].isalpha():
         return []
@@ -171,7 +171,7 @@ def _letters_in(name: str, wanted: str) -> list[int]:
 
 
 def _matches(name: str, text: str, wanted: str) -> set[int]:
-    """The characters of a row, its name and then its text, that match what was typed."""
+    """The characters of a row, its name followed by its text, that match the typed text."""
     row = f"{name}{text}".lower()
     found = set()
     for word in wanted.split():

@@ -132,7 +132,7 @@ _NAMES: Final = {
 
 
 MOST_JOBS: Final = 200
-"""Maximum jobs listed of one entry of Health, latest first: each fetches its view."""
+"""Maximum jobs listed for one entry of Health, latest first: each fetches its view."""
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -152,7 +152,7 @@ class Selection(msgspec.Struct, frozen=True):
 
     @property
     def acts(self) -> tuple[PoolAction, ...]:
-        """The actions that are for such a selection."""
+        """The actions that apply to such a selection."""
         of_place = HOST_ACTS if self.host else SITE_ACTS if self.site is not None else ()
         if of_place and not (self.jobs or self.dags or self.runs):
             return of_place
@@ -254,8 +254,8 @@ def common_folder(runs: Sequence[RunTarget]) -> str | None:
 def without_ruled_out(previews: Sequence[ActionPreview]) -> list[ActionPreview]:
     """Drop halt or resume of each DAG, whichever its state rules out.
 
-    They share a key. Releasing DAGMan is offered only while it is held; excluding a site or
-    including it, and raising the request for memory or disk, whichever is possible.
+    They share a key. Releasing DAGMan is offered only while it is held; excluding or including a
+    site, and raising the request for memory or disk, whichever is possible.
     """
     resumable = {
         preview.subject
@@ -303,7 +303,7 @@ def undo_text(preview: ActionPreview) -> str:
 
 
 def effect_lines(preview: ActionPreview, room: int, limit: int) -> list[Line]:
-    """What the action does and how to undo it, in ``limit`` lines each."""
+    """The effect of the action and how to undo it, in ``limit`` lines each."""
     undo = wrap(undo_text(preview), room, DIM, 1, limit) if preview.undo else []
     return [*wrap(capitalized(preview.effect), room, indent=1, limit=limit), *undo]
 
@@ -342,13 +342,13 @@ for _name, _acts in group_by(PoolAction, lambda act: action_of(act).name).items(
 
 
 DETAIL_LINES: Final = 4
-"""Always as many under the table, so that it keeps its height while the cursor moves."""
+"""Number of lines under the table, constant, so that it keeps its height while the cursor moves."""
 
 
 class MenuScreen(PoolActionKeys, SnapshotScreen):
     """Pool actions on the selection of the screen below; rebuilt with every snapshot.
 
-    A row for each that is possible, then one for each reason why others are not.
+    One row for each possible action, then one for each reason why others are not possible.
     """
 
     SCOPES: ClassVar[tuple[str, ...]] = ("menu", "acts", "below")
@@ -425,7 +425,7 @@ class MenuScreen(PoolActionKeys, SnapshotScreen):
             self._origin.open_confirmation(row[0])
 
     def request_action(self, *acts: PoolAction) -> None:
-        """Open the confirmation; of several that are possible, move to the next one's row."""
+        """Open the confirmation; if several actions are possible, move to the next one's row."""
         matching = [preview for preview in self._previews if preview.act in acts]
         possible = [preview for preview in matching if is_possible(preview)]
         if len(possible) == 1:
@@ -451,7 +451,7 @@ def _key(preview: ActionPreview) -> str:
 
 
 MenuRow: TypeAlias = tuple[ActionPreview, ...]
-"""An action that is possible, or those that are refused for one reason."""
+"""A possible action, or those that are refused for the same reason."""
 
 
 def _menu_rows(previews: Sequence[ActionPreview]) -> list[MenuRow]:
@@ -464,7 +464,7 @@ def _menu_rows(previews: Sequence[ActionPreview]) -> list[MenuRow]:
 
 
 def _named_dag(preview: ActionPreview, previews: Sequence[ActionPreview]) -> str:
-    """The DAG that a refusal has to name: with several DAGs, its own."""
+    """The DAG that a refusal has to name, with several DAGs: its own."""
     subjects = {each.subject for each in previews if each.act in DAG_ACTS}
     is_one = len(subjects) > 1 and preview.act in DAG_ACTS
     return f"{plain(preview.subject, 40)}: " if is_one else ""
@@ -650,7 +650,7 @@ def known_sites(
 
 
 def executed_sites(stats_input: StatsInput) -> tuple[SiteRow, ...]:
-    """The statistic of the sites where jobs were executed, that with the most hours first."""
+    """The statistic of the sites where jobs were executed, most hours first."""
     return break_down(stats_input.ledger).sites
 
 
@@ -727,7 +727,7 @@ PRIORITY_LIMIT: Final = 2**31 - 1
 
 
 class ValuePrompt(Prompt):
-    """Input of a priority or a request; ``enter`` goes on to the confirmation."""
+    """Input of a priority or a request; ``enter`` continues to the confirmation."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "screen.back", show=False)]
 
@@ -948,7 +948,7 @@ class ConfirmScreen(ConfirmationBase):
 
 
 def parse_priority(text: str) -> int | None:
-    """Parse a job priority; None if it is no 32-bit number."""
+    """Parse a job priority; None if it is not a 32-bit number."""
     try:
         value = int(text)
     except ValueError:
@@ -1090,7 +1090,7 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
         return without_ruled_out([each for each in previews if each.act in selection.acts])
 
     def refusals(self) -> Mapping[str, str]:
-        """Reasons, by action name, of actions of which every preview is refused."""
+        """Reasons, by action name, of actions for which every preview is refused."""
         if self.context.options.read_only:
             return {}
         previews = self.previews()
@@ -1109,7 +1109,7 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
         return refused_names
 
     def request_action(self, *actions: PoolAction) -> None:
-        """Open the confirmation of the one that is possible, or else the menu with the reason."""
+        """Open the confirmation of the possible action, or else the menu with the reason."""
         previews = [preview for preview in self.previews() if preview.act in actions]
         possible = [preview for preview in previews if is_possible(preview)]
         if len(possible) == 1:
@@ -1131,7 +1131,7 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
             table.clear_marks()
 
     def advised(self) -> HealthEntry | None:
-        """The worst entry of Health on what is selected, which an action is advised for."""
+        """The worst entry of Health on the selection, for which an action is advised."""
         selection, health = self.selection(), self.health
         jobs, runs = {job.job for job in selection.jobs}, {run.row.key for run in selection.runs}
         return next(
@@ -1179,14 +1179,14 @@ class ActionScreen(PoolActionKeys, SnapshotScreen):
         return tuple(view.job for view in views if view is not None)
 
     def name_or_count(self, names: list[str], noun: str) -> str:
-        """The one name, or the number of names: ``run4``, ``3 runs``."""
+        """The only name, or the number of names: ``run4``, ``3 runs``."""
         if len(names) == 1:
             return plain(names[0], 40)
         return f"{len(names)} {noun}s" if names else "nothing"
 
 
 def _missing(act: PoolAction, selection: Selection) -> str:
-    """Why there is no preview of an action."""
+    """Why an action has no preview."""
     if act not in PLACE_ACTS:
         return "no job, run or DAG is selected"
     if not (selection.site or selection.host):

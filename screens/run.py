@@ -119,7 +119,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         )
 
     def _indent(self) -> int:
-        """Where second lines begin: behind the epoch."""
+        """Where second lines begin: after the epoch."""
         return MARGIN + self.widths["epoch"] + GAP
 
     def hidden_actions(self) -> Collection[str]:
@@ -127,13 +127,13 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         return hidden if self._is_evaluated else EVALUATION_ACTIONS.union(hidden)
 
     def _origins(self) -> Mapping[int, CheckpointOrigin]:
-        """Where the checkpoints come from, by epoch; empty until that is known."""
+        """The origins of the checkpoints, by epoch; empty while unknown."""
         known = self.context.stats.value(lineage)
         origins = known.origins.get(self.key) if known is not None else None
         return origins if origins is not None else epochs_table.NO_ORIGINS
 
     def _first_cursor(self, view: RunView) -> str | None:
-        """The latest epoch, the first time that there are any."""
+        """The latest epoch, when epochs exist for the first time."""
         if self._cursor_placed or view.row.latest is None or not view.epochs:
             return None
         self._cursor_placed = True
@@ -141,17 +141,17 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         return epochs_table.key_of(latest_rows[-1]) if latest_rows else None
 
     def _with_evaluations(self, epochs: Sequence[Epoch]) -> list[Epoch]:
-        """The epochs, each followed by its evaluations as rows if that is switched on."""
+        """The epochs, each followed by its evaluations as rows if these are shown."""
         if not self.show_evaluations:
             return list(epochs)
         pairs = ((replace(epoch, evaluations=()), epoch.evaluations) for epoch in epochs)
         return [row for epoch, evaluations in pairs for row in (epoch, *evaluations)]
 
     def _details(self, epoch: Epoch | None) -> list[Line]:
-        """The whole reason of a hold; of an idle job the queue's information."""
+        """The full reason of a hold; for an idle job, the queue's information."""
         if epoch is not None and epoch.state is State.HELD and epoch.hold_reason:
             lines = wrap(hold_reason(epoch.hold_reason), self.app.size.width - 2, BAD, indent=1)
-            # One line of it is below the epoch already.
+            # The epoch has one line of it already.
             return lines if len(lines) > 1 else []
         job = name = None
         if epoch is not None and epoch.state is State.IDLE and epoch.jobs:
@@ -182,9 +182,9 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         return [*lines, ()] if roomy else lines
 
     def _charts(self, view: RunView, room: int, roomy: bool) -> list[Line]:
-        """The bars of execution times, and beside them the curve where there is room for both."""
+        """The bars of execution times, and beside them the curve if there is room for both."""
         height = CHART_LINES if roomy else CHART_LINES_NARROW
-        # The lines that the epochs and all around them do not need.
+        # The lines that the epochs and everything around them do not need.
         height += max(0, min(CHART_LINES, self.app.size.height - len(view.epochs) - 26))
         title = chart_title(view.epochs, view.row.item)
         figures = self.context.stats.value(run_figures)
@@ -196,7 +196,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         return beside([title, *bars] if bars else [], curve_lines, cells)
 
     def _parameters(self, room: int) -> list[Line]:
-        """The parameters of the run, those that differ between runs first, as far as they fit."""
+        """The parameters of the run, as far as they fit; first those that differ between runs."""
         stats = self.context.stats
         values, figures = stats.value(parameters, self.key) or {}, stats.value(run_figures)
         swept = figures.swept_names if figures is not None else ()
@@ -214,7 +214,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         return [line(" ") + join_fitting(parts, line("   "), room)] if parts else []
 
     def _forecast(self, room: int) -> list[Line]:
-        """The forecast of the run and of its current epoch, if there is one."""
+        """The forecast of the run and of its current epoch, if any."""
         forecast = self.context.stats.value(make_forecast)
         run = (
             next((run for run in forecast.runs if run.key == self.key), None) if forecast else None
@@ -345,7 +345,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         self._refresh_if_mounted()
 
     def action_evaluation(self) -> None:
-        """Open the evaluation of the epoch under the cursor; of several, one in trouble."""
+        """Open the evaluation of the epoch under the cursor; among several, one in trouble."""
         view = self.context.feed.run_view(self.key)
         nodes = () if view is None else (*view.epochs, *view.side)
         cursor = self.table.cursor

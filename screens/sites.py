@@ -146,12 +146,12 @@ FIRST_LINES: Final = 12
 
 
 class SitesScreen(ListScreen, ActionScreen):
-    """Usage in several views, switched by a key. Actions are for the site or host of the row."""
+    """Usage in several views, switched by a key. Actions apply to the site or host of the row."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "sites", "acting", "below")
     ORDERS = (
         ("GPU-hours", None),
-        # Of each view those that are columns there.
+        # For each view, those that are columns there.
         "badput",
         "lost",
         "loss",
@@ -228,7 +228,7 @@ class SitesScreen(ListScreen, ActionScreen):
         ]
 
     def _variation_lines(self, item: str, room: int) -> list[Line]:
-        """Where the difference between epoch times comes from; on tall screens the intervals."""
+        """Where the differences between epoch times come from; on tall screens with intervals."""
         variation = self.context.stats.value(site_variation)
         sentence: Line = ()
         ranges: Line = ()

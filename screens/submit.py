@@ -108,7 +108,7 @@ MOST_DIGITS: Final = 9
 """Maximum digits of a number of epochs; bounds the time for parsing it."""
 
 NUMBERS_OF_SHAPES: Final = {"shards": 10, "machines": 2}
-"""Numbers to begin with where the request has another shape."""
+"""Initial numbers if the request has another shape."""
 
 FIELD_ALIASES: Final[Mapping[str, str]] = {
     "evaluation": "evaluation.every",
@@ -122,7 +122,7 @@ FIELD_ALIASES: Final[Mapping[str, str]] = {
 
 
 DEFAULTS: Final = Request("", Path())
-"""The request that fields start from."""
+"""The request from which fields start."""
 
 
 # --- texts to values: each raises ValueError or PlanError with a sentence ------------------------
@@ -139,7 +139,7 @@ def _directory(text: str) -> Path:
 
 _QUOTED: Final = re.compile(r'"[^"]*"')
 _EXTRA_VARIABLE: Final = re.compile(r",\s*([A-Za-z_]\w*)\s*=")
-"""Matches what looks like another variable behind a comma, not a value."""
+"""Matches what looks like another variable after a comma, not a value."""
 
 
 def _variables(text: str) -> tuple[SweptVariable, ...]:
@@ -245,7 +245,7 @@ OWN_FIELDS: Final[Mapping[str, tuple[RequestField, ...]]] = {
         ),
     ),
 }
-"""Fields with a notation of the form's own, by the field that they come after."""
+"""Fields with the form's own notation, by the field that they follow."""
 
 TITLES: Final = {
     "template": "What to train",
@@ -298,7 +298,7 @@ def fields_of(
 
 
 def _is_choice(field: RequestField) -> bool:
-    """Whether no other text than its choices is allowed; those of a template are suggestions."""
+    """Whether no text except its choices is allowed; those of a template are suggestions."""
     return bool(field.choices) and field.name != "template"
 
 
@@ -306,11 +306,11 @@ def _is_choice(field: RequestField) -> bool:
 
 
 NOT_IN_FORM: Final = ("variables", "regions", "subdags", "mlproject", "evaluation", "gate")
-"""What an option can set beside the fields of the form."""
+"""What an option can set besides the fields of the form."""
 
 
 class FormState(Struct, frozen=True):
-    """State of the form: the texts by field name. ``base``: with what is not in the form."""
+    """State of the form: the texts by field name. ``base``: a request for everything else."""
 
     texts: Mapping[str, str] = {}
     base: Request = DEFAULTS
@@ -338,7 +338,7 @@ class FormState(Struct, frozen=True):
 
     @property
     def shape(self) -> EnsembleShape:
-        """The chosen shape; a chain if the text is none."""
+        """The chosen shape; a chain if the text is not a shape."""
         text = self.texts.get("shape", "")
         return EnsembleShape(text) if text in SHAPES else EnsembleShape.CHAIN
 
@@ -955,7 +955,7 @@ FORM_CELLS: Final = 92
 """Width of the form there; leaves room for problems beside the fields."""
 
 SEVERAL: Final = {"sites": "site", "gpu_models": "GPU model"}
-"""Fields with several values, which the collector knows, and what one of them is."""
+"""Fields with several values that the collector knows, and the noun for one of them."""
 
 NOTE_LINES: Final = 3
 """Lines below the form; fixed, so that its height does not depend on the cursor."""
@@ -1046,7 +1046,7 @@ class SubmitScreen(SnapshotScreen):
         self._start_validation()
 
     def _take_requests(self) -> None:
-        """Begin with what would fit the jobs of the ensemble on the screen, unless it is edited."""
+        """Start with what would fit the jobs of the shown ensemble, unless the form is edited."""
         is_new = self.initial_request is None and self.context.form_state is None
         if is_new and not self._advised:
             advice = self.context.present_stats.value(advise_requests)

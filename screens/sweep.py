@@ -356,7 +356,7 @@ FRAME_LINES: Final = 4
 
 
 GRID_ACTIONS: Final = ("open", "swap", "view", "fix", "next_metric")
-"""Actions without effect where nothing is swept."""
+"""Actions without effect if nothing is swept."""
 
 
 class SweepScreen(MetricKeys):
@@ -421,7 +421,7 @@ class SweepScreen(MetricKeys):
         return rule(parts, self.app.size.width)
 
     def _nothing(self, grid: Grid | None, update: Snapshot) -> None:
-        """Show why there is no grid, and how a sweep is made."""
+        """Show why there is no grid, and how to create a sweep."""
         room = self.app.size.width
         reading = grid is None or not update.is_complete
         first = "reading the DAG" if reading else ""

@@ -1,7 +1,7 @@
 """Time travel: all screens show the ensemble as it was at a past moment.
 
-The past snapshot comes from a feed of its own, read in a thread. The present feed keeps
-running, so that returning to it takes no time. A newer request cancels an older one.
+The past snapshot comes from a separate feed, read in a thread. The present feed keeps running, so
+that returning to it takes no time. A newer request cancels an older one.
 """
 
 from __future__ import annotations
@@ -243,12 +243,12 @@ class TimeTravel:
 
 
 def when_text(moment: datetime | None) -> str:
-    """``10 Nov 2025 14:00``, with seconds where there are any."""
+    """``10 Nov 2025 14:00``, with seconds unless they are 0."""
     return formatting.moment(moment, seconds=bool(moment.second)) if moment else ""
 
 
 def step_moment(times: Timeline, start: datetime, steps: int) -> datetime:
-    """The moment a number of round steps from ``here``, not before the first event."""
+    """The moment a number of round steps from ``start``, not before the first event."""
     step = nice_step(times.seconds / STEPS)
     seconds = times.position_of(start)
     nearest = snap_to_step(times, seconds, step)

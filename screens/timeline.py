@@ -1,4 +1,4 @@
-"""The Timeline screen: stalls, what ran when and where, and the way to past states."""
+"""The Timeline screen: stalls, what ran when and where, and access to past states."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def headline(timeline: Timeline, room: int) -> Line:
     if not timeline.steps:
         text = f"nothing has run yet, for {formatting.duration(timeline.seconds)}"
         return title + line((text, ALARM if timeline.waits else NOTE))
-    # An interval of less than a second is no stall.
+    # An interval of less than a second is not a stall.
     if (
         timeline.steps[-1].jobs == 0
         and timeline.waits
@@ -186,7 +186,7 @@ _AXIS_LABEL: Final = re.compile(r"[^│ ]+(?: [^│ ]+)*")
 def axis_line(axis: str, cursor: int | None) -> str:
     """Return the axis with the cursor mark.
 
-    A label under the mark is left out: ``10 Nov`` without a digit would be another day.
+    A label under the mark is omitted: ``10 Nov`` without a digit would be another day.
     """
     if cursor is None or not 0 <= cursor < len(axis):
         return axis
@@ -328,13 +328,13 @@ NAME_CELLS: Final = 16
 
 CHART_LINES: Final = 4
 CHART_MOST: Final = 16
-"""Lines of the concurrency chart, at least and at most."""
+"""Minimum and maximum lines of the concurrency chart."""
 
 NOTE_LINES: Final = 3
 """Lines below the chart: the rule, the moment of the cursor, and what the run was doing."""
 
 AT_ONCE: Final = 5000
-"""Up to this number of executions, the chart is computed at once, else in a thread."""
+"""Maximum number of executions for which the chart is computed immediately, else in a thread."""
 
 CLOSEST_SECONDS: Final = 0.25
 """Minimum seconds per cell; event timestamps have whole seconds."""

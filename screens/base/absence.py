@@ -1,4 +1,4 @@
-"""For somebody who is away: notifications, and what has changed when they look again."""
+"""For a user who is away: notifications, and what has changed when they return."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 
 ATTENDED_SECONDS: Final = 60.0
-"""Time after a key for which somebody is taken to look."""
+"""Time after a key during which somebody is assumed to look."""
 
 AWAY_SECONDS: Final = 900.0
-"""Time without a key after which the next one is that of somebody who comes back."""
+"""Time without a key after which the next one means that somebody has returned."""
 
 SHOWN_SECONDS: Final = 60.0
 READ_SECONDS: Final = 2.0
-"""The line is shown for a minute, or up to the next key, but not shorter than it takes to read."""
+"""The line is shown for a minute or until the next key, but at least as long as reading takes."""
 
 
 class LastLook:
-    """Follows when somebody looks, and remembers how far they saw between sessions.
+    """Tracks when somebody looks, and remembers between sessions how far they saw.
 
-    ``clock``: seconds. ``since``: how far they had seen before they came, or came back; None
-    where that is not known.
+    ``clock`` returns seconds. ``since``: how far they had seen before they came or returned; None
+    if unknown.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
@@ -64,18 +64,18 @@ class LastLook:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nobody looks any more, and what they saw is not yet remembered."""
+        """Whether nobody looks any more, but what they saw has not been remembered yet."""
         return self._newest is not None and self._clock() - self._input_at > ATTENDED_SECONDS
 
     def save(self) -> None:
-        """Remember what was seen last, if that has not been done. Writes a file."""
+        """Remember what was seen last, unless that has been done. Writes a file."""
         newest, self._newest = self._newest, None
         if newest is not None and (last := seen(newest)) is not None:
             self._last = last
             write_state(self._path, last)
 
     def record_input(self) -> None:
-        """Somebody has pressed a key."""
+        """Record that somebody has pressed a key."""
         now = self._clock()
         if now - self._input_at > AWAY_SECONDS:
             self.save()
@@ -86,15 +86,15 @@ class LastLook:
         self._input_at = now
 
     def see(self, status: Status) -> None:
-        """Some screen shows this; it is seen if somebody looks."""
+        """Record that a screen shows this status; it is seen if somebody looks."""
         if self._clock() - self._input_at <= ATTENDED_SECONDS:
             self._newest = status
 
     def show(self, status: Status, changes_since: Callable[[datetime], Changes | None]) -> str:
         """What has changed since the last look, as one line; empty if that is not news.
 
-        ``status``: that of a complete snapshot, which is shown now. ``changes_since``: returns what
-        has changed in it, None until that is known.
+        ``status``: that of a complete snapshot, which is shown now. ``changes_since`` returns what
+        has changed in it, or None while that is unknown.
         """
         self.see(status)
         now = self._clock()
@@ -109,9 +109,9 @@ class LastLook:
 
 
 class Absence:
-    """Sends notifications, and follows when somebody looks at the ensemble.
+    """Sends notifications, and tracks when somebody looks at the ensemble.
 
-    ``settings`` None: no notifications are sent; ``remembers``: what was seen is remembered
+    ``settings`` None: no notifications are sent; ``remembers``: whether what was seen is remembered
     between sessions.
     """
 
@@ -132,7 +132,7 @@ class Absence:
         if not snapshot.is_complete:
             return
         status = snapshot.status
-        # Before an ensemble is opened there is an empty snapshot.
+        # Before an ensemble is opened, the snapshot is empty.
         dagdir = status.dagdir if status.dags or status.logs else None
         if dagdir != self._dagdir:
             if self._dagdir is not None:
@@ -149,7 +149,7 @@ class Absence:
             self._notify(self.notifier, snapshot, stats)
 
     def take_home(self, summaries: Iterable[HomeSummary]) -> None:
-        """Take what Home knows of each ensemble but the one that is open."""
+        """Take what Home knows of all ensembles except the open one."""
         if self.notifier is None:
             return
         from metlmon.home.summary import Phase
@@ -173,11 +173,11 @@ class Absence:
         self._application.content_changed()
 
     def _notify(self, notifier: Notifier, snapshot: Snapshot, stats: StatsWorker) -> None:
-        """Give what holds now to the notifier, once all files have been read."""
+        """Pass what holds now to the notifier, after all files have been read."""
         from metlmon.notify.events import find_events, is_complete
 
         stats.watch_job_files()
-        # Requested first, it is evaluated first: if the second is true, it is not older.
+        # Requested first, the health is evaluated first: if all files are read, it is not older.
         stats.value(make_health)
         complete = stats.value(has_job_files)
         health = stats.value(make_health)
@@ -192,13 +192,13 @@ class Absence:
             )
 
     def news(self, snapshot: Snapshot, stats: StatsWorker) -> str:
-        """What has changed since somebody last looked; empty if that is not new."""
+        """What has changed since somebody last looked; empty if that is not news."""
         if not snapshot.is_complete:
             return ""
         return self.last_look.show(snapshot.status, lambda since: stats.value(changes_since, since))
 
     def close(self) -> None:
-        """Remember what was seen last; what has not been sent is sent by the next process."""
+        """Remember what was seen last; the next process sends what has not been sent."""
         self.last_look.save()
         if self.notifier is not None:
             self.notifier.close()

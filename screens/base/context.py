@@ -1,4 +1,4 @@
-"""Options of the application, and what it remembers of lists."""
+"""Options of the application, and its remembered state of lists."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from metlmon.live.feed import Feed
 from metlmon.pool.client import FeedAndPool, PoolClient
 
 if TYPE_CHECKING:
-    # The authoring modules are loaded with the submit form only.
+    # The authoring modules are loaded only with the submit form.
     from metlmon.authoring.request import Request
     from metlmon.home.feed import HomeFeed
 
@@ -49,14 +49,13 @@ class AppOptions(Struct, frozen=True):
     that it returns. ``timeout``: seconds after which that wait ends (exit code 5). ``pool_actions``
     act on the jobs of the feed; None: not possible here, for the reason ``no_pool_reason``.
     ``read_only`` removes all pool actions. ``open_dagdir`` opens the feed and pool actions of
-    another dagdir (one just submitted, or one of Home). ``home``: the ensembles of the first
-    screen, if that is Home. ``submission_pool`` submits, without a dagdir; None:
-    submitting is not possible here. ``initial_request``: the initial content of the submit form.
-    ``state_file`` has columns and orders; None: they last for the session. ``remember_choices``:
-    they, and the list of Home, are written. ``caption`` gives
-    the text that the demo shows on every screen. ``files`` saves reports and pictures; None: not
-    here. ``remember_seen``: what was seen is compared with what is there the next time.
-    ``notify``: send notifications.
+    another dagdir (one just submitted, or one of Home). ``home``: the ensembles of Home, which is
+    then the first screen. ``submission_pool`` submits, without a dagdir; None: submitting is not
+    possible here. ``initial_request``: the initial content of the submit form. ``state_file``
+    stores columns and orders; None: they last for the session. ``remember_choices``: whether they,
+    and the list of Home, are written. ``caption`` gives the text that the demo shows on every
+    screen. ``files`` saves reports and pictures; None: not possible here. ``remember_seen``:
+    whether what was seen is remembered for the next session. ``notify``: send notifications.
     """
 
     mouse: bool = False
@@ -87,9 +86,9 @@ class AppOptions(Struct, frozen=True):
 class ListState(Struct):
     """What was chosen in a list.
 
-    ``hidden`` are columns that are not shown, ``shown`` those that ``metlmon.toml`` leaves out;
-    ``column`` is the one that the rows are sorted by, None: by the list's own order ``order``, the
-    index of one of its criteria.
+    ``hidden`` are columns that are not shown, ``shown`` those that ``metlmon.toml`` omits;
+    ``column`` is the one by which the rows are sorted; None: they are in the list's own ``order``,
+    an index of its criteria.
     """
 
     hidden: list[str] = []

@@ -24,7 +24,7 @@ from screens.terminal.driver import DiffRenderingApp
 ERROR_LIMIT: Final = 30
 ERROR_LIMIT_SECONDS: Final = 10.0
 """More than ``ERROR_LIMIT`` errors within ``ERROR_LIMIT_SECONDS`` end the application with a
-message: the screen shows nothing useful. A screen that fails at each snapshot has five a second."""
+message: the screen is useless then. A screen that fails at each snapshot has five a second."""
 
 SAME_ERROR_SECONDS: Final = 0.2
 """Errors within this time count as one: all lines of a table may fail at once."""
@@ -50,7 +50,7 @@ _EXIT_SIGNALS: Final = (
     signal.SIGPROF,
     signal.SIGXCPU,
 )
-"""What ends a process that does not expect it; SIGXCPU is a batch system's or a shell's limit."""
+"""Signals that end an unprepared process; SIGXCPU is a limit of a batch system or a shell."""
 
 _TEXTUAL_SIGNALS: Final = (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)
 """Textual handles these, and never restores their handlers."""
@@ -65,8 +65,8 @@ class FaultTolerantApp(DiffRenderingApp):
     """Shows unexpected errors in a banner, and ends with a message after too many.
 
     ``banners`` are the errors that the screens show, one after the other until a key is pressed;
-    ``exit_messages`` is what is written to standard error after the end. ``exit_started`` is set
-    once the application exits. ``pending_task`` names a task that exiting waits for; empty: none.
+    ``exit_messages`` are written to standard error after the end. ``exit_started`` is set once the
+    application exits. ``pending_task`` names a task that exiting waits for; empty: none.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class FaultTolerantApp(DiffRenderingApp):
         self._event_loop = asyncio.get_running_loop()
 
     def _handle_exception(self, error: Exception) -> None:
-        """Show an unexpected exception and continue, where Textual would exit."""
+        """Show an unexpected exception and continue, while Textual would exit."""
         cause = error.error if isinstance(error, WorkerFailed) else error
         self.record_error(error)
         if self.is_exiting:
@@ -108,7 +108,7 @@ class FaultTolerantApp(DiffRenderingApp):
             self.call_next(screen.show_banner)
 
     def add_banner(self, text: str) -> None:
-        """Add a text to the banner, behind those that no key has closed yet."""
+        """Add a text to the banner, after those that no key has closed yet."""
         if text not in self.banners:
             self.banners.append(text)
 
@@ -118,11 +118,11 @@ class FaultTolerantApp(DiffRenderingApp):
         if os.environ.get(TRACEBACK):
             self.exit_messages += format_traceback(error)
         self._return_code = ERROR_CODE
-        # Also where ``exit`` is not handled any more.
+        # Needed even if ``exit`` is not handled any more.
         self._close_messages_no_wait()
 
     def _fatal_error(self) -> None:
-        """End with the message of the exception that is being raised."""
+        """End with the message of the exception that is being handled."""
         self._exit_with_error(sys.exc_info()[1] or RuntimeError("for no known reason"))
 
     def panic(self, *renderables: Any) -> None:
@@ -130,7 +130,7 @@ class FaultTolerantApp(DiffRenderingApp):
         self._fatal_error()
 
     def record_error(self, error: Exception) -> None:
-        """Let a test's pilot raise an error, even if it is survived."""
+        """Let a test's pilot raise an error even if the application survived it."""
         if self.is_headless and self._exception is None:
             self._exception = error
             self._exception_event.set()
@@ -144,14 +144,14 @@ class FaultTolerantApp(DiffRenderingApp):
         self.exit_threadsafe(128 + signal.SIGHUP)
 
     def exit(self, *args: Any, **kwargs: Any) -> None:
-        """Exit; threads that still run have some seconds to end."""
+        """Exit; running threads have some seconds to end."""
         self.exit_started.set()
         super().exit(*args, **kwargs)
 
     def exit_threadsafe(self, code: int) -> None:
         """Exit with this code; safe in a signal handler.
 
-        There the event loop sleeps and does not notice a posted message.
+        In a handler the event loop sleeps and would not notice a posted message.
         """
         if self._event_loop is not None and not self._event_loop.is_closed():
             self._event_loop.call_soon_threadsafe(self.exit, code, code)
@@ -238,9 +238,9 @@ def _poll_hangup(done: threading.Event, on_hangup: Callable[[], None]) -> None:
 
 
 def _ensure_exit(app: FaultTolerantApp, done: threading.Event, modes: list[Any] | None) -> None:
-    """Once exiting has begun, make sure that it ends.
+    """Make sure that exiting, once begun, ends.
 
-    A pending task is waited for: half of it done, and not reported, would be worse.
+    A pending task is waited for: leaving it half done and unreported would be worse.
     """
     app.exit_started.wait()
     if done.wait(EXIT_TIMEOUT_SECONDS):

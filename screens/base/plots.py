@@ -1,4 +1,4 @@
-"""Curves over epochs: what is drawn of them, and the base class of screens that draw them."""
+"""Curves over epochs: what is drawn, and the base class of screens that draw them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ OTHER: Final = DIM
 
 
 def place(epoch: int) -> float:
-    """The place of an epoch on the axis."""
+    """The position of an epoch on the axis."""
     return float(formatting.epoch_number(epoch))
 
 
 def chart_scale(curves: Sequence[MetricCurve], log: bool, zoom: int = 0) -> Scale | None:
-    """Return the scale of the chart; ``zoom``: how often the first half of the epochs is left out.
+    """Return the scale of the chart; ``zoom``: how often the first half of the epochs is dropped.
 
-    Values of diverged runs from their divergence on are ignored: they would flatten all others.
+    Values of diverged runs from their divergence onwards are ignored: they would flatten others.
     """
     epochs = [point.epoch for curve in curves for point in curve.points]
     last = max(epochs, default=0)
@@ -69,7 +69,7 @@ class PlotScreen(SnapshotScreen):
     _no_chart: str | None = None
 
     def can_plot(self) -> bool:
-        """Whether the plot library is loaded; else that begins, and the screen is shown again."""
+        """Whether the plot library is loaded; if not, load it and show the screen again."""
         if not self._is_loading and not plot.is_loaded():
             # It takes 0.25 s: in a thread.
             self._is_loading = True
@@ -81,7 +81,7 @@ class PlotScreen(SnapshotScreen):
         self.call_later(self._refresh_if_mounted)
 
     def run_chart(self, curves: Curves | None, run: str, cells: int, height: int) -> list[Line]:
-        """The curve of a run over those of all, below a title; empty where it has no values."""
+        """The curve of a run over those of all, below a title; empty if it has no values."""
         with_values = () if curves is None else curves.curves_with_values
         curve = next((each for each in with_values if each.key == run), None)
         scale = chart_scale(with_values, False)

@@ -1,4 +1,4 @@
-"""Base classes of screens, of those with one text and of those with a table."""
+"""Base classes of screens, of screens with one text, and of screens with a table."""
 
 from __future__ import annotations
 
@@ -77,26 +77,26 @@ T = TypeVar("T")
 
 
 TAB_HEIGHT: Final = 16
-"""Lower terminals have no room for the tab bar."""
+"""Height below which a terminal has no room for the tab bar."""
 
 CHECK_SECONDS: Final = 0.1
-"""Interval of the check whether confirming is possible yet, to show that."""
+"""Interval of the check whether confirming is possible yet, so that it can be shown."""
 
 BACK_TO_NOW: Final = "now"
 """Footer label of the key that returns to the present."""
 
 HIDDEN_IN_MODALS: Final = frozenset({"palette"})
-"""Actions that leave a modal screen, which offers its own keys instead."""
+"""Actions that leave a modal screen, which shows its own keys instead."""
 
 
 class SnapshotScreen(FaultTolerant, Screen[None]):
     """A screen that shows the current snapshot.
 
     ``SCOPES``: the scopes of its actions, from which its bindings are made; ``PALETTE_SCOPES``:
-    further scopes, for the palette; of their keys only those of ``DIRECT`` actions work.
+    further scopes, for the palette; only the keys of their ``DIRECT`` actions work.
     ``HELP_SCOPES``: the scopes that the help lists, if they differ. ``SHOWS_ENSEMBLE``: it shows
     the ensemble, present or past; prompts and help screens do not. ``HAS_HEADER``: errors of the
-    files are shown in its own header; elsewhere they are in the banner.
+    files are shown in its own header; on other screens they are in the banner.
     """
 
     SCOPES: ClassVar[tuple[str, ...]] = ()
@@ -120,20 +120,20 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
 
     @property
     def context(self) -> MetlmonApp:
-        """The application; in threads too, which may outlive the screen."""
+        """The application; available in threads, too, which may outlive the screen."""
         if self._application is None:
             self._application = cast("MetlmonApp", self.app)
         return self._application
 
     @property
     def health(self) -> Health | None:
-        """The newest health; None from a partly read log, or before it is known."""
+        """The newest health; None for a partly read log, or while it is unknown."""
         if not self.context.snapshot.is_complete:
             return None
         return self.offered(self.context.stats.value(make_health))
 
     def offered(self, health: Health | None) -> Health | None:
-        """The same, with when its acts can be tried where they cannot be now."""
+        """This health, saying when its acts can be tried if that is not possible now."""
         moment = self.context.act_moment()
         if health is None or moment is None:
             return health
@@ -145,7 +145,7 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
 
     @property
     def this_year(self) -> int | None:
-        """The year of the snapshot, which times leave out."""
+        """The year of the snapshot, which times omit."""
         return formatting.year_of(self.context.snapshot.status.as_of)
 
     def show(self, snapshot: Snapshot) -> None:
@@ -193,7 +193,7 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         return {"back": BACK_TO_NOW} if self.SHOWS_ENSEMBLE and self._in_past else {}
 
     def hidden_actions(self) -> Collection[str]:
-        """Actions that the footer leaves out, because they would do nothing now."""
+        """Actions that the footer omits because they would do nothing now."""
         return ()
 
     @property
@@ -205,13 +205,13 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         )
 
     def update_footer(self) -> None:
-        """Update the footer to what the keys currently do."""
+        """Update the footer to the current effects of the keys."""
         for footer in self.query(KeyFooter):
             footer.update_lines()
 
     @property
     def tab_lines(self) -> int:
-        """The height of the tab bar: 0 where it is not shown."""
+        """The height of the tab bar; 0 if it is not shown."""
         return int(self.SHOWS_ENSEMBLE and self.app.size.height >= TAB_HEIGHT)
 
     def show_banner(self) -> None:
@@ -254,7 +254,7 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         self._refresh_if_mounted()
 
     def show_no_job(self, reason: str) -> None:
-        """Say why a row has no job to open: ``reason``, as soon as all logs are read."""
+        """Say why a row has no job to open: ``reason``, once all logs are read."""
         reading = "its log is still being read: no job is known yet"
         self.show_message(reason if self.context.snapshot.is_complete else reading)
 
@@ -266,7 +266,7 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         return [line(plain(message, 200)) for message in messages]
 
     def entries(self) -> Sequence[tuple[str, str, str]]:
-        """What the palette finds on this screen only: kind, text and key of each."""
+        """What the palette finds only on this screen: kind, text and key of each."""
         return ()
 
     def refusals(self) -> Mapping[str, str]:
@@ -274,14 +274,14 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         return {}
 
     def notify_refusal(self, action: str) -> bool:
-        """Tell why an action is not possible; False if it is."""
+        """Say why an action is not possible; return False if it is."""
         reason = self.refusals().get(action)
         if reason is not None:
             self.show_message(reason)
         return reason is not None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether an action may run: with ``read_only``, none that changes something."""
+        """Whether an action may run: with ``read_only``, no action that changes something."""
         return not (self.context.options.read_only and action in READ_ONLY_REFUSED)
 
     def compose(self) -> ComposeResult:
@@ -362,11 +362,11 @@ class ConfirmationBase(DocumentScreen):
 
     @property
     def may_confirm(self) -> bool:
-        """Whether there is anything to confirm."""
+        """Whether anything can be confirmed."""
         return True
 
     def confirm_hint(self) -> Line:
-        """The key that confirms, as soon as it does, before what leaves the screen."""
+        """The key that confirms, as soon as it does, followed by the keys that leave the screen."""
         return line(("y", KEY), " does it, ") if self.can_confirm else line(("wait, ", DIM))
 
     def on_mount(self) -> None:
@@ -375,7 +375,7 @@ class ConfirmationBase(DocumentScreen):
         self.set_interval(CHECK_SECONDS, self._update_can_confirm)
 
     def start_delay(self) -> None:
-        """Restart the delay for a new question, once that is painted."""
+        """Restart the delay for a new question, once it is painted."""
         self._painted_at, self._shown_can_confirm = inf, False
         self.call_after_refresh(self._question_painted)
 
@@ -403,7 +403,7 @@ class ConfirmationBase(DocumentScreen):
 
 
 class ResultModal(FaultTolerant, ModalScreen[T | None]):
-    """A modal screen with a table, which returns its result once; None if it was left."""
+    """A modal screen with a table, which returns its result once; None if it was cancelled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         # A modal screen hides the application's bindings.
@@ -449,10 +449,10 @@ class Prompt(FaultTolerant, Input):
 
 
 class LinePrompt(Prompt):
-    """A prompt that is shown while one types; ``ended`` takes the text, empty after escape.
+    """A prompt that is shown during typing; ``ended`` takes the text, empty after escape.
 
     Enter and escape close it while the key is handled, not some messages later. Keys queued
-    behind them (fast typing, one packet) go to the newly focused widget instead of the prompt.
+    after them (fast typing, one packet) go to the newly focused widget instead of the prompt.
     """
 
     def __init__(self, ended: Callable[[str], None], *, id: str, hint: str) -> None:
@@ -560,7 +560,7 @@ def out_of_view(above: int, below: int) -> list[Line]:
 
 
 def beside(left: Sequence[Line], right: Sequence[Line], cells: int) -> list[Line]:
-    """Lines side by side; the left ones have so many cells."""
+    """Lines side by side; the left ones are ``cells`` wide."""
     if not right:
         return list(left)
     pairs = zip_longest(left, right, fillvalue=())
@@ -568,12 +568,12 @@ def beside(left: Sequence[Line], right: Sequence[Line], cells: int) -> list[Line
 
 
 def padded(lines: Sequence[Line], count: int) -> list[Line]:
-    """These lines and blank ones, so that what is above keeps its height."""
+    """These lines and blank ones, up to ``count``, so that the content above keeps its height."""
     return [*lines, *[()] * (count - len(lines))]
 
 
 def how_to(paragraphs: Sequence[str], available: int) -> list[Line]:
-    """The text of an empty screen: what is missing, then how it is made."""
+    """The text of an empty screen: what is missing, then how to create it."""
     lines = wrap(paragraphs[0], available - 2, BOLD, 2)
     for paragraph in paragraphs[1:]:
         lines += [(), *wrap(paragraph, available - 2, DIM, 2)]
@@ -586,11 +586,10 @@ def ask_in_thread(
     on_answer: Callable[[T | None, str | None], None],
     failure: str,
 ) -> None:
-    """Ask the pool, or open what may be slow, in a daemon thread: quitting does not wait for it.
+    """Query the pool, or open something slow, in a daemon thread: quitting does not wait for it.
 
     ``on_answer`` is called by the screen, unless it is closed by then, with the answer and None, or
-    with None and the reason why there is none; ``failure`` begins the reason of an unexpected
-    error.
+    with None and the reason of the failure; ``failure`` begins the reason of an unexpected error.
     """
 
     def work() -> None:
@@ -612,10 +611,10 @@ def ask_in_thread(
 # ``now`` and the times of the queue snapshot are seconds since the epoch.
 
 ROOMY_LINES: Final = 30
-"""Height from which there is room for blank lines."""
+"""Height from which a screen has room for blank lines."""
 
 WIDE: Final = 120
-"""Width from which there is room for two things side by side."""
+"""Width from which a screen has room for two things side by side."""
 
 MAX_REASON: Final = 400
 """Maximum length in characters of the negotiator's reasons and the schedd's errors."""
@@ -649,7 +648,7 @@ def job_queue_lines(view: JobView, now: float, room: int) -> list[Line]:
 
 
 def job_queue_line(row: QueueJob | None, now: float) -> Line:
-    """One line on an idle job: its difference to the log, position and last rejection."""
+    """One line on an idle job: its difference from the log, position and last rejection."""
     if row is None:
         return ()
     rejected: Line = ()
@@ -663,9 +662,9 @@ def job_queue_line(row: QueueJob | None, now: float) -> Line:
 def queue_lines_below(
     context: MetlmonApp, job: tuple[int, int] | None, name: str, height: int
 ) -> list[Line]:
-    """The line below a table on an idle job (None: on none), after its name.
+    """The line below a table on an idle job, after its name; ``job`` is None for other rows.
 
-    On a screen of ``ROOMY_LINES`` the line is always there, so that the table keeps its height.
+    On a screen of ``ROOMY_LINES`` the line is always present, so that the table keeps its height.
     """
     # Building the view of a job with thousands of events takes time and memory.
     view = None if job is None or context.queue is None else context.feed.job_view(*job)
@@ -787,11 +786,11 @@ class ChoiceScreen(ResultModal[tuple[str, ...]]):
 
 
 class ColumnsScreen(ResultModal[ListState]):
-    """Choice of the columns that are shown, and of one to sort by.
+    """Choice of the shown columns, and of the one to sort by.
 
     ``columns``: name and title of each. ``names``: those of ``metlmon.toml``. ``sortable``: rows
-    can be sorted by them. ``fitting``: names of those that the screen has room for. Returns the
-    new state of the list.
+    can be sorted by them. ``fitting``: names of those that fit on the screen. Returns the new state
+    of the list.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -872,16 +871,16 @@ class ColumnsScreen(ResultModal[ListState]):
 
 OwnOrder: TypeAlias = tuple[str, Callable[[Any], tuple[Any, ...]] | None]
 Order: TypeAlias = str | OwnOrder
-"""An order of rows: the name of a column, or its own name and a sort key."""
+"""An order of rows: the name of a column, or a name and a sort key."""
 
 
 class ListScreen(FilterKeys):
     """A screen with one table whose filter, order and columns survive every refresh.
 
-    ``ORDERS`` is what the sort key goes through: names of columns, or a name and a sort key
-    (None: the rows as given).
-    ``FAULTS_NOTE``: the note while only rows that need attention are shown. ``DETAIL_LINES``: the
-    least lines below the table, whose height then does not depend on the cursor.
+    ``ORDERS``: what the sort key cycles through, names of columns, or a name and a sort key (None:
+    the rows as given). ``FAULTS_NOTE``: the note while only rows that need attention are shown.
+    ``DETAIL_LINES``: the minimum lines below the table, so that its height does not depend on the
+    cursor.
     """
 
     ORDERS: ClassVar[Sequence[Order]] = ()
@@ -899,7 +898,7 @@ class ListScreen(FilterKeys):
         self._widest: dict[str, int] = {}
         self._widest_of: object = None
         self.widths: Mapping[str, int] = {}
-        """The columns that fit, by name, and their widths in cells."""
+        """The columns that fit, by name, with their widths in cells."""
 
     @property
     def state(self) -> ListState:
@@ -916,7 +915,7 @@ class ListScreen(FilterKeys):
         return self.query_one(Table)
 
     def row(self, key: str | None) -> Any:
-        """The row with this key, also if it is filtered out; None if it is gone."""
+        """The row with this key, even if it is filtered out; None if it is gone."""
         return self._row_of_key.get(key or "")
 
     @property
@@ -929,7 +928,7 @@ class ListScreen(FilterKeys):
 
     @property
     def table_width(self) -> int:
-        """The cells that the table has."""
+        """The width of the table in cells."""
         return self.app.size.width
 
     def fill(
@@ -960,21 +959,20 @@ class ListScreen(FilterKeys):
         expand: Callable[[list[T]], list[T]] = list,
         heading: Callable[[T], str | None] = lambda row: None,
     ) -> list[T]:
-        """Show the rows that pass the filter, in chosen order and columns; return them.
+        """Show the rows that pass the filter, in the chosen order and columns; return them.
 
-        ``key`` identifies a row, ``text`` is what the filter searches, in lower case; None: the
-        rows have been filtered and sorted. ``item`` is what the columns are of, asked for where a
-        row is in view. ``all_rows`` are those before a choice among them, ``all_keys`` and
-        ``total`` their keys and number, if there are more; to them, or to the rows ``fitted_to``,
-        columns are fitted, so that the choice does not move the columns. ``steady``: while it is
-        equal, columns only become wider. ``empty`` is shown if there are no rows, ``no_match`` if
-        none is shown.
-        ``cursor`` moves the cursor to this row. ``details`` are the lines below the note line for
-        the row under the cursor. ``second_line`` is that of a row, if any, from the cell ``indent``
-        on; ``sign`` a sign of one cell before it, where it is not marked.
-        ``more_rows`` follow under the heading ``more_title``, and ``last_line`` after all rows;
-        ``expand`` adds the rows that belong to others; ``heading`` is what a row stands under,
-        together with those before it that have the same. The rest are those of :meth:`note_line`.
+        ``key`` identifies a row; ``text`` is what the filter searches, in lower case; None: the
+        rows have been filtered and sorted. ``item`` returns what the columns show, when a row comes
+        into view. ``all_rows`` are those before a choice among them, ``all_keys`` and ``total``
+        their keys and number, if there are more; columns are fitted to them, or to the rows
+        ``fitted_to``, so that the choice does not move the columns. ``steady``: while it is equal,
+        columns only become wider. ``empty`` is shown if there are no rows, ``no_match`` if none
+        passes. ``cursor`` moves the cursor to this row. ``details`` are the lines below the note
+        line for the row under the cursor. ``second_line`` is that of a row, if any, from the cell
+        ``indent``; ``sign`` is one cell before a row, unless it is marked. ``more_rows`` follow
+        under the heading ``more_title``, and ``last_line`` after all rows; ``expand`` adds the rows
+        that belong to others; ``heading`` is that of a row and of those before it with the same
+        one. The other arguments are those of :meth:`note_line`.
         """
         all_rows = rows if all_rows is None else all_rows
         total = len(all_rows) if total is None else total
@@ -1030,12 +1028,12 @@ class ListScreen(FilterKeys):
         return shown
 
     def show_selection(self, show: Callable[[], None]) -> None:
-        """Show the note line and the row under the cursor, now and whenever it moves."""
+        """Show the note line and the row under the cursor, now and whenever the cursor moves."""
         self._show_selection = show
         show()
 
     def refresh_selection(self) -> None:
-        """Show what depends on the cursor."""
+        """Show everything that depends on the cursor."""
         if self._show_selection is None:
             self._refresh_if_mounted()
         else:
@@ -1081,7 +1079,7 @@ class ListScreen(FilterKeys):
         return {"back": "clear marks"} if self.table.marks else super().footer_labels()
 
     def hidden_actions(self) -> Collection[str]:
-        """While a filter is typed, all but the keys that end it."""
+        """While a filter is typed, all except the keys that end it."""
         return ALL_NAMES - {"open", "back"} if self.is_filtering else ()
 
     # --- filter and order -----------------------------------------------------------------
@@ -1089,7 +1087,7 @@ class ListScreen(FilterKeys):
     def filter_rows(self, rows: Iterable[T], text: Callable[[T], str] | None) -> list[T]:
         """The rows that match the filter, in the chosen order.
 
-        ``text`` returns the lower-case text that is searched; None: all rows, as they are.
+        ``text`` returns the lower-case text to search; None: all rows, as they are.
         """
         if text is None:
             return list(rows)
@@ -1103,7 +1101,7 @@ class ListScreen(FilterKeys):
         return matching
 
     def _order(self) -> tuple[str, Callable[[Any], tuple[Any, ...]] | None]:
-        """The name and the key of the chosen order; empty: the list's own first one."""
+        """The name and the key of the chosen order; if empty, the first one of the list."""
         if self._sorted_by is None:
             order = self.ORDERS[self._order_index] if self.ORDERS else ("", None)
             return (order[0] if self._order_index else ""), cast("OwnOrder", order)[1]
@@ -1117,7 +1115,7 @@ class ListScreen(FilterKeys):
 
     @property
     def _sorted_by(self) -> str | None:
-        """The name of the column that the rows are sorted by; None in an order of the list."""
+        """The name of the column by which the rows are sorted; None for an order of the list."""
         order = self.ORDERS[self._order_index] if self.ORDERS else None
         return self.state.column or (order if isinstance(order, str) else None)
 
@@ -1192,7 +1190,7 @@ class ListScreen(FilterKeys):
         self.open_row(event.key)
 
     def on_table_heading_selected(self, event: Table.HeadingSelected) -> None:
-        """Sort by the column; again, the other way round."""
+        """Sort by the column; if already sorted by it, reverse the order."""
         event.stop()
         if not self._sortable:
             return
@@ -1207,7 +1205,7 @@ class ListScreen(FilterKeys):
         if event.moved:
             self._message = ""
         self.refresh_selection()
-        # Until the note line asks for its update, so that both are painted in one frame.
+        # Wait until the note line requests its update, so that both are painted in one frame.
         await asyncio.sleep(0)
 
     def action_mark(self) -> None:
@@ -1219,7 +1217,7 @@ class ListScreen(FilterKeys):
         self._refresh_if_mounted()
 
     def clear_filter_or_marks(self) -> bool:
-        """Clear the filter, or else the marks; False if there was neither."""
+        """Clear the filter, or else the marks; return False if there was nothing to clear."""
         if self.filter_text:
             self.filter_text = ""
         elif self.table.marks:
@@ -1230,7 +1228,7 @@ class ListScreen(FilterKeys):
         return True
 
     def open_row(self, key: str) -> None:
-        """Open the screen of this row; by default it is that of a run."""
+        """Open the screen of this row; by default that of a run."""
         self.context.open_screen("run", key)
 
     def action_back(self) -> None:
@@ -1239,7 +1237,7 @@ class ListScreen(FilterKeys):
 
 
 class TreeScreen(ListScreen):
-    """A list that may show the tree of nodes, ``node_list``."""
+    """A list that may show ``node_list``, the tree of nodes."""
 
     node_list: NodeList | None = None
 
@@ -1263,7 +1261,7 @@ class TreeScreen(ListScreen):
 
 
 def text_filter(wanted: str) -> Callable[[str], bool] | None:
-    """Whether a text passes a filter in lower case, ``!``: inverse; None: all pass."""
+    """A test of texts against a filter in lower case, ``!`` inverts it; None: all texts pass."""
     inverse = wanted.startswith("!")
     needle = wanted[inverse:].strip().lower()
     return (lambda text: (needle in text) is not inverse) if needle else None
@@ -1276,8 +1274,8 @@ def _render_row(
 
 
 def compare_marked(screen: ListScreen, metric: str | None = None) -> None:
-    """Open the marked runs of a list side by side, by this metric; below two say how."""
-    # Few users compare: what it needs is loaded for them only.
+    """Open the marked runs of a list side by side, by this metric; if too few, say how to mark."""
+    # Few users compare: load what it needs only then.
     from metlmon.tables.comparison import MIN_RUNS
 
     marks = screen.table.marks

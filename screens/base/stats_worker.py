@@ -30,7 +30,7 @@ Statistic: TypeAlias = tuple[Callable[..., Any], tuple[object, ...]]
 """A function of the input, and its other arguments."""
 
 LARGE: Final = 1000
-"""Nodes from which nothing is evaluated before the logs have been read: it would delay that."""
+"""Number of nodes from which nothing is evaluated until the logs are read, which it would delay."""
 
 WRITTEN_SECONDS: Final = 5.0
 """Polling interval of the job files while a screen shows them: one ``stat`` per file."""
@@ -70,7 +70,7 @@ class _BuiltInput(Struct):
     cost: float = 0.0
 
     def is_valid(self, snapshot: Snapshot) -> bool:
-        """Whether it is of this snapshot, or only the clock has advanced since then, and little."""
+        """Whether it belongs to this snapshot, or to one that differs only by a little time."""
         if self.snapshot is snapshot:
             return True
         if time.monotonic() - self.built_at > max(CLOCK_SECONDS, SHARE_IDLE * self.cost):
@@ -103,7 +103,7 @@ class StatsWorker:
 
     @property
     def error(self) -> str | None:
-        """The error of a requested statistic, or of its input; None if there is none."""
+        """The error of a requested statistic, or of its input; None without one."""
         now = time.monotonic()
         errors = [self._input_error]
         if now - self._files_requested < FORGET_SECONDS:
@@ -144,7 +144,7 @@ class StatsWorker:
         self._wake_thread()
 
     def watch_job_files(self) -> None:
-        """Read the job files every few seconds, until this was not called for a while."""
+        """Read the job files every few seconds, until this is not called for a while."""
         now = time.monotonic()
         # After a while without requests the thread waits until it is woken.
         idle = now - self._files_requested >= FORGET_SECONDS
@@ -189,7 +189,7 @@ class StatsWorker:
             with self._lock:
                 if not self._wake.is_set():
                     self._idle.set()
-            # Of the processor: waiting for one, or for a file, costs nothing.
+            # Processor time: waiting for a processor, or for a file, costs nothing.
             self._skip_pause.wait((time.thread_time() - cost) * SHARE)
             self._wake.wait(WRITTEN_SECONDS if wanted or error else None)
             self._wake.clear()
@@ -261,7 +261,7 @@ def errors(stats_input: StatsInput) -> Errors:
 
 
 def has_job_files(stats_input: StatsInput) -> bool:
-    """The statistic whether what the jobs wrote has been read."""
+    """The statistic that says whether the jobs' output has been read."""
     return stats_input.files_read
 
 

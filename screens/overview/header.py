@@ -71,10 +71,10 @@ _STATES: Final[Mapping[State, tuple[str, int]]] = {
     State.WAITING: ("─", 5),
 }
 """Texture in the bar, which distinguishes the parts without colours, and the rank by which words
-are dropped on a narrow terminal. From finished to not started, trouble before the latter."""
+are dropped on a narrow terminal. From finished to not started, with trouble before the latter."""
 
 _OVER: Final = TERMINAL | {State.SKIPPED, State.FUTILE}
-"""States of nodes that nothing runs of any more."""
+"""States of nodes that have ended."""
 
 _SHORT_WORDS: Final = {
     State.TRANSFERRING_INPUT: "in",
@@ -84,11 +84,11 @@ _SHORT_WORDS: Final = {
 }
 
 SEVERAL_DAGS: Final = 3
-"""Up to this number each DAG has a line in the header; of more, states are counted."""
+"""Maximum number of DAGs with a line each in the header; of more, states are counted."""
 
 
 def seconds_ago(as_of: datetime | None, when: datetime | None) -> float | None:
-    """Seconds from ``when`` to ``as_of``; None where unknown, or zones differ."""
+    """Seconds from ``when`` to ``as_of``; None if unknown, or in different zones."""
     if as_of is None or when is None or (as_of.tzinfo is None) != (when.tzinfo is None):
         return None
     return (as_of - when).total_seconds()
@@ -105,8 +105,8 @@ def header(
 ) -> list[Line]:
     """Directory, live state and age of the logs on the first line, DAGs below it.
 
-    Of more than ``several`` DAGs states are counted. With 0, a single DAG is on the first line.
-    ``endings``: the forecast in ever shorter forms, on the first line where there is room.
+    With more than ``several`` DAGs, states are counted. With 0, a single DAG is on the first line.
+    ``endings``: the forecast in ever shorter forms, on the first line if there is room.
     """
     name = plain(directory_name(dagdir), 48)
     title = line(("metlmon", TextStyle(formatting.Colour.SKY, formatting.Weight.BOLD)), "  ")
@@ -117,7 +117,7 @@ def header(
     gap, live, warnings = line("   "), _live_state(snapshot), _warnings(status)
     rights = [join((live, _log_ages(snapshot, width), warnings), gap)]
     if endings:
-        # When it will be done matters more than how old the logs are, or how many warnings.
+        # The end of the ensemble matters more than the age of the logs, or the number of warnings.
         rights = [join((live, warnings), gap), live]
     ends = [gap + ending for ending in endings]
     error = [line(" ", (plain(snapshot.error, 4 * width), ALARM))] if snapshot.error else []
@@ -219,7 +219,7 @@ def _dag_lines(status: Status, room: int, several: int) -> list[Line]:
 
 
 def _logs_line(status: Status) -> Line:
-    """What is read in place of a DAG: the event logs."""
+    """The event logs, which are read in place of a DAG."""
     logs = [log for log in status.logs if log.events]
     if not logs:
         return line(" ", ("no DAG file", DIM))
@@ -247,7 +247,7 @@ NO_DAGMAN_OUT: Final = "no .dagman.out here"
 
 
 def dag_state(dag: DagRow, status: Status, room: int) -> Line:
-    """State, failures and progress of a DAG; the least important are left out first."""
+    """State, failures and progress of a DAG; the least important are dropped first."""
     done, total = (formatting.number(n) for n in (dag.nodes_done, dag.nodes_total))
     done = formatting.at_least(done, dag.is_lower_bound)
     year = formatting.year_of(status.as_of)
@@ -257,7 +257,7 @@ def dag_state(dag: DagRow, status: Status, room: int) -> Line:
     state = symbol_span(dag_sign(dag.state, dag.nodes_failed))
     unknown: Line = ()
     if dag.state is DagState.UNKNOWN:
-        # What is known comes first.
+        # Known facts come first.
         running = row_text.running_text(status, dag)
         state, unknown = line((running, MOVING)), line((NO_DAGMAN_OUT, DIM))
     failed = row_text.failed_nodes_text(status, dag.nodes_failed)
@@ -273,8 +273,8 @@ def dag_state(dag: DagRow, status: Status, room: int) -> Line:
     ]
     gap = line("   ")
     candidates = [join(parts, gap)]
-    # In order: the time of the last submission, what was refused, the submissions, a reason, and
-    # at last the failures, which the counts below have, too.
+    # Drop, in order: the time of the last submission, the refusals, the submissions, a reason, and
+    # finally the failures, which the counts below repeat.
     for index, shorter in (
         (5, short_submitted),
         (7, unknown),
@@ -308,14 +308,14 @@ def state_bar(states: Mapping[State, int], cells: int) -> Line:
 
 
 BAR_CELLS: Final = (12, 8, 4)
-"""Lengths of the bar beside the counts; few of them, so that these seldom move."""
+"""Possible lengths of the bar beside the counts; few, so that the counts seldom move."""
 
 SHORT_COUNTS: Final = 40
 """Cells that the counts of the states need before a bar is shown beside them."""
 
 
 def total_text(status: Status) -> str:
-    """``36 epochs``, or the number of nodes where no node is an epoch."""
+    """``36 epochs``, or the number of nodes if no node is an epoch."""
     counted = row_text.counted_states(status)
     noun = status.item if counted is status.epoch_states else "node"
     return formatting.count(sum(counted.values()), noun)
@@ -339,9 +339,9 @@ def progress_line(status: Status, room: int) -> Line:
 
 
 def state_counts(states: Mapping[State, int], cells: int, paused: int = 0) -> Line:
-    """``✓ 412 done   ▶ 9 running   …``: states that occur, and always those done.
+    """``✓ 412 done   ▶ 9 running   …``: states that occur, and always done ones.
 
-    While something is left to do, also those running.
+    While something is left to do, running ones, too.
     """
     return first_that_fits(_count_candidates(states, paused), cells)
 
@@ -399,7 +399,7 @@ def special_nodes(rows: Sequence[NodeRow], cells: int) -> Line:
     """``PROVISIONER provision ▶ running 0:12:00  ·  SERVICE monitor ▶ running``."""
     dot = line(("  ·  ", DIM))
     candidates = [join((_special(row, short) for row in rows), dot) for short in (False, True)]
-    # Finished and waiting nodes are left out first, from the end.
+    # Finished and waiting nodes are dropped first, from the end.
     droppable = sorted(rows, key=lambda row: row.state in row_text.INACTIVE)[::-1]
     for number in range(1, len(rows) + 1):
         left_out = droppable[:number]
@@ -431,7 +431,7 @@ def _in_trouble(row: NodeRow) -> bool:
 
 
 QUIET_SECONDS: Final = 600
-"""DAGMan submits what is ready within seconds; a PRE script or a throttle may take minutes."""
+"""DAGMan submits ready nodes within seconds; a PRE script or a throttle may take minutes."""
 
 
 def standstill_warning(status: Status) -> Line:
@@ -453,8 +453,8 @@ def standstill_warning(status: Status) -> Line:
 def gpu_hours(hours: GpuHours, least: bool = False) -> Line:
     """``GPU-hours  5 879 goodput  ·  3 902 badput (40 %)  ·  212 running``.
 
-    The percentage is of the hours of ended executions. The last part only where something runs.
-    ``least``: lower bounds, since the logs are incomplete.
+    The percentage refers to the hours of ended executions. The last part is shown only if something
+    runs. ``least``: lower bounds, since the logs are incomplete.
     """
     dot = line(("  ·  ", DIM))
     lost = formatting.share(hours.badput, hours.goodput + hours.badput)
@@ -496,7 +496,7 @@ def end_candidates(forecast: Forecast) -> Sequence[Line]:
 def hours_and_forecast(
     hours: GpuHours, forecasts: Sequence[Line], cells: int, *, least: bool = False
 ) -> list[Line]:
-    """GPU-hours and the forecast, one of the candidates, on one line if there is room."""
+    """GPU-hours and one of the forecasts, on one line if there is room."""
     gap = line("     ")
     candidates = forecasts or ((),)
     hours_line = gpu_hours(hours, least=least)
@@ -510,13 +510,13 @@ def hours_and_forecast(
 # --- health -----------------------------------------------------------------------------------
 
 SUBCAUSES: Final = 4
-"""Entries of one heading in a header that has room for them."""
+"""Maximum entries of one heading, in a header that has room for them."""
 
 DOT: Final = line((" · ", DIM))
 
 
 def is_stopped(health: Health, status: Status) -> bool:
-    """Whether nothing goes on: each run that is not done is stopped."""
+    """Whether nothing continues: each run that is not done is stopped."""
     if not health.runs_stopped or health.jobs_queued:
         return False
     stopped = {run for e in health.open_entries if e.severity is Severity.STOPPED for run in e.runs}
@@ -559,12 +559,12 @@ def health_lines(health: Health | None, status: Status, room: int, *, roomy: boo
 
 
 def _calm(health: Health, status: Status) -> list[Line]:
-    """That nothing is wrong, and shorter forms of it."""
+    """The line that nothing is wrong, in ever shorter forms."""
     states = status.node_states
     texts, sites = ["nothing needs attention"], line()
     if not any(states.get(state) for state in (State.HELD, *FAILED_JOB)):
         headline = health_headline(health)
-        # The second form leaves out the hours of the cause.
+        # The second form omits the hours of the cause.
         without_hours = headline.line.rpartition(" (")[0] or headline.text
         texts = [headline.line, without_hours, headline.text]
         sites = line((" [3]", KEY)) if headline.cause else ()
@@ -638,14 +638,14 @@ def advice_line(steps: Sequence[str], entry: HealthEntry | None, room: int | Non
     if entry is not None and width(candidates[0] + keys) > room:
         keys = act_keys(entry, brief=True)
     if keys and len(own) < len(steps) and width(candidates[0] + keys) > room:
-        # The act is a common step, which is left out.
+        # The act is a common step, which is omitted here.
         keys = line((", then", style)) + keys
     left = room - width(keys)
     return crop(first_that_fits(candidates, left), left) + keys
 
 
 def run_trouble(health: Health | None, run: str, room: int, *, brief: bool = False) -> list[Line]:
-    """Why a run needs attention: the cause, the line that says so, and what to do; none if not."""
+    """Why a run needs attention: the cause, its line of evidence, and what to do; else empty."""
     entries = () if health is None else health.open_entries
     entry = next((e for e in entries if run in e.runs and e.severity is not Severity.NOTE), None)
     if entry is None:

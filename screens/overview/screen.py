@@ -57,10 +57,10 @@ RUN_ACTIONS: Final = TREE_ACTIONS | {
     "mark",
     "compare",
 }
-"""Actions without effect where there is no ensemble."""
+"""Actions without effect if no ensemble is shown."""
 
 MOST_LINES: Final = 5
-"""Lines of the header where blank lines have no room either."""
+"""Lines of the header without room for blank lines."""
 
 BELOW_HEADER: Final = 6
 """Lines that the header leaves free on a low terminal: column titles, three runs, rule, keys."""
@@ -71,14 +71,14 @@ MOST_PANE: Final = 16
 """Lines of the pane below the list, which shows the run under the cursor."""
 
 REST_SECONDS: Final = 0.1
-"""For which the cursor rests on a run before the pane shows it: a curve takes 20 ms to draw."""
+"""Time that the cursor rests on a run before the pane shows it: drawing a curve takes 20 ms."""
 
 MOST_JOBS: Final = 4
-"""Jobs whose states the pane shows, the newest ones."""
+"""Maximum jobs whose states the pane shows, the newest ones."""
 
 
 class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
-    """All runs, one row each; where there is room the one under the cursor in a pane below."""
+    """All runs, one row each; if there is room, the one under the cursor in a pane below."""
 
     HAS_HEADER: ClassVar[bool] = True
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "overview", "tree", *ACTION_SCOPES, "comparing")
@@ -131,7 +131,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         )
 
     def _run_in_trouble(self, health: Health | None) -> str | None:
-        """The run that the first line names, where the cursor is until a key has been pressed."""
+        """The run named on the first line, on which the cursor is until a key is pressed."""
         if self.context.last_key_time or health is None or health.worst is None:
             return None
         return next(iter(health.worst.runs), None)
@@ -143,7 +143,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         return MARGIN + (sum(cells) if "state" in self.widths else 0)
 
     def _details(self, row: Run | None, figures: RunFigures | None) -> list[Line]:
-        """The lines under the rule, unless the pane has them: more of the run, and what to do."""
+        """The lines under the rule, unless the pane has them: more on the run, and what to do."""
         self._selected = row
         if self._lay_out():
             self._show_when_at_rest()
@@ -160,7 +160,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
     def _facts(
         self, row: Run | None, figures: RunFigures | None, *, explained: bool = False
     ) -> list[Line]:
-        """What the columns lack, and the queue on an idle job.
+        """What the columns lack, and for an idle job the queue.
 
         ``explained``: what is wrong with the run is shown beside it.
         """
@@ -179,11 +179,11 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
     # --- the pane: the run under the cursor ---------------------------------------------------
 
     def _lay_out(self) -> bool:
-        """Give the pane the lines that rows do not need; False where these are too few."""
+        """Give the pane the lines that rows do not need; return False if these are too few."""
         pane, size = self.query_one(SelectionPane), self.app.size
         heads = len(self.query_one("#head", StaticLines).lines) + (self._banner is not None)
         rows = sum(row.height for row in self.table.rows)
-        # Titles, rule and keys; and a blank line, where the filter is typed.
+        # Titles, rule and keys; and a blank line, in which the filter is typed.
         free = size.height - heads - rows - 4 - self.tab_lines
         is_shown = self._selected is not None and size.width >= WIDE and free >= LEAST_PANE
         if is_shown:
@@ -194,7 +194,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         return is_shown
 
     def _show_when_at_rest(self) -> None:
-        """Show the run in the pane: another one when the cursor rests, else at once."""
+        """Show the run in the pane; a different one only after the cursor rests."""
         if self._rest is not None:
             self._rest.stop()
             self._rest = None
@@ -205,7 +205,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
             self._fill_pane()
 
     def _fill_pane(self) -> None:
-        """Its curve over those of all; beside it its state, trouble, and last changes."""
+        """Show its curve over those of all; beside it its state, trouble, and last changes."""
         self._rest = None
         row, pane = self._selected, self.query_one(SelectionPane)
         if row is None or not pane.display:
@@ -250,12 +250,12 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
             super().action_back()
 
     def _lines_below_rows(self) -> int:
-        """The lines below the last row, those of the note line and the details among them."""
+        """The number of lines below the last row, including the note line and the details."""
         lines = self.table.size.height + self.query_one("#note").size.height
         return lines - 1 - sum(row.height for row in self.table.rows)
 
     def _show_nodes(self, snapshot: Snapshot) -> bool:
-        """Show the nodes if there are no runs; False if there are no nodes either."""
+        """Show the nodes if there are no runs; return False if there are no nodes either."""
         from screens.nodes import NodeList
 
         nodes = self.node_list or NodeList()
@@ -284,7 +284,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         health = self.health
         trouble = overview_header.health_lines(health, status, room, roomy=roomy)
         trouble = [line(" ") + content for content in trouble]
-        # No forecast from a partly read log.
+        # A partly read log has no forecast.
         forecast = self.context.stats.value(make_forecast) if whole else None
         special = overview_header.special_nodes(status.special_nodes, room)
         hours = overview_header.hours_and_forecast(
@@ -311,7 +311,7 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         kept = sorted(range(len(ranked)), key=lambda index: ranked[index][0])[:most]
         lines = [ranked[index][1] for index in sorted(kept)]
         if forecast is not None and forecast.remaining and line(" ") + hours[-1] not in lines:
-            # The line with the forecast gave way to trouble.
+            # Trouble replaced the line with the forecast.
             ends = overview_header.end_candidates(forecast)
             with_end = dict(zip(head, head_of(endings=ends), strict=True))
             lines = [with_end.get(each, each) for each in lines]
@@ -408,9 +408,9 @@ class OverviewScreen(TreeScreen, ActionScreen, PlotScreen):
         return Selection(text, tuple(jobs), self.dags_of(row.dag for row in runs), selected_runs)
 
     def previews(self) -> list[ActionPreview]:
-        """With the act whose key the header has, on the rows that it is advised for.
+        """The previews, with the act whose key is in the header on the rows that it is advised for.
 
-        Unless rows are marked, or it is possible on the one under the cursor.
+        Unless rows are marked, or the act is possible on the one under the cursor.
         """
         previews, worst = super().previews(), self.health.worst if self.health else None
         if worst is None or worst.act is None or self.table.marks:

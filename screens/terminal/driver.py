@@ -3,9 +3,9 @@
 Two parts of Textual are replaced. Its updates go through a
 :class:`~screens.terminal.screen_buffer.ScreenBuffer`, which writes only what differs from what
 the terminal shows. And a frame is written only after the previous one has arrived: Textual's
-queue holds thirty frames, so on a slow line the screen lags by as many, and then the event loop
-blocks. Here the newest state is written, and frames in between are skipped. Every terminal
-replies to a cursor position request once it has come to it, the one in a browser as well.
+queue holds thirty frames, so that on a slow line the screen lags by as many, and then the event
+loop blocks. Here the newest state is written, and frames in between are skipped. Every terminal,
+including one in a browser, replies to a cursor position request once it reaches it.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ from screens.terminal.private import (
 from screens.terminal.screen_buffer import ScreenBuffer
 
 SYNCHRONISED_BYTES: Final = 256
-"""Larger frames use synchronised output, where the terminal supports it."""
+"""Larger frames use synchronised output, if the terminal supports it."""
 
 EXIT_REPLY_SECONDS: Final = 0.3
-"""Time-out for the reply at exit, where the shell would read a late one as typed text."""
+"""Timeout for the reply at exit, when the shell would read a late one as typed text."""
 
 DEFAULT_SIZE: Final = (80, 24)
 """The size of a terminal that reports none, such as a serial console."""
 
 MINIMUM_SIZE: Final = (40, 8)
-"""Columns and lines below which no screen is usable; the message shown instead is short enough
-for half of that."""
+"""Columns and lines below which no screen is usable; the message shown instead fits into half of
+that."""
 
 REPORT_BYTES: Final = 2048
 """Bytes between cursor position requests, which show what has arrived: output may stay in the
 buffers of ssh for many seconds. At 20 kB/s this is a tenth of a second."""
 
 REPORT_CURSOR: Final = "\x1b[6n"
-"""Device status report, cursor position: every terminal replies once it has come to it."""
+"""Device status report, cursor position: every terminal replies once it reaches it."""
 
 REPLY_SECONDS: Final = 3.0
-"""Time-out for the reply, which may be lost or read by another program."""
+"""Timeout for the reply, which may be lost or read by another program."""
 
 MAXIMUM_WIDTH: Final = 1000
 MAXIMUM_HEIGHT: Final = 500
@@ -74,14 +74,14 @@ MAXIMUM_HEIGHT: Final = 500
 
 READ_BYTES: Final = 4096
 READ_MILLISECONDS: Final = 50
-"""Time-out for an incomplete escape sequence."""
+"""Timeout for an incomplete escape sequence."""
 
 QUEUE_LIMIT: Final = 500
 """Queued messages from which input is no longer read: an accidental paste must not fill the
 memory, and the terminal can wait."""
 
 STARTED: Final = b"__GANGLION__\n"
-"""What textual-serve waits for: packets follow."""
+"""The string that textual-serve waits for: packets follow."""
 
 SCREEN_SEQUENCES: Final = ("\x1b[?1049h", "\x1b[?25l", "\x1b[?2004h", "\x1b[?7l")
 """The alternative screen without cursor and line wrap; pastes are marked as such."""
@@ -129,7 +129,7 @@ class TerminalWriter:
 class FlowControl(Driver):
     """Mixin for drivers: ``write_frame``, and whether the terminal has shown what was written.
 
-    ``paint_pending`` is set where the application waits to paint until then.
+    ``paint_pending`` is set while the application waits to paint until then.
     """
 
     exit_event: threading.Event
@@ -167,14 +167,14 @@ class FlowControl(Driver):
         self.write(output)
 
     def write_apart(self, text: str) -> bool:
-        """Write what is no part of a frame, between two; False: not possible. Any thread."""
+        """Write text between frames; return False if that is not possible. Any thread."""
         if self._loop.is_closed():
             return False
         self._loop.call_soon_threadsafe(self.write, text)
         return True
 
     def read_input(self, descriptor: int, take: Callable[[bytes], object]) -> None:
-        """Give all input to ``take``, and decode it, until exit or until there is no more."""
+        """Pass all input to ``take``, and decode it, until exit or the end of the input."""
         poller = select.poll()
         poller.register(descriptor, select.POLLIN)
         while not self.exit_event.is_set():
@@ -311,7 +311,7 @@ class FlowControlledWebDriver(FlowControl, WebDriver):
     """Textual's driver for a browser, extended by flow control and a robust input decoder.
 
     Input and output are packets on pipes (see Textual's web driver), not a terminal. It handles no
-    signal: the application does. Without the server it ends.
+    signals: the application does. It ends when the server does.
     """
 
     def __init__(self, app: App[Any], **kwargs: Any) -> None:
@@ -320,7 +320,7 @@ class FlowControlledWebDriver(FlowControl, WebDriver):
         self._write_lock = threading.Lock()
 
     def _write_packet(self, data: bytes) -> None:
-        """Write a whole packet; called in any thread, where ``os.write`` may write a part."""
+        """Write a whole packet; called in any thread, as ``os.write`` may write only a part."""
         try:
             with self._write_lock:
                 rest = memoryview(data)
@@ -331,7 +331,7 @@ class FlowControlledWebDriver(FlowControl, WebDriver):
 
     def start_application_mode(self) -> None:
         self._write_packet(STARTED)
-        # Apart: the page says that the program starts until it receives more than 10 bytes.
+        # Written separately: the page shows "starting" until it receives more than 10 bytes.
         for sequence in (*SCREEN_SEQUENCES, *(MOUSE_SEQUENCES if self._mouse else ())):
             self.write(sequence)
         self.process_message(_resized(*(self._size or DEFAULT_SIZE)))
@@ -386,8 +386,8 @@ def _size_variable(variable: str, default: int) -> int:
 def can_be_resumed() -> bool:
     """Whether there is a shell that can resume this process after a stop.
 
-    A session leader (a terminal window's own command) would be stopped for ever. POSIX: an
-    orphaned process group.
+    A session leader (a terminal window's own command) would be stopped forever. POSIX: an orphaned
+    process group.
     """
     try:
         session, group, pid = os.getsid(0), os.getpgrp(), os.getppid()
@@ -434,15 +434,15 @@ class DiffRenderingApp(FaultTolerant, App[int]):
             self.paint()
 
     def write_apart(self, text: str) -> bool:
-        """Write what leaves the screen as it is; False: not possible. Any thread."""
+        """Write text that leaves the screen unchanged; return False if not possible. Any thread."""
         driver = self._driver
         return isinstance(driver, FlowControl) and driver.write_apart(text)
 
     def set_timer(self, *args: Any, **kwargs: Any) -> Timer:
-        """Call a function once, later, also where the process is preempted for the whole delay.
+        """Call a function once, later, even if the process is preempted for the whole delay.
 
-        Textual's timers skip calls that are late. A timer of one call then never calls: after
-        that of a change of size, which has 8 ms, no later size would be used.
+        Textual's timers skip late calls, so that a timer for a single call may never make it. If
+        that happened to the 8 ms timer of a resize, no later size would be used.
         """
         timer = super().set_timer(*args, **kwargs)
         timer._skip = False

@@ -31,15 +31,15 @@ PASTE_SECONDS: Final = 1.0
 """Time without input after which a paste without an end marker is over."""
 
 TAIL_SECONDS: Final = 0.5
-"""Time after such a text in which input still belongs to it: its end arrives in smaller parts,
-and no key is pressed that soon."""
+"""Time after such a text during which input still belongs to it: its end arrives in smaller
+parts, and no key is pressed that soon."""
 
 EDITING_KEYS: Final = "\t\r\x7f\x03"
 """Tab, enter, backspace and ctrl-c, which remain keys at either end of several characters: on
 a slow line, typed keys arrive together."""
 
 SEQUENCE_SECONDS: Final = 0.5
-"""Time-out for the rest of a sequence that arrives in parts."""
+"""Timeout for the rest of a sequence that arrives in parts."""
 
 _BEFORE_ESCAPE: Final = re.compile(r"(?=\x1b)")
 
@@ -71,7 +71,7 @@ class InputDecoder:
                 yield from self._decode_piece(piece)
 
     def tick(self) -> Iterator[Message]:
-        """The messages completed by a time-out; to be called several times a second.
+        """The messages completed by a timeout; to be called several times a second.
 
         For example, an escape character without a sequence is the escape key.
         """

@@ -13,7 +13,7 @@ from rich.color import ColorSystem
 from rich.console import Console
 from rich.style import Style
 
-# What the compositor gives to App._display: all lines, or the parts that changed.
+# What the compositor passes to App._display: all lines, or the parts that changed.
 from textual._compositor import ChopsUpdate, LayoutUpdate
 
 # Its cache of rendered lines is an lru_cache on a method, which nothing public clears.
@@ -49,9 +49,9 @@ def report_exception(app: App[Any], error: Exception) -> None:
 
 
 def release_caches() -> None:
-    """Clear caches of Textual and Rich that hold closed screens, and past texts.
+    """Clear caches of Textual and Rich, which keep closed screens and old texts alive.
 
-    Rendered lines, and the widths of 4,096 texts: times change with each snapshot.
+    They contain rendered lines, and the widths of 4,096 texts: times change with each snapshot.
     """
     StylesCache.get_inner_outer.cache_clear()
     cached_cell_len.cache_clear()
@@ -63,7 +63,7 @@ def color_system(console: Console) -> ColorSystem | None:
 
 
 def style_attributes(style: Style) -> int:
-    """The bits of the attributes that are on; publicly they are eight properties."""
+    """The bits of the attributes that are on; the public API has eight properties instead."""
     return style._attributes & style._set_attributes
 
 

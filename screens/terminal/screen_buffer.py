@@ -34,13 +34,13 @@ MOVE_BYTES: Final = 5
 """Bytes of a cursor movement within a line: shorter unchanged text is rewritten instead."""
 
 ERASE_MINIMUM: Final = 12
-"""From this many blanks on, erasing and moving the cursor is shorter than writing them."""
+"""Number of blanks from which erasing and moving the cursor is shorter than writing them."""
 
 ERASE_END_MINIMUM: Final = 4
-"""From this many blanks on, a line's end is erased."""
+"""Number of blanks from which the end of a line is erased."""
 
 SCROLL_BYTES: Final = 120
-"""Output from which scrolling is considered: the sequence that scrolls has 20 to 30 bytes."""
+"""Bytes of output from which scrolling is considered: its sequence has 20 to 30 bytes."""
 
 LINE_BYTES: Final = 20
 """Bytes of a changed line besides its cells: cursor movements and styles, roughly."""
@@ -293,11 +293,11 @@ class ScreenBuffer:
             x += run.width
 
     def _text_run(self, x: int, end: int, shown: Line | None, wanted: Line) -> StyledRun:
-        """The longest run from here on that can be written with one style."""
+        """The longest run from here that can be written with one style."""
         stop, style, text = x, wanted[x][1], ""
         while stop < end:
             following = stop
-            # Unchanged cells are rewritten where that is shorter than moving the cursor.
+            # Unchanged cells are rewritten if that is shorter than moving the cursor.
             while shown is not None and following < end and wanted[following] == shown[following]:
                 following += 1
             if following - stop > MOVE_BYTES:
@@ -323,7 +323,7 @@ class ScreenBuffer:
         return StyledRun(x, style, text, stop - x, False)
 
     def _erasable_blanks(self, x: int, end: int, wanted: Line) -> int:
-        """How many blanks from here on to erase rather than write; 0 for none."""
+        """How many blanks from here to erase instead of writing them; 0 for none."""
         if not self._fills or wanted[x][0] != " " or wanted[x][1].attributes:
             return 0
         count, first = 1, wanted[x]
@@ -429,7 +429,7 @@ def _share_styles(runs: list[StyledRun]) -> list[StyledRun]:
 
 
 def _is_single_width(cells: Sequence[Cell]) -> bool:
-    """Whether each of these takes one cell on any terminal."""
+    """Whether each of these occupies one cell on any terminal."""
     return all(character.isascii() for character, _ in cells)
 
 
@@ -460,7 +460,7 @@ def _moves_across(start: int, x: int) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def sgr_transition(current: CellStyle | None, target: CellStyle) -> str:
-    """The SGR parameters that change the style; ``current`` None: not known."""
+    """The SGR parameters that change the style; ``current`` None: unknown."""
     all_codes = [_ON[bit] for bit in _ON if target.attributes & bit]
     all_codes += [code for code in (target.fore, target.back) if code not in ("", "39", "49")]
     reset_sequence = ";".join(["0", *all_codes])

@@ -21,7 +21,7 @@ KEY_GAP: Final = "   "
 
 
 class KeyFooter(LineWidget):
-    """The footer of a screen: the keys of its scopes, as the screen says what they do now."""
+    """The footer of a screen: the keys of its scopes, with what they do now."""
 
     def __init__(self, scopes: Sequence[str]) -> None:
         super().__init__(id="keys")
@@ -32,7 +32,7 @@ class KeyFooter(LineWidget):
         return cast("SnapshotScreen", self.screen)
 
     def update_lines(self) -> None:
-        """Show what the keys do now, below the tab bar where there is room for it."""
+        """Show what the keys do now, below the tab bar if there is room for it."""
         height = 1 + self._owner.tab_lines
         if self.styles.height is None or self.styles.height.value != height:
             self.styles.height = height
@@ -46,7 +46,7 @@ class KeyFooter(LineWidget):
         return line(" ") + key_line(list(self._shown()), self.size.width - 2), False
 
     async def on_click(self, event: events.Click) -> None:
-        """Open the tab whose digit is at this place, or before it."""
+        """Open the tab whose digit is at this position, or before it."""
         if event.y < self._owner.tab_lines:
             before = crop(tab_line(self.context.screen_name, self.size.width), event.x + 1)
             digits = [text for text, style in before if style == KEY]

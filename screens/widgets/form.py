@@ -131,7 +131,7 @@ class FormView(MovingWidget):
         return self._entries[self._cursor_index]
 
     def _field_from(self, start: int, step: int) -> int:
-        """The nearest field from ``start`` on in one direction, or else in the other."""
+        """The nearest field from ``start`` in one direction, or else in the other."""
         for direction in (step, -step):
             index = start
             while 0 <= index < len(self._entries):
@@ -261,7 +261,7 @@ class FormView(MovingWidget):
     async def _on_key(self, event: events.Key) -> None:
         """Handle all keys of the form in order.
 
-        A binding would be performed after the letters typed directly behind it.
+        A binding would run after the letters typed directly after it.
         """
         if self.cursor is None:
             return
@@ -299,7 +299,7 @@ class FormView(MovingWidget):
             self._replace(self._caret, self._caret, text)
 
     def _replace(self, start: int, end: int, text: str) -> None:
-        """Replace these characters, and put the caret behind the new ones."""
+        """Replace these characters, and put the caret after the new ones."""
         entry = self._entry
         caret, text = start + len(text), entry.text[:start] + text + entry.text[end:]
         if entry.name is None or len(text) > TEXT_LIMIT:

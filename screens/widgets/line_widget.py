@@ -125,7 +125,7 @@ class MovingWidget(LineWidget, can_focus=True):
         return max(1, self.size.height - 1)
 
     def move_by(self, lines: int) -> None:
-        """Move down by so many lines; up if negative."""
+        """Move down by this number of lines; up if negative."""
         raise NotImplementedError
 
     def _move(self, lines: int) -> None:
@@ -157,7 +157,7 @@ class MovingWidget(LineWidget, can_focus=True):
 # --- texts: fixed lines, a scrollable text, and one beside another widget -------------------
 
 EDGE: Final = 2
-"""Width in cells of the vertical line at the left of a side pane, and a blank."""
+"""Width in cells of the vertical line at the left of a side pane, with a blank."""
 
 
 class StaticLines(LineWidget):
@@ -229,7 +229,7 @@ class Document(MovingWidget):
         return (self.lines[index] if index < len(self.lines) else ()), False
 
     def scroll_to_line(self, top: int) -> None:
-        """Scroll line ``top_line`` to the top of the view, as far as there is text."""
+        """Scroll line ``top`` to the top of the view, as far as the text allows."""
         self._at_end = top >= self._last_top
         self.top_line = max(0, min(top, self._last_top))
         self.refresh_changed()
@@ -247,7 +247,7 @@ class Document(MovingWidget):
 
 
 class SelectionPane(Document):
-    """Of the row under the cursor, after a vertical line that is highlighted with the focus."""
+    """A pane on the row under the cursor; a line at its left is highlighted with the focus."""
 
     def line_at(self, y: int) -> tuple[Line, bool]:
         content, selected = super().line_at(y)
@@ -256,7 +256,7 @@ class SelectionPane(Document):
 
 
 class SidePane(SelectionPane):
-    """The same with sections, and a key for the next one."""
+    """A selection pane with sections, and a key for the next one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("preview")]
 

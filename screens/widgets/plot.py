@@ -1,4 +1,4 @@
-"""Line charts in the terminal: plotext draws the dots, we draw the axes.
+"""Line charts in the terminal: plotext draws the dots, metlmon the axes.
 
 This is the only module that imports plotext, and only when a chart is drawn: loading it takes
 a quarter of a second. The colour numbers it writes are mapped back to our styles.
@@ -181,7 +181,7 @@ def _round_powers(scale: Scale, limit: int) -> list[float]:
 
 
 def _steps(about: float) -> Iterable[float]:
-    """1, 2, 5, 10 … times powers of ten, from below ``about`` on."""
+    """1, 2, 5, 10 … times powers of ten, starting below ``about``."""
     power = 10.0 ** math.floor(math.log10(about))
     for _ in range(5):
         for times in (1, 2, 5):

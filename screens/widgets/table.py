@@ -30,8 +30,8 @@ class TableRow(Struct, frozen=True):
     """A row of the table.
 
     ``key`` None: a heading between rows, which the cursor skips. ``cells`` is called only when
-    the row is in view. ``detail`` is a second line, rendered from column ``detail_indent`` on.
-    ``sign``: one cell before it, where it is not marked.
+    the row is in view. ``detail`` is a second line, rendered from column ``detail_indent``.
+    ``sign`` occupies the cell before it, unless the row is marked.
     """
 
     key: str | None
@@ -166,7 +166,7 @@ class Table(MovingWidget):
             self.move_by(1)
 
     def toggle_all(self) -> None:
-        """Mark all rows shown; if all of them are marked, unmark them."""
+        """Mark all shown rows; if all of them are marked, unmark them."""
         shown = self._index_by_key.keys()
         self._marks = self._marks - shown if shown <= self._marks else self._marks | shown
         self.refresh_changed()
@@ -188,7 +188,7 @@ class Table(MovingWidget):
 
     @property
     def _view_height(self) -> int:
-        """Lines available for rows: all but the heading."""
+        """Lines available for rows: all except the heading."""
         return max(1, self.size.height - 1)
 
     def _first_line(self, index: int) -> int:
@@ -246,7 +246,7 @@ class Table(MovingWidget):
 
     @property
     def _heading(self) -> Line:
-        """The titles; the mark of the one that the rows are sorted by is in the gap behind it."""
+        """The titles; the column by which the rows are sorted has a mark in the gap after it."""
         content, gap = line(" " * MARGIN), 0
         for column in self.columns:
             title = crop(line((column.title, HEADING)), column.width) + line((column.mark, CURSOR))
