@@ -127,46 +127,46 @@ _CONDITIONS: Final = "; ".join(f"{name}: {text}" for name, text in CONDITIONS.it
 MOMENT: Final = (
     option(
         "--as-of TIME",
-        "show the ensemble as it was then (2025-11-14T08:14:00, '14 Nov 08:14', yesterday, 7d)",
+        "show the ensemble as of this time (2025-11-14T08:14:00, '14 Nov 08:14', yesterday, 7d)",
     ),
     option(
         "--live",
-        "durations run up to now, or end with the newest event (default: by the files)",
+        "durations run up to now, or end with the newest event (default: decided by the files)",
         action=argparse.BooleanOptionalAction,
     ),
     option("--tz ZONE", "the access point's time zone, e.g. America/Chicago"),
 )
 ONLY: Final = option(
     "--only RUNS",
-    "list these runs only: names, uuids or beginnings of uuids, comma-separated "
-    "(totals stay those of the whole ensemble)",
+    "list only these runs: names, uuids or prefixes of uuids, comma-separated "
+    "(totals remain those of the whole ensemble)",
 )
-SCREEN: Final = (ASCII, flag("--mouse", "turn the mouse on"))
+SCREEN: Final = (ASCII, flag("--mouse", "enable the mouse"))
 READ_ONLY: Final = flag(
     "--read-only", "only look: nothing can be held, released, removed or submitted from here"
 )
 EXIT_ON: Final = (
     option(
         "--exit-on WHAT",
-        f"wait until one of these (comma-separated) is so, then exit: {_CONDITIONS}",
+        f"wait until one of these (comma-separated) holds, then exit: {_CONDITIONS}",
     ),
     option("--timeout SECONDS", "with --exit-on: give up after this", type=float),
 )
 NOTIFY: Final = option(
     "--notify",
     "send notifications, as [notify] of your metlmon.toml says (without that: the bell); "
-    "watch and run send them anyway where [notify] says how",
+    "watch and run send them by default if [notify] says how",
     action=argparse.BooleanOptionalAction,
 )
 COMMON: Final = (JSON, *MOMENT, ASCII)
 METRIC: Final = option("--metric NAME", "this metric (default: val_loss)")
 WINDOW: Final = (
-    option("--since TIME", "from then on (2025-11-01, '1 Nov 08:14', today, 7d: 7 days ago)"),
-    option("--until TIME", "up to then, which is not in it"),
-    option("--month YYYY-MM", "that month"),
+    option("--since TIME", "from this time on (2025-11-01, '1 Nov 08:14', today, 7d: 7 days ago)"),
+    option("--until TIME", "up to this time, exclusive"),
+    option("--month YYYY-MM", "only this month"),
 )
 QUEUE: Final = flag(
-    "--queue", "ask the schedd, once: priorities, places in the queue, what differs from the logs"
+    "--queue", "ask the schedd, once: priorities, positions in the queue, differences from the logs"
 )
 REQUEST: Final = (
     repeated("--set NAME=VALUE", "a parameter of the template; may be given again"),
@@ -175,10 +175,10 @@ REQUEST: Final = (
         "--sweep NAME=VALUES",
         "a run for each value: 'a=0.01 to 0.1 by 0.01' or a=1,2,3; may be given again",
     ),
-    option("--how", "several: first with first, or each with each", choices=["zip", "product"]),
+    option("--how", "of several: first with first, or each with each", choices=["zip", "product"]),
     option(
         "--gate",
-        "can a run be stopped, paused, sent elsewhere? (default: chain, sweep, stages)",
+        "let runs be stopped, paused, sent elsewhere (default: chain, sweep, stages)",
         action=argparse.BooleanOptionalAction,
     ),
 )
@@ -200,10 +200,10 @@ _WATCH: Final = {
             *EXIT_ON,
             NOTIFY,
         ),
-        description="The live dashboard of one ensemble. Of several, of a directory that has some "
-        "below it, and with --queue: Home, every ensemble in one line. The word watch may be left "
-        "out. metlmon alone opens Home with what is in your list and below the current directory, "
-        "or the dashboard where that is a dagdir and the list is empty.",
+        description="The live dashboard of one ensemble. For several, for a directory with some "
+        "below it, and with --queue: Home, every ensemble in one line. The word watch may be "
+        "omitted. metlmon alone opens Home with what is in your list and below the current "
+        "directory, or the dashboard if that is a dagdir and the list is empty.",
         module="status",
         prints_warnings=True,
     ),
@@ -211,7 +211,7 @@ _WATCH: Final = {
         "the dashboard in a browser of this machine",
         (
             DIRS,
-            option("--port N", "of 127.0.0.1 (default: any)", type=int, default=0),
+            option("--port N", "the port on 127.0.0.1 (default: any)", type=int, default=0),
             flag(
                 "--allow-actions", "hold, release, submit, … from the browser (default: only look)"
             ),
@@ -224,11 +224,11 @@ _WATCH: Final = {
         "that is printed. ^C ends it.",
     ),
     "demo": Command(
-        "an ensemble of METL's size: seven weeks, replayed in two minutes, over and over",
+        "an ensemble of METL's size: seven weeks, replayed in two minutes, in a loop",
         (
             option(
                 "--speed N",
-                "how many times faster than it would happen (default: all in two minutes)",
+                "how many times faster than real time (default: everything in two minutes)",
                 type=float,
             ),
             flag("--still", "stay at the end"),
@@ -238,16 +238,17 @@ _WATCH: Final = {
         ),
     ),
     "notify": Command(
-        "try the notifications: send a test, or what holds in DIR, by every channel",
+        "try the notifications: send a test, or what holds in DIR, through every channel",
         (
             option(
                 "dir DIR",
-                "send what holds there now, whatever was sent before (default: a test)",
+                "send what holds there now, even if it was sent before (default: a test)",
                 nargs="?",
             ),
         ),
-        description="Send one notification by each channel of [notify] in your metlmon.toml "
-        "(without that: the bell), and say what came of it. Exit status 6: not all were sent.",
+        description="Send one notification through each channel of [notify] in your "
+        "metlmon.toml (without that: the bell), and print the results. Exit status 6: not all were "
+        "sent.",
     ),
 }
 
@@ -255,8 +256,8 @@ _LOOK: Final = {
     "status": Command(
         "where every run stands, once",
         (DIRS, JSON, *MOMENT, ONLY, *EXIT_ON, QUEUE, ASCII, NOTIFY),
-        description="Where every run stands. Of several ensembles one line each; with --json one "
-        "object of the same kind per line.",
+        description="Where every run stands. For several ensembles, one line each; with --json, "
+        "one such object per line.",
         prints_warnings=True,
     ),
     "run": Command(
@@ -270,18 +271,18 @@ _LOOK: Final = {
             READ_ONLY,
             NOTIFY,
         ),
-        description="The dashboard of one run. With --json, and where the output is not a "
-        "terminal, its epochs as a table, once.",
+        description="The dashboard of one run. Without a terminal, its epochs as a table, once; "
+        "with --json, the same as JSON.",
         module="status",
     ),
     "jobs": Command(
         "every job with its executions and transfers", (LOGS, JSON, *MOMENT, ONLY, QUEUE, ASCII)
     ),
     "nodes": Command(
-        "every node of any DAG as a tree, what needs attention first",
-        (LOGS, *COMMON, option("--state STATES", "only nodes in these: held,failed,waiting, …")),
-        description="Every node, also of a DAG that trains nothing: its state, its latest job, why "
-        "it is so, and what it waits for. Equal nodes are grouped; --json has every node.",
+        "every node of any DAG as a tree, those that need attention first",
+        (LOGS, *COMMON, option("--state STATES", "only these states: held,failed,waiting, …")),
+        description="Every node, also of a DAG that trains nothing: its state, its latest job, the "
+        "reason, and what it waits for. Equal nodes are grouped; --json has every node.",
         module="jobs",
     ),
     "shards": Command(
@@ -294,12 +295,12 @@ _LOOK: Final = {
         (LOGS, *COMMON),
         description="HPC annexes: state, GPUs, until when each is alive, whether its running "
         "epochs and the next one end before that, and the jobs that wait for it. Asks the schedd "
-        "and the annexes' collectors; with --as-of, or without a schedd, it shows what the logs "
-        "alone have, marked as inferred.",
+        "and the annexes' collectors; with --as-of, or without a schedd, it shows what is known "
+        "from the logs alone, marked as inferred.",
         module="advise",
     ),
     "timeline": Command(
-        "when what ran where, and how many at a time", (LOGS, *COMMON, *WINDOW), module="statistics"
+        "what ran when and where, how many at a time", (LOGS, *COMMON, *WINDOW), module="statistics"
     ),
     "changes": Command(
         "what has happened since yesterday, and the estimate then and now",
@@ -308,12 +309,12 @@ _LOOK: Final = {
             *COMMON,
             option(
                 "--since TIME",
-                "from then on ('14 Nov', 7d; default: yesterday, a day before the newest event)",
+                "since then ('14 Nov', 7d; default: yesterday, a day before the newest event)",
                 default="yesterday",
             ),
         ),
         description="What has changed since then: holds and releases, removals, failures, "
-        "submissions, starts and ends of DAGMan, epochs done, a new best value, sites that turned "
+        "submissions, starts and ends of DAGMan, epochs done, a new best value, sites that went "
         "bad, and the estimated end then and now.",
         module="statistics",
     ),
@@ -325,8 +326,8 @@ _EXPLAIN: Final = {
         (DIRS, JSON, *MOMENT, ASCII),
         description="Everything that is held, failed, removed, futile or stalled, once: the cause "
         "with HTCondor's code, the runs, the full reason, the next step and the action of "
-        "metlmon act that is offered. What is over or was retried follows in one line each. Of "
-        "several ensembles with --json one object per line.",
+        "metlmon act that is offered. What is over or was retried follows in one line each. For "
+        "several ensembles, --json prints one object per line.",
         module="status",
     ),
     "sites": Command(
@@ -340,7 +341,7 @@ _EXPLAIN: Final = {
         module="statistics",
     ),
     "usage": Command(
-        "what the jobs used: GPUs, CPUs, memory, disk, of what they requested",
+        "what the jobs used of what they requested: GPUs, CPUs, memory, disk",
         (
             LOGS,
             *COMMON,
@@ -350,32 +351,32 @@ _EXPLAIN: Final = {
                 choices=("run", "site", "gpu", "host", "request"),
                 default="site",
             ),
-            flag("--requests", "which requests would fit, by what completed jobs used"),
+            flag("--requests", "which requests would fit, according to what completed jobs used"),
             *WINDOW,
         ),
-        description="What the executions used of GPUs, their memory, CPUs, memory and disk, by "
-        "the tables in the event logs, beside what was requested and allocated. Only epochs of "
-        "usual length say what an epoch needs; executions that failed, and all others, have rows "
-        "of their own.",
+        description="What the executions used of GPUs, their memory, CPUs, memory and disk, "
+        "according to the tables in the event logs, beside what was requested and allocated. Only "
+        "epochs of usual length show what an epoch needs; failed executions, and all others, have "
+        "separate rows.",
         module="statistics",
         own_outputs=("--requests",),
     ),
     "curves": Command(
-        "metrics by epoch: is it learning", (LOGS, *COMMON, METRIC), module="learning"
+        "metrics by epoch: whether it is learning", (LOGS, *COMMON, METRIC), module="learning"
     ),
     "compare": Command(
         "runs side by side: what differs, results, cost",
         (
             option(
-                "runs RUN", "two or more: names, uuids or beginnings of uuids", nargs="+"
+                "runs RUN", "two or more: names, uuids or prefixes of uuids", nargs="+"
             )._replace(is_remote=True),
             JSON,
             *MOMENT,
             ASCII,
             METRIC,
         ),
-        description="Compare runs of one ensemble. Its directory, if not this one, is the first or "
-        "the last of the arguments.",
+        description="Compare runs of one ensemble. Its directory, if not the current one, is the "
+        "first or the last argument.",
         module="learning",
     ),
     "grid": Command(
@@ -384,17 +385,17 @@ _EXPLAIN: Final = {
             DIR,
             *COMMON,
             METRIC,
-            option("--rows NAME", "a swept variable (several that go together: a,b)"),
+            option("--rows NAME", "a swept variable (several that vary together: a,b)"),
             option("--columns NAME", "another one, likewise"),
             repeated(
                 "--where NAME=VALUE",
-                "only runs with this value of a third one (default: the best over all of them)",
+                "only runs with this value of a third one (default: the best over all its values)",
             ),
         ),
         module="learning",
     ),
     "estimate": Command(
-        "when each run and the whole will be done, and how sure that is",
+        "when each run and the ensemble will be done, and how certain that is",
         (
             LOGS,
             *COMMON,
@@ -409,7 +410,7 @@ _EXPLAIN: Final = {
             *COMMON,
             option(
                 "--what-if POOL",
-                "only what would change the end, at this pool, site or annex alone",
+                "only what would change the end, for just this pool, site or annex",
                 nargs="?",
                 const="",
             ),
@@ -420,10 +421,10 @@ _EXPLAIN: Final = {
             ),
             option("--every 12h", "plan again when something happens, and after 12h"),
             flag("--yes", "with --every or --undo: do not ask"),
-            flag("--undo", "restore what was before plans were applied last"),
+            flag("--undo", "restore the state before plans were last applied"),
         ),
         description="Where the next epochs of each run should go, from the profiles of the sites. "
-        "It says first what it will change, and asks. Running jobs are never touched. What was "
+        "It first says what it will change, and asks. Running jobs are never touched. What was "
         "applied is in gate/DAG/advice.log.",
         own_outputs=("--undo",),
     ),
@@ -437,7 +438,7 @@ _ACT: Final = {
             option("dir DIR", "the directory of a DAG, or the DAG file"),
             option(
                 "targets TARGET",
-                "a job (12.0), a run (its name, its uuid or how that begins), or: all. For "
+                "a job (12.0), a run (its name, its uuid or a prefix of that), or: all. For "
                 "halt, resume, release-dag, remove-dag and resubmit a DAG file (default: the "
                 "only one); for exclude-site and include-site a site, "
                 "for exclude-host and include-host a host",
@@ -445,7 +446,7 @@ _ACT: Final = {
             ),
             option(
                 "--value N",
-                "priority: the new one; raise-memory, raise-disk: a factor of the request, or an "
+                "priority: the new one; raise-memory, raise-disk: a factor on the request, or an "
                 "amount (12GB); default 1.5x",
             ),
             option(
@@ -465,13 +466,14 @@ _ACT: Final = {
             flag("--yes", "do not ask"),
             flag("--json", "print the answers as one JSON object"),
         ),
-        description="Do something to jobs, to runs or to a DAG. It says first what exactly it will "
-        "touch, and asks. Then comes one line for each job or run, with what came of it.",
-        epilog="stop: no epoch after the one under way; stop-now: cuts that one off, too; pause, "
-        "resume-run: wait before the next epoch, and go on (also takes a stop back that no epoch "
-        "has met); send: the next epochs elsewhere. These need a gate before the run's nodes, as "
-        "metlmon new writes it. retarget: an idle job to another site. raise-memory, raise-disk: a "
-        "larger request for jobs that were held because they exceeded it, and their release.",
+        description="Act on jobs, runs or a DAG. It first says exactly what it will touch, and "
+        "asks. Then it prints one line for each job or run, with the result.",
+        epilog="stop: no epoch after the one in progress; stop-now: ends that one, too; pause, "
+        "resume-run: wait before the next epoch, and continue (resume-run also takes back a stop "
+        "that no epoch has met); send: the next epochs elsewhere. These need a gate before the "
+        "run's nodes, as metlmon new writes it. retarget: an idle job to another site. "
+        "raise-memory, raise-disk: a larger request for jobs that were held because they exceeded "
+        "it, and their release.",
     )
 }
 
@@ -482,14 +484,14 @@ _WRITE: Final = {
             option("file FILE", "a description, or a sweep file", nargs="?"),
             option(
                 "dir DIR",
-                "where the DAG goes (default: ./NAME, or where FILE was written beside a DAG)",
+                "where the DAG goes (default: ./NAME, or that of FILE if it is beside its DAG)",
                 nargs="?",
             ),
             *REQUEST,
-            flag("--dry-run", "print what it would be, and exit"),
-            flag("--force", "files that were changed by hand may be overwritten"),
-            flag("--submit", "hand the DAG to the pool, unasked"),
-            flag("--picture", "print the picture only, and exit"),
+            flag("--dry-run", "print what would be written, and exit"),
+            flag("--force", "overwrite files that were changed by hand, too"),
+            flag("--submit", "submit the DAG to the pool, without asking"),
+            flag("--picture", "print only the picture, and exit"),
             option(
                 "--explain NODE",
                 "print where each variable of a node (or of all of 'run0-*') comes from, and exit",
@@ -498,43 +500,41 @@ _WRITE: Final = {
             ),
             option(
                 "--example SHAPE",
-                "print a description to begin with; sweep-file: what a sweep file may say",
+                "print a description to start from; sweep-file: the syntax of sweep files",
                 choices=[*SHAPES, "sweep-file"],
             ),
-            option("--past DIR", "what it would cost, by what the epochs of DIR took"),
+            option("--past DIR", "what it would cost, according to what the epochs of DIR took"),
             JSON,
             ASCII,
         ),
         description="Write a DAG with its submit files, scripts and gate, from a description "
-        "(FILE.toml; --example prints one), a sweep file (GEN SUBDAG) or the options, which go "
-        "before what FILE says. Where the DAG is there already: what differs; nodes that have run "
-        "stay as they are. Nothing is submitted without --submit.",
+        "(FILE.toml; --example prints one), a sweep file (GEN SUBDAG) or the options, which "
+        "override FILE. If the DAG exists already, only differences are written; nodes that have "
+        "run stay as they are. Nothing is submitted without --submit.",
         makes_request=True,
         own_outputs=("--explain",),
     ),
     "check": Command(
         "what is wrong with DAG and submit files, and what to do about it",
-        (LOCAL_DIR, JSON, flag("--strict", "warnings count as errors do"), ASCII),
-        description="Look for what people get wrong in DAG and submit files. Nothing is run, "
-        "written, or asked of the pool. Exit status 1: there are errors.",
+        (LOCAL_DIR, JSON, flag("--strict", "warnings count as errors"), ASCII),
+        description="Look for common mistakes in DAG and submit files. Nothing is run, written, or "
+        "asked of the pool. Exit status 1: errors were found.",
     ),
     "submit": Command(
         "write an ensemble, submit it, and watch it",
         (
-            option(
-                "dir DIR", "where the DAG goes: a new directory, best (default: ./NAME)", nargs="?"
-            ),
+            option("dir DIR", "where the DAG goes, ideally a new one (default: ./NAME)", nargs="?"),
             *REQUEST,
-            flag("--dry-run", "print all that would be written, and exit"),
+            flag("--dry-run", "print everything that would be written, and exit"),
             flag("--yes", "write and submit without asking (no screen is opened)"),
-            flag("--no-submit", "write the files only"),
-            flag("--force", "files of these names that exist may be overwritten"),
+            flag("--no-submit", "only write the files"),
+            flag("--force", "overwrite existing files of these names"),
             JSON,
-            flag("--list-templates", "print the templates that come along"),
+            flag("--list-templates", "print the bundled templates"),
             *SCREEN,
         ),
-        description="Write an ensemble as a DAG, submit it, and watch it. On a terminal a pane "
-        "shows everything before it is written; the options are what it begins with.",
+        description="Write an ensemble as a DAG, submit it, and watch it. On a terminal, a form "
+        "shows everything before it is written; the options set its initial values.",
         makes_request=True,
         module="new",
         own_outputs=("--list-templates",),
@@ -545,17 +545,17 @@ _WRITE: Final = {
             option("dir DIR", "the directory of a DAG, or a DAG file: only its runs"),
             option(
                 "runs RUN",
-                "a run's name, its uuid or how that begins (default: all that are not complete)",
+                "a run's name, its uuid or a prefix of that (default: all incomplete runs)",
                 nargs="*",
             ),
-            option("--epochs N", "of each run in the end (default: as before)", type=int),
+            option("--epochs N", "total epochs of each run (default: as before)", type=int),
             flag("--dry-run", "print the plan, and exit"),
             JSON,
             ASCII,
         ),
-        description="Write a DAG beside the old one (NAME-2.dag) that goes on with runs from their "
-        "checkpoints: the same uuids, epochs counting on, everything else as the old DAG has it. "
-        "It says first which runs, and from where. Nothing is submitted.",
+        description="Write a DAG beside the old one (NAME-2.dag) that continues runs from their "
+        "checkpoints: with the same uuids and consecutive epochs, everything else as in the old "
+        "DAG. It first says which runs, and from where. Nothing is submitted.",
     ),
 }
 
@@ -570,9 +570,9 @@ _EXPORT: Final = {
                 "(-: standard output)",
             ),
             option("--md FILE", "write Markdown, likewise"),
-            flag("--force", "files that are not reports may be overwritten"),
+            flag("--force", "overwrite files that are not reports, too"),
             flag("--json", "print its tables as one JSON object"),
-            option("--title TEXT", "of the report (default: the directory)"),
+            option("--title TEXT", "the title of the report (default: the directory)"),
             *WINDOW,
             *MOMENT,
             ASCII,
@@ -593,12 +593,12 @@ _EXPORT: Final = {
             ),
             option(
                 "--out PATH",
-                "where the files go (default: ./NAME-export); openmetrics: a file, of which an "
-                "older one is replaced (default: -, standard output); optuna: ./NAME.journal",
+                "where the files go (default: ./NAME-export); openmetrics: a file, which "
+                "replaces an older one (default: -, standard output); optuna: ./NAME.journal",
                 FILE_TARGETS,
             ),
-            option("--only FRAMES", "these, comma-separated", FRAME_FILES),
-            flag("--force", "files that exist may be overwritten", FILE_TARGETS),
+            option("--only FRAMES", "only these frames, comma-separated", FRAME_FILES),
+            flag("--force", "overwrite existing files", FILE_TARGETS),
             flag("--columns", "print what the columns mean", FRAME_FILES),
             *of_target(
                 "mlflow",
@@ -620,7 +620,7 @@ _EXPORT: Final = {
                 flag("--dashboard", "a Grafana dashboard of these metrics, as JSON"),
             ),
             *of_target(
-                "optuna", option("--metric NAME", "the value of trials (default: val_loss)")
+                "optuna", option("--metric NAME", "the value of the trials (default: val_loss)")
             ),
             *MOMENT,
         ),
@@ -638,10 +638,10 @@ _EXPORT: Final = {
 _HELP: Final = {
     "help": Command(
         "print a section of the guide, or the list of its sections",
-        (option("topic", "the name of a section, or its beginning", nargs="?"),),
+        (option("topic", "the name of a section, or a prefix of it", nargs="?"),),
     ),
     "config": Command(
-        "metlmon.toml: what is set, where it is read from, what is wrong with it",
+        "metlmon.toml: the settings, their files, and mistakes in them",
         (
             option(
                 "what",

@@ -22,7 +22,7 @@ class Exit(IntEnum):
 
 
 CONDITIONS: Final = {
-    "all": "every run has all its epochs done (0), or can get no further (3)",
+    "all": "every run has all its epochs done (0), or cannot continue (3)",
     "done": "every DAG is done (0), or one failed or was removed (3)",
     "failed": "a DAG, a run or a node failed or was removed for good (3)",
     "held": "a job is held (4)",

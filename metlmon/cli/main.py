@@ -23,7 +23,7 @@ exit status:
   0  readable, whatever the jobs did; or --exit-on was met and all is well
   1  check: errors were found (with --strict: or warnings)
   2  the directory or the arguments cannot be used
-  3  --exit-on: something failed or was removed, or can get no further
+  3  --exit-on: something failed or was removed, or cannot continue
   4  --exit-on: a job, or DAGMan itself, is held
   5  --exit-on: --timeout passed first
   6  submit, new --submit: the files are written, but the pool did not take
