@@ -47,15 +47,14 @@ def latest(epoch: int, state: State = State.RUNNING, **more: object) -> Epoch:
 
 def run(gate: GateStatus | None = NOTHING_ASKED, **more: object) -> Run:
     """Ten epochs, of which two are done and the third runs."""
-    made = Run(
+    made = blank(
+        Run,
         key=UUID,
         run="run0",
         uuid=UUID,
         dag="ens.dag",
         epochs_total=10,
         epochs_done=2,
-        epochs_inferred=0,
-        epochs_skipped=0,
         state=State.RUNNING,
         latest=latest(2),
         hours=GpuHours(),

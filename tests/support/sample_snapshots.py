@@ -88,15 +88,14 @@ def run(
     )
     hours = GpuHours(done * 9.6, bad, 3.5 if state is State.RUNNING else 0.0)
     made_up = f"{number * 2654435761 % 2**32:08x}-5d1c-4a6e-9c55-0242ac120002"
-    return Run(
+    return blank(
+        Run,
         key=uuid or made_up,
         run=name,
         uuid=uuid or made_up,
         dag=DAG,
         epochs_total=total,
         epochs_done=done,
-        epochs_inferred=0,
-        epochs_skipped=0,
         state=state,
         latest=latest if begun else None,
         seconds=seconds if begun else None,

@@ -12,16 +12,21 @@ from tests.support.commands import Captured, text_output
 from tests.support.lint_ensemble import findings
 from tests.support.recordings import FIXTURES
 
+Kinds = list[tuple[str, str, int | None, int]]
 
-def kinds(found: tuple[Finding, ...]) -> list[tuple[str, str, int | None, int]]:
+
+def kinds(found: tuple[Finding, ...]) -> Kinds:
     return [(each.kind, each.file, each.line, each.count) for each in found]
 
 
-EXPECTED: dict[str, list[tuple[str, str, int | None, int]]] = {
+def copied(dag: str, horizons: int) -> Kinds:
+    """Its jobs' files are not in the recording, and its trainings get the epoch alone."""
+    return [("files-not-here", dag, None, 1), ("no-horizon", dag, 5, horizons)]
+
+
+EXPECTED: dict[str, Kinds] = {
     # Two of its three evaluations have no POST script; the third shows how it is done.
-    "demo": [
-        ("side-node-fails-dag", "ens.dag", 293, 2),
-    ],
+    "demo": [("side-node-fails-dag", "ens.dag", 293, 2)],
     "trainer": [("files-not-here", "ensemble.dag", None, 1)],
     # In the likeness of the experiment's own DAGs: the epoch alone is given. The logs have sites
     # although no description asks for them.
@@ -34,27 +39,18 @@ EXPECTED: dict[str, list[tuple[str, str, int | None, int]]] = {
             ("queue-in-description", 16),
         )
     ],
-    "rescue": [
-        ("files-not-here", "ens.dag", None, 1),
-        ("no-horizon", "ens.dag", 5, 3),
-    ],
-    "holds": [
-        ("files-not-here", "ens.dag", None, 1),
-        ("no-horizon", "ens.dag", 5, 8),
-    ],
+    "rescue": copied("ens.dag", 3),
+    "holds": copied("ens.dag", 8),
     "shared-log": [
         ("files-not-here", "a.dag", None, 1),
         ("shared-log", "a.dag", None, 1),
         ("no-horizon", "a.dag", 5, 3),
-        ("files-not-here", "b.dag", None, 1),
-        ("no-horizon", "b.dag", 5, 3),
+        *copied("b.dag", 3),
     ],
     "scripts": [
         ("side-node-fails-dag", "check.dag", 28, 1),
-        ("files-not-here", "ens.dag", None, 1),
-        ("no-horizon", "ens.dag", 5, 1),
-        ("files-not-here", "extra.dag", None, 1),
-        ("no-horizon", "extra.dag", 5, 1),
+        *copied("ens.dag", 1),
+        *copied("extra.dag", 1),
     ],
 }
 
