@@ -424,20 +424,6 @@ def test_a_cycle_names_its_nodes_in_order(tmp_path: Path) -> None:
     assert "B → C → B" in one.message or "C → B → C" in one.message
 
 
-def test_what_repeats_on_a_thousand_nodes_is_reported_once(tmp_path: Path) -> None:
-    nodes = [
-        f"JOB r{i}-train_epoch0 train.sub\n"
-        f'VARS r{i}-train_epoch0 run_uuid="u{i}" epoch="1" epochs="9"\n'
-        for i in range(1000)
-    ]
-    dag = "".join(nodes) + "SCRIPT PRE ALL_NODES gone.sh\n"
-    found = findings(write(tmp_path, {**GOOD, "ens.dag": dag}))
-    assert [(each.kind, each.line, each.count) for each in found] == [
-        ("no-retry", 1, 1000),
-        ("missing-script", 2001, 1),
-    ]
-
-
 def test_a_value_is_never_shown(tmp_path: Path) -> None:
     keys = [case for case in CASES if case[0] == "secret"]
     for number, (_, _, files) in enumerate(keys):
@@ -479,16 +465,6 @@ def test_vars_override_a_description_only_where_they_are_appended(
         vars_line = f'VARS run0-train_epoch0 {placement}data="gone.txt"\n'
         write(tmp_path, {**more(vars_line + another), "train.sub": text})
         assert [kind for kind, *_ in report_of(tmp_path)] == expected
-
-
-def test_a_dag_that_has_run_is_reported_once_what_is_not_here(tmp_path: Path) -> None:
-    """A copy from last year: hundreds of jobs, none of their files."""
-    copied = {"ens.dag": DAG.replace("/bin/true", "judge.sh"), "train.sub": TRAIN}
-    write(tmp_path, {**copied, "ens.dag.nodes.log": ""})
-    (one,) = findings(tmp_path)
-    assert one.kind == "files-not-here"
-    for name in ("judge.sh", "eval.sub", "train.sh", "data.txt"):
-        assert name in one.message
 
 
 def test_a_sub_dag_with_a_directory_of_its_own_works_there(tmp_path: Path) -> None:
