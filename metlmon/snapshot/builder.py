@@ -120,6 +120,9 @@ class SnapshotBuilder:
         derivation = self.derivation
         totals = derivation.totals
         special = (self.node_row(key) for key in derivation.special_nodes)
+        has_dag = any(key != NO_DAG for key in self.dags)
+        queued = [job for job in map(derivation.jobs.__getitem__, totals.queued) if not job.dagman]
+        queued = [job for job in queued if job.dag is not None or not has_dag]
         return Status(
             dagdir=self.dagdir,
             as_of=self.as_of,
@@ -144,6 +147,8 @@ class SnapshotBuilder:
             side_nodes=SideCounts(*derivation.side_counts()),
             other_states=_all_states(derivation.sums.other_states),
             nodes_unlogged=derivation.nodes_unlogged,
+            jobs_queued=len(queued),
+            jobs_running=sum(job.state is State.RUNNING for job in queued),
         )
 
     def ledger(self) -> Ledger:

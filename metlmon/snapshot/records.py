@@ -887,6 +887,7 @@ class Status(Struct, frozen=True):
     PROVISIONER, SERVICE and FINAL nodes and, in ensembles with runs, nodes of no run.
     ``nodes_unlogged``: nodes that ran, or were submitted, but have no execution in any log here, or
     one without the GPUs of its slot (DAGMan's own log), so that their GPU-hours are missing.
+    ``jobs_queued``: jobs in the queue, without DAGMan's own; ``jobs_running``: those that run.
     """
 
     json_omits: ClassVar = frozenset({"dagdir"})
@@ -906,6 +907,8 @@ class Status(Struct, frozen=True):
     side_nodes: SideCounts = SideCounts()
     other_states: Mapping[State, int] = field(default_factory=dict)
     nodes_unlogged: int = 0
+    jobs_queued: int = 0
+    jobs_running: int = 0
 
     @property
     def item(self) -> str:

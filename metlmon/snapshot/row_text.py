@@ -88,7 +88,7 @@ def submission_text(dag: DagRow, this_year: int | None, last: bool = False) -> s
 
 def running_text(status: Status, dag: DagRow) -> str:
     """``▶ 5 jobs running`` for a single DAG whose files do not show its DAGMan."""
-    running = status.node_states.get(State.RUNNING, 0)
+    running = status.jobs_running
     if dag.state is not DagState.UNKNOWN or len(status.dags) > 1 or not running:
         return ""
     return f"{STATES[State.RUNNING].glyph} {count(running, 'job')} running"

@@ -14,7 +14,7 @@ from metlmon.health.advice import own_steps
 from metlmon.health.headline import health_headline
 from metlmon.health.types import Health, HealthEntry, Severity, numbered
 from metlmon.live.feed import Snapshot
-from metlmon.model.states import ACTIVE, FAILED_JOB, TERMINAL, DagState, State
+from metlmon.model.states import FAILED_JOB, TERMINAL, DagState, State
 from metlmon.pool.types import PoolAction
 from metlmon.snapshot import row_text
 from metlmon.snapshot.records import DagRow, GpuHours, NodeRow, Progress, SideCounts, Status
@@ -224,7 +224,7 @@ def _logs_line(status: Status) -> Line:
     if not logs:
         return line(" ", ("no DAG file", DIM))
     name = plain(logs[0].file, 40) if len(logs) == 1 else formatting.count(len(logs), "event log")
-    queued = sum(status.node_states.get(state, 0) for state in ACTIVE)
+    queued = status.jobs_queued
     rest = f"{formatting.count(queued, 'job')} in the queue" if queued else "no job in the queue"
     return line(" ", name, "   ", (rest, MOVING if queued else DIM), ("   no DAG file", DIM))
 

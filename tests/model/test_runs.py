@@ -14,6 +14,7 @@ from metlmon.config.settings import Settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.row_text import running_text
 from metlmon.text.record_json import json_of
 from tests.support.event_logs import Log, Out, read_ensemble
 from tests.support.records import read_dagdir
@@ -58,6 +59,22 @@ def test_the_queued_jobs_of_a_run_are_none_of_another_sub_dags(tmp_path: Path) -
         [(100, "r0.dag")],
         [(101, "r1.dag")],
     ]
+
+
+def test_jobs_in_the_queue_are_counted_by_jobs(tmp_path: Path) -> None:
+    """A node may have several, and that of a sub-DAG trains nothing."""
+    (tmp_path / "top.dag").write_text("SUBDAG EXTERNAL A inner.dag\n")
+    (tmp_path / "inner.dag").write_text(chain("run0", None, range(2)))
+    (tmp_path / "train.sub").write_text("executable = train.sh\nlog = metl.log\nqueue 3\n")
+    log = Log().submit(9, "A").execute(9, gpus=None)
+    for proc in range(3):
+        log.submit((10, proc), "run0-train_epoch0")
+    log.execute((10, 0), gpus=1).execute((10, 1), gpus=1)
+    (tmp_path / "metl.log").write_bytes(log.data)
+    builder = read_dagdir(tmp_path, live=True)
+    status = builder.status()
+    assert (status.jobs_queued, status.jobs_running) == (3, 2)
+    assert running_text(status, status.dags[0]) == "▶ 2 jobs running"
 
 
 def test_sub_dags_without_any_file_of_dagman(tmp_path: Path) -> None:
