@@ -1,4 +1,4 @@
-"""What schedd and collectors report of HPC annexes, and of free GPUs: records, and their ads.
+"""Records of HPC annexes and of free GPUs, made from ads of the schedd and of collectors.
 
 An annex's ``htcondor annex create`` submits a local-universe job that represents the request;
 the execute nodes advertise the annex's name to a collector. Attributes in brackets; most numbers
@@ -22,7 +22,7 @@ from metlmon.pool.protocol import QueueJob, encodable
 
 
 class AnnexGeneration(StrEnum):
-    """Which ``htcondor annex create`` made a request.
+    """The generation of ``htcondor annex create`` that made a request.
 
     OLD (HTCondor 23, or ANNEX_USE_OLD_CREATE) submits to the site's batch system itself and knows
     nodes and lifetime; NEW only writes an archive for the user to copy there.
@@ -33,10 +33,10 @@ class AnnexGeneration(StrEnum):
 
 
 class AnnexShape(Struct, frozen=True, kw_only=True):
-    """What is requested of a site for an annex.
+    """The resources that an annex requests from a site.
 
-    ``site``: as in the logs; ``queue``: of its batch system. ``lifetime`` in seconds, ``gpus`` per
-    node, ``memory`` in MB, ``collector``: an address, empty for the configured one. None and
+    ``site``: as in the logs; ``queue``: that of its batch system. ``lifetime`` in seconds, ``gpus``
+    per node, ``memory`` in MB, ``collector``: an address, empty for the configured one. None and
     empty texts: the site's default.
     """
 
@@ -55,12 +55,12 @@ class AnnexShape(Struct, frozen=True, kw_only=True):
 class AnnexRequest(AnnexShape, frozen=True, kw_only=True):
     """An annex's job in the schedd: one request; several may have one ``name``.
 
-    ``request_id`` [hpc_annex_request_id]: that its nodes advertise, too. ``status`` [JobStatus]:
-    as in the queue. ``submitted_at``, ``started_at`` [QDate, hpc_annex_start_time]: seconds since
-    the epoch; the latter is when the job noticed the first node, which it looks for every five
-    minutes. The shape is that of the old generation, else it has the collector alone: ``lifetime``
-    is from the start of the site's batch job; ``site`` and ``gpus`` are only in its nodes' ads.
-    ``pid``, ``batch_job`` [hpc_annex_PID, hpc_annex_JOB_ID]: of the site's script and batch job.
+    ``request_id`` [hpc_annex_request_id]: its nodes advertise it, too. ``status`` [JobStatus]: as
+    in the queue. ``submitted_at``, ``started_at`` [QDate, hpc_annex_start_time]: seconds since
+    1970; the latter is when the job, which checks every five minutes, noticed the first node. Only
+    the old generation has a full shape; the new one has only the collector, and its nodes' ads have
+    ``site`` and ``gpus``. ``lifetime`` counts from the start of the site's batch job.
+    ``pid``, ``batch_job`` [hpc_annex_PID, hpc_annex_JOB_ID]: those of the site's script and job.
     """
 
     cluster: int
@@ -89,9 +89,9 @@ class AnnexAd(Struct, frozen=True, kw_only=True):
     ``annex`` [AnnexName]: names of annexes are compared without case. ``request_id``: empty if it
     advertises none. ``slot``, ``node`` [Name, before and after "@"]: the latter identifies its
     startd. ``started_at``, ``stops_at`` [DaemonStartTime, DaemonStopTime]: seconds since the epoch.
-    ``gpus``: of a partitionable slot all of the node [TotalSlotGPUs], of others those of the slot
-    itself; None if it advertises none. An annex has as many GPUs as its partitionable and static
-    slots together; busy are those of the dynamic and static slots with ``busy``. ``gpu``: their
+    ``gpus``: for a partitionable slot all of the node [TotalSlotGPUs], for others those of the slot
+    itself; None if it advertises none. The GPUs of an annex are those of its partitionable and
+    static slots; those of its dynamic and static slots with ``busy`` are busy. ``gpu``: their
     model. ``site`` [GLIDEIN_ResourceName].
     """
 
@@ -115,10 +115,10 @@ class AnnexAd(Struct, frozen=True, kw_only=True):
 
 
 class AnnexCollector(Struct, frozen=True, kw_only=True):
-    """A collector that was asked for annexes.
+    """A collector that was queried for annexes.
 
     ``answered_at``: when it last answered, seconds since the epoch, None if never. ``error``: why
-    the last query failed, one sentence, None if it did not.
+    the last query failed, one sentence, None if it succeeded.
     """
 
     address: str
@@ -127,11 +127,11 @@ class AnnexCollector(Struct, frozen=True, kw_only=True):
 
 
 class AnnexQueue(Struct, frozen=True, kw_only=True):
-    """What the schedd and the local configuration say about annexes.
+    """The annexes by the schedd and the local configuration.
 
-    ``requests``: of all users. ``collector`` [ANNEX_COLLECTOR]: empty if it is not configured;
-    ``pool_collector``: the pool's own. ``generation``: what ``htcondor annex create`` of this
-    access point makes.
+    ``requests``: those of all users. ``collector`` [ANNEX_COLLECTOR]: empty if not configured;
+    ``pool_collector``: the pool's own. ``generation``: that of this access point's ``htcondor annex
+    create``.
     """
 
     requests: tuple[AnnexRequest, ...] = ()
@@ -141,9 +141,9 @@ class AnnexQueue(Struct, frozen=True, kw_only=True):
 
 
 class FreeGpus(Struct, frozen=True):
-    """The GPUs of one model that are free at a site, of slots that belong to no annex.
+    """The GPUs of one model that are free at a site, without those in annexes.
 
-    ``site`` [GLIDEIN_ResourceName], ``gpu`` [GPUs_DeviceName]. ``count``: 0 where all are in use.
+    ``site`` [GLIDEIN_ResourceName], ``gpu`` [GPUs_DeviceName]. ``count``: 0 if all are in use.
     ``seen_at``: when the collector answered, seconds since the epoch.
     """
 
@@ -154,15 +154,15 @@ class FreeGpus(Struct, frozen=True):
 
 
 class AnnexAnswer(Struct, frozen=True, kw_only=True):
-    """What schedd and collectors last answered about the annexes of an ensemble.
+    """The last answers of schedd and collectors about the annexes of an ensemble.
 
     ``requests`` are our own, those of the owners of its jobs, and those that its ``jobs`` target;
-    ``ads`` have the names of either.
-    ``queried_at``: when the schedd answered (seconds since the epoch), None if it never did;
-    ``error``: why it did not answer the last time, one sentence. ``generation``: what ``htcondor
-    annex create`` of this access point makes, None if unknown; ``configured_collector``
-    [ANNEX_COLLECTOR]: where it lets annexes report. ``is_pending``: nothing was asked yet.
-    ``free_gpus``: of the pool's other slots, if asked for; empty if its collector did not answer.
+    ``ads`` are those of these annexes. ``queried_at``: when the schedd answered (seconds since the
+    epoch), None if it never did; ``error``: why it did not answer the last time, one sentence.
+    ``generation``: that of this access point's ``htcondor annex create``, None if unknown;
+    ``configured_collector`` [ANNEX_COLLECTOR]: the collector to which its annexes report.
+    ``is_pending``: nothing has been queried yet. ``free_gpus``: those of the pool's other slots, if
+    requested; empty if its collector did not answer.
     """
 
     requests: tuple[AnnexRequest, ...] = ()
@@ -178,7 +178,7 @@ class AnnexAnswer(Struct, frozen=True, kw_only=True):
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """Why something is missing: one sentence each, of the schedd first."""
+        """Why something is missing: one sentence each, that of the schedd first."""
         found = [self.error, *(collector.error for collector in self.collectors)]
         return tuple(error for error in found if error)
 
@@ -203,7 +203,7 @@ class AnnexAnswer(Struct, frozen=True, kw_only=True):
 
 
 NEW_SINCE: Final = (25, 14)
-"""The first version whose ``htcondor annex create`` is of the new generation."""
+"""The first version with the new generation of ``htcondor annex create``."""
 
 LONGEST_NAME: Final = 200
 
@@ -231,12 +231,12 @@ GPU_SLOTS: Final = (
     ' && TotalSlotGPUs > 0 && SlotType =!= "Dynamic"',
     ["GLIDEIN_ResourceName", "GPUs_DeviceName", "GPUs", "State"],
 )
-"""The query for slots with GPUs outside annexes: constraint and attributes. Not for dynamic slots:
-GPUs that they return are those of their partitionable slot again."""
+"""The query for slots with GPUs outside annexes: constraint and attributes. Without dynamic slots,
+whose GPUs return to their partitionable slot."""
 
 
 def generation_here(version: str, use_old: bool) -> AnnexGeneration:
-    """What ``htcondor annex create`` makes: by CondorVersion and ANNEX_USE_OLD_CREATE."""
+    """The generation of ``htcondor annex create``, by CondorVersion and ANNEX_USE_OLD_CREATE."""
     found = re.search(r"(\d+)\.(\d+)\.\d+", version)
     is_new = found is None or (int(found[1]), int(found[2])) >= NEW_SINCE
     return AnnexGeneration.NEW if is_new and not use_old else AnnexGeneration.OLD
@@ -253,7 +253,7 @@ def annex_request(ad: Any) -> AnnexRequest | None:
         cluster=cluster,
         proc=proc,
         name=name,
-        # It is the expression "GlobalJobID".
+        # The attribute is the expression "GlobalJobID".
         request_id=_text(ad, "hpc_annex_request_id") or _text(ad, "GlobalJobId"),
         status=status,
         generation=AnnexGeneration.NEW if lifetime is None else AnnexGeneration.OLD,
@@ -302,8 +302,8 @@ def annex_slot(ad: Any) -> AnnexAd | None:
 def free_gpus(ads: Iterable[Any], now: float) -> list[FreeGpus]:
     """The GPUs, free at ``now``, of slots that :data:`GPU_SLOTS` selects, by site and model.
 
-    ``GPUs`` of a partitionable slot are those that no dynamic slot has; only what is Unclaimed is
-    available (manual: "Machine ClassAd Attributes"). Slots whose GPUs are of several models have no
+    ``GPUs`` of a partitionable slot are those that no dynamic slot has; only Unclaimed ones are
+    available (manual: "Machine ClassAd Attributes"). Slots with GPUs of several models have no
     GPUs_DeviceName, and are left out.
     """
     counts: Counter[tuple[str, str]] = Counter()
@@ -316,7 +316,7 @@ def free_gpus(ads: Iterable[Any], now: float) -> list[FreeGpus]:
 
 
 def connection_error(collector: str) -> str | None:
-    """Why no connection to a collector is possible, None if it accepts one."""
+    """Why a collector cannot be connected to; None if it can."""
     found = re.match(r"<?([^:?<>]+)(?::(\d{1,5}))?", collector)
     if found is None:
         return "no address"
@@ -330,7 +330,7 @@ def connection_error(collector: str) -> str | None:
 
 
 def gpu_model(ad: Any) -> str | None:
-    """The model of a slot's GPUs, None if it has none."""
+    """The model of a slot's GPUs; None without GPUs."""
     gpu = ad.get("GPUs_DeviceName")
     if isinstance(gpu, str):
         return gpu
@@ -349,7 +349,7 @@ def _text(ad: Any, attribute: str) -> str:
 
 
 def _number(ad: Any, attribute: str) -> float | None:
-    """A number, also one in quotes."""
+    """A number, even one in quotes."""
     value = ad.get(attribute)
     if isinstance(value, str) and re.fullmatch(r"\d{1,15}", value, re.ASCII):
         return float(value)

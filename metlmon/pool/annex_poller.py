@@ -1,6 +1,6 @@
-"""Asks the schedd for requests for annexes, and their collectors for slots.
+"""Queries the schedd for requests for annexes, and their collectors for slots.
 
-Follows the queue's polling, and never asks more often. A collector has a worker process of its
+Follows the queue's polling, and never queries more often. Collectors have a worker process of their
 own, so that one that does not answer delays neither the queue nor the actions.
 """
 
@@ -33,10 +33,10 @@ MOST_NAMES: Final = 200
 class AnnexPoller:
     """The annexes of the ensemble whose jobs are in the queue snapshots of ``queue``.
 
-    Asks in a thread between :meth:`start` and :meth:`stop`, when :meth:`follow_queue` or
-    :meth:`query_soon` were called, and in the caller's thread in :meth:`query`, which blocks.
-    ``connection``: for the schedd, shared with the queue's poller; ``collectors``: for collectors
-    only, closed by :meth:`stop`.
+    Queries run in a thread between :meth:`start` and :meth:`stop`, after calls of
+    :meth:`follow_queue` or :meth:`query_soon`, and in the caller's thread in :meth:`query`, which
+    blocks. ``connection``: for the schedd, shared with the queue's poller; ``collectors``: for
+    collectors only, closed by :meth:`stop`.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class AnnexPoller:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread, also while it waits for a collector."""
+        """Stop the thread, even while it waits for a collector."""
         self._stop.set()
         self._wake.set()
         self._collectors.close()
@@ -84,23 +84,23 @@ class AnnexPoller:
             self._thread.join(timeout=1.0)
 
     def follow_queue(self) -> None:
-        """After a query of the queue: ask for annexes, too, if it is time."""
+        """Query for annexes if that is due; called after each query of the queue."""
         if self.is_due():
             self._wake.set()
 
     def query_soon(self) -> None:
-        """Ask now, in the thread: somebody looks at the annexes."""
+        """Query now, in the thread, since a user looks at the annexes."""
         self._next_query = 0.0
         self._wake.set()
 
     def query_gpus_soon(self) -> None:
-        """Let the next query ask for free GPUs; at most every ten minutes, for plans."""
+        """Query for free GPUs, which plans need, in the thread; at most every ten minutes."""
         if self._now() >= self._next_gpus:
             self._gpus_requested = True
             self._wake.set()
 
     def is_due(self) -> bool:
-        """Whether to ask again.
+        """Whether to query again.
 
         As often as the queue while there are annexes or the schedd does not answer; else every
         ten minutes, or when a job targets an annex.
@@ -126,7 +126,7 @@ class AnnexPoller:
     # --- queries ------------------------------------------------------------------------
 
     def query(self) -> AnnexAnswer:
-        """Ask now and wait for the answer, which may have errors."""
+        """Query now and wait for the answer, which may have errors."""
         with self._query_lock:
             queue, before = self._queue(), self._answer
             jobs = _annex_jobs(queue)
@@ -164,7 +164,7 @@ class AnnexPoller:
             return self._answer
 
     def _ask(self, collector: AnnexCollector, names: Sequence[str]) -> AnnexCollector:
-        """Ask a collector; its earlier slots stay if it does not answer."""
+        """Query a collector; its earlier slots stay if it does not answer."""
         try:
             self._ads[collector.address] = self._collectors.annex_ads(collector.address, names)
         except PoolUnreachable as error:
@@ -174,7 +174,7 @@ class AnnexPoller:
         return replace(collector, answered_at=self._now(), error=None)
 
     def _free_gpus(self, error: str | None) -> tuple[FreeGpus, ...]:
-        """The free GPUs; none where the collector, or by its ``error`` the schedd, is silent."""
+        """The free GPUs; none if the collector, or (by ``error``) the schedd, does not answer."""
         self._gpus_requested, self._next_gpus = False, self._now() + LONGEST_PAUSE
         if error is not None:
             return ()
@@ -184,7 +184,7 @@ class AnnexPoller:
             return ()
 
     def _all_ads(self, collectors: Iterable[AnnexCollector]) -> tuple[AnnexAd, ...]:
-        """The slots of all collectors; each once, although two may be addresses of one."""
+        """The slots of all collectors, each once: two addresses may be those of one collector."""
         slots = {
             (ad.annex, ad.node, ad.slot): ad
             for collector in collectors
@@ -213,16 +213,16 @@ def _requests_of(
 
 
 def _names(requests: Iterable[AnnexRequest], jobs: Iterable[QueueJob]) -> list[str]:
-    """The names of annexes to ask for, without regard to case."""
+    """The names of annexes to query, each once regardless of case."""
     names = {job.annex.casefold(): job.annex for job in jobs if job.annex}
     names.update({request.name.casefold(): request.name for request in requests})
     return sorted(names.values())[:MOST_NAMES]
 
 
 def _addresses(queue: AnnexQueue, requests: Iterable[AnnexRequest], user: str) -> list[str]:
-    """The collectors to ask: that of ANNEX_COLLECTOR and of our own requests, else the pool's.
+    """The collectors to query: those of ANNEX_COLLECTOR and of our requests, else the pool's.
 
-    A request of somebody else must not decide which hosts this process connects to.
+    Another user's request must not determine the hosts to which this process connects.
     """
     addresses = dict.fromkeys(
         [queue.collector, *(request.collector for request in requests if request.owner == user)]

@@ -1,6 +1,6 @@
 """The pool client: performs the pool operations of screens and commands.
 
-Before an action on a job the queue is queried for that job, which must be the one in the logs
+Before an action on a job, the queue is queried for that job, which must be the one in the logs
 (:mod:`metlmon.pool.queue_checks`). Manual: "Managing a Job", "DAGMan Workflows > Running and
 Managing DAGMan" (halt files), "Rescue DAG".
 """
@@ -84,7 +84,7 @@ FINISHED: Final = "it is not in the queue: it has ended"
 class FeedAndPool(Struct, frozen=True):
     """A feed, and the pool client that acts on its jobs.
 
-    ``pool`` None: for the reason in ``no_pool``.
+    If ``pool`` is None, ``no_pool`` has the reason.
     """
 
     feed: Feed
@@ -97,10 +97,9 @@ class PoolClient:
     """Actions on the jobs, DAGs and runs of one dagdir.
 
     ``queue_snapshot``, ``annex_answer`` and ``previews`` use known data only, and may be called
-    from the event loop.
-    The other methods wait for the schedd: they must be called in a thread, and raise PoolError.
-
-    ``feed`` None: there is no dagdir yet; only ``where``, ``sites`` and ``submit_dag`` work.
+    from the event loop. The other methods wait for the schedd: they must be called in a thread, and
+    raise PoolError. Without a ``feed`` (no dagdir yet), only ``where``, ``sites`` and
+    ``submit_dag`` work.
     """
 
     def __init__(
@@ -121,16 +120,16 @@ class PoolClient:
 
     @property
     def annex_answer(self) -> AnnexAnswer:
-        """What schedd and collectors last answered about annexes."""
+        """The last answers of schedd and collectors about annexes."""
         return self._annexes.answer if self._annexes is not None else AnnexAnswer(is_pending=True)
 
     def query_annexes_soon(self) -> None:
-        """Ask about annexes now, in the poller's thread: somebody looks at them."""
+        """Query annexes now, in the poller's thread, since a user looks at them."""
         if self._annexes is not None:
             self._annexes.query_soon()
 
     def query_gpus_soon(self) -> None:
-        """Ask for free GPUs in the poller's thread, at most every ten minutes."""
+        """Query free GPUs in the poller's thread, at most every ten minutes."""
         if self._annexes is not None:
             self._annexes.query_gpus_soon()
 
@@ -151,8 +150,8 @@ class PoolClient:
         """Previews of every action for the selection, in the order of :class:`PoolAction`.
 
         ``jobs``: the selected jobs in whatever state; ``dags``: the DAGs they belong to;
-        ``runs``: the selected runs; ``site``, ``host``: the selected one, None for no SITE_ACTS
-        or HOST_ACTS.
+        ``runs``: the selected runs; ``site``, ``host``: the selected one; without one, the result
+        has no SITE_ACTS or HOST_ACTS.
         """
         previews = action_previews(self.queue_snapshot, jobs, dags, runs, status)
         previews = tuple(
@@ -167,12 +166,12 @@ class PoolClient:
     def _place_previews(
         self, status: Status, name: str, acts: Iterable[PoolAction]
     ) -> Iterator[ActionPreview]:
-        """Previews of PLACE_ACTS: these are for all jobs and DAGs of the ensemble."""
+        """Previews of PLACE_ACTS, which apply to all jobs and DAGs of the ensemble."""
         assert self._feed is not None
         jobs, files = self._feed.queued_jobs(), {}
         for dag in status.dags:
             path = self._feed.dagdir / dag.file
-            # A file that cannot be read is reported by the action.
+            # The action itself reports a file that cannot be read.
             with suppress(OSError):
                 file = gate_requests.exclusion_file(dag.file)
                 files[dag.file] = gate_requests.excluded_places(path.parent, file)
@@ -198,9 +197,9 @@ class PoolClient:
         return self._connection.sites()
 
     def submit_dag(self, dag_file: Path) -> int:
-        """Submit a new DAG from its own directory; returns DAGMan's cluster.
+        """Submit a new DAG from its own directory; return DAGMan's cluster.
 
-        Raises PoolError, also if files of an earlier submission exist beside it.
+        Raises PoolError, for example if files of an earlier submission exist beside it.
         """
         dag_file = dag_file.absolute()
         if not dag_file.is_file():
@@ -214,7 +213,7 @@ class PoolClient:
         return submission.submit(self._connection, dag_file.parent, (dag_file.name,))
 
     def close(self) -> None:
-        """End threads and processes; returns when they have ended."""
+        """End threads and processes; return when they have ended."""
         self._connection.close()
         if self._annexes is not None:
             self._annexes.stop()
@@ -226,10 +225,10 @@ class PoolClient:
     def perform(
         self, request: ActionRequest, on_result: Callable[[ActionResult], None]
     ) -> tuple[ActionResult, ...]:
-        """Perform a request; ``on_result`` gets each result, one per target.
+        """Perform a request; ``on_result`` is called with each result, one per target.
 
         Raises PoolError only if nothing at all was done. A ``dry`` request changes nothing: its
-        result is DONE if no check made beforehand refuses it.
+        result is DONE if all checks pass.
         """
         if self._feed is None:
             raise PoolError("there is no ensemble to act on")
@@ -244,7 +243,7 @@ class PoolClient:
         return tuple(results)
 
     def _results(self, request: ActionRequest, feed: Feed) -> Iterator[ActionResult]:
-        """Perform a request, a result for each target."""
+        """Perform a request; yield a result for each target."""
         if request.act in JOB_ACTS:
             yield from self._perform_jobs(request)
         elif request.act in RUN_ACTS:
@@ -407,7 +406,7 @@ class PoolClient:
         return _failure(job, user, error or "its requirements are as before")
 
     def _edited(self, job: QueueJob, edit: Callable[[], None]) -> tuple[QueueJob | None, str]:
-        """Edit a job; its ad afterwards, None if it has ended, and why the schedd refused.
+        """Edit a job; return its ad afterwards (None if it has ended), and any refusal.
 
         The bindings do not always raise an error when the schedd refuses, so only the ad read
         afterwards is proof.
@@ -437,7 +436,7 @@ class PoolClient:
         return ActionResult(dag.file, result.reply, text)
 
     def _dagman(self, dag: DagRow, path: Path) -> tuple[QueueJob | None, str]:
-        """The DAG's DAGMan job in the queue, or None and the reason."""
+        """The DAG's DAGMan job in the queue and "", or None and the reason."""
         if dag.cluster is None:
             return None, "the number of DAGMan's job is not known"
         job = self._connection.job(dag.cluster, 0)
@@ -510,14 +509,14 @@ def _owner_text(job: QueueJob, user: str) -> str:
 
 
 def _raise_refusal(job: QueueJob, field: str) -> str | None:
-    """Why the job does not get another request."""
+    """Why the job's request cannot be raised; None if it can."""
     if job.status != HELD:
         return f"it is {STATUS_NAMES.get(job.status, 'not held')} in the queue: only held jobs go"
     return f"its {field} is an expression" if getattr(job, field) is None else None
 
 
 def _retarget_refusal(job: QueueJob, site: str) -> str | None:
-    """Why the job cannot be sent to another site, or to the sites of a list."""
+    """Why the job cannot be sent to another site or to a list of sites; None if it can."""
     if job.status != IDLE:
         return f"it is {STATUS_NAMES.get(job.status, 'not idle')} in the queue: only idle jobs go"
     if job.site is None or not job.by_site:

@@ -59,7 +59,7 @@ CLOSE_SECONDS: Final = 0.1
 """How long ``close`` lets an operation finish before it kills the worker."""
 
 STDERR_BYTES: Final = 4000
-"""How much of the end of the bindings' output is read to quote a line of it."""
+"""Bytes at the end of the bindings' output that are read to quote a line of it."""
 
 BOOTSTRAP: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {module} import main; main()"
@@ -78,7 +78,7 @@ HINTS: Final = {
     "refused": "the schedd refused: it may not have authenticated you "
     "(SEC_CLIENT_AUTHENTICATION_METHODS in the configuration says how it can)",
 }
-"""By the worker's error kind: the problem and its remedy."""
+"""The problem and its remedy by the worker's error kind."""
 
 
 DAGMAN_LOG: Final = ".dagman.log"
@@ -119,7 +119,7 @@ class PoolUnreachable(PoolError):
 
 
 class PoolConnection:
-    """Starts the worker on first use, and again after it exited.
+    """Starts the worker on first use, and again after it has exited.
 
     Thread-safe, one operation at a time. Every method raises PoolError with a one-sentence
     message.
@@ -154,7 +154,7 @@ class PoolConnection:
         return tuple(self._call(list[QueueJob], "dagmans"))
 
     def act(self, action: str, cluster: int, proc: int) -> str:
-        """Hold, release, remove or vacate one job; returns a ResultCode's text."""
+        """Hold, release, remove or vacate one job; return a ResultCode's text."""
         return str(self._call(str, "act", action, cluster, proc))
 
     def edit(self, cluster: int, proc: int, field: str, value: int | str) -> None:
@@ -162,7 +162,7 @@ class PoolConnection:
         self._call(object, "edit", cluster, proc, field, value)
 
     def exclude(self, cluster: int, proc: int, name: str, excluded: bool, on: str) -> None:
-        """Request that a site or host is excluded, or not; only the job's ad shows the result."""
+        """Request to exclude or include a site or host; only the job's ad shows the result."""
         self._call(object, "exclude", cluster, proc, name, excluded, on)
 
     def sites(self) -> tuple[SiteInfo, ...]:
@@ -174,11 +174,11 @@ class PoolConnection:
         return tuple(self._call(list[FreeGpus], "free_gpus"))
 
     def slots(self) -> tuple[tuple[dict[str, float], int], ...]:
-        """The pool's slots: what they have, by the command that requests it, and how many."""
+        """The pool's slots: amounts by the submit command that requests them, and their number."""
         return tuple(self._call(list[tuple[dict[str, float], int]], "slots"))
 
     def annex_queue(self) -> AnnexQueue:
-        """All requests for annexes in the queue, and what the configuration says about annexes."""
+        """All requests for annexes in the queue, and the configuration for annexes."""
         queue: AnnexQueue = self._call(AnnexQueue, "annex_queue")
         return queue
 
@@ -189,7 +189,7 @@ class PoolConnection:
     # --- the protocol -------------------------------------------------------------------
 
     def _call(self, kind: Any, operation: str, *arguments: Any) -> Any:
-        """The value of an operation of the worker, as a ``kind``."""
+        """The result of an operation of the worker, converted to ``kind``."""
         with self._line:
             if self._closed:
                 raise PoolError("the connection to the pool is closed")
@@ -231,7 +231,7 @@ class PoolConnection:
     def _exchange(
         self, worker: subprocess.Popen[bytes], operation: str, arguments: tuple[Any, ...]
     ) -> Answer | None:
-        """The worker's answer; None if it gave none that can be read."""
+        """The worker's answer; None without a readable one."""
         seconds = ANSWER_SECONDS.get(operation, OTHER_SECONDS)
         request = {"op": operation, "args": arguments}
         assert worker.stdin is not None
@@ -301,7 +301,7 @@ class PoolConnection:
         return (errors or lines or [""])[-1]
 
     def _stop_worker(self, graceful: bool = True) -> int | None:
-        """End the worker, if there is one; returns its exit status."""
+        """End the worker, if any; return its exit status."""
         worker, self._worker = self._worker, None
         if worker is None:
             return None
@@ -316,7 +316,7 @@ class PoolConnection:
             return worker.wait()
 
     def close(self) -> None:
-        """End the worker, even during an operation, which fails; returns when it exited."""
+        """End the worker, even during an operation, which fails; return when it has exited."""
         self._closed = True
         while not self._line.acquire(timeout=CLOSE_SECONDS):
             # The other thread may have just started the worker: kill it repeatedly.
@@ -335,8 +335,8 @@ class PoolConnection:
 def cluster_logs(cluster: int) -> list[Path]:
     """The event logs (``UserLog``) of the jobs of a cluster that are in the queue.
 
-    Of a cluster that is a DAGMan, its DAG file. Raises InputError without a schedd, for a cluster
-    that is not in its queue, and for jobs without a log.
+    For a DAGMan, its DAG file. Raises InputError without a schedd, for a cluster that is not in its
+    queue, and for jobs without a log.
     """
     connection = PoolConnection()
     try:

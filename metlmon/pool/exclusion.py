@@ -1,8 +1,8 @@
-"""How a job's ClassAd names sites, and hosts: those of MetlSite, and those that it excludes.
+"""Sites and hosts in a job's ClassAd: those of MetlSite, and those that it excludes.
 
-metlmon's own submit files let Requirements refer to the attributes MetlSite and MetlExcluded,
+In metlmon's own submit files, Requirements refer to the attributes MetlSite and MetlExcluded,
 string lists (in older submit files MetlSite is one site, and MetlExcluded has sites only). In other
-jobs a clause is appended to Requirements, which is recognised, and removed again, by its form.
+jobs a clause is appended to Requirements, and is recognised, and removed again, by its form.
 Pure; imported by :mod:`metlmon.pool.worker`. Manual: "ClassAd Mechanism > Built-in
 Functions" (stringListIMember), "Matchmaking with ClassAds".
 """
@@ -45,7 +45,7 @@ _CLAUSE: Final = re.compile(
 def can_exclude(name: str, on: str = "site") -> bool:
     """Whether the name can be quoted in a ClassAd, and listed in a submit file.
 
-    That of a host, ``on`` a machine, cannot be an address: Machine in ads is a name.
+    ``on``: "site" or "host". A host's name cannot be an address, since Machine in ads is a name.
     """
     if on == "host" and not _HOST.fullmatch(name):
         return False
@@ -73,7 +73,7 @@ def _without_clauses(requirements: str) -> tuple[str, dict[str, tuple[str, ...]]
 
 
 def with_clause(requirements: str, names: Iterable[str], on: str = "site") -> str:
-    """The requirements with a clause for exactly these places; without any, as they were."""
+    """The requirements with a clause for exactly these places; for no places, without one."""
     changed, found = _without_clauses(requirements)
     for kind, attribute in ADVERTISED.items():
         listed = joined(names if kind == on else found.get(kind, ()))
@@ -92,7 +92,7 @@ def matches_site_list(requirements: str) -> bool:
 
 
 def submit_line(name: str, on: str = "site") -> str:
-    """The line for a submit file that excludes the place, below its requirements if it has some.
+    """The line for a submit file that excludes the place, to be put below any requirements.
 
     Manual: "condor_submit" (``$(name:default)``).
     """

@@ -1,8 +1,8 @@
 """Request files for a run's gate, stored beside the DAG file by the run's uuid.
 
 The gate (``gate.py`` beside the DAG) checks for them before each node of the run; its header
-describes the formats. Files are written atomically, and no symbolic link is followed, neither of
-a file nor of the directories between it and the DAG file's own.
+describes the formats. Files are written atomically, and symbolic links are not followed, neither
+for a file nor for the directories between it and the DAG file's own.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def author_line() -> bytes:
 
 
 def time_line(seconds: float | None = None) -> bytes:
-    """The line of a request with its time in UTC; a copy loses that of the file."""
+    """The line of a request with its time in UTC; copies may lose the file's own time."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ\n", time.gmtime(seconds)).encode()
 
 
@@ -114,7 +114,7 @@ class NoFile(OSError):
 
 @contextmanager
 def open_directory(directory: Path, parts: tuple[str, ...], make: bool = False) -> Iterator[int]:
-    """The directory ``parts`` below ``directory`` (a DAG file's own), as a descriptor.
+    """Open the directory ``parts`` below ``directory`` (a DAG file's own); yield a descriptor.
 
     With ``make``, missing directories are created with the group and permissions of their parent,
     since DAGMan's user writes into them, too. Raises OSError.
@@ -139,7 +139,7 @@ def open_directory(directory: Path, parts: tuple[str, ...], make: bool = False) 
 
 
 def _make_directory(parent: int, name: str) -> bool:
-    """Create a directory; False if it exists."""
+    """Create a directory; return False if it exists."""
     try:
         os.mkdir(name, 0o777, dir_fd=parent)
     except FileExistsError:
@@ -163,7 +163,7 @@ def _split(file: str) -> tuple[tuple[str, ...], str]:
 
 
 def write_file(directory: Path, file: str, content: bytes, *, keep: bool = False) -> bool:
-    """Write a file; False: nothing to do, or it exists and ``keep``. Raises OSError."""
+    """Write a file; return False if unchanged, or kept by ``keep``. Raises OSError."""
     parents, name = _split(file)
     with open_directory(directory, parents, make=True) as parent:
         if _exists(parent, name) and (keep or _read(parent, name) == content):
@@ -174,7 +174,7 @@ def write_file(directory: Path, file: str, content: bytes, *, keep: bool = False
 
 
 def delete_file(directory: Path, file: str) -> bool:
-    """Delete a file; False if it does not exist. Raises OSError."""
+    """Delete a file; return False if it does not exist. Raises OSError."""
     parents, name = _split(file)
     try:
         with open_directory(directory, parents) as parent:
@@ -222,7 +222,7 @@ def stop_reason(directory: Path, file: str) -> str | None:
 
 
 def _exists(parent: int, name: str) -> bool:
-    """Whether the file exists. Raises NoFile if it is no regular file."""
+    """Whether the file exists. Raises NoFile if it is not a regular file."""
     try:
         mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
     except FileNotFoundError:
@@ -248,7 +248,7 @@ def _draft(parent: int, name: str, content: bytes) -> Iterator[str]:
     draft_descriptor = os.open(draft, flags, 0o644, dir_fd=parent)
     try:
         with open(draft_descriptor, "wb") as stream:
-            # Despite the umask: the gate runs as DAGMan's user, which may differ from ours.
+            # Override the umask: the gate runs as DAGMan's user, which may differ from ours.
             os.fchmod(draft_descriptor, 0o644)
             stream.write(content)
             stream.flush()
@@ -306,7 +306,7 @@ def change_requests(feed: Feed, request: ActionRequest, run: RunTarget) -> Actio
 
 
 def _is_stopped(directory: Path, run: RunTarget, uuid: str) -> bool:
-    """Whether the gate has stopped the run by now, as far as can be read."""
+    """Whether a readable file shows that the gate has stopped the run by now."""
     with suppress(OSError):
         return read_file(directory, request_file(run.dag, uuid, "stopped")) is not None
     return False
@@ -323,7 +323,7 @@ def takes_site_lists(feed: Feed, run: str) -> bool:
 
 
 def submit_file(feed: Feed, run: str) -> str | None:
-    """The submit file of the run's last epoch, from the dagdir; None if not a file."""
+    """The submit file of the run's last epoch, relative to the dagdir; None if not a file."""
     view = feed.run_view(run)
     epochs = view.epochs if view is not None else ()
     node = feed.node_row(epochs[-1].node_key) if epochs else None
@@ -353,7 +353,7 @@ def append_line(directory: Path, file: str, line: bytes) -> None:
 
 
 def _has_no_retry(feed: Feed, run: RunTarget) -> bool:
-    """Whether the node would fail, as far as is known."""
+    """Whether the node would fail if its job is removed, as far as is known."""
     rows = feed.latest.status.runs if feed.latest is not None else ()
     return any(row.retries_left == 0 for row in rows if row.uuid == run.uuid)
 
@@ -367,7 +367,7 @@ def change_file(
     keep: bool = False,
     dry: bool = False,
 ) -> ActionResult:
-    """Write a file, or delete it (``content`` None); ``dry``: see if that is possible."""
+    """Write a file, or delete it (``content`` None); ``dry``: only check if that is possible."""
     verb = "deleted" if content is None else "written"
     try:
         if dry:

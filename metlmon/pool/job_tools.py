@@ -13,7 +13,7 @@ from typing import Final
 from metlmon.pool.types import PoolError
 
 ANALYZE_SECONDS: Final = 60.0
-"""It asks the collector for every slot: some seconds in a large pool."""
+"""The tool queries the collector for every slot, which takes some seconds in a large pool."""
 
 TAIL_SECONDS: Final = 30.0
 
@@ -29,18 +29,18 @@ def analyze_command(job: tuple[int, int]) -> list[str]:
 
 
 def tail_command(job: tuple[int, int], errors: bool = False) -> list[str]:
-    """The command for the end of what a running job has written, where it runs."""
+    """The command that fetches the end of a running job's output from its machine."""
     stream = ["-no-stdout", "-stderr"] if errors else []
     return ["condor_tail", "-maxbytes", str(TAIL_BYTES), *stream, _job_id(job)]
 
 
 def analyze(job: tuple[int, int]) -> list[str]:
-    """Why a job is idle, as lines. Waits for the schedd and the collector; raises PoolError."""
+    """Why a job is idle, as lines. Blocks on schedd and collector; raises PoolError."""
     return _run(analyze_command(job), ANALYZE_SECONDS)
 
 
 def tail(job: tuple[int, int], errors: bool = False) -> list[str]:
-    """The end of a running job's output, or of its errors, as lines. Waits; raises PoolError."""
+    """The end of a running job's output or error file as lines. Blocks; raises PoolError."""
     return _run(tail_command(job, errors), TAIL_SECONDS)
 
 
@@ -49,7 +49,7 @@ def _job_id(job: tuple[int, int]) -> str:
 
 
 def _run(command: Sequence[str], seconds: float) -> list[str]:
-    """The lines that a tool prints; without a shell."""
+    """Run a tool, without a shell; return the lines that it prints."""
     tool = shutil.which(command[0])
     if tool is None:
         raise PoolError(f"{command[0]} is not installed here")

@@ -1,4 +1,4 @@
-"""Polls the schedd in a thread, and a feed that adds the results to the snapshots."""
+"""Polls the schedd in a thread, and adds the results to the snapshots of a feed."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class QueuePoller:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread, or leave it after a second if the schedd blocks it."""
+        """Stop the thread; give up after a second if the schedd blocks it."""
         self._stop.set()
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -144,7 +144,7 @@ class QueuePoller:
                 self._record_failure(describe_error("asking failed", error))
 
     def is_due(self) -> bool:
-        """Whether a query is due: only while jobs are queued or a DAG runs by the logs."""
+        """Whether a query is due: only while by the logs jobs are queued or a DAG runs."""
         latest = self._feed.latest
         if latest is None or latest.progress.done < latest.progress.total:
             return False
@@ -190,7 +190,7 @@ class QueuePoller:
             return self._snapshot
 
     def _record_failure(self, error: str) -> None:
-        """Keep the last snapshot, with the reason why there is no newer one."""
+        """Keep the last snapshot, with the reason why no newer one exists."""
         self._schedd_info = None
         latest = self._feed.latest
         self._event_count = 0 if latest is None else _count_events(latest)
@@ -202,7 +202,7 @@ class QueuePoller:
     def _schedule(self, useful: bool) -> None:
         """Set the time of the next query.
 
-        The pause doubles after a query that was not ``useful``: an error, or none of our jobs.
+        The pause doubles after a query that was not ``useful``: it failed or had none of our jobs.
         """
         self._pause = QUERY_SECONDS if useful else min(LONGEST_PAUSE, self._pause * 2)
         self._next_query = self._now() + self._pause
@@ -210,7 +210,7 @@ class QueuePoller:
     def _query_jobs(self, rows: Mapping[JobId, Job], dags: Sequence[DagRow]) -> list[QueueJob]:
         """All jobs of our DAGMans, then those of our clusters not among them.
 
-        The latter have an unknown DAGMan: a sub-DAG's, or one without its own log.
+        The latter have an unknown DAGMan: that of a sub-DAG, or one without a log.
         """
         dagmans = {dag.cluster for dag in dags if dag.cluster and dag.state in ALIVE}
         clusters = {cluster for cluster, _ in rows}
@@ -235,7 +235,7 @@ class QueuePoller:
     ) -> None:
         """Store a snapshot, update the discrepancies, and schedule the next query."""
         has_jobs = bool(snapshot.jobs or snapshot.dagmans)
-        # Logs of another machine differ from this queue entirely: do not warn of that.
+        # Logs of another machine differ from this queue entirely: do not warn about that.
         self._has_our_jobs |= has_jobs
         log_rows = dict(rows)
         for job in snapshot.jobs:
@@ -381,11 +381,11 @@ class QueueFeed:
         return replace(snapshot, error=silence) if silence and snapshot.error is None else snapshot
 
     def queue(self) -> QueueSnapshot:
-        """The queue when it was last queried."""
+        """The queue as of the last query."""
         return self._poller.snapshot
 
     def _queued(self, cluster: int, proc: int) -> QueueJob | None:
-        """The job in the queue; one that only the logs have there differs by this."""
+        """The job in the queue, with its lasting discrepancy from the logs, if any."""
         lasting = self._poller.lasting_discrepancies
         differs = next((d.queue_state for d in lasting if d.job == (cluster, proc)), None)
         job = self._poller.snapshot.job(cluster, proc)

@@ -1,8 +1,8 @@
-"""Which actions on the selection are possible, what they change, and why others are not.
+"""Previews of actions: which are possible for the selection, their effects, or the obstacles.
 
 Covers jobs, DAGs, runs (by requests to their gates), sites and hosts. Pure: uses the state in the
-logs and the files that were read, and the latest queue snapshot; sends no query. Requests to gates
-are files, so that the schedd is needed only for removing jobs.
+logs, the files that were read, and the latest queue snapshot; sends no query. Requests to gates are
+files, so that the schedd is needed only for removing jobs.
 """
 
 from __future__ import annotations
@@ -67,19 +67,19 @@ ANYWHERE: Final = "any"
 """The MetlSite value for which submit files accept any site."""
 
 SIMILARITY: Final = 0.5
-"""Smallest similarity of a suggested site name (:mod:`difflib`)."""
+"""Minimum similarity of a suggested site name (:mod:`difflib`)."""
 
 NO_NAMES: Final = {
     "site": f"{NO_SITE}, and without {SEPARATOR}",
     "host": "a host's name, not its address, has letters, digits, dots, - and _ only",
 }
-"""What the name of an excluded place must be, by its kind."""
+"""The requirements on the name of an excluded place, by its kind."""
 
 EXCLUDED: Final = "excluded already"
 NOT_EXCLUDED: Final = "not excluded"
 
 WAITING: Final = (State.IDLE, State.HELD)
-"""States of jobs for which a site can be excluded; the match of another one is made."""
+"""States of jobs for which a site can be excluded; other jobs have been matched already."""
 
 SLOT_STATES: Final = ACTIVE - {State.IDLE, State.HELD}
 """States of a job that occupies a slot and can be vacated from it."""
@@ -97,10 +97,10 @@ ALREADY: Final = (
     "it is not halted",
     "DAGMan is not held",
 )
-"""Reasons that mean that the desired state is reached already."""
+"""Reasons that mean that the desired state has already been reached."""
 
 MAX_NAMES: Final = 3
-"""Most reasons, or names of sites, that a message lists."""
+"""Maximum number of reasons, or of sites' names, in a message."""
 
 
 def action_previews(
@@ -110,7 +110,7 @@ def action_previews(
     runs: Sequence[SelectedRun] = (),
     status: Status | None = None,
 ) -> tuple[ActionPreview, ...]:
-    """Previews of all actions but PLACE_ACTS; those on DAGs once for each."""
+    """Previews of all actions except PLACE_ACTS; those on DAGs once per DAG."""
     queue = snapshot.by_id()
     all_dags = {dag.file: dag for dag in (status.dags if status is not None else dags)}
     previews: list[ActionPreview] = []
@@ -133,7 +133,7 @@ def action_previews(
 def is_already_done(preview: ActionPreview) -> bool:
     """Whether the whole selection is already in the action's target state.
 
-    For jobs and DAGs this takes queue data; without it, the missing data is the error.
+    False for jobs and DAGs without queue data: then the missing data is the reason.
     """
     if preview.refused is None or not preview.refused.endswith(ALREADY):
         return False
@@ -173,9 +173,9 @@ def _exclusion_reason(
 ) -> str | None:
     """Why the action skips a job, or None if it does not.
 
-    A job held at the very moment when it ended has ended in its log and for DAGMan, but stays in
-    the queue, held, until it is released (it then ends again without running) or removed, at the
-    latest together with its DAGMan.
+    A job that was held at the moment when it ended has ended for its log and for DAGMan, but stays
+    held in the queue until it is released (it then ends again without running) or removed, at the
+    latest with its DAGMan.
     """
     held = queued is not None and queued.status == HELD
     state = State.HELD if held and row.state in TERMINAL else row.state
@@ -215,8 +215,8 @@ def _with_placement_files(
 ) -> ActionPreview:
     """The RETARGET preview, including the placement files that it writes.
 
-    The submit file of a node with a gate includes such a file, so that retries use the new site
-    as well and the files record it.
+    The submit file of a node with a gate includes such a file, so that retries use the new site,
+    too, and the file records it.
     """
     if preview.request is None:
         return preview
@@ -455,7 +455,7 @@ def refusal_reason(act: PoolAction, row: Run, dag: DagRow | None) -> str | None:
 
 
 def _request_conflict(act: PoolAction, row: Run, gate: GateStatus) -> str | None:
-    """Why an earlier request, or the lack of a next epoch, rules the action out."""
+    """Why an earlier request, or the lack of a next epoch, rules out the action."""
     match act:
         case PoolAction.RESUME_RUN:
             requested = gate.pause_requested or gate.paused or gate.stop_requested
@@ -556,8 +556,8 @@ def exclusion_preview(
 ) -> ActionPreview:
     """The preview of one of PLACE_ACTS.
 
-    ``jobs``: all that are queued according to the logs. ``files``: by DAG file, the sites and hosts
-    that its file in ``placement`` excludes.
+    ``jobs``: all jobs queued according to the logs. ``files``: the sites and hosts that the file in
+    ``placement`` of each DAG excludes, by DAG file.
     """
     exclude, on = act in EXCLUDE_ACTS, ACTS[act].on
     queue = snapshot.by_id()
@@ -581,7 +581,7 @@ def exclusion_preview(
         if (job := queue.get((row.cluster, row.proc))) is not None
         and (job.by_list if on == "site" else job.hosts_by_list)
     }
-    # Older submit files take a list of sites only.
+    # Older submit files take a list of sites, but not of hosts.
     listing |= {dag for dag, own in files.items() if (own if on == "site" else names(own, name))}
     dags = _dag_targets(status, listing, files, name, exclude)
     uncovered = [dag.file for dag in status.dags if dag.state in ALIVE and dag.file not in listing]
@@ -619,7 +619,7 @@ def names(sites: Sequence[str], site: str) -> bool:
 
 
 def _is_bound(row: Job, job: QueueJob | None, site: str) -> bool:
-    """Whether the job asks for this site alone, as far as is known."""
+    """Whether the job requires this site alone, as far as is known."""
     if job is not None and job.by_list:
         return False
     wanted = job.site if job is not None and job.by_site else row.target
@@ -698,7 +698,7 @@ def _effects(
 
 
 def _about_line(exclude: bool, dags: Sequence[str]) -> str:
-    """What the line for the submit file is for."""
+    """The explanation of the line for the submit file."""
     names = plain(", ".join(dags[:3]), 100) + (f" and {len(dags) - 3} more" * (len(dags) > 3))
     if exclude:
         return f"jobs that {names} submits later go there unless its submit file has the line"
@@ -709,7 +709,7 @@ def _about_line(exclude: bool, dags: Sequence[str]) -> str:
 
 
 def missing_queue_reason(snapshot: QueueSnapshot) -> str | None:
-    """Why there is no queue data to act on, or None if there is."""
+    """Why queue data to act on is missing; None if it is not."""
     if snapshot.error is not None:
         return snapshot.error
     if snapshot.is_pending or snapshot.queried_at is None:
@@ -718,7 +718,7 @@ def missing_queue_reason(snapshot: QueueSnapshot) -> str | None:
 
 
 def owner_mismatch(job: QueueJob | None, snapshot: QueueSnapshot) -> str | None:
-    """That the job belongs to another user, or None."""
+    """The text that the job belongs to another user; None if it does not."""
     if job is None or not snapshot.user or not job.owner or job.owner == user_name(snapshot.user):
         return None
     return f"belongs to {plain(job.owner, 40)}, you are {plain(user_name(snapshot.user), 40)}"
@@ -727,7 +727,7 @@ def owner_mismatch(job: QueueJob | None, snapshot: QueueSnapshot) -> str | None:
 def jobs_missing(snapshot: QueueSnapshot, targets: Sequence[Target]) -> str | None:
     """Why none of the targets can be in this queue, or None.
 
-    The logs have them queued, but the schedd has no job of ours at all. (Single missing jobs may
+    They are queued by the logs, but the schedd has no job of ours at all. (Single missing jobs may
     have been submitted after the query.)
     """
     if snapshot.jobs or snapshot.dagmans or not targets:
@@ -736,7 +736,7 @@ def jobs_missing(snapshot: QueueSnapshot, targets: Sequence[Target]) -> str | No
 
 
 def _missing(snapshot: QueueSnapshot, jobs: Iterable[tuple[int, int]]) -> str:
-    """That the queue does not have what the logs have there."""
+    """The text that the queue lacks the jobs that are queued by the logs."""
     schedd = plain(snapshot.schedd or "", 60)
     if set(snapshot.foreign_jobs).intersection(jobs):
         return (
@@ -768,12 +768,12 @@ UNITS: Final = {"request_memory": "MB", "request_disk": "KB"}
 """The units of the job's attributes, by the field of :class:`QueueJob`."""
 
 RAISED: Final = f"{RAISE_FACTOR}x"
-"""The new request where none is given."""
+"""The default of the new request."""
 
 EXPECTED: Final = "a factor above 1 (1.5x) or an amount with its unit (12GB)"
 
 USER_HOLDS: Final = (1, 15)
-"""Codes of holds by the user (15: at submission): any request may be changed."""
+"""Codes of holds by the user (15: at submission), after which any request may be changed."""
 
 _SIZES: Final = {"KB": 1, "MB": 1 << 10, "GB": 1 << 20, "TB": 1 << 30}
 _VALUE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(x|[KMGT]B?)", re.IGNORECASE)
@@ -781,18 +781,18 @@ _LARGEST: Final = 2**31 - 1
 
 
 def amount(field: str, value: int) -> str:
-    """``12GB``: a request as a submit file has it, in the largest unit without a fraction."""
+    """``12GB``: a request as in a submit file, in the largest unit without a fraction."""
     return request_amount(value * _SIZES[UNITS[field]])
 
 
 def is_value(text: str) -> bool:
-    """Whether it is a factor above 1 or an amount."""
+    """Whether the text is a factor above 1 or an amount."""
     match = _VALUE.fullmatch(text.strip())
     return match is not None and float(match[1]) > (1 if match[2] in "xX" else 0)
 
 
 def _raised(field: str, before: int, reason: str | None, text: str) -> int:
-    """A slot has more than was requested, rounded up: a factor begins at what was reached there."""
+    """The new request: an amount, or a factor of the old one or of what the job reached."""
     match = _VALUE.fullmatch(text.strip())
     assert match is not None, "is_value tells"
     number, unit = float(match[1]), match[2].upper()
@@ -822,10 +822,9 @@ def request_refusal(act: PoolAction, row: Job, job: QueueJob | None) -> str | No
 
 
 def with_request(preview: ActionPreview, text: str, snapshot: QueueSnapshot) -> ActionPreview:
-    """The preview with each job's new request: a factor of its own one, or an amount.
+    """The preview with each job's new request, given as a factor or an amount.
 
-    A factor of what its hold says was reached, if that is more.
-
+    A factor applies to the job's request, or to what it reached by its hold, if that is more.
     ``text``: as :func:`is_value` accepts it.
     """
     if preview.request is None:

@@ -1,6 +1,6 @@
-"""The protocol of program and worker: requests and answers, each a line of JSON.
+"""The protocol between program and worker: requests and answers, each a line of JSON.
 
-Jobs are named by integers, so that no text of a log becomes part of a constraint.
+Jobs are identified by integers, so that no text of a log becomes part of a constraint.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SLOT_AMOUNTS: Final = {
     "request_gpus": "TotalSlotGPUs",
     "gpus_minimum_memory": "GPUs_GlobalMemoryMb",
 }
-"""The attributes of slots that requests of jobs are compared with."""
+"""The attributes of slots with which requests of jobs are compared."""
 
 OPERATIONS: Final[dict[str, Any]] = {
     "where": tuple[()],
@@ -91,7 +91,7 @@ class ResultCode(StrEnum):
 
 
 class Answer(Struct, frozen=True, omit_defaults=True):
-    """The value of a request, or the kind of a failure and HTCondor's message."""
+    """The result of a request, or the kind of a failure and HTCondor's message."""
 
     value: Raw | UnsetType = UNSET
     error: ErrorKind | None = None

@@ -1,12 +1,12 @@
-"""Checks before an action: whose a job is, and how queue and logs differ.
+"""Checks before an action: who owns a job, and how queue and logs differ.
 
 The logs may be a copy, forged, or from another machine; the local schedd may then have a
 different job with the same id.
 
 The shadow and the schedd write the log as events happen; the schedd, and for a running job the
-shadow's updates, maintain the queue's ad. Both are never read at the same moment, so a
-discrepancy is reported only if it is in query results half a minute apart, with no new event in
-the log. Pure except for ``realpath``.
+shadow's updates, maintain the queue's ad. The two are never read at the same moment, so a
+discrepancy is reported only if it persists in query results half a minute apart, without a new
+event in the log. Pure except for ``realpath``.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ DEEPEST: Final = 10
 
 
 class Ownership:
-    """Which jobs in the queue belong to the ensemble of ``dagdir``.
+    """Determines which jobs in the queue belong to the ensemble of ``dagdir``.
 
-    Only the ad of a job, and those of its DAGMans, prove it: the files of a directory may be a
+    Only the ad of a job, and those of its DAGMans, prove that: the files of a directory may be a
     copy, forged, or lead elsewhere (a link, ``SUBDAG EXTERNAL`` or ``log`` of another directory).
     ``dags`` and ``logs``: its DAGs and event logs (names in the dagdir). ``find`` returns the ad
     of a cluster's job 0, or None if the queue does not have it; its exceptions propagate.
@@ -67,9 +67,9 @@ class Ownership:
     def _works_here(self, job: QueueJob) -> bool:
         """Whether the job writes one of our logs, and its own ad names this directory.
 
-        A job with DAGMan's nodes log does where that is the one of a DAG here, or lies here; any
-        other where its directory is this one. Below it may be dagdirs of their own: there only a
-        job of no DAGMan counts, as one does that names a log here.
+        The ad of a node job must name the nodes.log of a DAG here, or another one in this
+        directory. The ad of any other job must name this directory as its own or its log's. As
+        directories below may be other dagdirs, they count only for jobs without a DAGMan.
         """
         if self._dagdir is None:
             return False
@@ -88,7 +88,7 @@ class Ownership:
         return job.dagman is None and any(map(self._is_below, places))
 
     def _is_here(self, dagdir: Path, file: str) -> bool:
-        """Whether a file is in the dagdir or below it, and no link leads to its directory."""
+        """Whether a file is in the dagdir or below it, without a link on the way."""
         name = os.path.join(self._dagdir or "", os.path.normpath(file))
         return _entry(str(dagdir / file)) == name and self._is_below(name)
 
@@ -148,7 +148,7 @@ def runs_file(job: QueueJob, dag_file: Path) -> bool:
 
 
 def dagman_directory(job: QueueJob) -> str | None:
-    """The absolute directory of the primary DAG file of a DAGMan job; None if it names none."""
+    """The absolute directory of the primary DAG file of a DAGMan job; None without one."""
     if job.universe != SCHEDULER_UNIVERSE or not job.arguments or not job.directory:
         return None
     files = read_dagman_arguments(job.arguments).dag_files
@@ -158,7 +158,7 @@ def dagman_directory(job: QueueJob) -> str | None:
 
 
 def belongs_elsewhere(job: QueueJob) -> str:
-    """The message about a job with one of our ids that is not ours."""
+    """The message about a job that is not ours although it has one of our ids."""
     return f"the queue's job {job.cluster}.{job.proc} belongs to another directory"
 
 
@@ -202,7 +202,7 @@ _BUSY: Final = frozenset({RUNNING, TRANSFERRING})
 AGREES: Final[Mapping[State, frozenset[int]]] = {
     State.IDLE: frozenset({IDLE}),
     # Status 2 begins with the match and includes input transfer, start and lost connections;
-    # 6 is set during output transfers, also those of checkpoints.
+    # 6 is set during output transfers, including those of checkpoints.
     State.TRANSFERRING_INPUT: _BUSY,
     State.STARTING: _BUSY,
     State.RUNNING: _BUSY,
@@ -211,7 +211,7 @@ AGREES: Final[Mapping[State, frozenset[int]]] = {
     State.DISCONNECTED: _BUSY | {SUSPENDED},
     State.SUSPENDED: _BUSY | {SUSPENDED},
     State.HELD: frozenset({HELD}),
-    # Ended jobs may stay in the queue for a moment, or due to LeaveJobInQueue.
+    # Ended jobs may stay in the queue for a moment, or because of LeaveJobInQueue.
     State.COMPLETED: frozenset({COMPLETED, REMOVED}),
     State.FAILED: frozenset({COMPLETED, REMOVED}),
     State.REMOVED: frozenset({REMOVED, COMPLETED}),
@@ -220,17 +220,17 @@ AGREES: Final[Mapping[State, frozenset[int]]] = {
 with every state: its log records the removal only at the end."""
 
 IDS_NAMED: Final = 3
-"""Jobs that a warning names; it counts the others."""
+"""Number of jobs that a warning names; it counts the others."""
 
 GONE: Final = 0
-"""In place of a status: the queue does not have the job."""
+"""Replaces the status of a job that is not in the queue."""
 
 
 class QueueDiscrepancy(Struct, frozen=True):
     """A job whose state in the queue differs from the state in its log.
 
-    ``state`` None: no log has the job. ``first``: time of the query that showed the discrepancy
-    first (seconds since the epoch).
+    ``state`` None: no log has the job. ``first``: time of the first query that showed the
+    discrepancy (seconds since the epoch).
     """
 
     job: JobId
@@ -248,7 +248,7 @@ class QueueDiscrepancy(Struct, frozen=True):
 
 
 def discrepancy_text(group: Sequence[QueueDiscrepancy]) -> str:
-    """The warning of jobs that differ alike: ``running by the log, held in the queue: 1.0``."""
+    """The warning about jobs with the same discrepancy: ``running by the log, held in …: 1.0``."""
     first = group[0]
     state = "in no log"
     if first.state is not None:
@@ -274,7 +274,7 @@ def differences(
     """The discrepancies in this snapshot.
 
     ``rows``: the jobs queued according to the logs, and every job of the snapshot that a log has.
-    A discrepancy equal to one in ``before``, with no new event in the log, keeps its ``first``
+    A discrepancy equal to one in ``before``, without a new event in the log, keeps its ``first``
     time.
     """
     if snapshot.queried_at is None or snapshot.error is not None:

@@ -50,8 +50,8 @@ KEPT_OPTIONS: Final[dict[str, type | None]] = {
     **dict.fromkeys(("-suppress_notification", "-dont_suppress_notification"), None),
     "-import_env": None,
 }
-"""Options of ``condor_submit_dag`` that DAGMan gets as well, and the type of their values. A
-resubmission has them again."""
+"""Options of ``condor_submit_dag`` that DAGMan gets as well, and the type of their values. They are
+repeated in a resubmission."""
 
 NO_COMMAND: Final = "condor_submit_dag is not in PATH here: submit on the access point itself"
 
@@ -60,15 +60,15 @@ _CLUSTER: Final = re.compile(r"submitted to cluster (\d+)\.")
 
 
 CONFIRMED_OPTIONS: Final = ("-import_env", "-outfile_dir")
-"""Options that are kept only if confirmed by name. They pass the environment to the job, or write
-to other directories."""
+"""Options that are kept only if confirmed by name, since they pass the environment to the job, or
+write to other directories."""
 
 REJECTED_OPTIONS: Final = ("-insert_env", "-include_env")
-"""Options that are never kept: their values, from the environment, are not read."""
+"""Options that are never kept, since their values, which are in the environment, are not read."""
 
 
 class PreviousSubmission(Struct, frozen=True):
-    """How a DAG was submitted before, for resubmitting it.
+    """The previous submission of a DAG, to be repeated.
 
     ``directory``: the working directory; ``files``: the DAG files, the DAG's own first;
     ``options``: arguments of ``condor_submit_dag``. ``refused``: why resubmitting needs a
@@ -92,8 +92,8 @@ def leftovers(dag_file: Path) -> list[str]:
 def previous_submission(dag_file: Path, confirmed: Collection[str] = ()) -> PreviousSubmission:
     """The previous submission of ``dag_file`` according to its ``.condor.sub``.
 
-    Without that file, the defaults. Since another user may have written it, what leads out of the
-    DAG's directory is kept only if named in ``confirmed``.
+    Without that file, the defaults. Since another user may have written it, anything that leads out
+    of the DAG's directory is kept only if named in ``confirmed``.
     """
     sub = dag_file.with_name(f"{dag_file.name}.condor.sub")
     try:
@@ -128,7 +128,7 @@ def previous_submission(dag_file: Path, confirmed: Collection[str] = ()) -> Prev
 
 
 def _directory(dag_file: Path, name: str) -> Path | None:
-    """The directory from which ``name`` refers to the DAG file, or None."""
+    """The directory from which ``name`` refers to the DAG file; None without one."""
     if not name or os.path.basename(name) != dag_file.name:
         return None
     dag_directory = Path(os.path.realpath(dag_file.parent))
@@ -165,9 +165,9 @@ def _options(condor_sub: CondorSub, data: bytes) -> tuple[str, ...]:
 def submit(
     connection: PoolConnection, directory: Path, files: tuple[str, ...], options: Sequence[str] = ()
 ) -> int:
-    """Submit DAGMan by ``condor_submit_dag``; returns its cluster. Raises PoolError."""
+    """Submit DAGMan by ``condor_submit_dag``; return its cluster. Raises PoolError."""
     command = submit_command(connection)
-    # No name of a file may be taken for an option.
+    # A file name must not be taken for an option.
     arguments = [f"./{file}" if file.startswith("-") else file for file in files]
     argv = [command, *options, *arguments]
     try:
@@ -193,7 +193,7 @@ def submit(
 
 
 def submit_command(connection: PoolConnection) -> str:
-    """The path of ``condor_submit_dag``. Raises PoolError if nothing can be submitted here."""
+    """The path of ``condor_submit_dag``. Raises PoolError if submitting is not possible here."""
     command = connection.where().submit_command
     if os.geteuid() == 0:
         raise PoolError(

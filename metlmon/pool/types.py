@@ -28,7 +28,7 @@ QUERY_SECONDS: Final = 30.0
 """Shortest interval: each query makes the shared schedd scan its whole queue."""
 
 LONGEST_PAUSE: Final = 600.0
-"""Limit of the doubling pause after errors, or if the schedd has none of the jobs."""
+"""Maximum pause: it doubles after errors, or if the schedd has none of the jobs."""
 
 
 class PoolError(Exception):
@@ -70,14 +70,14 @@ class PoolAction(StrEnum):
 
 
 class Act(Struct, frozen=True):
-    """What an action is: applied to ``jobs``, a ``dag``, ``runs``, a ``site`` or a ``host``.
+    """An action that applies to ``jobs``, a ``dag``, ``runs``, a ``site`` or a ``host``.
 
-    ``phrase``: what is done to a subject, in the imperative. ``effect``: on each job, on the DAG,
-    on each run; ``undo``: how to revert it; both of a place depend on its jobs. ``worker``: what
-    the schedd does to the jobs, or to DAGMan's own job. ``files``: kinds of the requests to a
-    run's gate that it writes or deletes. ``value``: what it has to be given; of jobs also the
-    field of :class:`QueueJob` that it sets, before ``worker``. ``is_final``: no other action
-    undoes it.
+    ``phrase``: what is done to a subject, in the imperative. ``effect``: that on each job, on the
+    DAG, or on each run; ``undo``: how to revert it; both depend on the jobs for actions on places.
+    ``worker``: what the schedd does to the jobs, or to DAGMan's own job. ``files``: kinds of
+    requests to a run's gate that it writes or deletes. ``value``: the value that it needs; for jobs
+    also the field of :class:`QueueJob` that it sets, before ``worker``. ``is_final``: no other
+    action undoes it.
     """
 
     on: Literal["jobs", "dag", "runs", "site", "host"]
@@ -301,7 +301,7 @@ class RunTarget(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """The uuid, or the name if there is none."""
+        """The uuid, or the name without one."""
         return self.uuid or self.run
 
 
@@ -327,11 +327,10 @@ class ActionRequest(Struct, frozen=True):
 
     ``targets``: jobs (for RELEASE_DAG and REMOVE_DAG, DAGMan's own job). ``dag``: the DAG file as
     in the snapshot, for DAG actions. ``value``: the new priority. ``runs``: targets of run
-    actions. ``site``: destination of RETARGET and SEND (:data:`AS_THE_DAG_SAYS`: use the DAG
-    file's), or the site or host of PLACE_ACTS, which are for the later jobs of ``dags``, too.
-    ``dry``: perform all checks but change nothing. ``confirmed``: names of options and
-    paths of the earlier submission that RESUBMIT keeps although they lead out of the DAG's
-    directory.
+    actions. ``site``: destination of RETARGET and SEND (:data:`AS_THE_DAG_SAYS`: that of the DAG
+    file), or the site or host of PLACE_ACTS, which also apply to the later jobs of ``dags``.
+    ``dry``: perform all checks but change nothing. ``confirmed``: names of options and paths of the
+    earlier submission that RESUBMIT keeps although they lead out of the DAG's directory.
     """
 
     act: PoolAction
@@ -346,7 +345,7 @@ class ActionRequest(Struct, frozen=True):
 
     @property
     def touched(self) -> tuple[DagTarget | RunTarget | Target, ...]:
-        """The targets that get a result each: DAGs, or runs followed by their jobs, then jobs."""
+        """The targets that each get a result: DAGs, then runs, each with its jobs, then jobs."""
         run_targets: list[RunTarget | Target] = []
         for run in self.runs:
             run_targets += [run, *run.jobs]
@@ -377,13 +376,13 @@ class LeftOut(Struct, frozen=True):
 
 
 class ActionPreview(Struct, frozen=True):
-    """An action as offered on a screen for the selection.
+    """An action as a screen offers it for the selection.
 
     ``refused``: why it is not possible (the action is shown disabled), or None if ``request`` can
     be performed. ``left_out``: selected jobs or runs that the action skips, with the reason (a
     completed job cannot be held). ``subject``: the targets as text ("3 jobs of run4", "ens.dag").
-    ``effect``: what will happen. ``undo``: how to revert it. ``line``: what the user adds to the
-    submit file, for jobs that the action cannot reach (to include a place: takes out of it).
+    ``effect``: what will happen. ``undo``: how to revert it. ``line``: the line that the user adds
+    to the submit file (to include a place: removes) for jobs that the action cannot reach.
     """
 
     act: PoolAction
@@ -396,7 +395,7 @@ class ActionPreview(Struct, frozen=True):
     line: str | None = None
 
     def phrase(self, value: int | str | None = None) -> str:
-        """What is done: ``hold job 12.0 of run1``, ``retarget 3 jobs of run1 to delta``.
+        """The action as text: ``hold job 12.0 of run1``, ``retarget 3 jobs of run1 to delta``.
 
         ``value``: the priority or site, None until it is known.
         """

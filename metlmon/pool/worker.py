@@ -2,8 +2,8 @@
 
 Only this module imports ``htcondor2``. Its C++ code prints to standard error, can terminate its
 process (``EXCEPT``) and can block for long; none of that may reach a screen. The original
-standard output carries responses only; anything else that is printed goes to standard error, a
-file of the parent.
+standard output carries responses only; any other output goes to standard error, a file of the
+parent.
 
 Requests and answers are those of :mod:`metlmon.pool.protocol`. Manual: "Python Bindings > htcondor2
 API Reference".
@@ -48,7 +48,7 @@ LONGEST_TEXT: Final = 4096
 """Characters used of a text attribute; jobs can set texts of megabytes."""
 
 IDS_AT_ONCE: Final = 200
-"""Ids per constraint: the schedd evaluates all of it for every job in its queue."""
+"""Ids per constraint, all of which the schedd evaluates for every job in its queue."""
 
 JOB_TEXTS: Final = {
     "owner": "Owner",
@@ -96,7 +96,7 @@ PROJECTION: Final = [
     PERIODIC_REMOVE,
     exclusion.ATTRIBUTE,
 ]
-"""The attributes that queries request."""
+"""The projection of queries for jobs."""
 
 AGAIN_SECONDS: Final = 5.0
 """Only faster failures are retried, not those that took HTCondor's 20 s."""
@@ -127,7 +127,7 @@ class WorkerFailure(Exception):
 def queue_job(ad: Any) -> QueueJob | None:
     """A job's ad as a record, or None if it lacks an id or the status.
 
-    A value that is not of the attribute's type (an expression, a list) counts as absent.
+    A value of another type than the attribute's (an expression, a list) counts as absent.
     """
     values: dict[str, Any] = {}
     for name, attribute in JOB_NUMBERS.items():
@@ -162,7 +162,7 @@ def queue_job(ad: Any) -> QueueJob | None:
 
 
 def _policy(expression: object) -> str | None:
-    """The text of a policy; None for a constant, which removes all jobs or none."""
+    """The text of a policy; None for a constant."""
     if expression is None or isinstance(expression, bool | int | float | str):
         return None
     text = str(expression)[:LONGEST_TEXT]
@@ -205,7 +205,7 @@ class Pool:
         self._location: Any = None
 
     def schedd(self) -> Any:
-        """The schedd. Raises WorkerFailure if there is none."""
+        """The schedd. Raises WorkerFailure without one."""
         if self._location is None:
             try:
                 self._location = self._api.Collector().locate(self._api.DaemonType.Schedd)
@@ -291,7 +291,7 @@ class Pool:
         return [job for job in jobs if job is not None]
 
     def act(self, action: str, cluster: int, proc: int) -> ResultCode:
-        """Perform an action on one job; returns the schedd's result."""
+        """Perform an action on one job; return the schedd's result."""
         kind = getattr(self._api.JobAction, action.capitalize())
         schedd = self.schedd()
         with self._translating_errors(ErrorKind.REFUSED):
@@ -302,7 +302,7 @@ class Pool:
         return ResultCode.FAILED
 
     def edit(self, cluster: int, proc: int, field: str, value: int | str) -> None:
-        """Set a job's priority, site or request. No exception does not prove success."""
+        """Set a job's priority, site or request. Returning does not prove success."""
         is_site = isinstance(value, str) and SITE.fullmatch(value) and value.isprintable()
         is_number = isinstance(value, int) and (value > 0 or field == "priority")
         if not (is_site if field == "site" else is_number):
@@ -311,7 +311,7 @@ class Pool:
         self._edit(cluster, proc, (JOB_TEXTS | JOB_NUMBERS)[field], text)
 
     def exclude(self, cluster: int, proc: int, name: str, excluded: bool, on: str) -> None:
-        """Exclude or include a site or host for a job. No exception does not prove success."""
+        """Exclude or include a site or host for a job. Returning does not prove success."""
         if not exclusion.can_exclude(name, on):
             raise WorkerFailure(ErrorKind.REQUEST, f"{name!r} cannot be excluded")
         attributes = [REQUIREMENTS, exclusion.ATTRIBUTE]
@@ -357,9 +357,9 @@ class Pool:
         return annex_ads.free_gpus(ads, time.time())
 
     def slots(self) -> list[tuple[dict[str, float], int]]:
-        """What slots have of each resource that is requested, dynamic ones left out, and how many.
+        """The amounts of requestable resources in slots, and the number of slots with these.
 
-        A partitionable slot has what its dynamic slots use, too.
+        Without dynamic slots, whose amounts are included in those of their partitionable slots.
         """
         with self._translating_errors(ErrorKind.NO_COLLECTOR):
             ads = self._api.Collector().query(
@@ -376,7 +376,7 @@ class Pool:
         return [(dict(each), number) for each, number in counts.items()]
 
     def annex_queue(self) -> AnnexQueue:
-        """All requests for annexes in the queue, and what the configuration says about annexes."""
+        """All requests for annexes in the queue, and the configuration for annexes."""
         requests = map(annex_ads.annex_request, self._query(*annex_ads.REQUESTS))
         param, version = self._api.param, str(self._location.get("CondorVersion") or "")
         return AnnexQueue(
@@ -396,7 +396,7 @@ class Pool:
                 self._api.AdType.Startd, constraint, annex_ads.SLOT_ATTRIBUTES
             )
         except self._api.HTCondorException:
-            # The exception is the same if nobody listens and if we may not read.
+            # Without a listener and without READ permission the exception is the same.
             error = annex_ads.connection_error(collector)
             if error is None:
                 raise WorkerFailure(ErrorKind.ANNEX_COLLECTOR_REFUSED, collector) from None
@@ -413,7 +413,7 @@ class Pool:
 def terminating_at_eof(requests: IO[bytes]) -> Iterator[None]:
     """Let the end of standard input terminate this process, even if it is blocked.
 
-    The bindings can block for long, and Python handles no event until they return. A write by the
+    The bindings can block for long, during which Python does not handle events. A write by the
     parent would terminate the process, too, but the parent sends the next request only after the
     response. Source: fcntl(2), O_ASYNC.
     """
@@ -459,7 +459,7 @@ def serve(requests: IO[bytes], responses: IO[bytes], pool: Callable[[], Any] = P
 
 def main() -> None:
     """Run as a child process of :class:`metlmon.pool.connection.PoolConnection`."""
-    # The terminal's interrupt key is for the parent.
+    # Only the parent handles the terminal's interrupt key.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     responses = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
