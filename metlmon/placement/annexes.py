@@ -1,15 +1,15 @@
-"""Annexes as one table: from schedd and collectors, from the ledger, and their warnings.
+"""All annexes in one table, from schedd, collectors and the ledger, with warnings.
 
 HTCondor manual, "HPC annexes". An annex is a request in the schedd, the ads of its nodes in a
-collector, or both; of an annex that neither shows, the ledger has the jobs that ran in it.
+collector, or both; if neither shows an annex, the ledger has the jobs that ran in it.
 
 Durations are medians of similar executions (:class:`metlmon.stats.estimates.ExecutionDurations`)
 and the forecast of the epoch in progress: an epoch fits if it is as likely as not to end in time.
 
 The command that requests another annex is to be copied: metlmon never runs it. Options of
 ``htcondor annex create`` are those of HTCondor 23.9 (old generation) and 25.14 (new). Names of
-annexes and sites come from ads of jobs and nodes: a text that a shell or the command could read as
-something else gives no command.
+annexes and sites come from ads of jobs and nodes: if a shell or the command could misinterpret one,
+no command is given.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ SYSTEMS: Final = (
 """The systems that ``htcondor annex systems`` lists."""
 
 QUEUE, SYSTEM = "QUEUE", "SYSTEM"
-"""What the user replaces where it is not known."""
+"""Placeholders for unknown values, which the user replaces."""
 
 
 def annex_command(
@@ -67,8 +67,8 @@ def annex_command(
 ) -> str | None:
     """The command for the access point, quoted for a shell.
 
-    ``names``: of the annexes that have a request in the queue; one of these is added to. None if
-    a text of the shape is not fit for a command.
+    ``names``: those of the annexes with a request in the queue, to which nodes are added. None if a
+    text of the shape is not safe in a command.
     """
     is_known = shape.name.casefold() in {name.casefold() for name in names}
     verb = "add" if is_known else "create"
@@ -107,13 +107,13 @@ def site_command(shape: AnnexShape) -> str | None:
 
 
 def system_of(site: str) -> str:
-    """The system of a site ("Delta-GPU": delta), empty if it is none of HTCondor's."""
+    """The system of a site ("Delta-GPU": delta); empty if HTCondor does not have it."""
     name = site.casefold()
     return next((system for system in SYSTEMS if system in name), "")
 
 
 def _options(*options: tuple[str, float | str | None]) -> list[str]:
-    """The options that have a value, each with it."""
+    """The options that have a value, each followed by it."""
     words: list[str] = []
     for option, value in options:
         if value is not None and value != "":
@@ -131,7 +131,7 @@ def _quoted(words: Iterable[str], shape: AnnexShape) -> str | None:
 
 
 class AnnexHistory:
-    """What an ensemble's ledger has of annexes: sites, and epochs that run there, or could."""
+    """The annexes in an ensemble's ledger: their sites, and epochs that run or could run there."""
 
     def __init__(self, stats_input: StatsInput) -> None:
         self._stats_input = stats_input
@@ -165,7 +165,7 @@ class AnnexHistory:
         return {job.job: job.key or "" for job in self.ledger.jobs}
 
     def running(self, annex: str, jobs: Iterable[JobId]) -> list[Execution]:
-        """The epochs that run in an annex: by the log, else those of ``jobs``, by their slots."""
+        """The epochs that run in an annex, by the log, or else (``jobs``) by their slots."""
         in_slots = frozenset(jobs)
         return [
             entry
@@ -174,9 +174,9 @@ class AnnexHistory:
         ]
 
     def next_seconds(self, annex: str, site: str, gpu: str) -> float | None:
-        """Seconds from the match to the end of an epoch in an annex, the median.
+        """Median seconds from the match to the end of an epoch in an annex.
 
-        Like that of the newest execution there; else at its site, else on its GPU model. With the
+        As of the newest execution there, else at its site, else on its GPU model. Includes the
         input transfer; None without a completed epoch.
         """
         key = annex, site, gpu
@@ -220,7 +220,7 @@ class AnnexHistory:
         return tuple(epochs)
 
     def _remaining(self, entry: Execution) -> float | None:
-        """Seconds until a running epoch ends: as on the Estimates screen, where that has it."""
+        """Seconds until a running epoch ends; those of the Estimates screen if that has it."""
         forecast = self._forecasts.get(entry.key or "")
         if forecast is not None and forecast[0] == entry.epoch:
             return forecast[1]
@@ -237,14 +237,14 @@ class AnnexHistory:
     ) -> float | None:
         """(ready + expected before expiry) x GPU-hours per epoch / GPU-hours left.
 
-        ``ready``: jobs that wait for the annex. Expected: the later epochs of their runs, and of
-        those that run there, one after the other until the annex expires. GPU-hours left: those
-        that the running epochs do not take. None if nothing is left.
+        ``ready``: jobs that wait for the annex. Expected: the later epochs of their runs and of the
+        running ones, one after the other until the annex expires. GPU-hours left: those that the
+        running epochs do not take. None if nothing is left.
         """
         epochs_left = {run.key: run.epochs_left for run in self._forecast.runs}
 
         def later(seconds: float, run: str) -> int:
-            """Epochs of a run that become ready within ``seconds``, after the present one."""
+            """Epochs of a run that become ready within ``seconds``, after the current one."""
             if seconds < 0 or epoch_seconds <= 0:
                 return 0
             return min(1 + int(seconds // epoch_seconds), max(0, epochs_left.get(run, 0) - 1))
@@ -274,11 +274,11 @@ def _is_in(entry: Execution, annex: str) -> bool:
 
 
 EXPIRING_SECONDS: Final = 600.0
-"""Time left from which an annex is expiring where no epoch has a known duration."""
+"""Time left below which an annex is expiring if no epoch has a known duration."""
 
 GONE_SECONDS: Final = 60.0
-"""Time after its end from which an annex is gone, though its ads are still in the collector: they
-stay for 15 minutes where its nodes were killed, and a shutdown takes seconds."""
+"""Time after its end after which an annex is gone, though its ads are still in the collector: these
+stay for 15 minutes if its nodes were killed, but a shutdown takes seconds."""
 
 IDLE_LIMIT: Final = 300.0
 """Seconds after which a node without a claim leaves (STARTD_NOCLAIM_SHUTDOWN of annexes)."""
@@ -290,7 +290,7 @@ MINUTE: Final = 60.0
 
 JOB_IDLE: Final = 1
 JOB_RUNNING: Final = 2
-"""JobStatus of the queue."""
+"""JobStatus of a running job."""
 
 NAME_LIMIT: Final = 40
 
@@ -301,7 +301,7 @@ _UP: Final = (AnnexState.UP, AnnexState.EXPIRING)
 
 
 def annex_history(stats_input: StatsInput) -> AnnexHistory:
-    """The history, with all that takes long: a statistic for a screen."""
+    """The history with its slow parts computed, as a statistic for a screen."""
     history = AnnexHistory(stats_input)
     for name in ("_durations", "_forecasts", "_runs"):
         getattr(history, name)
@@ -311,7 +311,7 @@ def annex_history(stats_input: StatsInput) -> AnnexHistory:
 def make_annexes(
     stats_input: StatsInput, answer: AnnexAnswer | None = None, now: float | None = None
 ) -> AnnexReport:
-    """All annexes, with their warnings; arguments as of :func:`report_annexes`."""
+    """All annexes with their warnings; arguments as for :func:`report_annexes`."""
     return report_annexes(AnnexHistory(stats_input), answer, now)
 
 
@@ -364,7 +364,7 @@ def _is_same(name: str, other: str) -> bool:
 
 
 def _is_busy(ad: AnnexAd) -> bool:
-    """Whether the ad says that a job runs; a partitionable slot runs its jobs in dynamic ones."""
+    """Whether a job runs in the ad's slot; partitionable slots run jobs in dynamic ones."""
     return ad.busy and ad.slot_type in (AnnexSlotType.DYNAMIC, AnnexSlotType.STATIC)
 
 
@@ -413,7 +413,7 @@ def _may_be_annex(site: SiteLife, known: set[str]) -> bool:
 
 
 def _inferred(site: SiteLife, ledger: Ledger) -> Annex:
-    """An annex that the logs alone show."""
+    """An annex that only the logs show."""
     expired = bool(site.expiries) and site.expiries[-1] >= site.last_start
     state = AnnexState.UNKNOWN
     if ledger.live and site.running:
@@ -432,7 +432,7 @@ def _inferred(site: SiteLife, ledger: Ledger) -> Annex:
 
 
 def _never_seen(jobs: Sequence[Job]) -> Annex:
-    """An annex that jobs name, and neither a log, the schedd nor a collector shows."""
+    """An annex that jobs name, but neither a log, the schedd nor a collector shows."""
     name, idle = jobs[0].target_annex or "", sum(job.state is State.IDLE for job in jobs)
     return Annex(
         name=name,
@@ -445,7 +445,7 @@ def _never_seen(jobs: Sequence[Job]) -> Annex:
 
 
 def _waiting_text(name: str, idle: int, state: AnnexState) -> str:
-    """That jobs wait for an annex that is not there."""
+    """The warning that jobs wait for an annex that does not exist."""
     what = "was never seen: request it (htcondor annex create)"
     if state is not AnnexState.NEVER_SEEN:
         what = "is gone: create it again"
@@ -489,7 +489,7 @@ class _AnnexBuilder:
         return [replace(row, warnings=tuple(self._warnings(row))) for row in rows]
 
     def general_warnings(self, rows: Sequence[Annex]) -> Iterator[str]:
-        """What concerns no single annex: several of one name, and who did not answer."""
+        """Warnings that are not about a single annex: duplicate names, and missing answers."""
         present = [row for row in rows if row.state not in ABSENT]
         for same in group_by(present, lambda row: row.name.casefold()).values():
             if len(same) > 1:
@@ -503,7 +503,7 @@ class _AnnexBuilder:
             idle = gone[0].jobs_idle
             if key not in names and idle:
                 yield _waiting_text(gone[0].name, idle, gone[0].state)
-        # Of an ensemble of the past nobody expects an answer.
+        # For an ensemble of the past no answer is expected.
         if self._history.is_live:
             yield from self._answer.errors
 
@@ -581,7 +581,7 @@ class _AnnexBuilder:
         per_node = row.gpus // row.nodes if row.gpus is not None and row.nodes else None
         lives = [ad.stops_at - ad.started_at for ad in ads if ad.stops_at and ad.started_at]
         lifetime = round(lives[0] / MINUTE) * MINUTE if lives else None
-        # A request of the new generation has no numbers, only its nodes do.
+        # A request of the new generation has no numbers; only its nodes do.
         shape = replace(
             shape,
             site=row.site,
@@ -600,7 +600,7 @@ class _AnnexBuilder:
     def _expiries(
         self, request: AnnexRequest | None, lives: Iterable[SiteLife]
     ) -> Iterator[datetime]:
-        """When it expired: of several requests of one name, after this one and before the next."""
+        """When it expired; with several requests of one name, between this one and the next."""
         begin = None if request is None else self._local(request.submitted_at)
         others = (
             self._local(other.submitted_at)
@@ -614,7 +614,7 @@ class _AnnexBuilder:
 
     @staticmethod
     def _started(request: AnnexRequest | None, ads: Sequence[AnnexAd]) -> float | None:
-        """When the first node started; by the request, up to five minutes too late."""
+        """When the first node started; if known by the request, up to five minutes too late."""
         starts = [ad.started_at for ad in ads if ad.started_at is not None]
         if starts:
             return min(starts)
@@ -656,7 +656,7 @@ class _AnnexBuilder:
         return AnnexState.PENDING if submitted else AnnexState.REQUESTED
 
     def _is_silent(self, request: AnnexRequest | None) -> bool:
-        """Whether the collector that would have its ads did not answer."""
+        """Whether the collector to which it reports did not answer."""
         if request is not None and request.collector in self._collector_times:
             return request.collector in self._silent
         return bool(self._silent) or not self._collector_times
@@ -667,7 +667,7 @@ class _AnnexBuilder:
         return max((t for t in self._collector_times.values() if t is not None), default=None)
 
     def _with_balance(self, row: Annex, request: AnnexRequest | None) -> Annex:
-        """The row with what is left of the allocation that its site, or its request, names."""
+        """The row with the balance of the allocation that covers its site, or its request names."""
         name = request.allocation if request is not None else ""
         for allocation in self._settings.advisor:
             if allocation.name == name or row.site in allocation.sites:
@@ -715,7 +715,7 @@ class _AnnexBuilder:
         if since is None or now is None:
             left = min(IDLE_LIMIT, expires)
             return f"{name} is idle: its nodes leave when they are idle for {duration(left)}"
-        # Its end, or that of the idle time, whichever comes first.
+        # Until its end, or that of the idle time, whichever comes first.
         left = min(IDLE_LIMIT - self._ledger.seconds_between(since, now), expires)
         if left <= 0:
             return f"{name} is idle since {moment(since, self._year)} and may leave at any moment"

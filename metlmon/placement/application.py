@@ -1,4 +1,4 @@
-"""Applying a plan: requests to gates and schedd that let epochs go where the plan has them.
+"""Applies a plan: requests to gates and schedd send epochs to the sites of the plan.
 
 A plan gives each run a set of sites; the acts SEND (the next epochs, by the gate's files) and
 RETARGET (idle jobs, by the schedd) take such a set as a list. Running jobs are never changed.
@@ -11,11 +11,11 @@ RETARGET (idle jobs, by the schedd) take such a set as a list. Running jobs are 
      "undo": "metlmon advise DIR --undo"}
 
 ``command`` identifies the command or screen that applied plans, maybe several times. A line with
-``undo_of`` says that this was taken back. The file is untrusted: what it names is checked again.
+``undo_of`` records that this was undone. The file is untrusted: the names in it are checked again.
 
-Without a gate epochs go there by lines for submit files. condor_submit reads a submit file for
-each job that DAGMan submits, so that a line added to it holds from the next epoch on. Manual:
-"condor_submit" (``$(name:default)``).
+Without a gate, the user adds lines to submit files. condor_submit reads a submit file for each job
+that DAGMan submits, so that an added line applies from the next epoch on. Manual: "condor_submit"
+(``$(name:default)``).
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ NAME_LIMIT: Final = 40
 REASON_LIMIT: Final = 200
 COMMAND_LIMIT: Final = 100_000
 MOST_NAMES: Final = 8
-"""Runs or jobs that one line names."""
+"""Maximum number of runs or jobs that one line names."""
 
 LONGEST_LIST: Final = 200
-"""Characters of a list of sites that gates and the queue's worker accept."""
+"""Maximum length of a list of sites that gates and the pool's worker accept."""
 
 NO_NAME: Final = "its sites are known by their hosts, not by names that slots advertise"
 
@@ -94,11 +94,11 @@ class ApplyWay(StrEnum):
 
 
 class SiteChange(Struct, frozen=True, kw_only=True):
-    """Where the next epochs of a run, or one idle job of it, may go, and may have gone before.
+    """A change of the sites where the next epochs of a run, or one of its idle jobs, may go.
 
     ``job``: ``cluster.proc``, empty for the next epochs. ``before``, ``after``: lists of sites;
-    ``before`` None: as the DAG says. ``placed``: those of the job's placement file before, None
-    without one. ``reason``: the plan's.
+    ``before`` None: as in the DAG. ``placed``: the list in the job's placement file before, None
+    without one. ``reason``: that of the plan.
     """
 
     json_omits: ClassVar = frozenset({"after", "before", "node", "placed"})
@@ -124,12 +124,12 @@ class SiteChange(Struct, frozen=True, kw_only=True):
 
     @property
     def sites_before(self) -> tuple[str, ...] | None:
-        """The sites where they might go before; None: as the DAG says."""
+        """The sites where they could go before; None: as in the DAG."""
         return None if self.before is None else site_list(self.before)
 
     @property
     def name(self) -> str:
-        """The run, and the job."""
+        """The run, followed by the job, if any."""
         return f"{self.run} {self.job}".strip()
 
     @property
@@ -139,10 +139,10 @@ class SiteChange(Struct, frozen=True, kw_only=True):
 
 
 class Application(Struct, frozen=True, kw_only=True):
-    """What applying a plan in one way changes.
+    """The changes by applying a plan in one way.
 
-    ``left_out``: runs or jobs and why, without those that go there already (``unchanged``).
-    ``refused``: why nothing can be done at all, else None.
+    ``left_out``: skipped runs or jobs and why, without those that go there already
+    (``unchanged``). ``refused``: why nothing can be done at all, else None.
     """
 
     json_omits: ClassVar = frozenset({"requests"})
@@ -181,7 +181,7 @@ def send_commands(changes: Iterable[SiteChange], directory: str) -> list[str]:
 
 
 def application_lines(application: Application) -> list[str]:
-    """What applying a plan changes, a line per set of sites; what it leaves out, and why."""
+    """The changes by applying a plan, a line per set of sites, and what is left out and why."""
     lines = change_texts(application.changes)
     for why, group in group_by(application.left_out, lambda each: each.why).items():
         names = _name_list([each.run for each in group])
@@ -199,7 +199,7 @@ def _name_list(names: Sequence[str]) -> str:
 
 
 def undo_lines(changes: Sequence[SiteChange]) -> list[str]:
-    """``run0 → as the DAG says``: where runs and jobs go once changes are taken back."""
+    """``run0 → as the DAG says``: where runs and jobs go once changes are undone."""
     lines = []
     for change in changes[:MOST_NAMES]:
         sites = _sites_text(change.before or "") or "as the DAG says"
@@ -217,7 +217,7 @@ def undo_sentence(command: str, changes: Sequence[SiteChange]) -> str:
 
 
 def application_sentence(application: Application) -> str:
-    """``2 runs sent elsewhere: their next epochs``, or why nothing is to be changed."""
+    """``2 runs sent elsewhere: their next epochs``, or why nothing changes."""
     changes = len(application.changes)
     if application.refused is not None:
         reasons = list({each.why: None for each in application.left_out}) or [application.refused]
@@ -230,13 +230,13 @@ def application_sentence(application: Application) -> str:
     return f"retarget {count(changes, 'idle job')}; running jobs are not touched"
 
 
-# --- what a plan changes ----------------------------------------------------------------------
+# --- the changes by a plan --------------------------------------------------------------------
 
 
 def plan_application(
     plan: PlacementPlan, way: ApplyWay, feed: Feed, client: PoolClient
 ) -> Application:
-    """What applying the plan changes, by the newest snapshots. Not for the UI thread."""
+    """The changes by applying the plan to the newest snapshots. Not for the UI thread."""
     builder = _ApplicationBuilder(way, feed, client)
     for placement in plan.runs:
         builder.add(placement)
@@ -244,7 +244,7 @@ def plan_application(
 
 
 class _ApplicationBuilder:
-    """Collects changes by the set of sites that they name, an act for each set."""
+    """Collects changes by their set of sites, with one act per set."""
 
     def __init__(self, way: ApplyWay, feed: Feed, client: PoolClient) -> None:
         assert feed.latest is not None
@@ -257,7 +257,7 @@ class _ApplicationBuilder:
         self._unchanged = 0
 
     def add(self, placement: RunPlacement) -> None:
-        """Add what lets the next epochs, or the idle job, of a run go to the sites of its plan."""
+        """Add the change that sends a run's next epochs, or idle job, to the sites of its plan."""
         row = self._runs.get(placement.key)
         if row is None:
             return
@@ -312,7 +312,7 @@ class _ApplicationBuilder:
                 self._selected.setdefault(sites, []).append(SelectedRun(row, (job,)))
 
     def application(self) -> Application:
-        """What was added, as far as the acts allow it."""
+        """The added changes, as far as the acts allow them."""
         changes: list[SiteChange] = []
         requests: list[ActionRequest] = []
         refused: list[str] = []
@@ -346,7 +346,7 @@ class _ApplicationBuilder:
 
 
 def _first_sites(names: Iterable[str]) -> str:
-    """The list of these sites, without those at the end that it has no room for."""
+    """The list of these sites, as many of the first ones as fit into it."""
     sites: list[str] = []
     for name in names:
         if len(joined([*sites, name])) > LONGEST_LIST:
@@ -356,7 +356,7 @@ def _first_sites(names: Iterable[str]) -> str:
 
 
 def is_advertised(site: str, feed: Feed) -> bool:
-    """Whether slots have this name of the site, as far as the logs or the gate's DAG say so."""
+    """Whether slots advertise this name of a site, as far as the logs or the DAG show."""
     assert feed.latest is not None
     if not can_exclude(site) or not is_named_by_host(site, feed):
         return can_exclude(site)
@@ -365,7 +365,7 @@ def is_advertised(site: str, feed: Feed) -> bool:
 
 
 def is_named_by_host(site: str, feed: Feed) -> bool:
-    """Whether metlmon may have derived this name of a site from its hosts."""
+    """Whether metlmon may have derived this name of a site from host names."""
     return site in {name for _, name in (*feed.settings.sites, *BUILT_IN_SITES)}
 
 
@@ -382,7 +382,7 @@ def perform_application(
     client: PoolClient,
     on_result: Callable[[ActionResult], None],
 ) -> None:
-    """Perform an application; ``on_result`` gets each result. Raises PoolError."""
+    """Perform an application; ``on_result`` is called with each result. Raises PoolError."""
     for request in application.requests:
         client.perform(request, on_result)
 
@@ -400,14 +400,14 @@ def changes_done(
 
 LOG_FILE: Final = "advice.log"
 LONGEST_LOG: Final = 1 << 20
-"""Bytes read of the end of the log: some thousand applications."""
+"""Bytes that are read at the end of the log: some thousand applications."""
 
 CHANGED: Final = "it was changed since, and is left as it is"
 GONE: Final = "it has left the queue"
 
 
 class AppliedPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of the log; ``undo_of``: the command that was taken back."""
+    """A line of the log; ``undo_of``: the command that was undone."""
 
     schema: int = 1
     time: str
@@ -419,7 +419,7 @@ class AppliedPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def command_name() -> str:
-    """A new name for a command that applies plans."""
+    """A new identifier for a command that applies plans."""
     return f"{_now()} {os.getpid()}"
 
 
@@ -431,7 +431,7 @@ def log_file(dag: str) -> str:
 def log_application(
     feed: Feed, command: str, way: ApplyWay, changes: Iterable[SiteChange]
 ) -> Iterator[str]:
-    """Append the changes to the logs of their DAGs; yields a sentence for each failure."""
+    """Append the changes to the logs of their DAGs; yield a sentence for each failure."""
     for dag, group in group_by(changes, lambda change: change.dag).items():
         record = AppliedPlan(
             time=_now(),
@@ -444,7 +444,7 @@ def log_application(
 
 
 def last_application(feed: Feed) -> tuple[str, tuple[SiteChange, ...]]:
-    """The last applied command not taken back, or "", and its changes. Reads logs."""
+    """The last applied command that was not undone, or "", and its changes. Reads logs."""
     records = list(_records(feed))
     earlier = {record.undo_of for _, record in records}
     open_records = [(dag, each) for dag, each in records if each.changes]
@@ -468,10 +468,10 @@ def undo_application(
     client: PoolClient,
     on_result: Callable[[ActionResult], None],
 ) -> None:
-    """Restore what was before the :func:`last_application`.
+    """Undo the :func:`last_application`.
 
-    ``on_result`` receives a result for each change: DONE, or why it could not be restored. Raises
-    PoolError.
+    ``on_result`` is called with a result for each change: DONE, or why it could not be undone.
+    Raises PoolError.
     """
     _Undo(feed, client, on_result).restore(changes)
     for dag in sorted({change.dag for change in changes}):
@@ -481,7 +481,7 @@ def undo_application(
 
 
 def _folded(changes: Iterable[SiteChange]) -> tuple[SiteChange, ...]:
-    """Per run or job one change: from before the first to after the last."""
+    """One change per run or job, from before the first change to after the last."""
     folded: dict[tuple[str, str], SiteChange] = {}
     for change in changes:
         first = folded.get((change.dag, change.subject), change)
@@ -492,7 +492,7 @@ def _folded(changes: Iterable[SiteChange]) -> tuple[SiteChange, ...]:
 
 
 class _Undo:
-    """Restores changes, each only if it is as the last application left it."""
+    """Undoes changes, each only if nothing has changed since the last application."""
 
     def __init__(
         self, feed: Feed, client: PoolClient, on_result: Callable[[ActionResult], None]
@@ -550,7 +550,7 @@ class _Undo:
             self._client.perform(request, self._on_result)
 
     def _restore_placement(self, change: SiteChange) -> None:
-        """Restore the file by which a retry of the job's node would go there, too."""
+        """Restore the placement file, which retries of the job's node use."""
         if not FILE_NAME.fullmatch(change.node):
             return
         if placed_sites(self._feed, change.dag, change.node) != change.after:
@@ -573,7 +573,7 @@ def _done(change: SiteChange, message: str) -> ActionResult:
 
 
 def _records(feed: Feed) -> Iterator[tuple[str, AppliedPlan]]:
-    """The lines of the logs of all DAGs, with the DAG; lines that are none are left out."""
+    """The lines of the logs of all DAGs, with the DAG; invalid lines are left out."""
     assert feed.latest is not None
     decoder = msgspec.json.Decoder(AppliedPlan)
     for dag in feed.latest.status.dags:
@@ -606,13 +606,13 @@ PINNED: Final = "instead of the condition on the site in its requirements"
 ADDED: Final = "below its requirements"
 
 MOST_NAMED: Final = 8
-"""Runs that are named where a line belongs."""
+"""Maximum number of runs that are named with a line."""
 
 
 class SubmitLine(Struct, frozen=True, kw_only=True):
-    """A line for a submit file that gates do not place: for all ``runs`` that use it.
+    """A line for a submit file without a gate, which applies to all ``runs`` that use it.
 
-    ``file``: relative to the dagdir. ``where``: which place in the file.
+    ``file``: relative to the dagdir. ``where``: the place of the line in the file.
     """
 
     file: str
@@ -624,8 +624,8 @@ class SubmitLine(Struct, frozen=True, kw_only=True):
 def submit_lines(plan: PlacementPlan, feed: Feed) -> tuple[SubmitLine, ...]:
     """The lines for all runs of the plan that no request can send to a list of sites.
 
-    A file that several runs use gets the sites of all of them; one that leaves out no site of the
-    plan gets no line. Reads submit files: not for the UI thread.
+    A file that several runs use gets the sites of all of them; one that would exclude none of the
+    plan's excluded sites gets no line. Reads submit files: not for the UI thread.
     """
     assert feed.latest is not None
     rows: Mapping[str, Run] = {run.key: run for run in feed.latest.status.runs}
@@ -657,7 +657,7 @@ def submit_lines(plan: PlacementPlan, feed: Feed) -> tuple[SubmitLine, ...]:
 
 
 def requirements_line(sites: Iterable[str], pinned: bool) -> str:
-    """The line; ``pinned``: the previous requirements name one site, and have to go."""
+    """The line; ``pinned``: the previous requirements name one site, and are replaced."""
     member = (
         f'stringListIMember(TARGET.GLIDEIN_ResourceName, "{joined(sorted(sites))}", "{SEPARATOR}")'
     )
@@ -674,7 +674,7 @@ def _are_pinned(runs: Iterable[Run]) -> bool:
 
 
 def submit_line_text(row: SubmitLine) -> tuple[str, str]:
-    """Where a line belongs, naming some of its runs, and the line."""
+    """The place of a line, with the names of some of its runs, and the line."""
     runs = plain(", ".join(row.runs[:MOST_NAMED]), 200)
     more = f" and {len(row.runs) - MOST_NAMED} more" if len(row.runs) > MOST_NAMED else ""
     place = f"{plain(row.file, 100)}, {row.where} (for the next epochs of {runs}{more}):"

@@ -1,4 +1,4 @@
-"""The plan for chains: how many epochs of each run to do at each pool, by a linear program.
+"""The plan for chains: the number of epochs of each run at each pool, by a linear program.
 
 Each epoch of a run needs the one before it. In hours, with x epochs of class c at pool p::
 
@@ -11,9 +11,9 @@ Each epoch of a run needs the one before it. In hours, with x epochs of class c 
     sum of charge * gpu_hours * x    <= balance                         each allocation
 
 Runs that may go to the same pools are grouped by epochs left into classes; those with the most
-epochs left are a class without others, since their chains determine T. The mean of a class stands
-for its runs, so that T is never later than without classes. Where annexes and balances
-are too small for all epochs, as many as possible are placed: this is the first objective.
+epochs left are a class of their own, since their chains determine T. A class is planned by the mean
+of its runs, so that T is never later than without classes. If annexes and balances are too small
+for all epochs, as many as possible are placed: this is the first objective.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ from metlmon.stats.pool_profiles import ResourcePool
 from metlmon.text.formatting import duration, gpu_short, hours, plain
 
 EPSILON: Final = 1e-5
-"""Hours that a GPU-hour is worth: it decides between plans that end at the same time."""
+"""Hours that a GPU-hour is worth, which decides between plans that end at the same time."""
 
 SHORTER_CLASSES: Final = 5
-"""Classes of the runs with fewer epochs left than the longest: T is 0.4 % too early in the mean."""
+"""Classes of runs with fewer epochs left than the longest: T is 0.4 % too early on average."""
 
 FEW: Final = 1e-6
 """Fewer epochs of a class at a pool are rounding errors."""
 
 FULL: Final = 1 - 1e-8
-"""Share of a pool's slots that can be used: where a run's chain needs exactly all of them, the
-slots are scarce, and no other run is free to go there."""
+"""Share of a pool's slots that can be used: if a run's chain needs exactly all of them, the slots
+are scarce, and no other run may go there."""
 
 ROOM: Final = 2.0
-"""Free slots of a pool, were an epoch of each run under way, from which on runs do not wait."""
+"""Free slots of a pool, while an epoch of each run is running, above which runs do not wait."""
 
 NO_DELAY: Final = 1e-2
-"""Share of an epoch's hours: an epoch that delays the end by less is free to go there."""
+"""Share of an epoch's hours: an epoch that delays the end by less may go there."""
 
 
 class RunClass(Struct, frozen=True):
-    """Runs that are planned together: ``epochs`` left in total, and the pools open to them."""
+    """Runs that are planned together, with their ``epochs`` left in total, and their pools."""
 
     demands: tuple[RunDemand, ...]
     supplies: tuple[PoolSupply, ...]
@@ -83,10 +83,10 @@ def solve_chains(
     allocations: Sequence[AllocationSettings] = (),
     names: Mapping[ResourcePool, str] | None = None,
 ) -> PlacementPlan:
-    """The plan that ends first, and of these the one of the fewest GPU-hours.
+    """The plan that ends first, and among such plans the one with the fewest GPU-hours.
 
-    A run whose last epoch is running, with none left, delays the end alone. ``names``: of pools in
-    the reasons, by default as short as these pools allow.
+    A run whose last epoch is running only delays the end. ``names``: those of pools in the reasons,
+    by default as short as these pools allow.
     """
     busy_for = max((demand.ready_in for demand in demands), default=0.0)
     demands = [demand for demand in demands if demand.epochs_left > 0]
@@ -128,16 +128,16 @@ def _by_epochs_left(demands: Sequence[RunDemand]) -> list[list[RunDemand]]:
     classes: dict[int, list[RunDemand]] = defaultdict(list)
     for demand in demands:
         if demand.epochs_left < most:
-            # Runs with equal epochs left are in one class, so that their plans are equal.
+            # Runs with equally many epochs left are in one class, so that their plans are equal.
             rank = bisect_left(shorter, demand.epochs_left)
             classes[rank * SHORTER_CLASSES // len(shorter)].append(demand)
     return [longest, *classes.values()]
 
 
 class _Program:
-    """The linear program. Its first column is the hours saved of ``latest``, an end in any case.
+    """The linear program. Its first column is the hours saved, relative to the end ``latest``.
 
-    With it in place of T all limits are positive: every epoch unplaced is a feasible start.
+    With that in place of T all limits are positive, so that no epoch placed is a feasible start.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class _Program:
 
 
 def whole_epochs(hours_left: float, hours: float) -> int:
-    """How many epochs of ``hours`` each can be done one after the other."""
+    """The number of epochs of ``hours`` each that fit one after the other."""
     return max(0, floor(hours_left / hours + 1e-9)) if hours > 0 else 0
 
 
@@ -226,13 +226,13 @@ def _open_shares(
     end: float,
     free_slots: Mapping[ResourcePool, float],
 ) -> list[PoolShare]:
-    """The pools where the next epoch of a run may go: where the plan does epochs, and, if it may
-    have to wait there, any other where a start at once delays nothing.
+    """The pools where the next epoch of a run may go: those where the plan has epochs of it and, if
+    it may have to wait there, others where an immediate start delays nothing.
 
-    The end stays if the epoch takes no slot that another run needs (``delay``), and the epochs
-    after it, at the pools of the plan, end in time; or if it costs the end no more than the mean
-    wait for a slot of the plan's pools, were they full. No epoch goes to an annex that ends before
-    it.
+    The end does not change if the epoch takes no slot that another run needs (``delay``), and the
+    later epochs, at the pools of the plan, end in time; or if it delays the end no more than the
+    mean wait for a slot would, were the plan's pools full. No epoch goes to an annex that ends
+    before it.
     """
     planned = [share for share in shares if share.epochs]
     if not planned:
@@ -246,7 +246,7 @@ def _open_shares(
         share.epochs for share in planned
     )
     latest_end = end - (demand.epochs_left - 1) * mean
-    # All slots of the planned pools together: one of them is freed that often.
+    # The mean time between two releases of any slot of the planned pools.
     slot_wait = 1 / sum(share.supply.slots / max(share.supply.occupancy, FEW) for share in planned)
 
     def is_open(share: PoolShare) -> bool:
@@ -261,7 +261,7 @@ def _open_shares(
 
 
 def _fits(demand: RunDemand, supply: PoolSupply) -> bool:
-    """Whether the next epoch of a run ends before the annex, if it starts at once."""
+    """Whether the next epoch of a run ends before the annex if it starts at once."""
     hours = demand.ready_in + supply.hours - supply.wait
     return supply.hours_left is None or hours <= supply.hours_left
 
@@ -324,7 +324,7 @@ def _plan(
 
 
 def pool_names(pools: Iterable[ResourcePool]) -> Mapping[ResourcePool, str]:
-    """``delta``; ``delta A40 ×2`` where it has several among them; ``delta (annex)``.
+    """``delta``; ``delta A40 ×2`` if several of the pools are at delta; ``delta (annex)``.
 
     Several GPU models of one site without an annex are distinguished by the model.
     """
@@ -351,14 +351,14 @@ def plan_reason(
     supplies: Sequence[PoolSupply],
     names: Mapping[ResourcePool, str],
 ) -> str:
-    """``delta and expanse: 2h06m and 2h24m per epoch``, of the pools where the plan does epochs."""
+    """``delta and expanse: 2h06m and 2h24m per epoch``, for the pools with planned epochs."""
     planned = sorted(
         (share.supply for share in own if share.epochs), key=lambda supply: supply.hours
     )
     if not planned:
         return _no_pool(demand, supplies)
     times = [duration(supply.hours * HOUR) for supply in planned]
-    # A longer list names not all pools, so their times do not correspond.
+    # A longer list does not name all pools, so that their times would not correspond.
     per_epoch = name_list(times) if len(times) <= 3 else f"{times[0]} to {times[-1]}"
     reason = f"{name_list([names[each.pool] for each in planned])}: {per_epoch} per epoch"
     is_bound = demand.pools and len(demand.pools) == len(own)
@@ -375,7 +375,7 @@ def _no_pool(demand: RunDemand, supplies: Sequence[PoolSupply]) -> str:
 
 
 def unused_reason(supply: PoolSupply, used: Sequence[PoolSupply]) -> str:
-    """Why no run may go to a pool; ``used``: the pools where the plan does epochs."""
+    """Why no run may go to a pool; ``used``: the pools with planned epochs."""
     per_epoch = f"{duration(supply.hours * HOUR)} per epoch"
     if supply.slots <= 0:
         return "no slot is known there"

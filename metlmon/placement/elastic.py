@@ -1,16 +1,16 @@
 """Elastic trainings: how many workers each should have, and until when.
 
 An elastic training (torch elastic) runs on any number of nodes between its bounds, or waits. Its
-submit description says ``--nnodes min:max`` in its arguments, or its DAG sets such a value by VARS
-``nnodes``. Each of its workers is a job of its own, a process of one cluster.
+submit description has ``--nnodes min:max`` in its arguments, or its DAG sets such a value by VARS
+``nnodes``. Each of its workers is a job of its own, a proc of one cluster.
 
-Numbers of nodes come from an exact dynamic program: to change a number interrupts the training for
-some seconds. Nodes are interchangeable, so each training either only gains or only loses nodes, and
-the mixed-integer program of FreeTrain and MalleTrain (Ma et al., ICPE '24) is a multiple-choice
+Numbers of nodes come from an exact dynamic program, since changing a number interrupts the training
+for some seconds. Nodes are interchangeable, so each training either only gains or only loses nodes,
+and the mixed-integer program of FreeTrain and MalleTrain (Ma et al., ICPE '24) is a multiple-choice
 knapsack over the numbers of nodes.
 
-On n nodes the throughput is taken as n^exponent, the usual scaling: what a profile of each training
-would gain beyond that is within a point or two of the work (``tests/bench/README.md``).
+On n nodes the throughput is assumed to be n^exponent, the usual scaling: a profile of each training
+would gain no more than one or two percent of the work (``tests/bench/README.md``).
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _NEVER: Final = float("-inf")
 class ElasticRun(Struct, frozen=True, kw_only=True):
     """A training on ``minimum`` to ``maximum`` nodes, now on ``nodes`` (0: it waits).
 
-    ``throughput``: work per second on 0, 1, … nodes, at least up to ``maximum``; in any unit that
-    all trainings share. ``losses``: nodes expected to be lost per second and node; each loss pauses
-    the training.
+    ``throughput``: work per second on 0, 1, … nodes, at least up to ``maximum``, in any unit that
+    all trainings share. ``losses``: expected number of lost nodes per second and node; each loss
+    pauses the training.
     """
 
     key: str
@@ -62,10 +62,10 @@ class ElasticRun(Struct, frozen=True, kw_only=True):
     losses: float = 0.0
 
     def values(self, most: int, horizon: float) -> list[float]:
-        """The work within ``horizon`` seconds on 0, 1, … ``most`` nodes, less that of pauses.
+        """The work within ``horizon`` seconds on 0, 1, … ``most`` nodes, less that lost in pauses.
 
-        As in FreeTrain, a change costs the work that the present nodes would do meanwhile; besides,
-        a training on more nodes is paused more often by losses, and waits for that of any node.
+        As in FreeTrain, a change costs the work that the current nodes would do meanwhile; also,
+        a training on more nodes is paused more often, since the loss of any node pauses it.
         """
         present = self.throughput[self.nodes] if self.nodes >= self.minimum else 0.0
         grow, shrink = GROW_SECONDS * present, SHRINK_SECONDS * present
@@ -80,8 +80,8 @@ class ElasticRun(Struct, frozen=True, kw_only=True):
 def allocate_nodes(runs: Sequence[ElasticRun], nodes: int, horizon: float) -> tuple[int, ...]:
     """The numbers of nodes, at most ``nodes`` in all, that maximise the work within ``horizon``.
 
-    Exact: a multiple-choice knapsack. Each run gets 0 nodes or a number within its bounds. Of
-    equally good numbers a run gets the one nearest to its present number.
+    Exact: a multiple-choice knapsack. Each run gets 0 nodes or a number within its bounds; of
+    equally good numbers, the one nearest to its current number.
     """
     nodes = min(nodes, sum(run.maximum for run in runs))
     totals = [0.0] * (nodes + 1)
@@ -101,7 +101,7 @@ def allocate_nodes(runs: Sequence[ElasticRun], nodes: int, horizon: float) -> tu
 
 
 def _best_totals(before: list[float], values: list[float], minimum: int) -> list[float]:
-    """The best totals on 0, 1, … nodes with one more run, whose ``values`` are given."""
+    """The best totals on 0, 1, … nodes with one more run, which has these ``values``."""
     # before[k - n] for n = minimum, minimum + 1, … is a slice of the reversed list.
     waiting, running = values[0], values[minimum:]
     backwards, end = before[::-1], len(before) - 1 + minimum
@@ -115,12 +115,12 @@ def _best_totals(before: list[float], values: list[float], minimum: int) -> list
 
 
 EXPONENT: Final = 0.93
-"""Data-parallel training on up to 64 nodes is 1.02 to 1.2 times slower for each fourfold of nodes
-than linear."""
+"""Each time the number of nodes quadruples, up to 64, data-parallel training falls behind linear
+scaling by a factor of 1.02 to 1.2."""
 
 
 def speedups(maximum: int) -> tuple[float, ...]:
-    """The speedup over one node on 0, 1, … ``maximum`` nodes."""
+    """The speedups on 0, 1, … ``maximum`` nodes, relative to one node."""
     return (0.0, *(nodes**EXPONENT for nodes in range(1, maximum + 1)))
 
 
@@ -128,10 +128,10 @@ def speedups(maximum: int) -> tuple[float, ...]:
 
 
 NO_EXPIRY_SECONDS: Final = 3600.0
-"""Horizon where no end is known: a change has to pay off within an hour."""
+"""Horizon if no end is known: a change has to pay off within an hour."""
 
 MOST_WORKERS: Final = 512
-"""Workers that are shared at most: more than an annex has. A slot's ad may say any number."""
+"""Maximum number of shared workers, more than an annex has: a slot's ad may have any number."""
 
 _VARIABLES: Final = frozenset({"nnodes", "workers"})
 _BOUNDS: Final = re.compile(r"(\d{1,4}):(\d{1,4})")
@@ -141,10 +141,10 @@ _OPTION: Final = re.compile(r"--nnodes[=\s]+[\"']?(\d{1,4}):(\d{1,4})\b")
 class ElasticAdvice(Struct, frozen=True, kw_only=True):
     """How many workers an elastic run should have from ``as_of`` on.
 
-    ``minimum``, ``maximum``: as its submit description says; ``workers``: now; ``advised``: from
-    now ``until`` (None: no end is known). ``annex``: the one that expires then. ``gain``: expected
-    throughput relative to the present one, None if it does not train. ``inferred``: the number of
-    workers for all runs is the most that ran at once.
+    ``minimum``, ``maximum``: as in its submit description; ``workers``: the current number;
+    ``advised``: that from now ``until`` (None: no end is known). ``annex``: the one that expires
+    then. ``gain``: expected throughput relative to the current one, None if it does not train.
+    ``inferred``: the number of workers for all runs is the most that ran at once.
     """
 
     key: str
@@ -165,8 +165,9 @@ def elastic_advice(
 ) -> tuple[ElasticAdvice, ...]:
     """The advice for all elastic runs that are not over; empty without one.
 
-    The nodes of the annexes that are up are shared so that the sum of the runs' speedups until the
-    first of them expires is largest; without annexes as many workers as ran at once so far.
+    The nodes of the annexes that are up are distributed so as to maximize the sum of the runs'
+    speedups until the first of the annexes expires; without annexes, as many workers as have run at
+    once so far.
     """
     ledger, bounds = stats_input.ledger, elastic_bounds(stats_input)
     runs = [run for run in ledger.runs if run.key in bounds and not _is_over(run)]
@@ -247,7 +248,7 @@ def _is_over(run: Run) -> bool:
 
 
 def elastic_bounds(stats_input: StatsInput) -> Mapping[str, tuple[int, int]]:
-    """Least and most workers of each elastic run, by key. Not for the UI thread."""
+    """Minimum and maximum workers of each elastic run, by key. Not for the UI thread."""
     described: dict[str, DescribedNode] = {}
     for node in stats_input.load_description().nodes.all:
         if node.key is not None and node.training:
@@ -302,7 +303,7 @@ def _read_description(path: Path) -> Description | None:
 
 
 def loss_rate(executions: Iterable[Execution]) -> float:
-    """Workers lost per second and worker: evicted, or no longer reached."""
+    """The rate, per second and worker, at which workers are evicted or no longer reached."""
     executions = list(executions)
     seconds = sum(each.seconds for each in executions)
     return sum(each.outcome in EVICTIONS for each in executions) / seconds if seconds else 0.0

@@ -3,14 +3,14 @@
 Epochs left and the end of the running epoch are those of the estimates
 (:mod:`metlmon.stats.estimates`), hours and losses those of the profiles
 (:mod:`metlmon.stats.pool_profiles`). Balances are those of ``[advisor]`` less what the ledger shows
-was used since. A plan is made again when something happened that it depends on, or it is old.
+was used since. A plan is made again when something that it depends on has changed, or it is old.
 
-There is one end, that of the estimates. The profiles of the pools say only how many hours an epoch
-takes at one set of pools relative to another: where the DAG sends it, and where the plan does. Each
-pool offers starts at a rate, by the starts and waits of the jobs that could go there; of several
-pools a job gets the first offer. Logs of jobs that name one site do not say whether offers of
-several sites add up for one job, or are shared: the wait for a set is between the two, and the
-interval of the gain has both.
+The end is always that of the estimates. The profiles of the pools only give the hours of an epoch
+at one set of pools relative to another: where the DAG sends it, and where the plan does. Each pool
+offers starts at a rate, by the starts and waits of the jobs that could go there; of several pools a
+job gets the first offer. Logs of jobs that name one site do not show whether offers of several
+sites add up for one job, or are shared: the wait for a set is between the two, and the interval of
+the gain includes both.
 """
 
 from __future__ import annotations
@@ -72,22 +72,22 @@ from metlmon.text.site_lists import site_list
 
 
 MOST_LOSS: Final = 0.95
-"""Limit of the chance that an execution is lost: a pool never has more than 19 repeats."""
+"""Limit of the probability of losing an execution: no pool has more than 19 expected repeats."""
 
 SECOND: Final = 1 / 3600
-"""Hours of an epoch at least: stamps of event logs have whole seconds."""
+"""Minimum hours of an epoch: timestamps of event logs are in whole seconds."""
 
 USABLE: Final = (AnnexState.UP, AnnexState.EXPIRING, AnnexState.UNKNOWN)
-"""States of annexes that may run jobs. Logs alone show those where none runs now as unknown."""
+"""States of annexes that may run jobs; by logs alone, those without a running job are unknown."""
 
 
 class Supplies(Struct, frozen=True, kw_only=True):
     """The pools to plan with, and the others.
 
-    ``avoided``: pools that take jobs, but should have none by their profile; ``excluded``: these
-    and pools of annexes that run no jobs, with the reason; ``probes``: avoided pools of which one
-    epoch should find out whether they work again. ``profiles``: of all pools in ``usable`` and
-    ``avoided``, with the slots of these. ``inferred``: slots and annexes are known from logs alone.
+    ``avoided``: pools that take jobs, but should get none according to their profile; ``excluded``:
+    these and pools of annexes that run no jobs, with the reason; ``probes``: avoided pools to be
+    tried by one epoch. ``profiles``: those of all pools in ``usable`` and ``avoided``, with their
+    slots. ``inferred``: slots and annexes are known from logs alone.
     """
 
     usable: tuple[PoolSupply, ...]
@@ -99,7 +99,7 @@ class Supplies(Struct, frozen=True, kw_only=True):
 
     @property
     def taking(self) -> Sequence[PoolSupply]:
-        """All pools that take jobs, those to be avoided too."""
+        """All pools that take jobs, including those to be avoided."""
         return *self.usable, *self.avoided
 
 
@@ -111,12 +111,12 @@ def find_supplies(
 ) -> Supplies:
     """The supplies at the ledger's as-of.
 
-    ``slots``: of the pools that a collector knows; of others the most that ran at once. A pool that
-    has run nothing yet has the profile of its GPU model, if possible at its site, or else of the
-    pool with the most epochs.
+    ``slots``: those of the pools that a collector knows; other pools have as many as ran at once. A
+    pool that has run nothing yet borrows the profile of a pool with its GPU model, if possible at
+    its site, else of the one with the most epochs.
     """
     slots = slots or {}
-    # Ads of annexes name them: what a collector shows without a name belongs to none.
+    # Slots of annexes advertise its name: slots without a name belong to no annex.
     outside_annexes = {pool for pool in slots if not pool.annex and pool not in profiles}
     usable, avoided, excluded, probes = [], [], [], set()
     known = dict(profiles)
@@ -164,9 +164,9 @@ def slots_with_free_gpus(
 ) -> dict[ResourcePool, int]:
     """The slots for epochs of the pools whose free GPUs a collector shows.
 
-    The most that ran at once, or those of what runs now and what is free. Of pools that have run
-    nothing yet only those with a GPU model that has completed epochs: nothing is known of the hours
-    with another one.
+    The most that ran at once, or those running now plus the free ones, if more. Pools that have run
+    nothing yet are included only if their GPU model has completed epochs, since the hours with
+    another one are unknown.
     """
     models = {
         profile.pool.gpu for profile in profiles.values() if profile.epochs and not profile.excluded
@@ -193,13 +193,13 @@ def _doubt(profile: PoolProfile) -> str:
 
 
 def pool_supply(profile: PoolProfile, slots: float, hours_left: float | None = None) -> PoolSupply:
-    """What an epoch takes at a pool in the mean, repeated until one execution completes it."""
+    """The mean cost of an epoch at a pool, repeated until one execution completes it."""
     loss = min(profile.loss.value, MOST_LOSS)
     losses = loss / (1 - loss)
     lost_hours = losses * profile.lost_hours
     own_hours = profile.hours_per_epoch.value if profile.hours_per_epoch else 0.0
     training = max(SECOND, own_hours + lost_hours)
-    # The slot is claimed during the transfer already; GPU-hours are counted from the start.
+    # The slot is claimed during the transfer; GPU-hours only count from the start.
     transfers = (1 + losses) * (profile.transfer_hours.value if profile.transfer_hours else 0.0)
     wait = profile.wait_hours.value if profile.wait_hours else 0.0
     return PoolSupply(
@@ -221,7 +221,7 @@ def _own_pool(annex: Annex) -> ResourcePool:
 def _pools_of(annex: Annex, profiles: Iterable[ResourcePool]) -> list[ResourcePool]:
     """The pools that are slots of an annex.
 
-    Logs rarely name annexes: where they name none at its site, all slots of its GPU model are.
+    Logs rarely name annexes: if they name none at its site, these are all slots of its GPU model.
     """
     at_site = [pool for pool in profiles if pool.site == annex.site]
     named = [pool for pool in at_site if pool.annex]
@@ -233,7 +233,7 @@ def _pools_of(annex: Annex, profiles: Iterable[ResourcePool]) -> list[ResourcePo
 def _annex_of(
     pool: ResourcePool, annexes: Iterable[Annex], profiles: Iterable[ResourcePool]
 ) -> Annex | None:
-    """The annex of a pool; of several the one that runs jobs, and longest."""
+    """The annex of a pool; of several, the one that runs jobs for the longest time."""
     found = [
         annex for annex in annexes if pool == _own_pool(annex) or pool in _pools_of(annex, profiles)
     ]
@@ -245,7 +245,7 @@ def _annex_of(
 
 
 def _borrowed(pool: ResourcePool, profiles: Iterable[PoolProfile]) -> PoolProfile | None:
-    """The profile of the pool most similar to one that has run nothing yet."""
+    """The profile of the pool that is most similar to one that has run nothing yet."""
     candidates = [profile for profile in profiles if profile.epochs and not profile.excluded]
     similar = max(
         candidates,
@@ -262,7 +262,7 @@ def _borrowed(pool: ResourcePool, profiles: Iterable[PoolProfile]) -> PoolProfil
 
 
 def _slots(profile: PoolProfile, annex: Annex | None, slots: Mapping[ResourcePool, int]) -> float:
-    """The slots for epochs: by a collector, by the annex's GPUs, or the most that ran at once."""
+    """The slots for epochs: by a collector, by the annex's GPUs, or the most used so far."""
     if profile.pool in slots:
         return slots[profile.pool]
     if annex is not None and annex.gpus is not None:
@@ -277,9 +277,9 @@ def _hours_left(annex: Annex | None, ledger: Ledger) -> float | None:
 
 
 def charged_hours(allocation: AllocationSettings, ledger: Ledger) -> float:
-    """What this ensemble was charged at the sites of an allocation since the date of its balance.
+    """The charges of this ensemble at an allocation's sites since the date of its balance.
 
-    0 where the balance has no date.
+    0 if the balance has no date.
     """
     since = allocation.as_of
     if since is None:
@@ -300,10 +300,11 @@ PoolSet: TypeAlias = frozenset[ResourcePool]
 """Pools that are open to an epoch; empty: all."""
 
 Openings: TypeAlias = Mapping[str, Mapping[PoolSet, int]]
-"""By run: how many of its epochs left may go to which pools. A run without any goes anywhere."""
+"""Numbers of each run's remaining epochs by the pools open to them. A run without any may go
+anywhere."""
 
 Luck: TypeAlias = Mapping[str, float]
-"""By run: standard deviations by which its epochs take longer than on average."""
+"""Standard deviations by which the epochs of each run take longer than on average."""
 
 NO_LUCK: Final[Luck] = MappingProxyType({})
 
@@ -316,16 +317,16 @@ class EpochHours(NamedTuple):
 
 
 MINUTE: Final = 1 / 60
-"""Hours that a job waits at least, for a negotiation cycle."""
+"""Minimum hours that a job waits, for a negotiation cycle."""
 
 TRIALS: Final = 60
-"""Trials of the interval of a gain."""
+"""Number of Monte Carlo trials for the interval of a gain."""
 
 HALF_SHARED: Final = 0.5
-"""How far offers of several pools add up, from 0 (they are shared) to 1: unknown, so half."""
+"""How far offers of several pools add up, from 0 (they are shared) to 1; unknown, hence half."""
 
 LEAST_SHARE: Final = 1e-9
-"""Share of the epochs below which none is left."""
+"""Share of the epochs below which none counts as left."""
 
 
 def planned_openings(plan: PlacementPlan, demands: Iterable[RunDemand]) -> Openings:
@@ -342,11 +343,10 @@ def end_hours(
     added: float = HALF_SHARED,
     luck: Luck = NO_LUCK,
 ) -> float | None:
-    """Hours until the last run is done; None: all annexes end before.
+    """Hours until the last run is done; None if all annexes end before.
 
-    ``offers``: of the starts of jobs that are sent to a pool, those that go there. Between two
-    ends of annexes all runs progress at one rate. Where none of its pools is left, a run may go
-    anywhere.
+    ``offers``: the share of the jobs sent to a pool that start there. Between two ends of annexes
+    all runs progress at one rate. If none of its pools is left, a run may go anywhere.
     """
     ends = {
         supply: inf if supply.hours_left is None else supply.hours_left
@@ -374,8 +374,8 @@ def _hours_of_all(
 ) -> float:
     """Hours for all epochs, if these pools stay.
 
-    At least those of the longest chain, and those in which the slots of a set of pools complete the
-    epochs that may go nowhere else.
+    These are at least the hours of the longest chain, and those that the slots of any set of pools
+    need for the epochs that may go nowhere else.
     """
     anywhere, chain = frozenset(supplies), 0.0
     to_do: Counter[PoolSet] = Counter()
@@ -402,9 +402,9 @@ def _hours_of_all(
 def _epoch_hours(
     supplies: Sequence[PoolSupply], offers: Mapping[ResourcePool, float], added: float
 ) -> EpochHours:
-    """Hours of an epoch that goes where it is first offered a start, again after each loss.
+    """Hours of an epoch that goes to the pool with the first offer, again after each loss.
 
-    They vary by where that is, by the wait, which is memoryless, and by the number of losses.
+    They vary by the pool, by the wait, which is memoryless, and by the number of losses.
     """
     rates = [offers.get(each.pool, 1.0) / max(MINUTE, each.wait) for each in supplies]
     total = sum(rates)
@@ -430,11 +430,11 @@ def gain_of_plan(
     profiles: Mapping[ResourcePool, PoolProfile],
     avoided: Collection[ResourcePool] = (),
 ) -> PlanGain | None:
-    """The hours by which a plan ends sooner than ``estimate``; None where epochs have no place.
+    """The hours by which a plan ends sooner than ``estimate``; None if epochs have no place.
 
     ``supplies``: all to which the DAG sends epochs; the plan sends none to the ``avoided`` pools.
-    The interval has the errors of the pools' hours and waits, how far offers add up, and that
-    epochs vary: where the longest run is sped up, another one is the last then.
+    The interval includes the errors of the pools' hours and waits, how far offers add up, and the
+    variation of epochs: if the longest run is sped up, another run may become the last.
     """
 
     def gain(supplies: Sequence[PoolSupply], added: float, luck: Luck = NO_LUCK) -> float | None:
@@ -453,13 +453,13 @@ def gain_of_plan(
         value = gain(drawn, (trial + 0.5) / TRIALS, luck)
         trials.append(middle if value is None else value)
     trials.sort()
-    # Luck draws the trials to one side; what is expected without it is in the interval, too.
+    # Luck biases the trials to one side; the interval must include the gain without it, too.
     low, high = min(middle, trials[TRIALS // 10]), max(middle, trials[-1 - TRIALS // 10])
     return PlanGain(hours=middle, low=low, high=high, share=middle / estimate if estimate else 0.0)
 
 
 def _drawn(supply: PoolSupply, profile: PoolProfile | None, random: Random) -> PoolSupply:
-    """The supply with hours and a wait within their errors."""
+    """The supply with hours and a wait drawn at random according to their errors."""
     figures = (profile.hours_per_epoch, profile.wait_hours) if profile is not None else ()
     hours, wait = (exp(_log_sigma(each) * random.gauss(0, 1)) for each in figures or (None, None))
     idle = supply.wait / (1 - supply.loss)
@@ -488,8 +488,8 @@ class PlanInput(Struct, frozen=True, kw_only=True):
     """All that a plan depends on, at ``as_of``.
 
     ``runs_excluded``: runs that have epochs left but do not continue, with the reason.
-    ``estimate``: as of a plan. ``as_is``: where the DAG sends the epochs of each run. ``offers``:
-    of the starts of jobs that are sent to a pool, those that go there.
+    ``estimate``: as in :class:`PlacementPlan`. ``as_is``: where the DAG sends the epochs of each
+    run. ``offers``: the share of the jobs sent to a pool that start there.
     """
 
     as_of: datetime | None
@@ -502,7 +502,7 @@ class PlanInput(Struct, frozen=True, kw_only=True):
     offers: Mapping[ResourcePool, float] = {}
 
     def names(self) -> Mapping[ResourcePool, str]:
-        """The names of all pools, as short as tells them apart."""
+        """The names of all pools, as short as they can be while distinct."""
         return pool_names(
             {*self.supplies.profiles, *(supply.pool for supply in self.supplies.usable)}
         )
@@ -551,7 +551,7 @@ def plan_input(
 def _target_pools(
     ledger: Ledger, pools: Iterable[ResourcePool]
 ) -> Mapping[str | None, frozenset[ResourcePool]]:
-    """The pools where the DAG sends epochs with each target; empty: anywhere."""
+    """The pools to which the DAG sends epochs with each target; empty: anywhere."""
     ran_at: defaultdict[str | None, set[ResourcePool]] = defaultdict(set)
     for target, pool in _starts(ledger):
         ran_at[target].add(pool)
@@ -560,8 +560,8 @@ def _target_pools(
         sites = {normalize_name(site) for site in site_list(target or "")}
         named = {pool for pool in pools if normalize_name(pool.site) in sites}
         is_anywhere = not sites or sites & ANY_SITE_TARGETS
-        # One execution that strayed says nothing of the others: where they ran counts only for
-        # targets that name their sites otherwise than the logs do.
+        # Single executions may have strayed: the pools where they ran count only for targets that
+        # name sites differently from the logs.
         own[target] = frozenset() if is_anywhere else frozenset(named or ran_at[target])
     return own
 
@@ -578,7 +578,7 @@ def _as_is(
     demands: Iterable[RunDemand],
     targets: Mapping[str | None, frozenset[ResourcePool]],
 ) -> Openings:
-    """Where the DAG sends the epochs that each run has left."""
+    """Where the DAG sends the remaining epochs of each run."""
     epochs, openings = counted_epochs(ledger), {}
     for demand in demands:
         own = [targets[each.target] for each in epochs[demand.key] if each.state not in DONE]
@@ -591,7 +591,7 @@ def _as_is(
 
 
 def _offers(ledger: Ledger) -> dict[ResourcePool, float]:
-    """Of the starts of jobs with one target those at a pool; by the target that goes there most."""
+    """The share of each pool in the starts with one target, that of the largest share."""
     starts = Counter(_starts(ledger))
     of_target = Counter(target for target, _ in starts.elements())
     offers: defaultdict[ResourcePool, float] = defaultdict(float)
@@ -603,7 +603,7 @@ def _offers(ledger: Ledger) -> dict[ResourcePool, float]:
 def _free_by_pool(
     free_gpus: Sequence[FreeGpus], ledger: Ledger, settings: Settings
 ) -> dict[ResourcePool, int]:
-    """The GPUs of each pool that are free at as-of: less those that were taken since the answer."""
+    """The free GPUs of each pool at as-of: those of the answer, less those taken since."""
     if not free_gpus:
         return {}
     sites, models = dict(settings.site_aliases), dict(settings.gpu_aliases)
@@ -648,7 +648,7 @@ def plan_of(values: PlanInput) -> PlacementPlan:
 def _gain(
     values: PlanInput, openings: Openings, avoided: Collection[ResourcePool]
 ) -> PlanGain | None:
-    """What these openings gain of the estimate, without the ``avoided`` pools."""
+    """The gain of these openings over the estimate, without the ``avoided`` pools."""
     if values.estimate is None:
         return None
     return gain_of_plan(
@@ -664,7 +664,7 @@ def _gain(
 
 
 def _avoided(plan: PlacementPlan, values: PlanInput) -> Iterator[AvoidedPool]:
-    """The pools that take jobs, but get no epoch, with what is gained by that alone."""
+    """The pools that take jobs, but get no epoch, each with the gain from avoiding it alone."""
     taking = {each.pool for each in values.supplies.taking if each.slots}
     for pool, _ in plan.excluded if len(taking) > 1 else ():
         openings = {
@@ -681,7 +681,8 @@ def planned_hours(
 ) -> float | None:
     """Hours until the last run is done by a plan with these supplies; None without a slot.
 
-    What the profiles change of the estimate; without an estimate what they say.
+    The estimate, scaled by the profiles' hours with and without the plan; without an estimate, the
+    profiles' hours.
     """
     demands, offers = values.demands, values.offers
     everywhere = values.supplies.taking
@@ -699,7 +700,7 @@ def planned_hours(
 
 
 def _allocation_remarks(values: PlanInput) -> Iterator[str]:
-    """Allocations that limit nothing, probably by a mistake in a site's name, or everything."""
+    """Remarks on allocations that limit everything or, by a misspelt site perhaps, nothing."""
     sites = {pool.site for pool in values.names()}
     for allocation in values.allocations:
         name = plain(allocation.name)
@@ -710,7 +711,7 @@ def _allocation_remarks(values: PlanInput) -> Iterator[str]:
 
 
 def balance_left(allocation: AllocationSettings, ledger: Ledger) -> AllocationSettings:
-    """The balance at as-of: less what the executions at its sites have taken since its date."""
+    """The balance at as-of: less the charges of executions at its sites since its date."""
     left = allocation.balance - charged_hours(allocation, ledger)
     return replace(allocation, balance=max(0.0, left))
 
@@ -721,7 +722,7 @@ def _demand(
     model: str | None,
     pools: Iterable[ResourcePool],
 ) -> RunDemand:
-    """The epochs that can still be sent somewhere: not the one that executes."""
+    """The epochs that can still be sent somewhere, without the one that is executing."""
     ready_in = 0.0
     if is_executing and run.epoch_remaining is not None:
         ready_in = run.epoch_remaining.median / HOUR
@@ -740,7 +741,7 @@ def _demand(
 
 
 def _pinned_models(stats_input: StatsInput) -> dict[str, str]:
-    """The GPU models, as counted, of runs that their DAG keeps on one."""
+    """The GPU models, with aliases applied, of runs that their DAG keeps on one model."""
     aliases = dict(stats_input.settings.gpu_aliases)
     return {
         node.key: aliases.get(value, value)
@@ -752,9 +753,10 @@ def _pinned_models(stats_input: StatsInput) -> dict[str, str]:
 
 
 def _with_probes(plan: PlacementPlan, values: PlanInput) -> PlacementPlan:
-    """The plan, with each pool to be tried again among the pools of one run.
+    """The plan, with each pool to be tried again added to the pools of one run.
 
-    It is the run with the fewest epochs left that may go there: a lost epoch delays it least.
+    Of the runs that may go there, it is the one with the fewest epochs left, which a lost epoch
+    delays least.
     """
     probes = sorted(values.supplies.probes)
     candidates = sorted(values.demands, key=lambda demand: demand.epochs_left)
@@ -779,14 +781,14 @@ def _with_probes(plan: PlacementPlan, values: PlanInput) -> PlacementPlan:
 
 
 MOST_HOURS: Final = 12.0
-"""A plan of this age is made again, whatever happened."""
+"""Age at which a plan is made again in any case."""
 
 
 class PlanState(Struct, frozen=True, kw_only=True):
-    """What a plan depends on, counted: a change of it is a reason for a new plan.
+    """The counts that a plan depends on: any change is a reason for a new plan.
 
-    ``lost``: executions that ended otherwise than well, holds apart; ``annexes``: (name, site,
-    state), sorted.
+    ``lost``: number of executions that did not end well, except for holds; ``annexes``: (name,
+    site, state), sorted.
     """
 
     as_of: datetime | None
@@ -799,7 +801,7 @@ class PlanState(Struct, frozen=True, kw_only=True):
 
 
 def plan_state(stats_input: StatsInput, annexes: Sequence[Annex] = ()) -> PlanState:
-    """The state that a plan made now depends on."""
+    """The state on which a plan made now depends."""
     ledger = stats_input.ledger
     well = (Outcome.GOOD, Outcome.IN_FLIGHT, Outcome.HELD)
     return PlanState(
@@ -817,7 +819,7 @@ def plan_state(stats_input: StatsInput, annexes: Sequence[Annex] = ()) -> PlanSt
 
 
 def must_replan(before: PlanState | None, after: PlanState) -> str | None:
-    """Why a plan made at ``before`` is to be made again, None if it is not."""
+    """Why a plan made at ``before`` must be made again; None if it need not be."""
     return "the first plan" if before is None else next(_reasons(before, after), None)
 
 
@@ -862,19 +864,19 @@ def _annex_reasons(before: PlanState, after: PlanState) -> Iterator[str]:
 
 MORE_SLOTS: Final = 2
 MORE_HOURS: Final = 12.0
-"""Changes that are tried: slots at a pool, hours of an annex."""
+"""Changes that are tried: additional slots at a pool, additional hours of an annex."""
 
 NOTABLE: Final = 0.02
-"""Smaller changes of the end, as a share of it, are left out."""
+"""Smaller relative changes of the end are left out."""
 
 NO_SLOT: Final = "no slot is left before all epochs are done"
 
 
 def what_if_table(values: PlanInput, plan: PlacementPlan) -> tuple[WhatIf, ...]:
-    """The rows for a plan, made of ``values``, the largest changes first.
+    """The rows for a plan that was made from ``values``, the largest changes first.
 
-    ``hours`` and ``gpu_hours`` are those of the changed plan; None, with a remark, where epochs
-    have no place then. Without any place now there are no rows.
+    ``hours`` and ``gpu_hours`` are those of the changed plan; None, with a remark, if epochs have
+    no place in it. Empty if epochs have no place even now.
     """
     if not values.supplies.usable or not any(demand.epochs_left for demand in values.demands):
         return ()
@@ -886,14 +888,14 @@ def what_if_table(values: PlanInput, plan: PlacementPlan) -> tuple[WhatIf, ...]:
     changes = {
         row.question: abs((inf if row.hours is None else row.hours) - plan.hours) for row in rows
     }
-    # Equal changes by their questions: sums over sets of pools differ in their last digits.
+    # Equal changes are sorted by question: sums over sets of pools differ in their last digits.
     return tuple(sorted(rows, key=lambda row: (-round(changes[row.question], 9), row.question)))
 
 
 def _changes(
     values: PlanInput, plan: PlacementPlan, about: Sequence[PoolSupply]
 ) -> Iterator[WhatIf]:
-    """All rows about these pools that may differ: pools that the plan does not use cannot."""
+    """All rows about these pools that may differ; only pools that the plan uses can."""
     used = {pool for run in plan.runs for pool in run.pools}
     supplies = values.supplies.usable
     names = values.names()
@@ -914,10 +916,10 @@ def _changes(
 def what_if_row(
     question: str, values: PlanInput, plan: PlacementPlan, supplies: Sequence[PoolSupply]
 ) -> WhatIf:
-    """The end of the plan, and its GPU-hours, with other supplies than those of ``values``."""
+    """The end and the GPU-hours of the plan with other supplies than those of ``values``."""
     changed = solve_chains(values.demands, supplies, values.allocations)
     unplaced = round(changed.epochs_unplaced)
-    # The pools of the present plan are open then, too.
+    # The pools of the current plan are open then, too.
     ends = [planned_hours(values, each, supplies) for each in (changed, plan)]
     hours = min((end for end in ends if end is not None), default=None)
     if hours is not None and not unplaced:
@@ -933,7 +935,7 @@ def what_if_at(values: PlanInput, plan: PlacementPlan, name: str) -> tuple[WhatI
 
 
 def _named(values: PlanInput, name: str) -> Sequence[PoolSupply]:
-    """The pools of a name: of a pool, a site or an annex."""
+    """The pools with this name, or at the site or in the annex with this name."""
     supplies = values.supplies.usable
     names = values.names()
     wanted = normalize_name(name)
@@ -952,7 +954,7 @@ def _named(values: PlanInput, name: str) -> Sequence[PoolSupply]:
 
 
 class Advice(Struct, frozen=True, kw_only=True):
-    """A plan with what it was made of."""
+    """A plan, and what it was made from."""
 
     values: PlanInput
     plan: PlacementPlan

@@ -1,10 +1,10 @@
 """Linear programs of some dozen rows, solved by the simplex method.
 
-A dense tableau (V. Chvátal, Linear Programming, 1983, chapter 3). No limit is negative, so that all
-columns at zero are a start. Objectives are minimized one after the other, each among the optima of
-those before it. The entering column is the one of the largest coefficient; after a pivot without
-progress it is that of Bland's rule (Mathematics of Operations Research 2, 1977) until the objective
-improves, so that it cannot cycle.
+A dense tableau (V. Chvátal, Linear Programming, 1983, chapter 3). No limit is negative, so that the
+zero vector is a feasible start. Objectives are minimized one after the other, each among the optima
+of those before it. The entering column is the one with the largest coefficient; after a pivot
+without progress, Bland's rule (Mathematics of Operations Research 2, 1977) chooses it until the
+objective improves, so that the method cannot cycle.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Final
 from msgspec import Struct
 
 TOLERANCE: Final = 1e-9
-"""Coefficients below it are zero; each row is divided by its largest coefficient before."""
+"""Smaller coefficients count as zero, after each row was divided by its largest coefficient."""
 
 PIVOTS_PER_COLUMN: Final = 100
-"""More pivots than that per row and column: rounding errors prevent an end."""
+"""If more pivots per row and column are needed, rounding errors prevent termination."""
 
 
 class LinearRow(Struct, frozen=True):
@@ -33,9 +33,9 @@ class LinearRow(Struct, frozen=True):
 class Optimum(Struct, frozen=True):
     """An optimal vertex.
 
-    ``values``: of the columns; ``reduced_costs``: what the last objective loses per unit of each
-    column, never negative; infinite where an earlier objective would lose. ``duals``: what it gains
-    per unit of each row's limit.
+    ``values``: those of the columns; ``reduced_costs``: the loss of the last objective per unit of
+    each column, never negative; infinite if an earlier objective would lose. ``duals``: the gain of
+    the last objective per unit of each row's limit.
     """
 
     values: tuple[float, ...]
@@ -50,7 +50,7 @@ class Unbounded(Exception):
 def minimize(
     objectives: Sequence[Sequence[float]], rows: Sequence[LinearRow], columns: int
 ) -> Optimum:
-    """Minimize objectives, the first before others. Raises Unbounded, ArithmeticError."""
+    """Minimize objectives lexicographically. Raises Unbounded, ArithmeticError."""
     tableau = _Tableau(objectives, rows, columns)
     for number in range(len(objectives)):
         free = set(tableau.allowed)
@@ -96,7 +96,7 @@ class _Tableau:
         self.allowed = list(range(self.width))
 
     def minimize(self, number: int) -> None:
-        """Minimize one objective; keep only the columns that leave its minimum as it is."""
+        """Minimize one objective; keep only the columns that do not change its minimum."""
         costs, use_bland = self.costs[number], False
         for _ in range(PIVOTS_PER_COLUMN * (self.width + len(self.rows) + 1)):
             column = self._entering(costs, use_bland)
@@ -120,7 +120,7 @@ class _Tableau:
         return None if column is None or costs[column] >= -TOLERANCE else column
 
     def _leaving(self, column: int) -> int | None:
-        """The row that limits a column first; of several the one of the smallest basic number."""
+        """The row that limits a column first; of several, the one with the lowest basic column."""
         ratios = [
             (max(0.0, row[-1]) / row[column], basic, number)
             for number, (row, basic) in enumerate(zip(self.rows, self.basis, strict=True))

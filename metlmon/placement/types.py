@@ -1,4 +1,4 @@
-"""What plans are made of: demand, supply and allocations; and plans themselves."""
+"""Records of demand and supply, from which plans are made, of plans, and of annexes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from metlmon.text.record_json import Flat
 class RunDemand(Struct, frozen=True, kw_only=True):
     """The epochs that a run still needs.
 
-    ``ready_in``: hours until its next epoch can start (that of the running one to end).
+    ``ready_in``: hours until its next epoch can start, that is until a running one ends.
     ``pools``: where its next epochs may go; empty: anywhere.
     """
 
@@ -31,10 +31,11 @@ class RunDemand(Struct, frozen=True, kw_only=True):
 class PoolSupply(Struct, frozen=True, kw_only=True):
     """What a pool offers to one epoch.
 
-    ``hours``: from ready to done, with wait, transfers and repeats after losses; ``occupancy``:
-    slot-hours that it takes; ``gpu_hours``: GPU-hours. ``slots``: at once. ``hours_left``: until
-    the annex expires, None without an end. ``loss``: probability that an execution is lost.
-    ``wait``: the hours of ``hours`` that a job is idle before its first start.
+    ``hours``: those from ready to done, with wait, transfers and repeats after losses;
+    ``occupancy``: slot-hours that it takes; ``gpu_hours``: GPU-hours that it takes. ``slots``: the
+    number of epochs at once. ``hours_left``: those until the annex expires, None without an end.
+    ``loss``: probability that an execution is lost. ``wait``: the part of ``hours`` for which a job
+    is idle before its first start.
     """
 
     pool: ResourcePool
@@ -48,11 +49,11 @@ class PoolSupply(Struct, frozen=True, kw_only=True):
 
 
 class PoolShare(Struct, frozen=True):
-    """What a plan does at one pool: ``epochs``, of a run or a class of runs.
+    """The ``epochs`` of a run, or of a class of runs, that a plan places at one pool.
 
     ``delay``: hours by which each further epoch that starts there at once would delay the end;
-    negative where that is better than to wait. ``delay_per_hour``: by which each hour that a run
-    waits would delay it.
+    negative if that is better than waiting. ``delay_per_hour``: hours by which each hour that a run
+    waits would delay the end.
     """
 
     supply: PoolSupply
@@ -62,11 +63,11 @@ class PoolShare(Struct, frozen=True):
 
 
 class RunPlacement(Struct, frozen=True, kw_only=True):
-    """Where the next epochs of a run may go: a set, of which HTCondor matches what is free.
+    """The pools where the next epochs of a run may go; HTCondor chooses a free one.
 
-    ``epochs``: how many epochs the plan does at each pool, in the same order, in the mean of runs
-    with about as many left; 0 where it needs none, but the next one may go without delaying the
-    end. ``reason``: one sentence.
+    ``epochs``: the number of epochs that the plan places at each pool, in the same order, averaged
+    over runs with about as many left; 0 if it needs none there, but the next one may go there
+    without delaying the end. ``reason``: one sentence.
     """
 
     json_properties: ClassVar = ("sites",)
@@ -84,16 +85,16 @@ class RunPlacement(Struct, frozen=True, kw_only=True):
 
 
 NOTABLE: Final = 0.005
-"""Smaller gains, as a share of the time left, are none."""
+"""Smaller gains, as a share of the time left, do not count."""
 
 WORTH: Final = 0.05
-"""Gain, as a share of the time left, below which profiles of pools are too rough to show it."""
+"""Share of the time left below which a gain is too small for the rough profiles of pools."""
 
 
 class PlanGain(Struct, frozen=True, kw_only=True):
-    """Hours by which all runs end sooner with a plan, and the interval of 80 %.
+    """Hours by which all runs end sooner with a plan, and their 80 % interval.
 
-    ``share``: of the time left.
+    ``share``: the gain as a share of the time left.
     """
 
     json_properties: ClassVar = ("is_worth_it",)
@@ -117,7 +118,7 @@ class ExcludedPool(NamedTuple):
 
 
 class AvoidedPool(NamedTuple):
-    """A pool that takes jobs, and what is gained if the DAG only sends no epoch there."""
+    """A pool that takes jobs, and the gain if the DAG just sends no more epochs there."""
 
     pool: Flat[ResourcePool]
     gain: PlanGain
@@ -126,14 +127,14 @@ class AvoidedPool(NamedTuple):
 class PlacementPlan(Struct, frozen=True, kw_only=True):
     """The plan for all runs at ``as_of``.
 
-    ``hours``: until the last run is done; ``gpu_hours``: that it takes. ``excluded``: pools that
-    get no epoch, with the reason; ``avoided``: those of them whose gain is known. ``inferred``:
-    made from logs alone. ``epochs_unplaced``: epochs for which annexes and balances do not suffice;
-    the others are planned. ``runs_excluded``: runs that have epochs left but do not
-    continue, with the reason. ``remarks``: what a user should check, such as a site of an
-    allocation where nothing ran. ``estimate``: until the last run is done without the plan
-    (:mod:`metlmon.stats.estimates`). ``gain``: what the plan gains of it, None without an estimate,
-    or where an epoch has no place.
+    ``hours``: those until the last run is done; ``gpu_hours``: those that it takes. ``excluded``:
+    pools that get no epoch, with the reason; ``avoided``: those of them whose avoidance has a known
+    gain. ``inferred``: made from logs alone. ``epochs_unplaced``: epochs for which annexes and
+    balances do not suffice; the others are planned. ``runs_excluded``: runs that have epochs left
+    but do not continue, with the reason. ``remarks``: what a user should check, such as a site of
+    an allocation where nothing ran. ``estimate``: the time until the last run is done without the
+    plan (:mod:`metlmon.stats.estimates`). ``gain``: that of the plan relative to it, None without
+    an estimate, or if an epoch has no place.
     """
 
     json_omits: ClassVar = frozenset({"as_of"})
@@ -153,7 +154,7 @@ class PlacementPlan(Struct, frozen=True, kw_only=True):
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):
-    """A question ("without Delta-GPU"), and the hours and GPU-hours of the plan then."""
+    """A question ("without Delta-GPU"), and the hours and GPU-hours of the plan in that case."""
 
     question: str
     hours: float | None
@@ -164,8 +165,8 @@ class WhatIf(Struct, frozen=True, kw_only=True):
 class AnnexState(StrEnum):
     """States of an annex, in the order of its life.
 
-    ``EXPIRING``: the next epoch does not fit. ``NEVER_SEEN``: jobs name it, and nothing else does.
-    ``UNKNOWN``: nothing answers, and no log shows whether it is up.
+    ``EXPIRING``: the next epoch does not fit. ``NEVER_SEEN``: only jobs name it. ``UNKNOWN``:
+    nothing answers, and no log shows whether it is up.
     """
 
     REQUESTED = "requested"
@@ -178,14 +179,14 @@ class AnnexState(StrEnum):
 
 
 ABSENT: Final = (AnnexState.GONE, AnnexState.NEVER_SEEN)
-"""States of annexes that have no nodes, and have requested none."""
+"""States of annexes that have no nodes, nor a request for any."""
 
 
 class AnnexEpoch(Struct, frozen=True, kw_only=True):
     """An epoch that runs in an annex.
 
-    ``seconds_left``: until it ends, the median of its estimate; ``fits``: whether that is before
-    the annex expires. Both None where it is not known.
+    ``seconds_left``: those until it ends, the median of its estimate; ``fits``: whether that is
+    before the annex expires. Both are None if unknown.
     """
 
     key: str
@@ -198,20 +199,21 @@ class AnnexEpoch(Struct, frozen=True, kw_only=True):
 
 
 class Annex(Struct, frozen=True, kw_only=True):
-    """One annex: what is known of it, from schedd, collector or logs.
+    """One annex, by schedd, collector or logs.
 
     ``alive_until``: local time at which its first node leaves, None if unknown; ``inferred``:
-    from logs alone. ``gpu``: the model of its GPUs, empty if unknown. ``request_id``: several
-    annexes may have one name. ``nodes``, ``gpus``, ``gpus_busy``, ``slots_busy``: now;
-    ``nodes_requested``, ``requested``: of its request, and when. ``started``: of its first node.
-    ``epochs``: those that run there. ``epoch_seconds``: that the next one takes there, with its
-    input transfer; ``next_fits``: whether it would end in time if it started now. ``jobs_idle``:
-    jobs that wait for it alone; None without a queue. ``pressure``: (ready + expected before
-    expiry) x GPU-hours per epoch / GPU-hours left. ``balance``: what is left of its allocation.
-    ``answered_at``: when its collector last answered. ``first_start``, ``last_start``: of this
-    ensemble's jobs there; ``expiries``: times at which jobs there were evicted because it expired.
-    ``warnings``: one sentence each. ``command``: requests another one like it, quoted for a shell;
-    ``site_command``: starts it at the site, where the user does that (new generation).
+    known from logs alone. ``gpu``: the model of its GPUs, empty if unknown. ``request_id``:
+    distinguishes annexes of one name. ``nodes``, ``gpus``, ``gpus_busy``, ``slots_busy``: current
+    numbers; ``nodes_requested``, ``requested``: number and time in its request. ``started``: start
+    of its first node. ``epochs``: those that run there. ``epoch_seconds``: those that the next one
+    takes there, with its input transfer; ``next_fits``: whether it would end in time if it started
+    now. ``jobs_idle``: number of jobs that wait for it alone; None without a queue. ``pressure``:
+    (ready + expected before expiry) x GPU-hours per epoch / GPU-hours left. ``balance``: what is
+    left of its allocation. ``answered_at``: when its collector last answered. ``first_start``,
+    ``last_start``: those of this ensemble's jobs there; ``expiries``: times at which jobs there
+    were evicted because it expired. ``warnings``: one sentence each. ``command``: requests another
+    one like it, quoted for a shell; ``site_command``: starts it at the site, if the user has to do
+    that (new generation).
     """
 
     json_properties: ClassVar = ("epochs_fit",)
@@ -248,7 +250,7 @@ class Annex(Struct, frozen=True, kw_only=True):
 
     @property
     def epochs_fit(self) -> bool | None:
-        """Whether all epochs that run there end in time; None if that is not known of one."""
+        """Whether all epochs that run there end in time; None if unknown for any."""
         fits = [epoch.fits for epoch in self.epochs]
         if False in fits:
             return False
@@ -258,8 +260,8 @@ class Annex(Struct, frozen=True, kw_only=True):
 class SiteLife(Struct, frozen=True, kw_only=True):
     """When jobs ran at a site, or in an annex there, by the logs.
 
-    ``first_start``, ``last_start``, ``last_end``: of executions; ``running``: those that go on.
-    ``expiries``: likely ends of an annex, inferred from evictions.
+    ``first_start``, ``last_start``, ``last_end``: those of executions; ``running``: number of
+    executions in flight. ``expiries``: likely ends of an annex, inferred from evictions.
     """
 
     site: str
@@ -275,10 +277,11 @@ class SiteLife(Struct, frozen=True, kw_only=True):
 class AnnexReport(Struct, frozen=True, kw_only=True):
     """All annexes, those with warnings first.
 
-    ``sites``: what the logs alone show. ``annex_warnings``: of all annexes, and why something is
-    missing. ``asked``: whether schedd or collector answered; without, all is inferred.
-    ``generation``: of this access point's ``htcondor annex``, empty if unknown. ``command``:
-    requests an annex like the last one; empty if nothing was asked. ``site_command``: as of it.
+    ``sites``: what the logs alone show. ``annex_warnings``: those of all annexes, and why something
+    is missing. ``asked``: whether the schedd has answered; if not, everything is inferred.
+    ``generation``: that of this access point's ``htcondor annex``, empty if unknown. ``command``:
+    requests an annex like the last one; empty if nothing was queried. ``site_command``: as in
+    :class:`Annex`.
     """
 
     json_omits: ClassVar = frozenset({"as_of"})
