@@ -85,6 +85,15 @@ def test_a_window(capsys: Captured, dagdir: Path) -> None:
     assert out.startswith("May 2026, snapshot")
 
 
+def test_places_without_an_execution_are_one_line_and_rows_in_json(capsys: Captured) -> None:
+    out = spoken(capsys, FIXTURES / "first-round").splitlines()
+    assert "nothing ran at 3 sites: unknown (10 held), chtc, nrp.example.net" in out
+    assert not [line for line in out if line.startswith("nrp.example.net")]
+    sites = report_of(capsys, FIXTURES / "first-round")["sites"]
+    idle = {site["name"]: site["holds"] for site in sites if not site["executions"]}
+    assert idle == {None: 10, "chtc": 0, "nrp.example.net": 0}
+
+
 def test_nothing_ran(capsys: Captured, tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     assert "Nothing ran" in spoken(capsys, str(dagdir.path))

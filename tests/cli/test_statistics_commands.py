@@ -110,6 +110,8 @@ def test_a_timeline_fits_the_terminal(capsys: Captured, monkeypatch: pytest.Monk
         assert max(map(len, lanes)) > columns - 12
         assert all(line.isascii() for line in lines)
     assert "idle 5 times, 8s in total" in "\n".join(lines)
+    stalls = json_output("timeline", capsys, TRAINER)["stalls"]
+    assert [each["seconds"] for each in stalls if not each["ongoing"]] == [2, 2, 1, 2, 1]
 
 
 def test_before_anything_there_is_no_time_to_show(capsys: Captured) -> None:

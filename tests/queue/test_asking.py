@@ -83,15 +83,6 @@ def test_when_it_is_asked_again(logs: Logs, schedd: Schedd, seconds: float, due:
     assert queue.is_due() is due
 
 
-def test_the_first_jobs_of_a_dag_do_not_wait_for_the_pause() -> None:
-    logs, schedd = Logs(), Schedd(job(1), dagman())
-    queue, clock = asker(logs, schedd)
-    queue.query()
-    logs.rows[1, 0] = row(1)
-    clock.now += SOON_SECONDS
-    assert queue.is_due()
-
-
 def test_nobody_is_asked_before_the_logs_are_read() -> None:
     class Reading(Logs):
         done = 1
@@ -149,16 +140,6 @@ def test_dagmans_own_job_is_kept_apart(place: Path, dagmans: list[int]) -> None:
     assert word.foreign_jobs == (() if dagmans else ((9, 0),))
 
 
-def test_an_answer_with_our_jobs_says_that_the_ensemble_lives() -> None:
-    logs, schedd = Logs(row(1), dags=[dag()]), Schedd(job(1))
-    queue, _ = asker(logs, schedd)
-    queue.query()
-    assert logs.there is True
-    schedd.jobs.clear()
-    queue.query()
-    assert logs.there is False
-
-
 def test_a_thousand_jobs_of_one_dagman_cost_one_id() -> None:
     schedd = Schedd(dagman(), *(job(n) for n in range(100, 1100)))
     queue, _ = asker(Logs(*(row(n) for n in range(100, 1100)), dags=[dag()]), schedd)
@@ -183,22 +164,6 @@ def test_a_dagman_below_that_was_found_by_its_number_is_asked_for_its_jobs() -> 
 
 
 # --- shown --------------------------------------------------------------------------------
-
-
-def test_a_job_shows_what_the_queue_adds() -> None:
-    logs = Logs(row(1), row(2))
-    schedd = Schedd(job(1, rejection="no match found", matches=2), job(2, priority=5))
-    queue, clock = asker(logs, schedd)
-    feed = QueueFeed(logs, queue)
-    view = feed.job_view(1, 0)
-    assert view.queue is None
-    queue.query()
-    view = feed.job_view(1, 0)
-    assert view.queue is not None
-    shown = view.queue
-    assert (shown.position, shown.waiting, shown.matches) == (2, 2, 2)
-    assert (shown.rejection, shown.differs) == ("no match found", None)
-    assert view.queried_at == clock.now
 
 
 def test_only_what_lasts_is_a_warning() -> None:
@@ -282,17 +247,6 @@ def test_no_schedd_is_missed_by_an_ended_ensemble_or_one_that_it_never_had(
     logs.live = live
     shown = QueueFeed(logs, queue).latest
     assert shown.error is None
-
-
-def test_what_is_logged_after_the_silence_has_it_asked_again_soon() -> None:
-    logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 2), dagman())
-    queue, clock = silent(logs, schedd)
-    for _ in range(5):
-        queue.query()
-    clock.now += QUERY_SECONDS
-    assert not queue.is_due(), "pauses have grown"
-    logs.logs = (LogRow("metl.log", 100, 3, None, None),)
-    assert queue.is_due()
 
 
 def test_who_came_while_the_schedd_was_gone_has_it_asked_when_the_logs_go_on() -> None:

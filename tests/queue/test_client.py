@@ -39,13 +39,6 @@ def order(act: PoolAction, *clusters: int, value: int | None = None) -> ActionRe
     return ActionRequest(act, tuple(target(row(n, State.RUNNING)) for n in clusters), value=value)
 
 
-def test_one_call_and_one_answer_for_each_job() -> None:
-    schedd = Schedd(job(1), job(2))
-    answers = perform(Logs(row(1), row(2)), schedd, order(PoolAction.HOLD, 1, 2))
-    assert answers == (ActionResult("1.0", ResultCode.DONE), ActionResult("2.0", ResultCode.DONE))
-    assert schedd.acts() == [("hold", 1, 0), ("hold", 2, 0)]
-
-
 @pytest.mark.parametrize("reply", list(ResultCode))
 def test_the_schedds_answers_are_reported_apart(reply: ResultCode) -> None:
     schedd = Schedd(job(1, owner="ben"))

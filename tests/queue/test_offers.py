@@ -53,14 +53,6 @@ def test_each_act_touches_the_jobs_it_can(act: PoolAction, touched: list[str]) -
     assert len(made.left_out) == 4 - len(touched)
 
 
-def test_what_is_left_out_is_reported_why() -> None:
-    made = offer(PoolAction.HOLD, row(1), row(3, State.HELD), row(4, State.COMPLETED))
-    assert [(each.subject, each.reason) for each in made.left_out] == [
-        ("3.0", "held already"),
-        ("4.0", "completed: no longer in the queue"),
-    ]
-
-
 def test_the_subject_counts_exactly() -> None:
     assert offer(PoolAction.HOLD, row(1), row(2), row(4, State.FAILED)).subject == "2 jobs of run0"
     assert offer(PoolAction.HOLD, row(1)).subject == "job 1.0 of run0"
@@ -216,10 +208,3 @@ def test_halting_names_the_file() -> None:
 )
 def test_another_owners_or_a_copied_dag_is_not_halted(word: QueueSnapshot, why: str) -> None:
     assert why in (offer(PoolAction.HALT, dags=(dag(),), word=word).refused or "")
-
-
-def test_each_of_several_dags_has_its_act() -> None:
-    made = action_previews(WORD, (), [dag(), dag(file="b.dag")])
-    halts = [each for each in made if each.act is PoolAction.HALT]
-    assert [each.subject for each in halts] == ["ens.dag", "b.dag"]
-    assert halts[0] == offer(PoolAction.HALT, dags=(dag(),))

@@ -12,7 +12,6 @@ from metlmon.snapshot.records import GpuHours, Progress
 from metlmon.tables.runs import columns
 from metlmon.text import spans
 from screens.app import AppOptions
-from screens.overview.header import header
 from screens.widgets.table import Table
 from tests.support.sample_snapshots import RUNS, WHOLE, FakeFeed, run, status, update
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, Eager
@@ -169,22 +168,6 @@ def test_hours_that_no_log_has_are_unknown() -> None:
     assert row.epochs_done
     assert known["good"] == ["–"]
     assert known["lost"] == ["2.0", "–"]
-
-
-@pytest.mark.parametrize("dags", [1, 2])
-def test_a_crowded_header_has_the_end_on_its_first_line(dags: int) -> None:
-    made = status()
-    several = tuple(replace(made.dags[0], file=f"d{n}.dag") for n in range(dags))
-    snapshot = update(replace(made, dags=several))
-    first, *_ = header(
-        snapshot,
-        "ens",
-        80,
-        several=0,
-        endings=[spans.line("ETA 23 Oct" * 9), spans.line("ETA 23 Oct")],
-    )
-    assert "ETA 23 Oct" in spans.text(first)
-    assert spans.width(first) == 80
 
 
 @pytest.mark.parametrize("lines", [9, 10, 12])

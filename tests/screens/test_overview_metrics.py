@@ -79,13 +79,6 @@ async def test_a_sweep_shows_its_variables() -> None:
         assert " 128 " in seen.line("run07 ")
 
 
-async def test_of_an_ensemble_that_has_ended_wall_time_and_hours() -> None:
-    async with opened(dagdir_feed(FIXTURES / "trainer"), size=NARROW) as seen:
-        assert titles(seen)[-2:] == ["WALL", "GPU-H"]
-        assert "★run1" in seen.text
-        assert "1m06s" in seen.line("run1 ")
-
-
 async def test_columns_of_the_settings_and_what_was_chosen_beside_them(tmp_path: Path) -> None:
     """What the screen remembers goes before metlmon.toml, column by column."""
     options = AppOptions(state_file=tmp_path / "lists.json")

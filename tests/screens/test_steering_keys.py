@@ -87,22 +87,6 @@ async def test_stopping_now_lists_the_job_that_it_removes() -> None:
         assert "2 of 2 answered" in seen.text
 
 
-async def test_a_pause_is_taken_back_by_another_key() -> None:
-    paused = GateStatus(pause_requested=THEN, paused=THEN)
-    async with steer({"run1": paused}) as seen:
-        await seen.press(*TO_RUN8, "a", "W", "y")
-        await seen.until(lambda: "1 done" in seen.text)
-        await seen.press("escape", "up", *["up"] * 6, "a", "C")
-        assert "Resume run1?" in seen.text
-        assert "It deletes 1 file" in seen.text
-        await seen.press("y")
-        await seen.until(lambda: "1 done" in seen.text)
-        assert asked(seen) == [
-            (PoolAction.PAUSE, ["run8"], None),
-            (PoolAction.RESUME_RUN, ["run1"], None),
-        ]
-
-
 @pytest.mark.parametrize(
     ("gate", "key", "why"),
     [
@@ -150,15 +134,6 @@ async def test_up_and_down_go_round() -> None:
         (order,) = seen.pool.orders
         assert (order.act, order.site) == (PoolAction.RETARGET, "Delta-GPU")
         assert [each.cluster for each in order.targets] == [RUN3.latest.cluster]
-
-
-async def test_a_site_that_nobody_knows_can_be_typed() -> None:
-    async with steer(pool=FakePool(sites=())) as seen:
-        await seen.press(*TO_RUN3, "a", "O", *"SDSC PRP", "enter")
-        assert f"Retarget job {RUN3.latest.cluster}.0 of run3 to SDSC PRP?" in seen.text
-        await seen.press("y")
-        await seen.until(lambda: bool(seen.pool.orders))
-        assert seen.pool.orders[0].site == "SDSC PRP"
 
 
 async def test_what_is_no_site_is_not_asked_about() -> None:

@@ -71,16 +71,6 @@ def test_the_interval_is_of_the_sum_and_holds_in_four_of_five_cases() -> None:
     assert 0.76 <= inside / 400 <= 0.9
 
 
-def test_the_middle_is_within_the_interval_of_a_recording_whose_epochs_differ_much(
-    tmp_path: Path, capsys: Captured
-) -> None:
-    output = ["new", str(tmp_path / "ens"), "--runs", "2", "--epochs", "1", "--dry-run", "--json"]
-    assert main([*output, "--past", str(FIXTURES / "gated")]) == 0
-    reported = json.loads(capsys.readouterr().out)["cost"]
-    assert reported["lower"] < reported["gpu_hours"] < reported["upper"]
-    assert (reported["gpus"], reported["history"]["gpus"]) == (1, [1, 1])
-
-
 def test_for_how_many_gpus_it_holds_is_reported(first_round: StatsInput) -> None:
     known = cost_history(first_round)
     assert known is not None

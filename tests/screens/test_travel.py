@@ -137,17 +137,6 @@ async def test_two_keys_step_through_time_from_anywhere() -> None:
         await seen.until(lambda: not travel.active)
 
 
-async def test_the_map_goes_on_to_now() -> None:
-    """What came after the moment stays on the timeline, so that one can go forward."""
-    async with opened(session(TRAINER), NARROW) as seen:
-        await seen.press("4")
-        first_label = seen.line("RUN")[:20]
-        await travelled(seen, MIDDLE)
-        assert seen.line("RUN")[:20] == first_label
-        assert "▼" in seen.line("RUN")
-        assert "of" not in seen.lines[-3].split("for")[-1], "how long it lasted was not known"
-
-
 # --- the present meanwhile, and what goes wrong ---------------------------------------------
 
 

@@ -26,7 +26,6 @@ app_process = needed_module("metlmon.serve.app_process")
 
 RESCUE = ROOT / "fixtures" / "rescue"
 CONTROL_O, CONTROL_V, CONTROL_Y, CONTROL_Z = "\x0f", "\x16", "\x19", "\x1a"
-DOWN = "\x1b[B"
 POINTER = b"\x1b]22;default\x07"
 
 STARTS = "import sys; write = sys.stdout.buffer.write; write(b'__GANGLION__\\n'); "

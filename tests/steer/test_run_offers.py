@@ -11,7 +11,6 @@ from metlmon.pool.previews import action_previews, is_already_done
 from metlmon.pool.types import RUN_ACTS, ActionPreview, PoolAction, QueueSnapshot, SelectedRun
 from metlmon.snapshot.records import Run
 from tests.support.gate_rows import (
-    OTHER,
     STOPPED,
     UUID,
     WORD,
@@ -146,16 +145,6 @@ def test_what_the_queue_rules_out(
     assert found is None if why is None else why in (found or "")
 
 
-def test_of_several_runs_those_that_can_be_are_touched() -> None:
-    other = replace(run(), run="run1", uuid=OTHER, key=OTHER)
-    gone = replace(run(asked(stopped=STOPPED)), run="run2", uuid="cccc", key="cccc")
-    made = offer(PoolAction.STOP, selected(), selected(other), selected(gone))
-    assert [each.run for each in made.request.runs] == ["run0", "run1"]
-    assert made.subject == "2 runs"
-    assert made.effect.endswith("writes 2 files in gate/ens")
-    assert [(each.subject, each.reason) for each in made.left_out] == [("cccc", previews.STOPPED)]
-
-
 def test_of_several_none_of_which_can_be_the_reasons_are_counted() -> None:
     made = offer(
         PoolAction.STOP, selected(run(None)), selected(run(None)), selected(run(epochs_done=10))
@@ -164,15 +153,6 @@ def test_of_several_none_of_which_can_be_the_reasons_are_counted() -> None:
         f"2 runs: {gate_requests.NO_GATE}; 1 run: it is over: all its epochs are done"
     )
     assert not is_already_done(made)
-
-
-def test_what_is_asked_for_already_is_as_it_was_wished() -> None:
-    paused = selected(run(asked(pause_requested=at(9), paused=at(9))))
-    assert is_already_done(offer(PoolAction.PAUSE, paused))
-    assert is_already_done(offer(PoolAction.PAUSE, paused, paused))
-    assert is_already_done(offer(PoolAction.RESUME_RUN, selected()))
-    assert is_already_done(offer(PoolAction.STOP, selected(run(asked(stopped=STOPPED)))))
-    assert not is_already_done(offer(PoolAction.PAUSE, selected(run(None))))
 
 
 def test_what_is_taken_back_is_what_was_asked() -> None:

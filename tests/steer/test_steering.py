@@ -255,19 +255,6 @@ def _idle(there: Ensemble) -> Ensemble:
     return there
 
 
-PLACED = "placement/ens/run0-train_epoch2.inc"
-
-
-def test_an_idle_job_goes_elsewhere_and_its_retry_too(idle: Ensemble) -> None:
-    (answer,) = idle.perform(idle.order(PoolAction.RETARGET, site="expanse"))
-    assert answer == ActionResult(
-        "7.0", ResultCode.DONE, f"its MetlSite was delta; {PLACED} was written"
-    )
-    assert idle.schedd.acts() == [("edit", 7, 0, "site", "expanse")]
-    assert idle.schedd.jobs[7, 0].site == "expanse"
-    assert (idle.home / PLACED).read_bytes() == b"ResourceName = expanse\n"
-
-
 @pytest.mark.parametrize(
     ("ad", "output_of"),
     [
@@ -319,11 +306,3 @@ def test_a_placement_that_cannot_be_written_is_reported_with_the_answer(idle: En
     assert answer.reply is ResultCode.DONE
     assert "cannot be written" in answer.text
     assert answer.text.endswith("a retry goes where the DAG file says")
-
-
-def test_a_job_without_a_gate_is_placed_without_a_file(idle: Ensemble) -> None:
-    order = idle.order(PoolAction.RETARGET, site="expanse")
-    order = replace(order, targets=tuple(replace(each, file=None) for each in order.targets))
-    (answer,) = idle.perform(order)
-    assert answer.text == "its MetlSite was delta; a retry goes where the DAG file says"
-    assert not (idle.home / "placement").exists()
