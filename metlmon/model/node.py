@@ -169,7 +169,7 @@ def submission_result(record: NodeRecord) -> SubmissionResult | None:
         state=state,
         since=since,
         job=job,
-        success=_last_success(job for _, _, jobs in reversed(submissions) for job in jobs),
+        success=_last_success(jobs for _, _, jobs in reversed(submissions)),
     )
 
 
@@ -195,13 +195,22 @@ def _submission_state(procs: Sequence[LoggedJob]) -> tuple[State, datetime | Non
     return history.state or State.IDLE, history.since, job
 
 
-def _last_success(jobs: Iterable[LoggedJob]) -> tuple[JobKey, int] | None:
-    """The first job with a good execution, and the index of its last one."""
-    for job in jobs:
-        executions = job.history().executions
-        for index in range(len(executions) - 1, -1, -1):
-            if executions[index].outcome is Outcome.GOOD:
-                return job.key, index
+def _last_success(submissions: Iterable[Sequence[LoggedJob]]) -> tuple[JobKey, int] | None:
+    """The job and the index of the good execution that ended last, of the first with one.
+
+    The last of several procs completes their node.
+    """
+    for procs in submissions:
+        successes: list[tuple[datetime, tuple[JobKey, int]]] = []
+        for job in procs:
+            executions = job.history().executions
+            for index in range(len(executions) - 1, -1, -1):
+                if executions[index].outcome is Outcome.GOOD:
+                    end = executions[index].end or datetime.min
+                    successes.append((end, (job.key, index)))
+                    break
+        if successes:
+            return max(successes, key=lambda success: success[0])[1]
     return None
 
 

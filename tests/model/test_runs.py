@@ -16,7 +16,7 @@ from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.row_text import running_text
 from metlmon.text.record_json import json_of
-from tests.support.event_logs import Log, Out, read_ensemble
+from tests.support.event_logs import Log, Out, moment, read_ensemble
 from tests.support.records import read_dagdir
 
 UUID = "1d38faf9-6c93-4a61-8d0c-aaaaaaaaaaaa"
@@ -59,6 +59,18 @@ def test_the_queued_jobs_of_a_run_are_none_of_another_sub_dags(tmp_path: Path) -
         [(100, "r0.dag")],
         [(101, "r1.dag")],
     ]
+
+
+def test_the_last_of_several_procs_completes_an_epoch() -> None:
+    log = Log()
+    for proc in range(3):
+        log.submit((77, proc), "run0-train_epoch0", at="09:00:00")
+    for proc, end in enumerate(("11:00:00", "13:00:00", "12:00:00")):
+        log.execute((77, proc), gpus=1, at="10:00:00").terminate((77, proc), at=end)
+    ledger = read_ensemble(chain("run0", UUID, range(1)), log).painter().ledger()
+    (epoch,) = ledger.epochs
+    assert (epoch.completed, epoch.success_seconds) == (moment("13:00:00"), 3 * 3600)
+    assert [entry.job for entry in ledger.executions if entry.final] == [(77, 1)]
 
 
 def test_jobs_in_the_queue_are_counted_by_jobs(tmp_path: Path) -> None:
