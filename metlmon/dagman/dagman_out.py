@@ -79,7 +79,7 @@ def read_dagman_out(
         if not start:
             return [], state, len(data)
         reader.state.skipping = False
-    worth_reading = _worth_reading(state.with_events)
+    worth_reading = _before_relevant_line(state.with_events)
     while True:
         if start and not reader.state.columns:
             match = worth_reading.search(data, start - 1)
@@ -468,7 +468,7 @@ _EXPLAINS_NOTHING: Final = re.compile(
 )
 """Summaries, and lines that any DAGMan writes."""
 
-_SPEAKER: Final = re.compile(
+_MESSAGE_PREFIX: Final = re.compile(
     r"(?:From submit: |submit error: |Failed to create new proc id: |ERROR: |Warning: |WARNING: )*"
 )
 
@@ -477,7 +477,7 @@ def explanation(lines: Iterable[str]) -> str | None:
     """The first of these lines that says what was wrong; None if none does."""
     for line in lines:
         if _EXPLAINS.search(line) and not _EXPLAINS_NOTHING.match(line):
-            return _SPEAKER.sub("", line, count=1)[:_QUOTED_BYTES]
+            return _MESSAGE_PREFIX.sub("", line, count=1)[:_QUOTED_BYTES]
     return None
 
 
@@ -667,7 +667,7 @@ _FREQUENT: Final = {
 
 
 @cache
-def _worth_reading(with_events: bool) -> re.Pattern[bytes]:
+def _before_relevant_line(with_events: bool) -> re.Pattern[bytes]:
     """The end of the line before a relevant one.
 
     That is a usual line (unless events are read), one without the usual header, or one whose

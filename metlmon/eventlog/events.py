@@ -767,7 +767,7 @@ def _reason_and_code(body: str) -> tuple[str | None, int | None, int | None]:
 MAX_RUN_EPOCH: Final = 999_999_999
 
 
-def _submit_of(host: str, body: str) -> Submit:
+def _submit_from_notes(host: str, body: str) -> Submit:
     """The submission that the notes in the body of a 000 or 035 describe.
 
     A structured note takes precedence over a ``DAG Node:`` line.
@@ -818,7 +818,7 @@ def _submit(text: str, body: str) -> Submit:
     host = _text_after(text, "from host:")
     if only := _NODE_ALONE.fullmatch(body):
         return Submit(host, only[1], None, (), ())
-    return _submit_of(host, body)
+    return _submit_from_notes(host, body)
 
 
 def _cluster_submit(submit: Submit) -> ClusterSubmit:
@@ -1160,7 +1160,7 @@ def _usual_eviction(text: str, body: str) -> Evicted:
 
 
 def _submit_ad(ad: Attributes) -> Submit:
-    submit = _submit_of(ad["SubmitHost"], f"{ad['LogNotes']}\n{ad['UserNotes']}")
+    submit = _submit_from_notes(ad["SubmitHost"], f"{ad['LogNotes']}\n{ad['UserNotes']}")
     structured = ad.nested("StructuredNotes")
     warning = ad["Warnings"].removeprefix("WARNING: ").strip()
     return Submit(
@@ -1522,7 +1522,7 @@ EVENT_TYPES: Final[Mapping[int, EventType]] = {
         "PRE script return value is PRE_SKIP value",
         EXACT,
         lambda _, body: PreSkip(_first(_DAG_NODE, body)),
-        lambda ad: PreSkip(_submit_of("", ad["SkipEventLogNotes"]).node),
+        lambda ad: PreSkip(_submit_from_notes("", ad["SkipEventLogNotes"]).node),
     ),
     35: EventType(
         "CLUSTER_SUBMIT",

@@ -1008,7 +1008,7 @@ def named_by(dags: Mapping[str, Dag]) -> dict[str, list[str]]:
     return {inner: list(keys) for inner, keys in named.items()}
 
 
-def settle_tops(
+def set_top_dags(
     dags: Mapping[str, Dag], named: Mapping[str, list[str]], submitter: Submitter
 ) -> bool:
     """Set the top-level DAG of each sub-DAG; return whether any changed."""

@@ -44,7 +44,7 @@ from metlmon.model.attribution import (
     submit_time_difference,
 )
 from metlmon.model.clock import Clock, UtcOffsets, note_dagman_event
-from metlmon.model.dag import Dag, DagLogs, named_by, settle_tops
+from metlmon.model.dag import Dag, DagLogs, named_by, set_top_dags
 from metlmon.model.dagman_runs import add_dagman_event
 from metlmon.model.job_events import (
     NO_DAG,
@@ -210,9 +210,9 @@ class Ensemble:
         self._naming_dags = named if any(len(names) > 1 for names in named.values()) else {}
         self._mark_changed(set())
 
-    def _settle_tops(self) -> None:
+    def _update_top_dags(self) -> None:
         """Reassign sub-DAGs that several DAGs name, after new evidence."""
-        if self._naming_dags and settle_tops(
+        if self._naming_dags and set_top_dags(
             self.dags, self._naming_dags, self._attributor.submitting_dag_key
         ):
             # Runs are named after DAGs: find them again.
@@ -227,7 +227,7 @@ class Ensemble:
         if self.groups.parts and NO_DAG not in self.dags:
             self.dags = {**self.dags, NO_DAG: self.groups.dag}
         self.states.mark_changed(nodes)
-        self._settle_tops()
+        self._update_top_dags()
 
     # --- events -------------------------------------------------------------------------
 

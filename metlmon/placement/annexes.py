@@ -328,11 +328,11 @@ def report_annexes(
         rows = builder.rows()
         errors = [*builder.general_warnings(rows)]
     known = {row.name.casefold() for row in rows}
-    rows += [_inferred(site, ledger) for site in sites if _may_be_annex(site, known)]
+    rows += [_inferred_annex(site, ledger) for site in sites if _may_be_annex(site, known)]
     seen = {row.name.casefold() for row in rows}
     for jobs in group_by(ledger.jobs, lambda job: (job.target_annex or "").casefold()).values():
         if jobs[0].target_annex and jobs[0].target_annex.casefold() not in seen:
-            rows.append(_never_seen(jobs))
+            rows.append(_unseen_annex(jobs))
     rows.sort(key=_rank)
     requested = (row for row in rows if row.command)
     last = max(requested, key=lambda row: row.requested or datetime.min, default=None)
@@ -412,7 +412,7 @@ def _may_be_annex(site: SiteLife, known: set[str]) -> bool:
     return bool(site.expiries) and not known
 
 
-def _inferred(site: SiteLife, ledger: Ledger) -> Annex:
+def _inferred_annex(site: SiteLife, ledger: Ledger) -> Annex:
     """An annex that only the logs show."""
     expired = bool(site.expiries) and site.expiries[-1] >= site.last_start
     state = AnnexState.UNKNOWN
@@ -431,7 +431,7 @@ def _inferred(site: SiteLife, ledger: Ledger) -> Annex:
     )
 
 
-def _never_seen(jobs: Sequence[Job]) -> Annex:
+def _unseen_annex(jobs: Sequence[Job]) -> Annex:
     """An annex that jobs name, but neither a log, the schedd nor a collector shows."""
     name, idle = jobs[0].target_annex or "", sum(job.state is State.IDLE for job in jobs)
     return Annex(
@@ -511,8 +511,8 @@ class _AnnexBuilder:
         lives = [site for site in self._sites if _is_same(site.annex, name)]
         site = next((ad.site for ad in ads if ad.site), lives[-1].site if lives else "")
         gpu = next((ad.gpu for ad in ads if ad.gpu), "")
-        started = self._started(request, ads)
-        end = self._end(request, ads, started)
+        started = self._start_time(request, ads)
+        end = self._end_time(request, ads, started)
         left = None if end is None else max(0.0, end - self._now)
         jobs = [job for job in self._answer.jobs if _is_same(job.annex or "", name)]
         idle = [(job.cluster, job.proc) for job in jobs if job.status == JOB_IDLE]
@@ -613,7 +613,7 @@ class _AnnexBuilder:
                 yield time
 
     @staticmethod
-    def _started(request: AnnexRequest | None, ads: Sequence[AnnexAd]) -> float | None:
+    def _start_time(request: AnnexRequest | None, ads: Sequence[AnnexAd]) -> float | None:
         """When the first node started; if known by the request, up to five minutes too late."""
         starts = [ad.started_at for ad in ads if ad.started_at is not None]
         if starts:
@@ -621,7 +621,7 @@ class _AnnexBuilder:
         return request.started_at if request is not None else None
 
     @staticmethod
-    def _end(
+    def _end_time(
         request: AnnexRequest | None, ads: Sequence[AnnexAd], started: float | None
     ) -> float | None:
         """When the first node leaves: as its ad says, else the lifetime after the start."""

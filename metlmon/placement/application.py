@@ -452,7 +452,7 @@ def last_application(feed: Feed) -> tuple[str, tuple[SiteChange, ...]]:
     if not open_records:
         return "", ()
     last = max(each.command for _, each in open_records)
-    changes = _folded(
+    changes = _merge_changes(
         replace(change, dag=dag)
         for dag, each in sorted(open_records, key=lambda pair: pair[1].time)
         if each.command == last
@@ -480,7 +480,7 @@ def undo_application(
             on_result(ActionResult(dag, ResultCode.FAILED, problem))
 
 
-def _folded(changes: Iterable[SiteChange]) -> tuple[SiteChange, ...]:
+def _merge_changes(changes: Iterable[SiteChange]) -> tuple[SiteChange, ...]:
     """One change per run or job, from before the first change to after the last."""
     folded: dict[tuple[str, str], SiteChange] = {}
     for change in changes:

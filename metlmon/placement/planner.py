@@ -71,7 +71,7 @@ from metlmon.text.site_lists import site_list
 # --- what each pool offers -----------------------------------------------------------------
 
 
-MOST_LOSS: Final = 0.95
+MAX_LOSS: Final = 0.95
 """Limit of the probability of losing an execution: no pool has more than 19 expected repeats."""
 
 SECOND: Final = 1 / 3600
@@ -130,7 +130,7 @@ def find_supplies(
             else:
                 excluded.append((_own_pool(annex), f"the annex is {annex.state}"))
     for pool in new:
-        if (borrowed := _borrowed(pool, profiles.values())) is not None:
+        if (borrowed := _borrow(pool, profiles.values())) is not None:
             known[pool] = borrowed
     for pool, profile in tuple(known.items()):
         owner = None if pool in outside_annexes else _annex_of(pool, annexes, known)
@@ -146,7 +146,7 @@ def find_supplies(
             usable.append(supply)
             continue
         avoided.append(supply)
-        excluded.append((pool, profile.excluded or _doubt(profile)))
+        excluded.append((pool, profile.excluded or _doubt_text(profile)))
         if profile.probe_at and ledger.as_of is not None and profile.probe_at <= ledger.as_of:
             probes.add(pool)
     return Supplies(
@@ -178,7 +178,7 @@ def slots_with_free_gpus(
             slots[profile.pool] = max(profile.slots, profile.running + _epochs_on(free, profile))
         if pool in known:
             continue
-        if pool.gpu in models and (similar := _borrowed(pool, profiles.values())) is not None:
+        if pool.gpu in models and (similar := _borrow(pool, profiles.values())) is not None:
             slots[pool] = _epochs_on(free, similar)
     return {pool: number for pool, number in slots.items() if number}
 
@@ -187,14 +187,14 @@ def _epochs_on(gpus: int, profile: PoolProfile) -> int:
     return int(gpus // max(1.0, profile.gpus))
 
 
-def _doubt(profile: PoolProfile) -> str:
+def _doubt_text(profile: PoolProfile) -> str:
     lost = count(profile.loss.samples, "execution")
     return f"it has lost all {lost} that ended there; one epoch at a time tries it"
 
 
 def pool_supply(profile: PoolProfile, slots: float, hours_left: float | None = None) -> PoolSupply:
     """The mean cost of an epoch at a pool, repeated until one execution completes it."""
-    loss = min(profile.loss.value, MOST_LOSS)
+    loss = min(profile.loss.value, MAX_LOSS)
     losses = loss / (1 - loss)
     lost_hours = losses * profile.lost_hours
     own_hours = profile.hours_per_epoch.value if profile.hours_per_epoch else 0.0
@@ -244,7 +244,7 @@ def _annex_of(
     )
 
 
-def _borrowed(pool: ResourcePool, profiles: Iterable[PoolProfile]) -> PoolProfile | None:
+def _borrow(pool: ResourcePool, profiles: Iterable[PoolProfile]) -> PoolProfile | None:
     """The profile of the pool that is most similar to one that has run nothing yet."""
     candidates = [profile for profile in profiles if profile.epochs and not profile.excluded]
     similar = max(
@@ -448,7 +448,7 @@ def gain_of_plan(
         return None
     random, trials = Random(0), []
     for trial in range(TRIALS):
-        drawn = [_drawn(each, profiles.get(each.pool), random) for each in supplies]
+        drawn = [_sample_supply(each, profiles.get(each.pool), random) for each in supplies]
         luck = {demand.key: random.gauss(0, 1) for demand in demands}
         value = gain(drawn, (trial + 0.5) / TRIALS, luck)
         trials.append(middle if value is None else value)
@@ -458,7 +458,7 @@ def gain_of_plan(
     return PlanGain(hours=middle, low=low, high=high, share=middle / estimate if estimate else 0.0)
 
 
-def _drawn(supply: PoolSupply, profile: PoolProfile | None, random: Random) -> PoolSupply:
+def _sample_supply(supply: PoolSupply, profile: PoolProfile | None, random: Random) -> PoolSupply:
     """The supply with hours and a wait drawn at random according to their errors."""
     figures = (profile.hours_per_epoch, profile.wait_hours) if profile is not None else ()
     hours, wait = (exp(_log_sigma(each) * random.gauss(0, 1)) for each in figures or (None, None))
@@ -780,7 +780,7 @@ def _with_probes(plan: PlacementPlan, values: PlanInput) -> PlacementPlan:
 # --- when to plan again -----------------------------------------------------------------------
 
 
-MOST_HOURS: Final = 12.0
+MAX_PLAN_HOURS: Final = 12.0
 """Age at which a plan is made again in any case."""
 
 
@@ -837,11 +837,11 @@ def _reasons(before: PlanState, after: PlanState) -> Iterator[str]:
         yield f"{count(epochs, 'epoch')} ended"
     if before.as_of is not None and after.as_of is not None:
         age = (after.as_of - before.as_of).total_seconds()
-        if age >= MOST_HOURS * HOUR:
+        if age >= MAX_PLAN_HOURS * HOUR:
             yield f"the plan is {duration(age)} old"
 
 
-_NEWS: Final = {
+_STATE_CHANGES: Final = {
     AnnexState.UP: "is up",
     AnnexState.EXPIRING: "is about to expire",
     AnnexState.GONE: "is gone",
@@ -851,8 +851,8 @@ _NEWS: Final = {
 def _annex_reasons(before: PlanState, after: PlanState) -> Iterator[str]:
     earlier = Counter(before.annexes)
     for name, _, state in (Counter(after.annexes) - earlier).elements():
-        if state in _NEWS:
-            yield f"annex {plain(name)} {_NEWS[state]}"
+        if state in _STATE_CHANGES:
+            yield f"annex {plain(name)} {_STATE_CHANGES[state]}"
     remaining = {(name, site) for name, site, _ in after.annexes}
     for name, site, state in before.annexes:
         if (name, site) not in remaining and state not in ABSENT:

@@ -75,7 +75,7 @@ from metlmon.snapshot.records import DagRow, Job, Status
 from metlmon.text.formatting import plain
 from metlmon.text.site_lists import site_list
 
-GREATEST_PRIORITY: Final = 2**31 - 1
+MAX_PRIORITY: Final = 2**31 - 1
 """``JobPrio`` is an ``int`` to the schedd."""
 
 FINISHED: Final = "it is not in the queue: it has ended"
@@ -255,7 +255,7 @@ class PoolClient:
 
     def _perform_jobs(self, request: ActionRequest) -> Iterator[ActionResult]:
         value = request.value
-        if request.act is PoolAction.PRIORITY and (value is None or abs(value) > GREATEST_PRIORITY):
+        if request.act is PoolAction.PRIORITY and (value is None or abs(value) > MAX_PRIORITY):
             raise PoolError("a priority is a whole number; higher ones go first")
         if request.act is PoolAction.RETARGET and site_of(request.site or "") is None:
             raise PoolError(NO_SITE)

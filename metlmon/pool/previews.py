@@ -54,11 +54,11 @@ from metlmon.text.formatting import DAG_STATES, count, plain, request_amount
 from metlmon.text.site_lists import SEPARATOR, site_list
 
 LAST: Final = "its last epoch is under way: nothing comes after it"
-NOT_ASKED: Final = "nothing is asked of it that could be taken back"
+NOT_REQUESTED: Final = "nothing is asked of it that could be taken back"
 STOPPED: Final = "it is stopped already"
-STOP_ASKED: Final = "its stop is asked for already"
+STOP_REQUESTED: Final = "its stop is asked for already"
 PAUSED: Final = "it is paused already"
-PAUSE_ASKED: Final = "its pause is asked for already"
+PAUSE_REQUESTED: Final = "its pause is asked for already"
 
 ENDED: Final = frozenset({State.FAILED, State.REMOVED})
 """States of a run that does not continue in this DAG."""
@@ -86,10 +86,10 @@ SLOT_STATES: Final = ACTIVE - {State.IDLE, State.HELD}
 
 ALREADY: Final = (
     STOPPED,
-    STOP_ASKED,
+    STOP_REQUESTED,
     PAUSED,
-    PAUSE_ASKED,
-    NOT_ASKED,
+    PAUSE_REQUESTED,
+    NOT_REQUESTED,
     EXCLUDED,
     NOT_EXCLUDED,
     "held already",
@@ -459,11 +459,11 @@ def _request_conflict(act: PoolAction, row: Run, gate: GateStatus) -> str | None
     match act:
         case PoolAction.RESUME_RUN:
             requested = gate.pause_requested or gate.paused or gate.stop_requested
-            return None if requested is not None else NOT_ASKED
+            return None if requested is not None else NOT_REQUESTED
         case PoolAction.STOP if gate.stop_requested is not None:
-            return STOP_ASKED
+            return STOP_REQUESTED
         case PoolAction.PAUSE if gate.pause_requested is not None:
-            return PAUSED if gate.paused is not None else PAUSE_ASKED
+            return PAUSED if gate.paused is not None else PAUSE_REQUESTED
         case PoolAction.PAUSE | PoolAction.SEND if gate.stop_requested is not None:
             return "its stop is asked for: resume-run takes that back"
         case PoolAction.STOP | PoolAction.PAUSE | PoolAction.SEND if _is_last_epoch(row):
@@ -791,7 +791,7 @@ def is_value(text: str) -> bool:
     return match is not None and float(match[1]) > (1 if match[2] in "xX" else 0)
 
 
-def _raised(field: str, before: int, reason: str | None, text: str) -> int:
+def _new_request(field: str, before: int, reason: str | None, text: str) -> int:
     """The new request: an amount, or a factor of the old one or of what the job reached."""
     match = _VALUE.fullmatch(text.strip())
     assert match is not None, "is_value tells"
@@ -836,7 +836,7 @@ def with_request(preview: ActionPreview, text: str, snapshot: QueueSnapshot) -> 
         before = None if job is None else getattr(job, field)
         if job is None or before is None:
             continue
-        after = _raised(field, before, job.hold_reason, text)
+        after = _new_request(field, before, job.hold_reason, text)
         changes[before, after] += 1
         targets.append(replace(each, value=after))
     if not targets or max(after for _, after in changes) > _LARGEST:

@@ -47,7 +47,7 @@ from metlmon.text.site_lists import joined, site_list
 LONGEST_TEXT: Final = 4096
 """Characters used of a text attribute; jobs can set texts of megabytes."""
 
-IDS_AT_ONCE: Final = 200
+IDS_PER_CONSTRAINT: Final = 200
 """Ids per constraint, all of which the schedd evaluates for every job in its queue."""
 
 JOB_TEXTS: Final = {
@@ -98,7 +98,7 @@ PROJECTION: Final = [
 ]
 """The projection of queries for jobs."""
 
-AGAIN_SECONDS: Final = 5.0
+RETRY_SECONDS: Final = 5.0
 """Only faster failures are retried, not those that took HTCondor's 20 s."""
 
 REASON: Final = "via metlmon"
@@ -185,8 +185,8 @@ def _listed(ad: Any) -> tuple[str, ...]:
 def any_of(attribute: str, values: Iterable[int]) -> Iterator[str]:
     """Constraints that together match every job with ``attribute`` in ``values``."""
     sorted_values = sorted(set(values))
-    for start in range(0, len(sorted_values), IDS_AT_ONCE):
-        batch = sorted_values[start : start + IDS_AT_ONCE]
+    for start in range(0, len(sorted_values), IDS_PER_CONSTRAINT):
+        batch = sorted_values[start : start + IDS_PER_CONSTRAINT]
         yield " || ".join(f"{attribute} == {value:d}" for value in batch)
 
 
@@ -281,7 +281,7 @@ class Pool:
                 return self.schedd().query(constraint, attributes)
         except WorkerFailure:
             # A restarted schedd has another address, or lacks our session; this fails at once.
-            if time.monotonic() - started > AGAIN_SECONDS:
+            if time.monotonic() - started > RETRY_SECONDS:
                 raise
             with self._translating_errors():
                 return self.schedd().query(constraint, attributes)

@@ -34,15 +34,15 @@ MAX_FRAME = 64 << 20
 MAX_READ = 8 << 20
 """Bytes that one query reads."""
 
-FOLLOWED = 1 << 20
+GROWTH_BYTES = 1 << 20
 """New bytes of a followed file that are sent together with its status."""
 
-SENT_AT_ONCE = 8 << 20
+RESPONSE_GROWTH_BYTES = 8 << 20
 """The same for all followed files in one response."""
 
-ALWAYS = 1000
-IN_TURN = 1000
-"""Standing queries that each look answers: the first ALWAYS, and IN_TURN of the others in turn."""
+DUE_ALWAYS = 1000
+DUE_IN_TURN = 1000
+"""Standing queries that each look answers: the first ones, and in turn some of the others."""
 
 ENDS = 1 << 16
 """Bytes at both ends of the sent part of a followed file that show whether it is unchanged."""
@@ -50,7 +50,7 @@ ENDS = 1 << 16
 SETTLED = 2.0
 """Seconds after which the times of a directory are final: some file systems' clocks tick slowly."""
 
-ANSWERED_AT_ONCE = 4 << 20
+RESPONSE_BYTES = 4 << 20
 """Bytes of standing answers in one response; further answers follow in the next one."""
 
 MAX_NAMES = 1000000
@@ -221,7 +221,7 @@ class Listing:
         size = 0
         for name, value in entries.items():
             if sent.get(name) != value:
-                self.is_partial = size >= ANSWERED_AT_ONCE
+                self.is_partial = size >= RESPONSE_BYTES
                 if self.is_partial:
                     break
                 new[name] = value
@@ -305,7 +305,7 @@ class Growth:
             if status.st_size < self.length or self.read_ends(descriptor) != self.ends:
                 answer["same"] = False
                 return answer
-            room = min(FOLLOWED, SENT_AT_ONCE - sum(map(len, data)))
+            room = min(GROWTH_BYTES, RESPONSE_GROWTH_BYTES - sum(map(len, data)))
             new = read_at(descriptor, self.length, min(room, status.st_size - self.length))
             answer.update(same=True, at=self.length, bytes=len(new))
             data.append(new)
@@ -470,7 +470,7 @@ def answer_request(request: Any, standing: "dict[int, Any]", data: "list[bytes]"
     due.update((number, standing[number]) for number in request.get("later", ()))
     answers, later, size = [], [], 0
     for number, query in due.items():
-        if size >= ANSWERED_AT_ONCE:
+        if size >= RESPONSE_BYTES:
             later.append(number)
             continue
         answer = query.answer(data)
@@ -492,9 +492,9 @@ def answer_request(request: Any, standing: "dict[int, Any]", data: "list[bytes]"
 def in_turn(standing: "dict[int, Any]", look: int) -> "list[tuple[int, Any]]":
     """The standing queries that are due at a look with this number."""
     queries = list(standing.items())
-    others = queries[ALWAYS:]
-    first = look * IN_TURN % (len(others) + IN_TURN) if len(others) > IN_TURN else 0
-    return queries[:ALWAYS] + others[first : first + IN_TURN]
+    others = queries[DUE_ALWAYS:]
+    first = look * DUE_IN_TURN % (len(others) + DUE_IN_TURN) if len(others) > DUE_IN_TURN else 0
+    return queries[:DUE_ALWAYS] + others[first : first + DUE_IN_TURN]
 
 
 def hello(name: str) -> Any:

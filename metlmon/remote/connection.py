@@ -32,15 +32,15 @@ IN_BACKGROUND: Final = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=5")
 LOGIN_SECONDS: Final = 30.0
 """How long a login may take if ssh does not prompt."""
 
-ASKED_SECONDS: Final = 300.0
+PROMPT_SECONDS: Final = 300.0
 """The same if it may prompt on the terminal: sshd itself waits for two minutes, and so does that of
 a jump host."""
 
 ANSWER_SECONDS: Final = 40.0
-"""How long an answer may take, plus a second for each ``SLOWEST`` bytes of it: an exchange may ask
+"""How long an answer may take, plus a second per ``SLOWEST_RATE`` bytes of it: an exchange may ask
 about some thousand files, and a file server may take 10 ms for each."""
 
-SLOWEST: Final = 8000
+SLOWEST_RATE: Final = 8000
 """Bytes per second of the slowest supported connection."""
 
 RETRY_SECONDS: Final = (0.0, 0.5, 1.0, 2.0, 3.0)
@@ -70,14 +70,14 @@ PYTHONS: Final = (
 NO_PYTHON: Final = 127
 """The exit status of the shell if none of them exists."""
 
-FOREIGN: Final = "its answer is not from metlmon's agent"
+NOT_THE_AGENT: Final = "its answer is not from metlmon's agent"
 
-NEEDED: Final = "its login shell must run what ssh gives it, as in: ssh HOST echo hello"
+REMEDY: Final = "its login shell must run what ssh gives it, as in: ssh HOST echo hello"
 
 SSH_FAILED: Final = 255
 """The exit status of ssh for its own errors."""
 
-ASKING: Final = ("permission denied", "host key verification failed")
+PROMPT_ERRORS: Final = ("permission denied", "host key verification failed")
 """Parts of ssh's last line, in lower case, when it would have had to prompt."""
 
 NO_TERMINAL: Final = (
@@ -93,7 +93,7 @@ def _lost(host: str, since: float | None, reason: str = "", cause: str = "") -> 
     lost, unless ssh ended.
     """
     then = "trying again"
-    if _would_ask(reason):
+    if _would_prompt(reason):
         then = "ssh would have to ask: restart metlmon, or share a connection (ControlMaster)"
     if since is None:
         why = f" ({reason.removeprefix(f'{host}: ')})" if reason else ""
@@ -103,8 +103,8 @@ def _lost(host: str, since: float | None, reason: str = "", cause: str = "") -> 
     return Disconnected(f"{host}: connection lost since {at}{because}; {then}", since)
 
 
-def _would_ask(reason: str) -> bool:
-    return any(part in reason.lower() for part in ASKING)
+def _would_prompt(reason: str) -> bool:
+    return any(part in reason.lower() for part in PROMPT_ERRORS)
 
 
 def _has_terminal() -> bool:
@@ -134,7 +134,7 @@ class Channel(Protocol):
         """End the connection."""
 
 
-class _TooLate(OSError):
+class _TimedOut(OSError):
     """The far side did not answer, or took no request, in time; ``str()`` says so."""
 
 
@@ -147,14 +147,14 @@ class _Deadline:
 
     def extend(self, size: int) -> None:
         """Allow more time for the bytes that have arrived."""
-        self._end += size / SLOWEST
+        self._end += size / SLOWEST_RATE
 
     def wait(self, file: IO[bytes], *, to_write: bool = False) -> None:
-        """Wait until a pipe is ready. Raises _TooLate."""
+        """Wait until a pipe is ready. Raises _TimedOut."""
         seconds = self._end - time.monotonic()
         read, write = ([], [file]) if to_write else ([file], [])
         if seconds <= 0 or not any(select.select(read, write, [], seconds)):
-            raise _TooLate(self._sentence)
+            raise _TimedOut(self._sentence)
 
 
 class Connection:
@@ -192,7 +192,7 @@ class Connection:
             try:
                 content = process.exchange(frame)
             except (OSError, ValueError) as error:
-                said = isinstance(error, _TooLate | ValueError)
+                said = isinstance(error, _TimedOut | ValueError)
                 self._lose(process, str(error) if said else "")
                 raise _lost(self.host, self.lost_since, "", self._cause) from error
             self.received_bytes += len(content)
@@ -203,7 +203,7 @@ class Connection:
         """Implement :meth:`Channel.drop`."""
         with self._lock:
             if self._process is not None:
-                self._lose(self._process, FOREIGN)
+                self._lose(self._process, NOT_THE_AGENT)
 
     def close(self) -> None:
         """End the connection."""
@@ -216,11 +216,11 @@ class Connection:
         """Connect. Raises UnusableMachine."""
         process = _Process(self.host, ask)
         try:
-            process.start(ASKED_SECONDS if ask and _has_terminal() else LOGIN_SECONDS)
+            process.start(PROMPT_SECONDS if ask and _has_terminal() else LOGIN_SECONDS)
         except (OSError, ValueError) as error:
             reason = process.reason() or str(error)
             process.close()
-            if ask and _would_ask(reason) and not _has_terminal():
+            if ask and _would_prompt(reason) and not _has_terminal():
                 reason = f"{reason.rstrip('.')}; {NO_TERMINAL}"
             raise UnusableMachine(f"{self.host}: {reason}") from None
         except BaseException:
@@ -248,7 +248,7 @@ class Connection:
         while not self._stopped.is_set():
             pause = RETRY_SECONDS[min(self._attempts, len(RETRY_SECONDS) - 1)]
             self._attempts += 1
-            if self._stopped.wait(REFUSED_SECONDS if _would_ask(self._reason) else pause):
+            if self._stopped.wait(REFUSED_SECONDS if _would_prompt(self._reason) else pause):
                 return
             try:
                 self._connect(ask=False)
@@ -308,7 +308,7 @@ class _Process:
             if not data:
                 raise OSError("the connection has ended")
             if skipped > NOISE_BYTES:
-                raise ValueError(f"what it answers is not from metlmon's agent; {NEEDED}")
+                raise ValueError(f"what it answers is not from metlmon's agent; {REMEDY}")
             seen = (seen + data)[-(NOISE_SHOWN + len(data)) :]
             self._noise = seen
         _, _, self._rest = seen.partition(self.marker)
@@ -321,7 +321,7 @@ class _Process:
         self._write(frame, deadline)
         length, channel = HEADER.unpack(self._read(HEADER.size, deadline))
         if length > MAX_FRAME or channel != HEADER.unpack_from(frame)[1]:
-            raise ValueError(FOREIGN)
+            raise ValueError(NOT_THE_AGENT)
         return self._read(length, deadline)
 
     def reason(self) -> str:
@@ -338,7 +338,7 @@ class _Process:
             return "there is no Python 3 to run the agent with; install python3 there"
         if code == SSH_FAILED:
             return f"ssh: {last.removeprefix('ssh: ')}" if last else "ssh could not connect"
-        return f"the agent did not start: {last or NEEDED}" if code is not None else ""
+        return f"the agent did not start: {last or REMEDY}" if code is not None else ""
 
     def close(self) -> None:
         """End the process."""

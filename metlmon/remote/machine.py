@@ -269,7 +269,7 @@ class Content:
         first, stop = start // BLOCK, -(-end // BLOCK)
         if self._known_end(first) > start:
             # Comparing sends no byte, and more of a file that is read in order will be wanted.
-            limit = first + (COMPARED if end - start >= LEAST_READ else 0) // BLOCK
+            limit = first + (COMPARED_BYTES if end - start >= LEAST_READ else 0) // BLOCK
             while stop in self.known and stop < limit:
                 stop += 1
         elif first - 1 in self.known:
@@ -306,7 +306,7 @@ def _signature(status: os.stat_result) -> tuple[int, ...]:
 
 # --- the machine --------------------------------------------------------------------------------
 
-GREETINGS: Final = 3
+MAX_GREETINGS: Final = 3
 """Exchanges after which an agent must have answered: it may be restarted in between."""
 
 MAX_RESPONSES: Final = 1000
@@ -315,13 +315,13 @@ MAX_RESPONSES: Final = 1000
 DAY: Final = 86400
 """Seconds: no time zone is further from UTC."""
 
-SUMMED: Final = 256 << 20
+CHECKSUM_BYTES: Final = 256 << 20
 """Bytes of a file that one query for a checksum covers: a file server may send 10 MB a second."""
 
 LOOK_SECONDS: Final = 0.5
 """Age of the answers after which the next query begins a look."""
 
-LOOKED_AHEAD: Final = 100
+QUERIED_TOGETHER: Final = 100
 """Number of directories that are queried together."""
 
 MOST_SEARCHED: Final = 5000
@@ -336,7 +336,7 @@ UNUSED_SECONDS: Final = 60.0
 MAX_QUERIES: Final = 2000
 """Queries in one exchange."""
 
-COMPARED: Final = 32 << 20
+COMPARED_BYTES: Final = 32 << 20
 """Bytes of a file read in order that are compared at once with the received bytes."""
 
 MOST_READ: Final = 4 << 20
@@ -576,7 +576,7 @@ class Machine:
         parent, depth = posixpath.dirname(path), path.count("/")
         others = [each for each in self._unlisted if each.count("/") == depth]
         others.sort(key=lambda each: (each != path, posixpath.dirname(each) != parent))
-        for directory in others[:LOOKED_AHEAD]:
+        for directory in others[:QUERIED_TOGETHER]:
             del self._unlisted[directory]
             yield from (("stat", directory), ("few", directory))
 
@@ -620,8 +620,8 @@ class Machine:
     def checksum(self, path: str, length: int) -> int:
         """The CRC-32 of the first bytes of a file."""
         checksum = 0
-        for start in range(0, length, SUMMED):
-            part = min(SUMMED, length - start)
+        for start in range(0, length, CHECKSUM_BYTES):
+            part = min(CHECKSUM_BYTES, length - start)
             answer = self._ask_once("checksum", "checksum", path, start, part, checksum)
             with self._parsing():
                 checksum = int(answer)
@@ -632,7 +632,7 @@ class Machine:
         end = start
         while end < size:
             # Limit the bytes per answer like those per checksum.
-            limit = min(size, end + SUMMED)
+            limit = min(size, end + CHECKSUM_BYTES)
             answer = self._ask_once("end", "nuls", path, end, limit)
             with self._parsing():
                 before, end = end, int(answer)
@@ -724,7 +724,7 @@ class Machine:
                     # The first response of a new agent is its greeting.
                     if "hello" in response:
                         greetings += 1
-                        if greetings == GREETINGS:
+                        if greetings == MAX_GREETINGS:
                             raise ValueError("one agent after another")
                         self._begin(response["hello"])
                         later = []

@@ -21,7 +21,7 @@ from metlmon.remote.agent import HEADER, MAX_FRAME, decode, encode
 from metlmon.remote.machine import MACHINES
 from metlmon.remote.paths import Disconnected
 
-NOTHING: Final = HEADER.pack(0, 0)
+RECONNECT: Final = HEADER.pack(0, 0)
 """The frame with which a child requests a new connection."""
 
 RESPONSE: Final = 0
@@ -69,7 +69,7 @@ class Relay:
         with child, child.makefile("rb") as requests, suppress(OSError):
             machine = MACHINES[requests.readline().decode().rstrip("\n")]
             while len(header := requests.read(HEADER.size)) == HEADER.size:
-                if header == NOTHING:
+                if header == RECONNECT:
                     machine.channel.drop()
                     continue
                 length, _ = HEADER.unpack(header)
@@ -104,7 +104,7 @@ class RelayedChannel:
     def drop(self) -> None:
         """Implement :meth:`metlmon.remote.connection.Channel.drop`."""
         if self._parent is not None:
-            self._parent.sendall(NOTHING)
+            self._parent.sendall(RECONNECT)
 
     def close(self) -> None:
         """Close the connection to the parent."""

@@ -157,11 +157,11 @@ def _fields(record: type) -> tuple[_Field, ...]:
     hints = get_type_hints(record, include_extras=True)
     names: Iterable[str] = getattr(record, "__struct_fields__", None) or record._fields  # type: ignore[attr-defined]
     kept = [(name, hints[name]) for name in names if name not in omitted]
-    kept += [(name, _returned(record, name)) for name in properties]
+    kept += [(name, _property_type(record, name)) for name in properties]
     return tuple(_Field(name, hint, _mark(name, hint)) for name, hint in kept)
 
 
-def _returned(record: type, name: str) -> Any:
+def _property_type(record: type, name: str) -> Any:
     """The type of a property."""
     found = next(vars(base)[name] for base in record.__mro__ if name in vars(base))
     function = found.func if isinstance(found, cached_property) else found.fget

@@ -13,7 +13,7 @@ from metlmon.authoring.runs import requirements
 from metlmon.pool import exclusion
 from metlmon.pool.protocol import ErrorKind, QueueJob, SiteInfo
 from metlmon.pool.worker import (
-    IDS_AT_ONCE,
+    IDS_PER_CONSTRAINT,
     LONGEST_TEXT,
     Pool,
     WorkerFailure,
@@ -308,9 +308,9 @@ def test_an_act_names_one_job_and_gives_a_reason_of_ours(pool: Pool) -> None:
 
 
 def test_many_ids_are_asked_for_in_several_constraints() -> None:
-    made = list(any_of("ClusterId", range(IDS_AT_ONCE + 1)))
+    made = list(any_of("ClusterId", range(IDS_PER_CONSTRAINT + 1)))
     assert len(made) == 2
-    assert made[1] == f"ClusterId == {IDS_AT_ONCE}"
+    assert made[1] == f"ClusterId == {IDS_PER_CONSTRAINT}"
     assert list(any_of("ClusterId", [])) == []
 
 
