@@ -152,7 +152,7 @@ class Selection(msgspec.Struct, frozen=True):
 
     @property
     def acts(self) -> tuple[PoolAction, ...]:
-        """The actions that apply to such a selection."""
+        """The actions that apply to the selection."""
         of_place = HOST_ACTS if self.host else SITE_ACTS if self.site is not None else ()
         if of_place and not (self.jobs or self.dags or self.runs):
             return of_place
@@ -579,7 +579,7 @@ class ResultsScreen(DocumentScreen):
 
 
 def _rows(results: list[TargetResult], room: int) -> list[Line]:
-    """Return a line per target, with its message behind or, if long, below it."""
+    """Return a line per target, with its message after it or, if long, below it."""
     head, *rows = render_table(_result_columns(results), results, room)
     lines = [head]
     for row, result in zip(rows, results, strict=True):

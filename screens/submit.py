@@ -662,7 +662,7 @@ class PoolInfo(Struct, frozen=True):
 
 
 def schedd_line(pool_info: PoolInfo, long: bool = True) -> Line:
-    """Render the schedd and the user, or that there is none."""
+    """Render the schedd and the user, or that none was found."""
     info = pool_info.schedd
     if info is None:
         if pool_info.error is not None:

@@ -118,7 +118,7 @@ def matrix_layout(grid: Grid, room: int, lines: int) -> MatrixLayout | None:
     cell_lines = fits[0] if fits and cell_width >= BAR + 4 else 1
 
     def column_header(point: Key) -> Sequence[Line]:
-        # Leave a gap for the state symbol behind each value.
+        # Leave a gap for the state symbol after each value.
         gap = line("  ")
         name = line((crop_middle(heads[point], cell_width - 2), BOLD))
         return name + gap, _best(grid.column_best.get(point)) + gap

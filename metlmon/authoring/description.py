@@ -5,7 +5,7 @@ are not bundled. Its text is a function of the request alone and contains all nu
 included, so that a later version with other defaults reads the same request; the directory is not
 part of it. Its last lines are digests; later they show which files were edited by hand.
 
-Reading goes on after a key with a problem, so that all problems are reported together, each with
+Reading continues after a key with a problem, so that all problems are reported together, each with
 its line. Limits beyond the type of a value are checked by :func:`metlmon.authoring.validate`, as
 for options and the form.
 """

@@ -116,7 +116,7 @@ def _nodes_are_done(status: Status) -> bool:
 
 
 def _cannot_go_on(status: Status) -> Exit | None:
-    """Return FAILED if nothing is at work any more although not everything is done.
+    """Return FAILED if nothing is at work any longer although not everything is done.
 
     That is so if every DAGMan has ended. For a finished copy without DAGMan's files the states of
     the nodes decide: something was submitted, and no job is in the queue, including held ones.

@@ -284,7 +284,7 @@ def several_dagdirs(options: argparse.Namespace) -> list[FoundDagdir] | None:
     paths = options.dirs or ["."]
     try:
         found = list(_search([os.path.abspath(path) for path in paths]))
-    except FileNotFoundError:  # The current directory is gone, as reading it tells.
+    except FileNotFoundError:  # The current directory is gone; reading it reports that.
         return None
     is_alone = [each.path for each in found] == [os.path.abspath(paths[0])]
     return None if is_alone and found[0].error and not found[0].interrupted else found

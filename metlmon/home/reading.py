@@ -1,6 +1,6 @@
 """Reads many ensembles one after another, in small steps, and follows the live ones.
 
-One ensemble is read at a time. Of a finished one only its summary is kept, with the sizes and times
+One ensemble is read at a time. Only the summary of a finished one is kept, with the sizes and times
 of its files: it is read again when these change. The readers of live ones are kept, up to
 ``FOLLOWED_BYTES`` of logs in total; the others are read again, at a rate that costs little.
 Not thread-safe; made for the process of :mod:`metlmon.home.worker`.

@@ -432,8 +432,8 @@ class Downtime:
     between two DAGMan runs, and from the failure or removal of one of its own jobs until a later
     DAGMan run submits the next. The work of a job that was removed with its DAG is lost and has to
     be repeated: that time counts as downtime, too, and additionally as an interrupted (censored)
-    epoch. Held, idle and transferring jobs are in the queue: a hold of the whole ensemble is no
-    downtime, and neither is a pool without matches for days.
+    epoch. Held, idle and transferring jobs are in the queue: neither a hold of
+    the whole ensemble nor days without a match are downtime.
 
     The starts of DAGMan runs come from DAGMan's files. Without these, one is inferred after a
     simultaneous removal of all jobs, and after the queue was empty for longer than :data:`LATENCY`.

@@ -66,7 +66,7 @@ class Resource(NamedTuple):
         return request_amount(value * KILOBYTES[self.unit]) if self.unit else f"{value:g}"
 
     def least(self, amount: float) -> float:
-        """The least amount that a figure may stand for, since the schedd rounds some up.
+        """The smallest amount that a logged figure may mean, since the schedd rounds some up.
 
         It rounds ResidentSetSize and DiskUsage. Below 50 MB or 50 KB, too many amounts look rounded
         by chance.

@@ -225,7 +225,7 @@ class SlotUse:
         return seconds_within(self._ledger, self._intervals.get(run, ()), start, end)
 
     def _waits(self, ledger: Ledger, next_epochs: Mapping[str, Epoch]) -> dict[int, list[_Wait]]:
-        """The waits of all runs before their executions, and those that go on, by group."""
+        """The waits of all runs before their executions, and the ongoing ones, by group."""
         jobs = {job.job: job for job in ledger.jobs}
         entries = [e for e in ledger.executions if e.training and not e.dagman]
         entries.sort(key=attrgetter("start"))
@@ -328,7 +328,7 @@ def simulate_queue(runs: Sequence[QueuedRun], use: SlotUse) -> dict[str, float]:
         run, at = runs[index], position[index]
         if at >= len(run.seconds):
             return
-        # Of an epoch in the middle of a step: those of a run may alternate between sites.
+        # An epoch at a varying place of the step: a run's epochs may alternate between sites.
         group = run.groups[min(at + (at // steps_each) % steps_each, len(run.groups) - 1)]
         since[index] = now
         if group is None:

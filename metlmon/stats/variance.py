@@ -3,17 +3,17 @@
 The logarithm of the time of a completed epoch is taken as mean + GPU model + site of that model +
 host of that site + run + rest, all random, where runs are crossed with hosts and the numbers of
 epochs are unbalanced (Searle, Casella & McCulloch, "Variance Components", 1992). Runs and hosts are
-fitted together (Henderson's method III); what is left is the rest. Where runs keep to hosts of
-their own, what lies between such groups of runs counts for the hosts, sites and models. Then from
-the bottom to the top the component of hosts, sites and models is the value at which the weighted
-sum of squares of the group means equals its expectation (Paule & Mandel, 1982). Negative: 0.
+fitted together (Henderson's method III); what is left is the rest. If groups of runs share no
+hosts, the differences between these groups count for the hosts, sites and models. Then, from the
+bottom up, the component of hosts, sites and models is the value at which the weighted sum of
+squares of the group means equals its expectation (Paule & Mandel, 1982), or 0 if it is negative.
 
-Resampling runs leaves models, sites and hosts as they are, of which there are few: measured, its
-80 % intervals hold the share of models in 10 to 25 % of cases, and that of hosts in 30 to 40 %.
-The weighted sums of squares follow independent
-chi-squared distributions. Intervals come from draws of these in place of the expectations
-(generalized confidence intervals: Weerahandi 1993; Iyer & Patterson 2002).
-``tests/bench/README.md`` has how often they hold.
+Resampling runs would leave the few models, sites and hosts as they are: its 80 % intervals were
+measured to contain the share of models in 10 to 25 % of cases, and that of hosts in 30 to 40 %.
+Instead, as the weighted sums of squares follow independent chi-squared distributions, intervals
+come from draws of these in place of the expectations (generalized confidence intervals: Weerahandi
+1993; Iyer & Patterson 2002).
+``tests/bench/README.md`` has their measured coverage.
 """
 
 from __future__ import annotations

@@ -252,7 +252,7 @@ def fit_columns(
 ) -> ColumnWidths:
     """Widths in cells of the columns that fit, by name, in order.
 
-    Columns are dropped in descending order of ``drop``. If none may be dropped any more, the widest
+    Columns are dropped in descending order of ``drop``. When none is left to drop, the widest
     shrink, down to ``minimum``; spare room goes to those with ``grow``. ``widest`` keeps the widest
     content of each column, so that columns do not move back and forth as rows change; from the
     spare room they then reserve what a row may need later.

@@ -429,7 +429,7 @@ def _site_with_target(site: str, target: str | None, off_target: bool, cells: in
     room = len(site) + len(target) if cells is None else cells - len(mark)
     if room < 2 * MIN_NAME:
         return line(formatting.clip(site, max(1, room + 1)), (mark.rstrip(), NOTE))
-    # Of two long names both beginnings are shown.
+    # If both names are long, the beginnings of both are shown.
     kept = min(len(site), max(room - len(target), room // 2))
     names = formatting.clip(site, kept), formatting.clip(target, room - kept)
     return line(names[0], (mark + names[1], NOTE))

@@ -7,14 +7,14 @@ guarantees:
 
 - A call is not repeated: one whose answer was lost may have been carried out.
 - A call has one time limit from its first byte to its last, and all calls share a deadline.
-- Credentials go to the tracking server alone. Redirections are refused, no proxy is used for
+- Credentials go only to the tracking server. Redirections are refused, no proxy is used for
   this machine, and those of ``~/.netrc`` and ``~/.mlflow/credentials`` are not used.
 - No text, error or ``repr`` contains them: MLflow's errors quote the server's answers, which may
   repeat them.
 - Nothing is sent to MLflow's developers (its telemetry).
 
 The size of an answer has no limit, and a call that exceeds its time limit continues in its thread
-until the program ends. Of HTTP 408, 429 and 5xx MLflow keeps the status only, so no text is shown.
+until the program ends. For HTTP 408, 429 and 5xx MLflow keeps only the status, so no text is shown.
 
 The server's address: ``--tracking-uri``, else MLflow's own ``MLFLOW_TRACKING_URI``, else
 ``[tracking]`` in the user's ``metlmon.toml``. Credentials come from MLflow's environment variables;
@@ -244,11 +244,10 @@ class TrackingClient:
         )
 
     def _ask(self, name: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """The result of a function of MLflow's, within the time limit; ``name``: a key of
-        ``CALLS``.
+        """The result of an MLflow function, within the time limit; ``name``: a key of ``CALLS``.
 
-        MLflow limits the time for each part of an answer only, so the function runs in a thread,
-        which is left behind when time is up.
+        MLflow limits the time only for each part of an answer, so the function runs in a thread,
+        which is abandoned when time is up.
         """
         self.calls += 1
         self.writes += CALLS[name].writes

@@ -340,7 +340,7 @@ class MlflowExporter:
                 if have is not None:
                     if stored_value(have.value) == stored_value(point.value):
                         continue
-                    # Of two values at a step, MLflow shows the one with the later time.
+                    # If a step has two values, MLflow shows the one with the later time.
                     point = replace(point, time=max(point.time, have.timestamp + 1))
             missing.append(point)
         return missing

@@ -64,7 +64,7 @@ class LastLook:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nobody looks any more, but what they saw has not been remembered yet."""
+        """Whether nobody is looking any longer, but what was seen has not been saved yet."""
         return self._newest is not None and self._clock() - self._input_at > ATTENDED_SECONDS
 
     def save(self) -> None:

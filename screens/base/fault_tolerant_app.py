@@ -118,7 +118,7 @@ class FaultTolerantApp(DiffRenderingApp):
         if os.environ.get(TRACEBACK):
             self.exit_messages += format_traceback(error)
         self._return_code = ERROR_CODE
-        # Needed even if ``exit`` is not handled any more.
+        # Needed even if ``exit`` is no longer handled.
         self._close_messages_no_wait()
 
     def _fatal_error(self) -> None:

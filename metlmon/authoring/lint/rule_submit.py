@@ -170,7 +170,7 @@ def _check_macros(context: LintContext, text: Description, nodes: list[Node]) ->
     directives = [statement for statement in text.statements if statement.directive]
     queues = [statement for statement in directives if statement.key == "queue"]
     if text.unresolved or any(_ITEMS.search(statement.value) for statement in queues):
-        return  # The queue line names variables of its own, or a file cannot be read.
+        return  # The queue line defines variables, or a file cannot be read.
     known = {statement.key for statement in text.statements} | _BUILT_IN
     for statement in directives:
         if statement.key != "queue":

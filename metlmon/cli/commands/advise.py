@@ -296,7 +296,7 @@ def _undo(reader: DagdirReader, options: argparse.Namespace) -> int:
     return exit_status(results)
 
 
-# --- again and again ---------------------------------------------------------------------------
+# --- repeated planning -------------------------------------------------------------------------
 
 
 def _repeat(reader: DagdirReader, options: argparse.Namespace, every: float) -> int:

@@ -272,7 +272,7 @@ class MlflowFollower:
         return True
 
     def _show(self, ensemble: TrackedEnsemble, result: ExportResult) -> None:
-        """Print what was written, except tags alone, which change with every event."""
+        """Print what was written, unless only tags were, which change with every event."""
         if result.url is not None and self._shown_url != result.url:
             self._shown_url = result.url
             print(result.url, flush=True)
