@@ -126,7 +126,7 @@ def _safe_text(text: str, max_length: int) -> str:
 
 
 def _location(error: BaseException) -> str:
-    """``file.py:12``: the innermost line outside of Textual, if there is one."""
+    """``file.py:12``: the innermost line outside of Textual, if any."""
     lines = list(_lines(error.__traceback__))
     relevant_lines = [line for line in lines if "textual" not in line[0].parts]
     for path, number in reversed(relevant_lines or lines):

@@ -164,7 +164,7 @@ class SecretText:
 
 EventName = Literal["held", "failed", "done", "stalled", "diverged", "black-hole"]
 EVENT_NAMES: Final[tuple[EventName, ...]] = get_args(EventName)
-"""What notifications can be about."""
+"""The kinds of events that notifications can be about."""
 
 TerminalNotice = Literal["bell", "osc9", "osc777"]
 """Escape sequences that make a terminal notify its user."""

@@ -40,7 +40,7 @@ class OutState(Struct):
     """The parser state between calls: pass it back, unchanged, with the next bytes.
 
     Some messages refer to the previous one. ``with_events``: report events of jobs, too.
-    ``before``: the last bytes read, where the explanation of an error is.
+    ``before``: the last bytes read, which may explain an error.
     """
 
     with_events: bool = False
@@ -131,7 +131,7 @@ class _LineReader:
         self.state = replace(state, assigned=set(state.assigned))
         self.messages: list[DagmanMessage] = []
         self.error_end = 0 if state.continues else -1
-        """Where the line behind an error begins; without a stamp it belongs to the error."""
+        """The start of the line after an error; without a stamp it belongs to the error."""
         self._data = data
         self._start = self._end = 0
         self._stamp = b""
@@ -439,7 +439,7 @@ def _datetime(match: re.Match[bytes], year: int) -> datetime | None:
 
 
 _CONTEXT_BYTES: Final = 4096
-"""Bytes before an error in which its explanation is looked for: some forty lines."""
+"""Bytes before an error that are searched for its explanation: some forty lines."""
 
 _QUOTED_BYTES: Final = 300
 """Bytes of a line that a message quotes."""

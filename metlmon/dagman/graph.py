@@ -65,7 +65,7 @@ def leaves(nodes: Iterable[Node]) -> list[Node]:
 
 
 def cycle(nodes: Mapping[str, Node]) -> list[str]:
-    """The names along one cycle, first and last the same; empty when there is none."""
+    """The names along one cycle, first and last the same; empty without a cycle."""
     parents = {name: node.parents for name, node in nodes.items()}
     if len(topological_order(parents)) == len(parents):
         return []

@@ -82,7 +82,7 @@ class LogicalLines:
     def logical(self) -> Line | None:
         """The next command line, continuation lines joined by one blank.
 
-        None at the end of the file, also when the file ends inside a continuation: the
+        None at the end of the file, even if the file ends inside a continuation: the
         official parser drops such a command silently.
         """
         first = line = self.physical()

@@ -327,7 +327,7 @@ def load_workflow(
 
 
 class _Options(Struct):
-    """What all workflows of one load share; ``loaded``: sub-DAG files, each once."""
+    """The shared state of all workflows of one load; ``loaded``: sub-DAG files, each once."""
 
     files: FileCache
     use_dag_dir: bool

@@ -235,7 +235,7 @@ class DagmanMessageKind(Enum):
     """The kinds of ``.dagman.out`` messages that the state model uses.
 
     STARTED: a DAGMan process begins ("STARTING UP"); EXITED: value = exit status, None when
-    not given; both with the cluster of DAGMan's own job, where given; REFUSED: DAGMan found
+    not given; both with the cluster of DAGMan's own job, if given; REFUSED: DAGMan found
     the lock file of another running DAGMan; RECOVERY: DAGMan reads its old logs again
     ("Running in RECOVERY mode"); DAG_FILE: text = a ``-Dag`` argument; PRE_COMPLETED:
     value = nodes DONE at the start; TRUNCATED: the nodes.log was emptied (text = file name as

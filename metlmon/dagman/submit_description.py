@@ -76,7 +76,7 @@ _KB = {"k": 1, "m": 1024, "g": 1024**2, "t": 1024**3}
 _ITEMS = re.compile(r"\b(in|from|matching)\b", re.IGNORECASE)
 
 Include = Callable[[str], tuple[str, Sequence[str]] | None]
-"""The name and the lines of the file in ``include : name``; None when there is none."""
+"""Returns the name and the lines of the file in ``include : name``; None if it is missing."""
 
 
 class Statement(Struct, frozen=True):
@@ -287,7 +287,7 @@ class _Reference(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _split(value: str) -> tuple[tuple[_Reference, ...], str]:
-    """Split a value into its references to macros, and the text behind the last one.
+    """Split a value into its references to macros, and the text after the last one.
 
     Cached: the values of a description are expanded for each of its nodes.
     """

@@ -8,7 +8,7 @@ one when the ad is one line. An ad that is cut off is skipped with a warning. Ev
 only on the bytes up to the end of a closing line, not on how the bytes were divided among calls.
 
 The same event in two logs must compare equal whatever their forms, so its first text is that of the
-text form. The body is empty where the detail contains all of it.
+text form. The body is empty if the detail contains all of it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class _ClassAdLog:
         return Parsed(tuple(self.events), tuple(self.warnings), after)
 
     def read_block(self) -> bool:
-        """Read up to and including the next line that closes an ad, if there is one."""
+        """Read up to and including the next line that closes an ad, if any."""
         end = self._notation.end.search(self._data, self._offset)
         if end is None:
             return False

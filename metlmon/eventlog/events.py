@@ -121,7 +121,7 @@ class Evicted(Detail, frozen=True):
 class Terminated(Detail, frozen=True):
     """005 and 015. Bytes: ``run_*`` this run, ``total_*`` all runs of the job.
 
-    ``cpu_seconds``: as of :class:`Evicted`.
+    ``cpu_seconds``: as in :class:`Evicted`.
 
     ``ended_utc`` is the "Job terminated of its own accord at …Z" time, if present
     (aware, UTC): with the event's local time it gives the access point's UTC offset.
@@ -394,11 +394,11 @@ def _columns(title: str) -> tuple[tuple[str, slice], ...]:
 class ResourceUsage(Struct, frozen=True, gc=False):
     """What an execution used of each resource, and what its job requested and was allocated.
 
-    None where the table has no number. ``cpus``: cores in use, CPU time by the time of the
-    execution; the row "Cpus", which has the last sample (``Claim::updateUsage``), only where an
-    event has no CPU time. ``memory_mb``: peak of the job so far; ``disk_kb``, ``gpu_memory_mb``
-    (of the fullest device): of the execution. ``gpus``: GPUs in use on average; None where the
-    machine has no monitor, 0 if it measured none. See HTCondor's ``setEventUsageAd``.
+    None if the table has no number. ``cpus``: cores in use, CPU time divided by the time of the
+    execution; the row "Cpus", which has the last sample (``Claim::updateUsage``), only if an event
+    has no CPU time. ``memory_mb``: peak of the job so far; ``disk_kb``, ``gpu_memory_mb`` (of the
+    fullest device): peaks of the execution. ``gpus``: GPUs in use on average; None if the machine
+    has no monitor, 0 if it measured none. See HTCondor's ``setEventUsageAd``.
     """
 
     cpus: float | None = None
@@ -1200,7 +1200,7 @@ def _execute_ad(ad: Attributes) -> Execute:
 
 
 def _termination_ad(ad: Attributes) -> tuple[bool | None, int | None, int | None]:
-    """(normal, return value, signal); all None where the ad does not contain them."""
+    """(normal, return value, signal); all None if the ad does not contain them."""
     if ad.flag("TerminatedNormally"):
         value = ad.integer("ReturnValue")
         return None if value is None else True, value, None

@@ -66,7 +66,7 @@ class Calendar:
         self._stamp: bytes | None = None
 
     def read(self, data: bytes, start: int) -> Header | None:
-        """Parse the header at ``start``; None when there is none."""
+        """Parse the header at ``start``; None without one."""
         match = HEADER.match(data, start)
         if match is None:
             return None

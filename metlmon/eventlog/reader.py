@@ -81,11 +81,11 @@ def parse_fast(
 ) -> Parsed:
     """Parse like :func:`parse`, but sum up the 006 events of each job.
 
-    Ten times as fast where most events are 006. How the bytes are divided among calls changes
+    Ten times as fast if most events are 006. How the bytes are divided among calls changes
     only how the sums are divided.
 
-    ``until``: 006 events later than this (naive) are left out of the sums; where a log is in UTC
-    all 006 events may be returned among ``events``.
+    ``until``: 006 events later than this (naive) are left out of the sums; if a log is in UTC, all
+    006 events may be returned among ``events``.
     """
     if position.form in (None, LogFormat.TEXT):
         # A log with years may contain a yearless header, glued into an event.

@@ -116,7 +116,7 @@ class _TextLog:
         return True
 
     def read_block(self) -> bool:
-        """Read up to and including the next separator, if there is one."""
+        """Read up to and including the next separator, if any."""
         data, start = self._data, self._offset
         if empty := _EMPTY.match(data, start):
             self._read_block(start, empty.end())
@@ -297,7 +297,7 @@ class EventFragment(Struct, frozen=True):
 def find_fragments(
     block: bytes, line: int, calendar: Calendar
 ) -> tuple[list[EventFragment], LogWarning | None]:
-    """Find the headers in ``block``; at most one warning. ``line``: of its first line."""
+    """Find the headers in ``block``, and at most one warning. ``line``: that of its start."""
     line_start = scanned = 0
     fragments: list[EventFragment] = []
     ambiguous: LogWarning | None = None

@@ -278,7 +278,7 @@ _WRAPPER: Final = re.compile(
 
 
 def find_error_line(text: str) -> ErrorLine | None:
-    """The line of a job's output that says why it failed; None if there is none."""
+    """The line of a job's output that says why it failed; None without one."""
     lines = [line[:MATCHED_CHARACTERS] for line in _LINES.split(_SEQUENCES.sub("", text))]
     lines = lines[-MOST_LINES:]
     general: tuple[str, Cause] | None = None

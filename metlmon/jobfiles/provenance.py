@@ -1,4 +1,4 @@
-"""Reads what the METL workflow records of checkpoints: sidecars and NDJSON events.
+"""Reads what the METL workflow records about checkpoints: sidecars and NDJSON events.
 
 Source followed: ``mldag/provenance`` (``sidecar.py``, ``events.py``, ``watcher.py``) of MLDAG,
 schema 1.0. A sidecar ``*.ckpt.provenance.json`` names the SHA-256 of its checkpoint and of the one
@@ -108,7 +108,7 @@ def _record(
 
 
 def _object(text: str) -> Mapping[str, Any]:
-    """The JSON object in a text; an empty one if there is none."""
+    """The JSON object in a text; empty for any other text."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

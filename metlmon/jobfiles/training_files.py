@@ -293,7 +293,7 @@ def newest_progress(text: str) -> Streamed | None:
     """Parse the newest tqdm progress line in the end of a job's output.
 
     A line that names an epoch takes precedence over one that does not (the bar of a
-    validation appears in between); None when there is no such line.
+    validation appears in between); None without such a line.
     """
     other: Streamed | None = None
     for piece in _newest_first(_SEQUENCES.sub("", text)):

@@ -3,8 +3,8 @@
 The file is a log of records in LevelDB's format (``doc/log_format.md`` of LevelDB), with a header
 of its own and with CRC-32 in place of the masked CRC-32C. Each record is a protobuf message
 ``Record`` (``wandb/proto/wandb_internal.proto``); only two of its kinds are read: a row of the
-history, and the start of the run. Files of wandb 0.13 to 0.31 are alike but for nested metrics:
-until 0.16 these are JSON objects, later each has a path.
+history, and the start of the run. Files of wandb 0.13 to 0.31 differ only in nested metrics: until
+0.16 these are JSON objects, later each has a path.
 
 A file that ends within a record is being written, or was cut off with its job: the record is
 skipped. Neither wandb nor protobuf is needed.
@@ -76,8 +76,8 @@ class WandbRun(Struct, frozen=True):
     """The metrics of one W&B run.
 
     ``table``: values by the ``epoch`` of their rows. ``newest``: the last value of each metric
-    where no row has an epoch, else empty. ``started``: in seconds since 1970, None if not known;
-    it may be outside the calendar.
+    if no row has an epoch, else empty. ``started``: in seconds since 1970, None if unknown; it may
+    be outside the calendar.
     """
 
     table: MetricsTable
@@ -319,7 +319,7 @@ def _fields(message: bytes) -> list[tuple[int, int | bytes]]:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """An integer of variable length at ``at``, and the position behind it."""
+    """A variable-length integer at ``at``, and the position after it."""
     if at < len(message) and message[at] < 128:
         return message[at], at + 1
     value = 0

@@ -86,7 +86,7 @@ STEP_SECONDS: Final = 0.05
 class ReadStep(Struct, frozen=True):
     """The result of one step.
 
-    ``changed``: anything may have changed. ``more``: there is more to read right now.
+    ``changed``: anything may have changed. ``more``: more can be read right now.
     """
 
     changed: bool
@@ -151,7 +151,7 @@ class DagdirReader:
         self._directory_id: tuple[int, int] | None = None
         self._rewritten_log_notices: dict[str, Notice] = {}
         self.extra_notices: dict[str, Notice] = {}
-        """Notices of the reader's user, by their text, shown with those of the reader."""
+        """Notices of the reader's owner, by text, which are shown with those of the reader."""
         self._restarted_at = float("-inf")
 
     # --- checks -------------------------------------------------------------------------

@@ -47,7 +47,7 @@ class DagmanFiles:
         self._out_state = OutState()
         self._submitted: set[int] = set()
         self._events_offset: int | None = None
-        """Where the events of jobs are read next, if a job of this DAG is in no log here."""
+        """The next offset at which job events are read, if a job of this DAG is in no log."""
         self._events_state = OutState(with_events=True)
         jobstate = dag.workflow.jobstate_log
         named = jobstate is not None and jobstate not in shared
@@ -243,7 +243,7 @@ class DagmanFiles:
     def find_unlogged_jobs(self, ensemble: Ensemble) -> bool:
         """Start reading job events from ``.dagman.out`` if a submitted job is in no log here.
 
-        Call this when all logs have been read; returns whether there is more to read now.
+        Call this when all logs have been read; returns whether more can be read now.
         """
         submitted, self._submitted = self._submitted, set()
         if self._events_offset is None and not all(map(ensemble.has_job, submitted)):

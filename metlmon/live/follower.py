@@ -52,9 +52,8 @@ NO_REPLY: Final = "no answer from the file system"
 class FileCheck(Struct, frozen=True):
     """The result of one check of a file.
 
-    ``restarted``: its content has been replaced, and the offset is 0 again. ``grew``: there is
-    more to read. ``problem``: why it cannot be read, None if it can; ``missing``: it does not
-    exist.
+    ``restarted``: its content has been replaced, and the offset is 0 again. ``grew``: more can be
+    read. ``problem``: why it cannot be read, None if it can; ``missing``: it does not exist.
     """
 
     size: int
@@ -73,7 +72,7 @@ class Follower:
         self.size = 0
         self.mtime = 0.0
         self.is_answered = True
-        """Whether the file system has answered the last question."""
+        """Whether the file system has answered the last call."""
         self._signature: tuple[int, ...] | None = None
         self._first_bytes: bytes | None = None
         self._chunk = (0, b"")

@@ -202,7 +202,7 @@ class GateFiles:
         self._gates: dict[Path, _Gate] = {}
         self._all_changed = False
         self.are_used = False
-        """Whether :meth:`check` has anything to do: most ensembles have no gate."""
+        """Whether :meth:`check` has anything to do; most ensembles have no gate."""
 
     def find(self, ensemble: Ensemble) -> None:
         """Find the gates of the DAGs, when DAG files have been read."""
@@ -270,7 +270,7 @@ class GateFiles:
         return {uuid: RunGate(**run) for uuid, run in values.items()}
 
     def _placements(self) -> dict[NodeKey, str]:
-        """The site of every node behind a gate that has a placement.
+        """The site of every node with a gate and a placement.
 
         Another DAG's nodes may have the same names.
         """

@@ -416,7 +416,7 @@ class TrainingFiles:
         )
         self._outputs: dict[str, tuple[tuple[Any, ...], TrainingOutput]] = {}
         self.problem: str | None = None
-        """That the patterns of the settings took too long: they are not used any more."""
+        """The message that the patterns of the settings took too long and are disabled."""
 
     def read(self, ledger: Ledger, builder: SnapshotBuilder) -> JobFiles:
         """Read the files that have changed.

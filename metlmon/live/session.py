@@ -454,7 +454,7 @@ class DirectoryWatcher:
             os.close(self._stop_reader)
 
     def stop(self) -> None:
-        """Make :meth:`run` return, also if it is called later."""
+        """Make :meth:`run` return, even if it is called later."""
         if not self._stopped.is_set():
             self._stopped.set()
             os.close(self._stop_writer)

@@ -540,7 +540,7 @@ class JobAttributor:
         self._procs: dict[int, list[JobKey]] = {}
         self._provisional: set[JobKey] = set()
         self._possible: dict[JobKey, set[NodeKey]] = {}
-        """By ambiguous job, the nodes that it may belong to."""
+        """The nodes to which each ambiguous job may belong."""
         self._scripts: dict[ScriptKey, Event] = {}
         self._unassigned_scripts: dict[ScriptKey, Event] = {}
 
@@ -753,7 +753,7 @@ class JobAttributor:
         return [*(before ^ after)]
 
     def _is_of_no_dag(self, job: LoggedJob, attribution: Attribution) -> bool:
-        """Whether this is a job of no DAG, or there are only logs here.
+        """Whether this is a job of no DAG, or one in a directory with logs only.
 
         In a directory with DAGs, a job that names a node is of a DAG whose file is missing.
         """

@@ -430,7 +430,7 @@ class UtcOffsets:
                 self.read_submission(local, epoch)
 
     def note_later(self, time: datetime) -> None:
-        """Note the time of an event after the cut."""
+        """Record the time of an event after the cut."""
         if self.first_later is None or time < self.first_later:
             self.first_later = time
 

@@ -311,7 +311,7 @@ class Dag:
         self.out_last_time: datetime | None = None
         self.jobstate_last_epoch: float | None = None
         self.unknown_nodes: dict[str, datetime | None] = {}
-        """Nodes in ``.dagman.out`` that the DAG file does not have, with the last time."""
+        """Nodes in ``.dagman.out`` that the DAG file does not have, with their last times."""
         self.pending: dict[str, DagmanMessage] = {}
         """Nodes in DAGMan's newest list of those that it waits for."""
         self.lost: dict[str, DagmanMessage] = {}
@@ -988,7 +988,7 @@ def _subtract(time: datetime | None, span: timedelta) -> datetime | None:
 
 
 def sub_dags(dags: Mapping[str, Dag]) -> dict[NodeKey, str]:
-    """The key of the DAG that each SUBDAG node runs, by node, where it is one of ``dags``."""
+    """The key of the DAG that each SUBDAG node runs, by node, if it is one of ``dags``."""
     by_path = {dag.workflow.path: key for key, dag in dags.items()}
     inner_by_node: dict[NodeKey, str] = {}
     for key, dag in dags.items():

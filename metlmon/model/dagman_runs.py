@@ -79,7 +79,7 @@ class Process(Struct):
         return self.last - self.start if self.last and self.start else timedelta()
 
     def note_successor(self) -> None:
-        """Note that another process of its job was started after it."""
+        """Record that another process of its job was started after it."""
         if not self.ended and self.lifetime < SHORT_LIFE:
             self.crash = KILLED
 

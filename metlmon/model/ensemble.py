@@ -115,7 +115,7 @@ class Ensemble:
         self.jobs: dict[JobKey, LoggedJob] = {}
         self.nodes: dict[NodeKey, NodeRecord] = {}
         self.groups = JobGroups(self.settings)
-        """The jobs of no DAG; if there are any, ``dags`` has them under ``NO_DAG``."""
+        """The jobs of no DAG; if any exist, ``dags`` has them under ``NO_DAG``."""
         self.recent_jobs = RecentJobs(self.settings.checkpoint_codes)
         self.log_stats: dict[str, LogStats] = {}
         self.notices: list[Notice] = []
@@ -124,7 +124,7 @@ class Ensemble:
         self.states = DagStates(self.clock, cut)
         self.offsets = UtcOffsets(self.clock, self._offset_changed)
         self.structure = 0
-        """Grows when records must be made again: the DAGs or the clock changed."""
+        """Incremented when records must be rebuilt, since the DAGs or the clock changed."""
         self.gates: dict[str, Mapping[str, RunGate]] = {}
         """Contents of the gate directories, by DAG and run uuid."""
         self.placements: Mapping[NodeKey, str] = {}
@@ -139,7 +139,7 @@ class Ensemble:
         self._factories: dict[int, Factory] = {}
         self._dag_logs: defaultdict[str, DagLogs] = defaultdict(DagLogs)
         self._reported_jobs: defaultdict[str, set[JobKey]] = defaultdict(set)
-        """By DAG, the jobs in the queue by ``.dagman.out`` alone."""
+        """The jobs of each DAG that are in the queue by ``.dagman.out`` alone."""
         self.set_dags(())
 
     @property
@@ -497,7 +497,7 @@ class Ensemble:
             )
 
     def _add_log(self, batch: Batch, job: LoggedJob, affected: _Affected) -> None:
-        """Note that the job is in the batch's log, which is evidence for its attribution."""
+        """Record that the job is in the batch's log, which is evidence for its attribution."""
         if batch.role is not LogRole.NODES or batch.dag is None:
             job.user_logs = self.recent_jobs.with_log(job.user_logs, batch.file)
         else:

@@ -132,8 +132,8 @@ class LoggedExecution(Struct):
     def gpus(self) -> int | None:
         """GPUs listed in this execution's 001.
 
-        0 when it lists resources but no GPU; None for old logs, whose 001 lists no resources:
-        there is no other source while the job runs.
+        0 when it lists resources but no GPU; None for old logs, whose 001 lists no resources: no
+        other event has them while the job runs.
         """
         if self.machine is not None and self.machine.has_properties:
             return self.machine.gpus or 0

@@ -56,7 +56,7 @@ class Stream(NamedTuple):
     """The log that an event was read from.
 
     User logs (``rank`` 0) sort before nodes.logs (1): they have all of a job's events, a
-    nodes.log only some. What ``.dagman.out`` has of them (2) counts for jobs in no log.
+    nodes.log only some. Events in ``.dagman.out`` (2) count for jobs in no log.
     """
 
     rank: int
@@ -207,7 +207,7 @@ class LoggedJob:
         self.newest_time: datetime | None = None
         self._recent = recent or RecentJobs()
         self._events: JobEvents | bytes = JobEvents()
-        """Its events, or the block that they are in."""
+        """Its events, or the compressed block that contains them."""
         self._place = 0
         self._history: JobHistory | None = None
         self._submission: tuple[datetime | None] | None = None
@@ -476,7 +476,7 @@ class SubmissionResult(Struct, frozen=True):
     """Result of a node's submissions; a submission comprises all procs of one cluster.
 
     ``jobs``: those of all submissions, in order; ``submit_times``: their times. ``state``,
-    ``since``, ``job``: of the last submission, ``job`` being the one that determines its state.
+    ``since``: those of the last submission; ``job``: the one that determines its state.
     ``success``: the job and the index of the execution that completed the node, the last good one
     of its last good job; None without one.
     """

@@ -1,4 +1,4 @@
-"""What goes into the state model and what comes out: batches and notices."""
+"""The input and output of the state model: batches and notices."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class LogRole(Enum):
 class Batch(Struct, frozen=True):
     """Events of one log, in its order.
 
-    ``dag``: key of the DAG that a nodes.log or dagman.log belongs to, also of a DAG whose own
-    file is missing. ``images``: totals of the 006 in this part of the log that are not in
+    ``dag``: key of the DAG that a nodes.log or dagman.log belongs to, even if its DAG file is
+    missing. ``images``: totals of the 006 in this part of the log that are not in
     ``events``; ``first`` and ``last`` are then the times of the part's first and last event
     in the log's order, including 006. The totals must not include any 006 after the ensemble's
     ``cut``, and ignore repeated hours: pass 006 in ``events`` if its clock has a zone.
@@ -57,7 +57,7 @@ class LogStats(Struct):
 class Notice(Struct, frozen=True):
     """A warning about the input, never about the jobs.
 
-    ``count``: how many of this kind it stands for, the first of which it describes.
+    ``count``: the number of warnings of this kind that it stands for; it describes the first.
     """
 
     kind: str

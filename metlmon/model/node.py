@@ -732,7 +732,7 @@ class DagStates:
     def invalidate(self, dag_key: str | None = None) -> None:
         """Resolve all nodes of one DAG, or of all DAGs, again.
 
-        Needed after a change of the clock or of DAGMan's files, and where a DAG has lost nodes.
+        Needed after a change of the clock or of DAGMan's files, and if a DAG has lost nodes.
         """
         for key, table in self._tables.items():
             if dag_key is None or key == dag_key:
@@ -772,10 +772,10 @@ class DagStates:
         return table
 
     def _state_of_sub_dag(self, key: NodeKey) -> NodeState | None:
-        """The state of a SUBDAG node by the nodes of its sub-DAG; None where none of them ran.
+        """The state of a SUBDAG node by the nodes of its sub-DAG; None if none of them ran.
 
-        For DAGs without any file of DAGMan's. Of several nodes with the same sub-DAG, none is known
-        to have run it.
+        For DAGs without any file of DAGMan. If several nodes have the same sub-DAG, it is unknown
+        which one ran it.
         """
         inner = self._sub_dags[key]
         dag_state, ended = self.dag_state(inner)

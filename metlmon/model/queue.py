@@ -69,7 +69,7 @@ class QueueJob(Struct, frozen=True):
 class QueueSnapshot(Struct, frozen=True):
     """The schedd's queue as of ``queried_at`` (seconds since the epoch).
 
-    ``error``: why there is no current data (no HTCondor here, the schedd does not respond), else
+    ``error``: why current data is missing (no HTCondor here, the schedd does not respond), else
     None. ``is_pending``: the first query is still pending. ``jobs`` are sorted by (cluster, proc).
     ``user``: our identity at the schedd. ``next_try``: time of the next query after an error.
     ``dagmans``: DAGMan's own jobs for the top-level DAGs. ``foreign_jobs``: those of our job ids

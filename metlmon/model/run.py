@@ -163,7 +163,7 @@ class Runs:
         self.by_key: dict[str, RunNodes] = {}
         self.parts: dict[NodeKey, RunPart] = {}
         self.shared_epochs: dict[str, set[str]] = {}
-        """By DAG, the keys of runs with epochs that are also in another DAG."""
+        """The keys of runs with epochs that are also in another DAG, by DAG."""
         subdag_nodes = {
             (subdag.path, dag.top): node.name
             for dag in dags.values()

@@ -624,7 +624,7 @@ class _AnnexBuilder:
     def _end_time(
         request: AnnexRequest | None, ads: Sequence[AnnexAd], started: float | None
     ) -> float | None:
-        """When the first node leaves: as its ad says, else the lifetime after the start."""
+        """When the first node leaves: by its ad, else after the lifetime from the start."""
         stops = [ad.stops_at for ad in ads if ad.stops_at is not None]
         if stops:
             return min(stops)

@@ -115,7 +115,7 @@ class PoolClient:
         if queue is None and feed is not None:
             queue = QueuePoller(feed, self._connection)
         self.queue = queue
-        """To be passed to :class:`metlmon.pool.poller.QueueFeed`, which starts and stops it."""
+        """Started and stopped by :class:`metlmon.pool.poller.QueueFeed`, which has to get it."""
         self._annexes = annexes
 
     @property

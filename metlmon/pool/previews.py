@@ -658,7 +658,7 @@ def _nothing_to_do(
     waiting: Sequence[Job],
     uncovered: Sequence[str],
 ) -> str:
-    """Why there is nothing to change."""
+    """Why nothing can be changed."""
     reasons = [each.reason for each in left_out if each.reason not in ALREADY]
     if reasons:
         return f"the jobs that wait: {reasons[0]}"

@@ -135,7 +135,7 @@ class Channel(Protocol):
 
 
 class _TimedOut(OSError):
-    """The far side did not answer, or took no request, in time; ``str()`` says so."""
+    """The far side did not answer, or accept a request, in time; ``str()`` is a sentence."""
 
 
 class _Deadline:

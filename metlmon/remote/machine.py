@@ -366,7 +366,7 @@ class Machine:
         self._answers: dict[tuple[str, str], Any] = {}
         self._used: dict[tuple[str, str], float] = {}
         self._unlisted: dict[str, None] = {}
-        """Directories that listings have named, and that nobody has asked about."""
+        """Directories that listings have named, and that have not been listed themselves."""
         self._contents: dict[str, Content] = {}
         self._store = Store()
         self._next = self._looks = self._requests = 0

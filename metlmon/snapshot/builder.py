@@ -261,13 +261,13 @@ class SnapshotBuilder:
         return sorted(jobs, key=lambda job: (job.cluster, job.proc))
 
     def job(self, cluster: int, proc: int) -> LoggedJob | None:
-        """The job with this id that was submitted last; None if there is none."""
+        """The job with this id that was submitted last; None without one."""
         ensemble = self.ensemble
         job = ensemble.jobs.get(ensemble.reused_ids.newest((cluster, proc)))
         return None if job is None or job.key in ensemble.unproven.foreign else job
 
     def job_view(self, cluster: int, proc: int) -> JobView | None:
-        """The details of one job; None when there is no such job."""
+        """The details of one job; None without such a job."""
         job = self.job(cluster, proc)
         if job is None:
             return None
@@ -511,7 +511,7 @@ class SnapshotBuilder:
         ]
 
     def run_view(self, key: str) -> RunView | None:
-        """One run with its epochs; None when there is no such run."""
+        """One run with its epochs; None without such a run."""
         derivation = self.derivation
         run = derivation.runs.by_key.get(key)
         if run is None:

@@ -218,7 +218,7 @@ class Derivation:
         self.runs = Runs(ensemble.dags, ensemble.nodes, ensemble.settings)
         self.has_dags = self.dags.keys() != {NO_DAG}
         self.jobs: dict[JobKey, Job] = {}
-        """By job; without those of another directory's DAG."""
+        """The records by job, without those of another directory's DAG."""
         self._expired: dict[JobKey, tuple[Job, Job]] = {}
         """Jobs evicted by the end of an annex: their records without that cause, and with it."""
         self.totals = Totals()
@@ -226,22 +226,22 @@ class Derivation:
         self.states: dict[NodeKey, NodeState] = {}
         self.run_states: dict[str, RunState] = {}
         self.epochs: dict[NodeKey, tuple[object, Epoch]] = {}
-        """By node the epoch in the last snapshot with it, and what it was made from."""
+        """The epoch of each node in the last snapshot with it, and the inputs of the epoch."""
         self.epoch_states: Counter[State] = Counter()
         """States of the nodes that count for an epoch."""
         self.ambiguous: set[JobKey] = set()
         self.unknown_nodes: dict[str, set[str]] = {}
-        """By DAG, node names in its nodes.log that are not in its file; under the empty key, epochs
-        in a user log that are in no DAG file."""
+        """Node names of jobs that the file of their DAG does not have, by DAG; under the empty key,
+        epochs of jobs of unknown DAGs that are in no DAG file."""
         self.aborts: dict[str, DagAbort] = {}
-        """By DAG what ended it, for sub-DAGs also what ended the DAG that contains them."""
+        """What ended each DAG; for a sub-DAG it may be what ended the DAG that contains it."""
         self._structure = ensemble.structure
         self._pending = dict.fromkeys(ensemble.jobs)
         self._jobs_of_no_dag = 0
         self._open: set[JobKey] = set()
         """Jobs with an execution, a transfer or a hold that has not ended."""
         self._evicted: dict[JobKey, list[Execution]] = {}
-        """By job, the executions that may have ended with their annex."""
+        """The executions of each job that may have ended with their annex."""
         self._strays: dict[JobKey, None] = {}
         """Jobs of no node."""
         self._names = NameTable(ensemble.settings)
@@ -252,7 +252,7 @@ class Derivation:
         self._groups: dict[str | None, int] = {}
         """The group of each run."""
         self._group_totals: dict[int, tuple[list[Job], Totals]] = {}
-        """By group of runs the closed jobs, and their totals."""
+        """The closed jobs of each group of runs, and their totals."""
         self._closed_totals = Totals()
         self._dag_order = {key: position for position, key in enumerate(self.dags)}
         self._tables: dict[str, NodeStateTable] = {}
@@ -269,7 +269,7 @@ class Derivation:
         self._placements = ensemble.placements
         self.targets = self._targets_by_dag()
         self.special_nodes = self._special_nodes()
-        """PROVISIONER, SERVICE and FINAL nodes, and with runs the nodes outside them."""
+        """PROVISIONER, SERVICE and FINAL nodes and, in ensembles with runs, nodes of no run."""
 
     def renewed(self) -> Derivation:
         """This object, or a new one if the DAGs or the clock of the ensemble have changed."""

@@ -60,7 +60,7 @@ class EntryFactory:
         self._texts: dict[str | None, str | None] = {}
         self._devices: dict[GpuDevice | None, GpuDevice | None] = {}
         self._sequences: dict[tuple[State, ...], tuple[State, ...]] = {}
-        """Sequences of states of jobs that have ended: most have those of many others."""
+        """Sequences of states of jobs that have ended, shared by many jobs."""
 
     def build(
         self,

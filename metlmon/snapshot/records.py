@@ -580,7 +580,7 @@ class Node(Struct, frozen=True, kw_only=True):
 
 
 class Epoch(Node, frozen=True, kw_only=True):
-    """One node of a run: an epoch or, where it does not train, a side node.
+    """One node of a run: an epoch or, if it does not train, a side node.
 
     ``counts``: it is the node that counts for its epoch (another DAG may have it too); a
     run's epochs are counted by these only. ``failure``: why it failed, by DAGMan's reports alone.
