@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from enum import Enum
 from functools import lru_cache
+from operator import mul
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
@@ -827,6 +828,8 @@ def _cluster_submit(submit: Submit) -> ClusterSubmit:
 
 _ALIAS: Final = re.compile(r"[?&]alias=([^&>\s]+)")
 _SLOT: Final = "slotname:"
+_DEVICE: Final = "device:"
+"""Names that no attribute has: of the slot, and of what a GPU's record says of its device."""
 _INTEGERS: Final = frozenset({"gpus", "cpus", "memory"})
 _STRINGS: Final = frozenset({"annexname", "gpus_devicename"})
 
@@ -898,7 +901,7 @@ def _execute(text: str, body: str) -> Execute:
         memory_mb=machine.get("memory"),
         has_properties=has_properties,
         annex=machine.get("annexname") or None,
-        device=_device(Attributes(gpus[0]), str.lower) if gpus else None,
+        device=gpus[0][_DEVICE] if gpus else None,
     )
 
 
@@ -961,7 +964,9 @@ def _machine_attribute(
         return None
     name, value = attribute[1].lower(), attribute[2]
     if name.startswith("gpus_") and value.startswith("["):
-        return name, _record(value)
+        gpu: dict[str, Any] = {**_record(value)}
+        gpu[_DEVICE] = _device(Attributes(gpu), str.lower)
+        return name, gpu
     if name in _INTEGERS:
         return name, _integer(value)
     known = name in _STRINGS or _SITE_NAME.fullmatch(name)
@@ -982,8 +987,8 @@ def _cpu_seconds(text: str) -> int | None:
     match = _CPU_TIME.search(text)
     if match is None:
         return None
-    units = (86400, 3600, 60, 1) * 2
-    return sum(int(part) * unit for part, unit in zip(match.groups(), units, strict=True))
+    seconds: int = sum(map(mul, map(int, match.groups()), (86400, 3600, 60, 1) * 2))
+    return seconds
 
 
 def _evicted(text: str, body: str) -> Evicted:

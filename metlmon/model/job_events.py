@@ -27,11 +27,11 @@ NOOP_PROC: Final = 2147483647
 """Proc of the events that DAGMan writes for a NOOP node, which has no job; its own counter is
 the subproc (``dagman_main.cpp``)."""
 
-MAX_RECENT_JOBS: Final = 1000
-"""Ended jobs whose events are in memory as objects (about 5 kB each): more than most ensembles
-have."""
+MAX_RECENT_JOBS: Final = 1500
+"""Ended jobs whose events are in memory as objects (about 5 kB each): more than the 1,261 epochs of
+METL's experiment."""
 
-OPEN_FACTOR: Final = 5
+OPEN_FACTOR: Final = 3
 """The limit for jobs that have not ended, whose events are needed again, is this times larger."""
 
 SHARE_KEPT: Final = 7 / 8
