@@ -678,6 +678,9 @@ class Epoch(Node, frozen=True, kw_only=True):
         """
         if self.success is None or self.longest is None or not self.longest.trained:
             return False
+        if self.longest.job[0] == self.success.job[0] and self.longest.job != self.success.job:
+            # Procs of one submission run beside each other.
+            return False
         return self.success.trained < SHORT_SUCCESS * self.longest.trained
 
     @property

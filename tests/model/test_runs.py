@@ -73,6 +73,18 @@ def test_the_last_of_several_procs_completes_an_epoch() -> None:
     assert [entry.job for entry in ledger.executions if entry.final] == [(77, 1)]
 
 
+def test_procs_of_one_submission_hide_no_compute() -> None:
+    """The last one may start late, and be short."""
+    log = Log()
+    for proc in range(2):
+        log.submit((77, proc), "run0-train_epoch0", at="09:00:00")
+    log.execute((77, 0), gpus=1, at="10:00:00").terminate((77, 0), at="13:00:00")
+    log.execute((77, 1), gpus=1, at="13:00:00").terminate((77, 1), at="13:20:00")
+    (epoch,) = read_ensemble(chain("run0", UUID, range(1)), log).painter().ledger().epochs
+    assert (epoch.success_seconds, epoch.longest_seconds) == (1200, 3 * 3600)
+    assert not epoch.hidden
+
+
 def test_jobs_in_the_queue_are_counted_by_jobs(tmp_path: Path) -> None:
     """A node may have several, and that of a sub-DAG trains nothing."""
     (tmp_path / "top.dag").write_text("SUBDAG EXTERNAL A inner.dag\n")
