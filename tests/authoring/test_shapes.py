@@ -6,7 +6,6 @@ import json
 import re
 import string
 import tempfile
-from collections.abc import Mapping
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ from metlmon.authoring.validate import validate
 from metlmon.authoring.write_dag import dag_text
 from metlmon.config.settings import Settings
 from metlmon.dagman.parser import parse_dag
-from metlmon.dagman.records import Node, NodeKind, Workflow
+from metlmon.dagman.records import NodeKind
 from metlmon.model.run import parse_run_part
 from tests.support.dag_texts import official_verdict
 from tests.support.sample_requests import text_of, woven
@@ -59,10 +58,6 @@ def output_of(plan: Plan, node: str) -> dict[str, str]:
 def where(plan: Plan, node: str, name: str) -> VariableValue:
     found = plan.graph.node(node)
     return next(each for each in found.variables if each.name == name)
-
-
-def names(plan: Plan, role: NodeRole) -> list[str]:
-    return [node.name for node in plan.graph.nodes if node.role is role]
 
 
 def lines(plan: Plan, beginning: str, file: str = "ensemble.dag") -> list[str]:
@@ -96,7 +91,8 @@ def test_a_plain_chain_is_written_as_ever() -> None:
 
 def test_an_evaluation_hangs_off_its_epoch_and_fails_nothing() -> None:
     plan = a_plan(runs=1, epochs=4, evaluation=Evaluation(every=2))
-    assert names(plan, NodeRole.EVALUATE) == ["run0-eval_epoch2", "run0-eval_epoch4"]
+    sides = [node.name for node in plan.graph.nodes if node.role is NodeRole.EVALUATE]
+    assert sides == ["run0-eval_epoch2", "run0-eval_epoch4"]
     assert ("run0-train_epoch1", "run0-eval_epoch2") in plan.graph.edges
     flow = woven(plan)
     assert flow.nodes["run0-eval_epoch2"].children == ()
@@ -400,11 +396,14 @@ def test_every_shape_is_a_dag_that_says_what_its_graph_says(request: Request) ->
     for file, graph in dags.items():
         parsed = parse_dag(files[file], file)
         assert official_verdict(parsed.problems)
+        order: TopologicalSorter[str] = TopologicalSorter()
+        for parent, child in graph.edges:
+            order.add(child, parent)
         # Raises CycleError where nodes wait for each other.
-        assert set(TopologicalSorter(_parents(graph)).static_order()) <= {
-            n.name for n in graph.nodes
-        }
-    result = woven_nodes(flow)
+        assert set(order.static_order()) <= {n.name for n in graph.nodes}
+    result = dict(flow.nodes)
+    for inner in flow.subdags:
+        result |= inner.nodes if inner is not None else {}
     for node in every:
         found = result[node.name]
         assert dict(found.vars) == {each.name: each.value for each in node.variables}
@@ -427,21 +426,6 @@ def test_every_shape_is_a_dag_that_says_what_its_graph_says(request: Request) ->
     assert make_plan(elsewhere).runs == plan.runs
     edges = {edge for graph in dags.values() for edge in graph.edges}
     assert {(node.name, child) for node in result.values() for child in node.children} == edges
-
-
-def _parents(graph: Graph) -> Mapping[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for parent, child in graph.edges:
-        found.setdefault(child, []).append(parent)
-    return found
-
-
-def woven_nodes(flow: Workflow) -> dict[str, Node]:
-    found = dict(flow.nodes)
-    for inner in flow.subdags:
-        if inner is not None:
-            found.update(inner.nodes)
-    return found
 
 
 @settings(max_examples=25, deadline=None)

@@ -23,7 +23,7 @@ from metlmon.stats.backtest import backtest
 from metlmon.stats.estimates import make_forecast
 from tests.gate.independent_count import Recount
 from tests.support.commands import Captured, json_output, text_output
-from tests.support.event_logs import Log, of_one_job
+from tests.support.event_logs import Log, Out, of_one_job
 from tests.support.recordings import FIXTURES
 from tests.support.run_histories import recorded
 from tests.support.shared_readers import shared_readers
@@ -302,18 +302,15 @@ def _resubmitted(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_an_epoch_cut_off_by_stop_now_stays_skipped_after_a_resubmission(
     resubmitted: Path, capsys: Captured
 ) -> None:
-    assert output_of(capsys, "status", str(resubmitted))["epoch_states"]["skipped"] == 6
-    run = next(
-        r for r in output_of(capsys, "status", str(resubmitted))["runs"] if r["run"] == AT_ONCE
-    )
+    status = output_of(capsys, "status", str(resubmitted))
+    assert status["epoch_states"]["skipped"] == 6
+    (run,) = (each for each in status["runs"] if each["run"] == AT_ONCE)
     assert (run["epochs_done"], run["epochs_skipped"]) == (1, 3)
     kept = resubmitted / "output" / "training_logs" / run["uuid"] / "checkpoints"
     kept.mkdir()
     (kept / "last.ckpt").write_bytes(b"a checkpoint")
     # The DAGMan that was begun again is over, too.
-    with (resubmitted / "gated.dag.dagman.out").open("a") as out:
-        out.write(
-            "11/22/26 03:31:00 **** condor_dagman (condor_DAGMAN) pid 1 EXITING WITH STATUS 0\n"
-        )
+    with (resubmitted / "gated.dag.dagman.out").open("ab") as file:
+        file.write(Out().exit(0, "2026-11-22 03:31:00").data)
     planned = text_output("continue", capsys, resubmitted / "gated.dag", AT_ONCE, "--dry-run")
     assert "epoch 1" in next(line for line in planned.splitlines() if AT_ONCE in line)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -176,21 +175,12 @@ def test_the_end_is_within_the_interval_in_four_of_five_cases(
     assert 0.7 < median(off) < 1.4
 
 
-def rest(running: int, queued: int, at_once: float, swing: float = 0.2) -> RemainingShards:
-    return RemainingShards([50.0] * running, [0.0] * queued, at_once, swing)
-
-
-def curve_of(seconds: Iterable[int]) -> KaplanMeier:
-    curve = KaplanMeier.fit(Lifetime(float(each)) for each in seconds)
-    assert curve is not None
-    return curve
-
-
 def test_a_larger_bag_takes_longer_in_proportion() -> None:
-    curve = curve_of(range(100, 200))
+    curve = KaplanMeier.fit(Lifetime(float(each)) for each in range(100, 200))
 
     def middle(queued: int) -> float:
-        trials = sorted(simulate_makespan(curve, 300.0, rest(10, queued, 10.0, 0.1)))
+        rest = RemainingShards([50.0] * 10, [0.0] * queued, 10.0, 0.1)
+        trials = sorted(simulate_makespan(curve, 300.0, rest))
         return trials[len(trials) // 2]
 
     assert middle(10_000) == pytest.approx(10_000 * 149.5 / 10, rel=0.08)

@@ -293,7 +293,7 @@ def test_every_plans_again_when_an_epoch_ends_and_stops_with_the_ensemble(
     steps = iter(
         [
             lambda: None,
-            lambda: dagdir.append("metl.log", end_of(101)),
+            lambda: dagdir.append("metl.log", Log().terminate(101, at="10:05:00").data),
             lambda: dagdir.append("ens.dag.dagman.out", Out().exit(1, "11:00:00").data),
         ]
     )
@@ -331,10 +331,6 @@ def test_every_asks_for_free_gpus_each_ten_minutes(
     plans = [json.loads(line)["plan"] for line in out.splitlines()]
     assert len(plans) == 3
     assert not any(plan["inferred"] for plan in plans)
-
-
-def end_of(cluster: int) -> bytes:
-    return Log().terminate(cluster, at="10:05:00").data
 
 
 # --- what if -------------------------------------------------------------------------------------

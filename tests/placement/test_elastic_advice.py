@@ -174,30 +174,21 @@ def random_runs(
     return runs, rng.randint(0, most_nodes * 2)
 
 
-def steady(run: ElasticRun, nodes: int, horizon: float) -> float:
-    """The work without a change: each node that is lost pauses the training."""
-    pauses = horizon * run.losses * nodes
-    return run.throughput[nodes] * max(0.0, horizon - pauses * SHRINK_SECONDS)
-
-
 def work(run: ElasticRun, nodes: int, horizon: float) -> float:
     """FreeTrain's objective for one training, from its definition, less pauses by losses."""
     now = run.throughput[run.nodes] if run.nodes >= run.minimum else 0.0
     pause = GROW_SECONDS if nodes > run.nodes else SHRINK_SECONDS
-    return steady(run, nodes, horizon) - (pause * now if nodes != run.nodes else 0.0)
-
-
-def new_program():
-    program = highspy.Highs()
-    program.silent()
-    program.setOptionValue("mip_rel_gap", 0.0)
-    program.setOptionValue("mip_abs_gap", 1e-9)
-    return program
+    losses = horizon * run.losses * nodes * SHRINK_SECONDS
+    steady = run.throughput[nodes] * max(0.0, horizon - losses)
+    return steady - (pause * now if nodes != run.nodes else 0.0)
 
 
 def choice_optimum(runs: list[ElasticRun], nodes: int, horizon: float) -> float:
     """One binary for each training and number of nodes."""
-    program = new_program()
+    program = highspy.Highs()
+    program.silent()
+    program.setOptionValue("mip_rel_gap", 0.0)
+    program.setOptionValue("mip_abs_gap", 1e-9)
     used, total = [], []
     for run in runs:
         counts = [0, *range(run.minimum, run.maximum + 1)]

@@ -82,18 +82,11 @@ def mean_end(
 ) -> float:
     """Hours from the plan to the end of the last run, where each may go to its ``sites``."""
 
-    def end() -> float:
-        return max(
-            run.ready + sum(_hours(world, own, random) for _ in range(run.left))
-            for run, own in zip(runs, sites, strict=True)
-        )
+    def end(run: Run, own: Collection[str]) -> float:
+        epochs = (world.epoch(own, random) for _ in range(run.left))
+        return run.ready + sum(wait + hours for wait, _, hours in epochs)
 
-    return mean(end() for _ in range(FUTURES)) - PLANNED_AT
-
-
-def _hours(world: World, sites: Collection[str], random: Random) -> float:
-    wait, _, hours = world.epoch(sites, random)
-    return wait + hours
+    return mean(max(map(end, runs, sites)) for _ in range(FUTURES)) - PLANNED_AT
 
 
 def planned(world: World) -> tuple[PlacementPlan, float, float]:
