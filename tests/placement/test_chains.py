@@ -242,3 +242,12 @@ def test_of_plans_that_end_together_the_one_of_fewer_gpu_hours_is_taken() -> Non
     plan = solve_chains(runs(3, 3), [dear, cheap])
     assert plan.gpu_hours == pytest.approx(12.0)
     assert plan.excluded == ((EXPANSE, "8.0 GPU-h per epoch; the runs end as soon without it"),)
+
+
+def test_a_run_that_may_have_to_wait_goes_to_another_pool_as_fast() -> None:
+    """Four runs, four slots of about equal speed: none waits for one where another is free."""
+    supplies = [
+        supply(ResourcePool(f"site{number}"), 4.0 + number / 1000, 1) for number in range(6)
+    ]
+    plan = solve_chains(runs(10, 10, 10, 10), supplies)
+    assert {len(run.pools) for run in plan.runs} == {6}

@@ -103,6 +103,13 @@ def test_no_epoch_is_planned_for_an_annex_that_was_never_seen() -> None:
     assert [supply.pool for supply in supplies.usable] == [DELTA]
 
 
+def test_a_pool_that_only_a_collector_knows_has_the_profile_of_its_gpu_model() -> None:
+    profiles = by_pool([profile(DELTA, 2.0), profile(EXPANSE, 7.0)])
+    new = ResourcePool("anvil", EXPANSE.gpu)
+    supply = find_supplies(profiles, NOW, slots={new: 6}).usable[-1]
+    assert (supply.pool, supply.hours, supply.slots) == (new, 7.0, 6)
+
+
 def test_slots_without_an_annexs_name_are_none_of_the_annex_at_their_site() -> None:
     profiles = by_pool([profile(EXPANSE, 7.0), profile(ResourcePool("anvil", A100), 2.0)])
     supplies = find_supplies(profiles, NOW, [replace(SPRING, gpus=16)], {DELTA: 6})
