@@ -53,24 +53,20 @@ def annex(nodes: int, until: str = f"{DAY} 16:00:00", **changes: object) -> Anne
     return replace(known, **changes)
 
 
-def two_workers(log: Log, cluster: int, run: str) -> None:
-    """The first epoch on two workers, from 10:30 to 11:30; then the second on two, from 12:00."""
-    for proc in (0, 1):
-        log.submit((cluster, proc), f"{run}-train_epoch0", at="10:00:00")
-        log.execute((cluster, proc), at="10:30:00")
-    for proc in (0, 1):
-        log.terminate((cluster, proc), at="11:30:00")
-    for proc in (0, 1):
-        log.submit((cluster + 1, proc), f"{run}-train_epoch1", at="11:45:00")
-        log.execute((cluster + 1, proc), at="12:00:00")
-
-
 def elastic_input(path: Path, *runs: str, bounds: str = "1:4") -> StatsInput:
+    """The first epochs on two workers, from 10:30 to 11:30; then the second on two, from 12:00."""
     dagdir = Dagdir(path / "elastic", dag(*runs, bounds=bounds))
     dagdir.write("train.sub", SUBMIT)
     log = Log()
     for number, run in enumerate(runs):
-        two_workers(log, 100 + 10 * number, run)
+        jobs = [(100 + 10 * number, proc) for proc in (0, 1)]
+        for job in jobs:
+            log.submit(job, f"{run}-train_epoch0", at="10:00:00").execute(job, at="10:30:00")
+        for job in jobs:
+            log.terminate(job, at="11:30:00")
+        for cluster, proc in jobs:
+            log.submit((cluster + 1, proc), f"{run}-train_epoch1", at="11:45:00")
+            log.execute((cluster + 1, proc), at="12:00:00")
     dagdir.write("metl.log", log.data)
     as_of = datetime.fromisoformat(f"{DAY} 13:00:00")
     return stats_input(dagdir.reader(as_of=as_of).snapshot_builder())
