@@ -57,10 +57,10 @@ class AnnexRequest(AnnexShape, frozen=True, kw_only=True):
 
     ``request_id`` [hpc_annex_request_id]: its nodes advertise it, too. ``status`` [JobStatus]: as
     in the queue. ``submitted_at``, ``started_at`` [QDate, hpc_annex_start_time]: seconds since
-    1970; the latter is when the job, which checks every five minutes, noticed the first node. Only
-    the old generation has a full shape; the new one has only the collector, and its nodes' ads have
-    ``site`` and ``gpus``. ``lifetime`` counts from the start of the site's batch job.
-    ``pid``, ``batch_job`` [hpc_annex_PID, hpc_annex_JOB_ID]: those of the site's script and job.
+    1970; the latter is when the job, which checks every five minutes, noticed the first node.
+    Only the nodes' ads have ``site`` and ``gpus``; the old generation sets the rest of the shape,
+    the new one only the collector. ``lifetime`` counts from the start of the site's batch job.
+    ``pid``, ``batch_job`` [hpc_annex_PID, hpc_annex_JOB_ID]: of the site's script and job.
     """
 
     cluster: int
