@@ -506,7 +506,9 @@ def _lose_end(history: JobHistory, execution: LoggedExecution, time: datetime) -
 
     The execution counts as lost unless the shadow logs its end later, before the job runs again.
     """
-    _close(history, execution, execution.end or time, Outcome.SHADOW_EXCEPTION)
+    # As of another 005, its last transfer is the job's output.
+    _close(history, execution, execution.end or time, Outcome.FAILED)
+    execution.outcome = Outcome.SHADOW_EXCEPTION
     execution.reason = "UserLog Unable to log ULOG_JOB_TERMINATED event"
     history.lost_end = execution
 

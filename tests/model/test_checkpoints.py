@@ -158,6 +158,13 @@ def test_a_failed_upload_stores_nothing(finished: bool, ends_as: str) -> None:
     assert 1050 <= upload.seconds <= 1058
 
 
+def test_the_output_of_an_end_that_could_not_be_logged_is_no_checkpoint() -> None:
+    """The disk was full: the job runs again, from what it had stored before."""
+    log = uploaded(uploaded(running(), "11:00:00"), "12:59:50").terminate(77, at="13:00:00")
+    text = "\tUserLog Unable to log ULOG_JOB_TERMINATED event\n"
+    assert hours(log.raw(7, 77, "Shadow exception!", text, at="13:00:01")) == (2.0, 4.0)
+
+
 def test_the_checkpoint_before_a_failed_one_holds() -> None:
     log = uploaded(uploaded(running(), "11:00:00"), "12:00:00")
     log.raw(21, 77, *FAILED_UPLOAD, at="12:00:00").evict(77, 36, at="12:00:10")
