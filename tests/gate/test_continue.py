@@ -17,7 +17,7 @@ from metlmon.cli.main import main
 from metlmon.dagman.commands import VarsCommand
 from metlmon.dagman.parser import parse_dag
 from metlmon.live.dagdir_reader import DagdirReader
-from tests.support.commands import Captured
+from tests.support.commands import Captured, json_output
 from tests.support.dagdir_builder import Dagdir
 from tests.support.event_logs import Log, Out
 from tests.support.gated_dagdir import GATE, GO, SKIP, Gated, table
@@ -273,8 +273,8 @@ def test_pipes_are_not_waited_for(ended: Ended, capsys: Captured) -> None:
     path = ended.path / f"output/training_logs/{RUNS['run1']}/version_1/metrics.csv"
     path.unlink()
     os.mkfifo(path)
-    assert ended.go_on("run1", "--dry-run", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["runs"][0]["first_epoch"] == 2
+    (found,) = json_output("continue", capsys, ended.path, "run1", "--dry-run")["runs"]
+    assert found["first_epoch"] == 2
     rules = ended.path / "e.gate.json"
     rules.unlink()
     os.mkfifo(rules)
@@ -292,8 +292,7 @@ def test_an_epoch_that_no_log_knows_is_done_where_its_output_is(
     for epoch in (0, 1):
         if came_back is None or epoch > came_back:
             shutil.rmtree(folder / f"version_{epoch}")
-    assert ended.go_on("run1", "--dry-run", "--json") == 0
-    (found,) = json.loads(capsys.readouterr().out)["runs"]
+    (found,) = json_output("continue", capsys, ended.path, "run1", "--dry-run")["runs"]
     assert (found["first_epoch"], found["last_epoch"]) == (first, 4)
 
 
@@ -357,8 +356,7 @@ def test_rules_of_two_dags_are_not_mixed(ended: Ended, capsys: Captured) -> None
 def test_a_dag_file_chooses_runs_and_hides_no_other_dag(ended: Ended, capsys: Captured) -> None:
     trained_in_a_second_dag(ended)
     capsys.readouterr()
-    assert of_file(ended, "e.dag", "--dry-run", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json_output("continue", capsys, ended.path / "e.dag", "--dry-run")
     assert [(run["run"], run["first_epoch"], run["last_epoch"]) for run in found["runs"]] == [
         ("run1", 3, 4)
     ]

@@ -3,7 +3,6 @@ what the job takes along is in the submit description."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -113,8 +112,7 @@ class Metl(Dagdir):
 def test_a_flag_is_no_place(tmp_path: Path, capsys: Captured) -> None:
     metl = Metl(tmp_path / "metl")
     metl.trained()
-    assert metl.go_on("--json") == 0
-    output = json.loads(capsys.readouterr().out)
+    output = json_output("continue", capsys, metl.path)
     assert output["excluded"] == []
     assert [
         (run["checkpoint"], run["first_epoch"], run["last_epoch"]) for run in output["runs"]
@@ -162,8 +160,7 @@ def test_the_checkpoint_is_where_the_description_says(
     text = DESCRIPTION.replace("$(logs)/$(run_uuid)", place)
     metl = Metl(tmp_path / "metl", description=text)
     metl.trained(folder)
-    assert metl.go_on("--json") == 0
-    runs = json.loads(capsys.readouterr().out)["runs"]
+    runs = json_output("continue", capsys, metl.path)["runs"]
     assert [run["checkpoint"] for run in runs] == [folder.format(uuid) for uuid in RUNS.values()]
 
 

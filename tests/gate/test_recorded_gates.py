@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from metlmon.cli.main import main
 from metlmon.jobfiles.gate_files import read_request
 from metlmon.pool import gate_requests
 from metlmon.stats.backtest import backtest
@@ -237,8 +236,7 @@ def test_a_copy_says_the_same(tmp_path: Path, capsys: Captured) -> None:
     (gate,) = (run["gate"] for run in status["runs"] if run["run"] == AT_ONCE)
     asked = (copy / "gate" / SECOND / f"{_uuid(status, AT_ONCE)}.stop").read_text().splitlines()
     assert gate["stop_requested"] == asked[-1].removesuffix("Z")
-    main(["status", str(copy), "--json"])
-    assert json.loads(capsys.readouterr().out)["live"] is False
+    assert json_output("status", capsys, copy)["live"] is False
 
 
 def test_a_request_written_by_hand_is_not_younger_than_its_answer(
