@@ -85,6 +85,16 @@ def test_evaluations_are_listed_beneath_the_chain(own: str) -> None:
     )
 
 
+def test_evaluations_that_are_waited_for_stand_in_the_chain(own: str) -> None:
+    evaluation = Evaluation(own, gates=True)
+    graph = build_graph(Request(own, Path("x"), runs=2, epochs=30, evaluation=evaluation))
+    assert drawn(graph, 80) == (
+        "run0, run1  2 runs like this\n"
+        "  train_epoch0 ─▶ eval_epoch1 ─▶ … ─▶ train_epoch29\n"
+        "  └ eval_epoch30\n"
+    )
+
+
 # --- the other shapes -----------------------------------------------------------------------------
 
 
