@@ -22,14 +22,6 @@ RESCUE = FIXTURES / "rescue"
 NOW = datetime(2025, 11, 14, 8, 14)
 
 
-def refusal(capsys: Captured, *words: str) -> list[str]:
-    """The lines on standard error of a command line that argparse refuses."""
-    with pytest.raises(SystemExit) as ended:
-        main(list(words))
-    assert ended.value.code == Exit.USAGE
-    return capsys.readouterr().err.splitlines()
-
-
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
@@ -43,7 +35,10 @@ def refusal(capsys: Captured, *words: str) -> list[str]:
 def test_a_misspelt_word_is_answered_with_the_closest_one(
     words: list[str], meant: str, capsys: Captured
 ) -> None:
-    error, usage = refusal(capsys, *words)
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == Exit.USAGE
+    error, usage = capsys.readouterr().err.splitlines()
     assert error.startswith("metlmon")
     assert error.endswith(meant)
     assert usage.startswith("usage: metlmon")

@@ -187,8 +187,6 @@ def test_only_without_a_match_names_the_runs(
 
 # --- the JSON contract ----------------------------------------------------------------------
 
-HOURS = {"goodput", "badput", "running", "total"}
-
 
 def test_what_is_not_known_is_null(capsys: Captured, tmp_path: Path) -> None:
     bare = Dagdir(tmp_path / "bare", "JOB run0-train_epoch0 t.sub\n")
@@ -196,7 +194,8 @@ def test_what_is_not_known_is_null(capsys: Captured, tmp_path: Path) -> None:
     assert status["as_of"] is None
     assert status["runs"][0]["uuid"] is status["runs"][0]["latest"] is None
     assert status["dags"][0]["dagmans"] is status["dags"][0]["rescue"] is None
-    assert status["hours"] == {**dict.fromkeys(HOURS, 0), "measure": "GPU"}
+    hours = {"goodput": 0, "badput": 0, "running": 0, "total": 0}
+    assert status["hours"] == {**hours, "measure": "GPU"}
 
 
 CHICAGO = ("--tz", "America/Chicago")
@@ -245,16 +244,6 @@ TWO_RUNS = "".join(
 ) + "".join(f"PARENT run{r}-train_epoch0 CHILD run{r}-train_epoch1\n" for r in (0, 1))
 
 
-def _two_chains(tmp_path: Path, log: Log, out: Out | None = None) -> tuple[str, ...]:
-    """Two runs of two epochs, and a node that DAGMan still waits for."""
-    text = f"{TWO_RUNS}JOB summary t.sub\n"
-    dagdir = Dagdir(tmp_path / "ensemble", text)
-    dagdir.write("metl.log", log.submit(90, "summary").execute(90).data)
-    if out is not None:
-        dagdir.write("run.dag.dagman.out", out.data)
-    return "status", str(dagdir.path), "--exit-on", "all", "--timeout", "0"
-
-
 LIVES = Out().start("09:00:00")
 
 
@@ -275,12 +264,17 @@ LIVES = Out().start("09:00:00")
 def test_exit_on_all_ends_when_no_run_can_go_on(
     capsys: Captured, tmp_path: Path, ended: dict[str, int | None], out: Out | None, code: Exit
 ) -> None:
-    """``ended``: the return values of nodes, None: removed."""
+    """``ended``: the return values of nodes, None: removed; DAGMan still waits for another."""
+    dagdir = Dagdir(tmp_path / "ensemble", f"{TWO_RUNS}JOB summary t.sub\n")
     log = Log()
     for job, (node, value) in enumerate(ended.items(), start=77):
         log.submit(job, node).execute(job)
         log.remove(job) if value is None else log.terminate(job, value)
-    assert spoken(capsys, *_two_chains(tmp_path, log, out))[0] == code
+    dagdir.write("metl.log", log.submit(90, "summary").execute(90).data)
+    if out is not None:
+        dagdir.write("run.dag.dagman.out", out.data)
+    asked = ("status", str(dagdir.path), "--exit-on", "all", "--timeout", "0")
+    assert spoken(capsys, *asked)[0] == code
 
 
 def test_exit_on_all_of_runs_that_their_gates_stopped() -> None:

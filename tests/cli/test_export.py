@@ -20,9 +20,9 @@ from metlmon.tables.frames import TABLES, dtype
 from metlmon.tables.layout import Kind
 from tests.support.commands import Captured, run_command, usage_error
 from tests.support.dagdir_builder import Dagdir
+from tests.support.recordings import FIXTURES
 
-ROOT = Path(__file__).resolve().parents[2]
-RESCUE = ROOT / "fixtures" / "rescue"
+RESCUE = FIXTURES / "rescue"
 ALL = list(TABLES)
 
 

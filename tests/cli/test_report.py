@@ -33,7 +33,6 @@ def _dagdir(tmp_path: Path) -> Dagdir:
 
 
 spoken = partial(run_command, "report")
-as_json = partial(json_output, "report")
 a_sentence = partial(usage_error, "report")
 
 
@@ -154,7 +153,7 @@ def test_what_cannot_be_written(capsys: Captured, tmp_path: Path, dagdir: Dagdir
 
 def test_a_month(capsys: Captured, dagdir: Dagdir) -> None:
     october, november, whole = (
-        as_json(capsys, str(dagdir.path), *arguments)
+        json_output("report", capsys, str(dagdir.path), *arguments)
         for arguments in (["--month", "2025-10"], ["--month", "2025-11"], [])
     )
     assert [t["totals"]["goodput"] for t in (october, november, whole)] == [4, 8, 12]

@@ -62,10 +62,6 @@ def _clock(tmp_path: Path) -> Clock:
     return Clock(tmp_path / "dagdir")
 
 
-def hold_at(time: datetime) -> Hold:
-    return Hold(time, None, 60.0, 1, 0, "held", None, None)
-
-
 def seen_before(clock: Clock) -> LastLook:
     """A session a day after one in which somebody looked."""
     first = clock.look()
@@ -128,7 +124,8 @@ async def test_the_overview_shows_it_below_the_runs_up_to_the_next_key(
     monkeypatch.setattr(absence, "READ_SECONDS", 0.0)
     seen_before(clock)
     feed = FakeFeed(update(replace(LATER, dagdir=str(clock.dagdir))))
-    held = replace(ledger(feed.latest).jobs[0], holds=(hold_at(AS_OF + timedelta(hours=1)),))
+    hold = Hold(AS_OF + timedelta(hours=1), None, 60.0, 1, 0, "held", None, None)
+    held = replace(ledger(feed.latest).jobs[0], holds=(hold,))
     feed.book = replace(ledger(feed.latest), jobs=(held,))
     async with opened(feed, size, AppOptions(remember_seen=True)) as seen:
         head = next(n for n, text in enumerate(seen.lines) if " PROGRESS " in text)

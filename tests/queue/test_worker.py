@@ -44,13 +44,6 @@ def job(ad: dict[str, object]) -> QueueJob:
     return found
 
 
-class Quiet:
-    """A pool that answers one thing."""
-
-    def where(self) -> str:
-        return "here"
-
-
 class Schedd:
     """The bindings' schedd, as far as the worker calls it."""
 
@@ -106,7 +99,8 @@ def pool() -> Pool:
     ],
 )
 def test_what_is_no_request_does_not_end_the_line(request_: object) -> None:
-    first, second = answers(Quiet(), request_, {"op": "where", "args": []})
+    pool = SimpleNamespace(where=lambda: "here")
+    first, second = answers(pool, request_, {"op": "where", "args": []})
     assert "error" in first
     assert second == {"value": "here"}
 

@@ -40,13 +40,6 @@ def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hostil
     HOSTS.clear()
 
 
-def wait_for_connection() -> None:
-    """Return when no connection is being made in the background."""
-    for thread in threading.enumerate():
-        if thread.name == "metlmon-ssh":
-            thread.join()
-
-
 def look(reader: DagdirReader) -> State:
     """The state of the job after one more look."""
     with suppress(Disconnected):
@@ -78,7 +71,9 @@ def test_the_frame_that_carries_a_hold_is_bad(
                 look(reader)
         else:
             assert "far: " in (reader.error or "")
-    wait_for_connection()
+    for thread in threading.enumerate():
+        if thread.name == "metlmon-ssh":
+            thread.join()
 
     assert look(reader) is State.HELD
     assert reader.error is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import UTC
 from pathlib import Path
 
@@ -191,10 +190,6 @@ def test_an_epoch_whose_logs_are_not_here_has_no_cost(dagdir: Dagdir) -> None:
 # --- params, tags and the description -----------------------------------------------------------
 
 
-def lines(names: Iterable[str]) -> str:
-    return "".join(f"{name}\n" for name in names)
-
-
 def test_params_are_what_never_changes_within_a_run(dagdir: Dagdir) -> None:
     more = [
         f'VARS {node("run0", 0)} optimizer="adam" attempt="$(RETRY)" empty="" seed="1"',
@@ -204,7 +199,7 @@ def test_params_are_what_never_changes_within_a_run(dagdir: Dagdir) -> None:
         f'VARS {node("run0", 0)} ResourceName="Delta"',
         f'VARS {node("run0", 1)} ResourceName="Delta"',
     ]
-    dagdir.write("run.dag", dag_text() + lines(more))
+    dagdir.write("run.dag", dag_text() + "\n".join(more))
     dagdir.write(LOG, ended(Log(), (101, "run0", 0)).data)
     params = dict(child(tracked(dagdir)).params)
     assert params.pop("WANDB_API_KEY") == "(hidden)"
