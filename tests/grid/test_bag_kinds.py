@@ -18,7 +18,7 @@ from metlmon.text.spans import text
 from tests.support.dagdir_feed import dagdir_feed
 from tests.support.event_logs import Log, Out, log_of_events, moment
 from tests.support.records import read_dagdir, stats_input
-from tests.support.screen_view import MIDDLE, Show
+from tests.support.screen_view import MIDDLE, opened
 
 Job = int | tuple[int, int]
 
@@ -165,7 +165,7 @@ def test_processes_side_by_side_are_one_shard(tmp_path: Path) -> None:
     assert bag.totals.executions == 18
 
 
-async def test_a_bag_whose_rest_was_skipped_is_over(show: Show, tmp_path: Path) -> None:
+async def test_a_bag_whose_rest_was_skipped_is_over(tmp_path: Path) -> None:
     """A bag of which all but two were skipped, and beside it one that has not begun."""
     log = Log("bag.log")
     for n in range(6):
@@ -181,7 +181,7 @@ async def test_a_bag_whose_rest_was_skipped_is_over(show: Show, tmp_path: Path) 
     assert not other.is_complete
     *_, drawn, _counts, _rates, _times = shards_table.head(bag, "", 80)
     assert text(drawn) == "█" * 80, "a full bar is all done"
-    async with show(dagdir_feed(tmp_path), size=MIDDLE) as seen:
+    async with opened(dagdir_feed(tmp_path), size=MIDDLE) as seen:
         await seen.press("6", "6", "6")
         # The first that is not over.
         assert "bag 2 of 2" in seen.text

@@ -11,7 +11,7 @@ from screens.shards import ShardsScreen
 from screens.widgets.table import Table
 from tests.support.builder_feed import BuilderFeed
 from tests.support.dagdir_feed import BAG_AS_OF, bag, dagdir_feed, sweep
-from tests.support.screen_view import MIDDLE, NARROW, WIDE, Show
+from tests.support.screen_view import MIDDLE, NARROW, WIDE, opened
 
 
 def feed() -> BuilderFeed:
@@ -19,10 +19,8 @@ def feed() -> BuilderFeed:
 
 
 @pytest.mark.parametrize("size", [NARROW, MIDDLE, WIDE], ids=str)
-async def test_the_first_line_says_how_far_it_is_and_when_it_ends(
-    show: Show, size: tuple[int, int]
-) -> None:
-    async with show(feed(), size=size) as seen:
+async def test_the_first_line_says_how_far_it_is_and_when_it_ends(size: tuple[int, int]) -> None:
+    async with opened(feed(), size=size) as seen:
         await seen.press("6", "6", "6")
         assert "110 of 240 shards done" in seen.lines[0]
         assert "6h (4–8h) left" in seen.lines[0]
@@ -30,8 +28,8 @@ async def test_the_first_line_says_how_far_it_is_and_when_it_ends(
         assert "1 straggler" in seen.lines[0]
 
 
-async def test_what_needs_a_person_comes_first_then_what_lags(show: Show) -> None:
-    async with show(feed()) as seen:
+async def test_what_needs_a_person_comes_first_then_what_lags() -> None:
+    async with opened(feed()) as seen:
         await seen.press("6", "6", "6")
         rows = [row.key for row in seen.app.screen.query_one(Table).rows]
         assert rows[:3] == ["shard115", "shard117", "shard033"]
@@ -43,8 +41,8 @@ async def test_what_needs_a_person_comes_first_then_what_lags(show: Show) -> Non
         ]  # fmt: skip
 
 
-async def test_enter_opens_the_job(show: Show) -> None:
-    async with show(feed()) as seen:
+async def test_enter_opens_the_job() -> None:
+    async with opened(feed()) as seen:
         await seen.press("6", "6", "6", "down", "down")
         assert "shard033" in seen.under_cursor
         await seen.press("enter")
@@ -55,9 +53,9 @@ async def test_enter_opens_the_job(show: Show) -> None:
         assert "shard033" in seen.under_cursor
 
 
-async def test_a_shard_without_a_job_says_so(show: Show, tmp_path: Path) -> None:
+async def test_a_shard_without_a_job_says_so(tmp_path: Path) -> None:
     (tmp_path / "x.dag").write_text("".join(f"JOB shard{n} s.sub\n" for n in range(6)))
-    async with show(dagdir_feed(tmp_path)) as seen:
+    async with opened(dagdir_feed(tmp_path)) as seen:
         await seen.press("6", "6", "6")
         assert "0 of 6 shards done" in seen.lines[0]
         await seen.press("enter")
@@ -65,10 +63,10 @@ async def test_a_shard_without_a_job_says_so(show: Show, tmp_path: Path) -> None
         assert "it has no job yet" in seen.text
 
 
-async def test_tab_goes_to_the_next_bag(show: Show, tmp_path: Path) -> None:
+async def test_tab_goes_to_the_next_bag(tmp_path: Path) -> None:
     lines = [f"JOB {kind}{n} {kind}.sub\n" for kind in ("get", "use") for n in range(5)]
     (tmp_path / "x.dag").write_text("".join(lines))
-    async with show(dagdir_feed(tmp_path)) as seen:
+    async with opened(dagdir_feed(tmp_path)) as seen:
         await seen.press("6", "6", "6")
         assert "get*" in seen.text
         assert "bag 1 of 2" in seen.text
@@ -78,8 +76,8 @@ async def test_tab_goes_to_the_next_bag(show: Show, tmp_path: Path) -> None:
         assert "get*" in seen.text
 
 
-async def test_without_a_bag_it_says_what_would_make_one(show: Show) -> None:
-    async with show(dagdir_feed(sweep())) as seen:
+async def test_without_a_bag_it_says_what_would_make_one() -> None:
+    async with opened(dagdir_feed(sweep())) as seen:
         await seen.press("6", "6", "6")
         assert "No bag here" in seen.text
         await seen.press("v", "enter", "s")

@@ -10,10 +10,10 @@ from screens.run import RunScreen
 from screens.sweep import PointRunsScreen, SweepScreen
 from screens.widgets.matrix import Matrix, MatrixLayout
 from tests.support.dagdir_feed import dagdir_feed, sweep
-from tests.support.screen_view import MIDDLE, NARROW, WIDE, Seen, Show
+from tests.support.screen_view import MIDDLE, NARROW, WIDE, Seen, opened
 
 
-async def opened(seen: Seen, words: str = "best 0.2133") -> None:
+async def open_grid(seen: Seen, words: str = "best 0.2133") -> None:
     """The grid, when what the trainings wrote is read."""
     await seen.press("6", "6")
     await seen.until(lambda: words in seen.text)
@@ -24,11 +24,9 @@ async def opened(seen: Seen, words: str = "best 0.2133") -> None:
 
 
 @pytest.mark.parametrize("size", [NARROW, MIDDLE, WIDE], ids=str)
-async def test_best_and_progress_come_first_and_every_value_is_there(
-    show: Show, size: tuple[int, int]
-) -> None:
-    async with show(dagdir_feed(sweep()), size=size) as seen:
-        await opened(seen)
+async def test_best_and_progress_come_first_and_every_value_is_there(size: tuple[int, int]) -> None:
+    async with opened(dagdir_feed(sweep()), size=size) as seen:
+        await open_grid(seen)
         assert "best 0.2133 at lr 0.003, width 256" in seen.lines[0]
         assert "19 of 30" in seen.lines[0]
         assert "2 need attention" in seen.lines[0]
@@ -41,11 +39,9 @@ async def test_best_and_progress_come_first_and_every_value_is_there(
         assert "6/6" in seen.text
 
 
-async def test_the_cursor_goes_both_ways_and_stays_on_its_point_when_swapped(
-    show: Show,
-) -> None:
-    async with show(dagdir_feed(sweep())) as seen:
-        await opened(seen)
+async def test_the_cursor_goes_both_ways_and_stays_on_its_point_when_swapped() -> None:
+    async with opened(dagdir_feed(sweep())) as seen:
+        await open_grid(seen)
         matrix = seen.app.screen.query_one(Matrix)
         await seen.press("down", "left")
         assert matrix.cursor == (("0.01",), ("128",))
@@ -61,9 +57,9 @@ async def test_the_cursor_goes_both_ways_and_stays_on_its_point_when_swapped(
         assert seen.app.screen.query_one(Matrix).cursor == (("0.1",), ("32",))
 
 
-async def test_a_point_with_several_runs_lists_them(show: Show) -> None:
-    async with show(dagdir_feed(sweep())) as seen:
-        await opened(seen)
+async def test_a_point_with_several_runs_lists_them() -> None:
+    async with opened(dagdir_feed(sweep())) as seen:
+        await open_grid(seen)
         screen = seen.app.screen
         assert isinstance(screen, SweepScreen)
         of = screen._shown
@@ -80,9 +76,9 @@ async def test_a_point_with_several_runs_lists_them(show: Show) -> None:
         assert isinstance(seen.app.screen, RunScreen)
 
 
-async def test_keys_that_would_do_nothing_are_not_offered_and_say_why(show: Show) -> None:
-    async with show(dagdir_feed(sweep()), size=WIDE) as seen:
-        await opened(seen)
+async def test_keys_that_would_do_nothing_are_not_offered_and_say_why() -> None:
+    async with opened(dagdir_feed(sweep()), size=WIDE) as seen:
+        await open_grid(seen)
         assert "x swap" in seen.lines[-1]
         assert "variables" not in seen.lines[-1]
         assert "fix" not in seen.lines[-1]
@@ -95,8 +91,8 @@ async def test_keys_that_would_do_nothing_are_not_offered_and_say_why(show: Show
 # --- nothing, and one variable ------------------------------------------------------------------
 
 
-async def test_without_a_sweep_it_says_what_would_make_one(show: Show) -> None:
-    async with show(dagdir_feed(sweep(("0.1",), ("32",)))) as seen:
+async def test_without_a_sweep_it_says_what_would_make_one() -> None:
+    async with opened(dagdir_feed(sweep(("0.1",), ("32",)))) as seen:
         await seen.press("6", "6")
         assert "No sweep here" in seen.text
         assert "metlmon new" in seen.text
@@ -104,9 +100,9 @@ async def test_without_a_sweep_it_says_what_would_make_one(show: Show) -> None:
         assert isinstance(seen.app.screen, SweepScreen)
 
 
-async def test_one_variable_is_a_list(show: Show) -> None:
-    async with show(dagdir_feed(sweep(widths=("256",))), size=NARROW) as seen:
-        await opened(seen, "best 0.")
+async def test_one_variable_is_a_list() -> None:
+    async with opened(dagdir_feed(sweep(widths=("256",))), size=NARROW) as seen:
+        await open_grid(seen, "best 0.")
         assert "BEST" in seen.text
         assert "IN EPOCH" in seen.text
         assert "✓ completed" in seen.text
@@ -116,9 +112,9 @@ async def test_one_variable_is_a_list(show: Show) -> None:
         assert isinstance(seen.app.screen, RunScreen)
 
 
-async def test_lines_fit_their_room(show: Show) -> None:
-    async with show(dagdir_feed(sweep())) as seen:
-        await opened(seen)
+async def test_lines_fit_their_room() -> None:
+    async with opened(dagdir_feed(sweep())) as seen:
+        await open_grid(seen)
         screen = seen.app.screen
         assert isinstance(screen, SweepScreen)
         of = screen._shown

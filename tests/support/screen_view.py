@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 
 from textual.app import App
 from textual.css.model import RuleSet
@@ -133,9 +133,6 @@ async def settled(app: App[int]) -> None:
     await app.workers.wait_for_complete()
     for stats in (app.stats, app.present_stats):
         await asyncio.to_thread(stats.wait_until_idle, STATS_SECONDS)
-
-
-Show = Callable[..., AbstractAsyncContextManager[Seen]]
 
 
 @asynccontextmanager
