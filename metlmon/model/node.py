@@ -221,8 +221,7 @@ SERVICE_REMOVAL_REASON: Final = "Removed by DAGMan"
 
 def removed_at_dag_end(job: LoggedJob) -> bool:
     """Whether the job was removed because its DAG ended."""
-    executions = job.history().executions
-    reason = executions[-1].reason if executions else None
+    reason = job.history().removal
     return job.removed_with_dag or (
         reason is not None and reason.startswith(SERVICE_REMOVAL_REASON)
     )

@@ -561,7 +561,9 @@ class Derivation:
         memo.state = node_state
         memo.is_overruled = memo.is_unlogged = False
         if state is _COMPLETED:
-            memo.is_unlogged = not memo.has_executions and _may_run(node)
+            # A SERVICE node's job may have waited until its DAG ended.
+            has_waited = memo.category.service and bool(record.jobs)
+            memo.is_unlogged = not memo.has_executions and _may_run(node) and not has_waited
             memo.is_overruled = node.post is not None and self._is_overruled(record, node_state)
         elif not record.jobs and failure is None and state in SUBMITTED:
             # A queued job has no execution yet; a job known from DAGMan only may have one.

@@ -17,7 +17,13 @@ from msgspec.structs import asdict, replace
 
 from metlmon.eventlog.events import GpuDevice, resource_usage
 from metlmon.model.clock import Clock
-from metlmon.model.job import JobHistory, LoggedExecution, TransferSpan, with_inferred_ends
+from metlmon.model.job import (
+    SAME_MOMENT,
+    JobHistory,
+    LoggedExecution,
+    TransferSpan,
+    with_inferred_ends,
+)
 from metlmon.model.job_events import NO_DAG, JobKey, LoggedJob, NodeKey
 from metlmon.model.node import removed_at_dag_end
 from metlmon.model.reasons import cause_of
@@ -86,7 +92,7 @@ class EntryFactory:
                 fields = of_owner | {"at_access_point": True}
                 places = [(None, None)] * len(places)
             if is_service and removed_at_dag_end(job) and history.executions:
-                history = replace(history, executions=_ended_well(history.executions))
+                history = replace(history, executions=_ended_well(history))
                 attempts = {**attempts, **_attempts({key: (job, history)})}
             starts = StartTimes(history.executions, places)
             executions = tuple(self._executions(job, history, fields, attempts, places, final))
@@ -410,10 +416,12 @@ def _successors(histories: Histories) -> Callable[[JobKey, datetime | None], dat
     return find
 
 
-def _ended_well(executions: Sequence[LoggedExecution]) -> list[LoggedExecution]:
-    """The executions of a SERVICE node whose DAG has ended: the last one counts as good."""
-    last = replace(executions[-1], outcome=Outcome.GOOD, held_by=None, checkpoint=None)
-    return [*executions[:-1], last]
+def _ended_well(history: JobHistory) -> list[LoggedExecution]:
+    """The executions of a SERVICE node whose DAG has ended: one that this ended counts as good."""
+    *earlier, last = history.executions
+    if last.end is None or history.since is None or history.since - last.end > SAME_MOMENT:
+        return history.executions
+    return [*earlier, replace(last, outcome=Outcome.GOOD, held_by=None, checkpoint=None)]
 
 
 def _hold_cause(code: int | None, reason: str | None) -> str:

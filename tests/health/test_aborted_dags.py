@@ -352,6 +352,28 @@ def test_a_service_node_ends_with_its_dag(
     assert hours.badput == 0.0
 
 
+@pytest.mark.parametrize("reason", [EXITED, "Removed by DAGMan (by user anna)"])
+@pytest.mark.parametrize("started", [True, False])
+def test_a_service_node_that_waited_as_its_dag_ended(
+    tmp_path: Path, reason: str, started: bool
+) -> None:
+    """What its machine had ended long before is lost."""
+    log = EventLog()
+    log.submit("watcher")
+    if started:
+        log.execute(101)
+        log.evict(101, 1013, "The startd was shut down")
+    log.train(NODE)
+    log.remove(101, reason)
+    dag = chains({"run0": 1}, extra=TRAIN.replace("LOCAL", "") + "SERVICE watcher watch")
+    dagdir = write(tmp_path, dag, log)
+    dagdir.write("run.dag.dagman.out", submissions(8, status=0))
+    status = dagdir.reader().snapshot_builder().status()
+    assert {row.node: row.state for row in status.special_nodes} == {"watcher": State.COMPLETED}
+    assert (status.hours.goodput, status.hours.badput > 0) == (2.0, started)
+    assert status.nodes_unlogged == 0
+
+
 def test_logs_without_attributes_are_those_of_slots(tmp_path: Path) -> None:
     """An old pool on one machine: submitted from, and executed on, the same host."""
     log = EventLog()
