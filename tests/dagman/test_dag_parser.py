@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from metlmon.dagman.parser import parse_dag, read_commands
-from metlmon.dagman.records import NodeKind
 from tests.support.dag_texts import official_verdict, report_of, weave
 
 ONE = "JOB A a.sub NOOP\n"
@@ -119,16 +118,6 @@ def test_files_of_the_whole_dag():
     assert (flow.node_status_file, flow.jobstate_log) == ("nodes.status", "run.jobstate.log")
     assert flow.problems == []
     assert flow.commands == 10
-
-
-def test_kinds_of_nodes():
-    flow = weave("JOB A x NOOP\nFINAL F x NOOP\nPROVISIONER P x NOOP\nSERVICE S x NOOP")
-    assert [node.kind for node in flow.nodes.values()] == [
-        NodeKind.JOB,
-        NodeKind.FINAL,
-        NodeKind.PROVISIONER,
-        NodeKind.SERVICE,
-    ]
 
 
 @pytest.mark.parametrize(

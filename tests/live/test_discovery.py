@@ -50,19 +50,6 @@ def test_dags_that_no_other_names_are_top_level(dagdir: Dagdir) -> None:
     assert "inner.dag" in keys, "the sub-DAG's nodes are wanted too"
 
 
-def test_files_of_one_command_line_are_one_dag(dagdir: Dagdir) -> None:
-    dagdir.write("a.dag", "JOB A t.sub\n")
-    dagdir.write("b.dag", "JOB B t.sub\n")
-    dagdir.write(
-        "a.dag.condor.sub",
-        'universe = scheduler\narguments = "-p 0 -f -l . -Lockfile a.dag.lock '
-        '-AutoRescue 1 -DoRescueFrom 0 -Dag a.dag -Dag b.dag -Suppress_notification"\n',
-    )
-    (dag,) = discover_dags(dagdir.path).dags
-    assert dag.file == "a.dag"
-    assert set(dag.workflow.nodes) == {"0.A", "1.B"}
-
-
 def test_files_of_one_command_line_of_which_one_is_gone(dagdir: Dagdir) -> None:
     dagdir.write("a.dag", "JOB A t.sub\n")
     dagdir.write("a.dag.condor.sub", 'arguments = "-Dag a.dag -Dag gone.dag"\n')
@@ -244,15 +231,6 @@ def test_a_nodes_log_of_a_dag_that_is_gone_is_reported(dagdir: Dagdir) -> None:
 # --- what comes later -------------------------------------------------------------------------
 
 
-def test_a_log_comes_later(dagdir: Dagdir) -> None:
-    dagdir.write("run.dag", f"JOB {NODE} {{\n log = metl.log\n}}\n")
-    reader = dagdir.reader()
-    assert states(reader) == {}
-    dagdir.write("metl.log", log_of(77))
-    again(reader)
-    assert states(reader) == {77: State.IDLE}
-
-
 def test_per_job_logs_come_later(dagdir: Dagdir) -> None:
     dagdir.write("run.dag", f"JOB {NODE} {{\n log = metl_$(Cluster).txt\n}}\n")
     dagdir.write("metl_77.txt", Log().submit(77, NODE).execute(77).terminate(77, 1).data)
@@ -275,13 +253,6 @@ def test_a_second_dag_comes_later(dagdir: Dagdir) -> None:
         ("run9", State.IDLE),
     ]
     assert jobs(reader)[90].dag == "two.dag"
-
-
-def test_a_dag_file_grows_a_node(dagdir: Dagdir) -> None:
-    dagdir.write("run.dag", f"JOB {NODE} t.sub\n")
-    reader = dagdir.reader()
-    dagdir.append("run.dag", b"JOB run0-train_epoch1 t.sub\n")
-    assert again(reader).runs[0].epochs_total == 2
 
 
 def test_dagmans_files_come_later(dagdir: Dagdir) -> None:

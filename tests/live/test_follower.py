@@ -153,16 +153,6 @@ def test_a_log_that_vanishes_is_reported_and_its_jobs_stay(dagdir: Dagdir) -> No
     assert [(n.kind, n.file) for n in status.warnings] == [("unreadable", "metl.log")]
 
 
-def test_bytes_and_events_of_a_log_are_reported(dagdir: Dagdir) -> None:
-    log = (
-        Log().submit(77, NODE, at="10:00:00").execute(77).image(77, 5).terminate(77, at="12:00:00")
-    )
-    dagdir.write("metl.log", log.data)
-    (row,) = dagdir.reader().snapshot_builder().status().logs
-    assert (row.file, row.bytes, row.events) == ("metl.log", len(log.data), 4)
-    assert (str(row.first), str(row.last)) == ("2026-05-04 10:00:00", "2026-05-04 12:00:00")
-
-
 def test_an_event_longer_than_a_chunk(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("metlmon.live.follower.CHUNK", 300)
     log = Log().submit(77, NODE).raw(8, 77, "x" * 5000).execute(77)

@@ -200,12 +200,6 @@ def test_as_of_is_never_before_the_newest_event(dagdir: Dagdir) -> None:
     assert reader.duration_end(live=True) == moment("10:01:00")
 
 
-def test_a_dagdir_that_was_never_submitted_is_not_live(dagdir: Dagdir) -> None:
-    status = dagdir.reader().snapshot_builder().status()
-    assert not status.live
-    assert status.as_of is None
-
-
 def test_the_systems_own_clock_is_local_time(dagdir: Dagdir) -> None:
     """Without a replay's clock: now, in the access point's zone where it is known."""
     young = datetime.fromtimestamp(time.time()).replace(microsecond=0) - timedelta(hours=1)

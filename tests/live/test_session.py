@@ -74,17 +74,6 @@ def test_the_first_picture_then_one_for_each_append(watched: Watched, dagdir: Da
     assert update.status.runs[0].state is State.RUNNING
 
 
-def test_views_are_asked_from_any_thread(watched: Watched, dagdir: Dagdir) -> None:
-    dagdir.append("metl.log", Log().execute(77).hold(77, 34, "too large").data)
-    watched.until(State.HELD)
-    run = watched.session.run_view("aaaa1111-0000")
-    assert [row.state for row in run.epochs] == [State.HELD, State.WAITING]
-    job = watched.session.job_view(77, 0)
-    assert [event.number for event in job.events] == [0, 1, 12]
-    assert watched.session.run_view("nobody") is None
-    assert watched.session.job_view(1, 0) is None
-
-
 def test_it_ends_when_it_is_asked_to(dagdir: Dagdir) -> None:
     watched = Watched(dagdir)
     watched.until(State.IDLE)

@@ -185,24 +185,3 @@ def test_what_is_not_wrong_still_holds(dagdir: Path) -> None:
     assert len(found.problems) == 2
     assert found.settings.checkpoint_codes == {85}
     assert found.settings.sites == (("a", "b"),)
-
-
-def test_lines_of_keys() -> None:
-    lines = key_lines(
-        'a = 1\n"b.c" = 2\nd.e = 3\n[t]\nf = 4\n[[u]]\ng = 5\n[[u]]\n  g  = 6\n[v . "w"]\nh = 7\n'
-    )
-    assert lines == {
-        ("a",): 1,
-        ("b.c",): 2,
-        ("d",): 3,
-        ("d", "e"): 3,
-        ("t",): 4,
-        ("t", "f"): 5,
-        ("u",): 6,
-        ("u", 0): 6,
-        ("u", 0, "g"): 7,
-        ("u", 1): 8,
-        ("u", 1, "g"): 9,
-        ("v", "w"): 10,
-        ("v", "w", "h"): 11,
-    }

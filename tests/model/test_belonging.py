@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from metlmon.eventlog.reader import parse
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import Ensemble
-from metlmon.model.model_state import Batch, LogRole
+from metlmon.model.model_state import LogRole
 from metlmon.model.states import DagState, State
 from tests.support.dag_texts import weave
 from tests.support.event_logs import EnsembleReading, Log, Out, read_ensemble, read_logs
@@ -173,35 +172,12 @@ def test_transfer_shadows_are_no_jobs() -> None:
     assert len(result.painter().job_rows()) == 1
 
 
-def test_the_dag_file_may_come_after_its_jobs() -> None:
-    """A second DAG appears while the first runs; its events are there already."""
-    ensemble = Ensemble()
-    ensemble.set_dags([Dag("a.dag", "a.dag", weave("JOB other x.sub\n"))])
-    log = (
-        Log("b.dag.nodes.log", LogRole.NODES, "b.dag").submit(77, NODE).execute(77).terminate(77, 1)
-    )
-    read_logs(ensemble, [log.post(77, NODE, 0)])
-    assert EnsembleReading(ensemble).job(77).dag is None
-    ensemble.set_dags([*ensemble.dags.values(), Dag("b.dag", "b.dag", weave(B_DAG))])
-    result = EnsembleReading(ensemble)
-    assert result.job(77).dag == "b.dag"
-    assert result.node(NODE, "b.dag") is State.COMPLETED
-
-
 def test_a_skipped_node_of_a_dag_that_comes_later() -> None:
     ensemble = Ensemble()
     ensemble.set_dags([Dag("a.dag", "a.dag", weave("JOB other x.sub\n"))])
     read_logs(ensemble, [Log("b.dag.nodes.log", LogRole.NODES, "b.dag").pre_skip(NODE)])
     ensemble.set_dags([*ensemble.dags.values(), Dag("b.dag", "b.dag", weave(B_DAG))])
     assert EnsembleReading(ensemble).node(NODE, "b.dag") is State.SKIPPED
-
-
-def test_apply_says_what_changed() -> None:
-    ensemble = read_ensemble(A_DAG).ensemble
-    log = Log().submit(77, NODE)
-    batch = Batch("metl.log", LogRole.USER, parse(log.data).events)
-    assert ensemble.apply(batch)
-    assert not ensemble.apply(batch), "what is known already changes nothing"
 
 
 def two_logs() -> list[Log]:

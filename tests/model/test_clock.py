@@ -81,17 +81,6 @@ def test_a_log_that_says_utc() -> None:
 # --- inferred offsets ---------------------------------------------------------------------
 
 
-def test_an_offset_is_inferred_from_a_moment_told_both_ways() -> None:
-    clock = Clock()
-    assert not clock.has_offset
-    assert clock.to_epoch(moment("10:00:00")) is None
-    clock.observe(moment("10:00:02"), moment("15:00:00").replace(tzinfo=UTC).timestamp())
-    assert clock.has_offset
-    ten = moment("15:00:00").replace(tzinfo=UTC).timestamp()
-    assert clock.to_epoch(moment("10:00:00")) == ten
-    assert clock.to_local(ten) == moment("10:00:00")
-
-
 @pytest.mark.parametrize(
     "wrong", [timedelta(hours=20), timedelta(hours=-13), timedelta(minutes=7), timedelta(days=400)]
 )
@@ -263,22 +252,6 @@ def test_seconds_that_no_calendar_has_are_no_time(epoch: float, zone: ZoneInfo |
 
 
 # --- always -------------------------------------------------------------------------------
-
-stamps = st.datetimes(datetime(2020, 1, 1), datetime(2035, 1, 1)).map(
-    lambda when: when.replace(microsecond=0)
-)
-
-
-@given(stamps)
-def test_local_time_and_back(when: datetime) -> None:
-    clock = Clock(CHICAGO)
-    epoch = clock.to_epoch(when)
-    assert epoch is not None
-    local = clock.to_local(epoch)
-    assert local is not None
-    # An hour a year does not exist; a clock that shows it is an hour off.
-    assert abs(local - when) in (timedelta(0), timedelta(hours=1))
-
 
 near_a_change = st.builds(
     lambda day, minutes, fold: (day + timedelta(minutes=minutes)).replace(fold=fold),

@@ -122,15 +122,3 @@ def test_holds(ledger: Ledger) -> None:
 def test_hidden_epochs(ledger: Ledger) -> None:
     assert sorted(epoch.node for epoch in ledger.epochs if epoch.hidden) == TRUTH["hidden"]
     assert TRUTH["hidden"]
-
-
-def test_longest_executions(ledger: Ledger) -> None:
-    longest: dict[str, Execution] = {}
-    for entry in ledger.executions:
-        assert entry.node is not None
-        if entry.node not in longest or entry.seconds > longest[entry.node].seconds:
-            longest[entry.node] = entry
-    worth = sum(entry.gpu_seconds or 0 for entry in longest.values())
-    assert worth == TRUTH["longest_gpu_seconds"]
-    for epoch in ledger.epochs:
-        assert epoch.longest_seconds == longest[epoch.node].seconds

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -36,11 +35,6 @@ def _ensembles(tmp_path_factory: pytest.TempPathFactory) -> Ensembles:
     return {name: base / name for name in SMALL}
 
 
-@pytest.fixture(autouse=True)
-def _no_settings_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 def opened(directory: Path, live: bool | None = None) -> DagdirReader:
     return read_all(DagdirReader(directory, load_settings(directory), live=live))
 
@@ -48,13 +42,6 @@ def opened(directory: Path, live: bool | None = None) -> DagdirReader:
 def truth_of(directory: Path) -> dict[str, Any]:
     truth: dict[str, Any] = json.loads((directory / "truth.json").read_text())
     return truth
-
-
-def copied(directory: Path, to: Path) -> Path:
-    to.mkdir()
-    for path in directory.iterdir():
-        (to / path.name).write_bytes(path.read_bytes())
-    return to
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -79,30 +66,6 @@ def test_a_live_one_goes_on_from_the_newest_event(ensembles: Ensembles, name: st
     assert differences(reader, truth) == []
     assert truth["nodes"]["idle"] > 0
     assert truth["nodes"]["running"] > 0
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_read_in_pieces_it_is_the_same(ensembles: Ensembles, name: str, tmp_path: Path) -> None:
-    """All logs grow by pieces that end anywhere: in a line, in a separator, in a number."""
-    directory, rng = ensembles[name], Random(name)
-    growing = copied(directory, tmp_path / "growing")
-    whole = {path.name: path.read_bytes() for path in growing.glob("*.log")}
-    ends = {
-        file: sorted(rng.randrange(len(data)) for _ in range(40)) for file, data in whole.items()
-    }
-    for file in whole:
-        (growing / file).write_bytes(b"")
-    reader = DagdirReader(growing, load_settings(growing), live=False)
-    reader.open()
-    for number in range(41):
-        for file, data in whole.items():
-            end = [*ends[file], len(data)][number]
-            with (growing / file).open("r+b") as log:
-                log.seek(0, 2)
-                log.write(data[log.tell() : end])
-        reader.check()
-        reader.read_all()
-    assert differences(reader, truth_of(directory)) == []
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -215,20 +215,6 @@ def test_a_requeue_is_not_terminal() -> None:
     assert (last.outcome, last.return_value) == (Outcome.FAILED, 1)
 
 
-def test_each_execution_has_the_gpus_of_its_own_execute() -> None:
-    """The same job on 2 GPUs once and on 1 the next time, of another model elsewhere."""
-    log = submitted().execute(77, gpus=2, gpu="NVIDIA A100-SXM4-40GB", at="10:00:00")
-    log.evict(77, at="13:00:00").execute(77, gpus=1, gpu="NVIDIA A40", at="14:00:00")
-    log.terminate(77, 0, at="19:00:00")
-    result = of_one_job(log)
-    assert [(e.gpu, e.gpus, e.gpu_hours) for e in result.job(77).executions] == [
-        ("NVIDIA A100-SXM4-40GB", 2, 6.0),
-        ("NVIDIA A40", 1, 5.0),
-    ]
-    hours = result.painter().status().hours
-    assert (hours.goodput, hours.badput, hours.running) == (5.0, 6.0, 0.0)
-
-
 @pytest.mark.parametrize(
     ("begun", "gpus", "gpu_hours"),
     [
@@ -241,12 +227,6 @@ def test_an_execute_without_a_gpu(begun: Log, gpus: int | None, gpu_hours: float
     open_ = of_one_job(begun).last_execution(77)
     ended = of_one_job(begun.terminate(77)).last_execution(77)
     assert [(each.gpus, each.gpu_hours) for each in (open_, ended)] == [(gpus, gpu_hours)] * 2
-
-
-def test_in_flight_runs_up_to_as_of_and_is_never_good() -> None:
-    result = of_one_job(submitted().execute(77, gpus=2, at="10:00:00"))
-    hours = result.painter("16:30:00").status().hours
-    assert (hours.goodput, hours.badput, hours.running) == (0.0, 0.0, 13.0)
 
 
 def test_a_suspended_job_keeps_its_gpus() -> None:

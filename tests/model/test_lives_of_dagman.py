@@ -131,6 +131,8 @@ def test_an_older_life_may_end_behind_the_begin_of_the_next(old: str) -> None:
             begun(100, "09:00:00").terminate(100, 0, at="10:00:00").submit(104, at="10:10:00"),
             (DagState.RUNNING, 104, 2, 0),
         ),
+        # The schedd was restarted: 001 again, with no 004 between.
+        (begun(100, "09:00:00").execute(100, gpus=None), (DagState.RUNNING, 100, 1, 0)),
         (
             begun(100, "09:00:00").evict(100).hold(100).remove(100),
             (DagState.REMOVED, 100, 1, 0),
@@ -138,9 +140,12 @@ def test_an_older_life_may_end_behind_the_begin_of_the_next(old: str) -> None:
     ],
 )
 def test_dagmans_by_their_log_alone(log: Log, expected: tuple[DagState, int, int, int]) -> None:
-    dag = row(read_ensemble(DAG, log))
+    result = read_ensemble(DAG, log)
+    dag = row(result)
     assert (dag.state, dag.cluster, dag.dagmans, dag.refused) == expected
     assert dag.hold is None
+    assert result.painter().job_rows() == []
+    assert result.painter().status().hours.total == 0
 
 
 def test_submissions_are_counted_by_clusters() -> None:

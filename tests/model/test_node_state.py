@@ -50,18 +50,6 @@ def states(report_of: EnsembleReading, live: bool = False) -> list[State]:
 # --- by its jobs --------------------------------------------------------------------------
 
 
-def test_a_node_that_was_never_submitted_waits() -> None:
-    assert states(read_ensemble(CHAIN)) == [State.WAITING] * 3
-
-
-def test_a_node_is_what_its_last_job_is() -> None:
-    log = Log().submit(77, EPOCH0).execute(77).terminate(77, 1).submit(78, EPOCH0)
-    result = read_ensemble(CHAIN, log)
-    assert result.node(EPOCH0) is State.IDLE
-    state = result.node_state(EPOCH0)
-    assert state.job.id == (78, 0)
-
-
 def test_late_events_of_a_superseded_job_change_nothing() -> None:
     """040, 004 and 009 of the job before arrive after its successor's 000."""
     log = Log().submit(77, EPOCH0).execute(77).submit(78, EPOCH0).execute(78)
@@ -491,27 +479,6 @@ def test_a_recovery_makes_nothing_void() -> None:
     log = Log().submit(77, EPOCH0).execute(77)
     out = Out().start(at="09:00:00").start(at="12:00:00").recovery()
     assert read_ensemble(CHAIN, log, out=out).node(EPOCH0) is State.RUNNING
-
-
-@pytest.mark.parametrize(
-    ("ending", "expected"),
-    [
-        (lambda log: log, DagState.RUNNING),
-        (lambda log: log.terminate(900, 0), DagState.DONE),
-        (lambda log: log.terminate(900, 1), DagState.FAILED),
-        (lambda log: log.remove(900), DagState.REMOVED),
-        # The schedd was restarted: 001 again, with no 004 between.
-        (lambda log: log.execute(900, gpus=None), DagState.RUNNING),
-        (lambda log: log.remove(900).submit(901).execute(901, gpus=None), DagState.RUNNING),
-    ],
-)
-def test_dagmans_own_log_tells_how_the_dag_stands(ending, expected: DagState) -> None:  # type: ignore[no-untyped-def]
-    log = Log("run.dag.dagman.log", LogRole.DAGMAN, "run.dag").submit(900).execute(900, gpus=None)
-    result = read_ensemble(CHAIN, ending(log))
-    (dag,) = result.painter().status().dags
-    assert dag.state is expected
-    assert result.painter().job_rows() == []
-    assert result.painter().status().hours.total == 0
 
 
 def test_a_dag_submitted_again_in_the_second_of_its_removal_runs() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -22,8 +21,7 @@ from metlmon.eventlog.reader import parse, parse_fast
 from metlmon.live.discovery import discover_dags, discover_logs
 from metlmon.model.dag import Dag
 from metlmon.model.ensemble import Ensemble
-from metlmon.model.model_state import Batch, LogRole, LogStats
-from metlmon.model.states import State
+from metlmon.model.model_state import Batch, LogStats
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.derive import Derivation
 from metlmon.text.record_json import json_of
@@ -227,37 +225,6 @@ def test_a_cut_inside_an_event_is_a_cut_before_it(dagdir: Path, seed: int) -> No
         inside.read(name, cut)
         outside.read(name, before)
         assert differences(inside.says(), outside.says()) == []
-
-
-def moments(data: bytes) -> Iterator[int]:
-    """Where events end."""
-    at = data.find(SEPARATOR)
-    while at >= 0:
-        yield at + len(SEPARATOR)
-        at = data.find(SEPARATOR, at + 1)
-
-
-@DIRS
-def test_what_has_ended_stays_ended(dagdir: Path) -> None:
-    """No job's terminal state, and no execution's end, is ever taken back."""
-    files = growing(dagdir)
-    log = next(name for name in files.logs if files.logs[name].role is LogRole.USER)
-    ends = list(moments(files.data[log]))
-    model = files.fresh()
-    ended: dict[tuple[int, int], State] = {}
-    executions: dict[tuple[int, int], list[Any]] = {}
-    for end in ends[:: max(1, len(ends) // 40)]:
-        model.read(log, end)
-        for job in model.ensemble.jobs.values():
-            life = job.history()
-            if job.id in ended:
-                assert life.state is ended[job.id]
-            if life.state in (State.COMPLETED, State.FAILED, State.REMOVED):
-                ended[job.id] = life.state
-            closed = [(e.start, e.end, e.outcome) for e in life.executions if e.end]
-            assert closed[: len(executions.get(job.id, []))] == executions.get(job.id, [])
-            executions[job.id] = closed
-    assert ended
 
 
 # --- ids that were given out again ------------------------------------------------------------

@@ -251,23 +251,6 @@ def test_the_same_epochs_in_two_dags_count_once() -> None:
     }
 
 
-def test_a_run_of_which_nothing_was_submitted() -> None:
-    run = read_ensemble(chain("run0", UUID, range(3))).run("run0")
-    assert (run.state, run.latest) == (State.WAITING, None)
-
-
-def test_why_it_is_held() -> None:
-    log = Log().submit(77, "run0-train_epoch0").execute(77)
-    log.hold(77, 34, "memory usage exceeded request_memory")
-    run = read_ensemble(chain("run0", UUID, range(2)), log).run("run0")
-    assert (run.latest.hold_code, run.latest.hold_reason) == (
-        34,
-        "memory usage exceeded request_memory",
-    )
-    run = read_ensemble(chain("run0", UUID, range(2)), log.release(77)).run("run0")
-    assert run.latest.hold_reason is run.latest.hold_code is None
-
-
 def test_the_names_of_nodes_are_a_setting() -> None:
     dag = "JOB fold3_step07 t.sub\nJOB fold3_step08 t.sub\nPARENT fold3_step07 CHILD fold3_step08\n"
     assert read_ensemble(dag).painter().status().runs == ()

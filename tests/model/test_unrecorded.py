@@ -56,10 +56,6 @@ def notice(status: Status, kind: str) -> Notice:
     return found
 
 
-def of_kind(status: Status, kind: str) -> list[Notice]:
-    return [each for each in status.warnings if each.kind == kind]
-
-
 def epochs(status: Status) -> dict[str, tuple[int, int, State]]:
     return {run.run: (run.epochs_done, run.epochs_inferred, run.state) for run in status.runs}
 
@@ -123,12 +119,6 @@ def test_an_older_rescue_file_tells_of_its_own_nodes(tmp_path: Path) -> None:
     status = Copy(tmp_path, DAG, NODES_LOG, "ens.dag.rescue001").status()
     assert epochs(status)["run0"] == (1, 0, State.UNKNOWN)
     assert status.epoch_states[State.UNKNOWN] == 10
-
-
-def test_with_its_rescue_file_nothing_is_inferred(tmp_path: Path) -> None:
-    status = Copy(tmp_path, DAG, NODES_LOG, "ens.dag.rescue002").status()
-    assert epochs(status)["run0"] == (4, 0, State.COMPLETED)
-    assert not of_kind(status, "missing-rescue")
 
 
 def test_the_number_of_pre_completed_nodes_decides(tmp_path: Path) -> None:
