@@ -7,8 +7,6 @@ last event of DAGMan's own job (``.dagman.log``).
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import re
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from metlmon.cli.main import main
+from tests.support.commands import Captured, json_output
 
 SNAPSHOTS = Path(__file__).resolve().parents[3] / "shared/examples/pool-failures"
 
@@ -57,7 +55,7 @@ class Field:
         return bool(self.htcondor == self.metlmon)
 
 
-def fields(name: str) -> list[Field]:
+def fields(name: str, capsys: Captured) -> list[Field]:
     """All claims on one snapshot."""
     directory = SNAPSHOTS / name
     top = [path for path in sorted(directory.rglob("*.dagman.out")) if not parent_of(path)]
@@ -66,7 +64,9 @@ def fields(name: str) -> list[Field]:
     state, live = dagman_state(out)
     # Whatever the date is today: DAGMan was in the queue when this was taken, or it was not.
     when = ("--live",) if live else ()
-    status, jobs, nodes = (ask(*words, *when, str(directory)) for words in COMMANDS)
+    status, jobs, nodes = (
+        json_output(command, capsys, *when, directory) for command in ("status", "jobs", "nodes")
+    )
     (dag,) = [row for row in status["dags"] if row["dagmans"]]
     if state == "held":
         # Its jobs ran on, and DAGMan has not seen them end: the job log has the last word.
@@ -96,17 +96,6 @@ def fields(name: str) -> list[Field]:
     return [Field(name, *each) for each in found]
 
 
-COMMANDS = (("status", "--json"), ("jobs", "--json"), ("nodes", "--json"))
-
-
-def ask(*words: str) -> dict[str, Any]:
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(io.StringIO()):
-        assert main(list(words)) == 0
-    found: dict[str, Any] = json.loads(output.getvalue())
-    return found
-
-
 def parent_of(out: Path) -> str:
     """The cluster of the DAGMan that submitted this one; empty for a top-level DAG."""
     metrics = out.with_name(out.name.replace(".dagman.out", ".metrics"))
@@ -134,8 +123,8 @@ def dagman_state(out: Path) -> tuple[str, bool]:
 
 
 @pytest.mark.parametrize("name", DIRECTORIES)
-def test_metlmon_says_what_htcondor_says(name: str) -> None:
+def test_metlmon_says_what_htcondor_says(name: str, capsys: Captured) -> None:
     if not (SNAPSHOTS / name).is_dir():
         pytest.skip(f"{name} is not beside this checkout")
-    differing = [each for each in fields(name) if not each.agrees]
+    differing = [each for each in fields(name, capsys) if not each.agrees]
     assert differing == []

@@ -54,12 +54,8 @@ def test_a_run_that_was_done_before_anything_was_submitted_has_no_latest() -> No
 
 def test_a_variable_that_is_set_to_nothing_is_not_known() -> None:
     dag = f'JOB {NODE} train.sub\nVARS {NODE} run_uuid="" ResourceName="" checkpoint=""\n'
-    result = read_ensemble(dag, Log().submit(77, NODE))
-    assert (result.job(77).target, result.job(77).uuid, result.job(77).run) == (
-        None,
-        None,
-        "run0",
-    )
+    job = read_ensemble(dag, Log().submit(77, NODE)).job(77)
+    assert (job.target, job.uuid, job.run) == (None, None, "run0")
 
 
 def test_dagman_knows_the_end_of_a_job_whose_log_lost_it() -> None:

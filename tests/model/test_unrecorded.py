@@ -15,7 +15,7 @@ import pytest
 from metlmon.model.model_state import Notice
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.records import Status
-from tests.support.commands import Captured
+from tests.support.commands import Captured, json_output, text_output
 from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir
 
@@ -230,21 +230,14 @@ def test_recorded_directories_disagree_with_nothing(name: str) -> None:
     assert not list(read_dagdir(RECORDED.parent / name).status().warnings)
 
 
-def shown(path: Path, capsys: Captured, *command: str) -> str:
-    from metlmon.cli.main import main
-
-    main([*command, str(path)])
-    return capsys.readouterr().out
-
-
 def test_text_says_at_least(tmp_path: Path, capsys: Captured) -> None:
     Copy(tmp_path, DAG, NODES_LOG)
-    text = shown(tmp_path, capsys, "status")
+    text = text_output("status", capsys, tmp_path)
     assert "≥4 of 16 nodes done" in text
     assert "? 12 unknown" in text
     assert "≥0/4" in text
     assert "ETA unknown: which epochs are done" in text
-    output = json.loads(shown(tmp_path, capsys, "status", "--json"))
+    output = json_output("status", capsys, tmp_path)
     assert output["dags"][0]["nodes_unknown"] == output["epoch_states"]["unknown"] == 12
     assert [run["epochs_unknown"] for run in output["runs"]] == [4, 4, 0, 4]
 
@@ -252,12 +245,11 @@ def test_text_says_at_least(tmp_path: Path, capsys: Captured) -> None:
 def test_text_says_when_dagman_ended(tmp_path: Path, capsys: Captured) -> None:
     copy = Copy(tmp_path, DAG, METRICS)
     ended = "nothing was logged; DAGMan ended 21 Nov 2026 09:44 UTC"
-    assert ended in shown(tmp_path, capsys, "status")
-    assert ended in shown(tmp_path, capsys, "report")
-    output = json.loads(shown(tmp_path, capsys, "status", "--json"))
+    assert ended in text_output("status", capsys, tmp_path)
+    assert ended in text_output("report", capsys, tmp_path)
+    output = json_output("status", capsys, tmp_path)
     assert output["dags"][0]["ended"] == "2026-11-21T09:44:18.794000+00:00"
     (copy.path / METRICS).unlink()
     shutil.copy(RECORDED / OUT, tmp_path / OUT)
-    assert "snapshot 21 Nov 2026 09:44, by DAGMan's files alone\n" in shown(
-        tmp_path, capsys, "status"
-    )
+    alone = "snapshot 21 Nov 2026 09:44, by DAGMan's files alone\n"
+    assert alone in text_output("status", capsys, tmp_path)

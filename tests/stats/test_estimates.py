@@ -252,11 +252,8 @@ def test_an_ensemble_that_is_done_says_when() -> None:
 def test_no_run_at_all() -> None:
     ledger = Ledger("/ens", None, False)
     result = make_forecast(StatsInput(status(ledger), ledger))
-    assert (result.remaining, result.completed_at, result.missing_reason) == (
-        None,
-        None,
-        "there is no run",
-    )
+    assert result.remaining is result.completed_at is None
+    assert result.missing_reason == "there is no run"
 
 
 # --- the epoch under way -----------------------------------------------------------------------

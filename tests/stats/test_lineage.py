@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -85,34 +86,27 @@ def test_hidden_compute_is_inferred_from_the_longest_execution(tmp_path: Path) -
     assert origin.completed_by == (credited, 0)
 
 
-def test_a_record_decides_against_the_inference(tmp_path: Path) -> None:
-    """The longest execution trained nothing that lasted: the one that succeeded did."""
-    dagdir, _, credited = hidden_compute(tmp_path)
-    record(dagdir, 0, "aaa", None, hostname="gpu8.anvil.example.org")
+@pytest.mark.parametrize(
+    ("place", "maker", "execution", "site"),
+    [
+        # The longest execution trained nothing that lasted: the one that succeeded did.
+        ({"hostname": "gpu8.anvil.example.org"}, "credited", 1, "Anvil"),
+        # It proves hidden compute, also without the domain of its host.
+        ({"hostname": "gpu1"}, "trained", 1, "Delta"),
+        # A host without an execution leaves the job unknown.
+        ({"hostname": "gpu9", "site": "Delta"}, "", None, "Delta"),
+    ],
+)
+def test_a_record_decides_against_the_inference(
+    tmp_path: Path, place: dict[str, str], maker: str, execution: int | None, site: str
+) -> None:
+    dagdir, trained, credited = hidden_compute(tmp_path)
+    record(dagdir, 0, "aaa", None, **place)
     origin = origin_of(dagdir)
+    job = {"trained": (trained, 0), "credited": (credited, 0)}.get(maker)
     assert origin.recorded
-    assert (origin.job, origin.site) == ((credited, 0), "Anvil")
-    assert not origin.made_by_another
-
-
-def test_a_record_proves_hidden_compute(tmp_path: Path) -> None:
-    dagdir, trained, _ = hidden_compute(tmp_path)
-    record(dagdir, 0, "aaa", None, hostname="gpu1")  # without its domain
-    origin = origin_of(dagdir)
-    assert (origin.recorded, origin.job, origin.execution) == (True, (trained, 0), 1)
-    assert origin.made_by_another
-
-
-def test_a_host_without_an_execution_leaves_the_job_unknown(tmp_path: Path) -> None:
-    dagdir, _, _ = hidden_compute(tmp_path)
-    record(dagdir, 0, "aaa", None, hostname="gpu9", site="Delta")
-    origin = origin_of(dagdir)
-    assert (origin.recorded, origin.job, origin.execution, origin.site) == (
-        True,
-        None,
-        None,
-        "Delta",
-    )
+    assert (origin.job, origin.execution, origin.site) == (job, execution, site)
+    assert origin.made_by_another == (maker == "trained")
 
 
 def test_an_earlier_execution_of_the_job_made_the_checkpoint(tmp_path: Path) -> None:
@@ -146,16 +140,10 @@ def test_two_executions_at_a_host_are_told_apart_by_time(tmp_path: Path) -> None
     # Begun at 08:06, evicted at 10:06, begun at 10:12, ended at 12:12.
     record(dagdir, 0, "aaa", None, hostname="gpu1", ts="2026-01-01T15:00:00+00:00")
     assert origin_of(dagdir).execution is None
-    settings = Settings(zone=zone("America/Chicago"))
+    settings = Settings(zone=ZoneInfo("America/Chicago"))
     reader = dagdir.reader(settings=settings)
     found = lineage(stats_input(reader.snapshot_builder(), dagdir.path))
     assert found.origins[UUIDS["run0"]][0].execution == 1
-
-
-def zone(name: str) -> Any:
-    from zoneinfo import ZoneInfo
-
-    return ZoneInfo(name)
 
 
 # --- chains ---------------------------------------------------------------------------------------

@@ -53,12 +53,8 @@ def test_what_a_cause_is_of_is_reported(aws: usage.Usage) -> None:
     assert by_key["removed, end not logged"].end_unknown
     assert len(by_key["1007/0"].reasons) == 2
     eviction = by_key["12/122"]
-    assert (eviction.executions, eviction.holds, eviction.ended_by_hold, eviction.occurrences) == (
-        1,
-        1,
-        1,
-        1,
-    )
+    assert eviction.executions == eviction.holds == 1
+    assert eviction.ended_by_hold == eviction.occurrences == 1
 
 
 def added(sums: Iterable[UsageTotals]) -> tuple[float, ...]:
@@ -142,40 +138,32 @@ def epochs_at(*runs: tuple[str, str, int, tuple[int, ...]]) -> usage.Usage:
     return usage.usage_in_window(text.painter().ledger())
 
 
-def cell(found: usage.Usage, site: str, gpus: int = 1) -> usage.SiteGpuUsage:
-    (one,) = (c for c in found.site_gpus if (c.site, c.gpus) == (site, gpus))
-    return one
+Runs = tuple[tuple[str, str, int, tuple[int, ...]], ...]
 
 
-def test_a_site_that_is_slow_with_the_same_gpu() -> None:
-    found = epochs_at(("near", A40, 1, (60, 62, 64)), ("far", A40, 1, (90, 92, 94)))
-    near, far = cell(found, "near"), cell(found, "far")
-    assert near.relative_time == 1.0
-    assert not near.slow
-    assert far.slow
-    assert far.fastest_site == "near"
-    assert far.relative_time == pytest.approx(92 / 62)
-
-
-def test_spreads_that_overlap_make_no_site_slow() -> None:
-    found = epochs_at(("near", A40, 1, (40, 60, 120)), ("far", A40, 1, (50, 80, 90)))
-    far = cell(found, "far")
-    assert far.relative_time == pytest.approx(80 / 60)
-    assert not far.slow
-
-
-def test_too_few_epochs_are_not_compared() -> None:
-    found = epochs_at(("near", A40, 1, (60, 62)), ("far", A40, 1, (900, 920, 940)))
-    assert cell(found, "far").relative_time is None
-
-
-def test_other_gpus_and_other_numbers_of_them_are_not_compared() -> None:
-    found = epochs_at(
-        ("near", A40, 2, (30, 30, 30)),
-        ("far", A40, 1, (60, 60, 60)),
-        ("else", L40S, 1, (10, 10, 10)),
+@pytest.mark.parametrize(
+    ("runs", "relative_time", "slow"),
+    [
+        ((("near", A40, 1, (60, 62, 64)), ("far", A40, 1, (90, 92, 94))), 92 / 62, True),
+        # Spreads that overlap, and too few epochs.
+        ((("near", A40, 1, (40, 60, 120)), ("far", A40, 1, (50, 80, 90))), 80 / 60, False),
+        ((("near", A40, 1, (60, 62)), ("far", A40, 1, (900, 920, 940))), None, False),
+        # Another number of GPUs, and another model.
+        ((("near", A40, 2, (30, 30, 30)), ("far", A40, 1, (60, 60, 60))), None, False),
+        ((("near", L40S, 1, (10, 10, 10)), ("far", A40, 1, (60, 60, 60))), None, False),
+    ],
+)
+def test_a_site_that_is_slow_with_the_same_gpu(
+    runs: Runs, relative_time: float | None, slow: bool
+) -> None:
+    near, far = (
+        next(cell for cell in epochs_at(*runs).site_gpus if cell.site == site)
+        for site in ("near", "far")
     )
-    assert all(c.relative_time is None for c in found.site_gpus)
+    assert far.relative_time == pytest.approx(relative_time)
+    assert bool(far.slow) is slow
+    assert (near.relative_time, near.slow) in ((1.0, False), (None, None), (None, False))
+    assert far.fastest_site == (None if relative_time is None else "near")
 
 
 def test_where_a_gpu_hour_is_worth_most() -> None:
