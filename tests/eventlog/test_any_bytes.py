@@ -241,7 +241,8 @@ def test_reports_behind_a_moment_are_left_out() -> None:
     assert (images.updates, images.last) == (2, datetime(2025, 11, 4, 10))
     result = parse_fast(log, until=datetime(2025, 11, 4, 8))
     assert (result.images, result.events) == ((), ())
-    assert (result.first.hour, result.after.last.hour) == (9, 11)
+    first, last = (datetime(2025, 11, 4, hour) for hour in (9, 11))
+    assert (result.first, result.after.last) == (first, last)
 
 
 def test_a_real_log_is_read_fast(monkeypatch: pytest.MonkeyPatch) -> None:

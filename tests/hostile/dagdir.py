@@ -107,30 +107,13 @@ class _Writer:
         sub += b".sub"
         out = filename(result("outfile", attack, False).replace(b"$", b"_"))[:100] + letter.encode()
         err = filename(result("errfile", attack, False).replace(b"$", b"_"))[:100] + letter.encode()
-        self.put(
-            sub,
-            b"# "
-            + result("subcomment", attack)
-            + b"\nexecutable = "
-            + result("executable", attack)
-            + b"\narguments = "
-            + result("arguments", attack)
-            + b"\nenvironment = "
-            + result("environment", attack)
-            + b"\nlog = "
-            + form.encode()
-            + b".log\noutput = "
-            + out
-            + b".$(epoch)\nerror = "
-            + err
-            + b".$(epoch)\nbatch_name = "
-            + result("batch", attack)
-            + b"\n+Project = "
-            + result("attribute", attack)
-            + b"\nrequirements = TARGET."
-            + result("requirement", attack)
-            + b"\nqueue\n",
-        )
+        described = [(b"# %b", "subcomment"), (b"executable = %b", "executable")]
+        described += [(name.encode() + b" = %b", name) for name in ("arguments", "environment")]
+        described += [(b"batch_name = %b", "batch"), (b"+Project = %b", "attribute")]
+        described.append((b"requirements = TARGET.%b", "requirement"))
+        lines = [line % result(name, attack) for line, name in described]
+        files = (b"log = " + form.encode() + b".log", b"output = %b.$(epoch)" % out)
+        self.put(sub, b"\n".join((*lines, *files, b"error = %b.$(epoch)" % err, b"queue\n")))
         previous = None
         for epoch in range(EPOCHS):
             node = run + b"-train_epoch%d" % epoch
@@ -267,14 +250,8 @@ class _Writer:
             log_file([history_record(row)]),
         )
         self.put(folder + b"metrics.txt", one_line(result("summary", attack)) + b",1.5\n")
-        self.put(
-            folder + b"args.txt",
-            b"--"
-            + one_line(result("argname", attack, False))
-            + b"\n"
-            + one_line(result("argvalue", attack))
-            + b"\n",
-        )
+        argument = one_line(result("argname", attack, False)), one_line(result("argvalue", attack))
+        self.put(folder + b"args.txt", b"--%b\n%b\n" % argument)
         folder = b"output/training_logs/" + uuid + b"/" + filename(result("folder", attack, False))
         self.put(
             folder + b"/metrics.csv", result("badcsv", attack) + b'\n"' + result("badcsv", attack)
@@ -332,16 +309,10 @@ class _Writer:
         outcome = ['tz = "UTC"', "[site_aliases]"]
         outcome += [f"{text('aliasfrom', a)} = {text('aliasto', a)}" for a in self.attacks]
         for attack in self.attacks:
-            outcome += [
-                "[[label]]",
-                f"name = {text('label', attack)}",
-                f'runs = ["runt{attack:02}zq*", "runj{attack:02}zq*"]',
-            ]
-            outcome += [
-                "[[site]]",
-                f"host = {text('sitehost', attack)}",
-                f"name = {text('sitename', attack)}",
-            ]
+            runs = f'["runt{attack:02}zq*", "runj{attack:02}zq*"]'
+            outcome += ["[[label]]", f"name = {text('label', attack)}", f"runs = {runs}"]
+            outcome += ["[[site]]", f"host = {text('sitehost', attack)}"]
+            outcome.append(f"name = {text('sitename', attack)}")
         self.put("metlmon.toml", "\n".join(outcome).encode() + b"\n")
 
 

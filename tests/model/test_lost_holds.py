@@ -13,30 +13,19 @@ import pytest
 
 from metlmon.model.states import Outcome, State
 from tests.support.dagdir_builder import DAG, NODE, Dagdir
+from tests.support.event_logs import Log
 
 SYSTEM = "The system macro SYSTEM_PERIODIC_REMOVE expression '{}' evaluated to TRUE"
 ATTRIBUTE = "The job attribute PeriodicRemove expression '{}' evaluated to TRUE"
 THIRTY_DAYS = "(JobStatus == 5 && time() - EnteredCurrentStatus > 3600 * 24 * 30)"
 
 
-def event(number: str, stamp: str, text: str) -> str:
-    return f"{number} (77.000.000) 2026-{stamp} {text}\n...\n"
-
-
-def log(reason: str, *between: str) -> bytes:
+def laid(path: Path, reason: str, *between: Log) -> Dagdir:
     """Submitted and executing on 1 January, the hold torn out, removed on 3 February."""
-    host = "<10.0.0.1:9618?addrs=10.0.0.1-9618>"
-    begin = [
-        event("000", "01-01 10:00:00", f"Job submitted from host: {host}\n    DAG Node: {NODE}"),
-        event("001", "01-01 11:00:00", f"Job executing on host: {host}\n\tGPUs = 2"),
-    ]
-    end = event("009", "02-03 12:00:00", f"Job was aborted.\n\t{reason}")
-    return "".join([*begin, *between, end]).encode()
-
-
-def laid(path: Path, data: bytes) -> Dagdir:
+    log = Log().submit(77, NODE, at="01-01 10:00:00").execute(77, gpus=2, at="01-01 11:00:00")
+    end = Log().remove(77, reason, at="02-03 12:00:00")
     dagdir = Dagdir(path, DAG)
-    dagdir.write("metl.log", data)
+    dagdir.write("metl.log", b"".join(part.data for part in (log, *between, end)))
     return dagdir
 
 
@@ -57,7 +46,7 @@ HELD_SINCE = datetime(2026, 1, 4, 12, 0, 0)
     ],
 )
 def test_a_lost_hold_is_inferred(tmp_path: Path, policy: str) -> None:
-    dagdir = laid(tmp_path, log(policy))
+    dagdir = laid(tmp_path, policy)
     (job,) = dagdir.reader().snapshot_builder().job_rows()
     assert job.state is State.REMOVED
     (execution,) = job.executions
@@ -67,7 +56,7 @@ def test_a_lost_hold_is_inferred(tmp_path: Path, policy: str) -> None:
 
 
 def test_it_is_held_in_views_of_the_past(tmp_path: Path) -> None:
-    dagdir = laid(tmp_path, log(SYSTEM.format(THIRTY_DAYS)))
+    dagdir = laid(tmp_path, SYSTEM.format(THIRTY_DAYS))
     (before,) = dagdir.reader(datetime(2026, 1, 3)).snapshot_builder().job_rows()
     assert before.state is State.RUNNING
     (after,) = dagdir.reader(datetime(2026, 1, 20)).snapshot_builder().job_rows()
@@ -89,14 +78,14 @@ def test_it_is_held_in_views_of_the_past(tmp_path: Path) -> None:
     ],
 )
 def test_other_reasons_prove_nothing(tmp_path: Path, policy: str) -> None:
-    (job,) = laid(tmp_path, log(policy)).reader().snapshot_builder().job_rows()
+    (job,) = laid(tmp_path, policy).reader().snapshot_builder().job_rows()
     (execution,) = job.executions
     assert (execution.end, execution.outcome) == (datetime(2026, 2, 3, 12), Outcome.REMOVED)
 
 
 def test_a_hold_that_is_in_the_log_stays_what_it_was(tmp_path: Path) -> None:
-    held = event("012", "01-02 10:00:00", "Job was held.\n\tdisk full\n\tCode 13 Subcode 2")
-    dagdir = laid(tmp_path, log(SYSTEM.format(THIRTY_DAYS), held))
+    held = Log().hold(77, 13, "disk full", at="01-02 10:00:00", subcode=2)
+    dagdir = laid(tmp_path, SYSTEM.format(THIRTY_DAYS), held)
     painter = dagdir.reader().snapshot_builder()
     view = painter.job_view(77, 0)
     (execution,) = view.job.executions
@@ -106,12 +95,8 @@ def test_a_hold_that_is_in_the_log_stays_what_it_was(tmp_path: Path) -> None:
 
 
 def test_what_happened_later_contradicts_it(tmp_path: Path) -> None:
-    later = event("004", "01-20 10:00:00", "Job was evicted. Code 1004 Subcode 0")
-    (job,) = (
-        laid(tmp_path, log(SYSTEM.format(THIRTY_DAYS), later))
-        .reader()
-        .snapshot_builder()
-        .job_rows()
-    )
+    later = Log().evict(77, 1004, at="01-20 10:00:00")
+    dagdir = laid(tmp_path, SYSTEM.format(THIRTY_DAYS), later)
+    (job,) = dagdir.reader().snapshot_builder().job_rows()
     (execution,) = job.executions
     assert (execution.end, execution.outcome) == (datetime(2026, 1, 20, 10), Outcome.EVICTED)

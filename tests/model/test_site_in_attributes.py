@@ -7,42 +7,43 @@ from pathlib import Path
 import pytest
 
 from metlmon.model.states import State
+from tests.support.event_logs import Log
 from tests.support.lint_ensemble import findings
 from tests.support.records import read_dagdir
 
 CASE = Path(__file__).parents[3] / "shared" / "cases" / "site-in-event-028"
-SUBMITTED = "000 (7.000.000) 2025-03-01 10:00:00 Job submitted from host: <10.0.0.9:9618>\n...\n"
 
 
-def started(minute: int, *lines: str) -> str:
-    text = "".join(f"\t{line}\n" for line in lines)
-    return (
-        f"001 (7.000.000) 2025-03-01 10:{minute:02d}:00 Job executing on host: <10.1.0.7:9618>\n"
-        f"\tSlotName: slot1_1@wn7.cluster.local\n\tGPUs = 1\n{text}...\n"
-    )
+def event(number: int, at: str, text: str, *lines: str) -> bytes:
+    body = "".join(f"{line}\n" for line in lines)
+    return Log().raw(number, 7, text, body, f"2025-03-01 10:{at}").data
 
 
-def evicted(minute: int) -> str:
-    return (
-        f"004 (7.000.000) 2025-03-01 10:{minute:02d}:00 Job was evicted.\n"
-        "\t(0) Job was not checkpointed.\n...\n"
-    )
+SUBMITTED = event(0, "00:00", "Job submitted from host: <10.0.0.9:9618>")
 
 
-def attributes(minute: int, trigger: int, *lines: str, second: int = 0) -> str:
-    text = "".join(f"{line}\n" for line in lines)
-    return (
-        f"028 (7.000.000) 2025-03-01 10:{minute:02d}:{second:02d} Job ad information event "
-        f"triggered.\n{text}Proc = 0\nTriggerEventTypeNumber = {trigger}\n...\n"
-    )
+def started(minute: int, *lines: str) -> bytes:
+    slot = ("SlotName: slot1_1@wn7.cluster.local", "GPUs = 1", *lines)
+    host = "Job executing on host: <10.1.0.7:9618>"
+    return event(1, f"{minute:02d}:00", host, *(f"\t{line}" for line in slot))
+
+
+def evicted(minute: int) -> bytes:
+    return event(4, f"{minute:02d}:00", "Job was evicted.", "\t(0) Job was not checkpointed.")
+
+
+def attributes(minute: int, trigger: int, *lines: str, second: int = 0) -> bytes:
+    more = ("Proc = 0", f"TriggerEventTypeNumber = {trigger}")
+    text = "Job ad information event triggered."
+    return event(28, f"{minute:02d}:{second:02d}", text, *lines, *more)
 
 
 def sites(path: Path) -> list[str | None]:
     return [each.site for each in read_dagdir(path).ledger().executions]
 
 
-def of_log(tmp_path: Path, *events: str) -> list[str | None]:
-    (tmp_path / "train.log").write_text("".join((SUBMITTED, *events)))
+def of_log(tmp_path: Path, *events: bytes) -> list[str | None]:
+    (tmp_path / "train.log").write_bytes(b"".join((SUBMITTED, *events)))
     return sites(tmp_path)
 
 
@@ -126,18 +127,12 @@ SITE, RESOURCE = 'GLIDEIN_Site = "Purdue"', 'MATCH_EXP_JOBGLIDEIN_ResourceName =
         ),
     ],
 )
-def test_sites_of_executions(tmp_path: Path, events: list[str], expected: list[str]) -> None:
+def test_sites_of_executions(tmp_path: Path, events: list[bytes], expected: list[str]) -> None:
     assert of_log(tmp_path, *events) == expected
 
 
 def test_a_disconnected_job_stays_so_behind_its_attributes(tmp_path: Path) -> None:
-    lost = (
-        "022 (7.000.000) 2025-03-01 10:06:00 Job disconnected, attempting to reconnect\n"
-        "    Socket between submit and execute hosts closed unexpectedly\n"
-        "    Trying to reconnect to slot1_1@wn7.cluster.local <10.1.0.7:9618>\n...\n"
-    )
-    events = (SUBMITTED, started(5), lost, attributes(6, 22, 'JOB_Site = "A"'))
-    (tmp_path / "train.log").write_text("".join(events))
-    ledger = read_dagdir(tmp_path).ledger()
-    assert [job.state for job in ledger.jobs] == [State.DISCONNECTED]
-    assert [each.site for each in ledger.executions] == ["A"]
+    lost = Log().disconnect(7, at="2025-03-01 10:06:00").data
+    found = of_log(tmp_path, started(5), lost, attributes(6, 22, 'JOB_Site = "A"'))
+    assert found == ["A"]
+    assert [job.state for job in read_dagdir(tmp_path).ledger().jobs] == [State.DISCONNECTED]
