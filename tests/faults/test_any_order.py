@@ -75,7 +75,6 @@ class Disk:
         return name.endswith(ENDINGS) or ".rescue" in name
 
     def damage(self) -> str:
-        """Do something to one of the files that are read."""
         sound = [n for n in self.whole if n not in self.wrong and self.read(n)]
         if not sound or not self.dagdir.exists():
             return ""

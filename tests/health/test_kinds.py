@@ -261,7 +261,6 @@ def test_an_evaluation_that_fails_stops_nothing(tmp_path: Path) -> None:
 
 
 def test_a_failed_node_before_all_runs(tmp_path: Path) -> None:
-    """The futile epochs of all runs are counted with it."""
     parents = "JOB prepare p.sub\nPARENT prepare CHILD run0-train_epoch0 run1-train_epoch0"
     log = EventLog()
     failed(log, "prepare", 2)
@@ -504,7 +503,6 @@ def test_a_policy_that_removes_jobs_that_are_not_held(
 
 
 def with_policy(cluster: int, policy: str) -> QueueSnapshot:
-    """The queue with one job on hold."""
     return QueueSnapshot(jobs=(QueueJob(cluster, 0, HELD, removal_policy=policy),))
 
 

@@ -94,7 +94,6 @@ def word(data: bytes) -> bytes:
 
 
 def filename(data: bytes) -> bytes:
-    """The same as a file's name, without the key."""
     return data.replace(KEY, b"").replace(b"/", b"_").replace(b"\0", b"_")[:200]
 
 

@@ -62,7 +62,6 @@ def _is_foreign(call: ast.Call) -> bool:
 
 
 def test_each_character_is_shown_or_named() -> None:
-    """What is not shown is written as an escape."""
     for code in (*range(0x20000), *range(0xE0000, 0xE0200), 0x10FFFF):
         shown = plain(f"a{chr(code)}b")
         if shown == f"a{chr(code)}b" and code >= 0x7F:

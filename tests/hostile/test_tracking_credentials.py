@@ -89,7 +89,6 @@ def _way(
     home: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Way:
-    """Credentials that are set, for the tracker."""
     way = WAYS[request.param]
     monkeypatch.setenv("MLFLOW_TRACKING_URI", tracker.url)
     for name, value in way.variables.items():
@@ -108,7 +107,6 @@ def _dagdir(tmp_path: Path) -> Path:
 
 
 def run(*arguments: object) -> tuple[int, str]:
-    """Exit status, and all that a command prints."""
     shown = io.StringIO()
     code = 0
     with redirect_stdout(shown), redirect_stderr(shown), suppress(SystemExit):

@@ -40,7 +40,6 @@ def logs(dagdir: Dagdir) -> set[str]:
 
 @pytest.fixture(name="other")
 def _other(tmp_path: Path) -> Dagdir:
-    """The directory of another ensemble."""
     other = Dagdir(tmp_path / "other", dag="")
     other.write("inner.dag", "JOB a a.sub\n")
     other.write("a.sub", "executable = t.sh\nlog = named.log\nqueue\n")

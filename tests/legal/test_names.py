@@ -48,7 +48,6 @@ def dag(*nodes: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """As a string of a ClassAd has it."""
     return name.replace("\\", "\\\\").replace('"', '\\"')
 
 

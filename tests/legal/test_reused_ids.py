@@ -38,7 +38,6 @@ def second_life(log: Log, node: str = SECOND) -> Log:
 
 
 def booked(reader: DagdirReader) -> list[tuple[str | None, str, float]]:
-    """Node, state and hours of each job."""
     painter = reader.snapshot_builder()
     jobs = reader.ensemble.jobs.values()
     rows = sorted(jobs, key=lambda job: job.first_submitted or datetime.min)

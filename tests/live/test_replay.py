@@ -76,18 +76,6 @@ def test_pieces_are_in_order_and_none_is_lost(shared: Shared) -> None:
     assert written == files(recording)
 
 
-def test_its_thread_writes_the_whole_story_and_ends(tmp_path: Path) -> None:
-    recording = RECORDINGS[0]
-    replay = Replay(replay_pieces(recording), tmp_path, speed=1e6)
-    replay.start()
-    thread = next(t for t in threading.enumerate() if t.name == "metlmon-replay")
-    thread.join(timeout=30.0)
-    assert not thread.is_alive()
-    assert files(tmp_path) == files(recording)
-    assert replay.now() == replay.end
-    replay.stop()
-
-
 def test_it_stops_when_it_is_asked_to(tmp_path: Path) -> None:
     replay = Replay(replay_pieces(RECORDINGS[0]), tmp_path, speed=1e-6)
     replay.start()

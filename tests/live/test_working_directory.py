@@ -81,31 +81,62 @@ def test_where_condor_submit_dag_was_called(tmp_path: Path, evidence: str) -> No
     assert sites(tmp_path / "dag") == {"Alpha"}
 
 
-def test_two_directories_above_as_bilby_submits(tmp_path: Path) -> None:
-    files = layout("out/submit/dag_x.submit", "out/submit/train.submit", "out/log_train/t.txt")
-    files["out/log_train/t.txt"] = EVENTS
-    files["out/submit/dag_x.submit.condor.sub"] = ARGUMENTS.format("out/submit/dag_x.submit", "")
-    write(tmp_path, files)
-    assert sites(tmp_path / "out" / "submit") == {"Alpha"}
+OLD = "/nowhere/u/out"
+PARSED = OUT.format(
+    "10/02/25 08:59:51 Default node log file is: </home/u/p/ens/../dag/e.dag.nodes.log>\n"
+    "10/02/25 08:59:51 Parsing ../dag/e.dag ...\n"
+)
+
+LAYOUTS = {
+    "two directories above, as bilby submits": (
+        "out/submit",
+        layout("out/submit/dag_x.submit", "out/submit/train.submit", "out/log_train/t.txt"),
+        {
+            "out/log_train/t.txt": EVENTS,
+            "out/submit/dag_x.submit.condor.sub": ARGUMENTS.format("out/submit/dag_x.submit", ""),
+        },
+    ),
+    "beside the directory of the DAG file": (
+        "dag",
+        layout("dag/e.dag", "ens/jobs/train.sub", "logs/train.txt", "jobs/train.sub"),
+        {"dag/e.dag.dagman.out": PARSED, "ens/logs/train.txt": EVENTS},
+    ),
+    "where the DAG file is, with -UseDagDir": (
+        "dag",
+        layout("dag/e.dag", "dag/train.sub", "train.txt", "train.sub"),
+        {
+            "train.sub": "log = other.txt\nqueue\n",
+            "dag/train.txt": EVENTS,
+            "dag/e.dag.condor.sub": ARGUMENTS.format("dag/e.dag", " -UseDagDir"),
+        },
+    ),
+    "a sub-DAG where its DAG runs": (
+        "",
+        layout("sub/inner.dag", "jobs/train.sub", "logs/train.txt"),
+        {"logs/train.txt": EVENTS, "o.dag": "SUBDAG EXTERNAL s sub/inner.dag\n"},
+    ),
+    "DIR": (
+        "dag",
+        layout("dag/e.dag", "w/train.sub", "train.txt", "train.sub DIR w"),
+        {"w/train.txt": EVENTS, "dag/e.dag.condor.sub": ARGUMENTS.format("dag/e.dag", "")},
+    ),
+    "absolute names of another machine": (
+        "submit",
+        layout("submit/x.submit", "jobs/t.sub", f"{OLD}/log_t/t.txt", f"{OLD}/jobs/t.sub"),
+        {
+            "log_t/t.txt": EVENTS,
+            "submit/x.submit.condor.sub": ARGUMENTS.format(f"{OLD}/submit/x.submit", ""),
+        },
+    ),
+}
 
 
-def test_beside_the_directory_of_the_dag_file(tmp_path: Path) -> None:
-    out = OUT.format(
-        "10/02/25 08:59:51 Default node log file is: </home/u/p/ens/../dag/e.dag.nodes.log>\n"
-        "10/02/25 08:59:51 Parsing ../dag/e.dag ...\n"
-    )
-    files = layout("ens/jobs/train.sub", "ens/jobs/train.sub", "logs/train.txt")
-    files |= layout("dag/e.dag", "ens/jobs/train.sub", "logs/train.txt", "jobs/train.sub")
-    write(tmp_path, files | {"dag/e.dag.dagman.out": out, "ens/logs/train.txt": EVENTS})
-    assert sites(tmp_path / "dag") == {"Alpha"}
-
-
-def test_with_usedagdir_names_are_relative_to_the_dag_file(tmp_path: Path) -> None:
-    files = layout("dag/e.dag", "dag/train.sub", "train.txt", "train.sub")
-    files |= {"train.sub": "log = other.txt\nqueue\n", "dag/train.txt": EVENTS}
-    files["dag/e.dag.condor.sub"] = ARGUMENTS.format("dag/e.dag", " -UseDagDir")
-    write(tmp_path, files)
-    assert sites(tmp_path / "dag") == {"Alpha"}
+@pytest.mark.parametrize(("dagdir", "dag", "more"), LAYOUTS.values(), ids=LAYOUTS)
+def test_names_are_relative_to(
+    tmp_path: Path, dagdir: str, dag: dict[str, str], more: dict[str, str]
+) -> None:
+    write(tmp_path, dag | more)
+    assert sites(tmp_path / dagdir) == {"Alpha"}
 
 
 @pytest.mark.parametrize("order", [("dag/a.dag", "dag/b.dag"), ("dag/a.dag", "other/b.dag")])
@@ -116,35 +147,6 @@ def test_several_dag_files_of_one_command_line(tmp_path: Path, order: tuple[str,
     files[f"{order[0]}.condor.sub"] = ARGUMENTS.format(order[0], f" -Dag {order[1]}")
     write(tmp_path, files)
     assert sites(tmp_path / "dag") == {"Alpha"}
-
-
-def test_a_sub_dag_runs_where_its_dag_does(tmp_path: Path) -> None:
-    files = layout("sub/inner.dag", "jobs/train.sub", "logs/train.txt")
-    write(
-        tmp_path, files | {"logs/train.txt": EVENTS, "o.dag": "SUBDAG EXTERNAL s sub/inner.dag\n"}
-    )
-    assert sites(tmp_path) == {"Alpha"}
-
-
-def test_dir_is_relative_to_where_the_dag_was_submitted(tmp_path: Path) -> None:
-    files = layout("dag/e.dag", "w/train.sub", "train.txt", "train.sub DIR w")
-    write(
-        tmp_path,
-        files
-        | {"w/train.txt": EVENTS, **{"dag/e.dag.condor.sub": ARGUMENTS.format("dag/e.dag", "")}},
-    )
-    assert sites(tmp_path / "dag") == {"Alpha"}
-
-
-def test_absolute_names_of_another_machine(tmp_path: Path) -> None:
-    old = "/nowhere/u/out"
-    files = layout("submit/dag_x.submit", "jobs/t.sub", f"{old}/log_t/t.txt", f"{old}/jobs/t.sub")
-    files |= {
-        "log_t/t.txt": EVENTS,
-        "submit/dag_x.submit.condor.sub": ARGUMENTS.format(f"{old}/submit/dag_x.submit", ""),
-    }
-    write(tmp_path, files)
-    assert sites(tmp_path / "submit") == {"Alpha"}
 
 
 def test_the_message_says_where_a_submit_file_was_searched(tmp_path: Path) -> None:

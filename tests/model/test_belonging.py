@@ -206,15 +206,6 @@ def test_each_event_counts_once(order: tuple[int, ...]) -> None:
     assert [e.number for e in view.events] == [0, 40, 40, 1, 22, 23, 4, 1, 5]
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(range(2))))
-def test_one_log_may_be_ahead_of_the_other(order: tuple[int, ...]) -> None:
-    own, nodes = two_logs()
-    own.events = own.events[:4]
-    result = read_ensemble(A_DAG, *((own, nodes)[i] for i in order))
-    assert result.node(NODE) is State.COMPLETED
-    assert result.executions(77) == ["evicted", "good"]
-
-
 def test_lifetimes_of_a_dag_submitted_again_after_another() -> None:
     """One log holds nine submissions of several DAGs with the same node names."""
     log = Log()

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metlmon.config.settings import Settings
-from metlmon.dagman.reports import read_jobstate
 from metlmon.model.clock import Clock
 from metlmon.model.model_state import LogRole
 from metlmon.model.states import DagState
-from tests.support.event_logs import Log, Out, moment, of_one_job, read_ensemble, read_logs
+from tests.support.event_logs import Log, Out, moment, of_one_job, read_ensemble
 
 CHICAGO = ZoneInfo("America/Chicago")
 IN_CHICAGO = Settings(zone=CHICAGO)
@@ -114,18 +113,6 @@ def test_the_metrics_of_a_life_before_say_nothing_of_this_ones_moments() -> None
     assert result.ensemble.dag_state("run.dag")[0] is DagState.RUNNING
 
 
-def test_a_rescue_file_says_in_utc_when_dagman_out_says_it_was_written() -> None:
-    written = moment("09:30:00").replace(tzinfo=CHICAGO).astimezone(UTC)
-    rescue = (
-        "# Rescue DAG file, created after running\n#   the run.dag DAG file\n"
-        f"# Created {written:%m/%d/%Y %H:%M:%S} UTC\n"
-        "# Rescue DAG version: 2.0.1 (partial)\n"
-    )
-    out = Out().start("09:00:00").say("Writing Rescue DAG to run.dag.rescue001...", "09:30:00")
-    result = read_ensemble(f"JOB {NODE} t.sub\n", out=out, rescue=rescue)
-    assert result.ensemble.clock.to_local(written.timestamp()) == moment("09:30:00")
-
-
 def test_a_dagman_job_that_was_started_again_is_paired_by_how_long_it_lasted() -> None:
     """``.dagman.log`` repeats 001 when the schedd was restarted; the metrics name the cluster
     and are of the last start."""
@@ -199,22 +186,6 @@ def test_an_end_that_was_logged_long_after_the_job_ended_tells_nothing() -> None
         log.submit(job, NODE, at="10:00:00")
         ended(log, job, "12:00:00", CHICAGO, late=1200)
     assert not read_ensemble(f"JOB {NODE} t.sub\n", log).ensemble.clock.has_offset
-
-
-@pytest.mark.parametrize("jobstate_first", [True, False])
-def test_the_jobstate_log_and_the_job_log_state_one_submission_both_ways(
-    jobstate_first: bool,
-) -> None:
-    epoch = int(moment("10:00:00").replace(tzinfo=CHICAGO).timestamp())
-    line = f"{epoch} {NODE} SUBMIT 77.0 - - 1\n".encode()
-    result = read_ensemble(f"JOB {NODE} t.sub\n")
-    log = Log().submit(77, NODE, at="10:00:00")
-    if not jobstate_first:
-        read_logs(result.ensemble, [log])
-    result.ensemble.apply_jobstate("run.dag", read_jobstate(line)[0])
-    if jobstate_first:
-        read_logs(result.ensemble, [log])
-    assert result.ensemble.clock.to_local(epoch) == moment("10:00:00")
 
 
 def test_knowing_the_offset_takes_nothing_from_sub_second_stamps() -> None:

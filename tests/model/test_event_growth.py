@@ -77,7 +77,6 @@ STRAIGHT: Final = 1.03
 
 
 def picture(dagdir: Path) -> None:
-    """All that the commands show of it."""
     session = Session(read_whole(dagdir))
     status = session.take().status
     ledger = session.ledger()

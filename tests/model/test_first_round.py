@@ -92,7 +92,6 @@ def test_by_run(ledger: Ledger) -> None:
 
 
 def spelled(entry: Execution) -> str:
-    """A cause as the generator spells it."""
     match entry.outcome:
         case Outcome.FAILED if entry.signal is not None:
             return f"signal {entry.signal}"

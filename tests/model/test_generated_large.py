@@ -44,13 +44,21 @@ def truth_of(directory: Path) -> dict[str, Any]:
     return truth
 
 
+@pytest.mark.parametrize("recent", [job_events.MAX_RECENT_JOBS, 4])
 @pytest.mark.parametrize("name", SMALL)
-def test_every_figure_is_the_generators(ensembles: Ensembles, name: str) -> None:
+def test_every_figure_is_the_generators(
+    ensembles: Ensembles, name: str, recent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a large one most jobs are compressed, and lives are folded again when they are asked
+    for: every time as other objects."""
+    monkeypatch.setattr(job_events, "MAX_RECENT_JOBS", recent)
     reader, truth = opened(ensembles[name]), truth_of(ensembles[name])
     assert differences(reader, truth) == []
     # Ends that nobody logged.
     notices = list(reader.snapshot_builder().notices())
     assert len(notices) == truth["executions"].get("removed", 0)
+    epochs = reader.snapshot_builder().ledger().epochs
+    assert all(epoch.site for epoch in epochs if epoch.state is State.COMPLETED)
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -66,16 +74,3 @@ def test_a_live_one_goes_on_from_the_newest_event(ensembles: Ensembles, name: st
     assert differences(reader, truth) == []
     assert truth["nodes"]["idle"] > 0
     assert truth["nodes"]["running"] > 0
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_compressed_it_is_the_same(
-    ensembles: Ensembles, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As of a large one most jobs are compressed, and lives are folded again when they are asked
-    for: every time as other objects."""
-    monkeypatch.setattr(job_events, "MAX_RECENT_JOBS", 4)
-    reader = opened(ensembles[name])
-    assert differences(reader, truth_of(ensembles[name])) == []
-    epochs = reader.snapshot_builder().ledger().epochs
-    assert all(epoch.site for epoch in epochs if epoch.state is State.COMPLETED)

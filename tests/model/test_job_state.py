@@ -123,7 +123,6 @@ def test_other_events_leave_the_state_alone(
 
 
 def test_a_job_first_seen_in_the_middle_of_its_life() -> None:
-    """The log was begun later than the job: 001 without 000, 009 as the first event."""
     log = Log().execute(77).remove(78)
     result = of_one_job(log)
     assert result.job(77).state is State.RUNNING
@@ -238,7 +237,6 @@ def test_a_suspended_job_keeps_its_gpus() -> None:
 
 
 def test_a_failed_reconnect_is_followed_by_an_eviction_that_ends_nothing() -> None:
-    """024, then 004 (1008/0) ten seconds later."""
     log = submitted().execute(77, at="10:00:00").disconnect(77, at="11:00:00")
     log.reconnect_failed(77, at="11:40:00").evict(77, 1008, "reconnect failed", at="11:40:10")
     result = of_one_job(log)

@@ -69,7 +69,6 @@ def test_a_second_submission_that_is_refused_leaves_the_first_running() -> None:
 
 
 def test_dagman_says_itself_that_another_one_runs() -> None:
-    """Its end comes late: it had a large DAG to read."""
     log = begun(102, "09:10:00", begun(100, "09:00:00")).terminate(102, 1, at="09:15:00")
     out = Out().start("09:00:01", cluster=100).start("09:10:01", None, 102)
     out.submitted(EPOCH0, 101, at="09:12:00")

@@ -51,7 +51,6 @@ def states(report_of: EnsembleReading, live: bool = False) -> list[State]:
 
 
 def test_late_events_of_a_superseded_job_change_nothing() -> None:
-    """040, 004 and 009 of the job before arrive after its successor's 000."""
     log = Log().submit(77, EPOCH0).execute(77).submit(78, EPOCH0).execute(78)
     log.transfer(77, "started output").evict(77).remove(77)
     result = read_ensemble(CHAIN, log)
@@ -74,7 +73,6 @@ def test_late_events_of_a_superseded_job_change_nothing() -> None:
     ],
 )
 def test_of_several_procs_the_worst_open_one_counts(ends: list[str], expected: State) -> None:
-    """``queue 3``"""
     log = Log()
     for proc in range(3):
         log.submit((77, proc), EPOCH0)
@@ -128,7 +126,6 @@ def test_a_lost_end_is_inferred_from_the_child() -> None:
 
 
 def test_a_weak_parent_is_not_inferred() -> None:
-    """A child behind WEAK PARENT starts whatever became of it."""
     dag = f"JOB {EPOCH0} t.sub\nJOB report r.sub\nWEAK PARENT {EPOCH0} CHILD report\n"
     log = Log().submit(77, EPOCH0).execute(77).terminate(77, 1).submit(78, "report")
     assert read_ensemble(dag, log).node(EPOCH0) is State.FAILED
@@ -390,7 +387,6 @@ def test_an_ensemble_that_is_live_may_retry_without_a_sign_of_dagman() -> None:
 
 
 def test_the_last_retry_has_begun_and_is_not_submitted_yet() -> None:
-    """All in one second: the job's end, the jobstate log's word on it, the retry."""
     log = Log().submit(77, EPOCH0, at="10:00:00").execute(77).terminate(77, 1, at="11:00:00")
     epoch = int(moment("11:00:00").replace(tzinfo=UTC).timestamp())
     jobstate = (

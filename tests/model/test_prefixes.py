@@ -123,7 +123,6 @@ class Model:
         self.at[name] = got.after
 
     def builder(self) -> SnapshotBuilder:
-        """The snapshot of what was read."""
         self.derivation = self.derivation.renewed()
         self.derivation.update(live=False)
         return SnapshotBuilder(self.derivation, "here")
@@ -149,7 +148,6 @@ def growing(dagdir: Path) -> Growing:
 
 
 def whole(files: Growing, ends: dict[str, int]) -> Facts:
-    """These prefixes, each read at once."""
     model = files.fresh()
     for name in sorted(ends):
         model.read(name, ends[name])

@@ -80,7 +80,6 @@ def test_aws_damage_is_reported(aws: Status, shared: Shared) -> None:
 
 
 def recorded() -> list[tuple[Path, str]]:
-    """Dagdirs with a finished DAG, and its stem."""
     found = [(SHARED / "examples/pool-ensemble", "ens")]
     for metrics in sorted(FIXTURES.glob("*/*.dag.metrics")):
         stem = metrics.name.removesuffix(".dag.metrics")

@@ -142,16 +142,6 @@ def test_sub_dags_without_any_file_of_dagman(tmp_path: Path) -> None:
     assert found() == ["done", "completed", "completed", "completed"]
 
 
-def test_both_numbers_of_an_epoch_are_kept() -> None:
-    log = trained(Log(), 77, "run3-train_epoch0").submit(78, "run3-train_epoch1")
-    run = read_ensemble(chain("run3", UUID, range(5)), log).run("run3")
-    assert (run.run, run.uuid, run.key) == ("run3", UUID, UUID)
-    assert (run.epochs_total, run.epochs_done, run.state) == (5, 1, State.IDLE)
-    assert (run.latest.epoch, run.latest.epoch_var) == (1, 2)
-    assert (run.latest.node, run.latest.cluster) == ("run3-train_epoch1", 78)
-    assert run.latest.target == "Expanse-GPU"
-
-
 @pytest.mark.parametrize(
     ("names", "variable", "epochs"),
     [
@@ -211,7 +201,6 @@ def test_a_run_without_a_uuid_is_its_name_in_its_dag() -> None:
 
 
 def test_one_run_continued_by_a_second_dag() -> None:
-    """Same uuid, other node names for the rest; its dag is the one of its latest epoch."""
     dags = {
         "first.dag": chain("run0", UUID, range(3)),
         "second.dag": chain("again0", UUID, range(3, 6), target="Delta-GPU"),
@@ -228,7 +217,6 @@ def test_one_run_continued_by_a_second_dag() -> None:
 
 
 def test_the_same_epochs_in_two_dags_count_once() -> None:
-    """The second DAG repeats the first's nodes and marks them DONE."""
     again = chain("run0", UUID, range(3)).replace(
         "JOB run0-train_epoch0 train.sub", "JOB run0-train_epoch0 train.sub DONE"
     )

@@ -24,7 +24,6 @@ OURS, THEIRS = 70, 77
 
 
 def shared(batch: str = "") -> Log:
-    """Our job and theirs, of one node."""
     log = Log()
     log.batch_name = batch
     log.submit(OURS, NODE, at="10:00:00", older=not batch)
@@ -61,7 +60,6 @@ def out_of(*submitted: tuple[str, int, str]) -> Out:
 
 
 def hear(report_of: EnsembleReading, *submitted: tuple[str, int, str]) -> None:
-    """DAGMan goes on writing."""
     lines = b"".join(out_of(*submitted).lines[2:])
     report_of.ensemble.apply_dagman_messages("run.dag", read_dagman_out(lines, OutState())[0])
 
@@ -79,7 +77,6 @@ def jobs_in(nodes_log: Path) -> set[int]:
 
 @pytest.fixture(name="dagdirs")
 def _dagdirs(shared: Shared, tmp_path: Path) -> tuple[Path, Path]:
-    """Both directories as their users see them, the log of the first in the second as well."""
     for name in ("f1", "f2"):
         found = shared(f"examples/pool-failures/shared-absolute-log/{name}")
         writable_copy(found, tmp_path / name)

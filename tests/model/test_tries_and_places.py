@@ -35,7 +35,6 @@ def test_it_is_a_side_node_of_the_run_where_that_trains() -> None:
 
 
 def attempts(report_of: EnsembleReading) -> tuple[int, int, list[int]]:
-    """As the run, the node and the ledger tell it."""
     painter = report_of.painter()
     latest, node = report_of.run("run0").latest, painter.node_row(("run.dag", NODE))
     assert latest is not None

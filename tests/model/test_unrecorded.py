@@ -45,7 +45,6 @@ class Copy:
 
 
 def last_life() -> bytes:
-    """What the third DAGMan wrote into ``.dagman.out``."""
     text = (RECORDED / OUT).read_bytes()
     begin = text.rindex(b"******", 0, text.rindex(b"STARTING UP"))
     return text[text.rindex(b"\n", 0, begin) + 1 :]

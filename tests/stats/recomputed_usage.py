@@ -69,7 +69,6 @@ def table(body: str, elapsed: float) -> Figures | None:
 
 
 def executions(dagdir: Path) -> list[Entry]:
-    """Every execution that the log has, with how it ended."""
     uuids: dict[str, str] = {}
     submits: dict[str, str] = {}
     for dag in dagdir.glob("*.dag"):
@@ -203,7 +202,6 @@ def cells(entries: list[Entry]) -> dict[str, Any]:
 
 
 def groups(dagdir: Path, by: str) -> dict[tuple[str | None, str], dict[str, Any]]:
-    """The cells by key and by how the executions ended."""
     found: dict[tuple[str | None, str], list[Entry]] = defaultdict(list)
     entries = executions(dagdir)
     for entry in entries:

@@ -74,7 +74,6 @@ def two_epochs() -> Log:
 
 
 def test_the_longest_executions_are_those_of_completed_epochs() -> None:
-    """What still runs is no epoch's time: it must not stand beside the times of epochs."""
     result = note(reported(two_epochs()), "epoch_time")
     assert "of longest executions 2h00m (n = 1)" in result
 
@@ -97,7 +96,6 @@ def test_the_cost_of_an_epoch_is_reported_as_the_sites_have_it() -> None:
 
 
 def test_an_epoch_takes_as_long_in_the_report_as_at_the_sites() -> None:
-    """Also where its successful execution is a short second one."""
     log = Log().submit(77, NODE, at="09:00:00").execute(77, gpus=2, at="10:00:00")
     log.evict(77, at="16:00:00").execute(77, gpus=2, at="16:10:00").terminate(77, at="16:20:00")
     made = reported(log)
@@ -144,7 +142,6 @@ def test_what_ended_at_no_known_time_is_in_no_window_and_in_no_divisor(rescue: s
 
 
 def test_gpu_hours_say_that_the_log_begins_late() -> None:
-    """Of two nodes nothing says what they cost: the sum is a least."""
     log = Log().submit(79, THIRD, at="09:00:00").execute(79, gpus=2, at="10:00:00")
     log.terminate(79, at="12:00:00")
     found = read_ensemble(CHAIN, log, rescue=RESCUED).painter()

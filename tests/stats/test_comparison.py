@@ -46,7 +46,6 @@ def table(stats: StatsInput, cells: int | None, *names: str) -> ComparisonLines:
 
 
 def values(stats: StatsInput, label: str, *names: str) -> list[str]:
-    """The cells of one line of the table."""
     lines = [text(each) for each in table(stats, None, *names).lines]
     [found] = [each for each in lines if re.match(rf" *{re.escape(label)}  ", each)]
     return re.split(r"  +", found.strip())[1:]

@@ -116,19 +116,6 @@ def test_more_evidence_narrows() -> None:
     assert widths[-1] < 0.7 * widths[0]
 
 
-@given(st.floats(min_value=0.1 * HOUR, max_value=12 * HOUR))
-@settings(max_examples=25, deadline=None)
-def test_a_wait_before_each_epoch_comes_on_top(wait: float) -> None:
-    def middle(more: float) -> float:
-        lengths = tuple(hours * HOUR + more for hours in (5, 6, 7, 6, 5, 7))
-        return output_of(
-            make_forecast(basis({"run0": Past(lengths, running=False, wait=60 + more)}))
-        ).median
-
-    shift = middle(wait) - middle(0)
-    assert shift == pytest.approx(4 * wait, rel=0.35)
-
-
 @given(ENSEMBLES, st.floats(min_value=0, max_value=10 * DAY))
 @settings(max_examples=15, deadline=None)
 def test_one_more_that_lasts_still_never_shortens(runs: dict[str, Past], age: float) -> None:
