@@ -25,11 +25,10 @@ REAL = [
     "examples/pool-ensemble/metl.log",
     "examples/pool-ensemble/ens.dag.nodes.log",
     "conformance/logs/test_condor.log",
-    "conformance/logs/golden/all_events.legacy_subsec.log",
-    "conformance/logs/golden/all_events.utc.log",
-    "conformance/logs/golden/all_events.xml.log",
-    "conformance/logs/golden/all_events.json.log",
-    "conformance/logs/golden/all_events.in.json.log",
+    *(
+        f"conformance/logs/golden/all_events.{form}.log"
+        for form in ("legacy_subsec", "utc", "xml", "json", "in.json")
+    ),
 ]
 
 
@@ -109,20 +108,8 @@ def test_what_is_no_event_is_reported_at_its_line(event: bytes) -> None:
 
 TEXT_SHREDS = st.sampled_from(
     [
-        EVICTED,
-        EXECUTE,
-        RELEASED,
-        QUOTED,
-        QUOTED_BARE,
-        b"...\n",
-        b"...",
-        b"..",
-        b"\n",
-        b"\r\n",
-        b"\t",
-        b"\0",
-        b"\xff",
-        b"004 (",
+        *(EVICTED, EXECUTE, RELEASED, QUOTED, QUOTED_BARE),
+        *(b"...\n", b"...", b"..", b"\n", b"\r\n", b"\t", b"\0", b"\xff", b"004 ("),
         b"013 (001.000.000) 12/31 23:59:59 Job was released.\n...\n",
         b"013 (001.000.000) 01/01 00:00:00 Job was released.\r\n...\r\n",
     ]

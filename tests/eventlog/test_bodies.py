@@ -76,58 +76,37 @@ def gpu(uuid: str, model: str, memory: int) -> str:
 HOST = "Job executing on host: <10.0.0.7:9618?addrs=10.0.0.7-9618&alias=gpu1.example.org&noUDP>"
 
 
-def test_thirty_gpus_on_lines_of_three_hundred_characters() -> None:
-    lines = [gpu(f"{number:04x}", "NVIDIA L40S", 45488) for number in range(30)]
-    detail = detail_of(1, HOST, "\tSlotName: slot1_1@gpu1", "\tGPUs = 30", *lines)
-    assert isinstance(detail, events.Execute)
-    assert (detail.gpus, detail.gpu, detail.gpu_memory_mb) == (30, "NVIDIA L40S", 45488)
-    assert (detail.alias, detail.slot) == ("gpu1.example.org", "slot1_1@gpu1")
-
-
-def test_gpus_of_two_models_are_both_named_and_the_smaller_memory_counts() -> None:
-    lines = [gpu("a", "NVIDIA H100", 81079), gpu("b", "NVIDIA A40", 45400)]
-    detail = detail_of(1, HOST, *lines)
-    assert isinstance(detail, events.Execute)
-    assert (detail.gpu, detail.gpu_memory_mb) == ("NVIDIA A40 + NVIDIA H100", 45400)
+THIRTY = [gpu(f"{number:04x}", "NVIDIA L40S", 45488) for number in range(30)]
+TWO_MODELS = [gpu("a", "NVIDIA H100", 81079), gpu("b", "NVIDIA A40", 45400)]
 
 
 @pytest.mark.parametrize(
-    ("line", "gpus"),
+    ("lines", "expected"),
     [
-        ("\tGPUs = 0", 0),
-        ("\tGPUs = 4", 4),
-        ("\tGPUs = ifThenElse(x, 1, 2)", None),
-        ("\tCpus = 1", None),
+        (
+            ["\tSlotName: slot1_1@gpu1", "\tGPUs = 30", *THIRTY],
+            {"gpus": 30, "gpu": "NVIDIA L40S", "gpu_memory_mb": 45488, "slot": "slot1_1@gpu1"},
+        ),
+        (TWO_MODELS, {"gpu": "NVIDIA A40 + NVIDIA H100", "gpu_memory_mb": 45400}),
+        (["\tGPUs = 0"], {"gpus": 0}),
+        (["\tGPUs = 4"], {"gpus": 4}),
+        (["\tGPUs = ifThenElse(x, 1, 2)"], {"gpus": None}),
+        (["\tCpus = 1"], {"gpus": None}),
+        # Older versions say nothing of the slot.
+        ([], {"slot": None, "site": None, "gpus": None}),
+        (
+            ['\tGLIDEIN_ResourceName = "SDSC \\"PRP\\""', '\tGLIDEIN_Site = "X"'],
+            {"site": 'SDSC "PRP"', "annex": None},
+        ),
+        (['\tAnnexName = "gpu-annex"'], {"annex": "gpu-annex"}),
+        (["\tAnnexName = undefined"], {"annex": None}),
     ],
 )
-def test_gpus_of_an_execute(line: str, gpus: int | None) -> None:
-    detail = detail_of(1, HOST, line)
+def test_attributes_of_an_execute(lines: list[str], expected: dict[str, object]) -> None:
+    detail = detail_of(1, HOST, *lines)
     assert isinstance(detail, events.Execute)
-    assert (detail.gpus, detail.has_properties) == (gpus, True)
-
-
-def test_an_old_execute_says_nothing_of_the_slot() -> None:
-    detail = detail_of(1, HOST)
-    assert isinstance(detail, events.Execute)
-    assert not detail.has_properties
-    assert (detail.slot, detail.site, detail.gpus) == (None, None, None)
-
-
-def test_the_site_is_the_resource_name() -> None:
-    detail = detail_of(1, HOST, '\tGLIDEIN_ResourceName = "SDSC \\"PRP\\""', '\tGLIDEIN_Site = "X"')
-    assert isinstance(detail, events.Execute)
-    assert detail.site == 'SDSC "PRP"'
-    assert detail.annex is None
-
-
-@pytest.mark.parametrize(
-    ("line", "annex"),
-    [('\tAnnexName = "gpu-annex"', "gpu-annex"), ("\tAnnexName = undefined", None)],
-)
-def test_the_annex_of_an_execute(line: str, annex: str | None) -> None:
-    detail = detail_of(1, HOST, line)
-    assert isinstance(detail, events.Execute)
-    assert detail.annex == annex
+    assert {name: getattr(detail, name) for name in expected} == expected
+    assert (detail.alias, detail.has_properties) == ("gpu1.example.org", bool(lines))
 
 
 TABLE = [

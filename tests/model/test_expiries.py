@@ -6,7 +6,7 @@ import pytest
 
 from metlmon.model.reasons import ANNEX_EXPIRED, ANNEX_EXPIRED_INFERRED
 from metlmon.stats.totals import break_down
-from tests.support.event_logs import Log, moment, read_ensemble, read_logs
+from tests.support.event_logs import EnsembleReading, Log, moment, read_ensemble, read_logs
 
 SHUTDOWN = "Unspecified job interruption"
 DAG = "".join(f"JOB run{n}-train_epoch0 t.sub\n" for n in range(4))
@@ -34,24 +34,23 @@ def later(log: Log) -> Log:
 def causes(log: Log, ends: dict[str, str] | None = None) -> list[str]:
     reading = read_ensemble(DAG, log)
     reading.ensemble.annex_ends = {name: [moment(at)] for name, at in (ends or {}).items()}
-    ledger = reading.painter().ledger()
-    return [e.cause for e in ledger.executions if e.cause is not None]
+    return causes_in(reading)
 
 
-@pytest.mark.parametrize("code", [1005, 1013, None])
-def test_codes_of_a_startd_that_shuts_down(code: int | None) -> None:
-    assert causes(later(evicted(started(), 77, 78, 79, code=code))) == [ANNEX_EXPIRED_INFERRED] * 3
+def causes_in(reading: EnsembleReading) -> list[str]:
+    executions = reading.painter().ledger().executions
+    return [e.cause for e in executions if e.cause is not None]
+
+
+@pytest.mark.parametrize("code", [1005, 1013, None, 1004, 1023, 1014])
+def test_codes_of_a_startd_that_shuts_down_and_of_users(code: int | None) -> None:
+    expected = SHUTDOWN if code in {1004, 1023, 1014} else ANNEX_EXPIRED_INFERRED
+    assert causes(later(evicted(started(), 77, 78, 79, code=code))) == [expected] * 3
 
 
 def test_two_are_too_few_at_a_site_but_not_in_an_annex() -> None:
     assert ANNEX_EXPIRED_INFERRED not in causes(later(evicted(started(jobs=2), 77, 78)))
     assert causes(evicted(started("a1", jobs=2), 77, 78)) == [ANNEX_EXPIRED_INFERRED] * 2
-
-
-def test_a_mass_eviction_by_a_user_is_no_expiry() -> None:
-    for code in (1004, 1023, 1014):
-        found = causes(later(evicted(started(), 77, 78, 79, code=code)))
-        assert found == [SHUTDOWN] * 3
 
 
 def test_what_refutes_an_expiry() -> None:
@@ -85,26 +84,20 @@ def test_ends_are_remembered_and_looked_up_by_any_case() -> None:
     reading = read_ensemble(DAG, evicted(started("GPU-Annex", jobs=1), 77))
     ensemble = reading.ensemble
     noon = moment("12:00:00").timestamp()
-    assert [e.cause for e in reading.painter().ledger().executions] == [SHUTDOWN]
+    assert causes_in(reading) == [SHUTDOWN]
     assert ensemble.add_annex_ends({"gpu-annex": [noon]})
     assert not ensemble.add_annex_ends({"gpu-annex": [noon]})
     assert ensemble.add_annex_ends({"gpu-annex": [noon + 3600]})
-    assert [e.cause for e in reading.painter().ledger().executions] == [ANNEX_EXPIRED]
-
-
-def test_ends_outlive_dag_files_that_are_read_again() -> None:
-    reading = read_ensemble(DAG, evicted(started("a1", jobs=1), 77))
-    reading.ensemble.add_annex_ends({"a1": [moment("12:00:00").timestamp()]})
-    reading.ensemble.set_dags(list(reading.ensemble.dags.values()))
-    assert [e.cause for e in reading.painter().ledger().executions] == [ANNEX_EXPIRED]
+    assert causes_in(reading) == [ANNEX_EXPIRED]
+    # And outlive DAG files that are read again.
+    ensemble.set_dags(list(ensemble.dags.values()))
+    assert causes_in(reading) == [ANNEX_EXPIRED]
 
 
 def test_a_job_that_starts_soon_takes_an_expiry_back() -> None:
     reading = read_ensemble(DAG, evicted(started("a1", jobs=2), 77, 78))
-    before = [e.cause for e in reading.painter().ledger().executions]
-    assert before == [ANNEX_EXPIRED_INFERRED] * 2
+    assert causes_in(reading) == [ANNEX_EXPIRED_INFERRED] * 2
     again = Log("more.log").execute(77, at="12:04:00", site="Delta-GPU", annex="a1")
     read_logs(reading.ensemble, [again])
-    after = reading.painter()
-    assert [e.cause for e in after.ledger().executions if e.cause] == [SHUTDOWN] * 2
-    assert [row.cause for row in break_down(after.ledger()).causes] == [SHUTDOWN]
+    assert causes_in(reading) == [SHUTDOWN] * 2
+    assert [row.cause for row in break_down(reading.painter().ledger()).causes] == [SHUTDOWN]

@@ -100,11 +100,6 @@ def test_an_epochs_figures_are_its_executions(ledger: Ledger) -> None:
         assert epoch.longest_seconds == max(entry.trained for entry in mine)
 
 
-@pytest.fixture(name="aws")
-def _aws(shared: Shared) -> Ledger:
-    return painted(shared("examples/metl-aws")).ledger()
-
-
 def test_a_longer_execution_that_was_lost_is_no_hidden_compute(
     shared: Shared, capsys: Captured
 ) -> None:
@@ -117,7 +112,8 @@ def test_a_longer_execution_that_was_lost_is_no_hidden_compute(
     assert (entry.site, entry.longest_site, entry.hidden) == ("SITE-B", "SITE-A", False)
 
 
-def test_a_hold_lasts_to_its_release(aws: Ledger) -> None:
+def test_a_hold_lasts_to_its_release(shared: Shared) -> None:
+    aws = painted(shared("examples/metl-aws")).ledger()
     # The eviction that came with this hold has the same second.
     (job,) = [job for job in aws.jobs if job.job == (12713917, 0)]
     (hold,) = job.holds

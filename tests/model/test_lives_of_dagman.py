@@ -31,13 +31,9 @@ ANOTHER_RUNS = (
 )
 
 
-def dagman_log() -> Log:
-    return Log("run.dag.dagman.log", LogRole.DAGMAN, "run.dag")
-
-
 def begun(cluster: int, at: str, log: Log | None = None) -> Log:
     """000 and 001 in one second, as the schedd writes them."""
-    log = log or dagman_log()
+    log = log or Log("run.dag.dagman.log", LogRole.DAGMAN, "run.dag")
     return log.submit(cluster, at=at).execute(cluster, gpus=None, at=at)
 
 

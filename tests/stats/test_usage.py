@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from metlmon.config.settings import Settings
-from metlmon.snapshot.builder import SnapshotBuilder
-from metlmon.snapshot.records import Ledger
 from metlmon.stats import usage
 from metlmon.stats.totals import UsageTotals, sum_executions
 from tests.conftest import SHARED, Shared
 from tests.support.event_logs import Log, read_ensemble
 from tests.support.recordings import FIXTURES
-from tests.support.records import read_dagdir
+from tests.support.run_histories import recorded
 
 ENSEMBLES = (
     *(FIXTURES / name for name in ("demo", "holds", "scripts", "shared-log", "checkpoints")),
@@ -29,21 +25,9 @@ EVERYWHERE = pytest.mark.parametrize("path", ENSEMBLES, ids=lambda path: path.na
 L40S, A40 = "NVIDIA L40S", "NVIDIA A40"
 
 
-@cache
-def read(path: Path) -> SnapshotBuilder:
-    if not path.exists():
-        pytest.skip(f"no {path.name} here")
-    return read_dagdir(path, settings=Settings())
-
-
-@cache
-def ledger_of(path: Path) -> Ledger:
-    return read(path).ledger()
-
-
 @pytest.fixture(name="aws")
 def _aws(shared: Shared) -> usage.Usage:
-    return usage.usage_in_window(ledger_of(shared("examples/metl-aws")))
+    return usage.usage_in_window(recorded(shared("examples/metl-aws")).ledger)
 
 
 def test_what_a_cause_is_of_is_reported(aws: usage.Usage) -> None:
@@ -79,7 +63,7 @@ def moved(places: Iterable[usage.GroupUsage]) -> tuple[float, ...]:
 
 @EVERYWHERE
 def test_places_sum_to_the_whole(path: Path) -> None:
-    found = usage.usage_in_window(ledger_of(path))
+    found = usage.usage_in_window(recorded(path).ledger)
     whole = added([found.total.totals])
     assert added(place.totals for place in found.sites) == whole
     assert added(place.totals for place in found.gpus) == whole
@@ -96,7 +80,7 @@ def test_places_sum_to_the_whole(path: Path) -> None:
 
 @EVERYWHERE
 def test_the_executions_behind_a_number_have_its_sum(path: Path) -> None:
-    found = usage.usage_in_window(ledger_of(path))
+    found = usage.usage_in_window(recorded(path).ledger)
     for place in found.sites:
         assert (
             sum_executions(usage.select_executions(found, usage.UsageFilter(site=(place.name,))))
