@@ -48,6 +48,13 @@ def event(name: str, node: str, cluster: int, at: str) -> str:
     return f"{at} Event: ULOG_{name} for HTCondor Node {node} ({cluster}.0.0) {{{DAY} {at}}}"
 
 
+def begun() -> EventLog:
+    """Node a is executed as job 101."""
+    log = EventLog(datetime(2023, 3, 5, 9, 10, 47))
+    log.execute(log.submit("a"))
+    return log
+
+
 def dagdir(path: Path, dag: str, *lines: str) -> Dagdir:
     made = Dagdir(path, dag)
     made.write("run.dag.dagman.out", out_of(*lines))
@@ -116,8 +123,7 @@ def test_a_log_of_the_job_counts_alone(tmp_path: Path) -> None:
     reader = made.reader(live=True)
     assert [row.state for row in reader.snapshot_builder().job_rows()] == [State.HELD]
 
-    log = EventLog(datetime(2023, 3, 5, 9, 10, 47))
-    log.execute(log.submit("a"))
+    log = begun()
     made.write("run.log", log.bytes())
     reader.check()
     reader.read_all()
@@ -183,8 +189,7 @@ def job_of(path: Path, log: EventLog) -> JobHistory:
 @pytest.mark.parametrize("repeated", [0, 1, 3])
 def test_an_end_that_was_cut_completes_nothing(tmp_path: Path, repeated: int) -> None:
     """The shadow that could not log it fails, and the schedd starts another one."""
-    log = EventLog()
-    log.execute(log.submit("a"))
+    log = begun()
     for _ in range(repeated):
         log.end(101)
         log.add("007", 101, LOST)
@@ -197,8 +202,7 @@ def test_an_end_that_was_cut_completes_nothing(tmp_path: Path, repeated: int) ->
 
 
 def test_the_end_that_is_logged_at_last_is_that_of_the_same_execution(tmp_path: Path) -> None:
-    log = EventLog()
-    log.execute(log.submit("a"))
+    log = begun()
     cut(log, "005", 101, CUT_END)
     at = log.time
     log.end(101, hours=3)
@@ -209,8 +213,7 @@ def test_the_end_that_is_logged_at_last_is_that_of_the_same_execution(tmp_path: 
 
 
 def test_a_job_that_ran_again_after_a_cut_end_has_lost_the_first_execution(tmp_path: Path) -> None:
-    log = EventLog()
-    log.execute(log.submit("a"))
+    log = begun()
     cut(log, "005", 101, CUT_END)
     log.execute(101)
     log.end(101)
@@ -230,16 +233,14 @@ def test_a_job_that_ran_again_after_a_cut_end_has_lost_the_first_execution(tmp_p
 def test_other_events_that_were_cut_have_their_effect(
     tmp_path: Path, number: str, text: str, state: State
 ) -> None:
-    log = EventLog()
-    log.execute(log.submit("a"))
+    log = begun()
     cut(log, number, 101, text)
     log.submit("b")
     assert job_of(tmp_path, log).state is state
 
 
 def test_the_result_of_a_post_script_that_was_cut_is_none(tmp_path: Path) -> None:
-    log = EventLog()
-    log.execute(log.submit("a"))
+    log = begun()
     log.end(101)
     cut(
         log, "016", 101, "POST Script terminated.\n\t(1) Normal termination (return value 0)\n    D"
@@ -368,8 +369,7 @@ def test_where_the_files_say_that_dagman_still_waits(
 ) -> None:
     lines, is_lost = AFTER_THE_END[after]
     made = dagdir(tmp_path, ONE + post, *submitted("a", 101), *lines)
-    log = EventLog(datetime(2023, 3, 5, 9, 10, 47))
-    log.execute(log.submit("a"))
+    log = begun()
     log.end(101, value)
     made.write("run.log", log.bytes())
     builder = made.reader(live=True, now="2023-03-05 12:35:00").snapshot_builder()
@@ -382,8 +382,7 @@ def test_where_the_files_say_that_dagman_still_waits(
 
 def test_a_node_status_file_that_has_the_job_in_the_queue(tmp_path: Path) -> None:
     made = dagdir(tmp_path, ONE + "NODE_STATUS_FILE s\n", *submitted("a", 101))
-    log = EventLog(datetime(2023, 3, 5, 9, 10, 47))
-    log.execute(log.submit("a"))
+    log = begun()
     log.end(101)
     made.write("run.log", log.bytes())
     ads = (
@@ -413,8 +412,7 @@ def test_a_dagman_that_waits_with_an_empty_queue(
     ended = "11:17:00 Node a job proc (101.0.0) completed successfully."
     second = submitted("b", 102, "11:17:10") if more == "queued" else ()
     made = dagdir(tmp_path, ONE, *submitted("a", 101), ended, *second)
-    log = EventLog(datetime(2023, 3, 5, 9, 10, 47))
-    log.execute(log.submit("a"))
+    log = begun()
     log.end(101)
     if more == "queued":
         log.submit("b")

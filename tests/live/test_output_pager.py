@@ -203,19 +203,7 @@ def test_a_file_inside_the_directory_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "../.secret",
-        "../../secret",
-        "link",
-        "folder/secret",
-        "loop",
-        "pipe",
-        "sub",
-        "absent",
-        "",
-        "a\0b",
-        ".",
-    ],
+    [*"../.secret ../../secret link folder/secret loop pipe sub absent .".split(), "", "a\0b"],
 )
 def test_whatever_lies_elsewhere_or_is_no_file_is_not_read(tmp_path: Path, name: str) -> None:
     dagdir = tmp_path / "dagdir"

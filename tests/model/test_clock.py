@@ -3,6 +3,7 @@ seem (``metlmon/README.md``, "Time")."""
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
@@ -57,10 +58,8 @@ def test_stamps_are_shown_as_they_were_logged() -> None:
     log = overnight("2025-11-01", "2025-11-02")
     job = of_one_job(log, settings=IN_CHICAGO).job(77)
     assert job.executions[0].start == datetime(2025, 11, 1, 22, 0)
-    stated = of_one_job(log, settings=IN_CHICAGO).ensemble.clock.with_offset(
-        job.executions[0].start
-    )
-    assert stated.isoformat() == "2025-11-01T22:00:00-05:00"
+    clock = of_one_job(log, settings=IN_CHICAGO).ensemble.clock
+    assert clock.with_offset(job.executions[0].start).isoformat() == "2025-11-01T22:00:00-05:00"
     assert Clock().with_offset(job.executions[0].start).isoformat() == "2025-11-01T22:00:00"
 
 
@@ -69,10 +68,8 @@ def test_a_log_that_says_utc() -> None:
     log.events = [e.replace(b":00 ", b":00Z ", 1) for e in log.events]
     result = of_one_job(log)
     assert result.painter().status().hours.goodput == 2.0
-    assert (
-        result.ensemble.clock.with_offset(moment("10:00:00")).isoformat()
-        == "2026-05-04T10:00:00+00:00"
-    )
+    stated = result.ensemble.clock.with_offset(moment("10:00:00"))
+    assert stated.isoformat() == "2026-05-04T10:00:00+00:00"
     result = of_one_job(log, settings=IN_CHICAGO)
     assert result.job(77).executions[0].start == moment("05:00:00")
 
@@ -89,26 +86,24 @@ def test_an_offset_that_no_zone_has_is_not_believed(wrong: timedelta) -> None:
     assert not clock.has_offset
 
 
+def metrics_of(begun: float, lasted: float, **more: object) -> bytes:
+    """What DAGMan writes at its end."""
+    metrics = {"client": "condor_dagman", "version": "25.14.1", "exitcode": 0, "DagStatus": 0}
+    return json.dumps(metrics | {"start_time": begun, "end_time": begun + lasted} | more).encode()
+
+
 def test_the_metrics_file_and_dagman_out_state_one_moment_both_ways() -> None:
     begun = moment("09:00:00").replace(tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
-    metrics = (
-        f'{{"client": "condor_dagman", "version": "25.14.1", "metrics_version": 2, '
-        f'"start_time": {begun}, "end_time": {begun + 3600}, "exitcode": 0, "DagStatus": 0}}'
-    )
-    result = read_ensemble(
-        f"JOB {NODE} t.sub\n", out=Out().start("09:00:00"), metrics=metrics.encode()
-    )
+    metrics = metrics_of(begun, 3600, metrics_version=2)
+    result = read_ensemble(f"JOB {NODE} t.sub\n", out=Out().start("09:00:00"), metrics=metrics)
     assert result.ensemble.clock.to_local(begun) == moment("09:00:00")
 
 
 def test_the_metrics_of_a_life_before_say_nothing_of_this_ones_moments() -> None:
     begun = moment("09:00:00").replace(tzinfo=UTC).timestamp()
-    metrics = (
-        f'{{"client": "condor_dagman", "version": "23.9.6", "start_time": {begun}, '
-        f'"end_time": {begun + 1136}, "exitcode": 2, "DagStatus": 4}}'
-    )
+    metrics = metrics_of(begun, 1136, version="23.9.6", exitcode=2, DagStatus=4)
     out = Out().start("09:00:00").exit(2, "09:18:56").start("09:18:57")
-    result = read_ensemble(f"JOB {NODE} t.sub\n", out=out, metrics=metrics.encode())
+    result = read_ensemble(f"JOB {NODE} t.sub\n", out=out, metrics=metrics)
     assert result.ensemble.clock.to_local(begun) == moment("09:00:00")
     assert result.ensemble.dag_state("run.dag")[0] is DagState.RUNNING
 
@@ -117,10 +112,7 @@ def test_a_dagman_job_that_was_started_again_is_paired_by_how_long_it_lasted() -
     """``.dagman.log`` repeats 001 when the schedd was restarted; the metrics name the cluster
     and are of the last start."""
     begun = moment("10:20:07").replace(tzinfo=CHICAGO).timestamp()
-    metrics = (
-        f'{{"client": "condor_dagman", "version": "25.14.1", "start_time": {begun}, '
-        f'"end_time": {begun + 600}, "exitcode": 0, "dagman_id": "900", "DagStatus": 0}}'
-    ).encode()
+    metrics = metrics_of(begun, 600, dagman_id="900")
     log = Log("run.dag.dagman.log", LogRole.DAGMAN, "run.dag").submit(900, at="09:00:00")
     log.execute(900, at="09:07:00").execute(900, at="10:20:07")
     dag = f"JOB {NODE} t.sub\n"
@@ -128,9 +120,8 @@ def test_a_dagman_job_that_was_started_again_is_paired_by_how_long_it_lasted() -
     assert not unended.ensemble.clock.has_offset
     log.terminate(900, at="10:30:07")
     for cut in (None, "08:00:00"):
-        assert read_ensemble(dag, log, metrics=metrics, cut=cut).ensemble.clock.to_local(
-            begun
-        ) == moment("10:20:07")
+        clock = read_ensemble(dag, log, metrics=metrics, cut=cut).ensemble.clock
+        assert clock.to_local(begun) == moment("10:20:07")
     others = metrics.replace(b'"900"', b'"899"')
     assert not read_ensemble(dag, log, metrics=others).ensemble.clock.has_offset
 
