@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from metlmon.cli.main import main
 from metlmon.report.build import build_report
 from metlmon.report.to_html import render_html
 from metlmon.report.to_markdown import render_markdown
@@ -21,7 +19,7 @@ from metlmon.tables import usage as usage_table
 from metlmon.tables.usage import execution_columns
 from metlmon.text import formatting, spans
 from screens.overview.header import gpu_hours
-from tests.support.commands import Captured
+from tests.support.commands import Captured, json_output, text_output
 from tests.support.dagdir_builder import NODE, Dagdir
 from tests.support.event_logs import Log, moment, of_one_job
 
@@ -114,18 +112,13 @@ def test_json_keeps_gpu_hours_and_says_the_others_beside_them(
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", log_of(4, 8).data)
     spent = {"measure": "CPU", "goodput": 8, "badput": 4, "running": 0, "total": 12}
-    main(["status", str(dagdir.path), "--json"])
-    status = json.loads(capsys.readouterr().out)
+    status = json_output("status", capsys, dagdir.path)
     for each in (status, status["runs"][0]):
         assert each["hours"] == spent
-    main(["sites", str(dagdir.path), "--json"])
-    found = json.loads(capsys.readouterr().out)
-    assert found["total"]["hours"] == spent
-    main(["report", str(dagdir.path), "--json"])
-    assert json.loads(capsys.readouterr().out)["totals"]["gpu_hours"] == 0
+    assert json_output("sites", capsys, dagdir.path)["total"]["hours"] == spent
+    assert json_output("report", capsys, dagdir.path)["totals"]["gpu_hours"] == 0
     for command in ("status", "sites", "report", "jobs"):
-        main([command, str(dagdir.path)])
-        text = capsys.readouterr().out
+        text = text_output(command, capsys, dagdir.path)
         assert "CPU-" in text
         assert "gpu-h" not in text.lower()
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from metlmon.cli.main import main
 from metlmon.stats.requests import (
     RequestAdvice,
     advise_requests,
     advised_fields,
 )
 from tests.conftest import shared_path
-from tests.support.commands import Captured, text_output
+from tests.support.commands import Captured, json_output, text_output
 from tests.support.event_logs import Log
 from tests.support.lint_ensemble import write
 from tests.support.recordings import FIXTURES
@@ -124,15 +122,13 @@ def test_a_hold_raises_the_request_as_the_act_does(tmp_path: Path) -> None:
 
 def test_check_notes_each_request_where_it_stands(tmp_path: Path, capsys: Captured) -> None:
     path = dagdir(tmp_path, [9000] * 6)
-    main(["check", str(path), "--json"])
-    found = json.loads(capsys.readouterr().out)["findings"]
+    found = json_output("check", capsys, path)["findings"]
     notes = {(f["line"], f["severity"]) for f in found if f["kind"] == "request-too-large"}
     assert notes == {(line, "note") for line in (2, 3, 4, 5, 6)}
     (memory,) = (f["message"] for f in found if f["line"] == 3 and f["file"] == "t.sub")
     assert all(part in memory for part in ("64GB", "6 epochs", "8.79 GB", "10GB", "0 of 6"))
     write(tmp_path, {"t.sub": SUBMIT.replace("$(size)", "10GB")})
-    main(["check", str(path), "--json"])
-    found = json.loads(capsys.readouterr().out)["findings"]
+    found = json_output("check", capsys, path)["findings"]
     assert 3 not in [each["line"] for each in found if each["kind"] == "request-too-large"]
 
 
@@ -140,16 +136,14 @@ def test_new_takes_what_fits_the_past_where_nothing_else_is_set(
     tmp_path: Path, capsys: Captured
 ) -> None:
     past = dagdir(tmp_path, [9000] * 6)
-    command = ["new", str(tmp_path / "new"), "--dry-run", "--past", str(past), "--json"]
-    main(command)
-    answer = json.loads(capsys.readouterr().out)
+    command = (tmp_path / "new", "--dry-run", "--past", past)
+    answer = json_output("new", capsys, *command)
     (text,) = (file["text"] for file in answer["files"] if file["name"] == "ensemble.sub")
     for line in ("request_memory = 10240MB", "request_gpus = 1", "request_disk = 1GB"):
         assert line in text
     assert "gpus_minimum_memory = 22528" in text
     assert answer["requests"]["memory_mb"]["measured"] == 6
-    main([*command, "--memory", "3 GB", "--set", "disk=7GB"])
-    answer = json.loads(capsys.readouterr().out)
+    answer = json_output("new", capsys, *command, "--memory", "3 GB", "--set", "disk=7GB")
     assert answer["requests"].keys() == {"gpus", "gpu_memory_mb"}
 
 
@@ -166,8 +160,7 @@ def test_usage_prints_what_would_fit_in_a_window(tmp_path: Path, capsys: Capture
     assert first.startswith("request_memory = 10GB")
     assert all(part in first for part in ("64GB", "t.sub", "12 epochs", "8.79 GB", "0 of 12"))
     for until, measured in (("2026-05-04 10:17:30", 5), ("2026-05-04 10:14:00", 4)):
-        main(["usage", str(path), "--requests", "--json", "--until", until])
-        rows = json.loads(capsys.readouterr().out)["requests"]
+        rows = json_output("usage", capsys, path, "--requests", "--until", until)["requests"]
         assert {row["measured"] for row in rows} == {measured}
         assert (rows[0]["suggested"] is None) == (measured < 5)
 
