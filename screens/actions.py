@@ -106,10 +106,10 @@ _TABLE: Final = """
 palette   | : ^p     | 7 :: find      | Find actions, runs, jobs, …
 help      | ?        | 10 ?: help     | Keys; again: all, and signs
 close     | q        | 11 q: back     | Back; from the overview: quit
-quit      | Q ^q     |    Q: quit     | Quit, with no question
-interrupt | ^c       |    ^c: quit    | Quit, with exit status 130
-earlier   | <        |    <: earlier  | All screens a step earlier
-later     | >        |    >: later    | A step later, or now
+quit      | Q ^q     |    Q: quit     | Quit without asking
+interrupt | ^c       |    ^c: quit    | Quit with exit status 130
+earlier   | <        |    <: earlier  | All screens one step earlier
+later     | >        |    >: later    | One step later, or now
 light     | ^t       |    ^t: theme   | Dark or light colours
 redraw    | ^l       |    ^l: redraw  | Redraw the screen
 report    | ^y       |    ^y: report  | Write the report, as HTML
@@ -161,34 +161,34 @@ acts      | a        | 8 a: act       | All acts, and why not
 # acts: Acts, in the menu behind a
 hold       | H |    H: hold         | Hold jobs, until released
 release    | R |    R: release      | Release held jobs
-remove     | X |    X: remove       | Remove jobs, for good
-vacate     | V |    V: vacate       | Off the machine, idle again
+remove     | X |    X: remove       | Remove jobs for good
+vacate     | V |    V: vacate       | Evict jobs; they go idle
 priority   | P |    P: priority     | Set the priority of jobs
 raise      | B |    B: raise        | Raise memory or disk, release
-retarget   | O |    O: retarget     | Idle jobs to another site
+retarget   | O |    O: retarget     | Send idle jobs elsewhere
 stop       | T |    T: stop         | Stop runs after this epoch
 stop_now   | K |    K: stop now     | Stop runs; epoch's work lost
 pause_run  | W |    W: pause        | Pause before the next epoch
 resume_run | C |    C: resume run   | Undo a pause, or a stop
-send       | E |    E: send         | Next epochs to another site
-exclude_site | J |  J: exclude      | No job to this site or host
-include_site | I |  I: include      | Jobs to this place again
+send       | E |    E: send         | Send next epochs elsewhere
+exclude_site | J |  J: exclude      | Keep jobs off a site or host
+include_site | I |  I: include      | Allow jobs there again
 halt       | Z |    Z: halt/resume  | Halt the DAG, or resume it
 remove_dag | D |    D: remove DAG   | Remove the DAG and its jobs
-resubmit   | U |    U: resubmit DAG | From its newest rescue file
+resubmit   | U |    U: resubmit DAG | Resubmit from newest rescue
 answers    | A |    A: answers      | The schedd's last answers
 
 # run: Run
 chart       | b   | 3 b: bars        | Bars of the execution times
 view        | v   | 3 v: evaluations | Evaluations as rows, or not
-evaluation  | o   | 4 o: its evaluation | Job of the evaluation after
+evaluation  | o   | 4 o: its evaluation | The job of its evaluation
 
 # job: Job
 section     | tab | 6 tab: section  | To the next section
 previous    | [   | 8 [: older      | Older job of this node
 next        | ]   | 8 ]: newer job  | Newer job of this node
 owner       | r   | 4 r: run        | The run of this job
-output      | enter | 9 enter: output | Its output files, whole
+output      | enter | 9 enter: output | Open its output files
 copy        | Y   | 3 Y: copy       | Copy id, reason, path, …
 view        | v   | 2 v: contacts   | Addresses in full, or hosts
 ask         | ^n  | 5 ^n: ask pool  | Why idle, or what it writes
@@ -197,9 +197,9 @@ ask         | ^n  | 5 ^n: ask pool  | Why idle, or what it writes
 view        | v   | 8 v: other file | .out or .err
 filter      | /   | 9 /: find       | Find a text in the file
 next        | .   | 7 . ,: matches  | The next match
-previous    | ,   |   ,: match      | The match before
+previous    | ,   |   ,: match      | The previous match
 wrap        | \\   | 6 \\: wrap      | Wrap long lines, or cut them
-pager       | ^v  | 5 ^v: pager     | In $PAGER; its end is here
+pager       | ^v  | 5 ^v: pager     | Open the whole in $PAGER
 copy        | Y   | 3 Y: copy       | Copy id, reason, path, …
 ask         | ^n  | 4 ^n: ask pool  | Why idle, or what it writes
 
@@ -212,7 +212,7 @@ owner       | r   | 6 r: run        | The run of the job
 
 # sites: Sites
 view          | v        | 8 v: view | Sites, GPUs, hosts, causes
-previous_view | sh+tab   |   sh+tab: view before | The view before
+previous_view | sh+tab   |   sh+tab: previous view | The previous view
 
 # annexes: Annexes
 copy        | Y   | 8 Y: copy      | Copy the command for another
@@ -224,24 +224,24 @@ owner       | r   | 5 r: run        | The run of the execution
 
 # timeline: Timeline
 before      | left h   | 6 left right: in time | Back by one cell
-after       | right l  |   right: later       | On by one cell
+after       | right l  |   right: later       | Forward by one cell
 far_before  | sh+left  |   sh+left: far back  | Back by a tenth
-far_after   | sh+right |   sh+right: far on   | On by a tenth
-change_before | ,      |   ,: change          | Last change of this run
+far_after   | sh+right |   sh+right: far forward   | Forward by a tenth
+change_before | ,      |   ,: change          | Previous change of this run
 change_after  | .      |   .: change          | Next change of this run
 stall       | z        | 4 z: stall           | To the longest stall
-zoom_in     | + =      | 9 + -: zoom          | Closer, at the cursor
-zoom_out    | -        |   -: zoom out        | Further away
+zoom_in     | + =      | 9 + -: zoom          | Zoom in at the cursor
+zoom_out    | -        |   -: zoom out        | Zoom out
 whole       | 0        | 3 0: all             | From first event to now
-pan_left    | ( ^left  |   (: pan             | Half a view back
-pan_right   | ) ^right |   ): pan             | Half a view on
+pan_left    | ( ^left  |   (: pan             | Back by half a view
+pan_right   | ) ^right |   ): pan             | Forward by half a view
 view        | v        | 9 v: by site         | By outcome, or by site
 units       | u        |   u: GPUs/jobs       | Count GPUs, or jobs
 travel      | @        | 10 @: time travel    | All screens as of the cursor
 
 # curves: Curves
 next_metric     | m | 8 m: metric        | The next metric
-previous_metric | M |   M: metric before | The metric before
+previous_metric | M |   M: previous metric | The previous metric
 view            | v | 8 v: view          | Runs, a band, or by label
 log             | L | 7 L: log           | Logarithmic, or linear
 zoom_in         | + = | 6 + -: zoom        | The later half of the epochs
@@ -249,7 +249,7 @@ zoom_out        | -   |   -: zoom out      | Twice as many epochs
 
 # compare: Runs side by side
 next_metric     | m | 8 m: metric        | The next metric
-previous_metric | M |   M: metric before | The metric before
+previous_metric | M |   M: previous metric | The previous metric
 log             | L | 7 L: log           | Logarithmic, or linear
 zoom_in         | + = | 6 + -: zoom        | The later half of the epochs
 zoom_out        | -   |   -: zoom out      | Twice as many epochs
@@ -266,10 +266,10 @@ faults      | f   | 5 f: only       | Nodes with an open entry
 # grid: Grid of a sweep
 open            | enter | 9 enter: open      | The run or runs of a point
 next_metric     | m     | 8 m: metric        | The next metric
-previous_metric | M     |   M: metric before | The metric before
+previous_metric | M     |   M: previous metric | The previous metric
 swap            | x     | 8 x: swap          | Rows as columns
 view            | v     | 7 v: variables     | The next two variables
-fix             | f     | 6 f: only          | One value of a variable
+fix             | f     | 6 f: only          | Fix one value of a variable
 
 # sideways: In the grid
 left        | left h   |   left: left     | One column left
@@ -284,12 +284,12 @@ view        | v   | 8 v: period     | Last look, day, week, or all
 view        | v   | 7 v: next bag   | The next bag
 
 # menu: The menu of acts
-choose      | enter | 9 enter: choose | Ask before it is done
+choose      | enter | 9 enter: choose | Do it, after a question
 acts        | a     |   a: close      | Close the menu
 
 # question: The question before an act
 confirm     | y     | 12 y: do it     | Do exactly what is listed
-back        | esc n | 12 esc: cancel  | Touch nothing
+back        | esc n | 12 esc: cancel  | Do nothing
 
 # advice: Advice
 acts        | a     | 8 a: apply     | Send, retarget, exclude, undo
@@ -299,15 +299,15 @@ next_act    | tab   | 9 tab: other act | Send, retarget, exclude, undo
 
 # submit: Submitting
 choose      | enter | 8 enter: choose | Choose, or go on
-preview     | tab   | 9 tab: preview  | Every file, or the form
-submit      | ^s    | 12 ^s: submit   | Submit; it asks first
+preview     | tab   | 9 tab: preview  | Show all files, or the form
+submit      | ^s    | 12 ^s: submit   | Submit, after a question
 again       | ^r    | 3 ^r: ask again | Ask schedd and collector
 back        | esc   | 10 esc: back    | Leave; N brings it back
 
 # typing: While one types
 palette     | ^p    | 2 ^p: palette | Find actions, runs, jobs, …
 help        | f1    | 7 f1: help    | Keys; again: all, and signs
-quit        | ^q    | 6 ^q: quit    | Quit, with no question
+quit        | ^q    | 6 ^q: quit    | Quit without asking
 
 # form: In a field
 up          | up sh+tab |   up: up        | To the field above
@@ -316,8 +316,8 @@ left        | left      |   left: left    | A character, or option
 right       | right     |   right: right  | A character, or option
 start       | home ^a   |   home: start   | To the start
 end         | end ^e    |   end: end      | To the end
-erase       | bksp ^h   |   bksp: erase   | Erase what is before
-delete      | del ^d    |   del: delete   | Delete what is behind
+erase       | bksp ^h   |   bksp: erase   | Erase the character before
+delete      | del ^d    |   del: delete   | Delete the character after
 word        | ^w        |   ^w: word      | Erase a word
 clear       | ^u        |   ^u: clear     | Empty the field
 page_up     | pgup      |   pgup: page up | Scroll up

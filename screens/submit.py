@@ -599,7 +599,7 @@ def cost_lines(plan: Plan, history: CostHistory | None, width: int) -> list[Line
     return lines
 
 
-def file_list(plan: Plan, new: str = "new", existing: str = "in the way") -> list[Line]:
+def file_list(plan: Plan, new: str = "new", existing: str = "exists") -> list[Line]:
     """List the files to be written: whether new, size, purpose."""
     name_width = max((cell_len(plain(file.name, 40)) for file in plan.files), default=0)
     status_width = max((len(existing if file.exists else new) for file in plan.files), default=0)
@@ -721,7 +721,7 @@ class LaunchScreen(ConfirmationBase):
         self._refresh_if_mounted()
 
     @property
-    def _in_the_way(self) -> bool:
+    def _must_replace(self) -> bool:
         return bool(self.plan.existing_files) and not self._written
 
     def hidden_actions(self) -> Collection[str]:
@@ -732,11 +732,11 @@ class LaunchScreen(ConfirmationBase):
         no: dict[str, str] = {}
         if self.pool_info.refusal is not None:
             no["launch"] = f"cannot be submitted: {self.pool_info.refusal}"
-        if not self._in_the_way:
-            no["replace"] = "no file is in the way"
+        if not self._must_replace:
+            no["replace"] = "no file exists yet"
         elif not self._replace:
             files = formatting.count(len(self.plan.existing_files), "file")
-            no["launch"] = no["write"] = f"{files} in the way: F says that they may be replaced"
+            no["launch"] = no["write"] = f"{files} would be replaced: F allows it"
         if self._written:
             no["write"] = "the files are written"
         if self._busy:
@@ -796,12 +796,12 @@ class LaunchScreen(ConfirmationBase):
         lines: list[Line] = []
         # Show a key only once it is accepted.
         replaces, yes, writes = ("R", "y", "w") if self.can_confirm else "   "
-        if self._in_the_way:
-            existing = f"{formatting.count(len(plan.existing_files), 'file')} in the way"
+        if self._must_replace:
+            existing = formatting.count(len(plan.existing_files), "existing file")
             if self._replace:
                 text = line((f"{existing} will be replaced", ALARM), " ", (replaces, KEY), " no")
             else:
-                text = line((existing, ALARM), ": what is in them would be lost. ")
+                text = line((existing, ALARM), ": the contents would be lost. ")
                 text += line((replaces, KEY), " yes, replace them")
             lines.append(line(" ") + text)
         refusals = self.refusals()
@@ -836,7 +836,7 @@ class LaunchScreen(ConfirmationBase):
             text_lines = wrap(plain(text, 4000), room - 2, indent=14)
             lines += [line(" ", (f"{label:<13}", DIM), text_lines[0][-1]), *text_lines[1:]]
         count = formatting.count(len(plan.files), "file")
-        new, existing = "new", "to be replaced" if self._replace else "in the way"
+        new, existing = "new", "to be replaced" if self._replace else "exists"
         if self._written:
             new, existing = "written", "replaced"
         lines += [(), heading(count, room), *file_list(plan, new, existing)]
@@ -1077,13 +1077,13 @@ class SubmitScreen(SnapshotScreen):
         plan = result.plan
         jobs = formatting.count(plan.jobs, "job")
         files = formatting.count(len(plan.files), "file")
-        way = formatting.count(len(plan.existing_files), "is", "are")
+        exist = formatting.count(len(plan.existing_files), "exists", "exist")
         return join(
             (
                 line((size_text(plan), BOLD), (f" = {jobs}", BOLD)),
                 line(formatting.count(plan.nodes, "node")),
                 line(files),
-                line((f"{way} in the way", NOTE)) if plan.existing_files else (),
+                line((f"{exist} already", NOTE)) if plan.existing_files else (),
             ),
             line("   "),
         )

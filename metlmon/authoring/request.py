@@ -600,7 +600,7 @@ SHAPES: Final[Mapping[str, str]] = {
     EnsembleShape.CHAIN.value: "each run a chain of its epochs",
     EnsembleShape.SWEEP.value: "a run for every combination of values",
     EnsembleShape.STAGES.value: "pretrain, then finetune from its checkpoint",
-    EnsembleShape.BAG.value: "shards that need nothing of each other",
+    EnsembleShape.BAG.value: "independent shards",
     EnsembleShape.MULTI_NODE.value: "several machines train an epoch together",
 }
 POLICIES: Final[Mapping[str, str]] = {
@@ -616,10 +616,10 @@ _TABLE: Final = (
     RequestField(
         "template",
         read_text,
-        "one that comes along, or a submit description beside this file",
+        "a bundled template, or a submit description beside this file",
         FormText(
             "Template",
-            "The job that trains one epoch. Left and right go through those that come along, "
+            "The job that trains one epoch. Left and right go through the bundled templates, "
             "enter lists them; or type the path of a file of your own.",
         ),
         usage="one of submit --list-templates, or a submit description",
@@ -628,7 +628,7 @@ _TABLE: Final = (
     RequestField(
         "name",
         read_text,
-        "of the DAG file, without .dag",
+        "name of the DAG file, without .dag",
         FormText("DAG name", "The DAG file gets this name.", ".dag"),
         metavar="NAME",
     ),
@@ -636,7 +636,7 @@ _TABLE: Final = (
         "shape",
         one_of(EnsembleShape),
         "one of " + ", ".join(EnsembleShape),
-        FormText("Shape", "How the nodes hang together."),
+        FormText("Shape", "How the nodes depend on each other."),
         choices=SHAPES,
     ),
     RequestField(
@@ -650,7 +650,7 @@ _TABLE: Final = (
     RequestField(
         "epochs",
         read_whole,
-        "of each run, one job each",
+        "epochs of each run, one job each",
         FormText(
             "Epochs",
             "How many epochs each run is trained for; every epoch is a job of its own.",
@@ -662,8 +662,8 @@ _TABLE: Final = (
     RequestField(
         "shards",
         read_whole,
-        "jobs that need nothing of each other",
-        FormText("Shards", "Into how many jobs the work is cut.", "jobs"),
+        "independent jobs",
+        FormText("Shards", "How many jobs the work is divided into.", "jobs"),
         Limits("shards", 1, MOST_NODES),
         shapes={EnsembleShape.BAG},
         toml="bag.shards",
@@ -680,8 +680,8 @@ _TABLE: Final = (
     RequestField(
         "machines",
         read_whole,
-        "that train an epoch together",
-        FormText("Machines", "How many train an epoch together, at the same time.", "per job"),
+        "machines that train an epoch together",
+        FormText("Machines", "How many machines train an epoch together.", "per job"),
         Limits("machines for an epoch", 2, 64),  # More are seldom free at the same time.
         shapes={EnsembleShape.MULTI_NODE},
         toml="multi-node.machines",
@@ -703,7 +703,7 @@ _TABLE: Final = (
     RequestField(
         "evaluation.template",
         read_text,
-        usage="evaluate what epochs leave, by this template (default: evaluate)",
+        usage="evaluate checkpoints with this template (default: evaluate)",
         metavar="T",
         flag="evaluate",
     ),
@@ -723,7 +723,10 @@ _TABLE: Final = (
         usage="evaluate after every Nth epoch",
     ),
     RequestField(
-        "evaluation.gates", read_flag, "does the next epoch wait for it, and fail with it?", flag=""
+        "evaluation.gates",
+        read_flag,
+        "whether the next epoch waits for it, and fails with it",
+        flag="",
     ),
     RequestField(
         "sites",
@@ -750,7 +753,7 @@ _TABLE: Final = (
     RequestField(
         "gpus",
         read_whole,
-        "of each job",
+        "GPUs of each job",
         FormText("GPUs", "How many GPUs each job asks for; 0 is none.", "per job"),
         Limits("GPUs of a job", 0, 64),
         is_site=True,
@@ -758,17 +761,17 @@ _TABLE: Final = (
     RequestField(
         "gpu_memory_mb",
         read_size,
-        "MB, the least of a GPU",
+        "minimum memory of each GPU, MB",
         FormText(
             "GPU memory",
-            "The least memory that each GPU must have: 40000, or 40 GB. Empty: any.",
+            "The minimum memory of each GPU: 40000, or 40 GB. Empty: any.",
             "MB",
             empty="any",
         ),
         Limits("MB of a GPU", 1, 1 << 20),
         is_site=True,
         hint='"40 GB"',
-        usage="the least memory of a GPU",
+        usage="the minimum memory of each GPU",
         metavar="MB",
         toml="gpu_memory",
     ),
@@ -798,7 +801,7 @@ _TABLE: Final = (
     RequestField(
         "retries",
         read_whole,
-        "of each node",
+        "retries of each node",
         FormText("Retries", "How often DAGMan tries an epoch again that failed.", "times"),
         Limits("retries", 0, 100),
         is_site=True,
@@ -807,7 +810,7 @@ _TABLE: Final = (
     RequestField(
         "mlproject", read_flag, "also an MLflow project, for mlflow run . -b metlmon", optional=True
     ),
-    RequestField("gate.metric", read_text, "what a run is judged by", flag=""),
+    RequestField("gate.metric", read_text, "the metric that stops runs", flag=""),
     RequestField(
         "gate.goal",
         one_of(MetricGoal),
@@ -832,7 +835,7 @@ _TABLE: Final = (
     RequestField(
         "gate.min_delta",
         read_number,
-        "of more than this",
+        "minimum improvement that counts",
         limits=Limits("as the least improvement", 0, math.inf),
         flag="",
     ),

@@ -106,7 +106,7 @@ def load_template(name_or_path: str) -> Template:
     names = sorted(bundled_names())
     if name_or_path in names:
         return _read_template(_BUNDLED / f"{name_or_path}.sub", (_BUNDLED, _HOME), bundled=True)
-    known = ", ".join(names) or "none that come along"
+    known = ", ".join(names) or "none is bundled"
     if not name_or_path.strip():
         raise PlanError(f"no template is chosen; there are {known}")
     try:

@@ -32,11 +32,10 @@ RELEASE: Final = "Release"
 RESUBMIT: Final = "Submit the DAG again"
 RESUBMIT_JOBS: Final = "Submit the jobs again"
 RUN_THE_REST: Final = (
-    "Submit the nodes that are not done as a DAG of their own: submitted again, this one runs all "
-    "of its nodes"
+    "Submit the unfinished nodes as a DAG of their own: resubmitting this one runs all its nodes"
 )
 """For a DAG that is done, which leaves no rescue file."""
-DAG_IS_DONE: Final = "Nothing to submit again: its DAG is done"
+DAG_IS_DONE: Final = "Nothing to resubmit: its DAG is done"
 PUT_RESCUE_BACK: Final = "Put the rescue file back"
 GENERAL_STEPS: Final = frozenset(
     {RELEASE, RESUBMIT, RESUBMIT_JOBS, RUN_THE_REST, DAG_IS_DONE, PUT_RESCUE_BACK}

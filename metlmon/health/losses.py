@@ -283,7 +283,7 @@ def _by_cause(facts: HealthFacts, ended: Sequence[Execution]) -> Iterator[Health
             cause = error.explain(short_cause(entry, cause))
         is_passed = entry.job in passed
         if is_passed:
-            cause += ": its POST script let it pass"
+            cause += ": its POST script succeeded"
         group = groups.get((kind, cause, entry.code, is_open))
         if group is None:
             known = VACATE_ADVICE.get(entry.code) if entry.code is not None else None

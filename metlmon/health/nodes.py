@@ -271,7 +271,7 @@ def _stuck_dag(facts: HealthFacts, row: DagRow) -> Iterator[HealthEntry]:
             group.blocked += facts.blocked.take(fault)
         one = (lost[0].reason or "").removeprefix("DAGMan has not read ")
         ends = one if len(lost) == 1 else f"the ends of {count(len(lost), 'job')}"
-        text = f"DAGMan has not read {ends}: it goes on waiting"
+        text = f"DAGMan has not read {ends} and keeps waiting"
         yield group.entry(text=text, dag=row.file, reason=lost[0].reason)
         return
     states = facts.status.node_states

@@ -164,7 +164,7 @@ def state_reason(row: NodeRow, errors: Errors = NO_ERRORS) -> str:
         case State.COMPLETED if row.ended_with_dag:
             return "ended with its DAG"
         case State.COMPLETED if row.overruled:
-            return f"{job_result_text(row, errors)}: its POST script let it pass"
+            return f"{job_result_text(row, errors)}: its POST script succeeded"
         case State.COMPLETED if row.inferred:
             return "inferred: a node after it was submitted"
         case _:

@@ -599,7 +599,7 @@ RATE_SECONDS: Final = 7 * 86400.0
 """Window of the epoch rate, at most since the start: one week, so that it has a weekend."""
 
 NO_DAG_FILE: Final = "no DAG file: later epochs are not known"
-NO_ORDER: Final = "no ETA for jobs of no DAG"
+NO_ORDER: Final = "no ETA for jobs without a DAG"
 """Reasons why a run known only from a log has no estimate."""
 
 NOT_SUBMITTED: Final = ((2**62, 0),)

@@ -138,11 +138,11 @@ def _gain_sentence(plan: PlacementPlan) -> Line:
         return line(("No plan yet: ", BOLD), "no epoch has completed yet.")
     if not epochs and plan.runs_excluded:
         reasons = plain(", ".join(_reasons(plan)), REASON_LIMIT)
-        return line(("No plan: ", BOLD), f"no run that has epochs left goes on ({reasons}).")
+        return line(("No plan: ", BOLD), f"no run with epochs left can continue ({reasons}).")
     if not epochs:
         return line(("Nothing to plan: ", BOLD), "no run has epochs left.")
     if round(unplaced):
-        return line((f"{count(round(unplaced), 'epoch')} fit nowhere", ALARM), ".")
+        return line((f"{count(round(unplaced), 'epoch')} fit at no site", ALARM), ".")
     gain = plan.gain
     if gain is None:
         return line("What the plan gains is not known.")

@@ -471,7 +471,7 @@ def _trouble_line(row: Epoch, errors: Errors, cells: int) -> Line:
         return line((crop_middle(f"{name} is held: {reason}", cells), BAD))
     ending = job_result_text(row, errors) if row.job_state in FAILED_JOB else "its job ended well"
     if row.overruled:
-        content = line((f"{name}: {ending}", NOTE), ("; its POST script let it pass", DIM))
+        content = line((f"{name}: {ending}", NOTE), ("; its POST script succeeded", DIM))
     else:
         content = line((f"{name} failed: {ending}", BAD))
     return crop(content, cells)

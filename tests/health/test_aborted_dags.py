@@ -404,7 +404,7 @@ def test_a_local_job_that_fails_is_no_badput(tmp_path: Path) -> None:
     [
         ("JOB", None, "Submit the DAG again", "when the DAG has ended"),
         ("JOB", 0, RUN_THE_REST, None),
-        ("SERVICE", 0, "Nothing to submit again: its DAG is done", None),
+        ("SERVICE", 0, "Nothing to resubmit: its DAG is done", None),
     ],
 )
 def test_a_dag_that_runs_or_is_done_is_not_submitted_again(

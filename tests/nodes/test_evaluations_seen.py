@@ -96,7 +96,7 @@ async def test_they_are_counted_on_the_overview_and_shown_beside_their_epochs() 
         assert "1 evaluation failed (POST script passed)" in seen.text, "and that is no alarm"
         await seen.press("enter")
         assert "✗ job failed" in seen.line(" ✓ completed   ✗")
-        assert "run0-eval_epoch2: return value 1; its POST script let it pass" in seen.text
+        assert "run0-eval_epoch2: return value 1; its POST script succeeded" in seen.text
         assert "side nodes" not in seen.text
         await seen.press("v")
         assert "✗ job failed" in seen.line("eval_epoch2  ")

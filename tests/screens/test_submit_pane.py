@@ -183,7 +183,7 @@ async def test_a_field_takes_letters_pastes_and_edits_at_the_caret(home: Path) -
         assert isinstance(seen.app.screen, HelpScreen)
         await seen.press("escape", "ctrl+p")
         assert isinstance(seen.app.screen, PaletteScreen)
-        assert "Submit; it asks first" in seen.text
+        assert "Submit, after a question" in seen.text
 
 
 @pytest.mark.parametrize(
@@ -309,17 +309,17 @@ async def test_files_in_the_way_need_a_yes_of_their_own(home: Path) -> None:
     (home / "ens" / "ens.sub").write_text("mine")
     pool = FakePool(submitted=PoolError("not today"))
     async with pane(request_at(home), pool=pool) as seen:
-        assert "1 is in the way" in seen.text
+        assert "1 exists already" in seen.text
         await seen.press("ctrl+s")
-        assert "! in the way  ens.sub" in seen.text
+        assert "! exists  ens.sub" in seen.text
         assert "yes, submit" not in seen.lines[-1], "it would not be done"
         assert "F replace" in seen.lines[-1]
         await seen.press("y", "w")
-        assert "F says that they may be replaced" in seen.text
+        assert "F allows it" in seen.text
         assert there(home / "ens") == ["ens.sub"]
         assert (home / "ens" / "ens.sub").read_text() == "mine"
         await seen.press("F")
-        assert "1 file in the way will be replaced" in seen.text
+        assert "1 existing file will be replaced" in seen.text
         assert "y yes, submit" in seen.lines[-1]
         assert (home / "ens" / "ens.sub").read_text() == "mine"
         await seen.press("y")
@@ -338,7 +338,7 @@ async def test_a_file_that_comes_meanwhile_is_not_replaced(home: Path) -> None:
         assert pool.dags == []
         assert (home / "ens" / "ens.dag").read_text() == "another's"
         await seen.press("escape")
-        assert "1 is in the way" in seen.text
+        assert "1 exists already" in seen.text
 
 
 async def test_a_schedd_that_refuses_is_reported_and_asked_again(home: Path) -> None:

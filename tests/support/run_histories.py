@@ -99,18 +99,22 @@ def lost(
     *,
     seconds: float = 3600.0,
     outcome: Outcome = Outcome.EVICTED,
+    code: int | None = 1005,
+    reason: str | None = "Unspecified job interruption",
     site: str | None = "delta",
     job: JobId = (9000, 0),
+    target: str | None = None,
     uncertain: bool = False,
 ) -> Execution:
     """An execution that was lost."""
-    made = _execution(run, 0, Past(site=site), job, end - timedelta(seconds=seconds), end)
+    past = Past(site=site, target=target)
+    made = _execution(run, 0, past, job, end - timedelta(seconds=seconds), end)
     return replace(
         made,
         outcome=outcome,
-        code=1005,
-        reason="Unspecified job interruption",
-        cause="Unspecified job interruption",
+        code=code,
+        reason=reason,
+        cause=reason,
         final=False,
         uncertain=uncertain,
     )
