@@ -1,4 +1,4 @@
-"""The graph in characters: every shape, at the widths of a pane, a terminal and a wall."""
+"""The graph in characters: every shape, at several widths."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def woven(
     apart: Mapping[str, NodeKind] | None = None,
     runs: Sequence[str] = (),
 ) -> Graph:
-    """A graph of these edges; nodes whose names begin like a run belong to it."""
+    """A graph of these edges; nodes whose names begin with a run's belong to it."""
     names = dict.fromkeys(name for edge in edges for name in edge)
     nodes = [
         GraphNode(name, "x.sub", run=next((r for r in runs if name.startswith(f"{r}-")), None))
@@ -50,7 +50,7 @@ def woven(
     return Graph(tuple(nodes), tuple(edges))
 
 
-# --- chains, and what hangs from them -------------------------------------------------------------
+# --- chains and their branches --------------------------------------------------------------------
 
 
 def test_a_chain(own: str) -> None:
@@ -85,7 +85,7 @@ def test_evaluations_are_listed_beneath_the_chain(own: str) -> None:
     )
 
 
-def test_evaluations_that_are_waited_for_stand_in_the_chain(own: str) -> None:
+def test_awaited_evaluations_are_in_the_chain(own: str) -> None:
     evaluation = Evaluation(own, gates=True)
     graph = build_graph(Request(own, Path("x"), runs=2, epochs=30, evaluation=evaluation))
     assert drawn(graph, 80) == (
@@ -116,7 +116,7 @@ def test_sub_dags(own: str) -> None:
     )
 
 
-def test_what_comes_before_and_after_all_runs() -> None:
+def test_nodes_before_and_after_all_runs() -> None:
     runs = [f"run{number}" for number in range(10)]
     edges = [(f"{run}-train_epoch0", f"{run}-train_epoch1") for run in runs]
     edges += [("init", f"{run}-train_epoch0") for run in runs]
@@ -131,7 +131,7 @@ def test_what_comes_before_and_after_all_runs() -> None:
     )  # fmt: skip
 
 
-def test_any_graph_by_its_layers() -> None:
+def test_any_graph_is_drawn_in_layers() -> None:
     edges = [("A", "B0"), ("A", "B1"), ("A", "B2"), ("B0", "C"), ("B1", "C"), ("B2", "C")]
     apart = {
         "make": NodeKind.PROVISIONER,
@@ -146,7 +146,7 @@ def test_any_graph_by_its_layers() -> None:
     )
 
 
-def test_runs_of_several_forms_are_reported_apart() -> None:
+def test_runs_of_different_forms_are_drawn_apart() -> None:
     runs = ["run0", "run1", "run2"]
     edges = [(f"{run}-a0", f"{run}-a1") for run in runs] + [("run1-a1", "run1-a2")]
     assert drawn(woven(edges, runs=runs), 80) == (
@@ -157,18 +157,18 @@ def test_runs_of_several_forms_are_reported_apart() -> None:
     )  # fmt: skip
 
 
-def test_runs_that_wait_for_each_others_nodes() -> None:
+def test_runs_with_edges_between_them() -> None:
     edges = [("p-1", "q-1"), ("q-1", "p-2")]
     assert drawn(woven(edges, runs=["p", "q"]), 80) == "p-1 ─▶ q-1 ─▶ p-2\n"
 
 
-def test_a_circle_and_nothing() -> None:
+def test_cycle_and_empty_graph() -> None:
     circle = woven([("a", "b"), ("b", "a")])
     assert drawn(circle, 80) == "a, b: these wait for each other\n"
     assert drawn(Graph(), 80) == "(no nodes)\n"
 
 
-def test_names_that_a_terminal_would_obey() -> None:
+def test_control_characters_in_names_are_escaped() -> None:
     text = drawn(woven([("a\x1b[2J", "b\u202e")]), 80)
     assert "\x1b" not in text
     assert "\u202e" not in text
@@ -178,7 +178,7 @@ def test_names_that_a_terminal_would_obey() -> None:
 
 
 @given(st.data())
-def test_no_picture_is_wider_or_longer_than_it_may_be(data: st.DataObject) -> None:
+def test_drawing_keeps_within_width_and_height(data: st.DataObject) -> None:
     names = data.draw(st.lists(st.text("ab0123-", min_size=1, max_size=30), unique=True))
     count = len(names)
     pairs = st.tuples(st.integers(0, max(0, count - 1)), st.integers(0, max(0, count - 1)))
@@ -194,7 +194,7 @@ def test_no_picture_is_wider_or_longer_than_it_may_be(data: st.DataObject) -> No
     assert 0 < len(lines) < 300
 
 
-def test_a_large_graph_is_a_small_picture() -> None:
+def test_large_graph_has_a_small_drawing() -> None:
     names = [f"run{run}-train_epoch{epoch}" for run in range(100) for epoch in range(500)]
     nodes = tuple(GraphNode(name, "x.sub", run=name.split("-")[0]) for name in names)
     edges = tuple(

@@ -1,5 +1,5 @@
-"""What a hostile or a clumsy person may ask for, and what is written then: nothing gets out of its
-line, its quotes or its file, and all is written or nothing."""
+"""Hostile and clumsy requests: no text leaves its line, its quotes or its file, and either all
+files are written or none."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def output_of(capsys: Captured, words: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("name", ["a\nqueue 99\n.sub", "a\u2028b.sub", "a\x1b.sub", "a\udcff.sub"])
-def test_a_templates_file_name_is_no_line_of_what_is_written(tmp_path: Path, name: str) -> None:
+def test_file_name_of_a_template_injects_no_line(tmp_path: Path, name: str) -> None:
     own = Path(nap(tmp_path / "own"))
     template = own.rename(own.with_name(name))
     asked = replace(a_request(tmp_path), template=str(template))
@@ -89,7 +89,7 @@ def test_a_templates_file_name_is_no_line_of_what_is_written(tmp_path: Path, nam
         make_plan(asked)
 
 
-def test_two_stages_with_templates_of_one_name(tmp_path: Path) -> None:
+def test_stages_may_not_have_different_templates_of_one_name(tmp_path: Path) -> None:
     one, other = (nap(tmp_path / folder) for folder in ("a", "b"))
     stages = (StageRequest("p", 1, one), StageRequest("f", 1, other))
     asked = replace(a_request(tmp_path), shape=EnsembleShape.STAGES, stages=stages, template=one)
@@ -99,7 +99,7 @@ def test_two_stages_with_templates_of_one_name(tmp_path: Path) -> None:
         make_plan(asked)
 
 
-def test_a_stage_called_like_the_evaluations_submit_file(tmp_path: Path) -> None:
+def test_stage_named_like_the_evaluation_is_refused(tmp_path: Path) -> None:
     asked = replace(
         a_request(tmp_path),
         shape=EnsembleShape.STAGES,
@@ -119,13 +119,11 @@ def test_a_stage_called_like_the_evaluations_submit_file(tmp_path: Path) -> None
         *("ensemble.dag.rescue001", "ensemble.jobstate.log"),
     ],
 )
-def test_a_template_brings_nothing_that_is_taken_for_something_else(
-    tmp_path: Path, name: str
-) -> None:
+def test_template_may_not_ship_files_with_reserved_names(tmp_path: Path, name: str) -> None:
     own = Path(nap(tmp_path / "own"))
     (own.parent / name).write_text("x")
     asked = replace(a_request(tmp_path, gate=StopRules()), template=str(own))
-    # a_request writes the template anew.
+    # a_request has rewritten the template.
     own.write_text(f"# ship: {name}\n{own.read_text()}")
     with pytest.raises(PlanError, match=f"^{name} .* rename"):
         make_plan(asked)
@@ -134,7 +132,7 @@ def test_a_template_brings_nothing_that_is_taken_for_something_else(
 # --- the directory ------------------------------------------------------------------------------
 
 
-def test_what_is_not_a_file_is_not_waited_for(tmp_path: Path, capsys: Captured) -> None:
+def test_pipes_are_not_waited_for(tmp_path: Path, capsys: Captured) -> None:
     Path("D").mkdir()
     Path("D/ensemble.dag").write_text("JOB a a.sub\n")
     os.mkfifo("D/ensemble.toml")
@@ -142,7 +140,7 @@ def test_what_is_not_a_file_is_not_waited_for(tmp_path: Path, capsys: Captured) 
     assert output_of(capsys, "e.toml D")[0] == Exit.USAGE
 
 
-def test_a_full_disk_is_not_blamed_on_files_that_are_there(
+def test_full_disk_is_not_reported_as_existing_files(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(handle: int) -> None:
@@ -157,10 +155,10 @@ def test_a_full_disk_is_not_blamed_on_files_that_are_there(
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_ctrl_c_while_files_are_put_into_their_places(
+def test_ctrl_c_waits_until_all_files_are_in_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool
 ) -> None:
-    """It waits until all are there: a few of them would be another ensemble."""
+    """A part of the files would be another ensemble."""
     assert threading.current_thread() is threading.main_thread()
     plan = make_plan(a_request(tmp_path))
     name = "replace" if overwrite else "link"
@@ -184,7 +182,7 @@ def test_ctrl_c_while_files_are_put_into_their_places(
 # --- secrets ------------------------------------------------------------------------------------
 
 
-def test_no_key_is_reported_wherever_it_was_put(capsys: Captured) -> None:
+def test_secrets_are_never_printed(capsys: Captured) -> None:
     Path("e.toml").write_text(
         f'runs = 1\nepochs = 1\nsites = ["{KEY}"]\n[values]\nproject = "--token {KEY}"\n'
         f'[variables]\nWANDB_API_KEY = "{KEY}"\nnote = "{KEY}"\n'
@@ -202,7 +200,7 @@ def test_no_key_is_reported_wherever_it_was_put(capsys: Captured) -> None:
     assert KEY in Path("D/e.dag").read_text()
 
 
-def test_keys_are_warned_of_wherever_they_are(capsys: Captured) -> None:
+def test_secrets_are_warned_of_everywhere(capsys: Captured) -> None:
     Path("e.toml").write_text(
         f'runs = 1\nepochs = 1\n[values]\nproject = "{KEY}"\n[variables]\nWANDB_API_KEY = "{KEY}"\n'
         f'[region.late]\nvariables = {{ note = "{KEY}" }}\n'
@@ -212,7 +210,7 @@ def test_keys_are_warned_of_wherever_they_are(capsys: Captured) -> None:
         assert f"{name} looks like a secret, and all who can read the directory" in err
 
 
-# --- again ----------------------------------------------------------------------------------------
+# --- rewriting descriptions -----------------------------------------------------------------------
 
 
 MINE: Final = """\
@@ -223,7 +221,7 @@ epochs = 2
 """
 
 
-def test_words_of_ones_own_stay_in_the_description(capsys: Captured) -> None:
+def test_comments_of_the_user_stay_in_the_description(capsys: Captured) -> None:
     Path("e.toml").write_text(MINE)
     assert output_of(capsys, "e.toml D")[0] == Exit.OK
     assert Path("e.toml").read_text() == MINE
@@ -242,7 +240,7 @@ def test_words_of_ones_own_stay_in_the_description(capsys: Captured) -> None:
     assert kept.read_bytes() == before
 
 
-def test_it_is_reported_when_options_replace_words_of_ones_own(capsys: Captured) -> None:
+def test_options_that_drop_comments_of_the_user_are_reported(capsys: Captured) -> None:
     Path("e.toml").write_text(MINE)
     assert output_of(capsys, "e.toml D")[0] == Exit.OK
     assert "without comments of yours" not in output_of(capsys, "D --epochs 3")[2]
@@ -253,7 +251,7 @@ def test_it_is_reported_when_options_replace_words_of_ones_own(capsys: Captured)
     assert Path("e.toml").read_text() == MINE
 
 
-def test_a_file_that_was_handed_in_is_not_written_over(capsys: Captured) -> None:
+def test_given_description_is_not_overwritten(capsys: Captured) -> None:
     Path("e.toml").write_text(MINE)
     code, _, err = output_of(capsys, "e.toml .")
     assert code == Exit.USAGE
@@ -263,13 +261,13 @@ def test_a_file_that_was_handed_in_is_not_written_over(capsys: Captured) -> None
     assert Path("e.toml").read_text().startswith(MINE)
 
 
-# --- descriptions as nobody writes them ---------------------------------------------------------
+# --- odd descriptions ---------------------------------------------------------------------------
 
 
 @settings(max_examples=75, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_no_description_is_too_odd_to_be_answered(data: st.DataObject) -> None:
-    """Examples, with pieces taken out, doubled, and strewn with what ends lines and quotes."""
+def test_odd_descriptions_are_planned_or_refused(data: st.DataObject) -> None:
+    """Examples with pieces removed, doubled, and with inserted ends of lines and quotes."""
     text = example(data.draw(st.sampled_from(list(EnsembleShape))), "trainer")
     for _ in range(data.draw(st.integers(1, 4))):
         start = data.draw(st.integers(0, len(text)))

@@ -1,4 +1,4 @@
-"""An ensemble in TOML: what it means, what is wrong with it, and the way back."""
+"""An ensemble in TOML: reading, errors, and writing it back."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def wrong(tmp_path: Path, text: str) -> list[str]:
     return [sentence.removeprefix(prefix) for sentence in caught.value.sentences]
 
 
-# --- what it means ------------------------------------------------------------------------------
+# --- meaning ------------------------------------------------------------------------------------
 
 
-def test_an_empty_description_is_a_chain_with_a_gate(tmp_path: Path) -> None:
+def test_empty_description_is_a_chain_with_a_gate(tmp_path: Path) -> None:
     found = read(tmp_path, "", "mine.toml")
     usual = Request("trainer", tmp_path / "out", name="mine", gate=StopRules())
     assert found == usual
@@ -91,7 +91,7 @@ variables.x = 0.5
     )
 
 
-def test_a_sweep_keeps_what_numbers_look_like_and_where_they_stand(tmp_path: Path) -> None:
+def test_sweep_keeps_notation_and_line_of_numbers(tmp_path: Path) -> None:
     found = read(
         tmp_path,
         '[sweep]\ngroup = "lr"\nhow = "product"\n\na = "0.01 to 0.05 by 0.02"\n'
@@ -123,13 +123,11 @@ def test_a_sweep_keeps_what_numbers_look_like_and_where_they_stand(tmp_path: Pat
         ("[[stage]]\nname = 'a'\nepochs = 1", StopRules()),
     ],
 )
-def test_runs_have_a_gate_unless_they_shall_not(
-    tmp_path: Path, text: str, gate: StopRules | None
-) -> None:
+def test_runs_have_a_gate_by_default(tmp_path: Path, text: str, gate: StopRules | None) -> None:
     assert read(tmp_path, text).gate == gate
 
 
-def test_tables_tell_the_shape(tmp_path: Path) -> None:
+def test_tables_determine_the_shape(tmp_path: Path) -> None:
     text = "[[stage]]\nname = 'pre'\nepochs = 3\n[[stage]]\nname = 'fine'\nepochs = 2\n"
     found = read(tmp_path, text + "template = 'metl'\nvalues = { a = 1 }")
     assert found.shape is EnsembleShape.STAGES
@@ -138,14 +136,14 @@ def test_tables_tell_the_shape(tmp_path: Path) -> None:
     assert read(tmp_path, "[multi-node]\nmachines = 3").machines == 3
 
 
-def test_relative_files_lie_beside_the_description(tmp_path: Path) -> None:
+def test_relative_files_are_beside_the_description(tmp_path: Path) -> None:
     found = read(tmp_path, 'template = "own/nap.sub"\nsource = "train.sweep"\n')
     assert found.template == str(tmp_path / "own" / "nap.sub")
     assert found.source == tmp_path / "train.sweep"
     assert read(tmp_path, 'template = "metl"').template == "metl"
 
 
-# --- what is wrong --------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -200,14 +198,14 @@ def test_errors_name_the_line_and_the_key(tmp_path: Path, text: str, sentence: s
     assert [each for each in found if each.startswith(sentence)], found
 
 
-def test_all_that_is_wrong_is_reported_at_once(tmp_path: Path) -> None:
+def test_all_errors_are_reported_at_once(tmp_path: Path) -> None:
     found = wrong(tmp_path, "runs = 'x'\nnam = 1\nepochs = 'y'\n")
     assert [each.split(":")[0] for each in found] == ["1", "2", "3"]
     with pytest.raises(DescriptionError, match=r"\(and 2 more\)"):
         read_description(tmp_path / "e.toml")
 
 
-def test_files_that_are_no_description(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path: Path) -> None:
     for path, what in [
         (tmp_path / "none.toml", "there is no such file"),
         (tmp_path, "cannot be read"),
@@ -219,7 +217,7 @@ def test_files_that_are_no_description(tmp_path: Path) -> None:
         read_description(tmp_path / "large.toml")
 
 
-def test_complaints_find_their_lines(tmp_path: Path) -> None:
+def test_problems_have_their_lines(tmp_path: Path) -> None:
     path = tmp_path / "e.toml"
     path.write_text(
         "runs = 0\ngpu_memory = 1\n[values]\nx = 1\n[[stage]]\nname = 'a'\n[[stage]]\n"
@@ -233,7 +231,7 @@ def test_complaints_find_their_lines(tmp_path: Path) -> None:
     assert position_of_field(path, "retries") is None
 
 
-# --- there and back -------------------------------------------------------------------------------
+# --- round trips ----------------------------------------------------------------------------------
 
 
 def without_places(request: Request) -> Request:
@@ -310,7 +308,7 @@ def _place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(request=requests() | ODD | SWEEPS)
-def test_a_description_says_what_was_asked_for(place: Path, request: Request) -> None:
+def test_written_description_reads_back_as_the_request(place: Path, request: Request) -> None:
     text = format_request(request)
     place.write_text(text, encoding="utf-8", newline="")
     found = read_description(place, request.directory)
@@ -329,7 +327,7 @@ def test_every_shape_has_an_example(tmp_path: Path, shape: EnsembleShape) -> Non
     found = read(tmp_path, text)
     assert found.shape is shape
     assert found.name == "ensemble"
-    # What is commented out could stand there as it is.
+    # Lines that are commented out are valid as they are.
     lines = [line.removeprefix("# ") if " = " in line else line for line in text.split("\n")]
     seeds = () if shape is EnsembleShape.BAG else (1, 2, 3, 4)
     assert read(tmp_path, "\n".join(lines)).seeds == seeds
@@ -380,7 +378,7 @@ def test_names_as_text() -> None:
         ("subdags", ["true", 1]),
     ],
 )
-def test_values_that_cannot_be_read(field: str, values: list[object]) -> None:
+def test_invalid_values_are_refused(field: str, values: list[object]) -> None:
     for value in values:
         with pytest.raises(ValueError, match=r"^must be "):
             FIELDS[field].read(value)

@@ -1,4 +1,4 @@
-"""A description that was changed: what differs is reported, and what has run stays as it is."""
+"""A changed description: differences are reported, and nodes that have run stay as they are."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ FIRST = ["run0-train_epoch0", "run1-train_epoch0"]
 ALL = [f"run{run}-train_epoch{epoch}" for run in range(2) for epoch in range(3)]
 
 
-# --- nothing, or not submitted ----------------------------------------------------------------
+# --- before submission ------------------------------------------------------------------------
 
 
-def test_what_was_not_submitted_is_replaced(request_: Request) -> None:
+def test_unsubmitted_dag_is_replaced(request_: Request) -> None:
     change = amended(request_, runs=3, epochs=2, retries=5)
     assert change.refusal is None
     assert (change.runs_added, change.runs_removed) == (("run2",), ())
@@ -72,7 +72,7 @@ def test_what_was_not_submitted_is_replaced(request_: Request) -> None:
 
 
 @pytest.mark.parametrize("name", ["ensemble.sub", "nap.sh"])
-def test_what_was_changed_by_hand_is_kept(request_: Request, name: str) -> None:
+def test_files_edited_by_hand_are_kept(request_: Request, name: str) -> None:
     path = request_.directory / name
     path.write_text(path.read_text() + "# by hand\n")
     change = amended(request_)
@@ -80,13 +80,13 @@ def test_what_was_changed_by_hand_is_kept(request_: Request, name: str) -> None:
     assert change.unchanged
     assert name not in carried_out(request_, runs=3)
     assert path.read_text().endswith("# by hand\n")
-    # It is still known for what it is, and may go on request.
+    # It is still recognised, and may be replaced on request.
     assert amended(request_, runs=3).protected_files == (name,)
     assert name in carried_out(request_, force=True, runs=3)
     assert not path.read_text().endswith("# by hand\n")
 
 
-def test_a_dag_that_was_changed_by_hand_is_not_replaced(request_: Request) -> None:
+def test_dag_edited_by_hand_is_not_replaced(request_: Request) -> None:
     path = request_.directory / "ensemble.dag"
     path.write_text(path.read_text() + "PRIORITY run0-train_epoch0 5\n")
     before = listing(request_.directory)
@@ -101,7 +101,7 @@ def test_a_dag_that_was_changed_by_hand_is_not_replaced(request_: Request) -> No
     assert "PRIORITY" not in path.read_text()
 
 
-def test_the_description_may_be_the_one_that_was_changed(request_: Request) -> None:
+def test_edited_description_may_be_given(request_: Request) -> None:
     path = request_.directory / "ensemble.toml"
     path.write_text(path.read_text().replace("runs = 2", "runs = 3"))
     plan = amended_plan(replace(request_, runs=3))
@@ -109,13 +109,13 @@ def test_the_description_may_be_the_one_that_was_changed(request_: Request) -> N
     assert plan_diff(plan, source=path).protected_files == ()
 
 
-def test_somebody_elses_dag_is_not_replaced(request_: Request) -> None:
+def test_foreign_dag_is_not_replaced(request_: Request) -> None:
     (request_.directory / "ensemble.toml").unlink()
     change = amended(request_, runs=3)
     assert "metlmon did not write it" in change.refusal
 
 
-def test_sub_dags_that_nothing_needs_are_taken_away(request_: Request) -> None:
+def test_obsolete_sub_dags_are_deleted(request_: Request) -> None:
     request = replace(request_, subdags=True)
     carried_out(request)
     inner = sorted(path.name for path in request.directory.glob("*run*.dag"))
@@ -126,10 +126,10 @@ def test_sub_dags_that_nothing_needs_are_taken_away(request_: Request) -> None:
     assert not (request.directory / inner[1]).exists()
 
 
-# --- a DAGMan has it, or had ------------------------------------------------------------------
+# --- during and after a DAGMan ----------------------------------------------------------------
 
 
-def test_a_running_dag_is_left_alone(request_: Request) -> None:
+def test_running_dag_is_not_changed(request_: Request) -> None:
     running(request_.directory)
     before = listing(request_.directory)
     change = amended(request_, runs=3)
@@ -158,7 +158,7 @@ def test_nodes_may_be_added_after_a_rescue(request_: Request) -> None:
 def test_nodes_that_have_not_run_may_change(tmp_path: Path) -> None:
     sites = a_request(tmp_path, sites=("A", "B"), policy=Policy.PIN, gate=StopRules())
     write_plan(make_plan(sites))
-    # All of run0 has run; with a third site nothing of it changes, and run1 stays, too.
+    # All of run0 has run; a third site changes neither its nodes nor run1's.
     ran(sites.directory, done=[node for node in ALL if node.startswith("run0")])
     change = amended(sites, sites=("A", "C"))
     assert change.refusal is None
@@ -171,7 +171,7 @@ def test_nodes_that_have_not_run_may_change(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("gate", [None, StopRules(patience=2)])
-def test_a_gate_may_come_or_go_after_a_rescue(request_: Request, gate: StopRules | None) -> None:
+def test_gate_may_come_or_go_after_a_rescue(request_: Request, gate: StopRules | None) -> None:
     ran(request_.directory, done=FIRST)
     change = amended(request_, gate=gate)
     assert change.refusal is None
@@ -189,7 +189,7 @@ def test_a_gate_may_come_or_go_after_a_rescue(request_: Request, gate: StopRules
     ],
     ids=["epochs", "seeds", "runs", "variables"],
 )
-def test_what_has_run_is_not_touched(
+def test_nodes_that_have_run_may_not_change(
     request_: Request, changes: dict[str, Any], node: str, what: str
 ) -> None:
     ran(request_.directory, done=FIRST)
@@ -204,7 +204,7 @@ def test_what_has_run_is_not_touched(
     assert listing(request_.directory) == before
 
 
-def test_without_a_rescue_file_all_would_run_again(request_: Request) -> None:
+def test_change_without_a_rescue_file_is_refused(request_: Request) -> None:
     ran(request_.directory, done=ALL, rescue=False)
     change = amended(request_, runs=3)
     assert "6 nodes have run and no rescue file says so" in change.refusal
@@ -212,13 +212,13 @@ def test_without_a_rescue_file_all_would_run_again(request_: Request) -> None:
     assert amended(request_).unchanged
 
 
-def test_a_dag_that_was_handed_over_in_vain_is_as_if_it_were_not(request_: Request) -> None:
+def test_failed_submission_counts_as_unsubmitted(request_: Request) -> None:
     (request_.directory / "ensemble.dag.condor.sub").write_text("")
     change = amended(request_, epochs=4)
     assert (change.progress, change.refusal) == (DagProgress.WRITTEN, None)
 
 
-def test_a_dagman_that_comes_meanwhile_keeps_its_dag(request_: Request) -> None:
+def test_dagman_started_meanwhile_keeps_its_dag(request_: Request) -> None:
     plan = amended_plan(replace(request_, runs=3))
     change = plan_diff(plan)
     running(request_.directory)
@@ -228,8 +228,8 @@ def test_a_dagman_that_comes_meanwhile_keeps_its_dag(request_: Request) -> None:
     assert listing(request_.directory) == before
 
 
-def test_a_dagman_that_waits_in_the_queue_has_the_dag(request_: Request) -> None:
-    """It has no lock yet; its own log tells that it was submitted, and of no end."""
+def test_idle_dagman_keeps_its_dag(request_: Request) -> None:
+    """It has no lock yet; its own log has its submission and no end."""
     directory = request_.directory
     (directory / "ensemble.dag.condor.sub").write_text("")
     log = "000 (100.000.000) 2026-01-02 09:59:00 Job submitted from host: <10.0.0.1:9618>\n...\n"
@@ -239,7 +239,7 @@ def test_a_dagman_that_waits_in_the_queue_has_the_dag(request_: Request) -> None
     assert "a DAGMan has this DAG (ensemble.dag.dagman.log tells of no end)" in change.refusal
 
 
-def test_the_jobs_log_tells_of_a_dag_whose_dagman_left_nothing(request_: Request) -> None:
+def test_job_log_proves_a_submission_without_dagman_files(request_: Request) -> None:
     ran(request_.directory, done=ALL, rescue=False)
     for path in request_.directory.glob("ensemble.dag.*"):
         path.unlink()
@@ -248,11 +248,11 @@ def test_the_jobs_log_tells_of_a_dag_whose_dagman_left_nothing(request_: Request
     assert "run1-train_epoch0" in change.refusal
 
 
-# --- a gate's answers -------------------------------------------------------------------------
+# --- answers of a gate ------------------------------------------------------------------------
 
 
 def answered(request: Request, folder: str = "gate/ensemble") -> None:
-    """What a gate wrote about one run; ``folder`` may be that of the placements."""
+    """Write what a gate leaves about one run; ``folder`` may be that of placements."""
     (uuid, _) = (run.uuid for run in amended_plan(request).runs)
     kind = "stopped" if folder.startswith("gate") else "inc"
     path = request.directory / folder / f"{uuid}.{kind}"
@@ -261,8 +261,8 @@ def answered(request: Request, folder: str = "gate/ensemble") -> None:
 
 
 @pytest.mark.parametrize("folder", ["gate/ensemble", "placement/ensemble"])
-def test_a_new_dag_finds_no_answers_of_an_old_gate(tmp_path: Path, folder: str) -> None:
-    """The same runs have the same uuids: their gate would leave them out at once."""
+def test_new_dag_beside_answers_of_an_old_gate_is_refused(tmp_path: Path, folder: str) -> None:
+    """The same runs have the same uuids: the gate would skip them at once."""
     request = a_request(tmp_path, gate=StopRules())
     answered(request, folder)
     (complaint,) = (each for each in validate(request).problems if each.fatal)
@@ -277,7 +277,7 @@ def test_a_new_dag_finds_no_answers_of_an_old_gate(tmp_path: Path, folder: str) 
     write_plan(plan)
 
 
-def test_a_dag_that_was_never_submitted_has_no_gate_that_answered(request_: Request) -> None:
+def test_unsubmitted_dag_with_gate_answers_is_refused(request_: Request) -> None:
     answered(request_)
     for changes in ({}, {"runs": 3}):
         change = amended(request_, **changes)
@@ -285,7 +285,7 @@ def test_a_dag_that_was_never_submitted_has_no_gate_that_answered(request_: Requ
         assert "move it away" in change.refusal
 
 
-def test_a_dag_that_ran_keeps_its_gates_answers(request_: Request) -> None:
+def test_dag_that_ran_keeps_its_gate_answers(request_: Request) -> None:
     answered(request_)
     ran(request_.directory, done=FIRST)
     assert amended(request_, runs=3).refusal is None
@@ -295,7 +295,7 @@ def test_a_dag_that_ran_keeps_its_gates_answers(request_: Request) -> None:
 
 
 def continued(request: Request, *nodes: str, runs: bool = False) -> None:
-    """``ensemble-2.dag`` goes on with run1, and has trained ``nodes``; ``runs``: it still does."""
+    """``ensemble-2.dag`` continues run1, and has trained ``nodes``; ``runs``: it is running."""
     directory = request.directory
     uuid = amended_plan(request).runs[1].uuid
     text = ""
@@ -313,7 +313,7 @@ def continued(request: Request, *nodes: str, runs: bool = False) -> None:
     (directory / "ensemble-2.dag.dagman.out").write_bytes(data)
 
 
-def test_a_dag_whose_runs_another_one_trains_is_not_changed(request_: Request) -> None:
+def test_dag_whose_runs_another_dag_trains_is_not_changed(request_: Request) -> None:
     ran(request_.directory, done=FIRST)
     continued(request_, "run1-train_epoch1", "run1-train_epoch2")
     change = amended(request_, runs=3)
@@ -321,14 +321,14 @@ def test_a_dag_whose_runs_another_one_trains_is_not_changed(request_: Request) -
     assert "metlmon continue" in change.refusal
 
 
-def test_what_a_running_dag_needs_is_not_changed(request_: Request) -> None:
+def test_files_of_a_running_dag_are_not_changed(request_: Request) -> None:
     ran(request_.directory, done=ALL)
     continued(request_, runs=True)
     change = amended(request_, memory_mb=4096)
     assert "ensemble-2.dag goes on with its runs" in change.refusal
 
 
-def test_a_refusal_quotes_no_secret(request_: Request) -> None:
+def test_refusal_quotes_no_secret(request_: Request) -> None:
     ran(request_.directory, done=FIRST)
     key = "0123456789abcdef0123456789abcdef01234567"
     change = amended(request_, variables={"WANDB_API_KEY": key})

@@ -1,4 +1,4 @@
-"""For each variable of a node: who gave it, and whom it hides."""
+"""The origin of each variable of a node, and the values that it hides."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def given(variable: dict[str, Any]) -> tuple[str, str, str]:
     return variable["value"], variable["level"], variable["where"]
 
 
-def test_the_nearest_wins_and_names_what_it_hides(capsys: Captured) -> None:
+def test_nearest_value_wins_and_lists_hidden_ones(capsys: Captured) -> None:
     (node,) = explanations(capsys, "mine.toml --explain run1-train_epoch2")
     found = variables(node)
     project = found["project"]
@@ -79,7 +79,7 @@ CHAIN = "PARENT {run}-train_epoch0 CHILD {run}-train_epoch1\n"
 
 
 def sweep_file(workflow: str = "", template: str = CHAIN) -> None:
-    """s.dag, two runs of two epochs; ``workflow`` from line 3 on."""
+    """Write s.dag, two runs of two epochs; ``workflow`` from line 3 on."""
     Path("s.dag").write_text(SWEPT + workflow)
     Path("t.subdag").write_text(template)
 
@@ -95,7 +95,7 @@ def sweep_file(workflow: str = "", template: str = CHAIN) -> None:
         ("s.dag --seeds 3,4", "g1-train_epoch0", "random_seed", "4", "--seeds"),
     ],
 )
-def test_what_gives_a_value_is_named(
+def test_origin_of_a_value_is_given(
     capsys: Captured, words: str, node: str, variable: str, value: str, where: str
 ) -> None:
     head = 'template = "own/nap.sub"\n'
@@ -107,7 +107,7 @@ def test_what_gives_a_value_is_named(
     assert (found["value"], found["where"]) == (value, where)
 
 
-def test_what_is_appended_is_reported_as_such(capsys: Captured) -> None:
+def test_appended_values_are_marked(capsys: Captured) -> None:
     sweep_file("VARS g APPEND b=7 a=9\n", CHAIN + 'VARS ALL_NODES APPEND a="99"\n')
     (node,) = explanations(capsys, "s.dag --explain g0-train_epoch0")
     found = variables(node)
@@ -120,7 +120,7 @@ def test_what_is_appended_is_reported_as_such(capsys: Captured) -> None:
     assert "s.dag:3, APPEND: before the submit file\n" in text
 
 
-def test_weak_parents_and_splices_are_neighbours(capsys: Captured) -> None:
+def test_weak_parents_and_splices_are_listed(capsys: Captured) -> None:
     sweep_file(
         "JOB tidy tidy.sub\nSPLICE more more.dag\nWEAK PARENT g CHILD tidy\n"
         "PARENT more CHILD g\nPARENT tidy CHILD more\n"
@@ -134,7 +134,7 @@ def test_weak_parents_and_splices_are_neighbours(capsys: Captured) -> None:
     assert "  after     g0-train_epoch1 (weak: also if it fails), g1-" in text
 
 
-def test_all_that_the_dag_says_of_a_node_is_reported(capsys: Captured) -> None:
+def test_all_commands_of_a_node_are_listed(capsys: Captured) -> None:
     sweep_file(
         "SCRIPT HOLD g0 h.sh\nSCRIPT DEBUG d ALL POST g0 p.sh\nRETRY g0 5 UNLESS-EXIT 3\n"
         "PRIORITY g0 7\nCATEGORY ALL_NODES c\n"
@@ -156,7 +156,7 @@ def test_all_that_the_dag_says_of_a_node_is_reported(capsys: Captured) -> None:
         assert f"{result}\n" in text
 
 
-def test_neighbours_script_and_submit_file(capsys: Captured) -> None:
+def test_neighbours_script_and_submit_file_are_listed(capsys: Captured) -> None:
     (node,) = explanations(capsys, "mine.toml --explain run0-train_epoch1")
     assert (node["parents"], node["children"]) == (["run0-train_epoch0"], ["run0-train_epoch2"])
     assert (node["submit"], node["file"], node["role"]) == ("mine.sub", "mine.dag", "train")
@@ -167,12 +167,12 @@ def test_neighbours_script_and_submit_file(capsys: Captured) -> None:
     assert "(exit 75: asked again after 60s; 42: done without a job)" in text
 
 
-def test_several_nodes_at_once(capsys: Captured) -> None:
+def test_several_nodes_are_explained(capsys: Captured) -> None:
     found = explanations(capsys, "mine.toml --explain 'run0-*'")
     assert [each["name"] for each in found] == [f"run0-train_epoch{epoch}" for epoch in range(3)]
 
 
-def test_nodes_of_sub_dags(tmp_path: Path) -> None:
+def test_nodes_of_sub_dags_are_explained(tmp_path: Path) -> None:
     request = Request(str(tmp_path / "own" / "nap.sub"), Path("x"), runs=2, epochs=2, subdags=True)
     graph = build_graph(request)
     assert len(node_names(graph)) == 2 + 4

@@ -41,7 +41,7 @@ RECORD = b'#!/bin/sh\nmkdir -p out\necho "$@" >> out/epochs\n'
 
 
 def request_of(shape: EnsembleShape, tmp_path: Path) -> Request:
-    """The example of a shape, with an ensemble of one's own values."""
+    """The example of a shape, with other values."""
     path = tmp_path / "ensemble.toml"
     path.write_text(example(shape, template_for(shape)) + '[values]\ndisk = "7GB"\n')
     return read_description(path, tmp_path / "new")
@@ -51,7 +51,7 @@ def request_of(shape: EnsembleShape, tmp_path: Path) -> Request:
 
 
 @pytest.mark.parametrize("shape", EnsembleShape)
-def test_the_defaults_are_the_ensemble(shape: EnsembleShape, tmp_path: Path) -> None:
+def test_defaults_of_parameters_are_the_ensemble(shape: EnsembleShape, tmp_path: Path) -> None:
     request = request_of(shape, tmp_path)
     defaults = {each.name: each.default for each in project_parameters(request)}
     assert defaults["disk"] == "7GB"
@@ -63,7 +63,7 @@ def test_the_defaults_are_the_ensemble(shape: EnsembleShape, tmp_path: Path) -> 
         assert text_of(again, name) == text_of(plan, name)
 
 
-def test_each_shape_has_its_own_numbers(tmp_path: Path) -> None:
+def test_each_shape_has_its_parameters(tmp_path: Path) -> None:
     numbers = {
         shape.value: [each.name for each in project_parameters(request_of(shape, tmp_path))
                       if each.is_count]
@@ -78,7 +78,7 @@ def test_each_shape_has_its_own_numbers(tmp_path: Path) -> None:
     }
 
 
-def test_parameters_change_what_is_trained(tmp_path: Path) -> None:
+def test_parameters_change_the_ensemble(tmp_path: Path) -> None:
     request = request_of(EnsembleShape.CHAIN, tmp_path)
     changed = with_parameters(request, {"runs": "6", "epochs": " 9 ", "learning_rate": "0.5"})
     assert (changed.runs, changed.epochs) == (6, 9)
@@ -98,7 +98,7 @@ def test_swept_variables_are_parameters(tmp_path: Path) -> None:
     assert len(make_plan(changed).runs) == 6
 
 
-def test_swept_texts_survive(tmp_path: Path) -> None:
+def test_swept_texts_are_unchanged(tmp_path: Path) -> None:
     odd = ("a, b", 'say "c"', "it's", "back\\slash", " blank ")
     sweep = SweepRequest("run", (SweptVariable("text", odd, ""),))
     request = Request("trainer", tmp_path, shape=EnsembleShape.SWEEP, sweep=sweep)
@@ -107,7 +107,7 @@ def test_swept_texts_survive(tmp_path: Path) -> None:
     assert changed.sweep.variables[0].values == odd
 
 
-def test_a_secret_is_no_parameter(tmp_path: Path) -> None:
+def test_secrets_are_not_parameters(tmp_path: Path) -> None:
     request = a_request(tmp_path, NAP.replace("seconds", "api_token"))
     assert [each.name for each in project_parameters(request)] == ["runs", "epochs", "seeds"]
 
@@ -123,14 +123,14 @@ def test_a_secret_is_no_parameter(tmp_path: Path) -> None:
         ("seeds", "4-1", "-P seeds: '4-1' must be ranges from the smaller"),
     ],
 )
-def test_a_wrong_parameter_is_named(name: str, text: str, sentence: str, tmp_path: Path) -> None:
+def test_wrong_parameter_is_named(name: str, text: str, sentence: str, tmp_path: Path) -> None:
     request = request_of(EnsembleShape.CHAIN, tmp_path)
     with pytest.raises(PlanError) as raised:
         with_parameters(request, {name: text})
     assert str(raised.value).startswith(sentence)
 
 
-def test_the_configuration_says_where_it_runs(tmp_path: Path) -> None:
+def test_configuration_sets_sites_and_requests(tmp_path: Path) -> None:
     request = with_configuration(
         request_of(EnsembleShape.CHAIN, tmp_path),
         {
@@ -159,7 +159,7 @@ def test_the_configuration_says_where_it_runs(tmp_path: Path) -> None:
         ("memory", "much", "--backend-config memory: 'much' must be a size"),
     ],
 )
-def test_a_wrong_configuration_is_named(
+def test_wrong_configuration_is_named(
     key: str, value: object, sentence: str, tmp_path: Path
 ) -> None:
     with pytest.raises(PlanError) as raised:
@@ -176,7 +176,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_files_are_shown_written_and_in_the_manifest(here: Path, capsys: Captured) -> None:
+def test_files_are_shown_written_and_in_the_manifest(here: Path, capsys: Captured) -> None:
     code, out, _ = run_command("new", capsys, "ensemble", "--mlproject", "--dry-run")
     assert code == Exit.OK
     assert all(f"  {name} " in out for name in FILES)
@@ -188,7 +188,7 @@ def test_the_files_are_shown_written_and_in_the_manifest(here: Path, capsys: Cap
     assert os.access(here / "ensemble/ensemble.local.sh", os.X_OK)
 
 
-def test_a_dag_that_is_there_becomes_a_project(here: Path, capsys: Captured) -> None:
+def test_existing_dag_becomes_a_project(here: Path, capsys: Captured) -> None:
     run_command("new", capsys, "ensemble")
     assert "mlproject" not in (here / "ensemble/ensemble.toml").read_text()
     before = (here / "ensemble/ensemble.dag").read_bytes()
@@ -203,7 +203,7 @@ def test_a_dag_that_is_there_becomes_a_project(here: Path, capsys: Captured) -> 
     assert "runs=2 |" in (here / "ensemble/ensemble.local.sh").read_text()
 
 
-def test_a_sweep_file_keeps_its_values_to_itself(here: Path, capsys: Captured) -> None:
+def test_values_of_a_sweep_file_are_not_parameters(here: Path, capsys: Captured) -> None:
     (here / "flow.dag").write_text(
         "GEN SUBDAG flow train.subdag learning_rate from\n  0.1 to 0.2 by 0.1\n"
     )
@@ -215,7 +215,7 @@ def test_a_sweep_file_keeps_its_values_to_itself(here: Path, capsys: Captured) -
     assert "runs" not in project.replace("# mlflow run", "").replace("mlflow run", "")
 
 
-def test_the_gateway_gets_a_job_of_the_same_size(tmp_path: Path) -> None:
+def test_gateway_job_has_the_same_requests(tmp_path: Path) -> None:
     text = NAP + "request_cpus = 6\n"
     plan = make_plan(a_request(tmp_path, text, mlproject=True, gpus=2, memory_mb=3000))
     assert json.loads(text_of(plan, "gateway_config.json")) == {
@@ -250,7 +250,7 @@ def recording(
     return request
 
 
-def test_the_nodes_are_executed_run_by_run(tmp_path: Path) -> None:
+def test_script_executes_run_by_run(tmp_path: Path) -> None:
     request = recording(tmp_path)
     done = run_script(request, "runs=2", "epochs=3", "seconds=1")
     assert done.returncode == 0, done.stderr
@@ -260,14 +260,14 @@ def test_the_nodes_are_executed_run_by_run(tmp_path: Path) -> None:
     assert [line for line in done.stdout.splitlines() if line.startswith("==")] == nodes
 
 
-def test_nothing_follows_an_epoch_that_failed(tmp_path: Path) -> None:
+def test_script_stops_a_run_at_a_failed_epoch(tmp_path: Path) -> None:
     request = recording(tmp_path, record=RECORD + b'[ "$2" != 2 ] || exit 3\n')
     done = run_script(request)
     assert done.returncode == 3
     assert (request.directory / "out/epochs").read_text().splitlines() == ["run0 1 1", "run0 2 1"]
 
 
-def test_an_evaluation_that_fails_stops_nothing(tmp_path: Path) -> None:
+def test_failed_evaluation_stops_nothing(tmp_path: Path) -> None:
     failing = NAP.replace("arguments = ", "arguments = failing ")
     evaluation = tmp_path / "own/failing.sub"
     request = recording(tmp_path, record=RECORD + b'[ "$1" != failing ] || exit 3\n',
@@ -283,7 +283,7 @@ def test_an_evaluation_that_fails_stops_nothing(tmp_path: Path) -> None:
     assert len(recorded) == 8
 
 
-def test_another_value_is_refused(tmp_path: Path) -> None:
+def test_other_values_are_refused(tmp_path: Path) -> None:
     request = recording(tmp_path)
     done = run_script(request, "runs=2", "epochs=4")
     assert done.returncode == 2
@@ -291,7 +291,7 @@ def test_another_value_is_refused(tmp_path: Path) -> None:
     assert not (request.directory / "out").exists()
 
 
-def test_values_are_no_patterns_or_commands_of_the_shell(tmp_path: Path) -> None:
+def test_values_are_not_interpreted_by_the_shell(tmp_path: Path) -> None:
     value = "*;`touch`|y'z&"
     request = recording(tmp_path, values={"seconds": value})
     assert run_script(request, "seconds=anything").returncode == 2
@@ -313,7 +313,7 @@ def test_values_are_no_patterns_or_commands_of_the_shell(tmp_path: Path) -> None
         ("queue 2\n", "ensemble.sub queues several jobs"),
     ],
 )
-def test_what_needs_htcondor_is_said(change: str, reason: str, tmp_path: Path) -> None:
+def test_parts_that_need_htcondor_are_reported(change: str, reason: str, tmp_path: Path) -> None:
     request = recording(tmp_path, RECORDING + change, gate=None)
     (tmp_path / "own/data").mkdir()
     (tmp_path / "own/data/a.csv").write_text("")
@@ -333,7 +333,7 @@ def test_several_machines_need_htcondor(tmp_path: Path) -> None:
     assert "several machines train together" in text_of(plan, "ensemble.local.sh")
 
 
-def test_runs_in_dags_of_their_own_are_executed(tmp_path: Path) -> None:
+def test_runs_in_sub_dags_are_executed(tmp_path: Path) -> None:
     request = recording(tmp_path, subdags=True)
     assert run_script(request).returncode == 0
     assert len((request.directory / "out/epochs").read_text().splitlines()) == 6

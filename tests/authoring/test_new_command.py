@@ -1,4 +1,4 @@
-"""``metlmon new`` as a person meets it: what it prints, writes, refuses, and how it ends."""
+"""``metlmon new`` for a person: its output, files, refusals and exit codes."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def files_here() -> list[str]:
     return sorted(str(path) for path in Path().rglob("*") if path.is_file())
 
 
-# --- what is shown before, and what is written --------------------------------------------------
+# --- previews and files -------------------------------------------------------------------------
 
 
-def test_counts_picture_and_files_are_reported_and_written(capsys: Captured, own: str) -> None:
+def test_counts_graph_and_files_are_printed_and_written(capsys: Captured, own: str) -> None:
     code, out, err = run_new(capsys, f"--template {own} --runs 3 --epochs 12 --no-gate")
     assert code == Exit.OK
     assert out.startswith("ensemble.dag in ensemble: 3 runs, 36 nodes, 36 jobs, chain, template ")
@@ -80,7 +80,7 @@ def test_a_dry_run_writes_nothing(capsys: Captured, own: str) -> None:
     assert new_json(capsys, f"--template {own} --dry-run")["written"] is False
 
 
-def test_json_has_it_all(capsys: Captured, own: str) -> None:
+def test_json_has_all_fields(capsys: Captured, own: str) -> None:
     found = new_json(capsys, f"out --template {own} --name big --runs 2 --epochs 2")
     assert (found["schema"], found["directory"], found["dag_file"]) == (1, "out", "big.dag")
     assert (found["shape"], found["nodes"], found["jobs"]) == ("chain", 4, 4)
@@ -91,7 +91,7 @@ def test_json_has_it_all(capsys: Captured, own: str) -> None:
     assert {each["name"] for each in found["files"]} == set(os.listdir("out"))
 
 
-def test_plain_characters(capsys: Captured, own: str) -> None:
+def test_ascii_option_prints_ascii_only(capsys: Captured, own: str) -> None:
     _, out, _ = run_new(capsys, f"--template {own} --ascii --epochs 30")
     assert out.isascii()
     _, out, _ = run_new(capsys, "ensemble --ascii --explain run0-train_epoch1")
@@ -99,7 +99,7 @@ def test_plain_characters(capsys: Captured, own: str) -> None:
 
 
 @pytest.mark.parametrize("shape", EnsembleShape)
-def test_examples_can_be_written_as_they_are(capsys: Captured, shape: EnsembleShape) -> None:
+def test_examples_are_valid(capsys: Captured, shape: EnsembleShape) -> None:
     _, out, _ = run_new(capsys, f"--example {shape}")
     Path("mine.toml").write_text(out)
     code, out, err = run_new(capsys, "mine.toml out")
@@ -116,7 +116,7 @@ def test_examples_can_be_written_as_they_are(capsys: Captured, shape: EnsembleSh
 # --- descriptions and options ---------------------------------------------------------------------
 
 
-def test_options_go_before_the_description(capsys: Captured, own: str) -> None:
+def test_options_override_the_description(capsys: Captured, own: str) -> None:
     Path("mine.toml").write_text(
         f'template = "{own}"\nruns = 5\nepochs = 4\nvariables.x = "1"\n[values]\nseconds = 9\n'
     )
@@ -128,7 +128,7 @@ def test_options_go_before_the_description(capsys: Captured, own: str) -> None:
     assert new_json(capsys, "mine.toml --dry-run")["dag_file"] == "mine.dag"
 
 
-def test_shapes_by_options(capsys: Captured, own: str) -> None:
+def test_options_select_shapes(capsys: Captured, own: str) -> None:
     path = Path(own)
     path.write_text(path.read_text().replace("seconds}", "seconds} $(a)"))
     swept = new_json(
@@ -147,7 +147,7 @@ def test_shapes_by_options(capsys: Captured, own: str) -> None:
     assert sum(file["name"].endswith(".dag") for file in apart["files"]) == 3
 
 
-def test_rules_by_options(capsys: Captured, own: str) -> None:
+def test_options_set_the_rules(capsys: Captured, own: str) -> None:
     words = f"--template {own} --stop-patience 3 --diverge 4 --median-after 2 --dry-run"
     found = new_json(capsys, words)
     text = next(file["text"] for file in found["files"] if file["name"] == "ensemble.gate.json")
@@ -169,9 +169,7 @@ CHAIN = "PARENT {run}-train_epoch0 CHILD {run}-train_epoch1\n"
         *("--shards 3", "--machines 4", "--evaluate"),
     ],
 )
-def test_an_option_that_a_sweep_file_leaves_nothing_to_is_refused(
-    capsys: Captured, option: str
-) -> None:
+def test_options_that_a_sweep_file_excludes_are_refused(capsys: Captured, option: str) -> None:
     Path("s.dag").write_text(SWEEP)
     Path("t.subdag").write_text(CHAIN)
     Path("e.toml").write_text('source = "s.dag"\n')
@@ -185,13 +183,13 @@ def test_an_option_that_a_sweep_file_leaves_nothing_to_is_refused(
     assert "nothing differs" in run_new(capsys, "o --name again")[1]
 
 
-def test_a_byte_order_mark_is_no_word_of_a_sweep_file(capsys: Captured) -> None:
+def test_byte_order_mark_of_a_sweep_file_is_ignored(capsys: Captured) -> None:
     Path("s.dag").write_text(SWEEP, encoding="utf-8-sig")
     Path("t.subdag").write_text(CHAIN, encoding="utf-8-sig")
     assert new_json(capsys, "s.dag o --dry-run")["nodes"] == 4
 
 
-def test_the_directory_may_stand_behind_the_options(capsys: Captured, own: str) -> None:
+def test_directory_may_follow_the_options(capsys: Captured, own: str) -> None:
     found = new_json(capsys, f"--template {own} --dry-run out")
     assert found["directory"] == "out"
     Path("mine.toml").write_text(f'template = "{own}"\n')
@@ -220,7 +218,7 @@ def test_the_directory_may_stand_behind_the_options(capsys: Captured, own: str) 
         ("--explain run0-train_epok0", "--explain 'run0-train_epok0': no node is called so; did"),
     ],
 )
-def test_what_is_wrong_ends_in_a_sentence(capsys: Captured, words: str, sentence: str) -> None:
+def test_errors_are_one_sentence(capsys: Captured, words: str, sentence: str) -> None:
     Path("bad.toml").write_text("runs = 2\nepochs = 'x'\n")
     Path("few.toml").write_text("runs = 0\n")
     Path("nul.toml").write_text('name = "a\\u0000b"\nruns = 2\nepochs = 2\n')
@@ -232,10 +230,10 @@ def test_what_is_wrong_ends_in_a_sentence(capsys: Captured, words: str, sentence
     assert files_here() == before
 
 
-# --- a directory that holds one already -----------------------------------------------------------
+# --- an existing ensemble -------------------------------------------------------------------------
 
 
-def test_what_differs_is_reported(capsys: Captured, own: str) -> None:
+def test_differences_are_printed(capsys: Captured, own: str) -> None:
     run_new(capsys, f"--template {own} --runs 2 --epochs 2")
     before = listing(Path("ensemble"))
     code, out, _ = run_new(capsys, "ensemble")
@@ -258,7 +256,7 @@ def test_what_differs_is_reported(capsys: Captured, own: str) -> None:
     assert b"run2-train_epoch1" in Path("ensemble/ensemble.dag").read_bytes()
 
 
-def test_what_a_terminal_would_obey_is_not_printed(capsys: Captured, own: str) -> None:
+def test_control_characters_are_not_printed(capsys: Captured, own: str) -> None:
     bad = "\x1b[2J\u202e"
     Path("bad.toml").write_text(f'template = "{own}"\nname = "\\u001b[2J"\n', encoding="utf-8")
     texts = list(run_new(capsys, "bad.toml")[1:])
@@ -276,7 +274,7 @@ def test_what_a_terminal_would_obey_is_not_printed(capsys: Captured, own: str) -
         assert "\u202e" not in text
 
 
-def test_the_kept_description_can_be_changed_where_it_lies(capsys: Captured, own: str) -> None:
+def test_written_description_can_be_edited_in_place(capsys: Captured, own: str) -> None:
     run_new(capsys, f"--template {own} --runs 2")
     kept = Path("ensemble/ensemble.toml")
     kept.write_text(kept.read_text().replace("runs = 2", "runs = 3"))
@@ -286,12 +284,12 @@ def test_the_kept_description_can_be_changed_where_it_lies(capsys: Captured, own
         assert change["protected_files"] == []
     assert run_new(capsys, "ensemble/ensemble.toml")[0] == Exit.OK
     assert new_json(capsys, "ensemble")["change"]["unchanged"]
-    # It does without the template that it was made from.
+    # The template is no longer needed.
     Path(own).unlink()
     assert new_json(capsys, "ensemble")["change"]["unchanged"]
 
 
-def test_what_has_run_is_refused_and_the_rest_allowed(capsys: Captured, own: str) -> None:
+def test_only_nodes_that_have_not_run_may_change(capsys: Captured, own: str) -> None:
     run_new(capsys, f"--template {own} --runs 2")
     ran(Path("ensemble"), done=["run0-train_epoch0", "run1-train_epoch0"])
     before = listing(Path("ensemble"))
@@ -306,10 +304,10 @@ def test_what_has_run_is_refused_and_the_rest_allowed(capsys: Captured, own: str
     assert "metlmon act resubmit ensemble" in err
 
 
-# --- handing it over ------------------------------------------------------------------------------
+# --- submission -----------------------------------------------------------------------------------
 
 
-def test_submit_hands_it_to_the_pool(capsys: Captured, own: str, pool: FakePool) -> None:
+def test_submit_submits_to_the_pool(capsys: Captured, own: str, pool: FakePool) -> None:
     code, out, err = run_new(capsys, f"--template {own} --submit")
     assert code == Exit.OK
     assert "cluster 77: ensemble/ensemble.dag, 4 runs, 12 nodes, 12 jobs" in out
@@ -317,7 +315,7 @@ def test_submit_hands_it_to_the_pool(capsys: Captured, own: str, pool: FakePool)
     assert pool.dags == [Path.cwd() / "ensemble" / "ensemble.dag"]
 
 
-def test_nothing_is_submitted_twice_or_where_it_may_not(
+def test_second_and_read_only_submissions_are_refused(
     capsys: Captured, own: str, pool: FakePool, tmp_path: Path
 ) -> None:
     run_new(capsys, f"--template {own}")
@@ -334,7 +332,7 @@ def test_nothing_is_submitted_twice_or_where_it_may_not(
     assert not Path("other").exists()
 
 
-# --- the same everywhere --------------------------------------------------------------------------
+# --- reproducibility ------------------------------------------------------------------------------
 
 
 EXAMPLES = ("chain", "sweep", "stages", "bag")
@@ -351,7 +349,7 @@ for shape in sys.argv[1:]:
 """
 
 
-def test_two_machines_write_the_same(tmp_path: Path) -> None:
+def test_two_machines_write_the_same_files(tmp_path: Path) -> None:
     made = []
     for number, seed in enumerate(["1", "77"]):
         place = tmp_path.joinpath(*["deep"] * number, f"machine{number}")

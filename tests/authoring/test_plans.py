@@ -1,4 +1,4 @@
-"""A request becomes a DAG that HTCondor's grammar takes, the same one every time."""
+"""A request becomes a DAG that HTCondor's grammar accepts, the same one every time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def uuids(request: Request) -> list[str]:
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_another_model_has_another_uuid(tmp_path: Path, change: dict[str, object]) -> None:
+def test_different_models_have_different_uuids(tmp_path: Path, change: dict[str, object]) -> None:
     request = a_request(tmp_path)
     stages = (StageRequest("a", 1), StageRequest("b", 1))
     staged = replace(request, shape=EnsembleShape.STAGES, stages=stages)
@@ -50,7 +50,7 @@ def test_another_model_has_another_uuid(tmp_path: Path, change: dict[str, object
         assert not set(uuids(known)) & set(uuids(replace(request, **change)))
 
 
-def test_a_parameter_that_came_later_names_another_model_once_it_is_given(tmp_path: Path) -> None:
+def test_later_parameter_changes_the_uuid_once_given(tmp_path: Path) -> None:
     request = bundled(tmp_path, "trainer")
     given_now = replace(request, values={"learning_rate": "0.1"})
     assert not set(uuids(request)) & set(uuids(given_now))
@@ -71,7 +71,7 @@ def test_a_parameter_that_came_later_names_another_model_once_it_is_given(tmp_pa
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_where_and_how_it_trains_leaves_the_uuid(tmp_path: Path, change: dict[str, object]) -> None:
+def test_uuid_ignores_sites_and_resources(tmp_path: Path, change: dict[str, object]) -> None:
     request = a_request(tmp_path)
     assert uuids(request) == uuids(replace(request, **change))
 
@@ -86,7 +86,7 @@ def places(tmp_path: Path, policy: Policy, runs: int, epochs: int) -> list[tuple
     return [run.targets for run in make_plan(request).runs]
 
 
-def test_permute_takes_each_site_once_before_one_repeats(tmp_path: Path) -> None:
+def test_permute_takes_each_site_once_before_repeating(tmp_path: Path) -> None:
     for targets in places(tmp_path, Policy.PERMUTE, runs=9, epochs=11):
         for start in range(0, 11, 4):
             part = targets[start : start + 4]
@@ -100,12 +100,12 @@ def test_permute_spreads_the_runs_over_the_sites_at_every_epoch(tmp_path: Path) 
     assert len(set(runs[:4])) == 4
 
 
-def test_pin_stays(tmp_path: Path) -> None:
+def test_pin_keeps_each_run_at_its_site(tmp_path: Path) -> None:
     found = places(tmp_path, Policy.PIN, runs=5, epochs=3)
     assert found == [(site,) * 3 for site in ("A", "B", "C", "D", "A")]
 
 
-def test_any_goes_anywhere_among_the_sites(tmp_path: Path) -> None:
+def test_any_allows_all_given_sites(tmp_path: Path) -> None:
     assert places(tmp_path, Policy.ANY, runs=2, epochs=2) == [("any", "any")] * 2
     assert "|| TARGET" in requirements(("A", "B"))
     assert requirements(()) == (
@@ -124,12 +124,12 @@ PINNED = 'require_gpus = DeviceName == "$(GpuModel)"'
 
 
 def bundled(tmp_path: Path, template: str, **changes: Any) -> Request:
-    """Two runs of three epochs of a template that comes along."""
+    """Two runs of three epochs of a bundled template."""
     return Request(template, tmp_path / "new", **{"runs": 2, "epochs": 3, **changes})
 
 
 @pytest.mark.parametrize("template", ["trainer", "metl"])
-def test_a_control_cohort_stays_on_its_gpu_model(tmp_path: Path, template: str) -> None:
+def test_control_cohort_stays_on_its_gpu_model(tmp_path: Path, template: str) -> None:
     values = {"data": "gb1.tsv", "container": "osdf:///x.sif"} if template == "metl" else {}
     request = bundled(
         tmp_path,
@@ -171,7 +171,7 @@ endif
 
 
 @pytest.mark.parametrize("template", ["trainer", "metl"])
-def test_the_log_is_to_name_run_and_epoch(tmp_path: Path, template: str) -> None:
+def test_submit_event_notes_have_run_and_epoch(tmp_path: Path, template: str) -> None:
     values = {"data": "gb1.tsv", "container": "osdf:///x.sif"} if template == "metl" else {}
     plan = make_plan(bundled(tmp_path, template, values=values))
     assert NOTES in text_of(plan, "ensemble.sub")
@@ -179,13 +179,13 @@ def test_the_log_is_to_name_run_and_epoch(tmp_path: Path, template: str) -> None
         assert {"run", "run_uuid", "epoch"} <= node.vars.keys()
 
 
-def test_shards_have_no_run_to_name(tmp_path: Path) -> None:
+def test_submit_event_notes_of_shards_have_no_run(tmp_path: Path) -> None:
     plan = make_plan(bundled(tmp_path, "infer", shape=EnsembleShape.BAG, shards=4))
     assert "RunUuid" not in text_of(plan, "ensemble.sub")
 
 
-def test_htcondor_takes_the_notes_by_its_version(tmp_path: Path) -> None:
-    """The bindings read the submit language as condor_submit of their version does."""
+def test_notes_are_used_by_htcondor_from_25_11(tmp_path: Path) -> None:
+    """The bindings read the submit language like condor_submit of their version."""
     htcondor2 = pytest.importorskip("htcondor2", reason="HTCondor's bindings are not installed")
     version = tuple(int(part) for part in htcondor2.version().split()[1].split("."))
     submit = htcondor2.Submit(text_of(make_plan(a_request(tmp_path)), "ensemble.sub"))
@@ -193,7 +193,7 @@ def test_htcondor_takes_the_notes_by_its_version(tmp_path: Path) -> None:
     assert asked == (version >= (25, 11, 0))
 
 
-def test_queue_is_added_where_it_lacks_and_counted_where_it_is(tmp_path: Path) -> None:
+def test_missing_queue_is_added_and_existing_counted(tmp_path: Path) -> None:
     plan = make_plan(a_request(tmp_path))
     assert text_of(plan, "ensemble.sub").count("queue\n") == 1
     assert plan.jobs == 6

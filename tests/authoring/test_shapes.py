@@ -1,4 +1,4 @@
-"""Every shape: which nodes it has, their variables, and what its DAG file says."""
+"""Every shape: its nodes, their variables, and its DAG file."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def lines(plan: Plan, beginning: str, file: str = "ensemble.dag") -> list[str]:
     return [line for line in text_of(plan, file).split("\n") if line.startswith(beginning)]
 
 
-def test_a_plain_chain_is_written_as_ever() -> None:
+def test_plain_chain_is_written_as_before() -> None:
     plan = a_plan(runs=1, epochs=2)
     uuid = "f04f4feb-72ea-5aac-9833-12779a60764e"
     common = f'run="run0" run_uuid="{uuid}"'
@@ -89,7 +89,7 @@ def test_a_plain_chain_is_written_as_ever() -> None:
     )
 
 
-def test_an_evaluation_hangs_off_its_epoch_and_fails_nothing() -> None:
+def test_evaluation_follows_its_epoch_and_fails_no_run() -> None:
     plan = a_plan(runs=1, epochs=4, evaluation=Evaluation(every=2))
     sides = [node.name for node in plan.graph.nodes if node.role is NodeRole.EVALUATE]
     assert sides == ["run0-eval_epoch2", "run0-eval_epoch4"]
@@ -106,14 +106,14 @@ def test_an_evaluation_hangs_off_its_epoch_and_fails_nothing() -> None:
     assert (plan.nodes, plan.jobs) == (6, 6)
 
 
-def test_an_evaluation_that_is_waited_for_can_fail_the_run() -> None:
+def test_awaited_evaluation_can_fail_the_run() -> None:
     plan = a_plan(runs=1, epochs=2, evaluation=Evaluation(gates=True))
     assert ("run0-eval_epoch1", "run0-train_epoch1") in plan.graph.edges
-    # Nothing waits for the last one.
+    # No node waits for the last one.
     assert lines(plan, "SCRIPT POST") == ["SCRIPT POST run0-eval_epoch2 /bin/true"]
 
 
-def test_a_gate_stands_before_every_node_of_a_run() -> None:
+def test_gate_precedes_every_node_of_a_run() -> None:
     gate = StopRules(patience=2, poll=7)
     plan = a_plan(runs=1, epochs=2, evaluation=Evaluation(every=2), gate=gate, retries=1)
     uuid = plan.runs[0].uuid
@@ -154,13 +154,13 @@ def test_a_gate_stands_before_every_node_of_a_run() -> None:
         (StopRules("val_acc", goal=MetricGoal.MIN), "min"),
     ],
 )
-def test_the_gate_knows_which_values_are_good(rules: StopRules, goal: str) -> None:
-    """A metric of which the most is best would stop the best runs."""
+def test_gate_rules_have_the_goal_of_the_metric(rules: StopRules, goal: str) -> None:
+    """Minimising a metric that should be maximised would stop the best runs."""
     output = json.loads(text_of(a_plan(gate=rules), "ensemble.gate.json"))
     assert output["rules"]["goal"] == goal
 
 
-def test_a_gated_job_goes_where_its_ad_says() -> None:
+def test_gated_job_runs_at_the_site_of_its_ad() -> None:
     text = text_of(a_plan(gate=StopRules(), sites=("A", "B")), "ensemble.sub")
     include, place, wanted = (
         text.index(
@@ -205,7 +205,7 @@ STAGES = (
 )
 
 
-def test_stages_count_their_epochs_on() -> None:
+def test_epochs_are_numbered_across_stages() -> None:
     plan = a_plan(runs=1, shape=EnsembleShape.STAGES, stages=STAGES)
     assert [(node.name, node.submit) for node in plan.graph.nodes] == [
         ("run0-train_epoch0", "ensemble-pretrain.sub"),
@@ -222,7 +222,7 @@ def test_stages_count_their_epochs_on() -> None:
     assert "--schedule-from" not in text_of(plan, "ensemble-pretrain.sub")
 
 
-def test_a_bag_has_shards_and_what_gathers_them() -> None:
+def test_bag_has_shards_and_a_gather_node() -> None:
     plan = a_plan("infer", shape=EnsembleShape.BAG, shards=3, gather="gather")
     shards = ["shard000", "shard001", "shard002"]
     assert [node.name for node in plan.graph.nodes] == [*shards, "gather"]
@@ -237,7 +237,7 @@ def test_a_bag_has_shards_and_what_gathers_them() -> None:
     assert sites == ["A", "B", "A"], "they take them in turn"
 
 
-def test_each_run_in_a_dag_of_its_own_keeps_its_nodes_and_its_uuid() -> None:
+def test_sub_dags_keep_nodes_and_uuids() -> None:
     flat, apart = a_plan(gate=StopRules()), a_plan(gate=StopRules(), subdags=True)
     assert lines(apart, "SUBDAG")[1] == "SUBDAG EXTERNAL run1 ensemble-run1.dag"
     assert (apart.runs, apart.nodes, apart.jobs) == (flat.runs, flat.nodes, flat.jobs)
@@ -245,7 +245,7 @@ def test_each_run_in_a_dag_of_its_own_keeps_its_nodes_and_its_uuid() -> None:
     assert lines(apart, "NODE_STATUS_FILE", "ensemble-run0.dag") == [status]
 
 
-def test_a_policy_that_names_sites_goes_before_a_region() -> None:
+def test_policy_overrides_the_site_of_a_region() -> None:
     region = Region("late", {"ResourceName": "C"}, (2, 2))
     for policy, level in ((Policy.PIN, Precedence.RUN), (Policy.PERMUTE, Precedence.NODE)):
         plan = a_plan(sites=("A", "B"), policy=policy, regions=(region,))
@@ -255,7 +255,7 @@ def test_a_policy_that_names_sites_goes_before_a_region() -> None:
         assert [each.value for each in place.hides] == ["C"]
 
 
-def test_a_parameter_that_only_a_region_gives_has_its_value_elsewhere() -> None:
+def test_parameter_of_a_region_keeps_its_default_elsewhere() -> None:
     region = Region("late", {"slow_factor": "5"}, (2, 2))
     text = text_of(a_plan(regions=(region,), values={"slow_factor": "2"}), "ensemble.sub")
     assert "--slow-factor $(slow_factor:2) " in text
@@ -294,7 +294,7 @@ VALUES = ("", "a\nRETRY n 9", "a\rb", "a\x00b", "a\u2028b")
         ({"pre": "gate.py\nJOB evil evil.sub"}, "more than one line"),
     ],
 )
-def test_nothing_gets_out_of_its_line(node: dict[str, Any], sentence: str) -> None:
+def test_no_value_leaves_its_line(node: dict[str, Any], sentence: str) -> None:
     with pytest.raises(PlanError, match=re.escape(sentence)):
         text(**node)
 
@@ -357,7 +357,7 @@ def requests(draw: st.DrawFn) -> Request:
 
 
 def counted(request: Request) -> tuple[int, int]:
-    """Nodes and jobs, computed another way than the shapes do."""
+    """Numbers of nodes and jobs, computed independently of the shapes."""
     if request.shape is EnsembleShape.BAG:
         nodes = request.shards + (1 if request.gather else 0)
         return nodes, nodes
@@ -383,7 +383,7 @@ def all_nodes(graph: Graph) -> list[GraphNode]:
 
 @settings(max_examples=50, deadline=None)
 @given(request=requests())
-def test_every_shape_is_a_dag_that_says_what_its_graph_says(request: Request) -> None:
+def test_dag_of_every_shape_agrees_with_its_graph(request: Request) -> None:
     assert not [each for each in validate(request).problems if each.fatal]
     plan = make_plan(request)
     flow = woven(plan)
@@ -399,7 +399,7 @@ def test_every_shape_is_a_dag_that_says_what_its_graph_says(request: Request) ->
         order: TopologicalSorter[str] = TopologicalSorter()
         for parent, child in graph.edges:
             order.add(child, parent)
-        # Raises CycleError where nodes wait for each other.
+        # Raises CycleError for a cycle.
         assert set(order.static_order()) <= {n.name for n in graph.nodes}
     result = dict(flow.nodes)
     for inner in flow.subdags:
@@ -430,7 +430,7 @@ def test_every_shape_is_a_dag_that_says_what_its_graph_says(request: Request) ->
 
 @settings(max_examples=25, deadline=None)
 @given(request=requests())
-def test_nothing_is_found_in_what_is_written(request: Request) -> None:
+def test_written_files_have_no_finding(request: Request) -> None:
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "new"
         plan = make_plan(replace(request, directory=directory))

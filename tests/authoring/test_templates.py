@@ -1,4 +1,4 @@
-"""Templates: what their first lines say, what is filled in, and what is wrong with them."""
+"""Templates: their headers, placeholders and errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def own(tmp_path: Path, text: str):
     return load_template(nap(tmp_path, text))
 
 
-def test_a_header_is_read_and_taken_off(tmp_path: Path) -> None:
+def test_header_is_read_and_removed(tmp_path: Path) -> None:
     text = (
         "# a licence, kept\n"
         "# template: Nap\n"
@@ -44,7 +44,7 @@ def test_a_header_is_read_and_taken_off(tmp_path: Path) -> None:
     assert template.path == tmp_path / "nap.sub"
 
 
-def test_any_submit_description_is_a_template(tmp_path: Path) -> None:
+def test_submit_description_without_header_is_a_template(tmp_path: Path) -> None:
     template = own(tmp_path, "executable = /bin/true\r\nqueue\r\n")
     assert (template.title, template.parameters, template.shipped_files) == ("nap", (), ())
     assert template.text == "executable = /bin/true\nqueue\n"
@@ -62,12 +62,12 @@ def test_any_submit_description_is_a_template(tmp_path: Path) -> None:
         ("# ship: nap.sh\n# ship: nap.sh\n", "nap.sub:2: nap.sh is shipped twice"),
     ],
 )
-def test_a_bad_header_is_reported_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
+def test_bad_header_is_reported_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(PlanError, match=re.escape(sentence)):
         own(tmp_path, text)
 
 
-def test_files_that_are_no_templates(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.sub"
     path.write_bytes(b"a = 1\nb = \xff\n")
     with pytest.raises(PlanError, match=r"x\.sub:2: not UTF-8"):
@@ -104,18 +104,18 @@ VALUES = {"a": "1", "none": "", "zero": "0"}
         ("?x = y?", "x = y?"),
     ],
 )
-def test_placeholders(tmp_path: Path, line: str, filled: str | None) -> None:
+def test_placeholders_are_filled_in(tmp_path: Path, line: str, filled: str | None) -> None:
     template = own(tmp_path, f"first = 1\n{line}\nlast = 1\n")
     expected = ["first = 1", *([] if filled is None else [filled]), "last = 1", ""]
     assert fill(template, VALUES) == "\n".join(expected)
 
 
-def test_a_value_is_not_filled_in_again(tmp_path: Path) -> None:
+def test_values_are_not_expanded_again(tmp_path: Path) -> None:
     template = own(tmp_path, "x = {a} {b}\n")
     assert fill(template, {"a": "{b}", "b": r"\1 {a}"}) == "x = {b} \\1 {a}\n"
 
 
-def test_an_unknown_placeholder_is_reported_with_its_line(tmp_path: Path) -> None:
+def test_unknown_placeholder_is_reported_with_its_line(tmp_path: Path) -> None:
     request = a_request(tmp_path, text="# template: x\n# {sed}\nlog = {name}.log\nx = {sed}\n")
     with pytest.raises(PlanError) as caught:
         make_plan(request)
@@ -123,10 +123,10 @@ def test_an_unknown_placeholder_is_reported_with_its_line(tmp_path: Path) -> Non
     assert "nap.sub:4: nothing is called {sed}; there are {epochs}, {gpu_memory_mb}," in message
 
 
-# --- those that come along ------------------------------------------------------------------
+# --- bundled templates ----------------------------------------------------------------------
 
 
-def test_those_that_come_along_are_whole() -> None:
+def test_bundled_templates_are_complete() -> None:
     known = bundled_templates()
     assert [each.name for each in known[:2]] == ["trainer", "metl"]
     for each in known:
@@ -135,12 +135,12 @@ def test_those_that_come_along_are_whole() -> None:
         assert each.about
 
 
-def test_a_name_that_there_is_not() -> None:
+def test_unknown_template_is_refused() -> None:
     with pytest.raises(PlanError, match=r"choose one of .*metl, .*trainer, or give the path"):
         load_template("trianer")
 
 
-# --- what a template lets its parameters be -------------------------------------------------------
+# --- restrictions of parameters -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -154,13 +154,13 @@ def test_a_name_that_there_is_not() -> None:
         ("python numpy torch", ["numpy"], ["jax", "python numpy", ""]),
     ],
 )
-def test_values_fit_or_not(output_of: str, fits: list[str], misfits: list[str]) -> None:
+def test_values_are_checked(output_of: str, fits: list[str], misfits: list[str]) -> None:
     allowed = read_allowed(output_of)
     assert [value for value in fits if allowed.expectation(value) is not None] == []
     assert [value for value in misfits if allowed.expectation(value) is None] == []
 
 
-def test_a_default_is_allowed_whatever_the_range_says(tmp_path: Path) -> None:
+def test_default_is_allowed_outside_the_range(tmp_path: Path) -> None:
     own = tmp_path / "own.sub"
     own.write_text("# parameter: capability = | of a GPU\n# allowed: capability 1..99\nqueue\n")
     request = Request(str(own), tmp_path / "new")
@@ -170,7 +170,7 @@ def test_a_default_is_allowed_whatever_the_range_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["# allowed: rate 0..1", "# parameter: rate = 1\n# allowed: rate"])
-def test_what_says_nothing_is_an_error_with_its_line(tmp_path: Path, line: str) -> None:
+def test_empty_restriction_is_an_error_with_its_line(tmp_path: Path, line: str) -> None:
     own = tmp_path / "own.sub"
     own.write_text(f"{line}\nqueue\n")
     with pytest.raises(PlanError, match=r"own\.sub:\d: "):

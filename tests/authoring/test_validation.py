@@ -1,4 +1,4 @@
-"""Every problem of a request is reported with its field and what to do; a good one has none."""
+"""Each problem of a request is reported with its field and a remedy; a good one has none."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Changes = dict[str, Any]
 
 
 def problems(tmp_path: Path, fatal: bool = True, **changes: Any) -> dict[str, str]:
-    """Field → sentence of the problems of a request for a bundled template."""
+    """The problems of a request for a bundled template: field → sentence."""
     default = {"directory": tmp_path / "new", "runs": 2, "epochs": 3, "template": "trainer"}
     found = validate(Request(**{**default, **changes})).problems
     return {problem.field: problem.text for problem in found if problem.fatal == fatal}
@@ -78,11 +78,11 @@ PINNED: Changes = {"policy": Policy.GPU_PIN, "gpu_models": ("NVIDIA A40",)}
         {"sites": ("CHTC-Spark-CE1", "Delta GPU"), "policy": Policy.PERMUTE},
     ],
 )
-def test_a_good_request_has_no_problem(tmp_path: Path, changes: Changes) -> None:
+def test_good_request_has_no_problem(tmp_path: Path, changes: Changes) -> None:
     assert problems(tmp_path, **changes) == problems(tmp_path, fatal=False, **changes) == {}
 
 
-def test_a_refused_plan_names_the_field(tmp_path: Path) -> None:
+def test_refused_plan_names_the_field(tmp_path: Path) -> None:
     request = Request("trainer", tmp_path / "new", shape=EnsembleShape.BAG, shards=0)
     with pytest.raises(PlanError, match=r"^shards: 0 shards: give a number from 1"):
         make_plan(request)
@@ -99,7 +99,7 @@ def test_a_refused_plan_names_the_field(tmp_path: Path) -> None:
         ("gpu_memory_mb", 1, 1_048_576),
     ],
 )
-def test_ranges(tmp_path: Path, field: str, low: int, high: int) -> None:
+def test_values_at_the_ends_of_ranges(tmp_path: Path, field: str, low: int, high: int) -> None:
     for good in (low, high):
         assert field not in problems(tmp_path, **{field: good})
     for bad in (low - 1, high + 1, -(10**30)):
@@ -222,7 +222,7 @@ REFUSED: list[tuple[str, Changes, str]] = [
 
 
 @pytest.mark.parametrize(("field", "changes", "text"), REFUSED)
-def test_what_is_refused(tmp_path: Path, field: str, changes: Changes, text: str) -> None:
+def test_wrong_field_is_refused(tmp_path: Path, field: str, changes: Changes, text: str) -> None:
     assert text in problems(tmp_path, **changes)[field]
 
 
@@ -237,16 +237,16 @@ def test_what_is_refused(tmp_path: Path, field: str, changes: Changes, text: str
         ("regions", {"regions": (Region("r", {"x": "1"}, None, (), "x.toml:7"),)}, "x.toml:7: "),
     ],
 )
-def test_what_is_a_warning(tmp_path: Path, field: str, changes: Changes, text: str) -> None:
+def test_odd_field_is_a_warning(tmp_path: Path, field: str, changes: Changes, text: str) -> None:
     assert text in problems(tmp_path, fatal=False, **changes)[field]
 
 
-def test_more_runs_of_a_sweep_than_a_dag_may_have(tmp_path: Path) -> None:
+def test_sweep_of_too_many_runs_is_refused(tmp_path: Path) -> None:
     many = SweptVariable("learning_rate", tuple(f"0.{n:05}" for n in range(1, 30_002)), "")
     assert "120004 nodes" in problems(tmp_path, epochs=4, **sweep(many))["sweep"]
 
 
-def test_a_variable_is_used_where_the_template_names_it(tmp_path: Path) -> None:
+def test_variable_named_by_the_template_is_accepted(tmp_path: Path) -> None:
     text = NAP.replace("arguments = ", "arguments = $(thing) ")
     request = a_request(tmp_path, text=text, **sweep(SweptVariable("thing", ("1",), "")))
     assert not [problem for problem in validate(request).problems if problem.fatal]
@@ -256,7 +256,7 @@ def test_a_variable_is_used_where_the_template_names_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("site", ["a' || true", "(x)", "a=b", "$x", "a,b"])
-def test_a_variable_with_the_site_is_a_site(tmp_path: Path, site: str) -> None:
+def test_variable_resourcename_must_be_a_site(tmp_path: Path, site: str) -> None:
     (text,) = problems(tmp_path, variables={"resourcename": site}).values()
     assert "cannot be a site's name" in text
 
@@ -270,7 +270,7 @@ def everywhere(name: str, value: str) -> list[Changes]:
 
 
 @pytest.mark.parametrize("name", ["", "7up", "a b", "a-b", 'a"', "a\nb", "My.x", "+x", "é"])
-def test_names_of_variables(tmp_path: Path, name: str) -> None:
+def test_invalid_names_of_variables_are_refused(tmp_path: Path, name: str) -> None:
     for changes in everywhere(name, "1"):
         (text,) = problems(tmp_path, **changes).values()
         assert "cannot be a variable's name" in text
@@ -283,7 +283,7 @@ def test_names_of_variables(tmp_path: Path, name: str) -> None:
         *("queue_length", "QUEUED", "on_exit_hold", "noop_job", "if"),
     ],
 )
-def test_names_that_mean_something_else(tmp_path: Path, name: str) -> None:
+def test_reserved_names_of_variables_are_refused(tmp_path: Path, name: str) -> None:
     (text,) = problems(tmp_path, variables={name: "1"}).values()
     assert "choose another name" in text
 
@@ -292,7 +292,7 @@ def test_names_that_mean_something_else(tmp_path: Path, name: str) -> None:
     "value",
     ["", " ", 'a"b', "a\\b", "a\nRETRY x 9", "a\n", "a\x1bb", "$(x)", "$ENV(HOME)", "$$(x)"],
 )
-def test_values_of_variables(tmp_path: Path, value: str) -> None:
+def test_invalid_values_of_variables_are_refused(tmp_path: Path, value: str) -> None:
     for changes in everywhere("data", value):
         (text,) = problems(tmp_path, **changes).values()
         assert "data" in text
@@ -307,7 +307,7 @@ def test_values_of_variables(tmp_path: Path, value: str) -> None:
     ],
     ids=repr,
 )
-def test_names_that_a_dag_cannot_have(tmp_path: Path, name: str) -> None:
+def test_invalid_names_of_dags_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(PlanError, match=r"^name: "):
         make_plan(a_request(tmp_path, name=name))
 
@@ -320,14 +320,14 @@ def test_names_that_a_dag_cannot_have(tmp_path: Path, name: str) -> None:
     ],
     ids=repr,
 )
-def test_a_site_is_a_name_and_nothing_else(tmp_path: Path, site: str) -> None:
+def test_invalid_names_of_sites_are_refused(tmp_path: Path, site: str) -> None:
     request = a_request(tmp_path, sites=(site,), policy=Policy.PIN)
     assert [problem.field for problem in validate(request).problems if problem.fatal] == ["sites"]
     with pytest.raises(PlanError, match="sites"):
         make_plan(request)
 
 
-def test_names_that_the_collector_does_not_know(tmp_path: Path) -> None:
+def test_names_unknown_to_the_collector_are_warnings(tmp_path: Path) -> None:
     request = a_request(tmp_path, sites=("delta-gpus", "Mars"))
     near, far = validate(request, ["Delta-GPU", "Expanse-GPU"]).problems
     text = "the collector knows no delta-gpus now; did you mean Delta-GPU?"
@@ -340,7 +340,7 @@ def test_names_that_the_collector_does_not_know(tmp_path: Path) -> None:
     assert found.text == "the collector knows no NVIDIA L40 now; did you mean NVIDIA L40S?"
 
 
-def test_a_parameter_that_only_some_epochs_have_needs_a_value_for_the_others(
+def test_parameter_of_a_region_needs_a_value_elsewhere(
     tmp_path: Path,
 ) -> None:
     # "--learning-rate" without a number would fail every other epoch.
@@ -357,7 +357,7 @@ def test_a_parameter_that_only_some_epochs_have_needs_a_value_for_the_others(
 # --- the directory ----------------------------------------------------------------------------
 
 
-def test_directories(tmp_path: Path) -> None:
+def test_unusable_directories_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name, text in (
@@ -373,7 +373,7 @@ def test_directories(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_directories_that_may_not_be_written(tmp_path: Path) -> None:
+def test_unwritable_directories_are_refused(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o500)
@@ -381,7 +381,7 @@ def test_directories_that_may_not_be_written(tmp_path: Path) -> None:
         assert "may not write" in only(tmp_path, "directory", True, directory=directory)
 
 
-def test_an_existing_dag(tmp_path: Path) -> None:
+def test_existing_dag_is_reported(tmp_path: Path) -> None:
     (tmp_path / "ensemble.dag").write_text("")
     assert "is there already" in only(tmp_path, "directory", False, directory=tmp_path)
     text = only(tmp_path, "directory", False, directory=tmp_path, name="other")
@@ -389,7 +389,7 @@ def test_an_existing_dag(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["rescue001", "condor.sub", "nodes.log", "halt", "lock"])
-def test_files_of_an_earlier_submission(tmp_path: Path, suffix: str) -> None:
+def test_files_of_an_earlier_submission_are_reported(tmp_path: Path, suffix: str) -> None:
     (tmp_path / f"ensemble.dag.{suffix}").write_text("")
     (tmp_path / "ensemble2.dag.rescue001").write_text("")  # of another DAG
     text = only(tmp_path, "directory", True, directory=tmp_path)
@@ -417,13 +417,13 @@ def test_files_of_an_earlier_submission(tmp_path: Path, suffix: str) -> None:
         ("template", False, MINIMAL + "output = $(run_uuid)/x\n", "jobs would be held"),
     ],
 )
-def test_templates_with_a_problem(
+def test_bad_templates_are_refused(
     tmp_path: Path, field: str, fatal: bool, text: str, sentence: str
 ) -> None:
     assert sentence in only(tmp_path, field, fatal, text=text)
 
 
-def test_a_template_without_a_placeholder_that_is_needed(tmp_path: Path) -> None:
+def test_template_without_a_needed_placeholder_is_refused(tmp_path: Path) -> None:
     for field, value in (("gpus", 4), ("gpu_memory_mb", 9000), ("memory_mb", 9000)):
         assert "has no effect" in only(tmp_path, field, False, text=MINIMAL, **{field: value})
     assert "has no effect" in only(tmp_path, "sites", False, text=MINIMAL, sites=("A",))
@@ -432,19 +432,19 @@ def test_a_template_without_a_placeholder_that_is_needed(tmp_path: Path) -> None
     assert "sent elsewhere" in only(tmp_path, "gate", False, text=text, gate=StopRules())
 
 
-def test_an_unknown_parameter(tmp_path: Path) -> None:
+def test_unknown_parameter_is_refused(tmp_path: Path) -> None:
     assert only(tmp_path, "values.sec", True, values={"sec": "1"}).endswith("it has seconds")
 
 
 @pytest.mark.parametrize("value", ["1\nqueue 100", "a\x1bb", "a\u202eb", "a\\", "5\\ ", "x" * 5000])
-def test_values_that_would_leave_their_line(tmp_path: Path, value: str) -> None:
+def test_values_with_line_ends_are_refused(tmp_path: Path, value: str) -> None:
     request = a_request(tmp_path, values={"seconds": value})
     (found,) = [problem for problem in validate(request).problems if problem.fatal]
     assert found.field == "values.seconds"
     assert value not in found.text
 
 
-def test_a_secret_is_reported_without_its_value(tmp_path: Path) -> None:
+def test_secret_is_reported_without_its_value(tmp_path: Path) -> None:
     for line in (
         'environment = "WANDB_API_KEY=abcdef A=1"',
         "environment = A=1;WANDB_API_KEY=abcdef",
@@ -463,7 +463,7 @@ def test_a_secret_is_reported_without_its_value(tmp_path: Path) -> None:
     assert "abcdef" not in text
 
 
-def test_files_that_jobs_transfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_input_files_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)

@@ -1,4 +1,4 @@
-"""Files are written all or none, and never over others without being asked to."""
+"""Files are written all or none, and existing ones are replaced only on request."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def refusal(plan: Plan, overwrite: bool = False) -> str:
     return str(caught.value)
 
 
-def test_a_new_directory_with_just_these_files(plan: Plan) -> None:
+def test_new_directory_has_exactly_these_files(plan: Plan) -> None:
     old = os.umask(0o022)
     try:
         paths = write_plan(plan)
@@ -64,7 +64,7 @@ def test_a_new_directory_with_just_these_files(plan: Plan) -> None:
     ("name", "kind"),
     zip(NAMES, ["file", "link", "dangling", "directory", "fifo"], strict=True),
 )
-def test_nothing_is_written_over(tmp_path: Path, plan: Plan, name: str, kind: str) -> None:
+def test_nothing_is_overwritten(tmp_path: Path, plan: Plan, name: str, kind: str) -> None:
     directory = plan.request.directory
     directory.mkdir()
     aim = tmp_path / "precious"
@@ -87,7 +87,7 @@ def test_nothing_is_written_over(tmp_path: Path, plan: Plan, name: str, kind: st
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_overwriting_replaces_a_link_and_not_what_it_leads_to(tmp_path: Path, plan: Plan) -> None:
+def test_overwriting_replaces_a_link_not_its_target(tmp_path: Path, plan: Plan) -> None:
     directory = plan.request.directory
     directory.mkdir()
     aim = tmp_path / "precious"
@@ -101,13 +101,13 @@ def test_overwriting_replaces_a_link_and_not_what_it_leads_to(tmp_path: Path, pl
     assert listing(directory) == sorted(NAMES)
 
 
-def test_a_directory_is_never_overwritten(plan: Plan) -> None:
+def test_directory_is_never_overwritten(plan: Plan) -> None:
     (plan.request.directory / "nap.sh").mkdir(parents=True)
     assert "nap.sh: is a directory" in refusal(plan, overwrite=True)
     assert listing(plan.request.directory) == ["nap.sh"]
 
 
-def test_what_is_there_to_the_byte_is_left_alone(tmp_path: Path, plan: Plan) -> None:
+def test_identical_files_are_not_rewritten(tmp_path: Path, plan: Plan) -> None:
     write_plan(plan)
     shipped = plan.request.directory / "nap.sh"
     before = shipped.stat()
@@ -126,7 +126,7 @@ def test_what_is_there_to_the_byte_is_left_alone(tmp_path: Path, plan: Plan) -> 
 
 
 @pytest.mark.parametrize("left", ["ensemble.dag.lock", "ensemble.dag.rescue001"])
-def test_a_dag_that_was_submitted_is_not_overwritten(plan: Plan, left: str) -> None:
+def test_submitted_dag_is_not_overwritten(plan: Plan, left: str) -> None:
     write_plan(plan)
     (plan.request.directory / left).write_text("")
     result = refusal(plan, overwrite=True)
@@ -135,18 +135,18 @@ def test_a_dag_that_was_submitted_is_not_overwritten(plan: Plan, left: str) -> N
     assert contents(plan) == planned(plan)
 
 
-def test_a_missing_parent_and_a_file_in_place_of_a_directory(tmp_path: Path, plan: Plan) -> None:
+def test_missing_and_wrong_directories_are_refused(tmp_path: Path, plan: Plan) -> None:
     lost = replace(plan, request=replace(plan.request, directory=tmp_path / "a" / "b"))
     assert "no such directory; make it first" in refusal(lost)
     (tmp_path / "new").write_text("")
     assert "is not a directory" in refusal(plan)
 
 
-# --- half-way -------------------------------------------------------------------------------
+# --- interruptions --------------------------------------------------------------------------
 
 
 def full_disk(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
-    """fsync says that the disk is full, from the file after so many on."""
+    """Let fsync fail as on a full disk, after so many files."""
     count = 0
 
     def fsync(_: int) -> None:
@@ -159,7 +159,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
 
 
 @pytest.mark.parametrize("after", [0, 1, 2])
-def test_a_full_disk_leaves_nothing(
+def test_full_disk_leaves_no_new_files(
     monkeypatch: pytest.MonkeyPatch, plan: Plan, after: int
 ) -> None:
     full_disk(monkeypatch, after)
@@ -167,7 +167,7 @@ def test_a_full_disk_leaves_nothing(
     assert not plan.request.directory.exists()
 
 
-def test_ctrl_c_leaves_nothing(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
+def test_ctrl_c_leaves_no_files(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
     link = os.link
 
     def interrupted(source: Path, target: Path, **how: bool) -> None:
@@ -181,7 +181,7 @@ def test_ctrl_c_leaves_nothing(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> N
     assert not plan.request.directory.exists()
 
 
-def test_a_full_disk_leaves_what_was_there(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
+def test_full_disk_keeps_existing_files(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
     directory = plan.request.directory
     directory.mkdir()
     for name in NAMES:
@@ -192,7 +192,7 @@ def test_a_full_disk_leaves_what_was_there(monkeypatch: pytest.MonkeyPatch, plan
     assert set(contents(plan).values()) == {b"old"}
 
 
-def test_one_who_was_faster_keeps_his_file(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
+def test_file_created_meanwhile_is_kept(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
     directory = plan.request.directory
     link = os.link
 
@@ -207,7 +207,7 @@ def test_one_who_was_faster_keeps_his_file(monkeypatch: pytest.MonkeyPatch, plan
     assert (directory / "nap.sh").read_text() == "precious"
 
 
-def test_the_dag_is_the_last_to_appear(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
+def test_dag_file_appears_last(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
     order = []
     link = os.link
 
@@ -220,7 +220,7 @@ def test_the_dag_is_the_last_to_appear(monkeypatch: pytest.MonkeyPatch, plan: Pl
     assert order == [*NAMES[1:], "ensemble.dag"]
 
 
-def test_a_file_system_without_links(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
+def test_file_system_may_lack_links(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
     def no_link(*_: object, **__: bool) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 

@@ -1,4 +1,4 @@
-"""What the tests of the check share."""
+"""Fixtures of the check's tests."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from metlmon.authoring.lint import rule_files
 
 @pytest.fixture(autouse=True)
 def _anywhere_may_be_below_tmp(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests' own directories are below /tmp, where DAGMan wants no log."""
+    """Allow logs below /tmp, where the directories of tests are and DAGMan wants none."""
     monkeypatch.setattr(rule_files, "TEMPORARY", "/nowhere")

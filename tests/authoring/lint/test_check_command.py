@@ -16,12 +16,12 @@ WARNED = damaged("ens.dag", "RETRY ALL_NODES 3\n", "")
 REFUSED = damaged("ens.dag", "RETRY ALL_NODES 3", "RETRIES ALL_NODES 3")
 
 
-def test_a_clean_ensemble(tmp_path: Path, capsys: Captured) -> None:
+def test_clean_ensemble_has_no_finding(tmp_path: Path, capsys: Captured) -> None:
     write(tmp_path, GOOD)
     assert text_output("check", capsys, tmp_path, "--strict") == "1 DAG: nothing found\n"
 
 
-def test_a_line_and_what_to_do(tmp_path: Path, capsys: Captured) -> None:
+def test_finding_has_its_line_and_a_remedy(tmp_path: Path, capsys: Captured) -> None:
     write(tmp_path, REFUSED)
     assert main(["check", str(tmp_path)]) == 1
     first, todo, second, _, summary = capsys.readouterr().out.splitlines()
@@ -32,13 +32,13 @@ def test_a_line_and_what_to_do(tmp_path: Path, capsys: Captured) -> None:
     assert summary == "1 DAG: 1 error, 1 warning"
 
 
-def test_warnings_count_when_asked(tmp_path: Path, capsys: Captured) -> None:
+def test_strict_counts_warnings(tmp_path: Path, capsys: Captured) -> None:
     write(tmp_path, WARNED)
     assert main(["check", str(tmp_path)]) == 0
     assert main(["check", "--strict", str(tmp_path / "ens.dag")]) == 1
 
 
-def test_notes_never_count(tmp_path: Path, capsys: Captured) -> None:
+def test_notes_never_fail_the_check(tmp_path: Path, capsys: Captured) -> None:
     write(tmp_path, {**GOOD, "ens.dag": DAG.replace("\n", "\r\n")})
     assert "note" in text_output("check", capsys, "--strict", tmp_path)
 
@@ -76,7 +76,7 @@ def test_json(tmp_path: Path, capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("name", ["empty", "gone", "fifo"])
-def test_nothing_to_check(tmp_path: Path, name: str, capsys: Captured) -> None:
+def test_directory_without_a_dag_is_refused(tmp_path: Path, name: str, capsys: Captured) -> None:
     (tmp_path / "empty").mkdir()
     os.mkfifo(tmp_path / "fifo")
     assert main(["check", str(tmp_path / name)]) == 2
@@ -86,14 +86,14 @@ def test_nothing_to_check(tmp_path: Path, name: str, capsys: Captured) -> None:
     assert "no DAG file in" in captured.err or name != "empty"
 
 
-def test_plain_characters_only(tmp_path: Path, capsys: Captured) -> None:
+def test_ascii_option_prints_ascii_only(tmp_path: Path, capsys: Captured) -> None:
     cycle = "PARENT run0-train_epoch1 CHILD run0-train_epoch0\n"
     write(tmp_path, {**GOOD, "ens.dag": DAG + cycle + "JÖB\n"})
     assert main(["check", "--ascii", str(tmp_path)]) == 1
     assert capsys.readouterr().out.isascii()
 
 
-def test_settings_say_what_a_training_is(tmp_path: Path, capsys: Captured) -> None:
+def test_settings_define_training_nodes(tmp_path: Path, capsys: Captured) -> None:
     dag = 'JOB m1_step0 train.sub\nVARS ALL_NODES run_uuid="u" epoch="1" epochs="9"\n'
     write(tmp_path, {**GOOD, "ens.dag": dag})
     assert "no-retry" not in text_output("check", capsys, tmp_path)
@@ -102,8 +102,8 @@ def test_settings_say_what_a_training_is(tmp_path: Path, capsys: Captured) -> No
     assert "no-retry" in text_output("check", capsys, tmp_path)
 
 
-def test_nothing_is_written_or_run(tmp_path: Path, capsys: Captured) -> None:
-    """Neither scripts nor ``include command``: a look at a stranger's DAG is safe."""
+def test_check_writes_and_runs_nothing(tmp_path: Path, capsys: Captured) -> None:
+    """Neither scripts nor ``include command``: checking a stranger's DAG is safe."""
     trap = '#!/bin/sh\ntouch "$(dirname "$0")/sprung"\n'
     files = {
         **damaged("ens.dag", "/bin/true", "trap.sh"),

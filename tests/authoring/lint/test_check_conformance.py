@@ -1,5 +1,5 @@
-"""HTCondor's own DAG files: what the official checker refuses is an error, on the same line, and
-what it accepts is none."""
+"""HTCondor's own DAG files: errors of the official checker are errors on the same line, and what it
+accepts has none."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ EXCEPTIONS = {
 
 @cache
 def found_in(file: str) -> tuple[Finding, ...]:
-    """What is found in this file of the index; each is looked at once for all tests."""
+    """The findings in this file of the index, computed once for all tests."""
     path = INDEX.parent / file
     return findings(path.parent, path.name)
 
 
 @pytest.mark.parametrize("case", cases())
-def test_errors_are_those_of_the_official_checker(case: dict[str, Any]) -> None:
+def test_errors_agree_with_the_official_checker(case: dict[str, Any]) -> None:
     path = INDEX.parent / case["file"]
     found = [f for f in found_in(case["file"]) if f.severity is LintSeverity.ERROR]
     official = case["oracle_check"]
@@ -67,8 +67,8 @@ def test_errors_are_those_of_the_official_checker(case: dict[str, Any]) -> None:
     assert refused[:1] == ([] if verdict.startswith("OK") else [int(verdict.split()[2])])
 
 
-def test_few_warnings_on_other_peoples_dags() -> None:
-    """They are tests and examples of everything that DAGMan can; nobody trains with them."""
+def test_official_examples_have_few_warnings() -> None:
+    """They are tests and examples of all features of DAGMan, not trainings."""
     if not INDEX.exists():
         pytest.skip("no conformance files beside this checkout")
     kinds: dict[str, int] = {}

@@ -1,5 +1,4 @@
-"""Files that were made to do harm: the check ends, in bounded memory, and prints one clean line
-for each finding."""
+"""Hostile files: the check ends in bounded memory and prints one clean line for each finding."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ LONG = 1 << 20
 
 
 def checked(directory: Path) -> Ran:
-    """The command on its own, so that a hang ends it and its memory is its own."""
+    """Run the command in a process, so that a hang ends it and its memory is its own."""
     return run_program(["check", directory], directory, os.environ, limits=LIMITS)
 
 
@@ -80,7 +79,7 @@ HOSTILE: dict[str, dict[str, str | bytes | Callable[[], str]]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_it_ends(tmp_path: Path, name: str) -> None:
+def test_check_of_hostile_files_ends(tmp_path: Path, name: str) -> None:
     files = {path: text() if callable(text) else text for path, text in HOSTILE[name].items()}
     done = checked(write(tmp_path, files))
     assert done.returncode in (0, 1), done.stderr[-2000:]
@@ -90,8 +89,8 @@ def test_it_ends(tmp_path: Path, name: str) -> None:
     assert max(map(len, lines)) < 2000
 
 
-def test_work_grows_as_the_dag_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counted in what is asked of the parser: twice the nodes, twice the questions."""
+def test_work_is_linear_in_the_dags_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted in calls of the parser: twice the nodes, twice the calls."""
     asked = 0
     real = context.command_values
 
@@ -110,9 +109,7 @@ def test_work_grows_as_the_dag_does(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert counts[1] <= 2.1 * counts[0]
 
 
-def test_paths_are_not_looked_for_without_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lookups_of_paths_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "MOST_FILES", 20)
     names = ",".join(f"f{i}" for i in range(100))
     text = EVALUATE.replace("queue", f"transfer_input_files = {names}")
@@ -120,7 +117,7 @@ def test_paths_are_not_looked_for_without_end(
     assert ("too-many-files", "ens.dag", None) in report_of(tmp_path)
 
 
-def test_too_large_a_dag(tmp_path: Path) -> None:
+def test_dag_above_the_size_limit_is_reported(tmp_path: Path) -> None:
     deep = "SPLICE A {after}.inc\n"
     files = {f"{i}.inc": deep.format(after=i + 1) for i in range(60)}
     write(tmp_path, {**files, "ens.dag": "SPLICE A 0.inc\n"})
@@ -128,8 +125,8 @@ def test_too_large_a_dag(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
-def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
-    """A pipe that nobody writes to would block for ever."""
+def test_pipes_are_not_opened(tmp_path: Path) -> None:
+    """A pipe without a writer would block for ever."""
     pipes = ("a.sub", "judge.sh", "train.sh", "more.inc")
     for name in pipes:
         os.mkfifo(tmp_path / name)
@@ -142,8 +139,8 @@ def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), cuts=st.lists(st.integers(0, 3000), max_size=8))
-def test_any_change_to_good_files_is_answered(tmp_path: Path, seed: int, cuts: list[int]) -> None:
-    """Lines swapped, doubled, torn: an answer, never an exception."""
+def test_damaged_good_files_raise_nothing(tmp_path: Path, seed: int, cuts: list[int]) -> None:
+    """Lines swapped, doubled, torn: findings, never an exception."""
     chance = random.Random(seed)
     files: dict[str, str | bytes] = dict(GOOD)
     for name in ("ens.dag", "train.sub"):
@@ -163,8 +160,8 @@ def test_any_change_to_good_files_is_answered(tmp_path: Path, seed: int, cuts: l
         assert each.remedy
 
 
-def test_a_name_with_a_nul_hides_no_dag(tmp_path: Path) -> None:
-    """Watching looks for the same files first."""
+def test_name_with_a_nul_hides_no_dag(tmp_path: Path) -> None:
+    """``watch`` looks for the same files first."""
     write(tmp_path, {"ens.dag": b"INCLUDE \0\nSUBDAG EXTERNAL S x\0y\nJOB A a.sub\n"})
     (flow,) = read_workflows(tmp_path)
     assert list(flow.nodes) == ["S", "A"]

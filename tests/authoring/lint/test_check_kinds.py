@@ -1,4 +1,4 @@
-"""Each kind of finding: a text that has it, and where it is reported. Without it all is clean."""
+"""Each kind of finding, in a text that has it and at the reported place; otherwise all is clean."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ ELSEWHERE = {
 """Kinds with a test of their own: they take many nodes, another file system, or jobs that ran."""
 
 
-def test_the_good_ensemble_is_clean(tmp_path: Path) -> None:
+def test_good_ensemble_is_clean(tmp_path: Path) -> None:
     assert findings(write(tmp_path, GOOD)) == ()
 
 
@@ -305,18 +305,18 @@ ALSO: Mapping[str, set[str]] = {
 
 
 @pytest.mark.parametrize(("kind", "place", "files"), CASES, ids=[c[0] for c in CASES])
-def test_a_mistake_is_reported_where_it_is_and_alone(
+def test_one_mistake_is_one_finding_at_its_place(
     tmp_path: Path, kind: str, place: str, files: Files
 ) -> None:
-    """One mistake is one finding: noise hides what matters."""
+    """Further findings would hide the one that matters."""
     found = report_of(write(tmp_path, files))
     assert (kind, place) in [(name, f"{file}:{line}") for name, file, line in found]
     assert {each[0] for each in found} - {kind} <= ALSO.get(kind, set())
 
 
 @pytest.mark.parametrize("head", ["#!/bin/sh\n", "#!/usr/bin/env python3\n"])
-def test_a_gate_needs_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str) -> None:
-    """Those that the shell starts, and those of earlier versions."""
+def test_gate_needs_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str) -> None:
+    """Gates that the shell starts, and those of earlier versions."""
     call = "SCRIPT PRE run0-train_epoch1 gate.py ens.gate.json u0 1 train $JOB\nRETRY"
     write(tmp_path, {**damaged("ens.dag", "RETRY", call), "gate.py": head})
     (tmp_path / "gate.py").chmod(0o700)
@@ -327,14 +327,14 @@ def test_a_gate_needs_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, he
     assert "gate.py of run0-train_epoch1 needs python3, which is not on PATH here" in found.message
 
 
-def test_what_a_gate_has_said_of_a_dag_that_was_submitted_is_no_mistake(tmp_path: Path) -> None:
+def test_gate_answers_of_a_submitted_dag_are_accepted(tmp_path: Path) -> None:
     (files,) = (case[2] for case in CASES if case[0] == "stopped-before")
     write(tmp_path, {**files, "ens.dag.dagman.out": ""})
     assert report_of(tmp_path) == []
 
 
-def test_a_dag_that_dagman_refused_is_checked_as_one_to_be_submitted(tmp_path: Path) -> None:
-    """Its .dagman.out and .dagman.log lie there, and nothing of it has run."""
+def test_dag_refused_by_dagman_is_checked_as_unsubmitted(tmp_path: Path) -> None:
+    """It has a .dagman.out and a .dagman.log, but no node has run."""
     refused = "11/23/26 01:55:14 Failed to parse ens.dag\n"
     write(tmp_path, {**more("JOB late eval.sub DIR nowhere\n"), "ens.dag.dagman.out": refused})
     write(tmp_path, {"ens.dag.dagman.log": "000 (1.000.000) 2026-11-23 01:55:14 Job submitted\n"})
@@ -343,19 +343,19 @@ def test_a_dag_that_dagman_refused_is_checked_as_one_to_be_submitted(tmp_path: P
     assert "missing-directory" not in [each[0] for each in report_of(tmp_path)]
 
 
-def test_a_config_named_twice_alike_is_fine(tmp_path: Path) -> None:
+def test_same_config_may_be_named_twice(tmp_path: Path) -> None:
     write(tmp_path, more("CONFIG a.cfg\nCONFIG a.cfg\n", a_cfg=""))
     assert report_of(tmp_path) == []
 
 
-def test_the_folder_of_a_jobstate_log_is_needed(tmp_path: Path) -> None:
+def test_jobstate_log_needs_its_folder(tmp_path: Path) -> None:
     write(tmp_path, more("JOBSTATE_LOG logs/jobstate.log\n"))
     assert report_of(tmp_path) == [("missing-directory", "ens.dag", 19)]
     (tmp_path / "logs").mkdir()
     assert report_of(tmp_path) == []
 
 
-def test_behind_an_include_nodes_of_splices_have_names_and_splices_none(tmp_path: Path) -> None:
+def test_include_expands_the_splices_before_it(tmp_path: Path) -> None:
     text = "SPLICE S s.inc\nINCLUDE more.inc\nRETRY S+a 3\n"
     files = {"s.inc": S, "plain.sub": PLAIN, "more.inc": "# nothing\n"}
     write(tmp_path, {**more(text), **files})
@@ -364,11 +364,11 @@ def test_behind_an_include_nodes_of_splices_have_names_and_splices_none(tmp_path
     assert report_of(tmp_path) == [("splice-node", "ens.dag", 22)]
 
 
-def test_every_kind_has_its_case() -> None:
+def test_every_kind_has_a_case() -> None:
     assert {case[0] for case in CASES} | ELSEWHERE == set(KINDS)
 
 
-def test_mail_of_many_nodes(tmp_path: Path) -> None:
+def test_mail_is_reported_of_many_nodes_only(tmp_path: Path) -> None:
     lines = [f"JOB n{i} mail.sub\n" for i in range(11)]
     files = {"train.sh": GOOD["train.sh"], "mail.sub": PLAIN + "notification = always\n"}
     write(tmp_path, {**files, "ens.dag": "".join(lines)})
@@ -377,7 +377,7 @@ def test_mail_of_many_nodes(tmp_path: Path) -> None:
     assert report_of(tmp_path) == []
 
 
-def test_a_log_below_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_below_tmp_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, GOOD)
     monkeypatch.setattr(rule_files, "TEMPORARY", str(tmp_path.parent))
     assert report_of(tmp_path) == [("in-tmp", "ens.dag", None)]
@@ -392,7 +392,7 @@ MOUNTS = """\
 
 @pytest.fixture
 def mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory that is on NFS, as far as the list of mounts says; ``local`` in it is not."""
+    """A directory on NFS by the list of mounts; ``local`` in it is not."""
     home = tmp_path / "ho me"
     write(home, GOOD)
     (home / "local").mkdir()
@@ -403,20 +403,20 @@ def mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-def test_nodes_log_on_nfs(mounted: Path) -> None:
+def test_nodes_log_on_nfs_is_reported(mounted: Path) -> None:
     (one,) = findings(mounted)
     assert (one.kind, one.file, one.line) == ("network-file-system", "ens.dag", None)
     assert "nfs4" in one.message
 
 
-def test_a_jobs_log_elsewhere_is_looked_at_for_itself(mounted: Path, tmp_path: Path) -> None:
+def test_job_log_is_checked_at_its_own_place(mounted: Path, tmp_path: Path) -> None:
     inner = write(mounted / "local", GOOD)
     assert report_of(inner) == []
     write(inner, {"train.sub": TRAIN.replace("log = metl.log", "log = ../metl.log")})
     assert report_of(inner) == [("network-file-system", "train.sub", 9)]
 
 
-def test_a_cycle_names_its_nodes_in_order(tmp_path: Path) -> None:
+def test_cycle_names_its_nodes_in_order(tmp_path: Path) -> None:
     nodes = "JOB A a.sub NOOP\nJOB B a.sub NOOP\nJOB C a.sub NOOP\n"
     text = nodes + "PARENT A CHILD B\nPARENT B CHILD C\nPARENT C CHILD B\n"
     (one,) = findings(write(tmp_path, {"ens.dag": text}))
@@ -424,15 +424,15 @@ def test_a_cycle_names_its_nodes_in_order(tmp_path: Path) -> None:
     assert "B → C → B" in one.message or "C → B → C" in one.message
 
 
-def test_a_value_is_never_shown(tmp_path: Path) -> None:
+def test_values_of_secrets_are_never_shown(tmp_path: Path) -> None:
     keys = [case for case in CASES if case[0] == "secret"]
     for number, (_, _, files) in enumerate(keys):
         for each in findings(write(tmp_path / str(number), files)):
             assert KEY not in each.message + each.remedy
 
 
-def test_a_secret_that_is_none(tmp_path: Path) -> None:
-    """Names of files with keys in them, macros, and uuids are what people should write."""
+def test_names_that_look_like_secrets_are_accepted(tmp_path: Path) -> None:
+    """Names of key files, macros and uuids."""
     harmless = (
         'environment = "WANDB_API_KEY_FILE=wandb.key TOKEN=$(token_name) KEYS= MODE=offline"',
         "arguments = --uuid 7bcfae26-d8b7-54aa-abc1-32f3c2f6a6bb --token-file ./token --seed 3",
@@ -443,13 +443,13 @@ def test_a_secret_that_is_none(tmp_path: Path) -> None:
     assert {each[0] for each in report_of(tmp_path)} <= {"undefined-macro"}
 
 
-def test_a_checksum_is_no_secret(tmp_path: Path) -> None:
+def test_checksum_is_not_a_secret(tmp_path: Path) -> None:
     text = TRAIN.replace("--uuid", f"--commit {KEY} --uuid")
     write(tmp_path, {**more(f'VARS ALL_NODES data_sha1="{KEY}"\n'), "train.sub": text})
     assert report_of(tmp_path) == []
 
 
-def test_a_program_of_the_image_is_not_looked_for_here(tmp_path: Path) -> None:
+def test_program_of_the_image_is_not_looked_for_locally(tmp_path: Path) -> None:
     image = "universe = container\ncontainer_image = osdf:///example/x.sif\n"
     text = image + TRAIN.replace("= train.sh", "= /opt/metl/bin/train")
     write(tmp_path, {**GOOD, "train.sub": text})
@@ -457,9 +457,7 @@ def test_a_program_of_the_image_is_not_looked_for_here(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("another", ["", 'VARS run0-eval_epoch1 APPEND other="1"\n'])
-def test_vars_override_a_description_only_where_they_are_appended(
-    tmp_path: Path, another: str
-) -> None:
+def test_only_appended_vars_override_a_description(tmp_path: Path, another: str) -> None:
     text = TRAIN.replace("data.txt", "$(data)").replace("executable", "data = data.txt\nexecutable")
     for placement, expected in (("", []), ("APPEND ", ["missing-input"])):
         vars_line = f'VARS run0-train_epoch0 {placement}data="gone.txt"\n'
@@ -467,7 +465,7 @@ def test_vars_override_a_description_only_where_they_are_appended(
         assert [kind for kind, *_ in report_of(tmp_path)] == expected
 
 
-def test_a_sub_dag_with_a_directory_of_its_own_works_there(tmp_path: Path) -> None:
+def test_sub_dag_resolves_files_in_its_directory(tmp_path: Path) -> None:
     sub = PLAIN + "transfer_input_files = only-here\n"
     write(tmp_path / "d", {"s.dag": "JOB A s.sub\n", "s.sub": sub, "train.sh": "", "only-here": ""})
     outer = {

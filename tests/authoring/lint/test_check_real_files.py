@@ -1,4 +1,4 @@
-"""The real ensembles: quiet where they are good, and right where they are not."""
+"""The check of real ensembles: no finding where they are good, and correct ones elsewhere."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ EXPECTED: dict[str, Kinds] = {
     # Two of its three evaluations have no POST script; the third shows how it is done.
     "demo": [("side-node-fails-dag", "ens.dag", 293, 2)],
     "trainer": [("files-not-here", "ensemble.dag", None, 1)],
-    # In the likeness of the experiment's own DAGs: the epoch alone is given. The logs have sites
-    # although no description asks for them.
+    # Like the experiment's own DAGs: only the epoch is given. The logs have sites although no
+    # description asks for them.
     "first-round": [
         (kind, f"{dag}.dag", line, 1)
         for dag in ("control", "heterogeneous")
@@ -56,12 +56,12 @@ EXPECTED: dict[str, Kinds] = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_recordings(name: str) -> None:
+def test_recordings_have_the_expected_findings(name: str) -> None:
     assert kinds(findings(FIXTURES / name)) == EXPECTED[name]
 
 
-def test_the_experiment_in_aws(shared: Shared) -> None:
-    """150 nodes, 150 scripts that are not here, one key: five lines."""
+def test_aws_experiment_has_five_findings(shared: Shared) -> None:
+    """150 nodes, 150 missing scripts, one key: five lines."""
     found = findings(shared("examples/metl-aws"))
     name = "global_pretraining_in_aws.dag"
     assert kinds(found) == [
@@ -75,7 +75,7 @@ def test_the_experiment_in_aws(shared: Shared) -> None:
     assert "000000" not in "".join(each.message for each in found)
 
 
-def test_an_ensemble_of_a_pool(shared: Shared) -> None:
+def test_pool_ensemble_has_three_findings(shared: Shared) -> None:
     assert kinds(findings(shared("examples/pool-ensemble"))) == [
         ("files-not-here", "ens.dag", None, 1),
         ("queue-in-description", "ens.dag", 17, 3),
@@ -83,7 +83,7 @@ def test_an_ensemble_of_a_pool(shared: Shared) -> None:
     ]
 
 
-def test_what_submit_writes_is_clean(tmp_path: Path, capsys: Captured) -> None:
+def test_ensembles_of_submit_are_clean(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "pretrain.sh").write_text("#!/bin/bash\npython train.py --epoch $1\n")
     metl = ("--template", "metl", "--set", "container=osdf:///example/metl.sif")
     text_output("submit", capsys, tmp_path, *metl, "--runs", "3", "--no-submit", "--yes")

@@ -1,4 +1,4 @@
-"""Names in submit descriptions: what condor_submit knows, what is a macro, and what is neither."""
+"""Names in submit descriptions: commands of condor_submit, macros, and unknown ones."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ MISSPELT = {
 
 
 @pytest.mark.parametrize("name", MISSPELT)
-def test_a_misspelt_command_is_reported_with_the_one_that_is_meant(
-    tmp_path: Path, name: str
-) -> None:
+def test_misspelt_command_is_reported_with_the_right_one(tmp_path: Path, name: str) -> None:
     write(tmp_path, described(f"{name} = 1"))
     meant = MISSPELT[name]
     if meant is None:
@@ -49,7 +47,7 @@ def test_a_misspelt_command_is_reported_with_the_one_that_is_meant(
     assert complaints(tmp_path) == [f"{name.lower()} is no command of condor_submit{rest}"]
 
 
-def test_every_command_is_known_in_any_case(tmp_path: Path) -> None:
+def test_commands_are_known_in_any_case(tmp_path: Path) -> None:
     names = [spelt for name in sorted(COMMANDS) for spelt in (name, name.upper(), name.title())]
     write(tmp_path, described(*(f"{name} = 1" for name in names)))
     assert complaints(tmp_path) == []
@@ -74,23 +72,23 @@ FINE = {
 
 
 @pytest.mark.parametrize("what", FINE)
-def test_what_is_fine(tmp_path: Path, what: str) -> None:
+def test_valid_names_are_accepted(tmp_path: Path, what: str) -> None:
     write(tmp_path, described(*FINE[what]))
     assert complaints(tmp_path) == []
 
 
-def test_a_macro_that_only_vars_use(tmp_path: Path) -> None:
+def test_macro_used_by_vars_is_accepted(tmp_path: Path) -> None:
     write(tmp_path, described("base = out", ens_dag=DAG.replace('uuid="u0"', 'uuid="$(base)0"')))
     assert complaints(tmp_path) == []
 
 
-def test_a_macro_that_another_description_uses(tmp_path: Path) -> None:
+def test_macro_used_by_another_description_is_accepted(tmp_path: Path) -> None:
     files = {**described("include : common.inc", **{"common_inc": "folder = out\n"})}
     files["eval.sub"] = GOOD["eval.sub"].replace("queue", "output = $(folder)/x\nqueue")
     write(tmp_path, files)
     assert complaints(tmp_path) == []
 
 
-def test_what_an_include_that_cannot_be_read_may_use(tmp_path: Path) -> None:
+def test_macro_beside_an_unreadable_include_is_accepted(tmp_path: Path) -> None:
     write(tmp_path, described("include : $(somewhere).inc", "folder = out"))
     assert complaints(tmp_path) == []

@@ -1,4 +1,4 @@
-"""Sweep files for tests, and what becomes of them."""
+"""Sweep files for tests, and their expansions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CHAIN = "PARENT {run}-train_epoch0 CHILD {run}-train_epoch1\nVARS {run}-train_ep
 
 
 def request_for(folder: Path, workflow: str, **files: str) -> Request:
-    """A request for ``workflow``, which lies in ``folder`` with ``files`` (``t`` is t.subdag)."""
+    """A request for ``workflow``, a file in ``folder`` beside ``files`` (``t`` is t.subdag)."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "w.dag").write_text(workflow)
     for name, text in {"t": CHAIN, **files}.items():
@@ -46,7 +46,7 @@ def request_for(folder: Path, workflow: str, **files: str) -> Request:
 
 
 def expanded(folder: Path, workflow: str, /, template: str = CHAIN, **asked: Any) -> Expansion:
-    """What becomes of a workflow and its template."""
+    """The expansion of a workflow and its template."""
     return expand(replace(request_for(folder, workflow, t=template), **asked))
 
 

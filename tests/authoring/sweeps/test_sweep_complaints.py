@@ -1,4 +1,4 @@
-"""What is wrong with a sweep file is reported in one sentence: file, line, and what to write."""
+"""Errors of a sweep file are one sentence each: file, line, and what to write."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ IN_THE_TEMPLATE = [
 
 
 @pytest.mark.parametrize(("workflow", "output_of"), IN_THE_WORKFLOW)
-def test_a_workflow_that_cannot_be(tmp_path: Path, workflow: str, output_of: str) -> None:
+def test_invalid_workflow_is_refused(tmp_path: Path, workflow: str, output_of: str) -> None:
     sentence = complaint(tmp_path, workflow)
     assert output_of in sentence
     assert "\n" not in sentence
@@ -192,17 +192,17 @@ def test_a_workflow_that_cannot_be(tmp_path: Path, workflow: str, output_of: str
 
 
 @pytest.mark.parametrize(("template", "output_of"), IN_THE_TEMPLATE)
-def test_a_template_that_cannot_be(tmp_path: Path, template: str, output_of: str) -> None:
+def test_invalid_template_is_refused(tmp_path: Path, template: str, output_of: str) -> None:
     sentence = complaint(tmp_path, TWO, template)
     assert output_of in sentence
     assert sentence.isprintable()
 
 
-def test_seeds_fit_the_runs(tmp_path: Path) -> None:
+def test_number_of_seeds_must_fit_the_runs(tmp_path: Path) -> None:
     assert "3 seeds for 2 runs" in complaint(tmp_path, TWO, seeds=(1, 2, 3))
 
 
-def test_a_gate_is_the_only_script_before_a_node_and_needs_a_retry(tmp_path: Path) -> None:
+def test_gate_excludes_pre_scripts_and_needs_a_retry(tmp_path: Path) -> None:
     own = complaint(tmp_path, TWO + "SCRIPT PRE g x.sh\n", gate=StopRules())
     assert own.startswith("w.dag:3: g0-train_epoch0 has a PRE script of its own")
     for options in ("DEBUG d ALL", "DEBUG d ALL DEFER 4 60"):
@@ -216,7 +216,7 @@ def test_a_gate_is_the_only_script_before_a_node_and_needs_a_retry(tmp_path: Pat
     assert named.startswith("w.dag:3: metlmon sets metlmon_dag for the nodes of a run")
 
 
-def test_nodes_of_a_sub_dag_are_out_of_reach(tmp_path: Path) -> None:
+def test_nodes_of_a_sub_dag_cannot_be_referred_to(tmp_path: Path) -> None:
     workflow = TWO + "JOB x x.sub\nPARENT g0-train_epoch1 CHILD x\n"
     sentence = complaint(tmp_path, workflow, subdags=True)
     assert sentence.startswith("w.dag:4: g0-train_epoch1 lies in the sub-DAG of g0")
@@ -225,13 +225,13 @@ def test_nodes_of_a_sub_dag_are_out_of_reach(tmp_path: Path) -> None:
     assert sentence.startswith("t.subdag:3: x lies outside the run's own DAG")
 
 
-def test_the_sweep_file_is_not_written_over(tmp_path: Path) -> None:
+def test_sweep_file_is_not_overwritten(tmp_path: Path) -> None:
     request = replace(request_for(tmp_path, TWO), directory=tmp_path, name="w")
     with pytest.raises(PlanError, match="would be written over"):
         expand(request)
 
 
-def test_a_secret_in_a_line_is_not_quoted(tmp_path: Path) -> None:
+def test_secret_in_a_line_is_not_quoted(tmp_path: Path) -> None:
     sentence = complaint(tmp_path, TWO + "VARS g wandb_api_key=0123456789abcdef0123 'x\n")
     assert sentence.startswith("w.dag:3: ")
     assert "0123456789abcdef" not in sentence

@@ -40,7 +40,7 @@ def written(request: Request) -> str:
 # --- the report's own example -----------------------------------------------------------------
 
 
-def test_the_reports_example_makes_ten_runs_one_of_each(tmp_path: Path) -> None:
+def test_reported_example_zips_ten_runs(tmp_path: Path) -> None:
     request = request_for(tmp_path, INIT + REPORTED, train=REPORTED_TEMPLATE)
     (tmp_path / "init.sub").write_text("executable = /bin/true\nqueue\n")
     plan = make_plan(request)
@@ -80,7 +80,7 @@ def test_the_reports_example_makes_ten_runs_one_of_each(tmp_path: Path) -> None:
     assert {"ensemble.sub", "ensemble-evaluate.sub", "train.py"} <= files.keys()
 
 
-def test_a_file_that_is_not_to_be_had_is_asked_for(tmp_path: Path) -> None:
+def test_missing_submit_file_is_reported(tmp_path: Path) -> None:
     request = request_for(tmp_path, TWO + "JOB init init.sub\nJOB none none.sub NOOP\n")
     (result,) = [each for each in validate(request).problems if "init.sub" in each.text]
     assert result.text.startswith("w.dag:3: init.sub: no such file in ")
@@ -93,9 +93,7 @@ def test_a_file_that_is_not_to_be_had_is_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("named", ["t.subdag", "more/deep.subdag", "more/deep.dag"])
-def test_what_was_written_is_made_again_from_the_copies_beside_it(
-    tmp_path: Path, named: str
-) -> None:
+def test_plan_is_reproduced_from_the_written_copies(tmp_path: Path, named: str) -> None:
     request = request_for(tmp_path, TWO.replace("t.subdag", named))
     (tmp_path / "more").mkdir()
     (tmp_path / "t.subdag").rename(tmp_path / named)
@@ -114,7 +112,7 @@ def test_what_was_written_is_made_again_from_the_copies_beside_it(
 # --- uuids, seeds, targets ----------------------------------------------------------------------
 
 
-def test_uuids_are_made_of_what_makes_the_model(tmp_path: Path) -> None:
+def test_uuids_depend_on_the_model_only(tmp_path: Path) -> None:
     def uuids(folder: str, workflow: str = TWO, **asked: object) -> list[str]:
         made = expanded(tmp_path / folder, workflow, **asked)
         return [run.uuid for run in run_plans(made.graph)]
@@ -130,7 +128,7 @@ def test_uuids_are_made_of_what_makes_the_model(tmp_path: Path) -> None:
     assert not set(uuids("named", name="second")) & set(plain)
 
 
-def test_each_run_has_a_seed_of_its_own_unless_the_file_or_request_says(tmp_path: Path) -> None:
+def test_each_run_has_its_own_seed_unless_given(tmp_path: Path) -> None:
     def seeds(name: str, workflow: str = TWO, **asked: object) -> list[int]:
         return [run.seed for run in run_plans(expanded(tmp_path / name, workflow, **asked).graph)]
 
@@ -141,7 +139,7 @@ def test_each_run_has_a_seed_of_its_own_unless_the_file_or_request_says(tmp_path
     assert seeds("told", TWO + "VARS g1 random_seed=5\n") == [1, 5]
 
 
-def test_epochs_go_where_the_policy_says(tmp_path: Path) -> None:
+def test_policy_assigns_sites_to_epochs(tmp_path: Path) -> None:
     asked = {"sites": ("x", "y"), "policy": Policy.PIN}
     made = expanded(tmp_path, TWO, **asked)
     assert [run.targets for run in run_plans(made.graph)] == [("x", "x"), ("y", "y")]
@@ -151,7 +149,7 @@ def test_epochs_go_where_the_policy_says(tmp_path: Path) -> None:
 # --- what trains and evaluates --------------------------------------------------------------
 
 
-def test_metlmon_gives_what_the_file_does_not(tmp_path: Path) -> None:
+def test_missing_variables_are_added(tmp_path: Path) -> None:
     made = expanded(tmp_path, TWO)
     first, second = (report_of(made.graph.node(f"g0-train_epoch{epoch}")) for epoch in (0, 1))
     uuid = run_plans(made.graph)[0].uuid
@@ -168,7 +166,7 @@ def test_metlmon_gives_what_the_file_does_not(tmp_path: Path) -> None:
     assert second == {**first, "epoch": "2", **checkpoint}
 
 
-def test_what_the_file_gives_is_not_given_again(tmp_path: Path) -> None:
+def test_given_variables_are_not_repeated(tmp_path: Path) -> None:
     template = (
         "VARS {run}-train_epoch4 EPOCH=5 run_uuid={run}-{a} epochs=30\n"
         "VARS {run} random_seed=8{index}\n"
@@ -182,7 +180,7 @@ def test_what_the_file_gives_is_not_given_again(tmp_path: Path) -> None:
     assert made.graph.node("g1-train_epoch4").epoch == 4
 
 
-def test_a_name_may_be_made_of_the_uuid_and_of_values(tmp_path: Path) -> None:
+def test_name_may_contain_uuid_and_values(tmp_path: Path) -> None:
     template = "PARENT {uuid}-train_epoch0 CHILD {uuid}_{a}-eval_epoch1\n"
     made = expanded(tmp_path, TWO + "REGION r { *-eval* }\nVARS r x={uuid}\n", template)
     first, second = (run.uuid for run in run_plans(made.graph))
@@ -194,7 +192,7 @@ def test_a_name_may_be_made_of_the_uuid_and_of_values(tmp_path: Path) -> None:
     assert (found["x"], found["run_uuid"], found["run"]) == (second, second, "g1")
 
 
-def test_an_evaluation_is_of_the_training_before_it_whatever_its_number(tmp_path: Path) -> None:
+def test_evaluation_belongs_to_its_parent_training(tmp_path: Path) -> None:
     template = (
         "PARENT {run}-train_epoch0 CHILD {run}-train_epoch1\n"
         "PARENT {run}-train_epoch1 CHILD {run}-rest\n"
@@ -208,7 +206,7 @@ def test_an_evaluation_is_of_the_training_before_it_whatever_its_number(tmp_path
     assert (rest.noop, rest.variables, rest.role) == (True, (), NodeRole.PLAIN)
 
 
-def test_a_gate_stands_before_what_trains_and_evaluates(tmp_path: Path) -> None:
+def test_gate_precedes_training_and_evaluation(tmp_path: Path) -> None:
     template = CHAIN + "PARENT {run}-train_epoch0 CHILD {run}-eval_epoch1\n"
     made = expanded(tmp_path, TWO + "JOB x x.sub\n", template, gate=StopRules(poll=9))
     uuid = run_plans(made.graph)[1].uuid
@@ -218,10 +216,10 @@ def test_a_gate_stands_before_what_trains_and_evaluates(tmp_path: Path) -> None:
     assert made.graph.node("x").pre is None
 
 
-# --- who gives a variable -----------------------------------------------------------------------
+# --- precedence of variables --------------------------------------------------------------------
 
 
-def test_a_node_counts_before_its_run_that_before_a_region_that_before_all(tmp_path: Path) -> None:
+def test_variables_of_node_run_region_and_all_take_precedence(tmp_path: Path) -> None:
     workflow = (
         TWO
         + "VARS g0-train_epoch1 v=node\n"
@@ -247,7 +245,7 @@ def test_a_node_counts_before_its_run_that_before_a_region_that_before_all(tmp_p
     ]
 
 
-def test_what_is_appended_counts_at_its_level_as_the_rest_does(tmp_path: Path) -> None:
+def test_appended_variables_keep_their_level(tmp_path: Path) -> None:
     template = CHAIN + 'VARS ALL_NODES APPEND a="99" b="say \\"it\\""\nVARS {run} b={a} c=1\n'
     workflow = TWO + "VARS g0-train_epoch0 APPEND C={run}\n"
     request = request_for(tmp_path, workflow, t=template)
@@ -273,15 +271,13 @@ def test_what_is_appended_counts_at_its_level_as_the_rest_does(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["prepended", "APPEND_x"])
-def test_a_variable_may_begin_as_the_words_that_stand_before_variables(
-    tmp_path: Path, name: str
-) -> None:
-    """DAGMan before 25.5 takes the beginning of the name for the word."""
+def test_variable_may_begin_with_a_keyword(tmp_path: Path, name: str) -> None:
+    """DAGMan before 25.5 takes the beginning of such a name for the keyword."""
     request = request_for(tmp_path, TWO + f"JOB x x.sub\nVARS x {name}=1\n")
     assert f'VARS x PREPEND {name}="1"\n' in written(request)
 
 
-def test_the_requests_variables_and_regions_count_too(tmp_path: Path) -> None:
+def test_variables_and_regions_of_the_request_count(tmp_path: Path) -> None:
     asked = {
         "variables": {"v": "asked", "w": "asked"},
         "regions": (Region("late", {"w": "late"}, epochs=(1, 9)),),
@@ -305,7 +301,7 @@ def test_labels_and_indices_are_filled_in(tmp_path: Path) -> None:
 # --- groups and all other commands --------------------------------------------------------------
 
 
-def test_groups_runs_and_nodes_are_joined_at_their_ends(tmp_path: Path) -> None:
+def test_edges_connect_the_ends_of_groups_runs_and_nodes(tmp_path: Path) -> None:
     template = CHAIN + "PARENT {run}-train_epoch0 CHILD {run}-eval_epoch1\n"
     workflow = (
         "GEN SUBDAG one t.subdag a from\n 1, 2\n"
@@ -321,13 +317,13 @@ def test_groups_runs_and_nodes_are_joined_at_their_ends(tmp_path: Path) -> None:
     assert across == [*expected, ("two0-train_epoch0", "report")]
 
 
-def test_a_node_outside_may_stand_in_a_template(tmp_path: Path) -> None:
+def test_template_may_name_a_node_of_the_workflow(tmp_path: Path) -> None:
     template = CHAIN + "PARENT init CHILD {run}-train_epoch1\n"
     made = expanded(tmp_path, TWO + "JOB init init.sub\n", template)
     assert ("init", "g1-train_epoch1") in made.graph.edges
 
 
-def test_what_dagman_knows_is_passed_on(tmp_path: Path) -> None:
+def test_dagman_commands_are_passed_on(tmp_path: Path) -> None:
     template = (
         CHAIN + "RETRY {run}-train_epoch0 5\nSCRIPT POST {run}-train_epoch1 tidy.sh {a} $JOB\n"
         "SCRIPT DEFER 4 60 PRE {run}-train_epoch0 look.sh\nCATEGORY ALL_NODES c{index}\n"
@@ -343,7 +339,7 @@ def test_what_dagman_knows_is_passed_on(tmp_path: Path) -> None:
     graph = made.graph
     first, last = graph.node("g0-train_epoch0"), graph.node("g1-train_epoch1")
     assert graph.retries == 2
-    # All are tried twice again from that line on, but for what comes after it.
+    # From that line on every node has two retries, but for the lines below it.
     assert (first.retries, last.retries) == (None, 7)
     assert (first.pre, first.defer, first.skip_code) == ("look.sh", (4, 60), 9)
     assert last.post == "tidy.sh 2 $JOB"
@@ -364,11 +360,11 @@ def test_what_dagman_knows_is_passed_on(tmp_path: Path) -> None:
     assert {"tidy.sh", "look.sh", "dag.conf", "end.sub"} <= {file.name for file in made.files}
 
 
-def test_what_is_reported_of_one_node_counts_before_what_is_reported_of_all(tmp_path: Path) -> None:
+def test_retry_of_one_node_overrides_that_of_all(tmp_path: Path) -> None:
     template = CHAIN + "RETRY {run}-train_epoch0 5 UNLESS-EXIT 4\n"
     dag = written(request_for(tmp_path / "one", TWO, t=template))
     assert "RETRY g0-train_epoch0 5 UNLESS-EXIT 4" in dag
-    # DAGMan takes the last line in the order of the file.
+    # DAGMan takes the last line of the file.
     assert dag.index("RETRY ALL_NODES 3\n") < dag.index("RETRY g0-train_epoch0 5")
     wide = TWO + "RETRY ALL_NODES 2 UNLESS-EXIT 9\n"
     made = expanded(tmp_path / "all", wide, template)
@@ -377,7 +373,7 @@ def test_what_is_reported_of_one_node_counts_before_what_is_reported_of_all(tmp_
     assert "RETRY ALL_NODES 2 UNLESS-EXIT 9\n" in written(request_for(tmp_path / "all", wide))
 
 
-def test_a_retry_unless_it_exits_otherwise_is_one_for_a_gate(tmp_path: Path) -> None:
+def test_retry_with_unless_exit_suits_a_gate(tmp_path: Path) -> None:
     workflow = TWO + "RETRY g 2 UNLESS-EXIT 9\n"
     made = expanded(tmp_path, workflow, gate=StopRules(), retries=0)
     node = made.graph.node("g0-train_epoch0")
@@ -385,10 +381,8 @@ def test_a_retry_unless_it_exits_otherwise_is_one_for_a_gate(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("beside", ["", "PROVISIONER p p.sub\n"])
-def test_nothing_is_reported_of_a_service_node_that_it_cannot_have(
-    tmp_path: Path, beside: str
-) -> None:
-    """DAGMan before 25.5 refuses the whole DAG, also where ALL_NODES says it."""
+def test_all_nodes_excludes_service_nodes(tmp_path: Path, beside: str) -> None:
+    """DAGMan before 25.5 refuses the whole DAG, even for ALL_NODES."""
     workflow = TWO + beside + "SERVICE s s.sub\nPRIORITY ALL_NODES 5\nCATEGORY ALL_NODES c\n"
     request = request_for(tmp_path, workflow)
     dag = written(request)
@@ -401,7 +395,7 @@ def test_nothing_is_reported_of_a_service_node_that_it_cannot_have(
 
 
 @pytest.mark.parametrize("options", ["DEBUG d ALL DEFER 4 60", "DEFER 4 60 DEBUG d ALL"])
-def test_options_of_scripts_stand_in_any_order(tmp_path: Path, options: str) -> None:
+def test_options_of_scripts_may_have_any_order(tmp_path: Path, options: str) -> None:
     workflow = TWO + "".join(
         f"SCRIPT {options} {kind} g0-train_epoch0 {kind}.sh\n" for kind in ("PRE", "POST", "HOLD")
     )
@@ -413,7 +407,7 @@ def test_options_of_scripts_stand_in_any_order(tmp_path: Path, options: str) -> 
         assert f"\nSCRIPT DEFER 4 60 DEBUG d ALL {kind} g0-train_epoch0 {kind}.sh\n" in dag
 
 
-def test_the_last_script_of_a_kind_is_the_nodes(tmp_path: Path) -> None:
+def test_last_script_of_a_kind_counts(tmp_path: Path) -> None:
     template = CHAIN + "PARENT {run}-train_epoch1 CHILD {run}-eval_epoch2\n"
     scripts = "SCRIPT DEBUG d ALL PRE g0 one.sh\nSCRIPT PRE g0 two.sh\n"
     workflow = TWO + scripts + "SCRIPT DEBUG d ALL POST g0-eval_epoch2 own.sh\n"
@@ -422,7 +416,7 @@ def test_the_last_script_of_a_kind_is_the_nodes(tmp_path: Path) -> None:
     assert dag.count(" POST g0-eval_epoch2 ") == 1
 
 
-def test_scripts_of_the_workflow_are_reported_what_their_runs_sweep(tmp_path: Path) -> None:
+def test_scripts_receive_the_swept_values(tmp_path: Path) -> None:
     workflow = (
         TWO + "SCRIPT POST g post.sh {a} {run} $JOB\nSCRIPT DEBUG {run}.out ALL HOLD g0 hold.sh\n"
         "CATEGORY ALL_NODES c{a}\nSCRIPT PRE ALL_NODES {{a}}.sh\n"
@@ -437,7 +431,7 @@ def test_scripts_of_the_workflow_are_reported_what_their_runs_sweep(tmp_path: Pa
     assert "\nSCRIPT DEBUG g0.out ALL HOLD g0-train_epoch1 hold.sh\n" in written(request)
 
 
-def test_what_jobs_take_along_goes_along(tmp_path: Path) -> None:
+def test_files_of_jobs_are_copied(tmp_path: Path) -> None:
     workflow = TWO + "JOB init my.sub\nSPLICE side side.inc\nSUBDAG EXTERNAL far far.inc\n"
     request = request_for(tmp_path, workflow)
     described = (
@@ -467,7 +461,7 @@ def test_what_jobs_take_along_goes_along(tmp_path: Path) -> None:
     ]
 
 
-def test_files_are_taken_from_where_the_submit_file_says(tmp_path: Path) -> None:
+def test_initialdir_is_where_files_are_looked_for(tmp_path: Path) -> None:
     request = request_for(tmp_path, TWO + "JOB init my.sub\n")
     text = "initialdir = work\nexecutable = run.sh\ntransfer_input_files = train.py\n"
     (tmp_path / "my.sub").write_text(text)
@@ -476,11 +470,11 @@ def test_files_are_taken_from_where_the_submit_file_says(tmp_path: Path) -> None
     result = [each.text for each in validate(request).problems if each.text.startswith("my.sub:")]
     assert ["work/run.sh" in result[0], "work/train.py" in result[1]] == [True, True]
     (tmp_path / "my.sub").write_text(text.partition("\n")[2])
-    # The trainer's template brings a train.py.
+    # The trainer's template ships a train.py.
     assert not [each for each in validate(request).problems if each.text.startswith("my.sub:")]
 
 
-def test_a_description_of_a_template_stands_in_the_dag_as_dagman_takes_it(tmp_path: Path) -> None:
+def test_inline_description_of_a_template_is_valid_in_dagman(tmp_path: Path) -> None:
     described = "SUBMIT-DESCRIPTION d {\n executable = x\n x = {{a}}\n queue\n queue_x = 1\n}\n"
     made = expanded(tmp_path, TWO, CHAIN + described + "JOB {run}-more d\n")
     assert made.graph.lines[0] == (
@@ -488,7 +482,7 @@ def test_a_description_of_a_template_stands_in_the_dag_as_dagman_takes_it(tmp_pa
     )
 
 
-# --- what is swept for nothing ------------------------------------------------------------------
+# --- variables without effect -------------------------------------------------------------------
 
 
 def without_effect(request: Request) -> list[str]:
@@ -497,7 +491,7 @@ def without_effect(request: Request) -> list[str]:
     return [each.text for each in found]
 
 
-def test_what_is_swept_for_nothing_is_reported(tmp_path: Path) -> None:
+def test_swept_variable_without_effect_is_reported(tmp_path: Path) -> None:
     request = request_for(tmp_path, INIT + REPORTED, train=REPORTED_TEMPLATE)
     first, second = without_effect(request)
     assert first.startswith(
@@ -528,7 +522,7 @@ def test_what_is_swept_for_nothing_is_reported(tmp_path: Path) -> None:
         CHAIN + "JOB {run}-train_epoch1 d\nSUBMIT-DESCRIPTION d {\n arguments = $(A)\n}\n",
     ],
 )
-def test_what_has_an_effect_is_not_reported(tmp_path: Path, template: str) -> None:
+def test_swept_variable_with_effect_is_not_reported(tmp_path: Path, template: str) -> None:
     workflow = TWO.replace("1, 2", "1 as one, 2 as two")
     request = request_for(tmp_path, workflow, t=template)
     (tmp_path / "says.sub").write_text("# $(b)\narguments = $INT(A,%d)\nqueue\n")
@@ -537,19 +531,19 @@ def test_what_has_an_effect_is_not_reported(tmp_path: Path, template: str) -> No
     assert without_effect(request) == []
 
 
-def test_a_line_of_the_workflow_may_give_it_an_effect(tmp_path: Path) -> None:
+def test_workflow_line_can_give_a_variable_effect(tmp_path: Path) -> None:
     for line in ("VARS g learning_rate={a}", "SCRIPT PRE g x.sh {a}", "PRIORITY ALL_NODES {a}"):
         assert without_effect(request_for(tmp_path, f"{TWO}{line}\n")) == []
 
 
-def test_a_comment_or_an_attribute_of_the_machine_is_no_use(tmp_path: Path) -> None:
+def test_comments_and_machine_attributes_have_no_effect(tmp_path: Path) -> None:
     template = CHAIN + "JOB {run}-train_epoch0 x.sub\nJOB {run}-train_epoch1 x.sub\n"
     request = request_for(tmp_path, TWO, t=template)
     (tmp_path / "x.sub").write_text("# $(a)\narguments = $$(a)\nqueue\n")
     assert len(without_effect(request)) == 1
 
 
-def test_what_is_given_beside_a_sweep_file_for_nothing_is_reported(tmp_path: Path) -> None:
+def test_variables_of_the_request_without_effect_are_reported(tmp_path: Path) -> None:
     request = request_for(tmp_path, TWO.replace(" a ", " learning_rate "))
     region = Region("late", {"y": "1", "ResourceName": "B"}, where="e.toml:4")
     asked = replace(request, variables={"x": "1", "project": "2"}, regions=(region,))
@@ -562,7 +556,7 @@ def test_what_is_given_beside_a_sweep_file_for_nothing_is_reported(tmp_path: Pat
     ]
 
 
-def test_descriptions_splices_and_included_files_stay_what_they_are(tmp_path: Path) -> None:
+def test_descriptions_splices_and_includes_are_kept(tmp_path: Path) -> None:
     workflow = (
         TWO + "INCLUDE more.subdag\nSPLICE side side.dag\nPARENT g CHILD side\n"
         "JOB d note\nSUBMIT-DESCRIPTION note {\n  executable = /bin/true\n}\n"
@@ -574,15 +568,15 @@ def test_descriptions_splices_and_included_files_stay_what_they_are(tmp_path: Pa
     assert made.graph.lines[0] == "SUBMIT-DESCRIPTION note {\n  executable = /bin/true\n}"
     plan = make_plan(request)
     text = plan.files[0].data.decode()
-    # DAGMan of 23.9 looks for a file of this name where the description comes later.
+    # DAGMan 23.9 looks for a file of this name where the description comes later.
     assert text.index("SUBMIT-DESCRIPTION note") < text.index("JOB d note")
-    # The splice's file does not lie beside the sweep; nothing else is wrong.
+    # Only the splice's file is missing beside the sweep.
     problems = [p for p in woven(plan).problems if p.error]
     assert [p.kind for p in problems] == ["missing-file", "unknown-node"]
     assert all("side" in p.text for p in problems)
 
 
-def test_a_job_line_says_what_a_node_runs(tmp_path: Path) -> None:
+def test_job_line_sets_the_submit_file(tmp_path: Path) -> None:
     template = CHAIN + "JOB {run}-train_epoch0 first{a}.sub\n"
     made = expanded(tmp_path, TWO + "JOB g1-train_epoch1 last.sub DONE\n", template)
     assert {node.name: node.submit for node in made.graph.nodes} == {
@@ -607,7 +601,7 @@ def test_runs_may_be_sub_dags(tmp_path: Path) -> None:
         ("init", NodeKind.JOB, "init.sub"),
     ]
     assert graph.edges == (("init", "g0"), ("init", "g1"))
-    # A whole run is not trained again; the workflow's own node is tried as often as any.
+    # A whole run is not retried; the workflow's own node has the usual retries.
     assert (graph.retries, graph.node("init").retries) == (0, 3)
     inner = graph.subdags["ensemble-g1.dag"]
     assert names(inner) == ["g1-train_epoch0", "g1-train_epoch1", "g1-end"]
@@ -621,7 +615,7 @@ def test_runs_may_be_sub_dags(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("subdags", [False, True])
-def test_the_syntax_that_is_printed_is_that_which_is_read(tmp_path: Path, subdags: bool) -> None:
+def test_printed_syntax_is_valid(tmp_path: Path, subdags: bool) -> None:
     blocks = [
         "\n".join(line[4:] for line in part.split("\n"))
         for part in SYNTAX.split("\n\n")
@@ -637,10 +631,8 @@ def test_the_syntax_that_is_printed_is_that_which_is_read(tmp_path: Path, subdag
     assert SYNTAX.count("\n") < 30
 
 
-def test_a_plan_is_made_of_what_was_validated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Expanding a large sweep takes a while: it is done once."""
+def test_plan_uses_the_validated_expansion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Expanding a large sweep takes time, so it is done once."""
     request = request_for(tmp_path, TWO)
     expected = make_plan(request)
     validation = validate(request)

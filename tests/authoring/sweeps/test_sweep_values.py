@@ -1,4 +1,4 @@
-"""Values of a line, and what is made of several."""
+"""Values of a line, and combinations of several lines."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_ranges_are_counted_in_decimals(line: str, expected: str) -> None:
 
 
 def literal(number: int, places: int) -> str:
-    """``number`` / 10 ** ``places`` as people write it."""
+    """``number`` / 10 ** ``places`` in decimal notation."""
     sign = "-" if number < 0 else ""
     whole, rest = divmod(abs(number), 10**places)
     return f"{sign}{whole}.{rest:0{places}}" if places else f"{sign}{whole}"
@@ -50,7 +50,7 @@ decimals = st.integers(0, 4)
 
 
 @given(st.integers(-5000, 5000), st.integers(1, 300), st.integers(0, 60), decimals, st.booleans())
-def test_every_range_has_the_values_that_fractions_have(
+def test_ranges_agree_with_exact_fractions(
     first: int, step: int, steps: int, places: int, down: bool
 ) -> None:
     unit = Fraction(1, 10**places)
@@ -62,12 +62,12 @@ def test_every_range_has_the_values_that_fractions_have(
         (first + by * index) * unit for index in range(steps + 1)
     ]
     assert all(len(value.partition(".")[2]) == places for value in printed)
-    # An end that lies between two steps adds none, and takes none away.
+    # An end between two steps adds no value and removes none.
     beyond = literal(10 * last + (-5 if down else 5), places + 1)
     assert values(f"{begin} to {beyond} by {each}", "w.dag:2") == printed
 
 
-def test_lists_hold_words_numbers_and_quoted_commas() -> None:
+def test_lists_may_have_words_numbers_and_quoted_commas() -> None:
     assert values('adam, sgd,"a, b" , \'it"s\', "\\"q\\""', "w.dag:2") == (
         "adam",
         "sgd",
@@ -80,7 +80,7 @@ def test_lists_hold_words_numbers_and_quoted_commas() -> None:
     assert values('"1 to 5 by 1"', "w.dag:2") == ("1 to 5 by 1",)
 
 
-def test_labels_stand_behind_as() -> None:
+def test_as_gives_a_label() -> None:
     found = labelled_values('0.001 as low, "a, b" AS both, 0.1, such as this', "w.dag:2")
     assert [(each.text, each.label) for each in found] == [
         ("0.001", "low"),
@@ -113,7 +113,7 @@ def test_labels_stand_behind_as() -> None:
         ("x" * 5000, "use 4096 at most"),
     ],
 )
-def test_what_cannot_be_is_reported_with_its_place(line: str, output_of: str) -> None:
+def test_invalid_values_are_reported_with_their_place(line: str, output_of: str) -> None:
     with pytest.raises(PlanError) as error:
         values(line, "w.dag:2")
     assert output_of in str(error.value)
@@ -128,7 +128,7 @@ def sweep(how: SweepMode | None, *lengths: int) -> SweepRequest:
     return SweepRequest("flow", variables, how, "w.dag:1")
 
 
-def test_zip_takes_one_of_each() -> None:
+def test_zip_combines_values_by_position() -> None:
     for how in (SweepMode.ZIP, None):
         assert [*points(sweep(how, 2, 2))] == [{"a": "a0", "b": "b0"}, {"a": "a1", "b": "b1"}]
     assert len(points(sweep(None, 3))) == 3
