@@ -55,13 +55,13 @@ class Shown:
 
 
 def work(pid: int) -> float:
-    """Seconds of work of all threads of a process."""
+    """CPU seconds of all threads of a process."""
     tasks = Path(f"/proc/{pid}/task")
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9
 
 
 def shown(directory: Path, size: tuple[int, int], cache: Path) -> Shown:
-    """One start."""
+    """Measure one start."""
     env = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
     env |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", "TZ": "UTC"}
     env |= {"XDG_CACHE_HOME": str(cache), "XDG_CONFIG_HOME": str(cache / "none")}

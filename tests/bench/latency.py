@@ -58,7 +58,7 @@ TMUX_TIMES = 90
 
 
 def shown(screen: Terminal, pattern: str, seconds: float = 60.0) -> float:
-    """Wait until it stands there; the moment."""
+    """Wait until it is on the screen; return the time."""
     deadline = time.monotonic() + seconds
     while not re.search(pattern, screen.text):
         if time.monotonic() > deadline:
@@ -131,7 +131,7 @@ def local(
 
 
 def settle(screen: Terminal) -> None:
-    """Some time, of no fixed length: nothing is in step with metlmon's own looking."""
+    """Wait for a random time, so that nothing is in step with metlmon's interval."""
     deadline = time.monotonic() + random.uniform(*PAUSE)
     while (left := deadline - time.monotonic()) > 0:
         screen.pump(left)

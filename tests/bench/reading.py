@@ -63,7 +63,7 @@ def blocks(path: Path, size: int = BLOCK) -> Iterator[bytes]:
 
 
 def plain(directory: Path) -> dict[str, Any]:
-    """The bytes, read and forgotten."""
+    """Read the bytes and discard them."""
 
     def work() -> None:
         for path in logs(directory):
@@ -74,7 +74,7 @@ def plain(directory: Path) -> dict[str, Any]:
 
 
 def count(directory: Path) -> dict[str, Any]:
-    """The bytes, read, and the separators in them counted."""
+    """Read the bytes and count their separators."""
 
     def work() -> None:
         for path in logs(directory):
@@ -84,8 +84,8 @@ def count(directory: Path) -> dict[str, Any]:
 
 
 def htcondor(directory: Path) -> dict[str, Any]:
-    """HTCondor's own reader: every event is made, none is looked at."""
-    # Nothing of this machine's pool is wanted.
+    """HTCondor's own reader: every event is made, and none is used."""
+    # Ignore the configuration of this machine's pool.
     os.environ["CONDOR_CONFIG"] = os.devnull
     try:
         import htcondor2
@@ -101,7 +101,7 @@ def htcondor(directory: Path) -> dict[str, Any]:
 
 
 def parse(directory: Path) -> dict[str, Any]:
-    """All events with all their details, none kept."""
+    """All events with all their details, not kept."""
     from metlmon.eventlog.events import Position
     from metlmon.eventlog.reader import parse
     from metlmon.live.follower import CHUNK
@@ -118,7 +118,7 @@ def parse(directory: Path) -> dict[str, Any]:
 
 
 def skim(directory: Path) -> dict[str, Any]:
-    """The fast way: 006 added up."""
+    """The fast parser: 006 added up."""
     from metlmon.eventlog.events import Position
     from metlmon.eventlog.reader import parse_fast
     from metlmon.live.follower import CHUNK
@@ -142,7 +142,7 @@ def _reader(directory: Path, **more: Any) -> Any:
 
 
 def state(directory: Path) -> dict[str, Any]:
-    """From bytes to the whole state, and one picture of it."""
+    """From bytes to the whole state, with one snapshot of it."""
     import metlmon.live.dagdir_reader  # noqa: F401 - importing is not what is measured
 
     made: list[Any] = []
@@ -168,7 +168,7 @@ def state(directory: Path) -> dict[str, Any]:
 
 
 def _differences(directory: Path, reader: Any) -> tuple[list[str], int]:
-    """Totals that the generator knows otherwise, where it left its truth; of how many."""
+    """The totals that differ from the generator's truth, if there is one; of how many."""
     truth_file = directory / "truth.json"
     if not truth_file.exists():
         return [], 0
@@ -189,8 +189,8 @@ def _figures(true: Any) -> int:
 
 
 def pictures(directory: Path) -> dict[str, Any]:
-    """Of an ensemble that is read: a picture when only time has changed, and one after one
-    event of a running job; both with the cost of taking it in."""
+    """Snapshots of an ensemble that has been read: one when only time has changed, and one after an
+    event of a running job; both with the cost of processing it."""
     now = datetime(1970, 1, 1)
     reader = _reader(directory, live=True, local_now=lambda: now)
     reader.open()
@@ -219,7 +219,7 @@ def _taken(reader: Any, batch: Any) -> None:
 
 
 def _change(reader: Any, now: datetime) -> Any:
-    """A running job's execution is suspended, or goes on: None where nothing runs."""
+    """Suspend or resume a running job's execution; None without a running job."""
     from metlmon.eventlog.reader import parse
     from metlmon.model.model_state import Batch, LogRole
     from metlmon.model.states import State

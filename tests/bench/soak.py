@@ -118,7 +118,7 @@ def write_ensemble(directory: Path, runs: int, epochs: int, begun: datetime) -> 
 async def looks(
     app: MetlmonApp, session: Session, wanted: int, each: Callable[[int], None]
 ) -> Iterator[Sample]:
-    """Samples while the session looks ``wanted`` times at the files; ``each`` sees each look."""
+    """Samples while the session checks the files ``wanted`` times; ``each`` sees each check."""
     count, seen = 0, Counted(session)
     marks = sorted({int(FIRST / LOOK_SECONDS), *(wanted * tenth // 10 for tenth in range(1, 11))})
     found: list[Sample] = []
@@ -135,7 +135,7 @@ async def looks(
 
 
 class Counted:
-    """How often a session has drawn a picture."""
+    """The number of snapshots that a session has published."""
 
     def __init__(self, session: Session) -> None:
         self.looks = 0

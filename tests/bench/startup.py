@@ -41,7 +41,7 @@ class Measured:
 
 
 def commands(directory: Path) -> dict[str, list[str]]:
-    """What is typed, and what is run for it: the installed script, where there is one."""
+    """The typed command, and what runs for it: the installed script, if there is one."""
     script = Path(sys.executable).with_name("metlmon")
     module = [sys.executable, "-m", "metlmon"]
     installed = [str(script)] if script.exists() else module
@@ -63,13 +63,13 @@ def commands(directory: Path) -> dict[str, list[str]]:
 
 
 def environment(compiled: str) -> dict[str, str]:
-    """Ours, with compiled modules in a place of their own: some forbid to write them."""
+    """This environment, with a writable directory for compiled modules."""
     env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     return {**env, "PYTHONPYCACHEPREFIX": compiled, "PYTHONPATH": str(ROOT)}
 
 
 def run_once(argv: list[str], env: dict[str, str]) -> tuple[float, float]:
-    """Elapsed and CPU seconds of one run; its output goes nowhere."""
+    """Elapsed and CPU seconds of one run, without its output."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     streams = [(os.POSIX_SPAWN_DUP2, nowhere, number) for number in (0, 1, 2)]
     begun = time.perf_counter()
@@ -90,7 +90,7 @@ def measured(rows: dict[str, list[str]], times: int) -> dict[str, Measured]:
         for turn in range(times + 1):
             for name, argv in rows.items():
                 elapsed, cpu = run_once(argv, env)
-                if turn:  # The first compiles.
+                if turn:  # The first run compiles.
                     found[name].elapsed.append(elapsed)
                     found[name].cpu.append(cpu)
     return found

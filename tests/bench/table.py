@@ -54,7 +54,7 @@ Found = dict[str, Any]
 
 
 def measured(what: str, directory: Path, cache: Path, check: bool) -> Found:
-    """What ``reading.py`` measures, with its own cache directory."""
+    """The measurement of ``reading.py``, with its own cache directory."""
     argv = [sys.executable, str(HERE / "reading.py"), what, str(directory)]
     env = {**os.environ, "XDG_CACHE_HOME": str(cache), "XDG_CONFIG_HOME": str(cache / "none")}
     found: Found = json.loads(
@@ -78,7 +78,7 @@ def turns(directory: Path, rows: Sequence[str], times: int) -> dict[str, list[Fo
     return found
 
 
-# --- what is printed --------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------
 
 
 def lines(found: dict[str, list[Found]]) -> Iterable[list[str]]:
@@ -105,7 +105,7 @@ HEADS: Final = ["", "seconds", "CPU", "MB/s", "× JobEventLog", "peak MB"]
 
 
 def picture_line(many: list[Found]) -> str:
-    """One sentence on what pictures cost."""
+    """One sentence on the cost of snapshots."""
 
     def ms(key: str) -> str:
         values = [one[key] for one in many if one[key] is not None]
@@ -118,7 +118,7 @@ def picture_line(many: list[Found]) -> str:
 
 
 def parts_line(many: list[Found]) -> str:
-    """What the way to the state is made of."""
+    """The parts of the way to the state."""
     parts = (
         f"{part} {1000 * median(one['parts'][part] for one in many):.0f}"
         for part in many[0]["parts"]
@@ -136,7 +136,7 @@ def plain_table(rows: list[list[str]]) -> str:
 
 
 def machine() -> str:
-    """When and on how large a machine; not on which."""
+    """The date and the size of the machine, without its name."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     cores = len(os.sched_getaffinity(0))
     python = platform.python_version()
@@ -158,7 +158,7 @@ def heading(directory: Path, found: dict[str, list[Found]]) -> str:
 
 
 def report(directory: Path, found: dict[str, list[Found]]) -> list[str]:
-    """Prints one ensemble's table; returns the figures that are not the truth's."""
+    """Print one ensemble's table; return failures, and figures that differ from the truth."""
     print(f"\n{heading(directory, found)}\n")
     rows = list(lines(found))
     if rows:

@@ -92,7 +92,7 @@ KEYS: Final = {
 Cell = tuple[str, str, str, bool, bool, bool]
 """Character, foreground, background, bold, underline, reverse."""
 
-# --- inside: the application, and what it says of itself -------------------------------------
+# --- inside: the application -----------------------------------------------------------------
 
 
 def inside(argv: Sequence[str]) -> int:
@@ -101,7 +101,7 @@ def inside(argv: Sequence[str]) -> int:
     from screens import app as application
 
     class Probed(application.MetlmonApp):
-        """The application, and a thread that answers for it. It sleeps until it is asked."""
+        """The application, and a thread that answers queries and otherwise sleeps."""
 
         late = busy = 0.0
         watched: asyncio.Task[None] | None = None
@@ -153,7 +153,7 @@ def cells(strip: Any) -> list[Cell]:
         fore = style.color.get_truecolor().hex[1:] if style and style.color else "default"
         back = style.bgcolor.get_truecolor().hex[1:] if style and style.bgcolor else "default"
         marks = (bool(style.bold), bool(style.underline), bool(style.reverse)) if style else ()
-        # Wide ones are not counted here: no picture of the harness has any.
+        # Wide characters are not counted: no picture here has any.
         out += [(each, fore, back, *(marks or (False, False, False))) for each in text]
     return out
 
@@ -172,7 +172,7 @@ class Watched:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, shape)
         self.address = tempfile.mktemp(suffix=".probe")
         env = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
-        # The choice of columns and orders of an earlier run would change the rows.
+        # A stored choice of columns and orders would change the rows.
         env |= {"XDG_STATE_HOME": os.devnull}
         env |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", "TZ": "UTC"}
         argv = [sys.executable, __file__, "--inside", self.address, "watch", *arguments]
@@ -192,7 +192,7 @@ class Watched:
         self.reader.start()
 
     def read(self) -> None:
-        """Take what comes, no faster than such a terminal does, and answer its questions."""
+        """Read output no faster than such a terminal does, and answer its queries."""
         while not self.over:
             ready, _, _ = select.select([self.master], [], [], 0.2)
             if not ready:
@@ -209,10 +209,10 @@ class Watched:
                 os.write(self.master, b"\x1b[1;1R")
 
     def shown(self) -> list[list[Cell]]:
-        """What stands on the terminal now."""
+        """The text on the terminal."""
         end = len(self.got)
         data = bytes(self.got[self.fed : end])
-        # Not in the middle of a sequence that is taken out.
+        # Not within a sequence that is taken out.
         held = re.search(rb"\x1b(\[[<>=?]?[\d;]*)?$", data)
         if held:
             end -= len(data) - held.start()
@@ -261,26 +261,26 @@ class Watched:
         os.write(self.master, KEYS.get(key, key).encode())
 
     def settle(self, least: float = 0.0) -> None:
-        """Until nothing was written for a moment, and at least so many seconds."""
+        """Wait until there was no output for a moment, and at least so many seconds."""
         begun = time.monotonic()
         while time.monotonic() - max(self.last, begun + least) < SILENCE:
             time.sleep(0.01)
 
     def work(self) -> float:
-        """Seconds of work of all threads until now."""
+        """CPU seconds of all threads so far."""
         total = 0.0
         for each in Path(f"/proc/{self.child.pid}/task").iterdir():
             total += int((each / "schedstat").read_text().split()[0]) / 1e9
         return total
 
     def memory(self) -> float:
-        """Megabytes resident."""
+        """Resident megabytes."""
         text = Path(f"/proc/{self.child.pid}/status").read_text()
         found = re.search(r"VmRSS:\s+(\d+)", text)
         return int(found[1]) / 1000 if found else 0.0
 
     def whole(self) -> float:
-        """Wait until all is read; seconds since the start."""
+        """Wait until all is read; return seconds since the start."""
         while not self.ask("whole"):
             time.sleep(0.05)
         return time.monotonic() - self.begun
@@ -304,8 +304,7 @@ def cell(of: Char) -> Cell:
 
 
 def differing(mine: list[list[Any]], shown: list[list[Cell]]) -> int:
-    """Cells that do not look the same. A picture of another size (before the first) does not
-    at all."""
+    """Cells that look different. Pictures of different sizes (before the first) differ entirely."""
     if [len(line) for line in mine] != [len(line) for line in shown]:
         return sum(map(len, shown))
     return sum(
@@ -316,7 +315,7 @@ def differing(mine: list[list[Any]], shown: list[list[Cell]]) -> int:
 
 
 def alike(ours: tuple[Any, ...], theirs: Cell) -> bool:
-    """Whether these look the same; of a blank only the ground is seen."""
+    """Whether these cells look the same; of a blank only the background is visible."""
     if ours[0] == theirs[0] == " " and not (ours[4] or ours[5] or theirs[4] or theirs[5]):
         return ours[2] == theirs[2]
     return ours == theirs
@@ -333,7 +332,7 @@ def watched(*arguments: str, size: tuple[int, int], rate: int = 0) -> Iterator[W
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one thing did."""
+    """The cost of one operation."""
 
     bytes: int
     work: float
@@ -415,7 +414,7 @@ def large_ensemble() -> str:
     return str(generated("mix20", cache_directory()))
 
 
-# --- what is measured ------------------------------------------------------------------------
+# --- measurements ----------------------------------------------------------------------------
 
 SCREENS: Final = (
     ("run", (), "enter"),
@@ -560,7 +559,7 @@ def slow(base: Path) -> None:
 
 
 def behind(seen: Watched, name: str, size: tuple[int, int], held: Sequence[str]) -> None:
-    """How far the screen is behind when keys are let go that were held for some seconds."""
+    """How far the screen lags when keys that were held for some seconds are released."""
     seen.settle()
     seen.ask("late")
     stop = time.monotonic() + 4

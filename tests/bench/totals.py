@@ -1,4 +1,4 @@
-"""What metlmon reads, in the words in which the generator tells what is true."""
+"""Totals of metlmon under the names of the generator's truth."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOUR = 3600
 
 
 def of_status(painter: SnapshotBuilder) -> dict[str, Any]:
-    """The totals of one picture: what every screen is drawn from."""
+    """The totals of one snapshot, of which every screen is drawn."""
     status, breakdown = painter.status(), break_down(painter.ledger())
     hours = status.hours
     moved = breakdown.transfers
@@ -54,7 +54,7 @@ def of_status(painter: SnapshotBuilder) -> dict[str, Any]:
 
 
 def of_jobs(painter: SnapshotBuilder) -> dict[str, Any]:
-    """Totals that are added up from the entries of single jobs and executions."""
+    """Totals summed from the entries of single jobs and executions."""
     ledger = painter.ledger()
     counts: Counter[str] = Counter()
     seconds: Counter[str] = Counter()
@@ -80,7 +80,7 @@ def _counted(count: Count) -> dict[str, int]:
 
 
 def true_of_status(truth: dict[str, Any]) -> dict[str, Any]:
-    """What :func:`of_status` should say."""
+    """The expected result of :func:`of_status`."""
     none = {"count": 0, "seconds": 0}
     kinds = ("input ok", "input unfinished", "input aborted", "output ok")
     return {
@@ -107,13 +107,13 @@ def _in_three(seconds: dict[str, int]) -> dict[str, int]:
 
 
 def true_of_jobs(truth: dict[str, Any]) -> dict[str, Any]:
-    """What :func:`of_jobs` should say, but for the memory of jobs that the truth omits."""
+    """The expected result of :func:`of_jobs`, except the memory of jobs that the truth omits."""
     keys = ("jobs", "job_states", "executions", "gpu_seconds", "holds", "bytes_sent")
     return {key: truth[key] for key in (*keys, "bytes_received", "completed", "memory_mb")}
 
 
 def differences(reader: DagdirReader, truth: dict[str, Any]) -> list[str]:
-    """Figures that are not what the generator knows; all of them, or none."""
+    """Figures that differ from the generator's truth; empty if none."""
     painter = reader.snapshot_builder()
     jobs, wanted = of_jobs(painter), true_of_jobs(truth)
     jobs["memory_mb"] = {c: jobs["memory_mb"].get(c) for c in wanted["memory_mb"]}
@@ -124,7 +124,7 @@ def differences(reader: DagdirReader, truth: dict[str, Any]) -> list[str]:
 
 
 def differing(where: str, read: dict[str, Any], true: dict[str, Any]) -> list[str]:
-    """One line for each figure of ``read`` that is not as in ``true``."""
+    """One line for each figure of ``read`` that differs from ``true``."""
     found: list[str] = []
     for key in sorted(read.keys() | true.keys(), key=str):
         mine, other = read.get(key), true.get(key)
