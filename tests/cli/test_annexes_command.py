@@ -1,4 +1,4 @@
-"""``metlmon annexes`` as a script and as a person meet it."""
+"""``metlmon annexes`` for scripts and for people."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ THEN = ("--as-of", "2026-05-04T12:30:00")
 
 @pytest.fixture(name="dagdir")
 def _dagdir(tmp_path: Path) -> Path:
-    """Two epochs in an annex that expired at noon, and one at a site that goes on."""
+    """Two epochs in an annex that expired at noon, and one at a site that is still there."""
     dagdir = Dagdir(tmp_path / "ensemble")
     nodes = [f"run{n}-train_epoch0" for n in range(3)]
     dagdir.write("run.dag", "".join(f"JOB {node} t.sub\n" for node in nodes))
@@ -71,14 +71,14 @@ def test_causes_of_all_commands_agree(capsys: Captured, dagdir: Path) -> None:
     assert cause in text_output("report", capsys, dagdir, *THEN)
 
 
-def test_an_empty_table_says_what_an_annex_is(capsys: Captured, tmp_path: Path) -> None:
+def test_empty_table_explains_annexes(capsys: Captured, tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     out = text_output("annexes", capsys, dagdir.path, *THEN)
     assert out.startswith("no annex\n")
     assert "htcondor annex create NAME requests one" in out
 
 
-def test_what_schedd_and_collector_answer(
+def test_answers_of_schedd_and_collector_are_shown(
     capsys: Captured, dagdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = time.time()
@@ -114,7 +114,7 @@ def test_what_schedd_and_collector_answer(
     assert f"another one: htcondor annex create gpu-annex\nthen at the site: {there}\n" in out
 
 
-def test_a_known_end_makes_the_cause_certain(
+def test_known_end_makes_the_cause_certain(
     capsys: Captured, dagdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noon = moment("12:00:00").timestamp()

@@ -1,4 +1,4 @@
-"""What people type: misspelt words, RUN and DIR in any order, relative times; and the guide."""
+"""Command lines: no command, misspelt words, RUN and DIR in any order, relative times."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOW = datetime(2025, 11, 14, 8, 14)
         (["xyzzy"], "'xyzzy' is no command, file or directory"),
     ],
 )
-def test_a_misspelt_word_is_answered_with_the_closest_one(
+def test_misspelt_word_suggests_the_closest_one(
     words: list[str], meant: str, capsys: Captured
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -44,7 +44,7 @@ def test_a_misspelt_word_is_answered_with_the_closest_one(
     assert usage.startswith("usage: metlmon")
 
 
-def test_run_takes_the_run_and_the_directory_in_any_order(capsys: Captured) -> None:
+def test_run_and_directory_may_be_in_any_order(capsys: Captured) -> None:
     run = json_output("status", capsys, RESCUE)["runs"][0]["uuid"]
     assert json_output("run", capsys, run, RESCUE) == json_output("run", capsys, RESCUE, run)
 
@@ -64,12 +64,12 @@ def test_run_takes_the_run_and_the_directory_in_any_order(capsys: Captured) -> N
         ("2025-11-04", datetime(2025, 11, 4)),
     ],
 )
-def test_times_count_back_from_as_of(text: str, meant: datetime) -> None:
+def test_relative_times_count_back_from_as_of(text: str, meant: datetime) -> None:
     assert parse_time_argument("--since", text, None, lambda: NOW) == meant
 
 
 @pytest.mark.parametrize("text", ["7x", "999999w", "31 Feb", "4 Nix", "d", ""])
-def test_other_words_are_no_time(text: str) -> None:
+def test_other_words_are_not_times(text: str) -> None:
     with pytest.raises(InputError, match=r"is not a time; write it as 2025-11-14, .* 7d"):
         parse_time_argument("--since", text, None, lambda: NOW)
 
@@ -92,7 +92,7 @@ def test_sections_are_listed_and_found_by_the_beginning_of_their_titles(capsys: 
     assert "'weather'; there are daily work, screens, keys" in capsys.readouterr().err
 
 
-def test_the_columns_of_the_overview_are_explained(capsys: Captured) -> None:
+def test_columns_of_the_overview_are_explained(capsys: Captured) -> None:
     printed = text_output("help", capsys, "columns")
     for column in runs.every_column():
         assert column.doc

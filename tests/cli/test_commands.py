@@ -1,5 +1,5 @@
-"""The commands as a script meets them: exit codes, one sentence for bad input, one JSON object
-on standard output, and nothing that a terminal would obey."""
+"""The commands for scripts: exit codes, one sentence for bad input, one JSON object on standard
+output, and no control sequence."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ COMMANDS = pytest.mark.parametrize(
 @pytest.mark.parametrize(
     ("name", "sentence"), [("nowhere", "nowhere: no such directory"), ("", "no DAG file here")]
 )
-def test_a_directory_without_an_ensemble(
+def test_directory_without_an_ensemble_is_refused(
     capsys: Captured, tmp_path: Path, command: list[str], name: str, sentence: str
 ) -> None:
     assert sentence in a_sentence(capsys, *command, str(tmp_path / name))
 
 
 @COMMANDS
-def test_an_error_on_line_7(capsys: Captured, tmp_path: Path, command: list[str]) -> None:
+def test_error_of_a_dag_has_its_line(capsys: Captured, tmp_path: Path, command: list[str]) -> None:
     lines = ["JOB A t.sub"] + ["# a comment"] * 5 + ["PARENT A CHILD nobody"]
     (tmp_path / "x.dag").write_text("\n".join(lines) + "\n")
     result = a_sentence(capsys, *command, str(tmp_path))
@@ -79,10 +79,10 @@ def test_an_error_on_line_7(capsys: Captured, tmp_path: Path, command: list[str]
 
 
 @pytest.mark.parametrize("given", [".", "..", "run.dag"])
-def test_a_directory_has_its_name(
+def test_directory_is_shown_by_its_name(
     capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
-    """Where it is read by people; the JSON has the path as it was given."""
+    """In text for people; the JSON has the path as it was given."""
     dagdir = Dagdir(tmp_path / "ensemble")
     (dagdir.path / "below").mkdir()
     monkeypatch.chdir(dagdir.path / "below" if given == ".." else dagdir.path)
@@ -105,7 +105,7 @@ def test_a_directory_has_its_name(
         (["--exit-on", ","], "there are all, done, failed, held"),
     ],
 )
-def test_arguments_that_mean_nothing(
+def test_invalid_arguments_are_refused(
     capsys: Captured, dagdir: Dagdir, words: list[str], sentence: str
 ) -> None:
     assert sentence in a_sentence(capsys, "status", str(dagdir.path), *words)
@@ -123,15 +123,15 @@ def _two_runs(tmp_path: Path) -> Path:
     return Dagdir(tmp_path / "ensemble", text).path
 
 
-def test_a_prefix_of_the_uuid_is_enough(capsys: Captured, two_runs: Path) -> None:
+def test_prefix_of_the_uuid_selects_a_run(capsys: Captured, two_runs: Path) -> None:
     for prefix, uuid in (("aab", "aabb2222"), ("RUN0", "aaaa1111")):
         assert json_output("run", capsys, prefix, two_runs)["uuid"] == uuid
 
 
-def test_a_run_by_its_key_is_no_directory_of_a_machine(
+def test_key_of_a_run_is_not_a_remote_directory(
     capsys: Captured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The key of a run without a uuid is like HOST:DIR."""
+    """The key of a run without a uuid looks like HOST:DIR."""
     dagdir = Dagdir(tmp_path / "ensemble", dag=f"JOB {NODE} a.sub\n")
     dagdir.write("metl.log", Log().submit(77, NODE).execute(77).data)
     (run,) = json_output("status", capsys, str(dagdir.path))["runs"]
@@ -150,7 +150,7 @@ def test_a_run_by_its_key_is_no_directory_of_a_machine(
     ],
     ids=["ambiguous", "unknown", "a directory alone"],
 )
-def test_what_names_no_run_lists_the_candidates(
+def test_unknown_run_lists_the_candidates(
     capsys: Captured, two_runs: Path, words: list[str], said: list[str]
 ) -> None:
     result = a_sentence(capsys, "run", *words, str(two_runs))
@@ -188,7 +188,7 @@ def test_only_without_a_match_names_the_runs(
 # --- the JSON contract ----------------------------------------------------------------------
 
 
-def test_what_is_not_known_is_null(capsys: Captured, tmp_path: Path) -> None:
+def test_unknown_values_are_null(capsys: Captured, tmp_path: Path) -> None:
     bare = Dagdir(tmp_path / "bare", "JOB run0-train_epoch0 t.sub\n")
     status = json_output("status", capsys, str(bare.path))
     assert status["as_of"] is None
@@ -210,14 +210,14 @@ CHICAGO = ("--tz", "America/Chicago")
         (("--as-of", "2026-05-04T15:01:30Z", *CHICAGO), "2026-05-04T10:01:30-05:00", "running"),
     ],
 )
-def test_as_of_cuts_and_has_the_zone_that_is_known(
+def test_as_of_limits_events_and_has_the_known_zone(
     capsys: Captured, dagdir: Dagdir, words: tuple[str, ...], as_of: str, state: str
 ) -> None:
     status = json_output("status", capsys, str(dagdir.path), *words)
     assert (status["as_of"], status["runs"][0]["state"]) == (as_of, state)
 
 
-def test_as_of_before_the_first_event_says_so(capsys: Captured, dagdir: Dagdir) -> None:
+def test_as_of_before_the_first_event_is_reported(capsys: Captured, dagdir: Dagdir) -> None:
     early = (str(dagdir.path), "--as-of", "2026-05-04T09:00:00")
     result = (
         "nothing had been logged by 2026-05-04 09:00:00: the first event is of 2026-05-04 10:00"
@@ -261,7 +261,7 @@ LIVES = Out().start("09:00:00")
     ],
     ids=["its DAGMan lives", "no file of DAGMan's", "the other one is done", "one goes on"],
 )
-def test_exit_on_all_ends_when_no_run_can_go_on(
+def test_exit_on_all_ends_when_no_run_can_continue(
     capsys: Captured, tmp_path: Path, ended: dict[str, int | None], out: Out | None, code: Exit
 ) -> None:
     """``ended``: the return values of nodes, None: removed; DAGMan still waits for another."""
@@ -277,7 +277,7 @@ def test_exit_on_all_ends_when_no_run_can_go_on(
     assert spoken(capsys, *asked)[0] == code
 
 
-def test_exit_on_all_of_runs_that_their_gates_stopped() -> None:
+def test_exit_on_all_with_stopped_runs() -> None:
     """``gated``: three runs were stopped, two are done."""
     from metlmon.cli.exit_conditions import exit_condition
 
@@ -291,7 +291,7 @@ def test_exit_on_all_of_runs_that_their_gates_stopped() -> None:
     stopped = tuple(run for run in status.runs if run.gate and run.gate.stopped)
     assert len(stopped) == 3
     assert met(replace(status, runs=stopped)) is Exit.FAILED
-    # The gate has spoken, and DAGMan has not yet come to the nodes behind it.
+    # The gate has stopped it, but DAGMan has not reached the nodes behind it yet.
     before = tuple(replace(run, epochs_skipped=0) for run in stopped)
     alive = tuple(replace(dag, state=DagState.RUNNING) for dag in status.dags)
     assert met(replace(status, dags=alive, runs=before)) is Exit.FAILED
@@ -299,7 +299,7 @@ def test_exit_on_all_of_runs_that_their_gates_stopped() -> None:
     assert met(replace(status, dags=alive, runs=training)) is None
 
 
-def test_exit_on_a_hold_or_the_end_of_the_time(capsys: Captured, dagdir: Dagdir) -> None:
+def test_exit_on_held_or_timeout(capsys: Captured, dagdir: Dagdir) -> None:
     path = str(dagdir.path)
     code, out, _ = spoken(capsys, "status", path, "--exit-on", "done,held", "--json")
     assert code == Exit.HELD == 4
@@ -310,7 +310,7 @@ def test_exit_on_a_hold_or_the_end_of_the_time(capsys: Captured, dagdir: Dagdir)
     assert "--timeout" in err
 
 
-def test_exit_on_waits_until_it_is_so(
+def test_exit_on_waits_for_its_condition(
     capsys: Captured, dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from metlmon.cli.commands import status
@@ -329,7 +329,7 @@ def test_exit_on_waits_until_it_is_so(
     assert len(looks) == 2
 
 
-def test_the_codes_are_what_the_help_says() -> None:
+def test_exit_codes_agree_with_the_help() -> None:
     from metlmon.cli.main import EPILOG
 
     result = {int(code) for code in re.findall(r"^ *(\d+)  ", EPILOG, re.MULTILINE)}
@@ -338,7 +338,7 @@ def test_the_codes_are_what_the_help_says() -> None:
 
 
 @pytest.mark.parametrize("name", arguments.COMMANDS)
-def test_the_help_of_each_command_says_what_it_does(
+def test_help_of_each_command_describes_it(
     capsys: Captured, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -355,7 +355,7 @@ def test_the_help_of_each_command_says_what_it_does(
 # --- tables for people ----------------------------------------------------------------------
 
 
-def test_a_terminal_that_knows_no_utf8(dagdir: Dagdir) -> None:
+def test_output_without_utf8_is_ascii(dagdir: Dagdir) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "metlmon", "status", str(dagdir.path)],
         cwd=ROOT,
@@ -369,7 +369,7 @@ def test_a_terminal_that_knows_no_utf8(dagdir: Dagdir) -> None:
     assert done.stdout.isascii()
 
 
-def test_a_dumb_terminal_is_no_place_for_screens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dumb_terminal_opens_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     from metlmon.cli import output
 
     for stream in (sys.stdin, sys.stdout, sys.stderr):
@@ -379,7 +379,7 @@ def test_a_dumb_terminal_is_no_place_for_screens(monkeypatch: pytest.MonkeyPatch
         assert output.is_terminal() is shows
 
 
-def test_version(capsys: Captured) -> None:
+def test_version_is_printed(capsys: Captured) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     code, out, _ = spoken(capsys, "--version")
     assert (code, out) == (0, f"metlmon {project['version']}\n")

@@ -1,4 +1,4 @@
-"""``metlmon config``: what is set, where from, and what is wrong with it."""
+"""``metlmon config``: the settings, their origins and errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.event_logs import Log
 
 @pytest.fixture(name="user")
 def _user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's own file; not there yet."""
+    """The user's settings file, which does not exist yet."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     (tmp_path / "config" / "metlmon").mkdir(parents=True)
     return tmp_path / "config" / "metlmon" / "metlmon.toml"
@@ -32,7 +32,7 @@ def _user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(name="own")
 def _own(tmp_path: Path, user: Path) -> Path:
-    """The dagdir's file; not there yet."""
+    """The dagdir's settings file, which does not exist yet."""
     (tmp_path / "ensemble").mkdir()
     return tmp_path / "ensemble" / "metlmon.toml"
 
@@ -46,7 +46,7 @@ def report_of(capsys: Captured, what: str, dagdir: Path) -> tuple[int, dict[str,
     return code, json.loads(out)
 
 
-def test_without_files_everything_is_built_in(capsys: Captured, own: Path) -> None:
+def test_all_settings_are_built_in_without_files(capsys: Captured, own: Path) -> None:
     code, result = report_of(capsys, "show", own.parent)
     assert code == Exit.OK
     assert {entry["origin"] for entry in result["settings"]} == {"built-in"}
@@ -60,9 +60,7 @@ def test_without_files_everything_is_built_in(capsys: Captured, own: Path) -> No
     assert spoken(capsys, "validate", own.parent)[:2] == (Exit.OK, f"{own}: no errors\n")
 
 
-def test_show_says_which_file_and_line_a_setting_is_from(
-    capsys: Captured, own: Path, user: Path
-) -> None:
+def test_show_has_file_and_line_of_each_setting(capsys: Captured, own: Path, user: Path) -> None:
     user.write_text('tz = "Europe/Berlin"\ncheckpoint_codes = [1]\nread_only = true\n')
     own.write_text('\ntz = "America/Chicago"\nread_only = false\n[gpu_aliases]\nA = "B"\n')
     code, result = report_of(capsys, "show", own.parent)
@@ -84,7 +82,7 @@ def test_show_says_which_file_and_line_a_setting_is_from(
     assert f"{own}:2" in line
 
 
-def test_path_names_the_files_that_are_looked_at(
+def test_path_lists_the_files_read(
     capsys: Captured, own: Path, user: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere/cache")
@@ -109,7 +107,7 @@ def test_path_names_the_files_that_are_looked_at(
     assert "is not there" in second
 
 
-def test_validate_knows_the_keys_that_are_taken(capsys: Captured, own: Path, user: Path) -> None:
+def test_validate_refuses_keys_in_use(capsys: Captured, own: Path, user: Path) -> None:
     command = '[[command]]\nkey = "{}"\nname = "its {}"\ncommand = ["condor_q", "{{job}}"]\n'
     user.write_text(command.format("q", "queue") + command.format("^g", "requirements"))
     code, out, _ = spoken(capsys, "validate", own.parent)
@@ -124,7 +122,7 @@ def test_validate_knows_the_keys_that_are_taken(capsys: Captured, own: Path, use
     assert report_of(capsys, "show", own.parent)[0] == Exit.OK, "it stops no command"
 
 
-def test_validate_says_everything_that_is_wrong(capsys: Captured, own: Path, user: Path) -> None:
+def test_validate_reports_all_errors(capsys: Captured, own: Path, user: Path) -> None:
     user.write_text("read_onyl = true\n")
     own.write_text("tz = 5\n[metrics]\ngoal = 'least'\n")
     code, out, _ = spoken(capsys, "validate", own.parent)
@@ -148,9 +146,7 @@ def test_validate_says_everything_that_is_wrong(capsys: Captured, own: Path, use
     }
 
 
-def test_a_broken_file_is_reported_on_standard_error_when_shown(
-    capsys: Captured, own: Path
-) -> None:
+def test_show_reports_a_broken_file_on_standard_error(capsys: Captured, own: Path) -> None:
     own.write_text("tz = \n")
     code, out, err = spoken(capsys, "show", own.parent)
     assert code == Exit.USAGE
@@ -158,10 +154,10 @@ def test_a_broken_file_is_reported_on_standard_error_when_shown(
     assert "tz " in out
 
 
-# --- how settings reach the figures -------------------------------------------------------------
+# --- effects of settings ------------------------------------------------------------------------
 
 
-def test_rules_and_aliases_reach_the_figures(capsys: Captured, own: Path, user: Path) -> None:
+def test_rules_and_aliases_apply_to_figures(capsys: Captured, own: Path, user: Path) -> None:
     """Of a glidein, and of a host that only a rule of the user's names."""
     log = Log().submit(77, NODE).execute(77, site="SDSC-PRP-CE1", gpus=1).terminate(77, 1)
     log.submit(78, NODE).execute(78, site=None, slot="slot1@gpu7.hpc.example.edu", gpus=2)
@@ -221,7 +217,7 @@ def test_notifications_are_shown_without_secrets(capsys: Captured, own: Path, us
         ("comand = 1", "did you mean 'command'?"),
     ],
 )
-def test_what_is_wrong_with_notifications(
+def test_errors_of_notifications_are_reported(
     capsys: Captured, own: Path, user: Path, setting: str, message: str
 ) -> None:
     user.write_text(f"[notify]\n{setting}\n")
@@ -242,7 +238,7 @@ def test_what_is_wrong_with_notifications(
         ("enter", ["less"], "is a key"),
     ],
 )
-def test_own_commands_run_nothing_that_others_wrote(
+def test_own_commands_may_not_run_texts_of_others(
     capsys: Captured, own: Path, user: Path, key: str, words: list[str], message: str
 ) -> None:
     table = f'[[command]]\nname = "look"\nkey = "{key}"\ncommand = {json.dumps(words)}\n'
@@ -251,7 +247,7 @@ def test_own_commands_run_nothing_that_others_wrote(
     assert (code, message in out) == (Exit.USAGE, True)
 
 
-def test_own_commands_are_the_users_alone(capsys: Captured, own: Path, user: Path) -> None:
+def test_own_commands_need_the_users_file(capsys: Captured, own: Path, user: Path) -> None:
     table = (
         '[[command]]\nname = "look"\nkey = "c"\ncommand = ["less", "--token=hunter2", "{run}"]\n'
     )
@@ -267,10 +263,10 @@ def test_own_commands_are_the_users_alone(capsys: Captured, own: Path, user: Pat
 
 @pytest.mark.parametrize("variable", ["XDG_CONFIG_HOME", "HOME"])
 @pytest.mark.parametrize("value", [".", "../dagdir/cfg"])
-def test_a_relative_directory_of_settings_is_ignored(
+def test_relative_settings_directory_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
-    """It would be a dagdir's file that is taken for the user's own."""
+    """Otherwise a dagdir's file could be taken for the user's."""
     dagdir = tmp_path / "dagdir"
     folder = dagdir / value / ("metlmon" if variable.startswith("XDG") else ".config/metlmon")
     folder.mkdir(parents=True)
@@ -328,7 +324,7 @@ def test_allocations_are_merged_by_name(capsys: Captured, own: Path, user: Path)
         ),
     ],
 )
-def test_what_is_wrong_with_an_allocation(
+def test_errors_of_allocations_are_reported(
     capsys: Captured, own: Path, text: str, line: int, message: str
 ) -> None:
     own.write_text(text)

@@ -40,7 +40,7 @@ def listing(path: Path) -> dict[str, tuple[int, int]]:
     return {each.name: (each.stat().st_size, each.stat().st_mtime_ns) for each in path.iterdir()}
 
 
-def test_one_file_for_each_frame_beside_the_dagdir(capsys: Captured) -> None:
+def test_each_frame_is_a_file_beside_the_dagdir(capsys: Captured) -> None:
     before = listing(RESCUE)
     code, out, err = spoken(capsys, str(RESCUE))
     assert code == Exit.OK
@@ -51,7 +51,7 @@ def test_one_file_for_each_frame_beside_the_dagdir(capsys: Captured) -> None:
     assert listing(RESCUE) == before
 
 
-def test_csv_says_what_the_frames_say(capsys: Captured) -> None:
+def test_csv_agrees_with_the_frames(capsys: Captured) -> None:
     import pandas as pd
 
     spoken(capsys, str(RESCUE), "--out", "x")
@@ -59,7 +59,7 @@ def test_csv_says_what_the_frames_say(capsys: Captured) -> None:
     for table in TABLES.values():
         types = {c.name: dtype(c) for c in table.columns if c.kind is not Kind.TIME}
         kinds = {name: each for name, each in types.items() if each != "float64"}
-        # Python's own reading: that of older pandas is off in the last digit.
+        # Python's parser: that of older pandas is off in the last digit.
         floats = {
             name: lambda text: float(text or "nan")
             for name, each in types.items()
@@ -71,13 +71,13 @@ def test_csv_says_what_the_frames_say(capsys: Captured) -> None:
         frame = frames.frame(table.name)
         assert list(read.columns) == list(frame.columns)
         for column in table.columns:
-            # A category of what is there is not one of all there can be.
+            # The categories of a file are those that occur in it.
             left, right = read[column.name], frame[column.name]
             assert list(left.astype(object).isna()) == list(right.astype(object).isna())
             assert list(left.dropna()) == list(right.dropna()), (table.name, column.name)
 
 
-def test_json_has_records_with_iso_times_and_null(capsys: Captured) -> None:
+def test_json_has_iso_times_and_null(capsys: Captured) -> None:
     code, out, _ = spoken(capsys, str(RESCUE), "--to", "json", "--out", "x", "--only", "jobs,runs")
     assert code == Exit.OK
     assert out.splitlines() == ["x/runs.json", "x/jobs.json"]
@@ -92,11 +92,11 @@ def test_json_has_records_with_iso_times_and_null(capsys: Captured) -> None:
     assert records[0]["label"] is None
 
 
-# --- where it goes ----------------------------------------------------------------------------
+# --- destinations -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("out", [".", "sub", "sub/deeper", "../rescue"])
-def test_never_into_the_dagdir(
+def test_export_into_the_dagdir_is_refused(
     capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
 ) -> None:
     dagdir = Dagdir(tmp_path / "rescue")
@@ -110,7 +110,7 @@ def test_never_into_the_dagdir(
     assert listing(dagdir.path) == before
 
 
-def test_what_is_there_stays_unless_forced(capsys: Captured, tmp_path: Path) -> None:
+def test_existing_files_are_kept_unless_forced(capsys: Captured, tmp_path: Path) -> None:
     Path("x").mkdir()
     Path("x/jobs.csv").write_text("mine")
     result = a_sentence(capsys, str(RESCUE), "--out", "x")
@@ -121,7 +121,7 @@ def test_what_is_there_stays_unless_forced(capsys: Captured, tmp_path: Path) -> 
     assert Path("x/jobs.csv").read_text().startswith("cluster,proc,")
 
 
-def test_a_link_is_replaced_and_not_followed(capsys: Captured, tmp_path: Path) -> None:
+def test_link_is_replaced_not_followed(capsys: Captured, tmp_path: Path) -> None:
     Path("x").mkdir()
     (tmp_path / "precious").write_text("mine")
     Path("x/runs.csv").symlink_to(tmp_path / "precious")
@@ -131,7 +131,7 @@ def test_a_link_is_replaced_and_not_followed(capsys: Captured, tmp_path: Path) -
     assert not Path("x/runs.csv").is_symlink()
 
 
-def test_places_that_cannot_be_written(capsys: Captured) -> None:
+def test_unwritable_destinations_are_refused(capsys: Captured) -> None:
     Path("file").write_text("")
     for place in ("file", "file/sub"):
         assert "directory can be made" in a_sentence(capsys, str(RESCUE), "--out", place)
@@ -139,7 +139,7 @@ def test_places_that_cannot_be_written(capsys: Captured) -> None:
     assert "is a directory" in a_sentence(capsys, str(RESCUE), "--out", "x", "--force")
 
 
-def test_a_failure_leaves_no_half_file(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_leaves_no_partial_file(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, *_: object) -> int:
         path.write_text("half")
         raise OSError(28, "No space left on device")
@@ -150,7 +150,7 @@ def test_a_failure_leaves_no_half_file(capsys: Captured, monkeypatch: pytest.Mon
     assert os.listdir("x") == []
 
 
-# --- what an extra installs -------------------------------------------------------------------
+# --- extras -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_failure_leaves_no_half_file(capsys: Captured, monkeypatch: pytest.Mon
         ("openmetrics", "prometheus_client", "prometheus-client", "prometheus"),
     ],
 )
-def test_an_extra_that_is_missing_is_one_sentence(
+def test_missing_extra_is_one_sentence(
     target: str,
     module: str,
     package: str,
@@ -177,7 +177,7 @@ def test_an_extra_that_is_missing_is_one_sentence(
     assert os.listdir() == []
 
 
-def test_parquet_is_the_frames(capsys: Captured) -> None:
+def test_parquet_agrees_with_the_frames(capsys: Captured) -> None:
     import pandas as pd
 
     pytest.importorskip("pyarrow", reason="no pyarrow here, which metlmon does not require")
@@ -187,7 +187,7 @@ def test_parquet_is_the_frames(capsys: Captured) -> None:
         pd.testing.assert_frame_equal(pd.read_parquet(f"x/{name}.parquet"), frames.frame(name))
 
 
-def test_columns_are_reported_without_a_directory(capsys: Captured) -> None:
+def test_columns_are_listed_without_a_directory(capsys: Captured) -> None:
     code, out, err = spoken(capsys, "--columns")
     assert (code, err) == (Exit.OK, "")
     for table in TABLES.values():

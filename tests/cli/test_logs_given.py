@@ -17,7 +17,7 @@ from tests.support.event_logs import Log
 
 @pytest.fixture(name="logs")
 def _logs(tmp_path: Path) -> Dagdir:
-    """One log per cluster; 7 has done its hour, 8 waits."""
+    """One log for each cluster; 7 ended after an hour, 8 is idle."""
     logs = Dagdir(tmp_path / "logs", "")
     done = Log().submit(7).execute(7, at="10:00:00").terminate(7, 0, at="11:00:00")
     logs.write("job_7.log", done.data)
@@ -31,7 +31,7 @@ def refused(capsys: Captured, *arguments: str) -> str:
     return capsys.readouterr().err
 
 
-def test_status_of_a_directory_of_logs(capsys: Captured, logs: Dagdir) -> None:
+def test_status_reads_a_directory_of_logs(capsys: Captured, logs: Dagdir) -> None:
     value = json_output("status", capsys, logs.path)
     assert value["dags"] == []
     assert [(run["run"], run["dag"], run["item"]) for run in value["runs"]] == [
@@ -53,7 +53,7 @@ def test_commands_take_several_logs(capsys: Captured, logs: Dagdir, command: str
     assert of_files | {"dagdir": ""} == of_directory | {"dagdir": ""}
 
 
-def test_health_of_logs(capsys: Captured, logs: Dagdir) -> None:
+def test_health_reads_logs(capsys: Captured, logs: Dagdir) -> None:
     logs.write("job_9.log", Log().submit(9).execute(9).terminate(9, 1).data)
     text = text_output("health", capsys, logs.path)
     assert "1 of 3 runs · 1 job left" in text
@@ -62,7 +62,7 @@ def test_health_of_logs(capsys: Captured, logs: Dagdir) -> None:
     assert [(entry["kind"], entry["act"]) for entry in value["entries"]] == [("run-failed", None)]
 
 
-def test_exit_on_of_logs(capsys: Captured, logs: Dagdir) -> None:
+def test_exit_on_works_on_logs(capsys: Captured, logs: Dagdir) -> None:
     here = str(logs.path)
     assert main(["status", here, "--exit-on", "all", "--timeout", "0"]) == 5
     logs.append("job_8.log", Log().execute(8, at="11:00:00").terminate(8, 0).data)
@@ -74,7 +74,7 @@ def test_exit_on_of_logs(capsys: Captured, logs: Dagdir) -> None:
     capsys.readouterr()
 
 
-def test_a_log_beside_a_dag_is_read_alone(capsys: Captured, tmp_path: Path) -> None:
+def test_log_beside_a_dag_is_read_alone(capsys: Captured, tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", Log().submit(77, NODE).data)
     value = json_output("status", capsys, dagdir.path / "metl.log")
@@ -84,7 +84,7 @@ def test_a_log_beside_a_dag_is_read_alone(capsys: Captured, tmp_path: Path) -> N
     ]
 
 
-def test_what_is_no_log_is_refused(capsys: Captured, logs: Dagdir) -> None:
+def test_other_files_are_refused(capsys: Captured, logs: Dagdir) -> None:
     here, train = str(logs.path), str(logs.path / "train.log")
     assert "none.log: no such file" in refused(capsys, "jobs", train, f"{here}/none.log")
     assert "No such file" in refused(capsys, "status", train, f"{here}/none.log")
@@ -102,7 +102,7 @@ def test_what_is_no_log_is_refused(capsys: Captured, logs: Dagdir) -> None:
 
 
 class Schedd:
-    """In place of the connection: a queue with these jobs, or none at all."""
+    """A connection whose queue has these jobs, or does not answer."""
 
     jobs: tuple[QueueJob, ...] = ()
     error: str | None = None
@@ -127,7 +127,7 @@ def _schedd(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[Schedd]:
     return Mine
 
 
-def test_a_cluster_has_the_log_that_the_schedd_names(
+def test_cluster_is_read_from_the_log_in_the_queue(
     capsys: Captured, logs: Dagdir, schedd: type[Schedd]
 ) -> None:
     job = QueueJob(7, 0, 2, directory=str(logs.path), log="job_7.log")
@@ -136,7 +136,7 @@ def test_a_cluster_has_the_log_that_the_schedd_names(
     assert [job["cluster"] for job in value["jobs"]] == [7, 8]
 
 
-def test_the_cluster_of_a_dagman_has_its_dag(
+def test_cluster_of_a_dagman_opens_its_dag(
     capsys: Captured, tmp_path: Path, schedd: type[Schedd]
 ) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
@@ -146,7 +146,7 @@ def test_the_cluster_of_a_dagman_has_its_dag(
     assert [dag["file"] for dag in value["dags"]] == ["run.dag"]
 
 
-def test_a_cluster_that_says_nothing(capsys: Captured, schedd: type[Schedd]) -> None:
+def test_cluster_without_a_log_is_refused(capsys: Captured, schedd: type[Schedd]) -> None:
     assert "cluster 7 is not in the queue" in refused(capsys, "watch", "7")
     schedd.jobs = (QueueJob(7, 0, 1),)
     assert "cluster 7 writes no event log" in refused(capsys, "status", "7")

@@ -37,7 +37,7 @@ def _dagdir(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def test_nothing_is_reported_twice_or_plainly_done(dagdir: str, capsys: Captured) -> None:
+def test_passed_failures_are_listed_once(dagdir: str, capsys: Captured) -> None:
     lines = text_output("status", capsys, dagdir, "--no-live").splitlines()
     assert lines[0].startswith("run.dag  ✓ done with failures  ")
     (others,) = [line for line in lines if line.startswith("Other nodes:")]
@@ -55,7 +55,7 @@ def test_a_run_of_overruled_epochs_alone_has_no_goodput(dagdir: str, capsys: Cap
     assert row.split()[-4:] == ["0", "0.03", "100", "%"]
 
 
-def test_json_flags_what_a_post_script_let_pass(dagdir: str, capsys: Captured) -> None:
+def test_json_flags_overruled_epochs(dagdir: str, capsys: Captured) -> None:
     (run,) = json_output("status", capsys, dagdir, "--no-live")["runs"]
     assert (run["epochs_done"], run["epochs_overruled"]) == (1, 1)
     assert (run["latest"]["state"], run["latest"]["overruled"]) == ("completed", True)

@@ -1,4 +1,4 @@
-"""What is printed piece by piece is what is printed at once."""
+"""Output printed piece by piece equals output printed at once."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ WARNED: Any = SimpleNamespace(
 
 @pytest.mark.parametrize("terminal", [False, True])
 @pytest.mark.parametrize("items", [[], ITEMS[:1], ITEMS])
-def test_a_list_is_printed_item_by_item(
+def test_list_printed_by_items_equals_the_whole(
     capsys: Captured,
     monkeypatch: pytest.MonkeyPatch,
     terminal: bool,
@@ -67,7 +67,7 @@ def test_a_list_is_printed_item_by_item(
 
 
 class Stream(io.StringIO):
-    """A standard error that says when the first line has been written."""
+    """A standard error that signals when its first line has been written."""
 
     def __init__(self, terminal: bool) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class Stream(io.StringIO):
         self.written.set()
 
 
-def test_who_waits_long_reads_for_what_until_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_line_is_shown_until_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Stream(terminal=True)
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(output, "WAITING_SECONDS", 0.0)
@@ -92,7 +92,7 @@ def test_who_waits_long_reads_for_what_until_it_is_there(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("terminal", "seconds"), [(False, 0.0), (True, 600.0)])
-def test_without_a_terminal_or_a_wait_nothing_is_written(
+def test_waiting_line_needs_a_terminal_and_a_wait(
     monkeypatch: pytest.MonkeyPatch, terminal: bool, seconds: float
 ) -> None:
     stream = Stream(terminal)
@@ -118,7 +118,7 @@ ROWS: list[Row] = [
 
 
 @pytest.mark.parametrize("width", [None, 40, 24, 12])
-def test_a_table_is_as_wide_as_its_terminal_with_and_without_colours(
+def test_table_fits_its_terminal_with_and_without_colours(
     width: int | None, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = []
@@ -144,7 +144,7 @@ WITHOUT_A_DAGDIR = ("--help",)
 
 
 def run_into(output: int, command: str) -> subprocess.CompletedProcess[bytes]:
-    """Run a command with this descriptor as its standard output."""
+    """Run a command with this descriptor as standard output."""
     words = [*command.split(), *([str(DEMO)] if command in ABOUT_A_DAGDIR else [])]
     with open(output, "wb") as stream:
         return subprocess.run(
@@ -157,7 +157,7 @@ def run_into(output: int, command: str) -> subprocess.CompletedProcess[bytes]:
 
 
 @pytest.mark.parametrize("command", [*ABOUT_A_DAGDIR, *WITHOUT_A_DAGDIR])
-def test_a_reader_that_has_seen_enough_is_no_failure(command: str) -> None:
+def test_closed_pipe_is_no_failure(command: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     done = run_into(writing, command)
@@ -165,7 +165,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", [*ABOUT_A_DAGDIR, *WITHOUT_A_DAGDIR, "jobs --json"])
-def test_output_that_finds_no_room_is_an_error_in_one_sentence(command: str) -> None:
+def test_full_disk_is_one_sentence(command: str) -> None:
     words = f"{command} {DEMO}" if command == "jobs --json" else command
     done = run_into(os.open("/dev/full", os.O_WRONLY), words)
     assert done.returncode == Exit.BROKEN
@@ -173,7 +173,7 @@ def test_output_that_finds_no_room_is_an_error_in_one_sentence(command: str) -> 
     assert b"No space left" in done.stderr
 
 
-def test_a_terminal_is_not_wider_than_can_be_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_width_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     for columns, used in (("99999999", output.WIDEST), ("120", 120)):
         monkeypatch.setenv("COLUMNS", columns)
         assert output.terminal_width() == used

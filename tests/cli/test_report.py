@@ -1,5 +1,5 @@
-"""``metlmon report`` as a script meets it: files that are there whole or not at all, nothing
-written into the dagdir, windows that sum to the whole."""
+"""``metlmon report`` for scripts: files are complete or absent, the dagdir is unchanged, and
+windows sum to the whole."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.sample_reports import FIXTURES, report_of
 
 @pytest.fixture(name="dagdir")
 def _dagdir(tmp_path: Path) -> Dagdir:
-    """One epoch, over the border of a month."""
+    """One epoch that spans the end of a month."""
     dagdir = Dagdir(tmp_path / "ensemble")
     log = Log().submit(77, NODE, at="2025-10-31 20:00:00")
     log.execute(77, gpus=2, at="2025-10-31 22:00:00")
@@ -40,7 +40,7 @@ def listing(folder: Path) -> list[str]:
     return sorted(os.listdir(folder))
 
 
-def test_files(capsys: Captured, tmp_path: Path, dagdir: Dagdir) -> None:
+def test_html_and_markdown_are_written(capsys: Captured, tmp_path: Path, dagdir: Dagdir) -> None:
     before = listing(dagdir.path)
     out = tmp_path / "out"
     out.mkdir()
@@ -50,7 +50,7 @@ def test_files(capsys: Captured, tmp_path: Path, dagdir: Dagdir) -> None:
     assert err.count("written") == 2
     assert html.read_text().startswith("<!DOCTYPE html>")
     assert "\n# Report of ensemble" in md.read_text()
-    # Nothing is left beside them, and the dagdir is as it was.
+    # No other file is left, and the dagdir is unchanged.
     assert listing(out) == ["report.html", "report.md"]
     assert listing(dagdir.path) == before
     mask = os.umask(0)
@@ -58,8 +58,8 @@ def test_files(capsys: Captured, tmp_path: Path, dagdir: Dagdir) -> None:
     assert md.stat().st_mode & 0o777 == 0o666 & ~mask
 
 
-def test_rows_are_in_one_order_whatever_the_hash_seed() -> None:
-    """Sites that had transfers and no execution came in the order of a set."""
+def test_order_of_rows_is_independent_of_the_hash_seed() -> None:
+    """Sites with transfers and without executions were in the order of a set."""
     argv = [sys.executable, "-m", "metlmon", "report", str(FIXTURES / "first-round"), "--json"]
     outputs = {
         subprocess.run(
@@ -71,7 +71,7 @@ def test_rows_are_in_one_order_whatever_the_hash_seed() -> None:
 
 
 @pytest.mark.parametrize("form", ["--html", "--md"])
-def test_only_a_report_is_replaced_unasked(
+def test_only_reports_are_replaced_without_force(
     capsys: Captured, tmp_path: Path, dagdir: Dagdir, form: str
 ) -> None:
     file = tmp_path / "thesis"
@@ -82,7 +82,7 @@ def test_only_a_report_is_replaced_unasked(
         assert file.read_bytes() == mine
     assert spoken(capsys, str(dagdir.path), form, str(file), "--force")[0] == Exit.OK
     assert len(file.read_bytes()) > 1000
-    # A report is made again without a question, whatever it was called.
+    # A report is replaced without asking, whatever its name.
     title = ("--title", "t" * 3000)
     assert spoken(capsys, str(dagdir.path), form, str(file), *title)[0] == Exit.OK
     assert b"ttt" in file.read_bytes()
@@ -90,7 +90,7 @@ def test_only_a_report_is_replaced_unasked(
     assert b"ttt" not in file.read_bytes()
 
 
-def test_what_a_link_leads_to_stays_unless_forced(
+def test_target_of_a_link_is_kept_unless_forced(
     capsys: Captured, tmp_path: Path, dagdir: Dagdir
 ) -> None:
     precious, link = tmp_path / "precious", tmp_path / "report.html"
@@ -104,7 +104,7 @@ def test_what_a_link_leads_to_stays_unless_forced(
     assert precious.read_text().startswith("<!DOCTYPE html>")
 
 
-def test_what_comes_while_it_is_made_stays(
+def test_file_created_meanwhile_is_kept(
     capsys: Captured, tmp_path: Path, dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "report.html"
@@ -126,8 +126,8 @@ def test_what_comes_while_it_is_made_stays(
         *("../link.html", "../folder/report.md"),
     ],
 )
-def test_nothing_is_written_into_the_dagdir(capsys: Captured, dagdir: Dagdir, name: str) -> None:
-    """Nor through a link."""
+def test_report_into_the_dagdir_is_refused(capsys: Captured, dagdir: Dagdir, name: str) -> None:
+    """Through a link, too."""
     (dagdir.path / "output").mkdir()
     (dagdir.path / "below").mkdir()
     (dagdir.path.parent / "link.html").symlink_to(dagdir.path / "metl.log")
@@ -138,7 +138,7 @@ def test_nothing_is_written_into_the_dagdir(capsys: Captured, dagdir: Dagdir, na
     assert {p: p.read_bytes() for p in dagdir.path.rglob("*") if p.is_file()} == before
 
 
-def test_what_cannot_be_written(capsys: Captured, tmp_path: Path, dagdir: Dagdir) -> None:
+def test_unwritable_files_are_refused(capsys: Captured, tmp_path: Path, dagdir: Dagdir) -> None:
     where = tmp_path / "nowhere" / "report.html"
     assert "No such file or directory" in a_sentence(capsys, str(dagdir.path), "--html", str(where))
     assert "this is a directory" in a_sentence(capsys, str(dagdir.path), "--md", str(tmp_path))
@@ -151,7 +151,7 @@ def test_what_cannot_be_written(capsys: Captured, tmp_path: Path, dagdir: Dagdir
     )
 
 
-def test_a_month(capsys: Captured, dagdir: Dagdir) -> None:
+def test_months_sum_to_the_whole(capsys: Captured, dagdir: Dagdir) -> None:
     october, november, whole = (
         json_output("report", capsys, str(dagdir.path), *arguments)
         for arguments in (["--month", "2025-10"], ["--month", "2025-11"], [])
@@ -165,7 +165,7 @@ def test_a_month(capsys: Captured, dagdir: Dagdir) -> None:
     assert "hidden compute" in whole["definitions"]["by_longest"]
 
 
-def test_to_standard_output(capsys: Captured, dagdir: Dagdir) -> None:
+def test_report_is_written_to_standard_output(capsys: Captured, dagdir: Dagdir) -> None:
     code, out, err = spoken(capsys, str(dagdir.path), "--md", "-", "--title", "Two nights")
     assert (code, err) == (Exit.OK, "")
     assert out.startswith("[//]: # (metlmon report)\n\n# Two nights\n")
@@ -176,7 +176,7 @@ def test_to_standard_output(capsys: Captured, dagdir: Dagdir) -> None:
     assert re.search(r"^L40S +1 +100\.0 %", out, re.MULTILINE)
 
 
-def test_no_line_is_wider_than_the_terminal() -> None:
+def test_lines_fit_the_terminal() -> None:
     for name in ("trainer", "first-round"):
         report = report_of(name)
         for width in (40, 60, 80, 120, 200):

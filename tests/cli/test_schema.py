@@ -1,4 +1,4 @@
-"""Every ``--json`` output is what its type, and so ``metlmon schema``, says."""
+"""Every ``--json`` output agrees with its type, and so with ``metlmon schema``."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ FIXTURES = [path for path in DAGDIRS if path not in HEALTH or path in HEALTH[::4
 
 
 def check(name: str, text: str) -> None:
-    """The text has the fields of the output's type, of these types, and no others."""
+    """Check that the text has the fields of the output's type, of these types, and no others."""
     value = json.loads(text)
     assert msgspec.to_builtins(msgspec.convert(value, output_type(name))) == value
 
 
 @pytest.mark.parametrize("directory", FIXTURES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_outputs_of_a_fixture_have_their_types(directory: Path) -> None:
+def test_outputs_of_a_fixture_agree_with_their_types(directory: Path) -> None:
     with shared_readers():
         texts = {
             each: printed(each, str(directory), "--no-live", "--json").splitlines()[0]
@@ -61,7 +61,7 @@ def test_outputs_of_a_fixture_have_their_types(directory: Path) -> None:
         ("act", ["act", "hold", str(ROOT / "fixtures" / "demo"), "all", "--dry-run", "--json"]),
     ],
 )
-def test_other_outputs_have_their_types(
+def test_other_outputs_agree_with_their_types(
     name: str, words: list[str], tmp_path: Path, capsys: Captured
 ) -> None:
     main([str(tmp_path / "new") if word == "NEW" else word for word in words])

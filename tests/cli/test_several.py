@@ -1,4 +1,4 @@
-"""``status`` of several ensembles, or of all below a directory; when Home is opened."""
+"""``status`` of several ensembles, or of all below a directory; when Home opens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-def test_each_of_several_has_a_line(capsys: Captured) -> None:
+def test_each_ensemble_has_a_line(capsys: Captured) -> None:
     code, out, err = run_command("status", capsys, HOLDS, RESCUE)
     assert (code, err) == (Exit.OK, "")
     lines = out.splitlines()
@@ -39,14 +39,14 @@ def test_each_of_several_has_a_line(capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("command", ["status", "health"])
-def test_json_is_one_object_of_each_per_line(capsys: Captured, command: str) -> None:
+def test_json_is_one_object_per_line(capsys: Captured, command: str) -> None:
     code, out, _ = run_command(command, capsys, HOLDS, RESCUE, "--json")
     assert code == Exit.OK
     each = [json.loads(text) for text in out.splitlines()]
     assert each == [json_output(command, capsys, path) for path in (HOLDS, RESCUE)]
 
 
-def test_what_cannot_be_read_is_said_and_the_others_are_printed(
+def test_unreadable_ensemble_is_reported_beside_the_others(
     tmp_path: Path, capsys: Captured
 ) -> None:
     code, out, err = run_command("status", capsys, tmp_path / "gone", HOLDS)
@@ -68,7 +68,7 @@ def test_options_for_one_ensemble_are_refused_for_several(
 
 
 class Opened(Exception):
-    """What would have been opened on a terminal."""
+    """What would open on a terminal."""
 
 
 @pytest.fixture(name="terminal")
@@ -96,7 +96,7 @@ def opened(*words: object) -> tuple[object, ...]:
 
 
 @pytest.mark.usefixtures("terminal")
-def test_a_dagdir_opens_its_dashboard_and_anything_else_home(
+def test_dagdir_opens_its_dashboard_and_others_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert opened(HOLDS) == ("one", str(HOLDS))
@@ -118,7 +118,7 @@ def test_a_dagdir_opens_its_dashboard_and_anything_else_home(
 @pytest.mark.parametrize(
     ("step", "said", "complete"), [(0.0, 0, True), (4.0, 1, True), (40.0, 0, False)]
 )
-def test_a_long_search_is_said_and_ends(
+def test_long_search_is_reported_and_limited(
     tmp_path: Path,
     capsys: Captured,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,4 +1,4 @@
-"""``metlmon sites`` as a script and as a person meet it."""
+"""``metlmon sites`` for scripts and for people."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.support.recordings import FIXTURES
 
 @pytest.fixture(name="dagdir")
 def _dagdir(tmp_path: Path) -> Path:
-    """An epoch that was evicted after an hour on two GPUs at one site, and took ten minutes on
-    one at another; the next one is idle."""
+    """An epoch that was evicted after an hour on two GPUs at one site and took ten minutes on one
+    at another; the next one is idle."""
     dagdir = Dagdir(tmp_path / "ensemble")
     log = Log().submit(77, NODE, at="10:00:00").execute(77, gpus=2, site="far", at="10:30:00")
     log.evict(77, 1005, "Unspecified \x1b[31minterruption", at="11:30:00")
@@ -31,7 +31,7 @@ spoken = partial(text_output, "sites")
 report_of = partial(json_output, "sites")
 
 
-def test_the_tables(capsys: Captured, dagdir: Path) -> None:
+def test_tables_are_printed(capsys: Captured, dagdir: Path) -> None:
     out = spoken(capsys, str(dagdir), "--as-of", "2026-05-04T13:00:00")
     assert "GPU-hours: 2.17 = 0.17 goodput + 2.00 badput (92 % of ended) + 0 running" in out
     for heading in ("SITE", "GPU MODEL", "SAME GPU", "CAUSE"):
@@ -45,7 +45,7 @@ def test_the_tables(capsys: Captured, dagdir: Path) -> None:
     assert "\x1b" not in out
 
 
-def test_a_black_hole_is_excluded(capsys: Captured) -> None:
+def test_black_hole_is_excluded(capsys: Captured) -> None:
     black_hole = FIXTURES / "health" / "black-hole"
     out = spoken(capsys, str(black_hole))
     assert "Expanse-GPU V100-32 is excluded: its last 13 executions were lost, 0 %" in out
@@ -56,7 +56,7 @@ def test_a_black_hole_is_excluded(capsys: Captured) -> None:
     assert set(excluded.values()) == {None}
 
 
-def test_hosts(capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_by_host(capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planted(Effects(slow_hosts=2, gpus=1, sites=2, runs=6), 1).write(tmp_path / "ens")
     monkeypatch.setenv("COLUMNS", "80")
     heading, *rows = spoken(capsys, str(tmp_path / "ens"), "--by", "host").splitlines()[3:]
@@ -72,7 +72,7 @@ def test_hosts(capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert f"{first['host']} " in out.split("slow host")[0].splitlines()[-1]
 
 
-def test_a_window(capsys: Captured, dagdir: Path) -> None:
+def test_window_splits_executions(capsys: Captured, dagdir: Path) -> None:
     read = report_of(
         capsys, str(dagdir), "--since", "2026-05-04T11:00", "--until", "2026-05-04T12:05"
     )
@@ -85,7 +85,7 @@ def test_a_window(capsys: Captured, dagdir: Path) -> None:
     assert out.startswith("May 2026, snapshot")
 
 
-def test_places_without_an_execution_are_one_line_and_rows_in_json(capsys: Captured) -> None:
+def test_sites_without_executions_are_one_line(capsys: Captured) -> None:
     out = spoken(capsys, FIXTURES / "first-round").splitlines()
     assert "nothing ran at 3 sites: unknown (10 held), chtc, nrp.example.net" in out
     assert not [line for line in out if line.startswith("nrp.example.net")]
@@ -94,7 +94,7 @@ def test_places_without_an_execution_are_one_line_and_rows_in_json(capsys: Captu
     assert idle == {None: 10, "chtc": 0, "nrp.example.net": 0}
 
 
-def test_nothing_ran(capsys: Captured, tmp_path: Path) -> None:
+def test_ensemble_without_executions(capsys: Captured, tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     assert "Nothing ran" in spoken(capsys, str(dagdir.path))
     read = report_of(capsys, str(dagdir.path))

@@ -17,7 +17,7 @@ TRAINER = FIXTURES / "trainer"
 MIDDLE = "2026-11-21T09:45:00"
 
 
-def test_the_first_line_is_the_answer(capsys: Captured) -> None:
+def test_first_line_is_the_answer(capsys: Captured) -> None:
     lines = text_output("estimate", capsys, DEMO, "--as-of", MIDDLE).splitlines()
     assert lines[0].startswith("16 of 36 epochs done by 21 Nov 2026 09:45; ")
     assert "ETA 21 Nov 09:4" in lines[0]
@@ -28,7 +28,7 @@ def test_the_first_line_is_the_answer(capsys: Captured) -> None:
     assert "if the DAG keeps running" in assumption
 
 
-def test_the_estimate_is_that_of_status_with_progress_lines_too(capsys: Captured) -> None:
+def test_estimate_agrees_with_status(capsys: Captured) -> None:
     dagdir = str(FIXTURES / "health" / "diverged")
     estimate = json_output("estimate", capsys, dagdir)["estimate"]
     assert estimate == json_output("status", capsys, dagdir)["estimate"]
@@ -38,7 +38,7 @@ def test_the_estimate_is_that_of_status_with_progress_lines_too(capsys: Captured
         assert "46s left" in text_output("", capsys, *command)
 
 
-def test_the_backtest_as_table_and_json(capsys: Captured) -> None:
+def test_backtest_as_table_and_json(capsys: Captured) -> None:
     result = text_output("estimate", capsys, DEMO, "--backtest")
     assert result.startswith("ensemble: off by ")
     assert [line.split()[0] for line in result.splitlines() if " all " in line] == [
@@ -56,7 +56,7 @@ def test_the_backtest_as_table_and_json(capsys: Captured) -> None:
         assert trial["covered"] == (trial["low"] <= trial["actual"] <= trial["high"])
 
 
-def test_nothing_to_test(tmp_path: Path, capsys: Captured) -> None:
+def test_backtest_without_data(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "one.dag").write_text("JOB run0-train_epoch0 train.sub\n")
     assert "Nothing to test" in text_output("estimate", capsys, str(tmp_path), "--backtest")
     assert "0 of 1 epoch done" in text_output("estimate", capsys, str(tmp_path))
@@ -76,7 +76,7 @@ def test_curves_for_people(capsys: Captured) -> None:
     assert "X diverged in epoch 4" in result
 
 
-def test_a_metric_that_there_is_not(capsys: Captured) -> None:
+def test_unknown_metric_is_refused(capsys: Captured) -> None:
     assert main(["curves", str(TRAINER), "--metric", "val_los"]) == Exit.USAGE
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -114,7 +114,7 @@ def test_a_timeline_fits_the_terminal(capsys: Captured, monkeypatch: pytest.Monk
     assert [each["seconds"] for each in stalls if not each["ongoing"]] == [2, 2, 1, 2, 1]
 
 
-def test_before_anything_there_is_no_time_to_show(capsys: Captured) -> None:
+def test_timeline_before_the_first_event_is_empty(capsys: Captured) -> None:
     lines = printed_timeline(capsys, str(TRAINER), "--as-of", "2020-01-01")
     assert lines == ["No job has an event yet: there is no time to show."]
     value = json_output("timeline", capsys, TRAINER, "--as-of", "2020-01-01")

@@ -1,4 +1,4 @@
-"""``metlmon submit`` as a script meets it: what it prints, what it writes, how it ends."""
+"""``metlmon submit`` for scripts: its output, files and exit codes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ FILES = [
     )
 ]
 
-# --- looking --------------------------------------------------------------------------------
+# --- previews -------------------------------------------------------------------------------
 
 
 def test_a_dry_run_prints_every_file_and_writes_none(
@@ -90,7 +90,7 @@ def test_templates_are_listed(capsys: Captured) -> None:
     assert [line.split(":")[0] for line in out.splitlines() if line[0] != " "] == names
 
 
-# --- what is wrong ----------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_templates_are_listed(capsys: Captured) -> None:
         ("gone/new", "DIR: "),
     ],
 )
-def test_bad_arguments_end_in_a_sentence(
+def test_bad_arguments_are_one_sentence(
     capsys: Captured, own: str, pool: FakePool, options: str, sentence: str
 ) -> None:
     for mode in ("--dry-run", "--yes", "--no-submit"):
@@ -123,7 +123,7 @@ def test_bad_arguments_end_in_a_sentence(
     assert pool.dags == []
 
 
-def test_without_a_terminal_nothing_is_written_unasked(
+def test_nothing_is_written_without_a_terminal_or_yes(
     capsys: Captured, own: str, pool: FakePool
 ) -> None:
     for options in ([], ["--json"]):
@@ -136,9 +136,7 @@ def test_without_a_terminal_nothing_is_written_unasked(
 # --- writing and submitting -------------------------------------------------------------------
 
 
-def test_yes_writes_submits_and_says_how_to_watch(
-    capsys: Captured, own: str, pool: FakePool
-) -> None:
+def test_yes_writes_and_submits(capsys: Captured, own: str, pool: FakePool) -> None:
     code, out, err = spoken(capsys, "--template", own, "--yes", "--runs", "2", "--epochs", "2")
     assert code == Exit.OK
     assert out == ("cluster 77: ensemble/ensemble.dag, 2 runs, 4 nodes, 4 jobs\n")
@@ -151,7 +149,7 @@ def test_yes_writes_submits_and_says_how_to_watch(
         assert (Path("ensemble") / file.name).read_bytes() == file.data
 
 
-def test_a_pool_that_refuses(capsys: Captured, own: str, pool: FakePool) -> None:
+def test_refusal_of_the_pool_is_reported(capsys: Captured, own: str, pool: FakePool) -> None:
     pool.submitted = PoolError("the schedd does not answer; is HTCondor running here? \x1b[2J")
     code, out, err = spoken(capsys, "--template", own, "--yes")
     assert (code, out) == (Exit.REFUSED, "")
@@ -165,8 +163,8 @@ def test_a_pool_that_refuses(capsys: Captured, own: str, pool: FakePool) -> None
 
 
 @pytest.mark.parametrize("options", [[], ["--no-gate", "--retries", "0"]])
-def test_it_writes_what_new_writes(capsys: Captured, own: str, options: list[str]) -> None:
-    """With the gate, unless it is not wanted."""
+def test_submit_writes_the_files_of_new(capsys: Captured, own: str, options: list[str]) -> None:
+    """With a gate, unless --no-gate is given."""
     spoken(capsys, "here", "--template", own, "--no-submit", *options)
     main(["new", "there", "--template", own, *options])
     one, other = ({p.name: p.read_bytes() for p in Path(d).iterdir()} for d in ("here", "there"))
@@ -174,7 +172,7 @@ def test_it_writes_what_new_writes(capsys: Captured, own: str, options: list[str
     assert ("gate.py" in one, b"gate.py" in one["ensemble.dag"]) == (not options, not options)
 
 
-def test_a_gate_that_could_not_run_is_reported(
+def test_gate_without_python_is_reported(
     capsys: Captured, own: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
@@ -186,9 +184,7 @@ def test_a_gate_that_could_not_run_is_reported(
     assert capsys.readouterr().err == ""
 
 
-def test_never_over_an_existing_dag_without_force(
-    capsys: Captured, own: str, pool: FakePool
-) -> None:
+def test_existing_dag_is_kept_without_force(capsys: Captured, own: str, pool: FakePool) -> None:
     spoken(capsys, "--template", own, "--no-submit")
     before = {name: Path(name).read_bytes() for name in FILES}
     code, out, err = spoken(capsys, "--template", own, "--yes", "--runs", "9")
@@ -202,7 +198,7 @@ def test_never_over_an_existing_dag_without_force(
     assert b"run8-train_epoch2" in Path(FILES[0]).read_bytes()
 
 
-def test_a_read_only_setting(
+def test_read_only_setting_refuses_submission(
     capsys: Captured,
     own: str,
     pool: FakePool,
@@ -221,7 +217,7 @@ def test_a_read_only_setting(
     assert spoken(capsys, "--template", own, "--no-submit")[0] == Exit.OK
 
 
-def test_a_terminal_opens_the_pane_with_the_error(
+def test_terminal_opens_the_pane_with_the_error(
     capsys: Captured, own: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drafts: list[Request] = []
