@@ -1,4 +1,4 @@
-"""HTCondor's own DAG files get the official parser's verdict and the official checker's counts."""
+"""HTCondor's own DAG files, with the verdicts and counts of the official tools."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ USE_EXCEPTIONS = {
 
 
 @pytest.mark.parametrize("case", cases())
-def test_the_official_verdict_counts_and_use(case):
+def test_verdict_and_counts_agree_with_the_official_ones(case):
     path = INDEX.parent / case["file"]
     assert_verdict(path, case["oracle_syntax"])
     flow = load_workflow([path], Path.read_bytes)
@@ -85,21 +85,21 @@ def assert_counts(path, shape, official):
         assert shape.height == official.get("GraphHeight", 0)
         assert shape.width == official.get("GraphWidth", 0)
     assert shape.total == official["TotalNodes"]
-    # The checker knows a join node by how its name begins, and so takes those in splices
+    # The checker recognises join nodes by a prefix, and takes those in splices
     # (S+_condor_join_node1) for ordinary nodes: only the sum can be compared.
     joins = official.get("NumJoinNodes", 0)
     assert shape.nodes + shape.joins == official.get("NumNodes", 0) + joins
     assert (shape.arcs, list(shape.widths)) == (arcs, widths)
 
 
-def test_no_exception_is_left_over():
+def test_exceptions_are_all_in_use():
     if not INDEX.exists():
         pytest.skip("no conformance files beside this checkout")
     names = {Path(case["file"]).name for case in json.loads(INDEX.read_text())}
     assert {*SHAPE_EXCEPTIONS, *USE_EXCEPTIONS} <= names
 
 
-def test_an_experiment_of_five_runs_of_thirty_epochs(shared):
+def test_experiment_of_five_runs_of_thirty_epochs(shared):
     path = shared("examples/metl-aws/global_pretraining_in_aws.dag")
     flow = load_workflow([path], Path.read_bytes)
     nodes = list(flow.nodes.values())
@@ -132,7 +132,7 @@ VALUES = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\x00"), mi
 
 @st.composite
 def dags(draw):
-    """Node names, edges from earlier to later ones, and VARS per node."""
+    """Node names, edges from earlier to later nodes, and VARS by node."""
     names = draw(st.lists(NAMES, min_size=1, max_size=6, unique=True))
     pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
     drawn = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
@@ -165,7 +165,7 @@ def facts(flow):
 
 
 @given(dags())
-def test_a_written_dag_is_read_as_it_was_meant(dag):
+def test_written_dag_is_read_back(dag):
     names, drawn, macros = dag
     flow = weave("\n".join(" ".join(line) for line in written(dag)))
     shown = {
@@ -177,7 +177,7 @@ def test_a_written_dag_is_read_as_it_was_meant(dag):
 
 @settings(max_examples=60)
 @given(dags(), st.data())
-def test_blanks_comments_continuations_and_case_change_nothing(dag, data):
+def test_blanks_comments_continuations_and_case_are_ignored(dag, data):
     plain = weave("\n".join(" ".join(line) for line in written(dag)))
     noise = st.sampled_from(["", "\n", "# note \\\n", "  // note\n", " \t\n"])
     gap = st.sampled_from([" ", "\t", "  \t ", " \\\n", "\\\n   ", " \\\n# between\n\n\t"])

@@ -16,7 +16,7 @@ from tests.support.dag_texts import HOME, edges, graph_shape, report_of, weave
 PAIR = "JOB A x NOOP\nJOB B x NOOP\n"
 
 
-def test_commands_may_stand_before_the_nodes_they_are_about():
+def test_commands_may_precede_their_nodes():
     flow = weave("PARENT A CHILD B\nRETRY B 2\nVARS B x=1\n" + PAIR)
     assert flow.problems == []
     assert edges(flow) == {("A", "B")}
@@ -24,14 +24,14 @@ def test_commands_may_stand_before_the_nodes_they_are_about():
     assert flow.nodes["B"].parents == ("A",)
 
 
-def test_a_weak_edge_is_known_as_such():
+def test_weak_edge_is_marked():
     flow = weave(PAIR + "JOB C x NOOP\nWEAK PARENT A CHILD B\nPARENT A CHILD C")
     assert flow.nodes["B"].weak_parents == {"A"}
     assert flow.nodes["C"].weak_parents == set()
     assert edges(flow) == {("A", "B"), ("A", "C")}
 
 
-def test_many_parents_of_many_children_meet_in_a_join_node():
+def test_many_parents_of_many_children_get_a_join_node():
     jobs = "".join(f"JOB {n} x NOOP\n" for n in "ABCD")
     flow = weave(jobs + "PARENT A B CHILD C D\nPARENT A B CHILD C\nWEAK PARENT A B CHILD C D")
     first, second = "_condor_join_node1", "_condor_join_node2"
@@ -44,11 +44,11 @@ def test_many_parents_of_many_children_meet_in_a_join_node():
     assert flow.nodes["D"].weak_parents == set()
 
 
-def test_the_same_node_twice_on_one_side_makes_no_join():
+def test_repeated_node_makes_no_join_node():
     assert "_condor_join_node1" not in weave(PAIR + "JOB C x NOOP\nPARENT A A CHILD B C").nodes
 
 
-def test_all_nodes_means_the_own_ones_so_far_and_not_the_final_one():
+def test_all_nodes_means_earlier_own_nodes_but_not_final():
     flow = weave(
         PAIR + "SPLICE S s.dag\nFINAL F x NOOP\nRETRY all_nodes 3\nINCLUDE more.dag\n"
         "PRIORITY ALL_NODES 7\n",
@@ -59,7 +59,7 @@ def test_all_nodes_means_the_own_ones_so_far_and_not_the_final_one():
     assert {n.name for n in flow.nodes.values() if n.priority} == {"A", "B", "late"}
 
 
-def test_splices_nest_and_join_their_names():
+def test_nested_splices_join_their_names():
     flow = weave(
         "JOB first x NOOP\nSPLICE X x.dag\nSPLICE Y x.dag\nPARENT first CHILD X\n"
         "PARENT X CHILD Y\nVARS X+P+inner2 v=1\n",
@@ -78,7 +78,7 @@ def test_splices_nest_and_join_their_names():
     assert flow.references == {HOME / "x.dag", HOME / "p.dag"}
 
 
-def test_a_join_node_in_a_splice_carries_the_splice_and_the_count_goes_on():
+def test_join_node_in_a_splice_has_its_prefix_and_number():
     flow = weave(
         PAIR + "SPLICE S s.dag\nSPLICE T s.dag\nPARENT A B CHILD S",
         s_dag=PAIR + "JOB C x NOOP\nJOB D x NOOP\nPARENT A B CHILD C D",
@@ -87,12 +87,12 @@ def test_a_join_node_in_a_splice_carries_the_splice_and_the_count_goes_on():
     assert joins == ["_condor_join_node3", "S+_condor_join_node1", "T+_condor_join_node2"]
 
 
-def test_a_splice_stays_what_it_was_when_edges_are_drawn_to_it():
+def test_edges_do_not_change_the_ends_of_a_splice():
     flow = weave(PAIR + "SPLICE S s.dag\nPARENT S CHILD A\nPARENT S CHILD B", s_dag="JOB s x NOOP")
     assert edges(flow) == {("S+s", "A"), ("S+s", "B")}
 
 
-def test_a_directory_goes_before_the_paths_of_a_splices_jobs():
+def test_directory_of_a_splice_precedes_its_paths():
     flow = weave(
         "SPLICE S s.dag DIR part",
         part__s_dag="JOB A a.sub DIR deep",
@@ -123,7 +123,7 @@ def test_pins_connect_splices():
         ("PIN_OUT A 1", "PIN_IN A 1", "node T+B has no parent: add PIN_IN or PARENT"),
     ],
 )
-def test_pins_that_do_not_fit_are_refused(outgoing, incoming, complaint):
+def test_mismatched_pins_are_refused(outgoing, incoming, complaint):
     flow = weave(
         "SPLICE S s.dag\nSPLICE T t.dag\nCONNECT S T", s_dag=PAIR + outgoing, t_dag=PAIR + incoming
     )
@@ -132,7 +132,7 @@ def test_pins_that_do_not_fit_are_refused(outgoing, incoming, complaint):
     assert complaint in problem.text
 
 
-def test_the_nodes_of_an_include_exist_from_its_line_on():
+def test_nodes_of_an_include_exist_from_its_line_on():
     include = "JOB C x NOOP\nPARENT A CHILD C"
     assert report_of(weave(PAIR + "INCLUDE i.dag\nPARENT C CHILD B", i_dag=include)) == []
     early = weave(PAIR + "PARENT C CHILD B\nINCLUDE i.dag", i_dag=include)
@@ -140,14 +140,14 @@ def test_the_nodes_of_an_include_exist_from_its_line_on():
     assert edges(early) == {("A", "C")}
 
 
-def test_problems_name_the_file_they_are_in():
+def test_problems_name_their_file():
     flow = weave(
         "INCLUDE sub/i.dag\nSPLICE S sub/s.dag", sub__i_dag="\nRETRY A x", sub__s_dag="JOB A"
     )
     assert [text.split(" ")[0] for text in report_of(flow)] == ["sub/s.dag:1:", "sub/i.dag:2:"]
 
 
-def test_external_sub_dags_are_workflows_of_their_own():
+def test_external_sub_dags_are_separate_workflows():
     flow = weave(
         "SUBDAG EXTERNAL one inner.dag DIR part\nSUBDAG EXTERNAL two gone.dag\n"
         "PARENT one CHILD two\nRETRY one 2",
@@ -170,7 +170,7 @@ def test_external_sub_dags_are_workflows_of_their_own():
     assert inner.references == {HOME / "part/s.dag"}
 
 
-def test_sub_dags_that_lie_in_each_other_end():
+def test_recursive_sub_dags_are_refused():
     flow = weave("SUBDAG EXTERNAL in b.dag", b_dag="JOB A x NOOP\nSUBDAG EXTERNAL back run.dag")
     inner = flow.subdags[0]
     assert "A" in inner.nodes
@@ -179,14 +179,14 @@ def test_sub_dags_that_lie_in_each_other_end():
 
 
 @pytest.mark.parametrize("command", ["SPLICE S s.dag", "INCLUDE s.dag"])
-def test_files_that_lead_back_to_themselves_are_refused(command):
+def test_recursive_files_are_refused(command):
     flow = weave(command, s_dag=f"JOB A x NOOP\n{command.replace('s.dag', 'run.dag')}")
     assert [(p.kind, p.file, p.line, p.error) for p in flow.problems] == [
         ("recursion", "s.dag", 2, True)
     ]
 
 
-def test_several_dags_on_one_command_line_number_their_nodes():
+def test_nodes_of_several_dags_are_numbered():
     flow = weave(
         "JOB A x NOOP\nJOB B x NOOP\nPARENT A CHILD B\n",
         "JOB A x NOOP\nRETRY A 2\nSPLICE S s.dag\nPARENT A CHILD S",
@@ -227,7 +227,7 @@ def test_several_dags_on_one_command_line_number_their_nodes():
         ),
     ],
 )
-def test_what_dagman_refuses_is_an_error_with_its_place(text, kind, sentence):
+def test_errors_of_dagman_have_their_place(text, kind, sentence):
     flow = weave(text, final_dag="FINAL F x NOOP", s_dag="")
     [problem] = [problem for problem in flow.problems if problem.error]
     assert problem.kind == kind
@@ -235,20 +235,20 @@ def test_what_dagman_refuses_is_an_error_with_its_place(text, kind, sentence):
     assert not flow.used
 
 
-def test_what_does_not_apply_to_a_node_is_passed_over_with_a_warning():
+def test_inapplicable_command_is_ignored_with_a_warning():
     flow = weave("FINAL F x NOOP\nRETRY F 2\nABORT-DAG-ON F 1\nDONE F")
     assert {problem.kind for problem in flow.problems} == {"node-kind"}
     assert [problem.line for problem in flow.problems] == [2, 3, 4]
     assert (flow.nodes["F"].retries, flow.nodes["F"].done) == (0, False)
 
 
-def test_a_missing_dag_file_is_reported_not_raised():
+def test_missing_dag_file_is_reported_not_raised():
     flow = load_workflow([HOME / "gone.dag"], _nothing)
     assert report_of(flow) == ["gone.dag: the DAG file cannot be read"]
     assert not flow.used
 
 
-def test_a_missing_submit_file_leaves_the_dag_usable():
+def test_missing_submit_file_leaves_the_dag_usable():
     flow = weave("JOB A gone.sub\nJOB B gone.sub\nJOB C gone.sub NOOP")
     assert report_of(flow) == [
         "run.dag:1: submit file gone.sub cannot be read: its log is not known"
@@ -257,13 +257,13 @@ def test_a_missing_submit_file_leaves_the_dag_usable():
     assert (flow.nodes["A"].log, flow.nodes["A"].submit) == (None, "gone.sub")
 
 
-def test_a_submit_file_that_splices_of_one_directory_miss_is_reported_once():
+def test_submit_file_missing_in_several_splices_is_reported_once():
     flow = weave("SPLICE S s.dag\nSPLICE T t.dag", s_dag="JOB A gone.sub", t_dag="JOB A gone.sub")
     assert report_of(flow) == ["s.dag:1: submit file gone.sub cannot be read: its log is not known"]
 
 
-def test_nodes_share_what_is_the_same_in_them():
-    """Large DAGs are chains: of their own collections there would be three for each node."""
+def test_nodes_share_equal_collections():
+    """Large DAGs are chains: otherwise each node would have three collections of its own."""
     jobs = "".join(f'JOB {name} x.sub\nVARS {name} v="value"\n' for name in "ABC")
     flow = weave(f"{jobs}PARENT A CHILD B\nPARENT B CHILD C\n")
     first, second, third = flow.nodes.values()
@@ -275,7 +275,7 @@ def test_nodes_share_what_is_the_same_in_them():
     assert next(iter(first.children)) is second.name
 
 
-def test_files_are_found_beside_the_dag_when_it_was_copied_away():
+def test_files_of_a_copied_dag_are_found_beside_it():
     flow = weave(
         "JOB A /home/someone/jobs/a.sub\nSPLICE S ../elsewhere/s.dag\n"
         "SUBDAG EXTERNAL D /home/someone/d.dag",
@@ -289,14 +289,14 @@ def test_files_are_found_beside_the_dag_when_it_was_copied_away():
     assert flow.subdags[0].path == HOME / "d.dag"
 
 
-def test_a_splice_names_its_files_from_dagmans_directory():
+def test_files_of_a_splice_are_relative_to_dagmans_directory():
     flow = weave(
         "SPLICE S part/s.dag", part__s_dag="JOB A a.sub", a_sub="log = home.log", part__a_sub=""
     )
     assert flow.nodes["S+A"].log == "home.log"
 
 
-def test_a_few_lines_cannot_ask_for_more_than_memory_holds():
+def test_few_lines_cannot_exhaust_memory():
     ten = "JOB A x NOOP\n" + "".join(f"SPLICE S{i} {{next}}.dag\n" for i in range(10))
     files = {f"s{n}_dag": ten.format(next=f"s{n + 1}") for n in range(8)}
     flow = weave(ten.format(next="s0"), **files, s8_dag="JOB A x NOOP")
@@ -304,7 +304,7 @@ def test_a_few_lines_cannot_ask_for_more_than_memory_holds():
     assert len(flow.nodes) < 100_000
 
 
-def test_a_thousand_parents_of_a_thousand_children_stay_small():
+def test_thousand_parents_of_a_thousand_children_stay_small():
     names = [f"{side}{i}" for side in "PC" for i in range(1000)]
     jobs = "".join(f"JOB {name} x NOOP\n" for name in names)
     flow = weave(f"{jobs}PARENT {' '.join(names[:1000])} CHILD {' '.join(names[1000:])}")
@@ -315,14 +315,14 @@ def _nothing(path: Path) -> bytes:
     raise FileNotFoundError(path)
 
 
-def test_splices_nested_deeper_than_any_real_dag_are_refused():
+def test_too_deeply_nested_splices_are_refused():
     files = {f"s{n}_dag": f"JOB A x NOOP\nSPLICE S s{n + 1}.dag" for n in range(60)}
     [problem] = weave("SPLICE S s0.dag", **files).problems
     assert (problem.kind, problem.text.endswith("is nested too deep")) == ("too-large", True)
 
 
 def test_loading_leaves_no_cycles():
-    """A cycle keeps all commands of a large DAG in memory while its logs are read."""
+    """A reference cycle keeps all commands of a large DAG in memory while its logs are read."""
     text = "".join(f'JOB N{i} a.sub\nVARS N{i} x="{i}"\n' for i in range(50))
     gc.collect()
     gc.disable()
@@ -337,7 +337,7 @@ def flow_of(lines: str, names: str):
     return weave("".join(f"JOB {name} x NOOP\n" for name in names) + lines)
 
 
-def test_the_circle_is_reported_and_what_hangs_on_it_is_not():
+def test_cycle_is_reported_without_its_descendants():
     lines = "PARENT A CHILD B\nPARENT B CHILD C\nPARENT C CHILD B\nPARENT C CHILD D"
     nodes = flow_of(lines, "ABCD").nodes
     names = cycle(nodes)
@@ -348,11 +348,11 @@ def test_the_circle_is_reported_and_what_hangs_on_it_is_not():
     assert graph_shape(nodes).arcs == 4
 
 
-def test_a_node_that_waits_for_itself():
+def test_node_that_is_its_own_parent_is_a_cycle():
     assert cycle(flow_of("PARENT A CHILD A", "A").nodes) == ["A", "A"]
 
 
-def test_a_chain_of_thousands_is_no_matter_of_recursion():
+def test_chain_of_thousands_needs_no_recursion():
     count = 5000
     jobs = "".join(f"JOB A{i} x NOOP\n" for i in range(count))
     chain = "".join(f"PARENT A{i} CHILD A{i + 1}\n" for i in range(count - 1))

@@ -1,4 +1,4 @@
-"""The text of a DAG file: what each command means, and the message about a bad one."""
+"""The text of a DAG file: the meaning of each command, and the message about a bad one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ONE = "JOB A a.sub NOOP\n"
         "PARENT A CHILD child",
     ],
 )
-def test_a_line_in_the_usual_form_means_what_its_reader_says(line):
+def test_line_in_the_usual_form_agrees_with_its_reader(line):
     (read,) = read_commands(f"{line}\n".encode(), "run.dag")
     parsed = parse_dag(f"{line}\n".encode(), "run.dag")
     if read.command is None:
@@ -42,7 +42,7 @@ def test_a_line_in_the_usual_form_means_what_its_reader_says(line):
         assert (parsed.commands, parsed.problems) == ((read.command,), ())
 
 
-def test_the_line_of_a_node_is_where_its_command_begins():
+def test_line_of_a_node_is_the_start_of_its_command():
     flow = weave("# head\n\nJOB A \\\n a.sub\nJOB B b.sub NOOP")
     assert (flow.nodes["A"].line, flow.nodes["B"].line) == (3, 5)
 
@@ -50,7 +50,7 @@ def test_the_line_of_a_node_is_where_its_command_begins():
 @pytest.mark.parametrize(
     ("opens", "ends"), [("{", "}"), ("@=END", "@END"), ("@=}", "@}"), ("{ ignored", "}")]
 )
-def test_an_inline_description_may_be_a_block_or_a_tagged_text(opens, ends):
+def test_inline_description_may_be_a_block_or_a_here_document(opens, ends):
     flow = weave(f"JOB A {opens}\n  log = $(JOB).log\n\n  # note\n  queue 3\n{ends} NOOP DIR d\n")
     node = flow.nodes["A"]
     assert (node.submit, node.log, node.queue_count) == (None, "d/A.log", 3)
@@ -58,7 +58,7 @@ def test_an_inline_description_may_be_a_block_or_a_tagged_text(opens, ends):
     assert flow.problems == []
 
 
-def test_a_named_description_is_shared_and_the_first_of_two_stays():
+def test_first_of_two_named_descriptions_counts():
     flow = weave(
         "JOB A train.sub\nSUBMIT-DESCRIPTION train.sub {\nlog = one.log\n}\n"
         "submit_description train.sub @=x\nlog = two.log\n@x\nJOB B train.sub\n"
@@ -66,25 +66,25 @@ def test_a_named_description_is_shared_and_the_first_of_two_stays():
     assert [node.log for node in flow.nodes.values()] == ["one.log", "one.log"]
 
 
-def test_a_command_whose_last_line_is_continued_to_the_end_of_the_file_is_dropped():
+def test_command_continued_to_the_end_of_the_file_is_dropped():
     flow = weave(ONE + "RETRY A \\\n 3 \\")
     assert flow.nodes["A"].retries == 0
     assert flow.problems == []
 
 
-def test_vars_with_a_plus_or_my_are_job_attributes():
+def test_vars_with_plus_or_my_are_job_attributes():
     node = weave(ONE + 'VARS A +Batch="\\"b\\"" My.Site=delta my.Late=1 plain=2').nodes["A"]
     assert node.attributes == {"Batch": '"b"', "Site": "delta", "Late": "1"}
     assert node.vars == {"plain": "2"}
 
 
-def test_vars_never_keep_an_environment():
+def test_environment_in_vars_is_never_kept():
     node = weave(ONE + 'VARS A environment="KEY=sesame" +Env="sesame" My.Environment=sesame x=1')
     assert "sesame" not in repr(node)
     assert node.nodes["A"].vars == {"x": "1"}
 
 
-def test_scripts_with_their_options():
+def test_options_of_scripts_are_read():
     flow = weave(
         ONE
         + "SCRIPT DEFER 4 3600 PRE A pre.sh $JOB 'a  b'\n"
@@ -98,7 +98,7 @@ def test_scripts_with_their_options():
     assert node.hold.command == "hold.sh"
 
 
-def test_what_modifies_a_node():
+def test_modifiers_of_a_node_are_read():
     node = weave(
         ONE + "RETRY A 3 UNLESS-EXIT 85\nABORT-DAG-ON A 124 RETURN 0\nPRIORITY A -5\n"
         "PRE_SKIP A 1\nCATEGORY A big\nDONE A\nTOLERANCE A 10% WAIT\nSAVE_POINT_FILE A a.save\n"
@@ -108,7 +108,7 @@ def test_what_modifies_a_node():
     assert (node.priority, node.pre_skip, node.category, node.done) == (-5, 1, "big", True)
 
 
-def test_files_of_the_whole_dag():
+def test_files_of_the_whole_dag_are_read():
     flow = weave(
         "NODE_STATUS_FILE nodes.status 30 ALWAYS-UPDATE\nJOBSTATE_LOG run.jobstate.log\n"
         "NODE_STATUS_FILE other.status\nJOBSTATE-LOG other.log\nCONFIG dag.config\n"
@@ -168,7 +168,7 @@ def test_files_of_the_whole_dag():
         ("PIN_IN A 0", "Invalid pin number '0'"),
     ],
 )
-def test_a_bad_command_is_reported_with_file_and_line_and_the_rest_is_used(line, complaint):
+def test_bad_command_is_reported_and_the_rest_is_used(line, complaint):
     flow = weave(f"# head\n{ONE}{line}")
     [problem] = flow.problems
     assert str(problem).startswith("run.dag:3: Failed to parse ")
@@ -180,7 +180,7 @@ def test_a_bad_command_is_reported_with_file_and_line_and_the_rest_is_used(line,
 
 
 @pytest.mark.parametrize("word", ["DATA", "NODE", "...", "\ufeffJOB"])
-def test_an_unknown_command_is_a_warning_though_the_official_parser_refuses(word):
+def test_unknown_command_is_a_warning(word):
     flow = weave(f"{ONE}{word} E e.dap\nRETRY A 2")
     [problem] = flow.problems
     assert (problem.kind, problem.line, problem.error) == ("unknown-command", 2, False)
@@ -200,17 +200,17 @@ def test_an_unknown_command_is_a_warning_though_the_official_parser_refuses(word
         "JOB B {\nenvironment = KEY=sesame",
     ],
 )
-def test_a_complaint_never_quotes_an_environment(line):
+def test_problem_never_quotes_an_environment(line):
     flow = weave(ONE + line)
     assert flow.problems
     assert "sesame" not in repr(flow)
 
 
-def test_a_complaint_never_carries_a_terminal_escape():
+def test_problem_never_has_a_terminal_escape():
     assert "\x1b" not in report_of(weave("JOB A a.sub \x1b[31mred"))[0]
 
 
-def test_the_verdict_is_about_the_text_alone():
+def test_verdict_ignores_missing_files():
     flow = weave("JOB A a.sub\nPARENT A CHILD missing\nREJECT")
     assert not flow.used
     assert official_verdict(flow.problems)

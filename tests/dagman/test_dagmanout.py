@@ -1,4 +1,4 @@
-"""``.dagman.out``: each word is shown in DAGMan's wordings, with the function that writes it."""
+"""``.dagman.out``: each message in DAGMan's wordings, with the function that writes it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STAMP = b"11/21/26 12:00:00 "
 
 
 def messages_of(*messages: bytes, state: OutState | None = None) -> list[DagmanMessage]:
-    """What these messages say, written with the default header."""
+    """The parsed messages, written with the default header."""
     data = b"".join(STAMP + message + b"\n" for message in messages)
     result, _, used = read_dagman_out(data, state or OutState())
     assert used == len(data)
@@ -153,7 +153,7 @@ def at_noon(kind: Kind, *fields: Any, **named: Any) -> DagmanMessage:
     ],
     ids=lambda value: value.decode()[:40] if isinstance(value, bytes) else "",
 )
-def test_a_wording_and_what_it_means(message: bytes, expected: DagmanMessage) -> None:
+def test_wording_has_its_meaning(message: bytes, expected: DagmanMessage) -> None:
     assert messages_of(message) == [expected]
 
 
@@ -170,11 +170,11 @@ def test_a_wording_and_what_it_means(message: bytes, expected: DagmanMessage) ->
         b"Event: ULOG_SUBMIT for Condor Job A (77.1.0)",
     ],
 )
-def test_a_submit_event_maps_the_node_to_its_job(event: bytes) -> None:
+def test_submit_event_maps_the_node_to_its_job(event: bytes) -> None:
     assert messages_of(event) == [DagmanMessage(Kind.SUBMITTED, NOON, "A", 77, 1)]
 
 
-def test_a_submission_is_reported_once_when_made_and_seen() -> None:
+def test_assigned_id_is_read_as_a_submission() -> None:
     """Dag::SubmitNodeJob and Dag::ProcessSuccessfulSubmit, then Dag::PrintEvent."""
     result = messages_of(
         b"Submitting HTCondor Node A job(s)...",
@@ -239,11 +239,11 @@ def test_a_submission_is_reported_once_when_made_and_seen() -> None:
         ),
     ],
 )
-def test_messages_in_a_row(messages: tuple[bytes, ...], kinds: list[Kind]) -> None:
+def test_sequence_of_messages_is_read(messages: tuple[bytes, ...], kinds: list[Kind]) -> None:
     assert [message.kind for message in messages_of(*messages)] == kinds
 
 
-def test_the_dag_files_of_the_command_line() -> None:
+def test_dag_files_of_the_command_line_are_read() -> None:
     # main_init
     result = messages_of(
         b'argv[0] == "condor_dagman"',
@@ -256,7 +256,7 @@ def test_the_dag_files_of_the_command_line() -> None:
     assert [s.text for s in result if s.kind is Kind.DAG_FILE] == ["a b.dag", "c.dag"]
 
 
-def test_the_status_table_of_old_and_new() -> None:
+def test_old_and_new_status_tables_are_read() -> None:
     # print_status, of 25 and of 7 (no Futile)
     new = messages_of(
         b"Of 39 nodes total:",
@@ -278,7 +278,7 @@ def test_the_status_table_of_old_and_new() -> None:
     ]
 
 
-def test_the_nodes_that_failed_for_good_are_listed_at_the_end() -> None:
+def test_final_list_of_failed_nodes_is_read() -> None:
     # condor_event_timer, Dag::PrintNodeList, Node::Dump
     result = messages_of(
         b"ERROR: the following job(s) failed:",
@@ -323,15 +323,15 @@ def test_the_nodes_that_failed_for_good_are_listed_at_the_end() -> None:
         (b"13/41/26 12:00:00 ", None),
     ],
 )
-def test_the_message_is_found_behind_any_header(header: bytes, time: datetime | None) -> None:
+def test_message_is_found_after_any_header(header: bytes, time: datetime | None) -> None:
     result, _, _ = read_dagman_out(header + b"\tassigned HTCondor ID (1.0.0)\n")
     assert result == []
     result, _, _ = read_dagman_out(header + b"Retrying node A (retry #1 of 2)...\r\n")
     assert result == [DagmanMessage(Kind.RETRYING, time, "A", value=1)]
 
 
-def test_what_stands_below_a_message_is_not_dagmans_word() -> None:
-    """A hold reason can have lines of its own, and a job can write them."""
+def test_lines_below_a_message_are_ignored() -> None:
+    """A hold reason can have several lines, and a job can write them."""
     result, _, _ = read_dagman_out(
         STAMP
         + b"  Hold reason: no\nEvent: ULOG_SUBMIT for HTCondor Node A (1.0.0)\n"
@@ -340,7 +340,7 @@ def test_what_stands_below_a_message_is_not_dagmans_word() -> None:
     assert result == []
 
 
-def test_a_line_of_any_length_is_passed_over() -> None:
+def test_too_long_line_is_skipped() -> None:
     good = STAMP + b"Received SIGUSR1\n"
     long = STAMP + b"Received SIGUSR1 " + b"x" * LONGEST_LINE + b"\n"
     data = good + long + good
@@ -402,7 +402,7 @@ OFTEN = st.sampled_from(
     ),
     st.sampled_from([b"", b"\n", b"\n" + STAMP[:9], b"\n" + STAMP + b"Node A j"]),
 )
-def test_lines_of_any_kind_are_read_alike_however_they_come(
+def test_any_lines_are_read_alike_in_any_pieces(
     lines: list[tuple[bytes, bytes]], end: bytes
 ) -> None:
     targets.dagman_out(b"\n".join(header + message for header, message in lines) + end)

@@ -43,7 +43,7 @@ VERSION_1 = b"""\
 
 
 @pytest.mark.parametrize("status", [b'"dag_status"', b'"DagStatus"'])
-def test_what_version_1_calls_jobs_are_nodes(status: bytes) -> None:
+def test_jobs_of_version_1_are_nodes(status: bytes) -> None:
     metrics, problems = read_metrics(HERE, VERSION_1.replace(b'"dag_status"', status))
 
     assert problems == []
@@ -56,13 +56,13 @@ def test_what_version_1_calls_jobs_are_nodes(status: bytes) -> None:
 @pytest.mark.parametrize(
     "data", [b"", VERSION_1[:300], b"[1]", b"[" * 100_000, b"\xff", b"1" * 5000, b"null"]
 )
-def test_what_is_no_metrics_file_or_half_a_one_is_none(data: bytes) -> None:
+def test_other_or_partial_file_is_none(data: bytes) -> None:
     metrics, problems = read_metrics(HERE, data)
     assert metrics is None
     assert [str(p).split(":")[0] for p in problems] == ["x.dag.metrics"]
 
 
-def test_values_of_the_wrong_kind_are_left_out() -> None:
+def test_values_of_the_wrong_type_are_left_out() -> None:
     data = b'{"start_time": NaN, "end_time": 1e999, "exitcode": "0", "jobs": true, "dagman_id": 1}'
     metrics, _ = read_metrics(HERE, data)
     assert (metrics.start, metrics.end, metrics.exitcode) == (None, None, None)

@@ -1,4 +1,4 @@
-"""Single commands get the answer of HTCondor 25.14.1's own parser, recorded from it."""
+"""Single commands, with the recorded answers of HTCondor 25.14.1's own parser."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def spellings(word: str) -> set[str]:
 
 
 @pytest.mark.parametrize("word", SUB_KEYWORDS)
-def test_a_sub_keyword_counts_in_every_spelling(word):
+def test_sub_keyword_is_known_in_every_spelling(word):
     for spelling in spellings(word):
         parsed = read(SUB_KEYWORDS[word].format(spelling))
         assert parsed.problems == (), spelling
@@ -62,7 +62,7 @@ def test_a_sub_keyword_counts_in_every_spelling(word):
 
 
 @pytest.mark.parametrize("word", SUB_KEYWORDS)
-def test_a_sub_keyword_in_quotes_or_with_another_sign_is_none(word):
+def test_sub_keyword_in_quotes_is_a_name(word):
     for spelling in (f'"{word}"', f"{word}_", word.replace("_", ".") + "."):
         assert not official_verdict(read(SUB_KEYWORDS[word].format(spelling)).problems), spelling
 
@@ -114,7 +114,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("line", ANSWERS)
-def test_the_official_answer_to_a_command(line):
+def test_answer_to_a_command_is_the_official_one(line):
     parsed = read(line)
     if ANSWERS[line] is None:
         assert parsed.problems == ()
@@ -122,7 +122,7 @@ def test_the_official_answer_to_a_command(line):
         assert parsed.problems[0].text.split(": ", 1)[1] == ANSWERS[line]
 
 
-def test_quotes_are_part_of_a_name_but_not_of_a_files():
+def test_quotes_are_part_of_node_names_but_not_of_files():
     parsed = read(
         'JOB "A b" a"b c".sub DIR \'d e\'\nSPLICE \'S\' "f g"\nINCLUDE "x\\"y"\n'
         'NODE_STATUS_FILE "" s\nPARENT "A b" CHILD \'C\'\nRETRY "A b" 3\nCONNECT S "T U"'
@@ -164,13 +164,13 @@ VALUES = {
 
 
 @pytest.mark.parametrize("pair", VALUES)
-def test_the_value_of_a_pair(pair):
+def test_value_of_a_pair_is_unquoted(pair):
     [command] = read(f"VARS A {pair}").commands
     assert isinstance(command, commands.VarsCommand)
     assert command.pairs == (("x", VALUES[pair]),)
 
 
-def test_a_continued_line_is_joined_by_a_blank_and_refused_at_its_last_line():
+def test_continued_line_is_joined_by_a_blank():
     [command] = read('JOB A "a \\\n   b"').commands
     assert isinstance(command, commands.NodeCommand)
     assert command.submit == "a  b"

@@ -61,7 +61,7 @@ def read_whole(data: bytes) -> StatusFile:
     return status
 
 
-def test_every_attribute_is_read_as_it_was_meant() -> None:
+def test_every_attribute_is_read() -> None:
     status = read_whole(REMOVED)
 
     assert status.dag_files == ("a.dag", "dir with ] and { /b.dag")
@@ -73,13 +73,13 @@ def test_every_attribute_is_read_as_it_was_meant() -> None:
     assert (second.procs_queued, second.procs_held) == (3, 1)
 
 
-def test_the_list_of_dag_files_may_stand_on_one_line() -> None:
+def test_list_of_dag_files_may_be_on_one_line() -> None:
     listed = REMOVED[REMOVED.index(b"{\n") : REMOVED.index(b"};")]
     status = read_whole(REMOVED.replace(listed, b'{ "a.dag", "b.dag" '))
     assert status.dag_files == ("a.dag", "b.dag")
 
 
-def test_of_a_torn_copy_the_complete_nodes_are_used_and_a_problem_says_so() -> None:
+def test_complete_nodes_of_a_torn_copy_are_used() -> None:
     cut = REMOVED[: REMOVED.index(b"JobProcsQueued = 3")]
     status, problems = read_node_status(HERE, cut)
 
@@ -87,7 +87,7 @@ def test_of_a_torn_copy_the_complete_nodes_are_used_and_a_problem_says_so() -> N
     assert [p.kind for p in problems] == ["torn-file"]
 
 
-def test_a_node_with_a_status_that_no_dagman_writes_is_a_problem_with_its_line() -> None:
+def test_unknown_node_status_is_a_problem_with_its_line() -> None:
     status, problems = read_node_status(
         HERE, REMOVED.replace(b"NodeStatus = 6;", b"NodeStatus = 60;", 1)
     )
@@ -95,7 +95,7 @@ def test_a_node_with_a_status_that_no_dagman_writes_is_a_problem_with_its_line()
     assert str(problems[0]).startswith("nodes.dag.status:14: ")
 
 
-def test_another_file_is_none() -> None:
+def test_other_file_is_none() -> None:
     # the form before 8.1.6
     status, problems = read_node_status(HERE, b"BEGIN 1\nJOB A STATUS_DONE ()\nEND 1\n")
     assert status is None
@@ -103,7 +103,7 @@ def test_another_file_is_none() -> None:
 
 
 @given(st.integers(min_value=0, max_value=len(REMOVED) - 3))
-def test_a_prefix_never_says_more_than_the_whole(cut: int) -> None:
+def test_prefix_has_no_more_nodes_than_the_whole(cut: int) -> None:
     whole = read_whole(REMOVED)
     part, problems = read_node_status(HERE, REMOVED[:cut])
     assert problems
@@ -131,7 +131,7 @@ LINES = b"""\
 """
 
 
-def test_each_kind_of_line() -> None:
+def test_each_kind_of_line_is_read() -> None:
     result, problems, _ = read_jobstate(LINES)
     assert problems == []
     assert [(s.node, s.event, s.cluster, s.proc, s.value, s.sequence) for s in result] == [
@@ -149,7 +149,7 @@ def test_each_kind_of_line() -> None:
     ]
 
 
-def test_a_torn_last_line_waits_unless_nothing_follows() -> None:
+def test_torn_last_line_waits_until_the_end() -> None:
     line = b"1795219936 A SUBMIT 2.0 - - 1\n1795219937 A SUBMIT 3.0 - - 12"
     result, _, used = read_jobstate(line)
     assert [s.cluster for s in result] == [2]
@@ -159,7 +159,7 @@ def test_a_torn_last_line_waits_unless_nothing_follows() -> None:
     assert problems == []
 
 
-def test_strange_lines_are_one_problem_with_file_and_line() -> None:
+def test_unknown_lines_are_one_problem_with_file_and_line() -> None:
     result, problems, _ = read_jobstate(
         b"\xff\xfe\n\n1795219936 A SUBMIT 2.0 - - 1\nx\n", file="ens.jobstate.log", line=10
     )
@@ -169,7 +169,7 @@ def test_strange_lines_are_one_problem_with_file_and_line() -> None:
     assert "1 more" in problems[0].text
 
 
-def test_a_file_without_line_ends_is_not_kept_for_ever() -> None:
+def test_file_without_line_ends_is_not_buffered() -> None:
     data = b"0" * (LONGEST_LINE + 1)
     _, problems, used = read_jobstate(data)
     assert used == len(data)
@@ -179,7 +179,7 @@ def test_a_file_without_line_ends_is_not_kept_for_ever() -> None:
 # --- DAGMan's own submit file, as ``condor_submit_dag`` writes it -----------------------------
 
 
-def test_several_dag_files_make_one_workflow_in_their_order() -> None:
+def test_dag_files_of_the_submit_file_keep_their_order() -> None:
     # DagmanUtils::writeSubmitFile; ArgList::GetArgsStringV2Quoted for blanks and quotes
     sub = read_condor_sub(
         b"# Filename: b.dag.condor.sub\n"
@@ -195,11 +195,11 @@ def test_several_dag_files_make_one_workflow_in_their_order() -> None:
     assert sub.rescue_from == 4
 
 
-def test_the_old_syntax_has_no_quotes_around_it() -> None:
+def test_old_syntax_of_arguments_has_no_quotes() -> None:
     sub = read_condor_sub(b"arguments = -f -l . -Dag x.dag -DoRescueFrom 0 -UseDagDir\r\nqueue\r\n")
     assert (sub.dag_files, sub.use_dag_dir, sub.rescue_from) == (("x.dag",), True, None)
 
 
-def test_another_file_names_no_dag() -> None:
+def test_other_file_names_no_dag() -> None:
     assert read_condor_sub(b"JOB A a.sub\n").dag_files == ()
     assert read_condor_sub(b'arguments = "-Dag"\n').dag_files == ()

@@ -73,7 +73,7 @@ MAXJOBS train 2
 """
 
 
-def test_a_partial_rescue_says_what_is_done_what_failed_and_the_retries_left() -> None:
+def test_partial_rescue_has_done_failed_and_retries() -> None:
     rescue, problems = read_rescue(HERE, PARTIAL)
 
     assert problems == []
@@ -85,7 +85,7 @@ def test_a_partial_rescue_says_what_is_done_what_failed_and_the_retries_left() -
     assert rescue.retries == {"run0-train_epoch1": 2, "outer+inner+B": 2}
 
 
-def test_a_full_rescue_is_a_whole_dag_whose_done_counts_in_both_spellings() -> None:
+def test_full_rescue_has_done_in_both_spellings() -> None:
     rescue, problems = read_rescue(HERE, FULL)
 
     assert problems == []
@@ -94,7 +94,7 @@ def test_a_full_rescue_is_a_whole_dag_whose_done_counts_in_both_spellings() -> N
     assert rescue.failed == frozenset()
 
 
-def test_a_save_file_is_a_rescue_without_a_number() -> None:
+def test_save_file_is_a_rescue_without_a_number() -> None:
     # Dag::WriteSavePoint
     data = PARTIAL.replace(
         b"# Rescue DAG file, created after running\n#   the x.dag DAG file\n",
@@ -107,7 +107,7 @@ def test_a_save_file_is_a_rescue_without_a_number() -> None:
     assert len(rescue.done) == 2
 
 
-def test_a_name_cut_in_the_middle_is_not_taken_for_another_node() -> None:
+def test_truncated_name_is_not_another_node() -> None:
     cut = PARTIAL[: PARTIAL.index(b"DONE run1-train_epoch0") + len(b"DONE run1")]
     rescue, problems = read_rescue(HERE, cut)
 
@@ -116,7 +116,7 @@ def test_a_name_cut_in_the_middle_is_not_taken_for_another_node() -> None:
     assert str(problems[0]).startswith("x.dag.rescue003:16: ")
 
 
-def test_lines_that_are_no_rescue_files_are_one_problem() -> None:
+def test_unknown_lines_are_one_problem() -> None:
     rescue, problems = read_rescue(HERE, b"DONE A\nhello\nRETRY A many\nDONE\nDONE B\n")
 
     assert rescue.done == {"A", "B"}
@@ -138,12 +138,12 @@ def test_lines_that_are_no_rescue_files_are_one_problem() -> None:
         ("x.dag", None),
     ],
 )
-def test_a_rescue_file_is_known_by_its_name(name: str, number: int | None) -> None:
+def test_rescue_file_is_recognised_by_its_name(name: str, number: int | None) -> None:
     assert rescue_number(name, "x.dag") == number
 
 
 @given(st.integers(min_value=0, max_value=len(PARTIAL)))
-def test_a_file_being_written_never_says_a_node_done_that_the_whole_file_does_not(cut: int) -> None:
+def test_prefix_has_no_more_done_nodes_than_the_whole(cut: int) -> None:
     whole, _ = read_rescue(HERE, PARTIAL)
     part, _ = read_rescue(HERE, PARTIAL[:cut])
     assert part.done <= whole.done

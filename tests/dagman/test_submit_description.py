@@ -1,4 +1,4 @@
-"""Submit descriptions: what one says for a node, and what is never kept of it."""
+"""Submit descriptions: their values for a node, and what is never kept of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def says(text, before=None, **after):
         ("queue\nlog = after.log", None),
     ],
 )
-def test_log(text, log):
+def test_log_is_expanded(text, log):
     assert says(text).log == log
 
 
@@ -61,12 +61,12 @@ def test_log(text, log):
         ("nonsense", "else"),
     ],
 )
-def test_if_and_else(condition, log):
+def test_if_selects_a_branch(condition, log):
     text = f"which = checkpoint\nflag = false\nIF {condition}\nlog = then\nelse\nlog = else\nendif"
     assert says(text, {"Checkpoint": "1"}).log == log
 
 
-def test_only_the_first_branch_that_holds_counts_and_ifs_nest():
+def test_first_true_branch_of_nested_ifs_counts():
     text = """
         if defined a
           log = a
@@ -85,7 +85,7 @@ def test_only_the_first_branch_that_holds_counts_and_ifs_nest():
 
 
 @pytest.mark.parametrize("text", ["endif", "else\nlog=x", "if", "elif true", "if true\nlog=x"])
-def test_unbalanced_conditions_do_no_harm(text):
+def test_unbalanced_conditions_are_ignored(text):
     assert says(f"{text}\n").queue_count == 1
 
 
@@ -108,11 +108,11 @@ def test_unbalanced_conditions_do_no_harm(text):
         ("if false\nqueue 2\nendif\nqueue 5", 5),
     ],
 )
-def test_how_many_jobs_are_queued(queue, count):
+def test_queue_gives_the_number_of_jobs(queue, count):
     assert says(f"n = 4\n{queue}").queue_count == count
 
 
-def test_what_an_item_will_be_is_left_open():
+def test_item_of_a_queue_stays_unexpanded():
     assert says("output = $(seed)_$(Item)_$(gone).out\nqueue seed in (1 2)").output == (
         "$(seed)_$(Item)_.out"
     )
@@ -121,11 +121,11 @@ def test_what_an_item_will_be_is_left_open():
 @pytest.mark.parametrize(
     ("value", "lease"), [("2", 2), ("$(n)", 3), ("0", 0), ("1 + 1", None), ("-1", None), ("", None)]
 )
-def test_the_lease(value, lease):
+def test_job_lease_duration_is_read(value, lease):
     assert says(f"n = 3\njob_lease_duration = {value}").lease == lease
 
 
-def test_vars_stand_before_the_description_and_appended_ones_behind_it():
+def test_vars_precede_the_description_and_appended_ones_follow():
     flow = weave(
         "JOB A a.sub\nVARS A name=before\nJOB B a.sub\nVARS B APPEND name=behind\n"
         "JOB C a.sub\nVARS C APPEND name=1\nVARS C PREPEND name=2\n",
@@ -134,13 +134,13 @@ def test_vars_stand_before_the_description_and_appended_ones_behind_it():
     assert [node.log for node in flow.nodes.values()] == ["before+own", "behind", "2+own"]
 
 
-def test_vars_may_name_each_other_and_the_job():
+def test_vars_may_refer_to_each_other_and_the_job():
     flow = weave('JOB A a.sub\nVARS A tag="$(JOB)_$(seed)" seed=7', a_sub="log = $(TAG).log")
     assert flow.nodes["A"].log == "A_7.log"
     assert flow.nodes["A"].vars["tag"] == "$(JOB)_$(seed)"
 
 
-def test_a_submit_file_may_include_another():
+def test_submit_file_may_include_another():
     flow = weave(
         "JOB A sub/a.sub",
         sub__a_sub="include : common.sub\ninclude ifexist : gone.sub\noutput = $(name).out",
@@ -150,12 +150,12 @@ def test_a_submit_file_may_include_another():
     assert (flow.nodes["A"].log, flow.nodes["A"].output) == ("shared.log", "shared.out")
 
 
-def test_an_include_is_looked_for_in_dagmans_directory_too():
+def test_include_is_looked_for_in_dagmans_directory():
     flow = weave("JOB A sub/a.sub", sub__a_sub="include : b.inc", b_inc="log = b.log")
     assert flow.nodes["A"].log == "b.log"
 
 
-def test_submit_files_that_include_themselves_come_to_an_end():
+def test_recursive_includes_end():
     flow = weave("JOB A a.sub", a_sub="include : a.sub\n" * 20 + "log = a.log")
     assert flow.nodes["A"].log == "a.log"
 
@@ -172,7 +172,7 @@ def test_submit_files_that_include_themselves_come_to_an_end():
         "environment @=end\nKEY=sesame\n@end",
     ],
 )
-def test_an_environment_is_never_kept(line):
+def test_environment_is_never_kept(line):
     flow = weave("JOB A a.sub", a_sub=f"{line}\nlog = $(environment)$(my.env)x.log")
     assert "sesame" not in repr(flow)
     assert flow.nodes["A"].log == "x.log"
@@ -186,7 +186,7 @@ def test_an_environment_is_never_kept(line):
         "log = x\n" + "log = $(log)$(log)\n" * 1_000 + "log = $(log)$(none)",
     ],
 )
-def test_macros_that_would_grow_without_end_are_given_up(text):
+def test_growth_of_macros_is_limited(text):
     log = says(text).log
     assert log is None or len(log) < 50_000
 
@@ -222,7 +222,7 @@ VARS = st.dictionaries(NAMES, VALUES, max_size=4)
 
 
 @given(st.lists(STATEMENTS, max_size=8), VARS, VARS)
-def test_a_condition_that_always_holds_changes_nothing(statements, before, after):
+def test_true_condition_changes_nothing(statements, before, after):
     plain = parse_description(statements)
     conditional = parse_description(["if true", "endif", *statements])
     assert submission(conditional, before, after) == submission(plain, before, after)
