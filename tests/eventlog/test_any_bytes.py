@@ -1,7 +1,6 @@
-"""However a log's bytes come in, and however fast they are read, they say the same; and nothing
-before it is complete.
+"""A log is read alike in any pieces and at any speed, and no event before it is complete.
 
-What must hold of any bytes at all is :func:`tests.fuzz.targets.event_log`.
+What must hold of any bytes is :func:`tests.fuzz.targets.event_log`.
 """
 
 from __future__ import annotations
@@ -47,15 +46,15 @@ def real(name: str) -> bytes:
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_real_bytes(name: str) -> None:
+def test_real_logs_keep_the_contract(name: str) -> None:
     event_log(real(name))
 
 
 @pytest.mark.parametrize(
     "place", [b"Run Local Usa013", b"004 (12713939.000.000) 2025-11-13 05:09:53"]
 )
-def test_every_prefix_around_real_damage(place: bytes) -> None:
-    """Byte by byte: an event is there from its separator's last byte on, and not before."""
+def test_prefixes_around_real_damage(place: bytes) -> None:
+    """Byte by byte: an event exists from the last byte of its separator on."""
     data = real("examples/metl-aws/metl.log")
     start = data.rindex(b"\n...\n", 0, data.index(place) - 400) + 5
     piece = data[start : data.index(b"\n...\n", data.index(place) + 200) + 5]
@@ -69,7 +68,7 @@ def test_every_prefix_around_real_damage(place: bytes) -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "in.json", "xml"])
-def test_every_prefix_of_the_attribute_forms(form: str) -> None:
+def test_prefixes_of_classad_logs(form: str) -> None:
     data = real(f"conformance/logs/golden/all_events.{form}.log")[:3000]
     whole = parse(data)
     seen = 0
@@ -100,7 +99,7 @@ XML = (
 
 
 @pytest.mark.parametrize("event", [RELEASED, JSON, XML], ids=["text", "json", "xml"])
-def test_what_is_no_event_is_reported_at_its_line(event: bytes) -> None:
+def test_noise_is_reported_at_its_line(event: bytes) -> None:
     log = event + b"\n\n\nnoise\n" + event
     (warning,) = parse(log).warnings
     assert log.splitlines()[warning.line - 1] == b"noise"
@@ -124,7 +123,7 @@ XML_SHREDS = st.sampled_from(
 
 @st.composite
 def logs(draw: st.DrawFn) -> bytes:
-    """Damaged logs: whole events, cut ones, and what full disks and file servers leave."""
+    """Damaged logs: whole and cut events, and traces of full disks and file servers."""
     first, shreds = draw(
         st.sampled_from([(EXECUTE, TEXT_SHREDS), (JSON, JSON_SHREDS), (XML, XML_SHREDS)])
     )
@@ -140,14 +139,14 @@ def logs(draw: st.DrawFn) -> bytes:
 
 @settings(max_examples=300, deadline=None)
 @given(data=logs() | st.binary(max_size=300))
-def test_damaged_logs(data: bytes) -> None:
+def test_damaged_logs_keep_the_contract(data: bytes) -> None:
     event_log(data)
 
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_a_log_with_any_damage(data: st.DataObject) -> None:
-    """Bytes changed, cut out, or put in, anywhere in some KB of a real log."""
+def test_log_with_any_damage(data: st.DataObject) -> None:
+    """Bytes changed, removed or inserted anywhere in some KB of a real log."""
     whole = real(REAL[0])
     begin = data.draw(st.integers(0, len(whole) - 20_000))
     begin = whole.index(b"\n...\n", begin) + 5
@@ -170,8 +169,8 @@ def test_a_log_with_any_damage(data: st.DataObject) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_a_memory_report_with_any_byte_changed(data: st.DataObject) -> None:
-    """Also where it stays a text of digits: a date that is none, a number with zeros."""
+def test_memory_report_with_any_byte_changed(data: st.DataObject) -> None:
+    """Even where only digits change: an invalid date, a number with zeros."""
     reports = [
         bytearray(MEMORY % (hour, hour, 10**7 + hour, 4000 - hour, 10**6)) for hour in range(9, 23)
     ]
@@ -196,7 +195,7 @@ def test_every_form_of_a_date_is_read_fast(behind: bytes, between: bytes) -> Non
     event_log(log)
 
 
-def test_a_date_between_two_others_that_is_none() -> None:
+def test_invalid_date_between_valid_ones() -> None:
     log = b"".join(
         (MEMORY % (9, 0, 10**7, size, 10**6)).replace(b"11-04", day)
         for size, day in ((1, b"11-30"), (9, b"11-31"), (3, b"12-01"))
@@ -205,8 +204,8 @@ def test_a_date_between_two_others_that_is_none() -> None:
     assert [warning.kind for warning in parse_fast(log).warnings] == ["bad-header"]
 
 
-def test_a_log_that_begins_with_what_is_no_event() -> None:
-    """The first event is the 006 behind it, not the one behind that."""
+def test_log_that_begins_with_an_invalid_event() -> None:
+    """The first event is the 006 after it, not the one after that."""
     report = MEMORY % (9, 0, 10**7, 1, 10**6)
     log = RELEASED.replace(b"2025-11", b"2025-13") + report + RELEASED
     got = parse_fast(log)
@@ -215,14 +214,14 @@ def test_a_log_that_begins_with_what_is_no_event() -> None:
     assert got.first == datetime(2025, 11, 4, 9)
 
 
-def test_stamps_that_step_back() -> None:
+def test_times_that_step_back() -> None:
     log = b"".join(MEMORY % (hour, 0, 10**7, 4000, 10**6) for hour in (9, 12, 8, 11))
     (image,) = parse_fast(log).images
     assert (image.first.hour, image.last.hour) == (8, 12)
     assert parse_fast(log).after.last == datetime(2025, 11, 4, 11)
 
 
-def test_reports_behind_a_moment_are_left_out() -> None:
+def test_reports_after_a_time_are_left_out() -> None:
     log = b"".join(MEMORY % (hour, 0, 10**7, 4000, 10**6) for hour in (9, 10, 11))
     (images,) = parse_fast(log, until=datetime(2025, 11, 4, 10)).images
     assert (images.updates, images.last) == (2, datetime(2025, 11, 4, 10))
@@ -232,8 +231,8 @@ def test_reports_behind_a_moment_are_left_out() -> None:
     assert (result.first, result.after.last) == (first, last)
 
 
-def test_a_real_log_is_read_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But for what is cut: most of it never goes the careful way."""
+def test_real_log_is_read_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Except for damage: most of it never needs the slow parser."""
     noted_bytes: list[int] = []
     text_parse = reader.text_parser.parse
 

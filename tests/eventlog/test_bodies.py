@@ -1,4 +1,4 @@
-"""Typed details, by the traps that real logs set."""
+"""Typed details, with the peculiarities of real logs."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ FROM = "Job submitted from host: <10.0.0.1:9618>"
         ([], None),
     ],
 )
-def test_the_nodes_name_of_a_submit(body: list[str], node: str | None) -> None:
+def test_submit_has_the_node_name(body: list[str], node: str | None) -> None:
     detail = detail_of(0, FROM, *body)
     assert isinstance(detail, events.Submit)
     assert (detail.node, detail.host) == (node, "<10.0.0.1:9618>")
 
 
-def test_the_run_of_a_submit_of_25_14() -> None:
-    """As HTCondor 25.14.1 writes what submit_event_notes_attrs asks for."""
+def test_submit_of_25_14_has_its_run() -> None:
+    """Written by HTCondor 25.14.1 for submit_event_notes_attrs."""
     detail = detail_of(
         0,
         FROM,
@@ -54,13 +54,13 @@ def test_the_run_of_a_submit_of_25_14() -> None:
 
 
 @pytest.mark.parametrize("epoch", ["0", "-1", '"3"', "99999999999"])
-def test_a_run_epoch_that_is_no_epoch(epoch: str) -> None:
+def test_invalid_run_epoch_is_none(epoch: str) -> None:
     detail = detail_of(0, FROM, f'    [ RunName = ""; RunUuid = 5; RunEpoch = {epoch} ]')
     assert isinstance(detail, events.Submit)
     assert (detail.run_name, detail.run_uuid, detail.run_epoch) == (None, None, None)
 
 
-def test_notes_and_warnings_of_a_submit() -> None:
+def test_submit_has_notes_and_warnings() -> None:
     detail = detail_of(0, FROM, "    DAG Node: A", "    seed=3", "    WARNING: Unused variable: x")
     assert isinstance(detail, events.Submit)
     assert (detail.notes, detail.warnings) == (("seed=3",), ("Unused variable: x",))
@@ -120,7 +120,7 @@ TABLE = [
 ]
 
 
-def test_a_key_among_assigned_devices_is_hidden() -> None:
+def test_secret_among_assigned_devices_is_hidden() -> None:
     devices = '"GPU-1 --token 4f6Hq0Zx7Q"'
     lines = (*TABLE[:3], TABLE[3].replace('"GPU-d6041c7c,GPU-1d3f0e92"', devices))
     detail = detail_of(4, "Job was evicted. Code 1007 Subcode 0", "\t(0) CPU times", *lines)
@@ -130,7 +130,7 @@ def test_a_key_among_assigned_devices_is_hidden() -> None:
     assert events.usage_rows(parsed)[0].assigned == "GPU-1 --token (hidden)"
 
 
-def test_an_old_usage_table_without_assigned_or_allocated() -> None:
+def test_old_usage_table_without_assigned_or_allocated() -> None:
     detail = detail_of(
         5,
         "Job terminated.",
@@ -146,7 +146,7 @@ def test_an_old_usage_table_without_assigned_or_allocated() -> None:
     )
 
 
-def test_the_time_of_its_own_accord_tells_utc() -> None:
+def test_own_accord_line_has_the_time_in_utc() -> None:
     detail = detail_of(
         5,
         "Job terminated.",

@@ -1,4 +1,4 @@
-"""XML and JSON logs: damage, expressions, and what is not there."""
+"""XML and JSON logs: damage, expressions, and missing attributes."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def whole(parsed: events.Parsed) -> list[events.Held]:
     ]
 
 
-def test_the_run_of_a_submit_of_25_14() -> None:
-    """As HTCondor 25.14.1 writes what submit_event_notes_attrs asks for."""
+def test_submit_of_25_14_has_its_run() -> None:
+    """Written by HTCondor 25.14.1 for submit_event_notes_attrs."""
     notes = b"".join(
         b'<a n="%b">%b</a>' % each
         for each in (
@@ -64,7 +64,7 @@ def test_the_run_of_a_submit_of_25_14() -> None:
 
 
 @FORMS
-def test_a_held_job(event: bytes) -> None:
+def test_held_job_is_read(event: bytes) -> None:
     parsed = parse(event * 2)
     assert parsed.warnings == ()
     assert whole(parsed) == [events.Held("a { b", 13, 2)] * 2
@@ -75,8 +75,8 @@ def test_a_held_job(event: bytes) -> None:
 
 
 @FORMS
-def test_wherever_an_event_is_cut_later_ones_are_found(event: bytes) -> None:
-    """The one that follows on the same line is lost with it."""
+def test_events_after_a_cut_event_are_found(event: bytes) -> None:
+    """Only an event on the same line is lost with it."""
     for cut in range(1, len(event) - 2):
         parsed = parse(event + event[:cut] + event + event)
         found = whole(parsed)
@@ -87,7 +87,7 @@ def test_wherever_an_event_is_cut_later_ones_are_found(event: bytes) -> None:
 
 
 @FORMS
-def test_the_cut_end_of_a_dead_log(event: bytes) -> None:
+def test_cut_end_of_a_finished_log_is_reported(event: bytes) -> None:
     cut = event + event[:-5]
     assert len(parse(cut).events) == 1
     parsed = parse(cut, final=True)
@@ -107,45 +107,45 @@ def test_garbage_and_nuls_between_events_are_reported(event: bytes) -> None:
     assert parsed.warnings[0].line == 1 + event.count(b"\n")
 
 
-def test_the_frames_that_xml_logs_may_have() -> None:
+def test_xml_log_may_have_a_frame() -> None:
     frame = b'<?xml version="1.0"?>\n<!DOCTYPE classads SYSTEM "classads.dtd">\n<classads>\n'
     parsed = parse(frame + XML + b"</classads>\n", final=True)
     assert len(whole(parsed)) == 1
     assert parsed.warnings == ()
 
 
-def test_markup_in_a_string_stays_text() -> None:
+def test_markup_in_a_string_is_text() -> None:
     hostile = XML.replace(b"a { b", b"&lt;/c&gt;\n&lt;c&gt; &amp;amp; &quot;")
     (event,) = parse(hostile).events
     assert event.detail == events.Held('</c>\n<c> &amp; "', 13, 2)
 
 
-def test_quotes_and_braces_in_a_string_stay_text() -> None:
+def test_quotes_and_braces_in_a_string_are_text() -> None:
     (event,) = parse(JSON.replace(b"a { b", rb"\"}\n{ \\")).events
     assert event.detail == events.Held('"}\n{ \\', 13, 2)
 
 
-def test_ids_that_are_left_out_are_below_zero() -> None:
-    """As the global event log's own 008 is written: HTCondor inserts no id that is -1."""
+def test_missing_ids_are_negative() -> None:
+    """As in the global event log's own 008: HTCondor omits an id of -1."""
     log = b'{"EventTypeNumber": 8, "EventTime": "2026-03-29T01:59:59", "Info": "Global JobLog:"}\n'
     (event,) = parse(log).events
     assert (event.cluster, event.proc, event.detail) == (-1, -1, events.Generic("Global JobLog:"))
 
 
-def test_an_object_that_is_no_event_is_reported() -> None:
+def test_other_object_is_reported() -> None:
     parsed = parse(JSON + b'{"loss": 0.1}\n' + JSON)
     assert len(whole(parsed)) == 2
     assert [(warning.kind, warning.line) for warning in parsed.warnings] == [("bad-header", 12)]
 
 
 @pytest.mark.parametrize("number", [40, 42, 70])
-def test_an_event_without_a_text_has_its_attributes(number: int) -> None:
+def test_event_without_a_text_has_its_attributes(number: int) -> None:
     ad = {"EventTypeNumber": number, "Cluster": 7, "Type": 9, "Tag": "a"}
     text, body, _ = event_parts(number, ad)
     assert (text, body) == ("", 'Tag = "a"\nType = 9')
 
 
-def test_expressions_and_gpus_of_an_execute() -> None:
+def test_execute_has_expressions_and_gpus() -> None:
     gpus = (
         '{"EventTypeNumber": 1, "Cluster": 7, "Proc": 0, "Subproc": 0, '
         '"EventTime": "2026-03-29T01:59:59", "ExecuteHost": "<10.0.0.7:9618>", "ExecuteProps": '
@@ -161,8 +161,8 @@ def test_expressions_and_gpus_of_an_execute() -> None:
     assert event.detail.device == events.GpuDevice(clock_mhz=1740)
 
 
-def test_attributes_of_a_resource_are_spelled_in_several_ways() -> None:
-    """As ``setEventUsageAd`` inserts them: only the machine's own name keeps its capitals."""
+def test_resource_attributes_have_several_spellings() -> None:
+    """As ``setEventUsageAd`` writes them: only the machine's own name keeps its capitals."""
     (event,) = parse(
         b'{"EventTypeNumber": 5, "Cluster": 77, "Proc": 0, "Subproc": 0, '
         b'"EventTime": "2026-03-29T01:59:59", "TerminatedNormally": true, "ReturnValue": 0, '

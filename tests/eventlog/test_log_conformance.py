@@ -58,7 +58,7 @@ needs_logs = pytest.mark.skipif(not NAMES, reason="no conformance logs beside th
 
 @needs_logs
 @pytest.mark.parametrize("name", NAMES)
-def test_the_events_are_the_official_ones(name: str) -> None:
+def test_events_agree_with_the_official_reader(name: str) -> None:
     expected = json.loads((LOGS / f"{name}.expected.json").read_bytes())["events"]
     parsed = parse((LOGS / name).read_bytes(), year_hint=YEAR, final=True)
     assert parsed.warnings == ()
@@ -225,7 +225,7 @@ AD_INFORMATION = 28
 
 @needs_logs
 @pytest.mark.parametrize("form", ["in.json", "json", "xml"])
-def test_an_event_is_the_same_in_every_form(form: str) -> None:
+def test_events_are_equal_in_every_form(form: str) -> None:
     golden = LOGS / "golden"
     text = parse((golden / "all_events.txt.log").read_bytes()).events
     other = parse((golden / f"all_events.{form}.log").read_bytes())
@@ -251,7 +251,7 @@ def with_rows(detail: Detail | None) -> Detail | None:
 
 
 @needs_logs
-def test_bytes_are_whole_numbers() -> None:
+def test_byte_counts_are_integers() -> None:
     for form in ("txt", "json", "in.json", "xml"):
         events = parse((LOGS / "golden" / f"all_events.{form}.log").read_bytes()).events
         totals = [
@@ -262,6 +262,6 @@ def test_bytes_are_whole_numbers() -> None:
         assert 5_000_000_000_000 in totals  # 4,999,999,913,984 by way of a C float
 
 
-def test_the_logs_are_all_there(shared: Shared) -> None:
+def test_conformance_logs_exist(shared: Shared) -> None:
     assert shared("conformance/logs").is_dir()
     assert len(NAMES) >= 20

@@ -1,4 +1,4 @@
-"""Damaged logs: nothing is silently lost, and nothing is forged."""
+"""Damaged logs: no event is silently lost, and none is forged."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def kinds(parsed: Parsed) -> list[str]:
     return [warning.kind for warning in parsed.warnings]
 
 
-def test_a_header_glued_behind_a_cut_line() -> None:
+def test_header_glued_to_a_cut_line() -> None:
     cut = EVICTED[: EVICTED.index(b"ge\n", EVICTED.index(b"Run Local"))]
     parsed = parse(cut + RELEASED + EXECUTE)
     evicted, released, execute = parsed.events
@@ -60,7 +60,7 @@ HEADER_END = EVICTED.index(b" Job was evicted") + 1
 
 
 @pytest.mark.parametrize("follower", [RELEASED, EXECUTE, EVICTED], ids=["013", "001", "004"])
-def test_wherever_an_event_is_cut_the_next_one_is_found(follower: bytes) -> None:
+def test_event_after_a_cut_event_is_found(follower: bytes) -> None:
     whole = parse(follower).events[0]
     for cut in range(1, len(EVICTED) - 4):
         parsed = parse(EVICTED[:cut] + follower + EXECUTE)
@@ -78,14 +78,14 @@ def test_wherever_an_event_is_cut_the_next_one_is_found(follower: bytes) -> None
 
 
 @pytest.mark.parametrize("dots", [b".", b"..", b"..."])
-def test_a_header_glued_to_the_separator_leaves_the_event_whole(dots: bytes) -> None:
+def test_header_glued_to_the_separator_keeps_the_event(dots: bytes) -> None:
     parsed = parse(EVICTED.removesuffix(b"...\n") + dots + RELEASED)
     assert numbers(parsed) == [4, 13]
     assert parsed.events[0] == parse(EVICTED).events[0]
     assert kinds(parsed) == ["glued-header"]
 
 
-def test_a_run_of_cut_events() -> None:
+def test_sequence_of_cut_events() -> None:
     cut = EVICTED[:200] + EXECUTE[:120] + RELEASED[:70] + EVICTED
     parsed = parse(cut)
     assert numbers(parsed) == [4, 1, 13, 4]
@@ -98,7 +98,7 @@ QUOTED_BARE = b"009 (12713917.000.000) 2025-11-13 09:22:27 Job was aborted."
 
 @pytest.mark.parametrize("quoted", [QUOTED, QUOTED_BARE, RELEASED.splitlines()[0]])
 @pytest.mark.parametrize("before", [b"", b"epoch 3: ", b"x"])
-def test_a_job_cannot_forge_an_event_by_a_line_of_its_own(quoted: bytes, before: bytes) -> None:
+def test_job_cannot_forge_an_event(quoted: bytes, before: bytes) -> None:
     parsed = parse(
         b"008 (001.000.000) 2025-11-13 05:09:55 " + before + quoted + b"\n...\n" + EXECUTE
     )
@@ -109,7 +109,7 @@ def test_a_job_cannot_forge_an_event_by_a_line_of_its_own(quoted: bytes, before:
 @pytest.mark.parametrize("quoted", [QUOTED, QUOTED_BARE, EXECUTE.splitlines()[0]])
 @pytest.mark.parametrize("before", [b"", b"the job said: ", b"cannot read /data/x"])
 @pytest.mark.parametrize("behind", [b"", b"' (errno 2)"])
-def test_a_hold_reason_that_quotes_a_header(quoted: bytes, before: bytes, behind: bytes) -> None:
+def test_hold_reason_may_quote_a_header(quoted: bytes, before: bytes, behind: bytes) -> None:
     reason = before + quoted + behind
     parsed = parse(
         b"012 (001.000.000) 2025-11-13 05:09:55 Job was held.\n\t"
@@ -122,7 +122,7 @@ def test_a_hold_reason_that_quotes_a_header(quoted: bytes, before: bytes, behind
     assert parsed.warnings == ()
 
 
-def test_a_reason_that_ends_in_a_header_is_a_quotation_and_reported() -> None:
+def test_header_at_the_end_of_a_reason_is_reported() -> None:
     parsed = parse(
         b"009 (001.000.000) 2025-11-13 05:09:55 Job was aborted.\n\tas of "
         + QUOTED_BARE
@@ -133,14 +133,14 @@ def test_a_reason_that_ends_in_a_header_is_a_quotation_and_reported() -> None:
     assert kinds(parsed) == ["glued-header"]
 
 
-def test_an_attribute_that_quotes_a_header() -> None:
+def test_attribute_may_quote_a_header() -> None:
     line = b'\tGLIDEIN_ResourceName = "as of ' + EXECUTE.splitlines()[0] + b'"'
     parsed = parse(EXECUTE.replace(b"\tGPUs", line + b"\n\tGPUs") + RELEASED)
     assert numbers(parsed) == [1, 13]
 
 
 @pytest.mark.parametrize("attribute", [b'Name = "', b"Name = [ Id = ", b'Name = [ Id = "x"; '])
-def test_an_attribute_that_is_cut_at_a_blank_or_quotation_mark(attribute: bytes) -> None:
+def test_attribute_cut_at_a_blank_or_quote(attribute: bytes) -> None:
     finished = (
         b"040 (12713194.000.000) 2025-11-05 08:51:35 Finished transferring input files\n...\n"
     )
@@ -167,13 +167,13 @@ def test_garbage_between_events_is_reported_with_its_line() -> None:
         b"004 (12713942.000.000) yesterday Job was evicted.",
     ],
 )
-def test_a_header_that_is_none(header: bytes) -> None:
+def test_invalid_header_is_reported(header: bytes) -> None:
     parsed = parse(EXECUTE + header + b"\n\tbody\n...\n" + RELEASED)
     assert numbers(parsed) == [1, 13]
     assert [(warning.kind, warning.line) for warning in parsed.warnings] == [("bad-header", 5)]
 
 
-def test_nuls_before_a_header_are_reported_and_cost_no_event() -> None:
+def test_nuls_before_a_header_lose_no_event() -> None:
     parsed = parse(EXECUTE + b"\0" * 4096 + RELEASED)
     assert numbers(parsed) == [1, 13]
     assert not any(event.damaged for event in parsed.events)
@@ -181,7 +181,7 @@ def test_nuls_before_a_header_are_reported_and_cost_no_event() -> None:
     assert "4096" in parsed.warnings[0].text
 
 
-def test_nuls_over_the_end_of_one_event_and_the_next_header() -> None:
+def test_nuls_across_two_events() -> None:
     parsed = parse(EXECUTE[:100] + b"\0" * 60 + RELEASED)
     assert numbers(parsed) == [1, 13]
     assert [event.damaged for event in parsed.events] == [True, False]
@@ -189,7 +189,7 @@ def test_nuls_over_the_end_of_one_event_and_the_next_header() -> None:
     assert kinds(parsed) == ["nul-bytes", "unterminated-event"]
 
 
-def test_bad_utf8_is_one_warning_and_replaced() -> None:
+def test_invalid_utf8_is_replaced_with_one_warning() -> None:
     parsed = parse(
         b"012 (001.000.000) 2025-11-13 05:09:55 Job was held.\n"
         b"\tcaf\xe9 \xff\n\tCode 1 Subcode 0\n...\n"
@@ -198,7 +198,7 @@ def test_bad_utf8_is_one_warning_and_replaced() -> None:
     assert [(warning.kind, warning.line) for warning in parsed.warnings] == [("bad-utf8", 1)]
 
 
-def test_the_cut_end_of_a_dead_log() -> None:
+def test_cut_end_of_a_finished_log_is_reported() -> None:
     cut = EXECUTE + EVICTED[: EVICTED.index(b"\tReason")]
     assert numbers(parse(cut)) == [1]
     parsed = parse(cut, final=True)
@@ -210,7 +210,7 @@ def test_the_cut_end_of_a_dead_log() -> None:
     assert parsed.after.offset == len(cut)
 
 
-def test_a_dead_log_whose_last_separator_lacks_its_newline_is_whole() -> None:
+def test_finished_log_may_lack_its_last_newline() -> None:
     log = EXECUTE + RELEASED.removesuffix(b"\n")
     parsed = parse(log, final=True)
     assert parsed.events == parse(EXECUTE + RELEASED).events
@@ -218,13 +218,13 @@ def test_a_dead_log_whose_last_separator_lacks_its_newline_is_whole() -> None:
     assert parsed.after.offset == len(log)
 
 
-def test_a_dead_log_that_ends_in_half_a_header() -> None:
+def test_finished_log_may_end_in_half_a_header() -> None:
     parsed = parse(EXECUTE + b"005 (001.000.000) 2025-11-1", final=True)
     assert numbers(parsed) == [1]
     assert [(warning.kind, warning.line) for warning in parsed.warnings] == [("bad-header", 5)]
 
 
-def test_a_hundred_thousand_headers_in_one_line_are_one_stretch_of_damage() -> None:
+def test_line_of_many_headers_is_one_damaged_part() -> None:
     line = QUOTED * 100_000
     parsed = parse(line + b"\n...\n" + EXECUTE)
     assert parsed.after.offset == len(line) + 5 + len(EXECUTE)

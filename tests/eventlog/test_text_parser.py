@@ -1,4 +1,4 @@
-"""The text form: headers, separators, and what is not complete yet."""
+"""The text form: headers, separators, and incomplete events."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def one(data: bytes, **options: int) -> Event:
         (b"02/29 12:00:00", datetime(2024, 2, 29, 12)),
     ],
 )
-def test_every_form_of_the_date(date: bytes, time: datetime) -> None:
+def test_every_form_of_the_date_is_read(date: bytes, time: datetime) -> None:
     event = one(b"013 (12713917.000.000) " + date + b" Job was released.\n...\n", year_hint=2024)
     assert event.time == time
     assert (event.time.tzinfo is None) == (time.tzinfo is None)
@@ -56,7 +56,7 @@ def test_ids_are_signed_and_unbounded(written: bytes, ids: tuple[int, int, int])
     assert (event.cluster, event.proc, event.subproc) == ids
 
 
-def test_unknown_numbers_pass() -> None:
+def test_unknown_event_numbers_are_kept() -> None:
     event = one(b"777 (001.000.000) 2026-03-29 01:59:59 Something new\n\tof a newer pool\n...\n")
     assert (event_name(event.number), event.text) == ("EVENT_777", "Something new")
     assert (event.body, event.detail) == ("\tof a newer pool", None)
@@ -68,7 +68,7 @@ def test_041_has_no_first_text() -> None:
 
 
 @pytest.mark.parametrize("cut", range(len(SUBMIT)))
-def test_a_torn_tail_gives_nothing_and_is_passed_again(cut: int) -> None:
+def test_torn_tail_waits_for_its_rest(cut: int) -> None:
     parsed = parse(SUBMIT[:cut])
     assert (parsed.events, parsed.warnings, parsed.after.offset) == ((), (), 0)
     whole = parse(SUBMIT, parsed.after)
@@ -76,19 +76,19 @@ def test_a_torn_tail_gives_nothing_and_is_passed_again(cut: int) -> None:
     assert (whole.after.offset, whole.after.line) == (len(SUBMIT), 3)
 
 
-def test_only_the_exact_line_ends_an_event() -> None:
+def test_only_the_exact_separator_ends_an_event() -> None:
     event = one(b"008 (001.000.000) 2026-03-29 01:59:59 a\n...b\n ...\n....\n...\n")
     assert event.detail == Generic("a\n...b\n ...\n....")
 
 
-def test_crlf_is_no_damage() -> None:
+def test_crlf_is_not_damage() -> None:
     unix = parse(SUBMIT + SUBMIT).events
     windows = parse((SUBMIT + SUBMIT).replace(b"\n", b"\r\n"))
     assert windows.events == unix
     assert windows.warnings == ()
 
 
-def test_the_usual_006_reads_the_same_as_any_other_event() -> None:
+def test_usual_006_is_read_like_other_events() -> None:
     usual = (
         b"006 (077.003.000) 2026-03-29 01:59:59 Image size of job updated: 2048\n"
         b"\t3  -  MemoryUsage of job (MB)\n\t2500  -  ResidentSetSize of job (KB)\n...\n"
@@ -100,7 +100,7 @@ def test_the_usual_006_reads_the_same_as_any_other_event() -> None:
     assert (unusual.detail, unusual.text) == (event.detail, event.text)
 
 
-def test_limit_ends_the_call_and_loses_nothing() -> None:
+def test_limit_loses_no_event() -> None:
     log = SUBMIT * 7
     at, seen = Position(), []
     while at.offset < len(log):
@@ -112,7 +112,7 @@ def test_limit_ends_the_call_and_loses_nothing() -> None:
     assert [event.line for event in seen] == [1, 3, 5, 7, 9, 11, 13]
 
 
-def test_a_yearless_log_goes_over_new_year_and_back_for_a_late_event() -> None:
+def test_yearless_log_spans_new_year() -> None:
     stamps = (b"11/30 10:00:00", b"12/31 23:59:59", b"01/01 00:00:02", b"12/31 23:59:58")
     stamps += (b"01/01 00:00:03", b"02/29 00:00:00", b"12/31 00:00:00", b"01/02 00:00:00")
     log = b"".join(b"013 (001.000.000) " + each + b" Job was released.\n...\n" for each in stamps)
@@ -129,11 +129,11 @@ def test_a_yearless_log_goes_over_new_year_and_back_for_a_late_event() -> None:
         (["12/03 10:00:00"], "2026-12-03", 2026),
         (["12/03 10:00:00"], "2026-12-02 10:00:00", 2026),
         (["12/03 10:00:00"], "2026-12-02 09:59:59", 2025),
-        # Over new year, and copied before the end of the next.
+        # Across new year, and copied before the end of the next year.
         (["11/05 10:00:00", "02/03 10:00:00"], "2026-01-20", 2024),
         (["11/05 10:00:00", "02/03 10:00:00"], "2026-02-03 10:00:00", 2025),
         (["11/05 10:00:00", "02/03 10:00:00", "12/24 10:00:00"], "2026-11-23", 2024),
-        # The file was written on new year's eve, by a clock that is behind.
+        # The file was written on New Year's Eve by a slow clock.
         (["12/31 23:59:00", "01/01 00:00:10"], "2025-12-31 23:59:50", 2025),
         (["01/01 00:00:10"], "2025-12-31 23:59:50", 2026),
         # A leap day, read in a year without one, and after new year.
@@ -142,7 +142,7 @@ def test_a_yearless_log_goes_over_new_year_and_back_for_a_late_event() -> None:
         (["02/29 10:00:00"], "1903-05-01", 1896),
     ],
 )
-def test_no_event_of_a_yearless_log_is_younger_than_its_file(
+def test_events_of_a_yearless_log_precede_its_mtime(
     stamps: list[str], written: str, year: int
 ) -> None:
     log = "".join(f"013 (001.000.000) {each} Job was released.\n...\n" for each in stamps)
@@ -154,7 +154,7 @@ def test_no_event_of_a_yearless_log_is_younger_than_its_file(
     assert max(event.time for event in events) <= datetime.fromisoformat(written) + timedelta(1)
 
 
-def test_a_newer_htcondor_that_writes_years_dates_the_events_before_it() -> None:
+def test_dates_with_years_date_earlier_events() -> None:
     stamps = ("11/05 10:00:00", "02/03 10:00:00", "2025-02-03 12:00:00", "02/04 10:00:00")
     log = "".join(f"013 (001.000.000) {each} Job was released.\n...\n" for each in stamps)
     first = first_year(log.encode(), datetime.fromisoformat("2026-11-30"))
@@ -162,13 +162,13 @@ def test_a_newer_htcondor_that_writes_years_dates_the_events_before_it() -> None
     assert years == [2024, 2025, 2025, 2025]
 
 
-def test_the_year_is_carried_from_call_to_call() -> None:
+def test_year_is_kept_across_calls() -> None:
     first = parse(b"013 (001.000.000) 12/31 23:59:59 Job was released.\n...\n", year_hint=2023)
     again = b"013 (001.000.000) 01/01 00:00:01 Job was released.\n...\n"
     assert parse(again, first.after, year_hint=1999).events[0].time.year == 2024
 
 
-def test_the_global_logs_008_header_is_an_event() -> None:
+def test_header_of_the_global_log_is_an_event() -> None:
     event = one(b"008 (-01.-01.-01) 01/28 06:28:38 Global JobLog: ctime=1738067318 id=0.3\n...\n")
     assert event.detail == Generic("Global JobLog: ctime=1738067318 id=0.3")
 
@@ -187,6 +187,6 @@ def test_the_global_logs_008_header_is_an_event() -> None:
         (b"", None),
     ],
 )
-def test_sniffing(first: bytes, form: LogFormat | None) -> None:
+def test_form_of_a_log_is_detected(first: bytes, form: LogFormat | None) -> None:
     assert sniff(first) is form
     assert looks_like_event_log(first) is (form is not None)
