@@ -1,7 +1,7 @@
 """A file system that stalls on request: a directory, passed on through /dev/fuse.
 
-It speaks the kernel's own protocol (``linux/fuse.h``, version 7.31), as much of it as reading
-needs, and runs in a thread of the test. Attributes are never cached: every look is asked of it.
+It implements the kernel's protocol (``linux/fuse.h``, version 7.31) as far as reading needs it, in
+a thread of the test. Attributes are never cached: every access reaches it.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _LISTENS: Final = 0.02
 class Fuse:
     """``below`` passed on at ``at``, read-only. ``stall(name, *ops)``: from now on these (stat,
     open, read, list) of this file, or of ``"*"``, are not answered until :meth:`go_on`.
-    ``fail(name, op, number)``: they end in this error. ``deafen()``: nobody even takes a question
-    (as of a file server that is gone): who asked can still be killed."""
+    ``fail(name, op, number)``: they end in this error. ``deafen()``: requests are not even read (as
+    with a file server that is gone): the caller can still be killed."""
 
     def __init__(self, below: Path, at: Path) -> None:
         self.at = at
@@ -67,7 +67,7 @@ class Fuse:
         """Somebody waits for an answer."""
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
-        # Until the kernel's first question is answered, nobody who asks can be interrupted.
+        # Until the kernel's first request is answered, callers cannot be interrupted.
         assert self._mounted.wait(PATIENCE)
 
     def stall(self, name: str, *ops: str) -> None:
@@ -77,7 +77,7 @@ class Fuse:
     def deafen(self) -> None:
         self._ignores.clear()
         self._deaf.set()
-        # It may be about to take one.
+        # It may be about to read a request.
         assert self._ignores.wait(PATIENCE)
 
     def fail(self, name: str, op: str, number: int) -> None:
@@ -85,7 +85,7 @@ class Fuse:
             self._errors[(name, op)] = number
 
     def go_on(self) -> None:
-        """Answer everything, also what has been asked meanwhile."""
+        """Answer everything, including requests received meanwhile."""
         with self._lock:
             self._stalled.clear()
             self._errors.clear()
@@ -153,7 +153,7 @@ class Fuse:
 
     def _reply(self, unique: int, content: bytes, number: int = 0) -> None:
         head = struct.pack("<IiQ", 16 + len(content), -number, unique)
-        with suppress(OSError):  # Who asked may have gone.
+        with suppress(OSError):  # The caller may have gone.
             os.write(self._device, head + content)
 
     def _done(self, op: int, node: int, body: bytes) -> bytes:

@@ -1,7 +1,7 @@
-"""Faults in any order, of any file, while a recording is written: when all files are whole again,
-the result is that of a fresh reader.
+"""Faults in any order, of any file, while a recording is written: once all files are whole, the
+result is that of a fresh reader.
 
-A case is its seed: what happens is the same each time, so that a failure can be looked at.
+A case is its seed: its faults are the same each time, so that a failure can be reproduced.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def pieces_of(recording: str) -> list[ReplayPiece]:
 
 
 class Disk:
-    """A dagdir that is written to piece by piece, and what goes wrong with it. ``whole``: what
-    each file would hold, had nothing gone wrong."""
+    """A dagdir that is written piece by piece, with faults. ``whole``: what each file would hold
+    without faults."""
 
     def __init__(self, dagdir: Path, chance: random.Random) -> None:
         self.dagdir = dagdir
@@ -63,7 +63,7 @@ class Disk:
     def write(self, piece: ReplayPiece) -> None:
         self.whole[piece.file] = self.whole.get(piece.file, b"") + piece.data
         if piece.file in self.wrong or not self.dagdir.exists():
-            # It is there when the file is mended.
+            # The file has it when it is mended.
             self.wrong.setdefault(piece.file, "not written")
             return
         path = self.dagdir / piece.file
@@ -86,7 +86,7 @@ class Disk:
         return f"{harm.__name__} {name}"
 
     def mend(self, name: str) -> str:
-        """Put a file back, in one of the ways in which people do."""
+        """Restore a file, in one of the ways in which people do."""
         if not self.dagdir.exists():
             return ""
         del self.wrong[name]
@@ -99,8 +99,8 @@ class Disk:
             path.unlink()
         how = self.chance.choice(["in place", "by rename", "anew"])
         if path.exists() and path.stat().st_size != len(content):
-            # With the same inode, longer, and the same before where reading stands: that is how
-            # a log grows.
+            # Same inode, longer, and unchanged up to the position of the reader: that is how a log
+            # grows.
             how = "by rename"
         if how == "anew" and path.exists():
             path.unlink()
@@ -131,7 +131,7 @@ class Disk:
             self._tick.touch()
 
 
-# --- what goes wrong ------------------------------------------------------------------------
+# --- faults ---------------------------------------------------------------------------------
 
 
 def truncated(disk: Disk, path: Path, content: bytes) -> None:
@@ -139,9 +139,9 @@ def truncated(disk: Disk, path: Path, content: bytes) -> None:
 
 
 def renamed_over(disk: Disk, path: Path, content: bytes) -> None:
-    """Something else that begins or looks alike."""
+    """Another file that begins or looks alike."""
     at = disk.chance.randrange(len(content) + 1)
-    # Of stamps, what is no earlier: a log that was emptied and goes on begins later.
+    # The times are no earlier: a log that was truncated and continues begins later.
     other = content[:at] + content[at:].replace(b"Bytes", b"bytes").replace(b"11/", b"12/")
     beside = path.with_name(f".{path.name}.new")
     beside.write_bytes(other)
@@ -149,7 +149,7 @@ def renamed_over(disk: Disk, path: Path, content: bytes) -> None:
 
 
 def another_time(disk: Disk, path: Path, content: bytes) -> None:
-    """Stamps of another year and zone, in place."""
+    """Times of another year and zone, in place."""
     with open(path, "r+b") as file:
         file.write(content.replace(b"2026", b"2027").replace(b"17951", b"18951"))
 
@@ -228,11 +228,11 @@ HARMS: list[Callable[[Disk, Path, bytes], None]] = [
 ]
 
 
-# --- who looks ------------------------------------------------------------------------------
+# --- readers --------------------------------------------------------------------------------
 
 
 class Sessions:
-    """One that looks, and sometimes another beside it."""
+    """One session, and sometimes another beside it."""
 
     def __init__(self, disk: Disk) -> None:
         self.disk, self.clock = disk, 0.0
@@ -250,7 +250,7 @@ class Sessions:
             if not list(self.disk.dagdir.glob("*")):
                 return
             reader = self.new()
-            # A DAG file that is not whole is refused at the beginning.
+            # An incomplete DAG file is refused at the beginning.
             with suppress(InputError):
                 reader.open()
                 reader.read_all()
@@ -294,7 +294,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("recording", RECORDINGS)
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_whole_again(
+def test_mended_files_are_read_as_by_a_fresh_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recording: str, seed: int
 ) -> None:
     chance = random.Random(f"{recording} {seed}")
@@ -333,7 +333,7 @@ def test_whole_again(
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, disk: Disk) -> None:
-    """Files that may not be read: root may read all."""
+    """Make files unreadable: root may read all."""
     for name in ("_both_ends", "_part", "_sum_of"):
         call = getattr(follower_module, name)
 

@@ -1,5 +1,5 @@
-"""Every file of a recording, damaged while it is watched, and mended again: the result then is
-what a fresh reader tells, in every field."""
+"""Every file of a recording, damaged while it is watched and then mended: the result equals a fresh
+reader's in every field."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.recordings import FIXTURES, again, copied, opened, report_of,
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All is read anew as often as there is a reason, and zeros are what they are."""
+    """Files are read again whenever there is a reason, and zeros are taken as such."""
     monkeypatch.setattr(reader_module, "RESTART_SECONDS", 0.0)
     monkeypatch.setattr(follower, "UNWRITTEN_SECONDS", 0.0)
 
@@ -33,7 +33,7 @@ def in_place(path: Path, content: bytes) -> None:
 @pytest.mark.parametrize(
     ("recording", "who"), [("rescue", "ens.dag"), ("shared-log", "a.dag (and 1 more)")]
 )
-def test_the_dag_files_are_gone(tmp_path: Path, recording: str, who: str) -> None:
+def test_dag_files_are_deleted(tmp_path: Path, recording: str, who: str) -> None:
     dagdir = copied(recording, tmp_path / "dagdir")
     reader = opened(dagdir)
     before = report_of(reader)
@@ -50,7 +50,7 @@ def test_the_dag_files_are_gone(tmp_path: Path, recording: str, who: str) -> Non
     assert reader.error is None
 
 
-def test_one_link_in_a_circle_hides_no_other_file(tmp_path: Path) -> None:
+def test_circular_link_hides_no_other_file(tmp_path: Path) -> None:
     dagdir = copied("rescue", tmp_path / "dagdir")
     (dagdir / "circle.log").symlink_to("circle.log")
     whole, plain = report_of(opened(dagdir)), report_of(opened(FIXTURES / "rescue"))
@@ -58,7 +58,7 @@ def test_one_link_in_a_circle_hides_no_other_file(tmp_path: Path) -> None:
     assert whole["logs"] == plain["logs"]
 
 
-def test_a_log_that_is_copied_away_and_emptied_goes_on(tmp_path: Path) -> None:
+def test_log_rotated_by_copy_and_truncate_is_followed(tmp_path: Path) -> None:
     dagdir = copied("rescue", tmp_path / "dagdir")
     path = dagdir / "metl.log"
     content = path.read_bytes()
@@ -76,7 +76,7 @@ def test_a_log_that_is_copied_away_and_emptied_goes_on(tmp_path: Path) -> None:
     assert (after["runs"], after["jobs"]) == (plain["runs"], plain["jobs"])
 
 
-def test_zeros_that_another_machine_has_not_written_yet_are_waited_for(
+def test_zeros_of_unwritten_remote_data_are_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follower, "UNWRITTEN_SECONDS", 3600.0)
@@ -93,7 +93,7 @@ def test_zeros_that_another_machine_has_not_written_yet_are_waited_for(
     assert not sentences(reader, "rewritten-log")
 
 
-def test_another_ensemble_in_the_directorys_place(tmp_path: Path) -> None:
+def test_directory_replaced_by_another_ensemble(tmp_path: Path) -> None:
     dagdir = copied("rescue", tmp_path / "dagdir")
     reader = opened(dagdir)
     dagdir.rename(tmp_path / "before")
@@ -108,7 +108,7 @@ def test_another_ensemble_in_the_directorys_place(tmp_path: Path) -> None:
     assert "another directory" in sentences(reader, "rewritten-log")[0]
 
 
-def test_a_directory_that_is_renamed_and_named_back(tmp_path: Path) -> None:
+def test_directory_renamed_and_renamed_back(tmp_path: Path) -> None:
     dagdir = copied("rescue", tmp_path / "dagdir")
     reader = opened(dagdir)
     before = report_of(reader)
@@ -121,8 +121,8 @@ def test_a_directory_that_is_renamed_and_named_back(tmp_path: Path) -> None:
     assert not sentences(reader, "rewritten-log")
 
 
-def test_a_log_that_was_gone_before_anybody_looked(tmp_path: Path) -> None:
-    """Of its jobs only what ``.dagman.out`` has is known: a notice says so, until it is back."""
+def test_log_missing_from_the_start_is_reported(tmp_path: Path) -> None:
+    """Its jobs are known from ``.dagman.out`` only, which a notice says until it is back."""
     dagdir = copied("rescue", tmp_path / "d")
     (dagdir / "metl.log").rename(tmp_path / "metl.log")
     reader = opened(dagdir)
@@ -136,7 +136,7 @@ def test_a_log_that_was_gone_before_anybody_looked(tmp_path: Path) -> None:
     assert not sentences(reader, "missing-log")
 
 
-def test_a_log_of_a_node_that_has_not_begun_is_not_missed(tmp_path: Path) -> None:
+def test_log_of_an_unsubmitted_node_is_not_missed(tmp_path: Path) -> None:
     dagdir = copied("rescue", tmp_path / "d")
     dag = dagdir / "ens.dag"
     later = "SUBMIT-DESCRIPTION later {\n executable = a\n log = later.log\n}\nJOB later later\n"
@@ -145,7 +145,7 @@ def test_a_log_of_a_node_that_has_not_begun_is_not_missed(tmp_path: Path) -> Non
 
 
 def long_life(second: int) -> bytes:
-    """Of one job, in more bytes than are read at once."""
+    """A log of one job, longer than one read."""
     log = Log().submit(5, NODE, at=f"10:00:{second:02d}").execute(5, at=f"10:01:{second:02d}")
     while len(log.data) < CHUNK // 50:
         log.image(5, 1000)
@@ -162,8 +162,8 @@ def sums(reader: DagdirReader) -> tuple[int, int, float]:
     return len(rows), sum(len(row.executions) for row in rows), round(hours, 1)
 
 
-def test_nothing_is_counted_twice_however_often(tmp_path: Path) -> None:
-    """Not even for the moment until all is read anew."""
+def test_rewritten_log_is_not_counted_twice(tmp_path: Path) -> None:
+    """Not even until all is read again."""
     dagdir = Dagdir(tmp_path / "d")
     dagdir.write("metl.log", long_life(0))
     reader = dagdir.reader(live=True)

@@ -1,5 +1,5 @@
-"""What the system runs out of, and what clocks do: descriptors, watches, the current directory,
-a wall clock that is set, an hour that is there twice or not at all."""
+"""Limits of the system, and clocks: descriptors, watches, the current directory, a wall clock that
+is set, an hour that is repeated or skipped."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def no_descriptor_left() -> Iterator[None]:
         while True:
             taken.append(os.open(os.devnull, os.O_RDONLY))
     except OSError:
-        pass  # That was the last one.
+        pass  # That was the last descriptor.
     try:
         yield
     finally:
@@ -44,7 +44,7 @@ def no_descriptor_left() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_hundreds_of_logs_take_few_descriptors(tmp_path: Path) -> None:
+def test_hundreds_of_logs_need_few_descriptors(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     for number in range(300):
         dagdir.write(f"{number}.log", log_of(number + 1))
@@ -59,9 +59,7 @@ def test_hundreds_of_logs_take_few_descriptors(tmp_path: Path) -> None:
     assert reader.error is None
 
 
-def test_without_a_descriptor_it_watches_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lack_of_descriptors_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_module, "POLL_SECONDS", 0.05)
     dagdir = copied("rescue", tmp_path / "dagdir")
     reader = opened(dagdir)
@@ -77,9 +75,7 @@ def test_without_a_descriptor_it_watches_and_says_so(
     assert reader.error is None
 
 
-def test_with_no_watch_left_files_are_polled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_polled_without_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import queue
 
     @contextmanager
@@ -106,7 +102,7 @@ def test_with_no_watch_left_files_are_polled(
         session.stop()
 
 
-def test_the_current_directory_is_gone(tmp_path: Path) -> None:
+def test_deleted_current_directory(tmp_path: Path) -> None:
     here = tmp_path / "here"
     here.mkdir()
     program = (
@@ -123,12 +119,12 @@ def test_the_current_directory_is_gone(tmp_path: Path) -> None:
 
 
 def at(reader: DagdirReader, now: datetime) -> float | None:
-    """How long the run's newest epoch has lasted by the access point's clock."""
+    """The duration of the run's newest epoch by the access point's clock."""
     reader._local_clock = lambda: now
     return reader.snapshot_builder().status().runs[0].seconds
 
 
-def test_a_clock_that_is_set_back_takes_no_time_away(tmp_path: Path) -> None:
+def test_clock_set_back_reduces_no_duration(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", Log().submit(77, NODE).execute(77, at="10:05:00").data)
     day = opened(dagdir.path).snapshot_builder().status().logs[0].last
@@ -139,7 +135,7 @@ def test_a_clock_that_is_set_back_takes_no_time_away(tmp_path: Path) -> None:
     assert at(reader, day.replace(hour=10, minute=35)) == 1800
 
 
-def test_a_watcher_in_another_zone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watching_from_another_zone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = report_of(opened(copied("rescue", tmp_path / "dagdir")))
     monkeypatch.setenv("TZ", "Pacific/Auckland")
     import time

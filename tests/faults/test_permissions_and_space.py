@@ -1,5 +1,4 @@
-"""Files that may not be read for a while, and disks that are full: of the logs, and of the
-cache."""
+"""Files that may not be read for a while, and full disks: of the logs, and of the cache."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ NOBODY = 65534
 
 @contextmanager
 def nobody() -> Iterator[None]:
-    """Without the rights of root, for whom permissions are nothing."""
+    """Drop the rights of root, which override permissions."""
     if os.geteuid() != 0:
         yield
         return
@@ -36,7 +35,7 @@ def nobody() -> Iterator[None]:
 
 @pytest.fixture(name="open_to_all")
 def _open_to_all() -> Iterator[Path]:
-    """A directory that an ordinary user reaches."""
+    """A directory that an ordinary user can enter."""
     made = Path(tempfile.mkdtemp())
     made.chmod(0o755)
     yield made
@@ -56,7 +55,7 @@ def _small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", ["metl.log", "ens.dag.dagman.out", "ens.dag.nodes.log", ""])
-def test_permission_is_taken_and_given_back(open_to_all: Path, name: str) -> None:
+def test_permission_is_withdrawn_and_restored(open_to_all: Path, name: str) -> None:
     dagdir = copied("rescue", open_to_all / "dagdir")
     path = dagdir / name
     mode = stat.S_IMODE(path.stat().st_mode) | 0o055
@@ -65,7 +64,7 @@ def test_permission_is_taken_and_given_back(open_to_all: Path, name: str) -> Non
     before = report_of(reader)
     path.chmod(0)
     if name:
-        # It has grown as well: there is something to be read.
+        # It has grown as well, so there is something to read.
         os.utime(path)
     with nobody():
         again(reader)
@@ -78,7 +77,7 @@ def test_permission_is_taken_and_given_back(open_to_all: Path, name: str) -> Non
     assert reader.error is None
 
 
-def test_a_log_whose_disk_was_full_goes_on_behind_half_an_event(small_disk: Path) -> None:
+def test_log_continues_after_a_full_disk_cut_an_event(small_disk: Path) -> None:
     for name in ("ens.dag", "train.sub"):
         with suppress(FileNotFoundError):
             shutil.copy(FIXTURES / "rescue" / name, small_disk / name)
@@ -97,7 +96,7 @@ def test_a_log_whose_disk_was_full_goes_on_behind_half_an_event(small_disk: Path
     half = report_of(reader)
     assert half["warnings"]
     ballast.unlink()
-    # What did not fit is lost; the next event is whole.
+    # The rest of that event is lost; the next one is whole.
     following = content.index(b"\n...\n", written) + 5
     os.write(log, content[following:][: 16 << 10])
     os.close(log)
@@ -106,7 +105,7 @@ def test_a_log_whose_disk_was_full_goes_on_behind_half_an_event(small_disk: Path
     assert after["logs"][0]["events"] > half["logs"][0]["events"]
 
 
-def test_a_file_of_the_user_on_a_full_disk_stays_as_it_was(small_disk: Path) -> None:
+def test_users_file_on_a_full_disk_is_unchanged(small_disk: Path) -> None:
     path = small_disk / "cache" / "home.json"
     assert write_state(path, "small")
     assert not write_state(path, "x" * 200_000)

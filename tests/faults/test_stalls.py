@@ -1,5 +1,5 @@
-"""A file system that does not answer, answers late, or answers with an error: the session lives,
-says of what and since when, and is right again when it answers."""
+"""A file system that does not answer, answers late, or with an error: the session goes on, reports
+what stalls and since when, and is right again after an answer."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Watched(WatchedSession):
         self.until(lambda update: update.progress.fraction == 1 and update.error is None)
 
     def asked_for(self, cluster: int) -> JobView | None:
-        """A screen's question; it is answered while nothing else is."""
+        """A screen's query, which is answered while the file system stalls."""
         answers: list[JobView | None] = []
         asks = threading.Thread(
             target=lambda: answers.append(self.session.job_view(cluster, 0)), daemon=True
@@ -87,7 +87,7 @@ SUBMITTED = b"000 (9999.000.000) 2026-11-21 10:00:00 Job submitted from host: <1
 
 
 @pytest.mark.parametrize("ops", [("read",), ("stat", "open", "read", "list")])
-def test_nothing_answers(watched: Watched, ops: tuple[str, ...]) -> None:
+def test_stalled_file_system_is_reported(watched: Watched, ops: tuple[str, ...]) -> None:
     watched.disk.stall("*", *ops)
     appended(watched.below / "metl.log", SUBMITTED)
     update = watched.until(lambda update: update.error is not None)
@@ -106,7 +106,7 @@ def test_nothing_answers(watched: Watched, ops: tuple[str, ...]) -> None:
     assert report_of(watched.reader)["jobs"] == report_of(opened(watched.below))["jobs"]
 
 
-def test_it_ends_at_once_while_nothing_answers(watched: Watched) -> None:
+def test_session_ends_at_once_during_a_stall(watched: Watched) -> None:
     watched.disk.stall("*", "stat", "open", "read", "list")
     watched.until(lambda update: update.error is not None)
     ends = threading.Thread(target=watched.session.stop, daemon=True)
@@ -120,9 +120,7 @@ def test_it_ends_at_once_while_nothing_answers(watched: Watched) -> None:
 @pytest.mark.parametrize(
     ("op", "number"), [("stat", errno.ESTALE), ("open", errno.EACCES), ("read", errno.EIO)]
 )
-def test_an_error_in_the_middle_is_reported_and_passes(
-    watched: Watched, op: str, number: int
-) -> None:
+def test_temporary_error_is_reported(watched: Watched, op: str, number: int) -> None:
     watched.disk.fail("metl.log", op, number)
     appended(watched.below / "metl.log", SUBMITTED)
     update = watched.until(lambda update: update.error is not None)
@@ -138,7 +136,7 @@ def test_an_error_in_the_middle_is_reported_and_passes(
 @pytest.mark.parametrize(
     ("command", "number"), [("status", signal.SIGINT), ("jobs", signal.SIGTERM)]
 )
-def test_a_command_says_so_and_ends_at_ctrl_c(
+def test_command_reports_a_stall_and_ends_at_ctrl_c(
     tmp_path: Path, command: str, number: signal.Signals
 ) -> None:
     if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
@@ -160,7 +158,7 @@ def test_a_command_says_so_and_ends_at_ctrl_c(
         disk.end()
 
 
-def test_who_waits_for_the_next_look_waits_for_no_file_system(
+def test_waiting_for_the_next_look_makes_no_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = opened(copied("rescue", tmp_path / "dagdir"))
@@ -184,7 +182,7 @@ def test_who_waits_for_the_next_look_waits_for_no_file_system(
 
 
 class Server:
-    """A call that is answered when it is let."""
+    """A call that is answered when the test allows it."""
 
     def __init__(self) -> None:
         self.answers = threading.Event()
@@ -196,7 +194,7 @@ class Server:
         return path.name
 
 
-def test_an_answer_that_comes_late_is_there_for_who_asks_again() -> None:
+def test_late_answer_is_kept_for_the_next_call() -> None:
     received, server = threading.Event(), Server()
     with calls_through(FsExecutor(received.set)):
         for _ in range(3):
@@ -209,7 +207,7 @@ def test_an_answer_that_comes_late_is_there_for_who_asks_again() -> None:
         assert len(server.calls) == 1
 
 
-def test_one_thread_is_left_with_a_server_that_does_not_answer() -> None:
+def test_stalled_server_keeps_one_thread() -> None:
     server, asker = Server(), FsExecutor(lambda: None)
     with calls_through(asker):
         for number in range(50):
@@ -219,7 +217,7 @@ def test_one_thread_is_left_with_a_server_that_does_not_answer() -> None:
     server.answers.set()
 
 
-def test_whoever_waits_is_let_go_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_callers_are_released_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_access, "PATIENCE", PATIENCE)
     server, asker = Server(), FsExecutor(lambda: None)
     reported_slow = threading.Event()

@@ -1,5 +1,5 @@
-"""An error that nobody foresaw, in each of the threads that read: a sentence tells of it, the
-others go on, and it is tried again without haste."""
+"""An unforeseen error in each of the reading threads: it is reported, the other threads go on, and
+reading is retried with a delay."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Watched(WatchedSession):
         super().__init__(DagdirReader(dagdir, live=False))
 
     def hears_of(self, cluster: int) -> None:
-        """It still reads what is appended."""
+        """Whether it still reads what is appended."""
         with open(self.dagdir / "metl.log", "ab") as file:
             file.write(
                 b"000 (%d.000.000) 2026-11-21 10:00:00 Job submitted from host: <127.0.0.1:1>\n"
@@ -58,7 +58,7 @@ def of_mishaps(update: Snapshot) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["check", "step", "snapshot_builder"])
-def test_reading_fails_for_a_while(
+def test_reading_recovers_from_an_error(
     watched: Watched, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     watched.begin()
@@ -83,9 +83,7 @@ def test_reading_fails_for_a_while(
     assert len(calls) < 20
 
 
-def test_it_fails_before_there_is_anything_to_show(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_before_the_first_snapshot(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     watched.reader.open()
     with monkeypatch.context() as broken:
         broken.setattr(watched.reader, "step", fails)
@@ -96,7 +94,7 @@ def test_it_fails_before_there_is_anything_to_show(
     watched.hears_of(9999)
 
 
-def test_nobody_wakes_it(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_wake_leaves_polling(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DirectoryWatcher, "run", fails)
     watched.begin()
     (result,) = of_mishaps(watched.until(lambda update: bool(of_mishaps(update))))
@@ -104,7 +102,7 @@ def test_nobody_wakes_it(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> N
     watched.hears_of(9999)
 
 
-def test_the_past_cannot_be_read(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_while_reading_the_past(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     watched.begin()
     watched.until(lambda update: update.progress.fraction == 1)
     past = watched.session.historical(datetime(2026, 11, 21, 9, 43))
@@ -124,7 +122,7 @@ def test_the_past_cannot_be_read(watched: Watched, monkeypatch: pytest.MonkeyPat
     past.stop()
 
 
-def test_a_replay_says_why_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_reports_why_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "demo").mkdir()
     replay = Replay(replay_pieces(FIXTURES / "rescue"), tmp_path / "demo", 1.0)
     replay.start()
