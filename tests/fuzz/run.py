@@ -1,9 +1,8 @@
 """Coverage-guided fuzzing of one target: ``python tests/fuzz/run.py TARGET --minutes 5``.
 
-libFuzzer ends the process that it runs in, and its instrumentation is the process's own: the
-fuzzing is a child. What raises is a finding: it is cut down to few bytes, put into
-``fixtures/findings/<target>/`` where it is new, and fuzzing goes on. ``--runs N --seed S`` tries
-the same inputs each time.
+libFuzzer ends its process, and instrumentation is per process: so fuzzing runs in a child. An input
+that raises is a finding: it is reduced to few bytes, saved in ``fixtures/findings/<target>/`` if it
+is new, and fuzzing goes on. ``--runs N --seed S`` tries the same inputs each time.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def main() -> int:
 
 
 def _job(asked: argparse.Namespace, name: str, scratch: Path) -> dict[str, Any]:
-    """What one target is fuzzed with."""
+    """The parameters of fuzzing one target."""
     from tests.fuzz.seeds import words_of, write_seeds
     from tests.fuzz.targets import TARGETS
 
@@ -73,7 +72,7 @@ def _job(asked: argparse.Namespace, name: str, scratch: Path) -> dict[str, Any]:
         corpus = asked.corpus / name if asked.target == "all" else asked.corpus
     corpus.mkdir(parents=True, exist_ok=True)
     first.mkdir(parents=True)
-    # A bounded run is over before it has tried more.
+    # A bounded run ends before it has tried more.
     write_seeds(name, first, SEEDS_OF_BOUNDED_RUN if asked.runs > 0 else None)
     words = scratch / "words"
     words.write_text("".join(f'"{_escaped(word)}"\n' for word in words_of(name)))
@@ -98,7 +97,7 @@ def _run(findings: Path, jobs: list[dict[str, Any]]) -> Iterator[int]:
         result = scratch / "output"
         found = result.read_text() if result.exists() else ""
         for path in scratch.iterdir():
-            # What libFuzzer itself ends for: it is not made smaller.
+            # Inputs for which libFuzzer itself ends are not reduced.
             if path.name.startswith(("timeout-", "oom-", "crash-")):
                 place = findings / name / path.name[:20]
                 place.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +133,7 @@ def _figures(text: str) -> str:
 
 
 def _fuzz(findings: Path) -> None:
-    """One process after the other: libFuzzer ends its own. Imports are instrumented once."""
+    """Fuzz in one process after another, as libFuzzer ends each. Imports are instrumented once."""
     sys.path.insert(0, str(ROOT))
     import atheris
 
@@ -171,7 +170,7 @@ def _one_target(job: dict[str, Any], look: Callable[[bytes], None], findings: Pa
 
 
 def raised(look: Callable[[bytes], None], data: bytes) -> str | None:
-    """What an input raises, and where; None where all is well."""
+    """The error that an input raises, and its place; None without one."""
     try:
         look(data)
     except (Exception, MemoryError) as error:
@@ -186,7 +185,7 @@ def raised(look: Callable[[bytes], None], data: bytes) -> str | None:
 
 
 def shrunk(look: Callable[[bytes], None], data: bytes, output_of: str) -> bytes:
-    """A smaller input that raises the same: pieces are left out, the larger ones first."""
+    """A smaller input that raises the same: pieces are removed, the larger ones first."""
     until = time.monotonic() + SHRINK_SECONDS
     size = max(1, len(data) // 2)
     while size:
@@ -205,7 +204,7 @@ def shrunk(look: Callable[[bytes], None], data: bytes, output_of: str) -> bytes:
 
 
 def save(target: str, data: bytes, output_of: str, findings: Path) -> Path:
-    """Put a finding where the tests read it again."""
+    """Save a finding where the tests read it."""
     words = re.sub(r"[^A-Za-z0-9]+", "-", output_of).strip("-").lower()[:40]
     place = findings / target / f"{words}-{hashlib.sha1(data).hexdigest()[:6]}"
     place.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,4 @@
-"""What fuzzing begins with: small pieces of recorded files, and a few lines for what none of
-them has."""
+"""Seeds of fuzzing: small pieces of recorded files, and a few lines for what none of them has."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ def _files(*patterns: str) -> Iterator[bytes]:
 
 
 def _events() -> Iterator[bytes]:
-    """One event of each number that a log has, and some that follow each other."""
+    """One event of each number in a log, and some sequences."""
     for data in _files("*/metl.log", "examples/*/metl.log", "conformance/logs/**/*log"):
         if data.lstrip()[:1] in b"<{":
             continue
@@ -269,14 +268,14 @@ _SEEDS = {
 
 
 def write_seeds(target: str, folder: Path, most: int | None = None) -> None:
-    """Put them into a corpus directory: all, or so many of them."""
+    """Write seeds into a corpus directory: all, or so many of them."""
     found = seeds(target)
     for count, seed in enumerate(found[:: len(found) // (most or len(found)) or 1]):
         (folder / f"seed{count:04d}").write_bytes(seed)
 
 
 def words_of(target: str) -> list[bytes]:
-    """What the fuzzer puts in: the lines that most seeds of a target have, and their beginnings."""
+    """The fuzzer's dictionary: lines that most seeds of a target have, and their beginnings."""
     lines = Counter(line for seed in seeds(target) for line in set(seed.splitlines(keepends=True)))
     words = Counter(b" ".join(line.split(b" ")[:2]) for line in lines)
     found = [word[:LONGEST_WORD] for each in (lines, words) for word, _ in each.most_common(MOST)]

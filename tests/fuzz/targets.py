@@ -79,12 +79,12 @@ LONGEST_SENTENCE: Final = 600
 
 
 def dice(data: bytes) -> random.Random:
-    """The same for the same bytes."""
+    """Random numbers that depend on the bytes only."""
     return random.Random(crc32(data))
 
 
 def check(holds: bool, message: str) -> None:
-    """As ``assert``, which atheris' instrumentation and ``-O`` both have their ways with."""
+    """Like ``assert``, which neither atheris' instrumentation nor ``-O`` leaves alone."""
     if not holds:
         raise AssertionError(message)
 
@@ -95,7 +95,7 @@ Reading = tuple[list[Event], list[LogWarning], Position]
 
 
 def event_log(data: bytes) -> None:
-    """At once, in pieces, a few at a time, and by patterns: the same events and warnings."""
+    """At once, in pieces, by a few events, and by patterns: the same events and warnings."""
     whole = parse(data, year_hint=2025)
     result = list(whole.events), list(whole.warnings), whole.after
     roll = dice(data)
@@ -109,7 +109,7 @@ def event_log(data: bytes) -> None:
     check(fast[2:] == result[1:], "skimmed it warns of something else, or ends elsewhere")
     check(whole.after.offset <= len(data), "it goes beyond its end")
     dead = parse(data, year_hint=2025, final=True)
-    # Bytes in which nothing begins have no form, and are left.
+    # Bytes without the start of an event have no form, and are left.
     form_known = dead.after.form is not None
     check(dead.after.offset == len(data) or not form_known, "a dead log is not read to its end")
     lines = data.count(b"\n") + 1
@@ -136,7 +136,7 @@ Sums = dict[tuple[int, int, int], tuple[int, datetime, datetime, int | None]]
 
 
 def _summed(events: Iterable[Event]) -> tuple[list[Event], Sums]:
-    """The usual 006 added up as a skimmer does, and all others."""
+    """The usual 006 added up as the fast parser does, and all other events."""
     others: list[Event] = []
     sums: Sums = {}
     for event in events:
@@ -153,7 +153,7 @@ def _add(sums: Sums, one: ImageSizes) -> None:
     key = one.cluster, one.proc, one.subproc
     updates, first, last, memory = sums.get(key, (0, one.first, one.last, None))
     sizes = [size for size in (memory, one.memory_mb) if size is not None]
-    # A log may say UTC from some day on: which is earlier is then not the parser's to say.
+    # A log may switch to UTC some day: which time is earlier is then not the parser's decision.
     earlier, later = min(first, one.first, key=_naive), max(last, one.last, key=_naive)
     sums[key] = updates + one.updates, earlier, later, max(sizes, default=None)
 
@@ -198,7 +198,7 @@ def _sound_event(event: Event, lines: int) -> None:
 def _sound_sentences(
     texts: Iterable[str], numbers: Iterable[int | None] = (), lines: int = 0
 ) -> None:
-    """One line each, short, that can be written anywhere."""
+    """They are one short line each, and can be encoded."""
     for text in texts:
         check(len(text) <= LONGEST_SENTENCE, f"a sentence of {len(text)} characters")
         check(text.isprintable(), f"what cannot be printed in {text!r}")
@@ -285,7 +285,7 @@ def rescue(data: bytes) -> None:
     result, problems = read_rescue(Path("run.dag.rescue001"), data)
     check(result.number == 1, "another number than its name has")
     _sound_sentences((p.text for p in problems), (p.line for p in problems), data.count(b"\n") + 1)
-    # Each line by itself tells no more than all of them.
+    # A single line has no more than all of them.
     cut = data.rfind(b"\n", 0, dice(data).randrange(len(data) + 1)) + 1
     before, _ = read_rescue(Path("run.dag.rescue001"), data[:cut])
     check(before.done <= result.done, "the beginning names nodes that the whole does not")
@@ -307,7 +307,7 @@ def jobstate(data: bytes) -> None:
 
 
 def dagman_out(data: bytes) -> None:
-    """Lines that mean nothing are passed over; one at a time each is looked at."""
+    """Other lines are skipped; line by line the result is the same."""
     start = OutState()
     result, state, used = read_dagman_out(data, start)
     check(used <= len(data), "it goes beyond its end")
@@ -374,7 +374,7 @@ def wandb_run(data: bytes) -> None:
 
 
 def _ends_torn(lines: list[str]) -> bool:
-    """Only then may what follows change the meaning of what stands there."""
+    """Whether the following bytes may change the meaning of the last line."""
     return not lines or not lines[-1].endswith(("\n", "\r")) or any('"' in line for line in lines)
 
 
@@ -412,7 +412,7 @@ def printed(data: bytes) -> None:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A directory that is gone afterwards, in memory where there is such a place."""
+    """A temporary directory, in memory where possible."""
     memory = Path("/dev/shm")
     base = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="metlmon-fuzz-", dir=base) as path:
@@ -441,7 +441,7 @@ DAGDIR_FILES: Final = (
 
 
 def dagdir(data: bytes) -> None:
-    """Read as ``metlmon status`` reads it, by two readers, and with its logs cut."""
+    """Read as by ``metlmon status``, by two readers, and with its logs cut."""
     with scratch() as folder:
         home = folder / "ensemble"
         home.mkdir()
@@ -508,8 +508,8 @@ def _sound_status(painter: SnapshotBuilder) -> str:
 
 
 class Target(Struct, frozen=True):
-    """``longest``: bytes of an input that the fuzzer makes. ``share``: of the inputs that each is
-    asked to try, as many as fit in the same time."""
+    """``longest``: bytes of an input that the fuzzer makes. ``share``: of the inputs tried in each
+    target, as many as fit in the same time."""
 
     look: Callable[[bytes], None]
     longest: int

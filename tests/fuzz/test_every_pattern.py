@@ -1,7 +1,7 @@
-"""No pattern of metlmon takes a time that grows with the square of a text, or worse.
+"""No pattern of metlmon takes time quadratic in a text, or worse.
 
-Each is attacked with texts made from the pattern itself: what leads to one of its repeats, then
-what is repeated many times, then something that lets the match fail.
+Each is attacked with texts made from the pattern itself: a prefix of one of its repeats, many
+repetitions, and an end that makes the match fail.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CALL: Final = re.compile(r"\b(\w+)\.(search|match|fullmatch|sub|split|find\w+)\b
 
 
 def patterns() -> Iterator[tuple[str, re.Pattern[Any], set[str]]]:
-    """Every compiled pattern of a module, and the methods that are called of it anywhere."""
+    """Every compiled pattern of a module, and the methods called on it anywhere."""
     found: dict[int, tuple[str, re.Pattern[Any]]] = {}
     calls: dict[str, list[tuple[str, str]]] = {}
     for module in pkgutil.walk_packages(metlmon.__path__, "metlmon."):
@@ -57,7 +57,7 @@ def patterns() -> Iterator[tuple[str, re.Pattern[Any], set[str]]]:
 
 
 def sample(parsed: Any, groups: dict[int, list[Any]]) -> str:
-    """A text that a parsed pattern matches, more or less."""
+    """A text that a parsed pattern roughly matches."""
     result = ""
     for op, what in parsed:
         if op is sre.LITERAL:
@@ -93,7 +93,7 @@ CATEGORIES: Final = {
 
 
 def members(what: Any) -> Iterator[str]:
-    """Some of what a class of characters takes."""
+    """Some members of a class of characters."""
     if what and what[0][0] is sre.NEGATE:
         inside = re.compile("[" + "".join(_spelled(each) for each in what[1:]) + "]")
         yield from (char for char in "a1 -.\"'\\(<:=[{,\n;/" if not inside.match(char))
@@ -120,7 +120,7 @@ def _spelled(each: Any) -> str:
 
 
 def attacks(parsed: Any, before: str = "", groups: dict[int, list[Any]] | None = None) -> list[Any]:
-    """(what leads to it, what is repeated) for each repeat without a near end."""
+    """(prefix, repeated text) for each unbounded repeat."""
     groups = {} if groups is None else groups
     found: list[tuple[str, str]] = []
     for at, (op, what) in enumerate(parsed):
@@ -146,13 +146,13 @@ def attacks(parsed: Any, before: str = "", groups: dict[int, list[Any]] | None =
 
 
 def texts(pattern: re.Pattern[Any]) -> list[tuple[str, str, str]]:
-    """(beginning, what is repeated, end)"""
+    """(beginning, repeated text, end)"""
     source = pattern.pattern
     spelled = source.decode("latin-1") if isinstance(source, bytes) else source
     parsed = parser.parse(spelled, pattern.flags & ~re.UNICODE & ~re.DEBUG)
     whole = sample(parsed, {})
     pairs = [(lead, pump) for lead, pump in attacks(parsed) if pump]
-    # Without a repeat of its own a beginning can still be found again at each place.
+    # Without a repeat of its own a beginning can still match again at each position.
     pairs += [("", lead + pump) for lead, pump in pairs] + [("", whole)]
     pairs += [(lead + pump, lead + pump) for lead, pump in pairs if lead]
     ends = ("", "\0", "!x", "\nx")
@@ -164,7 +164,7 @@ def seconds(use: Callable[[Any], object], text: Any) -> float:
 
 
 def grows_too_fast(use: Callable[[Any], object], made: Callable[[int], Any]) -> str | None:
-    """Not None when four times the text takes ten times the time."""
+    """The times, if a text four times as long takes ten times the time; else None."""
     size = 250
     before = 0.0
     while size <= LONGEST:
@@ -185,9 +185,7 @@ FOUND: Final = list(patterns())
 @pytest.mark.parametrize(
     ("place", "pattern", "methods"), FOUND, ids=[place for place, _, _ in FOUND]
 )
-def test_a_text_made_to_be_slow_is_not(
-    place: str, pattern: re.Pattern[Any], methods: set[str]
-) -> None:
+def test_no_pattern_is_quadratic(place: str, pattern: re.Pattern[Any], methods: set[str]) -> None:
     if place in BOUNDED:
         pytest.skip(BOUNDED[place])
     one_pass = {"sub": lambda text: pattern.sub(lambda _: text[:0], text)}

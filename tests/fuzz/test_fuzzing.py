@@ -1,4 +1,4 @@
-"""A bounded run of every fuzzing target, and all that longer ones have ever found."""
+"""A bounded run of every fuzzing target, and all findings of longer ones."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ FOUND = sorted(path for path in FINDINGS.glob("*/*") if path.is_file())
     importlib.util.find_spec("atheris") is None,
     reason="atheris is not installed: there is none for this Python or system",
 )
-def test_a_bounded_run_finds_nothing(tmp_path: Path) -> None:
-    """The same inputs each time, as the code stays the same."""
+def test_bounded_run_finds_nothing(tmp_path: Path) -> None:
+    """The same inputs each time, as long as the code is the same."""
     command = [sys.executable, str(ROOT / "tests" / "fuzz" / "run.py"), "all"]
     bounded = ["--runs", str(RUNS), "--seed", "7", "--findings", str(tmp_path)]
     done = subprocess.run(
@@ -41,13 +41,13 @@ def test_a_bounded_run_finds_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_nothing_is_found_in_what_fuzzing_begins_with(target: str) -> None:
+def test_seeds_have_no_finding(target: str) -> None:
     for seed in seeds(target):
         assert raised(TARGETS[target].look, seed) is None
 
 
 def damaged(data: bytes, dice: random.Random) -> bytes:
-    """Bytes changed, a stretch lost, a stretch twice, numbers gone wild, or cut short."""
+    """Bytes changed, parts lost or repeated, numbers replaced, or a cut."""
     at, size = dice.randrange(len(data) + 1), dice.randrange(1, 400)
     match dice.randrange(6):
         case 0:
@@ -68,8 +68,8 @@ def damaged(data: bytes, dice: random.Random) -> bytes:
 @pytest.mark.parametrize("target", TARGETS)
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**32))
-def test_nothing_is_found_in_damaged_files(target: str, seed: int) -> None:
-    """Of several files in one input each may be damaged, or lost."""
+def test_damaged_files_have_no_finding(target: str, seed: int) -> None:
+    """Of several files in one input each may be damaged or missing."""
     dice = random.Random(seed)
     pieces = dice.choice(seeds(target)).split(BETWEEN)
     changed = [damaged(each, dice) if dice.random() < 0.35 else each for each in pieces]
@@ -78,10 +78,10 @@ def test_nothing_is_found_in_damaged_files(target: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("path", FOUND, ids=[f"{p.parent.name}/{p.name}" for p in FOUND])
-def test_what_was_found_once_is_found_no_more(path: Path) -> None:
+def test_earlier_findings_are_fixed(path: Path) -> None:
     assert raised(TARGETS[path.parent.name].look, path.read_bytes()) is None
 
 
-def test_there_is_something_that_was_found() -> None:
+def test_earlier_findings_exist() -> None:
     assert FOUND
     assert {path.parent.name for path in FOUND} <= set(TARGETS)

@@ -1,7 +1,7 @@
 """Texts that grow eightfold take about eight times the time, and memory in proportion: for every
-reader, the longest lines, deepest nestings and most repetitions that make a poor one hang.
+reader, with its longest lines, deepest nestings and most repetitions.
 
-Patterns of modules are attacked each by itself in ``test_every_pattern.py``.
+The modules' patterns are attacked singly in ``test_every_pattern.py``.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def metrics(data: bytes) -> None:
 
 
 def out(line: bytes, n: int) -> None:
-    """Lines of 8 KB: longer ones are looked at no further."""
+    """Lines of 8 KB: of longer ones only the beginning is read."""
     read_dagman_out((SAYS + line + b"\n") * (n // 8000 + 1))
 
 
@@ -287,10 +287,10 @@ FAMILIES: Final[dict[str, Callable[[int], Any]]] = {
 }
 
 
-def test_descriptions_that_are_too_long_for_so_many_nodes_are_left_out(
+def test_descriptions_too_long_for_many_nodes_are_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each node has its own way through them, so that their number is a product."""
+    """Each node evaluates them separately, so the cost is a product."""
     monkeypatch.setattr(loader, "_MAX_WORK", 10)
     nodes = b"".join(b"JOB n%d x.sub\n" % i for i in range(12))
     submits = {HOME / "x.sub": b"log = a.log\nlog = $(log)$(log)\n", HOME / "run.dag": nodes}
@@ -301,7 +301,7 @@ def test_descriptions_that_are_too_long_for_so_many_nodes_are_left_out(
     assert set(logs[5:]) == {None}
 
 
-def test_what_includes_itself_comes_to_an_end() -> None:
+def test_recursive_includes_end() -> None:
     lines = ["include : x", *["a = $(a)x"] * 1000]
     assert len(parse_description(lines, lambda name: (name, lines)).statements) == 20_000
 
@@ -311,7 +311,7 @@ def seconds(family: Callable[[int], object], size: int) -> float:
 
 
 def memory(family: Callable[[int], object]) -> int:
-    """The most bytes in use while a text of this kind is read."""
+    """The peak memory in bytes while a text of this kind is read."""
     family(SMALLEST)
     tracemalloc.start()
     try:
@@ -322,14 +322,14 @@ def memory(family: Callable[[int], object]) -> int:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_time_grows_as_the_text_does(name: str) -> None:
+def test_time_is_linear_in_the_text(name: str) -> None:
     family = FAMILIES[name]
     size, before = SMALLEST, seconds(family, SMALLEST)
     while size < LARGEST and before < ENOUGH_SECONDS:
         size *= 8
         took = seconds(family, size)
         if took > STEEP * max(before, FLOOR_SECONDS):
-            # Only what is so each time.
+            # Only repeated results count.
             before = max(before, *(seconds(family, size // 8) for _ in range(2)))
             took = min(took, seconds(family, size))
             assert took < STEEP * max(before, FLOOR_SECONDS), (
@@ -339,9 +339,9 @@ def test_time_grows_as_the_text_does(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_memory_grows_as_the_text_does(name: str) -> None:
+def test_memory_is_linear_in_the_text(name: str) -> None:
     enough = LITTLE + TIMES_THE_TEXT * OF_MEMORY
     most = memory(FAMILIES[name])
     if most > enough:
-        most = memory(FAMILIES[name])  # Only what is so each time.
+        most = memory(FAMILIES[name])  # Only repeated results count.
     assert most <= enough, f"{most / OF_MEMORY:.0f} times the text"

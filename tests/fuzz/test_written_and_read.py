@@ -1,5 +1,5 @@
-"""Properties of the readers of small files: what is written comes back, whatever names and values
-are, and words of a file's grammar in any order break nothing."""
+"""Round trips of small files: written values are read back, whatever they are, and the words of a
+grammar in any order raise nothing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), max_s
 @pytest.mark.parametrize("target", TARGETS)
 @settings(max_examples=25)
 @given(data=st.data())
-def test_words_of_a_grammar_in_any_order(target: str, data: st.DataObject) -> None:
+def test_words_of_a_grammar_in_any_order_raise_nothing(target: str, data: st.DataObject) -> None:
     words = st.sampled_from(words_of(target)) | st.binary(max_size=6)
     text = b"".join(data.draw(st.lists(words, max_size=40)))
     assert raised(TARGETS[target].look, text) is None
@@ -51,7 +51,7 @@ def quoted(text: str) -> str:
 
 
 @given(st.dictionaries(NAMES, st.tuples(st.integers(0, 7), TEXTS), max_size=5), st.integers(0, 9))
-def test_a_node_status_file_comes_back(nodes: dict[str, tuple[int, str]], retries: int) -> None:
+def test_node_status_file_is_read_back(nodes: dict[str, tuple[int, str]], retries: int) -> None:
     ads = ['Type = "DagStatus";\nDagFiles = {\n "run.dag"\n};\nTimestamp = 5; /* "x" */']
     ads += [
         f'Type = "NodeStatus";\nNode = {quoted(name)};\nNodeStatus = {status}; /* "x" */\n'
@@ -68,12 +68,12 @@ def test_a_node_status_file_comes_back(nodes: dict[str, tuple[int, str]], retrie
     assert {node.retry_count for node in result.nodes.values()} <= {retries}
 
 
-# A backslash at the end of a line joins the next one to it.
+# A trailing backslash joins the next line.
 NODES = NAMES.filter(lambda name: not name.endswith("\\"))
 
 
 @given(st.sets(NODES, max_size=5), st.dictionaries(NODES, st.integers(0, 99), max_size=5))
-def test_a_rescue_file_comes_back(done: set[str], retries: dict[str, int]) -> None:
+def test_rescue_file_is_read_back(done: set[str], retries: dict[str, int]) -> None:
     lines = ["# Total number of Nodes: 9", *(f"DONE {name}" for name in sorted(done))]
     lines += [f"RETRY {name} {count}" for name, count in retries.items()]
     result, problems = read_rescue(Path("run.dag.rescue003"), "\n".join([*lines, ""]).encode())
@@ -85,7 +85,7 @@ def test_a_rescue_file_comes_back(done: set[str], retries: dict[str, int]) -> No
     st.lists(st.tuples(NAMES, st.integers(0, 10**6), st.integers(0, 10**4)), max_size=6),
     st.data(),
 )
-def test_a_jobstate_log_comes_back_in_any_pieces(
+def test_jobstate_log_is_read_back_in_any_pieces(
     jobs: list[tuple[str, int, int]], data: st.DataObject
 ) -> None:
     lines = [
@@ -101,7 +101,7 @@ def test_a_jobstate_log_comes_back_in_any_pieces(
 
 
 @given(st.lists(TEXTS.filter(str.strip), max_size=5))
-def test_arguments_come_back(files: list[str]) -> None:
+def test_arguments_are_read_back(files: list[str]) -> None:
     words = [word for file in files for word in ("-Dag", file)]
     spelled = " ".join("'" + word.replace("'", "''") + "'" for word in words).replace('"', '""')
     result = read_condor_sub(f'arguments\t= "{spelled} -UseDagDir"  \r\n'.encode())
@@ -112,7 +112,7 @@ VALUES = st.floats() | st.just(math.inf) | st.integers(-(10**9), 10**9).map(floa
 
 
 @given(st.dictionaries(st.integers(0, 500), VALUES, max_size=8), st.booleans())
-def test_a_table_of_metrics_comes_back(values: dict[int, float], windows: bool) -> None:
+def test_metrics_table_is_read_back(values: dict[int, float], windows: bool) -> None:
     file = io.StringIO(newline="")
     written = csv.writer(file, lineterminator="\r\n" if windows else "\n")
     written.writerows([["step", "a,b", "epoch"], *([9, v, e] for e, v in values.items())])
@@ -123,7 +123,7 @@ def test_a_table_of_metrics_comes_back(values: dict[int, float], windows: bool) 
 
 
 @given(st.lists(st.integers(0, 10**6).map(str), max_size=6), st.booleans())
-def test_arguments_of_a_training_come_back(values: list[str], one_line: bool) -> None:
+def test_arguments_of_a_training_are_read_back(values: list[str], one_line: bool) -> None:
     result = (
         f"--lr={' '.join(values)}\n" if one_line else "--lr\n" + "".join(f"{v}\n" for v in values)
     )
@@ -131,7 +131,7 @@ def test_arguments_of_a_training_come_back(values: list[str], one_line: bool) ->
 
 
 @given(st.integers(0, 10**6), st.integers(1, 10**6), st.integers(0, 99), TEXTS)
-def test_a_progress_line_comes_back(done: int, total: int, epoch: int, noise: str) -> None:
+def test_progress_line_is_read_back(done: int, total: int, epoch: int, noise: str) -> None:
     line = f"Epoch {epoch}:  45%|####5     | {done}/{total} [00:10<01:30, 2.50it/s, loss=0.5]"
     streamed = newest_progress(f"{noise.replace('[', '')}\r{line}\r")
     assert (streamed.step, streamed.steps, streamed.epoch) == (done, total, epoch)
@@ -139,6 +139,6 @@ def test_a_progress_line_comes_back(done: int, total: int, epoch: int, noise: st
 
 
 @given(VALUES, st.sampled_from(["val_loss={}", "'val_loss': {}", "│ val_loss │ {} │"]))
-def test_a_printed_value_comes_back(value: float, form: str) -> None:
+def test_printed_value_is_read_back(value: float, form: str) -> None:
     result = printed_values([form.format(repr(value))], "val_loss")
     assert repr(result) == repr({None: value})
