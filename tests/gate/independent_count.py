@@ -1,5 +1,5 @@
-"""A recorded ensemble counted anew from its files' text: nothing here is metlmon's, so that one
-mistake is not made twice. Seconds are GPU-seconds where it does not say otherwise."""
+"""A recorded ensemble counted again from the text of its files, without metlmon's code, so that no
+mistake is made twice. Seconds are GPU-seconds unless stated otherwise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENDS = {4: "evicted", 5: "", 7: "lost", 9: "removed", 12: "held", 24: "lost"}
 
 @dataclass(slots=True)
 class Ran:
-    """One execution; ``end`` None while it goes on."""
+    """One execution; ``end`` None while it runs."""
 
     start: datetime
     gpus: int
@@ -38,7 +38,7 @@ class Job:
 
 
 class Recount:
-    """All of a dagdir at the moment ``now`` (None: its logs' end)."""
+    """A whole dagdir at the time ``now`` (None: the end of its logs)."""
 
     def __init__(self, dagdir: Path, now: datetime | None = None) -> None:
         self.dagdir = dagdir
@@ -90,8 +90,8 @@ class Recount:
     # --- epochs -------------------------------------------------------------------------------
 
     def completed(self) -> dict[str, list[Ran]]:
-        """Nodes of which all processes of the last submission ended with 0, and what each of
-        these ran last."""
+        """Nodes whose processes of the last submission all ended with 0, with the last execution of
+        each."""
         found: dict[str, list[Ran]] = {}
         for node in {job.node for job in self.jobs.values()}:
             own = {key: job for key, job in self.jobs.items() if job.node == node}
@@ -104,8 +104,7 @@ class Recount:
         return {n for n, of in self.uuids.items() if of == uuid and "train_epoch" in n}
 
     def skipped(self) -> set[str]:
-        """Nodes that DAGMan's jobstate logs call skipped by their PRE scripts, and that no DAG
-        completed."""
+        """Nodes skipped by their PRE scripts by DAGMan's jobstate logs, and completed by no DAG."""
         found = set()
         for path in self.dagdir.glob("*.jobstate.log"):
             for line in path.read_text().splitlines():
@@ -118,7 +117,7 @@ class Recount:
     # --- stops --------------------------------------------------------------------------------
 
     def stops(self, dag: str) -> list[dict[str, Any]]:
-        """What the gate of a DAG wrote down."""
+        """The stops that the gate of a DAG logged."""
         paths = sorted((self.dagdir / "gate" / dag).glob("*.stopped"))
         return [json.loads(path.read_bytes()) for path in paths]
 

@@ -1,4 +1,4 @@
-"""Runs that go on in a DAG of their own: which, from where, and what is written."""
+"""Runs that continue in a second DAG: which, from where, and what is written."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _ended(tmp_path: Path) -> Ended:
     return Ended(tmp_path / "ensemble")
 
 
-def test_what_is_not_complete_goes_on_where_it_was(ended: Ended, capsys: Captured) -> None:
+def test_incomplete_runs_continue_at_their_next_epoch(ended: Ended, capsys: Captured) -> None:
     assert ended.go_on() == 0
     output = capsys.readouterr().out
     assert "e-2.dag goes on with 2 runs of e.dag: 4 nodes" in output
@@ -119,7 +119,7 @@ def test_what_is_not_complete_goes_on_where_it_was(ended: Ended, capsys: Capture
     assert "\nCATEGORY run1-train_epoch3 few\n" in ended.second
 
 
-def test_more_epochs_than_there_were_to_be(ended: Ended) -> None:
+def test_runs_can_be_extended(ended: Ended) -> None:
     assert ended.go_on("--epochs", "6") == 0
     new = DagdirReader(ended.path / "e-2.dag")
     new.open()
@@ -137,8 +137,8 @@ def test_more_epochs_than_there_were_to_be(ended: Ended) -> None:
     assert nodes["run2-train_epoch5"].pre.command == gate
 
 
-def test_its_gate_begins_anew(ended: Ended) -> None:
-    """What stopped the run does not stop it again at once, and its old answer is not asked."""
+def test_continuation_has_a_new_gate(ended: Ended) -> None:
+    """The reason of the first stop does not stop it again, and old answers are not used."""
     assert ended.go_on() == 0
     assert "SCRIPT DEFER 75 90 PRE run0-train_epoch2 gate.py e-2.gate.json" in ended.second
     assert "PRE_SKIP ALL_NODES 42" in ended.second
@@ -169,7 +169,7 @@ def test_its_gate_begins_anew(ended: Ended) -> None:
         ("gate.py 'e.gate.json'", "gate.py 'e-2.gate.json'"),
     ],
 )
-def test_its_gate_is_called_as_before(ended: Ended, called: str, goes_on: str) -> None:
+def test_gate_is_called_as_before(ended: Ended, called: str, goes_on: str) -> None:
     text = (ended.path / "e.dag").read_text()
     ended.write("e.dag", text.replace("gate.py e.gate.json", called))
     assert ended.go_on("run0") == 0
@@ -186,14 +186,14 @@ def test_its_gate_is_called_as_before(ended: Ended, called: str, goes_on: str) -
         ("Script Defer 9 7 Debug out all Pre run0-train_epoch2 wait.sh", "DEBUG out ALL "),
     ],
 )
-def test_a_script_asks_again_as_before(tmp_path: Path, script: str, debug: str) -> None:
+def test_pre_script_is_kept(tmp_path: Path, script: str, debug: str) -> None:
     ended = Ended(tmp_path / "ensemble", gated=False)
     ended.write("e.dag", f"{dag(gated=False)}{script}\n")
     assert ended.go_on("run0") == 0
     assert f"SCRIPT DEFER 9 7 {debug}PRE run0-train_epoch2 wait.sh\n" in ended.second
 
 
-def test_a_post_script_asks_again_as_before(ended: Ended) -> None:
+def test_post_script_is_kept(ended: Ended) -> None:
     text = (ended.path / "e.dag").read_text()
     post = "SCRIPT DEFER 9 7 DEBUG post.out STDERR POST run0-train_epoch3 fetch.sh $RETURN\n"
     hold = "SCRIPT HOLD run0-train_epoch3 tell.sh $JOBID\n"
@@ -204,7 +204,7 @@ def test_a_post_script_asks_again_as_before(ended: Ended) -> None:
 
 
 @pytest.mark.parametrize("gates", [False, True])
-def test_evaluations_go_on_too(tmp_path: Path, gates: bool) -> None:
+def test_evaluations_continue(tmp_path: Path, gates: bool) -> None:
     ended = Ended(tmp_path / "ensemble", evaluated=True, gates=gates)
     assert ended.go_on("run0", "--epochs", "5") == 0
     text = ended.second
@@ -218,7 +218,7 @@ def test_evaluations_go_on_too(tmp_path: Path, gates: bool) -> None:
     assert ("PARENT run0-eval_epoch3 CHILD run0-train_epoch3" in text) is gates
 
 
-def test_added_epochs_are_evaluated_as_often_as_the_others(tmp_path: Path) -> None:
+def test_added_epochs_are_evaluated_at_the_same_interval(tmp_path: Path) -> None:
     """Two kinds: after every second epoch, and after the last of four."""
     ended = Ended(tmp_path / "ensemble")
     text = dag()
@@ -241,8 +241,8 @@ def test_added_epochs_are_evaluated_as_often_as_the_others(tmp_path: Path) -> No
     ]
 
 
-def test_its_nodes_are_sent_elsewhere_by_its_own_gate_alone(ended: Ended) -> None:
-    """The submit file is the old DAG's, too."""
+def test_nodes_are_placed_by_the_new_gate_only(ended: Ended) -> None:
+    """The submit file is shared with the old DAG."""
     text = (ended.path / "e.dag").read_text()
     ended.write("e.dag", text.replace('note="', 'metlmon_dag="e" note="'))
     assert ended.go_on("run0") == 0
@@ -250,7 +250,7 @@ def test_its_nodes_are_sent_elsewhere_by_its_own_gate_alone(ended: Ended) -> Non
     assert 'metlmon_dag="e"' not in ended.second
 
 
-def test_a_run_without_a_checkpoint_is_named_and_left_out(ended: Ended, capsys: Captured) -> None:
+def test_run_without_a_checkpoint_is_left_out(ended: Ended, capsys: Captured) -> None:
     shutil.rmtree(ended.path / f"output/training_logs/{RUNS['run1']}/checkpoints")
     assert ended.go_on() == 0
     result = "run1 is left out: no checkpoint in output/training_logs/bbbb2222-0000"
@@ -259,7 +259,7 @@ def test_a_run_without_a_checkpoint_is_named_and_left_out(ended: Ended, capsys: 
 
 
 @pytest.mark.parametrize("make", [os.mkdir, partial(os.symlink, "gone.ckpt"), os.mkfifo])
-def test_what_is_no_file_is_no_checkpoint(
+def test_checkpoint_must_be_a_file(
     ended: Ended, capsys: Captured, make: Callable[[Path], None]
 ) -> None:
     path = ended.path / f"output/training_logs/{RUNS['run1']}/checkpoints/last.ckpt"
@@ -282,10 +282,10 @@ def test_pipes_are_not_waited_for(ended: Ended, capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize(("came_back", "first"), [(1, 3), (0, 2), (None, 1)])
-def test_an_epoch_that_no_log_knows_is_done_where_its_output_is(
+def test_epoch_without_a_log_is_done_if_its_output_exists(
     ended: Ended, capsys: Captured, came_back: int | None, first: int
 ) -> None:
-    """A later one was submitted, so it is done; the log of its own job is gone."""
+    """A later epoch was submitted, so it is done; the log of its job is missing."""
     log = Log().submit(7, "run1-train_epoch2").execute(7).terminate(7, 1)
     ended.write("metl.log", log.data)
     folder = ended.path / f"output/training_logs/{RUNS['run1']}"
@@ -302,7 +302,7 @@ def refused(ended: Ended, capsys: Captured, *words: str) -> str:
     return capsys.readouterr().err
 
 
-def test_not_while_the_old_dag_runs(ended: Ended, capsys: Captured) -> None:
+def test_refused_while_the_old_dag_runs(ended: Ended, capsys: Captured) -> None:
     ended.write("e.dag.dagman.out", Out().start("09:00:00").data)
     ended.write("e.dag.lock", "")
     assert "e.dag still runs" in refused(ended, capsys)
@@ -311,8 +311,8 @@ def test_not_while_the_old_dag_runs(ended: Ended, capsys: Captured) -> None:
     assert not (ended.path / "e-2.dag").exists()
 
 
-def test_not_while_a_continuation_has_the_run(ended: Ended, capsys: Captured) -> None:
-    """Its DAGMan has begun and submitted nothing: the run's latest epoch is the old DAG's."""
+def test_refused_while_another_continuation_has_the_run(ended: Ended, capsys: Captured) -> None:
+    """Its DAGMan has submitted nothing yet: the run's latest epoch is the old DAG's."""
     assert ended.go_on("run0") == 0
     ended.write("e-2.dag.dagman.out", Out().start("13:00:00").data)
     ended.write("e-2.dag.lock", "")
@@ -322,7 +322,7 @@ def test_not_while_a_continuation_has_the_run(ended: Ended, capsys: Captured) ->
 
 
 def trained_in_a_second_dag(ended: Ended) -> None:
-    """run0 goes on in e-2.dag, and has all its epochs then."""
+    """run0 continues in e-2.dag and completes its epochs there."""
     assert ended.go_on("run0") == 0
     out = Out().start("13:00:00")
     log = Log()
@@ -353,7 +353,7 @@ def test_rules_of_two_dags_are_not_mixed(ended: Ended, capsys: Captured) -> None
     assert rules["patience"] == 9, "those by which it went on last"
 
 
-def test_a_dag_file_chooses_runs_and_hides_no_other_dag(ended: Ended, capsys: Captured) -> None:
+def test_dag_file_selects_runs_and_hides_no_other_dag(ended: Ended, capsys: Captured) -> None:
     trained_in_a_second_dag(ended)
     capsys.readouterr()
     found = json_output("continue", capsys, ended.path / "e.dag", "--dry-run")
@@ -366,8 +366,8 @@ def test_a_dag_file_chooses_runs_and_hides_no_other_dag(ended: Ended, capsys: Ca
     assert "e.sub: no DAG of this name" in capsys.readouterr().err
 
 
-def test_each_epoch_is_as_the_dag_says_that_has_it(ended: Ended, capsys: Captured) -> None:
-    """The second DAG has no node of the epoch whose output did not come back."""
+def test_each_epoch_has_the_state_of_its_dag(ended: Ended, capsys: Captured) -> None:
+    """The second DAG has no node for the epoch without output."""
     trained_in_a_second_dag(ended)
     for epoch in (1, 2, 3):
         shutil.rmtree(ended.path / f"output/training_logs/{RUNS['run0']}/version_{epoch}")
@@ -382,8 +382,8 @@ def test_each_epoch_is_as_the_dag_says_that_has_it(ended: Ended, capsys: Capture
     ]
 
 
-def test_no_epoch_is_counted_back(ended: Ended, capsys: Captured) -> None:
-    """Only the second DAG was copied, and of its checkpoint an earlier one."""
+def test_epochs_never_count_back(ended: Ended, capsys: Captured) -> None:
+    """Only the second DAG was copied, with an earlier checkpoint."""
     trained_in_a_second_dag(ended)
     (ended.path / "e.dag").unlink()
     for epoch in (1, 2, 3):
@@ -391,7 +391,7 @@ def test_no_epoch_is_counted_back(ended: Ended, capsys: Captured) -> None:
     assert "no DAG file here has epoch 2 of run0" in refused(ended, capsys, "--epochs", "5")
 
 
-def test_a_sub_dag_goes_on_where_it_is_named(ended: Ended, capsys: Captured) -> None:
+def test_sub_dag_must_be_named(ended: Ended, capsys: Captured) -> None:
     ended.write("all.dag", "SUBDAG EXTERNAL inner e.dag\n")
     ended.write("all.dag.dagman.out", Out().start("08:00:00").data)
     ended.write("all.dag.lock", "")
@@ -405,7 +405,7 @@ def test_a_sub_dag_goes_on_where_it_is_named(ended: Ended, capsys: Captured) -> 
     assert "JOB run0-train_epoch2 e.sub" in ended.second
 
 
-def test_not_twice(ended: Ended, capsys: Captured) -> None:
+def test_run_is_continued_once(ended: Ended, capsys: Captured) -> None:
     assert ended.go_on() == 0
     assert "e-2.dag was not submitted yet" in refused(ended, capsys)
 
@@ -417,13 +417,13 @@ def test_not_twice(ended: Ended, capsys: Captured) -> None:
         (("--epochs", "0"), "at least one epoch"),
     ],
 )
-def test_what_nobody_can_mean(
+def test_invalid_arguments_are_refused(
     ended: Ended, capsys: Captured, words: tuple[str, ...], report_of: str
 ) -> None:
     assert report_of in refused(ended, capsys, *words)
 
 
-def test_fewer_epochs_than_a_run_has_are_reported(ended: Ended, capsys: Captured) -> None:
+def test_fewer_epochs_than_trained_are_reported(ended: Ended, capsys: Captured) -> None:
     assert ended.go_on("run2", "--epochs", "2") == 0
     output = capsys.readouterr().out
     assert "run2 is left out: it has 4 epochs already, more than the 2 asked for" in output
@@ -433,8 +433,8 @@ def test_fewer_epochs_than_a_run_has_are_reported(ended: Ended, capsys: Captured
 
 
 @pytest.mark.parametrize("beside", ["lr.dag", "lr-2026.dag", "lr-2025-2.dag"])
-def test_a_year_in_a_name_is_not_the_number_of_a_dag(ended: Ended, beside: str) -> None:
-    """Another ensemble's DAG that is called nearly alike has nothing to do with it."""
+def test_year_in_a_name_is_not_a_dag_number(ended: Ended, beside: str) -> None:
+    """Another ensemble's DAG with a similar name is unrelated."""
     for file in ended.path.glob("e.dag*"):
         file.rename(file.with_name(file.name.replace("e.dag", "lr-2025.dag", 1)))
     ended.write(beside, 'JOB a-train_epoch0 e.sub\nVARS a-train_epoch0 run_uuid="dddd4444"\n')
@@ -443,14 +443,14 @@ def test_a_year_in_a_name_is_not_the_number_of_a_dag(ended: Ended, beside: str) 
     assert "goes on with lr-2025.dag" in (ended.path / free).read_text()
 
 
-def test_what_could_break_out_of_its_line_is_refused(ended: Ended, capsys: Captured) -> None:
+def test_values_with_line_ends_are_refused(ended: Ended, capsys: Captured) -> None:
     text = (ended.path / "e.dag").read_text()
     ended.write("e.dag", text.replace("output/training_logs/$(run_uuid)", "../../../etc"))
     assert "below the DAG's directory" in refused(ended, capsys)
 
 
 def report_of(ended: Ended, more: str) -> dict[str, dict[str, str]]:
-    """VARS and attributes of each node that goes on, where the old ones have ``more``, too."""
+    """VARS and attributes of each continued node, where the old ones have ``more``, too."""
     text = (ended.path / "e.dag").read_text()
     ended.write("e.dag", text.replace('note="', f'{more} note="'))
     assert ended.go_on() == 0
@@ -459,20 +459,20 @@ def report_of(ended: Ended, more: str) -> dict[str, dict[str, str]]:
     return {each.node: dict(each.pairs) for each in vars_}
 
 
-def test_a_secret_goes_on_and_is_not_reported(ended: Ended, capsys: Captured) -> None:
+def test_secret_is_copied_but_not_printed(ended: Ended, capsys: Captured) -> None:
     key = "hf_AbCdEfGhIjKlMnOpQrStUv0123"
     found = report_of(ended, f'api_key="{key}"')
     assert {values["api_key"] for values in found.values()} == {key}
     assert key not in "".join(capsys.readouterr())
 
 
-def test_attributes_of_jobs_stay_attributes(ended: Ended) -> None:
+def test_job_attributes_are_kept(ended: Ended) -> None:
     for values in report_of(ended, '+WantX="true" My.Foo="\\"a b\\""').values():
         assert values["My.WantX"] == "true"
         assert values["My.Foo"] == '"a b"'
 
 
-def test_no_text_becomes_a_command(ended: Ended) -> None:
+def test_no_value_becomes_a_command(ended: Ended) -> None:
     text = (ended.path / "e.dag").read_text().replace(" e.sub", " train")
     described = 'SUBMIT-DESCRIPTION train {\n  executable = train.py\n  ENV = "A=1"\n  queue\n}\n'
     ended.write("e.dag", f"# Once:\x0bENV SET A=1\n# or\u2028CONFIG other\n{text}{described}")
@@ -483,7 +483,7 @@ def test_no_text_becomes_a_command(ended: Ended) -> None:
     assert lines.count('ENV = "A=1"') == 1
 
 
-def test_descriptions_of_files_that_are_included_go_on(ended: Ended) -> None:
+def test_descriptions_in_included_files_are_kept(ended: Ended) -> None:
     text = (ended.path / "e.dag").read_text().replace(" e.sub", " train")
     described = "SUBMIT-DESCRIPTION train {\n  executable = train.py\n  log = metl.log\n}\n"
     ended.write("jobs.inc", f"{described}SUBMIT-DESCRIPTION other {{\n  executable = x\n}}\n")
@@ -500,7 +500,7 @@ def test_descriptions_of_files_that_are_included_go_on(ended: Ended) -> None:
 
 
 @pytest.mark.parametrize("where", ["MAXJOBS few\udcff 3\n", 'VARS run0-train_epoch2 x="\udcff"\n'])
-def test_what_is_no_text_is_refused(ended: Ended, capsys: Captured, where: str) -> None:
+def test_binary_files_are_refused(ended: Ended, capsys: Captured, where: str) -> None:
     text = (ended.path / "e.dag").read_text()
     ended.write("e.dag", f"{text}{where}".encode("utf-8", "surrogateescape"))
     assert "no UTF-8 text" in refused(ended, capsys)

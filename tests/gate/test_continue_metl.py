@@ -1,5 +1,5 @@
-"""Continuing DAGs as the METL experiment writes them: ``continue_from_checkpoint`` is a flag, and
-what the job takes along is in the submit description."""
+"""Continuing DAGs of the METL experiment: ``continue_from_checkpoint`` is a flag, and the job's
+input files are in the submit description."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Metl(Dagdir):
         self.write("metl.dag.dagman.out", Out().start("09:00:00").exit(2, "12:00:00").data)
 
     def trained(self, folder: str = "output/training_logs/{}", file: str = "last.ckpt") -> None:
-        """Leaves what two epochs leave."""
+        """Write what two epochs leave."""
         for uuid in RUNS.values():
             here = folder.format(uuid)
             for epoch in range(2):
@@ -85,7 +85,7 @@ class Metl(Dagdir):
         return main(["continue", str(self.path), *words])
 
     def run(self, dag: str, node: str) -> None:
-        """One job of a node, as HTCondor runs it: in a directory with what is transferred."""
+        """Run the job of a node as HTCondor does: in a directory with its transferred files."""
         reader = DagdirReader(self.path / dag)
         reader.open()
         found = next(each for each in reader.ensemble.dags.values() if each.file == dag)
@@ -109,7 +109,7 @@ class Metl(Dagdir):
         shutil.rmtree(sandbox)
 
 
-def test_a_flag_is_no_place(tmp_path: Path, capsys: Captured) -> None:
+def test_checkpoint_flag_is_not_a_path(tmp_path: Path, capsys: Captured) -> None:
     metl = Metl(tmp_path / "metl")
     metl.trained()
     output = json_output("continue", capsys, metl.path)
@@ -120,8 +120,8 @@ def test_a_flag_is_no_place(tmp_path: Path, capsys: Captured) -> None:
     assert main(["check", str(metl.path / "metl-2.dag")]) == 0
 
 
-def test_the_continuation_trains_what_is_left(tmp_path: Path) -> None:
-    """Two epochs, then the other two by the DAG that continues: the same weights as without."""
+def test_continuation_trains_the_remaining_epochs(tmp_path: Path) -> None:
+    """Two epochs, then two by the continuing DAG: the same weights as in one DAG."""
     metl, whole = Metl(tmp_path / "metl"), Metl(tmp_path / "whole")
     for epoch in range(2):
         metl.run("metl.dag", f"run0-train_epoch{epoch}")
@@ -134,7 +134,7 @@ def test_the_continuation_trains_what_is_left(tmp_path: Path) -> None:
     assert (metl.path / last).read_bytes() == (whole.path / last).read_bytes()
 
 
-def test_a_dag_of_first_epochs_gets_what_its_description_asks_for(tmp_path: Path) -> None:
+def test_continued_first_epochs_get_the_input_files(tmp_path: Path) -> None:
     metl = Metl(tmp_path / "metl", epochs=1)
     for run in RUNS:
         metl.run("metl.dag", f"{run}-train_epoch0")
@@ -154,7 +154,7 @@ def test_a_dag_of_first_epochs_gets_what_its_description_asks_for(tmp_path: Path
         ("models/$(ResourceName)-$(run_uuid)", "models/aws-{}"),
     ],
 )
-def test_the_checkpoint_is_where_the_description_says(
+def test_checkpoint_is_found_by_the_description(
     tmp_path: Path, capsys: Captured, place: str, folder: str
 ) -> None:
     text = DESCRIPTION.replace("$(logs)/$(run_uuid)", place)
@@ -164,7 +164,7 @@ def test_the_checkpoint_is_where_the_description_says(
     assert [run["checkpoint"] for run in runs] == [folder.format(uuid) for uuid in RUNS.values()]
 
 
-def test_the_dag_of_the_experiment(tmp_path: Path, shared: Shared, capsys: Captured) -> None:
+def test_recorded_experiment_continues(tmp_path: Path, shared: Shared, capsys: Captured) -> None:
     """The recorded directory, with the checkpoints that its runs must have left."""
     recorded = shared("examples/metl-aws")
     for name in ("global_pretraining_in_aws.dag", "metl.log"):

@@ -1,5 +1,5 @@
-"""A run in the DAG that it began in and in the one in which it goes on: counted once, and named by
-the gate of the later one."""
+"""A run in its first DAG and in the one that continues it: counted once, with the state of the
+later gate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.event_logs import Log, Out
 
 @pytest.fixture(name="going")
 def _going(tmp_path: Path) -> Ended:
-    """Its DAG skipped what run0 did not train, and e-2.dag goes on with run0 and run1."""
+    """The first DAG skipped what run0 had not trained; e-2.dag continues run0 and run1."""
     ended = Ended(tmp_path / "ensemble")
     log = Log()
     for epoch in (2, 3):
@@ -39,14 +39,14 @@ def row(status: Status, run: str = "run0") -> Run:
 
 
 def agree(status: Status) -> None:
-    """The sums over epochs are those of the rows of runs."""
+    """Check that the sums over epochs are those of the rows of runs."""
     assert sum(status.epoch_states.values()) == len(RUNS) * EPOCHS
     assert sum(run.epochs_total for run in status.runs) == len(RUNS) * EPOCHS
     assert status.epoch_states[State.SKIPPED] == sum(run.epochs_skipped for run in status.runs)
     assert status.epoch_states[State.COMPLETED] == sum(run.epochs_done for run in status.runs)
 
 
-def test_an_epoch_counts_once(going: Ended) -> None:
+def test_epoch_in_two_dags_counts_once(going: Ended) -> None:
     agree(seen(going, live=False))
     out, log = Out().start("13:00:00"), Log()
     for job, epoch in ((98, 2), (99, 3)):
@@ -57,13 +57,13 @@ def test_an_epoch_counts_once(going: Ended) -> None:
     status = seen(going)
     agree(status)
     assert (row(status).epochs_done, row(status).epochs_skipped) == (4, 0)
-    # DAGMan's nodes are of each DAG.
+    # Nodes are counted for each DAG.
     assert sum(status.node_states.values()) == len(RUNS) * EPOCHS + 4
     assert not any(status.other_states.values())
 
 
 @pytest.mark.parametrize("over", [False, True])
-def test_what_waits_in_the_later_one_is_stopped_no_more(going: Ended, over: bool) -> None:
+def test_run_waiting_in_the_later_dag_is_not_stopped(going: Ended, over: bool) -> None:
     out = Out().start("13:00:00")
     begun(going, out.exit(1, "14:00:00") if over else out)
     status = seen(going, live=not over)
@@ -75,7 +75,7 @@ def test_what_waits_in_the_later_one_is_stopped_no_more(going: Ended, over: bool
     assert exit_condition("all")(status, lambda: None) != 0
 
 
-def test_one_that_fails_at_its_later_gate_is_stopped_no_more(going: Ended) -> None:
+def test_run_failing_in_the_later_dag_is_not_stopped(going: Ended) -> None:
     log = Log().submit(98, "run1-train_epoch2", "13:01:00").execute(98).terminate(98)
     going.append("metl.log", log.data)
     out = Out().start("13:00:00").submitted("run1-train_epoch2", 98, "13:01:00")

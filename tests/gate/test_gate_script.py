@@ -1,4 +1,4 @@
-"""The gate as DAGMan runs it: what it decides, what it writes, and that nothing makes it fail."""
+"""The gate as DAGMan runs it: its decisions, its files, and that no input makes it fail."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.support.gated_dagdir import GO, PATIENT, SKIP, UUID, WAIT, Gated
 OTHERS = ("bbbb", "cccc", "dddd")
 
 
-def test_nothing_asked_and_no_rule_lets_the_epoch_train_and_leaves_no_trace(tmp_path: Path) -> None:
+def test_epoch_trains_without_requests_and_rules(tmp_path: Path) -> None:
     dagdir = Gated(tmp_path, {})
     assert dagdir.asks_in_a_process(0) == GO
     assert sorted(os.listdir(tmp_path)) == ["ensemble.gate.json"]
 
 
-def test_it_finds_its_files_from_another_directory(tmp_path: Path) -> None:
+def test_gate_finds_its_files_from_another_directory(tmp_path: Path) -> None:
     dagdir = Gated(tmp_path / "there", {})
     dagdir.ask_for("stop")
     words = dagdir.command(3)
@@ -36,10 +36,10 @@ def test_it_finds_its_files_from_another_directory(tmp_path: Path) -> None:
     assert dagdir.stopped()["epoch"] == 3
 
 
-# --- stop, pause, elsewhere ---------------------------------------------------------------
+# --- stop, pause, retarget ----------------------------------------------------------------
 
 
-def test_a_stop_file_ends_the_run_and_says_so_once(tmp_path: Path) -> None:
+def test_stop_file_stops_the_run_once(tmp_path: Path) -> None:
     dagdir = Gated(tmp_path, {})
     dagdir.ask_for("stop", "it overfits\nand more\n")
     assert dagdir.asks_in_a_process(4) == SKIP
@@ -54,7 +54,7 @@ def test_a_stop_file_ends_the_run_and_says_so_once(tmp_path: Path) -> None:
     assert dagdir.file("stopped").read_bytes() == before
 
 
-def test_evaluations_of_trained_epochs_run_and_later_ones_do_not(tmp_path: Path) -> None:
+def test_only_evaluations_of_trained_epochs_run(tmp_path: Path) -> None:
     dagdir = Gated(tmp_path, {})
     dagdir.ask_for("stop")
     assert dagdir.asks(3, what="evaluate") == GO, "no gate has answered the request yet"
@@ -63,7 +63,7 @@ def test_evaluations_of_trained_epochs_run_and_later_ones_do_not(tmp_path: Path)
     assert codes == [GO, GO, SKIP, SKIP]
 
 
-def test_a_pause_waits_says_since_when_and_leaves_nothing_when_it_goes_on(tmp_path: Path) -> None:
+def test_pause_is_recorded_until_the_run_resumes(tmp_path: Path) -> None:
     dagdir = Gated(tmp_path, {})
     dagdir.ask_for("pause")
     assert dagdir.asks_in_a_process(2) == WAIT
@@ -76,7 +76,7 @@ def test_a_pause_waits_says_since_when_and_leaves_nothing_when_it_goes_on(tmp_pa
     assert not dagdir.file("paused").exists()
 
 
-def test_a_paused_run_can_be_stopped(tmp_path: Path) -> None:
+def test_paused_run_can_be_stopped(tmp_path: Path) -> None:
     dagdir = Gated(tmp_path, {})
     dagdir.ask_for("pause")
     assert dagdir.asks(2) == WAIT
@@ -86,7 +86,7 @@ def test_a_paused_run_can_be_stopped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("site", ["CHTC-Spark-CE1", "Delta-GPU|SDSC PRP"])
-def test_the_next_epochs_are_sent_to_the_site_that_was_named(tmp_path: Path, site: str) -> None:
+def test_next_epochs_are_sent_to_the_requested_site(tmp_path: Path, site: str) -> None:
     dagdir = Gated(tmp_path, {})
     dagdir.ask_for("target", f"{site}\n")
     assert dagdir.asks(2) == GO
@@ -97,7 +97,7 @@ def test_the_next_epochs_are_sent_to_the_site_that_was_named(tmp_path: Path, sit
     assert os.listdir(placed.parent) == [placed.name], "what is there stays, and nothing new comes"
 
 
-def test_a_retry_does_not_go_where_its_run_is_no_longer_sent(tmp_path: Path) -> None:
+def test_retry_follows_a_withdrawn_request(tmp_path: Path) -> None:
     dagdir = Gated(tmp_path, {})
     dagdir.ask_for("target", "CHTC-Spark-CE1\n")
     assert dagdir.asks(2) == GO
@@ -109,7 +109,7 @@ def test_a_retry_does_not_go_where_its_run_is_no_longer_sent(tmp_path: Path) -> 
     assert not dagdir.file("sent").exists()
 
 
-def test_a_site_that_was_given_to_one_job_stays(tmp_path: Path) -> None:
+def test_site_of_a_submitted_job_is_kept(tmp_path: Path) -> None:
     dagdir = Gated(tmp_path, {})
     dagdir.ask_for("target", "CHTC-Spark-CE1\n")
     assert dagdir.asks(2) == GO
@@ -127,7 +127,7 @@ def test_a_site_that_was_given_to_one_job_stays(tmp_path: Path) -> None:
         *('a"', "a'", "a$", "a\\", '"', "a\r\nb", "a\u2028b", "é\udcff"),
     ],
 )
-def test_no_target_breaks_out_of_its_line(tmp_path: Path, site: str) -> None:
+def test_target_with_line_ends_is_refused(tmp_path: Path, site: str) -> None:
     dagdir = Gated(tmp_path, {})
     dagdir.state.mkdir(parents=True)
     dagdir.file("target").write_bytes(site.encode("utf-8", "surrogateescape"))
@@ -169,7 +169,7 @@ MOST = {"metric": "val_loss", "goal": "max"}
             {2: GO, 3: SKIP},
             "val_loss is 4.1 at epoch 3, more than 10 times its best (0.4 at epoch",
         ),
-        # A multiple of a loss below zero says nothing.
+        # A multiple of a negative loss is meaningless.
         (DIVERGENCE, [-0.5, -0.4, 3.0], {3: GO}, ""),
         ({**MOST, "divergence": 3}, [0.6, 0.21], {2: GO}, ""),
         (
@@ -182,7 +182,7 @@ MOST = {"metric": "val_loss", "goal": "max"}
         ({**MOST, "divergence": 3}, [-0.1, -0.5], {2: GO}, ""),
     ],
 )
-def test_a_rule_ends_a_run(
+def test_rules_stop_a_run(
     tmp_path: Path,
     rules: dict[str, Any],
     losses: list[float],
@@ -200,8 +200,8 @@ def test_a_rule_ends_a_run(
         assert result["reason"].startswith(reason)
 
 
-def test_epochs_before_since_count_as_what_to_beat_only(tmp_path: Path) -> None:
-    """A run that goes on after it was stopped is not stopped again at once."""
+def test_epochs_before_since_are_only_a_baseline(tmp_path: Path) -> None:
+    """A continued run is not stopped again at once."""
     dagdir = Gated(tmp_path, PATIENT)
     run = {"name": "run0", "metrics": f"output/training_logs/{UUID}", "since": 4}
     dagdir.rules({"schema": 1, "rules": PATIENT, "runs": {UUID: run}})
@@ -209,7 +209,7 @@ def test_epochs_before_since_count_as_what_to_beat_only(tmp_path: Path) -> None:
     assert [dagdir.asks(epoch) for epoch in (4, 5, 6)] == [GO, GO, SKIP]
 
 
-def test_the_median_of_the_ensemble(tmp_path: Path) -> None:
+def test_median_rule_compares_with_the_ensemble(tmp_path: Path) -> None:
     dagdir = Gated(tmp_path, {"metric": "val_loss", "median_after": 2}, UUID, *OTHERS)
     dagdir.trained([0.9, 0.8, 0.7])
     dagdir.trained([0.5, 0.9], "bbbb")
@@ -226,7 +226,7 @@ def test_the_median_of_the_ensemble(tmp_path: Path) -> None:
     )
 
 
-def test_the_median_of_a_metric_whose_greatest_value_is_best(tmp_path: Path) -> None:
+def test_median_rule_with_a_maximised_metric(tmp_path: Path) -> None:
     rules = {"metric": "val_loss", "goal": "max", "median_after": 1}
     dagdir = Gated(tmp_path, rules, UUID, *OTHERS)
     for uuid, value in zip((UUID, *OTHERS), (0.3, 0.5, 0.4, float("nan")), strict=True):
@@ -239,14 +239,14 @@ def test_the_median_of_a_metric_whose_greatest_value_is_best(tmp_path: Path) -> 
     )
 
 
-def test_a_goal_that_is_none_lets_the_epoch_train(tmp_path: Path) -> None:
+def test_invalid_goal_lets_the_epoch_train(tmp_path: Path) -> None:
     dagdir = Gated(tmp_path, {**PATIENT, "goal": "most"})
     dagdir.trained([0.5, 0.6, 0.7, 0.8])
     assert dagdir.asks(4) == GO
     assert "goal must be min or max" in dagdir.log[-1]
 
 
-def test_columns_in_any_order_and_the_last_row_of_the_last_version(tmp_path: Path) -> None:
+def test_last_row_of_the_last_version_counts(tmp_path: Path) -> None:
     dagdir = Gated(tmp_path, {**PATIENT, "patience": 1})
     dagdir.metrics(0, "val_loss,epoch,step\n0.5,0,9\n0.4,0,9\n")
     dagdir.metrics(9, "epoch,step,val_loss\n1,9,9.0\n")
@@ -257,7 +257,7 @@ def test_columns_in_any_order_and_the_last_row_of_the_last_version(tmp_path: Pat
     assert dagdir.asks(2) == SKIP, "the torn last row does not count"
 
 
-def test_a_long_file_is_read_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_end_of_a_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text("epoch,val_loss\n0,0.5\n" + "0,\n" * 5000 + "1,0.4\n")
     monkeypatch.setattr(gate, "LONGEST_TABLE", 100)
@@ -266,12 +266,12 @@ def test_a_long_file_is_read_at_its_end(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(lines) < 50
 
 
-# --- nothing makes it fail ------------------------------------------------------------------
+# --- robustness -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", [os.mkdir, partial(os.symlink, "/etc/hostname"), os.mkfifo])
 @pytest.mark.parametrize("kind", ["stop", "stopped", "pause", "target"])
-def test_what_is_no_file_is_reported_and_the_epoch_trains(
+def test_special_files_are_reported_and_the_epoch_trains(
     tmp_path: Path, kind: str, make: Any
 ) -> None:
     dagdir = Gated(tmp_path, {})
@@ -290,7 +290,7 @@ def test_what_is_no_file_is_reported_and_the_epoch_trains(
         b"epoch,val_loss\n" + b"1" * 400 + b",0.5\n-1,0.5\n0.5,0.5\n1e9,0.5\nnan,1\n",
     ],
 )
-def test_garbage_for_metrics(tmp_path: Path, content: bytes) -> None:
+def test_invalid_metrics_let_the_epoch_train(tmp_path: Path, content: bytes) -> None:
     dagdir = Gated(tmp_path, {**PATIENT, "divergence": 2, "median_after": 1}, UUID, *OTHERS)
     for uuid in (UUID, *OTHERS):
         dagdir.metrics(0, content, uuid)
@@ -298,7 +298,7 @@ def test_garbage_for_metrics(tmp_path: Path, content: bytes) -> None:
     assert not dagdir.file("stopped").exists()
 
 
-def test_a_version_that_is_damaged_switches_no_rule_off(tmp_path: Path) -> None:
+def test_damaged_version_disables_no_rule(tmp_path: Path) -> None:
     dagdir = Gated(tmp_path, PATIENT)
     dagdir.trained([0.5, 0.6, 0.7, 0.8])
     dagdir.metrics(2, "no,such,column\n1,2,3\n")
@@ -316,7 +316,7 @@ def test_a_version_that_is_damaged_switches_no_rule_off(tmp_path: Path) -> None:
         '{"rules": {"patience": NaN, "metric": "val_loss"}, "runs": {"%s": {"metrics": "m"}}}',
     ],
 )
-def test_rules_that_are_none(tmp_path: Path, content: str) -> None:
+def test_invalid_rules_let_the_epoch_train(tmp_path: Path, content: str) -> None:
     dagdir = Gated(tmp_path, {})
     dagdir.metrics(0, "epoch,val_loss\n0,1\n")
     os.rename(tmp_path / "output/training_logs" / UUID, tmp_path / "m")
@@ -327,14 +327,14 @@ def test_rules_that_are_none(tmp_path: Path, content: str) -> None:
     assert dagdir.stopped()["run"] == "run0"
 
 
-def test_rules_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_rules_let_the_epoch_train(tmp_path: Path) -> None:
     dagdir = Gated(tmp_path, {})
     (tmp_path / "ensemble.gate.json").unlink()
     assert dagdir.asks(2) == GO
     assert "ensemble.gate.json cannot be read" in dagdir.log[-1]
 
 
-def test_links_are_never_followed_when_it_writes(tmp_path: Path) -> None:
+def test_gate_never_writes_through_links(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     dagdir = Gated(tmp_path / "dagdir", PATIENT)
@@ -354,9 +354,9 @@ def test_links_are_never_followed_when_it_writes(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-def test_a_full_disk(tmp_path: Path) -> None:
-    """A file system of one page that is full; without the right to mount one, a limit on the
-    size of files."""
+def test_full_disk_lets_the_epoch_train(tmp_path: Path) -> None:
+    """A full file system of one page; without the right to mount one, a limit on the size of
+    files."""
     dagdir = Gated(tmp_path, PATIENT)
     dagdir.trained([0.5, 0.6, 0.7, 0.8])
     code = "import resource, os, signal, sys\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -374,7 +374,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
-def test_a_folder_that_is_not_ours(tmp_path: Path) -> None:
+def test_unwritable_folder_lets_the_epoch_train(tmp_path: Path) -> None:
     dagdir = Gated(tmp_path, PATIENT)
     dagdir.trained([0.5, 0.6, 0.7, 0.8])
     dagdir.state.mkdir(parents=True)
@@ -394,14 +394,14 @@ def test_a_folder_that_is_not_ours(tmp_path: Path) -> None:
         *(["no/such/x.gate.json", UUID, "1", "train", "n"], ["x.gate.json", UUID, "1", "fly", "n"]),
     ],
 )
-def test_arguments_that_nobody_should_give(tmp_path: Path, words: list[str]) -> None:
+def test_invalid_arguments_let_the_epoch_train(tmp_path: Path, words: list[str]) -> None:
     Gated(tmp_path / "in", {})
     with chdir(tmp_path / "in"):
         assert gate.main(words) == GO
     assert os.listdir(tmp_path) == ["in"]
 
 
-def test_its_log_does_not_grow_for_ever(tmp_path: Path) -> None:
+def test_log_of_the_gate_is_bounded(tmp_path: Path) -> None:
     dagdir = Gated(tmp_path, {})
     dagdir.ask_for("target", "a b$(c)")
     (dagdir.state / "gate.log").write_bytes(b"x" * (gate.LONGEST_LOG + 1))
@@ -409,8 +409,8 @@ def test_its_log_does_not_grow_for_ever(tmp_path: Path) -> None:
     assert (dagdir.state / "gate.log").stat().st_size == gate.LONGEST_LOG + 1
 
 
-def test_twenty_at_once(tmp_path: Path) -> None:
-    """As many as DAGMan runs: one answer is written, whole, and all get the same."""
+def test_twenty_gates_agree(tmp_path: Path) -> None:
+    """As many as DAGMan starts: one complete answer is written, and all return it."""
     dagdir = Gated(tmp_path, PATIENT)
     dagdir.trained([0.5, 0.6, 0.7, 0.8])
     dagdir.ask_for("target", "delta", uuid="other")
@@ -428,7 +428,7 @@ def test_twenty_at_once(tmp_path: Path) -> None:
     table=st.binary(max_size=200),
 )
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_lies_there_it_answers(
+def test_gate_answers_with_any_files(
     tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes], rules: bytes, table: bytes
 ) -> None:
     dagdir = Gated(tmp_path_factory.mktemp("gate"), {})

@@ -1,5 +1,5 @@
-"""The gate as DAGMan starts it, by its first line: with no Python, with one that is killed or
-fails, and that all of this lets the node run and is reported."""
+"""The gate as started by DAGMan through its first line: without Python, or with one that fails, the
+node runs, and this is reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NODE = "run0-train_epoch3"
 
 
 class Started:
-    """A dagdir with a gate, and a PATH with nothing but ``python3`` (a shell script) on it."""
+    """A dagdir with a gate, and a PATH with only ``python3`` (a shell script) on it."""
 
     def __init__(self, path: Path, python3: str | None) -> None:
         self.dagdir = Gated(path / "ensemble", {})
@@ -34,7 +34,7 @@ class Started:
             (self.path / "python3").chmod(0o755)
 
     def asks(self, rules: str = "ensemble.gate.json") -> int:
-        # The gate's parent is a shell of its own: one of the interpreters here ends its parent.
+        # The gate's parent is a shell of its own: some interpreters here kill their parent.
         words = ["/bin/sh", "-c", './gate.py "$@"; exit $?', "dagman", rules, UUID]
         done = subprocess.run(
             [*words, "3", "train", NODE],
@@ -51,7 +51,7 @@ GOOD = f'exec {sys.executable} "$@"'
 
 
 @pytest.mark.parametrize(("asked", "code"), [(None, GO), ("stop", SKIP), ("pause", WAIT)])
-def test_its_answers_pass_through_the_shell(tmp_path: Path, asked: str | None, code: int) -> None:
+def test_exit_status_passes_through_the_shell(tmp_path: Path, asked: str | None, code: int) -> None:
     gate = Started(tmp_path, GOOD)
     if asked is not None:
         gate.dagdir.ask_for(asked)
@@ -70,7 +70,7 @@ def test_its_answers_pass_through_the_shell(tmp_path: Path, asked: str | None, c
         (f"exec {sys.executable} -c 'import gone'", "python3 ended with exit status 1"),
     ],
 )
-def test_what_cannot_run_lets_the_node_run(tmp_path: Path, python3: str | None, why: str) -> None:
+def test_broken_gate_lets_the_node_run(tmp_path: Path, python3: str | None, why: str) -> None:
     gate = Started(tmp_path, python3)
     gate.dagdir.ask_for("stop")
     assert gate.asks() == GO
@@ -79,7 +79,7 @@ def test_what_cannot_run_lets_the_node_run(tmp_path: Path, python3: str | None, 
 
 
 @pytest.mark.parametrize("part", ["gate", "gate/ensemble", "gate/ensemble/gate.log"])
-def test_it_follows_no_link(tmp_path: Path, part: str) -> None:
+def test_gate_follows_no_link(tmp_path: Path, part: str) -> None:
     gate = Started(tmp_path, None)
     place = gate.dagdir.path / part
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -92,14 +92,14 @@ def test_it_follows_no_link(tmp_path: Path, part: str) -> None:
 
 
 @pytest.mark.parametrize("rules", ["", "rules.json", ".gate.json", "...gate.json", "gone/x"])
-def test_arguments_that_name_no_rules(tmp_path: Path, rules: str) -> None:
+def test_arguments_without_rules(tmp_path: Path, rules: str) -> None:
     gate = Started(tmp_path, None)
     before = sorted(os.listdir(gate.dagdir.path))
     assert gate.asks(rules) == GO
     assert sorted(os.listdir(gate.dagdir.path)) == before
 
 
-def test_status_warns_of_a_gate_that_does_not_run(tmp_path: Path, capsys: Captured) -> None:
+def test_status_warns_of_a_gate_that_cannot_run(tmp_path: Path, capsys: Captured) -> None:
     dagdir = Dagdir(tmp_path / "ensemble", "")
     dagdir.write("e.dag", gated_dag([UUID]))
     dagdir.write("e.sub", "log = metl.log\nexecutable = train.py\nqueue\n")

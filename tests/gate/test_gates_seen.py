@@ -1,5 +1,5 @@
-"""What gates and people say of runs, seen: in rows, in JSON, in words; and where nodes go that were
-sent elsewhere."""
+"""Answers of gates and requests of people in rows, JSON and text; and the targets of nodes that
+were retargeted."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def rows(reader: DagdirReader) -> dict[str, Run]:
     return {row.run: row for row in again(reader).runs}
 
 
-def test_requests_and_answers_are_seen_as_they_come_and_go(dagdir: Dagdir) -> None:
+def test_requests_and_answers_follow_their_files(dagdir: Dagdir) -> None:
     reader = dagdir.reader(live=True)
     say(dagdir, "pause")
     gate = rows(reader)["run0"].gate
@@ -105,7 +105,7 @@ def test_requests_and_answers_are_seen_as_they_come_and_go(dagdir: Dagdir) -> No
     )
 
 
-def test_a_run_that_was_stopped_has_trained_what_it_has_trained(dagdir: Dagdir) -> None:
+def test_stopped_run_keeps_its_trained_epochs(dagdir: Dagdir) -> None:
     say(dagdir, "stopped", STOPPING)
     log = Log()
     log.clock = datetime(2026, 5, 4, 10, 30)
@@ -120,14 +120,14 @@ def test_a_run_that_was_stopped_has_trained_what_it_has_trained(dagdir: Dagdir) 
     assert row.latest.epoch == 1
 
 
-def test_nobody_waits_where_no_dagman_runs(dagdir: Dagdir) -> None:
+def test_no_run_is_paused_without_a_dagman(dagdir: Dagdir) -> None:
     say(dagdir, "paused", {"node": "run0-train_epoch2", "epoch": 2, "time": "2026-05-04T11:00:00"})
     dagdir.append("e.dag.dagman.out", Out().exit(1, "12:00:00").data)
     gate = rows(dagdir.reader())["run0"].gate
     assert gate.paused is None
 
 
-def test_what_is_wrong_is_a_warning(dagdir: Dagdir) -> None:
+def test_invalid_files_are_warnings(dagdir: Dagdir) -> None:
     say(dagdir, "stopped", "\x1b[31mnothing")
     say(dagdir, "target", "$(x)", OTHER)
     log = dagdir.path / "gate/e/gate.log"
@@ -140,10 +140,8 @@ def test_what_is_wrong_is_a_warning(dagdir: Dagdir) -> None:
 
 
 @pytest.mark.parametrize("few", [500, 1])
-def test_a_link_asks_for_nothing_among_many_files_too(
-    dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch, few: int
-) -> None:
-    """The gate follows none."""
+def test_links_are_not_requests(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    """The gate follows none, also among many files."""
     monkeypatch.setattr(gate_files, "MAX_STATUSES", few)
     say(dagdir, "stop", uuid=OTHER)
     say(dagdir, "target", "delta", uuid=OTHER)
@@ -160,7 +158,7 @@ def place(dagdir: Dagdir, node: str, site: str) -> None:
     os.replace(folder / ".new", folder / f"{node}.inc")
 
 
-def test_a_node_goes_where_it_was_sent(dagdir: Dagdir) -> None:
+def test_node_has_its_requested_target(dagdir: Dagdir) -> None:
     reader = dagdir.reader(live=True)
     before = rows(reader)["run0"].latest
     assert (before.target, before.off_target) == ("any", False)
@@ -185,7 +183,7 @@ def test_a_node_goes_where_it_was_sent(dagdir: Dagdir) -> None:
 
 
 @pytest.mark.parametrize("few", [500, 1])
-def test_placements_are_read_when_they_change_and_not_before(
+def test_placements_are_read_only_when_they_change(
     dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
     monkeypatch.setattr(gate_files, "MAX_STATUSES", few)
@@ -209,7 +207,7 @@ def test_placements_are_read_when_they_change_and_not_before(
     assert read[EPOCHS:] == ["run1-train_epoch2.inc"]
 
 
-# --- words ----------------------------------------------------------------------------------
+# --- texts ----------------------------------------------------------------------------------
 
 
 def row_of(gate: GateStatus, state: State = State.RUNNING) -> Run:
@@ -242,11 +240,11 @@ NOW = datetime(2026, 5, 4, 11)
         (GateStatus(stopped=Stopped("file", None, "", None)), State.COMPLETED, ["stopped"]),
     ],
 )
-def test_sentences(gate: GateStatus, state: State, report_of: list[str]) -> None:
+def test_sentences_of_gates(gate: GateStatus, state: State, report_of: list[str]) -> None:
     assert gate_sentences(row_of(gate, state)) == report_of
 
 
-def test_nothing_is_asked_of_a_run_that_has_all_its_epochs() -> None:
+def test_complete_run_has_no_request() -> None:
     row = row_of(GateStatus(NOW, NOW, target="a"), State.COMPLETED)
     assert has_open_request(row)
     complete = replace(row, epochs_done=row.epochs_total)
@@ -264,13 +262,13 @@ def test_nothing_is_asked_of_a_run_that_has_all_its_epochs() -> None:
         (".gate.json", None),
     ],
 )
-def test_whose_gate_it_is(command: str, name: str | None) -> None:
+def test_gate_is_named_by_its_command(command: str, name: str | None) -> None:
     workflow = weave(f"JOB n n.sub\nSCRIPT PRE n {command}\n")
     assert gate_name(workflow.nodes["n"]) == name
 
 
-def test_what_will_not_be_trained_is_not_waited_for(dagdir: Dagdir) -> None:
-    """Neither before its nodes were left out, nor while an epoch of it ends."""
+def test_skipped_epochs_are_not_waited_for(dagdir: Dagdir) -> None:
+    """Neither before its nodes are skipped, nor while an epoch of it ends."""
 
     def left() -> dict[str, tuple[int, str | None]]:
         painter = dagdir.reader(live=True, now="2026-05-04 10:30:00").snapshot_builder()
@@ -286,7 +284,7 @@ def test_what_will_not_be_trained_is_not_waited_for(dagdir: Dagdir) -> None:
     assert left()["run1"] == (4, "paused at its gate")
 
 
-def test_what_was_asked_stands_beside_the_state() -> None:
+def test_request_is_shown_beside_the_state() -> None:
     running = row_of(GateStatus(target="anvil"))
     assert has_open_request(running)
     (state,) = [spec for spec in columns([running]) if spec.name == "state"]
@@ -297,7 +295,7 @@ def test_what_was_asked_stands_beside_the_state() -> None:
 
 
 @pytest.mark.parametrize("cells", [80, 200])
-def test_the_reason_is_there_for_the_run_under_the_cursor(cells: int) -> None:
+def test_reason_is_shown_for_the_selected_run(cells: int) -> None:
     stopped = GateStatus(stopped=Stopped("median", 2, "val_loss 0.8 is worse", NOW))
     result = cursor_detail(row_of(stopped, State.COMPLETED), set(), cells)
     text = " ".join("".join(piece for piece, _ in each).strip() for each in result)
@@ -308,7 +306,7 @@ def test_the_reason_is_there_for_the_run_under_the_cursor(cells: int) -> None:
     assert cursor_detail(running, {column.name for column in columns([running])}, 200) == [()]
 
 
-def test_what_was_seen_before_the_file_system_fell_silent_is_reported_later(
+def test_gate_keeps_its_last_state_during_a_stall(
     dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = dagdir.reader(live=True)
@@ -329,7 +327,7 @@ def test_what_was_seen_before_the_file_system_fell_silent_is_reported_later(
     assert row.gate.pause_requested is not None
 
 
-def test_a_stopped_run_is_reported_apart_in_estimates_and_lanes(dagdir: Dagdir) -> None:
+def test_stopped_run_is_separate_in_estimates_and_lanes(dagdir: Dagdir) -> None:
     log = Log().submit(1, "run0-train_epoch0").execute(1, site="delta").terminate(1)
     dagdir.write("metl.log", log.data)
     say(dagdir, "stopped", {**STOPPING, "epoch": 1})
@@ -345,7 +343,7 @@ def test_a_stopped_run_is_reported_apart_in_estimates_and_lanes(dagdir: Dagdir) 
     assert [lane.symbol for lane in build_timeline(basis.ledger).lanes] == [STOPPED, PAUSED]
 
 
-def test_epochs_at_a_gate_that_keeps_them_are_counted_as_paused() -> None:
+def test_epochs_held_at_a_gate_count_as_paused() -> None:
     states = {State.COMPLETED: 3, State.PRE: 3, State.WAITING: 4}
 
     def report_of(paused: int) -> str:
@@ -358,9 +356,7 @@ def test_epochs_at_a_gate_that_keeps_them_are_counted_as_paused() -> None:
     assert "◧ 3 paused" in report_of(5)
 
 
-def test_epochs_say_where_they_wait_and_where_their_gate_sends_them(
-    dagdir: Dagdir, capsys: Captured
-) -> None:
+def test_epochs_have_gate_and_target(dagdir: Dagdir, capsys: Captured) -> None:
     say(dagdir, "pause")
     say(dagdir, "paused", {"node": "run0-train_epoch2", "epoch": 2, "time": "2026-05-04T11:00:00"})
     say(dagdir, "target", "expanse\n")
@@ -391,7 +387,7 @@ def test_epochs_say_where_they_wait_and_where_their_gate_sends_them(
     assert "pre script" not in counts
 
 
-def test_a_node_that_the_gate_left_out_says_so(dagdir: Dagdir) -> None:
+def test_node_skipped_by_its_gate_is_marked(dagdir: Dagdir) -> None:
     node = "run0-train_epoch2"
     log = Log().submit(1, "run0-train_epoch0").execute(1, site="delta").terminate(1)
     dagdir.write("metl.log", log.pre_skip(node).data)

@@ -1,5 +1,5 @@
 """Recorded ensembles whose runs were stopped, paused and continued, and one whose epochs take two
-machines: every number is that of a recount of the files' text (``recounted``)."""
+machines: every number equals that of a recount of the files' text (``recounted``)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def output_of(capsys: Captured, command: str, *words: str) -> dict[str, Any]:
 
 @cache
 def moments(dagdir: Path) -> tuple[datetime, ...]:
-    """Every third moment at which something was logged, and the end."""
+    """Every third time of an event, and the end."""
     found = sorted(set(Recount(dagdir).moments))
     return (*found[:-1:3], found[-1])
 
@@ -67,7 +67,7 @@ def at(then: datetime | None) -> tuple[str, ...]:
 
 
 @THEN
-def test_what_it_says_of_each_moment(dagdir: Path, then: datetime | None, capsys: Captured) -> None:
+def test_status_agrees_with_recount(dagdir: Path, then: datetime | None, capsys: Captured) -> None:
     counted = Recount(dagdir, then)
     status = output_of(capsys, "status", str(dagdir), *at(then))
     for kind, name in {"good": "goodput", "bad": "badput", "in_flight": "running"}.items():
@@ -116,13 +116,13 @@ def check_stops(then: datetime, runs: list[dict[str, Any]]) -> None:
 
 @cache
 def begin_of_second() -> datetime:
-    """When the DAG was submitted that goes on with stopped runs."""
+    """When the DAG that continues the stopped runs was submitted."""
     text = (GATED / f"{SECOND}.dag.dagman.log").read_text()
     return datetime.fromisoformat(text[19:38])
 
 
 @pytest.mark.parametrize("dag", [FIRST, SECOND])
-def test_nothing_trains_after_a_stop(dag: str) -> None:
+def test_no_run_trains_after_its_stop(dag: str) -> None:
     counted = Recount(GATED)
     second = begin_of_second()
     for stop in counted.stops(dag):
@@ -134,7 +134,7 @@ def test_nothing_trains_after_a_stop(dag: str) -> None:
         assert [r for r in ran if r.start < since < (r.end or until) < until] == [], stop["run"]
 
 
-def test_what_was_cut_off_is_lost_by_who_removed_it(capsys: Captured) -> None:
+def test_cut_epoch_is_badput_by_the_user_who_removed_it(capsys: Captured) -> None:
     counted = Recount(GATED)
     cut = [job for job in counted.jobs.values() if job.over == "removed"]
     assert {job.node for job in cut} == {f"{AT_ONCE}-train_epoch1"}
@@ -146,7 +146,7 @@ def test_what_was_cut_off_is_lost_by_who_removed_it(capsys: Captured) -> None:
     assert causes["evicted, no reason given"]["executions"] == 1, "what condor_vacate_job evicted"
 
 
-def test_a_removal_says_why_the_eviction_before_it_was() -> None:
+def test_removal_explains_the_eviction_before_it() -> None:
     def evicted(**more: Any) -> Log:
         return Log().submit(1, "run0-train_epoch0").execute(1).evict(1, at="12:00:00", **more)
 
@@ -161,7 +161,7 @@ def test_a_removal_says_why_the_eviction_before_it_was() -> None:
     assert reasons(again) == [None, by_hand]
 
 
-def test_dagman_counts_what_was_skipped_as_done(capsys: Captured) -> None:
+def test_dagman_counts_skipped_nodes_as_done(capsys: Captured) -> None:
     dags = {dag["file"]: dag for dag in output_of(capsys, "status", str(GATED))["dags"]}
     for name in (FIRST, SECOND):
         totals = json.loads((GATED / f"{name}.dag.metrics").read_bytes())
@@ -170,7 +170,7 @@ def test_dagman_counts_what_was_skipped_as_done(capsys: Captured) -> None:
         assert (dag["state"], dag["nodes_failed"]) == ("done", totals["jobs_failed"]) == ("done", 0)
 
 
-def test_no_estimate_awaits_a_stopped_run() -> None:
+def test_estimates_exclude_stopped_runs() -> None:
     end = make_forecast(recorded(GATED))
     assert (end.remaining, end.missing_reason, end.excluded) == (None, None, ())
     counted = Recount(GATED)
@@ -188,13 +188,13 @@ def test_no_estimate_awaits_a_stopped_run() -> None:
         assert found.slowest_run != stop["uuid"]
 
 
-def test_a_backtest_asks_only_for_what_was_trained() -> None:
+def test_backtest_uses_trained_epochs_only() -> None:
     asked = backtest(recorded(GATED), lambda moment: recorded(GATED, moment))
     assert asked.predictions
     assert all(trial.actual >= 0 for trial in asked.predictions)
 
 
-def test_evaluations_are_no_epochs_and_their_hours_count_once(
+def test_hours_of_evaluations_count_once(
     capsys: Captured,
 ) -> None:
     counted = Recount(GATED)
@@ -213,7 +213,7 @@ def test_evaluations_are_no_epochs_and_their_hours_count_once(
     assert f"{spent:.4f} GPU-hours" in text
 
 
-def test_a_report_counts_what_was_skipped_as_skipped(capsys: Captured) -> None:
+def test_report_counts_skipped_epochs(capsys: Captured) -> None:
     report = output_of(capsys, "report", str(GATED))
     totals = report["totals"]
     assert (totals["runs"], totals["runs_completed"], totals["runs_stopped"]) == (5, 2, 3)
@@ -224,7 +224,7 @@ def test_a_report_counts_what_was_skipped_as_skipped(capsys: Captured) -> None:
     assert report["runs"]["total"]["epochs_skipped"] == 6
 
 
-def test_a_copy_says_the_same(tmp_path: Path, capsys: Captured) -> None:
+def test_copy_has_the_same_status(tmp_path: Path, capsys: Captured) -> None:
     copy = tmp_path / "elsewhere" / "copied"
     shutil.copytree(GATED, copy, copy_function=shutil.copy)
     for path in copy.rglob("*"):
@@ -239,9 +239,7 @@ def test_a_copy_says_the_same(tmp_path: Path, capsys: Captured) -> None:
     assert json_output("status", capsys, copy)["live"] is False
 
 
-def test_a_request_written_by_hand_is_not_younger_than_its_answer(
-    tmp_path: Path, capsys: Captured
-) -> None:
+def test_request_without_a_time_precedes_its_answer(tmp_path: Path, capsys: Captured) -> None:
     copy = tmp_path / "copied"
     shutil.copytree(GATED, copy)
     uuid = _uuid(output_of(capsys, "status", str(copy)), AT_ONCE)
@@ -253,7 +251,7 @@ def test_a_request_written_by_hand_is_not_younger_than_its_answer(
     assert gate["stop_requested"] == gate["stopped"]["time"]
 
 
-def test_a_request_says_when_it_was_written() -> None:
+def test_request_has_its_time() -> None:
     written = gate_requests.author_line() + gate_requests.time_line(1_795_317_901)
     assert read_request(written) == 1_795_317_901
     assert read_request(b"enough\n2026-11-22\n") is None
@@ -280,8 +278,8 @@ RESCUE = """\
 
 @pytest.fixture(name="resubmitted", params=["with its jobstate log", "without"])
 def _resubmitted(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """The recording, removed and submitted again: its rescue file marks all that is skipped as
-    ``DONE``, and DAGMan has truncated nodes.log."""
+    """The recording, removed and submitted again: its rescue file marks skipped nodes as ``DONE``,
+    and DAGMan has truncated nodes.log."""
     shutil.copytree(GATED, tmp_path / "gated")
     place = tmp_path / "gated"
     for name in ("metrics", "status", *(["jobstate.log"] * (request.param == "without"))):
@@ -297,7 +295,7 @@ def _resubmitted(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return place
 
 
-def test_an_epoch_cut_off_by_stop_now_stays_skipped_after_a_resubmission(
+def test_epoch_cut_by_stop_now_stays_skipped_on_resubmission(
     resubmitted: Path, capsys: Captured
 ) -> None:
     status = output_of(capsys, "status", str(resubmitted))
@@ -307,7 +305,7 @@ def test_an_epoch_cut_off_by_stop_now_stays_skipped_after_a_resubmission(
     kept = resubmitted / "output" / "training_logs" / run["uuid"] / "checkpoints"
     kept.mkdir()
     (kept / "last.ckpt").write_bytes(b"a checkpoint")
-    # The DAGMan that was begun again is over, too.
+    # The restarted DAGMan has ended, too.
     with (resubmitted / "gated.dag.dagman.out").open("ab") as file:
         file.write(Out().exit(0, "2026-11-22 03:31:00").data)
     planned = text_output("continue", capsys, resubmitted / "gated.dag", AT_ONCE, "--dry-run")
