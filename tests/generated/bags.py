@@ -1,7 +1,6 @@
-"""A bag lived through: shards on so many machines, some slow, some broken off, some held.
+"""A simulated bag: shards on so many machines, some slow, some evicted, some held.
 
-Times are seconds since its beginning; nothing here asks metlmon, so that what it says can be held
-against what metlmon reads.
+Times are seconds since its beginning; no code of metlmon is used, so that its truth is independent.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ class Attempt:
 
 @dataclass
 class Lived:
-    """``attempts`` in order of their start; ``submitted``: when each shard was; ``over``: when the
-    last one was done."""
+    """``attempts`` in order of their start; ``submitted``: the time of each shard; ``over``: the
+    end of the last one."""
 
     shards: int
     attempts: list[Attempt] = field(default_factory=list)
@@ -48,8 +47,8 @@ class Lived:
 
 
 def live(shards: int, machines: int, seed: int) -> Lived:
-    """Each machine takes the next shard when it is free. Of SLOW shards a machine takes four
-    times as long; BROKEN of the attempts are evicted halfway, and queued again."""
+    """Each machine takes the next shard when it is free. SLOW shards take four times as long on a
+    machine; BROKEN attempts are evicted halfway, and queued again."""
     rng = Random(seed)
     lived = Lived(shards, submitted=[30 + 2 * n for n in range(shards)])
     queue = [(lived.submitted[n], n) for n in range(shards)]
@@ -73,7 +72,7 @@ def live(shards: int, machines: int, seed: int) -> Lived:
 
 
 def dag_text(shards: int, gather: bool = True) -> str:
-    """The DAG file: shards, and a node that gathers what they made."""
+    """The DAG file: shards, and a node that gathers their outputs."""
     width = len(str(shards - 1))
     names = [f"shard{n:0{max(3, width)}}" for n in range(shards)]
     lines = [f"JOB {name} infer.sub" for name in names]
@@ -88,8 +87,8 @@ def name_of(shard: int, shards: int) -> str:
 
 
 def event_log(lived: Lived, until: int | None = None, held: tuple[int, ...] = ()) -> Log:
-    """What HTCondor logged up to a moment (None: all of it). ``held``: shards of which each
-    attempt under way then was held in that moment."""
+    """HTCondor's log up to a time (None: all of it). ``held``: shards whose running attempts were
+    held at that time."""
     until = lived.over if until is None else until
     ends = {"good": Log.terminate, "evicted": Log.evict}
     reason = "memory usage exceeded request_memory"
@@ -111,7 +110,7 @@ def event_log(lived: Lived, until: int | None = None, held: tuple[int, ...] = ()
 def write(
     directory: Path, lived: Lived, until: int | None = None, held: tuple[int, ...] = ()
 ) -> None:
-    """The DAG file, the event log up to a moment, and DAGMan's own file."""
+    """Write the DAG file, the event log up to a time, and DAGMan's own file."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "bag.dag").write_text(dag_text(lived.shards))
     for name in ("infer", "gather"):

@@ -37,8 +37,8 @@ SLOW: Final = 1.5
 class Effects:
     """Standard deviations of the logarithm of epoch time, and the size of the ensemble.
 
-    ``sites``, ``hosts``: of each model (site) at most, drawn from 1 (2) on; ``slow_hosts``: how
-    many are slow.
+    ``sites``, ``hosts``: of each model (site) at most, drawn from 1 (2) on; ``slow_hosts``: so many
+    take ``slow_factor`` more. ``skew``: how unequal the numbers of epochs are (0: equal).
     """
 
     gpu: float = 0.3
@@ -65,7 +65,7 @@ class Effects:
 
 @dataclass(frozen=True)
 class Trained:
-    """One epoch: where it ran, when it was submitted and started, what it took and used."""
+    """One epoch: its place, submission, start, duration and usage."""
 
     cluster: int
     run: str
@@ -89,7 +89,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Planted:
-    """The ensemble, and what is true of it. ``slow``: the slow hosts that had an epoch."""
+    """The ensemble and its truth. ``slow``: the slow hosts that had an epoch."""
 
     effects: Effects
     trained: Sequence[Trained]
@@ -97,7 +97,7 @@ class Planted:
 
     @cached_property
     def ledger(self) -> Ledger:
-        """What is read of its log."""
+        """The ledger read from its log."""
         dags, log = {DAG: _dag_text(self.effects)}, _event_log(self.trained)
         return read_ensemble(dags, log).painter().ledger()
 
@@ -149,7 +149,7 @@ def planted(effects: Effects, seed: int) -> Planted:
 
 
 def _hosts(effects: Effects, rng: Random) -> list[_Host]:
-    """All machines, each with one GPU model; a site may have machines of several."""
+    """All machines, each with one GPU model; a site may have machines of several models."""
     hosts: list[_Host] = []
     for gpu in GPUS[: effects.gpus]:
         gpu_effect = rng.gauss(0, effects.gpu)

@@ -1,7 +1,7 @@
-"""An ensemble lived through: jobs, their events, and what is true of them.
+"""A simulated ensemble: jobs, their events, and the truth about them.
 
-Times are seconds since 1970; nothing here reads a log or asks metlmon, so that what it says
-can be held against what metlmon reads.
+Times are seconds since 1970; no code of metlmon is used and no log is read, so that the truth is
+independent.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class DagPlan:
 
 @dataclass(slots=True)
 class Execution:
-    """What is true of one execution. ``cause``: ``kind code/subcode``, None of a good one."""
+    """The truth of one execution. ``cause``: ``kind code/subcode``, None of a good one."""
 
     slot: Slot
     start: int
@@ -111,7 +111,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Lived:
-    """All of it. ``jobs`` in order of submission; ``dagmans``: cluster, DAG, life."""
+    """The whole ensemble. ``jobs`` in order of submission; ``dagmans``: cluster, DAG, life."""
 
     dags: tuple[DagPlan, ...]
     jobs: tuple[Job, ...]
@@ -124,7 +124,7 @@ class Lived:
 
 
 class Telling:
-    """Writes one job's life: ``now`` moves on with every step."""
+    """Writes one job's events: ``now`` advances with every step."""
 
     def __init__(self, job: Job, rng: Random, memory_every: float | None) -> None:
         self.job, self.rng, self.now = job, rng, job.submitted
@@ -139,7 +139,7 @@ class Telling:
         self.now = _once(self.now + max(1, round(seconds)))
 
     def waits(self, place: Place) -> None:
-        """Idle until a slot is found."""
+        """Stay idle until a slot is found."""
         median = 14 * HOUR if place.target == "ospool" else 26 * HOUR
         self.passes(self.rng.lognormvariate(0, 0.9) * median + 60)
         self.slot = choose_slot(place, self.rng)
@@ -169,7 +169,7 @@ class Telling:
         return slot
 
     def works(self, seconds: float, quiet: bool = False) -> None:
-        """Runs: memory is reported now and then, unless ``quiet``."""
+        """Run: memory is reported at times, unless ``quiet``."""
         end = self.now + max(60, round(seconds))
         mb = self.rng.randint(9000, 11000)
         step = self.memory_every or max(300.0, seconds / self.rng.choice((1.5, 2.5, 3.5)))
@@ -196,7 +196,7 @@ class Telling:
         return execution
 
     def settles(self, outcome: str) -> None:
-        """Its last transfer came to nothing."""
+        """Its last transfer failed."""
         last = self.job.transfers[-1]
         last.outcome, last.end = outcome, last.end or self.now
 
@@ -239,7 +239,7 @@ class Telling:
 
 
 def _once(when: int) -> int:
-    """``when``, but never in the hour that exists twice."""
+    """``when``, but never in the repeated hour."""
     first, last = TWICE
     return last + (when - first) // 60 if first <= when < last else when
 
@@ -269,7 +269,7 @@ def _checkpoint(rng: Random) -> int:
 
 
 def training_seconds(place: Place, slot: Slot, rng: Random) -> float:
-    """How long an epoch takes here: its habit, spread a little, less with more GPUs."""
+    """The duration of an epoch here: the usual one with some spread, less with more GPUs."""
     return place.hours * HOUR * rng.lognormvariate(0, 0.09) / len(slot.gpus) ** 0.9
 
 
@@ -341,7 +341,7 @@ def _no_input(t: Telling, place: Place) -> None:
 
 
 def _too_long(t: Telling, place: Place) -> None:
-    # The hold alone ends the execution: no 004 is logged.
+    # Only the hold ends the execution: no 004 is logged.
     slot = t.starts(place)
     t.works(training_seconds(place, slot, t.rng) * t.rng.uniform(1.1, 1.4))
     t.ends("held 26/0")
@@ -382,7 +382,7 @@ def _shadow(t: Telling, place: Place) -> None:
 
 
 def _silent(t: Telling, place: Place) -> None:
-    # Its end was never logged: hours later it is removed, which starts it over.
+    # Its end is not logged; it is removed hours later, which restarts it.
     slot = t.starts(place)
     t.works(training_seconds(place, slot, t.rng) * t.rng.uniform(0.5, 1.5), quiet=True)
     t.say(lambda head: events.removed(head, "via condor_rm (by user researcher)"))
@@ -460,7 +460,7 @@ def _succeeds(t: Telling, place: Place, short: bool) -> None:
     t.terminates(0)
 
 
-# --- all of them ------------------------------------------------------------------------------
+# --- the ensemble -----------------------------------------------------------------------------
 
 
 def live(seed: int) -> Lived:
@@ -479,7 +479,7 @@ def lived_through(
     rng: Random,
     memory_every: float | None = None,
 ) -> Lived:
-    """What comes of these DAGs, where each epoch completes at its place and after its troubles."""
+    """Simulate these DAGs, where each epoch completes at its place and after its troubles."""
     jobs: list[Job] = []
     for number, plan in enumerate(dags):
         for run, uuid in plan.runs:
@@ -514,7 +514,7 @@ def _plans(rng: Random) -> tuple[DagPlan, ...]:
 
 
 def _final_places(dags: tuple[DagPlan, ...], rng: Random) -> dict[tuple[str, int], Place]:
-    """Where each epoch will complete."""
+    """The place where each epoch will complete."""
     final: dict[tuple[str, int], Place] = {}
     for number, plan in enumerate(dags):
         hand = [place for place in PLACES for _ in range(place.shares[number])]
@@ -527,7 +527,7 @@ def _final_places(dags: tuple[DagPlan, ...], rng: Random) -> dict[tuple[str, int
 def _troubles(
     final: dict[tuple[str, int], Place], rng: Random
 ) -> dict[tuple[str, int], list[tuple[Act, Place]]]:
-    """What goes wrong before, and where: mostly at another site of the same target."""
+    """The troubles before, and their places: mostly at another site of the same target."""
     dealt: dict[tuple[str, int], list[tuple[Act, Place]]] = {}
     hand = [act for act, count in DECK for _ in range(count)]
     rng.shuffle(hand)
@@ -558,7 +558,7 @@ def _run(
     rng: Random,
     memory_every: float | None,
 ) -> Iterator[Job]:
-    """One run's jobs, over all lives of its DAG."""
+    """The jobs of one run, over all lives of its DAG."""
     lives = iter(plan.lives)
     life = next(lives)
     now = life.start + rng.randint(2, 40)
@@ -573,7 +573,7 @@ def _run(
             trained = _tries(result, acts, trained, final[(run, epoch)])
             if life.end is not None and result.job.last >= life.end:
                 _cut(result.job, life.end)
-                # What had trained it may be lost with the DAG: it trains again.
+                # Its training may be lost with the DAG: it trains again.
                 trained = False
             completed = result.job.completed
             yield result.job
@@ -581,8 +581,8 @@ def _run(
 
 
 def _tries(report_of: Telling, acts: list[tuple[Act, Place]], trained: bool, final: Place) -> bool:
-    """One job of an epoch: what goes wrong, until the job is over or has succeeded. Returns
-    whether the epoch has been trained by then."""
+    """One job of an epoch: its troubles, until the job is over or has succeeded. Returns whether
+    the epoch has been trained by then."""
     while acts:
         act, place = acts.pop(0)
         act(report_of, place)
@@ -619,7 +619,7 @@ def _cut(job: Job, when: int) -> None:
 def number_clusters(
     dags: tuple[DagPlan, ...], jobs: list[Job]
 ) -> tuple[tuple[int, int, Life], ...]:
-    """Gives clusters their numbers in the order of submission, DAGMans among them."""
+    """Number clusters in the order of submission, including DAGMans."""
     starts = [(life.start, dag, life) for dag, plan in enumerate(dags) for life in plan.lives]
     waiting: list[tuple[int, int, Job | tuple[int, Life]]] = [
         *((start, 0, (dag, life)) for start, dag, life in starts),

@@ -18,7 +18,7 @@ SCHEDD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where one attempt of a job runs: a place, a machine of it, some of its GPUs."""
+    """The slot of one attempt of a job: a place, a machine of it, some of its GPUs."""
 
     place: Place
     host: str

@@ -1,6 +1,6 @@
 """The METL experiment's first round, generated: ``python -m tests.generated.first_round``.
 
-Without an argument it writes ``fixtures/first-round`` anew, byte for byte as it is.
+Without an argument it rewrites ``fixtures/first-round``, byte for byte as it is.
 """
 
 from __future__ import annotations

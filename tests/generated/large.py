@@ -1,6 +1,6 @@
-"""Large ensembles, written up to a moment at which they go on, and what is true of them then.
+"""Large ensembles, written up to a time at which they go on, and their truth at that time.
 
-Nothing here reads a log or asks metlmon. The same name and seed give the same bytes.
+No code of metlmon is used and no log is read. The same name and seed give the same bytes.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ TRANSFERS: Final = {
 
 
 def until(lived: Lived, when: int) -> Lived:
-    """What has happened up to a moment; what goes on then is in flight."""
+    """The events up to a time; what goes on then is in flight."""
     return replace(
         lived,
         jobs=tuple(_until(job, when) for job in lived.jobs if job.submitted <= when),
@@ -87,14 +87,14 @@ def _until(job: Job, when: int) -> Job:
 
 
 def moment_of(lived: Lived, share: float) -> int:
-    """The first moment at which a job fetches its input after this share of the submissions."""
+    """The first time at which a job transfers its input after this share of the submissions."""
     begin = lived.jobs[round(share * (len(lived.jobs) - 1))].submitted
     transfers = (each for job in lived.jobs for each in job.transfers)
     return min(each.start for each in transfers if each.direction == "input" and each.start > begin)
 
 
 def write(lived: Lived, directory: Path, share: float = 0.7) -> dict[str, Any]:
-    """The dagdir at :func:`moment_of` that share, with ``truth.json``; returns the truth."""
+    """Write the dagdir at :func:`moment_of` that share, with ``truth.json``; return the truth."""
     when = moment_of(lived, share)
     part = until(lived, when)
     files = dagdir_files(part, when)
@@ -149,7 +149,7 @@ def truth(lived: Lived, log: str) -> dict[str, Any]:
 
 
 def _state(job: Job) -> str:
-    """The state of a job, by what the events of its log mean."""
+    """The state of a job, by the meaning of its log's events."""
     for _, text in reversed(job.lines):
         number, _, rest = text("").partition("  ")
         if number == "005":
@@ -162,13 +162,13 @@ def _state(job: Job) -> str:
 
 
 def _outcome(execution: Execution) -> str:
-    """In the words of ``metlmon/README.md``."""
+    """The outcome, as in ``metlmon/README.md``."""
     cause = (execution.cause or "good").split()[0]
     return "failed" if cause == "signal" else cause
 
 
 def _transfers(lived: Lived) -> dict[str, dict[str, int]]:
-    """Those that are over, by direction and outcome."""
+    """Finished transfers, by direction and outcome."""
     sums: dict[str, Counter[str]] = {}
     for job in lived.jobs:
         for each in job.transfers:
@@ -182,14 +182,14 @@ def _transfers(lived: Lived) -> dict[str, dict[str, int]]:
 
 
 def cache_directory() -> Path:
-    """Where generated ensembles are kept: never in the checkout."""
+    """The directory of generated ensembles, outside the checkout."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "metlmon-bench"
 
 
 def generated(name: str, directory: Path) -> Path:
-    """The directory of the ensemble ``name`` below ``directory``; written if it is not there.
-    It appears when it is complete."""
+    """The directory of the ensemble ``name`` below ``directory``; written if it does not exist, and
+    atomically."""
     made = directory / name
     if not (made / "truth.json").exists():
         part = directory / f".{name}.part"

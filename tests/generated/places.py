@@ -1,4 +1,4 @@
-"""Where the generated ensemble's jobs run: sites, their machines and their GPUs."""
+"""The sites of the generated ensemble's jobs, their machines and GPUs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 
 class Gpu(NamedTuple):
-    """A model: as the settings call it, as the log does; its capability and memory."""
+    """A model: its names in the settings and in the log; its capability and memory."""
 
     name: str
     device: str
@@ -27,10 +27,9 @@ V100: Final = Gpu("V100-SXM2-32GB", "Tesla V100-SXM2-32GB", 7.0, 32494)
 class Place:
     """GPUs of one model at one site.
 
-    ``site``: its name as metlmon shall show it; ``resource``: ``GLIDEIN_ResourceName`` of its
-    001 events, None where only the host tells; ``host``: with ``{}`` for the machine's number;
-    ``hours``: median of an epoch; ``shares``: epochs that complete here of heterogeneous and of
-    control runs.
+    ``site``: its name in metlmon; ``resource``: ``GLIDEIN_ResourceName`` of its 001 events, None
+    where only the host identifies it; ``host``: with ``{}`` for the machine's number; ``hours``:
+    median of an epoch; ``shares``: epochs that complete here of heterogeneous and of control runs.
     """
 
     site: str
@@ -44,7 +43,7 @@ class Place:
 
     @property
     def sock(self) -> str:
-        """Tells one place's daemons from another's."""
+        """The part of an address that distinguishes the daemons of places."""
         return f"{sum(self.host.encode()) % 9000 + 1000}_{len(self.gpu.device)}"
 
 

@@ -1,4 +1,4 @@
-"""Ensembles whose runs take turns on a few slots, as the event log of a real pool shows them."""
+"""Ensembles whose runs take turns on few slots, as the event log of a real pool has them."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def slot_limited(kind: SlotLimited, seed: int) -> Lived:
         heappush(changes, (when, number, site, ended))
 
     def execute(job: Job, run: _Run, place: Place) -> int:
-        """Its events; returns the end."""
+        """Write its events; return the end."""
         telling = _at(job, now, rng)
         slot = telling.slot = choose_slot(place, rng)
         telling.say(lambda head: events.executing(head, slot))
@@ -148,7 +148,7 @@ def slot_limited(kind: SlotLimited, seed: int) -> Lived:
 
 
 def _at(job: Job, now: int, rng: Random) -> Telling:
-    """The job's story from ``now`` on."""
+    """The events of the job from ``now`` on."""
     telling = Telling.__new__(Telling)
     telling.job, telling.rng, telling.now = job, rng, max(now, job.last)
     telling.memory_every, telling.slot = None, None

@@ -72,11 +72,11 @@ def runs() -> tuple[Run, ...]:
     )
 
 
-# --- what happens -----------------------------------------------------------------------------
+# --- events -----------------------------------------------------------------------------------
 
 
 class JobWriter(Telling):
-    """Writes the events of one job; it waits less long than one of the first round."""
+    """Writes the events of one job, with shorter waits than in the first round."""
 
     def waits(self, place: Place) -> None:
         median = (6 if place.target == "ospool" else 9) * 3600
@@ -107,7 +107,7 @@ def jobs_of(index: int, run: Run, targets: dict[str, str]) -> Iterator[Job]:
 
 
 def _trains(writer: JobWriter, place: Place) -> None:
-    """One job: what goes wrong, until it succeeds."""
+    """One job: its troubles, until it succeeds."""
     rng = writer.rng
     day = (writer.now - BEGIN) / DAY
     if place.target == "ospool" and HOLE_DAYS[0] < day < HOLE_DAYS[1]:
@@ -176,7 +176,7 @@ def dag_text(targets: dict[str, str]) -> str:
 
 
 def error_file(run: str, epoch: int | str) -> str:
-    """The error file of the jobs of an epoch; epochs are numbered from 1 in it."""
+    """The error file of the jobs of an epoch, in which epochs are numbered from 1."""
     return f"{run}-epoch{epoch if isinstance(epoch, str) else epoch + 1}.err"
 
 
@@ -209,7 +209,7 @@ def losses(index: int, run: Run) -> list[float]:
 
 
 def training_files(jobs: list[Job]) -> dict[str, str]:
-    """``args.txt`` and ``metrics.csv`` of each epoch that was trained, as METL writes them."""
+    """``args.txt`` and ``metrics.csv`` of each trained epoch, as METL writes them."""
     files = {}
     for index, run in enumerate(runs()):
         name, uuid, rate, batch = run
@@ -229,7 +229,7 @@ def training_files(jobs: list[Job]) -> dict[str, str]:
 
 
 def captions(jobs: list[Job]) -> list[tuple[str, str]]:
-    """What a watcher is to look at, and when."""
+    """Texts and times of what a viewer should look at."""
     fallen = [e.start for j in jobs for e in j.executions if e.slot.place is BLACK_HOLE]
     nan = [j for j in jobs if j.run == f"run{DIVERGES}" and j.epoch == DIVERGED_EPOCH]
     shown = [
@@ -269,7 +269,7 @@ def story() -> dict[str, str]:
 
 
 def pieces_of(files: dict[str, str]) -> list[tuple[str, str, str]]:
-    """Time, file and text of each piece, in the order in which they are written."""
+    """Time, file and text of each piece, in the order of writing."""
     with TemporaryDirectory() as scratch:
         for name, text in files.items():
             path = Path(scratch, name)
@@ -280,7 +280,7 @@ def pieces_of(files: dict[str, str]) -> list[tuple[str, str, str]]:
 
 
 def _failed(name: str, text: str) -> str:
-    """A file of DAGMan's whose end is a failure: one node failed for good."""
+    """A file of DAGMan that ends with a failure: one node failed for good."""
     text = text.replace("EXITING WITH STATUS 0", "EXITING WITH STATUS 1")
     if name.endswith(".dagman.log"):
         text = text.replace("(return value 0)", "(return value 1)")

@@ -1,6 +1,6 @@
-"""A sweep lived through: a run for each combination of two values, some of which learn badly.
+"""A simulated sweep: a run for each combination of two values, some of which learn badly.
 
-Written as a dagdir: DAG file, event log, and what the trainings wrote.
+Written as a dagdir: DAG file, event log, and metrics.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def uuid_of(index: int) -> str:
 
 
 def loss(rate: str, width: str, epoch: int) -> float:
-    """Lowest at 0.003 and 256; a rate of 0.1 runs away from epoch 1 on, with 1024 it is NaN."""
+    """Lowest at 0.003 and 256; a rate of 0.1 diverges from epoch 1 on, with 1024 it is NaN."""
     if float(rate) > 0.05 and epoch:
         return float("nan") if width == "1024" else 40.0 * epoch
     off = abs(log10(float(rate)) - log10(0.003)) + 0.4 * abs(log10(int(width)) - log10(256))
@@ -52,12 +52,12 @@ def dag_text(rates: tuple[str, ...] = RATES, widths: tuple[str, ...] = WIDTHS) -
 
 
 def reached(index: int) -> int:
-    """Epochs that a run has done: the first ones all, later ones fewer, some none."""
+    """Epochs that a run has done: all of the first runs, fewer of later ones, none of some."""
     return 0 if index % 11 == 10 else max(0, min(EPOCHS, 9 - index // 5))
 
 
 def event_log(points: int) -> Log:
-    """What HTCondor logged of it up to :data:`AS_OF`."""
+    """HTCondor's log of it up to :data:`AS_OF`."""
     job, events = 500, list[Event]()
     for index in range(points):
         at = BEGUN + timedelta(minutes=7 * index)

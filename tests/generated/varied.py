@@ -1,5 +1,5 @@
-"""Ensembles of other sizes and with other troubles than the first round: to hold estimates
-against what they were not made for."""
+"""Ensembles of other sizes and troubles than the first round, to test estimates on ensembles for
+which they were not made."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ TROUBLE: Final = tuple((act, count) for act, count in DECK if act not in SHORT)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A sort of ensemble. ``trouble``: how many things go wrong in an epoch on the average;
-    ``removed``: days from the beginning to each removal of the DAG and those until it is submitted
-    again; ``acts``: what goes wrong, with weights; ``memory_every``: seconds between two memory
-    updates of a job (None: few)."""
+    """A kind of ensemble. ``trouble``: the mean number of troubles in an epoch; ``removed``: days
+    from the beginning to each removal of the DAG and those until its resubmission; ``acts``:
+    troubles, with weights; ``memory_every``: seconds between two memory updates of a job (None:
+    few)."""
 
     name: str
     runs: int

@@ -1,4 +1,4 @@
-"""Writes a generated ensemble as a dagdir, and beside it what is true of it."""
+"""Write a generated ensemble as a dagdir, with its truth beside it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write(lived: Lived, directory: Path) -> None:
 
 
 def dagdir_files(lived: Lived, until: int | None = None) -> dict[str, str]:
-    """What the user, HTCondor and DAGMan have written; ``until``: all goes on after that moment."""
+    """The files of user, HTCondor and DAGMan; ``until``: all goes on after that time."""
     files = {"metl.log": job_log(job_lines(lived.jobs)), "metlmon.toml": SETTINGS}
     for number, plan in enumerate(lived.dags):
         jobs = [job for job in lived.jobs if job.dag == number]
@@ -152,7 +152,7 @@ def _dag(plan: DagPlan, lived: Lived) -> str:
 def dagman_files(
     plan: DagPlan, jobs: list[Job], dagmans: list[tuple[int, Life]], until: int | None = None
 ) -> dict[str, str]:
-    """What DAGMan leaves beside the DAG file, over all its lives; ``until``: it runs then."""
+    """DAGMan's files beside the DAG file, over all its lives; ``until``: it runs then."""
     files: dict[str, str] = {}
     received: list[str] = []
     own: list[Line] = []
