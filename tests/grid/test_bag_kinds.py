@@ -1,5 +1,5 @@
-"""Bags that are not of one job a shard, each with its own name: what is shown of them, against what
-the lines that are written here say."""
+"""Bags whose shards have several executions, processes or names: their figures against the written
+logs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def shards(number: int, more: str = "") -> str:
 
 
 def write(path: Path, dags: dict[str, str], log: Log, outs: dict[str, Out]) -> None:
-    """DAG files by name, the one event log, and DAGMan's own words by DAG file."""
+    """Write DAG files by name, the one event log, and DAGMan's output by DAG file."""
     for name, dag in dags.items():
         (path / name).write_text(dag)
     (path / "infer.sub").write_text(SUBMIT)
@@ -51,7 +51,7 @@ def at(minute: float) -> str:
 def submitted(
     log: Log, out: Out, numbers: Iterable[int], minute: float = 1, first: int = 100, procs: int = 1
 ) -> None:
-    """The jobs of these shards are submitted; their clusters count from ``first``."""
+    """Submit these shards; their clusters count from ``first``."""
     for n in numbers:
         for proc in range(procs):
             log.submit((first + n, proc), f"shard{n:03}", at=at(minute))
@@ -69,8 +69,8 @@ def terminated(log: Log, jobs: Iterable[Job], minute: float) -> None:
 
 
 def test_each_sub_dag_has_its_own_bag(tmp_path: Path) -> None:
-    """Both sub-DAGs call their shards shard000 to shard005. Those of x are over after ten minutes,
-    each on one GPU; of those of y two are over after thirty, four run on."""
+    """Both sub-DAGs have shards shard000 to shard005. Those of x end after ten minutes, each on one
+    GPU; two of y end after thirty, and four run."""
     log, outs = Log("bag.log"), {name: Out().start(at(0)) for name in ("top.dag", "x.dag", "y.dag")}
     submitted(log, outs["x.dag"], range(6))
     submitted(log, outs["y.dag"], range(6), 2, first=200)
@@ -97,7 +97,7 @@ def test_each_sub_dag_has_its_own_bag(tmp_path: Path) -> None:
 
 @pytest.fixture(name="checkpointed")
 def _checkpointed(tmp_path: Path) -> Path:
-    """24 shards on two machines, each in three executions of ten minutes, one behind the other: the
+    """24 shards on two machines, each in three executions of ten minutes, one after the other: the
     first two end with 85. After 195 minutes twelve are done, and two are in their second."""
     events = [
         (moment(at(0)), partial(Log.submit, job=100 + n, node=f"shard{n:03}")) for n in range(24)
@@ -114,22 +114,22 @@ def _checkpointed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_shards_time_is_the_sum_of_what_it_checkpointed(checkpointed: Path) -> None:
+def test_time_of_a_shard_is_the_sum_of_its_executions(checkpointed: Path) -> None:
     (bag,) = bags_of(checkpointed)
     assert bag.done == bag.durations.shards == 12
     assert bag.durations.median == bag.durations.maximum == 1800.0
     by_state = {(each.state, each.seconds, each.attempts) for each in bag.shards}
     assert by_state == {
         (State.COMPLETED, 1800.0, 3),
-        # As-of is the newest event: both began their second execution then.
+        # As-of is the newest event, when both began their second execution.
         (State.RUNNING, 600.0, 2),
         (State.IDLE, None, 0),
     }
     assert bag.totals.executions == 12 * 3 + 2 * 2
 
 
-def test_the_rest_of_checkpointed_shards_takes_as_long_as_they_do(checkpointed: Path) -> None:
-    """Two machines: twenty minutes of each of the two under way, then ten shards of thirty."""
+def test_estimate_of_checkpointed_shards_has_all_executions(checkpointed: Path) -> None:
+    """Two machines: twenty minutes for each of two running shards, then ten shards of thirty."""
     (bag,) = bags_of(checkpointed)
     assert bag.machines == pytest.approx(2.0, rel=0.01)
     assert bag.remaining.samples == 12, "shards, not executions"
@@ -138,7 +138,7 @@ def test_the_rest_of_checkpointed_shards_takes_as_long_as_they_do(checkpointed: 
     assert bag.stragglers == ()
 
 
-def test_processes_side_by_side_are_one_shard(tmp_path: Path) -> None:
+def test_parallel_processes_are_one_shard(tmp_path: Path) -> None:
     """Six shards of three processes each. Of five the first process takes two hours, the others
     twenty and ten minutes; of the sixth two have run for seventy minutes, the first is done."""
     log, out = Log("bag.log"), Out().start(at(0))
@@ -158,15 +158,15 @@ def test_processes_side_by_side_are_one_shard(tmp_path: Path) -> None:
     assert bag.stragglers == (), "seventy minutes of two hours"
     assert bag.shards[5].seconds == 70 * 60
     assert bag.recent_rate.shards == 5
-    # From the first start until now: five at work for two hours, one for seventy minutes.
+    # Since the first start: five work for two hours, one for seventy minutes.
     assert bag.machines == pytest.approx((5 * 120 + 70) / 125)
     assert bag.remaining.samples == 5
     assert bag.remaining.median == pytest.approx(50 * 60, rel=0.1)
     assert bag.totals.executions == 18
 
 
-async def test_a_bag_whose_rest_was_skipped_is_over(tmp_path: Path) -> None:
-    """A bag of which all but two were skipped, and beside it one that has not begun."""
+async def test_bag_with_skipped_shards_is_over(tmp_path: Path) -> None:
+    """A bag of which all but two shards were skipped, beside one that has not begun."""
     log = Log("bag.log")
     for n in range(6):
         log.pre_skip(f"shard{n:03}", at=at(1))
@@ -183,14 +183,13 @@ async def test_a_bag_whose_rest_was_skipped_is_over(tmp_path: Path) -> None:
     assert text(drawn) == "█" * 80, "a full bar is all done"
     async with opened(dagdir_feed(tmp_path), size=MIDDLE) as seen:
         await seen.press("6", "6", "6")
-        # The first that is not over.
+        # The first open bag.
         assert "bag 2 of 2" in seen.text
         assert "other*" in seen.text
 
 
-def test_what_a_post_script_let_pass_is_done_when_the_script_is(tmp_path: Path) -> None:
-    """Of eight every second one's job fails. The last job ends at 10:19, the last script at
-    10:29."""
+def test_passed_shard_is_done_when_its_post_script_ends(tmp_path: Path) -> None:
+    """Every second of eight jobs fails. The last job ends at 10:19, the last script at 10:29."""
     log, out = Log("bag.log"), Out().start(at(0))
     submitted(log, out, range(8))
     executed(log, range(100, 108), 2)
@@ -205,12 +204,12 @@ def test_what_a_post_script_let_pass_is_done_when_the_script_is(tmp_path: Path) 
     assert bag.completed_at == moment("10:29:00")
     assert (bag.overall_rate.shards, bag.overall_rate.seconds) == (8, 28 * 60)
     assert (bag.durations.minimum, bag.durations.maximum) == (600.0, 1020.0)
-    # What failed is lost all the same.
+    # The hours of failed jobs are lost all the same.
     assert bag.totals.hours.badput == pytest.approx(sum(11 + n for n in range(0, 8, 2)) / 60)
     assert bag.totals.bad_executions == 4
 
 
-def test_shards_whose_scripts_run_are_not_trained_again(tmp_path: Path) -> None:
+def test_estimate_excludes_shards_in_their_post_script(tmp_path: Path) -> None:
     log, out = Log("bag.log"), Out().start(at(0))
     submitted(log, out, range(12))
     executed(log, range(100, 112), 2)
@@ -226,10 +225,9 @@ def test_shards_whose_scripts_run_are_not_trained_again(tmp_path: Path) -> None:
     assert bag.overall_rate.shards == 4
 
 
-def test_what_a_superseded_job_goes_on_with_is_no_straggler(tmp_path: Path) -> None:
-    """Ten shards of ten minutes. DAGMan ended while three of them ran, and the ends of these jobs
-    are in no log; it was submitted again, and ran them anew: one is done, two have run for ten
-    minutes."""
+def test_superseded_job_is_not_a_straggler(tmp_path: Path) -> None:
+    """Ten shards of ten minutes. DAGMan ended while three of them ran, and their ends are not
+    logged; they were submitted again: one is done, two have run for ten minutes."""
     log, out = Log("bag.log"), Out().start(at(0))
     submitted(log, out, range(10))
     executed(log, range(100, 110), 2, "delta")
@@ -252,9 +250,9 @@ def test_what_a_superseded_job_goes_on_with_is_no_straggler(tmp_path: Path) -> N
     assert bag.remaining.median < 300, "both have come as far as the others took"
 
 
-def test_an_hour_that_comes_twice_is_two_hours(tmp_path: Path) -> None:
-    """Four machines, each with a shard of twenty minutes after the other, from 23:00 on: at 02:10
-    by the clock it is four hours and ten minutes later."""
+def test_repeated_hour_counts_as_two(tmp_path: Path) -> None:
+    """Four machines run shards of twenty minutes from 23:00 on; at 02:10 by the clock four hours
+    and ten minutes have passed."""
     begun, chicago = datetime(2026, 11, 1, 4, tzinfo=UTC), ZoneInfo("America/Chicago")
 
     def local(minute: int) -> str:
@@ -287,9 +285,9 @@ def test_an_hour_that_comes_twice_is_two_hours(tmp_path: Path) -> None:
     assert bag.remaining.median == pytest.approx(60 * (20 * left / 4), rel=0.1)
 
 
-def test_the_end_is_reported_by_the_clock_that_will_be_on_the_wall(tmp_path: Path) -> None:
-    """At 23:00 a shard that takes four hours is begun anew: when it is done the clock, set back at
-    two, will say 02:00."""
+def test_estimated_end_is_in_the_later_utc_offset(tmp_path: Path) -> None:
+    """A shard of four hours starts at 23:00: it ends at 02:00 by the clock, which is set back at
+    two."""
     log = Log("bag.log")
     for n in range(9):
         log.submit(100 + n, f"shard{n:03}", at="2026-10-31 15:00:00")

@@ -1,4 +1,4 @@
-"""A bag's figures, each added up again from the lines of the event log by other means."""
+"""A bag's figures, each computed independently from the lines of the event log."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _bag() -> Bag:
 
 @dataclass
 class Job:
-    """What the lines of one job say."""
+    """The facts of one job's lines."""
 
     node: str
     submitted: datetime
@@ -57,7 +57,7 @@ HEAD = re.compile(r"^(\d{3}) \((\d+)\.000\.000\) (\S+ \S+) ")
 
 
 def read(dagdir: Path) -> list[Job]:
-    """The jobs of shards; one GPU each, as every 001 says."""
+    """The jobs of shards; one GPU each, as every 001 has it."""
     jobs: dict[str, Job] = {}
     for event in (dagdir / "bag.log").read_text().split("...\n"):
         head = HEAD.match(event)
@@ -88,7 +88,7 @@ def _jobs() -> list[Job]:
     return read(bag_dagdir())
 
 
-def test_states_are_those_of_the_log(bag: Bag, jobs: list[Job]) -> None:
+def test_states_agree_with_the_log(bag: Bag, jobs: list[Job]) -> None:
     assert bag.total == len(jobs) == 240
     for state in ("completed", "running", "idle", "held"):
         assert bag.states.get(State(state), 0) == sum(job.state == state for job in jobs), state
@@ -96,7 +96,7 @@ def test_states_are_those_of_the_log(bag: Bag, jobs: list[Job]) -> None:
     assert bag.states[State.HELD] == 2
 
 
-def test_times_are_those_of_what_ended_well(bag: Bag, jobs: list[Job]) -> None:
+def test_times_are_those_of_completed_shards(bag: Bag, jobs: list[Job]) -> None:
     seconds = [job.good[-1] for job in jobs if job.good]
     assert bag.durations.shards == len(seconds)
     assert bag.durations.median == median(seconds)
@@ -111,7 +111,7 @@ def test_times_are_those_of_what_ended_well(bag: Bag, jobs: list[Job]) -> None:
     assert (bag.durations.minimum, bag.durations.maximum) == (min(seconds), max(seconds))
 
 
-def test_rates_are_shards_over_hours(bag: Bag, jobs: list[Job]) -> None:
+def test_rates_are_shards_per_hour(bag: Bag, jobs: list[Job]) -> None:
     ends = [job.ended for job in jobs if job.ended is not None]
     began = min(job.submitted for job in jobs)
     hours = (AS_OF - began).total_seconds() / 3600
@@ -124,7 +124,7 @@ def test_rates_are_shards_over_hours(bag: Bag, jobs: list[Job]) -> None:
     assert bag.recent_rate.per_hour == pytest.approx(recent / (window.total_seconds() / 3600))
 
 
-def test_gpu_hours_are_good_lost_and_in_flight(bag: Bag, jobs: list[Job]) -> None:
+def test_gpu_hours_are_goodput_badput_and_in_flight(bag: Bag, jobs: list[Job]) -> None:
     flying = sum((AS_OF - job.open).total_seconds() for job in jobs if job.open is not None)
     assert bag.totals.hours.goodput == pytest.approx(sum(sum(job.good) for job in jobs) / 3600)
     assert bag.totals.hours.badput == pytest.approx(sum(sum(job.bad) for job in jobs) / 3600)
@@ -151,15 +151,13 @@ def test_stragglers_are_named_with_their_site(bag: Bag, jobs: list[Job]) -> None
     assert {s.node for s in bag.shards if s.is_straggler} == {node for node, *_ in slow}
 
 
-# --- what is left -------------------------------------------------------------------------------
+# --- the time left ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("machines", [6, 40])
-def test_the_end_is_within_the_interval_in_four_of_five_cases(
-    machines: int, tmp_path: Path
-) -> None:
-    """Whether a few machines work long or many a short time, and early as late. The constants were
-    chosen with other seeds; of eighteen, chance makes 11 to 17 of four in five."""
+def test_end_is_in_the_interval_in_four_of_five_cases(machines: int, tmp_path: Path) -> None:
+    """With few machines for a long time or many for a short one, early and late. The constants were
+    chosen with other seeds; of eighteen cases, four in five are 11 to 17 by chance."""
     inside, off = 0, []
     for seed in range(400, 406):
         lived = generated.live(150, machines, seed)
@@ -175,7 +173,7 @@ def test_the_end_is_within_the_interval_in_four_of_five_cases(
     assert 0.7 < median(off) < 1.4
 
 
-def test_a_larger_bag_takes_longer_in_proportion() -> None:
+def test_time_left_is_proportional_to_the_bag() -> None:
     curve = KaplanMeier.fit(Lifetime(float(each)) for each in range(100, 200))
 
     def middle(queued: int) -> float:
@@ -187,7 +185,7 @@ def test_a_larger_bag_takes_longer_in_proportion() -> None:
     assert middle(400) == pytest.approx(400 * 149.5 / 10, rel=0.12)
 
 
-def test_before_the_first_is_done_nothing_is_reported(tmp_path: Path) -> None:
+def test_no_estimate_before_the_first_shard_is_done(tmp_path: Path) -> None:
     generated.write(tmp_path, generated.live(20, 4, 1), until=600)
     (found,) = bags_of(tmp_path, generated.BEGUN + timedelta(seconds=600))
     assert (found.remaining, found.durations) == (None, None)
@@ -195,7 +193,7 @@ def test_before_the_first_is_done_nothing_is_reported(tmp_path: Path) -> None:
     assert found.recent_rate.shards == 0
 
 
-def test_when_all_are_done_it_says_since_when(tmp_path: Path) -> None:
+def test_finished_bag_has_its_end(tmp_path: Path) -> None:
     lived = generated.live(20, 4, 1)
     generated.write(tmp_path, lived)
     (found,) = bags_of(tmp_path)
@@ -206,7 +204,7 @@ def test_when_all_are_done_it_says_since_when(tmp_path: Path) -> None:
     assert shards_table.remaining_text(found).startswith("done since 4 May 2026")
 
 
-def test_what_is_held_is_left_out_and_reported(bag: Bag) -> None:
+def test_held_shards_are_left_out_and_reported(bag: Bag) -> None:
     assert bag.excluded == 2
     assert "excludes 2 held or failed" in text(shards_table.headline_parts(bag)[-1])
 
@@ -243,17 +241,17 @@ FIVE = tuple(f"shard{n:03}" for n in range(5))
     ],
     ids=lambda value: value if " " in value and "\n" not in value else "",
 )
-def test_what_is_no_bag(dag: str, why: str) -> None:
+def test_other_nodes_are_not_a_bag(dag: str, why: str) -> None:
     assert stems(dag) == [], why
 
 
-def test_what_comes_before_and_after_all_changes_nothing() -> None:
+def test_nodes_before_and_after_a_bag_are_ignored() -> None:
     dag = jobs_of(*FIVE) + jobs_of("split", "gather", submit="o.sub")
     dag += f"PARENT split CHILD {' '.join(FIVE)}\nPARENT {' '.join(FIVE)} CHILD gather\n"
     assert stems(dag) == [("shard*", 5)]
 
 
-def test_each_kind_is_a_bag_of_its_own() -> None:
+def test_each_kind_of_node_is_its_own_bag() -> None:
     names = [f"fold{fold}_shard{n}" for fold in (1, 2) for n in range(10)]
     assert stems(jobs_of(*names)) == [("fold1_shard*", 10), ("fold2_shard*", 10)]
     fetched = jobs_of(*(f"get{n}" for n in range(4)), submit="get.sub")
@@ -269,7 +267,7 @@ def test_real_ensembles_have_no_bag(shared: Shared) -> None:
 # --- the command --------------------------------------------------------------------------------
 
 
-def test_json_has_all_that_the_figures_have(bag: Bag, capsys: Captured) -> None:
+def test_json_has_all_figures(bag: Bag, capsys: Captured) -> None:
     output = json_output("shards", capsys, bag_dagdir(), "--as-of", AS_OF, "--live")
     (result,) = output["bags"]
     assert (result["total"], result["done"]) == (bag.total, bag.done)
@@ -283,13 +281,13 @@ def test_json_has_all_that_the_figures_have(bag: Bag, capsys: Captured) -> None:
     assert result["hours"]["total"] == pytest.approx(bag.totals.hours.total)
 
 
-def test_the_table_says_it_in_lines(capsys: Captured) -> None:
+def test_table_has_all_figures(capsys: Captured) -> None:
     out = text_output("shards", capsys, bag_dagdir(), "--as-of", AS_OF, "--live", "--ascii")
     assert out.isascii()
     for words in ("shard*", "110 of 240 shards done", "shard033", "CHTC-Spark-CE1", "How sure: "):
         assert words in out
 
 
-def test_without_a_bag_it_says_what_would_make_one(tmp_path: Path, capsys: Captured) -> None:
+def test_command_without_a_bag_explains_bags(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "x.dag").write_text("JOB a t.sub\n")
     assert "No bag here" in text_output("shards", capsys, tmp_path)

@@ -1,4 +1,4 @@
-"""The screen of a bag: what is seen first, and where each key leads."""
+"""The screen of a bag: its contents, and where each key leads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def feed() -> BuilderFeed:
 
 
 @pytest.mark.parametrize("size", [NARROW, MIDDLE, WIDE], ids=str)
-async def test_the_first_line_says_how_far_it_is_and_when_it_ends(size: tuple[int, int]) -> None:
+async def test_first_line_has_progress_and_end(size: tuple[int, int]) -> None:
     async with opened(feed(), size=size) as seen:
         await seen.press("6", "6", "6")
         assert "110 of 240 shards done" in seen.lines[0]
@@ -28,7 +28,7 @@ async def test_the_first_line_says_how_far_it_is_and_when_it_ends(size: tuple[in
         assert "1 straggler" in seen.lines[0]
 
 
-async def test_what_needs_a_person_comes_first_then_what_lags() -> None:
+async def test_held_and_failed_shards_come_first_then_stragglers() -> None:
     async with opened(feed()) as seen:
         await seen.press("6", "6", "6")
         rows = [row.key for row in seen.app.screen.query_one(Table).rows]
@@ -53,7 +53,7 @@ async def test_enter_opens_the_job() -> None:
         assert "shard033" in seen.under_cursor
 
 
-async def test_a_shard_without_a_job_says_so(tmp_path: Path) -> None:
+async def test_shard_without_a_job_is_reported(tmp_path: Path) -> None:
     (tmp_path / "x.dag").write_text("".join(f"JOB shard{n} s.sub\n" for n in range(6)))
     async with opened(dagdir_feed(tmp_path)) as seen:
         await seen.press("6", "6", "6")
@@ -76,7 +76,7 @@ async def test_tab_goes_to_the_next_bag(tmp_path: Path) -> None:
         assert "get*" in seen.text
 
 
-async def test_without_a_bag_it_says_what_would_make_one() -> None:
+async def test_screen_without_a_bag_explains_bags() -> None:
     async with opened(dagdir_feed(sweep())) as seen:
         await seen.press("6", "6", "6")
         assert "No bag here" in seen.text

@@ -1,4 +1,4 @@
-"""A sweep's cells, held against what was written; and the command that tells of them."""
+"""A sweep's cells, compared with the written values; and the command that prints them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _found(basis: StatsInput) -> Grid:
 POINTS = [(rate, width) for rate in sweeps.RATES for width in sweeps.WIDTHS]
 
 
-def test_every_point_has_its_cell_and_its_run(found: Grid) -> None:
+def test_every_point_has_a_cell_and_a_run(found: Grid) -> None:
     assert found.columns is not None
     assert found.rows.points == tuple((rate,) for rate in sweeps.RATES)
     assert found.columns.points == tuple((width,) for width in sweeps.WIDTHS)
@@ -58,7 +58,7 @@ def test_every_point_has_its_cell_and_its_run(found: Grid) -> None:
         assert (run.run, run.epochs_done) == (f"run{index:02}", sweeps.reached(index))
 
 
-def test_a_cells_best_is_the_best_that_was_written(found: Grid) -> None:
+def test_best_of_a_cell_is_the_best_written_value(found: Grid) -> None:
     bests = {}
     for index, (rate, width) in enumerate(POINTS):
         losses = [round(sweeps.loss(rate, width, e), 5) for e in range(sweeps.reached(index))]
@@ -84,7 +84,7 @@ def test_a_cells_best_is_the_best_that_was_written(found: Grid) -> None:
         assert run.reached.value == least
 
 
-def test_how_far_it_is_adds_up(basis: StatsInput, found: Grid) -> None:
+def test_progress_of_cells_adds_up(basis: StatsInput, found: Grid) -> None:
     result = found.progress
     assert (
         result.points
@@ -97,7 +97,7 @@ def test_how_far_it_is_adds_up(basis: StatsInput, found: Grid) -> None:
     assert result.needs_action == sum(str(run.state) == "held" for run in basis.status.runs)
 
 
-def test_a_metric_that_wants_to_be_high(basis: StatsInput) -> None:
+def test_maximised_metric(basis: StatsInput) -> None:
     first = next(iter(basis.trainings.values()))
     assert "val_loss" in first.metrics
     turned = {
@@ -109,7 +109,7 @@ def test_a_metric_that_wants_to_be_high(basis: StatsInput) -> None:
     assert found.best.row == ("0.1",), "the largest value is that of what ran away"
 
 
-def test_a_run_that_its_gate_ended_says_why(basis: StatsInput) -> None:
+def test_run_stopped_by_its_gate_has_the_reason(basis: StatsInput) -> None:
     stopped = Stopped("patience", 3, "no better for 3 epochs", datetime(2026, 5, 4, 12))
     rows = tuple(
         replace(row, gate=GateStatus(stopped=stopped)) if row.run == "run18" else row
@@ -123,7 +123,7 @@ def test_a_run_that_its_gate_ended_says_why(basis: StatsInput) -> None:
     assert "stopped" in sweep_table.cell_state_text(cell)
 
 
-def test_what_gates_ended_or_keep_waiting_is_reported_of_how_far_it_is(basis: StatsInput) -> None:
+def test_progress_counts_stopped_and_paused_runs(basis: StatsInput) -> None:
     before = grid(basis, GridChoice()).progress
     stopped = GateStatus(stopped=Stopped("divergence", 3, "NaN", datetime(2026, 5, 4, 12)))
     paused = GateStatus(paused=datetime(2026, 5, 4, 12))
@@ -145,7 +145,7 @@ def test_what_gates_ended_or_keep_waiting_is_reported_of_how_far_it_is(basis: St
 
 
 def write_points(path: Path, points: Sequence[Mapping[str, str]], values: Sequence[str]) -> Path:
-    """A run of one epoch for each point, and what it reached."""
+    """Write a run of one epoch for each point, with its value."""
     lines = []
     for n, (point, value) in enumerate(zip(points, values, strict=True)):
         name, uuid = f"r{n:02}-train_epoch0", f"{n:02}feed"
@@ -171,7 +171,7 @@ def _three(cube: Path) -> StatsInput:
     return basis_of(cube)
 
 
-def test_what_is_left_over_is_folded_to_the_best_and_counted(three: StatsInput) -> None:
+def test_remaining_variables_are_folded_to_the_best(three: StatsInput) -> None:
     found = grid(three, GridChoice())
     assert [each.axis.names for each in found.folded] == [("c",)]
     assert [each.max_values for each in found.folded] == [2]
@@ -180,7 +180,7 @@ def test_what_is_left_over_is_folded_to_the_best_and_counted(three: StatsInput) 
     assert [run.reached.value for run in cell.runs if run.reached] == [3.27, 3.28]
 
 
-def test_what_is_left_over_is_held_fixed_value_by_value(three: StatsInput) -> None:
+def test_remaining_variables_can_be_fixed_by_value(three: StatsInput) -> None:
     choice = GridChoice()
     seen = []
     for _ in range(3):
@@ -196,7 +196,7 @@ def test_what_is_left_over_is_held_fixed_value_by_value(three: StatsInput) -> No
     assert grid(three, choice).fixed == ()
 
 
-def test_every_pair_has_its_turn(three: StatsInput) -> None:
+def test_every_pair_of_variables_can_be_chosen(three: StatsInput) -> None:
     choice, seen = GridChoice(), []
     for _ in range(4):
         found = grid(three, choice)
@@ -217,7 +217,7 @@ def values(result: dict[str, Any]) -> list[float]:
     return [cell["runs"][0]["reached"]["value"] for cell in result["cells"]]
 
 
-def test_json_has_all_that_the_figures_have(found: Grid, capsys: Captured) -> None:
+def test_json_has_all_figures(found: Grid, capsys: Captured) -> None:
     result = report_of(capsys, sweep(), "--live")
     assert result["schema"] == 1
     assert [each["name"] for each in result["variables"]] == ["lr", "width"]
@@ -230,7 +230,7 @@ def test_json_has_all_that_the_figures_have(found: Grid, capsys: Captured) -> No
 
 
 @pytest.mark.parametrize("columns", [50, 80, 200])
-def test_the_table_has_every_value_at_any_width(
+def test_table_has_every_value_at_any_width(
     columns: int, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
@@ -257,18 +257,18 @@ def test_the_table_has_every_value_at_any_width(
         (("--metric", "val_los"), "no run has it; there are: val_loss"),
     ],
 )
-def test_what_is_not_there_is_refused_in_a_sentence(
+def test_unknown_names_are_refused_in_a_sentence(
     options: tuple[str, ...], why: str, capsys: Captured
 ) -> None:
     assert main(["grid", str(sweep()), *options]) == Exit.USAGE
     assert why in capsys.readouterr().err
 
 
-# --- what is held fixed ------------------------------------------------------------------------
+# --- fixed variables ---------------------------------------------------------------------------
 
 
-def test_what_is_held_fixed_is_neither_rows_nor_columns(cube: Path, capsys: Captured) -> None:
-    """Also where it would be by itself."""
+def test_fixed_variable_is_neither_row_nor_column(cube: Path, capsys: Captured) -> None:
+    """Even where it would be by default."""
     result = report_of(capsys, str(cube), "--where", "a=2")
     assert (result["rows"]["names"], result["columns"]["names"]) == (["b"], ["c"])
     assert (result["fixed"], result["excluded_runs"]) == ([{"name": "a", "value": "2"}], 8)
@@ -280,13 +280,13 @@ def test_what_is_held_fixed_is_neither_rows_nor_columns(cube: Path, capsys: Capt
     assert values(result) == [2.18, 2.28]
 
 
-def test_where_nothing_is_left_for_the_rows_it_says_so(cube: Path, capsys: Captured) -> None:
+def test_grid_without_a_variable_for_rows_is_refused(cube: Path, capsys: Captured) -> None:
     fixed = ("--where", "a=2", "--where", "b=1", "--where", "c=8")
     assert main(["grid", str(cube), *fixed]) == Exit.USAGE
     assert "nothing that is swept is left for the rows; leave one out" in capsys.readouterr().err
 
 
-def test_what_has_no_value_is_asked_for_as_it_is_shown(tmp_path: Path, capsys: Captured) -> None:
+def test_missing_value_is_given_as_shown(tmp_path: Path, capsys: Captured) -> None:
     points = [{"a": a, "b": b} for a in "12" for b in "12"] + [{"a": "9"}]
     write_points(tmp_path, points, ["1", "2", "3", "4", "0.5"])
     for dash in ("–", "-"):
@@ -299,8 +299,8 @@ def test_what_has_no_value_is_asked_for_as_it_is_shown(tmp_path: Path, capsys: C
 # --- values that are long, wide, or no numbers --------------------------------------------------
 
 
-def test_long_values_are_reported_apart(tmp_path: Path, capsys: Captured) -> None:
-    """By what they differ in; whole where the answer is."""
+def test_long_values_are_abbreviated_distinctly(tmp_path: Path, capsys: Captured) -> None:
+    """By what they differ in; whole in JSON."""
     where = "/a/very/long/path/to/a/config/file"
     points = [{"opt": o, "path": f"{where}/{p}.yaml"} for o in "xy" for p in ("one", "two")]
     write_points(tmp_path, points, ["1", "2", "3", "4"])
@@ -329,13 +329,13 @@ def test_long_values_are_reported_apart(tmp_path: Path, capsys: Captured) -> Non
         ),
     ],
 )  # fmt: skip
-def test_names_of_values(values: tuple[str, ...], names: list[str]) -> None:
+def test_labels_of_values(values: tuple[str, ...], names: list[str]) -> None:
     axis = Axis(("v",), tuple((each,) for each in values))
     assert list(sweep_table.labels(axis).values()) == names
     assert all(len(each) <= sweep_table.VALUE_LIMIT for each in names)
 
 
-def test_what_became_infinite_is_not_called_nan(tmp_path: Path, capsys: Captured) -> None:
+def test_infinite_value_is_not_nan(tmp_path: Path, capsys: Captured) -> None:
     points = [{"lr": lr} for lr in ("1", "2", "3", "4")]
     write_points(tmp_path, points, ["0.5", "inf", "-inf", "nan"])
     lines = text_output("grid", capsys, tmp_path, "--ascii").splitlines()
@@ -347,7 +347,7 @@ def test_what_became_infinite_is_not_called_nan(tmp_path: Path, capsys: Captured
     assert "NaN since epoch 1" in out
 
 
-def test_without_a_sweep_it_says_what_would_make_one(tmp_path: Path, capsys: Captured) -> None:
+def test_command_without_a_sweep_explains_sweeps(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "x.dag").write_text("JOB a-train_epoch0 t.sub\n")
     out = text_output("grid", capsys, tmp_path)
     assert "No sweep here" in out

@@ -1,4 +1,4 @@
-"""The screen of a sweep: what is seen first, and where each key leads."""
+"""The screen of a sweep: its contents, and where each key leads."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ async def open_grid(seen: Seen, words: str = "best 0.2133") -> None:
     await seen.settle()
 
 
-# --- what is seen -----------------------------------------------------------------------------
+# --- contents ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [NARROW, MIDDLE, WIDE], ids=str)
-async def test_best_and_progress_come_first_and_every_value_is_there(size: tuple[int, int]) -> None:
+async def test_grid_has_best_progress_and_every_value(size: tuple[int, int]) -> None:
     async with opened(dagdir_feed(sweep()), size=size) as seen:
         await open_grid(seen)
         assert "best 0.2133 at lr 0.003, width 256" in seen.lines[0]
@@ -39,7 +39,7 @@ async def test_best_and_progress_come_first_and_every_value_is_there(size: tuple
         assert "6/6" in seen.text
 
 
-async def test_the_cursor_goes_both_ways_and_stays_on_its_point_when_swapped() -> None:
+async def test_cursor_stays_on_its_point_when_axes_are_swapped() -> None:
     async with opened(dagdir_feed(sweep())) as seen:
         await open_grid(seen)
         matrix = seen.app.screen.query_one(Matrix)
@@ -57,7 +57,7 @@ async def test_the_cursor_goes_both_ways_and_stays_on_its_point_when_swapped() -
         assert seen.app.screen.query_one(Matrix).cursor == (("0.1",), ("32",))
 
 
-async def test_a_point_with_several_runs_lists_them() -> None:
+async def test_point_with_several_runs_lists_them() -> None:
     async with opened(dagdir_feed(sweep())) as seen:
         await open_grid(seen)
         screen = seen.app.screen
@@ -76,7 +76,7 @@ async def test_a_point_with_several_runs_lists_them() -> None:
         assert isinstance(seen.app.screen, RunScreen)
 
 
-async def test_keys_that_would_do_nothing_are_not_offered_and_say_why() -> None:
+async def test_unavailable_keys_explain_why() -> None:
     async with opened(dagdir_feed(sweep()), size=WIDE) as seen:
         await open_grid(seen)
         assert "x swap" in seen.lines[-1]
@@ -91,7 +91,7 @@ async def test_keys_that_would_do_nothing_are_not_offered_and_say_why() -> None:
 # --- nothing, and one variable ------------------------------------------------------------------
 
 
-async def test_without_a_sweep_it_says_what_would_make_one() -> None:
+async def test_screen_without_a_sweep_explains_sweeps() -> None:
     async with opened(dagdir_feed(sweep(("0.1",), ("32",)))) as seen:
         await seen.press("6", "6")
         assert "No sweep here" in seen.text
@@ -100,7 +100,7 @@ async def test_without_a_sweep_it_says_what_would_make_one() -> None:
         assert isinstance(seen.app.screen, SweepScreen)
 
 
-async def test_one_variable_is_a_list() -> None:
+async def test_sweep_of_one_variable_is_a_list() -> None:
     async with opened(dagdir_feed(sweep(widths=("256",))), size=NARROW) as seen:
         await open_grid(seen, "best 0.")
         assert "BEST" in seen.text
@@ -112,7 +112,7 @@ async def test_one_variable_is_a_list() -> None:
         assert isinstance(seen.app.screen, RunScreen)
 
 
-async def test_lines_fit_their_room() -> None:
+async def test_lines_fit_their_width() -> None:
     async with opened(dagdir_feed(sweep())) as seen:
         await open_grid(seen)
         screen = seen.app.screen

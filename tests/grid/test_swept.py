@@ -1,4 +1,4 @@
-"""Which variables a DAG sweeps: found by hand-written rules on DAGs that nobody foresaw."""
+"""The variables that a DAG sweeps: found by rules in DAGs of any form."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ RUNS = st.lists(st.lists(NODES, min_size=1, max_size=3), min_size=1, max_size=5)
 
 
 @given(RUNS)
-def test_swept_is_what_is_constant_within_runs_and_differs_between_them(
+def test_swept_variables_are_constant_within_runs_only(
     runs: list[list[dict[str, str]]],
 ) -> None:
-    # Nodes with one uuid are one run, whatever they are called.
+    # Nodes with one uuid are one run, whatever their names.
     named = [
         [{k: v for k, v in node.items() if k != "RUN_UUID"} for node in epochs] for epochs in runs
     ]
@@ -76,7 +76,7 @@ def test_numbers_sort_as_numbers(numbers: list[float]) -> None:
     assert [float(each) for each in sorted(texts, key=value_order)] == sorted(numbers)
 
 
-def test_text_comes_behind_numbers_and_what_is_not_given_last() -> None:
+def test_text_sorts_after_numbers_and_missing_values_last() -> None:
     values = [None, "b10", "b2", "1e-3", "-5", ".5", "b2x", "0.10", "²"]
     assert sorted(values, key=value_order) == [
         "-5", "1e-3", "0.10", ".5", "b2", "b2x", "b10", "²", None,
@@ -86,13 +86,13 @@ def test_text_comes_behind_numbers_and_what_is_not_given_last() -> None:
 # --- rules, one by one ----------------------------------------------------------------------------
 
 
-def test_metlmons_own_variables_are_none_in_any_case() -> None:
+def test_own_variables_are_never_swept() -> None:
     own = ("Run", "NODE", "epochs", "RANDOM_SEED", "resourcename", "Continue_From_Checkpoint")
     runs = [[{name: str(number) for name in own} | {"lr": f"0.{number}"}] for number in (1, 2)]
     assert [each.name for each in sweep_of(dag_of(runs)).variables] == ["lr"]
 
 
-def test_what_only_says_which_run_it_is_is_not_swept() -> None:
+def test_identifiers_of_runs_are_not_swept() -> None:
     lines = []
     for number, uuid in enumerate(("aa11", "bb22")):
         name = f"r{number}-train_epoch0"
@@ -103,7 +103,7 @@ def test_what_only_says_which_run_it_is_is_not_swept() -> None:
     assert [each.name for each in sweep_of("\n".join(lines) + "\n").variables] == ["lr"]
 
 
-def test_what_goes_together_is_one_axis() -> None:
+def test_variables_that_vary_together_are_one_axis() -> None:
     """A zip: ten points, not a hundred of which ninety are empty."""
     runs = [[{"a": str(n / 10), "b": str(10 * n)}] for n in range(1, 11)]
     found = sweep_of(dag_of(runs))
@@ -116,25 +116,25 @@ def test_what_goes_together_is_one_axis() -> None:
     assert [each.names for each in second if each] == [("a",), ("b",)]
 
 
-def test_evaluation_nodes_do_not_count() -> None:
+def test_evaluation_nodes_are_ignored() -> None:
     dag = dag_of([[{"lr": "1"}], [{"lr": "2"}]])
     dag += 'JOB r0-eval_epoch1 e.sub\nVARS r0-eval_epoch1 lr="7" split="a"\n'
     assert [each.values for each in sweep_of(dag).variables] == [("1", "2")]
 
 
-def test_an_ordinary_ensemble_has_no_sweep(shared: Shared) -> None:
+def test_ordinary_ensemble_has_no_sweep(shared: Shared) -> None:
     builder = read_dagdir(shared("examples/metl-aws"))
     assert find_sweep(describe_dags(builder).nodes).axes == ()
 
 
-# --- What metlmon writes itself is found again ------------------------------------------------
+# --- ensembles that metlmon writes ------------------------------------------------------------
 
 
 A, B = ("0.01", "0.02", "0.1"), ("10", "9", "100")
 
 
 def written(request: Request) -> DagDescription:
-    """The nodes of what is written for a request, as they are read back."""
+    """The nodes written for a request, as they are read back."""
     request.directory.mkdir(exist_ok=True)
     for file in make_plan(request).files:
         place = request.directory / file.name
@@ -151,7 +151,7 @@ def _template(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("how", list(SweepMode))
-def test_a_sweep_is_found_again(how: SweepMode, template: str, tmp_path: Path) -> None:
+def test_written_sweep_is_found(how: SweepMode, template: str, tmp_path: Path) -> None:
     variables = (SweptVariable("a", A, "here:1"), SweptVariable("b", B, "here:2"))
     found = find_sweep(
         written(
@@ -171,7 +171,7 @@ def test_a_sweep_is_found_again(how: SweepMode, template: str, tmp_path: Path) -
     assert len(found.axes) == (2 if how is SweepMode.PRODUCT else 1)
 
 
-def test_a_bag_is_found_again(template: str, tmp_path: Path) -> None:
+def test_written_bag_is_found(template: str, tmp_path: Path) -> None:
     result = written(
         Request(template, tmp_path / "dag", name="infer", shape=EnsembleShape.BAG, shards=12)
     )
