@@ -24,7 +24,7 @@ REMOVED_WITH_DAG = "DAG Removed: User removed scheduler job from queue. (by user
 
 
 class EventLog:
-    """A job event log that is written event by event."""
+    """A job event log, written event by event."""
 
     def __init__(self, start: datetime = START) -> None:
         self.time = start
@@ -32,7 +32,7 @@ class EventLog:
         self.texts: list[str] = []
 
     def add(self, number: str, cluster: int, text: str, hours: float = 0.0) -> None:
-        """An event, ``hours`` after the one before."""
+        """Add an event, ``hours`` after the one before."""
         self.time += timedelta(hours=hours)
         self.texts.append(
             f"{number} ({cluster}.000.000) {self.time:%Y-%m-%d %H:%M:%S} {text}\n...\n"
@@ -79,7 +79,7 @@ class EventLog:
         self.add("009", cluster, f"Job was aborted.\n\t{reason}", hours)
 
     def train(self, node: str, site: str = "Anvil") -> None:
-        """A node whose job succeeds."""
+        """Run a node whose job succeeds."""
         cluster = self.submit(node)
         self.execute(cluster, site)
         self.end(cluster)
@@ -89,7 +89,7 @@ class EventLog:
 
 
 def chains(epochs: Mapping[str, int], retry: int = 0, extra: str = "") -> str:
-    """A DAG of runs with as many epochs, one after the other."""
+    """A DAG of runs with so many epochs each, in chains."""
     lines = ["SUBMIT-DESCRIPTION train {\n    executable = train.sh\n    log = metl.log\n}"]
     for run, total in epochs.items():
         nodes = [f"{run}-train_epoch{number}" for number in range(total)]
@@ -109,7 +109,7 @@ def write(path: Path, dag: str, log: EventLog) -> Dagdir:
 
 
 def health_of(dagdir: Dagdir, as_of: datetime | None = None) -> Health:
-    """The health by its files; the ensemble counts as live with an ``as_of``."""
+    """The health of the files; the ensemble is live if ``as_of`` is given."""
     return make_health(input_of(dagdir, as_of))
 
 

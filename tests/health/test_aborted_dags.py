@@ -1,4 +1,4 @@
-"""DAGs that ABORT-DAG-ON ended: on purpose with RETURN 0, else as a failure with its cause."""
+"""DAGs ended by ABORT-DAG-ON: intentionally with RETURN 0, else as failures with their cause."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OLD = "via condor_rm (by user anna)"
 
 
 def out(value: int, *lines: str) -> Out:
-    """DAGMan's output of one run that ended with a value."""
+    """DAGMan's output for one run that ended with a value."""
     made = Out().start("01-01 08:00:00", cluster=100)
     for line in lines:
         made.say(line, "01-01 12:00:00")
@@ -43,7 +43,7 @@ def out(value: int, *lines: str) -> Out:
 def aborted(
     path: Path, how: str, value: int, ending: str = " RETURN 0", removal: str = BY_DAGMAN
 ) -> Dagdir:
-    """Run a of two runs ends the DAG with its second epoch, while one of run b runs."""
+    """Run a of two runs aborts the DAG in its second epoch, while run b runs."""
     node = "a-train_epoch1"
     extra = [f"ABORT-DAG-ON {node} {value}{ending}"]
     if how in ("PRE", "POST"):
@@ -100,7 +100,7 @@ HOW = [("POST", 42), ("job", 42), ("PRE", 42), ("job", -9), ("job", 0)]
     ("how", "value", "removal"),
     [(*how, (BY_DAGMAN, BY_SCHEDD, OLD)[n % 3]) for n, how in enumerate(HOW)],
 )
-def test_return_0_is_an_end_on_purpose(tmp_path: Path, how: str, value: int, removal: str) -> None:
+def test_return_0_is_an_intended_end(tmp_path: Path, how: str, value: int, removal: str) -> None:
     dagdir = aborted(tmp_path, how, value, removal=removal)
     status, health = read(dagdir.reader(), tmp_path)
     assert not health.open_entries
@@ -126,7 +126,7 @@ def test_return_0_is_an_end_on_purpose(tmp_path: Path, how: str, value: int, rem
         (" RETURN 1", "cannot run: a-train_epoch1 failed"),
     ],
 )
-def test_why_nodes_behind_an_abort_did_not_run(tmp_path: Path, ending: str, why: str) -> None:
+def test_nodes_after_an_abort_have_its_cause(tmp_path: Path, ending: str, why: str) -> None:
     builder = aborted(tmp_path, "job", 42, ending).reader().snapshot_builder()
     for node in ("a-train_epoch2", "a-train_epoch3"):
         row = builder.node_row(("run.dag", node))
@@ -138,10 +138,10 @@ def test_why_nodes_behind_an_abort_did_not_run(tmp_path: Path, ending: str, why:
     ("how", "value", "ending"),
     [("POST", 42, " RETURN 1"), ("job", 42, " RETURN 1"), ("PRE", 42, ""), ("job", 42, "")],
 )
-def test_a_failing_abort_names_its_cause_first(
+def test_failing_abort_names_its_cause_first(
     tmp_path: Path, how: str, value: int, ending: str
 ) -> None:
-    # Without RETURN DAGMan ends with the value itself, and above 2 the schedd starts it again.
+    # Without RETURN DAGMan exits with the value itself, and above 2 the schedd restarts it.
     value = value if ending else 2
     status, health = read(aborted(tmp_path, how, value, ending).reader(), tmp_path)
     first = health.entries[0]
@@ -149,7 +149,7 @@ def test_a_failing_abort_names_its_cause_first(
     assert "ABORT-DAG-ON" in first.text
     assert str(value) in first.text
     assert ("run.dag", "a-train_epoch1") in first.node_keys
-    # All that the abort left undone is its doing: three epochs of run a, and both of run b.
+    # The abort leaves undone three epochs of run a and both of run b.
     assert first.epochs_blocked == 5
     assert len(first.runs) == 2
     assert list(health.open_entries) == [first]
@@ -157,7 +157,7 @@ def test_a_failing_abort_names_its_cause_first(
     assert exit_codes(status, health) == {"all": 3, "done": 3, "failed": 3, "held": None}
 
 
-def test_a_run_that_failed_before_the_abort_stays_failed(tmp_path: Path) -> None:
+def test_run_that_failed_before_the_abort_stays_failed(tmp_path: Path) -> None:
     dagdir = aborted(tmp_path, "job", 42)
     log = EventLog()
     log._cluster = 200
@@ -177,13 +177,13 @@ def test_a_run_that_failed_before_the_abort_stays_failed(tmp_path: Path) -> None
     assert [entry.text for entry in health.open_entries] == ["epoch 1: exited with return value 7"]
 
 
-def test_a_real_gate_that_ends_its_sub_dag(shared: Shared) -> None:
+def test_real_gate_aborts_its_sub_dag(shared: Shared) -> None:
     path = shared("cases/abort-dag-on-return-0")
     reader = opened(path)
     status, health = read(reader, path)
     assert exit_codes(status, health) == NOTHING
     assert not health.open_entries
-    # The other notes of this run do not name a user, or a removal of the DAG.
+    # The other notes of this run name no user and no removal of the DAG.
     assert {entry.kind for entry in health.entries} == {"ended-early"}
     r1 = next(run for run in status.runs if run.run == "r1")
     assert r1.state is State.COMPLETED
@@ -192,8 +192,8 @@ def test_a_real_gate_that_ends_its_sub_dag(shared: Shared) -> None:
     assert not status.side_nodes.failed
 
 
-def test_a_gate_without_dagmans_output(shared: Shared, tmp_path: Path) -> None:
-    """The value of the node and DAGMan's own return value show the abort as well."""
+def test_abort_is_known_without_dagmans_output(shared: Shared, tmp_path: Path) -> None:
+    """The value of the node and DAGMan's own exit status show the abort as well."""
     path = shared("cases/abort-dag-on-return-0")
     for file in path.iterdir():
         if not file.name.endswith((".dagman.out", ".metrics", ".md")):
@@ -223,12 +223,12 @@ def ledger_of(reader: DagdirReader) -> Ledger:
     [
         ("(1) Normal termination (return value 5)", "return value 5"),
         ("(0) Abnormal termination (signal 11)", "signal 11"),
-        # Its policy says that it is not done, whatever it returned.
+        # Its policy says that it is not done, whatever its exit code.
         ("(1) Normal termination (return value 0)", "return value 0"),
     ],
 )
 @pytest.mark.parametrize("last", [0, 5])
-def test_a_requeue_is_no_eviction(tmp_path: Path, end: str, cause: str, last: int) -> None:
+def test_requeue_is_not_an_eviction(tmp_path: Path, end: str, cause: str, last: int) -> None:
     log = EventLog()
     job = log.submit(NODE)
     for _ in range(2):
@@ -243,14 +243,14 @@ def test_a_requeue_is_no_eviction(tmp_path: Path, end: str, cause: str, last: in
     assert all((entry.cause or "").endswith("(requeued by the job)") for entry in requeued)
     health = health_of(dagdir)
     assert "evicted" not in {entry.kind for entry in health.entries}
-    # What was lost is counted once, whether the node succeeded in the end or not.
+    # Lost hours count once, whether the node succeeds in the end or not.
     lost = sum(entry.gpu_hours for entry in health.entries)
     assert lost == pytest.approx(2.0 + (last == 5) * 2.0)
     assert not any("DAGMan" in entry.advice for entry in health.entries)
 
 
-def test_the_requeues_of_a_real_pool(shared: Shared) -> None:
-    """max_retries, on_exit_remove and retry_until: nobody evicted a job."""
+def test_requeues_of_a_real_pool(shared: Shared) -> None:
+    """max_retries, on_exit_remove and retry_until: no job was evicted."""
     reader = opened(shared("cases/own-requeue-is-called-evicted") / "dagdir")
     executions = ledger_of(reader).executions
     assert Outcome.EVICTED not in {entry.outcome for entry in executions}
@@ -269,7 +269,7 @@ def fails(log: EventLog, times: int, value: int = 1) -> None:
 
 
 def submissions(*starts: int, status: int = 1) -> bytes:
-    """DAGMan's output: one run at each hour of the day, that ended an hour before the next."""
+    """DAGMan's output: a submission at each of these hours; each ends an hour before the next."""
     made = Out()
     for cluster, hour in enumerate(starts, start=90):
         made.start(f"01-01 {hour:02}:00:00", cluster=cluster)
@@ -286,7 +286,7 @@ def submissions(*starts: int, status: int = 1) -> bytes:
         (1, (2, 2), "retries-exhausted", ", 2 of 2 tries used"),
     ],
 )
-def test_tries_are_those_of_the_last_submission(
+def test_tries_count_the_last_submission_only(
     tmp_path: Path, retry: int, tries: tuple[int, ...], kind: str, ending: str
 ) -> None:
     log = EventLog()
@@ -299,7 +299,7 @@ def test_tries_are_those_of_the_last_submission(
     assert entry.text.endswith(ending)
 
 
-def test_a_real_dag_without_retry(shared: Shared) -> None:
+def test_real_dag_without_retry_has_no_tries(shared: Shared) -> None:
     path = shared("cases/tries-without-retry") / "dagdir"
     entry = only(health_of(Dagdir(path, "")), "run-failed")
     assert "tries" not in entry.text
@@ -324,14 +324,14 @@ TRAIN = "SUBMIT-DESCRIPTION watch {\n    executable = w.sh\n    log = metl.log\n
         ("Removed by DAGMan (by user anna)", "    universe = Scheduler\n", True),
     ],
 )
-def test_a_service_node_ends_with_its_dag(
+def test_service_node_ends_with_its_dag(
     tmp_path: Path, reason: str, universe: str, aliases: bool
 ) -> None:
-    """The schedd removes it at the end of the DAG: nothing was lost, and no user did it."""
+    """The schedd removes it at the end of the DAG: no hours are lost, and no user did it."""
     log = EventLog()
     host = AP if aliases else "<10.0.0.1:9618>"
     log.add("000", 100, f"Job submitted from host: {host}\n    DAG Node: watcher")
-    # A local job's starter has an address of its own; a scheduler universe job has the schedd's.
+    # A local job's starter has its own address; a scheduler universe job has the schedd's.
     local = host.replace("9618?", "40000?") if universe != "    universe = Scheduler\n" else host
     log.add("001", 100, f"Job executing on host: {local}", hours=0.1)
     log.train(NODE)
@@ -374,8 +374,8 @@ def test_a_service_node_that_waited_as_its_dag_ended(
     assert status.nodes_unlogged == 0
 
 
-def test_logs_without_attributes_are_those_of_slots(tmp_path: Path) -> None:
-    """An old pool on one machine: submitted from, and executed on, the same host."""
+def test_jobs_of_old_logs_count_as_slot_jobs(tmp_path: Path) -> None:
+    """An old pool on one machine: submit and execute host are the same."""
     log = EventLog()
     log.add("000", 100, f"Job submitted from host: {AP}\n    DAG Node: {NODE}")
     execute = f"Job executing on host: {AP.replace('9618?', '40000?')}"
@@ -386,7 +386,7 @@ def test_logs_without_attributes_are_those_of_slots(tmp_path: Path) -> None:
     assert hours.goodput == 2.0
 
 
-def test_a_local_job_that_fails_is_no_badput(tmp_path: Path) -> None:
+def test_failed_local_job_is_not_badput(tmp_path: Path) -> None:
     log = EventLog()
     log.add("000", 100, f"Job submitted from host: {AP}\n    DAG Node: gather")
     log.add("001", 100, f"Job executing on host: {AP}", hours=0.1)
@@ -407,10 +407,10 @@ def test_a_local_job_that_fails_is_no_badput(tmp_path: Path) -> None:
         ("SERVICE", 0, "Nothing to resubmit: its DAG is done", None),
     ],
 )
-def test_a_dag_that_runs_or_is_done_is_not_submitted_again(
+def test_running_or_finished_dag_offers_no_resubmission(
     tmp_path: Path, kind: str, status: int | None, step: str, moment: str | None
 ) -> None:
-    """A DAG that its FINAL node made a success left no rescue file: all would run again."""
+    """A DAG whose FINAL node succeeded left no rescue file: all nodes would run again."""
     log = EventLog()
     log.add("000", 100, f"Job submitted from host: {AP}\n    DAG Node: gather")
     log.add("001", 100, f"Job executing on host: {AP}", hours=0.1)
@@ -428,7 +428,7 @@ def test_a_dag_that_runs_or_is_done_is_not_submitted_again(
     assert (entry.act is None, entry.act_when) == (status == 0, moment)
 
 
-def test_a_real_service_node(shared: Shared) -> None:
+def test_real_service_node_is_not_a_failure(shared: Shared) -> None:
     path = shared("cases/service-node-ended-with-its-dag")
     reader = opened(path)
     hours = reader.snapshot_builder().status().hours

@@ -1,4 +1,4 @@
-"""Chains of checkpoints that are broken, in Health."""
+"""Broken chains of checkpoints in Health."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIXTURE = FIXTURES / "lineage"
 
 
 def going_on(path: Path) -> Dagdir:
-    """Three epochs are completed, the fourth one runs."""
+    """Three epochs are completed, and the fourth runs."""
     log = EventLog()
     for epoch in range(3):
         log.train(f"run0-train_epoch{epoch}")
@@ -25,7 +25,7 @@ def going_on(path: Path) -> Dagdir:
     return write(path, chains({"run0": 5}), log)
 
 
-def test_an_epoch_that_does_not_continue_the_one_before(tmp_path: Path) -> None:
+def test_epoch_that_does_not_continue_its_predecessor(tmp_path: Path) -> None:
     dagdir = going_on(tmp_path)
     record(dagdir, 0, "aaa", None)
     record(dagdir, 1, "bbb", "aaa")
@@ -52,7 +52,7 @@ def test_several_breaks_of_a_run_are_one_entry(tmp_path: Path) -> None:
     assert entry.nodes == 2
 
 
-def test_a_checkpoint_of_another_run(tmp_path: Path) -> None:
+def test_epoch_that_continues_another_run(tmp_path: Path) -> None:
     dagdir = trained(tmp_path, epochs=2)
     record(dagdir, 0, "aaa", None)
     record(dagdir, 1, "bbb", "ccc")
@@ -61,7 +61,7 @@ def test_a_checkpoint_of_another_run(tmp_path: Path) -> None:
     assert entry.text == "epoch 2 continues a checkpoint of run1, not that of epoch 1"
 
 
-def test_what_the_credited_job_made_was_not_continued(tmp_path: Path) -> None:
+def test_checkpoint_of_the_completing_job_was_not_continued(tmp_path: Path) -> None:
     dagdir, used, credited = hidden_compute(tmp_path)
     record(dagdir, 0, "aaa", None, hostname="gpu1")
     record(dagdir, 0, "bbb", None, name="last.ckpt", hostname="gpu8")
@@ -73,7 +73,7 @@ def test_what_the_credited_job_made_was_not_continued(tmp_path: Path) -> None:
     )
 
 
-def test_checkpoints_of_which_nothing_is_recorded_are_a_note(tmp_path: Path) -> None:
+def test_unrecorded_checkpoints_are_a_note(tmp_path: Path) -> None:
     dagdir = going_on(tmp_path)
     record(dagdir, 0, "aaa", None)
     record(dagdir, 2, "ccc", "eee")
@@ -85,7 +85,7 @@ def test_checkpoints_of_which_nothing_is_recorded_are_a_note(tmp_path: Path) -> 
     assert "lineage-broken" not in kinds(health_of(dagdir))
 
 
-def test_a_chain_without_a_break_is_no_trouble(tmp_path: Path) -> None:
+def test_intact_chain_has_no_entry(tmp_path: Path) -> None:
     dagdir = going_on(tmp_path)
     record(dagdir, 0, "aaa", None)
     record(dagdir, 1, "bbb", "aaa")
@@ -97,14 +97,14 @@ def recorded() -> Health:
     return make_health(stats_input(read_dagdir(FIXTURE), FIXTURE))
 
 
-def test_the_recorded_ensemble_has_one_broken_chain() -> None:
+def test_recorded_ensemble_has_one_broken_chain() -> None:
     entry = only(recorded(), "lineage-broken", is_open=False)
     assert entry.runs[0].startswith("73c58470")
     assert entry.text == "epoch 3 continues an unrecorded checkpoint, not that of epoch 2"
     assert entry.jobs == ((13, 0),)
 
 
-def test_a_run_says_which_job_made_each_checkpoint(capsys: Captured) -> None:
+def test_run_names_the_job_of_each_checkpoint(capsys: Captured) -> None:
     text = text_output("run", capsys, "run1", FIXTURE)
     assert "MADE BY" in text
     assert "epoch 2: ⇄ job 12.0 at CHTC-Spark-CE1 made the checkpoint (recorded)" in text
@@ -122,14 +122,14 @@ def test_a_run_says_which_job_made_each_checkpoint(capsys: Captured) -> None:
     assert {each["broken"] for each in found} == {None}
 
 
-def test_a_run_says_where_its_chain_is_broken(capsys: Captured) -> None:
+def test_run_shows_where_its_chain_is_broken(capsys: Captured) -> None:
     line = "epoch 3: does not continue the checkpoint of the epoch before; see Health"
     assert line in text_output("run", capsys, "run2", FIXTURE)
     epochs = json_output("run", capsys, "run2", FIXTURE)["epochs"]
     assert [epoch["checkpoint"]["broken"] for epoch in epochs] == [None, None, "unknown", None]
 
 
-def test_a_run_without_records_has_no_column_for_them(capsys: Captured) -> None:
+def test_run_without_provenance_has_no_column_for_it(capsys: Captured) -> None:
     trainer = FIXTURE.parent / "trainer"
     assert "MADE BY" not in text_output("run", capsys, "run2", trainer)
     epochs = json_output("run", capsys, "run2", trainer)["epochs"]

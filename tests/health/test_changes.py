@@ -1,4 +1,4 @@
-"""What has changed since a moment: counted again in the logs, printed, and on the screen."""
+"""Changes since a time: counted independently in the logs, printed, and on the screen."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def total(changes: Changes, *kinds: ChangeKind) -> int:
 
 
 def logged(log: Path, since: datetime) -> Counter[str]:
-    """Events of jobs in this log, by number; 005 with ``!`` of a job that failed."""
+    """The numbers of job events in this log after a time; 005 with ``!`` of failed jobs."""
     counted: Counter[str] = Counter()
     for number, time, rest in EVENT.findall(log.read_text()):
         if datetime.fromisoformat(time) > since:
@@ -57,7 +57,7 @@ def logged(log: Path, since: datetime) -> Counter[str]:
 
 
 @pytest.mark.parametrize(("name", "since"), CASES)
-def test_the_counts_are_those_of_the_events(name: str, since: datetime) -> None:
+def test_counts_agree_with_the_events(name: str, since: datetime) -> None:
     events = logged(FIXTURES / name / "metl.log", since)
     changes = changes_of(name, since)
     assert sum(events.values()) > 0
@@ -74,7 +74,7 @@ def test_the_counts_are_those_of_the_events(name: str, since: datetime) -> None:
     assert kinds == [kind for kind in ChangeKind for _ in range(kinds.count(kind))], "trouble first"
 
 
-def test_each_life_of_dagman_says_how_it_began_and_ended() -> None:
+def test_each_dagman_has_its_start_and_end() -> None:
     lives = [c for c in changes_of("rescue", datetime.min).changes if c.kind.startswith("dagman")]
     lives.sort(key=lambda change: change.first)
     assert [re.sub(r" \(job \d+\)", "", change.text) for change in lives] == [
@@ -87,7 +87,7 @@ def test_each_life_of_dagman_says_how_it_began_and_ended() -> None:
     ]
 
 
-def test_a_new_best_names_the_one_before() -> None:
+def test_new_best_names_the_former_one() -> None:
     def best(since: datetime) -> Change:
         changes = changes_of("first-round", since).changes
         return next(c for c in changes if c.kind is ChangeKind.BEST)
@@ -99,7 +99,7 @@ def test_a_new_best_names_the_one_before() -> None:
     assert not [c for c in changes if c.kind is ChangeKind.BEST]
 
 
-def test_what_is_seen_is_no_news() -> None:
+def test_seen_changes_are_not_new() -> None:
     changes = changes_of("demo", MIDDLE["demo"])
     assert since_seen(changes).startswith("since 21 Nov 09:45: ")
     assert since_seen(replace(changes, changes=())) == ""
@@ -107,7 +107,7 @@ def test_what_is_seen_is_no_news() -> None:
     assert since_seen(changes_of("demo", changes.as_of)) == ""
 
 
-def test_the_command_tells_the_estimate_then_and_now(capsys: Captured) -> None:
+def test_command_has_the_estimate_then_and_now(capsys: Captured) -> None:
     dagdir, since = str(FIXTURES / "rescue"), "2026-11-21 09:43:50"
     output = json_output("changes", capsys, dagdir, "--since", since)
     then = json_output("estimate", capsys, dagdir, "--as-of", since)["estimate"]
@@ -120,8 +120,8 @@ def test_the_command_tells_the_estimate_then_and_now(capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("since", [None, "30d"])
-def test_before_the_first_event_there_was_no_estimate(capsys: Captured, since: str | None) -> None:
-    """By default since a day before the newest event, whatever day it is."""
+def test_no_estimate_before_the_first_event(capsys: Captured, since: str | None) -> None:
+    """The default is a day before the newest event, whatever the date."""
     words = [] if since is None else ["--since", since]
     output = json_output("changes", capsys, str(FIXTURES / "demo"), *words)
     days = 1 if since is None else 30
@@ -130,7 +130,7 @@ def test_before_the_first_event_there_was_no_estimate(capsys: Captured, since: s
     assert output["estimate_then"] is None
 
 
-def test_an_estimate_is_told_where_it_is_known_and_once_where_it_has_not_moved() -> None:
+def test_known_estimate_is_shown_and_only_once_if_unchanged() -> None:
     forecast = make_forecast(input_of("demo"))
     late = replace(forecast, completed_at=datetime(2026, 11, 21, 9, 45), missing_reason=None)
     assert estimate_text(late, late) == "done 21 Nov 09:45"
@@ -138,7 +138,7 @@ def test_an_estimate_is_told_where_it_is_known_and_once_where_it_has_not_moved()
     assert estimate_text(late, forecast) == "ETA unknown, was done 21 Nov 09:45"
 
 
-async def test_the_screen_lists_what_is_new_since_the_last_look() -> None:
+async def test_screen_lists_changes_since_the_last_look() -> None:
     feed = session(FIXTURES / "demo")
     async with opened(feed, (80, 24)) as seen:  # type: ignore[arg-type]
         seen.app.absence.last_look.since = MIDDLE["demo"]

@@ -1,4 +1,4 @@
-"""Logs that were cut, and an access point that was restarted."""
+"""Logs that were cut, and a restarted access point."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ CUT = b"\t(0) CPU times\n\t\tUsr 0 00:00:00, Sys 0 00:00:00  -  Run Rem"
         (3600 * 36, "36 hours", 3, 0),
     ],
 )
-def test_the_code_of_a_cut_eviction_is_that_of_its_hold(
+def test_cut_eviction_has_the_code_of_its_hold(
     tmp_path: Path, seconds: int, words: str, code: int, subcode: int
 ) -> None:
-    """Two runs held for one cause, of which one lost its 012 and the rest of its 004."""
+    """Two runs held for one cause; one lost its 012 and the rest of its 004."""
     reason = QUOTA if code == 9 else "Error from slot1@h: it went wrong"
     log = EventLog()
     jobs = [log.submit(f"run{number}-train_epoch0") for number in (0, 1)]
@@ -70,7 +70,7 @@ def test_the_code_of_a_cut_eviction_is_that_of_its_hold(
 
 
 @pytest.mark.parametrize("tail", ["Code 9 Subcode 1", "Code 9 Subcode", "Code 9", "Code 9 Sub"])
-def test_a_code_that_was_cut_is_not_read(tail: str) -> None:
+def test_cut_code_is_not_read(tail: str) -> None:
     after = "009 (078.000.000) 2026-01-01 10:00:00 Job was aborted.\n\tgone\n...\n"
     line = f"004 (077.000.000) 2026-01-01 09:00:00 Job was evicted. {tail}{after}"
     first = next(iter(parse(line.encode()).events))
@@ -83,7 +83,7 @@ def test_a_code_that_was_cut_is_not_read(tail: str) -> None:
     assert first.detail.reason == "full disk"
 
 
-def test_a_real_cut_eviction(shared: Shared) -> None:
+def test_real_cut_eviction(shared: Shared) -> None:
     health = health_of(Dagdir(shared("cases/cut-eviction-has-code"), ""))
     entry = only(health, "removed-by-policy")
     assert (entry.code, entry.subcode, len(entry.runs)) == (9, 122, 2)
@@ -91,7 +91,7 @@ def test_a_real_cut_eviction(shared: Shared) -> None:
 
 
 def restarted(path: Path, *, dagmans_log: bool = True, stopped: bool = False) -> Dagdir:
-    """Two jobs ran when the machine went down; their leases ended, and they ran again."""
+    """Two jobs ran when the machine went down; their leases expired, and they ran again."""
     log, own = EventLog(), EventLog()
     own.add("000", 90, "Job submitted from host: <10.0.0.1:9618?sock=schedd>")
     own.add("001", 90, "Job executing on host: <10.0.0.1:9618?sock=schedd>")
@@ -112,7 +112,7 @@ def restarted(path: Path, *, dagmans_log: bool = True, stopped: bool = False) ->
     return dagdir
 
 
-def test_an_access_point_that_was_restarted_damages_no_log(tmp_path: Path) -> None:
+def test_restart_of_the_access_point_is_not_log_damage(tmp_path: Path) -> None:
     health = health_of(restarted(tmp_path))
     assert {"log-damage", "log-gap"}.isdisjoint(entry.kind for entry in health.entries)
     (entry,) = health.closed_entries
@@ -121,7 +121,7 @@ def test_an_access_point_that_was_restarted_damages_no_log(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("options", [{"dagmans_log": False}, {"stopped": True}])
-def test_without_a_restart_the_ends_are_missing(tmp_path: Path, options: dict[str, bool]) -> None:
-    """DAGMan alone was stopped and started, or nothing says what happened."""
+def test_missing_ends_are_reported(tmp_path: Path, options: dict[str, bool]) -> None:
+    """DAGMan alone was restarted, or no file explains it."""
     health = health_of(restarted(tmp_path, **options))
     assert not {"log-damage", "log-gap"}.isdisjoint(entry.kind for entry in health.entries)

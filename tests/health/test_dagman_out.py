@@ -1,4 +1,4 @@
-"""What ``.dagman.out`` alone says of jobs, of DAGMan itself and of errors."""
+"""Facts that only ``.dagman.out`` has: of jobs, of DAGMan itself, and of errors."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ ONE = "JOB a a.sub\nJOB b a.sub\nPARENT a CHILD b\n"
 # --- events of jobs that no log here has ------------------------------------------------------
 
 
-def test_a_hold_that_only_dagman_out_has(shared: Shared) -> None:
+def test_hold_known_from_dagman_out_only(shared: Shared) -> None:
     health = health_of(read_dagdir(shared("cases/held-only-in-dagman-out"), live=False))
 
     held = only(health, "held")
@@ -91,7 +91,7 @@ def test_a_hold_that_only_dagman_out_has(shared: Shared) -> None:
         ("JOB_TERMINATED", "Node a job proc (7.0.0) completed successfully.", State.COMPLETED),
     ],
 )
-def test_the_state_of_a_job_by_dagman_out_alone(
+def test_state_of_a_job_from_dagman_out_only(
     tmp_path: Path, names: str, last: str, state: State
 ) -> None:
     events = [event(name, "a", 7, f"09:1{n}:00") for n, name in enumerate(names.split(), start=1)]
@@ -101,7 +101,7 @@ def test_the_state_of_a_job_by_dagman_out_alone(
     assert [row.state for row in made.reader(live=True).snapshot_builder().job_rows()] == [state]
 
 
-def test_a_recovery_repeats_the_events_and_adds_none(tmp_path: Path) -> None:
+def test_events_repeated_in_recovery_count_once(tmp_path: Path) -> None:
     once = (*submitted("a", 7), event("EXECUTE", "a", 7, "09:11:00"))
     again = (event("SUBMIT", "a", 7, "09:10:47"), event("EXECUTE", "a", 7, "09:11:00"))
     made = dagdir(
@@ -118,7 +118,7 @@ def test_a_recovery_repeats_the_events_and_adds_none(tmp_path: Path) -> None:
     assert entry.start == datetime(2023, 3, 5, 9, 11)
 
 
-def test_a_log_of_the_job_counts_alone(tmp_path: Path) -> None:
+def test_job_log_overrides_dagman_out(tmp_path: Path) -> None:
     made = dagdir(tmp_path, ONE, *submitted("a", 101), event("JOB_HELD", "a", 101, "09:11:00"))
     reader = made.reader(live=True)
     assert [row.state for row in reader.snapshot_builder().job_rows()] == [State.HELD]
@@ -130,7 +130,7 @@ def test_a_log_of_the_job_counts_alone(tmp_path: Path) -> None:
     assert [row.state for row in reader.snapshot_builder().job_rows()] == [State.RUNNING]
 
 
-def test_a_removal_after_a_hold_is_explained_by_the_hold(tmp_path: Path) -> None:
+def test_removal_after_a_hold_names_the_hold(tmp_path: Path) -> None:
     made = dagdir(
         tmp_path,
         ONE + "SCRIPT POST a exitcode $RETURN\n",
@@ -156,7 +156,7 @@ def test_a_removal_after_a_hold_is_explained_by_the_hold(tmp_path: Path) -> None
     assert not any("-1002" in text for text in texts)
 
 
-def test_without_any_event_nobody_says_that_no_job_is_held(tmp_path: Path) -> None:
+def test_missing_events_are_not_reported_as_calm(tmp_path: Path) -> None:
     lines = (
         "09:10:47 Submitting HTCondor Node a job(s)...",
         "09:10:47 \tassigned HTCondor ID (7.0.0)",
@@ -175,7 +175,7 @@ LOST = "Shadow exception!\n\tUserLog Unable to log ULOG_JOB_TERMINATED event"
 
 
 def cut(log: EventLog, number: str, cluster: int, text: str) -> None:
-    """An event without its end; the next one follows on the same line."""
+    """Add an event without its end; the next one follows on the same line."""
     log.time += ONE_HOUR
     log.texts.append(f"{number} ({cluster}.000.000) {log.time:%Y-%m-%d %H:%M:%S} {text}")
 
@@ -187,7 +187,7 @@ def job_of(path: Path, log: EventLog) -> JobHistory:
 
 
 @pytest.mark.parametrize("repeated", [0, 1, 3])
-def test_an_end_that_was_cut_completes_nothing(tmp_path: Path, repeated: int) -> None:
+def test_cut_end_completes_no_job(tmp_path: Path, repeated: int) -> None:
     """The shadow that could not log it fails, and the schedd starts another one."""
     log = begun()
     for _ in range(repeated):
@@ -201,7 +201,7 @@ def test_an_end_that_was_cut_completes_nothing(tmp_path: Path, repeated: int) ->
     assert [each.outcome for each in history.executions] == [Outcome.SHADOW_EXCEPTION]
 
 
-def test_the_end_that_is_logged_at_last_is_that_of_the_same_execution(tmp_path: Path) -> None:
+def test_end_logged_later_belongs_to_the_same_execution(tmp_path: Path) -> None:
     log = begun()
     cut(log, "005", 101, CUT_END)
     at = log.time
@@ -212,7 +212,7 @@ def test_the_end_that_is_logged_at_last_is_that_of_the_same_execution(tmp_path: 
     assert [(each.end, each.outcome) for each in history.executions] == [(at, Outcome.GOOD)]
 
 
-def test_a_job_that_ran_again_after_a_cut_end_has_lost_the_first_execution(tmp_path: Path) -> None:
+def test_execution_before_a_cut_end_and_a_rerun_is_lost(tmp_path: Path) -> None:
     log = begun()
     cut(log, "005", 101, CUT_END)
     log.execute(101)
@@ -230,7 +230,7 @@ def test_a_job_that_ran_again_after_a_cut_end_has_lost_the_first_execution(tmp_p
         ("004", "Job was evicted.\n\t(0) CPU tim", State.IDLE),
     ],
 )
-def test_other_events_that_were_cut_have_their_effect(
+def test_other_cut_events_have_their_effect(
     tmp_path: Path, number: str, text: str, state: State
 ) -> None:
     log = begun()
@@ -239,7 +239,7 @@ def test_other_events_that_were_cut_have_their_effect(
     assert job_of(tmp_path, log).state is state
 
 
-def test_the_result_of_a_post_script_that_was_cut_is_none(tmp_path: Path) -> None:
+def test_cut_result_of_a_post_script_is_none(tmp_path: Path) -> None:
     log = begun()
     log.end(101)
     cut(
@@ -251,7 +251,7 @@ def test_the_result_of_a_post_script_that_was_cut_is_none(tmp_path: Path) -> Non
     assert not reader.ensemble.nodes["run.dag", "a"].posts
 
 
-def test_a_full_disk(shared: Shared) -> None:
+def test_full_disk_is_log_damage(shared: Shared) -> None:
     builder = read_dagdir(shared("cases/disk-full/dagdir-full"), live=True)
     assert [row.state for row in builder.job_rows()][-2:] == [State.IDLE] * 2
     assert builder.status().dags[0].nodes_done == 2
@@ -262,14 +262,14 @@ def test_a_full_disk(shared: Shared) -> None:
     assert (ended.status().dags[0].nodes_done, ended.status().dags[0].nodes_failed) == (2, 0)
 
 
-# --- DAGMan crashes, or waits in vain ---------------------------------------------------------
+# --- DAGMan crashes, or waits for ever --------------------------------------------------------
 
 CRASH = 'ERROR "Assertion ERROR on (node->_queuedNodeJobProcs >= 0)" at line 4261 in file dag.cpp'
 START = "** condor_scheduniv_exec.103.0 (CONDOR_DAGMAN) STARTING UP"
 
 
 def crashes(number: int, last: str = CRASH, hour: int = 10) -> list[str]:
-    """Processes of one DAGMan, a minute apart."""
+    """The processes of one DAGMan, a minute apart."""
     lines = []
     for minute in range(number):
         at = f"{hour}:{minute:02}:00"
@@ -279,7 +279,7 @@ def crashes(number: int, last: str = CRASH, hour: int = 10) -> list[str]:
     return lines
 
 
-def test_dagman_that_crashes_again_and_again(shared: Shared, capsys: Captured) -> None:
+def test_repeated_crashes_of_dagman_are_reported(shared: Shared, capsys: Captured) -> None:
     path = shared("cases/dagman-crashes-again-and-again")
     builder = read_dagdir(path, live=False)
 
@@ -298,7 +298,7 @@ def test_dagman_that_crashes_again_and_again(shared: Shared, capsys: Captured) -
         (crashes(2), 2),
         (crashes(5), 5),
         ([*crashes(2), *crashes(2, 'ERROR "another" at line 1 in file a.cpp', hour=11)], 2),
-        # The newest one has not come to the place yet, or has passed it.
+        # The newest process has not reached the place yet, or has passed it.
         ([*crashes(3), f"10:03:00 {START}"], 3),
         (
             [
@@ -315,14 +315,14 @@ def test_dagman_that_crashes_again_and_again(shared: Shared, capsys: Captured) -
         (crashes(4, "**** condor_dagman (condor_DAGMAN) pid 9 EXITING WITH STATUS 3"), None),
     ],
 )
-def test_crashes_in_a_row(tmp_path: Path, lines: list[str], number: int | None) -> None:
+def test_crashes_in_a_row_count(tmp_path: Path, lines: list[str], number: int | None) -> None:
     made = dagdir(tmp_path, ONE, *submitted("a", 7), *lines)
     for live in (False, True):
         (row,) = made.reader(live=live, now="2023-03-05 11:12:00").snapshot_builder().status().dags
         assert (row.crashes.number if row.crashes else None) == number
 
 
-def test_an_end_that_dagman_did_not_read(shared: Shared) -> None:
+def test_end_of_a_job_that_dagman_missed(shared: Shared) -> None:
     builder = read_dagdir(shared("cases/dagman-lost-the-end-of-a-job"), live=False)
     status = builder.status()
 
@@ -364,7 +364,7 @@ AFTER_THE_END = {
 
 @pytest.mark.parametrize(("post", "value"), [("", 0), ("SCRIPT POST a post.sh\n", 1)])
 @pytest.mark.parametrize("after", AFTER_THE_END)
-def test_where_the_files_say_that_dagman_still_waits(
+def test_files_show_that_dagman_still_waits(
     tmp_path: Path, after: str, post: str, value: int
 ) -> None:
     lines, is_lost = AFTER_THE_END[after]
@@ -380,7 +380,7 @@ def test_where_the_files_say_that_dagman_still_waits(
     assert any(entry.jobs for entry in stuck) == is_lost
 
 
-def test_a_node_status_file_that_has_the_job_in_the_queue(tmp_path: Path) -> None:
+def test_node_status_file_has_the_job_in_the_queue(tmp_path: Path) -> None:
     made = dagdir(tmp_path, ONE + "NODE_STATUS_FILE s\n", *submitted("a", 101))
     log = begun()
     log.end(101)
@@ -406,7 +406,7 @@ def test_a_node_status_file_that_has_the_job_in_the_queue(tmp_path: Path) -> Non
         ("11:40:00", "queued", False),
     ],
 )
-def test_a_dagman_that_waits_with_an_empty_queue(
+def test_dagman_waiting_with_an_empty_queue_is_reported(
     tmp_path: Path, now: str, more: str, *, is_stuck: bool
 ) -> None:
     ended = "11:17:00 Node a job proc (101.0.0) completed successfully."
@@ -423,10 +423,10 @@ def test_a_dagman_that_waits_with_an_empty_queue(
     assert ("dag-stuck" in kinds(health)) == is_stuck
 
 
-# --- the line that explains -------------------------------------------------------------------
+# --- explanations -----------------------------------------------------------------------------
 
 
-def test_the_reason_of_a_failed_submission(shared: Shared) -> None:
+def test_failed_submission_has_its_reason(shared: Shared) -> None:
     builder = read_dagdir(shared("cases/reason-of-a-failed-submission"), live=False)
 
     entry = only(health_of(builder), "submit-failed")
@@ -435,13 +435,13 @@ def test_the_reason_of_a_failed_submission(shared: Shared) -> None:
     assert not [note for note in builder.notices() if "errno=0 Success" in note.text]
 
 
-def test_what_condor_submit_printed(shared: Shared) -> None:
+def test_failed_submission_has_the_output_of_condor_submit(shared: Shared) -> None:
     health = health_of(read_dagdir(shared("cases/submit-error-text-lost/dagdir"), live=False))
     entry = only(health, "submit-failed")
     assert "can't open file nothing.txt: No such file or directory" in entry.text
 
 
-def test_the_warning_that_strict_mode_makes_an_error(shared: Shared) -> None:
+def test_warning_that_strict_mode_makes_an_error(shared: Shared) -> None:
     health = health_of(read_dagdir(shared("cases/strict-hides-the-cause/dagdir"), live=False))
     entry = only(health, "dag-failed")
     assert "c46.dag.rescue001 (line 12)" in entry.text
@@ -474,7 +474,7 @@ SUBMISSIONS = {
 
 @pytest.mark.parametrize("lines", SUBMISSIONS.values(), ids=SUBMISSIONS)
 @pytest.mark.parametrize("tries", [1, 2])
-def test_the_line_that_explains_a_failed_submission(
+def test_failed_submission_has_the_explaining_line(
     tmp_path: Path, lines: tuple[str, ...], tries: int
 ) -> None:
     attempt = ["09:11:00 Submitting HTCondor Node a job(s)...", *(f"09:11:00 {x}" for x in lines)]
@@ -519,8 +519,8 @@ ENDS = {
 
 
 @pytest.mark.parametrize("lines", ENDS.values(), ids=ENDS)
-def test_the_line_that_explains_the_end_of_a_dagman(tmp_path: Path, lines: tuple[str, ...]) -> None:
-    """Before the one that ends it, or behind it; with a cut at every byte, as it is written."""
+def test_end_of_dagman_has_the_explaining_line(tmp_path: Path, lines: tuple[str, ...]) -> None:
+    """Before the final line, or after it; in pieces, as it is written."""
     made = Dagdir(tmp_path, ONE)
     text = "".join(
         f"{DAY} 09:11:00 {line}\n"
@@ -540,7 +540,7 @@ def test_the_line_that_explains_the_end_of_a_dagman(tmp_path: Path, lines: tuple
     assert "node b" in only(health_of(reader.snapshot_builder()), "dag-failed").text
 
 
-def test_the_year_of_an_old_log(shared: Shared, tmp_path: Path) -> None:
+def test_old_log_has_its_year(shared: Shared, tmp_path: Path) -> None:
     for file in shared("cases/year-of-an-old-log").iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     status = read_dagdir(tmp_path).status()
@@ -589,7 +589,7 @@ METRICS = (
     ids=lambda files: next(iter(files)),
 )
 @pytest.mark.parametrize("first", ["other", "own"])
-def test_the_year_by_dagmans_files(tmp_path: Path, files: dict[str, str], first: str) -> None:
+def test_dagmans_files_give_the_year(tmp_path: Path, files: dict[str, str], first: str) -> None:
     """Also over New Year, and where the log begins with jobs of another year."""
     made = Dagdir(tmp_path, ONE + "JOBSTATE_LOG jobs.state\n")
     for name, text in files.items():

@@ -1,4 +1,4 @@
-"""Each kind of trouble, recorded on a pool: all places name the same cause.
+"""Each kind of trouble, recorded on a pool: all views name the same cause.
 
 The expectations are HTCondor's answers at the time (``htcondor.json``: condor_q, condor_history,
 DAGMan's metrics) and what was done to the ensemble; see fixtures/README.md.
@@ -32,10 +32,10 @@ REMOVED, COMPLETED, HELD = 3, 4, 5
 
 
 class Trouble(NamedTuple):
-    """One recording, and what its first entry must be, which is open.
+    """A recording, and its expected first entry, which is open.
 
-    ``runs``: the runs concerned; ``words``: what the line names. ``hours``: how long after the
-    recording it is looked at.
+    ``runs``: the runs concerned; ``words``: words in the line. ``hours``: the time of the look,
+    after the end of the recording.
     """
 
     directory: str
@@ -99,7 +99,7 @@ def answers_of(directory: str) -> dict[str, Any]:
 
 
 def look(directory: str) -> tuple[datetime, bool]:
-    """The moment at which an ensemble is looked at, and whether its DAGMan is there then."""
+    """The time at which an ensemble is read, and whether its DAGMan exists then."""
     row = ROWS.get(directory)
     later = timedelta(hours=row.hours if row else 0)
     recorded = datetime.fromisoformat(answers_of(directory)["recorded"])
@@ -131,7 +131,7 @@ def run_of(node: str) -> str:
 
 
 @every_kind
-def test_the_first_entry_is_the_cause(row: Trouble) -> None:
+def test_first_entry_is_the_cause(row: Trouble) -> None:
     health, entry = health_of(row.directory), first(row)
     assert (entry.kind, entry.severity, entry.open) == (row.kind, row.severity, True)
     assert row.words in f"{entry.heading}: {entry.text}"
@@ -140,12 +140,12 @@ def test_the_first_entry_is_the_cause(row: Trouble) -> None:
         assert run_names(health, entry) == set(row.runs.split())
 
 
-def test_a_dagman_that_a_user_holds_has_no_cause_to_remove() -> None:
+def test_dagman_held_by_a_user_needs_only_a_release() -> None:
     assert health_of("dag-held").entries[0].advice == "Release DAGMan: it continues"
 
 
 @every_kind
-def test_what_is_blocked_is_what_htcondor_left_undone(row: Trouble) -> None:
+def test_blocked_epochs_are_those_left_undone(row: Trouble) -> None:
     if row.directory == "dag-held":
         undone = 6 - len(done_nodes(row.directory))
         assert health_of(row.directory).entries[0].epochs_blocked == undone
@@ -165,7 +165,7 @@ def all_nodes(directory: str) -> list[str]:
 
 
 def done_nodes(directory: str) -> set[str]:
-    """By the schedd's history, less those whose POST script failed by DAGMan's jobstate log."""
+    """By the schedd's history, without those whose POST script failed by DAGMan's jobstate log."""
     (log,) = (RECORDED / directory).glob("*.jobstate.log")
     lines = [line.split() for line in log.read_text().splitlines()]
     failed = {words[1] for words in lines if words[2] == "POST_SCRIPT_FAILURE"}
@@ -174,8 +174,8 @@ def done_nodes(directory: str) -> set[str]:
 
 
 @pytest.mark.parametrize("directory", ["hold-codes", *ROWS])
-def test_held_is_what_the_queue_holds(directory: str) -> None:
-    """The codes of all held jobs, as condor_q had them."""
+def test_held_jobs_agree_with_the_queue(directory: str) -> None:
+    """The codes of all held jobs are those in condor_q."""
     health = health_of(directory)
     held = {
         (run_of(job["node"]), job["HoldReasonCode"], job["HoldReasonSubCode"])
@@ -198,7 +198,7 @@ HOLDS: Final = {
 }
 
 
-def test_each_hold_code_names_its_cause_and_what_to_do() -> None:
+def test_each_hold_code_has_cause_and_advice() -> None:
     entries = {entry.code: entry for entry in health_of("hold-codes").open_entries}
     assert {code: entry.text for code, entry in entries.items()} == HOLDS
     assert {entry.act for entry in entries.values()} == {"release"}
@@ -206,10 +206,10 @@ def test_each_hold_code_names_its_cause_and_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("directory", sorted(ROWS.keys() - {"dag-failed"}))
-def test_removed_is_what_the_history_has_as_removed(directory: str) -> None:
-    """Each job that was removed is in one entry, and no other job is.
+def test_removed_jobs_agree_with_the_history(directory: str) -> None:
+    """Each removed job is in one entry, and no other job is.
 
-    Of dag-failed the log does not say it, as the disk was full.
+    The log of dag-failed has no removals, as the disk was full.
     """
     removed = {job["job"] for job in answers_of(directory)["jobs"] if job["JobStatus"] == REMOVED}
     kinds = ("removed-by-policy", "removed-by-user", "run-removed")
@@ -218,7 +218,7 @@ def test_removed_is_what_the_history_has_as_removed(directory: str) -> None:
     assert sorted(named) == sorted(removed)
 
 
-def test_the_policy_that_removed_one_job_tells_when_it_removes_the_next() -> None:
+def test_removal_policy_predicts_the_next_removal() -> None:
     """SYSTEM_PERIODIC_REMOVE after 30 s on hold, seen in the 009 of run0, counts for run1."""
     (job,) = (job for job in answers_of("removal-clock")["jobs"] if job["JobStatus"] == HELD)
     (entry,) = (e for e in health_of("removal-clock").open_entries if e.kind == "held")
@@ -226,14 +226,14 @@ def test_the_policy_that_removed_one_job_tells_when_it_removes_the_next() -> Non
     assert entry.removal_at == held_since + timedelta(seconds=30)
 
 
-def test_a_deleted_rescue_file_is_missed() -> None:
+def test_deleted_rescue_file_is_reported() -> None:
     health = health_of("rescue-missing")
     assert [e.kind for e in health.open_entries] == ["removed-by-user", "rescue-missing"]
     assert health.open_entries[0].steps[0] == "Put the rescue file back"
 
 
-def test_a_full_disk_that_cut_the_log_is_a_note() -> None:
-    """What the log lacks is in no other file: three removals that the schedd's history has."""
+def test_log_cut_by_a_full_disk_is_a_note() -> None:
+    """No other file has what the log lacks: three removals in the schedd's history."""
     health = health_of("log-gap")
     assert len([job for job in answers_of("log-gap")["jobs"] if job["JobStatus"] == REMOVED]) == 3
     (entry,) = (e for e in health.entries if e.kind == "log-damage")
@@ -244,7 +244,7 @@ def test_a_full_disk_that_cut_the_log_is_a_note() -> None:
 
 
 @pytest.mark.parametrize("directory", ["healthy-done", "healthy-running"])
-def test_without_trouble_there_is_no_entry(directory: str) -> None:
+def test_healthy_ensembles_have_no_entry(directory: str) -> None:
     assert health_of(directory).entries == ()
 
 
@@ -260,7 +260,7 @@ EVENTS: Final = {
 
 
 @every_kind
-def test_the_notification_names_the_cause(row: Trouble) -> None:
+def test_notification_names_the_cause(row: Trouble) -> None:
     entry = first(row)
     name = EVENTS.get(row.directory, "held" if row.severity is BLOCKED else "failed")
     events = find_events(health_of(row.directory), input_of(row.directory).status, EVENT_NAMES)
@@ -277,7 +277,7 @@ def text_of(content: Line) -> str:
 
 
 @every_kind
-def test_the_header_of_a_small_terminal_has_the_cause_whom_and_what_to_do(row: Trouble) -> None:
+def test_header_of_a_small_terminal_has_cause_and_advice(row: Trouble) -> None:
     health, status = health_of(row.directory), input_of(row.directory).status
     lines = [text_of(each) for each in health_lines(health, status, 78, roomy=False)]
     assert all(len(each) <= 78 for each in lines)
@@ -303,6 +303,6 @@ def test_the_header_of_a_small_terminal_has_the_cause_whom_and_what_to_do(row: T
         ("no-further", None),
     ],
 )
-def test_when_a_dag_can_be_submitted_again(directory: str, moment: str | None) -> None:
+def test_resubmission_is_offered_at_the_right_time(directory: str, moment: str | None) -> None:
     entries = [entry for entry in health_of(directory).open_entries if entry.act == "resubmit"]
     assert {entry.act_when for entry in entries} == {moment}

@@ -1,4 +1,4 @@
-"""``--exit-on`` against its table in the guide, over states of a run, another node and DAGMan."""
+"""``--exit-on`` against its table in the guide, for states of a run, another node and DAGMan."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def out(end: int | None, cluster: int = 90, hour: int = 8) -> bytes:
 
 
 def put(log: EventLog, node: str, state: str) -> None:
-    """A node in a state."""
+    """Bring a node into a state."""
     if state == "waiting":
         return
     job = log.submit(node)
@@ -75,13 +75,13 @@ def possible(run: str, other: str, dagman: str) -> bool:
         case "failed":
             return "failed" in nodes and nodes <= {"failed", "completed"}
         case "removed":
-            # What it removes is "removed", as the waiting ones are never submitted.
+            # What it removes is "removed", as waiting nodes are never submitted.
             return nodes <= {"waiting", "failed", "completed"}
     return True
 
 
 def expected(run: str, other: str, dagman: str) -> dict[str, int | None]:
-    """By the guide."""
+    """The exit codes by the guide."""
     nodes = {run, other}
     undone = nodes != {"completed"}
     failed = "failed" in nodes or dagman == "failed" or (dagman == "removed" and undone)
@@ -104,7 +104,7 @@ CASES = [case for case in itertools.product(NODES, NODES, ENDS) if possible(*cas
 
 
 @pytest.mark.parametrize(("run", "other", "dagman"), CASES)
-def test_each_combination(tmp_path: Path, run: str, other: str, dagman: str) -> None:
+def test_exit_code_of_each_combination(tmp_path: Path, run: str, other: str, dagman: str) -> None:
     log = EventLog()
     put(log, NODE, run)
     put(log, "gather", other)
@@ -115,7 +115,7 @@ def test_each_combination(tmp_path: Path, run: str, other: str, dagman: str) -> 
     assert codes_of(reader) == expected(run, other, dagman)
 
 
-def test_a_failed_node_of_no_run_on_a_real_pool(shared: Shared) -> None:
+def test_failed_node_of_no_run_on_a_real_pool(shared: Shared) -> None:
     path = shared("cases/exit-on-failed-misses-a-failed-dag") / "dagdir"
     assert codes_of(opened(path)) == {"all": 3, "done": 3, "failed": 3, "held": None}
 
@@ -124,7 +124,7 @@ def test_a_failed_node_of_no_run_on_a_real_pool(shared: Shared) -> None:
 
 
 def continued(tmp_path: Path, second: str, end: int | None) -> DagdirReader:
-    """A DAG that was removed in its second epoch, and one that continues it."""
+    """A DAG that was removed in its second epoch, and its continuation."""
     log = EventLog()
     log.train(NODE)
     job = log.submit("run0-train_epoch1")
@@ -149,18 +149,18 @@ def continued(tmp_path: Path, second: str, end: int | None) -> DagdirReader:
         ("completed", 0, {"all": 0, "done": 0, "failed": None}),
         ("running", None, {"all": None, "done": None, "failed": None}),
         ("failed", 1, {"all": 3, "done": 3, "failed": 3}),
-        # Written, and not submitted: what was removed is still over.
+        # Written but not submitted: the removed run is still over.
         ("waiting", None, {"all": 3, "done": 3, "failed": 3}),
     ],
 )
-def test_a_dag_that_a_later_one_continues(
+def test_continued_dag_counts_with_its_continuation(
     tmp_path: Path, second: str, end: int | None, codes: dict[str, int | None]
 ) -> None:
     assert codes_of(continued(tmp_path, second, end)) == {**codes, "held": None}
 
 
-def test_more_epochs_are_no_other_arguments(tmp_path: Path) -> None:
-    """metlmon continue --epochs: the arguments follow the VAR, of another DAG than before."""
+def test_more_epochs_are_not_changed_arguments(tmp_path: Path) -> None:
+    """metlmon continue --epochs: the arguments follow the VAR, which differs in the second DAG."""
     log = EventLog()
     log.train(NODE)
     log.train("run0-train_epoch1")
@@ -184,10 +184,10 @@ def test_more_epochs_are_no_other_arguments(tmp_path: Path) -> None:
     assert changed("30", "2")
 
 
-def test_a_real_continuation(shared: Shared, tmp_path: Path) -> None:
+def test_real_continuation(shared: Shared, tmp_path: Path) -> None:
     path = shared("cases/done-after-continue") / "dagdir"
     assert codes_of(opened(path)) == {"all": 0, "done": 0, "failed": None, "held": None}
-    # Until the second one is submitted the first one is what there is.
+    # Only the first DAG counts until the second one is submitted.
     for file in path.iterdir():
         if file.is_file() and not file.name.startswith("c28c-2"):
             shutil.copyfile(file, tmp_path / file.name)
@@ -196,10 +196,10 @@ def test_a_real_continuation(shared: Shared, tmp_path: Path) -> None:
     assert codes_of(opened(tmp_path))["done"] == 3
 
 
-# --- ``--exit-on`` and ``metlmon health`` of ensembles that can go on no further --------------
+# --- ``--exit-on`` and ``metlmon health`` of ensembles that cannot continue -------------------
 
 
-def test_a_dag_without_runs_that_is_done(capsys: Captured, tmp_path: Path) -> None:
+def test_finished_dag_without_runs_exits_with_0(capsys: Captured, tmp_path: Path) -> None:
     log = EventLog()
     log.train("work")
     write(tmp_path, "JOB work w.sub\n", log)
@@ -207,7 +207,7 @@ def test_a_dag_without_runs_that_is_done(capsys: Captured, tmp_path: Path) -> No
     assert run_command("status", capsys, tmp_path, *words)[0] == Exit.OK
 
 
-def test_the_command_at_80_columns_without_a_key(capsys: Captured, tmp_path: Path) -> None:
+def test_health_fits_80_columns(capsys: Captured, tmp_path: Path) -> None:
     from metlmon.tables.health import health_lines
     from metlmon.text.spans import text, width
 
@@ -228,7 +228,7 @@ def test_the_command_at_80_columns_without_a_key(capsys: Captured, tmp_path: Pat
         assert "[metlmon act resubmit]" in printed
 
 
-def test_the_json_is_what_the_interface_says(capsys: Captured, tmp_path: Path) -> None:
+def test_json_agrees_with_its_schema(capsys: Captured, tmp_path: Path) -> None:
     removed_after_hold(tmp_path)
     output = json.loads(run_command("health", capsys, tmp_path, "--json")[1])
     status = json.loads(run_command("status", capsys, tmp_path, "--json")[1])
@@ -246,7 +246,7 @@ def test_the_json_is_what_the_interface_says(capsys: Captured, tmp_path: Path) -
     assert "STOPPED" in run_command("status", capsys, tmp_path)[1]
 
 
-def test_the_removal_clock_is_shown(tmp_path: Path) -> None:
+def test_removal_time_is_shown(tmp_path: Path) -> None:
     from metlmon.health.types import HealthEntry, Severity
     from metlmon.tables.health import since_text
     from tests.health.ensembles import START
@@ -265,8 +265,8 @@ def test_the_removal_clock_is_shown(tmp_path: Path) -> None:
     assert since_text(entry, START + timedelta(days=31)) == "held 31d, to be removed now"
 
 
-def test_the_json_of_an_ensemble_with_warnings() -> None:
-    """Warnings are objects of another module, which nothing else of this command needs."""
+def test_json_has_warnings() -> None:
+    """Warnings are objects of another module, which this command needs for nothing else."""
     path = FIXTURES / "health" / "dag-changed"
     process = subprocess.run(
         [sys.executable, "-m", "metlmon", "health", str(path), "--json"],
@@ -276,7 +276,7 @@ def test_the_json_of_an_ensemble_with_warnings() -> None:
     assert json.loads(process.stdout)["warnings"]
 
 
-def test_the_worst_entry_is_the_first_line(capsys: Captured) -> None:
+def test_worst_entry_is_the_first_line(capsys: Captured) -> None:
     printed = run_command("health", capsys, FIXTURES / "health" / "dag-held")[1]
     assert printed.splitlines()[0].strip() == "■ DAGMan held by researcher (hold 1)"
     printed = run_command("health", capsys, FIXTURES / "health" / "healthy-done")[1]

@@ -1,4 +1,4 @@
-"""Every kind of trouble that files of HTCondor and DAGMan show: its entry, and no other."""
+"""Every kind of trouble in files of HTCondor and DAGMan: its entry, and no other."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def of_log(path: Path, log: EventLog, dag: str = TWO_RUNS) -> Health:
 
 
 def with_out(path: Path, log: Log, out: Out, dag: str = TWO_RUNS) -> Health:
-    """With a ``.dagman.out``; the logs and it are of the same day."""
+    """Add a ``.dagman.out``; logs and output are of the same day."""
     dagdir = Dagdir(path, dag)
     dagdir.write("metl.log", log.data)
     dagdir.write("run.dag.dagman.out", out.data)
@@ -91,7 +91,7 @@ def with_out(path: Path, log: Log, out: Out, dag: str = TWO_RUNS) -> Health:
         (9999, 0, "something new", "held (hold 9999)"),
     ],
 )
-def test_a_held_job(tmp_path: Path, code: int, subcode: int, reason: str, text: str) -> None:
+def test_held_job_is_found(tmp_path: Path, code: int, subcode: int, reason: str, text: str) -> None:
     log = EventLog()
     cluster = log.submit(NODE)
     log.execute(cluster)
@@ -100,7 +100,7 @@ def test_a_held_job(tmp_path: Path, code: int, subcode: int, reason: str, text: 
     assert (entry.text, entry.code, entry.reason) == (text, code, reason)
     act = "raise-memory" if code == 34 else "release"
     assert (entry.severity, entry.act) == (Severity.BLOCKED, act)
-    # The job itself, and the two epochs behind it.
+    # The job itself, and the two later epochs.
     assert (entry.epochs_blocked, entry.gpu_hours) == (3, 2.0)
 
 
@@ -166,7 +166,7 @@ _PELICAN = "Pelican Client Error: Attempt #2: from cache.example.org:8443: {} (V
         ),
     ],
 )
-def test_a_failed_transfer_by_its_reason(
+def test_failed_transfer_is_named_by_its_reason(
     tmp_path: Path, protocol: str, direction: str, details: str, title: str
 ) -> None:
     log = EventLog()
@@ -176,7 +176,7 @@ def test_a_failed_transfer_by_its_reason(
     entry = only(of_log(tmp_path, log), "held")
     assert entry.text.startswith(title)
     assert ("Usually passes" in entry.advice) == ("transfer f" in title)
-    # The URL is what a user has to look at.
+    # The user needs the URL.
     assert f"{protocol}://host/a.sif" in entry.text
 
 
@@ -196,7 +196,7 @@ _404 = "; |Error: status code 404 ( URL file = s3://b/k )|"
         ),
     ],
 )
-def test_the_direction_of_a_failed_transfer(
+def test_failed_transfer_has_its_direction(
     tmp_path: Path, code: int, reason: str, title: str
 ) -> None:
     log = EventLog()
@@ -204,7 +204,7 @@ def test_the_direction_of_a_failed_transfer(
     assert only(of_log(tmp_path, log), "held").text.startswith(title)
 
 
-def test_missing_files_are_one_entry_and_passing_faults_another(tmp_path: Path) -> None:
+def test_missing_files_and_transient_faults_are_separate(tmp_path: Path) -> None:
     log = EventLog()
     for run, url, status in (("run0", "a", 404), ("run1", "b", 404), ("run2", "c", 503)):
         reason = f"Transfer input files failure: HTTP status {status} ( URL file = s3://x/{url} )|"
@@ -216,7 +216,7 @@ def test_missing_files_are_one_entry_and_passing_faults_another(tmp_path: Path) 
     ]
 
 
-def test_a_missing_object_of_the_osdf(shared: Shared) -> None:
+def test_missing_object_of_the_osdf(shared: Shared) -> None:
     path = shared("cases/file-not-found-in-osdf-is-no-passing-fault")
     (entry,) = make_health(stats_input(read_dagdir(path))).open_entries
     assert entry.text.startswith("input file missing")
@@ -224,7 +224,7 @@ def test_a_missing_object_of_the_osdf(shared: Shared) -> None:
     assert "Correct the URL" in entry.advice
 
 
-def test_a_released_job_is_closed(tmp_path: Path) -> None:
+def test_released_job_is_closed(tmp_path: Path) -> None:
     log = EventLog()
     cluster = log.submit(NODE)
     log.hold(cluster, "via condor_hold (by user anna)", 1)
@@ -245,7 +245,7 @@ def failed(log: EventLog, node: str, value: int = 1) -> None:
     log.end(cluster, value)
 
 
-def test_an_evaluation_that_fails_stops_nothing(tmp_path: Path) -> None:
+def test_failed_evaluation_stops_nothing(tmp_path: Path) -> None:
     dag = chains(
         {"run0": 2},
         extra=f"JOB run0-eval_epoch0 eval\nPARENT {NODE} CHILD run0-eval_epoch0",
@@ -260,7 +260,7 @@ def test_an_evaluation_that_fails_stops_nothing(tmp_path: Path) -> None:
     assert health.runs_stopped == 0
 
 
-def test_a_failed_node_before_all_runs(tmp_path: Path) -> None:
+def test_failed_node_before_all_runs(tmp_path: Path) -> None:
     parents = "JOB prepare p.sub\nPARENT prepare CHILD run0-train_epoch0 run1-train_epoch0"
     log = EventLog()
     failed(log, "prepare", 2)
@@ -272,7 +272,7 @@ def test_a_failed_node_before_all_runs(tmp_path: Path) -> None:
     assert health.runs_stopped == 2
 
 
-def test_a_halted_dag(tmp_path: Path) -> None:
+def test_halted_dag(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path, TWO_RUNS)
     dagdir.write("run.dag.dagman.out", Out().start("09:00:00").submitted(NODE, 77).data)
     dagdir.write("metl.log", Log().submit(77, NODE).execute(77).data)
@@ -290,7 +290,7 @@ def test_a_halted_dag(tmp_path: Path) -> None:
     ],
     ids=["removed between two epochs", "failed for no node", "failed for a node"],
 )
-def test_the_end_of_a_dag_is_one_entry(
+def test_end_of_a_dag_is_one_entry(
     tmp_path: Path, dag: str, value: int, status: int, kind: str, blocked: int
 ) -> None:
     log = Log().submit(77, NODE).execute(77).terminate(77, value)
@@ -307,7 +307,7 @@ def test_the_end_of_a_dag_is_one_entry(
 
 
 def at_sites(path: Path, lost: int, good: int, bad_elsewhere: int = 0) -> Health:
-    """Executions lost at RAILS; at Anvil ``good`` epochs and ``bad_elsewhere`` evictions."""
+    """Executions lost at RAILS; ``good`` epochs and ``bad_elsewhere`` evictions at Anvil."""
     log = EventLog()
     cluster = log.submit("run0-train_epoch0")
     for site, number in (("RAILS", lost), ("Anvil", bad_elsewhere)):
@@ -324,14 +324,14 @@ def at_sites(path: Path, lost: int, good: int, bad_elsewhere: int = 0) -> Health
     [(4, 20, 0), (6, 3, 9), (34, 0, 4)],
     ids=["few", "as elsewhere", "no site finishes any"],
 )
-def test_bad_luck_is_no_black_hole(
+def test_chance_losses_are_not_a_black_hole(
     tmp_path: Path, lost: int, good: int, bad_elsewhere: int
 ) -> None:
     health = at_sites(tmp_path, lost, good, bad_elsewhere)
     assert "black-hole" not in kinds(health)
 
 
-def test_a_host_that_kills_every_job(tmp_path: Path) -> None:
+def test_host_that_loses_every_job(tmp_path: Path) -> None:
     log = EventLog()
     cluster = log.submit("run0-train_epoch0")
     for _ in range(9):
@@ -345,7 +345,7 @@ def test_a_host_that_kills_every_job(tmp_path: Path) -> None:
     assert entry.host == "broken.anvil.example.org"
 
 
-def test_hours_of_a_black_hole_that_are_in_other_entries(tmp_path: Path) -> None:
+def test_hours_of_a_black_hole_include_other_entries(tmp_path: Path) -> None:
     log = EventLog()
     for epoch in range(9):
         log.train(f"run1-train_epoch{epoch}", "Delta")
@@ -372,7 +372,7 @@ def test_hours_of_a_black_hole_that_are_in_other_entries(tmp_path: Path) -> None
         ('requirements = (TARGET.AnnexName =?= "delta_annex") && HasGPU', ""),
     ],
 )
-def test_jobs_wait_for_an_annex(tmp_path: Path, submit: str, variables: str) -> None:
+def test_jobs_waiting_for_an_annex(tmp_path: Path, submit: str, variables: str) -> None:
     dag = chains({"run0": 1, "run1": 1})
     dag += f"\nSUBMIT-DESCRIPTION annex {{\n executable = x\n log = metl.log\n {submit}\n}}\n"
     dag += "JOB run2-train_epoch0 annex\n"
@@ -387,7 +387,7 @@ def test_jobs_wait_for_an_annex(tmp_path: Path, submit: str, variables: str) -> 
     assert not health_of(dagdir, begun + timedelta(hours=2)).entries
 
 
-def test_the_annex_is_gone_or_serves_others(tmp_path: Path) -> None:
+def test_annex_is_gone_or_serves_others(tmp_path: Path) -> None:
     dag = chains({"run0": 1, "run1": 1}).replace(
         "log = metl.log", 'log = metl.log\n+TargetAnnexName = "gz"'
     )
@@ -404,7 +404,7 @@ def test_the_annex_is_gone_or_serves_others(tmp_path: Path) -> None:
     assert only(gone, "unmatched").text == text
 
 
-def test_an_annex_that_was_never_seen(shared: Shared) -> None:
+def test_annex_was_never_seen(shared: Shared) -> None:
     path = shared("cases/unmatched-annex")
     as_of = datetime(2026, 6, 20, 21, 20)
     stats = stats_input(read_dagdir(path, as_of=as_of, live=True))
@@ -426,7 +426,7 @@ def test_an_annex_that_was_never_seen(shared: Shared) -> None:
         ("job_lease_duration = 60 * 60", 21, "1 job disconnected for 21m, of a lease of 40m"),
     ],
 )
-def test_a_job_that_is_disconnected(
+def test_disconnected_job_is_reported_after_half_its_lease(
     tmp_path: Path, lease: str | None, minutes: int, text: str | None
 ) -> None:
     log = EventLog()
@@ -442,7 +442,7 @@ def test_a_job_that_is_disconnected(
     assert "disconnected" not in kinds(health_of(dagdir, log.time + timedelta(hours=1)))
 
 
-def test_a_job_that_the_queue_knows_as_held(tmp_path: Path) -> None:
+def test_job_held_in_the_queue_only(tmp_path: Path) -> None:
     """HTCondor logs no hold of a job that is submitted on hold."""
     log = EventLog()
     cluster = log.submit(NODE)
@@ -472,7 +472,7 @@ def test_every_code_has_advice() -> None:
     assert set(VACATE_ADVICE) == set(range(1000, 1026))
 
 
-def test_the_actions_that_are_offered_exist() -> None:
+def test_offered_actions_exist() -> None:
     acts = {str(act) for act in (*PoolAction, *DAG_ACTS, *RUN_ACTS)}
     offered = {advice.act for advice in HOLD_ADVICE.values()} - {None}
     assert offered <= acts
@@ -492,9 +492,7 @@ def test_the_actions_that_are_offered_exist() -> None:
         ),
     ],
 )
-def test_a_policy_that_removes_jobs_that_are_not_held(
-    tmp_path: Path, reason: str, text: str
-) -> None:
+def test_policy_that_removes_jobs_not_held(tmp_path: Path, reason: str, text: str) -> None:
     log = EventLog()
     log.remove(log.submit("run0-train_epoch0"), reason)
     entry = only(health_of(write(tmp_path, chains({"run0": 2}), log)), "removed-by-policy")
@@ -506,7 +504,7 @@ def with_policy(cluster: int, policy: str) -> QueueSnapshot:
     return QueueSnapshot(jobs=(QueueJob(cluster, 0, HELD, removal_policy=policy),))
 
 
-def test_the_clock_of_a_policy_in_the_queue(tmp_path: Path) -> None:
+def test_policy_in_the_queue_gives_the_removal_time(tmp_path: Path) -> None:
     log = EventLog()
     cluster = log.submit("run0-train_epoch0")
     log.hold(cluster, "via condor_hold (by user anna)", 1)

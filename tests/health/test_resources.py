@@ -1,4 +1,4 @@
-"""Idle GPUs, scarce memory and requests far too large, by the usage tables of generated logs."""
+"""Idle GPUs, scarce memory and excessive requests, from the usage tables of generated logs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def table(rows: dict[str, str]) -> str:
 def train(
     log: EventLog, node: str, rows: dict[str, str] | None = None, hours: float = 2, value: int = 0
 ) -> None:
-    """An epoch, with these rows in place of those of one that is fine."""
+    """Run an epoch, with these rows instead of those of a normal one."""
     cluster = log.submit(node)
     log.execute(cluster)
     text = f"Job terminated.\n\t(1) Normal termination (return value {value})"
@@ -48,7 +48,7 @@ def train(
 
 
 def texts(path: Path, *epochs: dict[str, str], hours: float = 2, last: int = 0) -> list[str]:
-    """What is found in one run with these epochs; ``last``: what the last one returns."""
+    """The findings in one run with these epochs; ``last``: the exit code of the last one."""
     log = EventLog()
     for number, rows in enumerate(epochs, 1):
         value = last if number == len(epochs) else 0
@@ -97,7 +97,7 @@ CASES = {
 @pytest.mark.parametrize(
     ("row", "cells", "epochs", "hours", "text"), CASES.values(), ids=list(CASES)
 )
-def test_each_kind(
+def test_each_kind_is_found(
     tmp_path: Path, row: str, cells: str, epochs: int, hours: float, text: str
 ) -> None:
     found = texts(tmp_path, *([{row: cells}] * epochs), hours=hours)
@@ -105,17 +105,15 @@ def test_each_kind(
     assert found == ([f"{text} {extent}"] if text else [])
 
 
-def test_a_failed_job_that_used_more_of_the_request(tmp_path: Path) -> None:
+def test_failed_job_with_higher_usage_counts(tmp_path: Path) -> None:
     small = [{"Cpus": "0.9 8 8"}] * 3
     assert texts(tmp_path / "a", *small, {"Cpus": "8.49 8 8"}, last=1) == []
-    # One with another request says nothing of it.
+    # A job with another request does not count.
     assert len(texts(tmp_path / "b", *small, {"Cpus": "8.49 16 16"})) == 1
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_it_is_counted_once_and_closed_when_over(
-    tmp_path: Path, kind: str, capsys: Captured
-) -> None:
+def test_entry_counts_once_and_closes(tmp_path: Path, kind: str, capsys: Captured) -> None:
     log = EventLog()
     for epoch in range(3):
         for run in ("run0", "run1"):
@@ -127,7 +125,7 @@ def test_it_is_counted_once_and_closed_when_over(
     severity = Severity.COSTLY if kind == "gpu-idle" else Severity.NOTE
     assert kinds(health) == [kind]
     assert (entry.severity, len(entry.runs), entry.nodes, entry.gpu_hours) == (severity, 2, 6, 0)
-    # Six epochs of two hours, in which 0.03 of a GPU was in use.
+    # Six epochs of two hours, with 0.03 of a GPU in use.
     assert entry.cost == pytest.approx(11.64 if kind == "gpu-idle" else 0)
     (each,) = json_output("health", capsys, str(dagdir.path))["entries"]
     assert (each["kind"], each["text"], each["advice"]) == (kind, entry.text, entry.advice)
@@ -144,8 +142,8 @@ def test_it_is_counted_once_and_closed_when_over(
     assert len(only(whole, kind, is_open=False).runs) == 2
 
 
-def test_hours_of_cpus_have_none_of_idle_gpus(tmp_path: Path) -> None:
-    """Old versions of HTCondor list no GPUs in 001, and hours are then those of CPUs."""
+def test_cpu_hours_have_no_idle_gpu_hours(tmp_path: Path) -> None:
+    """Old versions of HTCondor list no GPUs in 001; hours are then CPU-hours."""
     log = EventLog()
     train(log, "run0-train_epoch0", BAD["gpu-idle"])
     log.texts = [text.replace("\n\tGPUs = 1", "") for text in log.texts]
@@ -163,7 +161,7 @@ def found(path: Path, as_of: datetime | None = None) -> list[HealthEntry]:
 @pytest.mark.parametrize(
     "name", ["demo", "usage", *(f"health/{each.name}" for each in (FIXTURES / "health").iterdir())]
 )
-def test_jobs_of_seconds_show_none(name: str) -> None:
+def test_jobs_of_seconds_have_no_finding(name: str) -> None:
     assert found(FIXTURES / name) == []
 
 
@@ -171,14 +169,14 @@ RECORDING = FIXTURES / "usage-trouble"
 
 
 def recorded(kind: str, run: str, second: datetime | None = None) -> tuple[str, bool] | None:
-    """The entry of a kind that names a run: its text, and whether it lasts."""
+    """The entry of a kind that names a run: its text, and whether it is open."""
     entries = [e for e in found(RECORDING, second) if e.kind == kind and run in e.runs]
     (entry,) = entries or [None]
     return (entry.text.replace("\u202f", " "), entry.open) if entry else None
 
 
-def test_a_recording_shows_what_its_jobs_used() -> None:
-    """GPUs as the monitor reported them, all else as the jobs said of themselves."""
+def test_findings_of_a_recording_agree_with_its_jobs() -> None:
+    """GPUs as the monitor reported them, all else by the jobs' own account."""
     truth = json.loads((RECORDING / "truth.json").read_text())
     own = {each["node"]: each for each in truth.values()}
     for run, key in (("run0", "00000001"), ("run1", "00010002")):
@@ -202,7 +200,7 @@ def test_a_recording_shows_what_its_jobs_used() -> None:
     assert len(found(RECORDING)) == 4
 
 
-def test_a_real_ensemble(shared: Shared) -> None:
+def test_findings_of_a_real_ensemble(shared: Shared) -> None:
     """42 epochs of METL completed; evicted ones used up to nine of eight cores."""
     (entry,) = found(shared("examples/metl-aws"))
     assert entry.text == "over-requested: at most 31.0 of 156 GB memory used in 42 epochs"

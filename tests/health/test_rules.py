@@ -1,4 +1,4 @@
-"""Rules of health on single histories: each kind is found, and nothing where nothing happened."""
+"""Rules of health on single histories: each kind is found, and none in normal ones."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def only(of: StatsInput, kind: str) -> HealthEntry:
     return every[0]
 
 
-# --- nothing out of the ordinary ----------------------------------------------------------------
+# --- normal histories ---------------------------------------------------------------------------
 
 
-def test_evictions_one_by_one_are_none() -> None:
+def test_single_evictions_are_no_entry() -> None:
     made = basis(CALM)
     one_by_one = [lost(f"run{n}", ago(n + 1), job=(9000 + n, 0)) for n in range(4)]
     (entry,) = entries(with_executions(made, *one_by_one))
@@ -65,15 +65,15 @@ def test_evictions_one_by_one_are_none() -> None:
 
 
 @pytest.mark.parametrize("name", ["rescue", "holds", "shared-log"])
-def test_healthy_recordings_have_nothing_open(name: str) -> None:
-    """Evictions, holds that were released, a DAG that was submitted again: all retried."""
+def test_healthy_recordings_have_no_open_entry(name: str) -> None:
+    """Evictions, released holds, a resubmitted DAG: all retried."""
     health = make_health(recorded(FIXTURES / name))
     assert not health.open_entries
     assert health.closed_entries
     assert health_headline(health).line.startswith(ALL_WELL)
 
 
-def test_where_all_is_well_much_badput_is_named_with_its_main_cause(
+def test_calm_headline_has_high_badput_and_its_cause(
     shared: Shared,
 ) -> None:
     health = make_health(read := recorded(shared("examples/metl-aws")))
@@ -85,7 +85,7 @@ def test_where_all_is_well_much_badput_is_named_with_its_main_cause(
     assert health_headline(make_health(basis(CALM))).line == ALL_WELL
 
 
-def test_what_the_failed_job_wrote_is_the_cause() -> None:
+def test_error_output_is_the_cause_of_a_failure() -> None:
     demo = FIXTURES / "demo"
     health = make_health(stats_input(read_dagdir(demo), demo))
     (entry,) = [each for each in health.open_entries if each.severity is Severity.STOPPED]
@@ -98,7 +98,7 @@ def test_what_the_failed_job_wrote_is_the_cause() -> None:
     assert [len(each.runs) for each in retried] == [3]
 
 
-def test_a_failure_without_an_error_file_says_how_to_get_one(tmp_path: Path) -> None:
+def test_failure_without_an_error_file_says_how_to_get_one(tmp_path: Path) -> None:
     dag = "JOB a a.sub\n"
     log = Log().submit(7, "a", at="10:00:00").execute(7).terminate(7, 3, at="11:00:00")
     dagdir = Dagdir(tmp_path / "ens", dag)
@@ -117,7 +117,7 @@ def test_a_failure_without_an_error_file_says_how_to_get_one(tmp_path: Path) -> 
     ("command", "said"),
     [("ABORT-DAG-ON a 3", "ABORT-DAG-ON"), ("RETRY a 2 UNLESS-EXIT 3", "UNLESS-EXIT 3")],
 )
-def test_what_the_job_wrote_does_not_hide_why_it_was_not_retried(
+def test_error_output_does_not_hide_why_it_was_not_retried(
     command: str, said: str, tmp_path: Path
 ) -> None:
     dagdir = Dagdir(tmp_path / "ens", f"JOB a a.sub\n{command}\n")
@@ -134,7 +134,7 @@ def test_what_the_job_wrote_does_not_hide_why_it_was_not_retried(
 # --- the real ensemble --------------------------------------------------------------------------
 
 
-def test_a_job_that_a_script_let_pass_did_not_run_again() -> None:
+def test_passed_failure_is_not_a_rerun() -> None:
     (passed,) = (e for e in entries(recorded(FIXTURES / "scripts")) if e.kind == "job-failed")
     assert not passed.open
     assert "POST script" in passed.text
@@ -144,7 +144,7 @@ def test_a_job_that_a_script_let_pass_did_not_run_again() -> None:
     assert any("ran again" in step for step in retried.steps)
 
 
-def test_what_is_closed_has_the_symbols_of_the_screen() -> None:
+def test_closed_entries_have_the_symbols_of_the_screen() -> None:
     health = make_health(recorded(FIXTURES / "demo"))
     lines = [text_of(line).strip() for line in health_text(health, None, None)]
     closed = lines[lines.index(f"closed ({len(health.closed_entries)})") + 1 :]
@@ -152,9 +152,9 @@ def test_what_is_closed_has_the_symbols_of_the_screen() -> None:
     assert {"■", "⌫"} <= {line[0] for line in closed}
 
 
-def test_the_ensemble_on_aws(shared: Shared) -> None:
-    """The log is cut at line 20863 after "Disk quota exceeded"; at 15:38:14 the DAG was removed,
-    and what had run since is not known. Both transfers that were given up took an hour."""
+def test_ensemble_on_aws(shared: Shared) -> None:
+    """The log is cut at line 20863 after "Disk quota exceeded"; the DAG was removed at 15:38:14,
+    and later events are unknown. Both transfers that were given up took an hour."""
     made = recorded(shared("examples/metl-aws"))
     health = make_health(made)
     assert [entry.kind for entry in health.open_entries] == ["over-requested"]
@@ -191,7 +191,7 @@ def test_each_lost_hour_is_in_one_entry(name: str) -> None:
     assert counted == pytest.approx(made.status.hours.badput)
 
 
-def test_keys_are_of_one_entry_each(shared: Shared) -> None:
+def test_keys_are_unique(shared: Shared) -> None:
     for place in (shared("examples/metl-aws"), FIXTURES / "demo", FIXTURES / "first-round"):
         keys = [each.key for each in entries(recorded(place))]
         assert len(keys) == len(set(keys))
@@ -200,7 +200,7 @@ def test_keys_are_of_one_entry_each(shared: Shared) -> None:
 # --- each kind ----------------------------------------------------------------------------------
 
 
-def test_many_evictions_at_once_at_one_site() -> None:
+def test_mass_eviction_at_one_site() -> None:
     at_once = [
         lost(f"run{n}", ago(2) + timedelta(seconds=20 * n), job=(9000 + n, 0)) for n in range(4)
     ]
@@ -211,7 +211,7 @@ def test_many_evictions_at_once_at_one_site() -> None:
     assert not each.open
 
 
-def test_an_annex_that_expired() -> None:
+def test_expired_annex() -> None:
     at_once = [
         replace(lost(f"run{n}", ago(2), job=(9000 + n, 0)), cause=cause, annex="gpu-annex")
         for n, cause in enumerate((ANNEX_EXPIRED, ANNEX_EXPIRED_INFERRED))
@@ -223,7 +223,7 @@ def test_an_annex_that_expired() -> None:
     assert (each.site, each.open) == ("delta", False)
 
 
-def test_an_annex_that_expires_each_day_is_one_entry() -> None:
+def test_annex_that_expires_daily_is_one_entry() -> None:
     evicted = [
         replace(lost("run0", ago(24 * n), job=(9000 + n, 0)), cause=ANNEX_EXPIRED_INFERRED)
         for n in range(1, 6)
@@ -232,13 +232,13 @@ def test_an_annex_that_expires_each_day_is_one_entry() -> None:
     assert each.text.startswith("annex at delta expired (inferred) 5 times: 5 jobs of 1 run ")
 
 
-def test_evictions_at_several_sites_are_no_mass() -> None:
+def test_evictions_at_several_sites_are_not_a_mass_eviction() -> None:
     sites = ("delta", "expanse", "anvil", "chtc")
     at_once = [lost(f"run{n}", ago(2), job=(9000 + n, 0), site=sites[n]) for n in range(4)]
     assert kinds(with_executions(basis(CALM), *at_once)) == ["evicted"]
 
 
-def test_a_hole_in_the_log() -> None:
+def test_gap_in_the_log() -> None:
     made = basis({"run0": Past((HOUR,) * 5, 12 * HOUR, running=False)})
     end = lost("run0", ago(1), seconds=10 * HOUR, outcome=Outcome.REMOVED, uncertain=True)
     glued = Notice("glued-header", "metl.log", 77, "cut here")
@@ -250,7 +250,7 @@ def test_a_hole_in_the_log() -> None:
     assert each.since == ago(11)
 
 
-def test_a_log_that_is_damaged_without_a_loss_is_a_note() -> None:
+def test_log_damage_without_loss_is_a_note() -> None:
     made = basis(CALM)
     glued = Notice("glued-header", "metl.log", 77, "cut here")
     made = replace(made, status=replace(made.status, warnings=(glued,)))
@@ -258,7 +258,7 @@ def test_a_log_that_is_damaged_without_a_loss_is_a_note() -> None:
 
 
 @pytest.mark.parametrize(("silent", "found_"), [(0.5, False), (5.0, True)])
-def test_a_live_log_that_falls_silent(silent: float, found_: bool) -> None:
+def test_live_log_without_new_events(silent: float, found_: bool) -> None:
     made = basis(CALM)
     log = LogRow("metl.log", 1, 1000, ago(60), ago(silent))
     made = replace(made, status=replace(made.status, logs=(log,)))
@@ -275,7 +275,7 @@ def transfer(seconds: float, outcome: str = "ok", site: str = "delta", n: int = 
     )
 
 
-def test_transfers_stalled_beyond_the_sites_habit() -> None:
+def test_transfers_slower_than_usual_at_the_site() -> None:
     usual = [transfer(240.0, n=n) for n in range(5)]
     slow_site = [transfer(1500.0, site="far", n=n) for n in range(5, 10)]
     made = basis(CALM)
@@ -299,13 +299,13 @@ def test_transfers_stalled_beyond_the_sites_habit() -> None:
     assert each.text.startswith("2 input transfers at 2 sites took up to 3h, and no job started")
 
 
-def test_what_is_over_is_ranked_by_its_hours() -> None:
+def test_closed_entries_are_ranked_by_hours() -> None:
     health = make_health(recorded(FIXTURES / "first-round"))
     hours = [each.gpu_hours for each in health.closed_entries]
     assert hours == sorted(hours, reverse=True)
 
 
-def test_what_another_dag_wants_is_no_other_targets_site() -> None:
+def test_site_of_another_dags_target_is_not_wrong() -> None:
     runs = {"run0": replace(GOING, target="expanse"), "run1": replace(GOING, target="delta")}
     made = basis(runs)
     assert kinds(made) == ["wrong-site"]
@@ -316,7 +316,7 @@ def test_what_another_dag_wants_is_no_other_targets_site() -> None:
     assert kinds(replace(made, ledger=ledger)) == []
 
 
-def test_a_site_by_another_name_is_no_wrong_way() -> None:
+def test_alias_of_the_target_is_not_a_wrong_site() -> None:
     runs = {"run0": replace(GOING, target="expanse", site="SDSC-PRP-CE1"), "run1": GOING}
     assert kinds(basis(runs)) == []
 
@@ -327,7 +327,7 @@ def arguments(*versions: dict[str, str]) -> StatsInput:
     return replace(made, trainings={"run0": training})
 
 
-def test_arguments_that_change_between_epochs() -> None:
+def test_changed_arguments_between_epochs() -> None:
     same = {"learning_rate": "0.001", "stop_after_epoch": "1", "ckpt_path": "/a/last.ckpt"}
     later_ = {**same, "stop_after_epoch": "2", "ckpt_path": "/b/last.ckpt"}
     assert kinds(arguments(same, later_)) == []
@@ -336,12 +336,12 @@ def test_arguments_that_change_between_epochs() -> None:
     assert each.runs == ("run0",)
 
 
-def test_a_horizon_that_grows_with_the_epoch_is_no_change() -> None:
+def test_argument_that_follows_the_epoch_is_not_a_change() -> None:
     assert kinds(arguments({"max_epochs": "1"}, {"max_epochs": "2"}, {"max_epochs": "3"})) == []
     assert kinds(arguments({"max_epochs": "30"}, {"max_epochs": "40"})) == ["configuration"]
 
 
-def test_futile_nodes_that_nothing_explains() -> None:
+def test_futile_nodes_without_an_explanation() -> None:
     made = basis({**CALM, "run8": replace(GOING, state=State.FUTILE)})
     fault = NodeFault(
         node_key=("ens.dag", "run8-train_epoch5"),
@@ -358,7 +358,7 @@ def test_futile_nodes_that_nothing_explains() -> None:
     assert each.epochs_blocked == 1
 
 
-# --- no history breaks it -----------------------------------------------------------------------
+# --- any history --------------------------------------------------------------------------------
 
 
 @given(
@@ -377,7 +377,7 @@ def test_futile_nodes_that_nothing_explains() -> None:
         max_size=30,
     )
 )
-def test_no_history_breaks_it(more: list[object]) -> None:
+def test_any_history_raises_nothing(more: list[object]) -> None:
     made = with_executions(basis(CALM), *more)  # type: ignore[arg-type]
     every = entries(made)
     assert len({each.key for each in every}) == len(every)
@@ -387,12 +387,12 @@ def test_no_history_breaks_it(more: list[object]) -> None:
         assert not (each.open and each.until is not None)
 
 
-def test_nothing_to_look_at() -> None:
+def test_no_entry_without_an_as_of() -> None:
     made = basis({})
     assert entries(replace(made, ledger=replace(made.ledger, as_of=None))) == ()
 
 
-def test_idle_jobs_alone_are_none() -> None:
+def test_idle_jobs_are_no_entry() -> None:
     made = basis(CALM)
     jobs: tuple[Job, ...] = tuple(
         replace(job, state=State.IDLE, target=None) for job in made.ledger.jobs

@@ -33,7 +33,7 @@ def _dagdir(tmp_path: Path) -> Path:
     return Path(copytree(RECORDED, tmp_path / "ensemble"))
 
 
-def test_health_names_the_last_line_of_a_script_and_its_file() -> None:
+def test_health_has_the_last_line_of_a_script_and_its_file() -> None:
     found = {name: (entry.error_file, entry.reason) for name, entry in entries(RECORDED).items()}
     assert found == {
         "a": ("pre.log", "gate: no checkpoint for a: No such file or directory"),
@@ -42,14 +42,14 @@ def test_health_names_the_last_line_of_a_script_and_its_file() -> None:
     }
 
 
-def test_the_script_itself_is_named_with_how_to_run_it() -> None:
+def test_health_names_the_script_and_how_to_run_it() -> None:
     entry = entries(RECORDED)["c"]
     assert "PRE script gate.sh failed with status 1" in entry.text
     assert "cd sub && ./gate.sh c 2" in entry.steps[0]
 
 
 @pytest.mark.parametrize("name", ["demo", "scripts", "script-output"])
-def test_nodes_and_run_have_the_cause_of_health(name: str, capsys: Captured) -> None:
+def test_nodes_and_run_show_the_cause_of_health(name: str, capsys: Captured) -> None:
     builder, found = read_dagdir(FIXTURES / name), entries(FIXTURES / name)
     known = stats_input(builder, FIXTURES / name)
     listed = json_output("nodes", capsys, FIXTURES / name)["nodes"]
@@ -73,11 +73,11 @@ def test_nodes_and_run_have_the_cause_of_health(name: str, capsys: Captured) -> 
     assert checked or name == "scripts"
 
 
-def test_changes_name_the_line_of_a_script(capsys: Captured) -> None:
+def test_changes_have_the_line_of_a_script(capsys: Captured) -> None:
     assert "no newline (POST script" in text_output("changes", capsys, RECORDED, "--since", "7d")
 
 
-def test_a_file_outside_of_the_directory_is_not_read(dagdir: Path, tmp_path: Path) -> None:
+def test_file_outside_the_dagdir_is_not_read(dagdir: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside.log"
     outside.write_bytes((dagdir / "pre.log").read_bytes())
     (dagdir / "pre.log").unlink()
