@@ -39,7 +39,7 @@ def paths(*roots: Path | str) -> list[str]:
     return [each.path for each in found]
 
 
-def test_dagdirs_are_found_in_folders_of_folders(tmp_path: Path) -> None:
+def test_dagdirs_are_found_in_nested_folders(tmp_path: Path) -> None:
     made = [write_dag(tmp_path / name) for name in ("b", "a/2025/x", "a/2025/y")]
     (tmp_path / "a/empty").mkdir()
     write_dag(tmp_path / "a/.trash/old")
@@ -47,14 +47,14 @@ def test_dagdirs_are_found_in_folders_of_folders(tmp_path: Path) -> None:
     assert paths(tmp_path / "a", tmp_path) == [*made[1:], made[0]]
 
 
-def test_one_inside_another_is_its_own_unless_a_dag_refers_to_it(tmp_path: Path) -> None:
+def test_nested_dagdir_is_separate_unless_a_dag_refers_to_it(tmp_path: Path) -> None:
     own = write_dag(tmp_path / "ens/second-try")
     write_dag(tmp_path / "ens/stage2", name="inner.dag")
     outer = write_dag(tmp_path / "ens", "SUBDAG EXTERNAL s stage2/inner.dag\n")
     assert paths(tmp_path) == [outer, own]
 
 
-def test_links_are_followed_once_and_circles_end(tmp_path: Path) -> None:
+def test_links_are_followed_once_and_cycles_end(tmp_path: Path) -> None:
     real = write_dag(tmp_path / "scratch/ens")
     shown = tmp_path / "shown"
     shown.mkdir()
@@ -66,7 +66,7 @@ def test_links_are_followed_once_and_circles_end(tmp_path: Path) -> None:
     assert paths(tmp_path) == [real]
 
 
-def test_a_path_with_nothing_below_or_that_is_missing_says_so(tmp_path: Path) -> None:
+def test_empty_or_missing_path_is_reported(tmp_path: Path) -> None:
     (tmp_path / "empty/below").mkdir(parents=True)
     (nothing,) = find_all([str(tmp_path / "empty")])
     assert nothing.error == NOTHING_HERE
@@ -87,7 +87,7 @@ def _open_to_all() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-def test_a_closed_directory_says_why_and_the_others_are_found(open_to_all: Path) -> None:
+def test_unreadable_directory_is_reported_beside_the_others(open_to_all: Path) -> None:
     mine = write_dag(open_to_all / "mine")
     closed = Path(write_dag(open_to_all / "closed"))
     closed.chmod(0)
@@ -98,9 +98,7 @@ def test_a_closed_directory_says_why_and_the_others_are_found(open_to_all: Path)
     assert (found[str(closed)] or "").startswith("Permission denied; ask its owner")
 
 
-def test_a_search_ends_in_a_directory_of_very_many(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_search_of_a_huge_directory_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finder, "MAX_DIRECTORIES", 4)
     write_dag(tmp_path / "a")
     for number in range(9):
@@ -110,7 +108,7 @@ def test_a_search_ends_in_a_directory_of_very_many(
     assert str(tmp_path / "a") in {each.path for each in found}
 
 
-def test_the_state_of_logs_is_that_of_their_jobs(tmp_path: Path) -> None:
+def test_state_of_logs_is_that_of_their_jobs(tmp_path: Path) -> None:
     def state(log: Log) -> EnsembleState:
         logs = Dagdir(tmp_path, "")
         logs.write("job.log", log.data)
@@ -123,11 +121,11 @@ def test_the_state_of_logs_is_that_of_their_jobs(tmp_path: Path) -> None:
     assert state(log.submit(8).execute(8).terminate(8, 1)) is EnsembleState.FAILED
 
 
-# --- The ensembles of the queue: which directories the user's DAGMan jobs name ----------------
+# --- The ensembles of the queue: directories of the user's DAGMan jobs ------------------------
 
 
 class Queue:
-    """A connection whose queue has these DAGMan jobs; asked as alice."""
+    """A connection whose queue has these DAGMan jobs, queried as alice."""
 
     def __init__(self, *jobs: QueueJob) -> None:
         self.jobs = jobs
@@ -145,7 +143,7 @@ def dagman(cluster: int, directory: str, dag: str, **fields: Any) -> QueueJob:
     return QueueJob(cluster, 0, 2, arguments=arguments, **(values | fields))
 
 
-def test_the_directories_are_those_of_the_users_own_dag_files() -> None:
+def test_queue_gives_the_directories_of_the_users_dag_files() -> None:
     queue = Queue(
         dagman(1, "/home/alice/ens", "ens.dag"),
         dagman(2, "/home/alice/ens", "ens-2.dag"),

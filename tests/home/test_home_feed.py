@@ -1,4 +1,4 @@
-"""The process that reads for Home: from the start to the end, and when it ends by itself."""
+"""The process that reads for Home: from start to end, and when it dies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.recordings import FIXTURES
 
 
 class Watched:
-    """A feed, and a way to wait for what it says."""
+    """A feed, and a way to wait for its summaries."""
 
     def __init__(self, feed: HomeFeed) -> None:
         self.feed = feed
@@ -55,7 +55,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def test_ensembles_are_read_by_another_process_and_paths_can_change(tmp_path: Path) -> None:
+def test_process_reads_ensembles_and_takes_new_paths(tmp_path: Path) -> None:
     for name in ("rescue", "holds"):
         shutil.copytree(FIXTURES / name, tmp_path / "all" / name)
     with started(tmp_path / "all" / "rescue") as watched:
@@ -68,7 +68,7 @@ def test_ensembles_are_read_by_another_process_and_paths_can_change(tmp_path: Pa
         watched.until_read("holds")
 
 
-def test_a_process_that_ends_is_started_again_with_the_same_paths(
+def test_dead_process_is_restarted_with_the_same_paths(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(feed_module, "RESTART_SECONDS", 0.0)
@@ -92,7 +92,7 @@ def test_a_process_that_ends_is_started_again_with_the_same_paths(
         assert watched.feed.error is None
 
 
-def test_a_closed_feed_leaves_no_process() -> None:
+def test_closed_feed_leaves_no_process() -> None:
     with started(FIXTURES / "rescue") as watched:
         pass
     process = watched.feed._process

@@ -1,4 +1,4 @@
-"""Many ensembles read one after another, followed, and remembered for the next session."""
+"""Many ensembles read one after another, followed, and stored for the next session."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.recordings import FIXTURES, opened
 
 
 class Watch:
-    """A reader of Home under a clock that stands still until it is set on."""
+    """A reader of Home under a clock that the test sets."""
 
     def __init__(self, *paths: Path, stored: tuple[StoredSummary, ...] = ()) -> None:
         self.now = 100.0
@@ -34,7 +34,7 @@ class Watch:
         self.lines: dict[str, HomeSummary] = {}
 
     def settle(self) -> dict[str, HomeSummary]:
-        """Do all that is due now; the lines by name of the directory."""
+        """Do all that is due now; return the lines by name of the directory."""
         while self.reader.turn() == 0:
             pass
         for update in self.updates:
@@ -49,7 +49,7 @@ class Watch:
         return self.settle()
 
     def read(self) -> list[str]:
-        """The names of the ensembles that the next settling brings figures of."""
+        """The names of the ensembles that the next step reads figures of."""
         while self.reader.turn() == 0:
             pass
         summaries = [each for update in self.updates for each in update.summaries]
@@ -64,14 +64,14 @@ def figures(summary: HomeSummary) -> Figures:
 
 
 def live_dagdir(path: Path) -> Dagdir:
-    """An ensemble that runs: its only job began a minute before the clock of this machine."""
+    """A running ensemble whose only job started a minute before this machine's clock."""
     made = Dagdir(path)
     made.write("metl.log", Log().submit(1, NODE, at=ago(90)).execute(1, at=ago(60)).data)
     return made
 
 
 def ago(seconds: int) -> str:
-    """A time of this machine's clock as a log writes it."""
+    """A time before this machine's clock, as a log has it."""
     return str((datetime.now() - timedelta(seconds=seconds)).replace(microsecond=0))
 
 
@@ -79,7 +79,7 @@ def end_job(dagdir: Dagdir) -> None:
     dagdir.append("metl.log", Log().terminate(1, at=ago(30)).data)
 
 
-def test_each_line_has_the_figures_that_the_dashboard_shows() -> None:
+def test_lines_have_the_figures_of_the_dashboard() -> None:
     names = ("demo", "scripts", "first-round", "rescue")
     lines = Watch(*(FIXTURES / name for name in names)).settle()
     for name in names:
@@ -102,7 +102,7 @@ def test_each_line_has_the_figures_that_the_dashboard_shows() -> None:
     assert not lines["rescue"].needs_person
 
 
-def test_lines_appear_at_once_and_what_changed_last_is_read_first(tmp_path: Path) -> None:
+def test_lines_appear_at_once_and_newest_is_read_first(tmp_path: Path) -> None:
     for name, day in (("holds", 1), ("rescue", 3), ("scripts", 2)):
         shutil.copytree(FIXTURES / name, tmp_path / name)
         os.utime(tmp_path / name, (day * 86400.0, day * 86400.0))
@@ -115,7 +115,7 @@ def test_lines_appear_at_once_and_what_changed_last_is_read_first(tmp_path: Path
     assert read == ["rescue", "scripts", "holds"]
 
 
-def test_a_finished_ensemble_is_closed_and_read_again_only_when_a_file_changes(
+def test_finished_ensemble_is_read_again_only_on_change(
     tmp_path: Path,
 ) -> None:
     dagdir = tmp_path / "ens"
@@ -132,7 +132,7 @@ def test_a_finished_ensemble_is_closed_and_read_again_only_when_a_file_changes(
     assert figures(watch.lines["ens"]).total == 25
 
 
-def test_an_ensemble_that_appears_gets_a_line_and_one_that_goes_loses_it(tmp_path: Path) -> None:
+def test_lines_follow_new_and_deleted_ensembles(tmp_path: Path) -> None:
     parent = tmp_path / "all"
     parent.mkdir()
     watch = Watch(parent)
@@ -143,7 +143,7 @@ def test_an_ensemble_that_appears_gets_a_line_and_one_that_goes_loses_it(tmp_pat
     assert watch.later().keys() == {"all"}
 
 
-def test_a_living_ensemble_is_followed(tmp_path: Path) -> None:
+def test_live_ensemble_is_followed(tmp_path: Path) -> None:
     made = live_dagdir(tmp_path / "ens")
     watch = Watch(tmp_path)
     assert figures(watch.settle()["ens"]).running == 1
@@ -153,7 +153,7 @@ def test_a_living_ensemble_is_followed(tmp_path: Path) -> None:
     assert (line.running, line.done) == (0, 1)
 
 
-def test_living_ensembles_beyond_the_budget_are_read_again_when_they_change(
+def test_live_ensembles_beyond_the_budget_are_read_on_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "FOLLOWED_BYTES", 700)
@@ -170,7 +170,7 @@ def test_living_ensembles_beyond_the_budget_are_read_again_when_they_change(
     assert [figures(line).done for line in watch.lines.values()] == [1, 1, 1]
 
 
-def test_an_unreadable_ensemble_says_why_and_is_tried_again(tmp_path: Path) -> None:
+def test_unreadable_ensemble_is_reported_and_retried(tmp_path: Path) -> None:
     (tmp_path / "ens").mkdir()
     dag = tmp_path / "ens" / "bad.dag"
     dag.write_text("PARENT a CHILD b\n")
@@ -186,7 +186,7 @@ def test_an_unreadable_ensemble_says_why_and_is_tried_again(tmp_path: Path) -> N
     assert figures(line).total == 1
 
 
-def test_a_file_server_that_does_not_answer_delays_only_what_is_on_it(
+def test_stalled_file_server_delays_only_its_ensembles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer, listing = threading.Event(), finder._list
@@ -211,7 +211,7 @@ def test_a_file_server_that_does_not_answer_delays_only_what_is_on_it(
 # --- between sessions -----------------------------------------------------------------------
 
 
-def test_the_next_session_shows_what_has_not_changed_without_reading(tmp_path: Path) -> None:
+def test_unchanged_ensembles_are_shown_without_reading(tmp_path: Path) -> None:
     for name in ("holds", "rescue"):
         shutil.copytree(FIXTURES / name, tmp_path / name)
     first = Watch(tmp_path)
@@ -226,7 +226,7 @@ def test_the_next_session_shows_what_has_not_changed_without_reading(tmp_path: P
     assert second.reader._entries[str(tmp_path / "holds")].figures_at == float("-inf")
 
 
-def test_summaries_are_stored_for_the_next_session_of_the_same_code(
+def test_summaries_are_stored_for_the_same_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     summaries = [StoredSummary(HomeSummary(path="/a"), (("/a/x", 1, 2),))]
@@ -237,7 +237,7 @@ def test_summaries_are_stored_for_the_next_session_of_the_same_code(
     assert worker.load_stored(tmp_path / "cache") == []
 
 
-def test_looking_at_an_ensemble_changes_what_is_new_in_it(tmp_path: Path) -> None:
+def test_opening_an_ensemble_marks_its_changes_as_seen(tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / "holds", tmp_path / "ens")
     status = opened(tmp_path / "ens").snapshot_builder().status()
     now, path = seen(status), state_path(PURPOSE, tmp_path / "ens")
