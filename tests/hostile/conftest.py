@@ -16,7 +16,7 @@ from tests.support.terminal import terminal_environment
 
 @pytest.fixture(scope="session")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Dagdir:
-    """Every attack in every field, and keys where only their places show what they are."""
+    """A dagdir with every attack in every field, and secrets that only their places reveal."""
     dagdir = write(tmp_path_factory.mktemp("hostile"))
     write_keyed_files(dagdir.path)
     read_before(dagdir.path)
@@ -25,7 +25,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Dagdir:
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Dagdir:
-    """Three of the attacks: it is read sooner."""
+    """A dagdir with three of the attacks, which is read faster."""
     dagdir = write(tmp_path_factory.mktemp("small"), (0, 1, NAMES.index("secret")))
     read_before(dagdir.path)
     return dagdir
@@ -33,7 +33,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Dagdir:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """What the program may know of this machine: no pool, no settings of the user."""
+    """An environment without a pool and without settings of the user."""
     own = {
         f"XDG_{name}_HOME": str(tmp_path / "home" / name)
         for name in ("CONFIG", "CACHE", "DATA", "STATE")
@@ -45,7 +45,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def metlmon(environment: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., Ran]]:
-    """Runs the program in an empty directory; what it keeps for the user has no key."""
+    """Run the program in an empty directory; the files it keeps must have no secret."""
 
     def run(*arguments: str | bytes | Path) -> Ran:
         return run_program(arguments, tmp_path, environment)

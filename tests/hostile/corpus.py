@@ -1,8 +1,8 @@
-"""Texts that try to harm whoever shows them, and what no output may hold.
+"""Texts that attack whoever shows them, and what no output may contain.
 
-Every place where a text can stand is a *field* with a name of its own; every way to harm is an
-*attack*. A payload is the two together, ``hold07zq`` and the attack, so that what gets through
-says by itself where it came from, and what is shown proves that the field was reached.
+Every place of a text is a *field* with a name of its own; every way to harm is an *attack*. A
+payload combines the two, ``hold07zq`` and the attack, so that a leak names its origin, and visible
+output proves that the field was reached.
 """
 
 from __future__ import annotations
@@ -71,25 +71,25 @@ NAMES: Final = tuple(ATTACKS)
 
 
 def marker(field: str, attack: int) -> str:
-    """``hold07zq``: letters and digits only, so that nothing has a reason to change it."""
+    """``hold07zq``: letters and digits only, so that no code has a reason to change it."""
     return f"{field}{attack:02}zq"
 
 
 def payload(field: str, attack: int, formula: bool = True) -> bytes:
-    """What is written into a field: a formula's beginning, the marker, the attack, the end of
-    the marker again: what is behind the attack counts, too."""
+    """The text of a field: the beginning of a formula, the marker, the attack, and the end of the
+    marker: what follows the attack counts, too."""
     begin = FORMULAS[attack % len(FORMULAS)].encode() if formula else b""
     mark = marker(field, attack).encode()
     return begin + mark + ATTACKS[NAMES[attack]] + mark[::-1]
 
 
 def one_line(data: bytes) -> bytes:
-    """The same without what ends a line in a file of lines."""
+    """The payload without line ends, for a file of lines."""
     return data.replace(b"\n", b"\\n")
 
 
 def word(data: bytes) -> bytes:
-    """The same as one word of a DAG file: no white space, no quotes, no plus, no key."""
+    """The payload as one word of a DAG file: no white space, quotes, plus or secret."""
     return re.sub(rb"[\s\0\"'+\\#{}]", b"_", data.replace(KEY, b""))
 
 
@@ -101,8 +101,8 @@ MARKER: Final = re.compile(r"([a-z]+)(\d\d)zq")
 
 
 def fields_in(text: str) -> set[str]:
-    """The fields that can be seen in ``text``, by their beginnings or by their ends: where the
-    middle of a long text is left out, both may be cut short."""
+    """The fields visible in ``text``, by their beginnings or ends: where the middle of a long text
+    is left out, both may be cut."""
     return {found[1] for way in (text, text[::-1]) for found in MARKER.finditer(way)}
 
 
@@ -115,8 +115,8 @@ _IGNORABLE: Final = re.compile(
 
 
 def forbidden(text: str, newlines: bool = True) -> list[str]:
-    """What stands in ``text`` that nobody may be shown, each with what is around it: keys, and
-    characters that a terminal obeys or does not show."""
+    """What ``text`` must not contain, each with its context: secrets, and characters that a
+    terminal obeys or does not show."""
     bad = [
         f"a key in {text[max(0, found.start() - 60) : found.end() + 20]!r}"
         for found in A_KEY.finditer(text)

@@ -21,7 +21,7 @@ EPOCHS: Final = 3
 
 @dataclass
 class Job:
-    """One job of a node: where its payloads come from."""
+    """A job of a node: the origin of its payloads."""
 
     cluster: int
     attack: int
@@ -36,7 +36,7 @@ class Job:
 
 @dataclass
 class Dagdir:
-    """What was written: the directory, and the names of its fields."""
+    """The written directory, and the names of its fields."""
 
     path: Path
     fields: set[str] = field(default_factory=set)
@@ -44,7 +44,7 @@ class Dagdir:
     """Bytes that follow the first payload of each field."""
 
     def output_of(self, name: str, attack: int, formula: bool = True) -> bytes:
-        """The payload of a field, which is remembered."""
+        """The payload of a field, which is recorded."""
         filling = 0 if name in self.fields else self.filling
         self.fields.add(name)
         return payload(name, attack, formula) + b"L" * filling
@@ -54,8 +54,8 @@ class Dagdir:
 
 
 def write(parent: Path, attacks: tuple[int, ...] | None = None, filling: int = 0) -> Dagdir:
-    """A hostile dagdir below ``parent``; its own name is a payload, too. ``filling``: so many
-    bytes longer is the text in which a field first occurs."""
+    """Write a hostile dagdir below ``parent``; its own name is a payload, too. ``filling``: so many
+    more bytes has the text in which a field first occurs."""
     attacks = tuple(range(len(NAMES))) if attacks is None else attacks
     name = filename(b".".join(payload("dagdir", a, False) for a in (0, 1, 10, 21)))[:240]
     path = Path(os.fsdecode(os.path.join(os.fsencode(parent), name)))
@@ -90,7 +90,7 @@ class _Writer:
     def write(self) -> None:
         dag = self.dag_name()
         for form in FORMS:
-            # What is in the XML is read as what is in the JSON, once its letters are known.
+            # The XML is read like the JSON, once its letters are known.
             for attack in self.attacks[:: 3 if form == "xml" else 1]:
                 self.run(form, attack)
         self.last_words(dag)
@@ -148,7 +148,7 @@ class _Writer:
         self.steered(letter, uuid, node, attack)
         self.training(letter, uuid, attack)
 
-    # --- what stands before its epochs, and beside them -----------------------------------
+    # --- gates, and nodes beside the epochs -----------------------------------------------
 
     def gate_name(self) -> bytes:
         return filename(word(self.made.output_of("gatename", 1, False)).replace(b"/", b"_"))[:100]
@@ -161,8 +161,8 @@ class _Writer:
         self.dag.append(b"PRE_SKIP %b 42" % node)
 
     def steered(self, letter: str, uuid: bytes, last: bytes, attack: int) -> None:
-        """The gate's and people's files on it: of every third run that it was stopped, of every
-        third that it is to go elsewhere."""
+        """Files of the gate and of people: every third run was stopped, every third is
+        retargeted."""
         folder = b"gate/" + self.gate_name() + b"/"
         result = self.made.output_of
         if attack % 3 == 0:
@@ -198,7 +198,7 @@ class _Writer:
         self.nodes_log += [text_event(job, event) for event in events if event["n"] in NODE_EVENTS]
 
     def story(self, letter: str, job: Job, last: bool) -> Iterator[dict[str, Any]]:
-        """What happens to one job; the second job of a run ends as its attack has it."""
+        """The events of one job; the second job of a run ends as its attack requires."""
         ends = LAST_ENDS[job.attack % 4] if last else FIRST_END
         for number, more in (*BEGIN, *(each for ran in RAN for each in (*STARTED, *ran)), *ends):
             event = {"n": number, "stamp": job.stamp(), "type": 0, "code": 0}
@@ -208,7 +208,7 @@ class _Writer:
             yield event
 
     def words(self, job: Job) -> None:
-        """What DAGMan says of it."""
+        """DAGMan's messages about it."""
         at = f"03/01/26 01:{job.cluster // 60 % 60:02}:{job.cluster % 60:02}"
         line = self.made.line
         head = at.encode() + b" "
@@ -324,7 +324,7 @@ def _toml(character: str) -> str:
 
 NODE_EVENTS: Final = frozenset({0, 1, 4, 5, 7, 8, 9, 12, 13})
 
-# --- what happens to a job: numbers of events, and the field that each of their texts is -------
+# --- the events of a job: numbers, and the field of each of their texts ------------------------
 
 BEGIN: Final = (
     (0, {"host": "submithost", "notes": "notes", "warn": "submitwarning"}),

@@ -1,5 +1,5 @@
-"""Files of an ensemble with a key, each its own, where its place alone shows that it is one: the
-value of an environment, of an attribute, a macro or an argument whose name is that of a secret."""
+"""Files of an ensemble with one secret each, recognisable only by its place: the value of an
+environment, of an attribute, a macro or an argument whose name is that of a secret."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ ARGUMENTS: Final = """\
 
 
 class _Keys(dict[str, str]):
-    """A key for each place, made when it is asked for first."""
+    """A secret for each place, made at its first use."""
 
     def __missing__(self, place: str) -> str:
         if place in ("first", "second"):
@@ -145,7 +145,7 @@ class _Keys(dict[str, str]):
 
 
 def write_keyed_files(path: Path) -> None:
-    """Write a DAG with such keys, and what was logged of it, into a dagdir."""
+    """Write a DAG with such secrets, and its logs, into a dagdir."""
     keys = _Keys()
     for name, text in (
         ("keyed.dag", DAG),

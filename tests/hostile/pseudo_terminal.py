@@ -1,4 +1,4 @@
-"""The real program on a pseudo-terminal, and which of its bytes are its own sequences."""
+"""The real program on a pseudo-terminal, and its bytes without its own sequences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.terminal import PseudoTerminal
 
 
 class Terminal(PseudoTerminal):
-    """A program, with its screens whenever they came to rest in ``seen``."""
+    """A program; ``seen`` has its screens whenever they came to rest."""
 
     def __init__(
         self, argv: Sequence[bytes | str], size: tuple[int, int], env: Mapping[str, str]
@@ -25,11 +25,11 @@ class Terminal(PseudoTerminal):
         self.seen.append(self.text)
 
     def wait_for_field(self, field: str) -> None:
-        """Until a text of this field of the dagdir is on the screen."""
+        """Wait until a text of this field of the dagdir is on the screen."""
         self.until(lambda: field in fields_in(self.text), f"{field} did not come")
 
     def rest(self, seconds: float = 0.25) -> None:
-        """Until nothing has been written for this time, and no thread waits for a processor."""
+        """Wait until there was no output for this time, and no thread waits for a processor."""
         self.until(lambda: not self.pump(seconds) and not self._is_busy(), "it never rests")
         self.seen.append(self.text)
 
@@ -62,5 +62,5 @@ SEQUENCES = re.compile(
 
 
 def without_own(data: bytes) -> str:
-    """What is left of what reached a terminal when the program's own sequences are gone."""
+    """What reached a terminal, without the program's own sequences."""
     return SEQUENCES.sub("", data.decode("utf-8")).replace("\r\n", "\n")

@@ -1,4 +1,4 @@
-"""Arguments that a shell may have completed from hostile file names: quoted, but visibly."""
+"""Arguments that a shell may have completed from hostile file names: quoted, and visible."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def filled(case: tuple[str, ...], small: Dagdir) -> list[bytes]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
-def test_an_argument_is_quoted_visibly(
+def test_argument_is_quoted_and_visible(
     case: tuple[str, ...], small: Dagdir, metlmon: Callable[..., Ran]
 ) -> None:
     ran = metlmon(*filled(case, small))
@@ -56,7 +56,7 @@ def test_an_argument_is_quoted_visibly(
     assert "Traceback" not in output
 
 
-def test_an_argument_is_quoted_visibly_on_a_terminal(environment: dict[str, str]) -> None:
+def test_argument_is_quoted_and_visible_on_a_terminal(environment: dict[str, str]) -> None:
     argv = [sys.executable.encode(), b"-m", b"metlmon", b"status", b"--" + EVIL]
     with Terminal(argv, (80, 24), environment) as terminal:
         assert terminal.end() == 2

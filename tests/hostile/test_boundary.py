@@ -1,5 +1,5 @@
-"""The boundary is hard to walk around: text is never markup, and each character that a terminal
-obeys or does not show is escaped by the one sanitiser."""
+"""The boundary is hard to bypass: text is never markup, and each character that a terminal obeys or
+does not show is escaped by the one sanitiser."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def calls(path: Path) -> Iterator[ast.Call]:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_text_is_read_as_markup(path: Path) -> None:
+def test_text_is_never_markup(path: Path) -> None:
     for call in calls(path):
         name = getattr(call.func, "attr", getattr(call.func, "id", ""))
         where = f"{path.name}:{call.lineno}: {name}"
@@ -57,11 +57,11 @@ def _is_math(function: ast.Attribute) -> bool:
 
 
 def _is_foreign(call: ast.Call) -> bool:
-    """Whether it is given a text that is put together, rather than one of the program's own."""
+    """Whether its argument is a composed text, rather than one of the program's own."""
     return any(isinstance(each, ast.JoinedStr) for each in call.args)
 
 
-def test_each_character_is_shown_or_named() -> None:
+def test_each_character_is_shown_or_escaped() -> None:
     for code in (*range(0x20000), *range(0xE0000, 0xE0200), 0x10FFFF):
         shown = plain(f"a{chr(code)}b")
         if shown == f"a{chr(code)}b" and code >= 0x7F:
@@ -71,7 +71,7 @@ def test_each_character_is_shown_or_named() -> None:
 
 
 @given(st.text(st.characters()), st.integers(1, 200))
-def test_no_text_passes(text: str, limit: int) -> None:
+def test_hostile_texts_are_sanitised(text: str, limit: int) -> None:
     shown = plain(text, limit)
     assert forbidden(shown, newlines=False) == []
     assert len(shown) <= limit

@@ -1,4 +1,4 @@
-"""Every command on the hostile dagdir: what it says is visible, on bounded lines, and no key."""
+"""Every command on the hostile dagdir: its output is visible, on bounded lines, without secrets."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def arguments(command: str, dagdir: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_what_a_command_says_into_a_pipe_is_visible(
+def test_output_into_a_pipe_is_visible(
     command: str, hostile: Dagdir, metlmon: Callable[..., Ran]
 ) -> None:
     ran = metlmon(*arguments(command, hostile.path))
@@ -111,7 +111,7 @@ OF_SOME = (
 
 
 @pytest.mark.parametrize("command", OF_SOME)
-def test_what_a_command_says_of_some_runs_is_visible(
+def test_output_about_some_runs_is_visible(
     command: str, hostile: Dagdir, metlmon: Callable[..., Ran]
 ) -> None:
     runs = json.loads(metlmon("status", "--json", hostile.path).stdout)["runs"]
@@ -126,14 +126,14 @@ def test_what_a_command_says_of_some_runs_is_visible(
         assert "RUN" not in command or of_each("run", "swept") & fields_in(out)
 
 
-def test_what_stands_around_a_key_is_reported(hostile: Dagdir, metlmon: Callable[..., Ran]) -> None:
+def test_text_around_a_secret_is_kept(hostile: Dagdir, metlmon: Callable[..., Ran]) -> None:
     jobs = metlmon("jobs", "--json", hostile.path).stdout.decode()
     assert f"https://{HIDDEN}@example.org/data was read" in jobs
     assert re.search(rf"\d\dzq --token {re.escape(HIDDEN)} qz", jobs)
     assert f"--token {HIDDEN}" in metlmon("status", "--json", hostile.path).stdout.decode()
 
 
-def test_of_a_wandb_run_only_the_numbers_are_said(
+def test_only_numbers_of_a_wandb_run_are_printed(
     hostile: Dagdir, metlmon: Callable[..., Ran]
 ) -> None:
     shown = metlmon("curves", "--json", hostile.path).stdout.decode()
@@ -157,7 +157,7 @@ ON_TERMINAL = ("status", "status --json", "timeline")
 
 
 @pytest.mark.parametrize("command", ON_TERMINAL)
-def test_what_a_command_says_to_a_terminal_is_visible(
+def test_output_to_a_terminal_is_visible(
     command: str, small: Dagdir, environment: dict[str, str]
 ) -> None:
     argv = [sys.executable, "-m", "metlmon", *arguments(command, small.path)]

@@ -1,4 +1,4 @@
-"""Reports and exports of the hostile dagdir: no element, link, cell or formula but ours, no key."""
+"""Reports and exports of the hostile dagdir: no foreign element, link or formula, no secret."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ VALUE = re.compile(r"[-\w .:;,/'=()#%]*")
 
 
 class Page(HTMLParser):
-    """What a page consists of."""
+    """The contents of a page."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -67,9 +67,7 @@ class Page(HTMLParser):
         self.strange.append(f"<![{data}")
 
 
-def test_no_element_of_a_page_is_somebody_elses(
-    hostile: Dagdir, metlmon: Callable[..., Ran]
-) -> None:
+def test_page_has_no_foreign_element(hostile: Dagdir, metlmon: Callable[..., Ran]) -> None:
     page = Page()
     page.feed(metlmon("report", "--html", "-", hostile.path).stdout.decode("utf-8"))
     page.close()
@@ -91,9 +89,7 @@ def tokens(found: list[Token]) -> Iterator[Token]:
         yield from tokens(token.children or [])
 
 
-def test_nothing_in_markdown_is_more_than_text(
-    hostile: Dagdir, metlmon: Callable[..., Ran]
-) -> None:
+def test_markdown_has_only_text(hostile: Dagdir, metlmon: Callable[..., Ran]) -> None:
     source = metlmon("report", "--md", "-", hostile.path).stdout.decode("utf-8")
     parsed = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(source)
     assert all(OURS.fullmatch(token.type) for token in tokens(parsed))
@@ -108,7 +104,7 @@ def test_nothing_in_markdown_is_more_than_text(
         elif token.type == "tr_close":
             columns = columns or cells
             assert cells == columns, "a row has as many cells as its table has columns"
-    # GitHub makes links of these by themselves, unless a backslash stands in them.
+    # GitHub makes links of these, unless they contain a backslash.
     assert not re.search(r"(?:https?|ftp)://|\bwww\.", source, re.IGNORECASE)
     assert "evil.example" in source
 
@@ -124,7 +120,7 @@ EXPORTED = {"runt", "uuidt", "sitet", "gput", "resourcet", "label", "holdt", "sl
 def exported(
     form: str, dagdir: Dagdir, metlmon: Callable[..., Ran], place: Path
 ) -> Iterator[tuple[str, Path]]:
-    """The files of an export, by name of the table; their bytes have no key."""
+    """The files of an export, by name of the table; their bytes have no secret."""
     out = place / form
     ran = metlmon("export", "--to", form, "--out", out, dagdir.path)
     assert ran.returncode == 0, ran.stderr
@@ -147,7 +143,7 @@ def test_no_cell_is_a_formula(hostile: Dagdir, metlmon: Callable[..., Ran], tmp_
     assert "password: (hidden)" in result
 
 
-def test_json_is_ascii_and_visible_once_it_is_read(
+def test_json_is_ascii_and_its_texts_are_visible(
     hostile: Dagdir, metlmon: Callable[..., Ran], tmp_path: Path
 ) -> None:
     result = ""
@@ -164,7 +160,7 @@ def test_json_is_ascii_and_visible_once_it_is_read(
     assert any(reason.startswith("=1+1holdt00zq") for reason in reasons)
 
 
-def test_a_tracking_server_gets_no_key(hostile: Dagdir, metlmon: Callable[..., Ran]) -> None:
+def test_tracking_server_receives_no_secret(hostile: Dagdir, metlmon: Callable[..., Ran]) -> None:
     with canned_tracker() as tracker:
         ran = metlmon("export", hostile.path, "--to", "mlflow", "--tracking-uri", tracker.url)
         sent = b"\n".join(call.path.encode() + call.body for call in tracker.calls)
@@ -176,10 +172,10 @@ def test_a_tracking_server_gets_no_key(hostile: Dagdir, metlmon: Callable[..., R
 
 
 @pytest.mark.parametrize("target", ["openmetrics", "optuna"])
-def test_a_key_that_is_swept_is_not_exported(
+def test_swept_secret_is_not_exported(
     target: str, tmp_path: Path, metlmon: Callable[..., Ran]
 ) -> None:
-    """Half of the runs have one, the others another."""
+    """Each half of the runs has another one."""
     sweeps.write(tmp_path / "sweep", rates=("1e-4", "0.1"), widths=("64", "32"))
     keys = [f"ghp_{letter}q7Xz2LmP9vRk4TbN8sWd3HyJ5cFg6AeQ" for letter in "ab"]
     dag = (tmp_path / "sweep" / "sweep.dag").read_text()

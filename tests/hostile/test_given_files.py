@@ -1,5 +1,5 @@
-"""Files that somebody else wrote and that are given to a command: what is said of them, and what
-would be written, has nothing that a terminal obeys, and no key."""
+"""Foreign files that are given to a command: its messages, and the files it would write, have no
+control characters and no secret."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.command_server import Ran
 
 
 def said(ran: Ran) -> str:
-    """What a command said, which was checked."""
+    """The checked output of a command."""
     text = (ran.stdout + ran.stderr).decode()
     assert text
     assert forbidden(text.replace("\t", " ")) == []
@@ -25,13 +25,13 @@ def said(ran: Ran) -> str:
 
 
 def template_line(attack: str) -> str:
-    """A comment of a submit file; what is no UTF-8 is refused before."""
+    """A comment of a submit file; what is not UTF-8 is refused before."""
     text = one_line(payload("template", NAMES.index(attack), False)).decode("utf-8", "replace")
     return f"# a  comment\twith {text}\n"
 
 
 def has_controls(text: str) -> bool:
-    """Whether a text has control characters of ASCII but tab and line end."""
+    """Whether a text has ASCII control characters other than tab and line end."""
     return any(each.isascii() and not each.isprintable() and each not in "\t\n" for each in text)
 
 
@@ -47,7 +47,7 @@ CONTROLS = [name for name in NAMES if has_controls(template_line(name))]
 
 
 @pytest.mark.parametrize("attack", CONTROLS[::4])
-def test_a_template_with_control_characters_is_refused(
+def test_template_with_control_characters_is_refused(
     attack: str, tmp_path: Path, metlmon: Callable[..., Ran]
 ) -> None:
     ran = metlmon(*write_template(tmp_path, template_line(attack)))
@@ -55,7 +55,7 @@ def test_a_template_with_control_characters_is_refused(
     assert "somebody.sub:4: a control character" in said(ran)
 
 
-def test_what_would_be_written_is_visible(tmp_path: Path, metlmon: Callable[..., Ran]) -> None:
+def test_preview_of_files_is_visible(tmp_path: Path, metlmon: Callable[..., Ran]) -> None:
     others = [name for name in NAMES if name not in CONTROLS]
     assert {"bidi", "rich", "zero-width"} <= set(others)
     asked = write_template(tmp_path, "".join(map(template_line, others)))
@@ -94,7 +94,7 @@ WRONG_SETTINGS = (
 )
 
 
-def test_a_dag_file_that_is_refused_quotes_no_key(
+def test_refusal_of_a_dag_file_quotes_no_secret(
     tmp_path: Path, metlmon: Callable[..., Ran]
 ) -> None:
     for line in REFUSED_LINES:
@@ -103,7 +103,7 @@ def test_a_dag_file_that_is_refused_quotes_no_key(
             said(metlmon(command, "."))
 
 
-def test_settings_that_are_wrong_quote_no_key(tmp_path: Path, metlmon: Callable[..., Ran]) -> None:
+def test_errors_of_settings_quote_no_secret(tmp_path: Path, metlmon: Callable[..., Ran]) -> None:
     (tmp_path / "run.dag").write_text("JOB a a.sub\n")
     for text in WRONG_SETTINGS:
         (tmp_path / "metlmon.toml").write_text(text)
@@ -125,9 +125,7 @@ queue
 """
 
 
-def test_what_would_be_submitted_is_shown_without_keys(
-    tmp_path: Path, metlmon: Callable[..., Ran]
-) -> None:
+def test_preview_has_no_secret(tmp_path: Path, metlmon: Callable[..., Ran]) -> None:
     (tmp_path / "key.sub").write_text(TEMPLATE)
     asked = ("submit", "new", "--template", "key.sub", "--dry-run", "--set")
     for more in ((), ("--json",)):
@@ -159,7 +157,7 @@ queue
 """
 
 
-def test_the_preview_of_a_submission() -> None:
+def test_preview_of_a_submission_is_visible() -> None:
     lines = file_lines(PlannedFile("a.sub", WRITTEN.encode(), False, ""), 100)
     seen = "\n".join("".join(map(str, each)) for each in lines)
     assert "metl.log" in seen

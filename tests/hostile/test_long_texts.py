@@ -1,4 +1,4 @@
-"""Texts of hundreds of kilobytes in every field: what is shown, kept and spent is bounded."""
+"""Texts of hundreds of kilobytes in every field: output, memory and time are bounded."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PEOPLE = ("status", "jobs", "timeline", "report", "config show")
 
 
 @pytest.mark.parametrize("command", PEOPLE)
-def test_no_line_is_long(command: str, long: Dagdir, metlmon: Callable[..., Ran]) -> None:
+def test_lines_are_bounded(command: str, long: Dagdir, metlmon: Callable[..., Ran]) -> None:
     ran = metlmon(*command.split(), long.path)
     assert ran.returncode == 0, ran.stderr[-1000:]
     text = ran.stdout.decode() + ran.stderr.decode()
@@ -39,12 +39,12 @@ def test_no_line_is_long(command: str, long: Dagdir, metlmon: Callable[..., Ran]
 
 
 @pytest.mark.parametrize("form", ["--html", "--md"])
-def test_no_report_is_long(form: str, long: Dagdir, metlmon: Callable[..., Ran]) -> None:
+def test_reports_are_bounded(form: str, long: Dagdir, metlmon: Callable[..., Ran]) -> None:
     assert "LLLL" in (text := metlmon("report", form, "-", long.path).stdout.decode())
     assert max(map(len, text.replace("<", "\n").replace("|", "\n").split("\n"))) <= 3000
 
 
-def test_what_an_event_says_is_kept_in_part(long: Dagdir, metlmon: Callable[..., Ran]) -> None:
+def test_texts_of_events_are_truncated(long: Dagdir, metlmon: Callable[..., Ran]) -> None:
     output = json.loads(metlmon("jobs", "--json", long.path).stdout)
     texts = [
         text
@@ -57,16 +57,16 @@ def test_what_an_event_says_is_kept_in_part(long: Dagdir, metlmon: Callable[...,
     assert max(map(len, texts)) <= TEXT_LIMIT
 
 
-def test_a_secret_at_the_cut_is_hidden_whole() -> None:
+def test_secret_at_the_cut_is_hidden_entirely() -> None:
     secret = "ghp_" + "a1B2c3D4e5" * 4
     text = "x" * (TEXT_LIMIT - 10) + " token=" + secret + "y" * 1_000_000
     assert "a1B2" not in redact_and_truncate(text)
 
 
-def test_memory_stays_near_what_is_kept(
+def test_memory_is_bounded_by_kept_texts(
     tmp_path: Path, environment: dict[str, str], small: Dagdir, long: Dagdir
 ) -> None:
-    """Bytes that a file has more are not there many times over."""
+    """Further bytes of a file are not held several times."""
     code = (
         "import resource, sys; from metlmon.cli.main import main; main(sys.argv[1:]);"
         "sys.stderr.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))"

@@ -1,4 +1,4 @@
-"""Readers make their texts harmless: none in a record has a key, or what a terminal obeys or hides.
+"""Readers sanitise their texts: no record has secrets, control or invisible characters.
 
 Names of files are the exception, since the files are opened: they are made visible where they are
 shown, as are the sentences that name one.
@@ -44,7 +44,7 @@ SENTENCES: Final = frozenset({"Notice.text", "HealthEntry.reason", "HealthEntry.
 
 
 def texts(value: Any, where: str = "") -> Iterator[tuple[str, str]]:
-    """Every text in records, with the record and field that has it."""
+    """Every text in records, with its record and field."""
     if isinstance(value, str) and not isinstance(value, Enum):
         yield where, value
     elif isinstance(value, Struct):
@@ -116,15 +116,15 @@ def test_every_text_is_visible(records: Mapping[str, Any], name: str, fields: se
     for where, text in texts(records[name]):
         if where not in SENTENCES:
             seen |= fields_in(text)
-            # What an event says is several lines.
+            # The text of an event has several lines.
             if bad := forbidden(text, newlines=where == "EventLine.text"):
                 found.setdefault(where, bad)
     assert found == {}
     assert seen >= fields
 
 
-def test_a_traceback_has_no_key_of_a_record(hostile: Dagdir) -> None:
-    """Not even the locals of its frames."""
+def test_traceback_has_no_secret_of_a_record(hostile: Dagdir) -> None:
+    """Not even in the locals of its frames."""
     builder = read(hostile.path).snapshot_builder()
     records = [builder.status(), builder.job_view(87, 0), builder.runs]
     try:

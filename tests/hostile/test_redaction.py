@@ -1,4 +1,4 @@
-"""What is hidden and what is not, that neither takes long, and that every way in hides it."""
+"""What is redacted and what is not, in bounded time, and at every entry."""
 
 from __future__ import annotations
 
@@ -103,14 +103,14 @@ VALUE = "n0Shape4this7value"
 
 
 @pytest.mark.parametrize("place", NAMED)
-def test_what_is_named_like_a_secret_is_hidden(place: str) -> None:
+def test_values_named_like_secrets_are_hidden(place: str) -> None:
     text = place.format(VALUE)
     hidden = redact_secrets(text)
     assert VALUE not in hidden
     assert HIDDEN in hidden
     before, _, behind = hidden.partition(HIDDEN)
     assert text.startswith(before)
-    # What stands around it stays, but for what may be part of the value.
+    # The text around it stays, but for what may be part of the value.
     assert behind == "" or text.endswith(behind[-8:])
 
 
@@ -131,25 +131,25 @@ def test_what_is_named_like_a_secret_is_hidden(place: str) -> None:
         "a\n{}\nb",
     ],
 )
-def test_what_has_the_shape_of_a_key_is_hidden(shape: str, around: str) -> None:
+def test_values_shaped_like_keys_are_hidden(shape: str, around: str) -> None:
     key = SHAPES[shape]
     hidden = redact_secrets(around.format(key))
     assert key not in hidden
     assert HIDDEN in hidden
-    # Nor is any longer piece of it left.
+    # No longer piece of it is left.
     assert not any(key[at : at + 12] in hidden for at in range(len(key) - 11))
 
 
 @pytest.mark.parametrize("shape", [name for name in SHAPES if name != "W&B"])
 @given(cut=st.integers(0, 20))
-def test_a_key_that_was_cut_is_hidden_all_the_same(shape: str, cut: int) -> None:
+def test_truncated_key_is_hidden(shape: str, cut: int) -> None:
     key = SHAPES[shape]
     kept = key[: max(36, len(key) - cut)] if len(key) > 40 else key
     assert kept not in redact_secrets(f"failed with {kept}…")
 
 
 @given(end=st.integers(1, len(PEM)))
-def test_a_private_key_is_hidden_from_its_beginning_on(end: int) -> None:
+def test_private_key_is_hidden_from_its_beginning(end: int) -> None:
     hidden = redact_secrets(f"said:\n{PEM[:end]}")
     assert "b3BlbnNzaC" not in hidden
     assert hidden.startswith("said:\n")
@@ -205,12 +205,12 @@ KEPT = [
 
 
 @pytest.mark.parametrize("text", KEPT)
-def test_what_people_look_for_stays(text: str) -> None:
+def test_useful_values_are_kept(text: str) -> None:
     assert redact_secrets(text) == text
     assert find_secrets(text) == []
 
 
-def test_a_value_is_judged_by_its_name() -> None:
+def test_values_are_judged_by_their_names() -> None:
     assert hide_value("wandb_key", "hunter2") == HIDDEN
     assert hide_value("extra", "--token hunter2 --lr 1") == f"--token {HIDDEN} --lr 1"
     assert hide_value("epoch", "12") == "12"
@@ -219,7 +219,7 @@ def test_a_value_is_judged_by_its_name() -> None:
     assert hide_value("wandb", sha) == HIDDEN
 
 
-def test_what_was_found_is_named_and_not_shown() -> None:
+def test_hidden_values_are_named_not_shown() -> None:
     text = f"A=1 WANDB_API_KEY={VALUE} {SHAPES['GitHub']}"
     found = find_secrets(text)
     assert [each.name for each in found] == ["WANDB_API_KEY", "GitHub token"]
@@ -227,7 +227,7 @@ def test_what_was_found_is_named_and_not_shown() -> None:
     assert VALUE not in repr(found)
 
 
-def test_what_a_secret_hid_is_looked_at_once_it_is_gone() -> None:
+def test_secrets_behind_a_secret_are_found() -> None:
     once = redact_secrets(f"{SHAPES['W&B, newer']}--token {VALUE}")
     assert VALUE not in once
     assert redact_secrets(once) == once
@@ -244,13 +244,13 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES | st.text(max_size=6), max_size=12).map("".join))
-def test_hiding_again_changes_nothing(text: str) -> None:
+def test_redaction_is_idempotent(text: str) -> None:
     once = redact_secrets(text)
     assert redact_secrets(once) == once
 
 
 @given(st.lists(PIECES | st.text(max_size=6), max_size=12).map("".join))
-def test_where_nothing_is_found_nothing_is_changed(text: str) -> None:
+def test_text_without_secrets_is_unchanged(text: str) -> None:
     found = find_secrets(text)
     assert (redact_secrets(text) == text) == (not found)
     assert all(a.end <= b.start for a, b in pairwise(found))
@@ -268,7 +268,7 @@ def _cpu(text: str) -> float:
         *(" -u a", "basic%20", "-----BEGIN ", "aB3", "token \\\n", "password=a,b", "&quot;"),
     ],
 )
-def test_no_text_takes_more_than_its_length(unit: str) -> None:
+def test_redaction_is_linear_in_the_text(unit: str) -> None:
     """Eight times the text takes eight times the time, not sixty-four; with a wide margin."""
     small, large = (unit * (size // len(unit)) for size in (20_000, 160_000))
     redact_secrets(unit * 10)
@@ -277,9 +277,9 @@ def test_no_text_takes_more_than_its_length(unit: str) -> None:
 
 
 @pytest.mark.parametrize("folder", ["examples", "conformance"])
-def test_of_real_files_only_the_key_is_hidden(folder: str, shared: Shared) -> None:
-    """The METL team's DAG has its key replaced by zeros; nothing else in a thousand files that
-    HTCondor or a training wrote is one, or looks like one."""
+def test_only_the_key_in_real_files_is_hidden(folder: str, shared: Shared) -> None:
+    """The METL team's DAG has its key replaced by zeros; a thousand other files of HTCondor and
+    trainings have none."""
     found = [
         (each.name, path.name)
         for path in sorted(shared(folder).rglob("*"))
@@ -290,7 +290,7 @@ def test_of_real_files_only_the_key_is_hidden(folder: str, shared: Shared) -> No
     assert {name for name, _ in found} <= {"WANDB_API_KEY"}
 
 
-def test_nothing_in_recorded_ensembles_is_hidden() -> None:
+def test_no_value_of_recorded_ensembles_is_hidden() -> None:
     recorded = (
         "demo",
         "holds",
@@ -315,7 +315,7 @@ def test_nothing_in_recorded_ensembles_is_hidden() -> None:
 KEY = SHAPES["GitHub"]
 
 
-def test_what_the_queue_says() -> None:
+def test_texts_of_the_queue_are_redacted() -> None:
     ad = {"ClusterId": 1, "ProcId": 0, "JobStatus": 5, "HoldReason": f"train.sh --token {KEY} x"}
     job = queue_job(ad)
     assert job.hold_reason == f"train.sh --token {HIDDEN} x"
@@ -323,6 +323,6 @@ def test_what_the_queue_says() -> None:
     assert KEY not in str(WorkerFailure(ErrorKind.OTHER, f"bad token={KEY} there"))
 
 
-def test_sentences_of_errors() -> None:
+def test_errors_are_redacted() -> None:
     for error in (InputError, PoolError, PlanError):
         assert str(error(f"no token={KEY} here")) == f"no token={HIDDEN} here"

@@ -1,4 +1,4 @@
-"""Every screen on the hostile dagdir: the bytes that reach a terminal, its pictures, and copies."""
+"""Every screen on the hostile dagdir: the bytes sent to a terminal, its pictures, and copies."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ FILLED_LATER = {b"5": "label", b"8": "subfile"}
 nothing may be written for a while although the screen is not yet full."""
 
 
-def test_no_screen_sends_what_a_file_says(hostile: Dagdir, environment: dict[str, str]) -> None:
-    # Shown on a large screen, each text has room for what is behind its beginning.
+def test_screens_send_no_hostile_bytes(hostile: Dagdir, environment: dict[str, str]) -> None:
+    # On a large screen each text has room for what follows its beginning.
     inner = (ENTER, b"v", END, TAB)
     text, seen = gone_through(hostile, environment, (200, 50), inner, FILLED_LATER)
     assert forbidden(text) == []
@@ -58,7 +58,7 @@ def gone_through(
     inner: tuple[bytes, ...],
     filled_later: Mapping[bytes, str],
 ) -> tuple[str, list[str]]:
-    """What was sent to the terminal without the program's own sequences, and every picture.
+    """The bytes sent to the terminal without the program's own sequences, and every picture.
 
     ``inner``: the keys that are pressed on each screen. ``filled_later``: fields that are waited
     for, by the key to their screen.
@@ -103,7 +103,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_no_picture_and_no_copy_has_a_key(way: str, tmp_path: Path) -> None:
+async def test_pictures_and_copies_have_no_secret(way: str, tmp_path: Path) -> None:
     write_keyed_files(tmp_path)
     async with opened(session(tmp_path), (220, 120)) as seen:
         shown = seen.text

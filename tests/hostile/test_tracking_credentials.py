@@ -1,4 +1,4 @@
-"""The credentials of a tracking server go there alone, in one header, and nowhere else."""
+"""The credentials of a tracking server are sent to it only, in one header."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SECRETS: Final = (TOKEN, PASSWORD, BASIC, "open%20sesame")
 
 
 class Way(NamedTuple):
-    """A way to give credentials: variables, lines of ``[tracking]``, and the header they make."""
+    """A way to give credentials: variables, lines of ``[tracking]``, and the resulting header."""
 
     variables: Mapping[str, str]
     settings: str
@@ -69,7 +69,7 @@ def _tracker() -> Iterator[FaultyTracker]:
 
 @pytest.fixture(name="home", autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home, a cache and a working directory of this test alone."""
+    """A home, a cache and a working directory for this test only."""
     home = tmp_path / "home"
     for name in ("CONFIG", "CACHE", "DATA", "STATE"):
         (home / name).mkdir(parents=True)
@@ -123,7 +123,7 @@ def secrets_in(text: str) -> list[str]:
 
 
 def check_nothing_is_left(home: Path, dagdir: Path) -> None:
-    """No file below has one, but the settings in which it was written by hand."""
+    """Check that no file below has one, except the settings written by hand."""
     for folder in (home, dagdir):
         for path in folder.rglob("*"):
             assert not secrets_in(path.name)
@@ -131,7 +131,7 @@ def check_nothing_is_left(home: Path, dagdir: Path) -> None:
                 assert not secrets_in(path.read_bytes().decode("latin-1")), path
 
 
-def test_they_are_in_one_header_of_calls_and_in_no_output(
+def test_credentials_are_in_one_header_and_no_output(
     way: Way, tracker: FaultyTracker, dagdir: Path, home: Path
 ) -> None:
     for more in ((), ("--follow",), ("--dry-run",)):
@@ -148,13 +148,13 @@ def test_they_are_in_one_header_of_calls_and_in_no_output(
 
 
 def echo(call: Call, code: int = 401) -> Answer:
-    """A refusal that repeats all that it was sent."""
+    """A refusal that repeats the whole request."""
     text = f"no: {call.headers} {call.headers.get('Authorization')}"
     return Answer(code, json.dumps({"error_code": text, "message": text}).encode())
 
 
 @pytest.mark.parametrize("code", [401, 500])
-def test_a_server_that_repeats_them(
+def test_server_that_repeats_the_credentials(
     code: int,
     way: Way,
     tracker: FaultyTracker,
@@ -169,13 +169,13 @@ def test_a_server_that_repeats_them(
         status, shown = export(dagdir)
         assert status == Exit.REFUSED
         assert shown.count("\n") == 1
-        # Of a failure that may not last MLflow keeps the number alone.
+        # MLflow keeps only the number of a transient failure.
         assert ("(hidden)" in shown) == (code != 500)
         assert not secrets_in(shown)
     check_nothing_is_left(home, dagdir)
 
 
-def test_a_server_that_has_them_in_its_runs(way: Way, tracker: FaultyTracker, dagdir: Path) -> None:
+def test_server_with_credentials_in_runs(way: Way, tracker: FaultyTracker, dagdir: Path) -> None:
     """Ids, artifacts, params and tags of a server that repeats the header."""
 
     def answer(call: Call) -> Answer:
@@ -196,7 +196,7 @@ def test_a_server_that_has_them_in_its_runs(way: Way, tracker: FaultyTracker, da
 
 
 @pytest.mark.parametrize("code", [301, 308])
-def test_another_server_never_gets_them(
+def test_other_servers_never_receive_the_credentials(
     code: int, way: Way, tracker: FaultyTracker, dagdir: Path
 ) -> None:
     with canned_tracker() as other:
@@ -207,7 +207,7 @@ def test_another_server_never_gets_them(
         assert f"error code {code}" in shown
 
 
-def test_an_error_of_metlmon_itself_has_none(
+def test_internal_errors_have_no_credentials(
     way: Way, dagdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(self: MlflowExporter, *_: object) -> None:
@@ -221,7 +221,7 @@ def test_an_error_of_metlmon_itself_has_none(
         assert not secrets_in(shown)
 
 
-def test_settings_are_shown_without_them(way: Way, dagdir: Path) -> None:
+def test_settings_are_shown_without_credentials(way: Way, dagdir: Path) -> None:
     for command in (("config", "show"), ("config", "validate"), ("config", "path")):
         for form in ((), ("--json",)):
             _, shown = run(*command, dagdir, *form)
@@ -229,7 +229,7 @@ def test_settings_are_shown_without_them(way: Way, dagdir: Path) -> None:
             assert not secrets_in(shown)
 
 
-def test_settings_that_are_wrong_quote_none(home: Path, dagdir: Path) -> None:
+def test_errors_of_settings_quote_no_credentials(home: Path, dagdir: Path) -> None:
     settings = home / "CONFIG" / "metlmon" / "metlmon.toml"
     settings.parent.mkdir()
     for line in (
@@ -246,14 +246,14 @@ def test_settings_that_are_wrong_quote_none(home: Path, dagdir: Path) -> None:
         assert "metlmon.toml" in shown
 
 
-def test_no_option_takes_one() -> None:
-    """Everybody on a machine sees the command lines of all."""
+def test_no_option_takes_credentials() -> None:
+    """Every user of a machine sees all command lines."""
     names = [argument.name for argument in COMMANDS["export"].arguments]
     assert "--tracking-uri" in names
     assert not [name for name in names if "token" in name or "password" in name]
 
 
-def test_no_list_of_processes_has_them(way: Way, tracker: FaultyTracker, dagdir: Path) -> None:
+def test_process_list_has_no_credentials(way: Way, tracker: FaultyTracker, dagdir: Path) -> None:
     if not Path("/proc/self/cmdline").exists():
         pytest.skip("no /proc")
     slow = Slow()
