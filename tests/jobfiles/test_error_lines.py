@@ -1,4 +1,4 @@
-"""The line that says why a job failed, in tails as PyTorch, launchers and shells write them."""
+"""The line that explains a failed job, in outputs of PyTorch, launchers and shells."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ CAUSES = [
 @pytest.mark.parametrize(
     ("tail", "cause"), [each[1:] for each in CAUSES], ids=[each[0] for each in CAUSES]
 )
-def test_the_line_is_the_one_a_person_would_pick(tail: str, cause: str | None) -> None:
+def test_error_line_is_the_one_a_person_would_pick(tail: str, cause: str | None) -> None:
     line = find_error_line(re.sub("[«»]", "", tail))
     assert line.text.startswith(tail[tail.index("«") + 1 : tail.index("»")])
     assert line.cause == cause
@@ -305,7 +305,7 @@ def test_the_line_is_the_one_a_person_would_pick(tail: str, cause: str | None) -
         ("open: No such file or directory\n", "the path that it uses"),
     ],
 )
-def test_the_step_names_the_missing_file(tail: str, name: str) -> None:
+def test_advice_names_the_missing_file(tail: str, name: str) -> None:
     line = find_error_line(tail)
     assert f"that {name} exists" in (line.advice or "")
 
@@ -321,11 +321,11 @@ def test_the_step_names_the_missing_file(tail: str, name: str) -> None:
         'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\n',
     ],
 )
-def test_an_output_that_says_nothing_of_an_error_has_no_line(tail: str) -> None:
+def test_output_without_an_error_has_no_line(tail: str) -> None:
     assert find_error_line(tail) is None
 
 
-def test_what_a_program_prints_is_visible_bounded_and_without_keys() -> None:
+def test_error_line_is_visible_bounded_and_redacted() -> None:
     error = "\x1b[31mValueError: bad token=hf_abcdefghijklmnopqrstuvwxyz012345 \u202e\x07\n"
     line = find_error_line(error + "x" * 5000)
     assert len(line.text) <= LINE_CHARACTERS
@@ -334,7 +334,7 @@ def test_what_a_program_prints_is_visible_bounded_and_without_keys() -> None:
 
 
 def header(node: str, script: str = "PRE", status: int = 256) -> str:
-    """What DAGMan writes before the output of a script, as recorded."""
+    """DAGMan's header of a script's output, as recorded."""
     return f"*** Node={node} Type={script} Status={status} Completion=1795982679 Cmd='./a {node}'\n"
 
 
@@ -354,17 +354,17 @@ def test_each_script_has_its_own_line() -> None:
     }
 
 
-def test_a_header_may_follow_an_output_without_a_line_end() -> None:
+def test_header_may_follow_output_without_a_line_end() -> None:
     found = find_script_lines(header("a") + "no newline" + header("b") + "other")
     assert [line.text for line in found.values()] == ["no newline", "other"]
 
 
-def test_of_a_script_that_ran_again_the_last_run_counts() -> None:
+def test_last_run_of_a_script_counts() -> None:
     again = header("a") + "first\n" + header("a")
     assert find_script_lines(again + "second\n")["a", "PRE"].text == "second"
     assert find_script_lines(again) == {}, "the last one wrote nothing"
     assert find_script_lines(again + header("a", status=0) + "went well\n") == {}
 
 
-def test_output_before_the_first_header_is_of_no_script() -> None:
+def test_output_before_the_first_header_is_ignored() -> None:
     assert find_script_lines("the end of what an earlier one wrote\n") == {}

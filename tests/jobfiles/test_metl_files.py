@@ -20,7 +20,7 @@ def test_metrics_txt_has_numbers_by_name() -> None:
     assert "best_model_path" not in found
 
 
-def test_metrics_txt_that_is_damaged() -> None:
+def test_damaged_metrics_txt() -> None:
     assert read_metrics_txt("a,1\nb\nc,\n,3\nd,x\ne,2,5\nf,nan").keys() == {"a", "f"}
 
 
@@ -29,7 +29,7 @@ def test_arguments_with_several_values_and_with_none() -> None:
     assert found == {"fc": "256 128", "amp": "", "lr": "0.1", "shift": "-1"}
 
 
-def test_what_may_be_a_secret_is_not_kept() -> None:
+def test_possible_secrets_are_not_kept() -> None:
     names = ("wandb_api_key", "TOKEN", "client-secret", "passwd", "Password", "aws_secret_access")
     text = (
         "".join(f"--{name}\nhunter2\n" for name in names) + "--osdf_credentials=hunter2\n--a\n1\n"
@@ -37,7 +37,7 @@ def test_what_may_be_a_secret_is_not_kept() -> None:
     assert read_args_txt(text) == {"a": "1"}
 
 
-def test_values_that_may_be_keys_are_hidden_whatever_their_name_is() -> None:
+def test_values_shaped_like_keys_are_hidden() -> None:
     kept = {"ckpt": "epoch=0-step=1023-val_loss=1.248.ckpt", "set": "global_2025-11-12", "n": "7"}
     text = "".join(f"--{name}\n{value}\n" for name, value in kept.items())
     assert read_args_txt(text + "--lr\nPl4nted00x7QwZ\n--url\nhttps://x/aB3dE6gH9jK2\n") == {

@@ -1,4 +1,4 @@
-"""metrics.csv in every shape that trainings leave it in."""
+"""metrics.csv in every form that trainings write."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ def read(text: str) -> MetricsTable:
 @pytest.mark.parametrize(
     ("text", "values"),
     [
-        # Rows are sparse, and several for one epoch; those of single steps are left out.
+        # Rows are sparse, several per epoch; those of single steps are left out.
         (
             HEAD + "0.1,49,,,,\n,49,0.9,0,,\n,127,,0,0.45,\n,127,,0,,\n",
             {"val_loss": {0: 0.45}},
         ),
         (HEAD + "".join(f",{n},{n / 7},0,,\n" for n in range(1000)), {}),
-        # Columns are found by their names, also in a header in the midst.
+        # Columns are found by name, also below a second header.
         ("epoch,val_loss,step\n3,0.2,5\n", {"val_loss": {3: 0.2}}),
         ("val_loss,step,epoch\r\n0.2,5,3\r\n", {"val_loss": {3: 0.2}}),
         ("epoch,val_loss\n0,0.5\nval_loss,epoch\n0.4,1\n", {"val_loss": {0: 0.5, 1: 0.4}}),
         # The last value of an epoch counts.
         ("epoch,val_loss\n0,0.5\n0,0.4\n", {"val_loss": {0: 0.4}}),
-        # Lightning counts up before it tests: the row says how many epochs are complete.
+        # Lightning counts up before testing: the row has the number of complete epochs.
         (HEAD + ",127,,4,0.3,\n,128,,5,,0.31\n", {"val_loss": {4: 0.3}, "test_loss": {4: 0.31}}),
         ("epoch,test_loss\n3,0.5\n", {"test_loss": {2: 0.5}}),
         ("epoch,test_loss\n0,0.5\n", {"test_loss": {0: 0.5}}),
-        # A test in the midst of an epoch is of that epoch.
+        # A test during an epoch belongs to that epoch.
         (
             "epoch,val_loss,test_loss\n0,1,\n1,0.9,\n0,,0.7\n",
             {"val_loss": {0: 1.0, 1: 0.9}, "test_loss": {0: 0.7}},
         ),
-        # A row that is still written: half of 0.2743 would be a better loss than there was.
+        # An incomplete row: half of 0.2743 would be a better loss than the true one.
         ("epoch,val_loss\n0,0.5\n1,0.27", {"val_loss": {0: 0.5}}),
         ("epoch,val_lo", {}),
         ("", {}),
-        # Odd epochs are left out.
+        # Invalid epochs are left out.
         ("epoch,val_loss\n-1,1\n0.5,1\nx,1\n1e9,1\nnan,1\n2.0,0.3\n", {"val_loss": {2: 0.3}}),
     ],
 )
-def test_the_values_of_a_file(text: str, values: dict[str, dict[int, float]]) -> None:
+def test_values_of_a_file_are_read(text: str, values: dict[str, dict[int, float]]) -> None:
     assert read(text) == MetricsTable(values)
 
 
@@ -59,8 +59,8 @@ def test_the_values_of_a_file(text: str, values: dict[str, dict[int, float]]) ->
     st.lists(st.lists(st.sampled_from(["", "0", "1", "0.5"]), min_size=1, max_size=8), max_size=12),
     st.sampled_from(["\n", "\r\n"]),
 )
-def test_lines_left_out_have_no_value(head: list[str], rows: list[list[str]], end: str) -> None:
-    """Each line alone below the heads has the values that it has among the others."""
+def test_skipped_lines_have_no_value(head: list[str], rows: list[list[str]], end: str) -> None:
+    """Each line alone below the header has the same values as among the others."""
     lines = [",".join(fields) + end for fields in (head, *rows)]
     expected: dict[str, dict[int, float]] = {}
     for fields in rows:
@@ -96,7 +96,7 @@ def test_lines_left_out_have_no_value(head: list[str], rows: list[list[str]], en
         ("infinite", None),
     ],
 )
-def test_numbers_as_python_torch_and_numpy_write_them(written: str, meant: float | None) -> None:
+def test_numbers_of_python_torch_and_numpy(written: str, meant: float | None) -> None:
     found = number(written)
     assert (found is None) == (meant is None)
     assert found == meant or (math.isnan(found or 0) and math.isnan(meant or 0))
@@ -107,13 +107,13 @@ def test_nan_is_kept_as_a_value() -> None:
     assert math.isnan(values[1])
 
 
-def test_a_file_without_epochs_says_so() -> None:
+def test_file_without_epochs_is_reported() -> None:
     table = read("step,val_loss\n1,0.5\n")
     assert table.values == {}
     assert table.problems == ("has no column called epoch",)
 
 
-def test_what_a_file_can_make_us_keep_is_bounded() -> None:
+def test_kept_values_are_bounded() -> None:
     many = MOST_METRICS + 50
     names = ",".join(f"m{n}" for n in range(many))
     table = read(f"epoch,{names}\n0,{','.join('1' for _ in range(many))}\n")
@@ -121,7 +121,7 @@ def test_what_a_file_can_make_us_keep_is_bounded() -> None:
     assert "more than" in table.problems[0]
 
 
-def test_a_field_without_end_is_reported() -> None:
+def test_unterminated_field_is_reported() -> None:
     table = read('epoch,val_loss\n0,0.5\n1,"' + "x" * 200_000 + "\n")
     assert table.values["val_loss"] == {0: 0.5}
     assert "not read to its end" in table.problems[0]

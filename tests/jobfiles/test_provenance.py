@@ -1,4 +1,4 @@
-"""Provenance of checkpoints, as METL's workflow (MLDAG, schema 1.0) and the trainer write it."""
+"""Provenance of checkpoints by METL's workflow (MLDAG, schema 1.0) and by the trainer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def events(*lines: dict[str, Any]) -> list[CheckpointRecord]:
     return read_events([json.dumps(line) for line in lines], "a.ndjson")
 
 
-def test_a_sidecar_of_metls_workflow() -> None:
+def test_sidecar_of_metls_workflow() -> None:
     assert sidecar() == CheckpointRecord(
         epoch=0,
         digest="8bc1f3aa",
@@ -54,7 +54,7 @@ def test_a_sidecar_of_metls_workflow() -> None:
     )
 
 
-def test_events_of_metls_workflow_have_others_between_them() -> None:
+def test_events_of_metls_workflow_are_found_among_others() -> None:
     head = {"schema_version": "1.0", "run_id": "a3f9cc12", "ts": "2026-08-05T00:00:00+00:00"}
     (record,) = events(
         {**head, "type": "job.submitted", "job_name": "run0-train_epoch4", "epoch": 4},
@@ -69,7 +69,7 @@ def test_events_of_metls_workflow_have_others_between_them() -> None:
     assert record.job is None
 
 
-def test_an_epoch_whose_start_is_not_there_has_no_known_parent() -> None:
+def test_epoch_without_its_start_has_no_known_parent() -> None:
     (record,) = events({"type": "epoch.completed", "epoch": 4, "checkpoint_out_hash": "bbb"})
     assert not record.parent_known
 
@@ -86,11 +86,11 @@ def test_an_epoch_whose_start_is_not_there_has_no_known_parent() -> None:
         {"checkpoint_hash": "a" * 500},
     ],
 )
-def test_a_sidecar_that_names_no_checkpoint(changes: dict[str, Any]) -> None:
+def test_sidecar_without_a_checkpoint(changes: dict[str, Any]) -> None:
     assert sidecar(**changes) is None
 
 
-def test_what_is_damaged_is_unknown() -> None:
+def test_damaged_values_are_unknown() -> None:
     place = {"hostname": 5, "slot": "s" * 999, "site": "", "ts": "now", "cluster_id": "x"}
     record = sidecar(produced_at=place, parent_hash=[1])
     assert (record.host, record.slot, record.site, record.time) == (None, None, None, None)
@@ -98,18 +98,18 @@ def test_what_is_damaged_is_unknown() -> None:
     assert not record.parent_known
 
 
-def test_a_time_without_a_zone_is_unknown() -> None:
+def test_time_without_a_zone_is_unknown() -> None:
     record = sidecar(produced_at={"ts": "2026-08-05T00:00:00"})
     assert record.time is None
 
 
-def test_a_name_that_looks_like_a_secret_is_hidden() -> None:
+def test_name_that_looks_like_a_secret_is_hidden() -> None:
     record = sidecar(produced_at={"hostname": "WANDB_API_KEY=" + "0123456789abcdef" * 3})
     assert "0123456789" not in str(record.host)
 
 
 @given(st.text() | st.binary().map(lambda data: data.decode("latin-1")))
-def test_any_text_is_read_without_an_error(text: str) -> None:
+def test_any_text_raises_nothing(text: str) -> None:
     read_sidecar(text, "x")
     read_events(text.splitlines(), "x")
 
@@ -124,12 +124,12 @@ _KINDS = st.sampled_from(("job.assigned", "epoch.started", "epoch.completed"))
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(_NAMES), _JSON | _KINDS), max_size=6))
-def test_events_with_any_values_are_read_without_an_error(lines: list[dict[str, Any]]) -> None:
+def test_events_with_any_values_raise_nothing(lines: list[dict[str, Any]]) -> None:
     events(*lines)
     for line in lines:
         sidecar(**line, produced_at=line)
 
 
-def test_deep_nesting_is_no_checkpoint() -> None:
+def test_deep_nesting_is_not_a_checkpoint() -> None:
     assert read_sidecar("[" * 200_000, "x") is None
     assert read_events(['{"a":' * 100_000], "x") == []

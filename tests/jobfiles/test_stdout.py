@@ -1,4 +1,4 @@
-"""What a training prints: progress lines of any kind, and values."""
+"""Output of a training: progress lines of any kind, and values."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ METL = "Epoch 3:  45%|####      | 46335/102968 [11:02:13<13:30:01, 1.17it/s, los
     "text",
     [
         METL,
-        # The newest of many behind carriage returns.
+        # The newest of many progress lines after carriage returns.
         "\r" + "\r".join(METL.replace("46335", done) for done in ("100", "200", "46335")),
-        # The tail of a file begins within a line and may end within one.
+        # The tail of a file may begin and end within a line.
         METL[40:] + "\r" + METL + "\r" + METL[:30],
         # A validation in between is not the epoch's progress.
         f"{METL}\rValidation DataLoader 0:  90%|######### | 9/10 [00:01<00:00, 9.0it/s]",
     ],
 )
-def test_metls_own_line(text: str) -> None:
+def test_progress_line_of_metl(text: str) -> None:
     found = newest_progress(text)
     assert found == Streamed(46335 / 102968, 46335, 102968, 1.17, 48601.0, 3, 48.0)
 
@@ -63,7 +63,7 @@ def test_metls_own_line(text: str) -> None:
         ),
     ],
 )
-def test_lines_of_all_kinds(line: str, meant: tuple[float | int | None, ...]) -> None:
+def test_progress_lines_of_all_kinds(line: str, meant: tuple[float | int | None, ...]) -> None:
     found = newest_progress(f"begun\n{line}")
     result = (
         found.fraction,
@@ -76,7 +76,7 @@ def test_lines_of_all_kinds(line: str, meant: tuple[float | int | None, ...]) ->
     assert result == pytest.approx(meant)
 
 
-def test_a_loss_that_is_no_number_is_reported() -> None:
+def test_loss_that_is_nan_is_reported() -> None:
     found = newest_progress(METL.replace("loss=48", "loss=nan"))
     assert found.loss is not None
     assert math.isnan(found.loss)
@@ -95,7 +95,7 @@ def test_a_loss_that_is_no_number_is_reported() -> None:
         "Validation DataLoader 0:  90%|######### | 9/10 [00:01<00:00, 9.0it/s]",
     ],
 )
-def test_no_progress_line(text: str) -> None:
+def test_other_lines_are_not_progress(text: str) -> None:
     assert newest_progress(text) is None
 
 
@@ -112,7 +112,7 @@ ALMOST = st.lists(
 
 
 @given(ALMOST.map(str.encode) | st.binary(max_size=3000))
-def test_nothing_fails(data: bytes) -> None:
+def test_any_output_raises_nothing(data: bytes) -> None:
     targets.printed(data)
 
 
@@ -137,14 +137,14 @@ def test_nothing_fails(data: bytes) -> None:
         ("my.val_loss: 0.1", {}),
     ],
 )
-def test_values_in_the_forms_they_are_printed_in(line: str, meant: dict[int | None, float]) -> None:
+def test_printed_values_of_all_forms(line: str, meant: dict[int | None, float]) -> None:
     found = printed_values([line], "val_loss")
     assert found.keys() == meant.keys()
     for epoch, value in meant.items():
         assert found[epoch] == value or (math.isnan(value) and math.isnan(found[epoch]))
 
 
-def test_the_most_exact_form_counts_then_the_last() -> None:
+def test_most_precise_value_counts_then_the_last() -> None:
     bar = "Epoch 4: 100%|##########| 9/9 [00:04<00:00, 35.00it/s, val_loss=0.24]"
     message = "Epoch 4, global step 640: 'val_loss' reached 0.23981, saving model to 'x'"
     assert printed_values([message, bar], "val_loss") == {4: 0.23981}
@@ -152,7 +152,7 @@ def test_the_most_exact_form_counts_then_the_last() -> None:
     assert printed_values(["val_loss: 0.5", "val_loss: 0.4"], "val_loss") == {None: 0.4}
 
 
-def test_a_pattern_with_and_without_epochs() -> None:
+def test_pattern_with_and_without_epochs() -> None:
     lines = ["ep 0 perplexity 9.5", "ep 1 perplexity 7", "ep x", "ep 2 perplexity fine"]
     with_epoch = re.compile(r"ep (?P<epoch>\d+) perplexity (?P<value>\S+)")
     assert matched_values(lines, with_epoch) == [(0, 9.5), (1, 7.0)]

@@ -1,4 +1,4 @@
-"""W&B runs that the real library has written offline, read without it."""
+"""W&B runs written offline by the real library, read without it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ SECRET = "0123456789abcdef0123456789abcdef01234567"
 
 
 class WrittenRuns(NamedTuple):
-    """The bytes of three files: with epochs, without, and of a process that was killed.
+    """The bytes of three files: with epochs, without, and of a killed process.
 
     ``sweep``: a dagdir whose trainings wrote ``metrics.csv`` and W&B runs with the same values.
     """
@@ -120,7 +120,7 @@ def comparable(values: Any) -> str:
 # --- files of the library ----------------------------------------------------------------------
 
 
-def test_values_are_those_that_were_logged(written: WrittenRuns) -> None:
+def test_values_are_those_logged(written: WrittenRuns) -> None:
     assert len(written.epochs) > 3 * wandb_run.BLOCK_BYTES
     run = read(written.epochs)
     assert run.table.problems == ()
@@ -130,7 +130,7 @@ def test_values_are_those_that_were_logged(written: WrittenRuns) -> None:
     assert SECRET not in repr(run)
 
 
-def test_rows_are_those_that_the_librarys_protobuf_classes_parse(written: WrittenRuns) -> None:
+def test_rows_agree_with_the_librarys_protobuf_classes(written: WrittenRuns) -> None:
     rows = 0
     for data in (written.epochs, written.steps, written.killed):
         theirs = list(_parsed_by_library(data))
@@ -168,7 +168,7 @@ def _is_exit(record: bytes) -> bool:
     return bool(wandb_internal_pb2.Record.FromString(record).HasField("exit"))
 
 
-def test_the_start_is_that_of_the_librarys_record(written: WrittenRuns) -> None:
+def test_start_is_that_of_the_librarys_record(written: WrittenRuns) -> None:
     from wandb.proto import wandb_internal_pb2
 
     records = map(wandb_internal_pb2.Record.FromString, log_records(written.epochs))
@@ -176,13 +176,13 @@ def test_the_start_is_that_of_the_librarys_record(written: WrittenRuns) -> None:
     assert read(written.epochs).started == run.start_time.seconds
 
 
-def test_the_last_values_of_rows_without_an_epoch(written: WrittenRuns) -> None:
+def test_last_values_of_rows_without_an_epoch(written: WrittenRuns) -> None:
     run = read(written.steps)
     assert run.table.values == {}
     assert run.newest == {"val_loss": 2.0}
 
 
-def test_a_run_that_was_killed_is_read_up_to_its_last_complete_row(written: WrittenRuns) -> None:
+def test_killed_run_is_read_to_its_last_complete_row(written: WrittenRuns) -> None:
     assert sum(map(_is_exit, log_records(written.epochs))) == 1
     assert not any(map(_is_exit, log_records(written.killed)))
     run = read(written.killed)
@@ -203,7 +203,7 @@ def sample(rows: int = 2000) -> bytes:
     return log_file([run_record(1_795_860_000), *records])
 
 
-def test_a_file_that_is_cut_off_anywhere_has_the_rows_before(written: WrittenRuns) -> None:
+def test_file_cut_anywhere_has_the_rows_before(written: WrittenRuns) -> None:
     step = 1 if os.environ.get("CI") else 7
     whole = comparable(_parsed(written.steps))
     for length in range(0, len(written.steps), step):
@@ -212,7 +212,7 @@ def test_a_file_that_is_cut_off_anywhere_has_the_rows_before(written: WrittenRun
         assert whole.startswith(comparable(_parsed(written.steps[:length]))[:-1])
 
 
-def test_a_damaged_block_is_skipped_and_reported() -> None:
+def test_damaged_block_is_skipped_and_reported() -> None:
     data = bytearray(sample())
     assert len(data) > 2 * wandb_run.BLOCK_BYTES
     data[wandb_run.BLOCK_BYTES + 5000] ^= 1
@@ -226,17 +226,17 @@ def test_a_damaged_block_is_skipped_and_reported() -> None:
 
 
 @pytest.mark.parametrize("data", [b"epoch,val_loss\n0,1\n", b"\0" * 100, HEADER[:6] + b"\1"])
-def test_another_file_is_reported(data: bytes) -> None:
+def test_other_file_is_reported(data: bytes) -> None:
     assert read(data).table.problems == ("is not in the format of a W&B run",)
 
 
-def test_a_file_that_has_just_been_created() -> None:
+def test_new_file_is_empty() -> None:
     for length in range(8):
         assert read(HEADER[:length]) == read(b"")
         assert read(HEADER[:length]).table.problems == ()
 
 
-def test_a_record_without_bounds_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_record_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wandb_run, "LARGEST_RECORD", 50_000)
     rows = [{"a": 1, "epoch": 0}, {"b": "x" * 50_000, "epoch": 0}, {"c": 1, "epoch": 0}]
     run = read(log_file(map(history_record, rows)))
@@ -260,7 +260,7 @@ OWN = {"_step": 3, "_timestamp": 1.5, "_runtime": 2, "step": 1, "loss_step": 2}
 @pytest.mark.parametrize(
     ("rows", "values"),
     [
-        # An epoch may be a whole float; rows with any other count in none.
+        # An epoch may be a whole float; rows with other numbers have none.
         (
             [{"a": 1, "epoch": 0.0}, {"a": 2, "epoch": 1.0}, {"a": 3, "epoch": 1}],
             {"a": {0: 1.0, 1: 3.0}},
@@ -271,11 +271,11 @@ OWN = {"_step": 3, "_timestamp": 1.5, "_runtime": 2, "step": 1, "loss_step": 2}
         ),
         # Nested metrics of old versions are JSON objects.
         ([{"epoch": 0, "all": NESTED}], {"all.a": {0: 1.0}, "all.b.c": {0: math.nan}}),
-        # The library's own values and counters are no metrics.
+        # The library's own values and counters are not metrics.
         ([{**OWN, "epoch": 0, "loss": 4}], {"loss": {0: 4.0}}),
     ],
 )
-def test_the_values_of_rows(rows: list[dict[str, Any]], values: dict[str, Any]) -> None:
+def test_values_of_rows(rows: list[dict[str, Any]], values: dict[str, Any]) -> None:
     assert comparable(table_of(rows)) == comparable(values)
 
 
@@ -295,7 +295,7 @@ def test_the_values_of_rows(rows: list[dict[str, Any]], values: dict[str, Any]) 
         ("", None),
     ],
 )
-def test_what_is_a_number(text: str, value: float | None) -> None:
+def test_numbers_in_all_notations(text: str, value: float | None) -> None:
     expected = {} if value is None else {"a": value}
     assert comparable(wandb_run.numbers_of({"a": text.encode()})) == comparable(expected)
     if text not in ("", '"NaN"', '"-Infinity"') and "x" not in text:
@@ -303,12 +303,12 @@ def test_what_is_a_number(text: str, value: float | None) -> None:
         assert list(nested.values()) == list(expected.values())
 
 
-def test_an_object_nested_too_deep_has_no_values() -> None:
+def test_too_deeply_nested_object_has_no_values() -> None:
     deep = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
     assert wandb_run.numbers_of({"deep": deep, "a": b"1"}) == {"a": 1.0}
 
 
-def test_names_and_their_number_are_bounded() -> None:
+def test_names_are_bounded_in_length_and_number() -> None:
     row = {"epoch": 0, **{f"m{n}": n for n in range(300)}}
     table = read(log_file([history_record(row)])).table
     assert len(table.values) == 256
@@ -321,10 +321,10 @@ BEST = round(min(sweeps.loss("1e-4", "1024", epoch) for epoch in range(sweeps.EP
 
 
 @pytest.mark.parametrize("command", ["status", "curves", "grid", "health", "report"])
-def test_commands_use_them_as_they_use_metrics_csv(
+def test_commands_agree_for_wandb_runs_and_metrics_csv(
     written: WrittenRuns, command: str, tmp_path: Path, capsys: Captured
 ) -> None:
-    """Of two copies of one sweep, the values of one are in W&B runs alone."""
+    """Of two copies of a sweep, one has its values in W&B runs only."""
     theirs = copy_without("wandb", written.sweep, tmp_path / "csv")
     ours = copy_without("version_*", written.sweep, tmp_path / "wandb")
     result = _without_places(json_output(command, capsys, ours))
@@ -350,7 +350,7 @@ def _without_places(value: Any) -> Any:
     return [_without_places(each) for each in value] if isinstance(value, list) else value
 
 
-def test_the_table_of_curves(written: WrittenRuns, tmp_path: Path, capsys: Captured) -> None:
+def test_curves_of_wandb_runs(written: WrittenRuns, tmp_path: Path, capsys: Captured) -> None:
     dagdir = copy_without("version_*", written.sweep, tmp_path / "wandb")
     text = text_output("curves", capsys, dagdir)
     assert f"{BEST:.4f}" in text
