@@ -1,5 +1,5 @@
-"""What lies outside the dagdir is read only where a DAG names that very file, and nothing is
-quoted of a file that is not what it is named as."""
+"""Files outside the dagdir are read only where a DAG names them, and no text is quoted from a file
+of another kind than it is named as."""
 
 from __future__ import annotations
 
@@ -50,9 +50,7 @@ def _other(tmp_path: Path) -> Dagdir:
 
 
 @pytest.mark.parametrize("file", ["{0}/inner.dag", "../other/inner.dag", "link/inner.dag"])
-def test_of_a_sub_dag_elsewhere_only_its_own_logs_are_read(
-    tmp_path: Path, other: Dagdir, file: str
-) -> None:
+def test_only_logs_of_an_outside_sub_dag_are_read(tmp_path: Path, other: Dagdir, file: str) -> None:
     dagdir = Dagdir(tmp_path / "ens", f"SUBDAG EXTERNAL s {file.format(other.path)}\n")
     (dagdir.path / "link").symlink_to(other.path)
     assert logs(dagdir) == {"inner.dag.nodes.log", "inner.dag.dagman.log", "named.log"}
@@ -64,7 +62,7 @@ def test_of_a_sub_dag_elsewhere_only_its_own_logs_are_read(
     ["JOB A {}", "JOB A a.sub\nINCLUDE {}", "SPLICE s {}", "SUBDAG EXTERNAL s {}", "JOB A in.sub"],
 )
 @pytest.mark.parametrize("command", [["check", "--json"], ["status", "--json"]], ids=" ".join)
-def test_nothing_of_another_file_is_quoted(
+def test_other_files_are_never_quoted(
     tmp_path: Path,
     capsys: Captured,
     dag: str,
@@ -81,7 +79,7 @@ def test_nothing_of_another_file_is_quoted(
         assert word.lower() not in captured.lower()
 
 
-def test_a_template_ships_no_file_that_a_link_leads_to_elsewhere(tmp_path: Path) -> None:
+def test_template_ships_no_file_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(KEY)
     place = tmp_path / "templates"
     (place / "below").mkdir(parents=True)
@@ -95,7 +93,7 @@ def test_a_template_ships_no_file_that_a_link_leads_to_elsewhere(tmp_path: Path)
     (place / "train.py").symlink_to("below/train.py")
     ((name, data, _),) = load_template(str(template)).shipped_files
     assert (name, data) == ("train.py", b"print()\n")
-    # A link to the template itself is what its user named.
+    # The user named a link to the template itself.
     (tmp_path / "mine.sub").symlink_to(template)
     (tmp_path / "train.py").write_text("pass\n")
     assert load_template(str(tmp_path / "mine.sub")).shipped_files[0][1] == b"pass\n"

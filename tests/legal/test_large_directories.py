@@ -1,4 +1,4 @@
-"""What opening and watching a large directory cost, counted in calls, not in time."""
+"""The cost of opening and watching a large directory, counted in calls, not in time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CALLS = ("stat", "lstat", "listdir", "scandir", "open", "readlink")
 
 @pytest.fixture(name="counted")
 def _counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Calls of the file system's functions; an open counts as one, by whichever name."""
+    """Calls of the file system's functions; an open counts once, whatever function is used."""
     counted: Counter[str] = Counter()
 
     def counting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,7 +51,7 @@ def fill(dagdir: Dagdir, count: int, name: str) -> None:
 
 
 def long_since_settled(dagdir: Dagdir) -> None:
-    """A directory that has just changed is listed again at every look."""
+    """Age the directory: one that has just changed is listed again at every look."""
     os.utime(dagdir.path, (0, 0))
 
 
@@ -71,17 +71,17 @@ def calls(counted: Counter[str], what: Callable[[], object]) -> Counter[str]:
 
 @pytest.fixture(name="in_memory")
 def _in_memory(tmp_path: Path) -> Iterator[Path]:
-    """A place where many files are made and removed fast, if there is one."""
+    """A directory in memory where many files are made fast, if possible."""
     memory = Path("/dev/shm")
     place = memory / f"metlmon-test-{os.getpid()}" if os.access(memory, os.W_OK) else tmp_path / "m"
-    # The directory above is looked at, too: nobody else writes there.
+    # The parent directory is listed, too: no other process writes there.
     (place / "ensemble").mkdir(parents=True)
     yield place / "ensemble"
     shutil.rmtree(place)
 
 
-def test_outputs_beside_the_logs_are_not_looked_at(in_memory: Path, counted: Counter[str]) -> None:
-    """Of twenty thousand."""
+def test_outputs_beside_the_logs_are_not_opened(in_memory: Path, counted: Counter[str]) -> None:
+    """Twenty thousand of them."""
     dagdir = Dagdir(in_memory)
     dagdir.write("metl.log", log_of(7))
     few = calls(counted, lambda: opened(dagdir))
@@ -97,8 +97,8 @@ def test_outputs_beside_the_logs_are_not_looked_at(in_memory: Path, counted: Cou
     assert sum(calls(counted, reader.check).values()) < 40
 
 
-def test_logs_that_are_none(in_memory: Path, counted: Counter[str]) -> None:
-    """Three thousand outputs called ``*.log``: each is opened once, and asked for in turn."""
+def test_files_named_like_logs_are_opened_once(in_memory: Path, counted: Counter[str]) -> None:
+    """Three thousand outputs called ``*.log``: each is opened once, and checked in turn."""
     dagdir = Dagdir(in_memory)
     dagdir.write("metl.log", log_of(7))
     fill(dagdir, 3_000, "job{}.log")
@@ -112,7 +112,7 @@ def test_logs_that_are_none(in_memory: Path, counted: Counter[str]) -> None:
     assert calls(counted, reader.check)["open"] < 5, "a new name beside them opens none again"
 
 
-def test_fifty_dags_share_a_listing(in_memory: Path, counted: Counter[str]) -> None:
+def test_fifty_dags_share_one_listing(in_memory: Path, counted: Counter[str]) -> None:
     dagdir = Dagdir(in_memory, "")
     for number in range(50):
         dagdir.write(f"d{number}.dag", f"JOB {NODE} t.sub\n")
@@ -124,17 +124,17 @@ def test_fifty_dags_share_a_listing(in_memory: Path, counted: Counter[str]) -> N
     assert looked["stat"] < 50 * 12
 
 
-def test_of_many_logs_those_of_queued_jobs_are_checked_each_time(
+def test_logs_of_queued_jobs_are_checked_at_each_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others in turn: a file of a job that has ended rarely grows."""
+    """The others in turn: the log of a finished job rarely grows."""
     monkeypatch.setattr(follower, "LOGS_AT_ONCE", 3)
     dagdir = Dagdir(tmp_path, "")
     for cluster in range(10, 20):
         log = Log().submit(cluster).execute(cluster)
         dagdir.write(f"{cluster}.log", (log if cluster == 19 else log.terminate(cluster)).data)
     reader = dagdir.reader(live=True)
-    # Which jobs are queued is known from the last snapshot.
+    # The last snapshot has the queued jobs.
     assert states(again(reader)) == {State.COMPLETED: 9, State.RUNNING: 1}
     dagdir.append("19.log", Log().terminate(19, 0, at="11:00:00").data)
     assert states(again(reader)) == {State.COMPLETED: 10}, "the log of a running job"

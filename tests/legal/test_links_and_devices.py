@@ -1,5 +1,5 @@
-"""What a log may be: a file that somebody named, or that lies here. No device is opened, no pipe
-waited for, no link followed because it is there."""
+"""A log is a file that a DAG names, or that is in the dagdir. No device is opened, no pipe waited
+for, and no link followed only because it exists."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ def warnings(reader: DagdirReader) -> list[tuple[str, str]]:
     return [(each.kind, each.text) for each in reader.snapshot_builder().status().warnings]
 
 
-# --- followed when somebody says so ---------------------------------------------------------
+# --- named logs -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("log", ["../above.log", "{above}/above.log"])
-def test_a_log_outside_that_the_description_names(tmp_path: Path, log: str) -> None:
+def test_log_outside_named_by_the_description_is_read(tmp_path: Path, log: str) -> None:
     (tmp_path / "above.log").write_bytes(log_of(7))
     dagdir = described(tmp_path / "d", log.format(above=tmp_path))
     assert clusters(dagdir.reader()) == [7]
 
 
-def test_a_log_below_the_directory_of_its_node(tmp_path: Path) -> None:
-    """``DIR`` and ``initialdir`` are where a relative log lies."""
+def test_relative_log_is_below_the_directory_of_its_node(tmp_path: Path) -> None:
+    """By ``DIR`` and ``initialdir``."""
     dagdir = Dagdir(tmp_path / "d", f"JOB {NODE} train.sub DIR inner\n")
     dagdir.write("inner/train.sub", "executable = t.sh\nlog = logs/x.log\nqueue\n")
     dagdir.write("inner/logs/x.log", log_of(7))
     assert clusters(dagdir.reader()) == [7]
 
 
-def test_a_named_log_that_is_a_link_to_elsewhere(tmp_path: Path) -> None:
+def test_named_log_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "scratch.log").write_bytes(log_of(7))
     dagdir = described(tmp_path / "d", "metl.log")
     (dagdir.path / "metl.log").symlink_to(tmp_path / "scratch.log")
     assert clusters(dagdir.reader()) == [7]
 
 
-def test_a_link_inside_is_one_log(tmp_path: Path) -> None:
+def test_link_inside_the_dagdir_is_one_log(tmp_path: Path) -> None:
     dagdir = described(tmp_path / "d", "metl.log")
     dagdir.write("metl.log", log_of(7))
     (dagdir.path / "latest.log").symlink_to("metl.log")
@@ -68,7 +68,7 @@ def test_a_link_inside_is_one_log(tmp_path: Path) -> None:
 # --- not followed ---------------------------------------------------------------------------
 
 
-def test_a_link_that_nobody_named_is_not_followed(tmp_path: Path) -> None:
+def test_unnamed_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "others.log").write_bytes(log_of(1))
     dagdir = described(tmp_path / "d", "metl.log")
     dagdir.write("metl.log", log_of(7))
@@ -82,7 +82,7 @@ def test_a_link_that_nobody_named_is_not_followed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "log", ["/dev/zero", "/dev/tty", "/dev/null", "pipe", "/dev/stdin", "/proc/self/fd", "."]
 )
-def test_a_log_that_is_no_file_is_not_opened(
+def test_log_must_be_a_regular_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: str
 ) -> None:
     dagdir = described(tmp_path / "d", log)
@@ -102,7 +102,7 @@ def test_a_log_that_is_no_file_is_not_opened(
     assert not {p for p in opened if p.startswith("/dev") or p.endswith(("pipe", "other.log"))}
 
 
-def test_a_file_of_the_kernel_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``/proc/kmsg`` is a regular file without a size, and reading it waits for ever."""
     if not Path("/proc/kmsg").exists():
         pytest.skip("there is no /proc/kmsg here")
@@ -116,7 +116,7 @@ def test_a_file_of_the_kernel_is_not_read(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("line", ["INCLUDE {}", "SPLICE s {}", "SUBDAG EXTERNAL s {}", "JOB n {}"])
 @pytest.mark.parametrize("file", ["/dev/zero", "pipe", "."])
-def test_what_a_dag_file_names_is_no_device(tmp_path: Path, line: str, file: str) -> None:
+def test_devices_named_by_a_dag_are_not_opened(tmp_path: Path, line: str, file: str) -> None:
     dagdir = described(tmp_path / "d", "metl.log")
     os.mkfifo(dagdir.path / "pipe")
     dagdir.write("metl.log", log_of(7))
@@ -124,8 +124,8 @@ def test_what_a_dag_file_names_is_no_device(tmp_path: Path, line: str, file: str
     assert clusters(dagdir.reader()) == [7]
 
 
-def test_an_include_of_a_strangers_file_shows_nothing_of_it(tmp_path: Path) -> None:
-    """A DAG file may name any file, but what stands in one that is no DAG is not shown."""
+def test_include_of_a_foreign_file_quotes_nothing(tmp_path: Path) -> None:
+    """A DAG file may name any file, but the text of one that is not a DAG is not shown."""
     (tmp_path / "passwd").write_text("root:x:0:0:planted-secret:/root:/bin/sh\n")
     dagdir = described(tmp_path / "d", str(tmp_path / "passwd"))
     dagdir.write("metl.log", log_of(7))
@@ -140,7 +140,7 @@ def test_an_include_of_a_strangers_file_shows_nothing_of_it(tmp_path: Path) -> N
     ("mode", "group", "output_of"),
     [(0o666, 0, 1), (0o664, 0, 0), (0o664, 4242, 1), (0o644, 4242, 0)],
 )
-def test_a_log_that_others_may_write_is_reported_once(
+def test_log_writable_by_others_is_reported_once(
     tmp_path: Path, mode: int, group: int, output_of: int
 ) -> None:
     if os.geteuid() != 0:

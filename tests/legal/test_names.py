@@ -1,4 +1,4 @@
-"""Names that DAGMan takes and that a program may take for something else."""
+"""Names that DAGMan accepts and that a program may misread."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def quoted(name: str) -> str:
 
 @pytest.fixture(name="named", scope="module")
 def _named(tmp_path_factory: pytest.TempPathFactory) -> DagdirReader:
-    """A run of each name with two epochs: one that ended well, one that runs."""
+    """A run with each name of two epochs: one completed, one running."""
     dagdir = Dagdir(tmp_path_factory.mktemp("names") / "d", "")
     nodes = [f"{run}-train_epoch{epoch}" for run in RUNS for epoch in (0, 1)]
     dagdir.write("run.dag", dag(*nodes))
@@ -66,7 +66,7 @@ def _named(tmp_path_factory: pytest.TempPathFactory) -> DagdirReader:
     return dagdir.reader(live=True, now="2026-05-05 10:00:00")
 
 
-def test_each_is_a_run_of_its_own(named: DagdirReader) -> None:
+def test_each_name_is_a_separate_run(named: DagdirReader) -> None:
     rows = {row.run: row for row in named.snapshot_builder().status().runs}
     assert set(rows) == set(RUNS), "é in two forms and Run, run are not the same"
     assert {row.state for row in rows.values()} == {State.RUNNING}
@@ -76,8 +76,8 @@ def test_each_is_a_run_of_its_own(named: DagdirReader) -> None:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_each_can_be_asked_for(named: DagdirReader, run: str) -> None:
-    """A name is itself before it is a pattern or the beginning of another's."""
+def test_each_name_can_be_selected(named: DagdirReader, run: str) -> None:
+    """An exact name precedes patterns and prefixes of other names."""
     painter = named.snapshot_builder()
     assert one_run(painter, run).run == run
     chosen = [row.run for row in painter.status().runs if matches_run(row, run)]
@@ -87,15 +87,15 @@ def test_each_can_be_asked_for(named: DagdirReader, run: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["ALL_NODES", "PARENT", "CHILD", "all_nodes"])
-def test_words_that_dagman_refuses_as_names(tmp_path: Path, name: str) -> None:
+def test_names_that_dagman_refuses_are_reported(tmp_path: Path, name: str) -> None:
     dagdir = Dagdir(tmp_path / "d", f"JOB {name} t\n")
     with pytest.raises(InputError, match=f"'{name}' is a reserved word"):
         dagdir.reader()
 
 
 @pytest.mark.parametrize("digits", ["9" * 10, "9" * 5000, "20260504101112", "²", "1_0"], ids=len)
-def test_numbers_that_are_no_epochs(tmp_path: Path, digits: str) -> None:
-    """More digits than any epoch has, or than Python makes a number of."""
+def test_huge_numbers_are_not_epochs(tmp_path: Path, digits: str) -> None:
+    """More digits than any epoch has, or than Python converts."""
     node = f"r-train_epoch{digits}"
     dagdir = Dagdir(tmp_path / "d", dag(node, "r-train_epoch0") + f'VARS {node} epoch="{digits}"\n')
     dagdir.write("metl.log", Log().submit(1, node).execute(1).terminate(1, 0).data)
@@ -104,8 +104,8 @@ def test_numbers_that_are_no_epochs(tmp_path: Path, digits: str) -> None:
     assert status.node_states[State.COMPLETED] == 1
 
 
-def test_many_dags_with_the_same_names(tmp_path: Path) -> None:
-    """Fifty DAGs in one directory, of which each has run0 and its own log: nothing is mixed."""
+def test_dags_with_equal_names_are_kept_apart(tmp_path: Path) -> None:
+    """Fifty DAGs in one directory, each with a run0 and a log of its own."""
     dagdir = Dagdir(tmp_path / "d", "")
     for number in range(50):
         text = dag("run0-train_epoch0", "run0-train_epoch1").replace("metl.log", f"m{number}.log")
@@ -119,7 +119,7 @@ def test_many_dags_with_the_same_names(tmp_path: Path) -> None:
     assert len(status.dags) == len(status.runs) == 50
     members = {key[0]: member.dag for key, member in reader.ensemble.attributions.items()}
     assert members == {number + 1: f"d{number:02d}.dag" for number in range(50)}
-    # By hand: ten of fifty failed, of each the other epoch waits.
+    # Counted by hand: ten of fifty failed; in the others the second epoch waits.
     assert status.epoch_states[State.FAILED] == 10
     assert status.epoch_states[State.COMPLETED] == 40
     assert status.epoch_states[State.WAITING] == 50

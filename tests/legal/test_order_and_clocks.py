@@ -1,5 +1,5 @@
-"""Events that are logged twice, in another order, or by clocks that differ: what they come to is
-the same, and no time is negative."""
+"""Events that are repeated, reordered, or logged by different clocks: the result is the same, and
+no duration is negative."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OTHER = "run0-train_epoch1"
 
 
 def report_of(reader: DagdirReader) -> object:
-    """All but how the logs themselves stand."""
+    """All but the state of the logs themselves."""
     builder = reader.snapshot_builder()
     status, breakdown = builder.status(), break_down(builder.ledger())
     jobs = [
@@ -32,7 +32,7 @@ def report_of(reader: DagdirReader) -> object:
 
 
 def a_life() -> Log:
-    """Evicted after an hour, then two hours well: by hand 2 good, 1 bad."""
+    """Evicted after an hour, then two good hours: by hand 2 good, 1 bad."""
     log = Log().submit(7, NODE, at="10:00:00").execute(7, at="10:10:00")
     log.evict(7, at="11:10:00").execute(7, at="11:20:00").terminate(7, 0, at="13:20:00")
     return log.submit(8, OTHER, at="13:21:00").execute(8, at="13:22:00").hold(8, at="13:52:00")
@@ -53,7 +53,7 @@ def _once(tmp_path: Path) -> object:
     return report_of(reader)
 
 
-def test_a_log_that_holds_itself_twice(dagdir: Dagdir, once: object) -> None:
+def test_doubled_log_counts_once(dagdir: Dagdir, once: object) -> None:
     dagdir.write("metl.log", a_life().data * 2)
     assert report_of(dagdir.reader()) == once
 
@@ -62,12 +62,12 @@ ROTATED = ["metl.log.old", "metl.log.1", "metl.log.12", "metl.log-20251101"]
 
 
 @pytest.mark.parametrize("name", ROTATED)
-def test_an_older_part_beside_the_log_is_counted(dagdir: Dagdir, once: object, name: str) -> None:
+def test_rotated_log_beside_the_log_is_read(dagdir: Dagdir, once: object, name: str) -> None:
     events = a_life().events
     dagdir.write("metl.log", b"".join(events[4:]))
     dagdir.write(name, b"".join(events[:4]))
     assert report_of(dagdir.reader()) == once
-    # Whatever both have is one.
+    # Common events count once.
     dagdir.write(name, b"".join(events[:6]))
     assert report_of(dagdir.reader()) == once
     (dagdir.path / "metl.log").unlink()
@@ -75,7 +75,7 @@ def test_an_older_part_beside_the_log_is_counted(dagdir: Dagdir, once: object, n
     assert report_of(dagdir.reader()) == once
 
 
-def test_older_parts_of_a_log_elsewhere_are_counted(tmp_path: Path, once: object) -> None:
+def test_rotated_logs_of_an_outside_log_are_read(tmp_path: Path, once: object) -> None:
     place = tmp_path / "scratch"
     place.mkdir()
     parts = dict(zip(("jobs.events.2", "jobs.events.1", "jobs.events"), (2, 4, 9), strict=True))
@@ -88,7 +88,7 @@ def test_older_parts_of_a_log_elsewhere_are_counted(tmp_path: Path, once: object
     assert report_of(dagdir.reader()) == once
 
 
-def test_what_is_no_older_part_of_a_log_is_not_read(dagdir: Dagdir, once: object) -> None:
+def test_other_files_are_not_rotated_logs(dagdir: Dagdir, once: object) -> None:
     dagdir.write("metl.log", a_life().data)
     other = Log().submit(9, NODE, at="14:00:00").execute(9, at="14:01:00").data
     for name in ("metl.log.bak", "metl.log.old~", "run.dag.nodes.log.old", "run.dag.dagman.log.1"):
@@ -98,7 +98,7 @@ def test_what_is_no_older_part_of_a_log_is_not_read(dagdir: Dagdir, once: object
 
 
 @pytest.mark.parametrize("name", ["metl.old.log", *ROTATED])
-def test_a_log_that_is_rotated_while_it_is_watched(
+def test_rotation_during_watching(
     dagdir: Dagdir, tmp_path: Path, once: object, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = a_life().events
@@ -114,8 +114,8 @@ def test_a_log_that_is_rotated_while_it_is_watched(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_events_of_two_jobs_in_any_order_of_theirs(dagdir: Dagdir, once: object, seed: int) -> None:
-    """Two writers: each keeps its own order, and they overtake each other."""
+def test_interleaving_of_two_jobs_does_not_matter(dagdir: Dagdir, once: object, seed: int) -> None:
+    """Two writers: each keeps its own order."""
     ours = [event for event in a_life().events if b"(007." in event]
     theirs = [event for event in a_life().events if b"(008." in event]
     rng, mixed = Random(seed), []
@@ -125,8 +125,8 @@ def test_events_of_two_jobs_in_any_order_of_theirs(dagdir: Dagdir, once: object,
     assert report_of(dagdir.reader()) == once
 
 
-def test_times_that_step_back_are_never_negative(dagdir: Dagdir) -> None:
-    """A host whose clock was set back by an hour in mid-run: it ends before it began."""
+def test_clock_step_back_gives_no_negative_duration(dagdir: Dagdir) -> None:
+    """The host's clock was set back an hour in mid-run: the job ends before it begins."""
     log = Log().submit(7, NODE, at="10:00:00").execute(7, at="10:10:00")
     log.terminate(7, 0, at="09:40:00")
     log.submit(8, OTHER, at="09:41:00").execute(8, at="09:42:00").terminate(8, 0, at="10:42:00")
@@ -142,9 +142,9 @@ def test_times_that_step_back_are_never_negative(dagdir: Dagdir) -> None:
 
 
 @pytest.mark.parametrize("minutes", [-120, -5, 0, 5, 120])
-def test_dagmans_clock_beside_the_schedds(dagdir: Dagdir, minutes: int) -> None:
-    """``dagman.out`` is written by another process, on another clock: what it says of a node
-    does not turn the job's own end round."""
+def test_dagmans_clock_may_differ_from_the_schedds(dagdir: Dagdir, minutes: int) -> None:
+    """``dagman.out`` is written by another process with another clock: its times of a node do not
+    change the end of the job."""
     shift = timedelta(minutes=minutes)
 
     def by_dagman(at: str) -> str:

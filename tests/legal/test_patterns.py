@@ -1,4 +1,4 @@
-"""Patterns of the settings: usual ones are taken; one that takes too long is disabled, with a
+"""Patterns of the settings: usual ones match as in ``re``; a slow one is disabled with a
 warning."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ USUAL = (
 
 @pytest.mark.parametrize(("pattern", "text"), USUAL)
 @pytest.mark.filterwarnings("error")
-def test_usual_patterns_match_as_with_re(pattern: str, text: str) -> None:
+def test_usual_patterns_match_as_in_re(pattern: str, text: str) -> None:
     safe = settings.SafePattern(pattern)
     assert safe.search(text) is not None
     assert safe.pattern == pattern
@@ -47,15 +47,13 @@ def test_usual_patterns_match_as_with_re(pattern: str, text: str) -> None:
         ("a{1000000000}", "more than 10,000 times"),
     ],
 )
-def test_invalid_patterns(pattern: str, problem: str) -> None:
+def test_invalid_patterns_are_refused(pattern: str, problem: str) -> None:
     with pytest.raises(settings.InvalidPattern, match=problem):
         settings.SafePattern(pattern)
 
 
 @pytest.mark.parametrize("pattern", [r"(a+)+b", r"(a|aa)+$", r"([a-z]+)*\d$"])
-def test_a_pattern_that_takes_too_long_is_disabled(
-    pattern: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_pattern_is_disabled(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "SEARCH_SECONDS", 0.05)
     safe = settings.SafePattern(pattern)
     start = time.thread_time()
@@ -65,9 +63,7 @@ def test_a_pattern_that_takes_too_long_is_disabled(
     assert safe.search("b") is None
 
 
-def test_a_warning_says_that_it_is_disabled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_disabled_pattern_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", log_of(7))
@@ -81,7 +77,7 @@ def test_a_warning_says_that_it_is_disabled(
 
 
 def folders_and_patterns(path: Path, last: str, patterns: int) -> Dagdir:
-    """Three levels of folders, of which one has the file, and as many patterns."""
+    """Three levels of folders, one of which has the file, and as many patterns."""
     dagdir = Dagdir(path / "ensemble")
     dagdir.write("metl.log", log_of(7))
     for a in range(5):
@@ -95,8 +91,8 @@ def folders_and_patterns(path: Path, last: str, patterns: int) -> Dagdir:
     return dagdir
 
 
-def test_patterns_share_one_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look at each folder for each of hundreds of patterns takes minutes."""
+def test_patterns_share_one_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search of each folder for each of hundreds of patterns would take minutes."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     dagdir = folders_and_patterns(tmp_path, "", 500)
     looks: list[Path] = []
@@ -110,11 +106,11 @@ def test_patterns_share_one_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     reader = dagdir.reader(live=False, settings=load_settings(dagdir.path))
     (training,) = input_with_trainings(reader).trainings.values()
     assert [point.value for point in training.metrics["val_loss"]] == [0.5]
-    # 5 + 25 + 25 folders, and some files; each is not looked at again for each pattern.
+    # 5 + 25 + 25 folders, and some files; none is searched again for each pattern.
     assert len(looks) < 200
 
 
-def test_patterns_of_files_that_take_too_long_are_disabled(
+def test_slow_file_patterns_are_disabled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))

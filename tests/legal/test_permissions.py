@@ -1,5 +1,5 @@
-"""A dagdir of somebody else, read-only, with files that may not be read: watching works, and
-writes nothing there, with every command and on every screen."""
+"""A read-only dagdir of another user, with unreadable files: watching works, and no command or
+screen writes there."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ COMMANDS = (
 
 @pytest.fixture(name="place")
 def _place(tmp_path: Path) -> Iterator[Path]:
-    """A directory that others may enter, which pytest's own is not."""
+    """A directory that others can enter, unlike pytest's own."""
     place = Path("/var/tmp") / f"metlmon-test-{os.getpid()}"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(mode=0o755)
@@ -63,7 +63,7 @@ def _dagdir(place: Path) -> Path:
 
 
 def close(dagdir: Path) -> None:
-    """Nobody may write there."""
+    """Make it read-only for everybody."""
     for folder, _, files in os.walk(dagdir):
         for name in files:
             os.chmod(os.path.join(folder, name), 0o444)
@@ -94,7 +94,7 @@ def need_root() -> None:
         pytest.skip("only root acts for other users")
 
 
-def test_no_command_writes_to_the_dagdir(place: Path, dagdir: Path) -> None:
+def test_no_command_writes_into_the_dagdir(place: Path, dagdir: Path) -> None:
     with Watched(dagdir):
         result = ran(place, COMMANDS)
     failed = [(c[0], err) for c, (code, _, err) in zip(COMMANDS, result, strict=True) if code]
@@ -103,8 +103,8 @@ def test_no_command_writes_to_the_dagdir(place: Path, dagdir: Path) -> None:
     assert (place / "work/report.html").exists()
 
 
-def test_export_where_one_stands_is_not_into_the_dagdir(place: Path, dagdir: Path) -> None:
-    """``./NAME-export`` would lie in the dagdir when that is where one stands."""
+def test_default_export_is_not_into_the_dagdir(place: Path, dagdir: Path) -> None:
+    """``./NAME-export`` would be in the dagdir if that is the current directory."""
     os.rmdir(place / "work")
     (place / "work").symlink_to(dagdir)
     with Watched(dagdir):
@@ -113,14 +113,14 @@ def test_export_where_one_stands_is_not_into_the_dagdir(place: Path, dagdir: Pat
     assert "where metlmon writes nothing" in err
 
 
-def test_a_cache_that_would_lie_in_the_dagdir_is_none(place: Path, dagdir: Path) -> None:
+def test_cache_in_the_dagdir_is_not_used(place: Path, dagdir: Path) -> None:
     with Watched(dagdir):
         result = ran(place, COMMANDS[:3], XDG_CACHE_HOME=str(dagdir), HOME=str(dagdir))
     assert [code for code, _, _ in result] == [0, 0, 0]
 
 
-def test_a_dagdir_that_is_somebody_elses_and_closed(place: Path, dagdir: Path) -> None:
-    """As nobody, with no home: the same output as its owner has."""
+def test_read_only_dagdir_of_another_user(place: Path, dagdir: Path) -> None:
+    """As nobody, without a home: the same output as for its owner."""
     need_root()
     close(dagdir)
     mine = ran(place, COMMANDS[:9])
@@ -130,7 +130,7 @@ def test_a_dagdir_that_is_somebody_elses_and_closed(place: Path, dagdir: Path) -
     assert theirs == mine
 
 
-def test_a_dag_file_that_may_not_be_read(place: Path, dagdir: Path) -> None:
+def test_unreadable_dag_file_is_reported(place: Path, dagdir: Path) -> None:
     need_root()
     (dagdir / "ens.dag").chmod(0)
     ((code, _, err),) = ran(place, [["status", "{dir}"]], NOBODY)
@@ -147,8 +147,8 @@ CLOSED = (
 )
 
 
-def test_files_that_may_not_be_read(place: Path, dagdir: Path) -> None:
-    """A notice names each of them, and the rest goes on: the runs are there."""
+def test_unreadable_files_are_reported(place: Path, dagdir: Path) -> None:
+    """A notice names each of them; the runs are still shown."""
     need_root()
     for name in (*CLOSED, "ens.dag.condor.sub"):
         (dagdir / name).touch()
@@ -170,7 +170,7 @@ KEYS = (
 )
 
 
-def test_no_key_on_any_screen_writes_to_the_dagdir(place: Path, dagdir: Path) -> None:
+def test_no_key_writes_into_the_dagdir(place: Path, dagdir: Path) -> None:
     cache = str(place / "work/cache")
     environment = terminal_environment(
         HOME=str(place / "work"), XDG_CACHE_HOME=cache, PYTHONPATH=str(ROOT)
@@ -186,7 +186,7 @@ def test_no_key_on_any_screen_writes_to_the_dagdir(place: Path, dagdir: Path) ->
             screen.rest(0.06)
 
         def ends() -> bool:
-            # On a busy machine a key soon after an escape is taken for one of both.
+            # On a busy machine an escape and the next key may be taken for one.
             for key in ("\x1b", "Q"):
                 screen.type(key)
                 screen.rest(0.5)

@@ -1,5 +1,5 @@
-"""A schedd that was installed anew counts its clusters from 1 again: jobs years apart have the
-same number, and are two jobs."""
+"""A reinstalled schedd counts its clusters from 1 again: jobs years apart with the same number are
+two jobs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def dag(log: str, *nodes: str) -> str:
 
 
 def first_life(log: Log) -> Log:
-    """Two hours on a GPU, well ended."""
+    """Two good hours on a GPU."""
     log.submit(5, FIRST, at="2022-03-01 10:00:00")
     log.execute(5, at="2022-03-01 10:05:00")
     return log.terminate(5, 0, at="2022-03-01 12:05:00")
 
 
 def second_life(log: Log, node: str = SECOND) -> Log:
-    """An hour, and failed."""
+    """An hour, then a failure."""
     log.submit(5, node, at="2026-05-04 10:00:00")
     log.execute(5, at="2026-05-04 10:10:00")
     return log.terminate(5, 1, at="2026-05-04 11:10:00")
@@ -56,7 +56,7 @@ def booked(reader: DagdirReader) -> list[tuple[str | None, str, float]]:
 
 
 def gpu_hours(reader: DagdirReader) -> tuple[float, float]:
-    """Good and bad."""
+    """Goodput and badput."""
     hours = reader.snapshot_builder().status().hours
     return hours.goodput, hours.badput
 
@@ -64,19 +64,19 @@ def gpu_hours(reader: DagdirReader) -> tuple[float, float]:
 BOTH = [(FIRST, "completed", 2.0), (SECOND, "failed", 1.0)]
 
 
-def test_two_lives_in_one_log_are_two_jobs(tmp_path: Path) -> None:
+def test_reused_id_in_one_log_is_two_jobs(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST, SECOND))
     dagdir.write("metl.log", second_life(first_life(Log())).data)
     reader = dagdir.reader()
     assert booked(reader) == BOTH
     status = reader.snapshot_builder().status()
-    # By hand: two hours on one GPU good, one bad.
+    # Counted by hand: two good hours on one GPU, one bad.
     assert gpu_hours(reader) == (2.0, 1.0)
     (notice,) = [each for each in status.warnings if each.kind == "ids-again"]
     assert "5.0" in notice.text
 
 
-def test_two_dags_of_which_each_had_it(tmp_path: Path) -> None:
+def test_id_reused_in_two_dags_is_two_jobs(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "d", "")
     dagdir.write("old.dag", dag("old.log", FIRST))
     dagdir.write("new.dag", dag("new.log", SECOND))
@@ -90,8 +90,8 @@ def test_two_dags_of_which_each_had_it(tmp_path: Path) -> None:
     assert members == {FIRST: "old.dag", SECOND: "new.dag"}
 
 
-def test_events_after_the_second_begins_are_reported_apart_by_their_time(tmp_path: Path) -> None:
-    """A late event of the old job, in a log that is read later, is no event of the new one."""
+def test_late_events_belong_to_the_job_of_their_time(tmp_path: Path) -> None:
+    """A late event of the old job, in a log that is read later, is not one of the new job."""
     dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST, SECOND))
     old = Log().submit(5, FIRST, at="2022-03-01 10:00:00").execute(5, at="2022-03-01 10:05:00")
     dagdir.write("metl.log", second_life(old).data)
@@ -117,8 +117,8 @@ def in_another_zone(log: Log, hours: int) -> Log:
 
 
 @pytest.mark.parametrize("hours", [-7, -1, 2, 5, 14])
-def test_logs_in_two_zones_tell_of_one_job(tmp_path: Path, hours: int) -> None:
-    """Also where all of its life is in both."""
+def test_logs_in_two_zones_are_one_job(tmp_path: Path, hours: int) -> None:
+    """Even where both have all of its events."""
     dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST))
     dagdir.write("metl.log", first_life(Log()).data)
     dagdir.write("run.dag.nodes.log", in_another_zone(first_life(Log()), hours).data)
@@ -132,10 +132,8 @@ def test_logs_in_two_zones_tell_of_one_job(tmp_path: Path, hours: int) -> None:
 
 
 @pytest.mark.parametrize("order", list(permutations(("metl.log", "run.dag.nodes.log"))))
-def test_a_year_that_was_guessed_wrongly_makes_no_other_job(
-    tmp_path: Path, order: tuple[str, ...]
-) -> None:
-    """A log of years ago that writes no years was copied, and has the copy's mtime."""
+def test_wrongly_inferred_year_makes_no_second_job(tmp_path: Path, order: tuple[str, ...]) -> None:
+    """An old log without years was copied, and has the mtime of the copy."""
     dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST))
     data = first_life(Log()).data
     without = re.sub(rb"\d{4}-(\d\d)-(\d\d) ", rb"\1/\2 ", data)

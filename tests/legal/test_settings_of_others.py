@@ -1,5 +1,5 @@
-"""A ``metlmon.toml`` that came with the dagdir is somebody else's word: whatever it is and holds,
-it is judged in bounded time, and never stops whoever may not mend it."""
+"""A ``metlmon.toml`` that came with the dagdir is untrusted: whatever it contains, it is read in
+bounded time, and never stops a user who may not edit it."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ def refused(dagdir: Dagdir) -> str:
     return str(raised.value)
 
 
-def test_every_key_is_judged() -> None:
+def test_every_key_is_classified() -> None:
     assert set(JUDGED) == set(KEYS)
 
 
-# --- what it is -----------------------------------------------------------------------------
+# --- kinds of files -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "/dev/zero", "../outside.toml", "/proc/kmsg"])
-def test_a_link_out_of_the_dagdir(dagdir: Dagdir, target: str) -> None:
+def test_link_out_of_the_dagdir_is_refused(dagdir: Dagdir, target: str) -> None:
     (dagdir.path.parent / "outside.toml").write_text('tz = "UTC"\n')
     (dagdir.path / "metlmon.toml").symlink_to(target)
     assert "is a link out of this directory, not followed" in refused(dagdir)
 
 
-def test_links_that_are_followed(dagdir: Dagdir) -> None:
-    """Inside the dagdir; and the user's own, wherever it leads."""
+def test_trusted_links_are_followed(dagdir: Dagdir) -> None:
+    """Inside the dagdir, and the user's own wherever it leads."""
     dagdir.write("mine.toml", "checkpoint_codes = [85]\n")
     (dagdir.path / "metlmon.toml").symlink_to("mine.toml")
     assert load_settings(dagdir.path).checkpoint_codes == {85}
@@ -76,12 +76,12 @@ def test_links_that_are_followed(dagdir: Dagdir) -> None:
     assert load_settings(dagdir.path).read_only
 
 
-def test_a_link_to_nothing_is_no_file(dagdir: Dagdir) -> None:
+def test_broken_link_is_ignored(dagdir: Dagdir) -> None:
     (dagdir.path / "metlmon.toml").symlink_to("gone")
     assert load_settings(dagdir.path).zone is None
 
 
-def test_a_pipe_a_directory_and_a_gigabyte(dagdir: Dagdir) -> None:
+def test_special_and_huge_files_are_refused(dagdir: Dagdir) -> None:
     path = dagdir.path / "metlmon.toml"
     os.mkfifo(path)
     assert "cannot be read: it is not a regular file" in refused(dagdir)
@@ -94,7 +94,7 @@ def test_a_pipe_a_directory_and_a_gigabyte(dagdir: Dagdir) -> None:
     assert "larger than 256,000 bytes" in refused(dagdir)
 
 
-# --- what it holds --------------------------------------------------------------------------
+# --- contents -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_pipe_a_directory_and_a_gigabyte(dagdir: Dagdir) -> None:
     ],
     ids=lambda each: each[:20].encode("unicode_escape").decode(),
 )
-def test_what_is_refused(dagdir: Dagdir, text: str, output_of: str) -> None:
+def test_dangerous_values_are_refused(dagdir: Dagdir, text: str, output_of: str) -> None:
     dagdir.write("metlmon.toml", text)
     result = refused(dagdir)
     assert output_of in result
@@ -128,15 +128,15 @@ def test_what_is_refused(dagdir: Dagdir, text: str, output_of: str) -> None:
 
 
 @pytest.mark.parametrize("epoch", [r"\S*", r"[^-]*", r"\d*?"])
-def test_a_pattern_that_finds_no_number(dagdir: Dagdir, epoch: str) -> None:
-    """What it takes for an epoch may be anything: then the node is of no epoch."""
+def test_pattern_may_find_no_number(dagdir: Dagdir, epoch: str) -> None:
+    """It may find any text as an epoch; then the node belongs to none."""
     dagdir.write("metlmon.toml", f"train_node = '^(?P<run>run\\d)-(?P<epoch>{epoch})'")
     dagdir.write("run.dag", f"JOB {NODE} t.sub\nJOB run0-x t.sub\nJOB run0-\u00b2 t.sub\n")
     reader = dagdir.reader(live=False, settings=load_settings(dagdir.path))
     assert not reader.snapshot_builder().status().runs
 
 
-def test_a_zone_that_does_not_fit_is_doubted_aloud(dagdir: Dagdir) -> None:
+def test_mismatched_zone_is_reported(dagdir: Dagdir) -> None:
     """A file of DAGMan's states the access point's time and UTC: 08:15 is 13:15 UTC."""
     output = {}
     for zone in ("America/Chicago", "Asia/Tokyo"):
@@ -153,11 +153,11 @@ def test_a_zone_that_does_not_fit_is_doubted_aloud(dagdir: Dagdir) -> None:
     )
 
 
-# --- whose it is ----------------------------------------------------------------------------
+# --- ownership ------------------------------------------------------------------------------
 
 
 def given_away(dagdir: Dagdir, text: str) -> list[tuple[int | None, str]]:
-    """The warnings about the settings, where the file is somebody else's."""
+    """The warnings about the settings, where the file belongs to another user."""
     if os.geteuid() != 0:
         pytest.skip("only root gives files to others")
     os.chown(dagdir.write("metlmon.toml", text), 4242, 4242)
@@ -166,12 +166,12 @@ def given_away(dagdir: Dagdir, text: str) -> list[tuple[int | None, str]]:
     return [(each.line, each.text) for each in result if each.kind == "settings"]
 
 
-def test_that_somebody_elses_settings_hold_is_reported(dagdir: Dagdir) -> None:
+def test_settings_of_another_user_are_reported(dagdir: Dagdir) -> None:
     (result,) = given_away(dagdir, 'tz = "Asia/Tokyo"\n[[label]]\nname = "x"\nruns = ["y"]\n')
     assert result == (None, "somebody else's settings hold here: label, tz; see metlmon config")
 
 
-def test_what_is_wrong_in_somebody_elses_is_left_out_and_reported(dagdir: Dagdir) -> None:
+def test_errors_in_settings_of_another_user_are_skipped(dagdir: Dagdir) -> None:
     held, wrong = given_away(dagdir, "checkpoint_codes = [85]\ntrain_node = '(a{999}){999}'\n")
     assert "checkpoint_codes" in held[1]
     assert wrong[0] == 2
@@ -182,7 +182,7 @@ def test_what_is_wrong_in_somebody_elses_is_left_out_and_reported(dagdir: Dagdir
 NOTIFY = '[notify]\ncommand = ["touch", "/tmp/x"]\nwebhook = "https://example.org/hook"\n'
 
 
-def test_a_dagdir_can_name_no_command_and_no_url(dagdir: Dagdir) -> None:
+def test_dagdir_cannot_set_commands_or_urls(dagdir: Dagdir) -> None:
     dagdir.write("metlmon.toml", NOTIFY)
     assert "[notify] belongs to your own metlmon.toml (line 1)" in refused(dagdir)
     (warning,) = given_away(dagdir, NOTIFY)
@@ -190,7 +190,7 @@ def test_a_dagdir_can_name_no_command_and_no_url(dagdir: Dagdir) -> None:
     assert not load_settings(dagdir.path).notify.configured
 
 
-def test_a_users_file_that_another_user_can_write_runs_nothing(dagdir: Dagdir) -> None:
+def test_settings_writable_by_others_run_no_command(dagdir: Dagdir) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root gives files to others")
     file = dagdir.path.parent / "config/metlmon/metlmon.toml"

@@ -1,5 +1,5 @@
-"""Paths that cannot be used, given to every command: directories that may not be entered, names
-that are too long, links in a circle. One sentence names the path; the exit status is 2."""
+"""Unusable paths, given to every command: directories that may not be entered, names that are too
+long, circular links. One sentence names the path; the exit status is 2."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ AS_OUTPUT = (
 
 @pytest.fixture(name="place")
 def _place() -> Iterator[Path]:
-    """A directory that every user may enter, with a dagdir, a directory to work in, and a dagdir
-    within a directory that nobody but root may enter."""
+    """A directory that every user may enter, with a dagdir, a working directory, and a dagdir
+    within a directory that only root may enter."""
     made = Path(tempfile.mkdtemp())
     made.chmod(0o755)
     shutil.copytree(FIXTURE, made / "ens")
@@ -67,7 +67,7 @@ def _place() -> Iterator[Path]:
     shutil.copytree(FIXTURE, made / "closed" / "ens")
     (made / "closed").chmod(0)
     (made / "circle").symlink_to("circle")
-    made.chmod(0o555)  # Who runs the tests may be its owner.
+    made.chmod(0o555)  # The user of the tests may be its owner.
     yield made
     made.chmod(0o755)
     (made / "closed").chmod(0o700)
@@ -83,7 +83,7 @@ def run(place: Path, commands: list[list[str]]) -> list[tuple[int, str, str]]:
     return [(done.returncode, done.stdout.decode(), done.stderr.decode()) for done in ran]
 
 
-def test_every_command_that_takes_a_path_is_tried() -> None:
+def test_every_command_with_a_path_is_covered() -> None:
     tried = {command[0] for command in ON_A_DAGDIR + AS_OUTPUT}
     assert tried == COMMANDS.keys() - NO_PATH
 
@@ -98,7 +98,7 @@ def test_every_command_that_takes_a_path_is_tried() -> None:
     ],
     ids=["closed", "closed-file", "long", "long-name"],
 )
-def test_an_unusable_path_is_one_sentence_and_exit_2(place: Path, name: str, why: str) -> None:
+def test_unusable_path_is_one_sentence_and_exit_2(place: Path, name: str, why: str) -> None:
     """A closed directory with every command, other paths with some."""
     path = str(place / name)
     on_a_dagdir = ON_A_DAGDIR[:: 1 if name == "closed" else 5]
@@ -110,12 +110,12 @@ def test_an_unusable_path_is_one_sentence_and_exit_2(place: Path, name: str, why
         result = [word[:60] for word in command]
         assert "report this" not in err, result
         if command[0] == "config" and name == "closed":
-            # It tells of every file that it looks for.
+            # It names every file that it looks for.
             assert path in out + err
             continue
         assert (code, out) == (2, ""), (result, err[:400])
         lines = err.splitlines()
-        # What is wrong with an ensemble to be written is reported all at once.
+        # All errors of an ensemble to be written are reported at once.
         assert len(lines) == 1 or command[0] == "submit", result
         assert all(line.startswith("metlmon: ") and path[:60] in line for line in lines), result
         assert len(err) < 600, result
@@ -124,7 +124,7 @@ def test_an_unusable_path_is_one_sentence_and_exit_2(place: Path, name: str, why
     assert not list((place / "work").iterdir()), "nothing is written"
 
 
-def test_links_in_a_circle_and_a_file_on_the_way(place: Path) -> None:
+def test_circular_links_and_file_in_the_path(place: Path) -> None:
     for path in (place / "circle", place / "ens/ens.dag/x"):
         commands = [
             [word.format(path=path, dagdir=place / "ens") for word in command]
