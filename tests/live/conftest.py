@@ -1,4 +1,4 @@
-"""What tests of following files share."""
+"""Fixtures of the tests of following files."""
 
 from __future__ import annotations
 

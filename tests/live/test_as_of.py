@@ -1,5 +1,5 @@
-"""``--as-of`` without ``--tz``: the access point's offset is inferred from what the files state
-in both clocks, whatever the moment; what cannot be placed is left out with a warning."""
+"""``--as-of`` without ``--tz``: the access point's UTC offset is inferred from times that the files
+state in both clocks, at any time; what cannot be placed is left out with a warning."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ OWN_ACCORD = re.compile(rb"\n?\tJob terminated of its own accord at [^\n]*\n")
 
 
 def laid_out(source: str, place: Path, *without: str, z_stamps: bool = True) -> Path:
-    """A recorded dagdir without its settings and the files that end so. ``z_stamps`` False: as
-    HTCondor writes events 005 since 24.7."""
+    """A recorded dagdir without its settings and without the files with these suffixes.
+    ``z_stamps`` False: as HTCondor writes events 005 since 24.7."""
     for path in (FIXTURES / source).iterdir():
         out = path.suffix in (".out", ".err") and "dagman" not in path.name
         if path.is_file() and not out and not path.name.endswith(("metlmon.toml", *without)):
@@ -38,7 +38,7 @@ def read(path: Path, as_of: str, zone: ZoneInfo | None = None) -> DagdirReader:
 
 
 def claims(reader: DagdirReader) -> Any:
-    """What a status says of DAGs, runs and nodes."""
+    """The state of DAGs, runs and nodes in a status."""
     status = reader.snapshot_builder().status()
     dags = [(d.file, d.state, d.dagmans, d.nodes_done, d.rescue, d.ended) for d in status.dags]
     runs = [(run.run, run.epochs_done, run.epochs_inferred, run.state) for run in status.runs]
@@ -50,7 +50,7 @@ def warned(reader: DagdirReader) -> list[str]:
 
 
 RESCUED = [
-    # Before, in and between the three lives, and at the seconds at which the rescue files came.
+    # Before, in and between the three DAGMans, and at the seconds of the rescue files.
     *("2026-11-21T09:43:00", "2026-11-21T09:43:20", "2026-11-21T09:43:21"),
     *("2026-11-21T09:43:40", "2026-11-21T09:44:01", "2026-11-21T09:44:02"),
     *("2026-11-21T09:44:10", "2026-11-21T09:44:17", "2026-11-21T12:00:00"),
@@ -79,11 +79,11 @@ OTHERS = ("jobstate.log", ".status")
         ),
     ],
 )
-def test_a_moment_looks_the_same_without_the_zone(
+def test_past_status_is_the_same_without_the_zone(
     tmp_path: Path, without: tuple[str, ...], z_stamps: bool
 ) -> None:
     path = laid_out("rescue", tmp_path, *without, z_stamps=z_stamps)
-    # Every moment with all files, otherwise every other one.
+    # Every time with all files, else every second one.
     for moment in RESCUED[::2] if without else RESCUED:
         inferred = read(path, moment)
         assert inferred.ensemble.clock.has_offset
@@ -91,13 +91,13 @@ def test_a_moment_looks_the_same_without_the_zone(
         assert not warned(inferred)
 
 
-def test_an_offset_that_changed_between_two_lives_is_inferred(tmp_path: Path) -> None:
+def test_changed_offset_is_inferred(tmp_path: Path) -> None:
     path = laid_out("first-round", tmp_path, ".dagman.out", ".metrics")
     for moment in ("2025-09-29T16:41:29", "2025-12-02T01:24:08"):
         assert claims(read(path, moment)) == claims(read(path, moment, CHICAGO))
 
 
-def test_the_jobstate_log_alone_tells_each_life_of_dagman(tmp_path: Path) -> None:
+def test_jobstate_log_alone_has_each_dagman(tmp_path: Path) -> None:
     path = laid_out("rescue", tmp_path, ".dagman.out", ".dagman.log", ".metrics", ".status")
     removed, running = DagState.REMOVED, DagState.RUNNING
     for second, state in (("43:20", running), ("43:22", removed), ("43:23", running)):
@@ -108,7 +108,7 @@ def test_the_jobstate_log_alone_tells_each_life_of_dagman(tmp_path: Path) -> Non
     assert str(status.dags[0].ended) == "2026-11-21 09:44:02"
 
 
-def test_dagman_log_and_the_jobstate_log_name_one_dagman(tmp_path: Path) -> None:
+def test_dagman_log_and_jobstate_log_are_one_dagman(tmp_path: Path) -> None:
     without = (".dagman.out", ".metrics", ".status", "metl.log", ".nodes.log")
     path = laid_out("rescue", tmp_path, *without)
     for rescue in path.glob("*.rescue*"):
@@ -116,7 +116,7 @@ def test_dagman_log_and_the_jobstate_log_name_one_dagman(tmp_path: Path) -> None
     assert read(path, "2026-11-21T09:43:40").ensemble.clock.has_offset
 
 
-def test_what_cannot_be_placed_is_left_out_with_a_warning(tmp_path: Path) -> None:
+def test_files_without_a_known_time_are_left_out(tmp_path: Path) -> None:
     without = (*OTHERS, ".dagman.out", ".dagman.log")
     path = laid_out("rescue", tmp_path, *without, z_stamps=False)
     reader = read(path, "2026-11-21T09:43:40")
@@ -130,7 +130,7 @@ def test_what_cannot_be_placed_is_left_out_with_a_warning(tmp_path: Path) -> Non
     assert len(text) < 400
 
 
-def test_what_no_zone_could_move_across_the_moment_is_placed(tmp_path: Path) -> None:
+def test_files_far_from_the_time_are_placed_without_a_zone(tmp_path: Path) -> None:
     without = (*OTHERS, ".dagman.out", ".dagman.log")
     path = laid_out("rescue", tmp_path, *without, z_stamps=False)
     for moment in ("2026-11-20T20:00:00", "2026-11-23T00:00:00"):
@@ -139,7 +139,7 @@ def test_what_no_zone_could_move_across_the_moment_is_placed(tmp_path: Path) -> 
         assert not warned(reader)
 
 
-def test_a_rescue_file_without_a_date_is_left_out_of_the_past(tmp_path: Path) -> None:
+def test_undated_rescue_file_is_left_out_of_the_past(tmp_path: Path) -> None:
     path = laid_out("rescue", tmp_path, ".dagman.out")
     rescue = path / "ens.dag.rescue002"
     rescue.write_bytes(re.sub(rb"# Created [^\n]*\n", b"", rescue.read_bytes()))
@@ -149,7 +149,7 @@ def test_a_rescue_file_without_a_date_is_left_out_of_the_past(tmp_path: Path) ->
     assert text.endswith("they have no date: ens.dag.rescue002")
 
 
-def test_the_metrics_of_another_dagman_tell_no_offset(tmp_path: Path) -> None:
+def test_metrics_of_another_dagman_give_no_offset(tmp_path: Path) -> None:
     """Its job is not in ``.dagman.log``."""
     path = laid_out("rescue", tmp_path, *OTHERS, ".dagman.out", z_stamps=False)
     metrics = path / "ens.dag.metrics"
@@ -159,7 +159,7 @@ def test_the_metrics_of_another_dagman_tell_no_offset(tmp_path: Path) -> None:
     assert not read(path, "2026-11-21T09:44:10").ensemble.clock.has_offset
 
 
-def test_travel_from_a_session_infers_the_offset_too(tmp_path: Path) -> None:
+def test_time_travel_infers_the_offset(tmp_path: Path) -> None:
     from metlmon.live.session import Session
 
     path = laid_out("rescue", tmp_path, *OTHERS, ".dagman.out", z_stamps=False)

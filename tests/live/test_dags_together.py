@@ -1,4 +1,4 @@
-"""DAG files that one DAGMan runs together, and a sub-DAG file that several DAGs name."""
+"""DAG files that one DAGMan runs together, and a sub-DAG file named by several DAGs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.event_logs import Log
 TWO = "-p 0 -f -l . -Lockfile u/u.dag.lock -Dag u/u.dag -Dag v/v.dag -UseDagDir -AutoRescue 1"
 
 
-def test_a_real_dagman_of_two_directories(shared: Shared, capsys: Captured) -> None:
+def test_real_dagman_of_two_directories(shared: Shared, capsys: Captured) -> None:
     """``.metrics``: 4 jobs, 4 succeeded."""
     path = shared("examples/pool-failures/h3-usedagdir-two-dags/sub1")
     (dag,) = json_output("status", capsys, path)["dags"]
@@ -27,7 +27,7 @@ def test_a_real_dagman_of_two_directories(shared: Shared, capsys: Captured) -> N
         (290, "sub1.dag", "0.B"),
         (291, "sub1.dag", "1.B"),
     }
-    # Only the log beside the second DAG tells of their memory.
+    # Only the log beside the second DAG has their memory.
     assert next(job for job in jobs if job["cluster"] == 285)["memory_mb"] == 5
 
 
@@ -40,7 +40,7 @@ def two_directories(path: Path, second: str = "v") -> Path:
     return path / "u"
 
 
-def test_each_file_has_the_submit_files_of_its_own_directory(tmp_path: Path) -> None:
+def test_each_dag_uses_the_submit_files_of_its_directory(tmp_path: Path) -> None:
     reader = DagdirReader(two_directories(tmp_path))
     reader.check()
     (dag,) = reader.ensemble.dags.values()
@@ -48,7 +48,7 @@ def test_each_file_has_the_submit_files_of_its_own_directory(tmp_path: Path) -> 
     assert logs == {"0.A": "u.log", "1.A": "../v/v.log"}
 
 
-def test_a_copy_without_the_other_directory_says_so(tmp_path: Path) -> None:
+def test_missing_other_directory_is_reported(tmp_path: Path) -> None:
     path = two_directories(tmp_path)
     shutil.rmtree(tmp_path / "v")
     (path / "u.dag.nodes.log").write_text(
@@ -66,9 +66,7 @@ def test_a_copy_without_the_other_directory_says_so(tmp_path: Path) -> None:
     )
 
 
-def test_a_real_subdag_belongs_to_the_dag_that_was_submitted(
-    shared: Shared, capsys: Captured
-) -> None:
+def test_real_subdag_belongs_to_the_submitted_dag(shared: Shared, capsys: Captured) -> None:
     path = shared("examples/pool-failures/o1-shared-subdag")
     dags = json_output("status", capsys, path)["dags"]
     assert [(dag["file"], dag["state"]) for dag in dags] == [
@@ -83,12 +81,12 @@ def test_a_real_subdag_belongs_to_the_dag_that_was_submitted(
 
 
 def begun(cluster: int, at: str, node: str = "") -> bytes:
-    """A job that is submitted and executed."""
+    """A job that was submitted and executes."""
     return Log().submit(cluster, node, at=at, older=True).execute(cluster, at=at).data
 
 
-def test_a_subdag_goes_over_to_the_dag_that_submits_it_next(tmp_path: Path) -> None:
-    """Read as it is written: the DAGs' states and places are those of a fresh look."""
+def test_subdag_moves_to_the_dag_that_submits_it_next(tmp_path: Path) -> None:
+    """Read while it is written: states and places of the DAGs are those of a fresh reader."""
     for name in ("aa", "zz"):
         (tmp_path / f"{name}.dag").write_text("SUBDAG EXTERNAL X sub.dag\nJOB A job.sub\n")
     (tmp_path / "sub.dag").write_text("JOB run0-train_epoch0 job.sub\n")

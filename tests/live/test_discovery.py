@@ -1,4 +1,4 @@
-"""What belongs to a dagdir: its top-level DAGs and every log, also those that come later."""
+"""The files of a dagdir: its top-level DAGs and all logs, including later ones."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def logs(dagdir: Dagdir) -> set[str]:
 # --- DAGs -----------------------------------------------------------------------------------
 
 
-def test_dags_that_no_other_names_are_top_level(dagdir: Dagdir) -> None:
+def test_dags_that_no_other_dag_names_are_top_level(dagdir: Dagdir) -> None:
     dagdir.write("top.dag", "SPLICE s part.dag\nINCLUDE more.dag\nSUBDAG EXTERNAL sub inner.dag\n")
     dagdir.write("part.dag", "JOB a t.sub\n")
     dagdir.write("more.dag", "JOB b t.sub\n")
@@ -50,25 +50,25 @@ def test_dags_that_no_other_names_are_top_level(dagdir: Dagdir) -> None:
     assert "inner.dag" in keys, "the sub-DAG's nodes are wanted too"
 
 
-def test_files_of_one_command_line_of_which_one_is_gone(dagdir: Dagdir) -> None:
+def test_missing_dag_file_of_a_command_line(dagdir: Dagdir) -> None:
     dagdir.write("a.dag", "JOB A t.sub\n")
     dagdir.write("a.dag.condor.sub", 'arguments = "-Dag a.dag -Dag gone.dag"\n')
     assert tops(dagdir) == ["a.dag"]
 
 
-def test_a_dag_file_by_what_lies_beside_it(dagdir: Dagdir) -> None:
-    """Its name may end in anything; DAGMan's files beside it tell."""
+def test_dag_file_is_recognised_by_dagmans_files(dagdir: Dagdir) -> None:
+    """Its name may have any suffix."""
     dagdir.write("experiment.txt", f"JOB {NODE} t.sub\n")
     dagdir.write("experiment.txt.dagman.out", Out().start().data)
     assert tops(dagdir) == ["experiment.txt"]
 
 
-def test_what_is_left_of_dags_is_none() -> None:
+def test_backups_and_rescue_files_are_not_dags() -> None:
     names = ["x.dag", "x.dag.rescue001", "x.dag~", "#x.dag#", ".#x.dag", "x.dag.old", "y.dag.bak"]
     assert dag_files([*names, "x.dag.metrics", "x.dag.rescue001.metrics"]) == ["x.dag"]
 
 
-def test_the_one_dag_that_is_asked_for(dagdir: Dagdir) -> None:
+def test_only_the_given_dag_is_read(dagdir: Dagdir) -> None:
     dagdir.write("a.dag", "JOB A t.sub\n")
     path = dagdir.write("b.dag", "JOB B t.sub\n")
     reader = DagdirReader(path)
@@ -77,13 +77,13 @@ def test_the_one_dag_that_is_asked_for(dagdir: Dagdir) -> None:
     assert reader.dagdir == dagdir.path
 
 
-def test_dags_that_name_each_other_are_not_lost(dagdir: Dagdir) -> None:
+def test_dags_that_name_each_other_are_found(dagdir: Dagdir) -> None:
     dagdir.write("a.dag", "JOB A t.sub\nSUBDAG EXTERNAL B b.dag\n")
     dagdir.write("b.dag", "JOB B2 t.sub\nSUBDAG EXTERNAL A a.dag\n")
     assert tops(dagdir)
 
 
-def test_an_unusable_dag_beside_a_good_one_is_a_warning(dagdir: Dagdir) -> None:
+def test_bad_dag_beside_a_good_one_is_a_warning(dagdir: Dagdir) -> None:
     dagdir.write("bad.dag", "JOB A t.sub\nJOB A t.sub\n")
     dagdir.write("good.dag", f"JOB {NODE} t.sub\n")
     found = discover_dags(dagdir.path)
@@ -91,7 +91,7 @@ def test_an_unusable_dag_beside_a_good_one_is_a_warning(dagdir: Dagdir) -> None:
     assert ("bad.dag", 2) in [(problem.file, problem.line) for problem in found.problems]
 
 
-# --- what cannot be used ----------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------
 
 
 def refused(path: Path) -> str:
@@ -102,12 +102,12 @@ def refused(path: Path) -> str:
     return sentence
 
 
-def test_a_link_to_a_dag_that_is_gone(dagdir: Dagdir) -> None:
+def test_broken_link_to_a_dag_is_refused(dagdir: Dagdir) -> None:
     os.symlink("nowhere.dag", dagdir.path / "x.dag")
     assert "x.dag: cannot be read" in refused(dagdir.path)
 
 
-def test_a_directory_that_is_called_like_a_dag(dagdir: Dagdir) -> None:
+def test_directory_named_like_a_dag_is_refused(dagdir: Dagdir) -> None:
     (dagdir.path / "x.dag").mkdir()
     assert "x.dag: cannot be read" in refused(dagdir.path)
 
@@ -133,9 +133,7 @@ OUT = b"11/21/26 00:17:19 Bootstrapping...\n"
         *(("syntax", ending) for ending in (".dagman.out", ".dagman.log", ".metrics")),
     ],
 )
-def test_a_dag_that_ran_is_shown_with_its_errors_as_warnings(
-    dagdir: Dagdir, kind: str, ending: str
-) -> None:
+def test_errors_of_a_dag_that_ran_are_warnings(dagdir: Dagdir, kind: str, ending: str) -> None:
     dagdir.write("x.dag", f"JOB A t.sub\nJOB B t.sub\n{BROKEN[kind]}\nRETRY B 3\n")
     dagdir.write("t.sub", "executable = t.sh\n")
     assert "x.dag" in refused(dagdir.path)
@@ -149,13 +147,13 @@ def test_a_dag_that_ran_is_shown_with_its_errors_as_warnings(
     assert "DAGMan" in warning.text
 
 
-def test_an_empty_file_beside_a_broken_dag_proves_nothing(dagdir: Dagdir) -> None:
+def test_empty_log_is_no_proof_that_a_broken_dag_ran(dagdir: Dagdir) -> None:
     dagdir.write("x.dag", "JOB A t.sub\nRETRY A many\n")
     dagdir.write("x.dag.nodes.log", b"")
     assert "x.dag:2" in refused(dagdir.path)
 
 
-def test_a_dag_file_broken_while_its_dag_runs_is_shown_on(dagdir: Dagdir) -> None:
+def test_dag_file_broken_while_its_dag_runs_is_kept(dagdir: Dagdir) -> None:
     dagdir.write("x.dag", f"JOB {NODE} t.sub\n")
     dagdir.write("x.dag.nodes.log", log_of(77))
     reader = dagdir.reader()
@@ -181,7 +179,7 @@ def test_errors_of_a_sub_dag_are_warnings(dagdir: Dagdir) -> None:
 # --- logs -------------------------------------------------------------------------------------
 
 
-def test_logs_of_submit_descriptions_and_files(dagdir: Dagdir) -> None:
+def test_logs_of_inline_descriptions_and_submit_files(dagdir: Dagdir) -> None:
     dagdir.write("t.sub", "executable = t.sh\nlog = logs/train.ulog\nqueue\n")
     dagdir.write("x.dag", "JOB A t.sub\nJOB B {\n log = inline.txt\n}\nJOB C { \n log = c.log\n}\n")
     for name in ("logs/train.ulog", "inline.txt"):
@@ -196,14 +194,14 @@ def test_per_job_logs(dagdir: Dagdir) -> None:
     assert logs(dagdir) == {"logs/metl_77.0.txt", "logs/metl_78.1.txt"}
 
 
-def test_macros_from_vars(dagdir: Dagdir) -> None:
+def test_macros_in_log_names_come_from_vars(dagdir: Dagdir) -> None:
     text = 'JOB A {\n log = $(run_uuid)/train.log\n}\nVARS A run_uuid="aaaa"\n'
     dagdir.write("x.dag", text)
     dagdir.write("aaaa/train.log", log_of(77))
     assert logs(dagdir) == {"aaaa/train.log"}
 
 
-def test_logs_beside_the_dag_by_their_first_bytes(dagdir: Dagdir) -> None:
+def test_logs_beside_the_dag_are_recognised_by_content(dagdir: Dagdir) -> None:
     dagdir.write("x.dag", "JOB A t.sub\n")
     dagdir.write("metl_12714074.log", log_of(77))
     dagdir.write("wandb.log", "2026-05-04 10:00:00 INFO hello\n")
@@ -213,13 +211,13 @@ def test_logs_beside_the_dag_by_their_first_bytes(dagdir: Dagdir) -> None:
     assert logs(dagdir) == {"metl_12714074.log", "xml.log"}
 
 
-def test_a_copied_dagdir_has_other_paths(dagdir: Dagdir) -> None:
+def test_logs_of_a_copied_dagdir_are_found(dagdir: Dagdir) -> None:
     dagdir.write("x.dag", "JOB A {\n log = /home/ada/ens/metl.ulog\n}\n")
     dagdir.write("metl.ulog", log_of(77))
     assert logs(dagdir) == {"metl.ulog"}
 
 
-def test_a_nodes_log_of_a_dag_that_is_gone_is_reported(dagdir: Dagdir) -> None:
+def test_nodes_log_of_a_missing_dag_is_reported(dagdir: Dagdir) -> None:
     dagdir.write("x.dag", "JOB A t.sub\n")
     dagdir.write("gone.dag.nodes.log", log_of(77, node="B"))
     reader = dagdir.reader()
@@ -228,10 +226,10 @@ def test_a_nodes_log_of_a_dag_that_is_gone_is_reported(dagdir: Dagdir) -> None:
     assert jobs(reader)[77].node is None
 
 
-# --- what comes later -------------------------------------------------------------------------
+# --- later files ------------------------------------------------------------------------------
 
 
-def test_per_job_logs_come_later(dagdir: Dagdir) -> None:
+def test_later_per_job_logs_are_found(dagdir: Dagdir) -> None:
     dagdir.write("run.dag", f"JOB {NODE} {{\n log = metl_$(Cluster).txt\n}}\n")
     dagdir.write("metl_77.txt", Log().submit(77, NODE).execute(77).terminate(77, 1).data)
     reader = dagdir.reader()
@@ -240,7 +238,7 @@ def test_per_job_logs_come_later(dagdir: Dagdir) -> None:
     assert states(reader) == {77: State.FAILED, 90: State.IDLE}
 
 
-def test_a_second_dag_comes_later(dagdir: Dagdir) -> None:
+def test_later_dag_is_found(dagdir: Dagdir) -> None:
     dagdir.write("run.dag", f"JOB {NODE} {{\n log = metl.log\n}}\n")
     dagdir.write("metl.log", log_of(77) + log_of(90, node="run9-train_epoch0"))
     reader = dagdir.reader()
@@ -255,7 +253,7 @@ def test_a_second_dag_comes_later(dagdir: Dagdir) -> None:
     assert jobs(reader)[90].dag == "two.dag"
 
 
-def test_dagmans_files_come_later(dagdir: Dagdir) -> None:
+def test_later_files_of_dagman_are_found(dagdir: Dagdir) -> None:
     dagdir.write("run.dag", f"JOB {NODE} t.sub\nJOB run0-train_epoch1 t.sub\n")
     reader = dagdir.reader()
     dagdir.write("run.dag.dagman.out", Out().start().data)
@@ -270,7 +268,7 @@ def test_dagmans_files_come_later(dagdir: Dagdir) -> None:
     assert not again(reader).dags[0].halted
 
 
-def test_a_dag_file_that_breaks_leaves_the_picture_as_it_was(dagdir: Dagdir) -> None:
+def test_dag_file_that_breaks_keeps_the_snapshot(dagdir: Dagdir) -> None:
     dagdir.write("run.dag", f"JOB {NODE} t.sub\n")
     reader = dagdir.reader()
     dagdir.write("run.dag", f"JOB {NODE} t.sub\nJOB {NODE} t.sub\n")
@@ -282,7 +280,7 @@ def test_a_dag_file_that_breaks_leaves_the_picture_as_it_was(dagdir: Dagdir) -> 
     assert reader.error is None
 
 
-def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
+def test_small_file_needs_little_memory(tmp_path: Path) -> None:
     (tmp_path / "ens.dag").write_bytes(b"JOB a a.sub\n")
     tracemalloc.start()
     try:
@@ -295,21 +293,21 @@ def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [".x.dag", "#x.dag", "..x.dag", ".#x.dag"])
-def test_only_a_hidden_dag_file_is_there(dagdir: Dagdir, name: str) -> None:
+def test_hidden_dag_file_is_ignored(dagdir: Dagdir, name: str) -> None:
     dagdir.write(name, "JOB a a.sub\n")
     with pytest.raises(InputError, match=f"{re.escape(name)}, a hidden file") as caught:
         discover_dags(dagdir.path)
     assert "cannot be read" not in str(caught.value)
 
 
-# --- Warnings about many nodes that say the same thing ----------------------------------------
+# --- warnings about many nodes ----------------------------------------------------------------
 
 
 def warnings_of(dagdir: Path) -> tuple[Notice, ...]:
     return Session(read_whole(dagdir)).take().status.warnings
 
 
-def test_thirty_absent_submit_files_are_one_warning(shared: Shared) -> None:
+def test_thirty_missing_submit_files_are_one_warning(shared: Shared) -> None:
     (only,) = warnings_of(shared("cases/one-warning-for-each-node"))
     assert (only.kind, only.line, only.count) == ("missing-submit-file", 1, 30)
     assert "calibrate_000.sub" in only.text
@@ -320,12 +318,12 @@ def nodes(number: int, more: str = "") -> str:
     return "".join(f"JOB n{i} n{i}.sub\n" for i in range(number)) + more
 
 
-def test_a_warning_of_another_kind_stays_visible(tmp_path: Path) -> None:
+def test_warning_of_another_kind_stays_visible(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path, nodes(40, "FROBNICATE n0 3\n"))
     found = {notice.kind: notice.count for notice in warnings_of(dagdir.path)}
     assert found == {"missing-submit-file": 40, "unknown-command": 1}
 
 
-def test_a_few_are_listed_each(tmp_path: Path) -> None:
+def test_few_missing_files_are_listed_singly(tmp_path: Path) -> None:
     found = warnings_of(Dagdir(tmp_path, nodes(2)).path)
     assert [(notice.line, notice.count) for notice in found] == [(1, 1), (2, 1)]

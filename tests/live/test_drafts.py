@@ -1,4 +1,4 @@
-"""What a program that was killed while it wrote left behind."""
+"""Temporary files left behind by a program that was killed while writing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_old_drafts_of_the_same_files_are_removed(tmp_path: Path) -> None:
     assert not old.exists()
 
 
-def test_a_killed_program_s_drafts_are_removed_at_once(tmp_path: Path) -> None:
+def test_drafts_of_a_killed_program_are_removed_at_once(tmp_path: Path) -> None:
     making = "import sys, time; from metlmon.live.file_access import draft_name"
     making += "; open(draft_name('ens.dag'), 'x').close(); print(flush=True); time.sleep(60)"
     with subprocess.Popen(
@@ -53,7 +53,7 @@ def test_a_killed_program_s_drafts_are_removed_at_once(tmp_path: Path) -> None:
     assert not made.exists()
 
 
-def test_drafts_of_another_machine_stay_for_an_hour(
+def test_drafts_of_another_machine_are_kept_for_an_hour(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
@@ -68,7 +68,7 @@ def test_drafts_of_another_machine_stay_for_an_hour(
     assert not old.exists()
 
 
-def test_in_an_open_directory(tmp_path: Path) -> None:
+def test_drafts_in_an_open_directory(tmp_path: Path) -> None:
     draft(tmp_path, "run0.stop", STALE_DRAFT_SECONDS + 60)
     at = os.open(tmp_path, os.O_RDONLY)
     try:
@@ -78,11 +78,11 @@ def test_in_an_open_directory(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_directory_that_is_not_there_is_no_error(tmp_path: Path) -> None:
+def test_missing_directory_is_no_error(tmp_path: Path) -> None:
     remove_stale_drafts(tmp_path / "none", ["ens.dag"])
 
 
-def test_a_report_removes_what_a_killed_one_left(tmp_path: Path) -> None:
+def test_report_removes_drafts_of_a_killed_one(tmp_path: Path) -> None:
     old = draft(tmp_path, "report.html", STALE_DRAFT_SECONDS + 60)
     argv = [sys.executable, "-m", "metlmon", "report", str(FIXTURES / "machines")]
     subprocess.run([*argv, "--html", str(tmp_path / "report.html")], check=True)

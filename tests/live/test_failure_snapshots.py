@@ -1,8 +1,8 @@
-"""What HTCondor says of the snapshots of failures, beside what metlmon says, field by field.
+"""Snapshots of failures: HTCondor's account beside metlmon's, field by field.
 
-HTCondor's side is read from its own files by code that shares nothing with metlmon: DAGMan's
-table of node counts and the ids it was given (``.dagman.out``), the node status file, and the
-last event of DAGMan's own job (``.dagman.log``).
+HTCondor's side is read from its own files by code that shares nothing with metlmon: DAGMan's table
+of node counts and the ids it was given (``.dagman.out``), the node status file, and the last event
+of DAGMan's own job (``.dagman.log``).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NODE_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One claim: HTCondor's and metlmon's."""
+    """One field: HTCondor's value and metlmon's."""
 
     directory: str
     name: str
@@ -56,20 +56,20 @@ class Field:
 
 
 def fields(name: str, capsys: Captured) -> list[Field]:
-    """All claims on one snapshot."""
+    """All fields of one snapshot."""
     directory = SNAPSHOTS / name
     top = [path for path in sorted(directory.rglob("*.dagman.out")) if not parent_of(path)]
     (out,) = top
     total, counts = last_counts(out)
     state, live = dagman_state(out)
-    # Whatever the date is today: DAGMan was in the queue when this was taken, or it was not.
+    # Whatever the date is now: whether DAGMan was in the queue when this was taken.
     when = ("--live",) if live else ()
     status, jobs, nodes = (
         json_output(command, capsys, *when, directory) for command in ("status", "jobs", "nodes")
     )
     (dag,) = [row for row in status["dags"] if row["dagmans"]]
     if state == "held":
-        # Its jobs ran on, and DAGMan has not seen them end: the job log has the last word.
+        # Its jobs ran on without DAGMan: the job log counts.
         counts[0] = len(COMPLETED.findall((directory / "all.log").read_text()))
     found = [
         ("DAG state", state, dag["state"]),
@@ -123,7 +123,7 @@ def dagman_state(out: Path) -> tuple[str, bool]:
 
 
 @pytest.mark.parametrize("name", DIRECTORIES)
-def test_metlmon_says_what_htcondor_says(name: str, capsys: Captured) -> None:
+def test_snapshots_agree_with_htcondor(name: str, capsys: Captured) -> None:
     if not (SNAPSHOTS / name).is_dir():
         pytest.skip(f"{name} is not beside this checkout")
     differing = [each for each in fields(name, capsys) if not each.agrees]

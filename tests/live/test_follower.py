@@ -1,4 +1,4 @@
-"""Following files that grow, are emptied in place, replaced, torn, or not there yet."""
+"""Following files that grow, are truncated in place, replaced, torn, or missing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def replaced(path: Path, content: bytes) -> None:
     os.replace(other, path)
 
 
-def test_it_comes_later(tmp_path: Path) -> None:
+def test_file_appears_later(tmp_path: Path) -> None:
     follower = Follower(tmp_path / "a.log")
     look = follower.check()
     assert look.problem
@@ -58,7 +58,7 @@ def test_it_comes_later(tmp_path: Path) -> None:
         pytest.param(b"life one\n", b"life two\n", id="grown to the same size"),
     ],
 )
-def test_it_is_emptied_in_place(tmp_path: Path, before: bytes, after: bytes) -> None:
+def test_file_is_truncated_in_place(tmp_path: Path, before: bytes, after: bytes) -> None:
     path = tmp_path / "a.log"
     follower = followed(path, before)
     inode = path.stat().st_ino
@@ -69,15 +69,15 @@ def test_it_is_emptied_in_place(tmp_path: Path, before: bytes, after: bytes) -> 
     assert consumed(follower) == after
 
 
-def test_it_is_replaced_by_another_file(tmp_path: Path) -> None:
+def test_file_is_replaced_by_another(tmp_path: Path) -> None:
     follower = followed(tmp_path / "a.log", b"first\n")
     replaced(tmp_path / "a.log", b"other and longer\n")
     assert follower.check().restarted
     assert consumed(follower) == b"other and longer\n"
 
 
-def test_a_copy_that_begins_alike_goes_on(tmp_path: Path) -> None:
-    """``rsync`` puts a longer copy in the file's place: nothing is read twice."""
+def test_longer_copy_is_continued(tmp_path: Path) -> None:
+    """``rsync`` replaces the file by a longer copy: no byte is read twice."""
     follower = followed(tmp_path / "a.log", b"first\n")
     replaced(tmp_path / "a.log", b"first\nsecond\n")
     look = follower.check()
@@ -85,7 +85,7 @@ def test_a_copy_that_begins_alike_goes_on(tmp_path: Path) -> None:
     assert consumed(follower) == b"second\n"
 
 
-def test_it_vanishes_and_comes_back(tmp_path: Path) -> None:
+def test_file_vanishes_and_returns(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     follower = followed(path, b"first\n")
     path.unlink()
@@ -95,7 +95,7 @@ def test_it_vanishes_and_comes_back(tmp_path: Path) -> None:
     assert consumed(follower) == b"second\n"
 
 
-def test_a_pipe_is_never_opened(tmp_path: Path) -> None:
+def test_pipe_is_never_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.log")
     assert Follower(tmp_path / "a.log").check().problem == "not a regular file"
 
@@ -103,7 +103,7 @@ def test_a_pipe_is_never_opened(tmp_path: Path) -> None:
 # --- logs of a dagdir -----------------------------------------------------------------------
 
 
-def test_a_torn_tail_says_nothing_until_it_is_whole(dagdir: Dagdir) -> None:
+def test_torn_tail_is_ignored_until_it_is_complete(dagdir: Dagdir) -> None:
     data = Log().submit(77, NODE).execute(77).data
     first = data.index(b"...\n") + 4
     dagdir.write("metl.log", data[: first + 60])
@@ -119,7 +119,7 @@ def test_a_torn_tail_says_nothing_until_it_is_whole(dagdir: Dagdir) -> None:
     assert states(reader) == {77: State.RUNNING}
 
 
-def test_a_log_that_ends_torn_and_lives_no_more_is_reported(dagdir: Dagdir) -> None:
+def test_torn_end_of_a_dead_log_is_reported(dagdir: Dagdir) -> None:
     data = Log().submit(77, NODE).execute(77).data
     dagdir.write("metl.log", data[:-20])
     reader = dagdir.reader(live=False)
@@ -128,8 +128,8 @@ def test_a_log_that_ends_torn_and_lives_no_more_is_reported(dagdir: Dagdir) -> N
     assert notice.line == data.count(b"\n", 0, data.index(b"\n001 (")) + 2
 
 
-def test_a_nodes_log_emptied_while_we_look_takes_nothing_back(dagdir: Dagdir) -> None:
-    """DAGMan empties it at every start; its jobs and the shared log stay."""
+def test_truncated_nodes_log_takes_nothing_back(dagdir: Dagdir) -> None:
+    """DAGMan truncates it at every start; its jobs and the shared log stay."""
     log = Log().submit(77, NODE).execute(77).terminate(77, 1)
     dagdir.write("metl.log", log.data)
     nodes = dagdir.write("run.dag.nodes.log", log.data)
@@ -144,7 +144,7 @@ def test_a_nodes_log_emptied_while_we_look_takes_nothing_back(dagdir: Dagdir) ->
     assert jobs(reader)[77].executions[0].outcome == "failed"
 
 
-def test_a_log_that_vanishes_is_reported_and_its_jobs_stay(dagdir: Dagdir) -> None:
+def test_missing_log_is_reported_and_its_jobs_stay(dagdir: Dagdir) -> None:
     path = dagdir.write("metl.log", log_of(77))
     reader = dagdir.reader()
     path.unlink()
@@ -153,7 +153,7 @@ def test_a_log_that_vanishes_is_reported_and_its_jobs_stay(dagdir: Dagdir) -> No
     assert [(n.kind, n.file) for n in status.warnings] == [("unreadable", "metl.log")]
 
 
-def test_an_event_longer_than_a_chunk(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_longer_than_a_chunk_is_read(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("metlmon.live.follower.CHUNK", 300)
     log = Log().submit(77, NODE).raw(8, 77, "x" * 5000).execute(77)
     dagdir.write("metl.log", log.data)
@@ -166,11 +166,11 @@ def test_an_event_longer_than_a_chunk(dagdir: Dagdir, monkeypatch: pytest.Monkey
     ("submitted", "executed"),
     [
         ("2025-12-30 10:00:00", "2026-01-02 10:00:00"),
-        # The global EVENT_LOG writes "12/03 10:00:00" by default; copied in January.
+        # The global EVENT_LOG writes "12/03 10:00:00" by default; this one was copied in January.
         ("2025-12-03 10:00:00", "2025-12-04 10:00:00"),
     ],
 )
-def test_yearless_stamps_take_their_year_from_the_file(
+def test_times_without_a_year_use_the_files_year(
     dagdir: Dagdir, submitted: str, executed: str
 ) -> None:
     data = Log().submit(77, NODE, at=submitted).execute(77, at=executed).data
@@ -181,7 +181,7 @@ def test_yearless_stamps_take_their_year_from_the_file(
     assert (str(job.submitted), str(job.executions[0].start)) == (submitted, executed)
 
 
-def test_a_large_directory_is_listed_at_most_once_in_ten_seconds(
+def test_large_directory_is_listed_once_in_ten_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follower, "LARGE_FOLDER", 0)

@@ -27,7 +27,7 @@ EVENT_END = re.compile(r"(?<=\n\.\.\.\n)")
 
 
 def facts(job: Job) -> tuple[object, ...]:
-    """What the log says of a job, without the DAG, node and run that it belongs to."""
+    """The facts of a job from the log, without its DAG, node and run."""
     executions = [
         (e.start, e.end, e.outcome, e.code, e.gpus, e.gpu, e.site, e.gpu_hours)
         for e in job.executions
@@ -37,7 +37,7 @@ def facts(job: Job) -> tuple[object, ...]:
 
 
 def assert_same_jobs(alone: SnapshotBuilder, whole: SnapshotBuilder) -> None:
-    """Job by job, and in all totals where DAGMan's own log has no other jobs."""
+    """Compare all jobs, and all totals where DAGMan's own log has no other jobs."""
     jobs = {(job.cluster, job.proc): facts(job) for job in whole.job_rows()}
     of_log = {(job.cluster, job.proc): facts(job) for job in alone.job_rows()}
     assert of_log == {job: jobs[job] for job in of_log}
@@ -55,9 +55,9 @@ def assert_same_jobs(alone: SnapshotBuilder, whole: SnapshotBuilder) -> None:
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_a_copied_log_has_the_hours_of_its_dag(name: str, tmp_path: Path) -> None:
+def test_copied_log_has_the_hours_of_its_dag(name: str, tmp_path: Path) -> None:
     for file in FIXTURES.joinpath(name).glob("metl*.[lt]o[gm]*"):
-        shutil.copy(file, tmp_path)  # With metlmon.toml: zone, exit codes, names of sites.
+        shutil.copy(file, tmp_path)  # With the zone, exit codes and names of sites of metlmon.toml.
     alone, whole = read_dagdir(tmp_path), read_dagdir(FIXTURES / name)
     assert_same_jobs(alone, whole)
     assert alone.status().dags == ()
@@ -72,7 +72,7 @@ def split_by_cluster(log: Path, directory: Path) -> list[Path]:
     return sorted(directory.iterdir())
 
 
-def test_a_log_of_each_cluster_has_the_same_hours(tmp_path: Path) -> None:
+def test_logs_by_cluster_have_the_same_hours(tmp_path: Path) -> None:
     example = shared_path("examples/metl-aws")
     logs = split_by_cluster(example / "metl.log", tmp_path)
     assert len(logs) == 102
@@ -89,7 +89,7 @@ def scheduler_universe(log: Path, cluster: int) -> bool:
     return len(hosts) > 1 and len(set(hosts)) == 1
 
 
-def test_htcondors_own_logs(tmp_path: Path) -> None:
+def test_jobs_and_hours_of_htcondors_own_logs(tmp_path: Path) -> None:
     """Each job of each log is in exactly one run; the hours are those of its events.
 
     Jobs that the schedd ran itself, as its EVENT_LOG has them, are in no hours.
@@ -126,7 +126,7 @@ def described(log: Log, cluster: int, text: str, at: str = "") -> Log:
     return log.raw(28, cluster, "Job ad information event triggered.", body, at)
 
 
-def test_without_a_batch_each_cluster_is_a_run_of_jobs(tmp_path: Path) -> None:
+def test_cluster_without_a_batch_is_a_run(tmp_path: Path) -> None:
     log = Log().submit((7, 0)).submit((7, 1)).submit(8).execute((7, 0)).terminate((7, 0))
     runs = runs_of(tmp_path, log)
     assert list(runs) == ["7", "8"]
@@ -135,14 +135,14 @@ def test_without_a_batch_each_cluster_is_a_run_of_jobs(tmp_path: Path) -> None:
     assert runs["7"].dag == ""
 
 
-def test_a_submit_batch_is_a_run_whatever_its_clusters(tmp_path: Path) -> None:
+def test_batch_is_a_run_whatever_its_clusters(tmp_path: Path) -> None:
     log = described(Log().submit(7), 7, 'JobBatchName = "night"')
     described(log.submit(8), 8, 'JobBatchName = "night"').submit(9)
     runs = runs_of(tmp_path, log)
     assert {name: run.epochs_total for name, run in runs.items()} == {"night": 2, "9": 1}
 
 
-def test_a_run_uuid_argument_counts_more_than_the_batch(tmp_path: Path) -> None:
+def test_run_uuid_argument_overrides_the_batch(tmp_path: Path) -> None:
     log = Log()
     for cluster, uuid in ((7, "aaaa1111"), (8, "bbbb2222"), (9, "aaaa1111")):
         body = f'Args = "train.py --run_uuid {uuid} --lr 1"\nJobBatchName = "night"'
@@ -151,12 +151,12 @@ def test_a_run_uuid_argument_counts_more_than_the_batch(tmp_path: Path) -> None:
     assert {run.uuid: run.epochs_total for run in runs.values()} == {"aaaa1111": 2, "bbbb2222": 1}
 
 
-def test_a_uuid_in_the_environment_is_not_read(tmp_path: Path) -> None:
+def test_uuid_in_the_environment_is_not_read(tmp_path: Path) -> None:
     log = described(Log().submit(7), 7, 'Environment = "RUN_UUID=secret99 KEY=1"')
     assert list(runs_of(tmp_path, log)) == ["7"]
 
 
-def test_names_of_dag_nodes_make_runs_and_epochs(tmp_path: Path) -> None:
+def test_node_names_give_runs_and_epochs(tmp_path: Path) -> None:
     log = Log().submit(7, "run0-train_epoch0").execute(7).terminate(7, 1)
     log.submit(8, "run0-train_epoch0").execute(8).terminate(8)
     log.submit(9, "run0-train_epoch1").submit(10, "run1-train_epoch0")
@@ -168,7 +168,7 @@ def test_names_of_dag_nodes_make_runs_and_epochs(tmp_path: Path) -> None:
     assert (runs["run0"].latest.epoch, runs["run0"].latest.state) == (1, State.IDLE)
 
 
-def test_two_batches_with_the_same_node_names_are_two_runs(tmp_path: Path) -> None:
+def test_batches_with_equal_node_names_are_separate_runs(tmp_path: Path) -> None:
     first, second = Log(), Log()
     first.batch_name, second.batch_name = "a.dag+1", "b.dag+2"
     first.submit(7, "run0-train_epoch0").submit(8, "run0-train_epoch1")
@@ -180,15 +180,15 @@ def test_two_batches_with_the_same_node_names_are_two_runs(tmp_path: Path) -> No
     assert [(run.run, run.epochs_total) for run in runs] == [("run0", 2), ("run0 (b.dag)", 1)]
 
 
-def test_a_post_script_decides_also_without_the_dag(tmp_path: Path) -> None:
+def test_post_script_decides_without_the_dag(tmp_path: Path) -> None:
     log = Log().submit(7, "run0-train_epoch0").execute(7).terminate(7)
     assert runs_of(tmp_path, log)["run0"].state is State.COMPLETED
     log.post(7, "run0-train_epoch0", 1)
     assert runs_of(tmp_path, log)["run0"].state is State.FAILED
 
 
-def test_a_batch_is_told_later(tmp_path: Path) -> None:
-    """The 028 comes in another chunk: the job moves, and its first run is gone."""
+def test_later_batch_name_moves_the_job(tmp_path: Path) -> None:
+    """The 028 is in another chunk: the job moves, and its first run disappears."""
     dagdir = Dagdir(tmp_path, "")
     dagdir.write("job.log", Log().submit(7).submit(8).data)
     reader = dagdir.reader()
@@ -201,12 +201,12 @@ def test_a_batch_is_told_later(tmp_path: Path) -> None:
 
 
 def without_nodes(log: Path) -> bytes:
-    """A log of HTCondor 25.14 with what ``metlmon new`` asked for, without DAGMan's notes."""
+    """A log of HTCondor 25.14 with the notes of ``metlmon new``, without DAGMan's."""
     return re.sub(rb' DAGNodeName = "[^"]*"; JobBatchName = "[^"]*"', b"", log.read_bytes())
 
 
-def test_a_log_describes_its_runs_and_epochs(tmp_path: Path) -> None:
-    """Without a DAG and without names of nodes, the runs are those of the DAG."""
+def test_notes_in_a_log_give_runs_and_epochs(tmp_path: Path) -> None:
+    """Without a DAG and node names, the runs are those of the DAG."""
     recorded = FIXTURES / "lineage"
     dagdir = Dagdir(tmp_path, "")
     dagdir.write("job.log", without_nodes(recorded / "metl.log"))
@@ -230,7 +230,7 @@ def noted(log: Log, cluster: int, note: str) -> Log:
     return log.raw(0, cluster, "Job submitted from host: <10.0.0.1:9618>", f"    [ {note} ]\n")
 
 
-def test_the_run_in_a_submit_counts_more_than_anything_else(tmp_path: Path) -> None:
+def test_run_in_a_submit_event_overrides_all_else(tmp_path: Path) -> None:
     log = noted(Log(), 7, 'RunUuid = "aaaa1111"; RunName = "warm"; RunEpoch = 2')
     described(log, 7, 'Args = "train.py --run_uuid other111"\nJobBatchName = "night"')
     noted(log, 8, 'RunUuid = "aaaa1111"; RunName = "warm"; DAGNodeName = "run3-train_epoch4"')
@@ -239,14 +239,14 @@ def test_the_run_in_a_submit_counts_more_than_anything_else(tmp_path: Path) -> N
     assert run.latest.epoch == 4
 
 
-def test_two_jobs_of_an_epoch_are_its_tries(tmp_path: Path) -> None:
+def test_two_jobs_of_an_epoch_are_two_tries(tmp_path: Path) -> None:
     log = noted(Log(), 7, 'RunName = "warm"; RunEpoch = 1').execute(7).terminate(7, 1)
     noted(log, 8, 'RunName = "warm"; RunEpoch = 1').execute(8).terminate(8)
     (run,) = runs_of(tmp_path, log).values()
     assert (run.run, run.uuid, run.epochs_done, run.epochs_total) == ("warm", None, 1, 1)
 
 
-def test_a_dag_file_that_comes_later_takes_its_jobs(tmp_path: Path) -> None:
+def test_later_dag_file_takes_its_jobs(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path, "")
     dagdir.write("metl.log", Log().submit(7, "run0-train_epoch0").execute(7).data)
     reader = dagdir.reader()
@@ -262,7 +262,7 @@ def test_a_dag_file_that_comes_later_takes_its_jobs(tmp_path: Path) -> None:
     assert "is gone" in reader.error
 
 
-def test_the_past_of_named_logs(tmp_path: Path) -> None:
+def test_past_of_named_logs(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path, "")
     log = Log().submit(7, at="10:00:00").execute(7, at="10:30:00").terminate(7, 0, at="11:00:00")
     paths = [dagdir.write("a.log", log.data), dagdir.write("b.log", Log().submit(8).data)]
@@ -276,7 +276,7 @@ def test_the_past_of_named_logs(tmp_path: Path) -> None:
     assert runs == {"7": State.RUNNING, "8": State.IDLE}
 
 
-def test_outputs_are_found_by_the_number_of_the_job(tmp_path: Path) -> None:
+def test_outputs_are_found_by_job_id(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path, "")
     dagdir.write("a.log", Log().submit(1234).submit((77, 0)).submit((77, 1)).submit(9).data)
     names = ["aaaa1111_3_1234.out", "train.1234.err", "77.0.out", "x-77-1.out", "9.txt", "9_a.out"]
@@ -292,7 +292,7 @@ def test_outputs_are_found_by_the_number_of_the_job(tmp_path: Path) -> None:
     }
 
 
-def test_curves_of_outputs_without_the_dag(tmp_path: Path) -> None:
+def test_curves_are_read_from_outputs_without_the_dag(tmp_path: Path) -> None:
     for file in FIXTURES.joinpath("trainer").glob("*.out"):
         shutil.copy(file, tmp_path)
     shutil.copy(FIXTURES / "trainer" / "metl.log", tmp_path)
@@ -309,7 +309,7 @@ def numbers(status: Status) -> tuple[object, ...]:
     return dags, status.epoch_states, status.node_states, status.other_states, status.dags
 
 
-def test_jobs_beside_a_dag_change_none_of_its_numbers(tmp_path: Path) -> None:
+def test_jobs_beside_a_dag_do_not_change_its_numbers(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path)
     log = Log().submit(77, "run0-train_epoch0").execute(77).terminate(77)
     dagdir.write("metl.log", log.data)
@@ -330,7 +330,7 @@ def test_jobs_beside_a_dag_change_none_of_its_numbers(tmp_path: Path) -> None:
     assert (epoch.jobs, epoch.state) == (((5, 0),), State.COMPLETED)
 
 
-# --- what is read, and what is refused ---------------------------------------------------------
+# --- reading and refusals ----------------------------------------------------------------------
 
 
 def test_only_the_named_logs_are_read(tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ def test_only_the_named_logs_are_read(tmp_path: Path) -> None:
     assert [log.file for log in named.status().logs] == ["other.log"]
 
 
-def test_an_empty_log_among_several_becomes_one(tmp_path: Path) -> None:
+def test_empty_log_is_read_once_it_has_events(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path, "")
     paths = [dagdir.write("a.log", Log().submit(7).data), dagdir.write("b.log", "")]
     reader = read_all(DagdirReader(tmp_path, logs=paths, live=True))
@@ -350,7 +350,7 @@ def test_an_empty_log_among_several_becomes_one(tmp_path: Path) -> None:
     assert [run.run for run in again(reader).runs] == ["7", "8"]
 
 
-def test_a_directory_without_events_is_refused(tmp_path: Path) -> None:
+def test_directory_without_events_is_refused(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text("epoch 1: loss 0.3\n")
     with pytest.raises(
         InputError, match=r"no DAG file here; .* or job event logs, of which none is here"
@@ -360,7 +360,7 @@ def test_a_directory_without_events_is_refused(tmp_path: Path) -> None:
         DagdirReader(tmp_path, logs=[tmp_path / "train.log"]).open()
 
 
-def test_a_link_that_leads_out_of_the_directory_is_not_read(tmp_path: Path) -> None:
+def test_link_out_of_the_directory_is_not_read(tmp_path: Path) -> None:
     outside = Dagdir(tmp_path / "outside", "")
     outside.write("secret.log", Log().submit(9).data)
     inside = Dagdir(tmp_path / "inside", "")
@@ -371,7 +371,7 @@ def test_a_link_that_leads_out_of_the_directory_is_not_read(tmp_path: Path) -> N
     assert [job.cluster for job in read_dagdir(inside.path).job_rows()] == [7]
 
 
-def test_it_is_live_while_a_job_is_in_the_queue(tmp_path: Path) -> None:
+def test_logs_are_live_while_a_job_is_in_the_queue(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path, "")
     log = Log().submit(7).execute(7)
     dagdir.write("a.log", log.data)

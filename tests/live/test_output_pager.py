@@ -1,4 +1,4 @@
-"""Rows of an output file by offset: what reading forward and backward agree on."""
+"""Rows of an output file by offset, in which reading forward and backward agree."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from metlmon.live.output_pager import (
 
 
 def boundaries(data: bytes) -> list[int]:
-    """Where rows begin: after line ends, and at multiples after a block without one."""
+    """The starts of rows: after line ends, and at multiples after a block without one."""
     found = {0} | {at + 1 for at, byte in enumerate(data) if byte == 10}
     for multiple in range(ROW_BYTES, len(data), ROW_BYTES):
         if b"\n" not in data[multiple - ROW_BYTES : multiple]:
@@ -37,7 +37,7 @@ def boundaries(data: bytes) -> list[int]:
 
 
 def contents(seed: int) -> bytes:
-    """Lines of all lengths, some longer than several blocks."""
+    """Lines of any length, some longer than several blocks."""
     dice = random.Random(seed)
     lengths = [0, 1, 80, ROW_BYTES - 1, ROW_BYTES, ROW_BYTES + 1, 2 * ROW_BYTES, 5 * ROW_BYTES + 7]
     lines = [b"x" * dice.choice([*lengths, dice.randrange(3 * ROW_BYTES)]) for _ in range(30)]
@@ -45,7 +45,7 @@ def contents(seed: int) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_both_directions_find_the_same_rows(tmp_path: Path, seed: int) -> None:
+def test_both_directions_give_the_same_rows(tmp_path: Path, seed: int) -> None:
     data = contents(seed)
     path = tmp_path / "job.out"
     path.write_bytes(data)
@@ -58,13 +58,13 @@ def test_both_directions_find_the_same_rows(tmp_path: Path, seed: int) -> None:
         assert row_start(path, offset) == max(at for at in starts if at <= offset)
 
 
-def test_text_is_what_a_terminal_shows(tmp_path: Path) -> None:
+def test_text_equals_that_of_a_terminal(tmp_path: Path) -> None:
     path = tmp_path / "job.out"
     path.write_bytes(b"10 %\r50 %\r100 %\n\x1b[31mred\x1b[0m\nlast")
     assert [row.text for row in rows_from(path, 0, 9)] == ["100 %", "red", "last"]
 
 
-def test_a_file_of_a_gigabyte_opens_at_its_end(tmp_path: Path) -> None:
+def test_huge_file_opens_at_its_end(tmp_path: Path) -> None:
     path = tmp_path / "job.out"
     with open(path, "wb") as file:
         file.truncate(1 << 30)
@@ -85,7 +85,7 @@ def texts(rows: tuple[OutputRow, ...]) -> list[str]:
     return [row.text for row in rows]
 
 
-def test_pages_extend_each_other_without_a_gap(tmp_path: Path) -> None:
+def test_pages_join_without_a_gap(tmp_path: Path) -> None:
     path = tmp_path / "job.out"
     numbered(path, 6000)
     page = page_around(path, 0)
@@ -98,7 +98,7 @@ def test_pages_extend_each_other_without_a_gap(tmp_path: Path) -> None:
     assert texts(page.rows) == [f"line {n}" for n in range(first, first + KEPT_ROWS)]
 
 
-def test_a_growing_file_is_followed_also_within_a_line(tmp_path: Path) -> None:
+def test_growing_file_is_followed_within_a_line(tmp_path: Path) -> None:
     path = tmp_path / "job.out"
     path.write_text("one\ntw")
     page = page_at_end(path)
@@ -140,7 +140,7 @@ def test_every_match_is_found_in_both_directions(
     assert Search("ERROR").find(path, 0) is None
 
 
-def test_a_search_that_is_cancelled_ends(tmp_path: Path) -> None:
+def test_cancelled_search_ends(tmp_path: Path) -> None:
     path = tmp_path / "job.out"
     numbered(path, 100)
     assert Search("line 99", cancelled=True).find(path, 0) is None
@@ -166,11 +166,11 @@ def written(folder: Path, content: bytes) -> Path:
         (b"\xff\xfe caf\xc3\xa9\n", ["\ufffd\ufffd café"]),
     ],
 )
-def test_lines_are_as_a_terminal_left_them(tmp_path: Path, content: bytes, left: list[str]) -> None:
+def test_lines_equal_those_of_a_terminal(tmp_path: Path, content: bytes, left: list[str]) -> None:
     assert read_tail(written(tmp_path, content)) == left
 
 
-def test_only_the_tail_is_read_and_begins_with_a_whole_line(tmp_path: Path) -> None:
+def test_tail_begins_with_a_whole_line(tmp_path: Path) -> None:
     lines = [f"line {n}" for n in range(10_000)]
     path = written(tmp_path, "\n".join(lines).encode() + b"\n")
     tail = read_tail(path, limit=1000)
@@ -178,20 +178,20 @@ def test_only_the_tail_is_read_and_begins_with_a_whole_line(tmp_path: Path) -> N
     assert 1000 - 10 <= sum(len(line) + 1 for line in tail) <= 1000
 
 
-def test_a_line_that_begins_where_the_tail_does_is_kept(tmp_path: Path) -> None:
+def test_line_at_the_start_of_the_tail_is_kept(tmp_path: Path) -> None:
     path = written(tmp_path, b"aaaa\nbbbb\ncccc\n")
     assert read_tail(path, limit=10) == ["bbbb", "cccc"]
     assert read_tail(path, limit=9) == ["cccc"]
 
 
-def test_one_endless_line_is_bounded(tmp_path: Path) -> None:
+def test_endless_line_is_bounded(tmp_path: Path) -> None:
     path = written(tmp_path, b"x" * 300_000)
     assert [len(line) for line in read_tail(path)] == [LINE_CHARACTERS]
     path = written(tmp_path, b"".join(b"\r%d %%" % n for n in range(100_000)))
     assert read_tail(path) == ["99999 %"]
 
 
-def test_a_file_inside_the_directory_is_found(tmp_path: Path) -> None:
+def test_file_inside_the_directory_is_found(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     inner = tmp_path / "logs" / "a.out"
     inner.write_text("x")
@@ -205,7 +205,7 @@ def test_a_file_inside_the_directory_is_found(tmp_path: Path) -> None:
     "name",
     [*"../.secret ../../secret link folder/secret loop pipe sub absent .".split(), "", "a\0b"],
 )
-def test_whatever_lies_elsewhere_or_is_no_file_is_not_read(tmp_path: Path, name: str) -> None:
+def test_outside_and_special_files_are_not_read(tmp_path: Path, name: str) -> None:
     dagdir = tmp_path / "dagdir"
     (dagdir / "sub").mkdir(parents=True)
     secret = tmp_path / "secret"
@@ -221,12 +221,12 @@ def test_whatever_lies_elsewhere_or_is_no_file_is_not_read(tmp_path: Path, name:
         output_file(dagdir, str(secret))
 
 
-def test_a_name_too_long_for_the_system_is_not_read(tmp_path: Path) -> None:
+def test_too_long_name_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(UnreadableFile):
         output_file(tmp_path, "x" * 5000)
 
 
-def test_a_file_swapped_for_a_pipe_or_a_link_is_not_waited_for(tmp_path: Path) -> None:
+def test_file_swapped_for_a_pipe_or_link_is_not_waited_for(tmp_path: Path) -> None:
     pipe, link = tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(pipe)
     link.symlink_to(written(tmp_path, b"x"))

@@ -1,4 +1,4 @@
-"""Sidecars and events of checkpoints: found in a run's folder and nowhere else, and bounded."""
+"""Sidecars and events of checkpoints are read only from a run's folder, with limits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def digests(look: Look) -> list[str]:
     return [record.digest for record in found.checkpoints] if found is not None else []
 
 
-def test_sidecars_and_events_of_a_run(dagdir: Dagdir) -> None:
+def test_sidecars_and_events_of_a_run_are_read(dagdir: Dagdir) -> None:
     dagdir.write(f"{CHECKPOINTS}/last.ckpt.provenance.json", sidecar(0, "aaa"))
     dagdir.write(f"{LOGS}/{UUID}.ndjson", event(1, "bbb") + event(0, "aaa"))
     dagdir.write(f"output/provenance/{UUID}.ndjson", event(2, "ccc") + "{half a line")
@@ -51,15 +51,13 @@ def test_sidecars_and_events_of_a_run(dagdir: Dagdir) -> None:
     assert records[0].file == f"{CHECKPOINTS}/last.ckpt.provenance.json"
 
 
-def test_events_of_another_run_are_not_its_own(dagdir: Dagdir) -> None:
+def test_events_of_another_run_are_ignored(dagdir: Dagdir) -> None:
     dagdir.write("output/provenance/other.ndjson", event())
     dagdir.write(f"{LOGS}/other.ndjson", event())
     assert digests(Look(dagdir)) == []
 
 
-def test_checkpoints_themselves_are_never_opened(
-    dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoints_are_never_opened(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
     path = dagdir.write(f"{CHECKPOINTS}/last.ckpt", b"weights")
     dagdir.write(f"{CHECKPOINTS}/last.ckpt.provenance.json", sidecar())
     path.chmod(0)
@@ -68,14 +66,14 @@ def test_checkpoints_themselves_are_never_opened(
     assert path.stat().st_atime_ns == before
 
 
-def test_what_names_no_checkpoint_is_reported(dagdir: Dagdir) -> None:
+def test_sidecar_without_a_checkpoint_is_reported(dagdir: Dagdir) -> None:
     dagdir.write(f"{CHECKPOINTS}/a.ckpt.provenance.json", "{")
     assert Look(dagdir).training().problems == (
         f"{CHECKPOINTS}/a.ckpt.provenance.json is not read: it names no epoch and no checkpoint",
     )
 
 
-def test_too_large_and_too_many(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_excessive_files_are_reported(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_files, "MOST_SIDECARS", 2)
     for epoch in range(3):
         dagdir.write(f"{CHECKPOINTS}/e{epoch}.ckpt.provenance.json", sidecar(epoch, f"aa{epoch}"))

@@ -1,4 +1,4 @@
-"""The reader: a budget per step, when an ensemble is live, and what it looks at."""
+"""The reader: its budget per step, when an ensemble is live, and which files it reads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def long_log(events: int) -> bytes:
 
 
 class Steps:
-    """A reader whose clock goes on by one second with every batch of events."""
+    """A reader whose clock advances by one second with every batch of events."""
 
     def __init__(
         self, dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch, live: bool | None = None
@@ -51,7 +51,7 @@ class Steps:
         self.reader.open()
 
 
-def test_a_step_ends_when_its_time_is_over(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_ends_when_its_time_is_over(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follower, "CHUNK", 16_000)
     dagdir.write("metl.log", long_log(1000))
     steps = Steps(dagdir, monkeypatch)
@@ -68,10 +68,10 @@ def test_a_step_ends_when_its_time_is_over(dagdir: Dagdir, monkeypatch: pytest.M
     assert steps.reader.progress().fraction == 1.0
 
 
-def test_while_a_log_is_read_it_is_the_time_that_reading_has_come_to(
+def test_as_of_follows_reading_until_a_log_is_read(
     dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A job that runs as far as the log is read did not run until now."""
+    """A job that runs as far as the log has been read need not run until now."""
     monkeypatch.setattr(follower, "CHUNK", 8_000)
     dagdir.write("metl.log", long_log(500))
     steps = Steps(dagdir, monkeypatch, live=True)
@@ -83,7 +83,7 @@ def test_while_a_log_is_read_it_is_the_time_that_reading_has_come_to(
     assert steps.reader.snapshot_builder().status().as_of > newest
 
 
-def test_dagmans_own_log_is_read_first(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dagmans_log_is_read_first(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follower, "CHUNK", 8_000)
     dagdir.write("metl.log", long_log(500))
     dagdir.write("run.dag.dagman.log", Log().submit(900).execute(900, gpus=None).data)
@@ -92,8 +92,8 @@ def test_dagmans_own_log_is_read_first(dagdir: Dagdir, monkeypatch: pytest.Monke
     assert steps.reader.snapshot_builder().status().dags[0].state == "running"
 
 
-def test_a_log_that_says_utc_from_some_day_on(dagdir: Dagdir) -> None:
-    """An administrator may choose so while jobs run; with a zone both are the same time."""
+def test_log_that_switches_to_utc(dagdir: Dagdir) -> None:
+    """An administrator may switch while jobs run; with a zone both are the same time."""
     log = Log().submit(77, NODE)
     report = (
         b"006 (077.000.000) 2026-05-04 10:30:00Z Image size of job updated: 5\n"
@@ -106,7 +106,7 @@ def test_a_log_that_says_utc_from_some_day_on(dagdir: Dagdir) -> None:
     assert reader.ensemble.log_stats["metl.log"].first == datetime(2026, 5, 4, 5, 30)
 
 
-def test_a_log_of_noise_fills_no_memory_with_complaints(dagdir: Dagdir) -> None:
+def test_warnings_about_noise_are_limited(dagdir: Dagdir) -> None:
     dagdir.write("metl.log", log_of(77) + b"noise\n...\n" * 3000 + log_of(78))
     reader = dagdir.reader()
     assert set(states(reader)) == {77, 78}
@@ -124,7 +124,7 @@ def running(dagdir: Dagdir) -> Dagdir:
     return dagdir
 
 
-def test_live_is_a_young_event_and_a_dagman_that_has_not_ended(dagdir: Dagdir) -> None:
+def test_recent_event_and_running_dagman_are_live(dagdir: Dagdir) -> None:
     reader = running(dagdir).reader(now="2026-05-04 15:00:00")
     status = reader.snapshot_builder().status()
     assert status.live
@@ -133,15 +133,15 @@ def test_live_is_a_young_event_and_a_dagman_that_has_not_ended(dagdir: Dagdir) -
     assert status.runs[0].seconds == 4 * 3600 + 59 * 60
 
 
-def test_an_event_of_more_than_a_day_ago_is_not_live(dagdir: Dagdir) -> None:
+def test_event_older_than_a_day_is_not_live(dagdir: Dagdir) -> None:
     reader = running(dagdir).reader(now="2026-05-05 10:01:01")
     status = reader.snapshot_builder().status()
     assert not status.live
     assert status.as_of == moment("10:01:00")
 
 
-def test_never_by_mtime(dagdir: Dagdir) -> None:
-    """A copy has new ones, an archive may have old ones."""
+def test_mtime_never_decides_live(dagdir: Dagdir) -> None:
+    """A copy has new mtimes, an archive may have old ones."""
     running(dagdir)
     for path in dagdir.path.iterdir():
         os.utime(path, (1, 1))
@@ -152,7 +152,7 @@ def test_never_by_mtime(dagdir: Dagdir) -> None:
 
 
 @pytest.mark.parametrize("file", ["run.dag.dagman.log", "run.dag.dagman.out", "run.dag.metrics"])
-def test_a_dagman_that_has_ended_is_not_live(dagdir: Dagdir, file: str) -> None:
+def test_ended_dagman_is_not_live(dagdir: Dagdir, file: str) -> None:
     running(dagdir)
     ended = Log().submit(900, at="09:00:00").terminate(900, 0, at="11:00:00")
     end = datetime(2026, 5, 4, 16).timestamp()
@@ -169,7 +169,7 @@ def test_a_dagman_that_has_ended_is_not_live(dagdir: Dagdir, file: str) -> None:
     assert not dagdir.reader(now="2026-05-04 11:30:00").live()
 
 
-def test_a_log_that_grows_while_we_look_is_live_whatever_it_says(dagdir: Dagdir) -> None:
+def test_growing_log_is_live_whatever_its_dates(dagdir: Dagdir) -> None:
     reader = running(dagdir).reader(now="2026-12-24 10:00:00")
     assert not reader.live()
     dagdir.append("metl.log", Log().image(77, 5, at="10:05:00").data)
@@ -177,7 +177,7 @@ def test_a_log_that_grows_while_we_look_is_live_whatever_it_says(dagdir: Dagdir)
     assert reader.live()
 
 
-def test_a_log_with_a_torn_tail_that_is_only_touched_does_not_grow(dagdir: Dagdir) -> None:
+def test_touched_log_is_not_growing(dagdir: Dagdir) -> None:
     running(dagdir).append("metl.log", b"006 (077.000.000) 2026-05-04")
     reader = dagdir.reader(now="2026-12-24 10:00:00")
     os.utime(dagdir.path / "metl.log", (1.0, 1.0))
@@ -185,7 +185,7 @@ def test_a_log_with_a_torn_tail_that_is_only_touched_does_not_grow(dagdir: Dagdi
     assert not reader.live()
 
 
-def test_live_can_be_reported(dagdir: Dagdir) -> None:
+def test_live_can_be_set(dagdir: Dagdir) -> None:
     running(dagdir)
     forced = dagdir.reader(live=True, now="2026-12-24 10:00:00").snapshot_builder().status()
     assert (forced.live, forced.as_of) == (True, datetime(2026, 12, 24, 10))
@@ -193,22 +193,22 @@ def test_live_can_be_reported(dagdir: Dagdir) -> None:
     assert (forced.live, forced.as_of) == (False, moment("10:01:00"))
 
 
-def test_as_of_is_never_before_the_newest_event(dagdir: Dagdir) -> None:
-    """The access point's clock may be ahead of ours, or in another zone."""
+def test_as_of_is_not_before_the_newest_event(dagdir: Dagdir) -> None:
+    """The access point's clock may be fast, or in another zone."""
     reader = running(dagdir).reader(now="2026-05-04 08:00:00")
     assert reader.live()
     assert reader.duration_end(live=True) == moment("10:01:00")
 
 
-def test_the_systems_own_clock_is_local_time(dagdir: Dagdir) -> None:
-    """Without a replay's clock: now, in the access point's zone where it is known."""
+def test_system_clock_is_local_time(dagdir: Dagdir) -> None:
+    """Without a replay's clock: now, in the access point's zone if it is known."""
     young = datetime.fromtimestamp(time.time()).replace(microsecond=0) - timedelta(hours=1)
     dagdir.write("metl.log", Log().submit(77, NODE, at=str(young)).execute(77).data)
     dagdir.write("run.dag.dagman.log", Log().submit(900, at=str(young)).data)
     assert dagdir.reader().live()
 
 
-def test_only_the_dagdir_and_its_logs_directories_are_watched(dagdir: Dagdir) -> None:
+def test_only_dagdir_and_log_directories_are_watched(dagdir: Dagdir) -> None:
     dagdir.write("run.dag", f"JOB {NODE} {{\n log = logs/a.ulog\n}}\n")
     dagdir.write("logs/a.ulog", log_of(77))
     dagdir.write("out/77.out", "x")
@@ -217,7 +217,7 @@ def test_only_the_dagdir_and_its_logs_directories_are_watched(dagdir: Dagdir) ->
 
 @pytest.mark.parametrize("events_behind", [True, False])
 @pytest.mark.parametrize("cut", [0, 40])
-def test_a_hole_of_gigabytes_is_skipped(tmp_path: Path, cut: int, events_behind: bool) -> None:
+def test_hole_of_gigabytes_is_skipped(tmp_path: Path, cut: int, events_behind: bool) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     first = Log().submit(77, NODE).execute(77, 1).data
     path = dagdir.write("metl.log", first[: len(first) - cut])
@@ -236,7 +236,7 @@ def test_a_hole_of_gigabytes_is_skipped(tmp_path: Path, cut: int, events_behind:
     assert job.state is (State.COMPLETED if events_behind else State.RUNNING)
     notices = [n for n in reader.snapshot_builder().notices() if n.kind == "nul-bytes"]
     assert [n.text.split()[0] for n in notices] == [str(size - len(first) + cut)]
-    # What is appended then is read.
+    # Later events are read.
     dagdir.append("metl.log", Log().submit(78, "run0-train_epoch1").data)
     os.utime(path, (1, 1))
     reader.check()

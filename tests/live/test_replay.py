@@ -1,4 +1,4 @@
-"""A recorded dagdir, written again as its time goes by."""
+"""A recorded dagdir, written again in the order of its times."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def read(dagdir: Path, as_of: datetime | None = None) -> DagdirReader:
 
 
 @DIRS
-def test_at_any_moment_it_is_what_had_been_written(recording: Path, tmp_path: Path) -> None:
-    """Every file is a prefix of the recorded one, and no event is there before its time; at the
-    end it is the recording byte for byte. The replay and ``--as-of`` are the same thing."""
+def test_replay_at_any_time_is_what_had_been_written(recording: Path, tmp_path: Path) -> None:
+    """Every file is a prefix of the recorded one, without events after the time; at the end it is
+    the recording byte for byte. Replay and ``--as-of`` agree."""
     replay = Replay(replay_pieces(recording), tmp_path, speed=1.0)
     whole = files(recording)
     dice = random.Random(recording.name)
@@ -65,7 +65,7 @@ def test_at_any_moment_it_is_what_had_been_written(recording: Path, tmp_path: Pa
     assert files(tmp_path) == whole
 
 
-def test_pieces_are_in_order_and_none_is_lost(shared: Shared) -> None:
+def test_pieces_are_complete_and_in_order(shared: Shared) -> None:
     recording = shared("examples/pool-ensemble")
     pieces = replay_pieces(recording)
     times = [piece.time for piece in pieces]
@@ -76,7 +76,7 @@ def test_pieces_are_in_order_and_none_is_lost(shared: Shared) -> None:
     assert written == files(recording)
 
 
-def test_it_stops_when_it_is_asked_to(tmp_path: Path) -> None:
+def test_replay_stops_on_request(tmp_path: Path) -> None:
     replay = Replay(replay_pieces(RECORDINGS[0]), tmp_path, speed=1e-6)
     replay.start()
     replay.stop()
@@ -86,7 +86,7 @@ def test_it_stops_when_it_is_asked_to(tmp_path: Path) -> None:
     assert isinstance(replay.now(), datetime)
 
 
-# --- A feed of the past: read once in a thread, whole at the end, and then left alone ---------
+# --- a feed of the past, read once in a thread ------------------------------------------------
 
 
 THEN = datetime(2025, 11, 10, 10, 5)
@@ -104,7 +104,7 @@ def present(dagdir: Dagdir) -> Session:
     return Session(reader)
 
 
-def test_its_thread_ends_when_all_is_read(tmp_path: Path) -> None:
+def test_past_feed_ends_when_all_is_read(tmp_path: Path) -> None:
     session = present(written(tmp_path))
     first = session.take().status.runs[0].latest
     moment = first.since.replace(minute=5)
@@ -127,7 +127,7 @@ def test_its_thread_ends_when_all_is_read(tmp_path: Path) -> None:
     assert past.settings == session.settings
 
 
-def test_stopping_it_drops_what_is_not_read_yet(tmp_path: Path) -> None:
+def test_stopping_a_past_feed_drops_unread_files(tmp_path: Path) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     class Waiting(DagdirReader):
@@ -149,16 +149,16 @@ def test_stopping_it_drops_what_is_not_read_yet(tmp_path: Path) -> None:
     assert not [t for t in threading.enumerate() if t.name == "metlmon-past"]
 
 
-# --- The demo: a story of two months that begins again after its end --------------------------
+# --- the demo, a story of two months that restarts at its end ---------------------------------
 
 
-def test_the_archive_is_what_is_generated() -> None:
+def test_archive_of_the_demo_equals_the_generated_one() -> None:
     with ZipFile(archive()) as shipped:
         texts = {name: shipped.read(name).decode() for name in shipped.namelist()}
     assert texts == story()
 
 
-def test_the_story_has_its_size_and_its_troubles(tmp_path: Path) -> None:
+def test_demo_has_its_size_and_troubles(tmp_path: Path) -> None:
     recording, captions = extract_story(tmp_path)
     reader = read_all(DagdirReader(recording))
     builder = reader.snapshot_builder()
@@ -178,7 +178,7 @@ def test_the_story_has_its_size_and_its_troubles(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pause", [0.3, None])
-def test_it_begins_again_unless_it_is_to_stay(tmp_path: Path, pause: float | None) -> None:
+def test_demo_restarts_unless_it_is_to_stay(tmp_path: Path, pause: float | None) -> None:
     replay = Replay(replay_pieces(FIXTURES / "rescue"), tmp_path / "demo", speed=1e9)
     feed = LoopingFeed(replay, tmp_path / "demo", pause)
     rounds, done = (1 if pause is None else 3), threading.Event()

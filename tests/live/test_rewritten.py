@@ -1,5 +1,5 @@
-"""Files that are written anew, away for a moment, or half there, while they are watched: in
-the end a reader says what a fresh one would."""
+"""Files that are rewritten, missing for a moment, or incomplete while they are watched: in the end
+the result is that of a fresh reader."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEXT = "run0-train_epoch1"
 
 @pytest.fixture(name="settled")
 def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Directories' stamps are believed at once: nothing is seen only because all is young."""
+    """Trust the times of directories at once, so that no change is seen only because all is new."""
     monkeypatch.setattr(follower_module, "SETTLED", -1.0)
 
 
@@ -29,9 +29,7 @@ def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("between", ["", f"JOB {NODE} train\n", "JOB JOB\n"])
-def test_what_the_logs_told_outlives_a_dag_file_that_is_being_written(
-    dagdir: Dagdir, between: str
-) -> None:
+def test_jobs_outlive_a_dag_file_being_written(dagdir: Dagdir, between: str) -> None:
     dagdir.write("other.dag", "JOB alone train.sub\n")
     dagdir.write("run.dag.dagman.log", Log().submit(900).execute(900).data)
     dagdir.write("run.dag.nodes.log", log_of(77) + Log().post((-1, 0), NEXT, code=1).data)
@@ -44,7 +42,7 @@ def test_what_the_logs_told_outlives_a_dag_file_that_is_being_written(
     assert again(reader) == before == dagdir.reader().snapshot_builder().status()
 
 
-def test_a_dagmans_job_log_can_come_before_its_dag_file(dagdir: Dagdir) -> None:
+def test_dagman_log_may_precede_its_dag_file(dagdir: Dagdir) -> None:
     dagdir.write("late.dag.dagman.log", Log().submit(900).execute(900).data)
     reader = dagdir.reader()
     dagdir.write("late.dag", "JOB alone train.sub\n")
@@ -52,7 +50,7 @@ def test_a_dagmans_job_log_can_come_before_its_dag_file(dagdir: Dagdir) -> None:
     assert (late.dagmans, str(late.state)) == (1, "running")
 
 
-def test_a_dag_file_that_is_written_while_it_is_read_is_read_again(
+def test_dag_file_changed_while_read_is_read_again(
     dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = dagdir.reader()
@@ -69,7 +67,7 @@ def test_a_dag_file_that_is_written_while_it_is_read_is_read_again(
     assert again(reader).dags[0].nodes_total == 2
 
 
-def test_a_picture_that_is_shown_outlives_its_dag(dagdir: Dagdir) -> None:
+def test_snapshot_outlives_its_dag(dagdir: Dagdir) -> None:
     dagdir.write("other.dag", "JOB alone train.sub\n")
     dagdir.write("metl.log", log_of(77))
     reader = dagdir.reader()
@@ -82,7 +80,7 @@ def test_a_picture_that_is_shown_outlives_its_dag(dagdir: Dagdir) -> None:
     assert again(reader).runs == ()
 
 
-def test_a_pipe_in_the_place_of_a_submit_file_is_not_opened(dagdir: Dagdir) -> None:
+def test_pipe_in_place_of_a_submit_file_is_not_opened(dagdir: Dagdir) -> None:
     os.mkfifo(dagdir.path / "run.dag.condor.sub")
     reading = threading.Thread(target=discover_dags, args=(dagdir.path,), daemon=True)
     reading.start()
@@ -93,7 +91,7 @@ def test_a_pipe_in_the_place_of_a_submit_file_is_not_opened(dagdir: Dagdir) -> N
 # --- logs -----------------------------------------------------------------------------------
 
 
-def test_a_log_that_begins_anew_has_the_figures_of_what_is_in_it(dagdir: Dagdir) -> None:
+def test_rewritten_log_has_the_figures_of_its_content(dagdir: Dagdir) -> None:
     first, second = Log().submit(70, NODE).remove(70), Log().submit(71, NODE).remove(71)
     dagdir.write("run.dag.nodes.log", first.data + b"rubbish\n...\n" + second.data)
     dagdir.write("run.dag.dagman.log", Log().submit(900).remove(900).submit(901).data)
@@ -113,10 +111,10 @@ def test_a_log_that_begins_anew_has_the_figures_of_what_is_in_it(dagdir: Dagdir)
     assert jobs(reader).keys() == {70, 71, 77}
 
 
-def test_what_a_log_that_is_gone_left_in_the_queue_is_beside_what_is_submitted_again(
+def test_job_of_a_missing_log_stays_beside_its_resubmission(
     dagdir: Dagdir,
 ) -> None:
-    """No log tells of its end: it is idle still."""
+    """No log has its end, so it is still idle."""
     dagdir.write("run.dag.nodes.log", log_of(70) + b"rubbish\n...\n")
     reader = dagdir.reader()
     dagdir.write("run.dag.nodes.log", log_of(77))
@@ -125,7 +123,7 @@ def test_what_a_log_that_is_gone_left_in_the_queue_is_beside_what_is_submitted_a
     assert "by their logs, 70, 77:" in notice.text
 
 
-def test_a_file_that_could_not_be_read_is_reported_of_again(tmp_path: Path) -> None:
+def test_unreadable_file_is_read_again_later(tmp_path: Path) -> None:
     path = tmp_path / "metl.log"
     path.write_bytes(b"one")
     follower = Follower(path)
@@ -138,9 +136,7 @@ def test_a_file_that_could_not_be_read_is_reported_of_again(tmp_path: Path) -> N
     assert (look.grew, look.restarted) == (True, False)
 
 
-def test_an_event_without_end_is_passed_over(
-    dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_event_without_end_is_skipped(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follower_module, "CHUNK", 256)
     monkeypatch.setattr(follower_module, "MAX_EVENT_BYTES", 1024)
     endless = log_of(77).removesuffix(b"...\n") + b"\tmore of it\n" * 1000
@@ -150,18 +146,16 @@ def test_an_event_without_end_is_passed_over(
     assert "unterminated-event" in {notice.kind for notice in reader.snapshot_builder().notices()}
 
 
-# --- what DAGMan writes beside --------------------------------------------------------------
+# --- DAGMan's other files -------------------------------------------------------------------
 
 
-def test_a_line_longer_than_what_is_read_at_once_is_passed_over(dagdir: Dagdir) -> None:
+def test_line_longer_than_a_chunk_is_skipped(dagdir: Dagdir) -> None:
     hole = b"\0" * (2 * follower_module.CHUNK)
     dagdir.write("run.dag.dagman.out", Out().start().data + hole + b"\n" + Out().exit(0).data)
     assert str(dagdir.reader().snapshot_builder().status().dags[0].state) == "done"
 
 
-def test_a_rescue_file_that_is_copied_slowly_is_read_to_its_end(
-    dagdir: Dagdir, settled: None
-) -> None:
+def test_slowly_copied_rescue_file_is_read_to_its_end(dagdir: Dagdir, settled: None) -> None:
     dagdir.write("run.dag.rescue001", "")
     reader = dagdir.reader()
     assert again(reader).dags[0].nodes_done == 0
@@ -175,7 +169,7 @@ def status_file(*nodes: str) -> str:
     return head + "".join(ads) + '[\n  Type = "StatusEnd";\n]\n'
 
 
-def test_half_a_status_file_does_not_take_back_what_a_whole_one_had(dagdir: Dagdir) -> None:
+def test_partial_status_file_takes_nothing_back(dagdir: Dagdir) -> None:
     dagdir.write("run.dag", DAG + "NODE_STATUS_FILE said/run.status\n")
     reader = dagdir.reader()
     whole = status_file(NODE, NEXT)
@@ -189,7 +183,7 @@ def test_half_a_status_file_does_not_take_back_what_a_whole_one_had(dagdir: Dagd
     assert (mended.dags[0].nodes_done, mended.warnings) == (1, ())
 
 
-def test_what_the_jobstate_log_told_outlives_a_new_dagman_out(dagdir: Dagdir) -> None:
+def test_jobstate_log_outlives_a_new_dagman_out(dagdir: Dagdir) -> None:
     (dagdir.path / "run.dag").rename(dagdir.path / "other.dag")
     dagdir.write("first.dag", DAG + "JOBSTATE_LOG run.jobstate\n")
     dagdir.write("run.jobstate", f"1777900000 {NODE} SUBMIT 77.0 - 1\n")
@@ -201,7 +195,7 @@ def test_what_the_jobstate_log_told_outlives_a_new_dagman_out(dagdir: Dagdir) ->
     assert jobs(reader)[77].dag == jobs(dagdir.reader())[77].dag == "first.dag"
 
 
-def test_strange_lines_of_a_jobstate_log_are_reported_by_file_and_line(dagdir: Dagdir) -> None:
+def test_unknown_lines_of_a_jobstate_log_are_reported(dagdir: Dagdir) -> None:
     dagdir.write("run.dag", DAG + "JOBSTATE_LOG run.jobstate\n")
     line = f"1777900000 {NODE} SUBMIT 77.0 - 1\n"
     dagdir.write("run.jobstate", line * 3)

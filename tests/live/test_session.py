@@ -1,4 +1,4 @@
-"""The reading thread: a new picture after an append, a clean end, nothing lost between."""
+"""The reading thread: a new snapshot after an append, a clean end, and no lost change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.recordings import read_all
 
 
 class Watched:
-    """A session whose pictures are kept for the test to wait on."""
+    """A session whose snapshots are kept, so that the test can wait for one."""
 
     def __init__(self, dagdir: Dagdir, live: bool | None = False) -> None:
         self.reader = DagdirReader(dagdir.path, live=live)
@@ -37,7 +37,7 @@ class Watched:
         self.session.start(self.pictures.put)
 
     def until(self, state: State) -> Snapshot:
-        """The first picture in which run 0 is in this state."""
+        """The first snapshot in which run 0 is in this state."""
         while True:
             update = self.pictures.get(timeout=PATIENCE)
             if update.status.runs and update.status.runs[0].state is state:
@@ -58,7 +58,7 @@ def _watched(dagdir: Dagdir) -> Iterator[Watched]:
     watched.session.stop()
 
 
-def test_the_first_picture_then_one_for_each_append(watched: Watched, dagdir: Dagdir) -> None:
+def test_each_append_gives_a_snapshot(watched: Watched, dagdir: Dagdir) -> None:
     first = watched.until(State.IDLE)
     assert first.changed == {"aaaa1111-0000"}
     assert first.progress.fraction == 1.0
@@ -70,11 +70,11 @@ def test_the_first_picture_then_one_for_each_append(watched: Watched, dagdir: Da
     held = watched.until(State.HELD)
     latest = held.status.runs[0].latest
     assert latest.hold_reason == "too large"
-    # The picture before is what it was.
+    # The earlier snapshot is unchanged.
     assert update.status.runs[0].state is State.RUNNING
 
 
-def test_it_ends_when_it_is_asked_to(dagdir: Dagdir) -> None:
+def test_session_ends_on_request(dagdir: Dagdir) -> None:
     watched = Watched(dagdir)
     watched.until(State.IDLE)
     watched.session.stop()
@@ -84,7 +84,7 @@ def test_it_ends_when_it_is_asked_to(dagdir: Dagdir) -> None:
     assert watched.session.latest.status.runs[0].state is State.IDLE
 
 
-def test_it_may_be_told_before_it_began(dagdir: Dagdir) -> None:
+def test_session_may_be_stopped_before_its_start(dagdir: Dagdir) -> None:
     reader = DagdirReader(dagdir.path)
     reader.open()
     session = Session(reader)
@@ -92,7 +92,7 @@ def test_it_may_be_told_before_it_began(dagdir: Dagdir) -> None:
     assert session.latest is None
 
 
-def test_a_dagdir_that_goes_is_reported_and_the_picture_stays(
+def test_deleted_dagdir_is_reported_and_the_snapshot_stays(
     watched: Watched, dagdir: Dagdir
 ) -> None:
     watched.until(State.IDLE)
@@ -105,8 +105,8 @@ def test_a_dagdir_that_goes_is_reported_and_the_picture_stays(
     assert update.status.runs[0].state is State.IDLE
 
 
-def test_a_live_ensembles_clock_ticks(dagdir: Dagdir) -> None:
-    """Durations grow although nothing is written."""
+def test_clock_of_a_live_ensemble_advances(dagdir: Dagdir) -> None:
+    """Durations grow without new events."""
     watched = Watched(dagdir, live=True)
     try:
         first = watched.until(State.IDLE)
@@ -119,13 +119,13 @@ def test_a_live_ensembles_clock_ticks(dagdir: Dagdir) -> None:
         watched.session.stop()
 
 
-def test_a_dead_ensembles_clock_does_not(watched: Watched) -> None:
+def test_clock_of_a_dead_ensemble_stands_still(watched: Watched) -> None:
     watched.until(State.IDLE)
     with pytest.raises(queue.Empty):
         watched.pictures.get(timeout=1.5)
 
 
-def test_one_who_asks_gets_in_before_the_next_turn_of_work() -> None:
+def test_query_precedes_the_next_step_of_work() -> None:
     turns, order = PriorityLock(), list[str]()
     begun = threading.Event()
 
@@ -154,7 +154,7 @@ def test_one_who_asks_gets_in_before_the_next_turn_of_work() -> None:
     assert order == ["worked", "asked", "worked again"]
 
 
-def test_a_thread_may_ask_while_it_works() -> None:
+def test_working_thread_may_query() -> None:
     turns = PriorityLock()
     with turns.background(), turns.foreground():
         assert turns.no_foreground.is_set()
@@ -162,10 +162,10 @@ def test_a_thread_may_ask_while_it_works() -> None:
         pass
 
 
-# --- Garbage is collected while a dashboard stays open ----------------------------------------
+# --- garbage collection in a long session -----------------------------------------------------
 
 
-def test_an_error_of_the_file_system_holds_no_frame(tmp_path: Path) -> None:
+def test_file_system_error_keeps_no_frame_alive(tmp_path: Path) -> None:
     asker = FsExecutor(lambda: None)
     missing = tmp_path / "missing"
     with calls_through(asker), asker.prefetched():
@@ -177,8 +177,8 @@ def test_an_error_of_the_file_system_holds_no_frame(tmp_path: Path) -> None:
     assert not [each for each in held if each.filename == str(missing) and each.__traceback__]
 
 
-def test_each_change_of_a_job_costs_the_same_memory(tmp_path: Path) -> None:
-    """Nothing that grows with the job's history is stored at each of its events."""
+def test_each_event_of_a_job_costs_the_same_memory(tmp_path: Path) -> None:
+    """No copy of the job's history is stored at each of its events."""
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", Log().submit(77, NODE, at="10:00:00").data)
     reader = read_all(DagdirReader(dagdir.path, live=True))
@@ -204,8 +204,8 @@ def test_each_change_of_a_job_costs_the_same_memory(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_looking_at_files_leaves_no_cycles(tmp_path: Path) -> None:
-    """Cycles keep what they refer to until the collector's rarest pass, hours later."""
+def test_checking_files_leaves_no_cycles(tmp_path: Path) -> None:
+    """Cycles keep their objects until the collector's rarest pass, hours later."""
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", Log().submit(77, NODE, at="10:00:00").data)
     reader = DagdirReader(dagdir.path, live=True)
@@ -225,12 +225,12 @@ def test_looking_at_files_leaves_no_cycles(tmp_path: Path) -> None:
     files.close()
 
 
-# --- Notice of a change -----------------------------------------------------------------------
+# --- notification of changes ------------------------------------------------------------------
 
 
 @contextmanager
 def woken(folder: Path) -> Iterator[threading.Event]:
-    """Set whenever something in ``folder`` changed."""
+    """An event that is set whenever something in ``folder`` changes."""
     result, wakeup = threading.Event(), DirectoryWatcher()
     thread = threading.Thread(target=wakeup.run, args=([folder], result.set))
     thread.start()
@@ -243,7 +243,7 @@ def woken(folder: Path) -> Iterator[threading.Event]:
 
 
 def until_set(report_of: threading.Event, log: Path) -> bool:
-    """Whether a change is noticed: the first may come before anybody listens."""
+    """Whether a change is noticed: the first one may precede the watch."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         with log.open("ab") as file:
@@ -254,7 +254,7 @@ def until_set(report_of: threading.Event, log: Path) -> bool:
 
 
 @pytest.mark.parametrize("kernel", [True, False])
-def test_what_is_appended_wakes(
+def test_append_wakes_the_reader(
     tmp_path: Path, kernel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not kernel:
@@ -263,7 +263,7 @@ def test_what_is_appended_wakes(
         assert until_set(result, tmp_path / "metl.log")
 
 
-def test_what_lies_deeper_does_not(tmp_path: Path) -> None:
+def test_changes_in_subdirectories_do_not_wake(tmp_path: Path) -> None:
     """Jobs write their output there, all the time."""
     deeper = tmp_path / "output"
     deeper.mkdir()
@@ -275,13 +275,13 @@ def test_what_lies_deeper_does_not(tmp_path: Path) -> None:
         assert not result.wait(0.1)
 
 
-def test_a_directory_that_is_gone(tmp_path: Path) -> None:
-    """Nobody can tell of it: looking every second is left."""
+def test_deleted_directory_is_polled(tmp_path: Path) -> None:
+    """No change of it is reported: it is checked every second."""
     with woken(tmp_path / "gone") as result:
         assert not result.wait(0.1)
 
 
-def test_the_end_before_the_beginning(tmp_path: Path) -> None:
+def test_watch_may_end_before_it_begins(tmp_path: Path) -> None:
     wakeup = DirectoryWatcher()
     wakeup.stop()
     wakeup.stop()

@@ -1,4 +1,4 @@
-"""``metlmon.toml``: what can be set, which file wins, and a sentence for every mistake."""
+"""``metlmon.toml``: its keys, the precedence of files, and a sentence for every error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from metlmon.errors import InputError
 
 @pytest.fixture(name="user")
 def _user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's configuration file; not there yet."""
+    """The user's settings file, which does not exist yet."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     (tmp_path / "config" / "metlmon").mkdir(parents=True)
     return tmp_path / "config" / "metlmon" / "metlmon.toml"
@@ -27,9 +27,9 @@ def _dagdir(tmp_path: Path, user: Path) -> Path:
     return tmp_path / "ensemble"
 
 
-def test_the_documented_example_sets_every_key_there_is(dagdir: Path, user: Path) -> None:
+def test_documented_example_sets_every_key(dagdir: Path, user: Path) -> None:
     example = documented.__doc__.split("```toml")[1].split("```")[0]
-    # As the user's own file: [notify] belongs there.
+    # As the user's file, where [notify] belongs.
     user.write_text(example)
     assert load_configuration(dagdir).problems == ()
     assert {where[0] for where in key_lines(example)} == set(KEYS) - {"keys"}
@@ -54,7 +54,7 @@ def test_the_documented_example_sets_every_key_there_is(dagdir: Path, user: Path
     assert result.groupdict() == {"epoch": "3", "value": "0.91"}
 
 
-def test_each_kind_of_setting_is_merged_in_its_own_way(dagdir: Path, user: Path) -> None:
+def test_each_kind_of_setting_is_merged(dagdir: Path, user: Path) -> None:
     user.write_text(
         'train_node = "(?P<run>u)(?P<epoch>1)"\nread_only = true\n'
         '[site_aliases]\nA = "user"\nB = "user"\n[gpu_aliases]\nG = "user"\n'
@@ -133,7 +133,7 @@ def test_each_kind_of_setting_is_merged_in_its_own_way(dagdir: Path, user: Path)
         ),
     ],
 )
-def test_a_sentence_for_every_mistake(dagdir: Path, text: str, sentence: str) -> None:
+def test_every_error_is_one_sentence(dagdir: Path, text: str, sentence: str) -> None:
     (dagdir / "metlmon.toml").write_text(text)
     with pytest.raises(InputError) as caught:
         load_settings(dagdir)
@@ -143,7 +143,7 @@ def test_a_sentence_for_every_mistake(dagdir: Path, text: str, sentence: str) ->
     assert str(dagdir / "metlmon.toml") in message
 
 
-def test_a_file_that_cannot_be_read(dagdir: Path) -> None:
+def test_unreadable_file_is_reported(dagdir: Path) -> None:
     (dagdir / "metlmon.toml").write_bytes(b"tz = \xff\xfe")
     with pytest.raises(InputError, match="cannot be read"):
         load_settings(dagdir)
@@ -153,13 +153,13 @@ def test_a_file_that_cannot_be_read(dagdir: Path) -> None:
         load_settings(dagdir)
 
 
-def test_the_dagdir_may_not_be_there(tmp_path: Path, user: Path) -> None:
+def test_dagdir_may_be_missing(tmp_path: Path, user: Path) -> None:
     assert load_settings(tmp_path / "nowhere").zone is None
     (tmp_path / "a_file").write_text("")
     assert load_settings(tmp_path / "a_file").zone is None
 
 
-def test_every_mistake_is_reported_with_its_line_and_key(dagdir: Path) -> None:
+def test_every_error_has_its_line_and_key(dagdir: Path) -> None:
     (dagdir / "metlmon.toml").write_text(
         "# mine\ntz = 5\n\n[[site]]\nhost = '*.edu'\nname = 'edu'\n\n"
         "[[site]]\nhost = '*.org'\nnam = 'org'\n\n"
@@ -177,7 +177,7 @@ def test_every_mistake_is_reported_with_its_line_and_key(dagdir: Path) -> None:
         load_settings(dagdir)
 
 
-def test_what_is_not_wrong_still_holds(dagdir: Path) -> None:
+def test_valid_settings_still_apply(dagdir: Path) -> None:
     (dagdir / "metlmon.toml").write_text(
         "tz = 5\ncheckpoint_codes = [85]\n[[site]]\nhost = 'a'\nname = 'b'\n[[site]]\nhost = 'c'\n"
     )

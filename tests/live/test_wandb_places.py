@@ -1,4 +1,4 @@
-"""Where W&B runs are found below the dagdir, and which epochs their values belong to."""
+"""Where W&B runs are found below the dagdir, and the epochs of their values."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def points(found: TrainingOutput | None) -> list[tuple[int, float]]:
 
 @pytest.mark.parametrize("first", [0, 1], ids=["as Lightning", "as the names"])
 @pytest.mark.parametrize("kind", ["csv", "wandb", "stdout"])
-def test_values_of_a_run_whose_names_count_from_1(tmp_path: Path, kind: str, first: int) -> None:
-    """They are those of the same epochs, whether the files count from 0 or from 1."""
+def test_values_of_node_names_that_count_from_1(tmp_path: Path, kind: str, first: int) -> None:
+    """They belong to the same epochs, whether the files count from 0 or from 1."""
     dag = "SUBMIT-DESCRIPTION train {\n log = metl.log\n output = $(JOB).out\n}\n"
     names = [f"run0-train_epoch{number}" for number in (1, 2)]
     dag += "".join(f'JOB {name} train\nVARS {name} run_uuid="{UUID}"\n' for name in names)
@@ -81,15 +81,15 @@ def test_values_of_a_run_whose_names_count_from_1(tmp_path: Path, kind: str, fir
 # --- places ----------------------------------------------------------------------------------
 
 
-def test_below_the_directory_of_a_trainings_versions(dagdir: Dagdir) -> None:
+def test_runs_below_the_version_directories_are_found(dagdir: Dagdir) -> None:
     dagdir.write(FIRST, run_of((0, 0.5), (1, 0.25)))
     found = output(dagdir)
     assert found.metrics["val_loss"] == (Point(0, 0.5, None, FIRST), Point(1, 0.25, None, FIRST))
     assert found.problems == ()
 
 
-def test_a_directory_of_runs_whose_names_have_the_uuid(dagdir: Dagdir) -> None:
-    """As ``WANDB_RUN_ID`` sets it, where all jobs share one directory."""
+def test_shared_directory_is_searched_by_uuid(dagdir: Dagdir) -> None:
+    """As named by ``WANDB_RUN_ID``, where all jobs share one directory."""
     for uuid, value in ((UUID, 0.5), ("bbbb", 0.1)):
         name = f"wandb/offline-run-20260504_100100-{uuid}/run-{uuid}.wandb"
         dagdir.write(name, run_of((0, value)))
@@ -113,14 +113,14 @@ def test_metrics_csv_takes_precedence(dagdir: Dagdir) -> None:
 
 
 @pytest.mark.parametrize(("last", "first"), [(SECOND, FIRST), (FIRST, SECOND)])
-def test_the_run_that_began_last_counts(dagdir: Dagdir, last: str, first: str) -> None:
-    """Also where it began in a zone further in the west, whose clock is behind."""
+def test_last_started_run_counts(dagdir: Dagdir, last: str, first: str) -> None:
+    """Also where it began in a zone further west, whose clock is behind."""
     dagdir.write(last, run_of((1, 0.125), started="2026-05-04 11:35:00"))
     dagdir.write(first, run_of((0, 0.5), (1, 0.25)))
     assert points(output(dagdir)) == [(0, 0.5), (1, 0.125)]
 
 
-def test_problems_have_the_files_name(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_problems_name_the_file(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
     dagdir.write(FIRST, b"nothing of W&B's")
     dagdir.write(SECOND, run_of((0, 0.5)) + bytes(9))
     found = output(dagdir)
@@ -132,7 +132,7 @@ def test_problems_have_the_files_name(dagdir: Dagdir, monkeypatch: pytest.Monkey
     assert found.problems[1] == f"{FIRST} is not read: it is larger than 0 MB"
 
 
-def test_a_file_that_grows_is_read_again(dagdir: Dagdir) -> None:
+def test_growing_file_is_read_again(dagdir: Dagdir) -> None:
     data = run_of((0, 0.5), (1, 0.25))
     files = TrainingFiles(dagdir.path, Settings())
     dagdir.write(FIRST, data[:-3])
@@ -143,7 +143,7 @@ def test_a_file_that_grows_is_read_again(dagdir: Dagdir) -> None:
     assert points(output(dagdir, files)) == [(0, 0.5), (1, 0.25)]
 
 
-def test_as_of_a_past_time_only_completed_epochs_have_values(dagdir: Dagdir) -> None:
+def test_as_of_limits_values_to_completed_epochs(dagdir: Dagdir) -> None:
     dagdir.write(FIRST, run_of((0, 0.5), (1, 0.25)))
     as_of = datetime(2026, 5, 4, 11, 45)
     assert points(output(dagdir, as_of=as_of)) == [(0, 0.5)]
@@ -152,7 +152,7 @@ def test_as_of_a_past_time_only_completed_epochs_have_values(dagdir: Dagdir) -> 
 # --- runs without an epoch -----------------------------------------------------------------------
 
 
-def test_rows_without_an_epoch_belong_to_that_of_the_job_that_wrote_them(dagdir: Dagdir) -> None:
+def test_rows_without_an_epoch_belong_to_their_jobs_epoch(dagdir: Dagdir) -> None:
     dagdir.write(FIRST, run_of((None, 0.75), (None, 0.5)))
     dagdir.write(SECOND, run_of((None, 0.25), started="2026-05-04 11:35:00"))
     found = output(dagdir)
@@ -178,7 +178,7 @@ IN_NO_JOB = run_of((None, 0.75), started="2026-05-04 11:00:30")
         ),
     ],
 )
-def test_where_the_job_is_not_known(
+def test_rows_of_an_unknown_job_are_left_out(
     dagdir: Dagdir, data: bytes, zone: tzinfo | None, live: bool | None
 ) -> None:
     dagdir.write(FIRST, data)
@@ -186,13 +186,13 @@ def test_where_the_job_is_not_known(
     assert (found.metrics, found.problems) == ({}, (f"{FIRST} {UNKNOWN}",))
 
 
-def test_a_live_ensembles_zone_is_this_machines(dagdir: Dagdir) -> None:
+def test_zone_of_a_live_ensemble_is_this_machines(dagdir: Dagdir) -> None:
     moment = int(datetime(2026, 5, 4, 11, 35).timestamp())
     dagdir.write(SECOND, log_file([run_record(moment), history_record({"val_loss": 1})]))
     assert points(output(dagdir, zone=None, live=True)) == [(1, 1.0)]
 
 
-def test_a_zone_that_becomes_known_is_used(dagdir: Dagdir) -> None:
+def test_later_known_zone_is_used(dagdir: Dagdir) -> None:
     dagdir.write(FIRST, run_of((None, 0.75)))
     files = TrainingFiles(dagdir.path, Settings())
     assert output(dagdir, files, zone=None, live=False) is not None

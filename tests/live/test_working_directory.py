@@ -53,7 +53,7 @@ def layout(dag: str, submit: str, log: str, named: str | None = None) -> dict[st
 
 @pytest.mark.skipif(not CASE.exists(), reason=f"{CASE} is not here")
 @pytest.mark.parametrize("name", ["dags", "dags/e.dag"])
-def test_the_log_of_a_dag_submitted_one_directory_above(tmp_path: Path, name: str) -> None:
+def test_log_of_a_dag_submitted_from_the_parent_directory(tmp_path: Path, name: str) -> None:
     shutil.copytree(CASE, tmp_path / "case")
     assert sites(tmp_path / "case" / name) == {"Alpha", "Beta"}
 
@@ -74,7 +74,7 @@ EVIDENCE = {
 
 
 @pytest.mark.parametrize("evidence", EVIDENCE)
-def test_where_condor_submit_dag_was_called(tmp_path: Path, evidence: str) -> None:
+def test_submission_directory_is_found(tmp_path: Path, evidence: str) -> None:
     files = layout("dag/e.dag", "jobs/train.sub", "logs/train.txt") | {"logs/train.txt": EVENTS}
     files |= {f"dag/e.dag{suffix}": text for suffix, text in EVIDENCE[evidence].items()}
     write(tmp_path, files)
@@ -140,7 +140,7 @@ def test_names_are_relative_to(
 
 
 @pytest.mark.parametrize("order", [("dag/a.dag", "dag/b.dag"), ("dag/a.dag", "other/b.dag")])
-def test_several_dag_files_of_one_command_line(tmp_path: Path, order: tuple[str, str]) -> None:
+def test_dag_files_of_one_command_line(tmp_path: Path, order: tuple[str, str]) -> None:
     files = layout(order[0], "jobs/train.sub", "logs/train.txt")
     files |= layout(order[1], "jobs/train.sub", "logs/train.txt")
     files["logs/train.txt"] = EVENTS.replace("DAG Node: ", "DAG Node: 1.")
@@ -149,7 +149,7 @@ def test_several_dag_files_of_one_command_line(tmp_path: Path, order: tuple[str,
     assert sites(tmp_path / "dag") == {"Alpha"}
 
 
-def test_the_message_says_where_a_submit_file_was_searched(tmp_path: Path) -> None:
+def test_message_lists_where_a_submit_file_was_searched(tmp_path: Path) -> None:
     files = layout("dag/e.dag", "x/other.sub", "l.txt", "jobs/train.sub")
     files["dag/e.dag.condor.sub"] = ARGUMENTS.format("dag/e.dag", "")
     write(tmp_path, files)
@@ -158,7 +158,7 @@ def test_the_message_says_where_a_submit_file_was_searched(tmp_path: Path) -> No
     assert "in ., .. as seen from the DAG file" in text
 
 
-def test_a_directory_whose_dag_file_has_another_suffix_names_it(tmp_path: Path) -> None:
+def test_dag_file_with_another_suffix_is_suggested(tmp_path: Path) -> None:
     write(tmp_path, layout("dag_x.submit", "train.submit", "t.log"))
     with pytest.raises(InputError, match=r"dag_x\.submit"):
         discover_dags(tmp_path)
@@ -174,7 +174,7 @@ def test_check_finds_the_files_of_a_dag_in_a_subdirectory(tmp_path: Path) -> Non
     assert not kinds & {"missing-submit-file", "missing-executable"}
 
 
-def test_a_usual_name_in_the_parent_directory_proves_nothing(tmp_path: Path) -> None:
+def test_common_name_in_the_parent_directory_is_no_proof(tmp_path: Path) -> None:
     write(tmp_path, layout("ens1/e.dag", "ens1/train.sub", "metl.log", named="train.sub"))
     write(tmp_path, {"ens1/metl.log": EVENTS, "train.sub": "log = metl.log\nqueue\n"})
     write(tmp_path, {"metl.log": EVENTS.replace("Alpha", "Beta")})
@@ -192,7 +192,7 @@ def output_of(dagdir: Path) -> Path:
 
 
 @pytest.mark.parametrize("output", ["out/$(Cluster).out", "dag/7.out", "{root}/out/7.out", "7.out"])
-def test_output_beside_the_directory_of_the_dag(tmp_path: Path, output: str) -> None:
+def test_output_beside_the_dag_directory_is_read(tmp_path: Path, output: str) -> None:
     files = layout("dag/e.dag", "jobs/train.sub", "logs/train.txt") | {"logs/train.txt": EVENTS}
     files |= dict.fromkeys(("out/7.out", "dag/7.out", "7.out"), "epoch 1\n")
     files["jobs/train.sub"] = f"output = {output}\n" + files["jobs/train.sub"]
@@ -205,7 +205,7 @@ def test_output_beside_the_directory_of_the_dag(tmp_path: Path, output: str) -> 
 @pytest.mark.parametrize(
     "output", ["/etc/passwd", "../secret", "../ensemble2/x", ".ssh/key", "link", "out/../../secret"]
 )
-def test_no_output_of_others_beside_the_directory_of_the_dag(tmp_path: Path, output: str) -> None:
+def test_output_of_others_beside_the_dag_directory_is_not_read(tmp_path: Path, output: str) -> None:
     root = tmp_path / "ensemble"
     files = layout("dag/e.dag", "jobs/train.sub", "logs/train.txt") | {"logs/train.txt": EVENTS}
     files |= {".ssh/key": "k", "../secret": "s", "../ensemble2/x": "x"}
@@ -216,7 +216,7 @@ def test_no_output_of_others_beside_the_directory_of_the_dag(tmp_path: Path, out
         output_of(root / "dag")
 
 
-def test_no_output_above_a_dag_submitted_where_it_lies(tmp_path: Path) -> None:
+def test_output_above_a_dag_submitted_in_place_is_not_read(tmp_path: Path) -> None:
     files = layout("e.dag", "train.sub", "train.txt") | {"train.txt": EVENTS, "../secret": "s"}
     files["train.sub"] = "output = ../secret\n" + files["train.sub"]
     write(tmp_path / "ensemble", files)

@@ -1,4 +1,4 @@
-"""What the jobs write: found below the dagdir and nowhere else, and read again when it changed."""
+"""Files of jobs: found only below the dagdir, and read again when they change."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def csv_of(*rows: tuple[int, float | str]) -> str:
 
 
 class Look:
-    """Looks at a dagdir's files as often as it is asked to, with one reader."""
+    """One reader, which reads a dagdir's files as often as asked."""
 
     def __init__(self, dagdir: Dagdir | Path, settings: Settings | None = None) -> None:
         path = dagdir.path if isinstance(dagdir, Dagdir) else dagdir
@@ -92,7 +92,7 @@ def _read(path: Path, settings: Settings, as_of: datetime | None = None) -> Dagd
 # --- versions -----------------------------------------------------------------------------
 
 
-def test_a_later_version_goes_before_an_earlier_one_by_its_number(dagdir: Dagdir) -> None:
+def test_highest_version_number_counts(dagdir: Dagdir) -> None:
     for k, value in ((9, 0.9), (10, 0.5), (2, 0.2)):
         dagdir.write(f"{LOGS}/version_{k}/metrics.csv", csv_of((0, value)))
     found = Look(dagdir).training().metrics["val_loss"]
@@ -113,27 +113,27 @@ def test_each_version_has_its_own_epochs(dagdir: Dagdir) -> None:
     assert found.arguments == {2: {"max_epochs": "2"}}
 
 
-def test_the_summary_is_the_newest_there_is(dagdir: Dagdir) -> None:
+def test_newest_summary_counts(dagdir: Dagdir) -> None:
     dagdir.write(f"{LOGS}/version_0/metrics.txt", "test_loss,0.5\n")
     dagdir.write(f"{LOGS}/version_1/metrics.txt", "best_model_path,x\ntest_loss,0.4\n")
     dagdir.write(f"{LOGS}/version_2/metrics.csv", csv_of((1, 0.3)))
     assert Look(dagdir).training().summary == {"test_loss": 0.4}
 
 
-def test_folders_as_the_settings_name_them(dagdir: Dagdir) -> None:
+def test_folders_follow_the_settings(dagdir: Dagdir) -> None:
     dagdir.write("my/run0/logs/metrics.csv", csv_of((0, 0.7)))
     assert Look(dagdir).values() == {}
     settings = Settings(metrics=MetricSettings(files=("my/{run}/lo*",)))
     assert Look(dagdir, settings).values() == {0: 0.7}
 
 
-def test_damage_is_reported_with_the_files_name(dagdir: Dagdir) -> None:
+def test_damage_is_reported_with_the_file_name(dagdir: Dagdir) -> None:
     dagdir.write(f"{LOGS}/version_0/metrics.csv", "step,val_loss\n1,2\n")
     (problem,) = Look(dagdir).training().problems
     assert problem == f"{LOGS}/version_0/metrics.csv has no column called epoch"
 
 
-def test_a_file_too_large_is_reported(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_file_is_reported(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_files, "LARGEST_CSV", 10)
     dagdir.write(f"{LOGS}/version_0/metrics.csv", csv_of((0, 0.5)))
     assert "larger than" in Look(dagdir).training().problems[0]
@@ -162,7 +162,7 @@ def test_unchanged_files_are_not_read_again(
     assert [path.parent.name for path in read[2:]] == ["version_1"]
 
 
-def test_a_file_that_goes_takes_its_values_along(dagdir: Dagdir) -> None:
+def test_values_of_a_deleted_file_are_dropped(dagdir: Dagdir) -> None:
     path = dagdir.write(f"{LOGS}/version_0/metrics.csv", csv_of((0, 0.5)))
     look = Look(dagdir)
     assert look.values() == {0: 0.5}
@@ -170,10 +170,10 @@ def test_a_file_that_goes_takes_its_values_along(dagdir: Dagdir) -> None:
     assert look.trainings() == {}
 
 
-# --- names that are not to be trusted -----------------------------------------------------------
+# --- untrusted names ----------------------------------------------------------------------------
 
 
-def test_links_are_not_followed_out_of_the_dagdir(dagdir: Dagdir, tmp_path: Path) -> None:
+def test_links_out_of_the_dagdir_are_not_followed(dagdir: Dagdir, tmp_path: Path) -> None:
     outside = Dagdir(tmp_path / "outside", "")
     outside.write("version_0/metrics.csv", csv_of((0, 0.1)))
     (dagdir.path / "output/training_logs").mkdir(parents=True)
@@ -195,7 +195,7 @@ def test_links_within_the_dagdir_are_followed(dagdir: Dagdir) -> None:
 
 
 @pytest.mark.parametrize("uuid", ["../outside", "..", ".", "*", "a/../..", "[a-z]*"])
-def test_a_uuid_that_is_no_name_matches_nothing(tmp_path: Path, uuid: str) -> None:
+def test_uuid_that_is_not_a_file_name_matches_nothing(tmp_path: Path, uuid: str) -> None:
     dagdir = Dagdir(tmp_path / "ensemble", DAG.replace(UUID, uuid))
     outside = Dagdir(tmp_path / "outside", "")
     outside.write("version_0/metrics.csv", csv_of((0, 0.1)))
@@ -207,16 +207,16 @@ def test_a_uuid_that_is_no_name_matches_nothing(tmp_path: Path, uuid: str) -> No
     assert Look(dagdir, settings).trainings() == {}
 
 
-def test_what_is_no_regular_file_is_not_opened(dagdir: Dagdir) -> None:
+def test_special_files_are_not_opened(dagdir: Dagdir) -> None:
     (dagdir.path / LOGS / "version_0").mkdir(parents=True)
     os.mkfifo(dagdir.path / LOGS / "version_0" / "metrics.csv")
     assert Look(dagdir).trainings() == {}
 
 
-# --- what jobs print ----------------------------------------------------------------------------
+# --- printed values -----------------------------------------------------------------------------
 
 
-def test_a_printed_value_stands_in_where_no_file_has_one(dagdir: Dagdir) -> None:
+def test_printed_value_is_used_without_a_file(dagdir: Dagdir) -> None:
     dagdir.write(f"{LOGS}/version_0/metrics.csv", csv_of((0, 0.5)))
     dagdir.write("77.out", "val_loss: 0.4\n")
     dagdir.write("78.out", "noise\n" * 50_000 + f"\r{BAR}\nval_loss: 0.3\n")
@@ -225,20 +225,20 @@ def test_a_printed_value_stands_in_where_no_file_has_one(dagdir: Dagdir) -> None
     assert (second.epoch, second.value, second.version, second.file) == (1, 0.3, None, "78.out")
 
 
-def test_the_epoch_that_a_line_names_counts(dagdir: Dagdir) -> None:
+def test_epoch_in_the_line_counts(dagdir: Dagdir) -> None:
     message = "Epoch 0, global step 9: 'val_loss' reached 0.61234, saving model to 'x'\n"
     dagdir.write("78.out", message + "val_loss: 0.3\n")
     assert Look(dagdir).values() == {0: 0.61234, 1: 0.3}
 
 
-def test_the_primary_metric_is_what_is_looked_for(dagdir: Dagdir) -> None:
+def test_primary_metric_is_searched_for(dagdir: Dagdir) -> None:
     dagdir.write("77.out", "val_loss: 0.4\nperplexity=9\n")
     look = Look(dagdir, Settings(metrics=MetricSettings(primary="perplexity")))
     assert look.values("perplexity") == {0: 9.0}
     assert look.values("val_loss") == {}
 
 
-def test_a_pattern_for_what_jobs_print(dagdir: Dagdir) -> None:
+def test_pattern_for_printed_values(dagdir: Dagdir) -> None:
     pattern = MetricPattern("perplexity", "out", re.compile(r"ppl (?P<value>\S+)"))
     dagdir.write("77.out", "ppl 9\nppl 8\n")
     dagdir.write("78.out", "ppl inf\n")
@@ -259,8 +259,8 @@ def test_a_pattern_for_files(dagdir: Dagdir) -> None:
     assert look.values("speed") == {0: 5.0, 1: 6.0}
 
 
-def test_of_the_past_only_completed_epochs_are_reported(dagdir: Dagdir) -> None:
-    """A file does not say when its lines were written; the ledger says what was done by then."""
+def test_past_values_are_those_of_completed_epochs(dagdir: Dagdir) -> None:
+    """A file has no times for its lines; the ledger has the epochs done by then."""
     dagdir.write(f"{LOGS}/version_0/metrics.csv", csv_of((0, 0.5)))
     dagdir.write(f"{LOGS}/version_0/args.txt", "--a\n1\n")
     dagdir.write(f"{LOGS}/version_1/metrics.csv", csv_of((1, 0.4)))
@@ -281,13 +281,13 @@ def test_of_the_past_only_completed_epochs_are_reported(dagdir: Dagdir) -> None:
 # --- progress -----------------------------------------------------------------------------------
 
 
-def test_the_progress_of_jobs_that_run(dagdir: Dagdir) -> None:
+def test_running_jobs_have_progress(dagdir: Dagdir) -> None:
     dagdir.write("77.out", BAR)
     dagdir.write("78.out", "begun\n" * 9000 + f"\r{BAR}")
     assert Look(dagdir).streams() == {(78, 0): Streamed(0.45, 45, 100, 1.0, 55.0, 1, 0.5)}
 
 
-def test_the_progress_line_goes_on(dagdir: Dagdir) -> None:
+def test_progress_follows_the_output(dagdir: Dagdir) -> None:
     dagdir.write("78.out", BAR)
     look = Look(dagdir)
     assert look.streams()[78, 0].step == 45
@@ -295,7 +295,7 @@ def test_the_progress_line_goes_on(dagdir: Dagdir) -> None:
     assert look.streams()[78, 0].step == 46
 
 
-def test_an_earlier_starts_line_is_not_this_ones_progress(tmp_path: Path) -> None:
+def test_progress_of_an_earlier_start_is_ignored(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "ensemble", DAG)
     log = Log().submit(77, NODE, at="10:00:00").execute(77, at="11:59:00")
     dagdir.write("metl.log", log.data)
@@ -309,9 +309,9 @@ def test_an_earlier_starts_line_is_not_this_ones_progress(tmp_path: Path) -> Non
     assert files.read(painter.ledger(), painter).streams == {}
 
 
-def test_what_jobs_printed_agrees_with_their_files() -> None:
-    """The recorded jobs printed five digits of what their files have in full; of epochs that
-    were no better than one before only the three of the progress line."""
+def test_printed_values_agree_with_files() -> None:
+    """The recorded jobs printed five digits of the full values in their files; of epochs that were
+    no better than the one before only the three of the progress line."""
     look = Look(TRAINER)
     blind = Look(TRAINER, Settings(metrics=MetricSettings(files=("nowhere/{uuid}",))))
     printed, filed = blind.trainings(), look.trainings()
@@ -325,5 +325,5 @@ def test_what_jobs_printed_agrees_with_their_files() -> None:
     assert compared == 30
 
 
-def test_a_pool_ensemble_without_metrics(shared) -> None:  # type: ignore[no-untyped-def]
+def test_pool_ensemble_without_metrics(shared) -> None:  # type: ignore[no-untyped-def]
     assert Look(shared("examples/pool-ensemble")).trainings() == {}
