@@ -1,4 +1,4 @@
-"""Which nodes DAGMan counts as failed, as DAGs on a real pool (23.9.6) ended."""
+"""Nodes that DAGMan counts as failed, in DAGs that ended on a real pool (23.9.6)."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def failed(log: Log, live: bool = False, dag: str = DAG) -> int:
 
 
 @pytest.mark.parametrize("live", [True, False])
-def test_a_node_whose_job_somebody_removed_has_failed(live: bool) -> None:
+def test_node_whose_job_was_removed_has_failed(live: bool) -> None:
     log = Log().submit(77, "run0-train_epoch0", at="10:00:00").execute(77)
     log.remove(77, reason="via metlmon (by user ada)")
     assert failed(log, live) == 1
 
 
 @pytest.mark.parametrize("reason", SWEPT)
-def test_jobs_that_leave_with_their_dag_are_no_failures(reason: str) -> None:
+def test_jobs_removed_with_their_dag_are_not_failures(reason: str) -> None:
     log = Log().submit(77, "run0-train_epoch0", at="10:00:00").submit(78, "run1-train_epoch0")
     log.submit(79, "run2-train_epoch0").execute(77).execute(78).execute(79)
     log.terminate(79, 1).remove(78, reason="via condor_rm (by user ada)")
@@ -47,13 +47,13 @@ def test_jobs_that_leave_with_their_dag_are_no_failures(reason: str) -> None:
 
 
 @pytest.mark.parametrize("reason", SWEPT)
-def test_a_job_that_leaves_with_its_dag_is_not_tried_again(reason: str) -> None:
+def test_job_removed_with_its_dag_is_not_retried(reason: str) -> None:
     log = Log().submit(77, "run0-train_epoch0", at="10:00:00").remove(77, reason=reason)
     result = read_ensemble(DAG + "RETRY ALL_NODES 1\n", log, out=Out().start(at="09:59:00"))
     assert result.node("run0-train_epoch0", live=True) is State.REMOVED
 
 
-def test_a_job_that_is_removed_after_its_end_has_ended_well(tmp_path: Path) -> None:
+def test_job_removed_after_its_end_has_succeeded(tmp_path: Path) -> None:
     """A DAG's last job: DAGMan read its 005 and exited, and the schedd removed the job because its
     shadow had not exited yet. DAGMan ignores a 009 after a 005 (``check_events.cpp``)."""
     node = "run0-train_epoch0"

@@ -1,5 +1,5 @@
-"""Where a second, independent reading of ``metlmon/README.md`` and of real recordings had a say in
-what a job's or a node's state is."""
+"""States of jobs and nodes that a second, independent reading of ``metlmon/README.md`` and of real
+recordings decided."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tests.support.event_logs import Log, Out, read_ensemble
 NODE = "run0-train_epoch0"
 
 
-def test_a_removed_dagmans_error_is_no_verdict_on_a_job_that_succeeded() -> None:
-    """A DAGMan that is removed writes every node that is not over as ERROR. A real one that
-    could not read its jobs' log any more did so with three jobs that had returned 0."""
+def test_error_of_a_removed_dagman_does_not_fail_a_job() -> None:
+    """A removed DAGMan writes every open node as ERROR. A real one that could no longer read its
+    jobs' log did so with three jobs that had returned 0."""
     log = Log().submit(77, EPOCH0).execute(77).terminate(77, at="11:00:00")
     error = status_file(6, "11:02:00")
     swept = error.replace(b'StatusDetails = ""', b'StatusDetails = "Was STATUS_SUBMITTED"')
@@ -20,7 +20,7 @@ def test_a_removed_dagmans_error_is_no_verdict_on_a_job_that_succeeded() -> None
     assert read_ensemble(CHAIN, log, status=error).node(EPOCH0) is State.FAILED
 
 
-def test_a_pre_script_that_runs_again_is_seen_behind_the_post_script_that_failed() -> None:
+def test_pre_script_runs_again_after_a_failed_post_script() -> None:
     dag = f"JOB {NODE} train.sub\nSCRIPT PRE {NODE} a.sh\nSCRIPT POST {NODE} b.sh\nRETRY {NODE} 2\n"
     log = Log().submit(77, NODE, at="10:00:00").execute(77).terminate(77, 1)
     log.post(77, NODE, 1, at="10:05:00")
@@ -31,7 +31,7 @@ def test_a_pre_script_that_runs_again_is_seen_behind_the_post_script_that_failed
     assert read_ensemble(dag, log, out=out).node(NODE, live=True) is State.PRE
 
 
-def test_a_run_goes_by_one_name_for_all_its_jobs() -> None:
+def test_run_has_one_name_for_all_its_jobs() -> None:
     vars_ = 'run_uuid="0a1b2c3d"'
     check = "run0-eval_epoch0"
     dags = {
@@ -46,20 +46,20 @@ def test_a_run_goes_by_one_name_for_all_its_jobs() -> None:
     assert [row.run for row in result.painter().status().runs] == ["again"]
 
 
-def test_a_run_that_was_done_before_anything_was_submitted_has_no_latest() -> None:
+def test_run_done_before_any_submission_has_no_latest_epoch() -> None:
     dag = f"JOB {NODE} train.sub DONE\nJOB run1-train_epoch0 train.sub\n"
     run = read_ensemble(dag, Log().submit(77, "run1-train_epoch0")).run("run0")
     assert (run.state, run.epochs_done, run.latest) == (State.COMPLETED, 1, None)
 
 
-def test_a_variable_that_is_set_to_nothing_is_not_known() -> None:
+def test_empty_variable_is_unknown() -> None:
     dag = f'JOB {NODE} train.sub\nVARS {NODE} run_uuid="" ResourceName="" checkpoint=""\n'
     job = read_ensemble(dag, Log().submit(77, NODE)).job(77)
     assert (job.target, job.uuid, job.run) == (None, None, "run0")
 
 
-def test_dagman_knows_the_end_of_a_job_whose_log_lost_it() -> None:
-    """The log of a full disk, or one that lags: DAGMan's word is fresher than the 001."""
+def test_dagman_has_the_end_that_a_log_lost() -> None:
+    """The log of a full disk, or one that lags: DAGMan's account is newer than the 001."""
     log = Log().submit(77, EPOCH0).execute(77, at="10:05:00")
     for result, state in (
         ("completed successfully.", State.COMPLETED),
@@ -73,14 +73,14 @@ def test_dagman_knows_the_end_of_a_job_whose_log_lost_it() -> None:
         assert read_ensemble(CHAIN, log, out=earlier).node(EPOCH0) is State.RUNNING
 
 
-def test_one_proc_that_ended_is_not_the_end_of_a_node_of_two() -> None:
+def test_end_of_one_proc_does_not_end_a_node_of_two() -> None:
     log = Log().submit((77, 0), EPOCH0).submit((77, 1), EPOCH0).execute((77, 0)).execute((77, 1))
     out = Out().start(at="09:59:00").submitted(EPOCH0, 77, at="10:01:05")
     out.say(f"Node {EPOCH0} job proc (77.0.0) completed successfully.", at="11:00:00")
     assert read_ensemble(CHAIN, log, out=out).node(EPOCH0) is State.RUNNING
 
 
-def test_the_latest_epoch_is_known_where_only_dagman_tells_of_its_submission() -> None:
+def test_latest_epoch_may_be_known_from_dagman_only() -> None:
     log = Log().submit(77, EPOCH0).execute(77).terminate(77, at="10:30:00")
     out = Out().start(at="09:59:00").submitted(EPOCH0, 77, at="10:01:05")
     begun = "Event: ULOG_SUBMIT for HTCondor Node run0-train_epoch{} ({}.0.0) {{05/04/26 {}}}"
@@ -93,11 +93,11 @@ def test_the_latest_epoch_is_known_where_only_dagman_tells_of_its_submission() -
     assert (run.epochs_done, run.latest.gpu, run.latest.attempts) == (2, None, 0)
 
 
-def test_a_resubmission_that_only_dagman_tells_of() -> None:
+def test_resubmission_known_from_dagman_only() -> None:
     log = Log().submit(77, EPOCH0).execute(77).terminate(77, 1, at="10:30:00")
     out = Out().start(at="09:59:00")
     submitted = "Event: ULOG_SUBMIT for HTCondor Node run0-train_epoch0 ({}.0.0) {{05/04/26 {}}}"
-    # Heard of only after the job had ended: it was submitted before.
+    # It appeared only after the job had ended, but was submitted before.
     out.say(submitted.format(77, "10:01:00"), at="10:30:05")
     assert read_ensemble(CHAIN, log, out=out).node(EPOCH0, live=True) is State.FAILED
     out.say(submitted.format(80, "10:30:08"), at="10:30:10")

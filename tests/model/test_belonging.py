@@ -1,4 +1,4 @@
-"""Which node and DAG a job belongs to, and one event in two logs (``metlmon/README.md``)."""
+"""The node and DAG of a job, and one event in two logs (``metlmon/README.md``)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BOTH = {"a.dag": A_DAG, "b.dag": B_DAG}
 
 
 def plain_log() -> Log:
-    """As HTCondor before 24 wrote it: the node's name and nothing else."""
+    """A log of HTCondor before 24, with the node's name only."""
     log = Log()
     log.submit(77, NODE, at="10:00:00", older=True)
     return log
@@ -37,7 +37,7 @@ def belongs(report_of: EnsembleReading, cluster: int = 77) -> str | None:
     return report_of.job(cluster).dag
 
 
-def test_without_evidence_it_is_ambiguous_and_reported() -> None:
+def test_job_without_evidence_is_ambiguous() -> None:
     result = read_ensemble(BOTH, plain_log())
     job = result.job(77)
     assert (job.dag, job.node, job.key) == (None, None, None)
@@ -46,13 +46,13 @@ def test_without_evidence_it_is_ambiguous_and_reported() -> None:
     assert notice.kind == "ambiguous-dag"
     assert "77.0" in notice.text
     assert "a.dag, b.dag" in notice.text
-    # Nothing is guessed: one of the two nodes was submitted, and which DAG has run is not known.
+    # No guess: one of the two nodes was submitted, and which DAG ran is unknown.
     status = result.painter().status()
     assert (status.node_states[State.UNKNOWN], sum(status.node_states.values())) == (2, 2)
     assert {dag.state for dag in status.dags} == {DagState.UNKNOWN}
 
 
-def test_its_cost_is_counted_all_the_same() -> None:
+def test_hours_of_an_ambiguous_job_count() -> None:
     log = plain_log().execute(77, gpus=1, at="11:00:00").terminate(77, at="12:00:00")
     status = read_ensemble(BOTH, log).painter().status()
     assert status.hours.goodput == 1.0
@@ -85,7 +85,7 @@ def silent(begin: str, end: str = "") -> dict[str, Out]:
     ("dags", "logs", "files", "expected"),
     [
         (BOTH, [plain_log()], {"out": silent("09:00", "11:00")}, "b.dag"),
-        # Before its first life and after its last line it can say nothing.
+        # It has no information before its first DAGMan and after its last line.
         (BOTH, [plain_log()], {"out": silent("10:30", "11:00")}, None),
         (BOTH, [plain_log()], {"out": silent("09:00")}, None),
         (
@@ -120,20 +120,20 @@ def silent(begin: str, end: str = "") -> dict[str, Out]:
         (BOTH | {"b.dag": B_DAG.replace("run0", "run7")}, [plain_log()], {}, "a.dag"),
     ],
 )
-def test_evidence_of_a_jobs_dag(
+def test_evidence_decides_the_dag_of_a_job(
     dags: dict[str, str], logs: list[Log], files: dict[str, Any], expected: str | None
 ) -> None:
     assert belongs(read_ensemble(dags, *logs, **files)) == expected
 
 
-def test_a_nodes_log_of_a_dag_that_is_not_here_has_it() -> None:
+def test_nodes_log_of_a_missing_dag_takes_its_jobs() -> None:
     gone = Log("gone.dag.nodes.log", LogRole.NODES, "gone.dag").submit(77, NODE, at="10:00:00")
     result = read_ensemble(A_DAG, plain_log(), gone)
     assert belongs(result) is None
     assert result.node(NODE) is State.WAITING
 
 
-def test_a_job_of_no_dag_is_listed() -> None:
+def test_job_of_no_dag_is_listed() -> None:
     log = Log().submit(5).execute(5, gpus=1, at="11:00:00").terminate(5, at="12:00:00")
     result = read_ensemble(A_DAG, log.submit(6, "a_node_of_another_dag"))
     jobs = result.painter().job_rows()
@@ -142,7 +142,7 @@ def test_a_job_of_no_dag_is_listed() -> None:
     assert not list(result.painter().notices())
 
 
-def test_late_materialisation_names_the_node_once() -> None:
+def test_late_materialization_names_the_node_once() -> None:
     """035 has the node's name; the 000 of each proc need not."""
     log = Log()
     host = "Cluster submitted from host: <128.105.68.62:9618?alias=ap40>"
@@ -153,8 +153,8 @@ def test_late_materialisation_names_the_node_once() -> None:
     assert len(result.painter().job_rows()) == 2
 
 
-def test_an_epoch_lasts_until_its_cluster_is_removed() -> None:
-    """DAGMan ends a node with late materialization at its 036: further jobs may follow."""
+def test_epoch_lasts_until_its_cluster_is_removed() -> None:
+    """DAGMan ends a node with late materialization at its 036: more jobs may follow."""
     log = Log()
     log.raw(35, (77, -1), "Cluster submitted from host: <h>", f'    [ DAGNodeName = "{NODE}" ]\n')
     log.submit((77, 0)).execute((77, 0)).terminate((77, 0))
@@ -165,14 +165,14 @@ def test_an_epoch_lasts_until_its_cluster_is_removed() -> None:
     assert read_ensemble(A_DAG, log).node(NODE) is State.COMPLETED
 
 
-def test_transfer_shadows_are_no_jobs() -> None:
+def test_transfer_shadows_are_not_jobs() -> None:
     log = Log().submit(77, NODE).raw(40, (77, -1000), "Started transferring input files")
     result = read_ensemble(A_DAG, log)
     assert result.node(NODE) is State.IDLE
     assert len(result.painter().job_rows()) == 1
 
 
-def test_a_skipped_node_of_a_dag_that_comes_later() -> None:
+def test_skipped_node_of_a_later_dag() -> None:
     ensemble = Ensemble()
     ensemble.set_dags([Dag("a.dag", "a.dag", weave("JOB other x.sub\n"))])
     read_logs(ensemble, [Log("b.dag.nodes.log", LogRole.NODES, "b.dag").pre_skip(NODE)])
@@ -181,7 +181,7 @@ def test_a_skipped_node_of_a_dag_that_comes_later() -> None:
 
 
 def two_logs() -> list[Log]:
-    """The job's own log, and the nodes.log with the events that DAGMan asks for."""
+    """The job's own log, and the nodes.log with the events that DAGMan requests."""
     own = Log().submit(77, NODE, at="10:00:00").transfer(77, "started input", at="10:01:00")
     own.transfer(77, "finished input", at="10:02:00").execute(77, gpus=2, at="10:02:01")
     own.image(77, 9000, at="10:05:00").disconnect(77, at="11:00:00").reconnect(77, at="11:01:00")
@@ -195,7 +195,7 @@ def two_logs() -> list[Log]:
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(2))))
-def test_each_event_counts_once(order: tuple[int, ...]) -> None:
+def test_event_in_two_logs_counts_once(order: tuple[int, ...]) -> None:
     logs = two_logs()
     result = read_ensemble(A_DAG, *(logs[i] for i in order))
     job = result.job(77)
@@ -206,7 +206,7 @@ def test_each_event_counts_once(order: tuple[int, ...]) -> None:
     assert [e.number for e in view.events] == [0, 40, 40, 1, 22, 23, 4, 1, 5]
 
 
-def test_lifetimes_of_a_dag_submitted_again_after_another() -> None:
+def test_submissions_of_dags_with_equal_node_names() -> None:
     """One log holds nine submissions of several DAGs with the same node names."""
     log = Log()
     log.submit(77, NODE, at="10:00:00", older=True).submit(78, NODE, at="12:00:00", older=True)

@@ -1,4 +1,4 @@
-"""Figures of a recorded training that checkpoints itself, against the diary that its jobs kept."""
+"""Figures of a recorded self-checkpointing training, against the diary of its jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ process begins after its 001."""
 
 
 class Own(NamedTuple):
-    """An execution by the diary; ``stored``: when it stored its last checkpoint, if it lost some.
+    """An execution by the diary; ``stored``: the time of its last checkpoint, if it lost some.
 
     Times are seconds since 1970.
     """
@@ -37,7 +37,7 @@ class Own(NamedTuple):
     stored: float
 
     def at(self, moment: float) -> tuple[float, float, float]:
-        """GPU-seconds of goodput, of badput and running at a moment."""
+        """GPU-seconds of goodput, of badput and running at a time."""
         if moment < self.begun:
             return 0.0, 0.0, 0.0
         if moment < self.ended:
@@ -46,7 +46,7 @@ class Own(NamedTuple):
 
 
 def executions() -> list[Own]:
-    """Each is the processes that one shadow started, between which checkpoints are stored."""
+    """Each is the processes that one shadow started, with stored checkpoints between them."""
     groups: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for entry in json.loads((RECORDING / "truth.json").read_text()):
         groups.setdefault((entry["cluster"], entry["start"]), []).append(entry)
@@ -64,7 +64,7 @@ OWN = executions()
 
 
 def quiet_moments() -> list[datetime]:
-    """Whole seconds, in UTC, around which no execution begins or ends for two seconds."""
+    """Whole seconds, in UTC, with no start or end of an execution within two seconds."""
     edges = sorted(edge for own in OWN for edge in (own.begun, own.ended))
     seconds = [
         second
@@ -79,7 +79,7 @@ def read(moment: datetime) -> tuple[Status, float]:
     return status, moment.replace(tzinfo=UTC).timestamp()
 
 
-def test_every_execution_is_in_the_diary() -> None:
+def test_executions_agree_with_the_diary() -> None:
     by_job = {
         (job.cluster, number): (job, execution)
         for job in read_dagdir(RECORDING).ledger().jobs
@@ -102,7 +102,7 @@ def test_every_execution_is_in_the_diary() -> None:
 
 
 @pytest.mark.parametrize("moment", quiet_moments()[::8], ids=str)
-def test_what_is_said_at_every_moment(moment: datetime) -> None:
+def test_hours_at_every_time_agree_with_the_diary(moment: datetime) -> None:
     status, now = read(moment)
     begun = [own for own in OWN if own.begun <= now]
     hours = status.hours
@@ -121,7 +121,7 @@ def test_what_is_said_at_every_moment(moment: datetime) -> None:
         assert run.hours.total * 3600 == pytest.approx(in_run, abs=STAMPS * started)
 
 
-def test_the_failed_run_goes_on_with_the_rescue_file() -> None:
+def test_failed_run_resumes_with_the_rescue_file() -> None:
     (failed,) = (own for own in OWN if own.how == "failed")
     again = next(own for own in OWN if own.begun > failed.ended and own.node == failed.node)
     moments = quiet_moments()
@@ -134,5 +134,5 @@ def test_the_failed_run_goes_on_with_the_rescue_file() -> None:
     assert (dag.state, dag.dagmans, dag.nodes_done) == ("done", 2, 6)
     (epoch,) = (e for e in read_dagdir(RECORDING).ledger().epochs if e.node == failed.node)
     assert (epoch.attempts, epoch.state) == (3, State.COMPLETED)
-    # The failed job made the largest part of the epoch, which the new one went on from.
+    # The failed job trained most of the epoch, and the new one continued it.
     assert (epoch.hidden, epoch.longest_site) == (True, failed.site)

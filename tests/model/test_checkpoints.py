@@ -1,6 +1,6 @@
-"""Trainings that checkpoint themselves: what a stored checkpoint holds is goodput, and what came
-after it is lost (``metlmon/README.md``, "GPU-hours"). HTCondor accounts the same as
-``CommittedTime``; ``tests/pool/test_checkpoints_on_pool.py`` compares the two."""
+"""Self-checkpointing trainings: time up to a stored checkpoint is goodput, and later time is lost
+(``metlmon/README.md``, "GPU-hours"). HTCondor's ``CommittedTime`` is the same;
+``tests/pool/test_checkpoints_on_pool.py`` compares the two."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def hours(log: Log) -> tuple[float, float]:
     return round(found.goodput, 3), round(found.badput, 3)
 
 
-# --- what is stored ---------------------------------------------------------------------------
+# --- stored checkpoints -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -64,13 +64,13 @@ def hours(log: Log) -> tuple[float, float]:
     ],
     ids=["vacated", "no code", "held", "hold", "removal", "removed", "shadow", "lost", "no end"],
 )
-def test_what_was_stored_is_goodput_however_it_ended(end: Callable[[Log], Log]) -> None:
+def test_stored_time_is_goodput_however_it_ends(end: Callable[[Log], Log]) -> None:
     log = uploaded(uploaded(running(), "11:00:00"), "11:58:00", until="12:00:00")
     assert hours(end(log)) == (4.0, 2.0)
 
 
 @pytest.mark.parametrize("reported", [True, False])
-def test_a_successful_checkpoint_loses_nothing(reported: bool) -> None:
+def test_successful_checkpoint_loses_no_time(reported: bool) -> None:
     log = uploaded(running(), "12:59:50", until="12:59:59")
     if reported:
         log.raw(21, 77, *RESCHEDULED, at="12:59:59")
@@ -92,7 +92,7 @@ CHECKPOINTED = (
     [
         (running().evict(77, 1022, at="13:00:00"), 0.0, 6.0),
         (running().raw(4, 77, "Job was evicted.", CHECKPOINTED, "13:00:00"), 6.0, 0.0),
-        # The output of a job that failed is no checkpoint; a success is goodput with its uploads.
+        # The output of a failed job is not a checkpoint; a success is goodput with its uploads.
         (
             uploaded(uploaded(running(), "11:00:00"), "12:58:00", until="12:59:00").terminate(
                 77, 1, at="13:00:00"
@@ -105,7 +105,7 @@ CHECKPOINTED = (
             ),
             *(6.0, 0.0),
         ),
-        # A later end of the job takes nothing back.
+        # A later end of the job takes no goodput back.
         (
             uploaded(running(), "12:00:00")
             .evict(77, 1022, at="13:00:00")
@@ -115,19 +115,19 @@ CHECKPOINTED = (
         ),
     ],
 )
-def test_what_is_goodput_and_what_is_lost(log: Log, good: float, bad: float) -> None:
+def test_goodput_and_badput_of_histories(log: Log, good: float, bad: float) -> None:
     assert hours(log) == (good, bad)
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_the_transfer_of_an_eviction_is_no_checkpoint(first: bool) -> None:
-    """``when_to_transfer_output = ON_EXIT_OR_EVICT``: CommittedTime does not count it either."""
+def test_transfer_of_an_eviction_is_not_a_checkpoint(first: bool) -> None:
+    """``when_to_transfer_output = ON_EXIT_OR_EVICT``: CommittedTime does not include it either."""
     log = running() if first else uploaded(running(), "11:00:00")
     log = uploaded(log, "12:40:00", until="12:59:59").evict(77, 1022, at="13:00:00")
     assert hours(log) == ((0.0, 6.0) if first else (2.0, 4.0))
 
 
-def test_a_running_one_is_running_whatever_it_stored() -> None:
+def test_running_execution_counts_as_running() -> None:
     log = uploaded(running(), "11:00:00").image(77, 100, at="13:00:00")
     found = of_one_job(log).painter().status().hours
     assert (found.goodput, found.badput, found.running) == (0.0, 0.0, 6.0)
@@ -138,7 +138,7 @@ def test_a_running_one_is_running_whatever_it_stored() -> None:
 
 @pytest.mark.parametrize("finished", [True, False])
 @pytest.mark.parametrize("ends_as", ["reported", "evicted", "held"])
-def test_a_failed_upload_stores_nothing(finished: bool, ends_as: str) -> None:
+def test_failed_upload_stores_no_time(finished: bool, ends_as: str) -> None:
     log = running().transfer(77, "started output", at="11:00:00")
     if finished:
         log.transfer(77, "finished output", at="11:17:30")
@@ -162,7 +162,7 @@ def test_the_output_of_an_end_that_could_not_be_logged_is_no_checkpoint() -> Non
     assert hours(log.raw(7, 77, "Shadow exception!", text, at="13:00:01")) == (2.0, 4.0)
 
 
-def test_the_checkpoint_before_a_failed_one_holds() -> None:
+def test_checkpoint_before_a_failed_one_counts() -> None:
     log = uploaded(uploaded(running(), "11:00:00"), "12:00:00")
     log.raw(21, 77, *FAILED_UPLOAD, at="12:00:00").evict(77, 36, at="12:00:10")
     good, bad = hours(log)
@@ -171,12 +171,12 @@ def test_the_checkpoint_before_a_failed_one_holds() -> None:
     assert [t.outcome for t in of_one_job(log).transfers(77)] == ["ok", "failed"]
 
 
-def test_an_upload_that_ends_with_the_connection_has_failed() -> None:
+def test_upload_cut_by_a_disconnection_has_failed() -> None:
     log = uploaded(running(), "11:00:00").disconnect(77, at="11:00:01")
     assert hours(log.reconnect_failed(77, at="11:30:00")) == (0.0, 3.0)
 
 
-def test_a_checkpoint_that_failed_makes_no_successful_one() -> None:
+def test_failed_checkpoint_is_not_successful() -> None:
     log = uploaded(running(), "12:59:59").raw(21, 77, *FAILED_UPLOAD, at="12:59:59")
     assert hours(log.evict(77, 1025, at="13:00:00")) == (0.0, 6.0)
 
@@ -191,14 +191,14 @@ def test_a_checkpoint_that_failed_makes_no_successful_one() -> None:
     ],
     ids=["upload", "reconnected", "connected by a 006", "unsuspended"],
 )
-def test_a_job_runs_since_its_execution_began(pause: Callable[[Log], Log]) -> None:
+def test_job_runs_since_its_execution_started(pause: Callable[[Log], Log]) -> None:
     view = of_one_job(pause(running())).painter("12:00:00").job_view(77, 0)
     assert (view.job.state.value, view.job.since) == ("running", moment("10:00:00"))
     assert view.seconds == 2 * HOUR
     assert of_one_job(pause(running())).run("run0", as_of="12:00:00").seconds == 2 * HOUR
 
 
-# --- the cases that were found ----------------------------------------------------------------
+# --- cases from reports -----------------------------------------------------------------------
 
 
 def test_rescheduled_after_each_checkpoint(shared: Shared) -> None:
@@ -213,7 +213,7 @@ def test_rescheduled_after_each_checkpoint(shared: Shared) -> None:
     assert not make_health(stats_input(builder)).entries
 
 
-def test_rescheduled_after_each_checkpoint_and_going_on(shared: Shared) -> None:
+def test_rescheduled_after_each_checkpoint_and_running(shared: Shared) -> None:
     builder = read_dagdir(shared("cases/checkpoint-counted-as-loss/open"))
     assert not make_health(stats_input(builder)).entries
     for pool in usage_in_window(builder.ledger()).profiles:
@@ -223,7 +223,7 @@ def test_rescheduled_after_each_checkpoint_and_going_on(shared: Shared) -> None:
         assert pool.hours_per_epoch.value == pytest.approx(3.0, rel=0.02)
 
 
-def test_two_uploads_that_failed(shared: Shared) -> None:
+def test_two_failed_uploads(shared: Shared) -> None:
     builder = read_dagdir(shared("cases/failed-checkpoint-upload-is-called-ok"))
     (job,) = builder.job_rows()
     assert [(t.outcome, t.seconds) for t in job.transfers] == [("failed", 1050), ("failed", 1051)]
@@ -233,7 +233,7 @@ def test_two_uploads_that_failed(shared: Shared) -> None:
     assert "checkpoint_destination" in (held.advice or "")
 
 
-def test_it_runs_since_before_its_uploads(shared: Shared) -> None:
+def test_running_since_includes_uploads(shared: Shared) -> None:
     builder = read_dagdir(shared("cases/checkpoint-resets-the-time-running"))
     (job,) = builder.job_rows()
     assert job.since is not None
@@ -244,13 +244,13 @@ def test_it_runs_since_before_its_uploads(shared: Shared) -> None:
 
 
 def resumed() -> Log:
-    """Three hours at Alpha, of which a checkpoint holds two; then an hour at Beta completes it."""
+    """Three hours at Alpha, two of them in a checkpoint; then an hour at Beta completes it."""
     log = uploaded(running(), "12:00:00").evict(77, 1022, "Job vacated by schedd", at="13:00:00")
     log.execute(77, gpus=1, at="14:00:00", site="Beta")
     return log.terminate(77, 0, at="15:00:00")
 
 
-def test_the_training_of_an_epoch_goes_on_over_its_executions() -> None:
+def test_training_time_of_an_epoch_spans_its_executions() -> None:
     painter = of_one_job(resumed()).painter()
     ledger = painter.ledger()
     (epoch,) = ledger.epochs
@@ -273,7 +273,7 @@ def test_the_training_of_an_epoch_goes_on_over_its_executions() -> None:
 
 
 @pytest.mark.parametrize("edge", ["11:00:00", "12:00:00", "12:30:00", "13:30:00"])
-def test_windows_share_what_was_stored(edge: str) -> None:
+def test_windows_share_stored_time(edge: str) -> None:
     ledger = of_one_job(resumed()).painter().ledger()
     windows = TimeWindow(until=moment(edge)), TimeWindow(since=moment(edge))
     totals = [usage_in_window(ledger, window).total.totals for window in windows]
@@ -283,7 +283,7 @@ def test_windows_share_what_was_stored(edge: str) -> None:
     assert totals[0].hours.goodput == 2 * stored / timedelta(hours=1)
 
 
-def test_the_timeline_shows_what_was_lost_after_the_checkpoint() -> None:
+def test_timeline_shows_time_lost_after_the_checkpoint() -> None:
     (lane,) = build_timeline(of_one_job(resumed()).painter().ledger()).lanes
     kinds = {span.start: span_symbol(span) for span in lane.spans}
     assert kinds[moment("10:00:00")] is GOODPUT

@@ -1,5 +1,5 @@
-"""Time between stamps that carry no zone, over the two hours a year that are not what they
-seem (``metlmon/README.md``, "Time")."""
+"""Durations between times without a zone, across the two hours a year that are ambiguous or missing
+(``metlmon/README.md``, "Time")."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ def overnight(day_before: str, day: str) -> Log:
     ("day_before", "day", "in_zone"),
     [("2025-11-01", "2025-11-02", 11.0), ("2026-03-07", "2026-03-08", 9.0)],
 )
-def test_a_night_in_which_the_clocks_change(day_before: str, day: str, in_zone: float) -> None:
+def test_hours_across_a_clock_change(day_before: str, day: str, in_zone: float) -> None:
     log = overnight(day_before, day)
     assert (hours_of(log), hours_of(log, IN_CHICAGO)) == (10.0, in_zone)
 
 
-def test_the_second_pass_of_the_hour_that_exists_twice() -> None:
-    """Stamps step back from 01:59 to 01:00: what follows is in the second pass."""
+def test_second_pass_of_the_repeated_hour() -> None:
+    """Times step back from 01:59 to 01:00: later ones are in the second pass."""
     log = Log().submit(77, NODE, at="2025-11-02 00:50:00")
     log.execute(77, gpus=1, at="2025-11-02 01:00:00").image(77, 5, at="2025-11-02 01:59:00")
     log.image(77, 6, at="2025-11-02 01:10:00").terminate(77, at="2025-11-02 01:40:00")
     assert hours_of(log, IN_CHICAGO) == pytest.approx(100 / 60)
 
 
-def test_two_writers_a_little_apart_are_no_second_pass() -> None:
+def test_two_writers_apart_are_not_a_second_pass() -> None:
     log = Log().submit(77, NODE, at="2025-11-02 01:05:00")
     log.execute(77, gpus=1, at="2025-11-02 01:04:59").terminate(77, at="2025-11-02 01:35:00")
     assert hours_of(log, IN_CHICAGO) == pytest.approx(0.5, abs=0.001)
 
 
-def test_stamps_are_shown_as_they_were_logged() -> None:
+def test_times_are_shown_as_logged() -> None:
     log = overnight("2025-11-01", "2025-11-02")
     job = of_one_job(log, settings=IN_CHICAGO).job(77)
     assert job.executions[0].start == datetime(2025, 11, 1, 22, 0)
@@ -63,7 +63,7 @@ def test_stamps_are_shown_as_they_were_logged() -> None:
     assert Clock().with_offset(job.executions[0].start).isoformat() == "2025-11-01T22:00:00"
 
 
-def test_a_log_that_says_utc() -> None:
+def test_log_in_utc() -> None:
     log = Log().submit(77, NODE).execute(77, gpus=1, at="10:00:00").terminate(77, at="12:00:00")
     log.events = [e.replace(b":00 ", b":00Z ", 1) for e in log.events]
     result = of_one_job(log)
@@ -80,7 +80,7 @@ def test_a_log_that_says_utc() -> None:
 @pytest.mark.parametrize(
     "wrong", [timedelta(hours=20), timedelta(hours=-13), timedelta(minutes=7), timedelta(days=400)]
 )
-def test_an_offset_that_no_zone_has_is_not_believed(wrong: timedelta) -> None:
+def test_offset_of_no_zone_is_rejected(wrong: timedelta) -> None:
     clock = Clock()
     clock.observe(moment("10:00:00"), (moment("10:00:00") - wrong).replace(tzinfo=UTC).timestamp())
     assert not clock.has_offset
@@ -92,14 +92,14 @@ def metrics_of(begun: float, lasted: float, **more: object) -> bytes:
     return json.dumps(metrics | {"start_time": begun, "end_time": begun + lasted} | more).encode()
 
 
-def test_the_metrics_file_and_dagman_out_state_one_moment_both_ways() -> None:
+def test_metrics_file_and_dagman_out_give_the_offset() -> None:
     begun = moment("09:00:00").replace(tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
     metrics = metrics_of(begun, 3600, metrics_version=2)
     result = read_ensemble(f"JOB {NODE} t.sub\n", out=Out().start("09:00:00"), metrics=metrics)
     assert result.ensemble.clock.to_local(begun) == moment("09:00:00")
 
 
-def test_the_metrics_of_a_life_before_say_nothing_of_this_ones_moments() -> None:
+def test_metrics_of_an_earlier_dagman_give_no_offset() -> None:
     begun = moment("09:00:00").replace(tzinfo=UTC).timestamp()
     metrics = metrics_of(begun, 1136, version="23.9.6", exitcode=2, DagStatus=4)
     out = Out().start("09:00:00").exit(2, "09:18:56").start("09:18:57")
@@ -108,9 +108,9 @@ def test_the_metrics_of_a_life_before_say_nothing_of_this_ones_moments() -> None
     assert result.ensemble.dag_state("run.dag")[0] is DagState.RUNNING
 
 
-def test_a_dagman_job_that_was_started_again_is_paired_by_how_long_it_lasted() -> None:
-    """``.dagman.log`` repeats 001 when the schedd was restarted; the metrics name the cluster
-    and are of the last start."""
+def test_restarted_dagman_is_matched_by_its_duration() -> None:
+    """``.dagman.log`` repeats 001 after a restart of the schedd; the metrics name the cluster and
+    are of the last start."""
     begun = moment("10:20:07").replace(tzinfo=CHICAGO).timestamp()
     metrics = metrics_of(begun, 600, dagman_id="900")
     log = Log("run.dag.dagman.log", LogRole.DAGMAN, "run.dag").submit(900, at="09:00:00")
@@ -126,7 +126,7 @@ def test_a_dagman_job_that_was_started_again_is_paired_by_how_long_it_lasted() -
     assert not read_ensemble(dag, log, metrics=others).ensemble.clock.has_offset
 
 
-def test_submissions_of_both_seasons_in_the_jobstate_log_are_both_learnt() -> None:
+def test_offsets_of_both_seasons_are_inferred() -> None:
     log, lines = Log(), b""
     times = ("2026-10-31 12:00:00", "2026-11-01 12:00:00")
     for cluster, at in enumerate(times, start=77):
@@ -137,7 +137,7 @@ def test_submissions_of_both_seasons_in_the_jobstate_log_are_both_learnt() -> No
     assert clock.seconds(moment(times[0]), moment(times[1])) == 25 * 3600
 
 
-def test_a_moment_far_from_a_stamp_is_placed_without_a_zone() -> None:
+def test_time_far_from_all_events_needs_no_zone() -> None:
     clock, stamp = Clock(), moment("12:00:00")
     noon = stamp.replace(tzinfo=UTC).timestamp()
     assert clock.is_after(noon - 14 * 3600, stamp) is False
@@ -153,7 +153,7 @@ def test_a_moment_far_from_a_stamp_is_placed_without_a_zone() -> None:
 
 
 def ended(log: Log, job: int, at: str, zone: ZoneInfo, late: int = 3) -> Log:
-    """A 005 as HTCondor before 24.7 wrote it, ``late`` seconds after the job's own end."""
+    """A 005 by HTCondor before 24.7, ``late`` seconds after the job's own end."""
     end = moment(at).replace(tzinfo=zone).astimezone(UTC) - timedelta(seconds=late)
     body = (
         "\t(1) Normal termination (return value 0)\n"
@@ -162,7 +162,7 @@ def ended(log: Log, job: int, at: str, zone: ZoneInfo, late: int = 3) -> Log:
     return log.raw(5, job, "Job terminated.", body, at)
 
 
-def test_two_events_that_say_their_job_ended_in_utc_tell_the_offset() -> None:
+def test_two_ends_in_utc_give_the_offset() -> None:
     log = Log().submit(77, NODE, at="10:00:00").submit(78, NODE, at="10:00:00")
     one = read_ensemble(f"JOB {NODE} t.sub\n", ended(log, 77, "11:00:00", CHICAGO))
     assert not one.ensemble.clock.has_offset
@@ -171,7 +171,7 @@ def test_two_events_that_say_their_job_ended_in_utc_tell_the_offset() -> None:
     assert result.ensemble.clock.to_local(noon.replace(tzinfo=CHICAGO).timestamp()) == noon
 
 
-def test_an_end_that_was_logged_long_after_the_job_ended_tells_nothing() -> None:
+def test_end_logged_late_gives_no_offset() -> None:
     log = Log()
     for job in (77, 78, 79):
         log.submit(job, NODE, at="10:00:00")
@@ -179,7 +179,7 @@ def test_an_end_that_was_logged_long_after_the_job_ended_tells_nothing() -> None
     assert not read_ensemble(f"JOB {NODE} t.sub\n", log).ensemble.clock.has_offset
 
 
-def test_knowing_the_offset_takes_nothing_from_sub_second_stamps() -> None:
+def test_offset_keeps_fractions_of_seconds() -> None:
     begin, end = datetime(2026, 11, 21, 9, 50, 1, 1000), datetime(2026, 11, 21, 9, 50, 6, 176000)
     clock = Clock()
     assert clock.seconds(begin, end) == 5.175
@@ -191,9 +191,7 @@ def test_knowing_the_offset_takes_nothing_from_sub_second_stamps() -> None:
 
 @pytest.mark.parametrize("zone", [None, CHICAGO, ZoneInfo("Asia/Tokyo")])
 @pytest.mark.parametrize("form", ["", "Z"])
-def test_a_stamp_that_no_calendar_has_elsewhere_ends_nothing(
-    zone: ZoneInfo | None, form: str
-) -> None:
+def test_time_out_of_range_in_another_zone_raises_nothing(zone: ZoneInfo | None, form: str) -> None:
     log = Log().submit(77, NODE, at="0001-01-01 00:00:00").execute(77, at="10:00:00")
     log.terminate(77, at="11:00:00").submit(78, NODE, at="9999-12-31 23:59:59")
     for stamp in (b"0001-01-01 00:00:00", b"9999-12-31 23:59:59"):
@@ -205,7 +203,7 @@ def test_a_stamp_that_no_calendar_has_elsewhere_ends_nothing(
 
 @pytest.mark.parametrize("epoch", [1e18, -1e18, 253402300799.0, float("inf")])
 @pytest.mark.parametrize("zone", [None, CHICAGO, ZoneInfo("Asia/Tokyo")])
-def test_seconds_that_no_calendar_has_are_no_time(epoch: float, zone: ZoneInfo | None) -> None:
+def test_seconds_out_of_range_are_no_time(epoch: float, zone: ZoneInfo | None) -> None:
     clock = Clock(zone)
     clock.observe(moment("10:00:00"), epoch)
     assert not clock.has_offset or zone is not None
@@ -224,13 +222,13 @@ near_a_change = st.builds(
 
 
 @given(near_a_change, near_a_change)
-def test_a_difference_is_that_of_the_two_moments(a: datetime, b: datetime) -> None:
+def test_difference_equals_that_of_the_times(a: datetime, b: datetime) -> None:
     clock = Clock(CHICAGO)
     begun, ended = (each.replace(tzinfo=CHICAGO).astimezone(UTC) for each in (a, b))
     assert clock.seconds(a, b) == max(0.0, (ended - begun).total_seconds())
 
 
-def test_a_difference_at_the_ends_of_the_calendar() -> None:
+def test_difference_at_the_ends_of_the_calendar() -> None:
     clock = Clock(CHICAGO)
     assert clock.seconds(datetime.min, datetime.min + timedelta(hours=1)) == 3600.0
     assert clock.seconds(datetime.max - timedelta(hours=1), datetime.max) == 3600.0

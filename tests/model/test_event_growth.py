@@ -1,4 +1,4 @@
-"""What is shown of a log costs in proportion to the number of its events, whatever they are."""
+"""The cost of showing a log is proportional to the number of its events, whatever they are."""
 
 from __future__ import annotations
 
@@ -89,14 +89,14 @@ def picture(dagdir: Path) -> None:
 
 
 def calls(work: Callable[[], object]) -> int:
-    """The number of calls of functions, also of built-in ones; the same on every machine."""
+    """The number of function calls, including built-in ones; the same on every machine."""
     profile = cProfile.Profile()
     profile.runcall(work)
     return sum(entry.callcount for entry in profile.getstats())
 
 
 def repeat_events(dagdir: Path, numbers: list[int], shape: str, rounds: int) -> Path:
-    """A dagdir in which each of these events happens to an execution, so many times."""
+    """A dagdir in which each of these events happens to an execution so many times."""
     dagdir.mkdir()
     (dagdir / "a.sub").write_text("executable = /bin/true\nlog = metl.log\nqueue\n")
     jobs = [SHAPES[shape](i) for i in range(rounds)]
@@ -121,7 +121,7 @@ def repeat_events(dagdir: Path, numbers: list[int], shape: str, rounds: int) -> 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("group", GROUPS)
-def test_an_event_costs_the_same_among_few_and_among_many(
+def test_cost_of_an_event_is_independent_of_their_number(
     group: str, shape: str, tmp_path: Path
 ) -> None:
     dagdirs = [repeat_events(tmp_path / str(n), GROUPS[group], shape, n) for n in ROUNDS]
@@ -132,7 +132,7 @@ def test_an_event_costs_the_same_among_few_and_among_many(
     assert many < STRAIGHT * few, f"{few:.0f} calls for one round, then {many:.0f}"
 
 
-def test_lookups_are_those_of_a_plain_search() -> None:
+def test_lookups_agree_with_a_linear_search() -> None:
     choose = random.Random(7)
     for _ in range(200):
         times = [BEGUN + timedelta(seconds=choose.randrange(6)) for _ in range(choose.randrange(7))]

@@ -1,4 +1,4 @@
-"""Evictions at the end of an annex: a cause of their own, and only where they are."""
+"""Evictions at the end of an annex have a cause of their own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def evicted(log: Log, *jobs: int, code: int | None = 1005, at: str = "12:00:0") 
 
 
 def later(log: Log) -> Log:
-    """Another event, at another site, after the time in which jobs may start again."""
+    """An event at another site, after the time in which jobs may start again."""
     return log.submit(99, "run3-train_epoch0", at="12:20:00")
 
 
@@ -48,12 +48,12 @@ def test_codes_of_a_startd_that_shuts_down_and_of_users(code: int | None) -> Non
     assert causes(later(evicted(started(), 77, 78, 79, code=code))) == [expected] * 3
 
 
-def test_two_are_too_few_at_a_site_but_not_in_an_annex() -> None:
+def test_expiry_needs_three_jobs_at_a_site_or_two_in_an_annex() -> None:
     assert ANNEX_EXPIRED_INFERRED not in causes(later(evicted(started(jobs=2), 77, 78)))
     assert causes(evicted(started("a1", jobs=2), 77, 78)) == [ANNEX_EXPIRED_INFERRED] * 2
 
 
-def test_what_refutes_an_expiry() -> None:
+def test_other_events_refute_an_expiry() -> None:
     goes_on = later(evicted(started(jobs=4), 77, 78, 79))
     starts_soon = evicted(started(), 77, 78, 79).execute(77, at="12:05:00", site="Delta-GPU")
     not_quiet_yet = evicted(started(), 77, 78, 79)
@@ -61,26 +61,26 @@ def test_what_refutes_an_expiry() -> None:
         assert causes(log) == [SHUTDOWN] * 3
 
 
-def test_a_job_that_starts_elsewhere_or_much_later_does_not() -> None:
+def test_start_elsewhere_or_much_later_refutes_no_expiry() -> None:
     log = evicted(started(), 77, 78, 79).execute(77, at="12:05:00", site="Expanse-GPU")
     log.execute(78, at="12:30:00", site="Delta-GPU")
     assert causes(log) == [ANNEX_EXPIRED_INFERRED] * 3
 
 
-def test_evictions_at_two_sites_at_once_are_no_expiry() -> None:
+def test_evictions_at_two_sites_are_not_an_expiry() -> None:
     log = started()
     log.submit(80, "run3-train_epoch0", at="10:00:04").execute(80, at="10:10:09", site="Expanse")
     assert causes(later(evicted(log, 77, 78, 79, 80))) == [SHUTDOWN] * 4
 
 
-def test_a_known_end_makes_it_certain_for_a_single_job() -> None:
+def test_known_end_makes_one_eviction_an_expiry() -> None:
     log = evicted(started("a1", jobs=1), 77)
     assert causes(log, {"a1": "11:59:57"}) == [ANNEX_EXPIRED]
     assert causes(log, {"a1": "11:50:00"}) == [SHUTDOWN]
     assert causes(log, {"other": "11:59:57"}) == [SHUTDOWN]
 
 
-def test_ends_are_remembered_and_looked_up_by_any_case() -> None:
+def test_known_ends_are_found_in_any_case() -> None:
     reading = read_ensemble(DAG, evicted(started("GPU-Annex", jobs=1), 77))
     ensemble = reading.ensemble
     noon = moment("12:00:00").timestamp()
@@ -94,7 +94,7 @@ def test_ends_are_remembered_and_looked_up_by_any_case() -> None:
     assert causes_in(reading) == [ANNEX_EXPIRED]
 
 
-def test_a_job_that_starts_soon_takes_an_expiry_back() -> None:
+def test_early_start_revokes_an_expiry() -> None:
     reading = read_ensemble(DAG, evicted(started("a1", jobs=2), 77, 78))
     assert causes_in(reading) == [ANNEX_EXPIRED_INFERRED] * 2
     again = Log("more.log").execute(77, at="12:04:00", site="Delta-GPU", annex="a1")

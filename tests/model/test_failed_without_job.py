@@ -1,5 +1,5 @@
-"""Nodes that fail without a job (PRE script, submission), what is behind them, and whose runs they
-end: DAGs of a real pool (HTCondor 23.9.6), and DAGMan's words laid out as it writes them."""
+"""Nodes that fail without a job (PRE script, submission), the nodes after them, and the runs that
+they end: DAGs of a real pool (HTCondor 23.9.6), and DAGMan's messages as it writes them."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ ABORTS = "Aborting DAG because we got the ABORT exit value from a job"
 
 @pytest.fixture(name="failures")
 def _failures(shared: Shared) -> Path:
-    """One run's PRE script failed, another one's submission: no job of either."""
+    """One run's PRE script failed, and another one's submission: neither has a job."""
     return shared("examples/pool-failures/m1-node-failed-without-job")
 
 
 # --- a real pool --------------------------------------------------------------------------------
 
 
-def test_every_node_is_what_dagmans_status_file_says(failures: Path) -> None:
+def test_nodes_agree_with_dagmans_status_file(failures: Path) -> None:
     path = failures / "m.dag.status"
     result, _ = read_node_status(path, path.read_bytes())
     assert result is not None
@@ -56,7 +56,7 @@ def test_every_node_is_what_dagmans_status_file_says(failures: Path) -> None:
     assert painter.status().node_states[State.FUTILE] == result.totals["NodesFutile"]
 
 
-def test_without_the_status_file_dagmans_log_tells_the_same(failures: Path, tmp_path: Path) -> None:
+def test_nodes_are_the_same_from_dagmans_log(failures: Path, tmp_path: Path) -> None:
     for file in failures.iterdir():
         if file.name != "m.dag.status":
             (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -77,7 +77,7 @@ def test_runs_of_failed_nodes_have_failed(failures: Path) -> None:
     ]
 
 
-# --- laid out -----------------------------------------------------------------------------------
+# --- written histories --------------------------------------------------------------------------
 
 
 def states(out: Out, dag: str = CHAIN, *logs: Log, live: bool = True) -> list[State]:
@@ -85,7 +85,7 @@ def states(out: Out, dag: str = CHAIN, *logs: Log, live: bool = True) -> list[St
     return [result.node(name, live=live) for name in result.ensemble.dags["run.dag"].workflow.nodes]
 
 
-def test_a_run_whose_first_node_failed_in_its_pre_script_has_failed() -> None:
+def test_run_fails_with_the_pre_script_of_its_first_node() -> None:
     out = Out().start().say(FAILED_PRE.format(E0))
     result = read_ensemble(CHAIN, out=out)
     (run,) = result.painter(live=True).status().runs
@@ -94,7 +94,7 @@ def test_a_run_whose_first_node_failed_in_its_pre_script_has_failed() -> None:
     assert states(out) == [State.FAILED, State.FUTILE, State.FUTILE]
 
 
-def test_a_pre_script_that_is_tried_again_makes_nothing_futile() -> None:
+def test_retried_pre_script_makes_no_node_futile() -> None:
     dag = CHAIN + "RETRY ALL_NODES 1\n"
     out = Out().start().say(FAILED_PRE.format(E0))
     assert states(out, dag) == [State.RETRYING, State.WAITING, State.WAITING]
@@ -102,7 +102,7 @@ def test_a_pre_script_that_is_tried_again_makes_nothing_futile() -> None:
     assert states(out, dag) == [State.FAILED, State.FUTILE, State.FUTILE]
 
 
-def test_a_failed_submission_is_not_tried_again_whatever_retry_says() -> None:
+def test_failed_submission_is_never_retried() -> None:
     """``Dag::ProcessFailedSubmit`` in ``dag.cpp``."""
     dag = CHAIN + "RETRY ALL_NODES 5\n"
     out = Out().start().say("Job submit failed after 6 tries.")
@@ -112,9 +112,9 @@ def test_a_failed_submission_is_not_tried_again_whatever_retry_says() -> None:
     assert (row.reason, row.retries_left) == ("Job submit failed", 0)
 
 
-def test_behind_a_weak_edge_nothing_is_futile() -> None:
-    """``Node::SetDescendantsToFutile``: a weak child's parent only has to be over; behind a futile
-    node it is futile, too."""
+def test_weak_edge_makes_no_node_futile() -> None:
+    """``Node::SetDescendantsToFutile``: the parent of a weak child only has to be over; after a
+    futile node it is futile, too."""
     weak = CHAIN.replace(f"PARENT {E0}", f"WEAK PARENT {E0}")
     out = Out().start().say(FAILED_PRE.format(E0))
     assert states(out, weak) == [State.FAILED, State.WAITING, State.WAITING]
@@ -128,7 +128,7 @@ def test_final_and_service_nodes_are_never_futile() -> None:
     assert states(out, dag)[3:] == [State.WAITING, State.WAITING]
 
 
-def test_a_node_behind_two_is_futile_by_the_one_that_failed_first() -> None:
+def test_futile_node_names_the_parent_that_failed_first() -> None:
     dag = "".join(f"JOB {name} t.sub\n" for name in "ABCD")
     dag += "PARENT A B CHILD C\nPARENT C CHILD D\n"
     out = Out().start().say(FAILED_PRE.format("B")).say(FAILED_PRE.format("A"))
@@ -140,14 +140,14 @@ def test_a_node_behind_two_is_futile_by_the_one_that_failed_first() -> None:
     assert row.failed_ancestor == "B"
 
 
-def test_after_a_resubmission_nothing_is_futile_any_more() -> None:
+def test_resubmission_leaves_no_node_futile() -> None:
     out = Out().start(at="10:00:00").say(FAILED_PRE.format(E0)).exit(1)
     assert states(out, live=False) == [State.FAILED, State.FUTILE, State.FUTILE]
     out.start(at="11:00:00")
     assert states(out) == [State.WAITING, State.WAITING, State.WAITING]
 
 
-def test_retries_that_a_removed_dag_did_not_come_to_make_nothing_futile() -> None:
+def test_unused_retries_of_a_removed_dag_make_no_node_futile() -> None:
     dag = CHAIN + "RETRY ALL_NODES 2\n"
     log = Log().submit(77, E0).execute(77).terminate(77, 1)
     out = Out().start(at="09:59:00").say("Received SIGUSR1", at="10:30:00").exit(2)
@@ -160,7 +160,7 @@ def test_retries_that_a_removed_dag_did_not_come_to_make_nothing_futile() -> Non
 ABORTING = CHAIN + f"RETRY ALL_NODES 5\nABORT-DAG-ON {E0} 3\nFINAL last f.sub\n"
 
 
-def test_the_node_that_aborts_its_dag_is_failed_while_the_final_node_runs() -> None:
+def test_aborting_node_is_failed_while_the_final_node_runs() -> None:
     """``Node::DoRetry``: never for the ABORT-DAG-ON value."""
     log = Log().submit(77, E0).execute(77).terminate(77, 3).submit(90, "last").execute(90)
     out = Out().start(at="09:59:00").submitted(E0, 77, at="10:01:00")
@@ -174,8 +174,8 @@ def test_the_node_that_aborts_its_dag_is_failed_while_the_final_node_runs() -> N
         assert result.painter(live=True).status().dags[0].nodes_failed == 1
 
 
-def test_what_else_fails_in_an_aborted_dag_is_not_tried_again() -> None:
-    """DAGMan reads on for its FINAL node: jobs that it removed are failed nodes then."""
+def test_later_failures_in_an_aborted_dag_are_not_retried() -> None:
+    """DAGMan reads on for its FINAL node: the jobs that it removed are failed nodes then."""
     dag = ABORTING + "JOB other t.sub\nRETRY other 5\n"
     log = Log().submit(77, E0).submit(78, "other").execute(77).execute(78).terminate(77, 3)
     log.remove(78, reason="DAG Abort: DAG is exiting and writing rescue file. (by user ada)")
@@ -187,7 +187,7 @@ def test_what_else_fails_in_an_aborted_dag_is_not_tried_again() -> None:
     assert result.painter(live=True).status().dags[0].nodes_failed == 2
 
 
-def test_the_return_value_of_a_post_script_may_abort_the_dag() -> None:
+def test_return_value_of_a_post_script_may_abort_the_dag() -> None:
     dag = ABORTING + f"SCRIPT POST {E0} post.sh\n"
     log = Log().submit(77, E0).execute(77).terminate(77, 1).post(77, E0, 3)
     out = Out().start(at="09:59:00").submitted(E0, 77, at="10:01:00")
@@ -196,7 +196,7 @@ def test_the_return_value_of_a_post_script_may_abort_the_dag() -> None:
     assert read_ensemble(dag, log, out=out).node(E0, live=True) is State.RETRYING
 
 
-def test_tries_that_only_dagmans_log_tells_of_are_counted() -> None:
+def test_tries_known_from_dagmans_log_count() -> None:
     dag = CHAIN + "RETRY ALL_NODES 1\n"
     out = Out().start(at="10:00:00").submitted(E0, 77)
     out.say(f"Node {E0} job proc (77.0.0) failed with status 3.")

@@ -1,6 +1,5 @@
-"""The generated first round: metlmon reads from its files what its generator knows to be true.
-
-Totals, places, labels, transfers and bytes are in ``report/test_report_usage.py``."""
+"""The generated first round: metlmon reads from its files what its generator knows. Totals, places,
+labels, transfers and bytes are in ``report/test_report_usage.py``."""
 
 from __future__ import annotations
 
@@ -52,14 +51,14 @@ def contents(directory: Path) -> dict[Path, bytes]:
     return {path.relative_to(directory): path.read_bytes() for path in files}
 
 
-def test_the_files_are_what_the_generator_writes(tmp_path: Path) -> None:
+def test_files_equal_those_of_the_generator(tmp_path: Path) -> None:
     write(live(first_round.SEED), tmp_path)
     written, kept = contents(tmp_path), contents(first_round.DIRECTORY)
     assert written.keys() == kept.keys()
     assert [name for name in kept if written[name] != kept[name]] == []
 
 
-def test_it_is_the_first_round(ledger: Ledger) -> None:
+def test_totals_are_those_of_the_first_round(ledger: Ledger) -> None:
     assert len(ledger.runs) == TRUTH["runs"] == 21
     assert {run.epochs_done for run in ledger.runs} == {30}
     assert {epoch.state for epoch in ledger.epochs} == {State.COMPLETED}
@@ -75,13 +74,13 @@ def test_it_is_the_first_round(ledger: Ledger) -> None:
     assert len(ledger.executions) == TRUTH["executions"]
 
 
-def test_nothing_is_complained_of_but_the_ends_that_nobody_logged(painter: SnapshotBuilder) -> None:
+def test_only_unlogged_ends_are_warned_of(painter: SnapshotBuilder) -> None:
     notices = list(painter.notices())
     assert len(notices) == TRUTH["by_cause"]["removed"]["executions"]
     assert all("its true end is unknown" in notice.text for notice in notices)
 
 
-def test_by_run(ledger: Ledger) -> None:
+def test_hours_by_run(ledger: Ledger) -> None:
     assert {
         run: {"uuid": entries[0].uuid, "executions": len(entries), **split(entries)}
         for run, entries in by(ledger, "run").items()
@@ -103,7 +102,7 @@ def spelled(entry: Execution) -> str:
             return str(entry.outcome)
 
 
-def test_by_cause(ledger: Ledger) -> None:
+def test_hours_by_cause(ledger: Ledger) -> None:
     causes: dict[str, dict[str, float]] = {}
     for entry in ledger.executions:
         if entry.kind == "badput":

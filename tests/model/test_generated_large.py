@@ -1,4 +1,4 @@
-"""Large generated ensembles, in small: what is read is what their generator knows to be true."""
+"""Large generated ensembles at small size: the figures are those of their generator."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def truth_of(directory: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("recent", [job_events.MAX_RECENT_JOBS, 4])
 @pytest.mark.parametrize("name", SMALL)
-def test_every_figure_is_the_generators(
+def test_figures_are_those_of_the_generator(
     ensembles: Ensembles, name: str, recent: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of a large one most jobs are compressed, and lives are folded again when they are asked
@@ -54,7 +54,7 @@ def test_every_figure_is_the_generators(
     monkeypatch.setattr(job_events, "MAX_RECENT_JOBS", recent)
     reader, truth = opened(ensembles[name]), truth_of(ensembles[name])
     assert differences(reader, truth) == []
-    # Ends that nobody logged.
+    # Ends that were not logged.
     notices = list(reader.snapshot_builder().notices())
     assert len(notices) == truth["executions"].get("removed", 0)
     epochs = reader.snapshot_builder().ledger().epochs
@@ -62,8 +62,8 @@ def test_every_figure_is_the_generators(
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_live_one_goes_on_from_the_newest_event(ensembles: Ensembles, name: str) -> None:
-    """Live, durations are as of now; where nothing has happened since, all else is the same."""
+def test_live_ensemble_differs_only_in_durations(ensembles: Ensembles, name: str) -> None:
+    """Live durations are as of now; without newer events all else is the same."""
     directory, truth = ensembles[name], truth_of(ensembles[name])
     reader = opened(directory)
     now = reader.ensemble.newest

@@ -1,5 +1,5 @@
-"""The state of a job after each event, and what its executions come to (``metlmon/README.md``, "Job
-state, from events" and "GPU-hours")."""
+"""The state of a job after each event, and the result of its executions (``metlmon/README.md``,
+"Job state, from events" and "GPU-hours")."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def state(log: Log) -> State:
     return of_one_job(log).job(77).state
 
 
-# --- the table, row by row ----------------------------------------------------------------
+# --- the rows of the table ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def state(log: Log) -> State:
         (running().remove(77), State.REMOVED),
         (submitted().remove(77), State.REMOVED),
         (submitted().hold(77), State.HELD),
-        # A release of a job that is not held; an eviction of one that is.
+        # A release of a job that is not held, and an eviction of one that is.
         (running().release(77), State.RUNNING),
         (running().hold(77, at="12:00:00").evict(77, at="12:00:00"), State.HELD),
         # Any later event shows that it is connected, no earlier one.
@@ -94,7 +94,7 @@ def state(log: Log) -> State:
         (submitted().hold(77).disconnect(77), State.HELD),
     ],
 )
-def test_the_state_after_an_event(log: Log, expected: State) -> None:
+def test_state_after_an_event(log: Log, expected: State) -> None:
     assert state(log) is expected
 
 
@@ -110,9 +110,7 @@ def test_the_state_after_an_event(log: Log, expected: State) -> None:
     ],
 )
 @pytest.mark.parametrize("before", [submitted, running], ids=["idle", "running"])
-def test_other_events_leave_the_state_alone(
-    before: type[Log], number: int, text: str, body: str
-) -> None:
+def test_other_events_keep_the_state(before: type[Log], number: int, text: str, body: str) -> None:
     quiet, spoken = before(), before().raw(number, 77, text, body)
     result = of_one_job(spoken)
     assert result.job(77).state is state(quiet)
@@ -122,7 +120,7 @@ def test_other_events_leave_the_state_alone(
         assert view.events[-1].number == number
 
 
-def test_a_job_first_seen_in_the_middle_of_its_life() -> None:
+def test_job_first_seen_in_mid_life() -> None:
     log = Log().execute(77).remove(78)
     result = of_one_job(log)
     assert result.job(77).state is State.RUNNING
@@ -130,7 +128,7 @@ def test_a_job_first_seen_in_the_middle_of_its_life() -> None:
     assert result.job(78).state is State.REMOVED
 
 
-def test_since_is_when_the_state_began_not_the_last_event() -> None:
+def test_since_is_the_start_of_the_state() -> None:
     log = submitted().execute(77, at="11:00:00").image(77, 5, at="15:00:00")
     result = of_one_job(log)
     view = result.painter().job_view(77, 0)
@@ -145,7 +143,7 @@ def test_since_is_when_the_state_began_not_the_last_event() -> None:
         (lambda log: log.remove(77), State.REMOVED),
     ],
 )
-def test_terminal_states_are_sticky(ending, stays: State) -> None:  # type: ignore[no-untyped-def]
+def test_terminal_states_are_final(ending, stays: State) -> None:  # type: ignore[no-untyped-def]
     log = ending(running())
     log.evict(77).hold(77).release(77).execute(77).terminate(77, 0).remove(77).submit(77, NODE)
     result = of_one_job(log)
@@ -170,7 +168,7 @@ def test_terminal_states_are_sticky(ending, stays: State) -> None:  # type: igno
         (running(), "in-flight"),
     ],
 )
-def test_the_first_event_that_ends_an_execution_says_how(log: Log, outcome: str) -> None:
+def test_first_ending_event_decides_the_outcome(log: Log, outcome: str) -> None:
     ended = log.clock
     result = of_one_job(log)
     assert result.executions(77) == [outcome]
@@ -179,7 +177,7 @@ def test_the_first_event_that_ends_an_execution_says_how(log: Log, outcome: str)
     assert last.end == (None if outcome == "in-flight" else ended)
 
 
-def test_what_is_known_of_how_it_ended() -> None:
+def test_end_of_an_execution_has_its_details() -> None:
     failed = of_one_job(running().terminate(77, 3)).last_execution(77)
     assert (failed.return_value, failed.signal) == (3, None)
     killed = of_one_job(running().killed(77, 9)).last_execution(77)
@@ -190,7 +188,7 @@ def test_what_is_known_of_how_it_ended() -> None:
     assert (held.code, held.subcode, held.reason) == (34, 102, "memory exceeded")
 
 
-def test_the_hold_explains_the_eviction_it_caused() -> None:
+def test_hold_explains_the_eviction_it_caused() -> None:
     log = submitted().execute(77, at="10:00:00").evict(77, None, at="11:00:00")
     log.hold(77, 34, "memory usage exceeded request_memory", at="11:00:00", subcode=102)
     last = of_one_job(log).last_execution(77)
@@ -198,7 +196,7 @@ def test_the_hold_explains_the_eviction_it_caused() -> None:
     assert last.reason == "memory usage exceeded request_memory"
 
 
-def test_an_eviction_without_an_execute_was_no_execution() -> None:
+def test_eviction_without_an_execute_is_not_an_execution() -> None:
     """Its input transfer failed: code 1007 or 13."""
     log = submitted().transfer(77, "started input").transfer(77, "finished input")
     result = of_one_job(log.evict(77, 1007, "Transfer input files failure"))
@@ -207,7 +205,7 @@ def test_an_eviction_without_an_execute_was_no_execution() -> None:
     assert result.painter().status().hours.total == 0
 
 
-def test_a_requeue_is_not_terminal() -> None:
+def test_requeue_is_not_terminal() -> None:
     result = of_one_job(running().requeue(77, 1))
     assert result.job(77).state is State.IDLE
     last = result.last_execution(77)
@@ -222,13 +220,13 @@ def test_a_requeue_is_not_terminal() -> None:
     ],
     ids=["resources and no GPU", "nothing listed"],
 )
-def test_an_execute_without_a_gpu(begun: Log, gpus: int | None, gpu_hours: float | None) -> None:
+def test_execute_without_a_gpu(begun: Log, gpus: int | None, gpu_hours: float | None) -> None:
     open_ = of_one_job(begun).last_execution(77)
     ended = of_one_job(begun.terminate(77)).last_execution(77)
     assert [(each.gpus, each.gpu_hours) for each in (open_, ended)] == [(gpus, gpu_hours)] * 2
 
 
-def test_a_suspended_job_keeps_its_gpus() -> None:
+def test_suspended_job_keeps_its_gpus() -> None:
     log = submitted().execute(77, gpus=1, at="10:00:00").suspend(77, at="11:00:00")
     log.resume(77, at="11:30:00").suspend(77, at="12:00:00").terminate(77, 0, at="14:00:00")
     last = of_one_job(log).last_execution(77)
@@ -236,7 +234,7 @@ def test_a_suspended_job_keeps_its_gpus() -> None:
     assert last.suspended == timedelta(hours=2, minutes=30).total_seconds()
 
 
-def test_a_failed_reconnect_is_followed_by_an_eviction_that_ends_nothing() -> None:
+def test_eviction_after_a_failed_reconnect_ends_nothing() -> None:
     log = submitted().execute(77, at="10:00:00").disconnect(77, at="11:00:00")
     log.reconnect_failed(77, at="11:40:00").evict(77, 1008, "reconnect failed", at="11:40:10")
     result = of_one_job(log)
@@ -246,7 +244,7 @@ def test_a_failed_reconnect_is_followed_by_an_eviction_that_ends_nothing() -> No
 
 
 def out_of_reach() -> Log:
-    """A job on one GPU since 10:00 that was not reached again after 11:00."""
+    """A job on one GPU since 10:00 that was disconnected at 11:00 and never reconnected."""
     return submitted().execute(77, at="10:00:00").disconnect(77, at="11:00:00")
 
 
@@ -265,13 +263,13 @@ def out_of_reach() -> Log:
         ),
     ],
 )
-def test_an_execution_out_of_reach_ends_with_its_lease(log: Log, outcome: str) -> None:
+def test_disconnected_execution_ends_with_its_lease(log: Log, outcome: str) -> None:
     lost = of_one_job(log).job(77, as_of="20:00:00").executions[0]
     assert (lost.outcome, lost.end) == (outcome, moment("11:40:00"))
     assert lost.lost_gpu_seconds == timedelta(minutes=100).total_seconds()
 
 
-def test_an_execution_out_of_reach_goes_on_while_its_lease_lasts() -> None:
+def test_disconnected_execution_lasts_during_its_lease() -> None:
     result = of_one_job(out_of_reach())
     for as_of, outcome in [("11:30:00", "in-flight"), ("12:00:00", "reconnect-failed")]:
         assert result.executions(77, as_of) == [outcome]
@@ -279,7 +277,7 @@ def test_an_execution_out_of_reach_goes_on_while_its_lease_lasts() -> None:
     assert result.executions(77, "20:00:00") == ["in-flight"]
 
 
-def test_what_was_stored_before_a_job_was_out_of_reach_is_kept() -> None:
+def test_checkpoint_before_a_disconnection_counts() -> None:
     log = submitted().execute(77, at="10:00:00").transfer(77, "started output", at="10:29:00")
     log.transfer(77, "finished output", at="10:30:00").disconnect(77, at="11:00:00")
     (lost,) = of_one_job(log).job(77, as_of="20:00:00").executions
@@ -301,8 +299,8 @@ def resubmitted() -> Log:
     return running().submit(78, NODE, at="15:00:00")
 
 
-def test_a_job_had_left_the_queue_before_the_next_one_of_its_node_that_ended() -> None:
-    """Its end is lost with a part of the log, or the access point has lost its queue."""
+def test_job_left_the_queue_before_its_successor() -> None:
+    """Its end is lost with a part of the log, or the access point lost its queue."""
     log = resubmitted().execute(78, at="16:00:00").terminate(78, 0, at="17:00:00")
     result = of_one_job(log)
     job = result.job(77, as_of="20:00:00")
@@ -327,16 +325,14 @@ def test_a_job_had_left_the_queue_before_the_next_one_of_its_node_that_ended() -
         "a proc of the same cluster",
     ],
 )
-def test_a_job_that_may_still_be_there_has_not_left_the_queue(
-    log: Log, state: State, outcome: str
-) -> None:
+def test_possibly_queued_job_has_not_left_the_queue(log: Log, state: State, outcome: str) -> None:
     job = of_one_job(log).job(77)
     assert (job.state, job.executions[0].outcome) == (state, outcome)
     assert not job.executions[0].uncertain
 
 
-def test_the_end_that_was_lost_is_uncertain_and_reported() -> None:
-    """001, and hours later only 009: the quota was full in between."""
+def test_lost_end_is_uncertain_and_reported() -> None:
+    """001, and hours later only 009: the quota was exhausted in between."""
     log = submitted().execute(77, at="10:00:00").remove(77, at="22:00:00")
     result = of_one_job(log)
     assert result.last_execution(77).uncertain
@@ -346,14 +342,14 @@ def test_the_end_that_was_lost_is_uncertain_and_reported() -> None:
     assert notice.line == log.data.count(b"\n", 0, log.data.index(b"\n009 (")) + 2
 
 
-def test_a_removal_in_the_middle_of_a_lively_execution_is_certain() -> None:
+def test_removal_of_a_reporting_execution_is_certain() -> None:
     log = submitted().execute(77, at="10:00:00").image(77, 4, at="21:59:00")
     result = of_one_job(log.remove(77, at="22:00:00"))
     assert not result.last_execution(77).uncertain
     assert not list(result.painter().notices())
 
 
-def test_a_second_execute_ends_the_first() -> None:
+def test_second_execute_ends_the_first() -> None:
     log = submitted().execute(77, at="10:00:00").execute(77, at="15:00:00").terminate(77, 0)
     result = of_one_job(log)
     assert result.executions(77) == ["evicted", "good"]
@@ -365,7 +361,7 @@ CHECKPOINTS = Settings(checkpoint_codes=frozenset({85}))
 
 
 @pytest.mark.parametrize("form", ["requeued", "terminated"])
-def test_a_checkpoint_code_makes_the_execution_good(form: str) -> None:
+def test_checkpoint_exit_code_makes_the_execution_good(form: str) -> None:
     def log() -> Log:
         begun = submitted().execute(77, gpus=1, at="10:00:00")
         if form == "requeued":
@@ -382,7 +378,7 @@ def test_a_checkpoint_code_makes_the_execution_good(form: str) -> None:
     ("finished", "end", "outcome", "seconds"),
     [
         ("10:15:00", lambda log: log.execute(77, at="10:16:00"), "ok", 300),
-        # "Finished" is also logged of a transfer that failed.
+        # "Finished" is logged of a failed transfer, too.
         ("10:12:00", lambda log: log.evict(77, 1007, at="10:12:01"), "aborted", 120),
         ("10:12:00", lambda log: log, "in-flight", 120),
         ("", lambda log: log, "in-flight", 0),
@@ -391,7 +387,7 @@ def test_a_checkpoint_code_makes_the_execution_good(form: str) -> None:
         ("", lambda log: log.remove(77, at="12:10:00"), "unfinished", 7200),
     ],
 )
-def test_an_input_transfer(
+def test_input_transfer_has_its_outcome(
     finished: str, end: Callable[[Log], Log], outcome: str, seconds: int
 ) -> None:
     log = submitted().transfer(77, "started input", at="10:10:00")
@@ -409,16 +405,16 @@ def test_an_input_transfer(
 # --- bytes and memory ---------------------------------------------------------------------
 
 
-def test_bytes_are_the_larger_of_total_and_runs() -> None:
-    """After a shadow restart the last run says 0 while the total is right; after a lost
-    total the runs are."""
+def test_bytes_are_the_larger_of_total_and_sum() -> None:
+    """After a restart of the shadow the last run has 0 while the total is right; after a lost total
+    the runs are."""
     log = submitted().execute(77).evict(77, sent=10, received=500).execute(77)
     log.terminate(77, 0, run=(7, 0), total=(12, 900))
     job = of_one_job(log).job(77)
     assert (job.bytes_sent, job.bytes_received) == (17, 900)
 
 
-def test_bytes_of_a_shadow_that_failed_count_too() -> None:
+def test_bytes_of_a_failed_shadow_count() -> None:
     """HTCondor adds them to the job's total (``BaseShadow::log_except``)."""
     lost = "\tFAILED to send files\n\t3  -  Run Bytes Sent By Job\n"
     lost += "\t700  -  Run Bytes Received By Job\n"
@@ -430,7 +426,7 @@ def test_bytes_of_a_shadow_that_failed_count_too() -> None:
     assert [execution.bytes_received for execution in job.executions] == [700, 500]
 
 
-def test_bytes_of_a_job_that_has_not_ended_are_not_known() -> None:
+def test_bytes_of_an_open_job_are_unknown() -> None:
     job = of_one_job(running()).job(77)
     assert job.bytes_sent is job.bytes_received is None
 
@@ -452,9 +448,7 @@ def test_memory_is_the_peak() -> None:
         *(("GPUs", "0.91", 0.91), ("GPUs", "0", 0.0), ("GPUs", "", None)),
     ],
 )
-def test_the_use_of_gpus_is_known_where_it_was_measured(
-    label: str, used: str, known: float | None
-) -> None:
+def test_gpu_usage_is_known_where_measured(label: str, used: str, known: float | None) -> None:
     text = "Job terminated."
     body = "\t(1) Normal termination (return value 0)\n"
     body += "\tPartitionable Resources :    Usage  Request Allocated Assigned\n"
@@ -464,7 +458,7 @@ def test_the_use_of_gpus_is_known_where_it_was_measured(
     assert (usage.gpus, usage.gpus_requested, usage.gpus_allocated) == (known, 2, 2)
 
 
-def test_no_value_of_an_environment_is_kept() -> None:
+def test_environment_values_are_never_kept() -> None:
     when = datetime(2026, 1, 5, 9)
     change = 'Changing job attribute Environment from "KEY=s3cret" to "KEY=0ther"'
     body = 'Environment = "KEY=s3cret"\nJobStatus = 2\nenv = "KEY=0ther"\n'
@@ -492,7 +486,7 @@ def test_no_value_of_an_environment_is_kept() -> None:
         (35, "Cluster submitted from host: x", "    password = hunter2hunter2\n", "password = "),
     ],
 )
-def test_an_event_has_its_body_where_nothing_else_shows_it(
+def test_event_keeps_a_body_that_no_field_has(
     number: int, text: str, body: str, shown: str
 ) -> None:
     view = of_one_job(running().raw(number, 77, text, body)).painter().job_view(77, 0)
@@ -502,7 +496,7 @@ def test_an_event_has_its_body_where_nothing_else_shows_it(
     assert "hunter2" not in line
 
 
-def test_an_event_with_a_reason_shows_it_once() -> None:
+def test_reason_of_an_event_is_shown_once() -> None:
     view = of_one_job(running().hold(77, reason="no more")).painter().job_view(77, 0)
     (line,) = [event.text for event in view.events if event.number == 12]
     assert line.count("no more") == 1
@@ -523,7 +517,7 @@ STEPS: tuple[Callable[[Log, str], Log], ...] = (
 
 
 def job_of(events: list[Event], *, follow: bool) -> LoggedJob:
-    """The job of these events; ``follow``: its history is looked at after each."""
+    """The job of these events; ``follow``: its history is read after each."""
     job = LoggedJob(77, 0)
     for event in events:
         if event.number == 6:
@@ -536,7 +530,7 @@ def job_of(events: list[Event], *, follow: bool) -> LoggedJob:
 
 
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(-90, 4000)), max_size=12))
-def test_a_history_that_follows_its_events_is_that_of_all_of_them(
+def test_incremental_history_equals_the_whole(
     steps: list[tuple[Callable[[Log, str], Log], int]],
 ) -> None:
     log = submitted()
@@ -546,7 +540,7 @@ def test_a_history_that_follows_its_events_is_that_of_all_of_them(
     assert job_of(events, follow=True).history() == job_of(events, follow=False).history()
 
 
-def test_use_is_shown_by_execution_and_not_what_an_earlier_one_left() -> None:
+def test_usage_is_that_of_its_own_execution() -> None:
     builder = read_dagdir(USAGE)
     uses = {}
     for job in builder.ledger().jobs:

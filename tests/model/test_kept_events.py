@@ -1,4 +1,4 @@
-"""Events that were compressed are what they were."""
+"""Compressed events are restored unchanged."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ def events(draw: st.DrawFn) -> Event:
 
 @pytest.fixture(scope="module", autouse=True)
 def none_recent() -> Iterator[None]:
-    """Jobs are compressed whenever it is asked for."""
+    """Let jobs be compressed whenever that is requested."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(job_events, "MAX_RECENT_JOBS", 0)
         yield
 
 
 @given(st.lists(st.lists(st.lists(events(), max_size=4), max_size=3), max_size=3))
-def test_compressed_and_decompressed(jobs: list[list[list[Event]]]) -> None:
+def test_compression_round_trip(jobs: list[list[list[Event]]]) -> None:
     recent = RecentJobs()
     logged = [LoggedJob(7, proc, 0, recent) for proc in range(len(jobs))]
     for job, logs in zip(logged, jobs, strict=True):
@@ -96,8 +96,8 @@ def test_compressed_and_decompressed(jobs: list[list[list[Event]]]) -> None:
 
 
 @given(events(), events())
-def test_an_event_is_kept_once(one: Event, other: Event) -> None:
-    """Equal are number, second, and first line; of two copies the undamaged one is kept."""
+def test_event_is_kept_once(one: Event, other: Event) -> None:
+    """Equal are number, second and first line; of two copies the undamaged one is kept."""
     same = (one.number, one.time.replace(microsecond=0), one.text) == (
         other.number,
         other.time.replace(microsecond=0),
@@ -114,7 +114,7 @@ def test_an_event_is_kept_once(one: Event, other: Event) -> None:
 
 
 @pytest.mark.parametrize("length", [7_900, TEXT_LIMIT - 10, TEXT_LIMIT, 9_000, 20_000])
-def test_an_event_in_two_logs_is_one_however_long_its_host(length: int) -> None:
+def test_event_with_a_long_host_in_two_logs_counts_once(length: int) -> None:
     logs = [Log("metl.log"), Log("run.dag.nodes.log", LogRole.NODES, "run.dag")]
     for log in logs:
         log.submit(5, "run0-train_epoch0")

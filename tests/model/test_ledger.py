@@ -1,4 +1,4 @@
-"""The ledger agrees with itself, and with a second look at the raw log lines."""
+"""The ledger is consistent, and agrees with an independent count of the log's lines."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _ledger(painter: SnapshotBuilder) -> Ledger:
 def hours(entries: Iterable[Execution]) -> dict[str, float]:
     sums = {"goodput": 0.0, "badput": 0.0, "running": 0.0}
     for entry in entries:
-        # What stored a checkpoint is good up to it.
+        # A checkpointed execution is good up to its checkpoint.
         sums["goodput"] += entry.stored * (entry.weight or 0.0) / 3600
         sums[entry.kind] += (entry.seconds - entry.stored) * (entry.weight or 0.0) / 3600
     return sums
@@ -64,13 +64,13 @@ def test_attempts_are_numbered_from_one(ledger: Ledger) -> None:
         entries.sort(key=lambda entry: (entry.attempt, entry.start))
         numbers = {entry.attempt for entry in entries}
         assert sorted(numbers) == list(range(1, len(numbers) + 1))
-        # Only the procs of one submission are tried together.
+        # Only the procs of one submission are one try.
         assert len({(entry.job, entry.attempt) for entry in entries}) == len(entries)
         submissions = {(entry.attempt, entry.job[0]) for entry in entries}
         assert len(submissions) == len(numbers)
 
 
-def test_bytes_of_a_job_add_up_over_its_executions(ledger: Ledger) -> None:
+def test_bytes_of_a_job_are_the_sum_of_its_executions(ledger: Ledger) -> None:
     ran = {entry.job for entry in ledger.executions}
     for name in ("bytes_sent", "bytes_received"):
         by_job: Counter[JobId] = Counter()
@@ -80,7 +80,7 @@ def test_bytes_of_a_job_add_up_over_its_executions(ledger: Ledger) -> None:
         assert by_job == Counter(jobs)
 
 
-def test_an_epochs_figures_are_its_executions(ledger: Ledger) -> None:
+def test_figures_of_an_epoch_are_those_of_its_executions(ledger: Ledger) -> None:
     of_node: defaultdict[object, list[Execution]] = defaultdict(list)
     for entry in ledger.executions:
         of_node[(entry.dag, entry.node)].append(entry)
@@ -100,10 +100,8 @@ def test_an_epochs_figures_are_its_executions(ledger: Ledger) -> None:
         assert epoch.longest_seconds == max(entry.trained for entry in mine)
 
 
-def test_a_longer_execution_that_was_lost_is_no_hidden_compute(
-    shared: Shared, capsys: Captured
-) -> None:
-    """17.0 h were evicted, then 11.3 h succeeded: these began again, and trained it."""
+def test_lost_longer_execution_is_not_hidden_compute(shared: Shared, capsys: Captured) -> None:
+    """17.0 h were evicted, then 11.3 h succeeded: that one began again and trained it."""
     path = str(shared("cases/trained-on-two-rules"))
     (epoch,) = json_output("run", capsys, path, "run0")["epochs"]
     assert (epoch["site"], epoch["trained_on"]) == ("SITE-B", None)
@@ -112,7 +110,7 @@ def test_a_longer_execution_that_was_lost_is_no_hidden_compute(
     assert (entry.site, entry.longest_site, entry.hidden) == ("SITE-B", "SITE-A", False)
 
 
-def test_a_hold_lasts_to_its_release(shared: Shared) -> None:
+def test_hold_lasts_until_its_release(shared: Shared) -> None:
     aws = painted(shared("examples/metl-aws")).ledger()
     # The eviction that came with this hold has the same second.
     (job,) = [job for job in aws.jobs if job.job == (12713917, 0)]

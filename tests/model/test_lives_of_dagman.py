@@ -1,4 +1,4 @@
-"""Lives of DAGMan: clusters of its own job that overlap, are refused, held or started again."""
+"""DAGMan's lives: clusters of its job that overlap, are refused, held or restarted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ANOTHER_RUNS = (
 
 
 def begun(cluster: int, at: str, log: Log | None = None) -> Log:
-    """000 and 001 in one second, as the schedd writes them."""
+    """000 and 001 within one second, as the schedd writes them."""
     log = log or Log("run.dag.dagman.log", LogRole.DAGMAN, "run.dag")
     return log.submit(cluster, at=at).execute(cluster, gpus=None, at=at)
 
@@ -50,7 +50,7 @@ def exits(report_of: EnsembleReading, on: str) -> Exit | None:
 # --- lives that overlap -------------------------------------------------------------------
 
 
-def test_a_second_submission_that_is_refused_leaves_the_first_running() -> None:
+def test_refused_submission_leaves_the_first_running() -> None:
     log = begun(102, "09:10:00", begun(100, "09:00:00")).terminate(102, 1, at="09:10:00")
     nodes = Log("run.dag.nodes.log", LogRole.NODES, "run.dag")
     nodes.submit(101, EPOCH0, at="09:00:05").execute(101, at="09:00:20")
@@ -64,7 +64,7 @@ def test_a_second_submission_that_is_refused_leaves_the_first_running() -> None:
     assert exits(result, "failed") is exits(result, "all") is None
 
 
-def test_dagman_says_itself_that_another_one_runs() -> None:
+def test_dagman_reports_that_another_one_runs() -> None:
     log = begun(102, "09:10:00", begun(100, "09:00:00")).terminate(102, 1, at="09:15:00")
     out = Out().start("09:00:01", cluster=100).start("09:10:01", None, 102)
     out.submitted(EPOCH0, 101, at="09:12:00")
@@ -78,7 +78,7 @@ def test_dagman_says_itself_that_another_one_runs() -> None:
     assert (dag.state, dag.ended, dag.dagmans) == (DagState.REMOVED, moment("10:00:01"), 1)
 
 
-def test_without_a_log_of_its_job_dagmans_output_tells_lives_apart() -> None:
+def test_dagmans_output_separates_lives_without_a_job_log() -> None:
     out = Out().start("09:00:01", cluster=100).start("09:10:01", None, 102)
     out.say(ANOTHER_RUNS, "09:10:01")
     out.exit(1, "09:10:01", 102)
@@ -87,7 +87,7 @@ def test_without_a_log_of_its_job_dagmans_output_tells_lives_apart() -> None:
 
 
 @pytest.mark.parametrize("old", ["removed", "failed"])
-def test_an_older_life_may_end_behind_the_begin_of_the_next(old: str) -> None:
+def test_older_life_may_end_after_the_next_begins(old: str) -> None:
     log = begun(102, "10:00:00", begun(100, "09:00:00"))
     if old == "removed":
         log.remove(100, at="10:00:03")
@@ -105,19 +105,19 @@ def test_an_older_life_may_end_behind_the_begin_of_the_next(old: str) -> None:
 @pytest.mark.parametrize(
     ("log", "expected"),
     [
-        # The end of the first one was lost: the next one has run since.
+        # The end of the first life was lost: the next one has run since.
         (
             begun(102, "10:00:00", begun(100, "09:00:00")).terminate(102, 1, at="12:00:00"),
             (DagState.FAILED, 102, 2, 0),
         ),
-        # One that fails at once, where no other one runs, was not refused.
+        # A life that fails at once without another running one was not refused.
         (
             begun(102, "10:00:00", begun(100, "09:00:00").remove(100, at="09:30:00")).terminate(
                 102, 1, at="10:00:01"
             ),
             (DagState.FAILED, 102, 2, 0),
         ),
-        # One that leaves the queue before it ran changes nothing; one that waits there counts.
+        # A life that leaves the queue unrun does not count; one that waits does.
         (
             begun(100, "09:00:00").submit(102, at="09:10:00").remove(102, at="09:11:00"),
             (DagState.RUNNING, 100, 2, 0),
@@ -134,7 +134,7 @@ def test_an_older_life_may_end_behind_the_begin_of_the_next(old: str) -> None:
         ),
     ],
 )
-def test_dagmans_by_their_log_alone(log: Log, expected: tuple[DagState, int, int, int]) -> None:
+def test_lives_from_the_job_log_alone(log: Log, expected: tuple[DagState, int, int, int]) -> None:
     result = read_ensemble(DAG, log)
     dag = row(result)
     assert (dag.state, dag.cluster, dag.dagmans, dag.refused) == expected
@@ -144,7 +144,7 @@ def test_dagmans_by_their_log_alone(log: Log, expected: tuple[DagState, int, int
 
 
 def test_submissions_are_counted_by_clusters() -> None:
-    """The schedd was restarted twice in the life of the first."""
+    """The schedd was restarted twice during the first life."""
     out = (
         Out().start("09:00:01", cluster=100).exit(3, "09:30:00", 100).start("09:40:00", cluster=100)
     )
@@ -156,7 +156,7 @@ def test_submissions_are_counted_by_clusters() -> None:
     assert dag.submissions == (moment("09:00:01"), moment("11:00:00"))
 
 
-def test_a_refused_submission_is_reported(tmp_path: Path, capsys: Captured) -> None:
+def test_refused_submission_is_reported(tmp_path: Path, capsys: Captured) -> None:
     log = begun(102, "09:10:00", begun(100, "09:00:00")).terminate(102, 1, at="09:10:00")
     (tmp_path / "run.dag").write_text(DAG)
     (tmp_path / "run.dag.dagman.log").write_bytes(log.data)
@@ -169,7 +169,7 @@ def test_a_refused_submission_is_reported(tmp_path: Path, capsys: Captured) -> N
 # --- DAGMan that does not run -------------------------------------------------------------
 
 
-def test_a_held_dagman_is_alive_and_says_why() -> None:
+def test_held_dagman_is_alive_and_has_its_reason() -> None:
     log = begun(100, "09:00:00").evict(100, at="10:00:00").hold(100, reason="via condor_hold")
     out = Out().start("09:00:01", cluster=100).exit(3, "10:00:00", 100)
     result = read_ensemble(DAG, log, out=out)
@@ -187,7 +187,7 @@ def test_a_held_dagman_is_alive_and_says_why() -> None:
 
 
 @pytest.mark.parametrize("logged", [True, False])
-def test_an_exit_status_of_3_is_a_restart(logged: bool) -> None:
+def test_exit_status_3_is_a_restart(logged: bool) -> None:
     log = begun(100, "09:00:00")
     out = Out().start("09:00:01", cluster=100).exit(3, "10:00:00", 100)
     if logged:
@@ -204,7 +204,7 @@ def test_an_exit_status_of_3_is_a_restart(logged: bool) -> None:
     assert (dag.state, dag.dagmans, dag.recoveries) == (DagState.RUNNING, 1, 1)
 
 
-def test_the_jobstate_log_knows_a_restart_as_well() -> None:
+def test_jobstate_log_shows_a_restart() -> None:
     written = b"1777885201 INTERNAL *** DAGMAN_STARTED 100.0 ***\n"
     written += b"1777888800 INTERNAL *** DAGMAN_FINISHED 3 ***\n"
     assert row(read_ensemble(DAG, jobstate=written)).state is DagState.RUNNING
@@ -218,7 +218,7 @@ def test_the_jobstate_log_knows_a_restart_as_well() -> None:
     ("dag", "state"),
     [(DAG, DagState.REMOVED), (f"{DAG}ABORT-DAG-ON {EPOCH0} 2\n", DagState.FAILED)],
 )
-def test_a_removal_is_never_a_failure_while_files_are_written(dag: str, state: DagState) -> None:
+def test_removal_is_never_a_failure_while_files_are_written(dag: str, state: DagState) -> None:
     """DAGMan writes its end into the jobstate log before all others."""
     written = b"1777885201 INTERNAL *** DAGMAN_STARTED 100.0 ***\n"
     written += b"1777888800 INTERNAL *** DAGMAN_FINISHED 2 ***\n"
@@ -253,12 +253,12 @@ RESCUE = (
     ("status", "rescue", "expected"),
     [
         (3, RESCUE, DagState.FAILED),
-        # ABORT-DAG-ON … RETURN 0: nobody wants to go on.
+        # ABORT-DAG-ON … RETURN 0: it is not to continue.
         (3, "", DagState.DONE),
         (0, RESCUE, DagState.DONE),
     ],
 )
-def test_a_dag_that_was_aborted_and_can_go_on_is_not_done(
+def test_aborted_dag_that_can_continue_is_not_done(
     status: int, rescue: str, expected: DagState
 ) -> None:
     log = begun(100, "09:00:00").terminate(100, 0, at="10:00:00")
@@ -267,7 +267,7 @@ def test_a_dag_that_was_aborted_and_can_go_on_is_not_done(
 
 
 @pytest.mark.parametrize("rescue", [RESCUE, ""])
-def test_dagmans_output_tells_of_the_abort_as_well(rescue: str) -> None:
+def test_dagmans_output_shows_the_abort(rescue: str) -> None:
     log = begun(100, "09:00:00").terminate(100, 0, at="10:00:00")
     out = Out().start("09:00:01", cluster=100)
     out.say("Aborting DAG because we got the ABORT exit value from a job", "09:59:00")
@@ -276,7 +276,7 @@ def test_dagmans_output_tells_of_the_abort_as_well(rescue: str) -> None:
     assert row(read_ensemble(DAG, log, out=out, rescue=rescue)).state is expected
 
 
-def test_the_metrics_of_an_older_life_say_nothing_of_the_next() -> None:
+def test_metrics_of_an_older_life_are_ignored() -> None:
     log = begun(100, "09:00:00").terminate(100, 0, at="10:00:00")
     begun(102, "10:30:00", log).terminate(102, 0, at="10:40:00")
     assert row(read_ensemble(DAG, log, metrics=metrics(3), rescue=RESCUE)).state is DagState.DONE
@@ -285,7 +285,7 @@ def test_the_metrics_of_an_older_life_say_nothing_of_the_next() -> None:
 # --- a real one ---------------------------------------------------------------------------
 
 
-def test_a_real_dagman_that_was_held(shared: Shared, capsys: Captured) -> None:
+def test_real_held_dagman(shared: Shared, capsys: Captured) -> None:
     """condor_q said 138.0 H, "via condor_hold (by user researcher)", and both jobs went on."""
     path = shared("examples/pool-failures/c1-dagman-held")
     output = json_output("status", capsys, path, "--live")
@@ -302,7 +302,7 @@ def test_a_real_dagman_that_was_held(shared: Shared, capsys: Captured) -> None:
 # --- as a real pool wrote it (HTCondor 23.9.6) ----------------------------------------------
 
 
-def test_a_released_dagman_whose_001_comes_before_its_013_runs() -> None:
+def test_released_dagman_runs_with_001_before_013() -> None:
     log = begun(64, "09:00:00").evict(64, at="09:00:02").hold(64, at="09:00:02")
     log.execute(64, gpus=None, at="09:00:05").release(64, at="09:00:05")
     out = Out().start("09:00:00", cluster=64)
@@ -310,9 +310,9 @@ def test_a_released_dagman_whose_001_comes_before_its_013_runs() -> None:
     assert row(read_ensemble(DAG, log, out=out), live=True).state is DagState.RUNNING
 
 
-def test_a_second_dagman_that_recovers_and_ends_at_once_leaves_the_first_running() -> None:
-    """It could not see the process of the first one: it takes over, does not find the jobs in
-    the queue as its own, writes a rescue file, and ends with 1. The first goes on."""
+def test_second_dagman_that_recovers_leaves_the_first_running() -> None:
+    """It could not see the process of the first one: it takes over, does not find its jobs in the
+    queue, writes a rescue file, and exits with 1. The first one continues."""
     log = begun(40, "09:10:00", begun(38, "09:00:00")).terminate(40, 1, at="09:10:01")
     out = Out().start("09:00:00", cluster=38).start("09:10:00", cluster=40)
     out.say("Running in RECOVERY mode... >>>>>>>>>>>>>>>>>>>>>>>>>>>>>>", "09:10:00")

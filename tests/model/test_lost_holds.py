@@ -1,7 +1,6 @@
-"""Holds whose 012 was lost, and which the reason of a later removal proves.
+"""Holds whose 012 was lost, proven by the reason of a later removal.
 
-The reasons are laid out as ``UserPolicy::FiringReason`` in HTCondor's ``user_job_policy.cpp``
-writes them.
+The reasons are those of ``UserPolicy::FiringReason`` in HTCondor's ``user_job_policy.cpp``.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ HELD_SINCE = datetime(2026, 1, 4, 12, 0, 0)
         SYSTEM.format(f"(JobUniverse == 5) && {THIRTY_DAYS}"),
     ],
 )
-def test_a_lost_hold_is_inferred(tmp_path: Path, policy: str) -> None:
+def test_lost_hold_is_inferred(tmp_path: Path, policy: str) -> None:
     dagdir = laid(tmp_path, policy)
     (job,) = dagdir.reader().snapshot_builder().job_rows()
     assert job.state is State.REMOVED
@@ -55,7 +54,7 @@ def test_a_lost_hold_is_inferred(tmp_path: Path, policy: str) -> None:
     assert "inferred" in (execution.reason or "")
 
 
-def test_it_is_held_in_views_of_the_past(tmp_path: Path) -> None:
+def test_lost_hold_counts_in_the_past(tmp_path: Path) -> None:
     dagdir = laid(tmp_path, SYSTEM.format(THIRTY_DAYS))
     (before,) = dagdir.reader(datetime(2026, 1, 3)).snapshot_builder().job_rows()
     assert before.state is State.RUNNING
@@ -77,13 +76,13 @@ def test_it_is_held_in_views_of_the_past(tmp_path: Path) -> None:
         f"somebody wrote {THIRTY_DAYS}",
     ],
 )
-def test_other_reasons_prove_nothing(tmp_path: Path, policy: str) -> None:
+def test_other_reasons_prove_no_hold(tmp_path: Path, policy: str) -> None:
     (job,) = laid(tmp_path, policy).reader().snapshot_builder().job_rows()
     (execution,) = job.executions
     assert (execution.end, execution.outcome) == (datetime(2026, 2, 3, 12), Outcome.REMOVED)
 
 
-def test_a_hold_that_is_in_the_log_stays_what_it_was(tmp_path: Path) -> None:
+def test_logged_hold_is_unchanged(tmp_path: Path) -> None:
     held = Log().hold(77, 13, "disk full", at="01-02 10:00:00", subcode=2)
     dagdir = laid(tmp_path, SYSTEM.format(THIRTY_DAYS), held)
     painter = dagdir.reader().snapshot_builder()
@@ -94,7 +93,7 @@ def test_a_hold_that_is_in_the_log_stays_what_it_was(tmp_path: Path) -> None:
     assert [line.number for line in view.events] == [0, 1, 12, 9]
 
 
-def test_what_happened_later_contradicts_it(tmp_path: Path) -> None:
+def test_later_events_contradict_a_lost_hold(tmp_path: Path) -> None:
     later = Log().evict(77, 1004, at="01-20 10:00:00")
     dagdir = laid(tmp_path, SYSTEM.format(THIRTY_DAYS), later)
     (job,) = dagdir.reader().snapshot_builder().job_rows()

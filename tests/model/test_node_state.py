@@ -1,6 +1,5 @@
-"""The state of a node from the DAG, DAGMan's files, its POST script and its jobs.
-
-See ``metlmon/README.md``, "Node state"; and what DONE, rescue files and restarts make of it."""
+"""The state of a node from the DAG, DAGMan's files, its POST script and its jobs
+(``metlmon/README.md``, "Node state"), with DONE, rescue files and restarts."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ def states(report_of: EnsembleReading, live: bool = False) -> list[State]:
 # --- by its jobs --------------------------------------------------------------------------
 
 
-def test_late_events_of_a_superseded_job_change_nothing() -> None:
+def test_late_events_of_a_superseded_job_are_ignored() -> None:
     log = Log().submit(77, EPOCH0).execute(77).submit(78, EPOCH0).execute(78)
     log.transfer(77, "started output").evict(77).remove(77)
     result = read_ensemble(CHAIN, log)
@@ -72,7 +71,7 @@ def test_late_events_of_a_superseded_job_change_nothing() -> None:
         (["terminate", "remove", "terminate"], State.REMOVED),
     ],
 )
-def test_of_several_procs_the_worst_open_one_counts(ends: list[str], expected: State) -> None:
+def test_worst_open_proc_of_a_node_counts(ends: list[str], expected: State) -> None:
     log = Log()
     for proc in range(3):
         log.submit((77, proc), EPOCH0)
@@ -106,7 +105,7 @@ def test_done_in_a_rescue_file() -> None:
     assert (dag.rescue, dag.nodes_done) == (1, 2)
 
 
-def test_a_node_before_a_submitted_one_must_be_done() -> None:
+def test_parent_of_a_submitted_node_is_done() -> None:
     result = read_ensemble(CHAIN, Log().submit(99, EPOCH2))
     assert states(result) == [State.COMPLETED, State.COMPLETED, State.IDLE]
     assert result.node_state(EPOCH0).inferred
@@ -117,7 +116,7 @@ def test_a_node_before_a_submitted_one_must_be_done() -> None:
     assert dag.nodes_done == 2
 
 
-def test_a_lost_end_is_inferred_from_the_child() -> None:
+def test_lost_end_is_inferred_from_the_child() -> None:
     log = Log().submit(77, EPOCH0).execute(77).submit(78, EPOCH1)
     result = read_ensemble(CHAIN, log)
     state = result.node_state(EPOCH0)
@@ -125,27 +124,27 @@ def test_a_lost_end_is_inferred_from_the_child() -> None:
     assert result.job(77).state is State.RUNNING
 
 
-def test_a_weak_parent_is_not_inferred() -> None:
+def test_end_of_a_weak_parent_is_not_inferred() -> None:
     dag = f"JOB {EPOCH0} t.sub\nJOB report r.sub\nWEAK PARENT {EPOCH0} CHILD report\n"
     log = Log().submit(77, EPOCH0).execute(77).terminate(77, 1).submit(78, "report")
     assert read_ensemble(dag, log).node(EPOCH0) is State.FAILED
     assert read_ensemble(dag.replace("WEAK ", ""), log).node(EPOCH0) is State.COMPLETED
 
 
-def test_a_node_submitted_before_its_parent_was_again_is_superseded() -> None:
-    """The user removed the DAG and began from the first epoch anew."""
+def test_node_older_than_its_parents_resubmission_is_superseded() -> None:
+    """The user removed the DAG and restarted from the first epoch."""
     log = Log().submit(77, EPOCH0).execute(77).terminate(77).submit(78, EPOCH1).execute(78)
     log.terminate(78).submit(90, EPOCH0).execute(90)
     result = read_ensemble(CHAIN, log)
     assert states(result) == [State.RUNNING, State.WAITING, State.WAITING]
     run = result.run("run0")
     assert (run.latest.epoch, run.latest.cluster, run.epochs_done) == (0, 90, 0)
-    # What it cost stays what it cost.
+    # Its hours still count.
     assert run.hours.goodput > 0
 
 
-def test_a_join_node_is_done_with_its_parents() -> None:
-    """More than a few parents and children are joined by a node that has no job."""
+def test_join_node_is_done_with_its_parents() -> None:
+    """More than a few parents and children are connected by a node without a job."""
     parents = [f"run{n}-train_epoch0" for n in range(4)]
     children = [f"run{n}-train_epoch1" for n in range(4)]
     dag = "".join(f"JOB {name} t.sub\n" for name in (*parents, *children))
@@ -178,7 +177,7 @@ NODES_LOG = ("run.dag.nodes.log", LogRole.NODES, "run.dag")
     ("job_code", "post_code", "expected"),
     [(1, 0, State.COMPLETED), (0, 1, State.FAILED), (0, 0, State.COMPLETED), (1, 1, State.FAILED)],
 )
-def test_the_post_script_decides_whatever_the_job_returned(
+def test_post_script_decides_whatever_the_job_returned(
     job_code: int, post_code: int, expected: State
 ) -> None:
     log = Log(*NODES_LOG).submit(77, EPOCH0).execute(77).terminate(77, job_code)
@@ -188,14 +187,14 @@ def test_the_post_script_decides_whatever_the_job_returned(
     assert result.job(77).state is job_state
 
 
-def test_a_post_script_of_the_submission_before_decides_nothing() -> None:
+def test_post_script_of_an_earlier_submission_is_ignored() -> None:
     log = Log(*NODES_LOG).submit(77, EPOCH0).execute(77).terminate(77, 1).post(77, EPOCH0, 1)
     assert read_ensemble(SCRIPTED, log.submit(78, EPOCH0).execute(78)).node(EPOCH0) is State.RUNNING
     log.terminate(78, 0)
     assert read_ensemble(SCRIPTED, log).node(EPOCH0) is State.COMPLETED
 
 
-def test_a_post_script_of_a_job_that_could_not_be_submitted() -> None:
+def test_post_script_after_a_failed_submission() -> None:
     """``(-01.000.000)``"""
     log = Log(*NODES_LOG)
     log.raw(
@@ -224,7 +223,7 @@ def test_a_node_in_a_rescue_file_ended_with_its_post_script(reported_by: str) ->
     assert (epoch.state, epoch.completed) == (State.COMPLETED, moment("10:05:00"))
 
 
-def test_pre_skip_ends_a_node_that_trained_nothing() -> None:
+def test_pre_skip_ends_a_node_without_a_job() -> None:
     log = Log(*NODES_LOG).pre_skip(EPOCH0)
     line = b"1777903200 run0-train_epoch0 PRESKIP 0.2147483647 - - 1\n"
     in_rescue_file = read_ensemble(SCRIPTED, log, rescue=rescued(EPOCH0))
@@ -241,8 +240,8 @@ def test_pre_skip_ends_a_node_that_trained_nothing() -> None:
     assert read_ensemble(SCRIPTED, log).node(EPOCH0) is State.RUNNING
 
 
-def test_a_skip_that_only_an_older_word_tells_of_stays_one() -> None:
-    """The rescue file says DONE, DAGMan spoke of the node again, and nodes.log is gone."""
+def test_skip_known_from_an_older_file_is_kept() -> None:
+    """The rescue file says DONE, DAGMan reported the node again, and nodes.log is gone."""
     out = (
         Out()
         .start()
@@ -258,7 +257,7 @@ def test_a_skip_that_only_an_older_word_tells_of_stays_one() -> None:
 
 
 @pytest.mark.parametrize("reported_by", ["out", "jobstate"])
-def test_a_job_cut_off_before_the_skip_does_not_complete_the_node(reported_by: str) -> None:
+def test_job_cut_before_the_skip_does_not_complete_the_node(reported_by: str) -> None:
     """``stop-now``: the job is removed, the gate skips its retry; then the DAG is removed and
     submitted again. DAGMan truncates nodes.log, and its rescue file says DONE."""
     skips = f"PRE_SKIP return value 2 indicates we are done (successfully) with node {EPOCH0}"
@@ -286,7 +285,7 @@ def test_a_job_cut_off_before_the_skip_does_not_complete_the_node(reported_by: s
     assert result.node(EPOCH0, live=True) is State.SKIPPED
 
 
-def test_a_skip_of_an_older_life_is_none_where_the_node_is_not_done() -> None:
+def test_skip_in_an_older_life_needs_done() -> None:
     skips = f"PRE_SKIP return value 2 indicates we are done (successfully) with node {EPOCH0}"
     out = Out().start(at="09:59:00").say(skips, at="10:20:06").exit(1).start(at="10:40:00")
     result = read_ensemble(SCRIPTED, Log(*NODES_LOG).pre_skip(EPOCH0, at="10:20:06"), out=out)
@@ -296,7 +295,7 @@ def test_a_skip_of_an_older_life_is_none_where_the_node_is_not_done() -> None:
     assert result.node(EPOCH0, live=True) is State.PRE
 
 
-def test_scripts_that_run_now() -> None:
+def test_running_scripts_give_the_state() -> None:
     out = Out().start().say(f"Running PRE script of Node {EPOCH0}...")
     assert read_ensemble(SCRIPTED, out=out).node(EPOCH0) is State.PRE
     out.say(f"PRE Script of Node {EPOCH0} completed successfully.")
@@ -310,7 +309,7 @@ def test_scripts_that_run_now() -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_before_its_post_script_a_node_is_neither_done_nor_failed(code: int) -> None:
+def test_node_is_open_until_its_post_script_ends(code: int) -> None:
     dag = SCRIPTED + f"RETRY {EPOCH0} 2\n"
     log = Log(*NODES_LOG).submit(77, EPOCH0).execute(77).terminate(77, code, at="10:30:00")
     out = Out().start().submitted(EPOCH0, 77, at="09:59:00")
@@ -323,7 +322,7 @@ def test_before_its_post_script_a_node_is_neither_done_nor_failed(code: int) -> 
     )
 
 
-def test_a_pre_script_of_a_dagman_that_is_gone() -> None:
+def test_pre_script_of_a_dead_dagman() -> None:
     runs, fails = Out().start(), Out().start()
     runs.say(f"Running PRE script of Node {EPOCH0}...").exit(1)
     assert read_ensemble(SCRIPTED, out=runs).node(EPOCH0) is State.WAITING
@@ -357,7 +356,7 @@ ALIVE, DEAD = (lambda: Out().start(at="09:00:00")), (lambda: ALIVE().exit(1, at=
         (CHAIN, failed(1), ALIVE, State.FAILED),
         # UNLESS-EXIT.
         (RETRIED, failed(1, code=42), ALIVE, State.FAILED),
-        # A rescue DAG begins again with all retries.
+        # A rescue DAG starts with all retries.
         (
             RETRIED,
             failed(3).submit(90, EPOCH0, at="13:01:00").execute(90).terminate(90, 1),
@@ -376,17 +375,17 @@ ALIVE, DEAD = (lambda: Out().start(at="09:00:00")), (lambda: ALIVE().exit(1, at=
         ),
     ],
 )
-def test_a_node_is_tried_again_by_a_living_dag_with_retries_left(
+def test_live_dag_retries_a_node_with_retries_left(
     dag: str, log: Log, out: Callable[[], Out], expected: State
 ) -> None:
     assert read_ensemble(dag, log, out=out()).node(EPOCH0) is expected
 
 
-def test_an_ensemble_that_is_live_may_retry_without_a_sign_of_dagman() -> None:
+def test_live_ensemble_may_retry_without_files_of_dagman() -> None:
     assert read_ensemble(RETRIED, failed(1)).node(EPOCH0, live=True) is State.RETRYING
 
 
-def test_the_last_retry_has_begun_and_is_not_submitted_yet() -> None:
+def test_last_retry_started_but_not_submitted() -> None:
     log = Log().submit(77, EPOCH0, at="10:00:00").execute(77).terminate(77, 1, at="11:00:00")
     epoch = int(moment("11:00:00").replace(tzinfo=UTC).timestamp())
     jobstate = (
@@ -400,7 +399,7 @@ def test_the_last_retry_has_begun_and_is_not_submitted_yet() -> None:
     assert read_ensemble(once, log, out=out, jobstate=jobstate).node(EPOCH0) is State.FAILED
 
 
-# --- DAGMan's word ------------------------------------------------------------------------
+# --- DAGMan's files -----------------------------------------------------------------------
 
 
 def status_file(node_status: int, when: str, dag_status: int = 3) -> bytes:
@@ -425,28 +424,28 @@ def status_file(node_status: int, when: str, dag_status: int = 3) -> bytes:
 """.encode()
 
 
-def test_the_node_status_file_where_it_is_fresher() -> None:
+def test_newer_node_status_file_counts() -> None:
     log = Log().submit(77, EPOCH0).execute(77).terminate(77, 1, at="11:00:00")
     older, newer = status_file(5, "10:30:00"), status_file(5, "11:00:30")
     assert read_ensemble(CHAIN, log, status=older).node(EPOCH0) is State.FAILED
     assert read_ensemble(CHAIN, log, status=newer).node(EPOCH0) is State.COMPLETED
 
 
-def test_a_status_file_that_says_done_where_no_log_lies() -> None:
+def test_status_file_has_done_nodes_without_logs() -> None:
     assert read_ensemble(CHAIN, status=status_file(5, "11:00:00")).node(EPOCH0) is State.COMPLETED
     assert read_ensemble(CHAIN, status=status_file(6, "11:00:00")).node(EPOCH0) is State.FAILED
     assert read_ensemble(CHAIN, status=status_file(2, "11:00:00")).node(EPOCH0) is State.PRE
     assert read_ensemble(CHAIN, status=status_file(1, "11:00:00")).node(EPOCH0) is State.WAITING
 
 
-def test_a_running_node_is_no_error_because_dagman_was_removed() -> None:
-    """At removal DAGMan writes its running nodes as ERROR; their jobs know better."""
+def test_removal_of_dagman_does_not_fail_running_nodes() -> None:
+    """At its removal DAGMan writes running nodes as ERROR; their jobs have the true state."""
     log = Log().submit(77, EPOCH0).execute(77).remove(77, at="11:00:00")
     result = read_ensemble(CHAIN, log, status=status_file(6, "11:00:01", dag_status=6))
     assert result.node(EPOCH0) is State.REMOVED
 
 
-def test_the_jobstate_log_tells_of_nodes_the_job_log_lost() -> None:
+def test_jobstate_log_has_nodes_that_the_job_log_lost() -> None:
     lines = (
         b"1777903200 run0-train_epoch0 SUBMIT 77.0 - - 1\n"
         b"1777903260 run0-train_epoch0 EXECUTE 77.0 - - 1\n"
@@ -459,8 +458,8 @@ def test_the_jobstate_log_tells_of_nodes_the_job_log_lost() -> None:
 # --- lives of a DAG -----------------------------------------------------------------------
 
 
-def test_a_fresh_start_makes_old_failures_void() -> None:
-    """The DAG was removed and submitted again; its rescue file has epoch 0 alone."""
+def test_fresh_start_voids_old_failures() -> None:
+    """The DAG was removed and submitted again; its rescue file has only epoch 0."""
     log = Log().submit(77, EPOCH0).execute(77).terminate(77, 0, at="10:30:00")
     log.submit(78, EPOCH1).execute(78).terminate(78, 1, at="11:00:00")
     out = Out().start(at="09:00:00").exit(1, at="11:00:10").start(at="12:00:00", done=1)
@@ -471,13 +470,13 @@ def test_a_fresh_start_makes_old_failures_void() -> None:
     assert dag.submissions == (moment("09:00:00"), moment("12:00:00"))
 
 
-def test_a_recovery_makes_nothing_void() -> None:
+def test_recovery_voids_no_failure() -> None:
     log = Log().submit(77, EPOCH0).execute(77)
     out = Out().start(at="09:00:00").start(at="12:00:00").recovery()
     assert read_ensemble(CHAIN, log, out=out).node(EPOCH0) is State.RUNNING
 
 
-def test_a_dag_submitted_again_in_the_second_of_its_removal_runs() -> None:
+def test_dag_resubmitted_in_the_second_of_its_removal_runs() -> None:
     log = Log("run.dag.dagman.log", LogRole.DAGMAN, "run.dag")
     log.submit(900, at="09:00:00").execute(900, gpus=None, at="09:00:01")
     log.remove(900, at="10:00:00").submit(901, at="10:00:00")
@@ -487,8 +486,8 @@ def test_a_dag_submitted_again_in_the_second_of_its_removal_runs() -> None:
 
 
 @pytest.mark.parametrize("zone", [None, UTC])
-def test_what_the_jobstate_log_says_of_an_end_is_not_the_next_dagmans(zone: tzinfo | None) -> None:
-    """The next one waits in the queue, and has written nothing yet."""
+def test_end_in_the_jobstate_log_is_not_the_next_dagmans(zone: tzinfo | None) -> None:
+    """The next one is idle, and has written no file yet."""
     log = Log("run.dag.dagman.log", LogRole.DAGMAN, "run.dag")
     log.submit(900, at="09:00:00").execute(900, gpus=None, at="09:00:01")
     log.remove(900, at="10:00:00").submit(901, at="10:00:01")
@@ -505,8 +504,8 @@ def test_what_the_jobstate_log_says_of_an_end_is_not_the_next_dagmans(zone: tzin
     assert (dag.state, dag.cluster) == (DagState.RUNNING, 901)
 
 
-def test_before_its_first_dagman_a_dag_was_not_submitted() -> None:
-    """The jobstate log counts seconds since 1970: it is cut like all that has a stamp."""
+def test_dag_is_unsubmitted_before_its_first_dagman() -> None:
+    """The jobstate log has seconds since 1970: as-of limits it, too."""
     began = int(moment("09:00:00").replace(tzinfo=UTC).timestamp())
     written = f"{began} INTERNAL *** DAGMAN_STARTED 900.0 ***\n".encode()
     out = Out().start(at="09:00:00")
@@ -517,7 +516,7 @@ def test_before_its_first_dagman_a_dag_was_not_submitted() -> None:
         assert (dag.state, len(dag.submissions)) == (expected, expected is DagState.RUNNING)
 
 
-def test_a_dag_of_which_nothing_is_known() -> None:
+def test_dag_without_any_information() -> None:
     (dag,) = read_ensemble(CHAIN).painter().status().dags
     assert (dag.state, dag.dagmans, dag.submissions) == (DagState.NOT_SUBMITTED, None, ())
     (dag,) = read_ensemble(CHAIN, Log().submit(77, EPOCH0)).painter().status().dags
@@ -529,7 +528,7 @@ def test_a_dag_of_which_nothing_is_known() -> None:
     assert dag.state is DagState.DONE
 
 
-def test_a_dagman_that_refused_its_dag_says_why() -> None:
+def test_dagman_that_refused_its_dag_has_the_reason() -> None:
     out = Out().say("** condor_dagman (CONDOR_DAGMAN) STARTING UP", "09:36:49")
     out.say("ERROR: job 0.ALL_NODES not found!", "09:36:49").exit(1, "09:36:49")
     result = read_ensemble("JOB run0-train_epoch0 t.sub\n", out=out)
@@ -541,7 +540,7 @@ def test_a_dagman_that_refused_its_dag_says_why() -> None:
     assert not list(read_ensemble(CHAIN, out=listed).painter().notices())
 
 
-def test_a_dagman_that_lost_its_log_and_was_started_again_says_so() -> None:
+def test_dagman_restarted_without_its_log_is_reported() -> None:
     text = "ERROR: log file run.dag.nodes.log has been deleted. Aborting."
     again = Out().start("09:00:00").say(text, "09:30:00").start("09:30:01")
     (notice,) = read_ensemble(CHAIN, out=again).painter(live=True).notices()
@@ -550,7 +549,7 @@ def test_a_dagman_that_lost_its_log_and_was_started_again_says_so() -> None:
     assert not list(read_ensemble(CHAIN, out=other).painter(live=True).notices())
 
 
-def test_jobs_of_two_submissions_of_a_node_are_reported_while_both_are_in_the_queue() -> None:
+def test_two_queued_submissions_of_a_node_are_reported() -> None:
     log = Log("run.dag.nodes.log", LogRole.NODES, "run.dag")
     log.submit(7, EPOCH0).execute(7).submit(9, EPOCH0).execute(9)
     (notice,) = read_ensemble(CHAIN, log).painter(live=True).notices()

@@ -1,4 +1,4 @@
-"""Where jobs really ran, off-target runs, and why executions were lost."""
+"""The sites of jobs, off-target runs, and the causes of lost executions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def site(settings: Settings | None = None, **machine: str | None) -> str | None:
         ("10.0.0.7", None),
     ],
 )
-def test_the_built_in_table(host: str, expected: str | None) -> None:
+def test_built_in_table_of_sites(host: str, expected: str | None) -> None:
     assert site(slot=f"slot1_3@{host}") == expected
 
 
@@ -51,11 +51,11 @@ def test_the_built_in_table(host: str, expected: str | None) -> None:
         ({"slot": "", "alias": None}, None),
     ],
 )
-def test_what_names_the_host(machine: dict[str, str | None], expected: str | None) -> None:
+def test_host_gives_the_site(machine: dict[str, str | None], expected: str | None) -> None:
     assert site(**machine) == expected
 
 
-def test_settings_come_before_the_table() -> None:
+def test_settings_override_the_table() -> None:
     rules = Settings(sites=(("gpu2*.chtc.wisc.edu", "gpulab"), ("*.example.org", "example")))
     assert site(rules, slot="slot1@gpu2003.chtc.wisc.edu") == "gpulab"
     assert site(rules, slot="slot1@gpu4000.chtc.wisc.edu") == "chtc"
@@ -63,7 +63,7 @@ def test_settings_come_before_the_table() -> None:
     assert site(rules, slot="slot1@gpu2003.chtc.wisc.edu", site="Its-Own") == "Its-Own"
 
 
-def test_the_access_points_alias_is_no_execute_host() -> None:
+def test_alias_of_the_access_point_is_not_the_host() -> None:
     """``CCBID=128.105.68.66:9618%3falias=ap40…`` names the CCB server."""
     log = Log().submit(77, NODE)
     log.raw(
@@ -75,14 +75,14 @@ def test_the_access_points_alias_is_no_execute_host() -> None:
     assert of_one_job(log).job(77).site == "example.org"
 
 
-def test_a_target_is_never_a_site() -> None:
+def test_target_is_never_a_site() -> None:
     dag = f'JOB {NODE} t.sub\nVARS {NODE} ResourceName="Delta-GPU"\n'
     log = Log().submit(77, NODE).execute(77, slot="slot1@localhost")
     job = read_ensemble(dag, log).job(77)
     assert (job.target, job.site) == ("Delta-GPU", None)
 
 
-def test_a_transfer_whose_start_was_not_logged_is_of_the_execution_beside_it() -> None:
+def test_transfer_without_a_start_belongs_to_its_execution() -> None:
     log = Log().submit(77, NODE)
     for name, gpu in (("A", "NVIDIA L40"), ("B", "NVIDIA A40")):
         log.transfer(77, "finished input").execute(77, site=name, gpu=gpu)
@@ -99,7 +99,7 @@ def test_a_transfer_whose_start_was_not_logged_is_of_the_execution_beside_it() -
     assert {group.name: group.transfers for group in gpus} == {"NVIDIA L40": 1, "NVIDIA A40": 1}
 
 
-def test_the_median_is_of_good_executions_alone() -> None:
+def test_median_is_of_good_executions_only() -> None:
     log = Log()
     for cluster, hours in ((1, 2), (2, 4), (3, 9)):
         log.submit(cluster).execute(cluster, at="10:00:00")
@@ -109,7 +109,7 @@ def test_the_median_is_of_good_executions_alone() -> None:
     assert (only.executions, only.seconds_median) == (4, 4 * 3600)
 
 
-def test_jobs_at_the_access_point_are_in_no_table_of_hours() -> None:
+def test_jobs_at_the_access_point_have_no_hours() -> None:
     log = Log().submit(1, NODE).execute(1).terminate(1, code=3)
     host = "<128.105.68.62:9618?addrs=128.105.68.62-9618&alias=ap40.uw.osg-htc.org&noUDP>"
     log.submit(2, "provision").raw(1, 2, f"Job executing on host: {host}").terminate(2, code=3)
@@ -118,7 +118,7 @@ def test_jobs_at_the_access_point_are_in_no_table_of_hours() -> None:
     assert [row.executions for row in breakdown.causes] == [1]
 
 
-def test_the_median_of_epochs_is_without_evaluations() -> None:
+def test_median_of_epochs_excludes_evaluations() -> None:
     log = Log().submit(1, NODE).execute(1, at="10:00:00").terminate(1, at="14:00:00")
     log.submit(2, "run0-eval_epoch0").execute(2, at="14:00:00").terminate(2, at="14:10:00")
     (only,) = break_down(of_one_job(log).painter().ledger()).sites
@@ -146,7 +146,7 @@ def test_off_target(target: str, where: str, off: bool) -> None:
     assert run.latest.off_target is off
 
 
-def test_a_pools_target_is_judged_within_its_own_dag() -> None:
+def test_off_target_is_judged_within_a_dag() -> None:
     dag = 'JOB {0} t.sub\nVARS {0} ResourceName="{1}"\n'
     pool, site = dag.format(NODE, "ospool"), dag.format("run1-train_epoch0", "expanse")
     log = Log().submit(77, NODE).execute(77, site="Expanse-GPU")
@@ -187,7 +187,7 @@ def test_a_pools_target_is_judged_within_its_own_dag() -> None:
         ),
     ],
 )
-def test_reasons_that_differ_in_places_and_numbers_are_one_cause(reasons: tuple[str, str]) -> None:
+def test_reasons_that_differ_in_names_and_numbers_are_one_cause(reasons: tuple[str, str]) -> None:
     assert fold_reason(reasons[0]) == fold_reason(reasons[1])
 
 
@@ -205,16 +205,16 @@ def test_numbers_equal_in_all_reasons_are_shown(reasons: list[str], shown: str) 
     assert with_common_numbers(fold_reason(reasons[0]), reasons) == shown
 
 
-def test_other_words_are_another_cause() -> None:
+def test_reasons_in_other_words_are_another_cause() -> None:
     assert fold_reason("memory usage exceeded 1 MB") != fold_reason("disk usage exceeded 1 MB")
 
 
-def test_a_hostile_reason_is_folded_in_bounded_time() -> None:
+def test_hostile_reason_is_folded_in_bounded_time() -> None:
     for reason in ("a." * 500_000, "/" * 1_000_000, "1," * 500_000, "x@" * 500_000, "-" * 10**6):
         assert len(fold_reason(reason)) <= 4 * REASON_LIMIT
 
 
-def test_causes_group_bad_hours() -> None:
+def test_causes_group_badput() -> None:
     log = Log()
     for cluster, host in ((1, "a.ec2.internal"), (2, "b.ec2.internal")):
         log.submit(cluster).execute(cluster, gpus=2, at="10:00:00")
@@ -239,7 +239,7 @@ def test_causes_group_bad_hours() -> None:
         (Outcome.HELD, 34, None, None, None, "held, no reason given"),
     ],
 )
-def test_a_cause_is_reported_where_no_reason_was_given(
+def test_execution_without_a_reason_has_a_cause(
     outcome: Outcome, code: int, reason: str, value: int, signal: int, cause: str
 ) -> None:
     assert cause_of(outcome, code, reason, value, signal) == cause

@@ -1,5 +1,5 @@
-"""Any prefix of the logs, in any chunks and any order of files, says what that prefix says
-when it is read whole; and nothing is claimed before its event is complete."""
+"""Any prefix of the logs, in any chunks and any order of files, gives the result of that prefix
+read whole; and no event counts before it is complete."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Facts = dict[str, Any]
 
 
 class Growing:
-    """The files of one dagdir that grow, and a model that reads them piece by piece."""
+    """The growing files of a dagdir, and a model that reads them piece by piece."""
 
     def __init__(self, dagdir: Path) -> None:
         self.dagdir = dagdir
@@ -73,7 +73,7 @@ class Growing:
 
 
 class Model:
-    """As the reader does it, with the length of each file given."""
+    """A model read as by the reader, with the length of each file given."""
 
     def __init__(self, files: Growing) -> None:
         self.files = files
@@ -86,7 +86,7 @@ class Model:
         self.at: dict[str, Any] = {}
 
     def read(self, name: str, end: int, limit: int | None = None, fast: bool = False) -> None:
-        """Read on in a file that ends at ``end`` now."""
+        """Read a file on to its present end ``end``."""
         data = self.files.data[name]
         if name in self.files.logs and fast:
             self._skim_log(name, data, end)
@@ -128,7 +128,7 @@ class Model:
         return SnapshotBuilder(self.derivation, "here")
 
     def says(self) -> Facts:
-        """``status``, ``jobs`` and each run, all of it."""
+        """All of ``status``, ``jobs`` and each run."""
         painter = self.builder()
         stamp, status = painter.clock.with_offset, painter.status()
         runs = [painter.run_view(run.key) for run in status.runs]
@@ -171,8 +171,8 @@ def some_ends(files: Growing, dice: random.Random) -> dict[str, int]:
 
 
 def piecewise(files: Growing, ends: dict[str, int], dice: random.Random) -> Facts:
-    """The same prefixes, in some ten looks at each file, the files by turns, with a limit on
-    events here and there, and pictures taken on the way."""
+    """The same prefixes, in some ten reads of each file, alternating between files, with a limit on
+    events at times, and snapshots on the way."""
     model = files.fresh()
     looks = [(n, dice.randrange(end + 1)) for n, end in ends.items() for _ in range(8)]
     looks.sort(key=lambda look: look[1])
@@ -197,14 +197,14 @@ def piecewise(files: Growing, ends: dict[str, int], dice: random.Random) -> Fact
 @given(seed=st.integers(0, 2**32))
 @example(seed=73966)  # the jobstate log was ahead of .dagman.out, and read first
 @example(seed=4785784)  # a job that was removed before it ran
-def test_prefixes_of_all_logs_at_once_in_any_chunks(dagdir: Path, seed: int) -> None:
+def test_prefixes_of_all_logs_in_any_chunks(dagdir: Path, seed: int) -> None:
     files, dice = growing(dagdir), random.Random(seed)
     ends = some_ends(files, dice)
     assert differences(piecewise(files, ends, dice), whole(files, ends)) == []
 
 
 def torn(data: bytes, dice: random.Random) -> tuple[int, int]:
-    """A cut in the middle of an event, and the end of the event before it."""
+    """A cut within an event, and the end of the event before it."""
     cut = dice.randrange(1, len(data))
     if data[:cut].endswith(SEPARATOR):
         cut += 1
@@ -215,7 +215,7 @@ def torn(data: bytes, dice: random.Random) -> tuple[int, int]:
 @DIRS
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
-def test_a_cut_inside_an_event_is_a_cut_before_it(dagdir: Path, seed: int) -> None:
+def test_cut_within_an_event_equals_a_cut_before_it(dagdir: Path, seed: int) -> None:
     files, dice = growing(dagdir), random.Random(seed)
     for name in files.logs:
         cut, before = torn(files.data[name], dice)
@@ -225,7 +225,7 @@ def test_a_cut_inside_an_event_is_a_cut_before_it(dagdir: Path, seed: int) -> No
         assert differences(inside.says(), outside.says()) == []
 
 
-# --- ids that were given out again ------------------------------------------------------------
+# --- reused ids -------------------------------------------------------------------------------
 
 NODES = [f"run0-train_epoch{epoch}" for epoch in range(3)]
 
@@ -245,7 +245,7 @@ LIVES = {
 
 
 def life(log: Log, number: int, node: str, at: str, images: bool) -> None:
-    """Of 5.0: an hour more than the one before it, on ever less memory."""
+    """The life of 5.0: an hour longer than the one before, with ever less memory."""
     begun = datetime.fromisoformat(at)
     log.submit(5, node, at=at).execute(5, at=str(begun + timedelta(minutes=5)))
     for report in range(1, 5) if images else ():
@@ -257,7 +257,7 @@ def life(log: Log, number: int, node: str, at: str, images: bool) -> None:
 
 @pytest.fixture(name="given_out_again", params=LIVES)
 def _given_out_again(request: pytest.FixtureRequest, tmp_path: Path) -> Growing:
-    """Jobs of one number in one log, and all but the first in nodes.log, too."""
+    """Jobs of one number in one log, all but the first also in nodes.log."""
     dag = "SUBMIT-DESCRIPTION train {\n executable = t.sh\n log = metl.log\n}\n"
     dagdir = Dagdir(tmp_path / "d", dag + "".join(f"JOB {node} train\n" for node in NODES))
     user, nodes = Log(), Log()
@@ -272,16 +272,14 @@ def _given_out_again(request: pytest.FixtureRequest, tmp_path: Path) -> Growing:
 
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
-def test_prefixes_of_logs_in_which_ids_were_given_out_again(
-    given_out_again: Growing, seed: int
-) -> None:
+def test_prefixes_of_logs_with_reused_ids(given_out_again: Growing, seed: int) -> None:
     files, dice = given_out_again, random.Random(seed)
     whole_ends = {name: len(data) for name, data in files.data.items()}
     ends = dice.choice([whole_ends, some_ends(files, dice)])
     assert differences(piecewise(files, ends, dice), whole(files, ends)) == []
 
 
-def test_each_job_of_a_number_has_its_own_hours_and_memory(given_out_again: Growing) -> None:
+def test_jobs_of_a_reused_id_have_their_own_hours_and_memory(given_out_again: Growing) -> None:
     files = given_out_again
     says = whole(files, {name: len(data) for name, data in files.data.items()})
     by_submission = sorted(says["jobs"], key=lambda job: job["submitted"])
@@ -293,15 +291,15 @@ def test_each_job_of_a_number_has_its_own_hours_and_memory(given_out_again: Grow
     assert (hours["goodput"], hours["badput"]) == ((1.0, 2.0) if number == 1 else (4.0, 2.0))
 
 
-# --- a log that two directories write ----------------------------------------------------------
+# --- a log of two directories ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["f1", "f2"])
 @pytest.mark.parametrize("seed", range(3))
-def test_prefixes_of_a_log_that_two_directories_write(
+def test_prefixes_of_a_log_of_two_directories(
     shared: Shared, tmp_path: Path, name: str, seed: int
 ) -> None:
-    """Whichever file is ahead, the same jobs are found to be another directory's."""
+    """Whichever file is ahead, the same jobs are attributed to the other directory."""
     both = shared("examples/pool-failures/shared-absolute-log")
     writable_copy(both / name, tmp_path / "d")
     shutil.copyfile(both / "f1" / "all.log", tmp_path / "d" / "all.log")

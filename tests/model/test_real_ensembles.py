@@ -1,4 +1,4 @@
-"""Real ensembles: the facts that are known of them by other means than our readers."""
+"""Real ensembles: facts known by other means than metlmon's readers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _spent(shared: Shared) -> Breakdown:
     return break_down(painted(shared("examples/metl-aws")).ledger())
 
 
-def test_aws_epochs(aws: Status) -> None:
+def test_epochs_on_aws(aws: Status) -> None:
     assert sum(aws.node_states.values()) == sum(aws.epoch_states.values()) == 150
     there = {state: n for state, n in aws.epoch_states.items() if n}
     assert there == {State.COMPLETED: 42, State.RUNNING: 5, State.WAITING: 103}
@@ -45,7 +45,7 @@ def test_aws_epochs(aws: Status) -> None:
     assert (dag.nodes_total, dag.nodes_done, dag.nodes_failed) == (150, 42, 0)
 
 
-def test_aws_gpu_hours(aws: Status, spent: Breakdown) -> None:
+def test_gpu_hours_on_aws(aws: Status, spent: Breakdown) -> None:
     hours = aws.hours
     assert round(hours.total, 2) == 1011.31
     parts = [round(each, 2) for each in (hours.goodput, hours.badput, hours.running)]
@@ -57,7 +57,7 @@ def test_aws_gpu_hours(aws: Status, spent: Breakdown) -> None:
     assert sum(cause.badput for cause in spent.causes) == pytest.approx(hours.badput)
 
 
-def test_aws_transfers(spent: Breakdown) -> None:
+def test_transfers_on_aws(spent: Breakdown) -> None:
     moved = spent.transfers
     assert (moved.input_ok.n, moved.input_ok.seconds) == (93, 27_611)
     assert (moved.input_aborted.n, moved.input_aborted.seconds) == (9, 1_784)
@@ -66,8 +66,8 @@ def test_aws_transfers(spent: Breakdown) -> None:
     assert moved.bytes_received == 2_302_770_316_569
 
 
-def test_aws_damage_is_reported(aws: Status, shared: Shared) -> None:
-    """Two places: a header glued behind a cut line, and what the same gap swallowed."""
+def test_log_damage_on_aws_is_reported(aws: Status, shared: Shared) -> None:
+    """Two places: a header glued to a cut line, and the events lost in the same gap."""
     lines = shared("examples/metl-aws/metl.log").read_bytes().split(b"\n")
     glued = next(i for i, line in enumerate(lines, 1) if b"Run Local Usa013 (" in line)
     result = [(n.kind, n.file, n.line) for n in aws.warnings]
@@ -121,7 +121,7 @@ def test_nodes_equal_the_node_status_file(dagdir: Path, stem: str) -> None:
 def test_totals_equal_the_metrics(dagdir: Path, stem: str) -> None:
     metrics = json.loads((here(dagdir) / f"{stem}.dag.metrics").read_text())
     dag = next(d for d in painted(dagdir).status().dags if d.file == f"{stem}.dag")
-    # Version 1 says jobs and means nodes.
+    # Version 1 calls nodes jobs.
     kind = "nodes" if "nodes" in metrics else "jobs"
     assert dag.nodes_done == metrics[f"{kind}_succeeded"]
     assert dag.nodes_failed == metrics[f"{kind}_failed"]
@@ -134,7 +134,7 @@ NOOP = ".2147483647"
 
 
 def jobstate(dagdir: Path, stem: str) -> list[list[str]]:
-    """Each line in words; a jobstate log is one DAG's alone."""
+    """The words of each line; a jobstate log belongs to one DAG."""
     text = (here(dagdir) / f"{stem}.jobstate.log").read_text()
     return [line.split() for line in text.splitlines()]
 
@@ -162,7 +162,7 @@ def test_executions_equal_the_jobstate_log(dagdir: Path, stem: str) -> None:
 
 
 def table() -> list[tuple[str, int, int, int, int]]:
-    """What HTCondor's own log reader makes of the recordings: directory, jobs, executions,
+    """The results of HTCondor's own log reader for the recordings: directory, jobs, executions,
     GPU-seconds good and bad."""
     readme = FIXTURES / "README.md"
     row = re.compile(r"^\| `([\w-]+)` .*\| (\d+), (\d+) \| (\d+) / (\d+) \|$", re.MULTILINE)
@@ -171,7 +171,7 @@ def table() -> list[tuple[str, int, int, int, int]]:
 
 
 @pytest.mark.parametrize(("name", "jobs", "executions", "good", "bad"), table())
-def test_costs_equal_the_official_readers(
+def test_gpu_seconds_equal_those_of_the_official_reader(
     name: str, jobs: int, executions: int, good: int, bad: int
 ) -> None:
     painter = painted(FIXTURES / name)

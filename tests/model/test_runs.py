@@ -23,8 +23,8 @@ UUID = "1d38faf9-6c93-4a61-8d0c-aaaaaaaaaaaa"
 
 
 def chain(run: str, uuid: str | None, epochs: range, target: str = "Expanse-GPU") -> str:
-    """A run as the experiment's generator writes it: epochs from 0 in the name, from 1 in
-    VAR ``epoch``, an evaluation behind each."""
+    """A run as the experiment's generator writes it: epochs from 0 in the name, from 1 in VAR
+    ``epoch``, each followed by an evaluation."""
     text = ""
     for n in epochs:
         text += f"JOB {run}-train_epoch{n} train.sub\nJOB {run}-eval_epoch{n} eval.sub\n"
@@ -41,8 +41,8 @@ def trained(log: Log, cluster: int, node: str, at: str = "") -> Log:
     return log.submit(cluster, node, at=at).execute(cluster, gpus=1).terminate(cluster)
 
 
-def test_the_queued_jobs_of_a_run_are_none_of_another_sub_dags(tmp_path: Path) -> None:
-    """Both sub-DAGs call the node the same: who removes one run must not remove the other."""
+def test_queued_jobs_of_a_run_exclude_other_sub_dags(tmp_path: Path) -> None:
+    """Both sub-DAGs have a node of this name: removing one run must not remove the other."""
     log = Log()
     for run in range(2):
         (tmp_path / f"r{run}.dag").write_text("JOB train_epoch0 train.sub\n")
@@ -154,10 +154,10 @@ def test_sub_dags_without_any_file_of_dagman(tmp_path: Path) -> None:
         pytest.param(range(6, 9), None, [7, 8, 9], id="continued, without the VAR"),
     ],
 )
-def test_epochs_count_from_1_whatever_the_names_count_from(
+def test_epochs_count_from_1_whatever_their_names(
     names: range, variable: int | None, epochs: list[int]
 ) -> None:
-    """``variable``: how much greater VAR ``epoch`` is than the number in the name."""
+    """``variable``: VAR ``epoch`` less the number in the name."""
     dag = ""
     for number in names:
         dag += f"JOB run3-train_epoch{number} a.sub\n"
@@ -168,7 +168,7 @@ def test_epochs_count_from_1_whatever_the_names_count_from(
     assert [json_of(epoch)["epoch"] for epoch in view.epochs] == epochs
 
 
-def test_side_nodes_are_no_epochs() -> None:
+def test_side_nodes_are_not_epochs() -> None:
     log = trained(Log(), 77, "run3-train_epoch0").submit(78, "run3-eval_epoch0")
     result = read_ensemble(chain("run3", UUID, range(2)), log)
     run = result.run("run3")
@@ -182,7 +182,7 @@ def test_side_nodes_are_no_epochs() -> None:
     assert sum(status.node_states.values()) == 4
 
 
-def test_epochs_are_ordered_as_numbers() -> None:
+def test_epochs_are_ordered_by_number() -> None:
     result = read_ensemble(chain("run0", UUID, range(12)), Log().submit(77, "run0-train_epoch10"))
     view = result.painter().run_view(UUID)
     assert [row.epoch for row in view.epochs] == list(range(12))
@@ -190,7 +190,7 @@ def test_epochs_are_ordered_as_numbers() -> None:
     assert run.latest.epoch == 10
 
 
-def test_a_run_without_a_uuid_is_its_name_in_its_dag() -> None:
+def test_run_without_a_uuid_is_known_by_name_and_dag() -> None:
     dags = {"a.dag": chain("run0", None, range(2)), "b.dag": chain("run0", None, range(2))}
     status = read_ensemble(dags).painter().status()
     assert [(run.run, run.uuid, run.dag) for run in status.runs] == [
@@ -200,7 +200,7 @@ def test_a_run_without_a_uuid_is_its_name_in_its_dag() -> None:
     assert len({run.key for run in status.runs}) == 2
 
 
-def test_one_run_continued_by_a_second_dag() -> None:
+def test_run_continued_by_a_second_dag() -> None:
     dags = {
         "first.dag": chain("run0", UUID, range(3)),
         "second.dag": chain("again0", UUID, range(3, 6), target="Delta-GPU"),
@@ -216,7 +216,7 @@ def test_one_run_continued_by_a_second_dag() -> None:
     assert run.state is State.RUNNING
 
 
-def test_the_same_epochs_in_two_dags_count_once() -> None:
+def test_epochs_in_two_dags_count_once() -> None:
     again = chain("run0", UUID, range(3)).replace(
         "JOB run0-train_epoch0 train.sub", "JOB run0-train_epoch0 train.sub DONE"
     )
@@ -232,14 +232,14 @@ def test_the_same_epochs_in_two_dags_count_once() -> None:
     assert (run.epochs_total, run.epochs_done, run.dag) == (3, 1, "second.dag")
     assert (run.latest.epoch, run.latest.cluster) == (1, 80)
     view = result.painter().run_view(UUID)
-    # What was trained in the first DAG stays in the run's history, with its hours.
+    # Epochs of the first DAG stay in the run's history, with their hours.
     assert {(row.epoch, row.dag, row.jobs) for row in view.epochs if row.jobs} == {
         (0, "first.dag", ((70, 0),)),
         (1, "second.dag", ((80, 0),)),
     }
 
 
-def test_the_names_of_nodes_are_a_setting() -> None:
+def test_names_of_nodes_are_a_setting() -> None:
     dag = "JOB fold3_step07 t.sub\nJOB fold3_step08 t.sub\nPARENT fold3_step07 CHILD fold3_step08\n"
     assert read_ensemble(dag).painter().status().runs == ()
     settings = Settings(train_node=re.compile(r"^(?P<run>fold\d+)_step(?P<epoch>\d+)$"))
@@ -260,7 +260,7 @@ def test_the_names_of_nodes_are_a_setting() -> None:
         ("aaaa1111-0000", ["run0"]),
     ],
 )
-def test_a_run_is_found_by_a_piece_of_its_uuid_or_its_name(wanted: str, found: list[str]) -> None:
+def test_run_is_found_by_part_of_its_uuid_or_name(wanted: str, found: list[str]) -> None:
     dag = chain("run0", "aaaa1111-0000", range(1)) + chain("run1", "abbb2222-0000", range(1))
     assert [run.run for run in read_ensemble(dag).painter().find_runs(wanted)] == found
 
@@ -274,7 +274,7 @@ def test_phases_of_an_epoch() -> None:
     assert (row.queue_wait, row.transfer, row.execution) == (1200, 300, 7200)
 
 
-def test_the_wait_of_a_job_that_never_ran_ends_with_its_removal() -> None:
+def test_wait_of_a_job_ends_with_its_removal() -> None:
     log = Log().submit(77, "run0-train_epoch0", at="10:00:00").remove(77, at="10:10:00")
     view = read_ensemble(chain("run0", UUID, range(1)), log).painter("20:00:00").run_view(UUID)
     assert view.epochs[0].queue_wait == 600

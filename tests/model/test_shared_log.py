@@ -1,4 +1,4 @@
-"""One job event log, written by the DAGs of two directories that have the same node names."""
+"""One job event log of the DAGs of two directories with equal node names."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def clusters(report_of: EnsembleReading) -> list[int]:
 
 
 def out_of(*submitted: tuple[str, int, str]) -> Out:
-    """A ``.dagman.out`` that begins before our job and tells of these submissions."""
+    """A ``.dagman.out`` that begins before our job and has these submissions."""
     out = Out().start("09:59:00")
     for node, cluster, at in submitted:
         when = moment(at)
@@ -92,7 +92,7 @@ def test_each_directory_shows_its_own_jobs(dagdirs: tuple[Path, Path]) -> None:
         assert [dag.nodes_done for dag in status.dags] == [done]
         rows = painter.job_rows()
         assert {row.cluster for row in rows if row.node} == ours
-        # Submitted in the last two seconds of the snapshot, of which DAGMan's files tell nothing.
+        # Submitted in the last two seconds of the snapshot, not yet in DAGMan's files.
         assert {row.cluster for row in rows if not row.node} <= {251, 252}
         assert all(row.candidates == ("one.dag",) for row in rows if not row.node)
         assert "shared-log" in {warning.kind for warning in status.warnings}
@@ -105,7 +105,7 @@ def test_each_directory_shows_its_own_jobs(dagdirs: tuple[Path, Path]) -> None:
     ]
 
 
-def test_what_dagmans_own_logs_tell_is_enough(dagdirs: tuple[Path, Path]) -> None:
+def test_dagmans_own_logs_suffice(dagdirs: tuple[Path, Path]) -> None:
     (dagdirs[1] / "one.dag.dagman.out").unlink()
     painter = read_dagdir(dagdirs[1])
     assert [dag.nodes_done for dag in painter.status().dags] == [1]
@@ -113,7 +113,7 @@ def test_what_dagmans_own_logs_tell_is_enough(dagdirs: tuple[Path, Path]) -> Non
     assert nodes == jobs_in(dagdirs[1] / "one.dag.nodes.log")
 
 
-def test_without_dagmans_files_it_is_reported_as_the_log_tells_it(
+def test_shared_log_without_dagmans_files(
     dagdirs: tuple[Path, Path],
 ) -> None:
     for file in dagdirs[0].glob("one.dag.*"):
@@ -127,13 +127,13 @@ def test_without_dagmans_files_it_is_reported_as_the_log_tells_it(
 
 
 def one_after_another() -> Log:
-    """Ours ends before theirs is submitted, as a retry of ours would be."""
+    """Our job ends before theirs is submitted, as before a retry."""
     log = Log().submit(OURS, NODE, at="10:00:00", older=True)
     log.terminate(OURS, 1, at="10:04:00")
     return log.submit(THEIRS, NODE, at="10:05:00", older=True)
 
 
-def test_a_dagman_out_that_tells_of_later_but_not_of_it() -> None:
+def test_dagman_out_without_the_submission_refutes_it() -> None:
     result = read_ensemble(CHAIN, one_after_another(), out=out_of(MINE))
     assert clusters(result) == [OURS, THEIRS], "the time after it is not known yet"
     hear(result, LATER)
@@ -143,7 +143,7 @@ def test_a_dagman_out_that_tells_of_later_but_not_of_it() -> None:
         assert kinds(each, live=True) == ["shared-log"]
 
 
-def test_it_adds_nothing() -> None:
+def test_refuted_job_adds_no_hours() -> None:
     log = shared().execute(THEIRS, gpus=2, at="10:10:00").terminate(THEIRS, at="11:10:00")
     assert read_ensemble(CHAIN, log).painter().status().hours.total == 2
     result = read_ensemble(CHAIN, log, nodes_log().release(OURS, at="12:00:00"))
@@ -154,14 +154,14 @@ def test_it_adds_nothing() -> None:
     assert [job.job for job in ledger.jobs] == [(OURS, 0)]
 
 
-def test_a_nodes_log_that_lacks_it() -> None:
+def test_nodes_log_without_the_job_refutes_it() -> None:
     assert clusters(read_ensemble(CHAIN, shared(), nodes_log())) == [OURS]
     assert clusters(read_ensemble(CHAIN, nodes_log(), shared())) == [OURS], (
         "whichever is read first"
     )
 
 
-def test_a_jobstate_log_that_lacks_it() -> None:
+def test_jobstate_log_without_the_job_refutes_it() -> None:
     # 10:00:00 was 1777888800 there.
     jobstate = (
         b"1777888740 INTERNAL *** DAGMAN_STARTED 900.0 ***\n"
@@ -171,7 +171,7 @@ def test_a_jobstate_log_that_lacks_it() -> None:
     assert clusters(read_ensemble(CHAIN, shared(), jobstate=jobstate)) == [OURS]
 
 
-def test_a_node_status_file_in_which_its_node_is_not_ready() -> None:
+def test_unready_node_in_the_status_file_refutes_it() -> None:
     status = (
         b'[\n  Type = "DagStatus";\n  DagFiles = { "run.dag" };\n'
         b'  Timestamp = 1777892400; /* "Mon May  4 11:00:00 2026" */\n  DagStatus = 3;\n]\n'
@@ -186,7 +186,7 @@ def test_a_node_status_file_in_which_its_node_is_not_ready() -> None:
 
 
 @pytest.mark.parametrize("older", [901, 899])
-def test_it_names_another_dagman(older: int) -> None:
+def test_job_that_names_another_dagman(older: int) -> None:
     reason = f"The system macro says: DAGManJobId =?= {older} is TRUE"
     for log in (
         shared().remove(THEIRS, reason, at="10:20:00"),
@@ -197,11 +197,11 @@ def test_it_names_another_dagman(older: int) -> None:
         assert not result.ensemble.attributions[OURS, 0, 0].proven
 
 
-def test_its_batch_name_names_another_dagman() -> None:
+def test_job_whose_batch_name_names_another_dagman() -> None:
     log = shared("run.dag+899")
     result = read_ensemble(CHAIN, log, dagman_log(900, "09:00:00", end="12:00:00"))
     assert clusters(result) == []
-    # A name that the user chose, and one that a later DAGMan of ours may have.
+    # A name that the user chose, or that a later DAGMan of ours may have.
     assert clusters(read_ensemble(CHAIN, shared("5+5b"), dagman_log(900, "09:00:00"))) == [
         OURS,
         THEIRS,
@@ -210,7 +210,7 @@ def test_its_batch_name_names_another_dagman() -> None:
     assert clusters(result) == [OURS, THEIRS]
 
 
-def test_it_was_submitted_between_two_lives() -> None:
+def test_job_submitted_between_two_lives() -> None:
     lives = dagman_log(900, "09:00:00", end="10:02:00")
     lives.submit(901, at="11:00:00")
     assert clusters(read_ensemble(CHAIN, shared(), lives)) == [OURS]
@@ -226,7 +226,7 @@ def test_it_was_submitted_between_two_lives() -> None:
 # --- neither proven nor refuted -----------------------------------------------------------
 
 
-def test_a_job_in_a_shared_log_that_nothing_proves_is_ambiguous() -> None:
+def test_unproven_job_in_a_shared_log_is_ambiguous() -> None:
     log = one_after_another().submit(80, NODE, at="10:30:00", older=True)
     result = read_ensemble(CHAIN, log, out=out_of(MINE, LATER))
     assert clusters(result) == [OURS, 80]
@@ -234,7 +234,7 @@ def test_a_job_in_a_shared_log_that_nothing_proves_is_ambiguous() -> None:
     assert (job.dag, job.candidates) == (None, ("run.dag",))
     notices = {notice.kind: notice.text for notice in result.painter().notices()}
     assert notices["ambiguous-dag"].startswith("1 job (80.0) may belong to run.dag, or to the DAG")
-    # DAGMan's file goes on, and names it or not.
+    # DAGMan's file goes on, with or without it.
     hear(result, (NODE, 80, "10:30:01"))
     assert result.job(80).dag == "run.dag"
     result = read_ensemble(CHAIN, log, out=out_of(MINE, LATER))
@@ -242,7 +242,7 @@ def test_a_job_in_a_shared_log_that_nothing_proves_is_ambiguous() -> None:
     assert clusters(result) == [OURS]
 
 
-def test_a_log_is_no_longer_shared_when_its_jobs_were_ours_after_all() -> None:
+def test_log_is_not_shared_once_its_jobs_are_proven_ours() -> None:
     log = one_after_another().terminate(THEIRS, 1, at="10:29:00")
     log.submit(80, NODE, at="10:30:00", older=True)
     result = read_ensemble(CHAIN, log, out=out_of(MINE, LATER))
@@ -250,7 +250,7 @@ def test_a_log_is_no_longer_shared_when_its_jobs_were_ours_after_all() -> None:
     assert [result.job(cluster).dag for cluster in (OURS, THEIRS, 80)] == ["run.dag"] * 3
 
 
-def test_the_advice_to_remove_doubled_jobs_names_proven_ones_alone() -> None:
+def test_advice_on_doubled_jobs_names_proven_ones_only() -> None:
     (notice,) = read_ensemble(CHAIN, shared()).painter(live=True).notices()
     assert notice.kind == "doubled-node"
     assert "condor_rm" not in notice.text
@@ -261,14 +261,14 @@ def test_the_advice_to_remove_doubled_jobs_names_proven_ones_alone() -> None:
     assert "condor_rm them" in notice.text
 
 
-def test_a_post_scripts_result_of_another_directory_is_none_of_ours() -> None:
+def test_post_script_result_of_another_directory_is_ignored() -> None:
     log = shared().terminate(THEIRS, at="10:20:00").post(THEIRS, NODE, 1, at="10:20:01")
     dag = CHAIN + f"SCRIPT POST {NODE} check.sh\n"
     result = read_ensemble(dag, log, nodes_log())
     assert result.node(NODE) is State.RUNNING
 
 
-def test_a_job_from_before_our_first_dagman_in_a_log_elsewhere_is_not_ours() -> None:
+def test_job_before_our_first_dagman_is_not_ours() -> None:
     log = shared()
     log.file = "../other/metl.log"
     out = out_of((NODE, THEIRS, "10:05:00"))
@@ -281,11 +281,11 @@ def test_a_job_from_before_our_first_dagman_in_a_log_elsewhere_is_not_ours() -> 
     )
 
 
-# --- before DAGMan's files tell of later moments -------------------------------------------
+# --- before DAGMan's files have later times ------------------------------------------------
 
 
 def quiet(*clusters: tuple[str, int, str]) -> Log:
-    """Our DAGMan's nodes.log: its jobs run for hours, and nothing more is written."""
+    """Our DAGMan's nodes.log: its jobs run for hours without further events."""
     log = Log("run.dag.nodes.log", LogRole.NODES, "run.dag")
     for node, cluster, at in clusters:
         log.submit(cluster, node, at=at, older=True)
@@ -302,7 +302,7 @@ def test_dagman_has_one_job_of_a_node_at_a_time(ours_first: bool) -> None:
     assert clusters(result) == [OURS], "theirs, and a child of a node that still runs, are not ours"
 
 
-def test_a_retry_is_ours_though_nothing_proves_it_yet() -> None:
+def test_unproven_retry_is_ours() -> None:
     at = "10:00:00"
     log = Log().submit(OURS, NODE, at=at, older=True).execute(OURS, at="10:01:00")
     log.terminate(OURS, 1, at="10:30:00").submit(80, NODE, at="10:31:00", older=True)
@@ -310,7 +310,7 @@ def test_a_retry_is_ours_though_nothing_proves_it_yet() -> None:
 
 
 def pieces_that_show_an_end() -> list[Log]:
-    """Our job's end is in nodes.log alone, before its retry (80) was submitted."""
+    """Only nodes.log has our job's end before its retry (80) was submitted."""
     jobs = Log().submit(OURS, NODE, at="10:00:00", older=True)
     end = Log("run.dag.nodes.log", LogRole.NODES, "run.dag").terminate(OURS, 1, at="10:30:00")
     retry = jobs.submit(80, NODE, at="10:31:00", older=True)
@@ -342,7 +342,7 @@ def pieces_that_show_a_second_shared_log() -> list[Log]:
         (pieces_that_show_a_second_shared_log, (None, ("run.dag",))),
     ],
 )
-def test_a_job_has_the_same_dag_in_any_order_of_reading(
+def test_dag_of_a_job_is_independent_of_reading_order(
     pieces: Callable[[], list[Log]], expected: tuple[str | None, tuple[str, ...]]
 ) -> None:
     for logs in itertools.permutations(pieces()):

@@ -48,7 +48,7 @@ def of_log(tmp_path: Path, *events: bytes) -> list[str | None]:
 
 
 @pytest.mark.skipif(not CASE.exists(), reason=f"{CASE} is not here")
-def test_the_sites_of_fermilab_cms_and_osg() -> None:
+def test_sites_of_fermilab_cms_and_osg() -> None:
     assert sorted(map(str, sites(CASE))) == ["FermiGrid", "Purdue-Geddes", "T2_UK_Bristol"]
     assert "no-site" not in {finding.kind for finding in findings(CASE)}
 
@@ -63,7 +63,7 @@ NAMES = (
 
 
 @pytest.mark.parametrize("name", NAMES.split())
-def test_names_of_attributes(tmp_path: Path, name: str) -> None:
+def test_attributes_give_the_site(tmp_path: Path, name: str) -> None:
     given = f'{name} = "T2_UK_Bristol"'
     assert of_log(tmp_path, started(5), attributes(5, 1, given)) == ["T2_UK_Bristol"]
     assert of_log(tmp_path, started(5, given)) == ["T2_UK_Bristol"]
@@ -83,7 +83,7 @@ def test_names_of_attributes(tmp_path: Path, name: str) -> None:
         'Site = "elsewhere"',
     ],
 )
-def test_what_names_no_site(tmp_path: Path, line: str) -> None:
+def test_other_values_are_not_sites(tmp_path: Path, line: str) -> None:
     assert of_log(tmp_path, started(5), attributes(5, 1, line)) == ["cluster.local"]
 
 
@@ -93,10 +93,10 @@ SITE, RESOURCE = 'GLIDEIN_Site = "Purdue"', 'MATCH_EXP_JOBGLIDEIN_ResourceName =
 @pytest.mark.parametrize(
     ("events", "expected"),
     [
-        # A resource is more exact than a site.
+        # A resource is more precise than a site.
         ([started(5, SITE, RESOURCE)], ["Purdue-Geddes"]),
         ([started(5), attributes(5, 1, SITE, RESOURCE)], ["Purdue-Geddes"]),
-        # The site of a start comes before that in its 028.
+        # The site in the start precedes that in its 028.
         (
             [
                 started(5, 'GLIDEIN_ResourceName = "Purdue-Geddes"'),
@@ -105,7 +105,7 @@ SITE, RESOURCE = 'GLIDEIN_Site = "Purdue"', 'MATCH_EXP_JOBGLIDEIN_ResourceName =
             ["Purdue-Geddes"],
         ),
         ([started(5, 'GLIDEIN_ResourceName = "Expanse"'), attributes(5, 1, RESOURCE)], ["Expanse"]),
-        # Attributes of a start are read before it, or a second later.
+        # Attributes of a start precede it, or follow a second later.
         (
             [
                 attributes(5, 1, 'JOB_Site = "A"'),
@@ -116,7 +116,7 @@ SITE, RESOURCE = 'GLIDEIN_Site = "Purdue"', 'MATCH_EXP_JOBGLIDEIN_ResourceName =
             ["A", "B"],
         ),
         ([started(5), attributes(5, 1, 'JOB_Site = "A"', second=1)], ["A"]),
-        # Those of the end are of the execution that ended; between executions, of neither.
+        # Those of the end belong to the ended execution; between executions, to none.
         (
             [started(5), evicted(7), attributes(7, 4, 'MATCH_GLIDEIN_Site = "A"'), started(9)],
             ["A", "cluster.local"],
@@ -131,7 +131,7 @@ def test_sites_of_executions(tmp_path: Path, events: list[bytes], expected: list
     assert of_log(tmp_path, *events) == expected
 
 
-def test_a_disconnected_job_stays_so_behind_its_attributes(tmp_path: Path) -> None:
+def test_attributes_do_not_reconnect_a_job(tmp_path: Path) -> None:
     lost = Log().disconnect(7, at="2025-03-01 10:06:00").data
     found = of_log(tmp_path, started(5), lost, attributes(6, 22, 'JOB_Site = "A"'))
     assert found == ["A"]

@@ -1,4 +1,4 @@
-"""Nodes of no run, tries of several procs, and where a job that runs nowhere is shown."""
+"""Nodes of no run, tries of several procs, and the site shown for a job that does not run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NODE = "run0-train_epoch0"
 SITE = f'JOB {NODE} t.sub\nVARS {NODE} run_uuid="aaaa" ResourceName="expanse"\n'
 
 
-def test_a_node_that_names_a_run_which_trains_nothing_is_a_node_of_no_run() -> None:
+def test_node_of_a_run_without_training_has_no_run() -> None:
     dag = SITE + 'JOB fetch f.sub\nVARS fetch run_uuid="bbbb"\n'
     painter = read_ensemble(dag, Log().submit(5, "fetch")).painter()
     assert [run.uuid for run in painter.status().runs] == ["aaaa"]
@@ -26,7 +26,7 @@ def test_a_node_that_names_a_run_which_trains_nothing_is_a_node_of_no_run() -> N
     assert painter.status().side_nodes.total == 0
 
 
-def test_it_is_a_side_node_of_the_run_where_that_trains() -> None:
+def test_node_of_a_training_run_is_its_side_node() -> None:
     painter = read_ensemble(SITE + 'JOB fetch f.sub\nVARS fetch run_uuid="aaaa"\n').painter()
     (run,) = painter.status().runs
     assert (run.run, run.epochs_total) == ("run0", 1)
@@ -44,7 +44,7 @@ def attempts(report_of: EnsembleReading) -> tuple[int, int, list[int]]:
     return latest.attempts, node.attempts, [entry.attempt for entry in entries]
 
 
-def test_two_procs_of_a_node_are_one_try_on_two_machines() -> None:
+def test_two_procs_of_a_node_are_one_try() -> None:
     log = Log().submit((7, 0), NODE).submit((7, 1), NODE)
     log.execute((7, 0)).execute((7, 1))
     assert attempts(read_ensemble(SITE, log)) == (1, 1, [1, 1])
@@ -75,14 +75,14 @@ def _where(at: Epoch) -> str:
         (19, "Delta-GPU ≠ expanse"),
     ],
 )
-def test_both_sides_of_another_site_than_the_target_are_shown(cells: int, shown: str) -> None:
+def test_site_and_target_are_shown_if_they_differ(cells: int, shown: str) -> None:
     at = latest(Log().submit(7, NODE).execute(7, site="Delta-GPU"))
     found = text(site_and_target(at.site, at.target, at.off_target, cells, at.state))
     assert len(found) <= cells
     assert found == shown
 
 
-def test_an_idle_job_is_shown_where_it_is_to_go() -> None:
+def test_idle_job_shows_its_target() -> None:
     log = Log().submit(7, NODE).execute(7, site="Delta-GPU")
     assert _where(latest(log)) == "Delta-GPU ≠ expanse"
     at = latest(log.evict(7))
@@ -96,7 +96,7 @@ def test_an_idle_job_is_shown_where_it_is_to_go() -> None:
     assert _where(latest(log.execute(7, site="Expanse-GPU"))) == "Expanse-GPU"
 
 
-def test_without_a_target_it_says_where_the_job_was() -> None:
+def test_idle_job_without_a_target_shows_its_last_site() -> None:
     at = latest(Log().submit(7, NODE).execute(7, site="Delta-GPU").evict(7), f"JOB {NODE} t\n")
     assert _where(at) == "was at Delta-GPU"
     texts = [
@@ -110,9 +110,7 @@ def test_without_a_target_it_says_where_the_job_was() -> None:
     ("rescue", "output_of"),
     [(1, "done by the rescue file"), (None, "done, and no log here has a job of it")],
 )
-def test_a_run_that_a_rescue_file_completed_was_not_never_submitted(
-    rescue: int | None, output_of: str
-) -> None:
+def test_run_completed_in_a_rescue_file_was_submitted(rescue: int | None, output_of: str) -> None:
     from metlmon.stats.timeline import build_timeline
 
     other = "JOB run1-train_epoch0 t.sub\n"

@@ -1,6 +1,6 @@
-"""Nodes of which no file here tells: done in an earlier life of DAGMan, unknown, or to come.
+"""Nodes without any file here: done under an earlier DAGMan, unknown, or still to come.
 
-The bytes are those of ``fixtures/rescue``: three lives of DAGMan, of which the last one began from
+The bytes are those of ``fixtures/rescue``: three lives of DAGMan, the last of which began from
 ``ens.dag.rescue002`` with 14 of 16 nodes done, and trained run2's last two epochs.
 """
 
@@ -25,7 +25,7 @@ METRICS, SUB, STATUS = "ens.dag.metrics", "ens.dag.condor.sub", "nodes.dag.statu
 
 
 class Copy:
-    """Some of the recorded files, in a directory of their own."""
+    """Some of the recorded files in a new directory."""
 
     def __init__(self, path: Path, *names: str) -> None:
         self.path = path
@@ -59,10 +59,10 @@ def epochs(status: Status) -> dict[str, tuple[int, int, State]]:
     return {run.run: (run.epochs_done, run.epochs_inferred, run.state) for run in status.runs}
 
 
-def test_roots_that_nothing_held_back_were_done(tmp_path: Path) -> None:
+def test_roots_without_a_limit_were_done(tmp_path: Path) -> None:
     status = Copy(tmp_path, DAG, SUB, NODES_LOG).status()
     done = (4, 4, State.COMPLETED)
-    # Of run2 the last two were trained in this life.
+    # This life trained the last two epochs of run2.
     result = {"run0": done, "run1": done, "run2": (4, 2, State.COMPLETED), "run3": done}
     assert epochs(status) == result
     assert status.epoch_states[State.WAITING] == status.epoch_states[State.UNKNOWN] == 0
@@ -84,7 +84,7 @@ CONFIGURED = 'environment = "_CONDOR_DAGMAN_CONFIG_FILE=/a/dag.config '
         ('environment = "', CONFIGURED, False),
     ],
 )
-def test_a_throttle_or_a_configuration_may_have_held_them_back(
+def test_throttle_or_configuration_leaves_roots_unknown(
     tmp_path: Path, old: str, new: str, follows: bool
 ) -> None:
     copy = Copy(tmp_path, DAG, SUB, NODES_LOG)
@@ -93,7 +93,7 @@ def test_a_throttle_or_a_configuration_may_have_held_them_back(
     assert (states[State.UNKNOWN], states[State.WAITING]) == (0 if follows else 12, 0)
 
 
-def test_a_category_or_a_pre_script_may_have_held_them_back(tmp_path: Path) -> None:
+def test_category_or_pre_script_leaves_roots_unknown(tmp_path: Path) -> None:
     copy = Copy(tmp_path, DAG, SUB, NODES_LOG)
     recorded = (tmp_path / DAG).read_bytes()
     copy.write(DAG, recorded + b"\nCATEGORY run0-train_epoch0 few\nMAXJOBS few 1\n")
@@ -104,7 +104,7 @@ def test_a_category_or_a_pre_script_may_have_held_them_back(tmp_path: Path) -> N
     assert epochs(states)["run3"] == (4, 4, State.COMPLETED)
 
 
-def test_without_its_command_line_nothing_follows(tmp_path: Path) -> None:
+def test_unknown_command_line_leaves_roots_unknown(tmp_path: Path) -> None:
     status = Copy(tmp_path, DAG, NODES_LOG).status()
     unknown = (0, 0, State.UNKNOWN)
     result = {"run0": unknown, "run1": unknown, "run2": (4, 2, State.COMPLETED), "run3": unknown}
@@ -114,13 +114,13 @@ def test_without_its_command_line_nothing_follows(tmp_path: Path) -> None:
     assert "of 12 nodes nothing is known" in notice(status, "missing-rescue").text
 
 
-def test_an_older_rescue_file_tells_of_its_own_nodes(tmp_path: Path) -> None:
+def test_older_rescue_file_gives_its_done_nodes(tmp_path: Path) -> None:
     status = Copy(tmp_path, DAG, NODES_LOG, "ens.dag.rescue001").status()
     assert epochs(status)["run0"] == (1, 0, State.UNKNOWN)
     assert status.epoch_states[State.UNKNOWN] == 10
 
 
-def test_the_number_of_pre_completed_nodes_decides(tmp_path: Path) -> None:
+def test_number_of_pre_completed_nodes_decides(tmp_path: Path) -> None:
     copy = Copy(tmp_path, DAG, NODES_LOG)
     copy.write(OUT, last_life())
     status = copy.status()
@@ -130,19 +130,19 @@ def test_the_number_of_pre_completed_nodes_decides(tmp_path: Path) -> None:
     assert missing.file == "ens.dag.rescue002"
 
 
-def test_while_dagman_runs_it_decides_as_well(tmp_path: Path) -> None:
+def test_number_of_pre_completed_nodes_decides_while_running(tmp_path: Path) -> None:
     out = last_life()
     copy = Copy(tmp_path, DAG)
     copy.write(OUT, out[: out.index(b"Node run2-train_epoch2 job proc")])
     status = copy.status(live=True)
     assert status.dags[0].state is DagState.RUNNING
     assert epochs(status)["run0"] == (4, 4, State.COMPLETED)
-    # What comes after a node that was submitted in this life is still to come.
+    # Nodes after one submitted in this life are still to come.
     assert status.epoch_states[State.WAITING] == 1
     assert epochs(status)["run2"][:2] == (2, 2)
 
 
-def test_a_number_that_does_not_add_up_decides_nothing(tmp_path: Path) -> None:
+def test_inconsistent_number_decides_nothing(tmp_path: Path) -> None:
     copy = Copy(tmp_path, DAG, NODES_LOG)
     out = last_life().replace(b"pre-completed nodes: 14", b"pre-completed nodes: 9")
     copy.write(OUT, out[: out.index(b"Node run2-train_epoch2 job proc")])
@@ -150,7 +150,7 @@ def test_a_number_that_does_not_add_up_decides_nothing(tmp_path: Path) -> None:
     assert status.epoch_states[State.UNKNOWN] == 12
 
 
-def test_a_number_that_others_make_up_leaves_the_rest_waiting(tmp_path: Path) -> None:
+def test_number_reached_by_other_nodes_leaves_the_rest_waiting(tmp_path: Path) -> None:
     copy = Copy(tmp_path, DAG)
     out = last_life().replace(b"pre-completed nodes: 14", b"pre-completed nodes: 2")
     copy.write(OUT, out[: out.index(b"Node run2-train_epoch2 job proc")])
@@ -162,7 +162,7 @@ def test_a_number_that_others_make_up_leaves_the_rest_waiting(tmp_path: Path) ->
 # --- counts without logs ----------------------------------------------------------------------
 
 
-def test_metrics_alone_have_the_counts(tmp_path: Path) -> None:
+def test_counts_from_metrics_alone(tmp_path: Path) -> None:
     status = Copy(tmp_path, DAG, METRICS).status()
     (dag,) = status.dags
     assert (dag.state, dag.nodes_done, dag.nodes_total) == (DagState.DONE, 16, 16)
@@ -171,14 +171,14 @@ def test_metrics_alone_have_the_counts(tmp_path: Path) -> None:
 
 
 def failed_metrics() -> bytes:
-    """Those that the second life would have left: it ended with 14 nodes done, one failed."""
+    """Metrics as of the second life: it ended with 14 nodes done and one failed."""
     output = json.loads((RECORDED / METRICS).read_bytes())
     output |= {"exitcode": 1, "dagman_id": "407", "rescue_dag_number": 1, "DagStatus": 2}
     output |= {"jobs_failed": 1, "jobs_succeeded": 14, "total_jobs_run": 15}
     return json.dumps(output).encode()
 
 
-def test_metrics_alone_of_a_dag_that_failed(tmp_path: Path) -> None:
+def test_counts_of_a_failed_dag_from_metrics_alone(tmp_path: Path) -> None:
     copy = Copy(tmp_path, DAG)
     copy.write(METRICS, failed_metrics())
     status = copy.status()
@@ -188,13 +188,13 @@ def test_metrics_alone_of_a_dag_that_failed(tmp_path: Path) -> None:
     assert status.epoch_states[State.WAITING] == 0
 
 
-def test_dagmans_own_log_alone(tmp_path: Path) -> None:
+def test_counts_from_dagmans_log_alone(tmp_path: Path) -> None:
     status = Copy(tmp_path, DAG, "ens.dag.dagman.log").status()
     assert (status.dags[0].state, status.dags[0].nodes_done) == (DagState.DONE, 16)
     assert epochs(status)["run0"] == (4, 4, State.COMPLETED)
 
 
-def test_a_rescue_file_alone_was_written_by_a_dagman(tmp_path: Path) -> None:
+def test_rescue_file_alone_proves_a_dagman(tmp_path: Path) -> None:
     status = Copy(tmp_path, DAG, "ens.dag.rescue001").status()
     assert status.dags[0].state is DagState.UNKNOWN
     assert status.epoch_states[State.COMPLETED] == 3
@@ -206,7 +206,7 @@ def test_a_rescue_file_alone_was_written_by_a_dagman(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", [METRICS, OUT])
-def test_a_dag_file_with_another_number_of_nodes(tmp_path: Path, file: str) -> None:
+def test_dag_file_with_another_number_of_nodes_is_reported(tmp_path: Path, file: str) -> None:
     copy = Copy(tmp_path, DAG, file)
     more = b"\nJOB run4-train_epoch0 delta_train.sub\n"
     copy.write(DAG, (tmp_path / DAG).read_bytes() + more)
@@ -217,7 +217,7 @@ def test_a_dag_file_with_another_number_of_nodes(tmp_path: Path, file: str) -> N
 
 
 @pytest.mark.parametrize("file", [NODES_LOG, OUT, STATUS])
-def test_a_dag_file_with_other_names(tmp_path: Path, file: str) -> None:
+def test_dag_file_with_other_node_names_is_reported(tmp_path: Path, file: str) -> None:
     copy = Copy(tmp_path, DAG, file)
     copy.change(DAG, "run2-", "run7-")
     changed = notice(copy.status(), "dag-file-changed")
@@ -225,11 +225,11 @@ def test_a_dag_file_with_other_names(tmp_path: Path, file: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["demo", "rescue", "scripts", "gated", "machines", "shared-log"])
-def test_recorded_directories_disagree_with_nothing(name: str) -> None:
+def test_recorded_directories_are_consistent(name: str) -> None:
     assert not list(read_dagdir(RECORDED.parent / name).status().warnings)
 
 
-def test_text_says_at_least(tmp_path: Path, capsys: Captured) -> None:
+def test_text_marks_lower_bounds(tmp_path: Path, capsys: Captured) -> None:
     Copy(tmp_path, DAG, NODES_LOG)
     text = text_output("status", capsys, tmp_path)
     assert "≥4 of 16 nodes done" in text
@@ -241,7 +241,7 @@ def test_text_says_at_least(tmp_path: Path, capsys: Captured) -> None:
     assert [run["epochs_unknown"] for run in output["runs"]] == [4, 4, 0, 4]
 
 
-def test_text_says_when_dagman_ended(tmp_path: Path, capsys: Captured) -> None:
+def test_text_has_the_end_of_dagman(tmp_path: Path, capsys: Captured) -> None:
     copy = Copy(tmp_path, DAG, METRICS)
     ended = "nothing was logged; DAGMan ended 21 Nov 2026 09:44 UTC"
     assert ended in text_output("status", capsys, tmp_path)

@@ -1,4 +1,4 @@
-"""How things are said: the same words on screens and in commands, and no foreign text raw."""
+"""Wording: the same words on screens and in commands, and no foreign text unescaped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from metlmon.text.spans import to_ascii
 from tests.support.sample_snapshots import RUNS
 
 
-def test_every_state_has_its_own_glyph_ascii_glyph_and_word() -> None:
+def test_states_have_unique_glyphs_and_words() -> None:
     for table, states in (
         (formatting.STATES, State),
         (formatting.OUTCOMES, Outcome),
@@ -46,7 +46,7 @@ def test_every_state_has_its_own_glyph_ascii_glyph_and_word() -> None:
         (-90, "-1m30s"),
     ],
 )
-def test_durations_read_one_way_only(seconds: float | None, output_of: str) -> None:
+def test_durations_are_unambiguous(seconds: float | None, output_of: str) -> None:
     assert formatting.duration(seconds) == output_of
 
 
@@ -55,7 +55,7 @@ def test_ages_have_one_unit() -> None:
     assert result == ["–", "3s", "41m", "5h", "12d", "0s"]
 
 
-def test_large_numbers_have_thin_separators_and_commas_in_ascii() -> None:
+def test_large_numbers_have_separators() -> None:
     assert formatting.number(2302770316569) == f"2{THIN}302{THIN}770{THIN}316{THIN}569"
     assert to_ascii(formatting.number(5879)) == "5,879"
     assert formatting.number(412) == "412"
@@ -64,7 +64,7 @@ def test_large_numbers_have_thin_separators_and_commas_in_ascii() -> None:
     assert formatting.count(2, "entry", "entries") == "2 entries"
 
 
-def test_hours_keep_decimals_while_they_tell() -> None:
+def test_hours_keep_significant_decimals() -> None:
     values = (None, 0, 0.001, 0.31, 0.999, 4.24, 99.94, 564.77, 3902.4)
     result = [to_ascii(formatting.hours(h)) for h in values]
     assert result == ["-", "0", "<0.01", "0.31", "1.0", "4.2", "99.9", "565", "3,902"]
@@ -82,7 +82,7 @@ def test_hours_keep_decimals_while_they_tell() -> None:
         ((0.0, 0.0, 0.0), (("0", "0", "0"), "0")),
     ],
 )
-def test_hours_told_together_have_the_same_decimals(
+def test_hours_shown_together_have_equal_decimals(
     parts: tuple[float, ...], report_of: tuple[tuple[str, ...], str]
 ) -> None:
     shown, total = formatting.hours_added(parts)
@@ -90,7 +90,7 @@ def test_hours_told_together_have_the_same_decimals(
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=4))
-def test_who_adds_up_shown_hours_finds_no_difference(parts: list[float]) -> None:
+def test_shown_hours_add_up(parts: list[float]) -> None:
     shown, total = formatting.hours_added(parts)
     figures = [0 if "<" in part else Decimal(part.replace(THIN, "")) for part in shown]
     if "<" not in total:
@@ -107,12 +107,12 @@ def test_who_adds_up_shown_hours_finds_no_difference(parts: list[float]) -> None
         (State.FAILED, 3, False),
     ],
 )
-def test_between_two_epochs_a_run_waits_for_the_next(state: State, done: int, waits: bool) -> None:
+def test_run_between_epochs_waits_for_the_next(state: State, done: int, waits: bool) -> None:
     run = replace(RUNS[0], state=state, epochs_done=done, epochs_skipped=0, epochs_total=6)
     assert run.is_between_epochs is waits
 
 
-def test_a_share_never_claims_none_or_all_of_what_is_neither() -> None:
+def test_shares_round_to_0_and_100_only_if_exact() -> None:
     assert formatting.share(3902, 9781) == "40 %"
     assert formatting.share(0.2, 100) == "<1 %"
     assert formatting.share(99.9, 100) == ">99 %"
@@ -125,7 +125,7 @@ def test_sizes_in_decimal_units() -> None:
     assert result == ["–", "512 B", "131 GB", "2.30 TB", "1.00 MB"]
 
 
-def test_moments_say_utc_only_where_the_log_did() -> None:
+def test_times_have_utc_only_if_the_log_has() -> None:
     when = datetime(2025, 11, 14, 8, 14)
     assert formatting.moment(when, 2025) == "14 Nov 08:14"
     assert formatting.moment(when, 2026) == formatting.moment(when) == "14 Nov 2025 08:14"
@@ -157,14 +157,14 @@ def test_gpu_names_are_short(device: str | None, output_of: str) -> None:
     assert formatting.gpu_short(device) == output_of
 
 
-def test_gpus_with_their_number() -> None:
+def test_gpus_have_their_number() -> None:
     assert formatting.gpus("NVIDIA A100-SXM4-40GB", 2) == "A100-40 ×2"
     assert to_ascii(formatting.gpus("NVIDIA L40S", 1)) == "L40S x1"
     assert formatting.gpus(None, 0) == "no GPU"
     assert formatting.gpus(None, None) == "–"
 
 
-def test_a_bar_without_room_is_empty() -> None:
+def test_bar_without_room_is_empty() -> None:
     assert formatting.progress_bar(5, 10, 0) == ""
 
 
@@ -173,9 +173,7 @@ def test_a_bar_without_room_is_empty() -> None:
     total=st.integers(0, 500),
     width=st.integers(3, 60),
 )
-def test_a_bar_is_full_only_when_done_and_never_empty_when_begun(
-    done: int, total: int, width: int
-) -> None:
+def test_bar_is_full_only_when_done(done: int, total: int, width: int) -> None:
     bar = formatting.progress_bar(done, total, width)
     for shown, empty, full in ((bar, "─", "━"), (to_ascii(bar), "-", "=")):
         assert len(shown) == width
@@ -194,12 +192,12 @@ def test_a_bar_is_full_only_when_done_and_never_empty_when_begun(
         ("模型", "????"),
     ],
 )
-def test_ascii_text_is_as_wide_and_says_the_same(text: str, shown: str) -> None:
+def test_ascii_text_has_the_same_width_and_meaning(text: str, shown: str) -> None:
     assert to_ascii(text) == shown
     assert cell_len(text) == len(shown)
 
 
-def test_harmless_text_stays_as_it_is() -> None:
+def test_harmless_text_is_unchanged() -> None:
     for text in ("Delta ≠ expanse", "μ=3 ± 2 °C", "模型 训练", "é", "[bold]not markup[/bold]"):
         assert formatting.plain(text) == text
     assert formatting.plain("  two   words\t three \n") == "two words three"
