@@ -1,4 +1,4 @@
-"""Evaluations beside their epochs: by the DAG's edges, and distinguished from failed epochs."""
+"""Evaluations beside their epochs, by the DAG's edges, and distinct from failed epochs."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def view_of(dag: str, log: Log) -> RunView:
     return view
 
 
-def test_an_evaluation_of_another_run_is_not_taken_for_its_own() -> None:
+def test_evaluation_of_another_run_is_separate() -> None:
     dag = evaluated() + "PARENT run0-train_epoch0 CHILD run1-eval_epoch4\n"
     view = view_of(dag, Log())
     assert [row.node for row in view.epochs[0].evaluations] == ["run0-eval_epoch1"]
 
 
-def test_a_join_between_does_not_part_them() -> None:
+def test_join_node_does_not_separate_evaluation_and_epoch() -> None:
     dag = evaluated(1, 2).replace("PARENT run0-train_epoch0 CHILD run0-eval_epoch1\n", "")
     dag += "JOB x a.sub\nPARENT run0-train_epoch0 x CHILD run0-eval_epoch1 run0-eval_epoch2\n"
     view = view_of(dag, Log())
@@ -40,7 +40,7 @@ def test_a_join_between_does_not_part_them() -> None:
     assert paired == [["run0-eval_epoch1"], ["run0-eval_epoch2"]]
 
 
-def test_a_failed_evaluation_that_fails_nothing_is_reported_as_what_it_is() -> None:
+def test_passed_failed_evaluation_is_reported_as_such() -> None:
     painter = read_ensemble({"run.dag": evaluated()}, evaluated_log()).painter()
     view = painter.run_view(KEY)
     failed = view.epochs[1].evaluations[0]
@@ -69,10 +69,10 @@ def printed(dag: str, log: Log, capsys: Captured) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-def test_the_status_in_text_tells_of_evaluations_that_are_held_or_run(
+def test_text_status_has_held_and_running_evaluations(
     capsys: Captured,
 ) -> None:
-    """As the overview does: no count of epochs has them."""
+    """As in the overview: no count of epochs includes them."""
     dag = "JOB run0-train_epoch0 a.sub\nJOB run0-eval_epoch1 e.sub\nJOB run0-eval_epoch2 e.sub\n"
     dag += "PARENT run0-train_epoch0 CHILD run0-eval_epoch1 run0-eval_epoch2\n"
     log = Log().submit(1, "run0-train_epoch0").execute(1).terminate(1)
@@ -80,7 +80,7 @@ def test_the_status_in_text_tells_of_evaluations_that_are_held_or_run(
     assert "Other nodes:  ■ 1 held" in lines
     lines = printed(dag, log.submit(3, "run0-eval_epoch2").execute(3), capsys)
     assert "Other nodes:  ▶ 1 running  ■ 1 held" in lines
-    # What is named is named once.
+    # Each is named once.
     lines = printed(evaluated(), evaluated_log().submit(22, "run0-eval_epoch3"), capsys)
     [text] = [line for line in lines if line.startswith("Other nodes:")]
     assert "PROVISIONER machines ▶ running" in text
@@ -103,7 +103,7 @@ async def test_they_are_counted_on_the_overview_and_shown_beside_their_epochs() 
         assert "EVAL" not in seen.text
 
 
-async def test_what_an_evaluation_found_stands_beside_its_epoch() -> None:
+async def test_values_of_an_evaluation_are_beside_its_epoch() -> None:
     shown = feed()
     points = {"eval_loss": (Point(0, 0.2308, 1, "a"),), "eval/pearson_a": (Point(0, 9.5, 1, "a"),)}
     shown.written = {
@@ -117,7 +117,7 @@ async def test_what_an_evaluation_found_stands_beside_its_epoch() -> None:
         assert "9.5" not in seen.text
 
 
-def test_what_was_found_is_paired_by_version_where_there_is_one() -> None:
+def test_values_are_paired_by_version() -> None:
     view = view_of(evaluated(), evaluated_log())
     first, second = view.epochs[:2]
     by_version = EvaluationResult("eval_loss", {2: 0.5}, {0: 0.7})

@@ -1,4 +1,4 @@
-"""The tree of nodes: where each one stands, what is grouped, and in what order."""
+"""The tree of nodes: places, groups and order."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.support.node_graphs import dag_of, nodes_of, tree, words
 DONE, HELD, RUNNING, WAITING = State.COMPLETED, State.HELD, State.RUNNING, State.WAITING
 
 
-def test_a_join_stands_beside_the_branches_that_it_ends() -> None:
+def test_join_is_beside_the_branches_that_it_ends() -> None:
     edges = [("init", "b"), ("init", "c"), ("b", "gather"), ("c", "gather"), ("gather", "plot")]
     nodes = nodes_of(["init", "b", "c", "gather", "plot"], edges)
     assert words(tree(nodes).rows()) == ["-init", "   b", "   c", " gather", " plot"]
 
 
-def test_a_chain_stays_at_its_depth_and_its_side_nodes_stand_below_it() -> None:
+def test_chain_keeps_its_depth_above_its_side_nodes() -> None:
     names = [f"train{n}" for n in range(4)] + [f"judge{n}" for n in range(4)]
     edges = [(f"train{n}", f"train{n + 1}") for n in range(3)]
     edges += [(f"train{n}", f"judge{n}") for n in range(4)]
@@ -33,7 +33,7 @@ def test_a_chain_stays_at_its_depth_and_its_side_nodes_stand_below_it() -> None:
     ]
 
 
-def test_what_needs_a_person_comes_first_then_what_works_then_what_waits() -> None:
+def test_order_is_trouble_then_running_then_waiting() -> None:
     nodes = nodes_of("abcdef")
     states = dict(zip("abcdef", (DONE, WAITING, RUNNING, HELD, State.IDLE, State.FAILED),
                       strict=True))  # fmt: skip
@@ -43,7 +43,7 @@ def test_what_needs_a_person_comes_first_then_what_works_then_what_waits() -> No
     assert words(drawn.rows(backwards=True)) == [" a", " b", " e", " c", " f", " d"]
 
 
-def test_siblings_alike_are_one_row_and_those_in_trouble_are_not() -> None:
+def test_equal_siblings_are_one_row_unless_in_trouble() -> None:
     names = [f"shard{n:03}" for n in range(100)]
     states = {name: DONE if n < 30 else WAITING for n, name in enumerate(names)}
     states |= {"shard007": HELD, "shard050": RUNNING}
@@ -56,12 +56,12 @@ def test_siblings_alike_are_one_row_and_those_in_trouble_are_not() -> None:
     ]
     key = drawn.rows()[-1].key
     assert len(drawn.rows({key: True})) == 4 + 29
-    # It is the same row for whoever opened it when one more of them is done.
+    # An opened row stays the same when one more of its nodes is done.
     more = tree(nodes_of(names), states | {"shard030": DONE})
     assert len(more.rows({key: True})) == 4 + 30
 
 
-def test_lines_are_unfolded_from_the_most_urgent_on_while_they_fit() -> None:
+def test_most_urgent_rows_are_unfolded_while_they_fit() -> None:
     edges = [(f"{run}{n}", f"{run}{n + 1}") for run in "abc" for n in range(3)]
     nodes = nodes_of([f"{run}{n}" for run in "abc" for n in range(4)], edges)
     states = {"b2": State.FAILED, "b1": RUNNING} | {f"a{n}": DONE for n in range(4)}
@@ -76,7 +76,7 @@ def test_lines_are_unfolded_from_the_most_urgent_on_while_they_fit() -> None:
     assert [row.worst for row in drawn.rows(room=0)] == [("a.dag", "b2"), None, None]
 
 
-def test_a_splice_holds_its_nodes_and_a_line_goes_through_it() -> None:
+def test_splice_contains_its_nodes() -> None:
     names = ["first", "inner+a", "inner+deep+b", "last"]
     edges = [("first", "inner+a"), ("inner+a", "inner+deep+b"), ("inner+deep+b", "last")]
     assert words(tree(nodes_of(names, edges)).rows()) == [
@@ -89,7 +89,7 @@ def test_a_splice_holds_its_nodes_and_a_line_goes_through_it() -> None:
     ]
 
 
-def test_a_sub_dag_stands_below_the_first_node_that_runs_it() -> None:
+def test_sub_dag_is_below_the_first_node_that_runs_it() -> None:
     outer = nodes_of(["x", "y"], kinds={"x": NodeKind.SUBDAG, "y": NodeKind.SUBDAG})
     inner = nodes_of(["in0", "in1"], [("in0", "in1")])
     dags = [
@@ -99,7 +99,7 @@ def test_a_sub_dag_stands_below_the_first_node_that_runs_it() -> None:
     assert words(NodeTree(dags).rows()) == ["-x", "   in0", "   in1", " y"]
 
 
-def test_a_join_node_of_dagmans_own_is_not_shown() -> None:
+def test_implicit_join_node_is_hidden() -> None:
     names = ["a", "b", "_condor_join_node1", "c", "d"]
     edges = [(p, names[2]) for p in "ab"] + [(names[2], c) for c in "cd"]
     nodes = nodes_of(names, edges, {names[2]: NodeKind.JOIN})
@@ -124,18 +124,18 @@ def test_long_and_deep_graphs_need_no_recursion() -> None:
 
 
 def nodes_in(drawn: NodeTree) -> Counter[str]:
-    """Every node that is shown when all is unfolded, by name."""
+    """The names of all nodes shown when everything is unfolded."""
     return Counter(row.node[1] for row in drawn.rows(fold_state(drawn, True)) if row.node)
 
 
-# --- whatever the graph ---------------------------------------------------------------------------
+# --- any graph ------------------------------------------------------------------------------------
 
 NAMES = st.lists(st.text("ab+1", min_size=1, max_size=6), min_size=1, max_size=24, unique=True)
 
 
 @st.composite
 def graphs(draw: st.DrawFn) -> tuple[dict[str, object], dict[str, State]]:
-    """Any nodes, edges (cycles too) and states, in splices or not."""
+    """Any nodes, edges (also cycles) and states, in splices or not."""
     names = draw(NAMES)
     pairs = st.tuples(st.sampled_from(names), st.sampled_from(names))
     edges = draw(st.lists(pairs, max_size=40))
@@ -157,7 +157,7 @@ def test_every_node_is_shown_exactly_once(graph) -> None:  # type: ignore[no-unt
 
 
 @given(graphs(), st.booleans())
-def test_what_folded_rows_hold_adds_up(graph, open_all: bool) -> None:  # type: ignore[no-untyped-def]
+def test_counts_of_folded_rows_add_up(graph, open_all: bool) -> None:  # type: ignore[no-untyped-def]
     nodes, states = graph
     drawn = tree(nodes, states)
     rows = drawn.rows(fold_state(drawn, True) if open_all else fold_state(drawn, False))
@@ -176,8 +176,8 @@ def test_what_folded_rows_hold_adds_up(graph, open_all: bool) -> None:  # type: 
 
 
 @given(graphs())
-def test_a_node_stands_after_one_that_all_its_ways_come_through(graph) -> None:  # type: ignore[no-untyped-def]
-    """Independently: without that node it cannot be reached from any root."""
+def test_parent_row_is_a_dominator(graph) -> None:  # type: ignore[no-untyped-def]
+    """Checked independently: without that node it cannot be reached from any root."""
     nodes, _ = graph
     flat = {name.replace("+", "_"): node for name, node in nodes.items()}
     if len(flat) != len(nodes):

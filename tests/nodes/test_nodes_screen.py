@@ -1,4 +1,4 @@
-"""The screen of nodes: what is folded, opened, filtered; and the overview where nothing trains."""
+"""The screen of nodes: folding, opening, filtering; and the overview of a DAG without training."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_trouble_stands_first_what_is_alike_is_one_row_and_rows_fold_and_u
         assert "work_019" in seen.text
 
 
-async def test_enter_opens_the_latest_job_or_says_why_there_is_none() -> None:
+async def test_enter_opens_the_latest_job_or_explains_its_absence() -> None:
     async with opened(feed(), size=WIDE) as seen:
         await seen.press("6", "down", "enter")
         assert "13.0" in seen.text
@@ -64,7 +64,7 @@ async def test_enter_opens_the_latest_job_or_says_why_there_is_none() -> None:
         assert "no job to open" not in seen.text
 
 
-async def test_filter_and_faults_show_nodes_alone() -> None:
+async def test_filter_and_faults_show_only_nodes() -> None:
     async with opened(feed(), size=WIDE) as seen:
         await seen.press("6", "slash", *"idle", "enter")
         assert "6 of 44 nodes" in seen.text
@@ -77,7 +77,7 @@ async def test_filter_and_faults_show_nodes_alone() -> None:
         assert "No node has this in any column." in seen.text
 
 
-async def test_a_dag_that_trains_nothing_shows_its_nodes_on_the_overview() -> None:
+async def test_overview_shows_nodes_of_a_dag_without_training() -> None:
     async with opened(feed(), size=(80, 32)) as seen:
         assert "44 nodes" in seen.text
         assert "■ held" in seen.line("work_003")
@@ -90,7 +90,7 @@ async def test_a_dag_that_trains_nothing_shows_its_nodes_on_the_overview() -> No
         assert " Nodes  44" in seen.text
 
 
-async def test_the_cursor_stays_on_its_node_when_others_are_done() -> None:
+async def test_cursor_stays_on_its_node() -> None:
     shown = feed()
     async with opened(shown, size=WIDE) as seen:
         await seen.press("6", "down", "down")
@@ -119,7 +119,7 @@ def dagdir(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def test_what_needs_a_person_comes_first(dagdir: str, capsys: Captured) -> None:
+def test_nodes_in_trouble_come_first(dagdir: str, capsys: Captured) -> None:
     lines = text_output("nodes", capsys, dagdir).splitlines()
     assert lines[0] == "44 nodes"
     assert lines[2].split()[1] == "init"
@@ -134,7 +134,7 @@ def test_what_needs_a_person_comes_first(dagdir: str, capsys: Captured) -> None:
 # --- PROVISIONER, SERVICE and FINAL nodes, and those of no run --------------------------------
 
 
-def test_they_are_reported_in_the_order_dagman_comes_to_them() -> None:
+def test_special_nodes_are_in_dagmans_order() -> None:
     status = read_ensemble({"run.dag": evaluated()}, evaluated_log()).painter().status()
     assert [(row.kind, row.node, row.state) for row in status.special_nodes] == [
         ("provisioner", "machines", State.RUNNING),
@@ -149,7 +149,7 @@ def test_they_are_reported_in_the_order_dagman_comes_to_them() -> None:
     assert result["side_nodes"] == counts
 
 
-def test_the_line_has_room_for_what_moves_and_what_is_in_trouble() -> None:
+def test_line_has_room_for_active_and_failed_nodes() -> None:
     painter = read_ensemble({"run.dag": evaluated()}, evaluated_log()).painter()
     rows = painter.status().special_nodes
     whole = text(special_nodes(rows, 200))
@@ -166,7 +166,7 @@ SWEPT = "removed because <OtherJobRemoveRequirements = DAGManJobId =?= 9> fired 
 
 
 @pytest.mark.parametrize("reason", [SWEPT, "Removed by DAGMan (by user anna)"])
-def test_a_service_that_ends_with_its_dag_is_no_trouble(reason: str) -> None:
+def test_service_that_ends_with_its_dag_is_no_trouble(reason: str) -> None:
     dag = "JOB work a.sub\nSERVICE monitor m.sub\n"
     log = Log().submit(1, "monitor").execute(1).submit(2, "work").execute(2).terminate(2)
     painter = read_ensemble({"run.dag": dag}, log.remove(1, reason=reason)).painter()
@@ -180,7 +180,7 @@ def test_a_service_that_ends_with_its_dag_is_no_trouble(reason: str) -> None:
     assert sum(counted_states(status).values()) == 1
 
 
-def test_a_service_that_somebody_removed_is_removed() -> None:
+def test_service_removed_by_a_user_is_removed() -> None:
     dag = "JOB work a.sub\nSERVICE monitor m.sub\n"
     log = Log().submit(1, "monitor").execute(1).submit(2, "work")
     painter = read_ensemble(
@@ -191,7 +191,7 @@ def test_a_service_that_somebody_removed_is_removed() -> None:
     assert state_reason(row) == "its job was removed"
 
 
-async def test_the_overview_names_them() -> None:
+async def test_overview_names_special_nodes() -> None:
     feed = BuilderFeed(read_ensemble({"run.dag": evaluated()}, evaluated_log()).painter())
     async with opened(feed, size=WIDE) as seen:
         line = seen.line("PROVISIONER machines ▶ running")
