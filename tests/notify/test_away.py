@@ -1,4 +1,4 @@
-"""The dashboard and ``status`` notify: a real terminal's bytes and a real listener."""
+"""Notifications of the dashboard and ``status``: a real terminal's bytes and a real listener."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REASON = "Job has gone over memory limit of 4096 megabytes"
 
 
 class LiveDagdir(Dagdir):
-    """An ensemble of one run, whose first job was submitted half an hour ago."""
+    """An ensemble of one run whose first job was submitted half an hour ago."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, DAG)
@@ -68,9 +68,7 @@ def dashboard(dagdir: Dagdir, *options: str) -> PseudoTerminal:
     return PseudoTerminal(argv, (80, 24), terminal_environment(), cwd=Path(__file__).parents[2])
 
 
-def test_the_dashboard_sends_by_its_terminal_and_a_webhook_once(
-    tmp_path: Path, dagdir: LiveDagdir
-) -> None:
+def test_dashboard_notifies_terminal_and_webhook_once(tmp_path: Path, dagdir: LiveDagdir) -> None:
     with web_listener() as listener:
         url = f"{listener.url}/hook"
         configure(tmp_path, 'terminal = ["bell", "osc9"]', f'webhook = "{url}"', "interval = 0")
@@ -92,7 +90,7 @@ def test_the_dashboard_sends_by_its_terminal_and_a_webhook_once(
         with dashboard(dagdir) as screen:
             screen.wait_for("held")
             dagdir.release()
-            screen.wait_for("nothing held")  # Health, and so the notifier, has seen it.
+            screen.wait_for("nothing held")  # The notifier has its Health now.
             dagdir.hold()
             screen.until(lambda: len(listener.calls) > 1, "nothing for what came again")
             screen.type("Q")
@@ -104,9 +102,7 @@ def test_the_dashboard_sends_by_its_terminal_and_a_webhook_once(
     assert {file.name for file in dagdir.path.iterdir()} == {"run.dag", "metl.log"}
 
 
-def test_a_dead_listener_delays_neither_keys_nor_bell_nor_exit(
-    tmp_path: Path, dagdir: LiveDagdir
-) -> None:
+def test_dead_listener_delays_no_key_bell_or_exit(tmp_path: Path, dagdir: LiveDagdir) -> None:
     dagdir.hold()
     with web_listener(Slow()) as listener:
         configure(tmp_path, 'terminal = ["bell"]', f'webhook = "{listener.url}/"')
@@ -117,14 +113,14 @@ def test_a_dead_listener_delays_neither_keys_nor_bell_nor_exit(
             screen.wait_for("Keys")
             screen.type("Q")
             assert screen.end() == 0
-    # It was not delivered: the next process sends it.
+    # The next process sends the undelivered message.
     with web_listener() as listener:
         configure(tmp_path, f'webhook = "{listener.url}/"')
         with dashboard(dagdir) as screen:
             screen.until(lambda: listener.calls, "it was lost")
 
 
-def test_what_ends_the_dashboard_is_sent(tmp_path: Path, dagdir: LiveDagdir) -> None:
+def test_event_before_the_exit_is_sent(tmp_path: Path, dagdir: LiveDagdir) -> None:
     with web_listener() as listener:
         configure(tmp_path, f'webhook = "{listener.url}/"', "interval = 3600")
         with dashboard(dagdir, "--exit-on", "held") as screen:
@@ -135,7 +131,7 @@ def test_what_ends_the_dashboard_is_sent(tmp_path: Path, dagdir: LiveDagdir) -> 
     assert request.json()["events"][0]["event"] == "held"
 
 
-def test_status_sends_once_for_cron(tmp_path: Path, dagdir: LiveDagdir, capsys: Captured) -> None:
+def test_status_notifies_once_in_cron(tmp_path: Path, dagdir: LiveDagdir, capsys: Captured) -> None:
     dagdir.hold()
     with web_listener() as listener:
         configure(tmp_path, f'webhook = "{listener.url}/"', "interval = 0")
@@ -157,7 +153,7 @@ def test_status_sends_once_for_cron(tmp_path: Path, dagdir: LiveDagdir, capsys: 
     assert "no connection" in err
 
 
-def test_a_trial_reaches_every_channel(
+def test_trial_message_reaches_every_channel(
     tmp_path: Path, dagdir: LiveDagdir, capsys: Captured
 ) -> None:
     with web_listener() as listener:
@@ -179,7 +175,7 @@ def test_a_trial_reaches_every_channel(
     assert "secret" not in out
 
 
-def test_a_dagdir_can_neither_run_nor_post(
+def test_dagdir_settings_cannot_run_or_post(
     tmp_path: Path, dagdir: LiveDagdir, capsys: Captured
 ) -> None:
     file = tmp_path / "got"
@@ -212,7 +208,7 @@ async def arrived(listener: FaultyTracker, number: int) -> list[str]:
     return [request.json()["text"] for request in listener.calls]
 
 
-async def test_home_notifies_and_remembers_what_was_opened(
+async def test_home_notifies_and_marks_opened_ensembles_as_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -231,7 +227,7 @@ async def test_home_notifies_and_remembers_what_was_opened(
         async with opened(NullFeed(Path("/data")), (80, 24), options) as seen:  # type: ignore[arg-type]
             home.give(summary("/data/sweep", events=(HELD, DIVERGED), as_of=LATER))
             assert await arrived(listener, 1) == ["sweep: held\nheld (hold 12) · run7"]
-            # A summary that is older says nothing of what has ended since.
+            # An older summary has no later end.
             home.give(summary("/data/sweep", as_of=EARLIER))
             home.give(summary("/data/sweep", events=(HELD,), as_of=LATER))
             home.give(summary("/data/other", events=(HELD,), as_of=LATER))

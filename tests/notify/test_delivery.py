@@ -1,4 +1,4 @@
-"""Each event is sent once, whichever process sees it, and not more often than allowed."""
+"""Each event is sent once, whichever process finds it, and within the rate limit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ INTERVAL = 60.0
 
 
 class RecordingChannel:
-    """Records what it is to send, or fails while ``error`` is set."""
+    """A channel that records its messages, or fails while ``error`` is set."""
 
     target = "there"
 
@@ -51,7 +51,7 @@ class RecordingChannel:
 
 
 class Process:
-    """A process that watches the dagdir, at a time that the test sets."""
+    """A process that watches the dagdir at a time that the test sets."""
 
     def __init__(self, dagdir: Path, *channels: RecordingChannel) -> None:
         self.delivery = Delivery(dagdir, channels, INTERVAL)
@@ -73,7 +73,7 @@ def _dagdir(tmp_path: Path) -> Path:
     return tmp_path / "dagdir"
 
 
-def test_a_restart_sends_nothing_twice(dagdir: Path) -> None:
+def test_restart_sends_no_event_twice(dagdir: Path) -> None:
     channel = RecordingChannel()
     Process(dagdir, channel).sees("a", "b", now=1000)
     again = Process(dagdir, channel)
@@ -84,10 +84,10 @@ def test_a_restart_sends_nothing_twice(dagdir: Path) -> None:
 
 
 @pytest.mark.parametrize(("complete", "again"), [(True, [["a"]]), (False, [])])
-def test_what_is_over_and_comes_again_is_new(
+def test_recurring_event_is_sent_again(
     dagdir: Path, complete: bool, again: list[list[str]]
 ) -> None:
-    """Not what may be in a file that could not be read."""
+    """Unless it may be in a file that could not be read."""
     channel = RecordingChannel()
     for hour, keys in enumerate(("ab", "b", "ab"), start=1):
         delivery = Process(dagdir, channel).delivery
@@ -95,12 +95,12 @@ def test_what_is_over_and_comes_again_is_new(
     assert channel.sent == [["a", "b"], *again]
 
 
-def test_many_things_at_once_are_one_message(dagdir: Path) -> None:
+def test_simultaneous_events_are_one_message(dagdir: Path) -> None:
     channel = RecordingChannel()
     process = Process(dagdir, channel)
     assert process.sees("a", now=1000) == (None, ())
     assert process.sees("a", "b", now=1010)[0] == pytest.approx(50)
-    # The limit also holds for another process.
+    # The limit applies across processes.
     assert Process(dagdir, channel).sees("a", "b", "c", now=1020)[0] == pytest.approx(40)
     process.sees("a", "b", "c", now=1060)
     assert channel.sent == [["a"], ["b", "c"]]
@@ -108,7 +108,7 @@ def test_many_things_at_once_are_one_message(dagdir: Path) -> None:
     assert channel.sent[-1] == ["d"]
 
 
-def test_an_old_copy_that_was_never_seen_sends_nothing(dagdir: Path) -> None:
+def test_old_copy_of_a_dagdir_sends_nothing(dagdir: Path) -> None:
     channel = RecordingChannel()
     Process(dagdir, channel).sees("a", now=1000, live=False)
     Process(dagdir, channel).sees("a", now=2000)
@@ -117,7 +117,7 @@ def test_an_old_copy_that_was_never_seen_sends_nothing(dagdir: Path) -> None:
     assert channel.sent == [["b"]], "from now on it has been seen"
 
 
-def test_what_no_channel_has_taken_is_not_sent(dagdir: Path) -> None:
+def test_undelivered_event_counts_as_unsent(dagdir: Path) -> None:
     broken, working = RecordingChannel(), RecordingChannel("command")
     broken.error = "answered HTTP 500"
     wait, problems = Process(dagdir, broken, working).sees("a", now=1000)
@@ -133,7 +133,7 @@ def test_what_no_channel_has_taken_is_not_sent(dagdir: Path) -> None:
     assert working.sent == [["a"]]
 
 
-def test_a_dead_channel_is_given_up_and_says_so(dagdir: Path) -> None:
+def test_dead_channel_is_disabled_and_reported(dagdir: Path) -> None:
     channel = RecordingChannel()
     channel.error = "no connection: Connection refused"
     now, wait = 1000.0, 0.0
@@ -147,7 +147,7 @@ def test_a_dead_channel_is_given_up_and_says_so(dagdir: Path) -> None:
     assert channel.sent == [["b"]]
 
 
-def test_two_processes_do_not_send_the_same(dagdir: Path) -> None:
+def test_two_processes_send_an_event_once(dagdir: Path) -> None:
     channel = RecordingChannel()
     path = state_path(PURPOSE, dagdir)
     assert path is not None
@@ -159,9 +159,7 @@ def test_two_processes_do_not_send_the_same(dagdir: Path) -> None:
     assert channel.sent == [["a"]]
 
 
-def test_without_a_place_for_the_record_one_process_sends_once(
-    dagdir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_process_without_a_record_sends_once(dagdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/dev/null")
     channel = RecordingChannel()
     process = Process(dagdir, channel)
@@ -171,9 +169,7 @@ def test_without_a_place_for_the_record_one_process_sends_once(
 
 
 @pytest.mark.parametrize(("error", "sent"), [("", [["a"], ["b"]]), ("no route", [["a", "b"]])])
-def test_a_clock_that_was_wrong_stops_nothing(
-    dagdir: Path, error: str, sent: list[list[str]]
-) -> None:
+def test_wrong_clock_stops_no_notification(dagdir: Path, error: str, sent: list[list[str]]) -> None:
     channel = RecordingChannel()
     channel.error = error
     Process(dagdir, channel).sees("a", now=9e9)
@@ -182,7 +178,7 @@ def test_a_clock_that_was_wrong_stops_nothing(
     assert channel.sent == sent
 
 
-# --- The terminal, a command and a webhook: what each of them gets ----------------------------
+# --- messages of terminal, command and webhook ------------------------------------------------
 
 
 HELD = NotifyEvent(key="h", name="held", text="held; out of memory · 2 runs", runs=2)
@@ -194,7 +190,7 @@ SCRIPT = (
 )
 
 
-def test_the_bell_and_the_messages_of_a_terminal() -> None:
+def test_terminal_gets_bell_and_message() -> None:
     assert terminal_sequence(("bell",), MESSAGE, {"TMUX": "x"}) == "\a"
     assert terminal_sequence(("osc9",), MESSAGE, {}) == (
         "\x1b]9;metlmon: l;r: held: held; out of memory · 2 runs\a"
@@ -205,7 +201,7 @@ def test_the_bell_and_the_messages_of_a_terminal() -> None:
 
 
 @pytest.mark.parametrize("environment", [{"TMUX": "/tmp/tmux-0/default,1,0"}, {"TERM": "tmux"}])
-def test_tmux_passes_a_message_on(environment: dict[str, str]) -> None:
+def test_message_is_wrapped_for_tmux(environment: dict[str, str]) -> None:
     written = terminal_sequence(("osc9", "osc777"), MESSAGE, environment)
     start, end = "\x1bPtmux;", "\x1b\\"
     assert written.startswith(start)
@@ -214,9 +210,7 @@ def test_tmux_passes_a_message_on(environment: dict[str, str]) -> None:
     assert inside == terminal_sequence(("osc9", "osc777"), MESSAGE, {})
 
 
-def test_a_command_gets_texts_by_its_environment_and_json(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_command_gets_environment_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("METLMON_TRACEBACK", raising=False)
     file, victim = tmp_path / "got", tmp_path / "victim"
     evil = NotifyEvent(
@@ -232,13 +226,13 @@ def test_a_command_gets_texts_by_its_environment_and_json(
     assert not victim.exists()
 
 
-def test_a_relative_home_is_no_place_of_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_home_is_not_searched_for_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", ".")
     with pytest.raises(SendError, match="HOME is a relative path"):
         CommandChannel(["~/tell"]).send(MESSAGE)
 
 
-def test_a_command_that_fails_says_so_without_secrets(
+def test_failed_command_is_reported_without_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     say = "import sys; sys.exit('no\\x1b[2J password=hunter2secret')"
@@ -246,7 +240,7 @@ def test_a_command_that_fails_says_so_without_secrets(
         CommandChannel([sys.executable, "-c", say]).send(MESSAGE)
     with pytest.raises(SendError, match="cannot be run: No such file"):
         CommandChannel([str(tmp_path / "none")]).send(MESSAGE)
-    # A program of the current directory is not found, whatever PATH says.
+    # Programs in the current directory are not found, whatever PATH has.
     (tmp_path / "tell").write_text("#!/bin/sh\n")
     (tmp_path / "tell").chmod(0o755)
     monkeypatch.chdir(tmp_path)
@@ -258,7 +252,7 @@ def test_a_command_that_fails_says_so_without_secrets(
         CommandChannel([sys.executable, "-c", "import signal; signal.pause()"]).send(MESSAGE)
 
 
-def test_a_webhook_gets_json() -> None:
+def test_webhook_gets_json() -> None:
     with web_listener() as listener:
         channel = WebhookChannel(read_webhook(f"{listener.url}/services/T0/secret?key=1"))
         channel.send(MESSAGE)
@@ -270,7 +264,7 @@ def test_a_webhook_gets_json() -> None:
 
 
 @pytest.mark.parametrize("code", [302, 307, 404, 500])
-def test_any_other_answer_is_a_failure_and_no_redirection_is_followed(code: int) -> None:
+def test_other_answers_and_redirections_are_failures(code: int) -> None:
     with web_listener(Answer(code, headers=(("Location", "/elsewhere"),))) as listener:
         url = read_webhook(f"{listener.url}/secret")
         with pytest.raises(SendError, match=f"^answered HTTP {code}$"):
@@ -288,7 +282,7 @@ def test_any_other_answer_is_a_failure_and_no_redirection_is_followed(code: int)
         ("WEBHOOK_TOTAL_SECONDS", Answer(drips=True), "no answer in time"),
     ],
 )
-def test_an_answer_that_never_comes_or_ends_is_not_waited_for(
+def test_webhook_that_never_answers_times_out(
     monkeypatch: pytest.MonkeyPatch, limit: str, answer: Fault, error: str
 ) -> None:
     monkeypatch.setattr(channels, limit, 0.2)
@@ -297,16 +291,14 @@ def test_an_answer_that_never_comes_or_ends_is_not_waited_for(
 
 
 @pytest.mark.parametrize("proxy", ["http_proxy", "ALL_PROXY"])
-def test_what_is_for_this_host_goes_through_no_proxy(
-    monkeypatch: pytest.MonkeyPatch, proxy: str
-) -> None:
+def test_local_webhook_uses_no_proxy(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
     monkeypatch.setenv(proxy, "http://192.0.2.1:9")
     with web_listener() as listener:
         WebhookChannel(read_webhook(f"{listener.url}/")).send(MESSAGE)
     assert len(listener.calls) == 1
 
 
-# --- What there is to notify about, and how a message says it ---------------------------------
+# --- events and their messages ----------------------------------------------------------------
 
 
 NAMES = {"1": "run7", "2": "run8"}
@@ -325,7 +317,7 @@ def found(*entries: HealthEntry, about: tuple[str, ...] = EVENT_NAMES) -> list[t
     return [(event.name, event.text) for event in find_events(health, status(), about)]
 
 
-def test_an_event_says_the_cause_and_how_many_runs() -> None:
+def test_event_has_its_cause_and_number_of_runs() -> None:
     assert found(entry(runs=("1", "2")), entry("black-hole"), entry("run-failed", runs=("1",))) == [
         ("held", "held (hold 12) · 2 runs"),
         ("failed", "run-failed (hold 12) · run7"),
@@ -339,7 +331,7 @@ def test_an_event_says_the_cause_and_how_many_runs() -> None:
     assert conditions == set(EVENT_NAMES) - {"done"}
 
 
-def test_a_dag_that_is_done_is_an_event_else_all_runs() -> None:
+def test_finished_dag_or_runs_are_an_event() -> None:
     rows = run("run0", 3, 3, State.COMPLETED), run("run1", 3, 3, State.COMPLETED)
     unknown = status(rows, live=False)
     (dag,) = unknown.dags
@@ -353,7 +345,7 @@ def test_a_dag_that_is_done_is_an_event_else_all_runs() -> None:
         assert texts == ([text] if text else [])
 
 
-def test_foreign_text_cannot_act_on_a_terminal_or_a_chat() -> None:
+def test_foreign_text_is_escaped_for_terminals_and_chats() -> None:
     text = "held\x1b]0;x\x07\n\u202e @channel <!here> slot1@host"
     health = Health(entries=(entry(text=text, runs=("\x9b1",)),))
     (event,) = find_events(health, status(), EVENT_NAMES)

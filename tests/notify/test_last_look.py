@@ -1,4 +1,4 @@
-"""When the dashboard says what has changed, what it takes for seen, and where that is kept."""
+"""When the dashboard lists changes, and which it takes as seen."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LINE = "since 14 Nov 08:14: 1 hold"
 
 
 def changes_since(since: datetime) -> Changes:
-    """One hold, an hour after somebody looked."""
+    """One hold, an hour after the last look."""
     time = AS_OF + timedelta(hours=1)
     hold = Change(kind=ChangeKind.HELD, first=time, last=time, number=1, text="held by ml")
     found = (hold,) if time > since else ()
@@ -63,7 +63,7 @@ def _clock(tmp_path: Path) -> Clock:
 
 
 def seen_before(clock: Clock) -> LastLook:
-    """A session a day after one in which somebody looked."""
+    """A session a day after one with a look."""
     first = clock.look()
     assert first.show(status(), changes_since) == "", "nobody has looked before"
     first.save()
@@ -71,7 +71,7 @@ def seen_before(clock: Clock) -> LastLook:
     return clock.look()
 
 
-def test_the_next_session_says_what_is_new_for_a_minute(clock: Clock) -> None:
+def test_next_session_shows_changes_for_a_minute(clock: Clock) -> None:
     look = seen_before(clock)
     assert look.show(LATER, lambda wanted: None) == "", "it is being added up"
     clock.seconds += 30
@@ -83,7 +83,7 @@ def test_the_next_session_says_what_is_new_for_a_minute(clock: Clock) -> None:
     assert look.since == AS_OF, "the screen of changes goes on from there"
 
 
-def test_a_key_dismisses_it_once_it_could_be_read(clock: Clock) -> None:
+def test_key_dismisses_changes_after_a_moment(clock: Clock) -> None:
     look = seen_before(clock)
     look.show(LATER, changes_since)
     clock.seconds += 1
@@ -94,7 +94,7 @@ def test_a_key_dismisses_it_once_it_could_be_read(clock: Clock) -> None:
     assert look.show(LATER, changes_since) == ""
 
 
-def test_whoever_comes_back_to_an_open_dashboard_sees_it_with_the_first_key(
+def test_first_key_after_a_pause_shows_changes(
     clock: Clock,
 ) -> None:
     look = clock.look()
@@ -105,7 +105,7 @@ def test_whoever_comes_back_to_an_open_dashboard_sees_it_with_the_first_key(
     assert look.show(LATER, changes_since) == LINE
 
 
-def test_what_happens_while_nobody_looks_is_not_seen(clock: Clock) -> None:
+def test_changes_without_keys_are_not_seen(clock: Clock) -> None:
     look = clock.look()
     look.show(status(), changes_since)
     assert not look.has_ended
@@ -118,7 +118,7 @@ def test_what_happens_while_nobody_looks_is_not_seen(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("size", [NARROW, WIDE])
-async def test_the_overview_shows_it_below_the_runs_up_to_the_next_key(
+async def test_overview_shows_changes_until_the_next_key(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
 ) -> None:
     monkeypatch.setattr(absence, "READ_SECONDS", 0.0)
@@ -146,7 +146,7 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-def test_what_was_seen_is_remembered_outside_of_the_dagdir(tmp_path: Path) -> None:
+def test_record_is_outside_the_dagdir(tmp_path: Path) -> None:
     dagdir, link = tmp_path / "dagdir", tmp_path / "link"
     dagdir.mkdir()
     link.symlink_to(dagdir)
@@ -159,13 +159,13 @@ def test_what_was_seen_is_remembered_outside_of_the_dagdir(tmp_path: Path) -> No
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_an_end_that_dagman_wrote_after_the_newest_event_is_seen_too() -> None:
+def test_end_of_dagman_after_the_newest_event_is_seen() -> None:
     ended = AS_OF + timedelta(seconds=2)
     made = status(live=False)
     assert seen(replace(made, dags=(replace(made.dags[0], ended=ended),))) == LastSeen(ended)
 
 
-def test_what_others_may_have_written_is_not_read(tmp_path: Path) -> None:
+def test_record_writable_by_others_is_not_read(tmp_path: Path) -> None:
     path = state_path("seen", tmp_path / "dagdir")
     assert path is not None
     write_state(path, {"a": 1})
@@ -181,7 +181,7 @@ def test_what_others_may_have_written_is_not_read(tmp_path: Path) -> None:
     assert read_state(path, dict[str, int]) is None, "damaged"
 
 
-def test_the_files_are_bounded(tmp_path: Path) -> None:
+def test_number_and_size_of_records_are_bounded(tmp_path: Path) -> None:
     path = state_path("seen", tmp_path / "dagdir")
     assert path is not None
     assert not write_state(path, "x" * MAX_STATE_BYTES)
@@ -197,7 +197,7 @@ def test_the_files_are_bounded(tmp_path: Path) -> None:
     assert f"{0:032}.json" not in names
 
 
-def test_a_lock_is_held_once(tmp_path: Path) -> None:
+def test_lock_is_exclusive(tmp_path: Path) -> None:
     path = state_path("seen", tmp_path / "dagdir")
     assert path is not None
     with state_lock(path) as first, state_lock(path) as second:
