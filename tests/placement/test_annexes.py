@@ -1,4 +1,4 @@
-"""Annexes by schedd, collector and ledger: states, ends, what fits, and warnings."""
+"""Annexes from schedd, collector and ledger: states, ends, free room, and warnings."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def request(name: str = "gpu-annex", number: int = 1, **more: Any) -> AnnexReque
 def node(
     name: str = "gpu-annex", number: int = 1, busy: int = 0, gpus: int = 4, **more: Any
 ) -> list[AnnexAd]:
-    """A node's partitionable slot, and a dynamic one for each busy GPU."""
+    """A node's partitionable slot, and a dynamic slot for each busy GPU."""
     fields = {
         "node": f"n{number}",
         "request_id": f"{name}-1",
@@ -104,14 +104,14 @@ def only(found: AnnexAnswer, stats: StatsInput | None = None) -> Annex:
         (request(started_at=NOW - HOUR, lifetime=1800.0), [], AnnexState.GONE),
     ],
 )
-def test_the_state_of_an_annex(
+def test_state_of_an_annex(
     requested: AnnexRequest | None, ads: list[AnnexAd], state: AnnexState
 ) -> None:
     requests = () if requested is None else (requested,)
     assert only(answer(requests=requests, ads=tuple(ads))).state is state
 
 
-def test_nodes_and_gpus_now() -> None:
+def test_nodes_and_gpus_are_counted() -> None:
     ads = [*node(number=1, busy=3), *node(number=2)]
     row = only(answer(requests=(request(nodes=2),), ads=tuple(ads)))
     assert (row.nodes, row.nodes_requested) == (2, 2)
@@ -120,14 +120,14 @@ def test_nodes_and_gpus_now() -> None:
     assert (unknown.gpus, unknown.gpus_busy, unknown.slots_busy) == (None, None, 1)
 
 
-def test_it_lives_until_its_first_node_stops() -> None:
+def test_annex_lives_until_its_first_node_stops() -> None:
     ads = [*node(number=1, stops_at=NOW + 900), *node(number=2, stops_at=NOW + 1200)]
     assert only(answer(ads=tuple(ads))).alive_until == NOON + timedelta(minutes=15)
 
 
-def test_the_old_generation_lives_for_its_lifetime() -> None:
+def test_old_generation_lives_for_its_lifetime() -> None:
     ads = node(stops_at=None, started_at=NOW - 600)
-    # The request's job looks for nodes every five minutes only.
+    # The request's job looks for nodes only every five minutes.
     old = request(generation=AnnexGeneration.OLD, started_at=NOW - 400, lifetime=HOUR)
     row = only(answer(requests=(old,), ads=tuple(ads)))
     assert row.alive_until == NOON + timedelta(minutes=50)
@@ -135,7 +135,7 @@ def test_the_old_generation_lives_for_its_lifetime() -> None:
     assert gone_quiet.alive_until == NOON + timedelta(seconds=3200)
 
 
-def test_without_an_end_nothing_is_late() -> None:
+def test_no_epoch_is_late_without_an_end() -> None:
     stats = basis({"run0": Past([HOUR] * 4, age=60)})
     row = only(answer(ads=tuple(node(stops_at=None))), stats)
     assert (row.alive_until, row.next_fits, row.state) == (None, None, AnnexState.UP)
@@ -153,7 +153,7 @@ TARGETED = tuple(
 )
 
 
-def test_running_epochs_against_the_end() -> None:
+def test_running_epochs_are_compared_with_the_end() -> None:
     ads = node(busy=2, stops_at=NOW + 1200)
     row = only(answer(ads=tuple(ads), jobs=TARGETED), basis(RUNS))
     assert {epoch.key: epoch.fits for epoch in row.epochs} == {"run0": False, "run1": True}
@@ -163,7 +163,7 @@ def test_running_epochs_against_the_end() -> None:
     assert no_next == ("gpu-annex: the next epoch will not fit; it takes 1h00m, 20m00s are left")
 
 
-def test_an_epoch_that_logs_its_annex_needs_no_target() -> None:
+def test_epoch_with_a_logged_annex_needs_no_target() -> None:
     stats = basis(RUNS)
     running = [e for e in stats.ledger.executions if e.outcome is Outcome.IN_FLIGHT]
     named = tuple(
@@ -175,15 +175,15 @@ def test_an_epoch_that_logs_its_annex_needs_no_target() -> None:
     assert (row.name, [epoch.key for epoch in row.epochs]) == ("gpu-annex", ["run0"])
 
 
-def test_an_epoch_that_runs_in_another_slot_is_not_in_the_annex() -> None:
-    """Its job targets the annex, but nothing keeps it from other slots."""
+def test_epoch_in_another_slot_is_not_in_the_annex() -> None:
+    """Its job targets the annex, but may match other slots."""
     elsewhere = tuple(replace(job, slot="slot1_1@glidein_7@n1") for job in TARGETED)
     row = only(answer(ads=tuple(node()), jobs=elsewhere), basis(RUNS))
     assert (row.epochs, row.gpus_busy) == ((), 0)
 
 
-def test_pressure() -> None:
-    """One idle epoch of an hour, and one GPU for three hours of which half an hour is taken."""
+def test_pressure_of_an_annex() -> None:
+    """One idle epoch of an hour, and one GPU for three hours, half an hour of which is taken."""
     stats = basis({"run0": RUNS["run0"], "run1": Past([HOUR] * 4, running=False, total=5, wait=0)})
     idle = QueueJob(2004, 0, 1, annex="gpu-annex")
     ads = node(busy=1, gpus=1, stops_at=NOW + 3 * HOUR)
@@ -193,7 +193,7 @@ def test_pressure() -> None:
     assert row.pressure == pytest.approx(4 * 1.0 / 2.5, rel=0.02)
 
 
-def test_the_balance_of_its_allocation() -> None:
+def test_annex_has_the_balance_of_its_allocation() -> None:
     since = NOON - timedelta(hours=1)
     settings = Settings(
         advisor=(AllocationSettings("bio24", 100.0, ("delta",), charge=2.0, as_of=since),)
@@ -206,7 +206,7 @@ def test_the_balance_of_its_allocation() -> None:
 # --- warnings -----------------------------------------------------------------------------------
 
 
-def test_jobs_that_wait_for_an_annex_that_is_gone() -> None:
+def test_jobs_waiting_for_a_gone_annex_are_warned_of() -> None:
     jobs = tuple(QueueJob(number, 0, 1, annex="old-annex") for number in (1, 2))
     found = report(answer(jobs=jobs))
     assert [row.state for row in found.annexes] == [AnnexState.NEVER_SEEN]
@@ -227,7 +227,7 @@ def test_jobs_that_wait_for_an_annex_that_is_gone() -> None:
     [
         ({"started_at": NOW - 60}, "idle, leaves in 4m00s"),
         ({"started_at": NOW - 400}, "idle since 2 Mar 11:53 and may leave at any moment"),
-        # It expires before its idle time is over.
+        # It expires before its idle timeout.
         ({"started_at": NOW - 60, "stops_at": NOW + 90}, "idle, leaves in 1m30s"),
         (
             {"started_at": NOW - 60, "stops_at": NOW},
@@ -239,17 +239,17 @@ def test_jobs_that_wait_for_an_annex_that_is_gone() -> None:
         ),
     ],
 )
-def test_an_idle_annex_leaves(times: dict[str, float], text: str) -> None:
+def test_idle_annex_is_warned_of(times: dict[str, float], text: str) -> None:
     assert report(answer(ads=tuple(node(**times)))).annex_warnings == (f"gpu-annex is {text}",)
 
 
 @pytest.mark.parametrize("found", [{"requests": (request(),)}, {"ads": tuple(node())}])
-def test_jobs_may_wait_for_an_annex_that_is_there(found: dict[str, Any]) -> None:
+def test_jobs_waiting_for_a_present_annex_are_no_warning(found: dict[str, Any]) -> None:
     jobs = (QueueJob(1, 0, 1, annex="gpu-annex"),)
     assert report(answer(jobs=jobs, **found)).annex_warnings == ()
 
 
-def test_two_annexes_of_one_name() -> None:
+def test_two_annexes_of_one_name_are_warned_of() -> None:
     ads = [*node(busy=1), *node(number=2, busy=1, request_id="gpu-annex-2")]
     found = report(answer(requests=(request(), request(number=2)), ads=tuple(ads)))
     assert [(row.request_id, row.nodes) for row in found.annexes] == [
@@ -260,7 +260,7 @@ def test_two_annexes_of_one_name() -> None:
     assert warning.startswith("2 annexes are called gpu-annex: ")
 
 
-def test_a_silent_collector_does_not_make_an_annex_gone() -> None:
+def test_silent_collector_does_not_make_an_annex_gone() -> None:
     error = "ap40:9618 did not answer within 10s"
     silent = replace(COLLECTOR, answered_at=NOW - 600, error=error)
     found = report(answer(requests=(request(started_at=NOW - HOUR),), collectors=(silent,)))
@@ -270,10 +270,10 @@ def test_a_silent_collector_does_not_make_an_annex_gone() -> None:
     assert found.annex_warnings == (error,)
 
 
-# --- from logs alone ----------------------------------------------------------------------------
+# --- logs without a pool ------------------------------------------------------------------------
 
 
-def test_the_command_has_the_numbers_of_the_nodes_where_the_request_has_none() -> None:
+def test_command_takes_missing_numbers_from_the_nodes() -> None:
     found = answer(
         requests=(request(collector="cm"),),
         ads=(*node(number=1, busy=1), *node(number=2)),
@@ -286,7 +286,7 @@ def test_the_command_has_the_numbers_of_the_nodes_where_the_request_has_none() -
     assert report(found).site_command == row.site_command
 
 
-def test_the_old_generation_has_one_command_with_the_numbers_of_the_request() -> None:
+def test_old_generation_has_one_command() -> None:
     asked = {"lifetime": 7200.0, "nodes": 3, "queue": "gpu", "collector": ""}
     old = request(generation=AnnexGeneration.OLD, **asked)
     row = only(answer(requests=(old,), generation=AnnexGeneration.OLD))
@@ -294,7 +294,7 @@ def test_the_old_generation_has_one_command_with_the_numbers_of_the_request() ->
     assert row.site_command == ""
 
 
-def test_sites_and_likely_expiries_from_logs_alone() -> None:
+def test_annexes_are_inferred_from_logs() -> None:
     stats = basis({f"run{n}": Past([HOUR] * 2, running=False) for n in range(3)})
     last = NOON - timedelta(minutes=30)
     executions = tuple(
@@ -313,7 +313,7 @@ def test_sites_and_likely_expiries_from_logs_alone() -> None:
     assert (row.nodes, row.gpus, row.alive_until, row.jobs_idle) == (None, None, None, None)
 
 
-def test_an_expiry_belongs_to_one_of_two_requests_of_a_name() -> None:
+def test_expiry_belongs_to_one_of_two_requests() -> None:
     expired = [NOON - timedelta(hours=hours) for hours in (4, 1)]
     executions = tuple(
         replace(
@@ -335,7 +335,7 @@ def test_an_expiry_belongs_to_one_of_two_requests_of_a_name() -> None:
     assert rows == {"gpu-annex-1": (expired[0],), "gpu-annex-2": (expired[1],)}
 
 
-def test_a_site_without_an_expiry_is_no_annex() -> None:
+def test_site_without_an_expiry_is_not_an_annex() -> None:
     found = make_annexes(basis({"run0": Past([HOUR] * 2)}))
     assert found.annexes == ()
     assert [site.site for site in found.sites] == ["delta"]
@@ -348,7 +348,7 @@ def test_known_ends_by_name() -> None:
     assert found.ends == {"gpu-annex": {NOW + 600}, "old": {NOW}}
 
 
-def test_of_an_ensemble_of_the_past_no_silent_schedd_is_reported() -> None:
+def test_past_ensemble_reports_no_silent_schedd() -> None:
     answer = AnnexAnswer(error="the schedd does not let you query it")
     found = make_annexes(basis({}, live=True), answer, NOW)
     assert (found.annexes, found.asked) == ((), False)
@@ -356,7 +356,7 @@ def test_of_an_ensemble_of_the_past_no_silent_schedd_is_reported() -> None:
     assert make_annexes(basis({}, live=False), answer, NOW).annex_warnings == ()
 
 
-# --- The command that requests an annex parses with the ``htcondor`` that is installed --------
+# --- commands, parsed by the installed ``htcondor`` -------------------------------------------
 
 
 OLD, NEW = AnnexGeneration.OLD, AnnexGeneration.NEW
@@ -400,7 +400,7 @@ def parsed(command: str | None, generation: AnnexGeneration) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("names", "verb"), [((), "create"), (("other",), "create"), (("Metl Delta",), "add")]
 )
-def test_the_old_generation_gets_all_numbers(names: tuple[str, ...], verb: str) -> None:
+def test_old_generation_gets_all_numbers(names: tuple[str, ...], verb: str) -> None:
     found = parsed(annex_command(SHAPE, OLD, names), OLD)
     assert (found["verb"], found["annex_name"]) == (verb, "metl delta")
     assert found["queue_at_system"] == "gpuA100x4@delta"
@@ -411,9 +411,7 @@ def test_the_old_generation_gets_all_numbers(names: tuple[str, ...], verb: str) 
 
 
 @pytest.mark.parametrize(("names", "verb"), [((), "create"), (("metl delta",), "add")])
-def test_the_new_generation_gets_the_name_and_the_site_the_numbers(
-    names: tuple[str, ...], verb: str
-) -> None:
+def test_new_generation_gets_the_name_only(names: tuple[str, ...], verb: str) -> None:
     found = parsed(annex_command(SHAPE, NEW, names), NEW)
     assert (found["verb"], found["annex_name"]) == (verb, "metl delta")
     assert found["collector"] == "cm.annex.example.org:9618"
@@ -424,7 +422,7 @@ def test_the_new_generation_gets_the_name_and_the_site_the_numbers(
     )
 
 
-def test_what_is_not_known_is_left_out_or_shown_as_such() -> None:
+def test_unknown_numbers_are_left_out_or_marked() -> None:
     shape = AnnexShape(name="x")
     assert annex_command(shape, OLD) == "htcondor annex create x QUEUE@SYSTEM"
     assert annex_command(shape, NEW) == "htcondor annex create x"
@@ -436,11 +434,11 @@ def test_what_is_not_known_is_left_out_or_shown_as_such() -> None:
     ("site", "system"),
     [("Delta-GPU", "delta"), ("expanse", "expanse"), ("CHTC-Spark-CE1", "spark"), ("aws", "")],
 )
-def test_a_site_has_the_name_that_htcondor_has_for_its_system(site: str, system: str) -> None:
+def test_site_has_htcondors_name_of_its_system(site: str, system: str) -> None:
     assert system_of(site) == system
 
 
-def test_every_system_of_the_list_is_one_of_htcondors() -> None:
+def test_listed_systems_are_known_to_htcondor() -> None:
     validate = pytest.importorskip("htcondor_cli.annex_validate")
     from metlmon.placement.annexes import SYSTEMS
 
@@ -449,7 +447,7 @@ def test_every_system_of_the_list_is_one_of_htcondors() -> None:
 
 @pytest.mark.parametrize("text", ["$(rm -rf ~)", "a;b", "a'b", 'a"b', "a b", "`x`", "a&b"])
 @pytest.mark.parametrize("generation", [OLD, NEW])
-def test_no_text_leaves_its_quotes(text: str, generation: AnnexGeneration) -> None:
+def test_texts_stay_within_their_quotes(text: str, generation: AnnexGeneration) -> None:
     shape = replace(SHAPE, name=text, queue=text, allocation=text, collector=text)
     words = shlex.split(annex_command(shape, generation) or "")
     assert words[3] == text
@@ -465,9 +463,7 @@ def test_no_text_leaves_its_quotes(text: str, generation: AnnexGeneration) -> No
 
 @pytest.mark.parametrize("text", ["--token_file=/etc/shadow", "-x", "a\nrm -rf ~", "\x1b[2J"])
 @pytest.mark.parametrize("field", ["name", "queue", "allocation", "collector"])
-def test_what_a_terminal_or_the_command_would_read_otherwise_gives_no_command(
-    field: str, text: str
-) -> None:
+def test_unsafe_names_give_no_command(field: str, text: str) -> None:
     shape = replace(SHAPE, **{field: text})
     assert [annex_command(shape, OLD), annex_command(shape, NEW)] == [None, None]
     assert site_command(shape) is None

@@ -1,4 +1,4 @@
-"""Applying plans by a command: real files, a schedd in memory, and everything taken back."""
+"""Applying plans by a command: real files, a schedd in memory, and undo."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _dagdir(tmp_path: Path) -> Dagdir:
 
 @pytest.fixture(name="schedd")
 def _schedd(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> Schedd:
-    """Run 0 and run 1 have a running job, run 2 an idle one."""
+    """Runs 0 and 1 have a running job, run 2 an idle one."""
     place = {"site": "any", "by_site_list": True, "directory": dagdir.path}
     schedd = Schedd(
         queued(101, "run0-train_epoch2", **place),
@@ -65,14 +65,14 @@ run = partial(run_command, "advise")
 
 
 class Terminal(StringIO):
-    """What is typed at a terminal, or printed on it."""
+    """A terminal with typed input and recorded output."""
 
     def isatty(self) -> bool:
         return True
 
 
 def targets(dagdir: Dagdir) -> dict[str, str]:
-    """The sites that the gate has to send runs to, by run."""
+    """The sites that the gate sends each run to."""
     files = {f"run{at}": dagdir.path / f"gate/ens/{uuid}.target" for at, uuid in enumerate(RUNS)}
     return {name: file.read_text() for name, file in files.items() if file.exists()}
 
@@ -86,9 +86,7 @@ def log_lines(dagdir: Dagdir) -> list[dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("schedd", "yes")
-def test_send_writes_the_set_of_each_run_and_the_log_with_its_reason(
-    dagdir: Dagdir, capsys: Captured
-) -> None:
+def test_send_writes_requests_and_a_log_with_reasons(dagdir: Dagdir, capsys: Captured) -> None:
     code, out, err = run(capsys, dagdir.path, "--apply", "send")
     assert code == Exit.OK
     assert "send the next epochs of 3 runs; running jobs are not touched" in err
@@ -106,7 +104,7 @@ def test_send_writes_the_set_of_each_run_and_the_log_with_its_reason(
 
 
 @pytest.mark.usefixtures("schedd", "yes")
-def test_sites_where_nothing_ran_yet_are_sent_to_as_far_as_a_list_has_room(
+def test_untried_sites_are_added_while_the_list_has_room(
     dagdir: Dagdir, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = tuple(FreeGpus(f"Far-Away-Site-{number}", GPU, 4, 0.0) for number in range(10, 40))
@@ -120,7 +118,7 @@ def test_sites_where_nothing_ran_yet_are_sent_to_as_far_as_a_list_has_room(
 
 
 @pytest.mark.usefixtures("schedd")
-def test_nothing_is_written_without_a_yes(
+def test_nothing_is_written_without_confirmation(
     dagdir: Dagdir, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, printed = Terminal("n\n"), Terminal()
@@ -136,7 +134,7 @@ def test_nothing_is_written_without_a_yes(
 
 
 @pytest.mark.usefixtures("schedd", "yes")
-def test_an_interrupt_waits_until_what_was_changed_is_in_the_log(
+def test_interrupt_waits_until_changes_are_logged(
     dagdir: Dagdir, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(application: Any, client: Any, on_result: Callable[..., None]) -> None:
@@ -153,7 +151,7 @@ def test_an_interrupt_waits_until_what_was_changed_is_in_the_log(
 
 
 @pytest.mark.usefixtures("schedd", "yes")
-def test_a_plan_that_is_applied_changes_nothing_again(dagdir: Dagdir, capsys: Captured) -> None:
+def test_applying_a_plan_twice_changes_nothing(dagdir: Dagdir, capsys: Captured) -> None:
     run(capsys, dagdir.path, "--apply", "send")
     code, _, err = run(capsys, dagdir.path, "--apply", "send")
     assert code == Exit.OK
@@ -163,7 +161,7 @@ def test_a_plan_that_is_applied_changes_nothing_again(dagdir: Dagdir, capsys: Ca
 
 
 @pytest.mark.usefixtures("yes")
-def test_the_dag_of_an_earlier_version_gets_single_sites_only(
+def test_dag_of_an_earlier_version_gets_single_sites(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dagdir = advised(tmp_path / "earlier", lists=False)
@@ -175,7 +173,7 @@ def test_the_dag_of_an_earlier_version_gets_single_sites_only(
 
 
 @pytest.mark.usefixtures("schedd")
-def test_print_has_the_commands_that_do_the_same(dagdir: Dagdir, capsys: Captured) -> None:
+def test_print_gives_the_equivalent_commands(dagdir: Dagdir, capsys: Captured) -> None:
     out = text_output("advise", capsys, dagdir.path, "--apply", "print")
     first, second, _ = RUNS
     assert f"\nmetlmon act send {dagdir.path} {first} {second} --to {FAST}\n" in out
@@ -183,9 +181,7 @@ def test_print_has_the_commands_that_do_the_same(dagdir: Dagdir, capsys: Capture
     assert not (dagdir.path / "gate").exists()
 
 
-def test_a_dag_without_gate_gets_the_line_for_its_submit_file(
-    tmp_path: Path, capsys: Captured
-) -> None:
+def test_dag_without_a_gate_gets_a_submit_line(tmp_path: Path, capsys: Captured) -> None:
     dagdir = advised(tmp_path / "own", gated=False)
     out = text_output("advise", capsys, dagdir.path, "--apply", "print")
     line = f'stringListIMember(TARGET.GLIDEIN_ResourceName, "{BOTH}", "|")'
@@ -199,7 +195,7 @@ def test_a_dag_without_gate_gets_the_line_for_its_submit_file(
 
 
 @pytest.mark.parametrize("case", ["described in the DAG", "named by its host", "all are used"])
-def test_no_line_that_would_do_nothing_or_harm(tmp_path: Path, capsys: Captured, case: str) -> None:
+def test_useless_submit_lines_are_not_proposed(tmp_path: Path, capsys: Captured, case: str) -> None:
     dagdir = advised(tmp_path / "own", gated=False)
     log = (dagdir.path / "metl.log").read_text()
     if case == "described in the DAG":
@@ -217,7 +213,7 @@ def test_no_line_that_would_do_nothing_or_harm(tmp_path: Path, capsys: Captured,
 
 
 @pytest.mark.usefixtures("yes")
-def test_retarget_changes_idle_jobs_alone(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
+def test_retarget_changes_only_idle_jobs(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
     code, out, _ = run(capsys, dagdir.path, "--apply", "retarget")
     assert code == Exit.OK
     assert schedd.acts() == [("edit", 103, 0, "site", BOTH)]
@@ -232,9 +228,7 @@ def test_retarget_changes_idle_jobs_alone(dagdir: Dagdir, schedd: Schedd, capsys
 
 
 @pytest.mark.usefixtures("schedd", "yes")
-def test_undo_restores_requests_and_says_what_was_changed_since(
-    dagdir: Dagdir, capsys: Captured
-) -> None:
+def test_undo_restores_requests_and_reports_later_changes(dagdir: Dagdir, capsys: Captured) -> None:
     first = dagdir.write(f"gate/ens/{RUNS[0]}.target", f"{SLOW}\n")
     run(capsys, dagdir.path, "--apply", "send")
     assert len(targets(dagdir)) == 3
@@ -250,7 +244,7 @@ def test_undo_restores_requests_and_says_what_was_changed_since(
 
 
 @pytest.mark.usefixtures("yes")
-def test_undo_restores_a_job_that_still_waits_and_its_placement(
+def test_undo_restores_an_idle_job_and_its_placement(
     dagdir: Dagdir, schedd: Schedd, capsys: Captured
 ) -> None:
     run(capsys, dagdir.path, "--apply", "retarget")
@@ -261,9 +255,7 @@ def test_undo_restores_a_job_that_still_waits_and_its_placement(
 
 
 @pytest.mark.usefixtures("yes")
-def test_undo_leaves_a_job_that_has_begun_to_run(
-    dagdir: Dagdir, schedd: Schedd, capsys: Captured
-) -> None:
+def test_undo_leaves_a_job_that_runs_now(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
     run(capsys, dagdir.path, "--apply", "retarget")
     schedd.jobs[103, 0] = replace(schedd.jobs[103, 0], status=2)
     code, out, _ = run(capsys, dagdir.path, "--undo", "--yes")
@@ -273,7 +265,7 @@ def test_undo_leaves_a_job_that_has_begun_to_run(
 
 
 @pytest.mark.usefixtures("schedd")
-def test_a_log_that_others_wrote_names_no_file(dagdir: Dagdir, capsys: Captured) -> None:
+def test_foreign_log_names_no_file(dagdir: Dagdir, capsys: Captured) -> None:
     victim = dagdir.write("precious", "data")
     change = {"run": "../../precious", "uuid": "../../precious", "dag": "ens.dag", "after": "x"}
     job = {**change, "job": "103.0", "node": "../../../precious"}
@@ -284,10 +276,10 @@ def test_a_log_that_others_wrote_names_no_file(dagdir: Dagdir, capsys: Captured)
     assert victim.read_text() == "data"
 
 
-# --- again and again ------------------------------------------------------------------------------
+# --- repeated plans -------------------------------------------------------------------------------
 
 
-def test_every_plans_again_when_an_epoch_ends_and_stops_with_the_ensemble(
+def test_every_plans_again_after_each_epoch(
     dagdir: Dagdir, schedd: Schedd, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = iter(
@@ -310,7 +302,7 @@ def test_every_plans_again_when_an_epoch_ends_and_stops_with_the_ensemble(
     assert targets(dagdir) == {}, "all that the command applied is taken back"
 
 
-def test_every_asks_for_free_gpus_each_ten_minutes(
+def test_every_queries_free_gpus_each_ten_minutes(
     dagdir: Dagdir, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, asked = count(0, 60), []
@@ -336,7 +328,7 @@ def test_every_asks_for_free_gpus_each_ten_minutes(
 # --- what if -------------------------------------------------------------------------------------
 
 
-def test_what_if_at_one_pool_and_the_table(dagdir: Dagdir, capsys: Captured) -> None:
+def test_what_if_of_one_pool_and_as_a_table(dagdir: Dagdir, capsys: Captured) -> None:
     out = text_output("advise", capsys, dagdir.path, "--what-if", FAST.lower())
     assert f"without {FAST}" in out
     assert "later" in out

@@ -1,4 +1,4 @@
-"""Plans for chains: against HiGHS run by run, and what a person would expect of small ones."""
+"""Plans for chains: against HiGHS by run, and the expected plans of small instances."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def highs_hours(
     supplies: Sequence[PoolSupply],
     allocations: Sequence[AllocationSettings],
 ) -> float:
-    """T + EPSILON · GPU-hours of the program as the module states it, without classes."""
+    """T + EPSILON · GPU-hours of the program in the module's docstring, without classes."""
     model = highspy.Highs()
     model.setOptionValue("output_flag", False)
     inf = highspy.kHighsInf
@@ -98,7 +98,7 @@ def highs_hours(
     return float(model.getInfo().objective_function_value)
 
 
-def test_each_run_a_class_of_its_own_is_the_optimum_of_highs(
+def test_single_run_classes_have_the_optimum_of_highs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(chains, "_by_epochs_left", lambda demands: [[each] for each in demands])
@@ -110,7 +110,7 @@ def test_each_run_a_class_of_its_own_is_the_optimum_of_highs(
         )
 
 
-def test_classes_end_at_most_four_percent_early_and_half_a_percent_in_the_mean() -> None:
+def test_classes_are_at_most_four_percent_early() -> None:
     ratios = []
     for seed in range(12):
         instance = random_instance(Random(seed), count=30, pools=14)
@@ -121,7 +121,7 @@ def test_classes_end_at_most_four_percent_early_and_half_a_percent_in_the_mean()
     assert sum(ratios) / len(ratios) >= 0.995
 
 
-def test_every_constraint_holds_for_the_sum_over_runs() -> None:
+def test_constraints_hold_for_the_sum_over_runs() -> None:
     for seed in range(8):
         demands, supplies, allocations = random_instance(Random(seed))
         plan = solve_chains(demands, supplies, allocations)
@@ -148,8 +148,8 @@ def epochs_at(run: RunPlacement, pool: ResourcePool) -> float:
     return dict(zip(run.pools, run.epochs, strict=True)).get(pool, 0.0)
 
 
-def test_runs_that_would_wait_may_go_wherever_the_end_stays() -> None:
-    """Six equal runs and six equal slots: the pool of a run is full, and any other as good."""
+def test_waiting_runs_may_use_any_pool_that_keeps_the_end() -> None:
+    """Six equal runs and six equal slots: the pool of a run is full, and any other is as good."""
     other = ResourcePool("anvil", "A100")
     slow = ResourcePool("slow", "A40")
     pools = [supply(DELTA, 2.0, 3), supply(other, 2.0, 3), supply(slow, 9.0, 3)]
@@ -161,8 +161,8 @@ def test_runs_that_would_wait_may_go_wherever_the_end_stays() -> None:
     assert plan.excluded == ((slow, "9h00m per epoch, slower than the pools used"),)
 
 
-def test_a_pool_that_would_delay_nothing_is_open() -> None:
-    """The short runs fill expanse; anvil is slower, and in time while the long run goes on."""
+def test_slower_pool_is_open_if_it_delays_nothing() -> None:
+    """The short runs fill expanse; anvil is slower, and early enough while the long run lasts."""
     anvil = ResourcePool("anvil", "A100")
     pools = [supply(DELTA, 2.0, 1), supply(EXPANSE, 5.0, 1), supply(anvil, 6.0, 2)]
     plan = solve_chains(runs(20, 4, 4), pools)
@@ -173,8 +173,8 @@ def test_a_pool_that_would_delay_nothing_is_open() -> None:
     )
 
 
-def test_a_start_at_once_may_be_better_than_a_wait_for_the_planned_pool() -> None:
-    """Waits of 20 h: five hours more of training are less. Thirty are not."""
+def test_immediate_start_may_beat_waiting_for_the_planned_pool() -> None:
+    """Waits of 20 h: five more hours of training are less, thirty are not."""
     anvil = ResourcePool("anvil", "A100")
     pools = [
         supply(DELTA, 25.0, 4, wait=20.0, occupancy=5.0),
@@ -186,7 +186,7 @@ def test_a_start_at_once_may_be_better_than_a_wait_for_the_planned_pool() -> Non
     assert run.reason == "delta: 1d01h per epoch"
 
 
-def test_a_run_stays_within_the_pools_that_its_dag_allows() -> None:
+def test_run_stays_in_the_pools_that_its_dag_allows() -> None:
     free, bound = runs(3, 3)
     bound = replace(bound, pools=frozenset([EXPANSE]))
     plan = solve_chains([free, bound], [supply(DELTA, 1.0, 4), supply(EXPANSE, 4.0, 4)])
@@ -194,15 +194,15 @@ def test_a_run_stays_within_the_pools_that_its_dag_allows() -> None:
     assert plan.runs[1].reason == "expanse: 4h00m per epoch; its DAG allows no other"
 
 
-def test_an_annex_does_no_more_epochs_in_a_row_than_fit_before_its_end() -> None:
+def test_annex_gets_only_epochs_that_fit_before_its_end() -> None:
     annex = supply(ANNEX, 4.0, 10, hours_left=13.0)
     plan = solve_chains(runs(10, 10), [annex, supply(EXPANSE, 8.0, 10)])
     assert [epochs_at(run, ANNEX) for run in plan.runs] == pytest.approx([3.0, 3.0])
     assert plan.hours == pytest.approx(3 * 4 + 7 * 8)
 
 
-def test_a_run_that_is_ready_too_late_for_an_annex_goes_elsewhere() -> None:
-    """Equal runs, of which only one can still do an epoch before the end."""
+def test_run_too_late_for_an_annex_goes_elsewhere() -> None:
+    """Equal runs, only one of which can still finish an epoch before the end."""
     soon, late = runs(5, 5)
     soon, late = replace(soon, ready_in=0.5), replace(late, ready_in=3.5)
     plan = solve_chains(
@@ -212,7 +212,7 @@ def test_a_run_that_is_ready_too_late_for_an_annex_goes_elsewhere() -> None:
     assert plan.runs[1].pools == (EXPANSE,)
 
 
-def test_an_annex_that_ends_before_an_epoch_is_excluded() -> None:
+def test_annex_that_ends_before_an_epoch_is_excluded() -> None:
     annex = supply(ANNEX, 4.0, 10, hours_left=3.5)
     plan = solve_chains(runs(10), [annex, supply(EXPANSE, 8.0, 10)])
     assert plan.excluded == ((ANNEX, "ends in 3h30m, 4h00m per epoch"),)
@@ -226,7 +226,7 @@ def test_epochs_beyond_all_annexes_and_balances_are_counted() -> None:
     assert nowhere.runs[0].reason == "no epoch of it fits into what the annexes and balances leave"
 
 
-def test_no_run_or_no_pool() -> None:
+def test_plan_without_runs_or_pools_is_empty() -> None:
     assert solve_chains([], [supply(DELTA, 2.0, 1)]).hours == 0
     assert solve_chains(runs(0), [supply(DELTA, 2.0, 1)]).runs == ()
     plan = solve_chains(runs(3), [])
@@ -237,15 +237,15 @@ def test_no_run_or_no_pool() -> None:
     )
 
 
-def test_of_plans_that_end_together_the_one_of_fewer_gpu_hours_is_taken() -> None:
+def test_fewer_gpu_hours_decide_between_equal_ends() -> None:
     cheap, dear = supply(DELTA, 2.0, 5), supply(EXPANSE, 2.0, 4, gpu_hours=8.0)
     plan = solve_chains(runs(3, 3), [dear, cheap])
     assert plan.gpu_hours == pytest.approx(12.0)
     assert plan.excluded == ((EXPANSE, "8.0 GPU-h per epoch; the runs end as soon without it"),)
 
 
-def test_a_run_that_may_have_to_wait_goes_to_another_pool_as_fast() -> None:
-    """Four runs, four slots of about equal speed: none waits for one where another is free."""
+def test_equally_fast_pools_share_runs() -> None:
+    """Four runs, four slots of about equal speed: no run waits while another slot is free."""
     supplies = [
         supply(ResourcePool(f"site{number}"), 4.0 + number / 1000, 1) for number in range(6)
     ]

@@ -1,4 +1,4 @@
-"""Advice for elastic trainings, from a DAG whose submit description says ``--nnodes min:max``."""
+"""Advice for elastic trainings of a DAG whose submit description has ``--nnodes min:max``."""
 
 import random
 from datetime import datetime
@@ -72,7 +72,7 @@ def elastic_input(path: Path, *runs: str, bounds: str = "1:4") -> StatsInput:
     return stats_input(dagdir.reader(as_of=as_of).snapshot_builder())
 
 
-def test_a_run_grows_to_the_annex_until_it_expires(tmp_path: Path):
+def test_run_grows_to_the_annex_until_it_expires(tmp_path: Path):
     (advice,) = elastic_advice(elastic_input(tmp_path, "run3"), [annex(6)])
     assert (advice.workers, advice.advised, advice.annex) == (2, 4, "gpu1")
     assert advice.until == datetime.fromisoformat(f"{DAY} 16:00:00")
@@ -83,25 +83,25 @@ def test_a_run_grows_to_the_annex_until_it_expires(tmp_path: Path):
     )
 
 
-def test_an_annex_that_expires_before_a_change_pays_off_changes_nothing(tmp_path: Path):
+def test_annex_that_expires_too_early_changes_nothing(tmp_path: Path):
     (advice,) = elastic_advice(elastic_input(tmp_path, "run3"), [annex(6, f"{DAY} 13:00:15")])
     assert advice.advised == 2
     assert advice.reason == "run3: keep 2 workers until annex gpu1 expires (4 May 13:00)"
 
 
-def test_without_an_annex_the_workers_seen_at_once_are_shared(tmp_path: Path):
+def test_seen_workers_are_shared_without_an_annex(tmp_path: Path):
     advice = elastic_advice(elastic_input(tmp_path, "run0", "run1"))
     assert [(each.workers, each.advised, each.until) for each in advice] == [(2, 2, None)] * 2
     assert all(each.inferred for each in advice)
     assert advice[0].reason == "run0: keep 2 workers; 4 workers in all, the most that ran at once"
 
 
-def test_an_ad_with_a_billion_nodes_is_no_work(tmp_path: Path):
+def test_ad_with_a_billion_nodes_costs_no_time(tmp_path: Path):
     (advice,) = elastic_advice(elastic_input(tmp_path, "run3"), [annex(10**9)])
     assert advice.advised == 4
 
 
-def test_an_annex_that_is_gone_offers_no_workers(tmp_path: Path):
+def test_gone_annex_offers_no_workers(tmp_path: Path):
     gone = annex(6, state=AnnexState.GONE)
     (advice,) = elastic_advice(elastic_input(tmp_path, "run3"), [gone])
     assert (advice.advised, advice.annex) == (2, "")
@@ -118,7 +118,7 @@ def test_evicted_workers_are_losses(tmp_path: Path):
     assert loss_rate(()) == 0.0
 
 
-def test_too_few_nodes_for_the_minimum(tmp_path: Path):
+def test_too_few_nodes_for_the_minimum_give_no_advice(tmp_path: Path):
     (advice,) = elastic_advice(elastic_input(tmp_path, "run3", bounds="3:4"), [annex(2)])
     assert advice.advised == 0
     assert advice.gain is None
@@ -126,13 +126,13 @@ def test_too_few_nodes_for_the_minimum(tmp_path: Path):
 
 
 @pytest.mark.parametrize("value", ["4", "4:2", "0:4", "a:b", "1:99999"])
-def test_what_is_no_range_is_no_elastic_run(tmp_path: Path, value: str):
+def test_run_without_a_range_is_not_elastic(tmp_path: Path, value: str):
     given = elastic_input(tmp_path, "run3", bounds=value)
     assert elastic_bounds(given) == {}
     assert elastic_advice(given, [annex(6)]) == ()
 
 
-def test_vars_alone_say_the_range(tmp_path: Path):
+def test_range_may_be_in_vars(tmp_path: Path):
     given = elastic_input(tmp_path, "run3")
     text = dag("run3").replace("train.sub", "absent.sub").replace("nodes_wanted", "NNodes")
     dagdir = Dagdir(tmp_path / "vars", text)
@@ -159,7 +159,7 @@ def random_runs(
                 key=f"run{number}",
                 minimum=minimum,
                 maximum=maximum,
-                # After a preemption a training may have fewer nodes than its minimum.
+                # A preempted training may have fewer nodes than its minimum.
                 nodes=rng.choice([0, rng.randint(0, maximum)]),
                 throughput=tuple(
                     rate * n**exponent * noise[n] if n else 0.0 for n in range(most_nodes + 1)
@@ -171,7 +171,7 @@ def random_runs(
 
 
 def work(run: ElasticRun, nodes: int, horizon: float) -> float:
-    """FreeTrain's objective for one training, from its definition, less pauses by losses."""
+    """FreeTrain's objective for one training by definition, less pauses by losses."""
     now = run.throughput[run.nodes] if run.nodes >= run.minimum else 0.0
     pause = GROW_SECONDS if nodes > run.nodes else SHRINK_SECONDS
     losses = horizon * run.losses * nodes * SHRINK_SECONDS
@@ -205,7 +205,7 @@ def found(runs: list[ElasticRun], nodes: int, horizon: float) -> float:
     return sum(work(run, count, horizon) for run, count in zip(runs, allocation, strict=True))
 
 
-def test_allocations_equal_highs():
+def test_allocations_equal_those_of_highs():
     rng = random.Random(18)
     for _ in range(40):
         runs, nodes = random_runs(rng, most_runs=4, most_nodes=10)

@@ -1,4 +1,4 @@
-"""What a plan gains of the estimates' end: by hand, and against epochs drawn one by one."""
+"""The gain of a plan against the estimated end: by hand, and by simulated epochs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def everywhere(pools: PoolSet, demands: list[RunDemand]) -> Openings:
 
 
 @pytest.mark.parametrize("adds_up", [True, False])
-def test_an_epoch_starts_at_the_first_offer_and_again_after_a_loss(adds_up: bool) -> None:
-    """The hours of a chain, against 20,000 epochs drawn one by one."""
+def test_chain_hours_agree_with_simulated_epochs(adds_up: bool) -> None:
+    """It starts at the first offer, and again after a loss; against 20,000 simulated epochs."""
     bad = profile(ResourcePool("bad", "A40"), 3.0, wait=2.0, loss=0.5, lost_hours=0.3)
     pools, epochs, random, hours = [SLOW, bad], 20_000, Random(3), 0.0
     waits, lengths = [6.0, 2.0], {SLOW.pool: 5.0, bad.pool: 3.0}
@@ -42,8 +42,8 @@ def test_an_epoch_starts_at_the_first_offer_and_again_after_a_loss(adds_up: bool
     assert end == pytest.approx(hours, rel=0.02)
 
 
-def test_jobs_of_one_target_wait_as_long_as_they_did() -> None:
-    """Each start at a site with two pools waited for the first of both."""
+def test_jobs_of_one_target_keep_their_waits() -> None:
+    """Each start at a site with two pools waited for the first offer of both."""
     figures = [profile(DELTA, 2.0, wait=6.0), profile(ResourcePool("delta", "A40"), 2.0, wait=6.0)]
     supplies, offers = [pool_supply(each, 99) for each in figures], {DELTA: 0.75}
     offers[figures[1].pool] = 0.25
@@ -51,8 +51,8 @@ def test_jobs_of_one_target_wait_as_long_as_they_did() -> None:
         assert end_hours(runs(10), supplies, {}, offers, added) == pytest.approx(80)
 
 
-def test_an_annex_that_ends_half_way_leaves_the_rest_to_others() -> None:
-    """Two equal pools for ten epochs of eight runs: the rest takes twice as long."""
+def test_pools_take_over_when_an_annex_ends() -> None:
+    """Two equal pools for ten epochs of eight runs: the second half takes twice as long."""
     annex = replace(HALF, pool=ResourcePool("anvil", DELTA.gpu, "spring"))
     demands = runs(*[10] * 8)
     assert end_hours(demands, [annex, HALF], {}, {}) == pytest.approx(20)
@@ -61,7 +61,7 @@ def test_an_annex_that_ends_half_way_leaves_the_rest_to_others() -> None:
     assert end_hours(demands, [ending], {}, {}) is None
 
 
-def test_a_run_goes_to_its_own_pools_alone_and_shares_their_slots() -> None:
+def test_run_uses_only_its_pools_and_shares_their_slots() -> None:
     slow = replace(HALF, pool=EXPANSE, hours=4.0, occupancy=4.0, slots=99)
     delta, expanse = frozenset([DELTA]), frozenset([EXPANSE])
     openings = {"run0": {delta: 10}, "run1": {expanse: 10}}
@@ -90,7 +90,7 @@ def gain(as_is: PoolSet, planned: PoolSet, error: float = 0.1) -> PlanGain:
     return found
 
 
-def test_the_gain_is_a_share_of_the_estimate_and_has_an_interval() -> None:
+def test_gain_is_a_share_of_the_estimate_with_an_interval() -> None:
     delta, expanse = frozenset([DELTA]), frozenset([EXPANSE])
     faster = gain(expanse, delta)
     assert faster.hours == pytest.approx(100 * 3 / 11)
@@ -105,7 +105,7 @@ def test_the_gain_is_a_share_of_the_estimate_and_has_an_interval() -> None:
     assert not same.is_worth_it
 
 
-def test_whether_offers_of_sites_add_up_is_in_the_interval() -> None:
+def test_interval_covers_whether_offers_add_up() -> None:
     """Anywhere instead of one site: at best half of the wait, at worst all of it."""
     other = ResourcePool("anvil", DELTA.gpu)
     supplies = [SUPPLIES[0], replace(SUPPLIES[0], pool=other)]

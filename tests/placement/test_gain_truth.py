@@ -1,7 +1,7 @@
-"""What a plan says that it gains, against what following it gains in the world that made the log.
+"""The predicted gain of a plan against the true gain of following it in the world of the log.
 
-Each world has two sites, one of which takes two or four times as long for an epoch. Its epochs
-run where they are first offered a start; then a plan is made, and both futures are simulated.
+Each world has two sites, one of which takes two or four times as long for an epoch. Its epochs run
+where they are first offered a start; then a plan is made, and both futures are simulated.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PLANNED_AT: Final = 72.0
 class World(NamedTuple):
     """``slow``: hours of an epoch at the slow site, of three at the fast one.
 
-    ``wait``: mean hours until a site offers a start; ``shared``: to jobs of one site as soon as to
+    ``wait``: mean hours until a site offers a start; ``shared``: to jobs of one site as early as to
     those of both.
     """
 
@@ -48,7 +48,7 @@ class World(NamedTuple):
 
 
 class Run(NamedTuple):
-    """When a run can go on after the plan, in hours, and its epochs left then."""
+    """The hour at which a run can continue after the plan, and its remaining epochs."""
 
     ready: float
     left: int
@@ -59,7 +59,7 @@ def at_hour(hour: float) -> datetime:
 
 
 def lived(world: World) -> tuple[Log, list[Run]]:
-    """The log of the world up to the plan, and what is left of its runs."""
+    """The log of the world up to the plan, and the rest of its runs."""
     random = Random(world.seed)
     events: list[Event] = []
     runs: list[Run] = []
@@ -80,7 +80,7 @@ def lived(world: World) -> tuple[Log, list[Run]]:
 def mean_end(
     world: World, runs: Sequence[Run], sites: Sequence[Collection[str]], random: Random
 ) -> float:
-    """Hours from the plan to the end of the last run, where each may go to its ``sites``."""
+    """Mean hours from the plan to the end of the last run, if each may use its ``sites``."""
 
     def end(run: Run, own: Collection[str]) -> float:
         epochs = (world.epoch(own, random) for _ in range(run.left))
@@ -90,7 +90,7 @@ def mean_end(
 
 
 def planned(world: World) -> tuple[PlacementPlan, float, float]:
-    """The plan, the true hours until the end without it, and with it."""
+    """The plan, and the true hours until the end without and with it."""
     log, runs = lived(world)
     dag = ["SUBMIT-DESCRIPTION t {", " log = metl.log", "}"]
     for number in range(RUNS):
@@ -104,7 +104,7 @@ def planned(world: World) -> tuple[PlacementPlan, float, float]:
     return plan, before, mean_end(world, runs, sites, Random(world.seed))
 
 
-def test_the_interval_of_the_gain_has_what_following_the_plan_gains() -> None:
+def test_interval_of_the_gain_covers_the_true_gain() -> None:
     worlds = [
         World(seed, slow, wait, shared)
         for seed in (0, 2)

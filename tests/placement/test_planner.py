@@ -71,7 +71,7 @@ def values_of(
 # --- demand ------------------------------------------------------------------------------------
 
 
-def test_epochs_left_are_those_of_the_estimates_without_the_running_one() -> None:
+def test_epochs_left_exclude_the_running_one() -> None:
     ensemble = basis(
         {
             "running": Past([7200.0] * 4, age=3600.0, total=10),
@@ -95,14 +95,14 @@ def test_epochs_left_are_those_of_the_estimates_without_the_running_one() -> Non
     assert plan.hours >= demands["last"].ready_in
 
 
-def test_runs_that_do_not_continue_are_excluded_with_the_reason() -> None:
+def test_ended_runs_are_excluded_with_the_reason() -> None:
     ensemble = basis({"runs": Past([7200.0] * 4), "held": Past([7200.0] * 2, state=State.HELD)})
     plan = plan_of(plan_input(ensemble))
     assert [run.key for run in plan.runs] == ["runs"]
     assert plan.runs_excluded == (("held", "stopped: held"),)
 
 
-def test_without_an_epoch_there_is_no_plan_and_no_end() -> None:
+def test_plan_without_epochs_is_empty() -> None:
     plan = plan_of(plan_input(basis({"run0": Past([])})))
     assert [(run.key, run.pools) for run in plan.runs] == [("run0", ())]
     assert plan.runs_excluded == ()
@@ -115,7 +115,7 @@ def test_without_an_epoch_there_is_no_plan_and_no_end() -> None:
 @pytest.mark.parametrize(
     ("count", "text"), [(2, "s0, s1"), (4, "anywhere but s4 and s5"), (5, "anywhere but s5")]
 )
-def test_many_pools_are_named_by_the_few_others(count: int, text: str) -> None:
+def test_many_pools_are_named_by_the_excluded_ones(count: int, text: str) -> None:
     pools = [ResourcePool(f"s{number}") for number in range(6)]
     placement = RunPlacement(
         key="run0", run="run0", pools=tuple(pools[:count]), epochs=(1.0,), reason=""
@@ -144,7 +144,7 @@ def test_runs_with_the_same_pools_are_one_row() -> None:
     assert rows == [["3 runs", 12, "x"], ["c" * 20, 2, "y"]]
 
 
-def test_a_run_that_its_dag_keeps_on_a_gpu_model_stays_there() -> None:
+def test_run_pinned_to_a_gpu_model_stays_there() -> None:
     variables = {"run0": {"GpuModel": "nvidia a40"}, "run1": {"GpuModel": "NVIDIA H100"}}
     ensemble = basis({name: Past([7200.0] * 3) for name in ("run0", "run1", "run2")})
     nodes = Nodes(
@@ -171,8 +171,8 @@ def test_a_run_that_its_dag_keeps_on_a_gpu_model_stays_there() -> None:
 # --- supply and balances -----------------------------------------------------------------------
 
 
-def test_a_balance_is_what_was_not_used_since_its_date() -> None:
-    """Four epochs of two hours and one that has run for one: those of the last five hours count."""
+def test_balance_is_reduced_by_later_usage() -> None:
+    """Four epochs of two hours and one running for an hour: only hours of the last five count."""
     ensemble = basis({"run0": Past([7200.0] * 4, age=3660.0, wait=0.0)})
     since = NOON - timedelta(hours=5)
     award = AllocationSettings("award", 100.0, ("delta", "other"), 2.0, since)
@@ -199,7 +199,7 @@ def test_settings_limit_the_plan() -> None:
     assert free.remarks == limited.remarks == ()
 
 
-def test_a_plan_says_which_allocations_to_check() -> None:
+def test_plan_names_allocations_to_check() -> None:
     ensemble = basis({"run0": Past([7200.0] * 4)})
     settings = Settings(
         advisor=(
@@ -213,7 +213,7 @@ def test_a_plan_says_which_allocations_to_check() -> None:
     )
 
 
-def test_a_pool_to_be_tried_again_is_open_to_the_shortest_run() -> None:
+def test_pool_on_trial_is_open_to_the_shortest_run() -> None:
     hole = replace(profile(EXPANSE, 2.0, excluded="its last 9 executions were lost"), probe_at=NOON)
     values = values_of([profile(DELTA, 2.0), hole], [9, 3, 5])
     plan = plan_of(values)
@@ -242,7 +242,7 @@ def test_what_if_rows_are_plans_of_changed_supplies() -> None:
     assert changes == sorted(changes, reverse=True)
 
 
-def test_a_change_without_effect_has_no_row_and_an_impossible_one_says_so() -> None:
+def test_impossible_change_is_reported() -> None:
     values = values_of([profile(DELTA, 2.0, slots=9), profile(EXPANSE, 2.0, slots=9)], [5, 5])
     assert what_if_table(values, plan_of(values)) == ()
     values = values_of([profile(DELTA, 2.0), profile(EXPANSE, 1.0)], [5, 5], hours_left=9.0)
@@ -252,7 +252,7 @@ def test_a_change_without_effect_has_no_row_and_an_impossible_one_says_so() -> N
     assert what_if_table(values_of([], []), plan_of(values_of([], []))) == ()
 
 
-def test_without_another_pool_a_plan_ends_when_the_estimate_does() -> None:
+def test_plan_with_one_pool_ends_with_the_estimate() -> None:
     estimate = Interval(6 * 3600, 9.5 * 3600, 12 * 3600, 9, "")
     values = replace(values_of([profile(DELTA, 2.0, slots=2)], [5, 5]), estimate=estimate)
     plan = plan_of(values)
@@ -263,7 +263,7 @@ def test_without_another_pool_a_plan_ends_when_the_estimate_does() -> None:
     assert lines[1].startswith("Nothing to gain")
 
 
-def test_a_plan_gains_what_its_pools_save_of_the_estimate() -> None:
+def test_gain_is_what_the_pools_save() -> None:
     estimate = Interval(60 * 3600, 80 * 3600, 99 * 3600, 9, "")
     values = values_of([profile(DELTA, 2.0, slots=9), profile(EXPANSE, 8.0, slots=9)], [9, 9])
     slow = {each.key: {frozenset([EXPANSE]): each.epochs_left} for each in values.demands}
@@ -273,7 +273,7 @@ def test_a_plan_gains_what_its_pools_save_of_the_estimate() -> None:
     assert "gains 3d" in text(plan_lines(plan)[1]) or "gains 2d" in text(plan_lines(plan)[1])
 
 
-def test_avoiding_a_pool_has_a_gain_of_its_own_and_the_act_where_the_site_has_no_other() -> None:
+def test_avoided_pool_has_its_own_gain_and_action() -> None:
     estimate = Interval(60 * 3600, 80 * 3600, 99 * 3600, 9, "")
     bad = replace(profile(EXPANSE, 9.0, slots=9), excluded="it has lost all 9 executions")
     good = profile(DELTA, 2.0, slots=9)
@@ -299,11 +299,11 @@ def test_advice_and_estimate_agree(shared: Shared) -> None:
     plan = plan_of(plan_input(stats))
     assert plan.estimate == estimate
     assert plan.hours + plan.gain.hours == pytest.approx(estimate.median / 3600)
-    # Both sites are used already: there is little to gain.
+    # Both sites are in use already, so the gain is small.
     assert plan.gain.share < 0.15
 
 
-def test_failures_of_broken_runs_and_waits_elsewhere_are_not_of_a_pool(
+def test_failures_of_broken_runs_do_not_count_for_a_pool(
     shared: Shared,
 ) -> None:
     values = plan_input(recorded(shared("cases/advise-blames-pool")))
@@ -328,7 +328,7 @@ def slots_of(ensemble: StatsInput, *free_gpus: FreeGpus) -> dict[ResourcePool, f
     return {supply.pool: supply.slots for supply in supplies.usable}
 
 
-def test_slots_are_those_of_what_runs_and_what_is_free_or_the_most_that_ran() -> None:
+def test_slots_are_running_and_free_or_the_maximum_seen() -> None:
     two = basis({name: Past([7200.0] * 4, age=3600.0) for name in ("run0", "run1")})
     delta = ResourcePool("delta", A40)
     assert slots_of(two) == {delta: 2}
@@ -339,16 +339,14 @@ def test_slots_are_those_of_what_runs_and_what_is_free_or_the_most_that_ran() ->
 
 
 @pytest.mark.parametrize(("seconds", "slots"), [(400, 8), (270, 6), (100, 8)])
-def test_what_epochs_took_and_returned_since_the_answer_counts_once(
-    seconds: int, slots: int
-) -> None:
-    """Both runs ended an epoch 300 s ago, and began the next one 240 s ago."""
+def test_slots_taken_since_the_answer_count_once(seconds: int, slots: int) -> None:
+    """Both runs ended an epoch 300 s ago, and started the next one 240 s ago."""
     two = basis({name: Past([7200.0] * 4, age=300.0) for name in ("run0", "run1")})
     answer = free("delta", 6, at=NOON - timedelta(seconds=seconds))
     assert slots_of(two, answer) == {ResourcePool("delta", A40): slots}
 
 
-def test_a_site_that_has_run_nothing_has_the_hours_of_its_gpu_model() -> None:
+def test_unused_site_has_the_hours_of_its_gpu_model() -> None:
     ensemble = basis({"run0": Past([7200.0] * 4, age=60.0)})
     anvil = ResourcePool("anvil", A40)
     values = plan_input(ensemble, free_gpus=[free("anvil", 6), free("expanse", 9, "Tesla V100")])
@@ -359,19 +357,19 @@ def test_a_site_that_has_run_nothing_has_the_hours_of_its_gpu_model() -> None:
     assert anvil in run.pools
 
 
-def test_free_gpus_of_models_that_never_ran_change_nothing() -> None:
+def test_free_gpus_of_unused_models_are_ignored() -> None:
     ensemble = basis({"run0": Past([7200.0] * 4, age=60.0)})
     assert plan_input(ensemble, free_gpus=[free("anvil", 6, "Tesla V100")]) == plan_input(ensemble)
 
 
-def test_sites_and_gpu_models_of_a_collector_have_the_aliases_of_the_settings() -> None:
+def test_aliases_apply_to_names_of_the_collector() -> None:
     ensemble = basis({"run0": Past([7200.0] * 4, age=60.0)})
     aliases = Settings(site_aliases=(("Delta-GPU", "delta"),), gpu_aliases=(("A40-48", A40),))
     named = replace(ensemble, settings=aliases)
     assert slots_of(named, free("Delta-GPU", 3, "A40-48")) == {ResourcePool("delta", A40): 4}
 
 
-# --- What makes a plan be made again, and what does not ---------------------------------------
+# --- reasons for a new plan -------------------------------------------------------------------
 
 
 BEFORE = PlanState(
@@ -412,15 +410,15 @@ def annexes(*rows: tuple[str, AnnexState]) -> tuple[tuple[str, str, AnnexState],
         ({"annexes": annexes(("spring", AnnexState.UP), ("two", AnnexState.PENDING))}, None),
     ],
 )
-def test_reasons_for_a_new_plan(changes: dict[str, object], reason: str | None) -> None:
+def test_changes_that_need_a_new_plan(changes: dict[str, object], reason: str | None) -> None:
     assert must_replan(BEFORE, replace(BEFORE, **changes)) == reason
 
 
-def test_the_first_plan_has_a_reason() -> None:
+def test_first_plan_has_a_reason() -> None:
     assert must_replan(None, BEFORE) == "the first plan"
 
 
-def test_the_state_counts_what_the_ledger_has() -> None:
+def test_plan_state_agrees_with_the_ledger() -> None:
     before = basis({"run0": Past([7200.0] * 3), "run1": Past([7200.0] * 2)})
     annex = Annex(name="spring", site="delta", state=AnnexState.UP)
     state = plan_state(before, [annex])

@@ -1,4 +1,4 @@
-"""The simplex method against HiGHS, and on programs that make careless ones cycle or stop."""
+"""The simplex method against HiGHS, and on programs that make simple implementations cycle."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def simplex_minimum(costs: Costs, rows: list[LinearRow]) -> float:
 
 
 def random_program(random: Random) -> tuple[Costs, list[LinearRow]]:
-    """A program of small whole numbers: ties, empty rows and redundant rows are frequent."""
+    """A program of small integers: ties, empty and redundant rows are frequent."""
     columns, count = random.randint(1, 8), random.randint(1, 8)
     rows = []
     for _ in range(count):
@@ -55,7 +55,7 @@ def random_program(random: Random) -> tuple[Costs, list[LinearRow]]:
     return [float(random.randint(-2, 6)) for _ in range(columns)], rows
 
 
-def test_minima_are_those_of_highs() -> None:
+def test_minima_equal_those_of_highs() -> None:
     random = Random(18)
     unbounded = 0
     for _ in range(300):
@@ -66,7 +66,7 @@ def test_minima_are_those_of_highs() -> None:
     assert 30 <= unbounded <= 270
 
 
-def test_programs_on_which_the_largest_coefficient_cycles() -> None:
+def test_cycling_programs_are_solved() -> None:
     """The examples of Beale (1955) and of Chvátal (1983, chapter 3)."""
     beale = [
         LinearRow({0: 0.25, 1: -60.0, 2: -1 / 25, 3: 9.0}, 0.0),
@@ -82,7 +82,7 @@ def test_programs_on_which_the_largest_coefficient_cycles() -> None:
     assert simplex_minimum([-10.0, 57.0, 9.0, 24.0], chvatal) == pytest.approx(-1.0)
 
 
-def test_duals_are_what_a_larger_limit_gains() -> None:
+def test_duals_are_gains_of_larger_limits() -> None:
     rows = [
         LinearRow({0: 1.0, 1: 1.0}, 4.0),
         LinearRow({0: 10.0, 1: 30.0}, 60.0),

@@ -1,4 +1,4 @@
-"""What a pool offers: repeats after losses, slots, and annexes by name or by site."""
+"""The supply of a pool: retries after losses, slots, and annexes by name or by site."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SPRING = Annex(
 )
 
 
-def test_an_epoch_is_repeated_until_one_execution_completes_it() -> None:
-    """The expected hours, against 20,000 epochs drawn one by one."""
+def test_epoch_is_repeated_until_completed() -> None:
+    """The expected hours, against 20,000 simulated epochs."""
     figures = profile(DELTA, 4.0, wait=0.5, transfer=0.25, loss=0.4, lost_hours=1.5, gpus=2.0)
     random, hours, occupancy, gpu_hours = Random(1), 0.0, 0.0, 0.0
     epochs = 20_000
@@ -49,7 +49,7 @@ def one(profiles: PoolProfile, *annexes: Annex) -> PoolSupply:
     return supply
 
 
-def test_slots_are_those_of_the_collector_else_the_most_that_ran() -> None:
+def test_slots_are_those_of_the_collector_or_the_maximum_seen() -> None:
     profiles = by_pool([profile(DELTA, 2.0, slots=3), profile(EXPANSE, 2.0, slots=5)])
     supplies = find_supplies(profiles, NOW, slots={DELTA: 40})
     assert [each.slots for each in supplies.usable] == [40, 5]
@@ -57,27 +57,27 @@ def test_slots_are_those_of_the_collector_else_the_most_that_ran() -> None:
     assert find_supplies(profiles, NOW).inferred
 
 
-def test_a_pool_that_names_its_annex_ends_with_it() -> None:
+def test_pool_ends_with_its_annex() -> None:
     pool = ResourcePool("delta", A100, "spring")
     supply = one(profile(pool, 2.0, gpus=2.0), replace(SPRING, gpus=9))
     assert supply.hours_left == pytest.approx(9)
     assert supply.slots == 4
 
 
-def test_where_logs_name_no_annex_the_pool_of_its_site_ends_with_it() -> None:
+def test_pool_without_annex_name_ends_with_its_sites_annex() -> None:
     assert one(profile(DELTA, 2.0), SPRING).hours_left == pytest.approx(9)
     other = find_supplies(by_pool([profile(EXPANSE, 2.0)]), NOW, [SPRING])
     assert [each.hours_left for each in other.usable] == [None, pytest.approx(9)]
 
 
-def test_of_two_annexes_of_one_name_the_later_end_counts() -> None:
+def test_later_end_of_two_annexes_of_one_name_counts() -> None:
     later = replace(SPRING, alive_until=NOON + timedelta(hours=20))
     assert one(profile(DELTA, 2.0), SPRING, later).hours_left == pytest.approx(20)
     gone = replace(later, state=AnnexState.GONE)
     assert one(profile(DELTA, 2.0), SPRING, gone).hours_left == pytest.approx(9)
 
 
-def test_a_pool_whose_annex_is_gone_is_excluded() -> None:
+def test_pool_of_a_gone_annex_is_excluded() -> None:
     supplies = find_supplies(
         by_pool([profile(DELTA, 2.0)]), NOW, [replace(SPRING, state=AnnexState.GONE)]
     )
@@ -85,7 +85,7 @@ def test_a_pool_whose_annex_is_gone_is_excluded() -> None:
     assert supplies.excluded == ((DELTA, "annex spring is gone"),)
 
 
-def test_an_annex_that_ran_nothing_has_the_profile_of_its_gpu_model() -> None:
+def test_unused_annex_has_the_profile_of_its_gpu_model() -> None:
     profiles = by_pool([profile(DELTA, 2.0), profile(EXPANSE, 7.0)])
     annex = Annex(name="new", site="anvil", state=AnnexState.UP, gpu=A100, gpus=16)
     supply = find_supplies(profiles, NOW, [annex]).usable[-1]
@@ -97,20 +97,20 @@ def test_an_annex_that_ran_nothing_has_the_profile_of_its_gpu_model() -> None:
     assert nothing_known.usable == ()
 
 
-def test_no_epoch_is_planned_for_an_annex_that_was_never_seen() -> None:
+def test_annex_never_seen_gets_no_epoch() -> None:
     annex = Annex(name="mistyped", site="", state=AnnexState.NEVER_SEEN, inferred=True)
     supplies = find_supplies(by_pool([profile(DELTA, 2.0)]), NOW, [annex])
     assert [supply.pool for supply in supplies.usable] == [DELTA]
 
 
-def test_a_pool_that_only_a_collector_knows_has_the_profile_of_its_gpu_model() -> None:
+def test_unused_pool_has_the_profile_of_its_gpu_model() -> None:
     profiles = by_pool([profile(DELTA, 2.0), profile(EXPANSE, 7.0)])
     new = ResourcePool("anvil", EXPANSE.gpu)
     supply = find_supplies(profiles, NOW, slots={new: 6}).usable[-1]
     assert (supply.pool, supply.hours, supply.slots) == (new, 7.0, 6)
 
 
-def test_slots_without_an_annexs_name_are_none_of_the_annex_at_their_site() -> None:
+def test_slots_without_an_annex_name_are_not_the_annexs() -> None:
     profiles = by_pool([profile(EXPANSE, 7.0), profile(ResourcePool("anvil", A100), 2.0)])
     supplies = find_supplies(profiles, NOW, [replace(SPRING, gpus=16)], {DELTA: 6})
     offers = {each.pool: (each.slots, each.hours_left) for each in supplies.usable}
@@ -118,7 +118,7 @@ def test_slots_without_an_annexs_name_are_none_of_the_annex_at_their_site() -> N
     assert offers[ResourcePool("delta", A100, "spring")] == (16, pytest.approx(9))
 
 
-def test_a_doubtful_pool_is_tried_by_one_epoch_at_a_time() -> None:
+def test_doubtful_pool_gets_one_epoch_at_a_time() -> None:
     doubtful = replace(profile(EXPANSE, 2.0), epochs=0, doubtful=True, probe_at=NOON)
     supplies = find_supplies(by_pool([profile(DELTA, 3.0), doubtful]), NOW)
     assert [supply.pool for supply in supplies.usable] == [DELTA]
@@ -130,7 +130,7 @@ def test_a_doubtful_pool_is_tried_by_one_epoch_at_a_time() -> None:
     )
 
 
-def test_an_excluded_pool_is_avoided_and_tried_again_when_its_time_comes() -> None:
+def test_excluded_pool_is_tried_again_later() -> None:
     hole = profile(EXPANSE, 2.0, loss=0.9, excluded="none of 9 epochs completed")
     soon = replace(hole, probe_at=NOON + timedelta(minutes=1))
     due = replace(hole, probe_at=NOON)
