@@ -1,4 +1,4 @@
-"""``metlmon act`` and ``--queue`` as a script meets them; the schedd is one in memory."""
+"""``metlmon act`` and ``--queue`` for scripts, with a schedd in memory."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ Act = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(name="act")
 def _act(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> Act:
-    """``metlmon act`` in the dagdir: exit status, standard output, standard error."""
+    """Run ``metlmon act`` in the dagdir: exit status, standard output, standard error."""
     return lambda what, *words: run_command("", capsys, "act", what, dagdir.path, *words)
 
 
-def test_the_commands_actions_are_the_acts() -> None:
+def test_command_has_all_actions() -> None:
     assert tuple(str(act) for act in PoolAction) == ACTIONS
 
 
 @pytest.mark.parametrize("words", [("79.0", "--yes"), ("--yes", "all"), ("run0", "--yes")])
-def test_it_says_what_it_touches_and_then_the_answers(
+def test_jobs_are_listed_before_the_answers(
     words: tuple[str, ...], act: Act, schedd: Schedd
 ) -> None:
     code, out, err = act("hold", *words)
@@ -64,14 +64,14 @@ def test_it_says_what_it_touches_and_then_the_answers(
     assert schedd.acts() == [("hold", 79, 0)]
 
 
-def test_what_no_option_or_target_is(dagdir: Dagdir, schedd: Schedd) -> None:
+def test_unknown_options_and_targets_are_refused(dagdir: Dagdir, schedd: Schedd) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["act", "hold", str(dagdir.path), "all", "--yess"])
     assert ended.value.code == Exit.USAGE
     assert main(["jobs", str(dagdir.path), "another"]) == Exit.USAGE
 
 
-def test_without_a_yes_and_a_terminal_nothing_is_done(act: Act, schedd: Schedd) -> None:
+def test_nothing_is_done_without_yes_or_terminal(act: Act, schedd: Schedd) -> None:
     code, out, err = act("hold", "all")
     assert (code, out) == (Exit.USAGE, "")
     assert "add --yes" in err
@@ -79,7 +79,7 @@ def test_without_a_yes_and_a_terminal_nothing_is_done(act: Act, schedd: Schedd) 
 
 
 @pytest.mark.parametrize("answer", ["", "n\n", "no\n", "yess\n"])
-def test_only_yes_is_a_yes(
+def test_only_yes_confirms(
     answer: str, act: Act, schedd: Schedd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
@@ -91,7 +91,7 @@ def test_only_yes_is_a_yes(
     assert schedd.acts() == []
 
 
-def test_what_is_denied_is_an_exit_status(act: Act, schedd: Schedd) -> None:
+def test_denied_action_has_its_exit_status(act: Act, schedd: Schedd) -> None:
     schedd.answers[79] = "permission denied"
     code, out, _ = act("hold", "all", "--yes", "--json")
     assert code == Exit.REFUSED
@@ -122,7 +122,7 @@ def test_what_is_denied_is_an_exit_status(act: Act, schedd: Schedd) -> None:
         (("exclude-site", "A", "--to", "B"), "--to is for retarget and send"),
     ],
 )
-def test_what_cannot_be_meant(
+def test_invalid_arguments_are_refused(
     words: tuple[str, ...], reason: str, act: Act, schedd: Schedd
 ) -> None:
     code, _, err = act(*words, "--yes")
@@ -131,7 +131,7 @@ def test_what_cannot_be_meant(
     assert schedd.acts() == []
 
 
-def test_read_only_refuses(dagdir: Dagdir, act: Act, schedd: Schedd) -> None:
+def test_read_only_setting_refuses_actions(dagdir: Dagdir, act: Act, schedd: Schedd) -> None:
     dagdir.write("metlmon.toml", b"read_only = true\n")
     for what in ("hold", "exclude-site"):
         code, _, err = act(what, "all", "--yes")
@@ -153,7 +153,7 @@ Report = Callable[..., dict[str, Any]]
 
 
 @pytest.mark.parametrize("command", ["status", "jobs"])
-def test_the_queues_word_is_added_to_the_json(command: str, status: Report) -> None:
+def test_queue_state_is_added_to_the_json(command: str, status: Report) -> None:
     word = status("--queue", command=command)["queue"]
     assert (word["schedd"], word["error"]) == ("ap.example.org", None)
     (result,) = word["jobs"]
@@ -161,14 +161,14 @@ def test_the_queues_word_is_added_to_the_json(command: str, status: Report) -> N
     assert result["differs"] is None
 
 
-def test_a_queue_that_has_the_jobs_makes_an_old_log_live(status: Report) -> None:
+def test_queued_jobs_make_an_old_log_live(status: Report) -> None:
     alone = status()
     assert (alone["live"], "queue" in alone) == (False, False)
     assert status("--queue")["live"] is True
     assert status("--queue", "--no-live")["live"] is False
 
 
-def test_without_a_schedd_only_the_word_is_missing(status: Report, schedd: Schedd) -> None:
+def test_queue_state_is_missing_without_a_schedd(status: Report, schedd: Schedd) -> None:
     schedd.down = "no schedd is known here"
     output = status("--queue")
     assert output["queue"]["error"] == "no schedd is known here"
@@ -176,7 +176,7 @@ def test_without_a_schedd_only_the_word_is_missing(status: Report, schedd: Sched
 
 
 @pytest.mark.parametrize("target", ["79.0", "all"])
-def test_without_a_schedd_nothing_is_as_it_was_wished(
+def test_exit_on_needs_an_answer_of_the_schedd(
     target: str, dagdir: Dagdir, act: Act, schedd: Schedd
 ) -> None:
     log = Log().submit(79, "run0-train_epoch1").hold(79, "by hand", 1)
@@ -190,23 +190,21 @@ def test_without_a_schedd_nothing_is_as_it_was_wished(
     assert err.endswith(": no schedd is known here\n")
 
 
-def test_the_queue_is_now(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
+def test_as_of_excludes_the_queue(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
     words = (dagdir.path, "--queue", "--as-of", "2026-01-05T09:00:00")
     code, _, err = run_command("status", capsys, *words)
     assert code == Exit.USAGE
     assert "leave out --as-of" in err
 
 
-def test_what_the_queue_says_cannot_move_the_cursor(
-    dagdir: Dagdir, schedd: Schedd, capsys: Captured
-) -> None:
+def test_texts_of_the_queue_are_escaped(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
     schedd.jobs[79, 0] = replace(schedd.jobs[79, 0], rejection="\x1b[2J\u202eno", owner="\x1b]0;x")
     for command in ("status", "jobs"):
         _, out, _ = run_command(command, capsys, dagdir.path, "--queue")
         assert not {"\x1b", "\u202e"} & set(out)
 
 
-def test_differing_at_this_moment_is_reported_as_such(status: Report, schedd: Schedd) -> None:
+def test_difference_between_log_and_queue_is_reported(status: Report, schedd: Schedd) -> None:
     schedd.jobs[79, 0] = replace(schedd.jobs[79, 0], status=5)
     output = status("--queue")
     assert output["queue"]["jobs"][0]["differs"] == "held"
@@ -217,12 +215,12 @@ def test_differing_at_this_moment_is_reported_as_such(status: Report, schedd: Sc
 
 
 def ended(dagdir: Dagdir) -> None:
-    """The DAG was removed, and a rescue file lies there."""
+    """The DAG was removed and left a rescue file."""
     dagdir.write("run.dag.dagman.out", Out().start("09:00:00").exit(2, "12:00:00").data)
     dagdir.write("run.dag.rescue001", "")
 
 
-def test_a_dry_run_refuses_what_yes_refuses(
+def test_dry_run_refuses_what_yes_refuses(
     dagdir: Dagdir, schedd: Schedd, act: Act, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -249,9 +247,7 @@ def test_a_dry_run_refuses_what_yes_refuses(
     refused("hold", "79.0")
 
 
-def test_a_dry_run_of_what_would_be_done_changes_nothing(
-    dagdir: Dagdir, schedd: Schedd, act: Act
-) -> None:
+def test_dry_run_changes_nothing(dagdir: Dagdir, schedd: Schedd, act: Act) -> None:
     dagdir.write("run.dag.dagman.out", Out().start("09:00:00").data)
     dagdir.write("run.dag.dagman.log", Log().submit(900).execute(900, bare=True).data)
     schedd.jobs[900, 0] = dagman(900, "run.dag", dagdir.path)
@@ -262,7 +258,7 @@ def test_a_dry_run_of_what_would_be_done_changes_nothing(
     assert sorted(os.listdir(dagdir.path)) == before
 
 
-def test_what_leads_out_of_the_directory_is_resubmitted_only_by_its_name(
+def test_outside_dag_is_resubmitted_only_by_name(
     dagdir: Dagdir, act: Act, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)

@@ -1,4 +1,4 @@
-"""When schedd and collectors are asked about annexes and free GPUs, and what is made of it."""
+"""When schedd and collectors are queried about annexes, and what follows from their answers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def slot(annex: str, node: str = "gpua001") -> AnnexAd:
 
 @dataclass
 class Annexes:
-    """A poller between a queue, a schedd and collectors that answer what a test says."""
+    """A poller with a queue, a schedd and collectors whose answers the test sets."""
 
     queue: AnnexQueue = field(default_factory=AnnexQueue)
     jobs: tuple[QueueJob, ...] = ()
@@ -84,7 +84,7 @@ class Annexes:
 # --- whose annexes ------------------------------------------------------------------------
 
 
-def test_requests_are_ours_those_of_the_jobs_owner_and_those_that_jobs_target() -> None:
+def test_requests_of_us_and_of_targeting_jobs_are_kept() -> None:
     requests = (
         request(1, "ours"),
         request(2, "of-the-owner", owner="bert"),
@@ -97,7 +97,7 @@ def test_requests_are_ours_those_of_the_jobs_owner_and_those_that_jobs_target() 
     assert answer.jobs == jobs
 
 
-def test_without_a_user_name_a_request_without_an_owner_is_not_ours() -> None:
+def test_request_without_an_owner_is_not_ours() -> None:
     there = Annexes(AnnexQueue(requests=(request(1, "x", owner=""),)), user=None)
     assert there.poller.query().requests == ()
 
@@ -108,7 +108,7 @@ def test_without_a_user_name_a_request_without_an_owner_is_not_ours() -> None:
 @pytest.mark.parametrize(
     ("queue", "jobs", "asked"),
     [
-        # The configured one and those of our own requests; the pool's where no other is known.
+        # The configured one and those of our requests; the pool's if no other is known.
         (
             AnnexQueue(
                 requests=(
@@ -126,7 +126,7 @@ def test_without_a_user_name_a_request_without_an_owner_is_not_ours() -> None:
         (AnnexQueue(collector=CONFIGURED, pool_collector=POOL), (job(9),), []),
     ],
 )
-def test_the_collectors_that_are_asked(
+def test_collectors_to_query(
     queue: AnnexQueue, jobs: tuple[QueueJob, ...], asked: list[tuple[str, tuple[str, ...]]]
 ) -> None:
     there = Annexes(queue, jobs)
@@ -135,16 +135,16 @@ def test_the_collectors_that_are_asked(
     assert answer.configured_collector == queue.collector
 
 
-def test_a_slot_counts_once_although_two_addresses_name_its_collector() -> None:
+def test_slot_of_a_collector_with_two_addresses_counts_once() -> None:
     queue = AnnexQueue(requests=(request(1, "delta", collector=OURS),), collector=CONFIGURED)
     there = Annexes(queue, slots={OURS: [slot("delta")], CONFIGURED: [slot("delta")]})
     assert there.poller.query().ads == (slot("delta"),)
 
 
-# --- what does not answer -----------------------------------------------------------------
+# --- missing answers ----------------------------------------------------------------------
 
 
-def test_a_silent_collector_keeps_its_slots_and_says_so_in_one_sentence() -> None:
+def test_silent_collector_keeps_its_slots_with_a_warning() -> None:
     there = Annexes(
         AnnexQueue(requests=(request(1, "delta"),), collector=CONFIGURED),
         slots={CONFIGURED: [slot("delta")]},
@@ -161,7 +161,7 @@ def test_a_silent_collector_keeps_its_slots_and_says_so_in_one_sentence() -> Non
     assert there.poller.query().ads == (), "an answer replaces its earlier slots"
 
 
-def test_a_silent_schedd_leaves_its_requests_and_the_collectors_are_still_asked() -> None:
+def test_silent_schedd_keeps_its_requests() -> None:
     there = Annexes(AnnexQueue(requests=(request(1, "delta"),), collector=CONFIGURED))
     there.poller.query()
     there.schedd_error = "the schedd does not answer"
@@ -171,7 +171,7 @@ def test_a_silent_schedd_leaves_its_requests_and_the_collectors_are_still_asked(
     assert len(there.asked) == 2
 
 
-def test_a_schedd_that_did_not_answer_the_queue_is_not_asked_a_second_time() -> None:
+def test_unresponsive_schedd_is_not_queried_again() -> None:
     there = Annexes(queue_error="the schedd gave no answer in 40 s")
     answer = there.poller.query()
     assert there.schedd_queries == 0
@@ -188,9 +188,7 @@ def test_a_schedd_that_did_not_answer_the_queue_is_not_asked_a_second_time() -> 
 @pytest.mark.parametrize(
     ("requests", "pause"), [((request(1, "delta"),), QUERY_SECONDS), ((), LONGEST_PAUSE)]
 )
-def test_the_rhythm_is_the_queues_with_annexes_and_slow_without(
-    requests: tuple[AnnexRequest, ...], pause: float
-) -> None:
+def test_queries_are_rare_without_annexes(requests: tuple[AnnexRequest, ...], pause: float) -> None:
     there = Annexes(AnnexQueue(requests=requests))
     assert there.poller.is_due()
     there.poller.query()
@@ -200,7 +198,7 @@ def test_the_rhythm_is_the_queues_with_annexes_and_slow_without(
     assert there.poller.is_due()
 
 
-def test_the_first_job_that_targets_an_annex_is_reason_to_ask() -> None:
+def test_first_job_with_a_target_causes_a_query() -> None:
     there = Annexes(AnnexQueue(pool_collector=POOL))
     there.poller.query()
     assert not there.poller.is_due()
@@ -210,7 +208,7 @@ def test_the_first_job_that_targets_an_annex_is_reason_to_ask() -> None:
     assert not there.poller.is_due()
 
 
-def test_a_collector_that_says_nothing_delays_neither_the_queue_nor_the_end() -> None:
+def test_silent_collector_delays_neither_queue_nor_exit() -> None:
     entered, closed = threading.Event(), threading.Event()
 
     class SilentCollector:
@@ -240,7 +238,7 @@ def test_a_collector_that_says_nothing_delays_neither_the_queue_nor_the_end() ->
     assert not [each for each in threading.enumerate() if each.name == "metlmon-annexes"]
 
 
-# --- What the worker makes of the ads of annexes ----------------------------------------------
+# --- ads of annexes ---------------------------------------------------------------------------
 
 
 JOB: dict[str, Any] = {
@@ -287,7 +285,7 @@ class Expression:
     """An attribute that is not a literal."""
 
 
-def test_a_request_says_what_was_requested() -> None:
+def test_request_has_its_numbers() -> None:
     request = annex_ads.annex_request({**JOB, "hpc_annex_request_id": Expression()})
     assert (request.name, request.owner, request.status) == ("delta-b", "anna", 2)
     assert request.request_id == "ap#1329.0#1795484901"
@@ -301,7 +299,7 @@ def test_a_request_says_what_was_requested() -> None:
         assert annex_ads.annex_request({**JOB, identity: Expression()}) is None
 
 
-def test_a_slot_has_its_own_gpus_a_partitionable_one_those_of_the_node() -> None:
+def test_partitionable_slot_has_the_gpus_of_the_node() -> None:
     slot = annex_ads.annex_slot(SLOT)
     assert (slot.slot_type, slot.gpus, slot.busy) == (AnnexSlotType.PARTITIONABLE, 4, False)
     assert (slot.started_at, slot.stops_at) == (1795484910.0, 1795492110.0)
@@ -309,7 +307,7 @@ def test_a_slot_has_its_own_gpus_a_partitionable_one_those_of_the_node() -> None
     own = {"Name": name, "SlotType": "Dynamic", "State": "Claimed", "Activity": "Busy"}
     dynamic = annex_ads.annex_slot({**SLOT, **own})
     assert (dynamic.gpus, dynamic.busy, dynamic.node) == (1, True, slot.node)
-    # None, and not 0 of them.
+    # Unknown, not 0.
     missing = ("GPUs", "TotalSlotGPUs", "GPUs_DeviceName", "DaemonStopTime")
     bare = annex_ads.annex_slot({key: SLOT[key] for key in SLOT if key not in missing})
     assert (bare.gpus, bare.gpu, bare.stops_at) == (None, "", None)
@@ -324,19 +322,19 @@ def test_a_slot_has_its_own_gpus_a_partitionable_one_those_of_the_node() -> None
         ("$CondorVersion: 25.14.1 2026-09-01 $", True, AnnexGeneration.OLD),
     ],
 )
-def test_the_generation_follows_from_version_and_configuration(
+def test_generation_follows_from_version_and_configuration(
     version: str, use_old: bool, expected: AnnexGeneration
 ) -> None:
     assert annex_ads.generation_here(version, use_old) is expected
 
 
-def test_no_token_password_or_environment_is_asked_for() -> None:
+def test_no_secret_attribute_is_queried() -> None:
     asked = " ".join([*annex_ads.REQUESTS[1], *annex_ads.SLOT_ATTRIBUTES]).lower()
     for word in ("token", "password", "env", "arguments", "script_dir", "pilot_dir", "args"):
         assert word not in asked
 
 
-def test_a_name_cannot_leave_its_quotes_in_a_constraint() -> None:
+def test_name_stays_within_its_quotes_in_a_constraint() -> None:
     pytest.importorskip("htcondor2")
     asked: list[str] = []
 
@@ -418,7 +416,7 @@ def selected(*ads: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def test_free_are_what_is_left_of_partitionable_slots_and_unclaimed_static_ones() -> None:
+def test_free_gpus_are_those_of_unclaimed_slots() -> None:
     assert selected(DYNAMIC, ANNEX, NO_GPU, NO_SITE) == [], "these are not asked for"
     ads = selected(PARTITIONABLE, FULL, STATIC, CLAIMED, SEVERAL_MODELS)
     assert annex_ads.free_gpus(ads, NOW) == [
@@ -428,7 +426,7 @@ def test_free_are_what_is_left_of_partitionable_slots_and_unclaimed_static_ones(
 
 
 @pytest.mark.parametrize("state", ["Owner", "Drained", "Matched", "Claimed"])
-def test_a_slot_that_takes_no_job_now_has_no_free_gpu(state: str) -> None:
+def test_slot_that_takes_no_job_has_no_free_gpu(state: str) -> None:
     ads = selected(PARTITIONABLE | {"State": state})
     assert annex_ads.free_gpus(ads, NOW) == [FreeGpus("Delta-GPU", A100, 0, NOW)]
 
@@ -449,7 +447,7 @@ class Pool(Annexes):
         return self.free
 
 
-def test_a_collector_is_asked_for_free_gpus_only_for_a_plan_and_every_ten_minutes() -> None:
+def test_free_gpus_are_queried_for_plans_every_ten_minutes() -> None:
     pool = Pool(AnnexQueue())
     assert (pool.poller.query().free_gpus, pool.questions) == ((), 0)
     for seconds, questions in ((0.0, 1), (LONGEST_PAUSE - 1, 1), (2.0, 2)):
@@ -459,7 +457,7 @@ def test_a_collector_is_asked_for_free_gpus_only_for_a_plan_and_every_ten_minute
     assert (pool.poller.query().free_gpus, pool.questions) == (pool.free, 2)
 
 
-def test_a_silent_collector_shows_no_free_gpus_and_is_no_error() -> None:
+def test_silent_collector_gives_no_free_gpus() -> None:
     pool = Pool(AnnexQueue())
     pool.poller.query_gpus_soon()
     assert pool.poller.query().free_gpus
@@ -470,7 +468,7 @@ def test_a_silent_collector_shows_no_free_gpus_and_is_no_error() -> None:
     assert (answer.free_gpus, answer.errors) == ((), ())
 
 
-def test_a_silent_schedd_is_answer_enough() -> None:
+def test_silent_schedd_ends_the_query() -> None:
     pool = Pool(schedd_error="the schedd does not answer")
     pool.poller.query_gpus_soon()
     assert (pool.poller.query().free_gpus, pool.questions) == ((), 0)

@@ -1,4 +1,4 @@
-"""When the queue is asked, what is made of its answer, and how a feed shows it."""
+"""When the queue is queried, what follows from its answer, and how a feed shows it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def asker(logs: Logs, schedd: Schedd) -> tuple[QueuePoller, SimpleNamespace]:
 # --- when ---------------------------------------------------------------------------------
 
 
-def test_pauses_double_up_to_ten_minutes_and_are_short_again_after_an_answer() -> None:
+def test_pauses_double_and_are_reset_by_an_answer() -> None:
     schedd = Schedd(job(1))
     schedd.down = "the schedd does not answer"
     queue, clock = asker(Logs(row(1)), schedd)
@@ -64,26 +64,26 @@ def test_pauses_double_up_to_ten_minutes_and_are_short_again_after_an_answer() -
 @pytest.mark.parametrize(
     ("logs", "schedd", "seconds", "due"),
     [
-        # Nothing is in the queue.
+        # The queue is empty.
         (Logs(row(1, State.COMPLETED), dags=[dag(DagState.DONE)]), Schedd(), 10_000, False),
         # At most every half minute.
         (Logs(row(1), dags=[dag()]), Schedd(job(1), dagman()), QUERY_SECONDS - 0.1, False),
         (Logs(row(1), dags=[dag()]), Schedd(job(1), dagman()), QUERY_SECONDS, True),
         # A DAG that runs, without jobs.
         (Logs(dags=[dag()]), Schedd(dagman()), QUERY_SECONDS, True),
-        # A schedd that knows none of our jobs is asked ever less.
+        # A schedd without our jobs is queried ever more rarely.
         (Logs(row(1)), Schedd(), QUERY_SECONDS, False),
         (Logs(row(1)), Schedd(), 2 * QUERY_SECONDS, True),
     ],
 )
-def test_when_it_is_asked_again(logs: Logs, schedd: Schedd, seconds: float, due: bool) -> None:
+def test_interval_of_queries(logs: Logs, schedd: Schedd, seconds: float, due: bool) -> None:
     queue, clock = asker(logs, schedd)
     queue.query()
     clock.now += seconds
     assert queue.is_due() is due
 
 
-def test_nobody_is_asked_before_the_logs_are_read() -> None:
+def test_no_query_before_the_logs_are_read() -> None:
     class Reading(Logs):
         done = 1
 
@@ -98,7 +98,7 @@ def test_nobody_is_asked_before_the_logs_are_read() -> None:
     assert queue.is_due()
 
 
-def test_a_failure_that_nobody_foresaw_is_a_word_too() -> None:
+def test_unforeseen_error_is_reported() -> None:
     class Odd(Schedd):
         def where(self) -> ScheddInfo:
             raise ZeroDivisionError("odd")
@@ -113,17 +113,17 @@ def test_a_failure_that_nobody_foresaw_is_a_word_too() -> None:
     assert queue.snapshot.error.endswith("; please report this")
 
 
-# --- what ---------------------------------------------------------------------------------
+# --- contents -----------------------------------------------------------------------------
 
 
-def test_positions_are_by_priority_and_then_by_age() -> None:
+def test_positions_are_by_priority_then_age() -> None:
     jobs = [job(1, at=10), job(2, at=5), job(3, priority=7, at=50), job(4, 2), job(5, at=5)]
     word = match_jobs(WHERE, 1.0, jobs, {}, [], DAGDIR, ["metl.log"])
     assert {each.cluster: each.position for each in word.jobs} == {3: 1, 2: 2, 5: 3, 1: 4, 4: None}
     assert {each.waiting for each in word.jobs} == {4}
 
 
-def test_jobs_of_other_directories_are_not_in_the_word() -> None:
+def test_jobs_of_other_directories_are_excluded() -> None:
     rows = {(1, 0): row(1), (2, 0): row(2)}
     jobs = [job(1), job(2, directory="/home/ben"), job(3, directory="/home/ben")]
     word = match_jobs(WHERE, 1.0, jobs, rows, [], DAGDIR, ["metl.log"])
@@ -132,7 +132,7 @@ def test_jobs_of_other_directories_are_not_in_the_word() -> None:
 
 
 @pytest.mark.parametrize(("place", "dagmans"), [(DAGDIR, [9]), (Path("/home/ben/ens"), [])])
-def test_dagmans_own_job_is_kept_apart(place: Path, dagmans: list[int]) -> None:
+def test_dagmans_job_is_separate(place: Path, dagmans: list[int]) -> None:
     jobs = [dagman(directory=place), job(1)]
     word = match_jobs(WHERE, 1.0, jobs, {}, [dag()], DAGDIR, ["metl.log"])
     assert [each.cluster for each in word.jobs] == [1]
@@ -166,7 +166,7 @@ def test_a_dagman_below_that_was_found_by_its_number_is_asked_for_its_jobs() -> 
 # --- shown --------------------------------------------------------------------------------
 
 
-def test_only_what_lasts_is_a_warning() -> None:
+def test_only_lasting_differences_are_warnings() -> None:
     logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 5), dagman())
     queue, clock = asker(logs, schedd)
     feed = QueueFeed(logs, queue)
@@ -186,7 +186,7 @@ def test_only_what_lasts_is_a_warning() -> None:
     assert queue.lasting_discrepancies == (), "a schedd that went away warns of nothing"
 
 
-def test_logs_of_another_machine_are_no_warning() -> None:
+def test_logs_of_another_machine_give_no_warning() -> None:
     logs = Logs(row(1, State.RUNNING), dags=[dag()])
     queue, clock = asker(logs, Schedd())
     for _ in range(3):
@@ -195,7 +195,7 @@ def test_logs_of_another_machine_are_no_warning() -> None:
     assert queue.lasting_discrepancies == ()
 
 
-def test_jobs_that_were_here_and_are_gone_are_one() -> None:
+def test_jobs_missing_from_the_queue_are_a_warning() -> None:
     logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 2), dagman())
     queue, clock = asker(logs, schedd)
     queue.query()
@@ -217,7 +217,7 @@ def test_jobs_that_were_here_and_are_gone_are_one() -> None:
 
 
 def silent(logs: Logs, schedd: Schedd) -> tuple[QueuePoller, SimpleNamespace]:
-    """It had our jobs, and then it was gone."""
+    """A schedd that had our jobs and then stopped answering."""
     queue, clock = asker(logs, schedd)
     queue.query()
     clock.now += QUERY_SECONDS
@@ -226,7 +226,7 @@ def silent(logs: Logs, schedd: Schedd) -> tuple[QueuePoller, SimpleNamespace]:
     return queue, clock
 
 
-def test_a_schedd_that_falls_silent_is_reported_on_every_picture_until_it_answers() -> None:
+def test_silent_schedd_is_reported_until_it_answers() -> None:
     logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 2), dagman())
     queue, clock = silent(logs, schedd)
     feed = QueueFeed(logs, queue)
@@ -239,9 +239,7 @@ def test_a_schedd_that_falls_silent_is_reported_on_every_picture_until_it_answer
 
 
 @pytest.mark.parametrize(("live", "jobs"), [(False, [job(1, 2), dagman()]), (True, [])])
-def test_no_schedd_is_missed_by_an_ended_ensemble_or_one_that_it_never_had(
-    live: bool, jobs: list[QueueJob]
-) -> None:
+def test_ended_or_foreign_ensemble_needs_no_schedd(live: bool, jobs: list[QueueJob]) -> None:
     logs = Logs(row(1, State.RUNNING), dags=[dag()])
     queue, _ = silent(logs, Schedd(*jobs))
     logs.live = live
@@ -249,7 +247,7 @@ def test_no_schedd_is_missed_by_an_ended_ensemble_or_one_that_it_never_had(
     assert shown.error is None
 
 
-def test_who_came_while_the_schedd_was_gone_has_it_asked_when_the_logs_go_on() -> None:
+def test_session_started_during_a_silence_queries_on_new_events() -> None:
     logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 2), dagman())
     queue, clock = asker(logs, schedd)
     schedd.down = "no schedd is known here"
@@ -261,7 +259,7 @@ def test_who_came_while_the_schedd_was_gone_has_it_asked_when_the_logs_go_on() -
     assert queue.silence_warning is None, "there may be none here at all"
 
 
-def test_a_silence_that_begins_or_ends_is_shown_at_once() -> None:
+def test_start_and_end_of_a_silence_are_shown_at_once() -> None:
     logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 2), dagman())
     queue, clock = asker(logs, schedd)
     queue.query()
@@ -286,7 +284,7 @@ def test_a_silence_that_begins_or_ends_is_shown_at_once() -> None:
     assert not any(thread.name == "metlmon-queue" for thread in threading.enumerate())
 
 
-# --- A schedd that has the jobs makes an ensemble live, and a new picture shows it ------------
+# --- live by the queue ------------------------------------------------------------------------
 
 
 @pytest.fixture(name="months_old")
@@ -297,7 +295,7 @@ def _months_old(tmp_path: Path) -> Path:
     return dagdir.path
 
 
-def test_old_logs_come_to_life_when_the_queue_has_their_jobs(months_old: Path) -> None:
+def test_old_logs_are_live_if_the_queue_has_their_jobs(months_old: Path) -> None:
     watched = WatchedSession(DagdirReader(months_old))
     watched.begin()
     try:
@@ -310,7 +308,7 @@ def test_old_logs_come_to_life_when_the_queue_has_their_jobs(months_old: Path) -
         watched.session.stop()
 
 
-def test_who_says_it_is_not_live_is_believed(months_old: Path) -> None:
+def test_option_not_live_overrides_the_queue(months_old: Path) -> None:
     reader = opened(months_old)
     reader.in_queue = True
     assert not reader.live()

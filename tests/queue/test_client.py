@@ -1,4 +1,4 @@
-"""Acting: one call for each job, after a look at whose it is; and every answer reported."""
+"""Actions: one call for each job, after a check of its owner; and every answer is reported."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def order(act: PoolAction, *clusters: int, value: int | None = None) -> ActionRe
 
 
 @pytest.mark.parametrize("reply", list(ResultCode))
-def test_the_schedds_answers_are_reported_apart(reply: ResultCode) -> None:
+def test_answers_of_the_schedd_are_reported_separately(reply: ResultCode) -> None:
     schedd = Schedd(job(1, owner="ben"))
     schedd.answers[1] = reply
     (answer,) = perform(Logs(row(1)), schedd, order(PoolAction.RELEASE, 1))
@@ -49,7 +49,7 @@ def test_the_schedds_answers_are_reported_apart(reply: ResultCode) -> None:
         assert answer.text == "the job belongs to ben, you are anna"
 
 
-def test_a_finished_job_is_not_touched() -> None:
+def test_finished_job_is_not_touched() -> None:
     schedd = Schedd()
     (answer,) = perform(Logs(row(1)), schedd, order(PoolAction.REMOVE, 1))
     assert answer.reply is ResultCode.NOT_FOUND
@@ -59,7 +59,7 @@ def test_a_finished_job_is_not_touched() -> None:
 @pytest.mark.parametrize(
     "stranger", [job(1, directory="/home/ben/ens"), job(1, node="another-node")]
 )
-def test_a_job_that_is_not_the_logs_is_not_touched(stranger: object) -> None:
+def test_job_unlike_the_logs_is_not_touched(stranger: object) -> None:
     schedd = Schedd(stranger)  # type: ignore[arg-type]
     for act in set(JOB_ACTS) - {PoolAction.RETARGET}:
         (answer,) = perform(Logs(row(1)), schedd, order(act, 1, value=3))
@@ -68,7 +68,7 @@ def test_a_job_that_is_not_the_logs_is_not_touched(stranger: object) -> None:
     assert schedd.acts() == []
 
 
-def test_a_schedd_that_is_silent_once_is_not_waited_for_again() -> None:
+def test_silent_schedd_is_waited_for_once() -> None:
     schedd = Schedd(job(1), job(2), job(3))
     asked: list[int] = []
 
@@ -85,7 +85,7 @@ def test_a_schedd_that_is_silent_once_is_not_waited_for_again() -> None:
     assert answers[2].text == "not tried: the schedd gave no answer for the job before"
 
 
-def test_a_schedd_that_dies_in_between_fails_the_rest_job_by_job() -> None:
+def test_schedd_that_dies_fails_the_remaining_jobs() -> None:
     schedd = Schedd(job(1), job(2))
     answers: list[ActionResult] = []
 
@@ -98,14 +98,14 @@ def test_a_schedd_that_dies_in_between_fails_the_rest_job_by_job() -> None:
     assert answers[1].text == "the schedd does not answer"
 
 
-def test_without_a_schedd_nothing_is_done_and_one_sentence_says_why() -> None:
+def test_missing_schedd_is_one_sentence() -> None:
     schedd = Schedd(job(1))
     schedd.down = "the schedd does not answer"
     with pytest.raises(PoolError, match="does not answer"):
         perform(Logs(row(1)), schedd, order(PoolAction.HOLD, 1))
 
 
-def test_a_priority_is_believed_when_the_ad_has_it() -> None:
+def test_priority_is_verified_in_the_ad() -> None:
     schedd = Schedd(job(1, priority=2), job(2, priority=5), job(3), job(4, owner="ben"))
     schedd.deaf = {3, 4}
     logs = Logs(*(row(n) for n in range(1, 5)))
@@ -119,7 +119,7 @@ def test_a_priority_is_believed_when_the_ad_has_it() -> None:
 
 
 @pytest.mark.parametrize("value", [None, 2**31, -(2**40)])
-def test_a_priority_that_is_none(value: int | None) -> None:
+def test_invalid_priority_is_refused(value: int | None) -> None:
     with pytest.raises(PoolError, match="whole number"):
         perform(Logs(row(1)), Schedd(job(1)), order(PoolAction.PRIORITY, 1, value=value))
 
@@ -167,7 +167,7 @@ def test_halting_writes_a_file_and_resuming_deletes_it(of: Submitted, tmp_path: 
     assert answer.reply is ResultCode.ALREADY
 
 
-def test_a_halt_file_is_never_written_through_a_link(of: Submitted, tmp_path: Path) -> None:
+def test_halt_file_is_never_written_through_a_link(of: Submitted, tmp_path: Path) -> None:
     logs, schedd = of()
     (tmp_path / "ens.dag.halt").symlink_to(tmp_path / "precious")
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.HALT, dag="ens.dag"))
@@ -176,7 +176,7 @@ def test_a_halt_file_is_never_written_through_a_link(of: Submitted, tmp_path: Pa
 
 
 @pytest.mark.parametrize("act", [PoolAction.HALT, PoolAction.RESUME, PoolAction.REMOVE_DAG])
-def test_a_copys_dag_is_left_alone(act: PoolAction, of: Submitted, tmp_path: Path) -> None:
+def test_dag_of_a_copy_is_not_touched(act: PoolAction, of: Submitted, tmp_path: Path) -> None:
     logs, schedd = of()
     schedd.jobs = {(9, 0): dagman(directory="/home/anna/original")}
     (answer,) = perform(logs, schedd, ActionRequest(act, dag="ens.dag"))
@@ -193,7 +193,7 @@ def test_a_copys_dag_is_left_alone(act: PoolAction, of: Submitted, tmp_path: Pat
         (PoolAction.RELEASE_DAG, DagState.HELD, "release"),
     ],
 )
-def test_an_act_on_a_dag_is_one_on_its_dagman(
+def test_action_on_a_dag_acts_on_its_dagman(
     act: PoolAction, state: DagState, what: str, of: Submitted
 ) -> None:
     logs, schedd = of(state)
@@ -202,19 +202,19 @@ def test_an_act_on_a_dag_is_one_on_its_dagman(
     assert schedd.acts() == [(what, 9, 0)]
 
 
-def test_a_dagman_that_has_ended_cannot_be_removed(of: Submitted) -> None:
+def test_ended_dagman_cannot_be_removed(of: Submitted) -> None:
     logs, schedd = of()
     schedd.jobs.clear()
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.REMOVE_DAG, dag="ens.dag"))
     assert answer.reply is ResultCode.NOT_FOUND
 
 
-def test_a_dag_that_is_not_here(of: Submitted) -> None:
+def test_unknown_dag_is_refused(of: Submitted) -> None:
     with pytest.raises(PoolError, match="there is no DAG"):
         perform(*of(), ActionRequest(PoolAction.HALT, dag="../other.dag"))
 
 
-def test_resubmitting_waits_for_the_dagman_before_it(of: Submitted, tmp_path: Path) -> None:
+def test_resubmission_waits_for_the_former_dagman(of: Submitted, tmp_path: Path) -> None:
     logs, schedd = of(DagState.REMOVED, rescue=1)
     (tmp_path / "ens.dag.rescue001").write_text("")
     (tmp_path / "ens.dag.lock").write_text("")
@@ -228,7 +228,7 @@ def test_resubmitting_waits_for_the_dagman_before_it(of: Submitted, tmp_path: Pa
     assert submitted(tmp_path) == []
 
 
-def test_without_a_rescue_file_what_is_done_is_not_run_again(of: Submitted, tmp_path: Path) -> None:
+def test_resubmission_needs_a_rescue_file(of: Submitted, tmp_path: Path) -> None:
     logs, schedd = of(DagState.FAILED)
     (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUBMIT, dag="ens.dag"))
     assert answer.reply is ResultCode.BAD_STATE
@@ -242,9 +242,7 @@ SUB = (
 )
 
 
-def test_resubmitting_goes_on_from_the_newest_rescue_with_the_options_of_before(
-    of: Submitted, tmp_path: Path
-) -> None:
+def test_resubmission_uses_newest_rescue_and_former_options(of: Submitted, tmp_path: Path) -> None:
     logs, schedd = of(DagState.REMOVED, rescue=2)
     for name in ("ens.dag.rescue002", "ens.dag.rescue010", "ens.dag.rescue013.old"):
         (tmp_path / name).write_text("")
@@ -257,15 +255,13 @@ def test_resubmitting_goes_on_from_the_newest_rescue_with_the_options_of_before(
     assert submitted(tmp_path) == [str(tmp_path.resolve()), *options, "ens.dag"]
 
 
-def test_resubmitting_what_failed_at_once_begins_at_the_beginning(
-    of: Submitted, tmp_path: Path
-) -> None:
+def test_resubmission_of_an_early_failure_starts_over(of: Submitted, tmp_path: Path) -> None:
     logs, schedd = of(DagState.FAILED, nodes_done=0)
     perform(logs, schedd, ActionRequest(PoolAction.RESUBMIT, dag="ens.dag"))
     assert submitted(tmp_path) == [str(tmp_path), "-update_submit", "ens.dag"]
 
 
-def test_a_first_submission_is_never_over_an_earlier_one(of: Submitted, tmp_path: Path) -> None:
+def test_first_submission_is_refused_over_an_earlier_one(of: Submitted, tmp_path: Path) -> None:
     logs, schedd = of()
     pool = client(logs, schedd)
     assert pool.submit_dag(tmp_path / "ens.dag") == 77
@@ -278,9 +274,7 @@ def test_a_first_submission_is_never_over_an_earlier_one(of: Submitted, tmp_path
     assert submitted(tmp_path) == []
 
 
-def test_root_is_reported_that_it_may_not(
-    of: Submitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_root_is_refused(of: Submitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     logs, schedd = of()
     with pytest.raises(PoolError, match="root may not submit"):
@@ -288,8 +282,8 @@ def test_root_is_reported_that_it_may_not(
     assert submitted(tmp_path) == []
 
 
-def test_who_looks_through_a_replaced_job() -> None:
-    """The ad is looked at again for each job, not once for all."""
+def test_ad_is_read_again_for_each_job() -> None:
+    """Not once for all jobs, since a job may be replaced meanwhile."""
     schedd = Schedd(job(1), job(2))
 
     def report_of(answer: ActionResult) -> None:

@@ -1,4 +1,4 @@
-"""Where the queue says something else than the logs, and for how long."""
+"""Differences between queue and logs, and how long they last."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def word(asked: float, *jobs: QueueJob, **more: object) -> QueueSnapshot:
         (State.REMOVED, [3], [2]),
     ],
 )
-def test_the_same_state_in_two_words(state: State, same: list[int], others: list[int]) -> None:
+def test_equal_states_agree(state: State, same: list[int], others: list[int]) -> None:
     assert all(agree(state, status) for status in same)
     assert not any(agree(state, status) for status in others)
 
@@ -51,13 +51,13 @@ def test_every_state_agrees_with_one_of_the_queue() -> None:
     ("seconds", "status", "first"),
     [
         (0, 5, 100.0),
-        # A log, or a queue, that moved in between begins again; what agrees is forgotten.
+        # A change of log or queue in between resets the time; what agrees is forgotten.
         (20, 5, 130.0),
         (0, 1, 130.0),
         (0, 2, None),
     ],
 )
-def test_a_difference_keeps_the_time_of_the_answer_that_showed_it_first(
+def test_difference_keeps_the_time_of_its_first_answer(
     seconds: int, status: int, first: float | None
 ) -> None:
     before = differences(word(100.0, job(1, 5)), {(1, 0): row(1, State.RUNNING)}, {})
@@ -79,7 +79,7 @@ def test_a_difference_keeps_the_time_of_the_answer_that_showed_it_first(
         ),
     ],
 )
-def test_jobs_that_differ_alike_are_one_warning(
+def test_equal_differences_are_one_warning(
     jobs: list[tuple[int, int]], logs: Iterable[int], text: str
 ) -> None:
     rows = {(number, 0): row(number, State.RUNNING) for number in logs}
@@ -88,11 +88,11 @@ def test_jobs_that_differ_alike_are_one_warning(
     assert (notice.kind, notice.text) == ("queue-differs", text)
 
 
-def test_a_job_of_another_directory_is_not_compared() -> None:
+def test_job_of_another_directory_is_not_compared() -> None:
     rows = {(1, 0): row(1, State.RUNNING)}
     assert differences(word(1.0, foreign_jobs=((1, 0),)), rows, {}) == {}
 
 
-def test_an_error_is_no_answer_to_compare_with() -> None:
+def test_error_is_not_compared() -> None:
     result = replace(word(1.0), error="the schedd does not answer")
     assert differences(result, {(1, 0): row(1, State.RUNNING)}, {}) == {}

@@ -1,4 +1,4 @@
-"""The parent's side of the line: a worker that prints, dies, hangs or talks nonsense."""
+"""The parent's side of the connection: a worker that prints, dies, hangs or answers nonsense."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def gone(process: int) -> bool:
     return False
 
 
-def test_an_answer_becomes_a_record(fake: PoolConnection) -> None:
+def test_answer_becomes_a_record(fake: PoolConnection) -> None:
     (job,) = fake.query([9], [12])
     assert (job.cluster, job.proc, job.owner, job.priority, job.matches) == (12, 0, "anna", 0, 2)
     assert job.rejection == "none"
@@ -66,12 +66,12 @@ def test_an_answer_becomes_a_record(fake: PoolConnection) -> None:
     [
         (1, r"ended unexpectedly \(status 4\).*Assertion"),
         (9, r"ended unexpectedly \(status -6\)"),
-        # In the middle of an answer; and nonsense is no answer.
+        # In the middle of an answer, or with an invalid one.
         (8, "ended unexpectedly"),
         (3, "ended unexpectedly"),
     ],
 )
-def test_a_worker_that_ends_is_reported_with_its_last_words_and_started_again(
+def test_dead_worker_is_reported_and_restarted(
     fake: PoolConnection, number: int, message: str
 ) -> None:
     with pytest.raises(PoolError, match=message):
@@ -79,7 +79,7 @@ def test_a_worker_that_ends_is_reported_with_its_last_words_and_started_again(
     assert fake.act("hold", 7, 0).isdigit()
 
 
-def test_a_schedd_that_hangs_costs_the_worker(
+def test_hanging_schedd_ends_the_worker(
     fake: PoolConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = int(fake.act("hold", 7, 0))
@@ -91,7 +91,7 @@ def test_a_schedd_that_hangs_costs_the_worker(
     assert fake.act("hold", 7, 0).isdigit()
 
 
-def test_what_went_wrong_comes_with_what_to_do(fake: PoolConnection) -> None:
+def test_errors_have_a_remedy(fake: PoolConnection) -> None:
     with pytest.raises(PoolRefused, match="SEC_CLIENT_AUTHENTICATION_METHODS") as caught:
         fake.act("hold", 4, 0)
     assert caught.value.schedd_text == "Error when performing"
@@ -99,7 +99,7 @@ def test_what_went_wrong_comes_with_what_to_do(fake: PoolConnection) -> None:
         fake.act("hold", 6, 0)
 
 
-def test_words_of_an_earlier_operation_are_not_quoted(fake: PoolConnection) -> None:
+def test_output_of_an_earlier_operation_is_not_quoted(fake: PoolConnection) -> None:
     with pytest.raises(PoolError, match="failed without a word"):
         fake.act("hold", 5, 0)
     with pytest.raises(PoolError) as caught:
@@ -116,7 +116,7 @@ def test_closing_leaves_no_process(fake: PoolConnection) -> None:
     fake.close()
 
 
-def test_closing_ends_an_operation_that_hangs(fake: PoolConnection) -> None:
+def test_closing_ends_a_hanging_operation(fake: PoolConnection) -> None:
     process = int(fake.act("hold", 7, 0))
     failed: list[PoolError] = []
 
@@ -152,12 +152,12 @@ def test_many_threads_take_turns(fake: PoolConnection) -> None:
     assert len(set(received)) == 1
 
 
-def test_a_worker_that_cannot_be_started() -> None:
+def test_worker_that_cannot_be_started() -> None:
     with pytest.raises(PoolError, match="cannot be started"):
         PoolConnection(["/nonexistent/python"]).where()
 
 
-def test_the_real_worker_imports_nothing_from_the_working_directory(tmp_path: Path) -> None:
+def test_worker_imports_nothing_from_the_working_directory(tmp_path: Path) -> None:
     for name in ("json", "htcondor2", "metlmon", "sitecustomize"):
         (tmp_path / f"{name}.py").write_text("import os; os._exit(33)\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "CONDOR_CONFIG": "/dev/null"}
@@ -173,7 +173,7 @@ def test_the_real_worker_imports_nothing_from_the_working_directory(tmp_path: Pa
     assert b'"error":"request"' in ran.stdout
 
 
-def test_the_working_directory_is_no_place_to_import_from(
+def test_working_directory_is_not_on_the_import_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -183,7 +183,7 @@ def test_the_working_directory_is_no_place_to_import_from(
     assert all(os.path.isabs(place) for place in places)
 
 
-def test_the_real_workers_answers_are_alone_on_its_standard_output() -> None:
+def test_answers_alone_are_on_the_workers_standard_output() -> None:
     code = (
         "import os, sys; from metlmon.pool import worker\n"
         "class Loud:\n"
@@ -205,7 +205,7 @@ def test_the_real_workers_answers_are_alone_on_its_standard_output() -> None:
     assert b"more" in ran.stderr
 
 
-def test_without_a_temporary_directory_only_the_last_words_are_lost(
+def test_missing_temporary_directory_loses_only_error_output(
     fake: PoolConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unwritable(*_: object, **__: object) -> None:

@@ -1,4 +1,4 @@
-"""Excluding a site: what is offered, what is done to files and jobs, and how it is undone."""
+"""Excluding a site: the offer, its effects on files and jobs, and undo."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def preview(
     return exclusion_preview(act, word, site, rows, status, {"ens.dag": sites})
 
 
-def test_jobs_that_wait_are_changed_and_those_at_machines_are_not() -> None:
+def test_only_idle_jobs_are_changed() -> None:
     rows = (row(1), row(2, State.HELD), row(3, State.RUNNING), row(4))
     jobs = (job(1), job(2, 5), job(3, 2), job(4, excluded=(X.lower(),)))
     made = preview(EXCLUDE, *rows, jobs=jobs)
@@ -61,7 +61,7 @@ def test_jobs_that_wait_are_changed_and_those_at_machines_are_not() -> None:
     assert "ens.dag submits later go there unless its submit file has the line" in made.effect
 
 
-def test_a_job_bound_to_the_site_is_known_to_wait() -> None:
+def test_job_bound_to_the_excluded_site_is_reported() -> None:
     bound = replace(row(1), target=X)
     assert "1 of them asks for this site alone" in preview(EXCLUDE, bound, jobs=(job(1),)).effect
     free = job(1, site="any", by_site=True)
@@ -70,7 +70,7 @@ def test_a_job_bound_to_the_site_is_known_to_wait() -> None:
     assert "alone" not in preview(EXCLUDE, bound, jobs=(elsewhere,)).effect
 
 
-def test_submit_files_that_include_a_list_need_no_line() -> None:
+def test_submit_files_with_a_list_need_no_line() -> None:
     made = preview(EXCLUDE, row(1), jobs=(job(1, by_list=True),))
     (target,) = made.request.dags
     assert (target.file, target.runs) == ("placement/ens.excluded", ("run0",))
@@ -79,7 +79,7 @@ def test_submit_files_that_include_a_list_need_no_line() -> None:
     assert "writes placement/ens.excluded" in made.effect
 
 
-def test_only_what_is_excluded_is_included() -> None:
+def test_only_excluded_sites_can_be_included() -> None:
     jobs = (job(1, excluded=(X,)), job(2), job(3, excluded=("Other",)))
     made = preview(INCLUDE, row(1, State.RUNNING), row(2), row(3), jobs=jobs)
     assert [each.id for each in made.request.targets] == ["1.0"], "also while it runs elsewhere"
@@ -101,7 +101,7 @@ def test_only_what_is_excluded_is_included() -> None:
         ),
     ],
 )
-def test_nothing_to_do_is_no_error(
+def test_exclusion_without_jobs_is_no_error(
     act: PoolAction, jobs: tuple[QueueJob, ...], why: str, already: bool
 ) -> None:
     made = preview(act, row(1), jobs=jobs)
@@ -109,7 +109,7 @@ def test_nothing_to_do_is_no_error(
     assert is_already_done(made) is already
 
 
-def test_with_no_job_that_waits_the_line_remains() -> None:
+def test_submit_line_is_given_without_idle_jobs() -> None:
     made = preview(EXCLUDE, row(1, State.RUNNING), jobs=(job(1, 2),))
     assert "add the line" in (made.refused or "")
     assert made.line == submit_line(X)
@@ -117,7 +117,7 @@ def test_with_no_job_that_waits_the_line_remains() -> None:
 
 
 class Ensemble:
-    """A dagdir, its jobs in the queue, and what is done to them."""
+    """A dagdir, its jobs in the queue, and the actions on them."""
 
     def __init__(self, home: Path, *jobs: QueueJob) -> None:
         self.home = home
@@ -128,7 +128,7 @@ class Ensemble:
         self.file = home / "placement" / "ens.excluded"
 
     def act(self, act: PoolAction, site: str = X, **more: object) -> tuple[ActionResult, ...]:
-        """As a process that was started for it would."""
+        """Act as a newly started process would."""
         client = PoolClient(self.logs, self.schedd)  # type: ignore[arg-type]
         client.queue.query()
         made = client.previews(self.logs.latest.status, (), (), (), site, site)
@@ -138,7 +138,7 @@ class Ensemble:
         return client.perform(replace(request, **more), lambda result: None)  # type: ignore[arg-type]
 
 
-def test_files_first_then_jobs_and_all_is_undone(tmp_path: Path) -> None:
+def test_exclusion_changes_files_then_jobs_and_is_undone(tmp_path: Path) -> None:
     there = Ensemble(tmp_path, job(1, by_list=True, directory=tmp_path))
     assert [each.reply for each in there.act(EXCLUDE, dry=True)] == [ResultCode.DONE] * 2
     assert (there.file.exists(), there.schedd.acts()) == (False, [])
@@ -157,14 +157,14 @@ def test_files_first_then_jobs_and_all_is_undone(tmp_path: Path) -> None:
     assert not there.file.exists()
 
 
-def test_only_the_ad_is_believed(tmp_path: Path) -> None:
+def test_exclusion_is_verified_in_the_ad(tmp_path: Path) -> None:
     there = Ensemble(tmp_path, job(1, directory=tmp_path))
     there.schedd.deaf = {1}
     (result,) = there.act(EXCLUDE)
     assert (result.reply, result.text) == (ResultCode.FAILED, "its requirements are as before")
 
 
-def test_an_older_submit_file_gets_a_line_for_a_host() -> None:
+def test_older_submit_file_gets_a_line_for_a_host() -> None:
     made = preview(EXCLUDE_HOST, row(1), jobs=(job(1, by_list=True),), site=HOST, sites=(X,))
     assert (made.request.dags, [each.id for each in made.request.targets]) == ((), ["1.0"])
     assert made.line == f'requirements = ($(requirements:true)) && (TARGET.Machine =!= "{HOST}")'
@@ -185,14 +185,14 @@ def test_an_older_submit_file_gets_a_line_for_a_host() -> None:
         ),
     ],
 )
-def test_a_name_that_cannot_be_quoted_is_refused(act: PoolAction, name: str, why: str) -> None:
+def test_unquotable_name_is_refused(act: PoolAction, name: str, why: str) -> None:
     made = preview(act, row(1), jobs=(job(1),), site=name)
     assert (made.request, made.line) == (None, None)
     assert (made.refused or "").startswith(why)
     assert "\x1b" not in made.subject
 
 
-def test_a_link_in_the_files_place_is_not_followed(tmp_path: Path) -> None:
+def test_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
     there = Ensemble(tmp_path, job(1, by_list=True, directory=tmp_path))
     there.file.parent.mkdir()
     (tmp_path / "mine").write_text("precious")
@@ -203,7 +203,7 @@ def test_a_link_in_the_files_place_is_not_followed(tmp_path: Path) -> None:
     assert (tmp_path / "mine").read_text() == "precious"
 
 
-def test_what_somebody_wrote_into_the_file_stays_a_list_of_sites(tmp_path: Path) -> None:
+def test_edited_file_is_read_as_a_list_of_sites(tmp_path: Path) -> None:
     there = Ensemble(tmp_path, job(1, by_list=True, directory=tmp_path))
     there.file.parent.mkdir()
     there.file.write_text('metlmon_excluded = A|b"|$(x)| C \nexecutable = evil\n')
@@ -211,8 +211,8 @@ def test_what_somebody_wrote_into_the_file_stays_a_list_of_sites(tmp_path: Path)
     assert there.file.read_text() == "metlmon_excluded = A|C|Expanse-GPU\n"
 
 
-def test_the_gate_places_epochs_beside_an_exclusion(tmp_path: Path) -> None:
-    """Sent to one site, with another one excluded: both files hold, and none is the other's."""
+def test_placement_and_exclusion_coexist(tmp_path: Path) -> None:
+    """A run sent to one site with another one excluded: both files are in effect."""
     gated = Gated(tmp_path, {}, UUID)
     excluded = tmp_path / "placement" / "ensemble.excluded"
     excluded.parent.mkdir()

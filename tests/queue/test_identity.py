@@ -1,4 +1,4 @@
-"""Whose job is it: logs can be a copy, or forged, and a schedd's numbers begin at 1 everywhere."""
+"""The owner of a job: logs can be a copy or forged, and every schedd's numbers begin at 1."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OTHER = "/home/anna/other"
 @pytest.mark.parametrize(
     ("ad", "more", "ours"),
     [
-        # A job of our node that writes a log that was read.
+        # A job of our node whose log was read.
         ({}, {}, True),
         ({}, {"node": "n13"}, False),
         ({}, {"node": None}, True),
@@ -46,7 +46,7 @@ OTHER = "/home/anna/other"
             True,
         ),
         ({"directory": "/scratch/anna", "log": f"{DAGDIR}/metl.log"}, {}, True),
-        # A log is meant from the job's directory.
+        # A log is relative to the job's directory.
         ({"directory": "/home/anna", "log": "ens/metl.log"}, {}, True),
         ({"log": "../ben/metl.log"}, {}, False),
         ({"directory": "", "log": None}, {}, False),
@@ -66,22 +66,22 @@ OTHER = "/home/anna/other"
         ),
     ],
 )
-def test_whose_job_it_is(ad: dict[str, str], more: dict[str, Any], ours: bool) -> None:
+def test_owner_of_a_job(ad: dict[str, str], more: dict[str, Any], ours: bool) -> None:
     assert is_ours(job(12, **ad), **more) is ours
 
 
-def test_links_are_followed(tmp_path: Path) -> None:
+def test_links_to_logs_are_resolved(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "name").symlink_to("real")
     assert is_ours(job(12, directory=tmp_path / "real"), tmp_path / "name")
     assert is_dagman_of(dagman(directory=tmp_path / "real"), tmp_path / "name" / "ens.dag")
 
 
-# --- directories that somebody else prepared ------------------------------------------------
+# --- prepared directories -------------------------------------------------------------------
 
 
 class Prepared(NamedTuple):
-    """A directory whose files lead to the jobs of ``victim``, beside it or below it."""
+    """A directory whose files refer to the jobs of ``victim``, beside or below it."""
 
     path: Path
     victim: Path
@@ -124,7 +124,7 @@ def linked_directory(path: Path, victim: Path) -> Prepared:
 @pytest.mark.parametrize(
     "prepare", [sub_dag, log_elsewhere, linked_log, linked_nodes_log, linked_directory]
 )
-def test_files_of_a_directory_cannot_name_the_jobs_of_another(
+def test_files_cannot_claim_jobs_of_another_directory(
     tmp_path: Path,
     prepare: Callable[[Path, Path], Prepared],
     beside: str,
@@ -139,18 +139,18 @@ def test_files_of_a_directory_cannot_name_the_jobs_of_another(
     made = prepare(evil, victim)
     nodes_log = f"{victim}/ens.dag.nodes.log" if by_dag and has_nodes_log else None
     theirs = job(12, directory=victim, nodes_log=nodes_log, dagman=9 if by_dag else None)
-    # Its number is in the forged files, too.
+    # The forged files have its number, too.
     rows = [dag(file=made.dag)]
     ads = {9: dagman(directory=victim)}
     logs = [made.log, "ens.dag.nodes.log"]
     assert not Ownership(evil, rows, logs, ads.get).includes(theirs, "n12")
-    # In its own directory it is ours.
+    # In its own directory it belongs to us.
     assert Ownership(victim, [dag()], ["metl.log"], ads.get).includes(theirs, "n12")
     if made.dag != "sub/ens.dag":
         assert not is_dagman_of(ads[9], evil / made.dag)
 
 
-def test_an_initial_directory_elsewhere(tmp_path: Path) -> None:
+def test_job_with_an_initial_directory_elsewhere(tmp_path: Path) -> None:
     ours, away = tmp_path / "ours", tmp_path / "away"
     for folder in (ours, away, ours / "run0"):
         folder.mkdir()
@@ -178,27 +178,27 @@ BELOW = DAGDIR / "below"
 """A dagdir of its own, with the same node names and DAG file as ``DAGDIR``."""
 
 
-def test_the_jobs_of_a_dagdir_below_are_not_those_of_the_folder_above() -> None:
+def test_jobs_of_a_nested_dagdir_are_not_the_parents() -> None:
     below = job(12, directory=BELOW, nodes_log=f"{BELOW}/ens.dag.nodes.log")
     assert not is_ours(below, dagmans=[dagman(directory=BELOW)])
     assert not is_ours(replace(below, nodes_log=None), dagmans=[dagman(directory=BELOW)])
 
 
-def test_a_job_of_our_dagman_is_ours_whatever_log_it_writes() -> None:
+def test_job_of_our_dagman_is_ours_whatever_its_log() -> None:
     away = job(12, directory="/scratch", log="/scratch/log")
     assert is_ours(away, dagmans=[dagman()])
     assert not is_ours(away, dagmans=[])
     assert not is_ours(replace(away, dagman=8), dagmans=[dagman(), dagman(8)])
 
 
-def test_a_job_of_a_dagman_that_ours_submitted_is_ours() -> None:
+def test_job_of_a_nested_dagman_is_ours() -> None:
     below = replace(dagman(20, "inner.dag", "/scratch"), node="sub", dagman=9)
     inner = job(12, directory="/scratch", log=None, dagman=20)
     assert is_ours(inner, dagmans=[dagman(), below])
     assert not is_ours(inner, dagmans=[dagman(directory=BELOW), below])
 
 
-def test_dagmans_that_name_each_other_end() -> None:
+def test_dagmans_that_name_each_other_are_resolved() -> None:
     ring = [replace(dagman(9, "a.dag"), dagman=8), replace(dagman(8, "b.dag"), dagman=9)]
     assert not is_ours(job(12, log=None), dagmans=ring)
 
@@ -220,16 +220,16 @@ def test_dagmans_that_name_each_other_end() -> None:
             "my ens.dag",
             True,
         ),
-        # A job that only has such arguments.
+        # A job that merely has such arguments.
         (job(9, arguments="-Dag ens.dag"), "ens.dag", False),
         (replace(dagman(), log="/home/ben/ens.dag.dagman.log"), "ens.dag", False),
     ],
 )
-def test_dagman_is_known_by_its_dag_file(ad: QueueJob, file: str, known: bool) -> None:
+def test_dagman_is_recognised_by_its_dag_file(ad: QueueJob, file: str, known: bool) -> None:
     assert is_dagman_of(ad, DAGDIR / file) is known
 
 
-def test_the_dagman_of_the_file_behind_a_link_is_anothers(tmp_path: Path) -> None:
+def test_dagman_of_a_linked_dag_file_is_not_ours(tmp_path: Path) -> None:
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     for folder in (mine, theirs):
         folder.mkdir()
@@ -238,5 +238,5 @@ def test_the_dagman_of_the_file_behind_a_link_is_anothers(tmp_path: Path) -> Non
     made = dagman(directory=theirs)
     assert not is_dagman_of(made, mine / "ens.dag")
     assert is_dagman_of(made, theirs / "ens.dag")
-    # It is the same DAG all the same: it must not be submitted a second time.
+    # It is still the same DAG, which must not be submitted twice.
     assert runs_file(made, mine / "ens.dag")

@@ -1,4 +1,4 @@
-"""What is offered for what is selected, what is left out, and why something is refused."""
+"""The actions offered for a selection, the jobs left out, and the reasons of refusals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ids(made: ActionPreview) -> list[str]:
     return [target.id for target in made.request.targets]
 
 
-def test_all_acts_in_their_order() -> None:
+def test_all_actions_in_their_order() -> None:
     acts = [act for act in PoolAction if act not in PLACE_ACTS]
     assert [each.act for each in action_previews(WORD, (), ())] == acts
 
@@ -46,24 +46,24 @@ def test_all_acts_in_their_order() -> None:
         (PoolAction.PRIORITY, ["1.0", "2.0", "3.0"]),
     ],
 )
-def test_each_act_touches_the_jobs_it_can(act: PoolAction, touched: list[str]) -> None:
+def test_each_action_selects_its_jobs(act: PoolAction, touched: list[str]) -> None:
     rows = (row(1), row(2, State.RUNNING), row(3, State.HELD), row(4, State.COMPLETED))
     made = offer(act, *rows)
     assert ids(made) == touched
     assert len(made.left_out) == 4 - len(touched)
 
 
-def test_the_subject_counts_exactly() -> None:
+def test_subject_has_the_exact_number() -> None:
     assert offer(PoolAction.HOLD, row(1), row(2), row(4, State.FAILED)).subject == "2 jobs of run0"
     assert offer(PoolAction.HOLD, row(1)).subject == "job 1.0 of run0"
     assert offer(PoolAction.HOLD, row(1), row(2, run="run1")).subject == "2 jobs of 2 runs"
 
 
-def test_a_runs_name_cannot_move_the_cursor() -> None:
+def test_name_of_a_run_is_escaped() -> None:
     assert "\x1b" not in offer(PoolAction.HOLD, row(1, run="\x1b[2Jrun")).subject
 
 
-def test_nothing_to_do_says_so() -> None:
+def test_empty_offer_has_a_reason() -> None:
     made = offer(PoolAction.HOLD, row(1, State.HELD))
     assert made.request is None
     assert made.refused == "held already"
@@ -94,7 +94,7 @@ def test_nothing_to_do_says_so() -> None:
         ),
     ],
 )
-def test_why_nothing_is_offered(rows: tuple[object, ...], word: QueueSnapshot, why: str) -> None:
+def test_refusals_have_a_reason(rows: tuple[object, ...], word: QueueSnapshot, why: str) -> None:
     made = offer(PoolAction.HOLD, *rows, word=word)
     assert made.request is None
     assert (made.refused or "").startswith(why)
@@ -128,14 +128,14 @@ def test_where_the_queue_has_another_state_than_the_log(
     assert why is not None or ids(made) == ["1.0"]
 
 
-def test_another_owners_job_among_ours_is_left_out() -> None:
+def test_job_of_another_owner_is_left_out() -> None:
     word = replace(WORD, jobs=(job(1), job(2, owner="ben")))
     made = offer(PoolAction.HOLD, row(1), row(2), word=word)
     assert ids(made) == ["1.0"]
     assert made.left_out[0].reason == "belongs to ben, you are anna"
 
 
-def test_a_job_that_came_after_the_word_is_not_refused() -> None:
+def test_job_newer_than_the_answer_is_not_refused() -> None:
     assert ids(offer(PoolAction.HOLD, row(6))) == ["6.0"]
 
 
@@ -187,14 +187,14 @@ def test_a_job_that_came_after_the_word_is_not_refused() -> None:
         (PoolAction.RESUBMIT, dag(DagState.FAILED, cluster=8, nodes_done=0), None),
     ],
 )
-def test_a_dags_acts(act: PoolAction, given: object, why: str | None) -> None:
+def test_actions_on_a_dag(act: PoolAction, given: object, why: str | None) -> None:
     made = offer(act, dags=(given,))
     assert made.refused == why
     assert (made.request is None) == (why is not None)
     assert made.subject == "ens.dag"
 
 
-def test_halting_names_the_file() -> None:
+def test_halt_names_its_file() -> None:
     assert offer(PoolAction.HALT, dags=(dag(),)).effect.endswith("writes ens.dag.halt")
 
 
@@ -206,5 +206,5 @@ def test_halting_names_the_file() -> None:
         (replace(WORD, dagmans=(), foreign_jobs=((9, 0),)), "another directory"),
     ],
 )
-def test_another_owners_or_a_copied_dag_is_not_halted(word: QueueSnapshot, why: str) -> None:
+def test_foreign_or_copied_dag_is_not_halted(word: QueueSnapshot, why: str) -> None:
     assert why in (offer(PoolAction.HALT, dags=(dag(),), word=word).refused or "")

@@ -1,4 +1,4 @@
-"""Raising the request of held jobs, and releasing them: which, to what, and how it is undone."""
+"""Raising the request of held jobs and releasing them: which jobs, the new value, and undo."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ POLICY = "The job attribute PeriodicHold expression '{}' evaluated to TRUE"
 def held(
     cluster: int, code: int = 34, subcode: int = 102, reason: str = CGROUP, **more: object
 ) -> tuple[Job, QueueJob]:
-    """A held job as the log and as the queue have it."""
+    """A held job as in the log and in the queue."""
     hold = Hold(NINE, None, 0.0, code, subcode, reason, None, None, reason)
     fields = {"request_memory": 8192, "request_disk": 1 << 20, **more}
     queued = job(cluster, 5, hold_code=code, hold_reason=reason, **fields)  # type: ignore[arg-type]
@@ -41,7 +41,7 @@ def held(
 def preview_of(
     act: PoolAction, *jobs: tuple[Job, QueueJob], value: str = "1.5x"
 ) -> tuple[ActionPreview, Schedd]:
-    """What is offered for these jobs, with this value, and their schedd."""
+    """The offer for these jobs with this value, and their schedd."""
     queued = tuple(each for _, each in jobs)
     snapshot = QueueSnapshot("ap", "25", "anna@x", queried_at=100.0, jobs=queued)
     made = action_previews(snapshot, [each for each, _ in jobs])
@@ -68,7 +68,7 @@ def perform(
         (RAISE_DISK, "1TB", 1 << 30, "request_disk = 1TB"),
     ],
 )
-def test_each_job_gets_its_request_then_is_released(
+def test_each_job_gets_its_request_and_is_released(
     act: PoolAction, value: str, after: int, line: str
 ) -> None:
     one = held(1) if act is RAISE else held(1, 34, 104, "disk usage exceeded request_disk")
@@ -83,14 +83,14 @@ def test_each_job_gets_its_request_then_is_released(
     assert schedd.acts() == [("edit", 1, 0, field, after), ("release", 1, 0)]
 
 
-def test_jobs_with_other_requests_are_told_apart() -> None:
+def test_jobs_with_other_requests_are_listed_separately() -> None:
     preview, _ = preview_of(RAISE, held(1), held(2), held(3, reason=USAGE, request_memory=4096))
     assert "from 8GB to 12GB (2 jobs), 4GB to 6GB (1 job), then" in preview.effect
     assert preview.undo == "hold, then raise-memory with 8GB (2 jobs), 4GB (1 job)"
     assert preview.line == "request_memory = 12GB"
 
 
-def test_a_factor_begins_at_the_limit_that_was_reached() -> None:
+def test_factor_applies_to_the_limit_reached() -> None:
     """A slot is rounded up to 128 MB: 1.5 times 64 MB would end there again."""
     reason = "Job has gone over cgroup memory limit of 128 megabytes. Peak usage: 127 megabytes."
     one = held(1, reason=reason, request_memory=64)
@@ -113,7 +113,7 @@ def test_a_factor_begins_at_the_limit_that_was_reached() -> None:
         (1, 0, "via condor_hold (by user anna)", {RAISE, RAISE_DISK}),
     ],
 )
-def test_the_hold_says_which_request_is_raised(
+def test_hold_code_selects_the_request(
     code: int, subcode: int, reason: str, possible: set[PoolAction]
 ) -> None:
     made = {act: preview_of(act, held(1, code, subcode, reason))[0] for act in (RAISE, RAISE_DISK)}
@@ -130,7 +130,7 @@ def test_the_hold_says_which_request_is_raised(
         (held(1, request_memory=2**30), "too large"),
     ],
 )
-def test_what_is_refused(one: tuple[Job, QueueJob], why: str) -> None:
+def test_invalid_values_are_refused(one: tuple[Job, QueueJob], why: str) -> None:
     preview, _ = preview_of(RAISE, one, value="2x")
     assert preview.request is None
     assert why in (preview.refused or "")
@@ -144,7 +144,7 @@ def test_what_is_refused(one: tuple[Job, QueueJob], why: str) -> None:
         ({"directory": "/home/ben"}, ResultCode.NOT_FOUND),
     ],
 )
-def test_the_job_is_looked_at_again_before(now: dict[str, object], code: ResultCode) -> None:
+def test_job_is_checked_again_before_the_edit(now: dict[str, object], code: ResultCode) -> None:
     one = held(1)
     preview, schedd = preview_of(RAISE, one)
     schedd.jobs[1, 0] = replace(schedd.jobs[1, 0], **now)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""How a DAG was submitted before, and how it is done again."""
+"""How a DAG was submitted, and its resubmission."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def submitted(dagdir: Path, dags: str, extra: str = "") -> Path:
     return dagdir / "ens.dag"
 
 
-def test_options_are_kept_but_never_force_nor_an_older_rescue(tmp_path: Path) -> None:
+def test_options_are_kept_except_force_and_rescue(tmp_path: Path) -> None:
     before = previous_submission(
         submitted(tmp_path, "-Dag ens.dag", 'My.JobBatchName = "a sweep"\n')
     )
@@ -37,7 +37,7 @@ def test_options_are_kept_but_never_force_nor_an_older_rescue(tmp_path: Path) ->
     )
 
 
-def test_several_dags_are_submitted_together_again(tmp_path: Path) -> None:
+def test_several_dags_are_resubmitted_together(tmp_path: Path) -> None:
     dag = submitted(tmp_path, "-Dag ens.dag -Dag b.dag")
     assert previous_submission(dag).refused == (
         "it was submitted with b.dag: metlmon act resubmit … --keep=b.dag keeps that"
@@ -46,7 +46,7 @@ def test_several_dags_are_submitted_together_again(tmp_path: Path) -> None:
     assert (before.files, before.refused) == (("ens.dag", "b.dag"), None)
 
 
-def test_one_that_was_submitted_from_above_is_again(tmp_path: Path) -> None:
+def test_dag_submitted_from_above_is_resubmitted_from_there(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     dag = submitted(tmp_path / "sub", "-Dag sub/ens.dag")
     assert previous_submission(dag).refused is not None
@@ -59,9 +59,7 @@ def test_one_that_was_submitted_from_above_is_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "dags", ["-Dag elsewhere/ens.dag", "-Dag /other/ens.dag", "-Dag b.dag", ""]
 )
-def test_a_submit_file_of_another_dag_says_nothing_of_the_directory(
-    tmp_path: Path, dags: str
-) -> None:
+def test_submit_file_of_another_dag_is_ignored(tmp_path: Path, dags: str) -> None:
     before = previous_submission(submitted(tmp_path, dags))
     assert before.directory == tmp_path
     assert before.files == ("ens.dag",)
@@ -69,14 +67,14 @@ def test_a_submit_file_of_another_dag_says_nothing_of_the_directory(
 
 
 @pytest.mark.parametrize("option", ["-import_env", "-Outfile_dir /elsewhere"])
-def test_what_leads_out_is_kept_only_by_name(tmp_path: Path, option: str) -> None:
+def test_outside_paths_are_kept_only_for_a_named_dag(tmp_path: Path, option: str) -> None:
     dag = submitted(tmp_path, f"-Dag ens.dag {option}")
     name = option.split()[0].lower()
     assert f"--keep={name}" in (previous_submission(dag).refused or "")
     assert previous_submission(dag, [name]).refused is None
 
 
-def test_a_value_for_the_environment_is_never_kept(tmp_path: Path) -> None:
+def test_environment_values_are_never_kept(tmp_path: Path) -> None:
     dag = submitted(tmp_path, "-Dag ens.dag -insert_env LD_PRELOAD=/x.so")
     refused = previous_submission(dag, ["-insert_env"]).refused
     assert refused == (
@@ -84,7 +82,7 @@ def test_a_value_for_the_environment_is_never_kept(tmp_path: Path) -> None:
     )
 
 
-def test_a_link_to_a_dag_is_submitted_where_the_link_is(tmp_path: Path) -> None:
+def test_link_to_a_dag_is_submitted_at_the_link(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "theirs").mkdir()
     theirs = submitted(tmp_path / "theirs", "-Dag ens.dag")
@@ -96,20 +94,20 @@ def test_a_link_to_a_dag_is_submitted_where_the_link_is(tmp_path: Path) -> None:
     )
 
 
-def test_a_pipe_in_place_of_a_submit_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_pipe_in_place_of_a_submit_file_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "ens.dag").write_text("")
     os.mkfifo(tmp_path / "ens.dag.condor.sub")
     assert previous_submission(tmp_path / "ens.dag").options == ()
 
 
-def test_a_batch_name_cannot_add_a_line(tmp_path: Path) -> None:
+def test_batch_name_cannot_add_a_line(tmp_path: Path) -> None:
     text = 'My.JobBatchName = "a\\"\\nexecutable = /bin/sh"\n'
     assert (
         "-batch-name" not in previous_submission(submitted(tmp_path, "-Dag ens.dag", text)).options
     )
 
 
-def test_what_lies_there_is_found_by_name(tmp_path: Path) -> None:
+def test_existing_files_are_found_by_name(tmp_path: Path) -> None:
     dag = tmp_path / "ens.dag"
     dag.write_text("")
     (tmp_path / "ens.dag.halt").write_text("")
@@ -119,7 +117,7 @@ def test_what_lies_there_is_found_by_name(tmp_path: Path) -> None:
     assert leftovers(dag) == ["ens.dag.nodes.log"]
 
 
-# --- by the command -----------------------------------------------------------------------
+# --- the command --------------------------------------------------------------------------
 
 
 @pytest.fixture(autouse=True)
@@ -133,7 +131,7 @@ def submit(dagdir: Path, command: str | None, file: str = "ens.dag", *options: s
     return submission.submit(schedd, dagdir, (file,), options)  # type: ignore[arg-type]
 
 
-def test_the_command_is_run_in_the_dagdir_without_a_shell(tmp_path: Path) -> None:
+def test_command_runs_in_the_dagdir_without_a_shell(tmp_path: Path) -> None:
     command, name = submit_command(tmp_path / "submit"), "-f $(touch hacked).dag"
     assert submit(tmp_path, command, name, "-maxidle", "3") == 77
     result = (tmp_path / "submit.output").read_text().splitlines()
@@ -141,13 +139,13 @@ def test_the_command_is_run_in_the_dagdir_without_a_shell(tmp_path: Path) -> Non
     assert not (tmp_path / "hacked").exists()
 
 
-def test_the_command_refuses_with_its_own_words(tmp_path: Path) -> None:
+def test_refusal_of_the_command_is_quoted(tmp_path: Path) -> None:
     command = submit_command(tmp_path / "csd", 'echo "ERROR: no \033[2J such DAG" >&2; exit 1')
     with pytest.raises(PoolError, match=r"ERROR: no .* such DAG") as caught:
         submit(tmp_path, command)
     assert "\033" not in str(caught.value)
 
 
-def test_without_the_command_nothing_is_submitted(tmp_path: Path) -> None:
+def test_missing_command_is_reported(tmp_path: Path) -> None:
     with pytest.raises(PoolError, match="not in PATH"):
         submit(tmp_path, None)

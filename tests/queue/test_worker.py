@@ -1,4 +1,4 @@
-"""The worker's side: what may be asked, and what is made of an ad."""
+"""The worker's side: which requests it accepts, and how it reads ads."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def job(ad: dict[str, object]) -> QueueJob:
 
 
 class Schedd:
-    """The bindings' schedd, as far as the worker calls it."""
+    """The bindings' schedd, as far as the worker uses it."""
 
     def __init__(self) -> None:
         self.acted: list[tuple[object, ...]] = []
@@ -98,7 +98,7 @@ def pool() -> Pool:
         {},
     ],
 )
-def test_what_is_no_request_does_not_end_the_line(request_: object) -> None:
+def test_invalid_request_does_not_end_the_connection(request_: object) -> None:
     pool = SimpleNamespace(where=lambda: "here")
     first, second = answers(pool, request_, {"op": "where", "args": []})
     assert "error" in first
@@ -137,14 +137,14 @@ def test_what_is_no_request_does_not_end_the_line(request_: object) -> None:
     ],
     ids=str,
 )
-def test_requests_that_are_refused_unasked(pool: Pool, request_: tuple[object, ...]) -> None:
+def test_invalid_requests_make_no_call(pool: Pool, request_: tuple[object, ...]) -> None:
     op, *arguments = request_
     (answer,) = answers(pool, {"op": op, "args": arguments})
     assert answer["error"] == "request"
     assert pool._api.schedd.acted == []
 
 
-def test_placing_edits_one_attribute_of_one_job(pool: Pool) -> None:
+def test_placement_edits_one_attribute_of_one_job(pool: Pool) -> None:
     pool.edit(12, 3, "site", "SDSC PRP")
     pool.edit(12, 3, "priority", -5)
     pool.edit(12, 3, "request_memory", 12288)
@@ -158,7 +158,7 @@ def test_placing_edits_one_attribute_of_one_job(pool: Pool) -> None:
 @pytest.mark.parametrize(
     ("requirements", "by_site", "by_list"),
     [
-        # As metlmon wrote them before sites could be listed.
+        # As metlmon wrote them before lists of sites.
         ('(MY.MetlSite == "any") || (TARGET.GLIDEIN_ResourceName =?= MY.MetlSite)', True, False),
         ("TARGET.GLIDEIN_ResourceName is metlsite", True, False),
         (requirements((), gated=True), True, True),
@@ -167,7 +167,7 @@ def test_placing_edits_one_attribute_of_one_job(pool: Pool) -> None:
         *((text, False, False) for text in ('TARGET.X == "MetlSites"', "true", True, None)),
     ],
 )
-def test_a_job_goes_by_its_site_where_its_requirements_look_at_it(
+def test_requirements_show_that_a_job_follows_its_site(
     requirements: object, by_site: bool, by_list: bool
 ) -> None:
     ad = {**AD, "Requirements": requirements}
@@ -177,7 +177,7 @@ def test_a_job_goes_by_its_site_where_its_requirements_look_at_it(
 
 
 class Expression:
-    """As ``classad2.ExprTree``: no string, but it has a text."""
+    """Like ``classad2.ExprTree``: not a string, but it has a text."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -195,7 +195,7 @@ class Expression:
         (None, None),
     ],
 )
-def test_the_policy_that_removes_a_job(value: object, policy: str | None) -> None:
+def test_removal_policy_of_a_job_is_read(value: object, policy: str | None) -> None:
     assert job({**AD, "PeriodicRemove": value}).removal_policy == policy
 
 
@@ -205,11 +205,11 @@ REQUIREMENTS = '((TARGET.HasX || MY.Y =?= "1") && TARGET.Disk >= RequestDisk)'
 @pytest.mark.parametrize(
     "requirements", [REQUIREMENTS, "true", "(A) || (B)", '(x == "it isnt true)")']
 )
-def test_requirements_without_the_last_excluded_site_are_those_of_before(requirements: str) -> None:
+def test_including_the_last_site_restores_the_requirements(requirements: str) -> None:
     one = exclusion.with_clause(requirements, ["SDSC PRP"])
     two = exclusion.with_clause(one, ["SDSC PRP", "B"])
     assert one.startswith(f"({requirements}) && (")
-    # The bindings write the operator in another way than condor_q.
+    # The bindings write the operator differently from condor_q.
     printed = two.replace("=!= true)", "isnt true)").replace(", ", ",")
     for text in (two, printed):
         assert exclusion.names_in_clauses(text) == {"site": ("SDSC PRP", "B")}
@@ -223,13 +223,13 @@ def test_requirements_without_the_last_excluded_site_are_those_of_before(require
     assert exclusion.with_clause(alone, [], "host") == requirements
 
 
-def test_a_condition_of_the_users_own_is_not_taken_for_metlmons() -> None:
+def test_condition_of_the_user_is_kept() -> None:
     own = '(TARGET.X) && (TARGET.GLIDEIN_ResourceName =!= "A")'
     assert exclusion.names_in_clauses(own) == {}
     assert exclusion.with_clause(own, []) == own
 
 
-def test_a_site_is_excluded_by_the_requirements_and_included_from_the_ad_alone(pool: Pool) -> None:
+def test_site_is_excluded_by_requirements_and_included_by_ad(pool: Pool) -> None:
     schedd = pool._api.schedd
     schedd.ad = {**AD, "Requirements": REQUIREMENTS}
     pool.exclude(12, 3, "A", True, "site")
@@ -242,7 +242,7 @@ def test_a_site_is_excluded_by_the_requirements_and_included_from_the_ad_alone(p
     assert pool._api.schedd.acted[-1] == ("edit", ["12.3"], "Requirements", REQUIREMENTS)
 
 
-def test_a_job_that_has_a_list_of_excluded_sites_gets_another_one(pool: Pool) -> None:
+def test_list_of_excluded_sites_is_replaced(pool: Pool) -> None:
     ad = {**AD, "Requirements": "f(MY.metlexcluded) =!= true", "MetlExcluded": "A|B c"}
     pool._api.schedd.ad = ad
     assert (job(ad).excluded, job(ad).by_list) == (("A", "B c"), True)
@@ -252,7 +252,7 @@ def test_a_job_that_has_a_list_of_excluded_sites_gets_another_one(pool: Pool) ->
     assert pool._api.schedd.acted[-1] == ("edit", ["12.3"], "MetlExcluded", '"A"')
 
 
-def test_a_host_is_listed_where_the_requirements_say_so_of_machines(pool: Pool) -> None:
+def test_host_is_listed_if_the_requirements_use_machines(pool: Pool) -> None:
     listing = 'stringListIMember(TARGET.Machine,MY.MetlExcluded,"|") isnt true'
     pool._api.schedd.ad = {**AD, "Requirements": listing, "MetlExcluded": "A"}
     assert job(pool._api.schedd.ad).hosts_by_list
@@ -281,7 +281,7 @@ def test_sites_are_counted_by_their_slots(pool: Pool) -> None:
     assert pool.sites() == [SiteInfo("a?", 1, ()), SiteInfo("b", 2, ("NVIDIA A40",))]
 
 
-def test_slots_are_counted_by_what_they_have(pool: Pool) -> None:
+def test_slots_are_counted_by_their_resources(pool: Pool) -> None:
     asked: list[tuple[str, list[str]]] = []
     ads = [{"TotalSlotMemory": 8192, "TotalSlotCpus": 4.0}] * 2 + [{"TotalSlotMemory": "many"}]
 
@@ -296,12 +296,12 @@ def test_slots_are_counted_by_what_they_have(pool: Pool) -> None:
     assert "GPUs_GlobalMemoryMb" in asked[0][1]
 
 
-def test_an_act_names_one_job_and_gives_a_reason_of_ours(pool: Pool) -> None:
+def test_action_names_one_job_with_a_reason(pool: Pool) -> None:
     assert pool.act("hold", 12, 3) == "already so"
     assert pool._api.schedd.acted == [("Hold", ["12.3"], ("via metlmon", None))]
 
 
-def test_many_ids_are_asked_for_in_several_constraints() -> None:
+def test_many_ids_are_split_into_constraints() -> None:
     made = list(any_of("ClusterId", range(IDS_PER_CONSTRAINT + 1)))
     assert len(made) == 2
     assert made[1] == f"ClusterId == {IDS_PER_CONSTRAINT}"
@@ -309,7 +309,7 @@ def test_many_ids_are_asked_for_in_several_constraints() -> None:
 
 
 class Restarted(Schedd):
-    """One that forgot the session that it had with us, or has another address now."""
+    """A schedd that has lost our session, or has another address now."""
 
     def query(self, constraint: str, projection: list[str]) -> list[dict[str, object]]:
         self.acted.append(("query", constraint))
@@ -331,7 +331,7 @@ def restarted(pool: Pool) -> Pool:
     return pool
 
 
-def test_a_schedd_that_was_restarted_is_found_at_its_new_address(restarted: Pool) -> None:
+def test_restarted_schedd_is_found_at_its_new_address(restarted: Pool) -> None:
     restarted._api.ping = lambda location, what: {"MyRemoteUserName": "researcher@localhost"}
     where = restarted.where()
     assert (where.schedd, where.user) == ("ap.example.org", "researcher@localhost")
@@ -342,7 +342,7 @@ def test_a_schedd_that_was_restarted_is_found_at_its_new_address(restarted: Pool
 @pytest.mark.parametrize(
     ("alive", "kind"), [(True, ErrorKind.REFUSED), (False, ErrorKind.NO_ANSWER)]
 )
-def test_a_refusal_and_a_schedd_that_is_gone_are_reported_apart(
+def test_refusal_and_missing_schedd_are_distinguished(
     pool: Pool, alive: bool, kind: ErrorKind
 ) -> None:
     class Refusing(Schedd):
@@ -365,12 +365,12 @@ def test_a_refusal_and_a_schedd_that_is_gone_are_reported_apart(
 
 @pytest.mark.parametrize("name", ["ClusterId", "ProcId", "JobStatus"])
 @pytest.mark.parametrize("value", [None, "12", object(), True, [1], 1e300])
-def test_an_ad_without_id_or_status_is_none(name: str, value: object) -> None:
+def test_ad_without_id_or_status_is_none(name: str, value: object) -> None:
     assert queue_job({**AD, name: value}) is None
 
 
 @pytest.mark.parametrize("value", [object(), {"a": 1}, ["x"], 5, True])
-def test_what_is_not_of_its_type_counts_as_absent(value: object) -> None:
+def test_values_of_other_types_count_as_absent(value: object) -> None:
     record = job({**AD, "DAGNodeName": value, "Iwd": value, "HoldReason": value})
     assert (record.node, record.directory, record.hold_reason) == (None, None, None)
 
@@ -384,13 +384,13 @@ def test_what_is_not_of_its_type_counts_as_absent(value: object) -> None:
         ({"TransferringInput": "yes"}, None),
     ],
 )
-def test_transfers(flags: dict[str, object], moving: str | None) -> None:
+def test_transfers_are_read(flags: dict[str, object], moving: str | None) -> None:
     record = job({**AD, **flags, "LastRejMatchReason": " no match "})
     assert (record.transferring, record.node, record.rejection) == (moving, None, "no match")
     assert (record.cluster, record.priority, record.owner) == (12, 3, "anna")
 
 
-def test_an_ad_full_of_escapes_is_one_line_of_json() -> None:
+def test_hostile_ad_is_one_line_of_json() -> None:
     class Hostile:
         def job(self, cluster: int, proc: int) -> QueueJob | None:
             name = '\x1b[2J"\n{"value": 1}\u202e\ud800' + "x" * 10_000_000
