@@ -1,4 +1,4 @@
-"""What the tests over ssh share."""
+"""Fixtures of the tests over ssh."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REQUIRED = "METLMON_POOL_REQUIRED"
 
 @pytest.fixture(name="dagdir")
 def _dagdir(tmp_path: Path) -> Dagdir:
-    """A dagdir with a job that runs."""
+    """A dagdir with a running job."""
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", Log().submit(77, NODE).execute(77, 1).data)
     return dagdir

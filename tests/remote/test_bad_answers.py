@@ -1,4 +1,4 @@
-"""A far machine whose answers are bad: none is believed, and what it hid is shown in the end."""
+"""A remote machine with bad answers: none is trusted, and what it hid is shown in the end."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def look(reader: DagdirReader) -> State:
 
 
 @pytest.mark.parametrize("mode", [*MODES, *SILENT])
-def test_the_frame_that_carries_a_hold_is_bad(
+def test_hold_in_a_bad_frame_is_shown_later(
     machine: HostileMachine, dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     reader = DagdirReader(Path(connect_to(f"far:{dagdir.path}")), live=True)
@@ -66,7 +66,7 @@ def test_the_frame_that_carries_a_hold_is_bad(
             patched.setattr(connection, "ANSWER_SECONDS", SOON)
         look(reader)
         if mode == "twice":
-            # The second one is the answer of the next exchange.
+            # The second frame is the answer of the next exchange.
             while channel.connections == 1 and channel.lost_since is None:
                 look(reader)
         else:
@@ -86,7 +86,7 @@ def test_the_frame_that_carries_a_hold_is_bad(
         *(("garbage", 0), ("null", 1), ("ended", 2)),
     ],
 )
-def test_a_command_ends_with_a_sentence(
+def test_command_ends_with_a_sentence(
     machine: HostileMachine,
     dagdir: Dagdir,
     capsys: Captured,
@@ -105,7 +105,7 @@ def test_a_command_ends_with_a_sentence(
     assert mode not in SILENT or "no whole answer within" in error
 
 
-def test_an_agent_that_does_not_begin(
+def test_agent_that_does_not_start(
     machine: HostileMachine, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "LOGIN_SECONDS", SOON)
@@ -121,7 +121,7 @@ def test_an_agent_that_does_not_begin(
         *(("health", "null", 4), ("watch", None, 0)),
     ],
 )
-def test_a_machine_that_cannot_be_used_hides_nothing_of_the_others(
+def test_bad_machine_does_not_hide_the_others(
     machine: HostileMachine,
     dagdir: Dagdir,
     tmp_path: Path,
@@ -148,7 +148,7 @@ def test_a_machine_that_cannot_be_used_hides_nothing_of_the_others(
     assert err.count("\n") == 1
 
 
-def test_a_directory_with_too_many_names_is_said_to_have_them(
+def test_directory_with_too_many_names_is_reported(
     machine: HostileMachine, dagdir: Dagdir, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = connection._agent_source()
@@ -161,13 +161,13 @@ def test_a_directory_with_too_many_names_is_said_to_have_them(
     assert "more than 1,000,000 names" in error
 
 
-# --- answers that can be parsed, and mean nothing -----------------------------------------------
+# --- meaningless answers ------------------------------------------------------------------------
 
 STATUS = [0o100644, 1, 2, 1, 0, 0, 10, 0, 0, 0]
 
 
 class ForeignAgent:
-    """A channel whose answers somebody has made up."""
+    """A channel with made-up answers."""
 
     host = "foreign"
 
@@ -183,11 +183,11 @@ class ForeignAgent:
         return response, b""
 
     def drop(self) -> None:
-        """There is one connection alone."""
+        """Do nothing: it is the only connection."""
 
 
 def answering(*answers: Any, once: Any = ()) -> dict[str, Any]:
-    """The response with the answers of the standing queries 1, 2, …"""
+    """The response with the answers to the standing queries 1, 2, …"""
     return {"standing": [*enumerate(answers, 1)], "once": list(once), "offset": 0}
 
 
@@ -209,7 +209,7 @@ def answering(*answers: Any, once: Any = ()) -> dict[str, Any]:
         *(("realpath", answering(path)) for path in ("relative", "/a\0b", "/\ud800", 5, None, {})),
     ],
 )
-def test_an_answer_that_makes_no_sense_is_an_error(call: str, response: Any) -> None:
+def test_meaningless_answer_is_an_error(call: str, response: Any) -> None:
     with pytest.raises(ForeignAnswer):
         getattr(Machine(ForeignAgent(response)), call)("/a")
 
@@ -224,30 +224,30 @@ def test_an_answer_that_makes_no_sense_is_an_error(call: str, response: Any) -> 
         {"status": STATUS, "same": True, "bytes": -1},
     ],
 )
-def test_bytes_that_make_no_sense_are_an_error(answer: Any) -> None:
+def test_meaningless_bytes_are_an_error(answer: Any) -> None:
     machine = Machine(ForeignAgent(answering(STATUS), answering(once=[answer])))
     with machine.open("/a") as file, pytest.raises(ForeignAnswer):
         file.pread(10, 0)
-    # Its earlier answers are not believed, either.
+    # Its earlier answers are discarded, too.
     with pytest.raises(ForeignAnswer):
         machine.stat("/a")
 
 
 @pytest.mark.parametrize("number", [errno.EPIPE, errno.EACCES, errno.ENOENT])
-def test_the_errors_of_another_machine_are_those_of_its_files(number: int) -> None:
+def test_remote_errors_are_errors_of_files(number: int) -> None:
     with pytest.raises(OSError, match="/a") as error:
         Machine(ForeignAgent(answering({"errno": number}))).stat("/a")
-    # A closed pipe would be one of this process.
+    # A closed pipe would belong to this process.
     assert error.value.errno == (errno.EIO if number == errno.EPIPE else number)
 
 
 @pytest.mark.parametrize("content", [b"", b"x", encode(0, {})[5:-1], b"\0" * 1000])
-def test_a_damaged_frame_is_a_value_error(content: bytes) -> None:
+def test_damaged_frame_is_a_value_error(content: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode(content)
 
 
-def test_a_frame_that_would_need_all_memory_is_a_value_error() -> None:
+def test_oversized_frame_is_a_value_error() -> None:
     frame = encode(0, {}, [b"\0" * (agent.MAX_FRAME + 1)])
     assert len(frame) < 1 << 20
     with pytest.raises(ValueError, match="too large"):

@@ -1,4 +1,4 @@
-"""Files of another machine that grow, are truncated and replaced: as those of this one."""
+"""Remote files that grow, are truncated and replaced are read like local ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RUN = "output/training_logs/aaaa1111-0000"
 
 
 class Both:
-    """Two readers of one directory: one reads it here, one over ssh."""
+    """Two readers of one directory: one local, one over ssh."""
 
     def __init__(self, host: str, path: Path) -> None:
         self.host = host
@@ -50,7 +50,7 @@ class Both:
         return MACHINES[self.host]
 
     def compare(self) -> dict[str, Any]:
-        """Look once more; assert that both see the same, and return it."""
+        """Read once more; check that both agree, and return the result."""
         pictures = []
         self.machine.look()
         for reader in self.readers:
@@ -184,7 +184,7 @@ STEPS: dict[str, tuple[Callable[[Dagdir], object], ...]] = {
 
 
 @pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS.keys())
-def test_each_step_is_seen_as_on_the_machine_itself(
+def test_each_step_is_read_as_locally(
     access_point: str, dagdir: Dagdir, steps: tuple[Callable[[Dagdir], object], ...]
 ) -> None:
     both = Both(access_point, dagdir.path)
@@ -197,7 +197,7 @@ def test_each_step_is_seen_as_on_the_machine_itself(
 
 
 @pytest.mark.parametrize(("name", "runs", "checkpoints"), [("demo", 6, 0), ("lineage", 3, 4)])
-def test_the_files_of_a_whole_ensemble_are_read_as_on_the_machine_itself(
+def test_whole_ensemble_is_read_as_locally(
     access_point: str, tmp_path: Path, name: str, runs: int, checkpoints: int
 ) -> None:
     copy = shutil.copytree(FIXTURES / name, tmp_path / name)
@@ -207,9 +207,7 @@ def test_the_files_of_a_whole_ensemble_are_read_as_on_the_machine_itself(
     assert {len(each.checkpoints) for each in shown["files"].trainings.values()} == {checkpoints}
 
 
-def test_output_of_a_job_is_paged_and_searched_as_on_the_machine_itself(
-    access_point: str, dagdir: Dagdir
-) -> None:
+def test_output_is_paged_and_searched_as_locally(access_point: str, dagdir: Dagdir) -> None:
     lines = b"".join(b"line %06d of a job's output\n" % number for number in range(30_000))
     dagdir.write("job.out", lines + b"the end, without a line end")
     pages = []
@@ -224,7 +222,7 @@ def test_output_of_a_job_is_paged_and_searched_as_on_the_machine_itself(
     assert MACHINES[access_point].file_bytes <= (dagdir.path / "job.out").stat().st_size
 
 
-def test_a_link_out_of_the_directory_is_no_output(access_point: str, dagdir: Dagdir) -> None:
+def test_link_out_of_the_directory_is_not_output(access_point: str, dagdir: Dagdir) -> None:
     (dagdir.path.parent / "secret").write_bytes(b"not the job's")
     os.symlink("../secret", dagdir.path / "job.out")
     os.mkfifo(dagdir.path / "pipe.out")
@@ -234,7 +232,7 @@ def test_a_link_out_of_the_directory_is_no_output(access_point: str, dagdir: Dag
             output_file(directory, name)
 
 
-# --- what crosses the line ----------------------------------------------------------------------
+# --- traffic ------------------------------------------------------------------------------------
 
 
 def read_bytes(*paths: Path) -> int:
@@ -242,7 +240,7 @@ def read_bytes(*paths: Path) -> int:
 
 
 @pytest.mark.parametrize("grows", [False, True])
-def test_a_look_is_one_exchange_with_what_has_grown(
+def test_look_is_one_exchange_of_new_bytes(
     access_point: str, dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch, grows: bool
 ) -> None:
     for number in range(200):
@@ -266,7 +264,7 @@ def test_a_look_is_one_exchange_with_what_has_grown(
 
 
 @pytest.mark.parametrize("runs", [1, 8])
-def test_files_of_all_runs_are_read_in_few_exchanges(
+def test_files_of_all_runs_need_few_exchanges(
     access_point: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: int
 ) -> None:
     names = [f"aaaa{number}-0000" for number in range(runs)]
@@ -287,14 +285,14 @@ def test_files_of_all_runs_are_read_in_few_exchanges(
 
     assert len(outputs) == runs
     for output in outputs.values():
-        # Of the metrics.csv, and of a W&B run; of the sidecar, and of the events.
+        # Of the metrics.csv and a W&B run; of the sidecar and the events.
         assert [point.value for point in output.metrics["val_loss"]] == [0.5, 0.4]
         assert len(output.checkpoints) == 2
     assert len(exchanges) < 9
 
 
 def count_exchanges(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes in bytes of the responses from now on."""
+    """Record the sizes in bytes of the responses from now on."""
     sizes: list[int] = []
     exchange = machine.channel.exchange_frame
 

@@ -1,4 +1,4 @@
-"""What was received of a file that grows, is cut off and rewritten: always the file's own bytes."""
+"""The received content of a file that grows, is truncated and rewritten: always its own bytes."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class AgentHere:
         return agent.decode(agent.encode(0, response, data)[agent.HEADER.size :])
 
     def forget(self) -> None:
-        """Forget the standing queries, as an agent that is started again."""
+        """Forget the standing queries, like a restarted agent."""
         self._standing.clear()
 
     def drop(self) -> None:
-        """Nothing is in between that could end."""
+        """Do nothing: it has no connection."""
 
 
 class ChangingFile:
@@ -59,7 +59,7 @@ class ChangingFile:
         self._note_change()
 
     def _note_change(self) -> None:
-        # Two changes within one tick of the file system have the same times.
+        # Two changes within one tick of the file system have equal times.
         self._changes += 1
         os.utime(self.path, (self._changes, self._changes))
 
@@ -83,7 +83,7 @@ class ChangingFile:
         self._note_change()
 
     def read_some(self) -> None:
-        """Read ranges by the machine, as followers and pages do, and compare them."""
+        """Read ranges like followers and pages, and compare them."""
         content = self.path.read_bytes()
         with self.machine.open(str(self.path)) as file:
             for _ in range(4):
@@ -95,7 +95,7 @@ class ChangingFile:
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_what_is_read_is_what_the_file_has(tmp_path: Path, seed: int) -> None:
+def test_read_bytes_are_those_of_the_file(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     file = ChangingFile(tmp_path / "file", chance)
     for _ in range(30):
@@ -111,7 +111,7 @@ def test_what_is_read_is_what_the_file_has(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_byte_of_a_file_that_grows_is_received_twice(tmp_path: Path, seed: int) -> None:
+def test_bytes_of_a_growing_file_are_received_once(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     file = ChangingFile(tmp_path / "file", chance)
     for _ in range(20):

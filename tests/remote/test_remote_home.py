@@ -27,7 +27,7 @@ pytestmark = pytest.mark.xdist_group("ssh")
 
 @pytest.fixture(name="experiments")
 def _experiments(tmp_path: Path) -> Path:
-    """A directory with two ensembles below it, and one with outputs."""
+    """A directory with two ensembles below it, one of them with outputs."""
     folder = tmp_path / "experiments"
     for name in ("2026/first", "2026/second"):
         (folder / name).mkdir(parents=True)
@@ -38,7 +38,7 @@ def _experiments(tmp_path: Path) -> Path:
 
 
 class Home:
-    """A feed of Home whose process reads the files by this process's connections."""
+    """A feed of Home whose process reads files through this process's connections."""
 
     def __init__(self, *paths: str) -> None:
         self.feed = HomeFeed(paths)
@@ -52,7 +52,7 @@ class Home:
         self.feed.stop()
 
     def until(self, *states: tuple[str, Phase]) -> dict[str, HomeSummary]:
-        """The lines by path, as soon as they are in these phases."""
+        """The lines by path, once they are in these phases."""
         while True:
             lines = {as_typed(each.path): each for each in self.feed.summaries}
             if {(path, each.phase) for path, each in lines.items()} == set(states):
@@ -61,7 +61,7 @@ class Home:
             self._changed.clear()
 
 
-def test_directories_of_several_machines_are_read_over_one_connection_each(
+def test_each_machine_has_one_connection(
     access_point: str, ssh_server: SshServer, experiments: Path
 ) -> None:
     other = ssh_server.add_host("other-access-point")
@@ -82,7 +82,7 @@ def test_directories_of_several_machines_are_read_over_one_connection_each(
         assert MACHINES[host].channel.connections == 1
 
 
-def test_a_machine_that_cannot_be_reached_has_a_line_on_home(
+def test_unreachable_machine_has_a_line_on_home(
     access_point: str, experiments: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("metlmon.cli.command_line.is_terminal", lambda: True)
@@ -91,7 +91,7 @@ def test_a_machine_that_cannot_be_reached_has_a_line_on_home(
 
     connect(options)
 
-    # Without a connection nobody knows where a relative directory is.
+    # Without a connection a relative directory is unknown.
     assert [as_typed(path) for path in options.dirs] == words
     with Home(*options.dirs) as home:
         lines = home.until((words[0], Phase.READ), (words[1], Phase.UNREADABLE))
@@ -100,7 +100,7 @@ def test_a_machine_that_cannot_be_reached_has_a_line_on_home(
     assert "no connection yet" in error
 
 
-def test_lines_stay_while_a_connection_is_lost(
+def test_lines_stay_during_a_lost_connection(
     access_point: str, ssh_server: SshServer, experiments: Path
 ) -> None:
     with Line(ssh_server.port) as line:
@@ -120,7 +120,7 @@ def test_lines_stay_while_a_connection_is_lost(
             home.until(*((name, Phase.READ) for name in names))
 
 
-def test_the_list_has_directories_as_they_are_typed(
+def test_list_has_directories_as_typed(
     access_point: str, experiments: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -134,7 +134,7 @@ def test_the_list_has_directories_as_they_are_typed(
     assert load_list() == ("/local", path)
 
 
-def test_machines_of_the_list_are_connected_in_the_background(
+def test_listed_machines_are_connected_in_the_background(
     access_point: str,
     ssh_server: SshServer,
     experiments: Path,

@@ -1,4 +1,4 @@
-"""The connection to another machine: how it begins, is cut and comes back; and what it refuses."""
+"""The connection to another machine: its start, loss and return, and its refusals."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def is_complete(snapshot: Snapshot) -> bool:
     return snapshot.error is None and snapshot.progress.fraction == 1 and bool(snapshot.status.runs)
 
 
-def test_a_connection_that_is_cut_comes_back_without_reading_a_byte_twice(
+def test_cut_connection_returns_without_rereading(
     access_point: str, ssh_server: SshServer, dagdir: Dagdir
 ) -> None:
     with Line(ssh_server.port) as line:
@@ -70,7 +70,7 @@ def test_a_connection_that_is_cut_comes_back_without_reading_a_byte_twice(
 
 
 @pytest.mark.parametrize("is_killed", [True, False], ids=["a killed agent", "a silent line"])
-def test_a_connection_that_ends_or_falls_silent_is_made_again(
+def test_dead_or_silent_connection_is_made_again(
     access_point: str,
     ssh_server: SshServer,
     dagdir: Dagdir,
@@ -99,7 +99,7 @@ def test_a_connection_that_ends_or_falls_silent_is_made_again(
             assert int(number.read_text()) != first
 
 
-def test_a_login_that_would_have_to_ask_says_so(
+def test_login_that_needs_a_prompt_is_reported(
     access_point: str, ssh_server: SshServer, dagdir: Dagdir
 ) -> None:
     keys = ssh_server.directory / "authorized_keys"
@@ -120,7 +120,7 @@ def test_a_login_that_would_have_to_ask_says_so(
     assert "restart metlmon, or share a connection (ControlMaster)" in shown.error
 
 
-def test_a_command_ends_with_a_sentence_if_the_connection_is_lost(
+def test_command_ends_with_a_sentence_on_connection_loss(
     access_point: str,
     ssh_server: SshServer,
     dagdir: Dagdir,
@@ -138,7 +138,7 @@ def test_a_command_ends_with_a_sentence_if_the_connection_is_lost(
         monkeypatch.setattr(DagdirReader, "open", opened)
         log = Log().submit(77, NODE)
         event = log.image(77, 5).events.pop()
-        # More than what is read ahead.
+        # More than is read ahead.
         dagdir.write("metl.log", log.data + event * ((2 << 20) // len(event)))
 
         error = usage_error("jobs", capsys, f"{host}:{dagdir.path}")
@@ -146,7 +146,7 @@ def test_a_command_ends_with_a_sentence_if_the_connection_is_lost(
     assert f"{host}: connection lost since " in error
 
 
-# --- how it begins ------------------------------------------------------------------------------
+# --- start --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_command_ends_with_a_sentence_if_the_connection_is_lost(
         (f"export PATH=/nowhere\n{SHELL}", "there is no Python 3 to run the agent with"),
     ],
 )
-def test_a_machine_without_an_agent_is_refused_with_the_reason(
+def test_machine_without_an_agent_is_refused_with_the_reason(
     access_point: str,
     ssh_server: SshServer,
     dagdir: Dagdir,
@@ -172,7 +172,7 @@ def test_a_machine_without_an_agent_is_refused_with_the_reason(
     assert reason in usage_error("status", capsys, f"{host}:{dagdir.path}")
 
 
-def test_the_last_words_of_ssh_are_the_reason(
+def test_error_output_of_ssh_is_the_reason(
     access_point: str, ssh_server: SshServer, capsys: Captured
 ) -> None:
     with Line(ssh_server.port) as line:
@@ -201,7 +201,7 @@ def test_the_last_words_of_ssh_are_the_reason(
         ("ens", None),
     ],
 )
-def test_the_words_that_name_another_machine(
+def test_remote_paths_are_recognised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, host: str | None
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -211,15 +211,15 @@ def test_the_words_that_name_another_machine(
 
 
 @pytest.mark.parametrize("host", ["-oProxyCommand=touch x", "-Fx", "me@-oX", "a b", "a\nb", ""])
-def test_a_host_that_ssh_would_take_for_an_option_is_refused(host: str) -> None:
+def test_host_like_an_option_is_refused(host: str) -> None:
     with pytest.raises(UnusableMachine, match="no host can have this name"):
         split_argument(f"{host}:ens")
 
 
-# --- nothing but reading ------------------------------------------------------------------------
+# --- read-only ----------------------------------------------------------------------------------
 
 
-def test_commands_print_what_they_print_on_the_machine_itself(
+def test_commands_print_the_same_as_locally(
     access_point: str, dagdir: Dagdir, capsys: Captured
 ) -> None:
     commands = ("status", "health", "jobs", "nodes", "sites", "timeline", "estimate", "run run0")
@@ -237,7 +237,7 @@ def as_here(text: str) -> str:
 @pytest.mark.parametrize(
     "command", ["act hold", "check", "submit", "continue", "advise", "config validate"]
 )
-def test_commands_that_write_or_ask_the_pool_are_refused(
+def test_commands_that_write_or_use_the_pool_are_refused(
     access_point: str, dagdir: Dagdir, capsys: Captured, command: str
 ) -> None:
     before = MACHINES[access_point].channel.exchanges
@@ -248,15 +248,13 @@ def test_commands_that_write_or_ask_the_pool_are_refused(
     assert MACHINES[access_point].channel.exchanges == before
 
 
-def test_the_queue_of_this_machine_is_not_asked(
-    access_point: str, dagdir: Dagdir, capsys: Captured
-) -> None:
+def test_local_queue_is_not_queried(access_point: str, dagdir: Dagdir, capsys: Captured) -> None:
     error = usage_error("status --queue", capsys, f"{access_point}:{dagdir.path}")
 
     assert "--queue asks the schedd of this machine" in error
 
 
-def test_a_dag_of_another_machine_opens_no_file_of_this_one(
+def test_remote_dag_opens_no_local_file(
     access_point: str, dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outside = dagdir.path.parent / "outside"
@@ -303,7 +301,7 @@ OS_CALLS = (
 """What the agent uses of ``os``: nothing that writes, and nothing newer than Python 3.6."""
 
 
-def test_the_agent_is_python_3_6_and_only_reads() -> None:
+def test_agent_is_python_3_6_and_only_reads() -> None:
     tree = ast.parse(Path(agent.__file__).read_text(), feature_version=(3, 6))
     imported, used, builtins = set[str](), set[str](), set[str]()
     for node in ast.walk(tree):
@@ -356,7 +354,7 @@ def screen(terminal: PseudoTerminal, text: str) -> str:
     return shown
 
 
-# --- what ssh asks ------------------------------------------------------------------------------
+# --- prompts ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -373,7 +371,7 @@ def screen(terminal: PseudoTerminal, text: str) -> str:
     ],
     ids=["a passphrase", "a second factor", "an unknown host"],
 )
-def test_what_ssh_asks_is_asked_before_the_screen(
+def test_prompts_of_ssh_come_before_the_screen(
     ssh_server: SshServer,
     dagdir: Dagdir,
     tmp_path: Path,
@@ -397,7 +395,7 @@ def test_what_ssh_asks_is_asked_before_the_screen(
     assert terminal.bytes.count(b"Enter passphrase") == sum(map(bool, passphrases))
 
 
-def test_home_asks_once_for_the_directories_of_one_host(
+def test_home_prompts_once_for_each_host(
     ssh_server: SshServer, dagdir: Dagdir, tmp_path: Path
 ) -> None:
     names = ("first", "second", "third")
