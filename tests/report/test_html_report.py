@@ -1,5 +1,5 @@
-"""The HTML of a report: one file that needs nothing else, in which nothing foreign is markup; as a
-browser draws it, where there is one; and its Markdown."""
+"""The HTML of a report: one self-contained file in which no foreign text is markup; and, where a
+browser is installed, its rendering."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMES = ["metl-aws", "trainer", "holds", "rescue", "first-round"]
 
 
 class Tags(HTMLParser):
-    """Every tag with its attributes; fails where one is not closed."""
+    """All tags with their attributes; fails if one is not closed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,13 +78,13 @@ def test_it_needs_nothing_else_and_every_reference_leads_somewhere(name: str) ->
     wanted |= {f"#{key}" for key in re.findall(r"url\(#([^)]+)\)", html)}
     wanted |= {f"#{key}" for _, a in tags.seen for key in (a.get("aria-labelledby") or "").split()}
     assert wanted <= {f"#{key}" for key in ids}
-    # Every note is referred to, and every table and figure is numbered once.
+    # Every note is referenced, and every table and figure numbered once.
     notes = {key for key in ids if key and key.startswith("note-")}
     assert notes == {key.removeprefix("#") for key in wanted if key.startswith("#note-")}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_drawings_are_well_formed_and_say_what_they_show(name: str) -> None:
+def test_drawings_are_well_formed_and_described(name: str) -> None:
     found = re.findall(r"<svg.*?</svg>", page_of(name), re.DOTALL)
     assert found
     for svg in found:
@@ -97,7 +97,7 @@ def test_drawings_are_well_formed_and_say_what_they_show(name: str) -> None:
         assert re.findall(r'(?:width|height)="-', svg) == []
 
 
-def test_an_ensemble_of_one_day_has_no_bars_by_day() -> None:
+def test_ensemble_of_one_day_has_no_bars_by_day() -> None:
     html = page_of("trainer")
     assert re.findall(r'<figure id="figure-([a-z_]+)"', html) == [
         *("epochs", "times", "causes"),
@@ -159,8 +159,8 @@ addEventListener('load', () => {
 
 
 def probed(report: Report, path: Path, width: int, *options: str) -> dict[str, object]:
-    """What the browser makes of it. The probe stands in the page, whose policy is loosened for
-    inline scripts alone."""
+    """The browser's view of the page. The probe is in the page, whose policy is loosened for inline
+    scripts only."""
     html = render_html(report)
     policy = "default-src 'none';"
     assert policy in html
@@ -190,7 +190,7 @@ def probed(report: Report, path: Path, width: int, *options: str) -> dict[str, o
 @pytest.mark.parametrize(
     ("name", "width"), [("first-round", 1200), ("first-round", 600), ("metl-aws", 1200)]
 )
-def test_as_it_is_drawn(tmp_path: Path, name: str, width: int) -> None:
+def test_rendering_in_a_browser(tmp_path: Path, name: str, width: int) -> None:
     report = report_of(name)
     result = probed(report, tmp_path / "report.html", width)
     assert result["bad"] == []
@@ -208,7 +208,7 @@ def test_as_it_is_drawn(tmp_path: Path, name: str, width: int) -> None:
 
 @in_a_browser
 @pytest.mark.parametrize("width", [1200, 900, 600, 320])
-def test_long_remarks_of_totals_keep_to_their_column(tmp_path: Path, width: int) -> None:
+def test_long_remarks_stay_in_their_column(tmp_path: Path, width: int) -> None:
     report = report_of("first-round")
     (totals,) = (block for block in report.blocks() if isinstance(block, Totals))
     remark = "at least: 12,345 nodes are not in the logs"
@@ -224,7 +224,7 @@ def test_long_remarks_of_totals_keep_to_their_column(tmp_path: Path, width: int)
 
 
 @in_a_browser
-def test_on_a_dark_screen(tmp_path: Path) -> None:
+def test_dark_colour_scheme(tmp_path: Path) -> None:
     result = probed(
         report_of("metl-aws"),
         tmp_path / "report.html",
@@ -235,15 +235,15 @@ def test_on_a_dark_screen(tmp_path: Path) -> None:
 
 
 @in_a_browser
-def test_hostile_text_in_a_browser(tmp_path: Path) -> None:
+def test_hostile_text_is_inert_in_a_browser(tmp_path: Path) -> None:
     result = probed(hostile(), tmp_path / "report.html", 600)
     assert (result["bad"], result["fetched"], result["overflow"]) == ([], [], 0)
     assert result["outside"] == []
 
 
 @in_a_browser
-def test_on_paper(tmp_path: Path) -> None:
-    """A few pages, and text in them that can be searched."""
+def test_printing(tmp_path: Path) -> None:
+    """A few pages, with searchable text."""
     path = tmp_path / "report.html"
     path.write_text(page_of("metl-aws"), encoding="utf-8")
     assert BROWSER is not None
@@ -284,7 +284,7 @@ def tables(text: str) -> list[list[list[str]]]:
 
 
 @pytest.mark.parametrize("name", ["metl-aws", "trainer", "first-round"])
-def test_every_row_has_as_many_cells_as_its_table(name: str) -> None:
+def test_rows_have_as_many_cells_as_their_table(name: str) -> None:
     page = render_markdown(report_of(name))
     notes = set(re.findall(r"^\[\^(\d+)\]: ", page, re.MULTILINE))
     assert set(re.findall(r"\[\^(\d+)\](?!:)", page)) == notes, "each is referred to"
@@ -296,7 +296,7 @@ def test_every_row_has_as_many_cells_as_its_table(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["metl-aws", "trainer", "first-round"])
-def test_it_has_the_numbers_of_the_html(name: str) -> None:
+def test_numbers_are_those_of_the_html(name: str) -> None:
     report = report_of(name)
     text, html = render_markdown(report), render_html(report)
     for block in report.blocks():
@@ -328,7 +328,7 @@ def test_periods_and_codes_are_readable(table: str, value: str, shown: str) -> N
     assert report.text(column, {column.name: value}) == shown
 
 
-def test_sentences_have_the_words_of_the_ensemble_and_names_their_own() -> None:
+def test_sentences_keep_the_names_of_the_ensemble() -> None:
     report = replace(report_of("metl-aws"), item="shard", measure=HourUnit.CPU)
     report = replace(report, metadata=(("DAG", "an-epoch.dag"),))
     html = re.sub("<[^>]*>", "", render_html(report)).replace("\u2011", "-")
@@ -339,7 +339,7 @@ def test_sentences_have_the_words_of_the_ensemble_and_names_their_own() -> None:
         assert "an-epoch.dag" in page.replace("\\", "")
 
 
-def test_nothing_was_logged() -> None:
+def test_report_without_events() -> None:
     for render in (render_markdown, render_html):
         text = render(report_of_log(EMPTY))
         assert "Nothing ran: the logs have no execution in this window." in text

@@ -1,4 +1,4 @@
-"""What the models learned, in the report: curves, the best runs, and the sweep as a grid."""
+"""Learning in the report: curves, the best runs, and the sweep as a grid."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def learned(story: Path) -> dict[str, Any]:
-    """Its report, and its runs as ``status`` has them."""
+    """Its report, and its runs from ``status``."""
     with redirect_stdout(StringIO()) as printed:
         for command in ("report", "status"):
             assert main([command, str(story), "--json"]) == 0
@@ -35,7 +35,7 @@ def learned(story: Path) -> dict[str, Any]:
 
 
 def written(dagdir: Path, uuid: str) -> list[float]:
-    """The validation losses in the files of one run, in the order of its epochs."""
+    """The validation losses in the files of one run, by epoch."""
     values: dict[int, float] = {}
     for path in (dagdir / "output" / "training_logs" / uuid).glob("version_*/metrics.csv"):
         for row in csv.DictReader(path.read_text().splitlines()):
@@ -44,7 +44,7 @@ def written(dagdir: Path, uuid: str) -> list[float]:
     return [values[epoch] for epoch in sorted(values)]
 
 
-def test_the_best_runs_are_those_of_the_files(story: Path, learned: dict[str, Any]) -> None:
+def test_best_runs_are_those_of_the_files(story: Path, learned: dict[str, Any]) -> None:
     rows, runs = learned["best_runs"]["rows"], learned["of_status"]
     losses = {run["run"]: written(story, run["uuid"]) for run in runs}
     expected = sorted(losses, key=lambda run: min(losses[run]))[:10]
@@ -56,7 +56,7 @@ def test_the_best_runs_are_those_of_the_files(story: Path, learned: dict[str, An
         assert row["epochs"] == len(values)
 
 
-def test_the_grid_has_the_best_value_of_each_point(story: Path, learned: dict[str, Any]) -> None:
+def test_grid_has_the_best_value_of_each_point(story: Path, learned: dict[str, Any]) -> None:
     grid, runs = learned["sweep"], learned["of_status"]
     best = {run["run"]: min(written(story, run["uuid"])) for run in runs}
     cells = [text for row in grid["rows"] for key, text in row.items() if key != "point"]
@@ -68,7 +68,7 @@ def test_the_grid_has_the_best_value_of_each_point(story: Path, learned: dict[st
     assert [text for text in cells if text.startswith("★")] == ["★ 0.2014 (run9)"]
 
 
-def test_a_diverged_run_does_not_flatten_the_others(
+def test_diverged_run_does_not_flatten_the_others(
     story: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     target = tmp_path / "report.html"

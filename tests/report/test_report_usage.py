@@ -1,6 +1,6 @@
 """Usage for the report: every sum over GPU models, sites, causes, runs and time is the whole.
 
-What the generator of an ensemble did is what is counted of it.
+The counts are those of the ensemble's generator.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def truth() -> dict[str, Any]:
         ("by_label", lambda usage: usage.labels),
     ],
 )
-def test_the_first_round_by(name: str, of: Callable[[ReportUsage], Iterable[GroupUsage]]) -> None:
+def test_first_round_divided(name: str, of: Callable[[ReportUsage], Iterable[GroupUsage]]) -> None:
     usage = usage_of("first-round")
     result = {
         group.name: {
@@ -77,7 +77,7 @@ def test_the_first_round_by(name: str, of: Callable[[ReportUsage], Iterable[Grou
     assert {g: {k: v for k, v in row.items() if k in keys} for g, row in result.items()} == wanted
 
 
-def test_the_rest_of_the_first_round() -> None:
+def test_totals_of_the_first_round() -> None:
     wanted = truth()
     usage = usage_of("first-round")
     spent = usage.total.totals.hours
@@ -155,7 +155,7 @@ def test_every_division_sums_to_the_whole(name: str) -> None:
         usage = usage_of(name, window)
         whole = numbers([usage.total])
         assert numbers(usage.sites) == whole
-        # What jobs that never ran have moved is no GPU's.
+        # Bytes of jobs that never ran belong to no GPU.
         for part in (usage.gpus, usage.labels):
             assert (
                 numbers(part).items() >= {k: v for k, v in whole.items() if "jobs" not in k}.items()
@@ -180,7 +180,7 @@ def test_every_division_sums_to_the_whole(name: str) -> None:
             assert sum(map(sum, series.sites.values())) / HOUR == pytest.approx(hours.total)
 
 
-def test_causes_count_the_executions_that_stored_a_checkpoint_before_they_were_lost() -> None:
+def test_causes_count_executions_lost_after_a_checkpoint() -> None:
     usage = usage_of("checkpoints")
     table = cause_table(usage)
     assert table.total is not None
@@ -190,14 +190,14 @@ def test_causes_count_the_executions_that_stored_a_checkpoint_before_they_were_l
     assert (held["reason"], len(held["parts"])) == ("2 different", 2)
 
 
-# --- hidden compute, and epochs that nothing is known of ----------------------------------------
+# --- hidden compute and unknown epochs ----------------------------------------------------------
 
 
 def usage_of_log(log: Log, settings: Settings | None = None) -> ReportUsage:
     return ReportUsage(of_one_job(log, settings=settings).painter().ledger())
 
 
-def test_use_of_resources_with_upper_bounds() -> None:
+def test_resource_usage_with_upper_bounds() -> None:
     log = Log().submit(77, NODE).execute(77, gpus=2, site="here")
     body = USAGE.format_map(defaultdict(int)).replace("40321", "48829")
     report = report_of_log(log.raw(5, 77, "Job terminated.", body))
@@ -212,7 +212,7 @@ def test_use_of_resources_with_upper_bounds() -> None:
     assert resource_table(usage_of_log(Log().submit(77, NODE))) is None
 
 
-def test_stamps_that_are_centuries_apart() -> None:
+def test_times_centuries_apart() -> None:
     log = (
         Log().submit(77, NODE, at="0001-01-01 00:00:00").submit(78, NODE, at="2025-11-01 10:00:00")
     )
@@ -222,7 +222,7 @@ def test_stamps_that_are_centuries_apart() -> None:
     assert usage.total.totals.hours.goodput == 1
 
 
-def test_a_window_that_ends_where_a_day_begins() -> None:
+def test_window_that_ends_at_midnight() -> None:
     log = Log().submit(77, NODE, at="2025-11-01 10:00:00").execute(77, at="2025-11-01 12:00:00")
     log.terminate(77, at="2025-11-03 12:00:00")
     ledger = of_one_job(log).painter().ledger()

@@ -1,4 +1,4 @@
-"""Charts as SVG: round ticks that reach over all values, and drawings of whatever comes."""
+"""Charts as SVG: round ticks that cover all values, and drawings of any data."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ VALUES = st.floats(0, 1e12, allow_nan=False)
 
 
 def drawn(chart: Chart, caption: str = "A figure.") -> ET.Element:
-    """The drawing, well-formed, and with no coordinate that is no number."""
+    """The drawing, which must be well-formed and without invalid coordinates."""
     svg = render_svg(ReportFigure("key", caption, chart, "What is to be seen."))
     assert not re.search(r'="[^"]*\b(?:nan|inf)\b', svg)
     return ET.fromstring(svg)
 
 
 @given(most=st.floats(1e-9, 1e15), whole=st.booleans())
-def test_ticks_are_round_and_reach_over_all_values(most: float, whole: bool) -> None:
+def test_ticks_are_round_and_cover_all_values(most: float, whole: bool) -> None:
     ticks = nice_ticks(most, whole=whole)
     assert ticks[0] == 0
     assert ticks[-1] >= most * (1 - 1e-6)
@@ -46,7 +46,7 @@ def test_ticks_are_round_and_reach_over_all_values(most: float, whole: bool) -> 
         assert all(tick == int(tick) for tick in ticks)
 
 
-def test_a_tick_has_the_decimals_that_its_step_needs() -> None:
+def test_ticks_have_the_decimals_of_their_step() -> None:
     assert [tick_text(value, 0.25) for value in (0, 0.25, 1)] == ["0.00", "0.25", "1.00"]
     assert [tick_text(value, 0.5) for value in (0.5, 1, 1.5)] == ["0.5", "1.0", "1.5"]
     assert [tick_text(value, 2e-7) for value in (0, 2e-7)] == ["0.0000000", "0.0000002"]
@@ -78,7 +78,7 @@ def test_ticks_of_three_months_are_mondays() -> None:
     name=NAMES,
     stacked=st.booleans(),
 )
-def test_whatever_is_drawn_over_time(values: list[list[float]], name: str, stacked: bool) -> None:
+def test_any_series_can_be_drawn(values: list[list[float]], name: str, stacked: bool) -> None:
     moments = tuple(T0 + timedelta(days=day) for day in range(4))
     bands = tuple(BandSeries(name, tuple(each), at) for at, each in enumerate(values))
     drawn(LineChart(moments[:3], bands, "GPU-hours", stacked), name)
@@ -86,21 +86,21 @@ def test_whatever_is_drawn_over_time(values: list[list[float]], name: str, stack
 
 
 @given(values=st.lists(VALUES, min_size=1, max_size=9), name=NAMES)
-def test_whatever_is_boxed_and_levelled(values: list[float], name: str) -> None:
+def test_any_boxes_and_levels_can_be_drawn(values: list[float], name: str) -> None:
     found = make_box_plot(values)
     assert found is not None
     drawn(BoxChart(((name, ((name, found),)),)), name)
     drawn(LevelChart(tuple((name, value) for value in values), "GPU-hours", 3), name)
 
 
-def test_bars_are_as_high_as_their_values() -> None:
+def test_heights_of_bars_are_their_values() -> None:
     edges = tuple(T0 + timedelta(days=day) for day in range(3))
     root = drawn(BarChart(edges, (BandSeries("epochs", (5.0, 10.0), 0),), "epochs per day"))
     heights = [float(rect.get("height", "")) for rect in root.iter("rect")]
     assert heights == [95, 190]
 
 
-def test_a_line_keeps_its_value_to_the_next_moment() -> None:
+def test_step_line_keeps_its_value() -> None:
     moments = (T0, T0 + timedelta(days=1), T0 + timedelta(days=2))
     root = drawn(LineChart(moments, (BandSeries("epochs", (0.0, 1.0, 2.0), 0),), "epochs"))
     path = next(each.get("d", "") for each in root.iter("path"))
