@@ -1,4 +1,4 @@
-"""Acting from the keyboard: what is touched, what is asked first, and what is answered."""
+"""Acting from the keyboard: the selection, the question, and the answer."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_marks_outlive_refresh_order_and_filter() -> None:
         assert "marked" not in seen.text
 
 
-# --- what is touched, from each screen --------------------------------------------------------
+# --- the selection on each screen -------------------------------------------------------------
 
 
 TOUCHED = {
@@ -101,7 +101,7 @@ TOUCHED = {
 
 
 @pytest.mark.parametrize("what", TOUCHED)
-async def test_an_act_is_for_what_is_marked_or_under_the_cursor(what: str) -> None:
+async def test_action_applies_to_marked_rows_or_the_cursor(what: str) -> None:
     keys, act, clusters = TOUCHED[what]
     async with opened_to_act() as seen:
         await seen.press(*keys)
@@ -113,9 +113,8 @@ async def test_an_act_is_for_what_is_marked_or_under_the_cursor(what: str) -> No
         assert shown in seen.app.screen_stack, "leaving the answers comes back"
 
 
-async def test_an_acts_key_right_behind_a_filter_is_no_letter_of_it() -> None:
-    """Typed fast, or come in one packet over a slow line: in their order, and each to whom it
-    was meant."""
+async def test_action_key_after_a_filter_is_not_part_of_it() -> None:
+    """Typed fast, or received in one packet: each key in order and for its own widget."""
     async with opened_to_act() as seen:
         for key in ("slash", *"run3", "enter", "a", "X"):
             seen.app.simulate_key(key)
@@ -129,7 +128,7 @@ async def test_an_acts_key_right_behind_a_filter_is_no_letter_of_it() -> None:
         assert seen.touched == []
 
 
-async def test_the_jobs_of_an_entry_are_chosen_by_marks() -> None:
+async def test_jobs_of_an_entry_are_selected_by_marks() -> None:
     runs = (*RUNS[:2], run("run2", 3, 30, State.HELD, hold=MEMORY_HOLD))
     async with opened_to_act(feed=QueuedFeed(update(status(runs)))) as seen:
         await seen.press("2", "enter")
@@ -140,7 +139,7 @@ async def test_the_jobs_of_an_entry_are_chosen_by_marks() -> None:
         assert seen.touched[1] == (PoolAction.RELEASE, [f"{RUN1}.0", f"{RUN2}.0"])
 
 
-async def test_from_a_site_all_jobs_that_wait_and_back() -> None:
+async def test_site_is_excluded_and_included() -> None:
     waiting = tuple(row(n) for n in (5, 6))
     pool = FakePool()
     pool.queued = waiting
@@ -173,8 +172,8 @@ async def test_from_a_site_all_jobs_that_wait_and_back() -> None:
 
 
 @pytest.mark.parametrize("way", [("enter", "enter"), (*HELD_ENTRY, "enter")])
-async def test_every_act_from_every_screen(way: tuple[str, ...]) -> None:
-    """Held, running and halted in turn, so that each act is possible once."""
+async def test_every_action_works_on_every_screen(way: tuple[str, ...]) -> None:
+    """Held, running and halted in turn, so that each action is possible once."""
     halted = update(replace(status(), dags=(replace(status().dags[0], halted=True),)))
     over = update(replace(status(), dags=(replace(status().dags[0], state=DagState.FAILED),)))
     async with opened_to_act() as seen:
@@ -200,8 +199,8 @@ async def test_every_act_from_every_screen(way: tuple[str, ...]) -> None:
         assert dags == {DAG}
 
 
-async def test_a_held_dagman_is_released_by_two_keys() -> None:
-    """The release of jobs has the same key: none is held."""
+async def test_held_dagman_is_released_by_two_keys() -> None:
+    """Releasing jobs has the same key, but none is held."""
     held = replace(status().dags[0], state=DagState.HELD)
     async with opened_to_act() as seen:
         await seen.publish(update(replace(status(), dags=(held,))))
@@ -212,7 +211,7 @@ async def test_a_held_dagman_is_released_by_two_keys() -> None:
         assert [order.act for order in seen.pool.orders] == [PoolAction.RELEASE_DAG]
 
 
-async def test_the_key_in_the_header_acts_on_what_the_header_names() -> None:
+async def test_key_in_the_header_acts_on_the_named_jobs() -> None:
     async with opened_to_act(feed=QueuedFeed(update(status(RUNS[:9])))) as seen:
         assert "run0" in seen.under_cursor
         assert "[a][B]" in seen.lines[1]
@@ -224,7 +223,7 @@ async def test_the_key_in_the_header_acts_on_what_the_header_names() -> None:
         assert f"{RUN1}.0" not in seen.text, "another row is marked"
 
 
-async def test_which_dag_is_chosen_where_it_may_be_several() -> None:
+async def test_dag_is_chosen_among_several() -> None:
     second = tuple(replace(row, key=f"2{row.key}", dag="second.dag") for row in RUNS[:2])
     feed = QueuedFeed(update(status((*RUNS, *second))))
     async with opened_to_act(feed=feed, size=(120, 40)) as seen:
@@ -245,7 +244,7 @@ async def test_which_dag_is_chosen_where_it_may_be_several() -> None:
 # --- the question -----------------------------------------------------------------------------
 
 
-async def test_the_question_names_every_job_and_how_to_undo_it() -> None:
+async def test_question_names_every_job_and_the_undo() -> None:
     async with opened_to_act(size=SMALL) as seen:
         await seen.press("ctrl+a", "a", "H")
         result = seen.text
@@ -265,7 +264,7 @@ async def test_the_question_names_every_job_and_how_to_undo_it() -> None:
         assert all(len(line) == SMALL[0] for line in seen.lines)
 
 
-async def test_nothing_but_y_does_it() -> None:
+async def test_only_y_confirms() -> None:
     async with opened_to_act() as seen:
         for key in ("escape", "n", "enter", "space", "Y", "H", "X", "a"):
             await seen.press("home", *TO_RUN1, "a", "X")
@@ -276,7 +275,7 @@ async def test_nothing_but_y_does_it() -> None:
             assert seen.pool.orders == []
 
 
-async def test_jobs_that_go_with_a_dag_are_named_and_the_dag_has_one_answer() -> None:
+async def test_dag_removal_names_its_jobs_and_has_one_answer() -> None:
     async with opened_to_act() as seen:
         await seen.press("a", "D")
         assert f"Remove {DAG} and its 6 jobs in the queue?" in seen.text
@@ -293,7 +292,7 @@ async def test_jobs_that_go_with_a_dag_are_named_and_the_dag_has_one_answer() ->
         assert "1 of 1 answered" in seen.text
 
 
-async def test_a_priority_is_typed_and_checked() -> None:
+async def test_priority_is_typed_and_validated() -> None:
     async with opened_to_act() as seen:
         await seen.press(*TO_RUN1, "a", "P", "7", "escape")
         assert isinstance(seen.app.screen, MenuScreen)
@@ -313,7 +312,7 @@ async def test_a_priority_is_typed_and_checked() -> None:
         assert (order.act, order.value) == (PoolAction.PRIORITY, -5)
 
 
-async def test_a_request_is_raised_by_what_is_typed() -> None:
+async def test_request_is_raised_to_the_typed_value() -> None:
     pool = FakePool()
     queued = replace(job(RUN1 or 0, 5), request_memory=8192)
     pool.queue_snapshot = replace(WORD, user="anna@x", jobs=(queued,))
@@ -334,7 +333,7 @@ async def test_a_request_is_raised_by_what_is_typed() -> None:
 # --- the menu ---------------------------------------------------------------------------------
 
 
-async def test_the_menu_has_every_act_what_it_touches_and_why_not() -> None:
+async def test_menu_has_every_action_with_subject_or_reason() -> None:
     async with opened_to_act(size=SMALL) as seen:
         await seen.press("down", "space", "space", "a")
         assert "Act on 2 runs" in seen.lines[0]
@@ -356,16 +355,16 @@ async def test_the_menu_has_every_act_what_it_touches_and_why_not() -> None:
 
 
 @pytest.mark.parametrize("way", [TO_RUN1, HELD_ENTRY])
-async def test_the_menu_opens_at_the_act_that_is_advised(way: tuple[str, ...]) -> None:
+async def test_menu_opens_at_the_advised_action(way: tuple[str, ...]) -> None:
     async with opened_to_act() as seen:
         await seen.press(*way, "a")
         await seen.until(lambda: "raise memory" in seen.under_cursor)
 
 
-# --- where nothing can be done ----------------------------------------------------------------
+# --- unavailable actions ----------------------------------------------------------------------
 
 
-async def test_without_a_pool_all_acts_are_there_with_the_reason() -> None:
+async def test_menu_without_a_pool_has_all_actions_with_the_reason() -> None:
     async with opened_to_act(no_pool_reason="this is a recording") as seen:
         assert "a act" in seen.lines[-1]
         seen.app.pool_actions = None
@@ -380,7 +379,7 @@ async def test_without_a_pool_all_acts_are_there_with_the_reason() -> None:
         assert seen.pool.orders == []
 
 
-async def test_the_keys_of_an_act_tell_where_it_can_be_tried() -> None:
+async def test_unavailable_key_says_where_it_works() -> None:
     pool = FakePool()
     async with opened_to_act(pool, size=(80, 24)) as seen:
         await seen.press(*HELD_ENTRY)
@@ -391,7 +390,7 @@ async def test_the_keys_of_an_act_tell_where_it_can_be_tried() -> None:
         await seen.until(lambda: "[a][B] where a schedd answers" in seen.text)
 
 
-async def test_before_the_schedd_has_answered_nothing_can_be_done() -> None:
+async def test_actions_need_an_answer_of_the_schedd() -> None:
     pool = FakePool()
     pool.queue_snapshot = QueueSnapshot(is_pending=True)
     async with opened_to_act(pool) as seen:
@@ -404,7 +403,7 @@ async def test_before_the_schedd_has_answered_nothing_can_be_done() -> None:
         assert len(pool.orders) == 1
 
 
-async def test_the_palette_has_the_acts_and_why_not() -> None:
+async def test_palette_has_actions_with_subject_or_reason() -> None:
     async with opened_to_act(size=(120, 44)) as seen:
         await seen.press("colon")
         for act, why in (
@@ -420,7 +419,7 @@ async def test_the_palette_has_the_acts_and_why_not() -> None:
         assert seen.pool.orders == []
 
 
-async def test_read_only_has_no_key_that_changes_anything() -> None:
+async def test_read_only_has_no_changing_key() -> None:
     gone = [action for action in ACTIONS if changes_something(action)]
     assert {"acting", "overview", "submit"} <= {action.scope for action in gone}
     kept = {action.help for action in ACTIONS if not changes_something(action)}
@@ -449,7 +448,7 @@ async def test_read_only_has_no_key_that_changes_anything() -> None:
         assert seen.pool.orders == []
 
 
-async def test_who_has_nowhere_to_submit_is_reported_so() -> None:
+async def test_missing_schedd_for_submission_is_reported() -> None:
     async with opened_to_act(no_pool_reason="no HTCondor here") as seen:
         await seen.press("N")
         assert "nothing can be submitted: no HTCondor here" in seen.text
@@ -460,7 +459,7 @@ async def test_who_has_nowhere_to_submit_is_reported_so() -> None:
 # --- answers ----------------------------------------------------------------------------------
 
 
-async def test_an_order_goes_on_when_one_leaves_and_tells_its_end() -> None:
+async def test_action_continues_after_leaving_and_reports_its_end() -> None:
     pool = FakePool()
     pool.gate = threading.Event()
     async with opened_to_act(pool) as seen:
@@ -488,7 +487,7 @@ async def test_an_order_goes_on_when_one_leaves_and_tells_its_end() -> None:
 
 
 @pytest.mark.parametrize("reply", [ResultCode.DONE, ResultCode.FAILED])
-async def test_leaving_ends_an_order_only_if_the_schedd_does_not_answer(reply: ResultCode) -> None:
+async def test_quitting_cancels_an_action_only_on_silence(reply: ResultCode) -> None:
     pool = FakePool()
     pool.gate = threading.Event()
     pool.replies = {f"{RUN2}.0": (reply, "")}
@@ -506,7 +505,7 @@ async def test_leaving_ends_an_order_only_if_the_schedd_does_not_answer(reply: R
     assert result == [ResultCode.DONE, reply] + [ResultCode.DONE] * (reply is ResultCode.DONE)
 
 
-async def test_what_went_wrong_is_a_sentence() -> None:
+async def test_errors_are_one_sentence() -> None:
     pool = FakePool()
     pool.error = PoolError("The schedd ap40.example.org does not answer: try again in a minute.")
     async with opened_to_act(pool) as seen:
@@ -517,10 +516,10 @@ async def test_what_went_wrong_is_a_sentence() -> None:
         assert "✓ done" in seen.line(f"{RUN1}.0")
 
 
-# --- the queue's word -------------------------------------------------------------------------
+# --- the queue on screens ---------------------------------------------------------------------
 
 
-async def test_a_lasting_difference_is_a_warning() -> None:
+async def test_lasting_difference_is_a_warning() -> None:
     feed = QueuedFeed(update())
     assert feed.queued is not None
     feed.queued = replace(feed.queued, differs="the queue says held, the log says idle")
@@ -532,7 +531,7 @@ async def test_a_lasting_difference_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize("size", [NARROW, (120, 40)])
-async def test_an_idle_run_and_its_job_say_where_they_stand(size: tuple[int, int]) -> None:
+async def test_idle_run_and_job_have_their_queue_position(size: tuple[int, int]) -> None:
     async with opened_to_act(size=size) as seen:
         await seen.press("down", "down", "down")
         assert "place 3 of 7 idle   rejected 4m ago: no match found" in seen.text
@@ -546,7 +545,7 @@ async def test_an_idle_run_and_its_job_say_where_they_stand(size: tuple[int, int
         assert "3 of 7 idle" not in seen.text
 
 
-async def test_who_was_asked_is_reported_with_the_warnings() -> None:
+async def test_warnings_name_the_schedd() -> None:
     async with opened_to_act(size=(100, 40)) as seen:
         await seen.press("8")
         for result in ("ap40.example.org", "as someone@example.org", "12s ago"):

@@ -1,4 +1,4 @@
-"""How much is written to the terminal, and that it then shows what the application does."""
+"""The amount of terminal output, and that the terminal then shows the application's picture."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def settled(seen: Terminal, *keys: str) -> int:
     return seen.taken()
 
 
-async def test_the_terminal_shows_what_the_application_does() -> None:
+async def test_terminal_shows_the_picture_of_the_application() -> None:
     way = "down down pagedown s S / r u n 4 escape enter down enter escape escape p escape w escape"
     way += " t left left plus escape c escape e escape i escape exclamation_mark escape"
     way += " question_mark pagedown escape colon escape space a escape T"
@@ -49,7 +49,7 @@ async def test_the_terminal_shows_what_the_application_does() -> None:
             assert not seen.differing(), key
 
 
-async def test_a_changed_row_is_small() -> None:
+async def test_changed_row_writes_few_bytes() -> None:
     async with terminal() as seen:
         for row in (
             run("run8", 19, 30, State.IDLE, seconds=0.0, site=None, target="aws"),
@@ -63,7 +63,7 @@ async def test_a_changed_row_is_small() -> None:
             assert not seen.differing()
 
 
-async def test_a_row_that_grows_moves_those_below_it_and_does_not_write_them_again() -> None:
+async def test_growing_row_scrolls_the_rows_below() -> None:
     """A held run has a second line."""
     many = tuple(run(f"run{n}", n % 30, 30, State.RUNNING, seconds=90000.0) for n in range(60))
     feed = FakeFeed(update(status(many)))
@@ -76,7 +76,7 @@ async def test_a_row_that_grows_moves_those_below_it_and_does_not_write_them_aga
             assert not seen.differing()
 
 
-async def test_a_tick_of_the_clock_writes_durations_only() -> None:
+async def test_clock_tick_writes_only_durations() -> None:
     async with terminal() as seen:
         await seen.publish(with_run(4, later(RUNS[4], 60)))
         seen.taken()
@@ -86,17 +86,17 @@ async def test_a_tick_of_the_clock_writes_durations_only() -> None:
         assert not seen.differing()
 
 
-async def test_a_tick_that_changes_no_duration_writes_nothing() -> None:
+async def test_clock_tick_without_a_change_writes_nothing() -> None:
     async with terminal() as seen:
         seen.taken()
-        # Its duration is one of days and minutes.
+        # Its duration has days and minutes.
         await seen.publish(with_run(1, later(RUNS[1], 1)))
         assert seen.taken() == 0
 
 
 @pytest.mark.parametrize(("columns", "most"), [(119, 1200), (120, 2000)])
-async def test_a_cursor_key_writes_two_rows_and_the_run(columns: int, most: int) -> None:
-    """Below the rows is why it stopped, from 120 columns on all of the run."""
+async def test_cursor_key_writes_two_rows_and_the_details(columns: int, most: int) -> None:
+    """Below the rows is the reason of the stop, from 120 columns on all of the run."""
     async with terminal(size=(columns, 40)) as seen:
         await settled(seen, "down")
         assert await settled(seen, "down") < most

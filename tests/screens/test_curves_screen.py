@@ -1,4 +1,4 @@
-"""Curves on the screen: is it learning, drawn and described; and the running epoch's percent."""
+"""Curves on the screen, drawn and described; and the percentage of the running epoch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def open_curves(seen: Seen, *keys: str) -> None:
 # --- the screen -----------------------------------------------------------------------------
 
 
-async def test_the_first_line_says_whether_it_is_learning() -> None:
+async def test_first_line_says_whether_runs_learn() -> None:
     async with opened(learning(), size=NARROW) as seen:
         await open_curves(seen)
         assert isinstance(seen.app.screen, CurvesScreen)
@@ -40,12 +40,12 @@ async def test_the_first_line_says_whether_it_is_learning() -> None:
         assert f"{LOST} diverged in epoch 5" in seen.lines[0]
         assert f"{LOST} " in seen.line("✗ diverged in epoch 5")
         assert "NaN" in seen.line("✗ diverged in epoch 5")
-        # What ran away does not press the others flat.
+        # A diverged run does not flatten the others.
         assert "▲" in seen.text
         assert "1 value above, to 90" in seen.lines[1]
         scale = [line.split(DRAWN)[0].strip() for line in seen.lines if DRAWN in line]
         assert all(float(value) <= 1.2 for value in scale)
-        # The cursor's curve stands out.
+        # The curve under the cursor is highlighted.
         assert "━ run0" in seen.lines[1]
         await seen.press("down", "down")
         assert "━ run2" in seen.lines[1]
@@ -54,7 +54,7 @@ async def test_the_first_line_says_whether_it_is_learning() -> None:
         assert seen.app.screen.key == RUNS[2].key
 
 
-async def test_zooming_in_leaves_the_first_epochs_out() -> None:
+async def test_zooming_in_hides_the_first_epochs() -> None:
     def first_epochs(seen: Seen) -> list[int]:
         drawn = max(at for at, each in enumerate(seen.lines) if "│" in each or DRAWN in each)
         return [int(each) for each in seen.lines[drawn + 1].split()]
@@ -71,7 +71,7 @@ async def test_zooming_in_leaves_the_first_epochs_out() -> None:
         assert "all epochs are shown" in seen.text
 
 
-async def test_a_wide_screen_has_the_next_metric_beside_it() -> None:
+async def test_wide_screen_has_the_next_metric_beside() -> None:
     async with opened(learning(), size=WIDE) as seen:
         await open_curves(seen)
         first, second = seen.app.screen._shown.metrics[:2]  # type: ignore[attr-defined]
@@ -85,7 +85,7 @@ async def test_a_wide_screen_has_the_next_metric_beside_it() -> None:
         assert all("others" in part for part in seen.lines[1].split("run3")[1:])
 
 
-async def test_views_logarithm_order_and_metrics_by_turns() -> None:
+async def test_keys_switch_view_logarithm_order_and_metric() -> None:
     async with opened(learning(), size=(114, 34)) as seen:
         await open_curves(seen)
         assert "others" in seen.lines[1]
@@ -112,7 +112,7 @@ async def test_views_logarithm_order_and_metrics_by_turns() -> None:
         await seen.until(lambda: "val_loss" in seen.lines[1])
 
 
-async def test_without_labels_there_are_two_views() -> None:
+async def test_two_views_without_cohorts() -> None:
     async with opened(learning(labels=False)) as seen:
         await open_curves(seen)
         assert "LABEL" not in seen.text
@@ -121,7 +121,7 @@ async def test_without_labels_there_are_two_views() -> None:
         assert "[[label]] in metlmon.toml" in seen.text
 
 
-async def test_a_logarithm_of_nothing_says_so() -> None:
+async def test_logarithm_without_positive_values_is_reported() -> None:
     feed = learning()
     below = tuple(Point(epoch, -1.0 - epoch, 0, "x") for epoch in range(3))
     feed.written = {RUNS[0].key: TrainingOutput(RUNS[0].key, {"val_loss": below}, {}, {})}
@@ -134,7 +134,7 @@ async def test_a_logarithm_of_nothing_says_so() -> None:
 # --- nothing to show ------------------------------------------------------------------------
 
 
-async def test_what_would_fill_it_where_it_was_looked_for_and_how_to_say() -> None:
+async def test_empty_screen_explains_where_metrics_are_searched() -> None:
     feed = learning()
     feed.written = {}
     feed.set = Settings(metrics=MetricSettings(files=("logs/{uuid}",)))
@@ -147,7 +147,7 @@ async def test_what_would_fill_it_where_it_was_looked_for_and_how_to_say() -> No
             assert result in seen.text
 
 
-async def test_an_epoch_and_its_job_show_it_too() -> None:
+async def test_epoch_and_job_show_its_values() -> None:
     async with opened(learning()) as seen:
         await seen.press("down", "enter")
         await seen.until(lambda: "▶ running 64 %" in seen.text)
@@ -156,7 +156,7 @@ async def test_an_epoch_and_its_job_show_it_too() -> None:
         assert "64 %   1.17 steps/s   13h30m left   loss 0.25" in seen.text
 
 
-def test_a_hundred_percent_only_when_it_is() -> None:
+def test_progress_shows_100_percent_only_at_the_end() -> None:
     from metlmon.tables.curves import percent
 
     def of(fraction: float | None) -> str:
@@ -168,7 +168,7 @@ def test_a_hundred_percent_only_when_it_is() -> None:
 # --- the chart ------------------------------------------------------------------------------
 
 
-def test_a_falling_line_falls() -> None:
+def test_falling_line_is_drawn_falling() -> None:
     trace = Trace(((0.0, 1.0), (4.0, 0.0)), PLAIN)
     drawn = [text(each) for each in chart([], [trace], Scale(0, 4, 0, 1), 40, 8, False)]
     columns = [line.index("*") for line in drawn[:-1]]
@@ -177,7 +177,7 @@ def test_a_falling_line_falls() -> None:
     assert drawn[-1].split() == ["0", "1", "2", "3", "4"]
 
 
-def test_where_a_line_ends_in_no_number_it_is_marked() -> None:
+def test_line_that_ends_in_nan_is_marked() -> None:
     nan = float("nan")
     trace = Trace(((0.0, 1.0), (2.0, 0.0), (3.0, nan), (4.0, nan)), PLAIN)
     drawn = [text(each) for each in chart([], [trace], Scale(0, 4, 0, 1), 44, 8, False)]
@@ -185,7 +185,7 @@ def test_where_a_line_ends_in_no_number_it_is_marked() -> None:
     assert drawn[-2].index("✗") == pytest.approx(drawn[-1].index("2"), abs=1)
 
 
-async def test_without_plotext_the_rest_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_screen_without_plotext_has_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "plotext", None)
     async with opened(learning(), size=NARROW) as seen:
         await seen.press("5")
@@ -193,7 +193,7 @@ async def test_without_plotext_the_rest_is_there(monkeypatch: pytest.MonkeyPatch
         assert "✗ diverged in epoch 5" in seen.text
 
 
-def test_all_lines_are_as_wide_as_they_may_be() -> None:
+def test_lines_fill_the_width() -> None:
     trace = Trace(((0.0, 1.0), (1.0, 90.0), (2.0, float("nan")), (3.0, 0.5)), PLAIN)
     shade = Area(((0.0, 0.2, 0.9), (3.0, 0.4, 0.5)), DIM, True)
     for cells, height in ((80, 9), (200, 24), (30, 3)):
@@ -207,7 +207,7 @@ def test_all_lines_are_as_wide_as_they_may_be() -> None:
             assert any("*" in line for line in drawn) is not braille
 
 
-def test_a_scale_for_one_value_and_for_none() -> None:
+def test_scale_of_one_value_and_of_none() -> None:
     one = scale_of([0.5], [3.0], log=False)
     assert one.low < 0.5 < one.high
     assert one.first < one.last
@@ -235,7 +235,7 @@ async def compared(seen: Seen, *keys: str) -> None:
     await seen.until(lambda: DRAWN in seen.text)
 
 
-async def test_two_marked_runs_are_side_by_side() -> None:
+async def test_marked_runs_are_compared() -> None:
     async with opened(dagdir_feed(FIXTURES / "gated"), size=NARROW) as seen:
         await seen.press("space", "space")
         assert "2 marked, [&] compares, [esc] clears" in seen.text
@@ -252,14 +252,14 @@ async def test_two_marked_runs_are_side_by_side() -> None:
 
 
 @pytest.mark.parametrize("marks", [0, 1])
-async def test_below_two_marked_runs_it_says_what_to_do(marks: int) -> None:
+async def test_comparison_needs_two_marked_runs(marks: int) -> None:
     async with opened(size=NARROW) as seen:
         await seen.press(*["space"] * marks, "ampersand")
         assert isinstance(seen.app.screen, OverviewScreen)
         assert "[space] marks runs; mark two or more, and [&] compares them" in seen.text
 
 
-async def test_all_runs_as_far_as_they_fit_and_as_long_as_they_are_there() -> None:
+async def test_compared_runs_are_those_that_fit_and_exist() -> None:
     feed = learning()
     async with opened(feed, size=NARROW) as seen:
         await seen.press("ctrl+a")
@@ -272,7 +272,7 @@ async def test_all_runs_as_far_as_they_fit_and_as_long_as_they_are_there() -> No
         await seen.until(lambda: "None of these runs is here any more" in seen.text)
 
 
-async def test_without_a_value_the_rest_is_compared() -> None:
+async def test_runs_without_a_value_are_compared_in_the_rest() -> None:
     feed = learning()
     feed.written = {}
     async with opened(feed, size=NARROW) as seen:

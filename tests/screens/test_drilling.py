@@ -29,7 +29,7 @@ from tests.support.screen_view import MIDDLE, NARROW, WIDE
 from tests.support.static_sessions import FIXTURES, opened, session
 
 
-async def test_enter_drills_down_and_escape_comes_back() -> None:
+async def test_enter_drills_down_and_escape_returns() -> None:
     async with opened() as seen:
         await seen.press("down", "enter")
         assert isinstance(seen.app.screen, RunScreen)
@@ -75,7 +75,7 @@ async def test_the_history_of_a_run_and_of_its_job() -> None:
         assert "Consider resubmitting with a higher request_memory" in words, "the reason in full"
 
 
-async def test_a_run_shows_its_curve_and_parameters_and_the_values_of_its_command(
+async def test_run_shows_curve_parameters_and_arguments(
     capsys: Captured,
 ) -> None:
     epochs = json_output("run", capsys, "run0", FIXTURES / "demo")["epochs"]
@@ -93,14 +93,14 @@ async def test_a_run_shows_its_curve_and_parameters_and_the_values_of_its_comman
         assert " ".join(texts) in " ".join(row)
 
 
-async def test_a_run_that_is_gone_says_so() -> None:
+async def test_vanished_run_is_reported() -> None:
     async with opened() as seen:
         await seen.press("down", "enter")
         await seen.publish(update(status((RUNS[0],))))
         assert "in no DAG of this directory any more" in seen.text
 
 
-async def test_stepping_among_a_nodes_jobs() -> None:
+async def test_keys_step_among_the_jobs_of_a_node() -> None:
     async with opened() as seen:
         await seen.press("down", "enter", "enter", "left_square_bracket")
         assert "job 14639014.0" in seen.lines[0]
@@ -114,7 +114,7 @@ async def test_stepping_among_a_nodes_jobs() -> None:
         assert "this is the newest job of its node" in seen.text
 
 
-async def test_a_jobs_sections_can_be_jumped_to() -> None:
+async def test_keys_jump_to_sections_of_a_job() -> None:
     async with opened(size=NARROW) as seen:
         await seen.press("down", "enter", "enter")
         assert "Why it is held" in seen.text
@@ -125,7 +125,7 @@ async def test_a_jobs_sections_can_be_jumped_to() -> None:
         assert " more ─" not in seen.text
 
 
-async def test_what_a_job_wrote_is_shown(tmp_path: Path) -> None:
+async def test_output_of_a_job_is_shown(tmp_path: Path) -> None:
     (tmp_path / "run1_14700390.err").write_bytes(b"10 %\r20 %\r\x1b[31mCUDA out of memory\x1b[0m\n")
     feed = FakeFeed(update(), tmp_path)
     async with opened(feed, size=WIDE) as seen:
@@ -146,14 +146,14 @@ async def test_what_a_job_wrote_is_shown(tmp_path: Path) -> None:
         (State.REMOVED, False, "no such file (it never ran)"),
     ],
 )
-def test_why_an_output_file_is_missing(state: State, ran: bool, problem: str) -> None:
+def test_missing_output_file_is_explained(state: State, ran: bool, problem: str) -> None:
     job = job_view(RUNS[1], 14700390).job
     job = replace(job, state=state, executions=job.executions if ran else ())
     assert file_problem(NO_FILE_YET, job) == problem
     assert file_problem("it is not a regular file", job) == "it is not a regular file"
 
 
-async def test_hosts_are_named_and_their_addresses_shown_on_request() -> None:
+async def test_hosts_are_named_with_addresses_on_request() -> None:
     address = "<10.0.0.9:9618?addrs=10.0.0.9-9618&alias=ap40.example.org&noUDP>"
     feed = FakeFeed(update())
     view = job_view(RUNS[1], 14700390)
@@ -179,7 +179,7 @@ async def test_output_outside_the_directory_is_not_read(tmp_path: Path) -> None:
         assert "the secret" not in seen.text
 
 
-async def test_warnings_with_file_and_line() -> None:
+async def test_warnings_have_file_and_line() -> None:
     async with opened() as seen:
         await seen.press("8")
         for result in ("2 warnings", "metl.log:48213", "glued-header", "12713917.000.000",
@@ -187,7 +187,7 @@ async def test_warnings_with_file_and_line() -> None:
             assert result in seen.text.replace("\u202f", " ")
 
 
-async def test_help_is_made_of_the_registry() -> None:
+async def test_help_lists_the_registered_keys() -> None:
     async with opened(size=(200, 260)) as seen:
         await seen.press("question_mark", "question_mark")
         assert isinstance(seen.app.screen, HelpScreen)
@@ -209,7 +209,7 @@ FOUND_FIRST = (
 """What is typed in the palette, and its first row then."""
 
 
-async def test_the_palette_finds_and_does() -> None:
+async def test_palette_finds_and_runs_actions() -> None:
     async with opened() as seen:
         await seen.press("colon")
         assert isinstance(seen.app.screen, PaletteScreen)
@@ -230,7 +230,7 @@ async def test_the_palette_finds_and_does() -> None:
             await seen.press("escape")
 
 
-async def test_it_can_start_on_a_run() -> None:
+async def test_application_can_start_on_a_run() -> None:
     async with opened(options=AppOptions(start=("run", RUNS[4].key))) as seen:
         assert isinstance(seen.app.screen, RunScreen)
         assert "run4" in seen.lines[0]
@@ -239,13 +239,13 @@ async def test_it_can_start_on_a_run() -> None:
         assert "run9" in seen.text
 
 
-# --- Which job made a checkpoint, on the screens of a run and of a job ------------------------
+# --- the job of a checkpoint, on the screens of a run and of a job ----------------------------
 
 
 FIXTURE = FIXTURES / "lineage"
 
 
-async def test_a_run_shows_who_made_its_checkpoints() -> None:
+async def test_run_shows_the_jobs_of_its_checkpoints() -> None:
     async with opened(session(FIXTURE), WIDE) as seen:
         await seen.press("down", "enter")
         await seen.until(lambda: "made the checkpoint" in seen.text)
@@ -268,7 +268,7 @@ CHECKPOINTS = {
 
 
 @pytest.mark.parametrize("cluster", CHECKPOINTS)
-async def test_a_job_says_which_job_made_its_checkpoint(cluster: int) -> None:
+async def test_job_shows_the_job_of_its_checkpoint(cluster: int) -> None:
     async with opened(session(FIXTURE), WIDE) as seen:
         seen.app.open_screen("job", cluster, 0)
         await seen.settle()
@@ -276,7 +276,7 @@ async def test_a_job_says_which_job_made_its_checkpoint(cluster: int) -> None:
         assert [text for text in CHECKPOINTS[cluster] if text not in seen.text] == []
 
 
-# --- A report and pictures that are saved from the dashboard ----------------------------------
+# --- reports and pictures saved from the dashboard --------------------------------------------
 
 
 OPTIONS = AppOptions(files=saved_files)
@@ -285,7 +285,7 @@ RESCUE = FIXTURES / "rescue"
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory in which metlmon was started."""
+    """The working directory of metlmon."""
     place = tmp_path / "here"
     place.mkdir()
     monkeypatch.chdir(place)
@@ -295,7 +295,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-async def test_a_report_is_written_and_opened(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_report_is_written_and_opened(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(session(RESCUE), MIDDLE, OPTIONS) as seen:
         await seen.press("ctrl+o")
         assert "no report was written yet" in seen.text
@@ -326,7 +326,7 @@ async def test_pictures_are_numbered(here: Path) -> None:
     assert "run3" in (here / names[0]).read_text()
 
 
-def test_nothing_is_written_to_the_dagdir(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_written_into_the_dagdir(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     below = here / "output"
     below.mkdir()
     monkeypatch.chdir(below)

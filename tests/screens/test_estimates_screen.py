@@ -1,4 +1,4 @@
-"""The estimates screen, and what other screens tell of estimates."""
+"""The Estimates screen, and estimates on other screens."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def report_of(**more: object) -> Forecast:
 # --- the screen --------------------------------------------------------------------------------
 
 
-async def test_the_first_line_answers() -> None:
+async def test_first_line_has_the_estimate() -> None:
     async with opened(session(FIXTURES / "demo", HALFWAY), MIDDLE) as seen:
         await seen.press("7")
         assert isinstance(seen.app.screen, EstimatesScreen)
@@ -62,7 +62,7 @@ async def test_the_first_line_answers() -> None:
         assert last.run in first_row, "sorted by what ends last"
 
 
-async def test_a_run_that_failed_has_no_date() -> None:
+async def test_failed_run_has_no_date() -> None:
     async with opened(session(FIXTURES / "demo"), MIDDLE) as seen:
         await seen.press("7")
         assert "stopped: run4 failed" in seen.lines[0]
@@ -70,7 +70,7 @@ async def test_a_run_that_failed_has_no_date() -> None:
 
 
 @pytest.mark.parametrize("cells", [40, 60, 80, 120, 200])
-def test_the_head_fits(cells: int) -> None:
+def test_heading_fits_its_width(cells: int) -> None:
     for made in (
         report_of(),
         report_of(excluded=(("run4", "is held"),)),
@@ -87,16 +87,16 @@ def header(cells: int, made: Forecast) -> str:
     return text(first_that_fits(candidates, cells))
 
 
-def test_the_line_of_the_overview() -> None:
+def test_overview_line_fits_its_width() -> None:
     assert header(100, report_of()) == "17 epochs/day   ETA 8 Mar (6–11 Mar) · 6d left"
     held = report_of(excluded=(("run4", "is held"),))
     assert header(100, held).endswith(" · excludes run4 (held)")
-    # The date stays longest.
+    # The date is dropped last.
     assert header(40, held) == "ETA 8 Mar (6–11 Mar) · 6d left"
 
 
 @pytest.mark.parametrize("cells", [78, 118, 198])
-def test_hours_and_prospects_fit(cells: int) -> None:
+def test_hours_and_estimate_fit_their_width(cells: int) -> None:
     status = basis({"run0": Past((HOUR,) * 3)}).status
     forecasts = overview_header.forecast_candidates(report_of())
     lines = overview_header.hours_and_forecast(status.hours, forecasts, cells)

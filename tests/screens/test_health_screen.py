@@ -51,7 +51,7 @@ def removed(tmp_path: Path) -> Still:
 # --- the header ---------------------------------------------------------------------------------
 
 
-def test_one_run_is_named_and_the_advice_has_its_key() -> None:
+def test_header_names_one_run_and_the_key_of_the_advice() -> None:
     held = entry("disk quota", runs=("k",), act="release")
     health = Health((held, entry("b")), runs_total=3, names={"k": "run4"})
     assert header(health, 60) == [
@@ -63,7 +63,7 @@ def test_one_run_is_named_and_the_advice_has_its_key() -> None:
     ]
 
 
-def test_a_long_cause_keeps_its_runs_and_a_long_advice_the_key_of_the_act() -> None:
+def test_long_header_keeps_runs_and_key() -> None:
     long = entry("x" * 99, runs=("a", "b"), act="resubmit", nodes=2)
     lines = header(Health((long,)))
     assert lines[0].endswith("… · 2 runs  [2]")
@@ -73,22 +73,22 @@ def test_a_long_cause_keeps_its_runs_and_a_long_advice_the_key_of_the_act() -> N
 @pytest.mark.parametrize(
     ("cells", "seen"), [(12, "error 503 at"), (10, "error 503…"), (9, "error …")]
 )
-def test_no_number_is_cut(cells: int, seen: str) -> None:
+def test_numbers_are_never_cut(cells: int, seen: str) -> None:
     whole = "error 503 at"
     cropped = spans.text(spans.crop(spans.line(whole), cells))
     assert cropped == seen
 
 
-def test_notes_are_no_alarm() -> None:
+def test_notes_are_not_highlighted() -> None:
     lines = header(Health((entry("log gap", Severity.NOTE),)))
     assert len(lines) == 1
     assert "1 note" in lines[0]
-    # A job is held here, whatever the entries are.
+    # Here a job is held, whatever the entries.
     assert "nothing held" not in lines[0]
     assert header(None) == []
 
 
-async def test_stopped_is_the_first_thing_seen(removed: Still) -> None:
+async def test_stopped_entry_comes_first(removed: Still) -> None:
     async with opened(removed, NARROW) as seen:
         first = "✗ STOPPED   10 of 10 runs · 30 epochs left · no job queued"
         assert seen.lines[0].strip() == first
@@ -106,7 +106,7 @@ async def test_stopped_is_the_first_thing_seen(removed: Still) -> None:
 # --- the list -----------------------------------------------------------------------------------
 
 
-async def test_what_one_policy_removed_stands_under_one_heading(removed: Still) -> None:
+async def test_removals_by_one_policy_share_a_heading(removed: Still) -> None:
     async with opened(removed, NARROW) as seen:
         await seen.press("2")
         heading = seen.lines.index(seen.line("⌫ held, then removed by the access point's policy"))
@@ -122,7 +122,7 @@ async def test_what_one_policy_removed_stands_under_one_heading(removed: Still) 
         assert "⌫ held, then removed" not in "".join(seen.lines[2:7]), "no heading in other orders"
 
 
-async def test_a_long_reason_is_scrolled() -> None:
+async def test_long_reason_can_be_scrolled() -> None:
     reason = " ".join(f"word{number}" for number in range(300))
     held = run("run1", 1, 30, State.HELD, hold=reason)
     async with opened(FakeFeed(update(status((RUNS[0], held)))), size=NARROW) as seen:
@@ -140,7 +140,7 @@ async def test_a_long_reason_is_scrolled() -> None:
 
 
 @pytest.mark.parametrize("size", [NARROW, WIDE])
-async def test_a_run_that_failed_leads_to_it(size: tuple[int, int]) -> None:
+async def test_failed_run_leads_to_its_entry(size: tuple[int, int]) -> None:
     async with opened(session(FIXTURES / "demo"), size, AppOptions(ascii=True)) as seen:
         assert seen.text.isascii(), seen.text
         await seen.press("2")
@@ -156,7 +156,7 @@ async def test_a_run_that_failed_leads_to_it(size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("cells", [80, 50, 30])
-def test_a_crowded_header_has_the_end_on_the_line_of_the_dag(cells: int) -> None:
+def test_crowded_header_has_the_end_beside_the_dag(cells: int) -> None:
     snapshot = update(status(RUNS))
     end = spans.line("ETA 23 Oct")
     (shown,) = overview_header(snapshot, "ens", cells, several=0, endings=[end])
@@ -165,7 +165,7 @@ def test_a_crowded_header_has_the_end_on_the_line_of_the_dag(cells: int) -> None
     assert ("warnings" in spans.text(shown)) is (cells == 80), "they give way"
 
 
-async def test_an_entry_that_is_over_says_so() -> None:
+async def test_closed_entry_is_marked() -> None:
     runs = (*RUNS[:2], run("run2", 3, 30, State.HELD, hold=MEMORY_HOLD))
     async with opened(FakeFeed(update(status(runs)))) as seen:
         await seen.press("2", "enter")
@@ -174,7 +174,7 @@ async def test_an_entry_that_is_over_says_so() -> None:
         assert "this entry is gone" in seen.text
 
 
-async def test_a_site_leads_to_its_executions(tmp_path: Path) -> None:
+async def test_site_entry_leads_to_its_executions(tmp_path: Path) -> None:
     log, runs = EventLog(), {f"run{number}": 1 for number in range(12)}
     for name in runs:
         job = log.submit(f"{name}-train_epoch0")
@@ -193,7 +193,7 @@ async def test_a_site_leads_to_its_executions(tmp_path: Path) -> None:
         assert "Hole" in seen.lines[0]
 
 
-async def test_the_cursor_is_on_the_worst_until_all_is_read() -> None:
+async def test_cursor_stays_on_the_worst_entry_while_reading() -> None:
     part, held = Progress(1, 2), run("run1", 1, 30, State.HELD, hold=MEMORY_HOLD)
     async with opened(FakeFeed(update(status((held,)), part)), size=NARROW) as seen:
         await seen.press("2")
@@ -205,7 +205,7 @@ async def test_the_cursor_is_on_the_worst_until_all_is_read() -> None:
         assert "run1" in seen.under_cursor, "the user has moved it"
 
 
-async def test_a_held_run_shows_when_it_will_be_removed(tmp_path: Path) -> None:
+async def test_held_run_shows_its_removal_time(tmp_path: Path) -> None:
     """It is held for a day where a policy removed run0 after thirty."""
     log = EventLog()
     first, second = log.submit("run0-train_epoch0"), log.submit("run1-train_epoch0")

@@ -1,4 +1,4 @@
-"""Home: the lines, opening an ensemble and coming back, the filters, the user's list."""
+"""Home: the lines, opening an ensemble and returning, the filters, the user's list."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def names(seen: Seen) -> list[str]:
     return [row[0] for row in rows[: next(i for i, row in enumerate(rows) if not row)]]
 
 
-async def test_every_ensemble_has_a_line_and_the_worst_living_one_is_first() -> None:
+async def test_every_ensemble_has_a_line_and_the_worst_live_one_is_first() -> None:
     async with shown() as seen:
         assert names(seen) == ["gb1", "long", "closed", "alice/sweep", "bob/sweep"]
         assert "5 ensembles   2 live   2 need attention   4 of 5 read" in seen.lines[0]
@@ -94,9 +94,7 @@ NOW = datetime(2026, 1, 1)
         (False, "47d ago", "was ▶ 5 running", "9d left on 14 Nov 2025 08:14"),
     ],
 )
-def test_a_snapshot_says_what_was_and_has_no_end_in_the_past(
-    live: bool, last: str, state: str, eta: str
-) -> None:
+def test_snapshot_line_has_no_end_in_the_past(live: bool, last: str, state: str, eta: str) -> None:
     row = summary("/data/a", live=live, running=5, remaining=ENDS,
                   last_event=datetime(2025, 11, 14, 6))  # fmt: skip
     (shown_row,) = rows = home_rows([row])
@@ -118,7 +116,7 @@ def test_an_ensemble_that_is_done_says_how_many_nodes_failed_and_live_ones_come_
     assert names == ["live", "stopped", "costly", "done"]
 
 
-async def test_the_first_row_keeps_the_cursor_until_a_key_is_pressed(
+async def test_cursor_stays_on_the_first_row_until_a_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Eager, "last_key_time", 0.0)
@@ -135,7 +133,7 @@ async def test_the_first_row_keeps_the_cursor_until_a_key_is_pressed(
 
 
 @pytest.mark.parametrize("key", ["q", "escape"])
-async def test_enter_opens_one_and_back_returns_to_its_line(key: str) -> None:
+async def test_enter_opens_an_ensemble_and_back_returns_to_it(key: str) -> None:
     rescue, holds = (summary(FIXTURES / name, "done") for name in ("rescue", "holds"))
     async with shown(home := FakeHome(rescue, holds)) as seen:
         await seen.press("down")
@@ -152,7 +150,7 @@ async def test_enter_opens_one_and_back_returns_to_its_line(key: str) -> None:
         await seen.until(lambda: "goodput" in seen.text and "holds" in "".join(seen.lines[:3]))
 
 
-async def test_an_action_under_way_ends_before_its_pool_is_closed() -> None:
+async def test_running_action_ends_before_its_pool_closes() -> None:
     class Pool:
         queue_snapshot = None
         closed = False
@@ -174,7 +172,7 @@ async def test_an_action_under_way_ends_before_its_pool_is_closed() -> None:
         await seen.until(lambda: pool.closed)
 
 
-async def test_one_that_cannot_be_opened_says_why() -> None:
+async def test_unopenable_ensemble_has_a_reason() -> None:
     async with shown() as seen:
         await seen.press("enter")
         await seen.until(lambda: "no such directory" in seen.text)
@@ -183,7 +181,7 @@ async def test_one_that_cannot_be_opened_says_why() -> None:
         assert name_of_screen(seen.app.screen) == "home"
 
 
-async def test_f_shows_only_what_needs_a_person() -> None:
+async def test_faults_filter_shows_only_trouble() -> None:
     async with shown() as seen:
         await seen.press("f")
         assert names(seen) == ["gb1", "closed"]
@@ -194,7 +192,7 @@ async def test_f_shows_only_what_needs_a_person() -> None:
         assert "No ensemble needs attention." in seen.text
 
 
-async def test_an_ensemble_submitted_from_home_is_watched_and_listed() -> None:
+async def test_submitted_ensemble_is_watched_and_listed() -> None:
     async with shown(home := FakeHome(*ENSEMBLES)) as seen:
         seen.app.watch_dagdir(FIXTURES / "rescue")
         await seen.until(lambda: "goodput" in seen.text)
@@ -203,14 +201,14 @@ async def test_an_ensemble_submitted_from_home_is_watched_and_listed() -> None:
         assert name_of_screen(seen.app.screen) == "home"
 
 
-async def test_an_empty_home_says_how_to_fill_it() -> None:
+async def test_empty_home_explains_how_to_fill_it() -> None:
     async with shown(FakeHome()) as seen:
         assert "There is no ensemble below /data." in seen.text
         assert "[+] adds a directory to your list" in seen.text
         assert "metlmon --queue" in seen.text
 
 
-async def test_a_directory_of_another_machine_is_added_when_it_is_connected(
+async def test_remote_directory_is_added_once_connected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def connect(word: str, *, ask: bool) -> str:
@@ -232,7 +230,7 @@ async def test_a_directory_of_another_machine_is_added_when_it_is_connected(
     assert home.request.paths == ("/data", "/ap40:/home/alice/runs")
 
 
-async def test_a_directory_is_added_to_the_list_and_dropped() -> None:
+async def test_directory_is_added_and_removed() -> None:
     home = FakeHome(*ENSEMBLES)
     async with shown(home) as seen:
         await seen.press("minus")
@@ -250,7 +248,7 @@ async def test_a_directory_is_added_to_the_list_and_dropped() -> None:
         assert home.request.paths == ("/data",)
 
 
-async def test_a_read_only_home_keeps_no_list() -> None:
+async def test_read_only_home_saves_no_list() -> None:
     save_list(["/data/alice"])
     home = FakeHome(*ENSEMBLES)
     async with shown(home, remember=False) as seen:
@@ -261,7 +259,7 @@ async def test_a_read_only_home_keeps_no_list() -> None:
     assert load_list() == ("/data/alice",)
 
 
-def test_a_damaged_list_is_as_good_as_none(tmp_path: Path) -> None:
+def test_damaged_list_is_ignored(tmp_path: Path) -> None:
     assert save_list(["/a", "relative"])
     assert load_list() == ("/a",)
     file = tmp_path / "state/metlmon/home.json"

@@ -1,4 +1,4 @@
-"""Whatever bytes a terminal sends, messages come out and nothing breaks."""
+"""Any bytes of a terminal give messages, and none raises an error."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def keys(board: InputDecoder, data: bytes) -> list[str]:
 
 
 def flushed(board: InputDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let so much time pass that nothing is waited for any more."""
+    """Advance the time until no more bytes are awaited."""
     later = input_decoder.monotonic() + 60
     monkeypatch.setattr(input_decoder, "monotonic", lambda: later)
     monkeypatch.setattr("textual._parser.get_time", lambda: later * 2)
@@ -44,7 +44,7 @@ def flushed(board: InputDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @settings(deadline=None, max_examples=400)
 @given(st.lists(st.sampled_from(SEQUENCES) | st.binary(max_size=12), max_size=30))
-def test_no_bytes_break_it_and_the_next_key_is_received(parts: list[bytes]) -> None:
+def test_any_bytes_are_accepted_and_the_next_key_is_received(parts: list[bytes]) -> None:
     board = InputDecoder()
     for part in parts:
         for message in board.feed(part):
@@ -52,7 +52,7 @@ def test_no_bytes_break_it_and_the_next_key_is_received(parts: list[bytes]) -> N
     with pytest.MonkeyPatch.context() as patch:
         flushed(board, patch)
         flushed(board, patch)
-        # The rest of a character may be waited for; then this byte begins another.
+        # The rest of a character may be awaited; then this byte begins another one.
         assert keys(board, b"\x03")[-1:] == ["ctrl+c"]
 
 
@@ -69,15 +69,15 @@ def test_no_bytes_break_it_and_the_next_key_is_received(parts: list[bytes]) -> N
         (b"\tepoch 3\r\x7f", ["tab", "Paste", "enter", "backspace"]),
     ],
 )
-def test_bytes_that_arrive_together_are_keys_and_pastes(data: bytes, expected: list[str]) -> None:
+def test_bytes_in_one_read_are_keys_and_pastes(data: bytes, expected: list[str]) -> None:
     board = InputDecoder()
     messages = [getattr(m, "key", "Paste") for m in board.feed(data)]
     assert messages == expected
     assert keys(board, b"z") == ["z"]
 
 
-def test_what_nobody_can_have_typed_is_a_paste(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file pasted into a terminal that does not bracket: none of its letters is an act."""
+def test_input_faster_than_typing_is_a_paste(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file pasted into a terminal without bracketed paste: none of its letters is an action."""
     board = InputDecoder()
     monkeypatch.setattr(input_decoder, "monotonic", lambda: 60.0)
     messages = list(board.feed(b"X" * (TYPED_LIMIT + 1)))
@@ -97,13 +97,13 @@ def test_several_characters_in_one_read_are_a_paste(word: str) -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 6))
-def test_a_sequence_that_comes_in_parts_is_one_key(cut: int) -> None:
+def test_sequence_in_parts_is_one_key(cut: int) -> None:
     board, data = InputDecoder(), b"\x1b[1;5A"
     assert keys(board, data[:cut]) + keys(board, data[cut:]) == ["ctrl+up"]
     assert keys(board, b"j") == ["j"]
 
 
-def test_of_a_long_paste_its_beginning_is_taken_and_the_keys_behind_it_are_keys() -> None:
+def test_long_paste_is_cut_and_later_keys_are_keys() -> None:
     board = InputDecoder()
     messages = list(board.feed(b"\x1b[200~"))
     for _ in range(300):
@@ -114,14 +114,14 @@ def test_of_a_long_paste_its_beginning_is_taken_and_the_keys_behind_it_are_keys(
     assert [m.key for m in messages if isinstance(m, events.Key)] == ["q"]
 
 
-def test_a_paste_whose_end_is_lost_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paste_without_an_end_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     board = InputDecoder()
     assert list(board.feed(b"\x1b[200~abc")) == []
     flushed(board, monkeypatch)
     assert keys(board, b"q") == ["q"]
 
 
-def test_a_paste_that_comes_in_pieces_is_one() -> None:
+def test_paste_in_pieces_is_one_paste() -> None:
     board = InputDecoder()
     messages = []
     for byte in b"\x1b[200~ab\x1b[3~c\x1b[201~":
@@ -131,11 +131,11 @@ def test_a_paste_that_comes_in_pieces_is_one() -> None:
     assert paste.text == "ab\x1b[3~c"
 
 
-# --- Text that is pasted without being marked as a paste, or typed by a cat -------------------
+# --- pastes without brackets, and a cat on the keyboard ---------------------------------------
 
 
 class Patient(Eager):
-    """Questions wait for their answer as they do for users."""
+    """Questions wait before they accept an answer, as for users."""
 
     CONFIRM_SECONDS = CONFIRM_SECONDS
 
@@ -165,8 +165,8 @@ SCREENS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("screen", SCREENS)
-async def test_a_pasted_word_does_nothing(screen: str) -> None:
-    """Words that come whole, without the marks of a paste; elsewhere others on each screen."""
+async def test_pasted_word_does_nothing(screen: str) -> None:
+    """Whole words without the marks of a paste, on each screen."""
     words = WORDS if screen == "overview" else WORDS[list(SCREENS).index(screen) :: 8]
     async with watched() as (seen, pool):
         await seen.press(*SCREENS[screen])
@@ -183,8 +183,8 @@ async def test_a_pasted_word_does_nothing(screen: str) -> None:
             assert seen.text.split() == before.split(), "nothing changed"
 
 
-async def test_words_typed_too_fast_to_be_meant_answer_no_question() -> None:
-    """Each character in a read of its own: the first may ask, the second does not answer."""
+async def test_too_fast_input_answers_no_question() -> None:
+    """Each character in its own read: the first opens a question, the second is no answer."""
     async with watched() as (seen, pool):
         asked = 0
         for word in (*WORDS[::8], "jRy", "aDy"):
@@ -199,7 +199,7 @@ async def test_words_typed_too_fast_to_be_meant_answer_no_question() -> None:
         assert pool.orders == []
 
 
-async def test_a_question_is_answered_once_it_has_been_there() -> None:
+async def test_question_accepts_an_answer_after_a_moment() -> None:
     async with watched() as (seen, pool):
         await seen.press("down", "R")
         assert "does it" not in seen.text, "it cannot be answered yet"

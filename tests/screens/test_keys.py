@@ -1,4 +1,4 @@
-"""The key scheme: one letter means one thing, digits choose screens, acts are behind one key."""
+"""The key scheme: one letter means one thing, digits choose screens, actions are behind one key."""
 
 from __future__ import annotations
 
@@ -65,23 +65,23 @@ for entry in SCREENS.values():
 CLASSES = sorted({cls for cls in screen_classes() if cls.SCOPES}, key=lambda cls: cls.__name__)
 
 
-def test_one_letter_means_one_thing_on_every_screen() -> None:
+def test_letter_has_one_meaning_on_every_screen() -> None:
     meanings: dict[str, set[str]] = {}
     for action in ACTIONS:
         for key in action.keys:
             if action.scope not in TYPED and len(key) == 1 and key.isalnum():
                 meanings.setdefault(key, set()).add(action.name)
-    # Trees and tables go the same way with the arrows' letters.
+    # Trees and tables move alike with the letters of the arrows.
     assert meanings.pop("h") == {"before", "left"}
     assert meanings.pop("l") == {"after", "right"}
-    # f shows only a part of what is there, y does what is asked.
+    # f filters, y confirms.
     assert {key: names for key, names in meanings.items() if len(names) > 1} == {
         "f": {"faults", "kind", "fix"},
         "y": {"confirm", "launch"},
     }
 
 
-def test_no_act_has_a_letter_of_navigation() -> None:
+def test_no_action_has_a_navigation_key() -> None:
     acts = {key for action in actions_of(("acts",)) for key in action.keys}
     others = {key for action in ACTIONS if action.scope != "acts" for key in action.keys}
     assert not acts & others
@@ -113,7 +113,7 @@ def test_every_action_has_a_method(owner: type, scopes: tuple[str, ...]) -> None
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
-def test_the_help_of_each_screen_fits_one_page(cls: type[SnapshotScreen]) -> None:
+def test_help_of_each_screen_fits_one_page(cls: type[SnapshotScreen]) -> None:
     lines = context_lines(cls.HELP_SCOPES or cls.SCOPES, 80)
     assert len(lines) <= 24 - 3
     assert all(spans.width(line) <= 80 for line in lines)
@@ -153,10 +153,10 @@ async def test_digits_choose_screens_and_other_keys_say_that_they_do_nothing() -
         assert "does nothing" not in seen.text, "it is said once"
 
 
-# --- keys and columns of one's own ---------------------------------------------------------------
+# --- custom keys and columns ---------------------------------------------------------------------
 
 
-def test_keys_can_be_replaced_by_action_or_in_one_scope() -> None:
+def test_keys_can_be_replaced_per_action_or_scope() -> None:
     keys = {"sort": "o ^o", "grid.swap": "Y", "nonsense": "x"}
     (sort,) = (action for action in actions_of(("list",), keys=keys) if action.name == "sort")
     assert (sort.keys, sort.cap) == (("o", "^o"), "o")
@@ -165,7 +165,7 @@ def test_keys_can_be_replaced_by_action_or_in_one_scope() -> None:
     assert set(SCOPES) >= {action.scope for action in ACTIONS} - {"tabs"}
 
 
-async def test_a_replaced_key_works_and_is_shown() -> None:
+async def test_replaced_key_works_and_is_shown() -> None:
     feed = FakeFeed(update())
     feed.set = Settings(keys=(("sort", "y"),))
     async with opened(feed, size=NARROW) as seen:
@@ -176,7 +176,7 @@ async def test_a_replaced_key_works_and_is_shown() -> None:
         assert "[s] does nothing here" in seen.text
 
 
-async def test_columns_are_chosen_sorted_by_and_remembered(tmp_path: Path) -> None:
+async def test_columns_are_chosen_sorted_and_stored(tmp_path: Path) -> None:
     file = tmp_path / "state" / "lists.json"
     options = AppOptions(state_file=file)
     async with opened(size=NARROW, options=options) as seen:
@@ -209,7 +209,7 @@ def test_rows_are_sorted_by_the_values_of_a_column(values: list[Value]) -> None:
 
 
 @pytest.mark.parametrize("way", [(), ("3",), ("4",)], ids=str)
-async def test_no_letter_is_offered_while_it_would_be_typed(way: tuple[str, ...]) -> None:
+async def test_footer_offers_no_letter_while_typing(way: tuple[str, ...]) -> None:
     async with opened(placed_feed(), size=NARROW) as seen:
         await seen.press(*way, "slash", "a")
         assert seen.lines[-1].strip() == "enter keep filter   esc clear filter"
@@ -220,10 +220,10 @@ async def test_no_letter_is_offered_while_it_would_be_typed(way: tuple[str, ...]
         assert "esc" not in seen.lines[-1]
 
 
-# --- what is cut --------------------------------------------------------------------------------
+# --- truncation ---------------------------------------------------------------------------------
 
 
-def test_names_of_dags_that_begin_alike_are_reported_apart() -> None:
+def test_similar_names_of_dags_stay_distinct() -> None:
     names = [
         f"runs/heterogeneous_pretraining_round_2_site_policy_{end}.dag" for end in ("a7", "b1")
     ]
@@ -236,7 +236,7 @@ def test_names_of_dags_that_begin_alike_are_reported_apart() -> None:
 
 
 @pytest.mark.parametrize("cells", range(60, 140, 8))
-def test_nodes_are_reported_to_be_done_in_every_width(cells: int) -> None:
+def test_done_nodes_are_shown_at_every_width(cells: int) -> None:
     now = status()
     dags = tuple(replace(dag, nodes_done=146, nodes_total=450) for dag in now.dags)
     lines = [spans.text(each) for each in header(update(replace(now, dags=dags)), "d", cells)]

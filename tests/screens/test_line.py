@@ -1,4 +1,4 @@
-"""The real program on its controlling terminal: sizes, signals, jobs of a shell, lost lines."""
+"""The real program on its controlling terminal: sizes, signals, shell jobs, lost lines."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def started(line: PseudoTerminal) -> None:
 
 
 def seen(line: PseudoTerminal) -> list[list[tuple[object, ...]]]:
-    """What is seen of each cell: of a blank no colour but its ground."""
+    """The visible part of each cell: of a blank only its background."""
     return [
         [(c[0], c[2], c[6], c[7]) + ((c[1], c[3]) if c[0] != " " else ()) for c in row]
         for row in line.cells()
     ]
 
 
-def test_after_any_sizes_the_picture_is_what_it_was(dagdir: Path) -> None:
+def test_picture_is_the_same_after_any_resizes(dagdir: Path) -> None:
     with on_a_line("watch", str(dagdir), "--read-only") as t:
         started(t)
         for turn, (screen, (keys, shown)) in enumerate(SCREENS.items()):
@@ -115,8 +115,8 @@ sys.exit(main(["watch", sys.argv[1], "--read-only"]))
 """
 
 
-def test_a_size_is_not_overtaken_by_the_one_before(dagdir: Path) -> None:
-    """A signal handler that has read a size may be interrupted by the next signal."""
+def test_latest_size_wins(dagdir: Path) -> None:
+    """The next signal may interrupt a handler that has read an older size."""
     argv = (sys.executable, "-c", RESIZED_WHILE_READING_ITS_SIZE, str(dagdir))
     with on_a_line(argv=argv) as t:
         started(t)
@@ -131,10 +131,10 @@ def test_a_size_is_not_overtaken_by_the_one_before(dagdir: Path) -> None:
         assert t.end() == 130
 
 
-async def test_a_call_is_not_lost_where_the_process_is_preempted(
+async def test_delayed_timer_still_applies_the_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A timer of 8 ms applies a new size: it skipped its only call, and all later sizes waited."""
+    """A timer of 8 ms that applies a new size skipped its only call, and later sizes waited."""
     app = Eager(FakeFeed(update()))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.resize_terminal(70, 20)
@@ -152,7 +152,7 @@ async def test_a_call_is_not_lost_where_the_process_is_preempted(
     "number",
     [signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU],
 )
-def test_a_signal_is_reported_behind_the_screen(dagdir: Path, number: signal.Signals) -> None:
+def test_signal_is_reported_after_the_screen(dagdir: Path, number: signal.Signals) -> None:
     with on_a_line("watch", str(dagdir)) as t:
         started(t)
         t.child.send_signal(number)
@@ -163,7 +163,7 @@ def test_a_signal_is_reported_behind_the_screen(dagdir: Path, number: signal.Sig
         assert f"metlmon: ended by {number.name}" in t.text_after_screen()
 
 
-def test_variables_of_textuals_developers_write_nothing(
+def test_variables_of_textual_write_no_files(
     dagdir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = tmp_path / "here"
@@ -187,8 +187,8 @@ def test_variables_of_textuals_developers_write_nothing(
         assert t.restored()
 
 
-def test_what_was_stopped_unheard_takes_the_terminal_and_gives_it_back(dagdir: Path) -> None:
-    """After SIGSTOP the raw modes were taken for those of before, and left behind."""
+def test_terminal_is_restored_after_sigstop(dagdir: Path) -> None:
+    """After SIGSTOP the raw modes were taken for the original ones, and left behind."""
     with on_a_line("watch", str(dagdir)) as t:
         started(t)
         before = seen(t)
@@ -205,7 +205,7 @@ def test_what_was_stopped_unheard_takes_the_terminal_and_gives_it_back(dagdir: P
         assert t.restored()
 
 
-def test_to_the_shell_and_back(dagdir: Path) -> None:
+def test_suspend_and_resume(dagdir: Path) -> None:
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("no bash: nobody to stop it and go on")
@@ -229,8 +229,8 @@ def test_to_the_shell_and_back(dagdir: Path) -> None:
         t.end()
 
 
-def test_where_nobody_could_go_on_with_it_it_is_not_stopped(dagdir: Path) -> None:
-    """As a window's own command it would be stopped for ever."""
+def test_program_without_a_shell_is_not_stopped(dagdir: Path) -> None:
+    """As the command of a window it would be stopped for ever."""
     with on_a_line("watch", str(dagdir)) as t:
         started(t)
         t.type("\x1a")
@@ -242,7 +242,7 @@ def test_where_nobody_could_go_on_with_it_it_is_not_stopped(dagdir: Path) -> Non
         assert t.end() == 0
 
 
-def test_a_line_that_is_gone_leaves_no_process_behind(dagdir: Path) -> None:
+def test_lost_line_leaves_no_process(dagdir: Path) -> None:
     with on_a_line("watch", str(dagdir)) as t:
         started(t)
         t.hang_up()
@@ -250,15 +250,15 @@ def test_a_line_that_is_gone_leaves_no_process_behind(dagdir: Path) -> None:
         assert t.processes() == []
 
 
-def test_while_the_terminal_reads_nothing_no_processor_is_taken(dagdir: Path) -> None:
+def test_blocked_terminal_costs_no_cpu_time(dagdir: Path) -> None:
     with on_a_line("watch", str(dagdir)) as t:
         started(t)
-        # Each is a whole screen again; nobody reads them.
+        # Each redraws the whole screen, unread.
         for _ in range(100):
             t.type("\x0c\x14")
         deadline, used, before = time.monotonic() + PATIENCE, _cpu(t.child.pid), -1.0
         while used - before > 0.1:
-            # What was typed is drawn first; one that spins never rests.
+            # Typed keys are drawn first; a busy loop never rests.
             assert time.monotonic() < deadline, "it takes the processor for nothing"
             time.sleep(1)
             before, used = used, _cpu(t.child.pid)
@@ -276,7 +276,7 @@ def _cpu(pid: int) -> float:
 
 
 @pytest.mark.parametrize("bracketed", [True, False])
-def test_a_file_pasted_by_mistake_is_no_row_of_keys(dagdir: Path, bracketed: bool) -> None:
+def test_pasted_file_is_not_taken_for_keys(dagdir: Path, bracketed: bool) -> None:
     with on_a_line("watch", str(dagdir), "--read-only") as t:
         started(t)
         before = seen(t)
@@ -298,14 +298,14 @@ def test_a_file_pasted_by_mistake_is_no_row_of_keys(dagdir: Path, bracketed: boo
 
 
 def _pressed(line: PseudoTerminal, key: bytes) -> bool:
-    """Press it once more, for as long as there is somebody to hear it."""
+    """Press it again, for as long as the program runs."""
     if line.child.poll() is None:
         line.type(key)
     return line.child.poll() is not None
 
 
 @pytest.mark.parametrize("closed", ["<&- >&- 2>&-", "</dev/null"])
-def test_with_closed_descriptors_it_still_says_how_it_went(dagdir: Path, closed: str) -> None:
+def test_exit_status_with_closed_descriptors(dagdir: Path, closed: str) -> None:
     command = f"{' '.join(PROGRAM)} watch {dagdir} {closed}; echo status $?"
     with on_a_line(argv=["/bin/sh", "-c", command]) as t:
         t.until(lambda: t.child.poll() is not None or "PROGRESS" in t.text, "nothing happens")
@@ -314,8 +314,8 @@ def test_with_closed_descriptors_it_still_says_how_it_went(dagdir: Path, closed:
         assert "Traceback" not in t.text
 
 
-def test_the_worker_ends_with_its_parent_whatever_it_waits_for() -> None:
-    """The bindings wait for the schedd and let no other thread of Python run meanwhile."""
+def test_worker_ends_with_its_parent() -> None:
+    """While the bindings wait for the schedd no other thread of Python runs."""
     worker = (
         "import ctypes\n"
         "from metlmon.pool import worker\n"

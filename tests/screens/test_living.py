@@ -1,4 +1,4 @@
-"""The dashboard over a dagdir that another process writes: all without a restart."""
+"""The dashboard on a dagdir that another process writes, without a restart."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ async def follow(seen: Seen, dagdir: Path, write: Callable[[str], None]) -> None
     write("until 2026-11-21T09:43:22.9")
     await seen.until(lambda: "removed" in row("run0") and "1/4" in row("run0"))
 
-    # It is submitted again: the nodes.log is emptied in place and grows again, and what
-    # was done stays done.
+    # It is submitted again: nodes.log is truncated in place and grows again, and done nodes stay
+    # done.
     before = (dagdir / "ens.dag.nodes.log").stat()
     write("until 2026-11-21T09:43:35")
     after = (dagdir / "ens.dag.nodes.log").stat()
@@ -66,13 +66,13 @@ async def follow(seen: Seen, dagdir: Path, write: Callable[[str], None]) -> None
     await seen.until(lambda: "2/4" in row("run3") and "2nd submission" in seen.text)
     await seen.until(lambda: "idle" in row("run0") and "1/4" in row("run0"))
 
-    # An epoch fails and is tried again.
+    # An epoch fails and is retried.
     write("until 2026-11-21T09:43:50")
     await seen.until(lambda: "↻ retrying" in row("run2"))
     write("until 2026-11-21T09:44:00")
     await seen.until(lambda: "✗ failed" in row("run2"))
 
-    # A second DAG is put beside it while the first goes on.
+    # A second DAG appears while the first one goes on.
     write(f"copy {FIXTURES / 'shared-log'} b.*")
     await seen.until(lambda: "b.dag" in seen.text)
     write("until 2026-11-21T23:00:00")
@@ -80,7 +80,7 @@ async def follow(seen: Seen, dagdir: Path, write: Callable[[str], None]) -> None
     assert "28 epochs" in seen.text
 
 
-async def test_all_that_happens_to_an_ensemble_comes_to_the_screen(tmp_path: Path) -> None:
+async def test_life_of_an_ensemble_reaches_the_screen(tmp_path: Path) -> None:
     with writer(tmp_path) as write:
         write("until 2026-11-21T09:43:12")
         reader = DagdirReader(tmp_path)

@@ -1,4 +1,4 @@
-"""Errors that nobody foresaw: the screen says it, the rest goes on, and what failed comes back."""
+"""Unforeseen errors: the screen reports them, the rest goes on, and the failed part recovers."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ ERRORS = [
 
 
 class Unspeakable(Exception):
-    """Its text cannot be had."""
+    """An error whose text raises an error."""
 
     def __str__(self) -> str:
         raise ValueError
 
 
 class Tough(Eager):
-    """Under this pilot an error that was borne is not raised again."""
+    """Under this pilot a handled error is not raised again."""
 
     def record_error(self, error: Exception) -> None:
-        """It is what the test is about."""
+        """Keep it: the test is about it."""
 
 
 def tough(
@@ -66,7 +66,7 @@ def failing(error: BaseException) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize("error", [*ERRORS, Unspeakable()], ids=lambda e: type(e).__name__)
-def test_the_sentence_is_one_line_that_no_terminal_obeys(error: Exception) -> None:
+def test_message_is_one_line_without_control_characters(error: Exception) -> None:
     try:
         raise error
     except Exception as caught:
@@ -80,7 +80,7 @@ def test_the_sentence_is_one_line_that_no_terminal_obeys(error: Exception) -> No
     assert "test_mishaps.py:" in result[0]
 
 
-def test_a_long_text_keeps_the_place_and_what_to_do() -> None:
+def test_long_message_keeps_place_and_advice() -> None:
     result = describe_error("drawing failed", ValueError("x" * 10**6))
     assert len(result) <= 300
     assert result.endswith("please report this")
@@ -90,7 +90,7 @@ def test_a_long_text_keeps_the_place_and_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("error", ERRORS[:2], ids=lambda e: type(e).__name__)
-async def test_a_screen_that_fails_says_so_and_comes_back(
+async def test_failed_screen_is_reported_and_recovers(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     async with tough() as seen:
@@ -99,7 +99,7 @@ async def test_a_screen_that_fails_says_so_and_comes_back(
         await seen.publish(update(status((run("newer", 1, 30, State.RUNNING),))))
         assert "this screen failed and is tried again" in seen.lines[0]
         assert "\x1b" not in seen.text
-        # Another screen is not harmed.
+        # Other screens work.
         await seen.press("question_mark")
         assert "Keys and signs" in seen.text
         assert "is tried again" not in seen.text
@@ -111,7 +111,7 @@ async def test_a_screen_that_fails_says_so_and_comes_back(
 
 
 @pytest.mark.parametrize("where", ["action", "line", "row", "timer", "later", "worker", "message"])
-async def test_wherever_it_fails_the_next_keys_work(
+async def test_keys_work_after_an_error_anywhere(
     monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     fail = failing(RuntimeError("broke"))
@@ -148,7 +148,7 @@ async def test_wherever_it_fails_the_next_keys_work(
         assert "Keys and signs" in seen.text
 
 
-async def test_after_too_many_errors_it_ends_with_a_word() -> None:
+async def test_too_many_errors_end_the_program_with_a_message() -> None:
     async with tough() as seen:
         seen.app._failed_at = [monotonic() - 1] * ERROR_LIMIT
         seen.app._handle_exception(RuntimeError(HOSTILE))
@@ -158,7 +158,7 @@ async def test_after_too_many_errors_it_ends_with_a_word() -> None:
     assert seen.app.return_code == 70
 
 
-async def test_the_keyboard_interrupts_also_where_the_palette_is_open() -> None:
+async def test_ctrl_c_works_in_the_palette() -> None:
     async with tough() as seen:
         await seen.press("colon")
         await seen.pilot.press("ctrl+c")
@@ -167,7 +167,7 @@ async def test_the_keyboard_interrupts_also_where_the_palette_is_open() -> None:
 
 
 @pytest.mark.parametrize("error", ERRORS[:2], ids=lambda e: type(e).__name__)
-async def test_an_act_that_breaks_off_is_reported_with_what_was_done(error: Exception) -> None:
+async def test_aborted_action_is_reported_with_its_effects(error: Exception) -> None:
     pool = FakePool()
     pool.error = error
     async with tough(QueuedFeed(update()), AppOptions(pool_actions=pool)) as seen:
@@ -178,17 +178,17 @@ async def test_an_act_that_breaks_off_is_reported_with_what_was_done(error: Exce
         assert seen.app.action_refusal() is None
 
 
-# --- Screens that were opened and closed leave nothing behind, and a look at the files neither ---
+# --- closed screens and checked files leave no objects -------------------------------------------
 
 
 def living() -> Counter[str]:
-    """Widgets and what Textual keeps of them, by their class."""
+    """The number of widgets and of Textual's objects for them, by class."""
     gc.collect()
     found = (each for each in gc.get_objects() if isinstance(each, DOMNode | StylesCache))
     return Counter(type(each).__name__ for each in found)
 
 
-async def test_closed_screens_are_forgotten() -> None:
+async def test_closed_screens_are_freed() -> None:
     counts = []
     async with opened(QueuedFeed(update()), NARROW) as seen:
         for _ in range(3):
@@ -198,11 +198,11 @@ async def test_closed_screens_are_forgotten() -> None:
                 await seen.publish(update())
             counts.append(living())
     first, second, third = counts
-    # A screen that is still closing is there after one round, one that leaks after each.
+    # A closing screen may exist after one round, a leaked one after each.
     assert set(second - first) & set(third - second) == set()
 
 
-async def test_widths_of_past_texts_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_widths_of_old_texts_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("screens.app.RELEASE_AFTER", 3)
     async with opened(QueuedFeed(update()), NARROW) as seen:
         cell_len("a text of long ago")

@@ -1,4 +1,4 @@
-"""The output of a job as a screen of its own: found, followed, copied."""
+"""The output of a job as a screen: search, following, copying."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINES = [f"step {n:06d} loss {1 / (n + 1):.6f}" for n in range(20_000)]
 
 @pytest.fixture
 def dagdir(tmp_path: Path) -> Path:
-    """A recorded ensemble, in which the last job of run0 has written twenty thousand lines."""
+    """A recorded ensemble in which the last job of run0 has written twenty thousand lines."""
     directory = tmp_path / "trainer"
     shutil.copytree(FIXTURES / "trainer", directory)
     return directory
@@ -42,7 +42,7 @@ async def open_output(seen: Seen, dagdir: Path) -> Path:
     return path
 
 
-async def test_its_end_is_there_at_once_and_followed(dagdir: Path) -> None:
+async def test_output_opens_at_its_end_and_is_followed(dagdir: Path) -> None:
     async with opened(session(dagdir), NARROW) as seen:
         path = await open_output(seen, dagdir)
         assert LINES[-1] in seen.text
@@ -81,9 +81,7 @@ async def test_long_lines_wrap_or_are_cut_and_the_id_is_copied(
         assert base64.b64decode(sequence[7:-1]) == b"478.0"
 
 
-async def test_a_key_while_the_file_is_read_is_obeyed(
-    dagdir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_key_during_reading_is_handled(dagdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow, read = threading.Event(), output_pager.page_at_end
 
     def page_at_end(path: Path) -> OutputPage:
@@ -101,7 +99,7 @@ async def test_a_key_while_the_file_is_read_is_obeyed(
         await seen.until(lambda: LINES[0] in seen.text)
 
 
-async def test_a_text_is_found_anywhere(dagdir: Path) -> None:
+async def test_text_is_found_anywhere(dagdir: Path) -> None:
     async with opened(session(dagdir), MIDDLE) as seen:
         await open_output(seen, dagdir)
         await seen.press("slash", *"STEP 0123", "enter")
@@ -124,10 +122,10 @@ def install(directory: Path, name: str, script: str) -> None:
     (directory / name).chmod(stat.S_IRWXU)
 
 
-async def test_why_a_job_is_idle_is_asked_for(
+async def test_analysis_of_an_idle_job_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a job that was idle when the log ended."""
+    """Of a job that was idle at the end of the log."""
     tools = tmp_path / "bin"
     install(
         tools, "condor_q", r"printf '%s\n' 'no slot \033[31mmatches' \"$*\"".replace('\\"', '"')
@@ -144,7 +142,7 @@ async def test_why_a_job_is_idle_is_asked_for(
         await seen.until(lambda: "Job 478.0 is not running" in seen.text)
 
 
-async def test_an_ended_job_is_not_asked_about(dagdir: Path) -> None:
+async def test_ended_job_has_no_analysis(dagdir: Path) -> None:
     async with opened(session(dagdir), MIDDLE, AppOptions(read_only=True)) as seen:
         await open_output(seen, dagdir)
         await seen.press("ctrl+n")

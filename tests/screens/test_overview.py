@@ -1,4 +1,4 @@
-"""The overview: what is seen first, and that the cursor stays on its run."""
+"""The overview: its first lines, and a cursor that stays on its run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.screen_view import MIDDLE, NARROW, WIDE, Eager
 from tests.support.static_sessions import FIXTURES, opened, session
 
 
-async def test_columns_drop_in_their_order() -> None:
+async def test_columns_are_dropped_in_order() -> None:
     wanted = ["TRY", "JOB", "UUID", "GPU", "SITE", "PROGRESS", "STATE"]
     there: list[list[str]] = []
     for width in (130, 110, 100, 88, 80, 60):
@@ -31,7 +31,7 @@ async def test_columns_drop_in_their_order() -> None:
     assert len(there[-1]) < len(there[0])
 
 
-async def test_a_hold_reason_is_reported_below_its_run_or_below_the_table() -> None:
+async def test_hold_reason_is_below_its_run_or_the_table() -> None:
     async with opened(size=MIDDLE) as seen:
         lines = seen.lines
         at = next(i for i, line in enumerate(lines) if "■ held" in line and "run1" in line)
@@ -43,7 +43,7 @@ async def test_a_hold_reason_is_reported_below_its_run_or_below_the_table() -> N
         assert "cgroup memory limit of 65536 megabytes. Last measured usage" in below
 
 
-async def test_the_cursor_stays_on_its_run_whatever_moves() -> None:
+async def test_cursor_stays_on_its_run() -> None:
     async with opened(size=MIDDLE) as seen:
         await seen.press("down", "down", "down", "down")
         assert "run4" in seen.under_cursor
@@ -60,7 +60,7 @@ async def test_the_cursor_stays_on_its_run_whatever_moves() -> None:
         assert "run4" in seen.under_cursor
 
 
-async def test_the_cursor_stays_in_view_when_rows_come_before_its_own() -> None:
+async def test_cursor_stays_in_view_when_rows_are_inserted() -> None:
     many = tuple(run(f"new{n}", n % 30, 30, State.RUNNING) for n in range(60))
     async with opened(size=NARROW) as seen:
         await seen.press("end")
@@ -106,13 +106,13 @@ async def test_what_needs_a_person_first_or_alone() -> None:
 
 
 @pytest.mark.parametrize("wanted", [f"run1,{(RUNS[4].uuid or '')[:6]}", "run[14]"])
-async def test_only_shows_the_runs_asked_for(wanted: str) -> None:
+async def test_only_option_limits_the_runs(wanted: str) -> None:
     async with opened(options=AppOptions(run_filter=wanted)) as seen:
         text = {r.run for r in RUNS if any(f"{r.run} " in line for line in seen.lines)}
         assert text == {"run1", "run4"}
 
 
-async def test_several_dags_are_reported_apart() -> None:
+async def test_several_dags_are_shown_separately() -> None:
     second = tuple(replace(r, key=f"2{r.key}", dag="second.dag") for r in RUNS[:2])
     async with opened(FakeFeed(update(status((*RUNS, *second)))), size=WIDE) as seen:
         assert "DAG" in seen.line("PROGRESS").split()
@@ -133,7 +133,7 @@ async def test_headings_and_tabs_can_be_clicked() -> None:
         assert "[3Sites" in seen.text
 
 
-async def test_below_the_rows_is_the_run_under_the_cursor_where_there_is_room() -> None:
+async def test_details_of_the_selected_run_are_below_the_rows() -> None:
     async with opened(session(FIXTURES / "demo"), (120, 40)) as seen:
         await seen.until(lambda: "━ run0" in seen.text)
         await seen.press("down")
@@ -152,7 +152,7 @@ async def test_below_the_rows_is_the_run_under_the_cursor_where_there_is_room() 
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-async def test_the_cursor_begins_on_the_run_in_trouble(
+async def test_cursor_starts_on_the_run_in_trouble(
     size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Eager, "last_key_time", 0.0)
@@ -162,7 +162,7 @@ async def test_the_cursor_begins_on_the_run_in_trouble(
         assert "run3" in seen.under_cursor
 
 
-def test_hours_that_no_log_has_are_unknown() -> None:
+def test_hours_without_logs_are_unknown() -> None:
     row = replace(RUNS[0], hours=GpuHours(badput=2.0))
     known = {column.name: spans.text(column.draw(row)).split() for column in columns([row])}
     assert row.epochs_done
@@ -171,7 +171,7 @@ def test_hours_that_no_log_has_are_unknown() -> None:
 
 
 @pytest.mark.parametrize("lines", [9, 10, 12])
-async def test_on_a_low_terminal_runs_are_seen(lines: int) -> None:
+async def test_runs_are_visible_on_a_low_terminal(lines: int) -> None:
     made = status()
     dags = tuple(replace(made.dags[0], file=f"{name}.dag") for name in "ab")
     feed = FakeFeed(update(replace(made, dags=dags)))
@@ -202,7 +202,7 @@ WAITING = {
 """What each screen says before anything has been read, by the keys to it."""
 
 
-async def test_before_anything_is_read_each_screen_says_what_will_come() -> None:
+async def test_screens_explain_themselves_before_reading() -> None:
     async with opened(FakeFeed(None)) as seen:
         for keys, text in WAITING.items():
             await seen.press(*keys)
@@ -210,7 +210,7 @@ async def test_before_anything_is_read_each_screen_says_what_will_come() -> None
             await seen.press("1")
 
 
-async def test_reading_says_how_far_it_is() -> None:
+async def test_progress_of_reading_is_shown() -> None:
     nothing = status((), dags=(), logs=(), warnings=())
     async with opened(FakeFeed(None)) as seen:
         assert "opening the directory" in seen.text
@@ -224,7 +224,7 @@ async def test_reading_says_how_far_it_is() -> None:
         assert "reading" not in seen.text
 
 
-async def test_empty_states_say_what_would_fill_them() -> None:
+async def test_empty_screens_explain_what_fills_them() -> None:
     nothing = status((), dags=(), logs=(), warnings=())
     async with opened(FakeFeed(update(nothing))) as seen:
         assert "There is no DAG file here yet" in seen.text
@@ -241,7 +241,7 @@ async def test_empty_states_say_what_would_fill_them() -> None:
         assert "No cause has this text." in seen.text
 
 
-async def test_an_error_is_reported_on_every_screen_and_goes_with_its_cause() -> None:
+async def test_error_is_on_every_screen_until_it_is_fixed() -> None:
     silent = "metl.log: no answer from the file system since 09:10:11"
     async with opened() as seen:
         ways = ((), ("enter",), ("enter",), ("escape", "escape", "2"), ("escape", "3"), ("4",))
@@ -254,7 +254,7 @@ async def test_an_error_is_reported_on_every_screen_and_goes_with_its_cause() ->
             assert silent not in seen.text
 
 
-async def test_ten_thousand_runs_open_at_once() -> None:
+async def test_ten_thousand_runs_open_quickly() -> None:
     many = tuple(run(f"run{n}", n % 30, 30, State.RUNNING, uuid=f"{n:08x}") for n in range(10_000))
     async with opened(FakeFeed(update(status(many)))) as seen:
         await seen.press("end")

@@ -1,4 +1,4 @@
-"""Is it learning: the metric columns of the overview."""
+"""The metric columns of the overview."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def titles(seen: Seen, title: str = "PROGRESS") -> list[str]:
     return seen.line(title).split()
 
 
-async def test_at_80_columns_each_run_says_whether_it_learns() -> None:
+async def test_80_columns_show_whether_runs_learn() -> None:
     async with opened(learning(), size=NARROW) as seen:
         names = ["RUN", "PROGRESS", "STATE", "val_loss", "BEST", "30", "EPOCHS", "SITE"]
         assert titles(seen) == names
@@ -36,7 +36,7 @@ async def test_at_80_columns_each_run_says_whether_it_learns() -> None:
         assert " in epoch 7, improves" in seen.lines[-3]
 
 
-async def test_a_new_value_repaints_its_row_alone() -> None:
+async def test_new_value_repaints_only_its_row() -> None:
     feed = learning()
     async with opened(feed, size=WIDE) as seen:
         before = seen.lines
@@ -50,12 +50,12 @@ async def test_a_new_value_repaints_its_row_alone() -> None:
         await seen.until(lambda: "★run1" in seen.text)
         pairs = zip(before[7:-4], seen.lines[7:-4], strict=True)
         rows = {a[2:7] for a, b in pairs if a != b and not a.startswith("│")}
-        # The best run is another one now.
+        # Another run is the best now.
         assert {name.strip() for name in rows} == {"run0", "run1"}
         assert before[6] == seen.lines[6], "columns stay where they are"
 
 
-async def test_sorted_by_the_best_value_nan_and_none_are_last(tmp_path: Path) -> None:
+async def test_nan_and_none_sort_last(tmp_path: Path) -> None:
     feed = learning()
     feed.written = {key: output for key, output in feed.written.items() if key != RUNS[3].key}
     async with opened(feed, size=WIDE, options=AppOptions(state_file=tmp_path / "x")) as seen:
@@ -72,15 +72,15 @@ async def test_sorted_by_the_best_value_nan_and_none_are_last(tmp_path: Path) ->
         assert last == sorted(last)
 
 
-async def test_a_sweep_shows_its_variables() -> None:
+async def test_sweep_shows_its_variables() -> None:
     async with opened(dagdir_feed(sweep()), size=WIDE) as seen:
         assert titles(seen)[:5] == ["RUN", "UUID", "lr", "width", "PROGRESS"]
         assert "3e-4" in seen.line("run07 ")
         assert " 128 " in seen.line("run07 ")
 
 
-async def test_columns_of_the_settings_and_what_was_chosen_beside_them(tmp_path: Path) -> None:
-    """What the screen remembers goes before metlmon.toml, column by column."""
+async def test_chosen_columns_override_the_settings(tmp_path: Path) -> None:
+    """The stored choice overrides metlmon.toml column by column."""
     options = AppOptions(state_file=tmp_path / "lists.json")
     feed = learning()
     feed.set = Settings(columns=(("overview", ("BEST", "state", "val_loss")),))
@@ -101,7 +101,7 @@ async def test_columns_of_the_settings_and_what_was_chosen_beside_them(tmp_path:
 
 
 async def test_badput_has_one_form_in_all_rows() -> None:
-    """Hours and their share where every column has its room, else the share alone."""
+    """Hours and their share if all columns fit, else the share only."""
     for size in (NARROW, (120, 40), (110, 40), WIDE):
         async with opened(dagdir_feed(FIXTURES / "demo"), size=size) as seen:
             if "BADPUT" not in titles(seen):

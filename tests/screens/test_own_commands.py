@@ -1,4 +1,4 @@
-"""``[[command]]``: commands of the user's own on keys of the dashboard."""
+"""``[[command]]``: the user's own commands on keys of the dashboard."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOK = OwnCommand("c", "look at it", ("true", "-x", "{run}", "{dagdir}"))
 
 @pytest.fixture(name="ran")
 def _ran(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The arguments of what was run, without the program's path."""
+    """The arguments of the commands that ran, without the program's path."""
     ran: list[list[str]] = []
 
     @contextmanager
@@ -42,7 +42,7 @@ def feed(*commands: OwnCommand, name: str = "run1") -> FakeFeed:
     return made
 
 
-async def test_it_gets_the_row_under_the_cursor(ran: list[list[str]]) -> None:
+async def test_command_gets_the_row_under_the_cursor(ran: list[list[str]]) -> None:
     async with opened(feed(LOOK)) as seen:
         await seen.press("c")
         assert ran == [["-x", "run1", str(seen.app.feed.dagdir)]]
@@ -53,15 +53,15 @@ async def test_it_gets_the_row_under_the_cursor(ran: list[list[str]]) -> None:
         assert len(ran) == 2
 
 
-async def test_a_key_that_is_taken_is_refused_with_the_reason(ran: list[list[str]]) -> None:
+async def test_occupied_key_is_refused_with_the_reason(ran: list[list[str]]) -> None:
     async with opened(feed(OwnCommand("s", "mine", ("true",)))) as seen:
         assert "mine: s is the key of 'sort'" in seen.text
         await seen.press("s")
         assert ran == []
 
 
-async def test_no_reason_is_lost_whatever_key_closes_the_banner() -> None:
-    """A line less above the table makes it larger, which does not move its cursor."""
+async def test_every_reason_is_shown_whatever_key_closes_the_banner() -> None:
+    """One line less above the table enlarges it, which does not move its cursor."""
     taken = [OwnCommand(key, f"mine {key}", ("true",)) for key in "sq"]
     async with opened(feed(*taken)) as seen:
         assert "mine s: s is the key of 'sort' (and 1 more)" in seen.lines[0]
@@ -74,14 +74,14 @@ async def test_no_reason_is_lost_whatever_key_closes_the_banner() -> None:
 
 
 @pytest.mark.parametrize("name", ["a b", "$(reboot)", "-rf", "x;y", ""])
-async def test_no_name_that_a_shell_would_obey(ran: list[list[str]], name: str) -> None:
+async def test_names_with_shell_syntax_are_refused(ran: list[list[str]], name: str) -> None:
     async with opened(feed(LOOK, name=name)) as seen:
         await seen.press("c")
         assert ran == []
         assert "look at it: " in seen.text
 
 
-async def test_read_only_has_none(ran: list[list[str]]) -> None:
+async def test_read_only_has_no_own_commands(ran: list[list[str]]) -> None:
     async with opened(feed(LOOK), options=AppOptions(read_only=True)) as seen:
         await seen.press("c", "question_mark")
         assert (ran, "look at it" in seen.text) == ([], False)

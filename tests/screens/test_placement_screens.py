@@ -91,7 +91,7 @@ async def annexes(
         yield seen, pool
 
 
-async def test_warnings_come_first_then_the_annexes() -> None:
+async def test_warnings_come_before_the_annexes() -> None:
     async with annexes(ANSWER) as (seen, pool):
         assert pool.queries == 1
         assert "3 annexes, 1 up" in seen.lines[0]
@@ -112,14 +112,14 @@ async def test_warnings_come_first_then_the_annexes() -> None:
         assert "asking the schedd and the collectors" in seen.text
 
 
-async def test_an_empty_screen_says_what_an_annex_is() -> None:
+async def test_empty_screen_explains_annexes() -> None:
     empty = AnnexAnswer(queried_at=NOW, generation=AnnexGeneration.NEW)
     async with annexes(empty) as (seen, _):
         assert "No annex is known here." in seen.text
         assert "request one: htcondor annex create NAME   Y copies" in seen.text
 
 
-async def test_without_a_schedd_nothing_is_copied() -> None:
+async def test_no_command_is_copied_without_a_schedd() -> None:
     silent = AnnexAnswer(error="no schedd answers here")
     async with annexes(silent) as (seen, _):
         assert "! no schedd answers here" in seen.text
@@ -150,7 +150,7 @@ def targets(dagdir: Dagdir) -> list[str | None]:
     return [file.read_text() if file.exists() else None for file in files]
 
 
-async def test_the_plan_comes_first_then_what_would_change_it_then_the_pools(
+async def test_plan_comes_first_then_what_if_then_pools(
     tmp_path: Path,
 ) -> None:
     async with advice_of(advised(tmp_path / "e")) as seen:
@@ -163,7 +163,7 @@ async def test_the_plan_comes_first_then_what_would_change_it_then_the_pools(
         assert "later" in seen.line(f"without {FAST}")
 
 
-async def test_a_plan_is_applied_after_a_question_and_taken_back(tmp_path: Path) -> None:
+async def test_plan_is_applied_after_a_question_and_undone(tmp_path: Path) -> None:
     dagdir = advised(tmp_path / "e")
     async with advice_of(dagdir) as seen:
         await seen.press("a")
@@ -187,7 +187,7 @@ async def test_a_plan_is_applied_after_a_question_and_taken_back(tmp_path: Path)
         assert targets(dagdir) == [None, None, None]
 
 
-async def test_a_plan_is_applied_to_its_end_where_its_screen_is_closed(tmp_path: Path) -> None:
+async def test_plan_is_applied_fully_after_closing_the_screen(tmp_path: Path) -> None:
     dagdir = advised(tmp_path / "e")
     async with advice_of(dagdir) as seen:
         await seen.press("a")
@@ -201,7 +201,7 @@ async def test_a_plan_is_applied_to_its_end_where_its_screen_is_closed(tmp_path:
     assert targets(dagdir) == [f"{FAST}\n", f"{FAST}\n", f"{FAST}|{SLOW}\n"]
 
 
-async def test_without_a_gate_it_shows_the_line_to_add_and_why_no_act_helps(
+async def test_submit_line_is_shown_without_a_gate(
     tmp_path: Path,
 ) -> None:
     async with advice_of(advised(tmp_path / "e", gated=False), WIDE) as seen:
@@ -213,7 +213,7 @@ async def test_without_a_gate_it_shows_the_line_to_add_and_why_no_act_helps(
         assert "What came of it" not in seen.text
 
 
-async def test_what_is_missing_is_said(tmp_path: Path) -> None:
+async def test_missing_data_is_reported(tmp_path: Path) -> None:
     dagdir = advised(tmp_path / "e")
     dagdir.write("metl.log", Log().submit(1, "run0-train_epoch0").execute(1, site=FAST).data)
     async with advice_of(dagdir) as seen:
@@ -226,7 +226,7 @@ async def test_what_is_missing_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("live", [True, False])
-async def test_free_gpus_of_the_collector_count_while_the_ensemble_is_live(live: bool) -> None:
+async def test_free_gpus_count_while_the_ensemble_is_live(live: bool) -> None:
     answer = AnnexAnswer(free_gpus=(FreeGpus("anvil", A40, 8, NOW),))
     pool, feed = AnnexPool(answer), LedgerFeed()
     options = AppOptions(pool_actions=cast(PoolClient, pool))

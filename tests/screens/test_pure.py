@@ -1,4 +1,4 @@
-"""Rows, bars and charts before any terminal is thought of."""
+"""Rows, bars and charts without a terminal."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tests.support.sample_snapshots import AS_OF, RUNS, job_view, status
 
 
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=16), st.integers(1, 200))
-def test_every_state_has_its_part_of_the_bar(amounts: list[int], cells: int) -> None:
+def test_every_state_has_a_part_of_the_bar(amounts: list[int], cells: int) -> None:
     shares = formatting.apportion(amounts, cells)
     assert sum(shares) == cells
     if cells >= len(amounts):
         assert min(shares) >= 1
 
 
-def test_counts_lose_words_before_numbers() -> None:
+def test_counts_drop_words_before_numbers() -> None:
     states = status().epoch_states
     for cells in (200, 100, 80, 60):
         result = spans.text(overview_header.state_counts(states, cells))
@@ -45,7 +45,7 @@ def test_counts_lose_words_before_numbers() -> None:
         assert "held" in result, "what needs attention keeps its word longest"
 
 
-def test_what_is_over_has_no_count_of_running_ones() -> None:
+def test_ended_ensemble_has_no_running_count() -> None:
     ended = {State.COMPLETED: 4, State.SKIPPED: 1, State.FAILED: 1, State.FUTILE: 2}
     counts = "✓ 4 done   – 1 skipped   ✗ 1 failed   ⊘ 2 futile"
     assert spans.text(overview_header.state_counts(ended, 80)) == counts
@@ -56,7 +56,7 @@ def test_what_is_over_has_no_count_of_running_ones() -> None:
     assert "2.00 running" in spans.text(overview_header.gpu_hours(replace(hours, running=2.0)))
 
 
-def test_the_bar_gives_way_to_the_words_of_the_counts() -> None:
+def test_bar_shrinks_before_the_words_of_the_counts() -> None:
     states = {State.COMPLETED: 5, State.RUNNING: 4, State.IDLE: 1, State.HELD: 1, State.WAITING: 19}
     few = replace(status(), epoch_states=states)
     counts = "✓ 5 done  ▶ 4 running  ◦ 1 idle  ■ 1 held  · 19 waiting"
@@ -71,7 +71,7 @@ def test_the_bar_gives_way_to_the_words_of_the_counts() -> None:
 
 
 @given(st.integers(10, 250))
-def test_columns_fit_whatever_the_width(cells: int) -> None:
+def test_columns_fit_any_width(cells: int) -> None:
     specs = runs_table.columns(RUNS)
     widths = fit_columns(specs, RUNS, cells)
     assert {"run", "progress", "state"} <= set(widths)
@@ -81,7 +81,7 @@ def test_columns_fit_whatever_the_width(cells: int) -> None:
     assert least <= sum(widths.values())
 
 
-def test_a_column_gives_way_before_others_are_dropped() -> None:
+def test_column_shrinks_before_others_are_dropped() -> None:
     specs: list[Column[str]] = [
         Column("name", lambda thing: thing, comfortable=6),
         Column("more", lambda thing: "1234", drop=1),
@@ -90,7 +90,7 @@ def test_a_column_gives_way_before_others_are_dropped() -> None:
     assert fit_columns(specs, ["a long name indeed"], 14) == {"name": 11}
 
 
-def test_a_chart_has_its_scale_and_labels() -> None:
+def test_chart_has_its_scale_and_labels() -> None:
     bars = [ChartBar(str(n), 3600.0 * n) for n in range(1, 5)]
     drawn = [spans.text(line) for line in seconds_chart(bars, 40, 4)]
     assert drawn[0].startswith("4h00m │")
@@ -100,7 +100,7 @@ def test_a_chart_has_its_scale_and_labels() -> None:
     assert drawn[4].split() == ["1", "2", "3", "4"]
 
 
-def test_a_jobs_life_goes_through_its_states() -> None:
+def test_life_of_a_job_has_its_states() -> None:
     made = spans_by_state(job_view(RUNS[1], 14700390).job, AS_OF)
     assert [stretch.state for stretch in made] == [
         State.IDLE, State.TRANSFERRING_INPUT, State.STARTING, State.RUNNING, State.IDLE,
@@ -112,7 +112,7 @@ def test_a_jobs_life_goes_through_its_states() -> None:
     assert spans.width(state_bar(made, 57)) == 57
 
 
-def test_a_life_with_stamps_out_of_order_never_goes_back() -> None:
+def test_life_with_unordered_times_never_goes_back() -> None:
     job = job_view(RUNS[1], 14700390).job
     states = job.states
     early = (states[0][0] - timedelta(hours=1), State.HELD)
@@ -123,7 +123,7 @@ def test_a_life_with_stamps_out_of_order_never_goes_back() -> None:
 
 
 @given(st.text(max_size=200), st.integers(8, 60))
-def test_wrapped_text_fits_and_loses_nothing(text: str, cells: int) -> None:
+def test_wrapped_text_fits_and_is_complete(text: str, cells: int) -> None:
     from metlmon.text.formatting import plain
 
     shown = plain(text)
@@ -133,14 +133,14 @@ def test_wrapped_text_fits_and_loses_nothing(text: str, cells: int) -> None:
 
 
 @given(st.text(max_size=40), st.integers(0, 30), st.booleans())
-def test_a_fitted_line_has_exactly_its_cells(text: str, cells: int, right: bool) -> None:
+def test_fitted_line_has_its_exact_width(text: str, cells: int, right: bool) -> None:
     from metlmon.text.formatting import plain
 
     made = spans.fit(spans.line(plain(text)), cells, "right" if right else "left")
     assert spans.width(made) == cells
 
 
-def test_the_footer_keeps_what_matters_most() -> None:
+def test_footer_keeps_the_most_important_keys() -> None:
     actions = actions_of(("list", "overview", "everywhere"))
     keys = [(action.footer, action.cap, action.label) for action in actions if action.footer]
     for cells in range(16, 140):
@@ -149,7 +149,7 @@ def test_the_footer_keeps_what_matters_most() -> None:
         assert "q back" in spans.text(made)
 
 
-def test_a_theme_fits_its_terminal() -> None:
+def test_theme_fits_the_colours_of_its_terminal() -> None:
     assert fitting_theme("truecolor", False, None) == DARK.name
     assert fitting_theme("256", False, "0;15") == LIGHT.name
     assert fitting_theme("256", False, "15;0") == DARK.name
@@ -158,7 +158,7 @@ def test_a_theme_fits_its_terminal() -> None:
     assert fitting_theme(None, False, None) == SIXTEEN.name
 
 
-def test_colours_are_legible_on_their_ground() -> None:
+def test_colours_have_enough_contrast() -> None:
     from textual.color import Color
 
     for theme in (DARK, LIGHT):
@@ -182,28 +182,28 @@ def _contrast(one: object, other: object) -> float:
 
 
 def between() -> Run:
-    """A run whose latest epoch is done, and the next not submitted."""
+    """A run whose latest epoch is done and whose next one is unsubmitted."""
     row = next(row for row in RUNS if row.state is State.RUNNING and row.latest is not None)
     assert row.latest is not None
     latest = replace(row.latest, state=State.COMPLETED)
     return replace(row, state=State.COMPLETED, latest=latest, epochs_done=1, epochs_total=3)
 
 
-def test_a_run_between_two_epochs_is_not_told_as_complete() -> None:
+def test_run_between_epochs_is_not_complete() -> None:
     (state,) = (spec for spec in runs_table.columns([between()]) if spec.name == "state")
     assert spans.text(state.draw(between(), None)) == "✓ epoch done, next waiting"
     whole = replace(between(), epochs_done=3)
     assert spans.text(state.draw(whole, None)) == "✓ completed"
 
 
-def test_runs_of_the_same_name_keep_their_dag_on_a_narrow_screen() -> None:
+def test_equally_named_runs_keep_their_dag_on_a_narrow_screen() -> None:
     twins = [replace(row, dag=dag, run="run0") for row in RUNS[:1] for dag in ("a.dag", "b.dag")]
     narrow = fit_columns(runs_table.columns(twins), twins, 80)
     assert "dag" in narrow
     assert "site" in narrow
 
 
-def test_a_long_reason_stays_within_its_lines_below_the_table() -> None:
+def test_long_reason_stays_in_its_lines_below_the_table() -> None:
     held = next(row for row in RUNS if row.state is State.HELD)
     assert held.latest is not None
     wordy = replace(
@@ -219,12 +219,12 @@ def test_a_long_reason_stays_within_its_lines_below_the_table() -> None:
 
 
 @given(st.text(max_size=300), st.integers(1, 200))
-def test_a_text_cut_in_its_middle_fits(text: str, cells: int) -> None:
+def test_text_cut_in_the_middle_fits(text: str, cells: int) -> None:
     shown = spans.crop_middle(text, cells)
     assert spans.width(spans.line(shown)) <= cells
 
 
-def test_nodes_that_are_no_epoch_are_reported_while_they_are_at_work() -> None:
+def test_other_nodes_are_shown_while_active() -> None:
     quiet = status()
     at_work = {State.RUNNING: 2, State.COMPLETED: 5}
     assert "2 running" in spans.text(
@@ -234,7 +234,7 @@ def test_nodes_that_are_no_epoch_are_reported_while_they_are_at_work() -> None:
     assert overview_header.other_nodes(replace(quiet, other_states=at_rest)) == ()
 
 
-def test_a_dag_that_stands_still_is_reported_from_one_that_moves() -> None:
+def test_stalled_dag_is_distinct_from_a_running_one() -> None:
     only = dict.fromkeys(State, 0) | {State.COMPLETED: 4, State.WAITING: 8}
     still = replace(status(), node_states=only, live=True, as_of=AS_OF + timedelta(hours=2))
     assert spans.text(overview_header.standstill_warning(still)) == "nothing is queued or running"
@@ -246,10 +246,10 @@ def test_a_dag_that_stands_still_is_reported_from_one_that_moves() -> None:
     assert overview_header.standstill_warning(just_now) == ()
 
 
-# --- Long names in tables: what tells them apart stays visible --------------------------------
+# --- long names in tables ---------------------------------------------------------------------
 
 
-def test_names_are_cut_where_they_are_equal() -> None:
+def test_names_are_cut_where_they_agree() -> None:
     names = [
         f"pretraining-lr1e-{rate}-warmup-{epochs}-long-tail"
         for rate in (3, 4)
@@ -267,7 +267,7 @@ def test_names_are_cut_where_they_are_equal() -> None:
     st.text("ab_-", max_size=40),
     st.integers(14, 60),
 )
-def test_different_names_give_different_texts(
+def test_different_names_stay_different(
     start: str, different: list[str], end: str, room: int
 ) -> None:
     names = [f"{start}_{each}_{end}" for each in different]
@@ -277,7 +277,7 @@ def test_different_names_give_different_texts(
     assert len(set(texts)) == len(set(names)), texts
 
 
-def test_a_prompt_for_a_site_has_those_where_jobs_were_executed() -> None:
+def test_prompt_for_a_site_offers_sites_with_executions() -> None:
     log = Log().submit(1, "A")
     log = log.execute(1, site="anvil").evict(1).execute(1, site="delta").evict(1)
     log = log.execute(1, site="anvil").terminate(1)

@@ -1,4 +1,4 @@
-"""What is written makes any terminal show what is wanted, and is little."""
+"""The bytes written make any terminal show the picture, and are few."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ pictures = st.lists(lines, min_size=HEIGHT, max_size=HEIGHT)
 
 
 def segments(line: Sequence[Piece]) -> list[Segment]:
-    """The line, cut and filled to the width of the terminal."""
+    """The line, cut and padded to the width of the terminal."""
     from textual.strip import Strip
 
     strip = Strip([Segment(text, STYLES[style]) for text, style in line])
@@ -48,7 +48,7 @@ def segments(line: Sequence[Piece]) -> list[Segment]:
 
 
 class Emulated:
-    """A terminal that fills what it erases with the pen's ground, or one that does not."""
+    """A terminal that fills erased cells with the pen's background, or one that does not."""
 
     def __init__(self, erases: bool) -> None:
         self.buffer = ScreenBuffer(ColorSystem.TRUECOLOR, erases)
@@ -57,7 +57,7 @@ class Emulated:
         self.buffer.resize(WIDTH, HEIGHT)
 
     def show(self, picture: Picture) -> int:
-        """Bytes that it took."""
+        """Feed it these bytes."""
         for y, line in enumerate(picture):
             self.buffer.write(y, 0, segments(line))
         output = self.buffer.diff()
@@ -97,7 +97,7 @@ def alike(character: str, style: Style, shown: pyte.screens.Char) -> bool:
 @pytest.mark.parametrize("erases", [True, False])
 @given(shown=st.lists(pictures, min_size=1, max_size=4))
 @settings(max_examples=25, deadline=None)
-def test_the_terminal_shows_what_is_wanted(erases: bool, shown: list[Picture]) -> None:
+def test_terminal_shows_the_picture(erases: bool, shown: list[Picture]) -> None:
     terminal = Emulated(erases)
     for picture in shown:
         terminal.show(picture)
@@ -111,9 +111,7 @@ def test_the_terminal_shows_what_is_wanted(erases: bool, shown: list[Picture]) -
     head=st.integers(0, 3),
 )
 @settings(max_examples=25, deadline=None)
-def test_text_that_is_scrolled_through_is_shown(
-    erases: bool, picture: Picture, tops: list[int], head: int
-) -> None:
+def test_scrolled_text_is_shown(erases: bool, picture: Picture, tops: list[int], head: int) -> None:
     terminal = Emulated(erases)
     for top in tops:
         part = [*picture[:head], *picture[top + head : top + HEIGHT]]
@@ -123,7 +121,7 @@ def test_text_that_is_scrolled_through_is_shown(
 
 @given(shown=st.lists(pictures, min_size=2, max_size=3))
 @settings(max_examples=20, deadline=None)
-def test_what_was_forgotten_is_written_anew(shown: list[Picture]) -> None:
+def test_forgotten_lines_are_rewritten(shown: list[Picture]) -> None:
     terminal = Emulated(erases=True)
     for picture in shown:
         terminal.screen.reset()
@@ -133,14 +131,14 @@ def test_what_was_forgotten_is_written_anew(shown: list[Picture]) -> None:
         assert not terminal.differing(picture)
 
 
-def test_the_same_picture_writes_nothing() -> None:
+def test_unchanged_picture_writes_nothing() -> None:
     terminal = Emulated(erases=True)
     picture = [[("run7", 1), (" ", 0), ("▶ x", 3)]] * HEIGHT
     terminal.show(picture)
     assert terminal.show(picture) == 0
 
 
-def test_a_digit_costs_its_place_and_itself() -> None:
+def test_changed_digit_writes_position_and_digit() -> None:
     terminal = Emulated(erases=True)
     picture = [[("3:41:10", 0)]] * HEIGHT
     terminal.show(picture)
@@ -148,7 +146,7 @@ def test_a_digit_costs_its_place_and_itself() -> None:
     assert terminal.show(ticked) == len("\x1b[4;7H1") + len("\x1b[5;7H1")
 
 
-def test_lines_that_moved_are_moved_by_the_terminal() -> None:
+def test_moved_lines_are_scrolled_by_the_terminal() -> None:
     terminal = Emulated(erases=True)
     picture = [[(f"{n * 7919 % 9973:05}" * 4, 0)] for n in range(2 * HEIGHT)]
     terminal.show(picture[:HEIGHT])

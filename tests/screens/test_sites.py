@@ -1,4 +1,4 @@
-"""Where the hours went: the answer first, bars on one scale, and the executions behind a row."""
+"""Hours by site: the answer first, bars on one scale, and the executions behind a row."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir
 from tests.support.screen_view import MIDDLE, NARROW, WIDE, opened
 
-# --- what is seen -----------------------------------------------------------------------------
+# --- contents ---------------------------------------------------------------------------------
 
 
-async def test_the_first_line_says_where_an_hour_is_worth_most() -> None:
+async def test_first_line_names_the_most_productive_site() -> None:
     async with opened(placed_feed(), size=MIDDLE) as seen:
         await seen.press("3")
         assert isinstance(seen.app.screen, SitesScreen)
@@ -43,7 +43,7 @@ async def test_the_first_line_says_where_an_hour_is_worth_most() -> None:
         assert "1 removed while idle for ospool" in seen.text
 
 
-def test_a_site_that_wasted_the_most_and_finished_nothing_comes_first() -> None:
+def test_site_with_most_badput_and_no_epoch_comes_first() -> None:
     """Nine in ten hours."""
     log = Log()
     for at in range(3):
@@ -66,7 +66,7 @@ def test_a_site_that_wasted_the_most_and_finished_nothing_comes_first() -> None:
         assert narrow.startswith("pit: 54.0 GPU-hours of badput (90 %)")
 
 
-async def test_views_filter_and_order() -> None:
+async def test_keys_switch_views_filter_and_order() -> None:
     async with opened(placed_feed()) as seen:
 
         def rows() -> list[str]:
@@ -101,7 +101,7 @@ async def test_views_filter_and_order() -> None:
 # --- the executions behind a number -----------------------------------------------------------
 
 
-async def test_from_a_site_to_its_executions_to_a_job_and_back() -> None:
+async def test_site_leads_to_executions_and_jobs() -> None:
     async with opened(placed_feed(), size=MIDDLE) as seen:
         await seen.press("3", "down")
         site = seen.under_cursor
@@ -121,7 +121,7 @@ async def test_from_a_site_to_its_executions_to_a_job_and_back() -> None:
         assert seen.under_cursor == site
 
 
-async def test_a_cause_leads_to_what_it_ended() -> None:
+async def test_cause_leads_to_its_executions() -> None:
     async with opened(placed_feed(), size=WIDE) as seen:
         await seen.press("3", "v", "v", "v", "v", "down")
         assert "\x1b" not in seen.text
@@ -134,7 +134,7 @@ async def test_a_cause_leads_to_what_it_ended() -> None:
         assert isinstance(seen.app.screen, RunScreen)
 
 
-async def test_only_what_was_lost() -> None:
+async def test_filter_shows_only_lost_executions() -> None:
     async with opened(placed_feed(), size=MIDDLE) as seen:
         await seen.press("3", "down", "enter")
 
@@ -159,7 +159,7 @@ async def test_only_what_was_lost() -> None:
         assert "its longest one, of 6h31m at aws" in " ".join(seen.text.split())
 
 
-async def test_nothing_has_run() -> None:
+async def test_screen_without_executions() -> None:
     empty = of_one_job(Log()).painter("10:00:00")
     async with opened(placed_feed(empty)) as seen:
         await seen.press("3")
@@ -169,7 +169,7 @@ async def test_nothing_has_run() -> None:
         assert "No badput" in seen.text
 
 
-# --- pure -------------------------------------------------------------------------------------
+# --- functions --------------------------------------------------------------------------------
 
 
 @pytest.fixture(name="found", scope="module")
@@ -180,7 +180,7 @@ def _found() -> Usage:
 @given(
     st.floats(0, 1e7), st.floats(0, 1e7), st.floats(0, 1e7), st.floats(1, 3e7), st.integers(1, 90)
 )
-def test_a_bar_has_a_cell_for_all_there_is(
+def test_bar_has_a_cell_for_each_part(
     good: float, bad: float, flying: float, largest: float, cells: int
 ) -> None:
     of = GpuHours(good, bad, flying)
@@ -192,7 +192,7 @@ def test_a_bar_has_a_cell_for_all_there_is(
         assert all(sign in spans.text(bar) for sign in parts)
 
 
-def test_two_models_with_one_short_name_are_reported_apart() -> None:
+def test_models_with_equal_short_names_stay_distinct() -> None:
     names = ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-PCIE-40GB", "NVIDIA A40", None)
     assert list(gpu_models(names).values()) == [
         "unknown", "A100-40 SXM4", "A100-40 PCIE", "A40",
@@ -200,7 +200,7 @@ def test_two_models_with_one_short_name_are_reported_apart() -> None:
 
 
 @pytest.mark.parametrize("cells", [60, 80, 100, 140, 200])
-def test_details_fit_their_room(found: Usage, cells: int) -> None:
+def test_details_fit_their_width(found: Usage, cells: int) -> None:
     for view in usage_table.VIEWS:
         for row in view.rows(found):
             for lines in (6, 12):
@@ -210,7 +210,7 @@ def test_details_fit_their_room(found: Usage, cells: int) -> None:
 
 
 @pytest.mark.parametrize("source", ["four sites", "usage", "first-round", "lineage"])
-def test_a_row_of_what_failed_opens_what_failed_there(source: str) -> None:
+def test_failures_row_opens_the_failed_executions(source: str) -> None:
     ledger = painter() if source == "four sites" else read_dagdir(FIXTURES / source)
     found = site_usage(StatsInput(ledger.status(), ledger.ledger()))
     shown = []
@@ -247,8 +247,8 @@ async def test_profiles_and_usage_of_resources_open_their_executions() -> None:
 
 
 @pytest.mark.parametrize("source", ["first-round", "machines"])
-def test_a_profile_opens_the_executions_of_its_pool_alone(source: str) -> None:
-    """Of one GPU where others had two, and without those of an annex at the same site."""
+def test_profile_opens_only_executions_of_its_pool(source: str) -> None:
+    """Those on one GPU where others had two, without those of an annex at the same site."""
     found = usage_in_window(read_dagdir(FIXTURES / source).ledger())
     for row in found.profiles:
         behind = select_executions(found, usage_table.PROFILES.selects(row))
@@ -256,7 +256,7 @@ def test_a_profile_opens_the_executions_of_its_pool_alone(source: str) -> None:
         assert len(behind) >= row.executions
 
 
-async def test_sites_without_an_execution_are_one_line_and_can_be_found() -> None:
+async def test_sites_without_executions_are_one_line() -> None:
     feed = BuilderFeed(read_dagdir(FIXTURES / "first-round"))
     async with opened(feed, size=MIDDLE) as seen:
         await seen.press("3")

@@ -33,7 +33,7 @@ def overview(**options: bool) -> Eager:
 
 
 def acting() -> Punctual:
-    """A pool that refuses one of the marked jobs, and has already done what is asked of another."""
+    """A pool that refuses one of the marked jobs, and has already done another."""
     pool = FakePool()
     run2, run3 = (row.latest.cluster for row in RUNS[2:4] if row.latest is not None)
     pool.replies = {

@@ -1,4 +1,4 @@
-"""Figures come as soon as they are asked for, and what jobs wrote as soon as the logs are read."""
+"""Figures are computed when they are requested, and jobs' files read once the logs are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.patience import PATIENCE
 
 
 class OneNode:
-    """A feed of one node, of whose logs so much was read."""
+    """A feed of one node, whose logs have been read so far."""
 
     settings = Settings()
 
@@ -47,7 +47,7 @@ Make = Callable[..., StatsWorker]
 
 @pytest.fixture(name="worker")
 def _worker() -> Iterator[Make]:
-    """Makes a worker of a feed, which is closed at the end."""
+    """Make a worker of a feed, which is closed at the end."""
     made = []
 
     def make(
@@ -76,10 +76,10 @@ def comes(what: Callable[[], object], seconds: float = PATIENCE) -> bool:
     return bool(what())
 
 
-def test_a_figure_asked_for_the_first_time_ends_the_rest(
+def test_first_request_of_a_figure_ends_the_rest(
     worker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # After the least work the thread would rest for longer than anybody waits here.
+    # After the least work the thread would rest for longer than a user waits.
     monkeypatch.setattr(stats_worker, "SHARE", 1e7)
     study = worker()
     assert comes(lambda: study.value(first) == "first")
@@ -90,7 +90,7 @@ def broken(basis: StatsInput) -> str:
     raise ValueError("no such thing")
 
 
-def test_a_figure_that_fails_in_the_thread_leaves_the_others(worker: Make) -> None:
+def test_failed_figure_leaves_the_others(worker: Make) -> None:
     study = worker()
     study.value(broken)
     assert comes(lambda: study.error)
@@ -98,7 +98,7 @@ def test_a_figure_that_fails_in_the_thread_leaves_the_others(worker: Make) -> No
     assert comes(lambda: study.value(first) == "first")
 
 
-def test_an_error_ends_when_its_figure_is_computed_again(worker: Make) -> None:
+def test_error_ends_when_its_figure_is_computed_again(worker: Make) -> None:
     errors = [ValueError("not yet")]
 
     def at_first_broken(basis: StatsInput) -> str:
@@ -114,7 +114,7 @@ def test_an_error_ends_when_its_figure_is_computed_again(worker: Make) -> None:
     assert study.error is None
 
 
-def test_what_is_foreseen_is_there_when_it_is_asked_for(worker: Make) -> None:
+def test_prefetched_figure_is_ready(worker: Make) -> None:
     received: list[str] = []
     study = worker(OneNode(), lambda: received.append("came"))
     study.precompute(first, second)
@@ -128,12 +128,12 @@ def written(basis: StatsInput) -> bool:
 
 @pytest.fixture
 def no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are read again for no other reason than that somebody asks."""
+    """Files are read again only on request."""
     monkeypatch.setattr(stats_worker, "WRITTEN_SECONDS", 1e6)
 
 
 @pytest.mark.usefixtures("no_second_look")
-def test_a_figure_computed_in_advance_is_brought_up_to_date_when_it_is_asked_for(
+def test_prefetched_figure_is_updated_on_request(
     worker: Make,
 ) -> None:
     feed = OneNode()
@@ -147,7 +147,7 @@ def test_a_figure_computed_in_advance_is_brought_up_to_date_when_it_is_asked_for
 
 
 @pytest.mark.usefixtures("no_second_look")
-def test_files_are_read_at_once_when_the_logs_have_been_read(worker: Make) -> None:
+def test_files_are_read_once_the_logs_are(worker: Make) -> None:
     feed = OneNode(Progress(1, 2))
     study = worker(feed)
     study.watch_job_files()
@@ -160,7 +160,7 @@ def test_files_are_read_at_once_when_the_logs_have_been_read(worker: Make) -> No
     assert feed.asked == 1
 
 
-def test_files_are_read_again_when_somebody_comes_back(
+def test_files_are_read_again_when_the_user_returns(
     worker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stats_worker, "FORGET_SECONDS", 0.05)
@@ -173,7 +173,7 @@ def test_files_are_read_again_when_somebody_comes_back(
     def read_again_after_a_rest() -> bool:
         before, quiet_until = feed.asked, time.monotonic() + 0.2
         while time.monotonic() < quiet_until:
-            if feed.asked != before:  # Not before it rests.
+            if feed.asked != before:  # Only after it rests.
                 before, quiet_until = feed.asked, time.monotonic() + 0.2
             time.sleep(0.01)
         study.watch_job_files()

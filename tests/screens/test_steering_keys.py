@@ -1,4 +1,4 @@
-"""Runs stopped, paused and sent elsewhere from the keyboard, and an idle job's site chosen."""
+"""Stopping, pausing and sending runs from the keyboard, and choosing an idle job's site."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RUN3, RUN8 = RUNS[3], RUNS[8]
 async def steer(
     gates: dict[str, GateStatus | None] | None = None, pool: FakePool | None = None
 ) -> AsyncIterator[Acted]:
-    """The application on runs that all have a gate, but for those that are given otherwise."""
+    """The application on runs that all have a gate, unless given otherwise."""
     rows = tuple(replace(row, gate=(gates or {}).get(row.run, GATE)) for row in RUNS)
     feed = QueuedFeed(update(status(rows)), Path("/nowhere/global_pretraining"))
     async with opened_to_act(pool, feed=feed) as seen:
@@ -52,7 +52,7 @@ TO_RUN3 = ("down",) * 3
 TO_RUN8 = ("down",) * 8
 
 
-async def test_a_stop_asks_first_and_names_its_file() -> None:
+async def test_stop_asks_first_and_names_its_file() -> None:
     async with steer() as seen:
         await seen.press(*TO_RUN8, "a", "T")
         assert isinstance(seen.app.screen, ConfirmScreen)
@@ -70,7 +70,7 @@ async def test_a_stop_asks_first_and_names_its_file() -> None:
         assert seen.pool.orders[0].runs[0].files == (file(RUN8, "stop"),)
 
 
-async def test_stopping_now_lists_the_job_that_it_removes() -> None:
+async def test_stop_now_lists_the_job_that_it_removes() -> None:
     pool = FakePool()
     pool.queue_snapshot = replace(WORD, dagmans=(dagman(),))
     async with steer(pool=pool) as seen:
@@ -94,7 +94,7 @@ async def test_stopping_now_lists_the_job_that_it_removes() -> None:
         (GateStatus(stopped=Stopped("patience", 9, "no better", THEN)), "E", "metlmon continue"),
     ],
 )
-async def test_what_cannot_be_asked_says_why(gate: GateStatus | None, key: str, why: str) -> None:
+async def test_refused_request_has_a_reason(gate: GateStatus | None, key: str, why: str) -> None:
     async with steer({"run8": gate}) as seen:
         await seen.press(*TO_RUN8, "a", key)
         assert isinstance(seen.app.screen, MenuScreen)
@@ -106,7 +106,7 @@ async def test_what_cannot_be_asked_says_why(gate: GateStatus | None, key: str, 
 # --- a site ---------------------------------------------------------------------------------
 
 
-async def test_a_site_is_taken_from_those_that_are_known() -> None:
+async def test_site_is_chosen_among_known_ones() -> None:
     async with steer() as seen:
         await seen.press(*TO_RUN8, "a", "E")
         await seen.until(lambda: "Delta-GPU" in seen.text)
@@ -121,7 +121,7 @@ async def test_a_site_is_taken_from_those_that_are_known() -> None:
         assert "Send the next epochs of run8 to Expanse-GPU" in seen.text
 
 
-async def test_up_and_down_go_round() -> None:
+async def test_up_and_down_wrap_around() -> None:
     async with steer() as seen:
         await seen.press(*TO_RUN3, "a", "O")
         await seen.until(lambda: "Delta-GPU" in seen.text)
@@ -136,7 +136,7 @@ async def test_up_and_down_go_round() -> None:
         assert [each.cluster for each in order.targets] == [RUN3.latest.cluster]
 
 
-async def test_what_is_no_site_is_not_asked_about() -> None:
+async def test_invalid_site_gets_no_question() -> None:
     async with steer(pool=FakePool(sites=())) as seen:
         await seen.press(*TO_RUN3, "a", "O")
         for typed in ((), ("quotation_mark",), ("$", "left_parenthesis"), ("a", "backslash")):
@@ -148,7 +148,7 @@ async def test_what_is_no_site_is_not_asked_about() -> None:
             await seen.press("ctrl+u")
 
 
-async def test_a_collector_that_does_not_answer_is_reported_and_what_the_dag_names_stays() -> None:
+async def test_silent_collector_leaves_the_sites_of_the_dag() -> None:
     pool = FakePool(sites=PoolError("the collector does not answer: does CONDOR_HOST name it?"))
     async with steer(pool=pool) as seen:
         await seen.press(*TO_RUN3, "a", "O")

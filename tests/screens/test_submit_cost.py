@@ -1,4 +1,4 @@
-"""What an ensemble would cost, by what epochs of another one did."""
+"""The expected cost of an ensemble, from the epochs of another one."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def first_round() -> StatsInput:
     return stats_input(read_dagdir(FIXTURES / "first-round"))
 
 
-def test_past_epochs_are_those_that_were_completed_with_all_their_tries(
+def test_past_epochs_are_completed_ones_with_all_tries(
     first_round: StatsInput,
 ) -> None:
-    """Added up a second way, execution by execution."""
+    """Counted independently, execution by execution."""
     made = cost_history(first_round)
     assert made is not None
     hours: dict[tuple[str, int | None], float] = {}
@@ -55,7 +55,7 @@ def test_past_epochs_are_those_that_were_completed_with_all_their_tries(
     assert sum(value <= made.lower for value in spent) / len(spent) == pytest.approx(0.25, abs=0.01)
 
 
-def test_the_interval_is_of_the_sum_and_holds_in_four_of_five_cases() -> None:
+def test_interval_of_the_sum_holds_in_four_of_five_cases() -> None:
     """Ensembles whose runs differ, and in them epochs; the past one and the one to come are of the
     same kind, and of another size."""
     dice, inside = Random(7), 0
@@ -71,7 +71,7 @@ def test_the_interval_is_of_the_sum_and_holds_in_four_of_five_cases() -> None:
     assert 0.76 <= inside / 400 <= 0.9
 
 
-def test_for_how_many_gpus_it_holds_is_reported(first_round: StatsInput) -> None:
+def test_cost_has_its_number_of_gpus(first_round: StatsInput) -> None:
     known = cost_history(first_round)
     assert known is not None
     gpus = {each.gpus for each in first_round.ledger.epochs if each.gpus is not None}
@@ -87,7 +87,7 @@ def test_for_how_many_gpus_it_holds_is_reported(first_round: StatsInput) -> None
     assert not any("these ask" in each for each in cost_estimate_lines(alike, "it"))
 
 
-def test_machines_that_train_an_epoch_together_are_counted(tmp_path: Path) -> None:
+def test_all_machines_of_an_epoch_are_counted(tmp_path: Path) -> None:
     log, dag = Log(), ""
     for n in range(3):
         node = f"run{n}-train_epoch0"
@@ -116,9 +116,7 @@ def test_nothing_is_reported_where_too_few_epochs_tell_or_are_planned(
     assert estimate_cost(cost_history(first_round), 0, 0) is None
 
 
-def test_the_form_tells_the_cost_by_the_ensemble_on_the_screen(
-    first_round: StatsInput, tmp_path: Path
-) -> None:
+def test_form_shows_the_cost(first_round: StatsInput, tmp_path: Path) -> None:
     known = cost_history(first_round)
     made = estimate_cost(known, 600, 30, 1)
     assert made is not None
@@ -132,9 +130,7 @@ def test_the_form_tells_the_cost_by_the_ensemble_on_the_screen(
     assert "GPU-hours" not in bare, "nothing is known of the past"
 
 
-def test_the_command_tells_the_cost_and_what_a_sweep_file_may_say(
-    first_round: StatsInput, tmp_path: Path, capsys: Captured
-) -> None:
+def test_command_prints_the_cost(first_round: StatsInput, tmp_path: Path, capsys: Captured) -> None:
     result = ["new", str(tmp_path / "ens"), "--runs", "20", "--epochs", "30", "--dry-run"]
     assert main([*result, "--past", str(FIXTURES / "first-round"), "--json"]) == 0
     reported = json.loads(capsys.readouterr().out)["cost"]

@@ -1,4 +1,4 @@
-"""The submit pane: what is typed, what would be written, the yes, and what comes of it."""
+"""The submit pane: typing, the preview, the confirmation, and the result."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ log = {name}.log
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where one is: templates ``mine`` and ``other`` come along."""
+    """The working directory, with the bundled templates ``mine`` and ``other``."""
     along = tmp_path / "templates"
     along.mkdir()
     (along / "mine.sub").write_text(TEMPLATE)
@@ -93,7 +93,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def request_at(home: Path, **changes: object) -> Request:
-    """A request with nothing wrong in it."""
+    """A valid request."""
     usual: dict[str, object] = {"template": "mine", "directory": home / "ens", "name": "ens"}
     return Request(**{**usual, "values": {"data": "gb1.tsv"}, **changes})  # type: ignore[arg-type]
 
@@ -126,7 +126,7 @@ async def typed(seen: Seen, text: str) -> None:
 
 
 async def into(seen: Seen, field: str, text: str) -> None:
-    """Put this into a field instead of what is there."""
+    """Replace the text of a field."""
     seen.app.screen.query_one(FormView).select(field)
     await seen.press("ctrl+u")
     await typed(seen, text)
@@ -144,7 +144,7 @@ def there(directory: Path) -> list[str]:
 
 
 def previewed(lines: Sequence[object], name: str) -> str:
-    """A file's text put together again from the preview's rows."""
+    """The text of a file, joined from the rows of the preview."""
     rows = [plain_text(each) for each in lines]  # type: ignore[arg-type]
     start = next(i for i, row in enumerate(rows) if row.startswith(f" {name}  ") and "──" in row)
     text = ""
@@ -161,7 +161,7 @@ def previewed(lines: Sequence[object], name: str) -> str:
 # --- typing ---------------------------------------------------------------------------------
 
 
-async def test_a_field_takes_letters_pastes_and_edits_at_the_caret(home: Path) -> None:
+async def test_field_takes_letters_pastes_and_edits(home: Path) -> None:
     async with pane(request_at(home)) as seen:
         await into(seen, "name", "abcd")
         await seen.press("left", "left", "backspace", "X", "home", "Y", "delete", "end", "Z")
@@ -190,7 +190,7 @@ async def test_a_field_takes_letters_pastes_and_edits_at_the_caret(home: Path) -
     ("keys", "left"),
     [(("end", "9"), "49"), (("home", "9"), "94"), (("left", "9"), "94"), (("backspace",), "")],
 )
-async def test_a_default_can_be_edited(home: Path, keys: tuple[str, ...], left: str) -> None:
+async def test_default_can_be_edited(home: Path, keys: tuple[str, ...], left: str) -> None:
     async with pane(request_at(home)) as seen:
         form = seen.app.screen.query_one(FormView)
         form.select("runs")
@@ -198,7 +198,7 @@ async def test_a_default_can_be_edited(home: Path, keys: tuple[str, ...], left: 
         assert form._entry.text == left
 
 
-async def test_a_template_brings_its_own_fields(home: Path) -> None:
+async def test_template_has_its_own_fields(home: Path) -> None:
     async with pane(request_at(home), size=TALL) as seen:
         assert "‹ mine ›" in row(seen, "Template")
         assert "0.001" in row(seen, "rate")
@@ -210,7 +210,7 @@ async def test_a_template_brings_its_own_fields(home: Path) -> None:
         assert "gb1.tsv" in row(seen, "data"), "what was typed before was lost"
 
 
-async def test_the_policy_is_one_of_four_with_its_meaning(home: Path) -> None:
+async def test_policy_is_chosen_among_four(home: Path) -> None:
     async with pane(request_at(home, sites=("Delta-GPU",)), size=WIDE) as seen:
         seen.app.screen.query_one(FormView).select("policy")
         for policy, meaning in (("permute", "each site once"), ("pin", "stays at one site")):
@@ -235,7 +235,7 @@ WRONG = (
 )
 
 
-async def test_what_is_wrong_stands_beside_its_field_at_once(home: Path) -> None:
+async def test_errors_appear_at_once_beside_their_field(home: Path) -> None:
     async with pane(request_at(home), size=WIDE) as seen:
         for field, text, result in WRONG:
             assert "✗" not in seen.text
@@ -251,13 +251,11 @@ async def test_what_is_wrong_stands_beside_its_field_at_once(home: Path) -> None
     assert there(home) == []
 
 
-# --- what would be written ------------------------------------------------------------------
+# --- the preview ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [NARROW, WIDE])
-async def test_the_preview_is_what_is_written_to_the_byte(
-    home: Path, size: tuple[int, int]
-) -> None:
+async def test_preview_equals_the_written_files(home: Path, size: tuple[int, int]) -> None:
     request = request_at(home, sites=("Delta-GPU", "Expanse-GPU"), policy=Policy.PERMUTE, epochs=4)
     async with pane(request, size=size) as seen:
         lines = list(seen.app.screen.query_one(SidePane).lines)
@@ -272,7 +270,7 @@ async def test_the_preview_is_what_is_written_to_the_byte(
     assert shown.startswith(wanted), "blanks stay, a return is shown"
 
 
-async def test_at_eighty_columns_a_key_changes_between_form_and_preview(home: Path) -> None:
+async def test_key_switches_form_and_preview_at_80_columns(home: Path) -> None:
     async with pane(request_at(home)) as seen:
         assert "JOB run0" not in seen.text
         await seen.press("tab")
@@ -286,10 +284,10 @@ async def test_at_eighty_columns_a_key_changes_between_form_and_preview(home: Pa
         assert "Template" in seen.under_cursor, "nothing moves where one does not look"
 
 
-# --- the yes --------------------------------------------------------------------------------
+# --- confirmation ---------------------------------------------------------------------------
 
 
-async def test_nothing_is_written_before_the_yes_and_all_is_named(home: Path) -> None:
+async def test_nothing_is_written_before_confirmation(home: Path) -> None:
     pool = FakePool()
     async with pane(request_at(home), pool=pool) as seen:
         await seen.press("ctrl+s")
@@ -304,7 +302,7 @@ async def test_nothing_is_written_before_the_yes_and_all_is_named(home: Path) ->
         assert pool.dags == []
 
 
-async def test_files_in_the_way_need_a_yes_of_their_own(home: Path) -> None:
+async def test_existing_files_need_their_own_confirmation(home: Path) -> None:
     (home / "ens").mkdir()
     (home / "ens" / "ens.sub").write_text("mine")
     pool = FakePool(submitted=PoolError("not today"))
@@ -326,7 +324,7 @@ async def test_files_in_the_way_need_a_yes_of_their_own(home: Path) -> None:
         assert "queue" in (home / "ens" / "ens.sub").read_text()
 
 
-async def test_a_file_that_comes_meanwhile_is_not_replaced(home: Path) -> None:
+async def test_file_created_meanwhile_is_not_replaced(home: Path) -> None:
     pool = FakePool()
     async with pane(request_at(home), pool=pool) as seen:
         await seen.press("ctrl+s")
@@ -341,7 +339,7 @@ async def test_a_file_that_comes_meanwhile_is_not_replaced(home: Path) -> None:
         assert "1 exists already" in seen.text
 
 
-async def test_a_schedd_that_refuses_is_reported_and_asked_again(home: Path) -> None:
+async def test_refusal_of_the_schedd_is_reported_and_retried(home: Path) -> None:
     pool = FakePool(submitted=PoolError("the schedd refused: the queue is full; wait"))
     async with pane(request_at(home, runs=2), pool=pool, size=TALL) as seen:
         await seen.press("ctrl+s", "y")
@@ -360,7 +358,7 @@ async def test_a_schedd_that_refuses_is_reported_and_asked_again(home: Path) -> 
         assert "gb1.tsv" in row(seen, "data")
 
 
-async def test_what_is_waited_for_stands_there_and_cannot_be_left(home: Path) -> None:
+async def test_pending_submission_is_shown_and_cannot_be_left(home: Path) -> None:
     pool = FakePool(submitted=PoolError("no"))
     async with pane(request_at(home), pool=pool) as seen:
         await seen.press("ctrl+s")
@@ -381,7 +379,7 @@ async def test_what_is_waited_for_stands_there_and_cannot_be_left(home: Path) ->
         assert len(pool.dags) == 1
 
 
-async def test_a_submitted_ensemble_is_watched(home: Path) -> None:
+async def test_submitted_ensemble_is_watched(home: Path) -> None:
     class Pool(FakePool):
         def submit_dag(self, dag_file: Path) -> int:
             head = "(4712.000.000) 2026-11-21 09:43:09 Job submitted from host: <127.0.0.1:9618>"
@@ -410,7 +408,7 @@ async def test_a_submitted_ensemble_is_watched(home: Path) -> None:
         opened[0].stop()
 
 
-async def test_without_a_schedd_all_but_submitting_works(home: Path) -> None:
+async def test_missing_schedd_prevents_only_submission(home: Path) -> None:
     why = PoolError("no schedd answers here; start HTCondor")
     pool = FakePool(where=why, sites=PoolError("no collector"))
     async with pane(request_at(home), pool=pool) as seen:
@@ -432,7 +430,7 @@ async def test_without_a_schedd_all_but_submitting_works(home: Path) -> None:
         assert not (home / "new").exists()
 
 
-async def test_a_schedd_that_does_not_answer_holds_nothing_up(home: Path) -> None:
+async def test_silent_schedd_delays_nothing(home: Path) -> None:
     pool = FakePool()
     pool.gate.clear()
     async with pane(request_at(home), pool=pool) as seen:
@@ -447,7 +445,7 @@ async def test_a_schedd_that_does_not_answer_holds_nothing_up(home: Path) -> Non
         assert not seen.app.is_running or seen.app._exit
 
 
-async def test_the_form_is_kept_while_one_looks_elsewhere(home: Path) -> None:
+async def test_form_is_kept_while_other_screens_are_open(home: Path) -> None:
     async with pane(request_at(home), size=TALL) as seen:
         await into(seen, "values.data", "other.tsv")
         await seen.press("escape")
@@ -494,7 +492,7 @@ SHAPED: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("shape", SHAPED)
-def test_a_request_survives_the_form(home: Path, shape: str) -> None:
+def test_form_keeps_the_request(home: Path, shape: str) -> None:
     request = request_at(home, **SHAPED[shape])
     again, result = parse_form(FormState.from_request(request), load_template("mine"))
     assert (again, result) == (request, ())
@@ -505,7 +503,7 @@ def test_a_request_survives_the_form(home: Path, shape: str) -> None:
 
 @pytest.fixture
 def bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where one is, with the templates that really come along."""
+    """The working directory, with the real bundled templates."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -530,7 +528,7 @@ async def shaped(seen: Seen, shape: str) -> None:
 
 
 @pytest.mark.parametrize("shape", WORDS)
-async def test_every_shape_is_chosen_and_drawn(bundled: Path, shape: str) -> None:
+async def test_every_shape_can_be_chosen_and_is_drawn(bundled: Path, shape: str) -> None:
     total, drawn = WORDS[shape]
     async with pane(size=WIDE) as seen:
         await shaped(seen, shape)
@@ -541,7 +539,7 @@ async def test_every_shape_is_chosen_and_drawn(bundled: Path, shape: str) -> Non
         assert "✗" not in seen.text
 
 
-async def test_a_sweep_says_how_many_values_and_draws_its_runs(bundled: Path) -> None:
+async def test_sweep_shows_its_number_of_values_and_runs(bundled: Path) -> None:
     async with pane(size=WIDE) as seen:
         await shaped(seen, "sweep")
         assert "nothing is swept" in row(seen, "Sweep")
@@ -558,7 +556,7 @@ async def test_a_sweep_says_how_many_values_and_draws_its_runs(bundled: Path) ->
         await seen.until(lambda: wrong in " ".join(seen.text.split()))
 
 
-async def test_what_a_shape_does_not_have_is_not_asked(bundled: Path) -> None:
+async def test_form_has_only_fields_of_the_shape(bundled: Path) -> None:
     async with pane(size=TALL) as seen:
         assert "‹ yes ›" in row(seen, "Steer")
         assert "off" in row(seen, "Early stopping")
@@ -584,7 +582,7 @@ async def test_rules_of_the_gate_are_written(bundled: Path) -> None:
         assert (rules["patience"], rules["divergence"]) == (4, 2.5)
 
 
-async def test_the_form_begins_with_what_fitted_and_keeps_what_is_typed(
+async def test_form_suggests_fitting_requests_and_keeps_typed_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

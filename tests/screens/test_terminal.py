@@ -1,4 +1,4 @@
-"""On a real (pseudo) terminal: what bytes reach it, and that it is given back after any exit."""
+"""A real (pseudo) terminal: the bytes that reach it, and its state after any exit."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ CHILD = Path(__file__).parents[1] / "support" / "run_on_terminal.py"
 
 
 def terminal(what: str, size: tuple[int, int] = (100, 30), **env: str | None) -> PseudoTerminal:
-    """A program of :mod:`on_a_terminal`, to which the terminal is not the controlling one."""
+    """A program of :mod:`on_a_terminal`, whose controlling terminal is another one."""
     argv = [sys.executable, str(CHILD), what]
     return PseudoTerminal(argv, size, terminal_environment(**env), controlling=False)
 
 
 @pytest.mark.parametrize("what", ["broken", "worker"])
-def test_an_error_is_reported_on_the_screen_and_the_rest_goes_on(what: str) -> None:
+def test_error_is_shown_and_the_rest_goes_on(what: str) -> None:
     with terminal(what) as t:
         t.wait_for("run9")
         t.type(b"s")
@@ -34,7 +34,7 @@ def test_an_error_is_reported_on_the_screen_and_the_rest_goes_on(what: str) -> N
         assert t.restored()
 
 
-def test_an_error_that_nothing_can_go_on_after_is_one_sentence_behind_the_screen() -> None:
+def test_fatal_error_is_one_sentence_after_the_screen() -> None:
     with terminal("hopeless") as t:
         assert t.end() == 70
         assert t.restored()
@@ -43,10 +43,10 @@ def test_an_error_that_nothing_can_go_on_after_is_one_sentence_behind_the_screen
         assert "Traceback" not in result
 
 
-def test_a_terminal_that_does_not_read_any_more_is_left_by_force() -> None:
+def test_blocked_terminal_is_left_by_force() -> None:
     with terminal("stuck", size=(200, 50)) as t:
         t.wait_for("run9")
-        # Nothing is read from here on: the child's writes block when the pipe is full.
+        # No more reads from here on: the child's writes block when the pipe is full.
         for _ in range(400):
             t.type(b"\x14")
         t.child.send_signal(signal.SIGTERM)
@@ -54,9 +54,9 @@ def test_a_terminal_that_does_not_read_any_more_is_left_by_force() -> None:
 
 
 @pytest.mark.parametrize("what", ["plain", "stuck"])
-def test_a_terminal_that_is_gone_is_left_also_without_a_signal(what: str) -> None:
-    """Nobody is sent SIGHUP whose controlling terminal it was not. Left alone, the program
-    would go on for ever, as fast as it can."""
+def test_program_ends_when_its_terminal_is_gone(what: str) -> None:
+    """SIGHUP goes only to processes whose controlling terminal it was. Without it the program would
+    go on for ever, as fast as it can."""
     with terminal(what) as t:
         t.wait_for("run9")
         t.hang_up()
@@ -92,8 +92,8 @@ WAY = (
 """Through every screen, and what stands on that one only."""
 
 
-def test_hostile_text_never_reaches_the_terminal_raw_nor_colours_where_none_are_wanted() -> None:
-    """What a schedd says; ``tests/hostile`` has what files say."""
+def test_hostile_text_and_unwanted_colours_never_reach_the_terminal() -> None:
+    """Texts of a schedd; ``tests/hostile`` has those of files."""
     marker = "PROGRESS"
     with terminal("hostile", (80, 24), NO_COLOR="1") as t:
         t.wait_for(marker)
@@ -109,7 +109,7 @@ def test_hostile_text_never_reaches_the_terminal_raw_nor_colours_where_none_are_
         codes = {code for each in found for code in each.split(b";")}
         assert codes <= {b"", b"0", b"1", b"2", b"22", b"3", b"4", b"7", b"27", b"39", b"49"}
         assert b"7" in codes, "the cursor's row is shown by inversion"
-        # Textual itself asks for the ordinary mouse pointer.
+        # Textual itself requests the ordinary mouse pointer.
         text = re.sub(r"\x1b\]22;default(\x1b\\|\x07)", "", t.bytes.decode("utf-8"))
         assert "\x1b]" not in text, "no operating system command: titles, clipboard"
         assert "OWNED" in text, "the payload is shown, so this test has seen it"
@@ -121,7 +121,7 @@ def test_hostile_text_never_reaches_the_terminal_raw_nor_colours_where_none_are_
         assert "[b]m[/]" in rest, "markup is text"
 
 
-def test_while_nothing_happens_nothing_is_written_and_the_mouse_is_left_to_the_terminal() -> None:
+def test_idle_screen_writes_nothing_and_takes_no_mouse() -> None:
     with terminal("plain") as t:
         t.wait_for("run9")
         while t.pump(0.3):

@@ -1,4 +1,4 @@
-"""The timeline: what is seen first, the cursor in time, zoom and pan."""
+"""The timeline: its contents, the cursor in time, zoom and pan."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def timeline(seen: object) -> TimelineScreen:
     return screen
 
 
-# --- what is seen ---------------------------------------------------------------------------
+# --- contents -------------------------------------------------------------------------------
 
 
-async def test_its_first_line_says_when_it_stalled(shared: Shared) -> None:
+async def test_first_line_has_the_stalls(shared: Shared) -> None:
     async with opened(session(shared("examples/metl-aws")), WIDE) as seen:
         await seen.press("4")
         assert "idle 2d16h, 7 Nov 16:02 → 10 Nov 08:14" in seen.lines[0]
@@ -40,7 +40,7 @@ async def test_its_first_line_says_when_it_stalled(shared: Shared) -> None:
         assert "jobs at a time 5 max, 2.22 mean" in seen.lines[1]
 
 
-async def test_every_run_has_a_readable_lane_on_a_small_screen(
+async def test_every_run_has_a_lane_on_a_small_screen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(screens.timeline, "AT_ONCE", 51)
@@ -69,11 +69,11 @@ async def test_every_run_has_a_readable_lane_on_a_small_screen(
         assert isinstance(seen.app.screen, TimelineScreen)
 
 
-# --- what it costs --------------------------------------------------------------------------
+# --- cost -----------------------------------------------------------------------------------
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, where: object, name: str) -> Counter[object]:
-    """How often this is called from now on, by its first argument that has a key, else by its
+    """The calls of this function from now on, by the first argument with a key, else by its
     name."""
     calls: Counter[object] = Counter()
     real = getattr(where, name)
@@ -86,7 +86,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, where: object, name: str) -> Counte
     return calls
 
 
-async def test_opening_draws_what_is_in_view_and_that_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_opening_draws_visible_lanes_once(monkeypatch: pytest.MonkeyPatch) -> None:
     chart = counted(monkeypatch, screens.timeline, "stacks")
     lanes = counted(monkeypatch, screens.timeline, "lane_cells")
     async with opened(session(FIXTURES / "first-round"), NARROW) as seen:
@@ -99,7 +99,7 @@ async def test_opening_draws_what_is_in_view_and_that_once(monkeypatch: pytest.M
         assert set(lanes.values()) == {1}, "the cursor moved over what is drawn"
 
 
-# --- in other words -------------------------------------------------------------------------
+# --- other terminals ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", ["4", "3"])
@@ -117,7 +117,7 @@ async def test_bars_of_the_selected_row_are_not_reversed(key: str) -> None:
         assert not any(drawn.values()), drawn
 
 
-async def test_a_dagdir_without_an_event_says_what_will_fill_it(tmp_path: Path) -> None:
+async def test_empty_timeline_explains_what_fills_it(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     async with opened(session(dagdir.path), NARROW) as seen:
         await seen.press("4", "left", "plus", "z", "at", "enter", "full_stop", "u")
@@ -128,7 +128,7 @@ async def test_a_dagdir_without_an_event_says_what_will_fill_it(tmp_path: Path) 
 # --- the cursor -----------------------------------------------------------------------------
 
 
-async def test_the_cursor_tells_what_the_run_was_doing_then() -> None:
+async def test_cursor_shows_the_state_of_the_run_at_its_time() -> None:
     async with opened(session(TRAINER), WIDE) as seen:
         await seen.press("4", "z")
         made, screen = timeline(seen).present_timeline, timeline(seen)
@@ -146,7 +146,7 @@ async def test_the_cursor_tells_what_the_run_was_doing_then() -> None:
         assert "┃" in seen.line(" run0 ")
 
 
-async def test_left_and_right_are_round_steps() -> None:
+async def test_left_and_right_move_by_round_steps() -> None:
     async with opened(session(TRAINER), NARROW) as seen:
         await seen.press("4", "left")
         screen = timeline(seen)
@@ -164,7 +164,7 @@ async def test_left_and_right_are_round_steps() -> None:
         assert "21 Nov 14:22:36" in seen.lines[-4]
 
 
-async def test_enter_opens_the_job_under_the_cursor_or_else_the_run() -> None:
+async def test_enter_opens_the_job_or_run_under_the_cursor() -> None:
     async with opened(session(TRAINER), WIDE) as seen:
         await seen.press("4", "comma", "comma")
         screen = timeline(seen)
@@ -181,7 +181,7 @@ async def test_enter_opens_the_job_under_the_cursor_or_else_the_run() -> None:
         assert isinstance(seen.app.screen, RunScreen)
 
 
-async def test_zoom_keeps_the_cursor_in_its_place_and_comes_back() -> None:
+async def test_zoom_keeps_the_cursor_in_place() -> None:
     async with opened(session(FIXTURES / "first-round"), WIDE) as seen:
         await seen.press("4", "z")
         screen = timeline(seen)

@@ -1,4 +1,4 @@
-"""Time travel: every screen shows a prefix of the logs, and now is one key away."""
+"""Time travel: every screen shows a prefix of the logs, and one key returns to now."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def travelled(seen: Seen, moment: datetime) -> None:
 
 
 def moments(dagdir: Path, count: int) -> list[datetime]:
-    """Evenly over the whole story, off the events."""
+    """Evenly over the whole story, between events."""
     made = build_timeline(read_dagdir(dagdir).ledger())
     assert made.first is not None
     assert made.last is not None
@@ -53,7 +53,7 @@ def moments(dagdir: Path, count: int) -> list[datetime]:
 
 
 @pytest.mark.parametrize("name", ["rescue", "metl-aws"])
-async def test_the_picture_is_that_of_a_reader_as_of_then(name: str, shared: Shared) -> None:
+async def test_past_snapshot_equals_that_of_a_reader_as_of_then(name: str, shared: Shared) -> None:
     dagdir = shared("examples/metl-aws") if name == "metl-aws" else FIXTURES / name
     async with opened(session(dagdir), NARROW) as seen:
         for moment in moments(dagdir, 2 if name == "metl-aws" else 4):
@@ -70,7 +70,7 @@ async def test_the_picture_is_that_of_a_reader_as_of_then(name: str, shared: Sha
 # --- on every screen ------------------------------------------------------------------------
 
 
-async def test_the_cursor_takes_every_screen_along_and_esc_returns() -> None:
+async def test_all_screens_travel_and_esc_returns() -> None:
     async with opened(session(TRAINER), WIDE) as seen:
         now = seen.app.snapshot
         await seen.press("4", "left", "left", "at")
@@ -94,7 +94,7 @@ async def test_the_cursor_takes_every_screen_along_and_esc_returns() -> None:
         assert isinstance(seen.app.screen, TimelineScreen)
 
 
-async def test_nothing_can_be_acted_on_in_the_past() -> None:
+async def test_past_has_no_actions() -> None:
     async with opened(session(TRAINER), WIDE) as seen:
         await travelled(seen, MIDDLE)
         why = seen.app.action_refusal()
@@ -112,7 +112,7 @@ async def test_nothing_can_be_acted_on_in_the_past() -> None:
         assert "only the present" in seen.text
 
 
-async def test_the_output_of_a_job_is_not_told_of_then() -> None:
+async def test_past_has_no_job_output() -> None:
     async with opened(session(TRAINER), WIDE) as seen:
         await travelled(seen, MIDDLE)
         await seen.press("enter", "enter")
@@ -124,7 +124,7 @@ async def test_the_output_of_a_job_is_not_told_of_then() -> None:
         assert "carry no times" not in result, "now it is read"
 
 
-async def test_two_keys_step_through_time_from_anywhere() -> None:
+async def test_two_keys_step_through_time_on_every_screen() -> None:
     async with opened(session(TRAINER), NARROW) as seen:
         travel = seen.app.time_travel
         await seen.press("less_than_sign", "less_than_sign", "less_than_sign")
@@ -137,10 +137,10 @@ async def test_two_keys_step_through_time_from_anywhere() -> None:
         await seen.until(lambda: not travel.active)
 
 
-# --- the present meanwhile, and what goes wrong ---------------------------------------------
+# --- the present meanwhile, and errors ------------------------------------------------------
 
 
-async def test_the_present_goes_on_meanwhile(tmp_path: Path) -> None:
+async def test_present_goes_on_meanwhile(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     log = Log().submit(77, NODE, at="10:00:00").execute(77, at="10:05:00")
     dagdir.write("metl.log", log.data)
@@ -169,7 +169,7 @@ async def test_the_present_goes_on_meanwhile(tmp_path: Path) -> None:
 
 
 class Slow(Still):
-    """A session whose pasts open when the test lets them."""
+    """A session whose past snapshots open when the test lets them."""
 
     def __init__(self, reader: DagdirReader) -> None:
         super().__init__(reader)
@@ -186,7 +186,7 @@ class Slow(Still):
         return made
 
 
-async def test_of_several_wishes_the_newest_counts() -> None:
+async def test_latest_requested_time_counts() -> None:
     feed = Slow(recordings.opened(TRAINER))
     feed.take()
     async with opened(feed, NARROW) as seen:
@@ -195,7 +195,7 @@ async def test_of_several_wishes_the_newest_counts() -> None:
         while not feed.asked:
             await seen.pilot.pause(0.01)
         newest = MIDDLE + timedelta(seconds=9)
-        # Two more wishes at once: only the last of them is read.
+        # Two more requests at once: only the last one is read.
         travel.load(MIDDLE + timedelta(seconds=5))
         travel.load(newest)
         assert "going to 21 Nov 2026 14:21:59" in text(travel.banner(80))
@@ -208,7 +208,7 @@ async def test_of_several_wishes_the_newest_counts() -> None:
         assert seen.app.snapshot.status.as_of == newest
 
 
-async def test_a_past_that_cannot_be_read_says_why() -> None:
+async def test_unreadable_past_has_a_reason() -> None:
     class Gone(Still):
         def historical(self, moment: datetime) -> Feed:
             raise InputError("/x: there is no DAG file here any more")
