@@ -1,4 +1,4 @@
-"""``metlmon serve`` in Chromium: driven by keys, and refused to whom it is not for."""
+"""``metlmon serve`` in Chromium: driven by keys, and refused to others."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def _browser(tmp_path: Path) -> Iterator[Chromium]:
 
 
 class Screen:
-    """What the terminal of a page shows, by what it has received."""
+    """The terminal of a page, from the bytes that it received."""
 
     def __init__(self, browser: Chromium, page: Page) -> None:
         self._browser, self._page = browser, page
 
     def size(self) -> tuple[int, int]:
-        """The columns and lines that the page has reported last."""
+        """The last reported columns and lines of the page."""
         sent = [each["response"]["payloadData"] for each in self._page.sent()]
         sizes = [json.loads(each)[1] for each in sent if each.startswith('["resize"')]
         return sizes[-1]["width"], sizes[-1]["height"]
@@ -58,7 +58,7 @@ class Screen:
         return self.text()
 
 
-def test_keys_lead_to_the_run_screen_and_no_other_host_is_asked(browser: Chromium) -> None:
+def test_keys_open_the_run_screen_without_other_hosts(browser: Chromium) -> None:
     with served("--as-of", "2026-11-21T09:45", DEMO) as program:
         origin = program.url.partition("/?")[0]
         page = browser.open_page(program.url)
@@ -74,11 +74,11 @@ def test_keys_lead_to_the_run_screen_and_no_other_host_is_asked(browser: Chromiu
         columns, _ = screen.size()
         assert max(map(len, run.splitlines())) == columns
 
-        # Of its size when the window changes.
+        # It follows the size of the window.
         page.resize(1000, 600)
         browser.wait_until(lambda: screen.size()[0] < columns, "a smaller terminal")
 
-        # q ends it; the page says so, and starts it again.
+        # q ends it; the page shows that, and starts it again.
         page.press("q")
         page.press("q")
         page.wait_for("document.body?.classList.contains('-closed')")

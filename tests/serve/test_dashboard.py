@@ -1,4 +1,4 @@
-"""The dashboard behind ``metlmon serve``, as a tab of a browser sees it."""
+"""The dashboard of ``metlmon serve`` in a browser's tab."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_keys_lead_to_a_job_and_out_and_what_needs_a_terminal_is_refused()
     assert not tab.server._processes
 
 
-async def test_the_report_goes_to_the_browser(
+async def test_report_is_sent_to_the_browser(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -95,10 +95,10 @@ async def test_frames_wait_for_a_slow_tab() -> None:
         keys = cycle("?q")
         while b"\x1b[6n" not in tab.received:
             await tab.press(next(keys))
-            # Two keys that are handled together may change nothing.
+            # Two keys handled together may have no effect.
             with suppress(TimeoutError):
                 await tab.take(1)
-        # Its cursor has not been reported: nothing more is written.
+        # No more is written until its cursor is reported.
         at_request = len(tab.received)
         await tab.press(next(keys))
         await tab.wait_silent(1)
@@ -115,7 +115,7 @@ async def test_frames_wait_for_a_slow_tab() -> None:
     "message",
     ["", "{", "7", "[]", '{"a": 1}', '["stdin"]', '["resize", 7]', "[[]]", '["x"]', "[" * 100_000],
 )
-async def test_a_message_of_no_kind_ends_nothing_else(message: str, capsys: Captured) -> None:
+async def test_invalid_message_ends_only_its_tab(message: str, capsys: Captured) -> None:
     program = f"{STARTS}{FLUSH}sys.stdin.buffer.read()"
     async with (
         running_server([sys.executable, "-c", program]) as server,
@@ -131,7 +131,7 @@ async def test_a_message_of_no_kind_ends_nothing_else(message: str, capsys: Capt
 
 
 @pytest.mark.parametrize("name", ["-x", "--port=1 'a\"b\n$(touch pwned)`touch pwned`;touch pwned"])
-async def test_no_directory_name_is_a_command(
+async def test_directory_names_are_not_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     shutil.copytree(RESCUE, tmp_path / name)
@@ -144,7 +144,7 @@ async def test_no_directory_name_is_a_command(
     assert not (tmp_path / "pwned").exists()
 
 
-async def test_the_last_words_of_a_program_are_shown() -> None:
+async def test_error_output_of_a_program_is_shown() -> None:
     async with running_tab(watch("--", "/nowhere/at/all")) as tab:
         await tab.wait_closed()
     assert "metlmon: /nowhere/at/all: no such directory" in tab.text
@@ -159,7 +159,7 @@ async def test_the_last_words_of_a_program_are_shown() -> None:
     assert "more" in tab.text
 
 
-async def test_a_program_learns_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_program_does_not_receive_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMUX", "/tmp/tmux-0/default,1,0")
     program = (
         "import os, sys; text = repr([dict(os.environ), sys.argv]).encode(); "
@@ -172,7 +172,7 @@ async def test_a_program_learns_no_token(monkeypatch: pytest.MonkeyPatch) -> Non
     assert b"tmux" not in tab.received
 
 
-async def test_a_program_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_program_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app_process, "EXIT_SECONDS", 0.1)
     program = (
         "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
@@ -187,7 +187,7 @@ async def test_a_program_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyP
         os.kill(pid, 0)
 
 
-async def test_a_flood_of_output_reaches_the_tab(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_output_reaches_the_tab(monkeypatch: pytest.MonkeyPatch) -> None:
     program = (
         f"{STARTS}\nfor _ in range(200): write(b'D' + (60000).to_bytes(4, 'big') + bytes(60000))"
     )

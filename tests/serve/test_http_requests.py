@@ -1,4 +1,4 @@
-"""Who may ask ``metlmon serve``: the token, Host and Origin, on every route."""
+"""Access to ``metlmon serve``: the token, Host and Origin, on every route."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_the_page_loads_nothing_from_elsewhere_and_runs_no_name(
 
 
 @pytest.mark.parametrize("path", ROUTES)
-async def test_without_the_token_nothing_is_answered(server: DashboardServer, path: str) -> None:
+async def test_requests_need_the_token(server: DashboardServer, path: str) -> None:
     right = server.token
     for token in (
         "",
@@ -105,17 +105,17 @@ async def test_without_the_token_nothing_is_answered(server: DashboardServer, pa
             assert answer.headers["content-security-policy"].startswith("default-src 'none'")
 
 
-async def test_a_websocket_needs_the_token(server: DashboardServer) -> None:
+async def test_websocket_needs_the_token(server: DashboardServer) -> None:
     own = f"http://127.0.0.1:{server.port}"
     for path in ("/ws/", "/ws/x", f"/ws/{server.token}x", f"/?token={server.token}"):
         assert (await ask(server, path, *upgrade(own))).status in (403, 404)
-    # What is in the query is no token of a websocket, and the other way round.
+    # A token in the query is none for a websocket, and vice versa.
     assert (await ask(server, f"/ws/x?token={server.token}", *upgrade(own))).status == 403
     assert (await ask(server, f"/ws/{server.token}")).status == 403
 
 
 @pytest.mark.parametrize("path", ["/?token={}", "/static/js/textual.js?token={}", "/ws/{}"])
-async def test_another_host_is_refused(server: DashboardServer, path: str) -> None:
+async def test_other_hosts_are_refused(server: DashboardServer, path: str) -> None:
     port, path = server.port, path.format(server.token)
     other = f"127.0.0.1:{port + 1}", f"evil.example:{port}", "evil.example", "127.0.0.1", "", None
     for host in other:
@@ -126,7 +126,7 @@ async def test_another_host_is_refused(server: DashboardServer, path: str) -> No
     assert two.status in (400, 403)
 
 
-async def test_every_name_of_this_machine_is_answered(server: DashboardServer) -> None:
+async def test_every_name_of_this_machine_is_accepted(server: DashboardServer) -> None:
     port = server.port
     for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"LOCALHOST:{port}", f"[::1]:{port}"):
         page = await ask(server, f"/?token={server.token}", host=host)
@@ -135,7 +135,7 @@ async def test_every_name_of_this_machine_is_answered(server: DashboardServer) -
         assert f"connect-src 'self' ws://{host.lower()};" in page.headers["content-security-policy"]
 
 
-async def test_another_origin_is_refused(server: DashboardServer) -> None:
+async def test_other_origins_are_refused(server: DashboardServer) -> None:
     port = server.port
     others = (
         *("null", "http://evil.example", f"http://evil.example:{port}", "file://"),
@@ -156,7 +156,7 @@ async def test_another_origin_is_refused(server: DashboardServer) -> None:
     assert (await ask(server, f"/?token={server.token}", own)).status == 200
 
 
-async def test_only_what_the_page_needs_is_served(server: DashboardServer) -> None:
+async def test_only_files_of_the_page_are_served(server: DashboardServer) -> None:
     for name, kind in STATICS.items():
         answer = await ask(server, f"/static/{name}?token={server.token}")
         assert answer.status == 200
@@ -178,7 +178,7 @@ async def test_other_methods_are_refused(server: DashboardServer) -> None:
     assert (await ask(server, f"/download/x?token={server.token}")).status == 404
 
 
-async def test_more_tabs_than_can_be_served_are_refused(server: DashboardServer) -> None:
+async def test_number_of_tabs_is_limited(server: DashboardServer) -> None:
     async with aiohttp.ClientSession() as session:
         url = f"http://127.0.0.1:{server.port}/ws/{server.token}"
         own = f"http://127.0.0.1:{server.port}"
@@ -197,7 +197,7 @@ async def test_more_tabs_than_can_be_served_are_refused(server: DashboardServer)
             await tab.close()
 
 
-async def test_a_port_that_is_taken_is_named(server: DashboardServer) -> None:
+async def test_occupied_port_is_named(server: DashboardServer) -> None:
     for port, reason in (
         (server.port, "Address already in use"),
         (70000, "not between 0 and 65535"),
@@ -207,7 +207,7 @@ async def test_a_port_that_is_taken_is_named(server: DashboardServer) -> None:
 
 
 def half_request(port: int) -> socket.socket:
-    """A connection on which half the head of a request was sent."""
+    """A connection with half of a request's head sent."""
     connection = socket.create_connection(("127.0.0.1", port))
     connection.sendall(b"GET / HTTP/1.1\r\nHost: ")
     return connection
@@ -223,14 +223,14 @@ async def is_closed(connection: socket.socket) -> bool:
         return True
 
 
-async def test_half_a_request_is_not_waited_for(
+async def test_partial_request_times_out(
     server: DashboardServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SERVER, "HEAD_SECONDS", 0.0)
     assert await is_closed(half_request(server.port))
 
 
-async def test_many_half_requests_leave_room_for_the_owner(
+async def test_partial_requests_do_not_block_the_owner(
     server: DashboardServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SERVER, "MOST_STRANGERS", 4)
@@ -239,24 +239,24 @@ async def test_many_half_requests_leave_room_for_the_owner(
     page = await ask(server, f"/?token={server.token}")
 
     assert page.status == 200
-    # The page took the place of one more.
+    # The page took the place of one of them.
     assert all([await is_closed(each) for each in halves[:16]])
 
 
-async def test_a_refused_connection_asks_nothing_more(server: DashboardServer) -> None:
+async def test_refused_connection_is_closed(server: DashboardServer) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
     assert (await asyncio.wait_for(reader.read(), 30)).startswith(b"HTTP/1.1 403")
     writer.close()
 
 
-def test_a_terminal_has_a_largest_size() -> None:
+def test_terminal_size_is_limited() -> None:
     assert SERVER._terminal("1000000", "1000000") == SERVER.LARGEST
     assert SERVER._terminal("80", "24") == (80, 24)
 
 
 @pytest.mark.parametrize("make", ["serve", "metrics"])
-def test_a_port_that_another_user_has_on_one_address_is_refused(make: str) -> None:
+def test_port_of_another_user_on_one_address_is_refused(make: str) -> None:
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as other:
         port = other.getsockname()[1]
         with pytest.raises(InputError, match="in use"):

@@ -1,4 +1,4 @@
-"""``metlmon serve`` as a program: what it prints, how it ends, and that nothing is left of it."""
+"""``metlmon serve`` as a program: its output, its end, and that it leaves no process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def is_gone(pid: int) -> bool:
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
-async def test_a_signal_ends_it_and_its_programs(number: int, code: int) -> None:
+async def test_signal_ends_server_and_programs(number: int, code: int) -> None:
     with served(DEMO) as program:
         assert URL.fullmatch(program.url)
         token = program.url.partition("=")[2]
@@ -63,7 +63,7 @@ async def test_a_signal_ends_it_and_its_programs(number: int, code: int) -> None
         assert all(map(is_gone, pids))
 
 
-async def test_a_program_ends_with_its_tab() -> None:
+async def test_program_ends_with_its_tab() -> None:
     with served("--allow-actions", "--ascii", "--mouse", DEMO) as program:
         async with open_tab(program.url) as tab, open_tab(program.url) as other:
             await tab.wait_for("run5")
@@ -81,7 +81,7 @@ async def test_a_program_ends_with_its_tab() -> None:
         assert all(map(is_gone, pids))
 
 
-async def test_no_program_survives_a_server_that_was_killed() -> None:
+async def test_no_program_survives_a_killed_server() -> None:
     with served(DEMO) as program:
         async with open_tab(program.url) as tab:
             await tab.wait_for("run5")
@@ -100,7 +100,7 @@ async def test_no_program_survives_a_server_that_was_killed() -> None:
         ([DEMO, "--port", "70000"], "--port 70000: "),
     ],
 )
-def test_what_cannot_be_served_is_said_at_once(
+def test_unusable_arguments_are_refused_at_once(
     arguments: list[str], reason: str, capsys: Captured
 ) -> None:
     assert main(["serve", *arguments]) == 2
@@ -110,7 +110,7 @@ def test_what_cannot_be_served_is_said_at_once(
     assert captured.err.count("\n") == 1
 
 
-def test_without_textual_serve_it_names_the_extra(
+def test_missing_textual_serve_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setitem(sys.modules, "textual_serve", None)
