@@ -28,7 +28,7 @@ Entry = dict[str, Any]
 
 
 def events(text: str) -> Iterator[tuple[str, str, datetime, str]]:
-    """Number, job, time and body; a header within a line begins another event."""
+    """Number, job, time and body; a header within a line starts another event."""
     starts = list(HEADER.finditer(text))
     for event, after in zip(starts, [*starts[1:], None], strict=True):
         end = after.start() if after else len(text)
@@ -135,7 +135,7 @@ def size(kilobytes: float) -> str:
 
 
 def request(entry: Entry, entries: Iterable[Entry]) -> str | None:
-    """What an execution's table says was requested, else the newest table of its job."""
+    """The request in an execution's table, else in the newest table of its job."""
     tables = [e["usage"] for e in entries if e["job"] == entry["job"] and e["usage"]]
     usage = entry["usage"] or (tables[-1] if tables else None)
     if usage is None:
@@ -149,14 +149,14 @@ def request(entry: Entry, entries: Iterable[Entry]) -> str | None:
 
 
 def least(amount: float, name: str) -> float:
-    """The least that was used where the schedd rounds up to 25 %: above the step below it."""
+    """The least possible usage where the schedd rounds up to 25 %: above the step below it."""
     width = {"memory_mb": 1024, "disk_kb": 1}.get(name, 0)
     if not width or amount < 50:
         return amount
     most = int(amount * width)
     step = 10 ** (floor(log10(most / 5)) + 1) / 4
     rounded = most // step * step
-    # Not the rounded amount where none lies within this unit.
+    # Only whole units: not the rounded amount where none is within this unit.
     if rounded <= (amount - 1) * width:
         return amount
     return (rounded - step) / width
@@ -220,7 +220,7 @@ COMMANDS = {
 
 
 def requests(dagdir: Path) -> list[dict[str, Any]]:
-    """Cells of ``usage --requests --json`` by submit file, command and what jobs requested.
+    """Cells of ``usage --requests --json`` by submit file, command and requested value.
 
     ``fitting``: the 95th percentile and a tenth, in steps; ``used``: by all completed jobs.
     """

@@ -1,5 +1,5 @@
-"""Numbers that an independent reader of the raw logs found otherwise: each is held to what the
-log says, and its words to what was counted."""
+"""Figures that an independent reading of the raw logs contradicted: each must agree with the log,
+and its text with the count."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def reported(log: Log, window: TimeWindow = ALL) -> Report:
     return build_report(found.status(), found.ledger(), window)
 
 
-def test_a_transfer_that_a_window_cuts_keeps_its_length() -> None:
-    """The report and the table of sites tell the same of it: an hour's stall is an hour's stall,
-    however little of it lies in the window. Its hours are shared out."""
+def test_transfer_cut_by_a_window_keeps_its_length() -> None:
+    """The report and the table of sites agree: a stall of an hour is one of an hour, however little
+    of it is in the window. Only its hours are divided."""
     ledger = read_dagdir(FIXTURES / "first-round").ledger()
 
     def stalled(span: Transfer) -> bool:
@@ -66,21 +66,21 @@ def test_a_transfer_that_a_window_cuts_keeps_its_length() -> None:
 
 
 def two_epochs() -> Log:
-    """The first is done at the second try; the second runs, and for longer than that one took."""
+    """The first is done at the second try; the second runs, and for longer than that try took."""
     log = Log().submit(77, NODE, at="09:00:00").execute(77, gpus=2, at="10:00:00")
     log.evict(77, at="11:00:00").execute(77, gpus=2, at="11:30:00").terminate(77, at="13:30:00")
     log.submit(78, NEXT, at="13:40:00").execute(78, gpus=2, at="14:00:00")
     return log.image(78, 100, at="19:00:00")
 
 
-def test_the_longest_executions_are_those_of_completed_epochs() -> None:
+def test_longest_executions_are_of_completed_epochs() -> None:
     result = note(reported(two_epochs()), "epoch_time")
     assert "of longest executions 2h00m (n = 1)" in result
 
 
-def test_the_cost_of_an_epoch_is_reported_as_the_sites_have_it() -> None:
-    """One name, one number: what has ended for each completed epoch. The epoch that runs, and a
-    job of no DAG, are not in it."""
+def test_cost_of_an_epoch_agrees_with_the_sites() -> None:
+    """One name, one number: ended hours per completed epoch, without the running epoch and without
+    a job of no DAG."""
     log = two_epochs().submit(90, at="09:00:00").execute(90, gpus=4, at="10:00:00")
     log.terminate(90, at="15:00:00")
     found = read_ensemble(DAG, log).painter().ledger()
@@ -95,7 +95,7 @@ def test_the_cost_of_an_epoch_is_reported_as_the_sites_have_it() -> None:
     )
 
 
-def test_an_epoch_takes_as_long_in_the_report_as_at_the_sites() -> None:
+def test_time_of_an_epoch_agrees_in_report_and_sites() -> None:
     log = Log().submit(77, NODE, at="09:00:00").execute(77, gpus=2, at="10:00:00")
     log.evict(77, at="16:00:00").execute(77, gpus=2, at="16:10:00").terminate(77, at="16:20:00")
     made = reported(log)
@@ -112,8 +112,8 @@ CHAIN = f"{DAG}JOB {THIRD} t.sub\nPARENT {NEXT} CHILD {THIRD}\n"
 
 
 @pytest.mark.parametrize("rescue", [RESCUED, ""], ids=["marked done", "inferred"])
-def test_what_ended_at_no_known_time_is_in_no_window_and_in_no_divisor(rescue: str) -> None:
-    """The log begins with the third epoch: the two before it were done, nobody knows when."""
+def test_epochs_without_a_known_end_are_in_no_window(rescue: str) -> None:
+    """The log begins with the third epoch: the two before it were done at an unknown time."""
     log = Log().submit(79, THIRD, at="09:00:00").execute(79, gpus=2, at="10:00:00")
     log.terminate(79, at="12:00:00")
     found = read_ensemble(CHAIN, log, rescue=rescue).painter()
@@ -134,14 +134,14 @@ def test_what_ended_at_no_known_time_is_in_no_window_and_in_no_divisor(rescue: s
         inside = build_report(found.status(), ledger, window)
         assert facts(inside)["epochs"] == 1
         assert any("2 completed epochs ended is not known" in each for each in inside.limitations)
-    # Nothing was longest where nothing ran.
+    # No longest execution without executions.
     shares = [
         (row["site"], row["epochs"], row["epochs_by_longest"]) for row in table(made, "sites").rows
     ]
     assert shares == [("aws", 1, 1), ("no successful execution", 2, 2)]
 
 
-def test_gpu_hours_say_that_the_log_begins_late() -> None:
+def test_gpu_hours_of_a_late_log_are_a_lower_bound() -> None:
     log = Log().submit(79, THIRD, at="09:00:00").execute(79, gpus=2, at="10:00:00")
     log.terminate(79, at="12:00:00")
     found = read_ensemble(CHAIN, log, rescue=RESCUED).painter()
@@ -159,7 +159,7 @@ def test_gpu_hours_say_that_the_log_begins_late() -> None:
     assert view.nodes_unlogged == 2
 
 
-def test_gpu_hours_say_that_dagman_knows_of_more_submissions() -> None:
+def test_gpu_hours_note_submissions_missing_from_the_log() -> None:
     out = Out().start("08:59:00").submitted(NODE, 77, "09:00:05")
     assert read_ensemble(DAG, out=out).painter(live=True).status().nodes_unlogged == 1
     log = Log().submit(77, NODE, at="09:00:00")
@@ -169,8 +169,8 @@ def test_gpu_hours_say_that_dagman_knows_of_more_submissions() -> None:
     assert read_ensemble(DAG, log, out=out).painter(live=True).status().nodes_unlogged == 0
 
 
-def test_gpu_hours_lack_what_is_in_dagmans_own_log_alone(tmp_path: Path) -> None:
-    """The log of the first epoch is lost: DAGMan's says how long it ran, and not on which GPUs."""
+def test_gpu_hours_exclude_jobs_known_from_dagmans_log_only(tmp_path: Path) -> None:
+    """The log of the first epoch is lost: DAGMan's has its duration, but not its GPUs."""
     out = Out().start("08:59:00").submitted(NODE, 77, "09:00:00")
     for event, time in (("EXECUTE", "09:00:05"), ("JOB_TERMINATED", "10:00:00")):
         stamp = f"{{05/04/26 {time}}}"
@@ -189,8 +189,8 @@ def test_gpu_hours_lack_what_is_in_dagmans_own_log_alone(tmp_path: Path) -> None
     assert [epoch.lacks_hours for epoch in view.epochs] == [True, False, False]
 
 
-def test_gpu_hours_lack_those_of_an_execution_whose_001_was_cut(tmp_path: Path) -> None:
-    """The list of its slot ends before its GPUs: that it had none is not known."""
+def test_gpu_hours_exclude_an_execution_with_a_cut_001(tmp_path: Path) -> None:
+    """The list of its slot ends before its GPUs: whether it had any is unknown."""
     log = Log().submit(77, NODE, at="09:00:00")
     log.raw(1, 77, "Job executing on host: <10.1.2.3:9618>", "\tCpus = 4\n")
     log.events[-1] = log.events[-1].removesuffix(b"...\n")
@@ -202,8 +202,8 @@ def test_gpu_hours_lack_those_of_an_execution_whose_001_was_cut(tmp_path: Path) 
     assert (status.hours.goodput, status.nodes_unlogged) == (2.0, 1)
 
 
-def test_a_status_file_does_not_tell_when_an_epoch_ended() -> None:
-    """It says of each node what it had come to when the file was written."""
+def test_status_file_gives_no_end_of_an_epoch() -> None:
+    """It has the state of each node when the file was written."""
     then = b'Timestamp = 1777906800; /* "Mon May  4 11:00:00 2026" */'
     status = b'[\n  Type = "DagStatus";\n  DagFiles = {\n    "run.dag"\n  };\n  %b\n]\n' % then
     for node in (NODE, NEXT):
@@ -215,7 +215,7 @@ def test_a_status_file_does_not_tell_when_an_epoch_ended() -> None:
     assert [(e.state, e.completed) for e in epochs] == [(State.COMPLETED, None)] * 2
 
 
-def test_waits_of_a_window_are_reported_to_be_of_what_ended_in_it() -> None:
+def test_waits_of_a_window_are_those_that_ended_in_it() -> None:
     log = Log().submit(77, NODE, at="09:00:00").execute(77, at="10:00:00")
     log.terminate(77, at="12:00:00")
     whole = note(reported(log), "wait")
@@ -224,9 +224,9 @@ def test_waits_of_a_window_are_reported_to_be_of_what_ended_in_it() -> None:
     assert "ended in the window" in note(reported(log, TimeWindow(day)), "wait")
 
 
-def test_an_epoch_that_a_post_script_saved_is_not_without_execution() -> None:
-    """Its job ran and returned 3; the POST script took that for success. No GPU has the epoch,
-    but the logs have its execution."""
+def test_epoch_passed_by_its_post_script_has_its_execution() -> None:
+    """Its job returned 3, which the POST script accepted. No GPU has the epoch, but the logs have
+    its execution."""
     log = Log().submit(77, NODE, at="09:00:00").execute(77, at="10:00:00")
     log.terminate(77, 3, at="12:00:00").post(77, NODE, 0, at="12:00:10")
     made = reported(log)
@@ -235,8 +235,8 @@ def test_an_epoch_that_a_post_script_saved_is_not_without_execution() -> None:
     assert "saved by a POST script" in note(made, "epochs")
 
 
-def test_bytes_of_a_job_whose_start_was_lost_are_at_no_site() -> None:
-    """Its 001 is not in the log; that it went on after a suspension, and its end, are. The sites'
+def test_bytes_of_a_job_without_a_start_are_at_no_site() -> None:
+    """Its 001 is not in the log; its resumption after a suspension, and its end, are. The sites'
     table has its bytes, as the report has."""
     log = Log().submit(77, NODE, at="09:00:00").suspend(77, at="10:00:00")
     log.resume(77, at="10:30:00")
@@ -250,9 +250,9 @@ def test_bytes_of_a_job_whose_start_was_lost_are_at_no_site() -> None:
     assert (moved.sent, moved.received) == (877, 13209)
 
 
-def test_periods_have_the_epochs_that_dagman_alone_saw_done() -> None:
-    """The jobs' log breaks off in the first epoch, DAGMan writes on: both are of the day on which
-    it saw them done."""
+def test_periods_include_epochs_done_by_dagman_only() -> None:
+    """The jobs' log breaks off in the first epoch, while DAGMan writes on: both belong to the day
+    of DAGMan's entry."""
     log = Log().submit(77, NODE, at="09:00:00").execute(77, at="10:00:00")
     out = Out().start("08:59:00").submitted(NODE, 77, "09:00:05")
     out.say(f"Node {NODE} job proc (77.0.0) completed successfully.", "12:00:00")
@@ -267,14 +267,14 @@ def test_periods_have_the_epochs_that_dagman_alone_saw_done() -> None:
     assert books.undated == 0
 
 
-def test_a_share_is_never_rounded_to_none_or_all() -> None:
+def test_shares_round_to_0_and_100_only_if_exact() -> None:
     shown = [to_ascii(percent(value)) for value in (0.0, 0.0004, 0.0005, 0.9994, 0.9996, 1.0)]
     assert shown == ["0.0 %", "<0.1 %", "0.1 %", "99.9 %", ">99.9 %", "100.0 %"]
 
 
-def test_a_log_that_is_silent_as_often_has_no_gap() -> None:
-    """The first round lacks the ends of three executions and nothing else. Its log has an event
-    in twenty minutes: that nothing was logged for two hours, as often, is no hole."""
+def test_usual_silence_of_a_log_is_not_a_gap() -> None:
+    """The first round lacks only the ends of three executions. Its log has an event in twenty
+    minutes: two hours without one are not unusual."""
     made = recorded(FIXTURES / "first-round")
     kinds = [each.kind for each in make_health(made).entries]
     assert kinds.count("log-damage") == 3

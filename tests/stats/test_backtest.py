@@ -1,4 +1,4 @@
-"""How far off the estimates would have been, on what was recorded."""
+"""The error that estimates would have had on recorded ensembles."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def replayed(directory: Path) -> Backtest:
     return backtest(recorded(directory), then)
 
 
-def test_errors_are_of_the_time_that_was_left() -> None:
+def test_errors_are_relative_to_the_time_left() -> None:
     trial = Prediction(0.5, NOON, None, None, 50.0, 90.0, 130.0, 60.0, 30.0)
     assert trial.error == 0.5
     assert trial.naive_error == -0.5
@@ -46,15 +46,15 @@ def test_errors_are_of_the_time_that_was_left() -> None:
     assert not Prediction(0.5, NOON, None, None, 70.0, 90.0, 130.0, 60.0, None).covered
 
 
-def test_the_plain_guess_is_the_last_cycle() -> None:
+def test_naive_estimate_is_the_last_cycle() -> None:
     made = basis({"run0": Past((5 * HOUR, 2 * HOUR), HOUR), "new": Past((), 0.5 * HOUR)})
     guesses = predict_naively(made.ledger)
     assert guesses["run0"](3) == 5 * HOUR
-    # A run without a cycle of its own goes by the newest there is.
+    # A run without a cycle uses the newest one of all.
     assert guesses["new"](1) == 1.5 * HOUR
 
 
-def test_too_little_to_test() -> None:
+def test_backtest_needs_enough_epochs() -> None:
     tested = backtest(basis({"run0": Past((HOUR,))}), lambda _: basis({"run0": Past()}))
     assert (tested.epochs, tested.predictions) == (1, ())
     assert BacktestSummary.of(tested.predictions).error_median is None
@@ -71,7 +71,7 @@ def of_all(tests: Iterable[Backtest]) -> tuple[list[Prediction], list[Prediction
 
 
 def holds_in_about_four_of_five(trials: Sequence[Prediction]) -> None:
-    """And the usual error is smaller than the plain guess's."""
+    """And whose usual error is smaller than that of the naive estimate."""
     summary = BacktestSummary.of(trials)
     error, plain = summary.error_median, summary.naive_error_median
     assert error is not None
@@ -89,7 +89,7 @@ def _generated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {path.name: path for path in base.iterdir()}
 
 
-def test_the_end_is_foretold_better_than_by_the_last_value(generated: dict[str, Path]) -> None:
+def test_estimate_is_better_than_the_last_value(generated: dict[str, Path]) -> None:
     recordings = (FIXTURES / name for name in RECORDINGS)
     whole, runs = of_all(replayed(path) for path in (*recordings, *generated.values()))
     assert len(whole) == 3 * 9
@@ -97,7 +97,7 @@ def test_the_end_is_foretold_better_than_by_the_last_value(generated: dict[str, 
     holds_in_about_four_of_five(runs)
 
 
-def test_an_ensemble_that_was_removed_five_times(shared: Shared) -> None:
+def test_ensemble_removed_five_times(shared: Shared) -> None:
     tested = replayed(shared("examples/metl-aws"))
     whole, runs = of_all([tested])
     summary = BacktestSummary.of(whole)
@@ -106,11 +106,11 @@ def test_an_ensemble_that_was_removed_five_times(shared: Shared) -> None:
     assert plain is not None
     assert error < plain
     assert sum(trial.covered for trial in runs) >= 0.6 * len(runs)
-    # Of the week that was left at half of the way the DAG did not run, or to no avail, for a day.
+    # Of the week left at half time, the DAG did not run, or ran in vain, for a day.
     assert any(trial.downtime > 20 * HOUR for trial in whole)
 
 
-def test_time_in_which_nobody_tried_is_not_in_the_truth(generated: dict[str, Path]) -> None:
+def test_pauses_are_not_part_of_the_truth(generated: dict[str, Path]) -> None:
     tested = replayed(generated["removed"])
     final = recorded(generated["removed"]).ledger
     ends = {run: max(e.completed for e in epochs if e.completed is not None)
@@ -119,12 +119,12 @@ def test_time_in_which_nobody_tried_is_not_in_the_truth(generated: dict[str, Pat
         assert trial.key is not None
         wall = (ends[trial.key] - trial.moment).total_seconds()
         assert trial.actual + trial.downtime == wall
-    # After a quarter of the way the DAG was away for one more day.
+    # After a quarter of the time the DAG was absent for one more day.
     assert max(trial.downtime for trial in tested.predictions) > 24 * HOUR
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
-def test_a_prefix_knows_nothing_of_what_came_later(name: str) -> None:
+def test_prefix_is_independent_of_later_events(name: str) -> None:
     tested = replayed(FIXTURES / name)
     assert tested.predictions
     for trial in tested.predictions:

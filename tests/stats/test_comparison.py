@@ -1,4 +1,4 @@
-"""Runs side by side: what they were given, what they reached, where, and at what cost."""
+"""Runs side by side: their parameters, results, sites and costs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def values(stats: StatsInput, label: str, *names: str) -> list[str]:
     return re.split(r"  +", found.strip())[1:]
 
 
-def test_two_runs_have_a_column_of_their_differences(gated: StatsInput) -> None:
+def test_two_runs_have_a_column_of_differences(gated: StatsInput) -> None:
     for label, convert in (("best", float), ("best in epoch", int)):
         first, second, difference = values(gated, label, "run0", "run1")
         expected = convert(second) - convert(first)
@@ -59,7 +59,7 @@ def test_two_runs_have_a_column_of_their_differences(gated: StatsInput) -> None:
     assert len(values(gated, "best", "run0", "run1", "run4")) == 3
 
 
-def test_arguments_are_compared_as_well_and_what_varies_within_a_run_says_so() -> None:
+def test_arguments_are_compared_and_varying_ones_marked() -> None:
     stats = read(TRAINER)
     result = compare_runs(stats, keys(stats, "run0", "run1", "run4"))
     differing = dict(result.differing)
@@ -70,7 +70,7 @@ def test_arguments_are_compared_as_well_and_what_varies_within_a_run_says_so() -
     assert len(rates) > 1
 
 
-def test_epochs_at_each_site_and_on_each_gpu_add_up(gated: StatsInput) -> None:
+def test_epochs_by_site_and_gpu_add_up(gated: StatsInput) -> None:
     result = compare_runs(gated, [row.key for row in gated.status.runs])
     assert len(result.runs) == 5
     for run in result.runs:
@@ -78,7 +78,7 @@ def test_epochs_at_each_site_and_on_each_gpu_add_up(gated: StatsInput) -> None:
             assert sum(epochs for _, epochs in places) == run.row.epochs_done
 
 
-def test_the_best_is_that_of_the_compared_runs(gated: StatsInput) -> None:
+def test_best_is_that_of_the_compared_runs(gated: StatsInput) -> None:
     assert headline(compare_runs(gated, keys(gated, "run0", "run1"))) == (
         "run0 is best: val_loss 0.4187 in epoch 2"
     )
@@ -86,7 +86,7 @@ def test_the_best_is_that_of_the_compared_runs(gated: StatsInput) -> None:
     assert headline(compare_runs(gated, keys(gated, "run0"))) == ""
 
 
-def test_a_line_for_each_thing_compared(gated: StatsInput) -> None:
+def test_each_compared_value_has_a_line(gated: StatsInput) -> None:
     runs = "run0", "run2", "run1"
     assert values(gated, "val_loss", *runs) == ["975", "0.3073", "0.9276"]
     assert values(gated, "best in epoch", *runs) == ["2", "4", "1"]
@@ -98,14 +98,14 @@ def test_a_line_for_each_thing_compared(gated: StatsInput) -> None:
     assert values(gated, "badput share", *runs) == ["0 %", "11 %", "89 %"]
 
 
-def test_health_is_that_of_each_run() -> None:
+def test_health_is_given_for_each_run() -> None:
     stats = read(FIXTURES / "demo")
     assert values(stats, "health", "run0", "run4")[0] == "✓ ok"
     assert values(stats, "health", "run0", "run4")[1].startswith("✗ ")
 
 
 @pytest.mark.parametrize("cells", [40, 60, 77, 117])
-def test_runs_that_do_not_fit_are_left_out_whole(gated: StatsInput, cells: int) -> None:
+def test_runs_that_do_not_fit_are_left_out(gated: StatsInput, cells: int) -> None:
     result = table(gated, cells, "run0", "run1", "run2", "run3", "run4")
     assert all(width(line) <= cells for line in result.lines)
     names = text(result.lines[0]).replace("★", "").split()
@@ -114,7 +114,7 @@ def test_runs_that_do_not_fit_are_left_out_whole(gated: StatsInput, cells: int) 
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_the_command_takes_its_directory_first_or_last(capsys: Captured, *, first: bool) -> None:
+def test_directory_may_be_first_or_last(capsys: Captured, *, first: bool) -> None:
     runs = ["run0", "run4"]
     dagdir = str(FIXTURES / "demo")
     words = [dagdir, *runs] if first else [*runs, dagdir]
@@ -124,7 +124,7 @@ def test_the_command_takes_its_directory_first_or_last(capsys: Captured, *, firs
     assert "3 of 3 tries used" in out
 
 
-def test_outputs_called_like_their_runs_are_no_directory_of_a_dag(
+def test_output_directory_named_like_a_run_is_not_a_dagdir(
     capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for file in (*GATED.glob("*.dag"), *GATED.glob("*.log")):
@@ -146,12 +146,12 @@ def test_outputs_called_like_their_runs_are_no_directory_of_a_dag(
         (["run0", "run1", "--metric", "no"], "--metric no: no run has it; there are: val_loss"),
     ],
 )
-def test_what_cannot_be_compared(capsys: Captured, words: list[str], error: str) -> None:
+def test_invalid_selections_are_refused(capsys: Captured, words: list[str], error: str) -> None:
     assert main(["compare", str(GATED), *words]) == 2
     assert error in capsys.readouterr().err
 
 
-def test_the_json_has_all_of_it(capsys: Captured) -> None:
+def test_json_has_all_values(capsys: Captured) -> None:
     printed = json_output("compare", capsys, "run2", "run4", GATED)
     assert (printed["metric"], printed["goal"], printed["equal"]) == ("val_loss", "min", 2)
     assert printed["differing"] == [

@@ -80,36 +80,36 @@ def of_losses(**values: tuple[float, ...]) -> Curves:
         ((0.9, 0.4, 0.3, math.inf), Course.NAN, 3),
         ((NAN,), Course.NAN, 0),
         ((NAN, NAN), Course.NAN, 0),
-        # What comes back has not diverged.
+        # A loss that recovers has not diverged.
         ((0.9, 0.4, 0.3, 2428.0, 0.29), Course.IMPROVES, None),
         ((0.9, 0.4, NAN, 0.3), Course.IMPROVES, None),
         ((NAN, 0.9, 0.4), Course.IMPROVES, None),
-        # Worse than in the first epoch: one may be chance, two in a row are not.
+        # Worse than in the first epoch: once may be chance, twice in a row is not.
         ((1.2, 0.8, 1.25), Course.IMPROVES, None),
         ((1.2, 0.8, 1.1, 1.3), Course.DIVERGED, 2),
         ((1.2, 0.8, 0.9, 1.1), Course.IMPROVES, None),
-        # Losses may be below 0, or 0.
+        # Losses may be negative or 0.
         ((-1.0, -2.0, -3.0), Course.IMPROVES, None),
         ((-1.0, -2.0, -3.0, 50.0), Course.DIVERGED, 3),
         ((0.0, 0.0, 0.0), Course.IMPROVES, None),
     ],
 )
-def test_how_a_loss_goes(values: tuple[float, ...], course: Course, since: int | None) -> None:
+def test_course_of_a_loss(values: tuple[float, ...], course: Course, since: int | None) -> None:
     assert course_of(points(*values), "min") == (course, since)
 
 
-def test_more_may_be_better() -> None:
+def test_course_of_a_maximised_metric() -> None:
     assert course_of(points(0.1, 0.7, 0.9), "max") == (Course.IMPROVES, None)
     assert course_of(points(0.5, 0.9, 0.4, 0.2), "max") == (Course.DIVERGED, 2)
 
 
-def test_what_has_no_goal_goes_nowhere_but_to_nan() -> None:
+def test_metric_without_a_goal_can_only_become_nan() -> None:
     assert course_of(points(0.1, 0.2), None) == (Course.NONE, None)
     assert course_of(points(0.1, NAN), None) == (Course.NAN, 1)
 
 
 @pytest.mark.parametrize(("total", "epochs"), [(5, 3), (30, 3), (50, 5), (100, 10)])
-def test_a_plateau_begins_after_three_epochs_or_a_tenth_of_them(total: int, epochs: int) -> None:
+def test_plateau_needs_three_epochs_or_a_tenth(total: int, epochs: int) -> None:
     before = points(0.9, 0.5, *[0.6] * (epochs - 1))
     assert course_of(before, "min", total) == (Course.IMPROVES, None)
     assert course_of(points(0.9, 0.5, *[0.6] * epochs), "min", total) == (Course.FLAT, 1)
@@ -127,14 +127,14 @@ def test_a_plateau_begins_after_three_epochs_or_a_tenth_of_them(total: int, epoc
         ((0.9, 0.5, 0.4, NAN, NAN), 5, "NaN since epoch 4"),
     ],
 )
-def test_what_is_said_of_a_course(values: tuple[float, ...], total: int, text: str) -> None:
+def test_text_of_a_course(values: tuple[float, ...], total: int, text: str) -> None:
     (curve,) = of_losses(run0=values).runs
     course, since = course_of(points(*values), "min", total)
     curve = replace(curve, epochs_total=total, course=course, since_epoch=since)
     assert course_text(curve) == text
 
 
-def test_values_of_a_column_have_one_format_and_their_points_below_each_other() -> None:
+def test_values_of_a_column_align_at_the_point() -> None:
     write = metric_format([0.32, 0.2308, None, NAN, 0.25])
     assert [write(each) for each in (0.32, 0.2308, 12.0)] == ["0.3200", "0.2308", "12.0000"]
     assert (write(NAN), write(2428.0)) == ("NaN", "2428     ")
@@ -143,7 +143,7 @@ def test_values_of_a_column_have_one_format_and_their_points_below_each_other() 
     assert metric_format([3e-9])(3e-9) == "3.00e-9"
 
 
-def test_the_columns_of_a_run_and_of_all_runs_have_one_format(capsys: Captured) -> None:
+def test_run_and_overview_have_one_number_format(capsys: Captured) -> None:
     demo = ROOT / "fixtures" / "demo"
     printed = run_command("run", capsys, "run4", demo)[1]
     assert re.findall(r" [+−][\d.]+", printed) == [" −0.423", " +0.404", " +1.440"]
@@ -153,11 +153,11 @@ def test_the_columns_of_a_run_and_of_all_runs_have_one_format(capsys: Captured) 
     )
 
 
-def test_the_trend_is_the_change_per_epoch_over_the_last_three() -> None:
+def test_trend_is_the_change_per_epoch_over_three() -> None:
     assert trend_of(points(9.0, 4.0, 3.0, 2.5, 1.0)) == pytest.approx((1.0 - 4.0) / 3)
     assert trend_of(points(9.0, 4.0)) == -5.0
     assert trend_of(points(9.0)) is None
-    # An epoch without a value is an epoch all the same.
+    # An epoch without a value still counts.
     gap = (Point(0, 8.0, 0, "x"), Point(4, 4.0, 0, "x"))
     assert trend_of(gap) == -1.0
 
@@ -170,12 +170,12 @@ def test_best_and_last_of_a_run() -> None:
     assert course_text(curve) == "NaN since epoch 4"
 
 
-def test_a_nan_that_passed_is_reported_too() -> None:
+def test_past_nan_is_reported() -> None:
     (curve,) = of_losses(run0=(0.9, NAN, 0.3)).runs
     assert course_text(curve) == "improves, NaN in epoch 2"
 
 
-def test_which_values_are_good_ones() -> None:
+def test_goal_of_a_metric_follows_its_name() -> None:
     metrics = MetricSettings()
     goals = {name: goal_of(name, metrics) for name in
              ("val_loss", "test/pearson_total_score", "val_acc", "mse", "lr-AdamW")}  # fmt: skip
@@ -184,7 +184,7 @@ def test_which_values_are_good_ones() -> None:
     assert goal_of("score", MetricSettings(primary="score", goal="max")) == "max"
 
 
-def test_the_primary_metric_comes_first() -> None:
+def test_primary_metric_comes_first() -> None:
     of = {"a": {name: points(1.0) for name in ("train_loss", "test_loss", "b", "val_loss")}}
     assert metric_names(basis(of)) == ("val_loss", "test_loss", "train_loss", "b")
     assert curves(basis(of)).metric == "val_loss"
@@ -193,10 +193,10 @@ def test_the_primary_metric_comes_first() -> None:
     assert curves(basis({"a": {"x": points(1.0)}})).metric == "x"
 
 
-# --- all of them ------------------------------------------------------------------------------
+# --- all runs ---------------------------------------------------------------------------------
 
 
-def test_a_band_has_the_values_of_each_epoch() -> None:
+def test_band_has_the_values_of_each_epoch() -> None:
     band = of_losses(a=(1.0, 0.5), b=(2.0, 0.4), c=(3.0, 0.3), d=(4.0,), e=()).band
     assert band.runs == 4
     first, second = band.levels
@@ -205,13 +205,13 @@ def test_a_band_has_the_values_of_each_epoch() -> None:
     assert (second.n, second.median) == (3, 0.4)
 
 
-def test_a_run_that_diverged_is_in_no_band_from_there_on() -> None:
+def test_diverged_run_leaves_the_band() -> None:
     band = of_losses(a=(1.0, 0.5, 0.4), b=(1.0, 0.5, 900.0), c=(1.0, NAN, 0.4)).band
     assert [(level.n, level.excluded, level.maximum) for level in band.levels] == [
         (3, 0, 1.0), (2, 0, 0.5), (2, 1, 0.4)]  # fmt: skip
 
 
-def test_cohorts_have_a_band_each() -> None:
+def test_each_cohort_has_a_band() -> None:
     of = {name: {"val_loss": points(value)} for name, value in
           (("a", 1.0), ("b", 2.0), ("c", 3.0), ("d", 9.0))}  # fmt: skip
     found = curves(basis(of, {"a": "mixed", "b": "mixed", "c": "control"}))
@@ -220,7 +220,7 @@ def test_cohorts_have_a_band_each() -> None:
     assert curves(basis(of)).bands == ()
 
 
-def test_the_answer_names_what_matters() -> None:
+def test_answer_names_what_matters() -> None:
     result = curves_summary(of_losses(a=(0.9, 0.3), b=(0.9, 0.2), c=(0.9, 0.4, 99.0)), live=True)
     assert result.runs == "2 of 3 runs improve"
     assert result.best == "best 0.2 b epoch 2"
@@ -239,7 +239,7 @@ def test_the_answer_names_what_matters() -> None:
     assert many.diverged == "4 runs diverged"
 
 
-def test_the_running_epoch_is_reported_with_its_run() -> None:
+def test_running_epoch_is_reported_with_its_run() -> None:
     latest = blank(Epoch, epoch=3, node="n", cluster=78, proc=0, state=State.RUNNING)
     streamed = Streamed(0.5, 5, 10, 1.0, 5.0, 3, 0.4)
     ledger = Ledger("/nowhere", None, True, (run("a", latest=latest), run("b")))
@@ -253,9 +253,9 @@ def recorded(name: str) -> Curves:
 
 
 @pytest.mark.parametrize(("name", "lost"), [("trainer", {"run4": 3}), ("demo", {"run4": 2})])
-def test_the_run_that_diverged_and_no_other(name: str, lost: dict[str, int]) -> None:
-    """fixtures/README.md: run4 diverges in its fourth epoch, or from its third on; the numbers
-    are those of nodes, from 0."""
+def test_only_the_diverged_run_is_reported(name: str, lost: dict[str, int]) -> None:
+    """fixtures/README.md: run4 diverges in its fourth epoch, or from its third on; node numbers
+    start at 0."""
     found = recorded(name)
     assert {c.run: c.since_epoch for c in found.runs if c.diverged} == lost
     others = [c for c in found.runs if not c.diverged]

@@ -1,4 +1,4 @@
-"""When will it be done: properties of the estimates, and their inputs a second way."""
+"""Estimates: their properties, and their inputs computed independently."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ def output_of(report_of: Forecast) -> Interval:
     return report_of.remaining
 
 
-# --- how long things last ----------------------------------------------------------------------
+# --- durations ---------------------------------------------------------------------------------
 
 
-def test_without_censored_samples_it_is_the_mean() -> None:
+def test_mean_without_censored_samples() -> None:
     curve = KaplanMeier.fit([Lifetime(10), Lifetime(20), Lifetime(60)])
     assert curve.mean == pytest.approx(30)
     assert [curve.survival(t) for t in (0, 10, 30, 60)] == pytest.approx([1, 2 / 3, 1 / 3, 0])
 
 
 def test_kaplan_and_meier_by_hand() -> None:
-    # At 20 one of the three that are left ends; the one broken off at 15 was at risk before.
+    # At 20 one of the three left ends; the one censored at 15 was at risk before.
     curve = KaplanMeier.fit(
         [Lifetime(10), Lifetime(15, ended=False), Lifetime(20), Lifetime(30), Lifetime(40)]
     )
@@ -66,12 +66,12 @@ def test_kaplan_and_meier_by_hand() -> None:
     assert curve.conditional_quantile(0.5, 15) == 15
 
 
-def test_what_lasts_beyond_all_others_lasts_on() -> None:
+def test_longest_censored_sample_lasts_on() -> None:
     curve = KaplanMeier.fit([Lifetime(100), Lifetime(110), Lifetime(90)])
     assert 0 < curve.conditional_quantile(0.5, 150) < curve.conditional_quantile(0.5, 1000)
 
 
-def test_nothing_is_reported_of_what_never_ended() -> None:
+def test_no_mean_without_an_end() -> None:
     assert KaplanMeier.fit([Lifetime(5, ended=False)]) is None
     assert KaplanMeier.fit([]) is None
 
@@ -81,9 +81,7 @@ def test_nothing_is_reported_of_what_never_ended() -> None:
 
 @given(ENSEMBLES, st.sampled_from(list(DagState)), st.booleans())
 @settings(max_examples=25, deadline=None)
-def test_nothing_is_negative_and_nothing_crashes(
-    runs: dict[str, Past], dag: DagState, live: bool
-) -> None:
+def test_estimates_are_never_negative(runs: dict[str, Past], dag: DagState, live: bool) -> None:
     result = make_forecast(basis(runs, dag, live))
     for each in (result, *result.runs):
         answers = [each.remaining, each.completed_at, each.missing_reason]
@@ -97,14 +95,14 @@ def test_nothing_is_negative_and_nothing_crashes(
     assert estimates_table.remaining_text(result)
 
 
-def test_steady_epochs_are_multiplied() -> None:
+def test_equal_epochs_are_multiplied() -> None:
     result = make_forecast(basis({"run0": Past((6 * HOUR,) * 20, 3 * HOUR, total=25, wait=0)}))
     # Half an epoch and four whole ones.
     assert output_of(result).median == pytest.approx(27 * HOUR, rel=0.1)
     assert output_of(result).low < 27 * HOUR < output_of(result).high
 
 
-def test_more_evidence_narrows() -> None:
+def test_more_epochs_narrow_the_interval() -> None:
     def width(epochs: int) -> float:
         span = output_of(
             make_forecast(basis({"run0": Past((6 * HOUR,) * epochs, total=epochs + 10)}))
@@ -118,12 +116,12 @@ def test_more_evidence_narrows() -> None:
 
 @given(ENSEMBLES, st.floats(min_value=0, max_value=10 * DAY))
 @settings(max_examples=15, deadline=None)
-def test_one_more_that_lasts_still_never_shortens(runs: dict[str, Past], age: float) -> None:
+def test_running_epoch_never_shortens_the_estimate(runs: dict[str, Past], age: float) -> None:
     runs = {name: replace(past, total=12) for name, past in runs.items()}
     runs["run0"] = Past((6 * HOUR, 7 * HOUR), 0.0, total=12)
     without = make_forecast(basis(runs))
     further = make_forecast(basis({**runs, "late": Past((), age, running=False, total=12)}))
-    # Who waits for a slot takes none; whether runs do is inferred from all of them.
+    # A waiting run takes no slot; whether runs wait is inferred from all of them.
     assume(without.slots is None and further.slots is None)
     before = {run.key: run.remaining for run in without.runs}
     for run in further.runs:
@@ -135,13 +133,13 @@ def test_one_more_that_lasts_still_never_shortens(runs: dict[str, Past], age: fl
     assert output_of(further).high >= output_of(without).high * 0.999
 
 
-def test_an_outage_of_days_is_not_multiplied() -> None:
+def test_outage_of_days_is_not_extrapolated() -> None:
     calm = make_forecast(basis({"run0": Past((6 * HOUR,) * 8, total=18)}))
     hurt = make_forecast(basis({"run0": Past((*(6 * HOUR,) * 7, 20 * DAY), total=18)}))
     assert output_of(calm).median < output_of(hurt).median < 2.5 * output_of(calm).median
 
 
-def test_the_ensemble_is_done_when_its_slowest_run_is() -> None:
+def test_ensemble_ends_with_its_slowest_run() -> None:
     runs = {"fast": Past((HOUR,) * 8), "slow": Past((9 * HOUR,) * 4)}
     result = make_forecast(basis(runs))
     spans = {run.key: run.remaining for run in result.runs}
@@ -149,7 +147,7 @@ def test_the_ensemble_is_done_when_its_slowest_run_is() -> None:
     assert output_of(result).median >= spans["slow"].median
 
 
-def test_an_expected_end_after_a_clock_change() -> None:
+def test_estimated_end_after_a_clock_change() -> None:
     ensemble = basis({"run0": Past(cycles=[DAY] * 3)})
     # On 8 March 2026 clocks in Chicago go forward by an hour.
     clock = Clock(ZoneInfo("America/Chicago"))
@@ -161,7 +159,7 @@ def test_an_expected_end_after_a_clock_change() -> None:
     assert forecast.runs[0].expected_end == forecast.expected_end
 
 
-def test_a_target_that_takes_longer_is_expected_to() -> None:
+def test_slower_target_has_a_later_end() -> None:
     runs = {
         "here": Past((4 * HOUR,) * 6, running=False, target="delta"),
         "there": Past((12 * HOUR,) * 6, running=False, target="expanse"),
@@ -174,24 +172,24 @@ def test_a_target_that_takes_longer_is_expected_to() -> None:
     assert middles["soon"] > middles["late"]
 
 
-def test_one_epoch_does_not_tell_the_end_of_the_next_to_the_minute() -> None:
-    """Its last epoch runs, and one has ended: how much epochs differ is not known."""
+def test_one_epoch_gives_a_wide_interval() -> None:
+    """Its last epoch runs, and one has ended: how much epochs vary is unknown."""
     span = output_of(make_forecast(basis({"run0": Past((HOUR,), 600.0, total=2)})))
     assert span.high > 2 * span.low
     many = output_of(make_forecast(basis({"run0": Past((HOUR,) * 5, 600.0, total=6)})))
     assert many.high < 1.5 * many.low
 
 
-# --- where nothing is known -------------------------------------------------------------------
+# --- no estimate ------------------------------------------------------------------------------
 
 
-def test_before_the_first_epoch_has_ended() -> None:
+def test_no_estimate_before_the_first_epoch() -> None:
     result = make_forecast(basis({"run0": Past((), HOUR)}))
     assert result.missing_reason == "unknown: no epoch has ended yet"
     assert result.runs[0].missing_reason == result.missing_reason
 
 
-def test_a_held_run_is_left_out() -> None:
+def test_held_run_is_left_out() -> None:
     runs = {"run1": Past((HOUR,) * 3), "run4": Past((HOUR,) * 3, state=State.HELD)}
     result = make_forecast(basis(runs))
     assert result.excluded == (("run4", "is held"),)
@@ -206,9 +204,7 @@ def test_a_held_run_is_left_out() -> None:
         ((State.REMOVED, State.FAILED), "stopped: all 2 runs: 1 failed, 1 removed"),
     ],
 )
-def test_runs_that_stopped_are_counted_by_what_stopped_them(
-    states: tuple[State, ...], why: str
-) -> None:
+def test_stopped_runs_are_counted_by_reason(states: tuple[State, ...], why: str) -> None:
     runs = {f"run{n}": Past((HOUR,) * 3, state=state) for n, state in enumerate(states)}
     assert make_forecast(basis(runs)).missing_reason == why
 
@@ -221,13 +217,13 @@ def test_runs_that_stopped_are_counted_by_what_stopped_them(
         (DagState.FAILED, "stopped: its DAG failed"),
     ],
 )
-def test_a_run_whose_dag_does_not_run(dag: DagState, why: str) -> None:
+def test_run_without_a_running_dag_is_left_out(dag: DagState, why: str) -> None:
     result = make_forecast(basis({"run0": Past((HOUR,) * 3)}, dag))
     assert result.missing_reason == why
     assert result.remaining is None
 
 
-def test_an_ensemble_that_is_done_says_when() -> None:
+def test_finished_ensemble_has_its_end() -> None:
     result = make_forecast(
         basis({"run0": Past((HOUR,) * 4, total=4), "run1": Past((HOUR,), total=1)})
     )
@@ -236,14 +232,14 @@ def test_an_ensemble_that_is_done_says_when() -> None:
     assert result.rate is None
 
 
-def test_no_run_at_all() -> None:
+def test_ensemble_without_runs() -> None:
     ledger = Ledger("/ens", None, False)
     result = make_forecast(StatsInput(status(ledger), ledger))
     assert result.remaining is result.completed_at is None
     assert result.missing_reason == "there is no run"
 
 
-# --- the epoch under way -----------------------------------------------------------------------
+# --- the running epoch -------------------------------------------------------------------------
 
 
 def of_epoch(report_of: Forecast) -> Interval:
@@ -252,7 +248,7 @@ def of_epoch(report_of: Forecast) -> Interval:
     return span
 
 
-def test_what_has_passed_is_taken_off() -> None:
+def test_elapsed_time_is_subtracted() -> None:
     young = of_epoch(make_forecast(basis({"run0": Past((6 * HOUR,) * 9, HOUR, wait=0)})))
     old = of_epoch(make_forecast(basis({"run0": Past((6 * HOUR,) * 9, 5 * HOUR, wait=0)})))
     assert young.median == pytest.approx(5 * HOUR, rel=0.02)
@@ -260,7 +256,7 @@ def test_what_has_passed_is_taken_off() -> None:
     assert old.source == "9 executions on this site and GPU"
 
 
-def test_the_progress_line_knows_best() -> None:
+def test_progress_line_overrides_the_mean() -> None:
     made = basis({"run0": Past((6 * HOUR,) * 9, HOUR)})
     job = next(entry.job for entry in made.ledger.executions if entry.end is None)
     streamed = Streamed(0.5, 50, 100, 1.0, 1800.0, 9, None)
@@ -273,7 +269,7 @@ def test_the_progress_line_knows_best() -> None:
     assert half.median == pytest.approx(HOUR - 60, rel=0.15)
 
 
-def test_an_unfamiliar_machine_falls_back() -> None:
+def test_unknown_machine_uses_the_mean_of_all() -> None:
     made = basis({"run0": Past((6 * HOUR,) * 9, HOUR)})
     moved = [
         replace(entry, site="anvil", gpu="NVIDIA H100") if entry.end is None else entry
@@ -286,13 +282,13 @@ def test_an_unfamiliar_machine_falls_back() -> None:
 # --- rate, words -------------------------------------------------------------------------------
 
 
-def test_epochs_a_day_are_those_of_the_last_week() -> None:
+def test_epochs_per_day_are_those_of_the_last_week() -> None:
     result = make_forecast(basis({"run0": Past((*(2 * HOUR,) * 40, *(DAY,) * 7), total=60)}))
     assert result.rate == Rate(8, 7 * DAY) or result.rate == Rate(7, 7 * DAY)
 
 
-def test_what_ended_after_the_moment_is_not_in_its_rate() -> None:
-    # DAGMan's files can be ahead of a log that was cut: here by half of the story.
+def test_rate_excludes_later_epochs() -> None:
+    # DAGMan's files can be ahead of a cut log: here by half of the story.
     now = basis({"run0": Past(cycles=(DAY,) * 8)})
     then = NOON - timedelta(days=4)
     ahead = replace(now, ledger=replace(now.ledger, as_of=then))
@@ -300,7 +296,7 @@ def test_what_ended_after_the_moment_is_not_in_its_rate() -> None:
     assert result.rate.epochs in (4, 5)
 
 
-def test_words_for_times() -> None:
+def test_texts_of_times() -> None:
     assert estimates_table.range_text(4 * DAY, 9 * DAY) == "4–9d"
     assert to_ascii(estimates_table.range_text(20 * HOUR, 3 * DAY)) == "20h-3d"
     assert estimates_table.approximate_text(36 * HOUR) == "1d12h"
@@ -311,11 +307,11 @@ def test_words_for_times() -> None:
 
 
 @given(st.floats(min_value=0, max_value=1e9), st.floats(min_value=0, max_value=1e9))
-def test_ascii_words_are_ascii(low: float, more: float) -> None:
+def test_ascii_texts_are_ascii(low: float, more: float) -> None:
     assert to_ascii(estimates_table.range_text(low, low + more)).isascii()
 
 
-def test_it_holds_for_a_copy_as_of_its_moment() -> None:
+def test_estimate_of_a_copy_is_as_of_its_end() -> None:
     result = make_forecast(basis({"run0": Past((6 * HOUR,) * 9, HOUR)}, live=False))
     assert result.expected_end == NOON + timedelta(seconds=round(output_of(result).median))
     assert estimates_table.remaining_text(result).endswith(" left")

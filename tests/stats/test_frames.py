@@ -1,5 +1,4 @@
-"""The frames: a row for every entry of the ledger, in the types that are documented, with text
-that harms nobody."""
+"""The frames: a row for every entry of the ledger, with the documented types, and harmless text."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ def types_are_the_documented_ones(frames: Frames) -> None:
             assert found == (f"datetime64[us, {frames.zone}]" if zoned else dtype(column))
 
 
-def test_pandas_is_imported_for_a_frame_and_for_nothing_before() -> None:
+def test_pandas_is_imported_only_for_a_frame() -> None:
     code = (
         "import sys, metlmon; assert not {'pandas', 'numpy', 'metlmon.stats'} & set(sys.modules)\n"
         "frames = metlmon.load(sys.argv[1]); repr(frames), frames.status, frames.values('runs')\n"
@@ -61,7 +60,7 @@ def loaded(path: Path) -> Frames:
 
 
 @pytest.mark.parametrize("path", DIRS, ids=lambda path: path.name)
-def test_a_row_for_every_entry_in_the_documented_types(path: Path) -> None:
+def test_every_entry_is_a_row_of_the_documented_types(path: Path) -> None:
     frames = loaded(path)
     types_are_the_documented_ones(frames)
     for name in ("runs", "epochs", "jobs", "executions", "transfers"):
@@ -75,14 +74,14 @@ def test_a_row_for_every_entry_in_the_documented_types(path: Path) -> None:
     for table in TABLES.values():
         for column in table.columns:
             if column.kind is Kind.STATE:
-                # A word that the column does not know would become "not known" without a sound.
+                # A word unknown to the column would silently become missing.
                 found = {value for value in frames.values(table.name)[column.name] if value}
                 assert found <= set(column.words), (table.name, column.name)
     owned = frames.executions.key.dropna()
     assert set(owned) <= set(frames.runs.key)
 
 
-def test_an_ensemble_that_was_never_submitted(tmp_path: Path) -> None:
+def test_frames_of_an_unsubmitted_ensemble(tmp_path: Path) -> None:
     frames = made(tmp_path)
     types_are_the_documented_ones(frames)
     assert [len(frames.frame(name)) for name in TABLES] == [1, 2, 0, 0, 0, 0]
@@ -91,7 +90,7 @@ def test_an_ensemble_that_was_never_submitted(tmp_path: Path) -> None:
     assert frames.runs.latest_site.isna().all()
 
 
-def test_what_one_run_comes_to(tmp_path: Path) -> None:
+def test_figures_of_one_run(tmp_path: Path) -> None:
     import pandas as pd
 
     log = Log().submit(77, NODE, at="10:00:00").execute(77, gpus=2, at="10:10:00")
@@ -127,7 +126,7 @@ HEADER = re.compile(rb"(\d{3}) \((\d+)\.(\d+)\.\d+\) (\S+ \S+) ([^\n]*)\n")
 
 
 @pytest.mark.parametrize("name", ["demo", "holds"])
-def test_every_event_of_the_log_but_006_is_a_row(name: str) -> None:
+def test_every_event_except_006_is_a_row(name: str) -> None:
     raw = (ROOT / "fixtures" / name / "metl.log").read_bytes()
     wanted = sorted(
         (int(number), int(cluster), int(proc), at.decode())
@@ -143,11 +142,11 @@ def test_every_event_of_the_log_but_006_is_a_row(name: str) -> None:
 # --- times ----------------------------------------------------------------------------------
 
 
-def test_times_are_the_logs_own_without_a_zone_and_carry_one_that_is_known(tmp_path: Path) -> None:
+def test_times_carry_a_known_zone(tmp_path: Path) -> None:
     import pandas as pd
 
     log = Log().submit(77, NODE, at="11-01 00:30:00").execute(77, at="11-01 00:40:00")
-    # Clocks go back at two: the hour from one to two is there twice.
+    # Clocks go back at two: the hour from one to two is repeated.
     log.terminate(77, 0, at="11-01 02:40:00")
     naive = made(tmp_path, log).executions.iloc[0]
     assert naive.start == pd.Timestamp("2026-11-01 00:40:00")
@@ -160,7 +159,7 @@ def test_times_are_the_logs_own_without_a_zone_and_carry_one_that_is_known(tmp_p
     assert frames.local_time_text(datetime(2026, 11, 1, 2, 40)) == "2026-11-01T02:40:00-06:00"
 
 
-def test_stamps_that_no_calendar_has_twice_over(tmp_path: Path) -> None:
+def test_times_out_of_range_are_missing(tmp_path: Path) -> None:
     log = Log().submit(77, NODE, at="0001-01-01 00:00:00").execute(77, at="9999-12-31 23:59:59")
     for zone in (None, "America/Chicago", "Asia/Tokyo"):
         frames = made(tmp_path, log, tz=zone)
@@ -168,12 +167,12 @@ def test_stamps_that_no_calendar_has_twice_over(tmp_path: Path) -> None:
     assert made(tmp_path, log).events.time.max() == datetime(9999, 12, 31, 23, 59, 59)
 
 
-def test_numbers_that_no_column_holds(tmp_path: Path) -> None:
+def test_numbers_out_of_range_are_missing(tmp_path: Path) -> None:
     log = Log().submit(77, NODE).execute(77).hold(77, 10**30, "damaged")
     assert made(tmp_path, log).executions.code.isna().all()
 
 
-def test_as_of_is_a_prefix_of_the_log(tmp_path: Path) -> None:
+def test_as_of_gives_a_prefix_of_the_log(tmp_path: Path) -> None:
     log = Log().submit(77, NODE, at="10:00:00").execute(77, at="11:00:00")
     log.terminate(77, 0, at="12:00:00")
     row = made(tmp_path, log, as_of="2026-05-04T11:30:00").executions.iloc[0]
@@ -209,14 +208,14 @@ def test_windows_add_up_to_the_whole(path: Path) -> None:
         ({"tz": "Mars/Olympus"}, "'Mars/Olympus' is not a time zone"),
     ],
 )
-def test_what_cannot_be_meant_is_reported(
+def test_invalid_arguments_are_refused(
     tmp_path: Path, asked: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(InputError, match=re.escape(sentence)):
         made(tmp_path, **asked)
 
 
-def test_directories_frames_and_windows_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_directories_and_frames_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such directory"):
         metlmon.load(tmp_path / "nowhere")
     with pytest.raises(InputError, match="no DAG file here"):
@@ -228,14 +227,14 @@ def test_directories_frames_and_windows_that_are_not_there(tmp_path: Path) -> No
         frames.windowed("2026-05-05", "2026-05-04")
 
 
-def test_settings_of_the_dagdir_hold(tmp_path: Path) -> None:
+def test_settings_of_the_dagdir_apply(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "ensemble", DAG)
     dagdir.write("metlmon.toml", 'tz = "America/Chicago"\n')
     dagdir.write("metl.log", Log().submit(77, NODE).data)
     assert str(metlmon.load(dagdir.path).events.time.dtype) == "datetime64[us, America/Chicago]"
 
 
-def test_it_says_what_it_has(tmp_path: Path) -> None:
+def test_repr_lists_the_frames(tmp_path: Path) -> None:
     frames = made(tmp_path, Log().submit(77, NODE).execute(77))
     result = repr(frames)
     assert "as of 2026-05-04 10:02:00" in result

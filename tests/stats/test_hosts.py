@@ -1,4 +1,4 @@
-"""Hosts: what they did, and which are slower than equal ones."""
+"""Hosts: their executions, and those slower than equal ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ledger_of(source: Path | int) -> Ledger:
 
 
 @pytest.mark.parametrize("source", [FIRST_ROUND, METL_AWS, 1], ids=str)
-def test_each_host_against_the_others_by_a_second_way(source: Path | int) -> None:
+def test_relative_times_agree_with_a_recount(source: Path | int) -> None:
     ledger = ledger_of(source)
     found = usage_in_window(ledger)
     finals = [e for e in found.executions if e.final and not found.hidden_epoch(e)]
@@ -76,7 +76,7 @@ def place(e: Execution) -> tuple[str | None, str | None, str | None, int | None]
 
 
 def relative_times(finals: Sequence[Execution]) -> dict[tuple[int, int], float]:
-    """By job its time relative to the median of its site, and of its run on several hosts."""
+    """The time of each job relative to the median of its site, and of its run on several hosts."""
     at_site = {}
     for e in finals:
         at_site[e.job] = e.seconds / median(
@@ -99,19 +99,19 @@ def is_beyond(own: Sequence[float], peers: Sequence[float]) -> bool:
 
 
 def outside(number: int) -> int:
-    """How many of the sorted values are below the interval of 80 % of their median, exactly."""
+    """The number of sorted values below the interval of 80 % of their median, exactly."""
     tails = [2 * sum(comb(number, k) for k in range(n)) / 2**number for n in range(number // 2 + 1)]
     return max(0, sum(tail <= 0.2 for tail in tails) - 2)
 
 
-def test_a_slow_site_is_no_slow_host() -> None:
+def test_slow_site_is_not_a_slow_host() -> None:
     found = usage_in_window(ledger_of(FIRST_ROUND))
     assert [cell.site for cell in found.site_gpus if cell.slow] == ["NRP"]
     assert not any(row.slow for row in found.hosts)
 
 
-def test_an_epoch_that_takes_longer_everywhere_makes_no_slow_host() -> None:
-    """METL's third epoch took twice as long: it ran at one host, while no other trained."""
+def test_longer_epoch_makes_no_slow_host() -> None:
+    """METL's third epoch took twice as long: it ran at one host while no other trained."""
     ledger = ledger_of(METL_AWS)
     compared = [row for row in usage_in_window(ledger).hosts if row.relative_time]
     assert max(row.relative_time or 0 for row in compared) > 1.9
@@ -119,7 +119,7 @@ def test_an_epoch_that_takes_longer_everywhere_makes_no_slow_host() -> None:
 
 
 @pytest.mark.parametrize("number", [4, 0])
-def test_planted_slow_hosts_are_found_and_no_others(number: int) -> None:
+def test_only_planted_slow_hosts_are_found(number: int) -> None:
     planted_slow, found = 0, 0
     for seed in range(3):
         made = planted(Effects(host=0, slow_hosts=number), seed)
@@ -130,7 +130,7 @@ def test_planted_slow_hosts_are_found_and_no_others(number: int) -> None:
     assert found >= 0.8 * planted_slow >= number
 
 
-def test_the_only_host_of_a_slow_site_is_no_slow_host() -> None:
+def test_only_host_of_a_slow_site_is_not_slow() -> None:
     ledger = planted(Effects(host=0, site=0.4, run=0, rest=0.02, hosts=1), 3).ledger
     compared = [row for row in usage_in_window(ledger).hosts if row.relative_time]
     assert max(row.relative_time or 0 for row in compared) > SLOW_FACTOR
@@ -142,7 +142,7 @@ def used_on(ledger: Ledger, host: str) -> HostUsage:
     return next(row for row in found.hosts if row.host == host)
 
 
-def test_use_is_of_what_was_measured() -> None:
+def test_usage_covers_measured_executions() -> None:
     ledger = ledger_of(1)
     host = usage_in_window(ledger).hosts[0].host or ""
     here = [e for e in ledger.executions if e.host == host]

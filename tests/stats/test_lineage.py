@@ -1,4 +1,4 @@
-"""Which job made the checkpoint of each epoch: recorded, else inferred."""
+"""The job that made the checkpoint of each epoch: recorded, else inferred."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def origins_of(found: Lineage, uuid: str) -> list[CheckpointOrigin]:
     return [origin for _, origin in sorted(found.origins[run].items())]
 
 
-def test_the_job_that_completed_an_epoch_did_not_make_its_checkpoint(recorded: Lineage) -> None:
+def test_checkpoint_may_be_of_an_earlier_job(recorded: Lineage) -> None:
     origin = origins_of(recorded, "6a73e2d4")[1]
     assert (origin.job, origin.completed_by) == ((12, 0), (15, 0))
     assert origin.made_by_another
@@ -44,7 +44,7 @@ def test_the_job_that_completed_an_epoch_did_not_make_its_checkpoint(recorded: L
 def record(
     dagdir: Dagdir, epoch: int, digest: str, parent: str | None, name: str = "", **place: Any
 ) -> None:
-    """A sidecar as METL's workflow writes it, of run0 by default."""
+    """A sidecar by METL's workflow, of run0 by default."""
     run = place.pop("run", "run0")
     sidecar = {
         "schema_version": "1.0",
@@ -97,7 +97,7 @@ def test_hidden_compute_is_inferred_from_the_longest_execution(tmp_path: Path) -
         ({"hostname": "gpu9", "site": "Delta"}, "", None, "Delta"),
     ],
 )
-def test_a_record_decides_against_the_inference(
+def test_record_overrides_the_inference(
     tmp_path: Path, place: dict[str, str], maker: str, execution: int | None, site: str
 ) -> None:
     dagdir, trained, credited = hidden_compute(tmp_path)
@@ -109,8 +109,8 @@ def test_a_record_decides_against_the_inference(
     assert origin.made_by_another == (maker == "trained")
 
 
-def test_an_earlier_execution_of_the_job_made_the_checkpoint(tmp_path: Path) -> None:
-    """Evicted after it had trained: the job's next start only finds that it is done."""
+def test_checkpoint_may_be_of_an_earlier_execution(tmp_path: Path) -> None:
+    """It was evicted after training; the job's next start only finds the epoch done."""
     log = EventLog()
     cluster = log.submit("run0-train_epoch0")
     log.execute(cluster, "Delta", host="gpu1")
@@ -135,9 +135,9 @@ def two_executions_at_one_host(path: Path) -> Dagdir:
     return write(path, chains({"run0": 1}), log)
 
 
-def test_two_executions_at_a_host_are_told_apart_by_time(tmp_path: Path) -> None:
+def test_executions_at_one_host_are_distinguished_by_time(tmp_path: Path) -> None:
     dagdir = two_executions_at_one_host(tmp_path)
-    # Begun at 08:06, evicted at 10:06, begun at 10:12, ended at 12:12.
+    # Started at 08:06, evicted at 10:06, started at 10:12, ended at 12:12.
     record(dagdir, 0, "aaa", None, hostname="gpu1", ts="2026-01-01T15:00:00+00:00")
     assert origin_of(dagdir).execution is None
     settings = Settings(zone=ZoneInfo("America/Chicago"))
@@ -150,7 +150,7 @@ def test_two_executions_at_a_host_are_told_apart_by_time(tmp_path: Path) -> None
 
 
 def trained(path: Path, epochs: int = 4) -> Dagdir:
-    """Two runs whose epochs are all completed by the job submitted for each."""
+    """Two runs whose epochs were all completed by the job submitted for each."""
     log = EventLog()
     for epoch in range(epochs):
         for run in UUIDS:
@@ -162,7 +162,7 @@ def breaks_of(dagdir: Dagdir) -> list[tuple[Break, int, int | None]]:
     return [(b.kind, b.epoch, b.parent_epoch) for b in lineage(input_of(dagdir)).breaks]
 
 
-def test_of_two_checkpoints_of_an_epoch_the_one_that_is_continued_counts(tmp_path: Path) -> None:
+def test_continued_checkpoint_of_two_counts(tmp_path: Path) -> None:
     """METL numbers a checkpoint without an epoch in its name by its place among the files."""
     dagdir = trained(tmp_path, epochs=3)
     record(dagdir, 0, "aaa", None)
@@ -173,7 +173,7 @@ def test_of_two_checkpoints_of_an_epoch_the_one_that_is_continued_counts(tmp_pat
     assert origin_of(dagdir, 1).sha256 == "ccc"
 
 
-def test_a_parent_may_be_another_file_of_the_same_epoch(tmp_path: Path) -> None:
+def test_parent_may_be_another_file_of_the_epoch(tmp_path: Path) -> None:
     dagdir = trained(tmp_path, epochs=2)
     record(dagdir, 0, "aaa", None)
     record(dagdir, 1, "bbb", "aaa", name="last.ckpt")
@@ -182,7 +182,7 @@ def test_a_parent_may_be_another_file_of_the_same_epoch(tmp_path: Path) -> None:
     assert breaks_of(dagdir) == []
 
 
-def test_a_checkpoint_of_an_epoch_that_never_ran_does_not_count(tmp_path: Path) -> None:
+def test_checkpoint_of_an_epoch_that_never_ran_is_ignored(tmp_path: Path) -> None:
     log = EventLog()
     log.train("run0-train_epoch0")
     dagdir = write(tmp_path, chains({"run0": 3}), log)
@@ -192,7 +192,7 @@ def test_a_checkpoint_of_an_epoch_that_never_ran_does_not_count(tmp_path: Path) 
     assert list(lineage(input_of(dagdir)).origins[UUIDS["run0"]]) == [0]
 
 
-def test_records_that_name_each_other_end_somewhere(tmp_path: Path) -> None:
+def test_records_that_name_each_other_are_resolved(tmp_path: Path) -> None:
     dagdir = trained(tmp_path, epochs=2)
     record(dagdir, 0, "aaa", "bbb")
     record(dagdir, 1, "bbb", "ccc")
@@ -200,7 +200,7 @@ def test_records_that_name_each_other_end_somewhere(tmp_path: Path) -> None:
     assert breaks_of(dagdir) == [(Break.UNKNOWN, 1, None)]
 
 
-def test_events_in_metls_folder_are_those_of_the_run_in_their_name(tmp_path: Path) -> None:
+def test_events_in_metls_folder_belong_to_the_named_run(tmp_path: Path) -> None:
     dagdir = trained(tmp_path, epochs=1)
     for run, digest in (("run0", "aaa"), ("run1", "bbb")):
         line = {"type": "epoch.completed", "epoch": 0, "checkpoint_out_hash": digest}
@@ -209,7 +209,7 @@ def test_events_in_metls_folder_are_those_of_the_run_in_their_name(tmp_path: Pat
     assert [found[UUIDS[run]][0].sha256 for run in UUIDS] == ["aaa", "bbb"]
 
 
-def test_the_past_has_no_checkpoints_of_later_epochs(tmp_path: Path) -> None:
+def test_past_has_no_checkpoints_of_later_epochs(tmp_path: Path) -> None:
     dagdir = trained(tmp_path, epochs=2)
     record(dagdir, 0, "aaa", None)
     record(dagdir, 1, "bbb", "eee")

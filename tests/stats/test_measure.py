@@ -1,4 +1,4 @@
-"""The unit of hours: an ensemble without GPUs has CPU-hours, or hours by the clock."""
+"""The unit of hours: an ensemble without GPUs has CPU-hours or wall hours."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.event_logs import Log, moment, of_one_job
 
 
 def log_of(*cpus: int | None, gpus: int = 0) -> Log:
-    """One job with an execution of an hour for each number: all but the last are evicted."""
+    """One job with an hour's execution for each number: all but the last are evicted."""
     log = Log().submit(77, NODE, at="00:00:00")
     for at, number in enumerate(cpus):
         log.execute(77, gpus=gpus, at=f"{2 * at + 1:02d}:00:00")
@@ -40,7 +40,7 @@ def report_of(log: Log) -> SnapshotBuilder:
     return of_one_job(log).painter()
 
 
-def test_which_measure() -> None:
+def test_unit_of_hours() -> None:
     assert hour_unit_of(0, 0, 0) is HourUnit.GPU
     assert hour_unit_of(9, 1, 9) is HourUnit.GPU, "one had a GPU"
     assert hour_unit_of(9, 0, 9) is HourUnit.CPU
@@ -83,20 +83,20 @@ def test_hours_of_an_ensemble_without_gpus(
     assert build_report(status, ledger).headline.count("with 0 GPU-hours") == 1
 
 
-def test_of_what_a_window_cuts_a_part_is_inside() -> None:
+def test_window_has_its_part_of_an_execution() -> None:
     ledger = in_hour_unit(report_of(log_of(4)).ledger())
     half = TimeWindow(moment("01:30:00"), None)
     assert usage_in_window(ledger, half).total.totals.hours.total == 2
 
 
-def test_in_flight_by_cpus() -> None:
+def test_in_flight_hours_by_cpus() -> None:
     log = log_of(4, 8)
     log.events.pop()
     hours = of_one_job(log).painter(as_of="03:30:00").status().hours
     assert (hours.measure, hours.badput, hours.running) == (HourUnit.CPU, 4, 4)
 
 
-def test_gpus_that_come_later_are_reported_alone() -> None:
+def test_later_gpus_change_the_unit() -> None:
     """The first execution had none, the second has two."""
     log = log_of(4)
     assert report_of(log).status().hours.measure is HourUnit.CPU
@@ -106,9 +106,7 @@ def test_gpus_that_come_later_are_reported_alone() -> None:
     assert (hours.measure, hours.goodput, hours.badput) == (HourUnit.GPU, 2, 0)
 
 
-def test_json_keeps_gpu_hours_and_says_the_others_beside_them(
-    capsys: Captured, tmp_path: Path
-) -> None:
+def test_json_keeps_gpu_hours_beside_the_others(capsys: Captured, tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", log_of(4, 8).data)
     spent = {"measure": "CPU", "goodput": 8, "badput": 4, "running": 0, "total": 12}

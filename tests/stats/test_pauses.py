@@ -1,4 +1,4 @@
-"""Time in which nobody was trying: what is one, and what is not."""
+"""Pauses, in which no job of the ensemble was in the queue."""
 
 from __future__ import annotations
 
@@ -55,32 +55,32 @@ AFTER = job("run0", 53, 60, State.COMPLETED)
 
 
 @pytest.mark.parametrize("lives", [(), (0.0, 53.0)])
-def test_an_empty_queue_until_the_dag_is_submitted_again(lives: Sequence[float]) -> None:
+def test_empty_queue_until_the_resubmission_is_a_pause(lives: Sequence[float]) -> None:
     assert paused([BEFORE, AFTER], lives) == 48
-    # Of a span that it lies across, only what is in it.
+    # Of a longer span only the part within it counts.
     assert pauses([BEFORE, AFTER], lives).seconds_between("run0", hours(4), hours(9)) == 4 * HOUR
 
 
-def test_each_time_that_all_jobs_are_removed_another_life_begins() -> None:
+def test_removal_of_all_jobs_ends_a_life() -> None:
     removed, done = State.REMOVED, State.COMPLETED
     made = [job(f"run{i}", 0, 2, removed) for i in range(3)]
     made += [job(f"run{i}", 2.05, 4.05, removed) for i in range(3)]
-    # Of these one stays in the queue: a person removed the others, and their DAG goes on.
+    # One of these stays in the queue: a person removed the others, and their DAG goes on.
     made += [job(f"run{i}", 4.1, 6.1, removed) for i in range(2)] + [job("run2", 4.1, 9, done)]
     made += [job(f"run{i}", 6.15, 9, done) for i in range(2)]
     for run in ("run0", "run1", "run2"):
         assert paused(made, run=run) == pytest.approx(2 * 2.05)
 
 
-def test_a_long_script_of_one_life_is_none() -> None:
+def test_long_script_is_not_a_pause() -> None:
     assert paused([BEFORE, AFTER], lives=(0.0,)) == 0
 
 
-def test_between_two_jobs_dagman_takes_seconds() -> None:
+def test_seconds_between_two_jobs_are_not_a_pause() -> None:
     assert paused([BEFORE, job("run0", 5.003, 9, State.COMPLETED)]) == 0
 
 
-def test_a_hold_of_the_whole_ensemble_is_none() -> None:
+def test_hold_of_all_jobs_is_not_a_pause() -> None:
     held = [
         job(run, 0, 60, State.COMPLETED, (2, State.RUNNING), (5, State.HELD), (53, State.IDLE))
         for run in ("run0", "run1")
@@ -88,25 +88,25 @@ def test_a_hold_of_the_whole_ensemble_is_none() -> None:
     assert paused(held) == 0
 
 
-def test_a_pool_that_gives_nothing_is_none() -> None:
+def test_waiting_for_the_pool_is_not_a_pause() -> None:
     waits = [job(run, 0, 60, State.COMPLETED, (53, State.RUNNING)) for run in ("run0", "run1")]
     assert paused(waits) == 0
 
 
-def test_a_run_that_failed_until_the_dag_was_submitted_again() -> None:
+def test_failed_run_pauses_until_the_resubmission() -> None:
     others = [job("run1", 0, 30, State.REMOVED), job("run1", 30.1, 60, State.COMPLETED)]
     failed = [job("run0", 0, 5, State.FAILED), job("run0", 30.1, 60, State.COMPLETED)]
     assert paused([*others, *failed]) == pytest.approx(25.1)
-    # What the others had done since they were submitted is lost with their DAG.
+    # The others' work since their submission is lost with their DAG.
     assert paused([*others, *failed], run="run1") == pytest.approx(30.1)
 
 
-def test_a_try_that_failed_is_what_an_epoch_takes() -> None:
+def test_failed_try_is_not_a_pause() -> None:
     tries = [job("run0", 0, 5, State.FAILED), job("run0", 5.01, 9, State.COMPLETED)]
     assert paused(tries) == 0
 
 
-def test_what_was_removed_with_its_dag_was_broken_off() -> None:
+def test_job_removed_with_its_dag_is_in_the_pause() -> None:
     jobs = [job(run, 0, 30, State.REMOVED) for run in ("run0", "run1")]
     jobs += [job(run, 30.1, 40, State.COMPLETED) for run in ("run0", "run1")]
     broken = pauses(jobs).interrupted_cycles("run0")
@@ -115,14 +115,14 @@ def test_what_was_removed_with_its_dag_was_broken_off() -> None:
     assert not broken[0].in_progress
 
 
-def test_one_job_that_was_removed_while_the_others_went_on() -> None:
+def test_removal_of_one_job_is_not_a_pause() -> None:
     jobs = [job("run0", 0, 5, State.REMOVED), job("run0", 5.01, 40, State.COMPLETED)]
     jobs += [job("run1", 0, 30, State.COMPLETED)]
     assert paused(jobs) == 0
     assert not pauses(jobs).interrupted_cycles("run0")
 
 
-def test_a_dag_that_is_removed_now_has_not_begun_a_pause_that_is_over() -> None:
+def test_pause_of_a_removed_dag_is_open() -> None:
     assert paused([job("run0", 0, 5, State.REMOVED)]) == 0
 
 
@@ -135,9 +135,9 @@ def _removed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lived, Path]:
 
 
 @pytest.mark.parametrize("files", [True, False])
-def test_what_a_generated_dag_paused(removed: tuple[Lived, Path], files: bool) -> None:
-    """The same by the generator's own lives, whether or not DAGMan's files tell of them: from
-    the job that was cut off by the end of a life to the first of the run in the next."""
+def test_pauses_of_a_generated_dag(removed: tuple[Lived, Path], files: bool) -> None:
+    """By the generator's own lives, with or without DAGMan's files: from the job cut by the end of
+    a life to the run's first job in the next."""
     lived, directory = removed
     made = recorded(directory)
     dags = made.status.dags if files else [replace(d, submissions=()) for d in made.status.dags]
@@ -154,7 +154,7 @@ def test_what_a_generated_dag_paused(removed: tuple[Lived, Path], files: bool) -
         assert found.seconds_between(run.key, first, last) == pytest.approx(truth, abs=60), run.run
 
 
-def test_cycles_and_pauses_add_up_to_a_runs_life(removed: tuple[Lived, Path]) -> None:
+def test_cycles_and_pauses_add_up_to_the_life_of_a_run(removed: tuple[Lived, Path]) -> None:
     made = recorded(removed[1])
     found = Downtime(made.ledger, made.status.dags)
     for run, epochs in counted_epochs(made.ledger).items():

@@ -1,4 +1,4 @@
-"""Profiles of pools, against what was generated and what executions of recorded ensembles say."""
+"""Profiles of pools, against generated truth and executions of recorded ensembles."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def hours_of(profile: PoolProfile) -> tuple[float, float, float]:
 # --- figures ----------------------------------------------------------------------------------
 
 
-def test_the_mean_of_the_only_pool_is_its_own() -> None:
+def test_mean_of_the_only_pool_is_its_own() -> None:
     profile = learned(executions(DELTA, 2.0, 3.0, 4.0))[DELTA]
     value, low, high = hours_of(profile)
     assert value == pytest.approx(3.0)
@@ -75,7 +75,7 @@ def test_the_mean_of_the_only_pool_is_its_own() -> None:
     assert (profile.executions, profile.epochs, profile.slots, profile.running) == (3, 3, 1, 0)
 
 
-def test_a_pool_without_an_epoch_borrows_from_its_gpu_model() -> None:
+def test_pool_without_an_epoch_uses_its_gpu_model() -> None:
     here, there = ResourcePool("new", "A40"), executions(DELTA, *[9.0] * 20)
     new = executions(here, 0.5, finished=None)
     hours = learned(there, executions(ANVIL, *[3.0] * 20), new)[here].hours_per_epoch
@@ -86,14 +86,14 @@ def test_a_pool_without_an_epoch_borrows_from_its_gpu_model() -> None:
     assert hours.low < 9.0 < hours.high
 
 
-def test_nothing_is_known_of_hours_before_an_epoch_ends_anywhere() -> None:
+def test_hours_are_unknown_before_the_first_epoch() -> None:
     profile = learned(executions(DELTA, 2.0, finished=None))[DELTA]
     assert profile.hours_per_epoch is None
     assert profile.wait_hours is not None
     assert profile.running == 1
 
 
-def test_hours_of_unfinished_epochs_lengthen_the_mean() -> None:
+def test_unfinished_epochs_increase_the_mean() -> None:
     done = executions(DELTA, 2.0, 3.0, 4.0)
     longer = executions(DELTA, 8.0, finished=None, first=20.0)
     shorter = executions(DELTA, 1.0, finished=None, first=20.0)
@@ -101,7 +101,7 @@ def test_hours_of_unfinished_epochs_lengthen_the_mean() -> None:
     assert hours_of(learned(done, shorter)[DELTA])[0] == pytest.approx(3.0)
 
 
-def test_waits_that_go_on_count_at_their_pool() -> None:
+def test_open_waits_count_at_their_pool() -> None:
     done = executions(DELTA, *[2.0] * 4)
     waiting = Observation(pool=DELTA, key="r", seen=at(100), wait=12.0, started=False)
     wait = learned(done, [waiting])[DELTA].wait_hours
@@ -110,7 +110,7 @@ def test_waits_that_go_on_count_at_their_pool() -> None:
     assert (wait.samples, wait.censored) == (4, 1)
 
 
-def test_intervals_hold_the_mean_of_four_pools_in_five_and_shrinking_helps() -> None:
+def test_intervals_hold_in_four_pools_of_five() -> None:
     random, held, errors, own_errors = Random("pools"), [], [], []
     for _ in range(60):
         truth, observations = {}, []
@@ -134,7 +134,7 @@ def test_intervals_hold_the_mean_of_four_pools_in_five_and_shrinking_helps() -> 
     assert mean(errors) < 0.85 * mean(own_errors)
 
 
-def test_intervals_hold_waits_and_losses_of_four_pools_in_five() -> None:
+def test_intervals_of_waits_and_losses_hold() -> None:
     random, waits_held, losses_held = Random("sites"), [], []
     for _ in range(40):
         truth, observations = {}, []
@@ -179,7 +179,7 @@ def test_beta_quantiles_by_numerical_integration(a: float, b: float) -> None:
 GOOD_ELSEWHERE = executions(ANVIL, *[3.0] * 20)
 
 
-def test_a_pool_that_loses_all_is_excluded_and_tried_again_later() -> None:
+def test_black_hole_is_excluded_and_tried_again() -> None:
     lost = executions(DELTA, *[1.0] * 5, finished=False)
     profiles = learned(GOOD_ELSEWHERE, lost)
     assert profiles[DELTA].excluded == "its last 5 executions were lost, 0 % elsewhere"
@@ -198,7 +198,7 @@ def test_a_pool_that_loses_all_is_excluded_and_tried_again_later() -> None:
     assert not learned(GOOD_ELSEWHERE, lost, again)[DELTA].excluded
 
 
-def test_a_black_hole_at_the_end_of_time_has_a_profile() -> None:
+def test_black_hole_at_the_latest_date_has_a_profile() -> None:
     end = datetime(9999, 12, 31, 12)
     lost = [Observation(pool=DELTA, key="r", seen=end, hours=9.0, finished=False) for _ in range(5)]
     profile = learn_profiles([*GOOD_ELSEWHERE, *lost], end)[DELTA]
@@ -206,7 +206,7 @@ def test_a_black_hole_at_the_end_of_time_has_a_profile() -> None:
     assert profile.probe_at is not None
 
 
-def test_four_losses_are_no_black_hole_nor_are_five_where_half_of_all_are_lost() -> None:
+def test_few_or_usual_losses_are_no_black_hole() -> None:
     four = executions(DELTA, *[1.0] * 4, finished=False)
     assert not learned(GOOD_ELSEWHERE, four)[DELTA].excluded
     lossy = executions(ANVIL, *[1.0] * 20, finished=False, first=60.0)
@@ -215,14 +215,14 @@ def test_four_losses_are_no_black_hole_nor_are_five_where_half_of_all_are_lost()
     assert not learned(GOOD_ELSEWHERE, lossy, back, five)[DELTA].excluded
 
 
-def test_what_users_remove_says_nothing_of_the_pool() -> None:
+def test_removals_by_users_do_not_count() -> None:
     removed = executions(DELTA, *[1.0] * 9, finished=None)
     profile = learned(GOOD_ELSEWHERE, removed)[DELTA]
     assert not profile.excluded
     assert profile.loss.samples == 0
 
 
-def test_a_pool_that_has_lost_all_it_took_is_doubtful_until_an_epoch_completes() -> None:
+def test_pool_with_losses_only_is_doubtful() -> None:
     one, two = (executions(DELTA, *[0.5] * count, finished=False) for count in (1, 2))
     assert not learned(GOOD_ELSEWHERE, one)[DELTA].doubtful
     profile = learned(GOOD_ELSEWHERE, two)[DELTA]
@@ -234,7 +234,7 @@ def test_a_pool_that_has_lost_all_it_took_is_doubtful_until_an_epoch_completes()
     assert not learned(GOOD_ELSEWHERE, two, executions(DELTA, 2.0, first=2.0))[DELTA].doubtful
 
 
-def test_evictions_of_executions_that_ran_together_are_one_event() -> None:
+def test_simultaneous_evictions_are_one_loss() -> None:
     together = [
         Observation(
             pool=DELTA, key=f"r{n}", seen=at(9 + n / 600), hours=6.0, finished=False, evicted=True
@@ -246,7 +246,7 @@ def test_evictions_of_executions_that_ran_together_are_one_event() -> None:
     assert (profile.loss.samples, profile.slots) == (12, 12)
 
 
-def test_jobs_with_more_gpus_are_a_pool_of_their_own() -> None:
+def test_numbers_of_gpus_are_separate_pools() -> None:
     """A mean of epochs on one GPU and on two would fit neither."""
     log = Log()
     for number, gpus in enumerate((1, 2), start=1):
@@ -268,7 +268,7 @@ def test_jobs_with_more_gpus_are_a_pool_of_their_own() -> None:
 # --- logs -------------------------------------------------------------------------------------
 
 
-def test_what_logs_say_of_each_execution() -> None:
+def test_executions_are_read_from_logs() -> None:
     log = Log()
     log.submit(1, "run0-train_epoch0", at="08:00:00").execute(1, site="delta", at="09:00:00")
     log.terminate(1, at="11:00:00")
@@ -295,9 +295,7 @@ def test_what_logs_say_of_each_execution() -> None:
         ("any", None),
     ],
 )
-def test_an_idle_job_waits_at_the_one_site_where_it_may_run(
-    target: str, pool: ResourcePool | None
-) -> None:
+def test_idle_job_waits_at_its_only_site(target: str, pool: ResourcePool | None) -> None:
     log = Log()
     log.submit(1, "run0-train_epoch0", at="08:00:00").execute(1, site="delta", at="09:00:00")
     log.terminate(1, at="11:00:00").submit(2, "run0-train_epoch1", at="11:00:00")
@@ -321,7 +319,7 @@ def recorded(name: str) -> Ledger:
     return read_dagdir(ROOT / name if is_fixture else shared_path(name)).ledger()
 
 
-def test_counts_of_recorded_ensembles_are_those_of_their_epochs(ledger: Ledger) -> None:
+def test_counts_of_recordings_agree_with_their_epochs(ledger: Ledger) -> None:
     assert ledger.as_of is not None
     profiles = learn_profiles(observations_of(ledger), ledger.as_of)
     epochs = Counter(pool_of(e.success) for e in ledger.epochs if e.success)
@@ -356,7 +354,7 @@ def histories(draw: st.DrawFn) -> list[Observation]:
 
 @settings(max_examples=25)
 @given(histories(), histories(), st.integers(1, 100))
-def test_what_is_seen_later_changes_no_profile(
+def test_later_events_change_no_past_profile(
     past: list[Observation], future: list[Observation], hour: int
 ) -> None:
     past = [each for each in past if each.seen <= at(hour)]
@@ -368,9 +366,7 @@ def test_what_is_seen_later_changes_no_profile(
 
 @settings(max_examples=25)
 @given(histories(), st.integers(1, 100))
-def test_how_an_execution_ends_later_changes_no_profile(
-    observations: list[Observation], hour: int
-) -> None:
+def test_later_ends_change_no_past_profile(observations: list[Observation], hour: int) -> None:
     def altered(each: Observation) -> Observation:
         if each.seen <= at(hour):
             return each

@@ -1,4 +1,4 @@
-"""Every cell of ``usage --json`` equals a recomputation that shares no code."""
+"""Every cell of ``usage --json`` equals an independent recomputation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def same(found: Any, expected: Any) -> bool:
 
 @pytest.mark.parametrize("by", ["run", "site", "gpu", "host", "request"])
 @pytest.mark.parametrize("name", MEASURED)
-def test_every_cell(name: str, by: str, capsys: Captured) -> None:
+def test_every_cell_equals_the_recomputation(name: str, by: str, capsys: Captured) -> None:
     dagdir = shared_path(name) if "/" in name else FIXTURES / name
     found = {
         (row["key"], row["ended"]): row
@@ -47,7 +47,7 @@ def test_every_cell(name: str, by: str, capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("name", MEASURED)
-def test_every_request(name: str, capsys: Captured) -> None:
+def test_every_request_equals_the_recomputation(name: str, capsys: Captured) -> None:
     dagdir = shared_path(name) if "/" in name else FIXTURES / name
     rows = json_output("usage", capsys, "--requests", dagdir)["requests"]
     found = [row for row in rows if row["command"] in recomputed_usage.COMMANDS]

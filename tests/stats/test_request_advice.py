@@ -1,4 +1,4 @@
-"""Requests that would fit: against the tables of the logs themselves, and where to say nothing."""
+"""Advised requests: against the tables of the logs, and where none is given."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def advice_of(dagdir: Path) -> tuple[RequestAdvice, ...]:
     return advise_requests(stats_input(read_dagdir(dagdir)))
 
 
-def test_the_real_ensemble_on_aws_would_fit_into_a_fourth_of_its_memory() -> None:
+def test_real_ensemble_fits_a_fourth_of_its_memory() -> None:
     advice = advice_of(shared_path("examples/metl-aws"))
     suggested = {row.command: row.suggested for row in advice}
     assert suggested == {
@@ -62,7 +62,7 @@ queue
 
 
 def dagdir(path: Path, memory: Sequence[int], cpus: float = 0.95, gpus: object = 0.98) -> Path:
-    """A DAG of one run, of which the jobs of so many epochs completed, with their peaks in MB."""
+    """A DAG of one run with so many completed jobs, and their peaks in MB."""
     log = Log()
     lines = ['VARS ALL_NODES size="64 GB"']
     for epoch, peak in enumerate(memory):
@@ -79,12 +79,12 @@ def by_command(rows: Sequence[RequestAdvice]) -> dict[str, RequestAdvice]:
     return {row.command: row for row in rows}
 
 
-def test_averages_are_whole_numbers_and_amounts_whole_gb(tmp_path: Path) -> None:
+def test_advised_numbers_are_rounded(tmp_path: Path) -> None:
     rows = by_command(advice_of(dagdir(tmp_path, [9000, 9001, 9002, 9003, 9300, 9000])))
     memory, cpus = rows["request_memory"], rows["request_cpus"]
     assert (memory.suggested, memory.exceeding, memory.completed) == (10 * 1024, 0, 6)
     assert (cpus.suggested, rows["request_disk"].suggested) == (2, GB)
-    # 0.98 of two GPUs is what one does; of a device's memory a tenth more is enough.
+    # 0.98 of two GPUs is the work of one; a device's memory needs a tenth more.
     assert rows["request_gpus"].suggested == 1
     assert rows["gpus_minimum_memory"].requested == 40 * 1024
     assert rows["gpus_minimum_memory"].suggested == 22 * 1024
@@ -95,7 +95,7 @@ def test_averages_are_whole_numbers_and_amounts_whole_gb(tmp_path: Path) -> None
     [([9000] * 4, 0.98), ([64000] * 6, ""), ([70000] * 6, 1.4)],
     ids=["four epochs", "it fits", "no evidence by a hold"],
 )
-def test_nothing_is_suggested(tmp_path: Path, memory: list[int], gpus: object) -> None:
+def test_no_advice_is_given(tmp_path: Path, memory: list[int], gpus: object) -> None:
     rows = by_command(advice_of(dagdir(tmp_path, memory, gpus=gpus)))
     assert rows["request_memory"].suggested is None
     assert rows["request_gpus"].suggested is None
@@ -110,7 +110,7 @@ def test_rounded_peaks_are_upper_bounds(tmp_path: Path) -> None:
     ].rounded
 
 
-def test_a_hold_raises_the_request_as_the_act_does(tmp_path: Path) -> None:
+def test_hold_raises_the_request_like_the_action(tmp_path: Path) -> None:
     rows = advice_of(FIXTURES / "health/memory")
     raised = [row for row in rows if row.suggested is not None]
     assert {(row.command, row.requested, row.exceeded) for row in raised} == {
@@ -120,7 +120,7 @@ def test_a_hold_raises_the_request_as_the_act_does(tmp_path: Path) -> None:
     assert all((row.suggested or 0) >= 128 * 1.5 for row in raised)
 
 
-def test_check_notes_each_request_where_it_stands(tmp_path: Path, capsys: Captured) -> None:
+def test_check_notes_each_request_at_its_line(tmp_path: Path, capsys: Captured) -> None:
     path = dagdir(tmp_path, [9000] * 6)
     found = json_output("check", capsys, path)["findings"]
     notes = {(f["line"], f["severity"]) for f in found if f["kind"] == "request-too-large"}
@@ -132,9 +132,7 @@ def test_check_notes_each_request_where_it_stands(tmp_path: Path, capsys: Captur
     assert 3 not in [each["line"] for each in found if each["kind"] == "request-too-large"]
 
 
-def test_new_takes_what_fits_the_past_where_nothing_else_is_set(
-    tmp_path: Path, capsys: Captured
-) -> None:
+def test_new_uses_fitting_requests_by_default(tmp_path: Path, capsys: Captured) -> None:
     past = dagdir(tmp_path, [9000] * 6)
     command = (tmp_path / "new", "--dry-run", "--past", past)
     answer = json_output("new", capsys, *command)
@@ -150,11 +148,11 @@ def test_new_takes_what_fits_the_past_where_nothing_else_is_set(
 def test_fields_are_those_of_trainings(tmp_path: Path) -> None:
     assert advised_fields(()) == {}
     assert "memory_mb" not in advised_fields(advice_of(dagdir(tmp_path, [9000] * 4)))
-    # A request that fits is taken, too: the default may be less.
+    # A fitting request is used, too: the default may be less.
     assert advised_fields(advice_of(dagdir(tmp_path, [64000] * 6)))["memory_mb"][0] == "65536"
 
 
-def test_usage_prints_what_would_fit_in_a_window(tmp_path: Path, capsys: Captured) -> None:
+def test_usage_prints_fitting_requests(tmp_path: Path, capsys: Captured) -> None:
     path = dagdir(tmp_path, [9000] * 12)
     first = text_output("usage", capsys, path, "--requests").split("\n")[0]
     assert first.startswith("request_memory = 10GB")
@@ -165,10 +163,10 @@ def test_usage_prints_what_would_fit_in_a_window(tmp_path: Path, capsys: Capture
         assert (rows[0]["suggested"] is None) == (measured < 5)
 
 
-def test_the_gain_is_of_slots_that_match_what_is_suggested_and_not_the_request(
+def test_gain_counts_slots_matched_only_by_the_advice(
     tmp_path: Path,
 ) -> None:
-    """Of ten slots four have memory enough for what is suggested alone, and two of them a GPU."""
+    """Of ten slots four have enough memory only for the advised request, two of them with a GPU."""
     big = dict.fromkeys(("request_disk", "request_cpus", "request_gpus"), float(64 * GB))
     big |= {"request_memory": 65536.0, "gpus_minimum_memory": 81920.0}
     slots = [

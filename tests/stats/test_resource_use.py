@@ -1,4 +1,4 @@
-"""What executions used of what they requested: by tables as HTCondor writes them."""
+"""Usage of executions against their requests, in tables of HTCondor."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def groups(found: Ledger, by: str = "site", **window: datetime) -> dict[str, Res
         (["18"], ()),
     ],
 )
-def test_a_statistic_of_rounded_figures_is_an_upper_bound(
+def test_statistic_of_rounded_figures_is_an_upper_bound(
     memory: list[str], at_most: tuple[str, ...]
 ) -> None:
     log = Epochs()
@@ -87,7 +87,7 @@ def test_a_statistic_of_rounded_figures_is_an_upper_bound(
     assert group.memory_mb.at_most == at_most
 
 
-def test_an_execution_is_counted_in_the_window_in_which_it_ended() -> None:
+def test_execution_counts_in_the_window_of_its_end() -> None:
     found = ledger(Epochs().begin(0).end(0, table("1", "20000", average="1")))
     noon = datetime(2026, 5, 4, 8, 30)
     (before,) = groups(found, until=noon).values()
@@ -114,13 +114,13 @@ def four_cores(seconds: int, row: str) -> str:
         pytest.param("", id="of a version without this row"),
     ],
 )
-def test_cores_are_the_cpu_time_by_the_time_of_the_execution(row: str) -> None:
+def test_cores_are_cpu_time_per_execution_time(row: str) -> None:
     log = Epochs().begin(0).end(0, four_cores(3540 if row == "3540" else 3600, row))
     (group,) = groups(ledger(log)).values()
     assert group.cpus.median == 4
 
 
-def test_cores_of_an_execution_that_was_lost_after_a_checkpoint() -> None:
+def test_cores_of_an_execution_lost_after_a_checkpoint() -> None:
     """Its table has the time up to the last exit that the access point recorded."""
     log = Epochs().begin(0).lose(0, four_cores(3600, "600"), at="09:00:00")
     (group,) = groups(ledger(log)).values()

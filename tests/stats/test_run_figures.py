@@ -1,4 +1,4 @@
-"""What statistics add to runs: metrics, what is swept, wall times; and their columns."""
+"""Figures that statistics add to runs: metrics, swept variables, wall times; and their columns."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def trainer() -> StatsInput:
     return read(TRAINER)
 
 
-def test_the_wall_time_goes_from_the_first_submission_to_the_last_end(trainer: StatsInput) -> None:
-    """By the lines of the log alone."""
+def test_wall_time_is_first_submission_to_last_end(trainer: StatsInput) -> None:
+    """From the lines of the log only."""
     times: dict[str, list[datetime]] = {}
     for line in (TRAINER / "metl.log").read_text().splitlines():
         if line[:3] in ("000", "005") and line[3:5] == " (":
@@ -49,14 +49,14 @@ def test_the_wall_time_goes_from_the_first_submission_to_the_last_end(trainer: S
         assert seconds[row.key] == (max(moments) - min(moments)).total_seconds()
 
 
-def test_a_run_with_a_queued_job_has_no_wall_time_yet() -> None:
+def test_run_with_a_queued_job_has_no_wall_time() -> None:
     stats = read(ROOT / "fixtures" / "trainer", datetime(2026, 11, 21, 14, 21, 50))
     running = {job.key for job in stats.ledger.jobs if job.queued}
     assert running
     assert not running & run_figures(stats).wall_seconds.keys()
 
 
-def test_a_run_between_two_epochs_has_not_ended(capsys: Captured) -> None:
+def test_run_between_epochs_has_not_ended(capsys: Captured) -> None:
     demo, moment = ROOT / "fixtures" / "demo", datetime(2026, 11, 21, 9, 44, 41)
     stats = read(demo, moment)
     (run,) = [run for run in stats.status.runs if run.is_between_epochs]
@@ -72,7 +72,7 @@ def shown(stats: StatsInput, figures: RunFigures | None, width: int) -> list[str
     return list(fit_columns(columns, rows, width))
 
 
-def test_an_ensemble_that_has_ended_shows_what_it_came_to(trainer: StatsInput) -> None:
+def test_finished_ensemble_shows_its_results(trainer: StatsInput) -> None:
     figures = run_figures(trainer)
     assert shown(trainer, figures, 80) == [
         *("run", "vars.nan", "progress", "state", "last", "best", "curve", "wall", "hours")
@@ -80,22 +80,22 @@ def test_an_ensemble_that_has_ended_shows_what_it_came_to(trainer: StatsInput) -
     assert "since" not in shown(trainer, figures, 250)
 
 
-def test_columns_of_metrics_have_their_room_before_they_are_read(trainer: StatsInput) -> None:
-    """The first frame comes before the files are read; nothing moves when they are."""
+def test_metric_columns_are_reserved_before_reading(trainer: StatsInput) -> None:
+    """The first frame precedes reading the files, after which nothing moves."""
     moment = datetime(2026, 11, 21, 14, 21, 50)
     stats = read(TRAINER, moment)
     figures = run_figures(stats)
     fitted = []
     for known in (None, figures):
         columns = columns_of(stats.status.runs, {}, known, MetricSettings())
-        # What is swept is known from the DAG files alone.
+        # Swept variables are known from the DAG files.
         columns = [column for column in columns if not column.name.startswith("vars.")]
         fitted.append(fit_columns(columns, stats.status.runs, 80))
     assert fitted[0] == fitted[1]
     assert [*fitted[0]][:6] == ["run", "progress", "state", "last", "best", "curve"]
 
 
-def test_without_a_metric_all_columns_are_as_they_were() -> None:
+def test_columns_without_a_metric() -> None:
     stats = replace(read(TRAINER), trainings={})
     figures = run_figures(stats)
     assert not {"last", "best", "curve"} & set(shown(stats, figures, 250))
@@ -132,7 +132,7 @@ def test_status_has_the_same_columns(capsys: Captured, monkeypatch: pytest.Monke
     assert "NaN  0.2759  ▁▁▁▇× ✗" in lines[head + 5]
 
 
-def test_runs_in_the_json_have_their_metric(capsys: Captured) -> None:
+def test_runs_in_json_have_their_metric(capsys: Captured) -> None:
     runs = {run["run"]: run for run in json_output("status", capsys, TRAINER)["runs"]}
     assert [name for name, run in runs.items() if run["metric"]["is_best"]] == ["run1"]
     lost = runs["run4"]["metric"]

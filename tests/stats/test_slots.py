@@ -1,4 +1,4 @@
-"""Runs that take turns on a few slots: how many there are, in which order, and until when."""
+"""Runs that take turns on few slots: their number, order, and the estimated end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def use_of(ledger: Ledger) -> SlotUse:
 
 
 def after(directory: Path, epochs: int) -> StatsInput:
-    """The ensemble when so many of its epochs had been completed."""
+    """The ensemble when so many of its epochs were completed."""
     ends = sorted(
         each.end for each in recorded(directory).ledger.executions if each.final and each.end
     )
@@ -48,7 +48,7 @@ def after(directory: Path, epochs: int) -> StatsInput:
 
 
 def by_hand(ledger: Ledger, slots: int) -> float:
-    """Seconds of the epochs left, if slots are used as so far: from executions alone."""
+    """Seconds of the epochs left if slots are used as before: from executions only."""
     assert ledger.as_of is not None
     begin = min(run.began for run in ledger.runs if run.began is not None)
     done = sum(each.final for each in ledger.executions)
@@ -63,7 +63,7 @@ def ensemble_end(forecast: Forecast) -> tuple[float, float, float]:
 
 
 @pytest.mark.parametrize(("time", "done"), [("14:03:38", 4), ("14:30", 222), ("15:03", 472)])
-def test_the_end_stays_where_the_rate_says(shared: Shared, time: str, done: int) -> None:
+def test_end_agrees_with_the_rate(shared: Shared, time: str, done: int) -> None:
     directory = shared("cases/forecast-of-runs-in-turn/dagdir")
     stats = recorded(directory, datetime.fromisoformat(f"2026-11-28 {time}"))
     forecast = make_forecast(stats)
@@ -81,14 +81,14 @@ def test_the_end_stays_where_the_rate_says(shared: Shared, time: str, done: int)
         assert ensemble_end(forecast)[1] == pytest.approx(by_hand(stats.ledger, 4), rel=0.15)
 
 
-def test_no_run_ends_after_the_ensemble(shared: Shared) -> None:
+def test_runs_end_before_the_ensemble(shared: Shared) -> None:
     directory = shared("cases/forecast-of-runs-in-turn/dagdir")
     forecast = make_forecast(recorded(directory, datetime(2026, 11, 28, 14, 30)))
     last = max(run.remaining.median for run in forecast.runs if run.remaining is not None)
     assert ensemble_end(forecast)[1] == pytest.approx(last, rel=0.1)
 
 
-def test_intervals_hold_where_runs_take_turns(tmp_path: Path) -> None:
+def test_intervals_hold_when_runs_take_turns(tmp_path: Path) -> None:
     # Thirty ensembles of many sizes are in tests/bench/README.md.
     kind = SlotLimited(24, 31, (3, 2), "submission", 0.5, 0.05, of_runs=0.1, lost=0.0, gap=3)
     whole = replayed(written(kind, 17, tmp_path)).ensemble_predictions()
@@ -99,7 +99,7 @@ def test_intervals_hold_where_runs_take_turns(tmp_path: Path) -> None:
     assert error < 0.1
 
 
-def test_ready_runs_that_dagman_holds_back_are_counted(tmp_path: Path) -> None:
+def test_runs_throttled_by_dagman_are_counted(tmp_path: Path) -> None:
     # With -maxjobs most runs have no job yet.
     directory = written(replace(PLAIN, max_jobs=4), 1, tmp_path)
     for epochs in (8, 24, 48):
@@ -115,14 +115,14 @@ def test_ready_runs_that_dagman_holds_back_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("order", "slots"), [("submission", (2,)), ("furthest first", (3, 2)), ("furthest last", (5,))]
 )
-def test_slots_and_order_are_found(tmp_path: Path, order: str, slots: tuple[int, ...]) -> None:
+def test_slots_and_order_are_inferred(tmp_path: Path, order: str, slots: tuple[int, ...]) -> None:
     kind = replace(PLAIN, order=order, slots=slots, runs=16, epochs=8)
     use = use_of(after(written(kind, 3, tmp_path), 80).ledger)
     assert sorted(use.slots.values()) == sorted(slots)
     if order == "furthest first":
         assert set(use.orders.values()) == {StartOrder.FURTHEST}
     else:
-        # Who was submitted first has waited longest, and has done the fewest epochs.
+        # The first submitted run has waited longest, with the fewest epochs done.
         assert StartOrder.FURTHEST not in use.orders.values()
 
 
@@ -131,14 +131,14 @@ def test_as_many_slots_as_runs_are_no_limit(tmp_path: Path) -> None:
     assert make_forecast(after(directory, 40)).slots is None
 
 
-def test_targets_that_ran_at_one_site_share_its_slots(tmp_path: Path) -> None:
+def test_targets_at_one_site_share_its_slots(tmp_path: Path) -> None:
     ledger = after(written(replace(PLAIN, slots=(2, 2), any_site=True), 4, tmp_path), 40).ledger
     use = use_of(ledger)
     assert list(use.slots.values()) == [4]
     assert use.group("any") is not None
 
 
-# --- the queue to come ------------------------------------------------------------------------
+# --- the simulated queue ----------------------------------------------------------------------
 
 
 @cache
@@ -160,7 +160,7 @@ def queued(
     )
 
 
-def test_the_furthest_run_goes_on_until_it_is_done() -> None:
+def test_furthest_run_first_completes_runs_in_turn() -> None:
     runs = [queued("a", 3, executing=True), queued("b", 3), queued("c", 3)]
     waits = simulate_queue(runs, limited_to(1, StartOrder.FURTHEST))
     assert waits == {"a": 0.0, "b": 300.0, "c": 600.0}
@@ -173,7 +173,7 @@ def test_runs_of_one_submission_take_turns() -> None:
     assert waits == {"a": 400.0, "b": 500.0, "c": 600.0}
 
 
-def test_the_run_that_is_behind_goes_first() -> None:
+def test_furthest_run_last_starts_the_run_behind() -> None:
     runs = [queued("ahead", 1, done=5), queued("behind", 2)]
     assert simulate_queue(runs, limited_to(1, StartOrder.NEAREST)) == {"ahead": 200.0, "behind": 0}
 

@@ -1,4 +1,4 @@
-"""Timelines: the steps and spans, derived a second way, and what a cell shows."""
+"""Timelines: steps and spans, derived independently, and the contents of a cell."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def read(dagdir: Path) -> tuple[Timeline, Ledger, list[Job]]:
     return build_timeline(ledger), ledger, painter.job_rows()
 
 
-# --- recorded ensembles, by another way -----------------------------------------------------
+# --- recorded ensembles, recounted ----------------------------------------------------------
 
 
 @pytest.fixture(params=[*RECORDED, "metl-aws"], name="recorded")
@@ -64,7 +64,7 @@ def _recorded(request: pytest.FixtureRequest, shared: Shared) -> Path:
     return shared("examples/metl-aws") if name == "metl-aws" else FIXTURES / name
 
 
-def test_as_many_run_at_any_moment_as_the_jobs_say(recorded: Path) -> None:
+def test_steps_agree_with_the_jobs_at_any_time(recorded: Path) -> None:
     made, ledger, jobs = read(recorded)
     intervals = [
         (e.start, e.end or ledger.as_of) for job in jobs for e in job.executions if e.end != e.start
@@ -79,7 +79,7 @@ def test_as_many_run_at_any_moment_as_the_jobs_say(recorded: Path) -> None:
     )
 
 
-def test_the_stalls_are_what_no_execution_covers(recorded: Path) -> None:
+def test_stalls_are_times_without_an_execution(recorded: Path) -> None:
     made, _, jobs = read(recorded)
     covered: list[list[float]] = []
     spans = sorted(
@@ -97,7 +97,7 @@ def test_the_stalls_are_what_no_execution_covers(recorded: Path) -> None:
     assert [stall.seconds for stall in made.stalls] == pytest.approx(gaps)
 
 
-def test_every_span_is_a_stretch_of_its_jobs_states(recorded: Path) -> None:
+def test_spans_agree_with_the_states_of_their_jobs(recorded: Path) -> None:
     made, ledger, _ = read(recorded)
     states = {job.job: job for job in ledger.jobs}
     for lane in made.lanes:
@@ -167,7 +167,7 @@ ONE_DAY = (
 RAN = (execution(1, 3600, 50000, Outcome.GOOD),)
 
 
-def test_nothing_and_one_event() -> None:
+def test_timelines_of_no_and_one_event() -> None:
     nothing = build_timeline(Ledger("/x", None, False))
     assert nothing.first is None
     assert nothing.lanes == ()
@@ -182,7 +182,7 @@ def test_nothing_and_one_event() -> None:
     assert set(rest) == {None}
 
 
-def test_a_hold_of_a_minute_is_seen_in_a_cell_of_a_day() -> None:
+def test_short_hold_is_visible_in_a_long_cell() -> None:
     made = build_timeline(ledger(ONE_DAY, RAN, as_of=50120))
     [lane] = made.lanes
     assert lane_cells(lane, VisibleWindow(0, DAY, 1), outcome_symbol) == [HELD]
@@ -191,7 +191,7 @@ def test_a_hold_of_a_minute_is_seen_in_a_cell_of_a_day() -> None:
     assert lane.spans[-1].hold_reason == "too much memory"
 
 
-def test_a_failure_of_a_second_does_not_hide_hours_of_good_work() -> None:
+def test_short_failure_does_not_hide_long_work() -> None:
     jobs = [
         job(1, [(0, State.RUNNING), (1, State.FAILED)]),
         job(2, [(1, State.RUNNING), (9000, State.COMPLETED)]),
@@ -203,13 +203,13 @@ def test_a_failure_of_a_second_does_not_hide_hours_of_good_work() -> None:
     assert lane_cells(lane, VisibleWindow(0, 1, 3), outcome_symbol) == [BADPUT, GOODPUT, GOODPUT]
 
 
-def test_work_stands_before_waiting_and_gaps_are_empty() -> None:
+def test_cell_prefers_work_to_waiting() -> None:
     jobs = [job(1, [(0, State.IDLE), (90, State.RUNNING), (100, State.COMPLETED)])]
     made = build_timeline(ledger(jobs, [execution(1, 90, 100, Outcome.GOOD)], as_of=100))
     assert lane_cells(made.lanes[0], VisibleWindow(0, 100, 2), outcome_symbol) == [GOODPUT, None]
 
 
-def test_what_is_in_flight_lasts_to_the_end() -> None:
+def test_in_flight_spans_last_to_the_end() -> None:
     jobs = [job(1, [(0, State.IDLE), (10, State.RUNNING)])]
     made = build_timeline(
         ledger(jobs, [execution(1, 10, None, Outcome.IN_FLIGHT, 2, last=100)], 100)
@@ -222,7 +222,7 @@ def test_what_is_in_flight_lasts_to_the_end() -> None:
     assert job_states_at(made, 100.0) == {State.RUNNING: 1}
 
 
-def test_a_standstill_that_lasts() -> None:
+def test_open_stall_lasts_to_the_end() -> None:
     made = build_timeline(
         ledger(
             [
@@ -239,7 +239,7 @@ def test_a_standstill_that_lasts() -> None:
     assert [(w.lane.run, w.span.seconds) for w in made.waits] == [("a", 488)]
 
 
-def test_jobs_of_no_run_have_a_lane_of_their_own_and_dagmans_none() -> None:
+def test_jobs_of_no_run_have_a_lane() -> None:
     stray = job(7, [(0, State.IDLE), (5, State.REMOVED)], run=None)
     dagman = replace(job(8, [(0, State.RUNNING), (9, State.COMPLETED)]), dagman=True)
     made = build_timeline(ledger([stray, dagman], as_of=9))
@@ -248,7 +248,7 @@ def test_jobs_of_no_run_have_a_lane_of_their_own_and_dagmans_none() -> None:
     assert [span.job for span in made.lanes[1].spans] == [(7, 0)]
 
 
-def test_a_stamp_before_the_one_ahead_does_not_turn_time_back() -> None:
+def test_earlier_time_does_not_reverse_the_axis() -> None:
     odd = job(1, [(0, State.IDLE), (50, State.RUNNING), (40, State.HELD), (60, State.IDLE)])
     made = build_timeline(ledger([odd], as_of=100))
     ends = [(span.start_position, span.end_position) for span in made.lanes[0].spans]
@@ -256,7 +256,7 @@ def test_a_stamp_before_the_one_ahead_does_not_turn_time_back() -> None:
     assert ends[-1][1] == 100
 
 
-def test_the_hour_that_is_there_twice_is_an_hour_long() -> None:
+def test_repeated_hour_is_one_hour_long() -> None:
     clock = Clock(ZoneInfo("America/Chicago"))
     night = datetime(2025, 11, 2, 0, 30)
     entered = ((night, State.RUNNING), (datetime(2025, 11, 2, 3, 30), State.COMPLETED))
@@ -272,8 +272,8 @@ def test_the_hour_that_is_there_twice_is_an_hour_long() -> None:
     assert line.index("|03:00") == round(3.5 * 3600 / 300)
 
 
-def test_executions_of_the_hour_that_is_there_twice_are_in_their_spans() -> None:
-    """The second one is logged as before the first."""
+def test_executions_in_the_repeated_hour_are_in_their_spans() -> None:
+    """The second one is logged with an earlier time than the first."""
     clock = Clock(ZoneInfo("America/Chicago"))
     start, stop, again, end = (
         datetime(2025, 11, 2, 1, minute, fold=fold)
@@ -298,7 +298,7 @@ def test_executions_of_the_hour_that_is_there_twice_are_in_their_spans() -> None
 # --- drawing --------------------------------------------------------------------------------
 
 
-def test_the_area_of_the_chart_is_what_was_used() -> None:
+def test_area_of_the_chart_equals_the_usage() -> None:
     ran = [
         execution(1, 0, 33, Outcome.GOOD, 2),
         execution(2, 10, 47, Outcome.EVICTED, 1),
@@ -317,7 +317,7 @@ def test_the_area_of_the_chart_is_what_was_used() -> None:
     assert rows[-1][0] == ("█", GOODPUT)
 
 
-def test_sites_have_signs_that_are_reported_apart() -> None:
+def test_sites_have_distinct_signs() -> None:
     names = [None, "delta", "Delta-GPU", "expanse", "anvil", "aws", "bridges2", "chtc", "hcc"]
     signs = site_symbols(names)
     letters = [sign.letter for sign in signs.values()]
@@ -329,7 +329,7 @@ def test_sites_have_signs_that_are_reported_apart() -> None:
     assert "".join(c for c, _ in cell_characters(cells, some.values())) == "░D" + "█" * 11 + "╳"
 
 
-def test_epochs_are_labelled_where_they_begin_as_far_as_there_is_room() -> None:
+def test_epochs_are_labelled_at_their_start_if_it_fits() -> None:
     made = build_timeline(ledger(ONE_DAY, RAN, as_of=50120))
     assert epoch_labels(made.lanes[0], VisibleWindow(0, 3600, 16)) == "1            2"
     assert epoch_labels(made.lanes[0], VisibleWindow(0, 40000, 2)) == "1"
@@ -346,7 +346,7 @@ def test_epochs_are_labelled_where_they_begin_as_far_as_there_is_room() -> None:
         (20000 * DAY, "|Jan 2030"),
     ],
 )
-def test_ticks_are_round_and_where_they_belong(length: float, expected: str) -> None:
+def test_ticks_are_round_and_in_place(length: float, expected: str) -> None:
     made = build_timeline(ledger([job(1, [(0, State.IDLE)])], as_of=length, live=True))
     window = full_window(made, 65)
     line = to_ascii(axis(made, window))
@@ -356,14 +356,14 @@ def test_ticks_are_round_and_where_they_belong(length: float, expected: str) -> 
     assert "  " in line
 
 
-def test_the_cursor_snaps_to_round_moments() -> None:
+def test_cursor_snaps_to_round_times() -> None:
     made = build_timeline(ledger([job(1, [(7, State.IDLE)])], as_of=5 * DAY, live=True))
     at = snap_to_step(made, 4000.0, 3600)
     assert made.time_at(at) == datetime(2025, 11, 10, 13)
     assert made.time_at(snap_to_step(made, 4000.4, 1)) == made.time_at(4000.0)
 
 
-def test_only_what_is_in_view_is_drawn() -> None:
+def test_only_visible_spans_are_drawn() -> None:
     jobs = [job(n, [(n * 100, State.IDLE), (n * 100 + 50, State.COMPLETED)]) for n in range(1000)]
     made = build_timeline(ledger(jobs, as_of=100000))
     [lane] = made.lanes

@@ -1,4 +1,4 @@
-"""Where the hours went: whatever they are added up by, they are the same hours."""
+"""Hours are the same however they are grouped."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _aws(shared: Shared) -> usage.Usage:
     return usage.usage_in_window(recorded(shared("examples/metl-aws")).ledger)
 
 
-def test_what_a_cause_is_of_is_reported(aws: usage.Usage) -> None:
+def test_cause_names_its_jobs(aws: usage.Usage) -> None:
     by_key = {cause.key: cause for cause in aws.causes}
     assert by_key["1023/0"].cause.startswith("removed by a user (condor_rm of the DAG)")
     assert "end not logged" in by_key["removed, end not logged"].cause
@@ -62,7 +62,7 @@ def moved(places: Iterable[usage.GroupUsage]) -> tuple[float, ...]:
 
 
 @EVERYWHERE
-def test_places_sum_to_the_whole(path: Path) -> None:
+def test_sites_sum_to_the_whole(path: Path) -> None:
     found = usage.usage_in_window(recorded(path).ledger)
     whole = added([found.total.totals])
     assert added(place.totals for place in found.sites) == whole
@@ -79,7 +79,7 @@ def test_places_sum_to_the_whole(path: Path) -> None:
 
 
 @EVERYWHERE
-def test_the_executions_behind_a_number_have_its_sum(path: Path) -> None:
+def test_executions_of_a_figure_have_its_sum(path: Path) -> None:
     found = usage.usage_in_window(recorded(path).ledger)
     for place in found.sites:
         assert (
@@ -107,7 +107,7 @@ def test_the_executions_behind_a_number_have_its_sum(path: Path) -> None:
 
 
 def epochs_at(*runs: tuple[str, str, int, tuple[int, ...]]) -> usage.Usage:
-    """Each epoch once: site, GPU model, number of GPUs, and minutes of each of its epochs."""
+    """Epochs, each once: site, GPU model, number of GPUs, and the minutes of each epoch."""
     nodes = [
         f"run{n}-train_epoch{m}" for n, (*_, took) in enumerate(runs) for m in range(len(took))
     ]
@@ -137,9 +137,7 @@ Runs = tuple[tuple[str, str, int, tuple[int, ...]], ...]
         ((("near", L40S, 1, (10, 10, 10)), ("far", A40, 1, (60, 60, 60))), None, False),
     ],
 )
-def test_a_site_that_is_slow_with_the_same_gpu(
-    runs: Runs, relative_time: float | None, slow: bool
-) -> None:
+def test_slow_site_with_the_same_gpu(runs: Runs, relative_time: float | None, slow: bool) -> None:
     near, far = (
         next(cell for cell in epochs_at(*runs).site_gpus if cell.site == site)
         for site in ("near", "far")
@@ -150,7 +148,7 @@ def test_a_site_that_is_slow_with_the_same_gpu(
     assert far.fastest_site == (None if relative_time is None else "near")
 
 
-def test_where_a_gpu_hour_is_worth_most() -> None:
+def test_most_productive_site() -> None:
     found = epochs_at(("dear", A40, 2, (60, 60, 60)), ("cheap", A40, 1, (90, 90, 90)))
     assert [place.name for place in found.ranked_sites] == ["cheap", "dear"]
     assert [place.totals.hours_per_epoch for place in found.ranked_sites] == [1.5, 2]
@@ -166,7 +164,7 @@ def places(log: Log, as_of: str | None = None) -> usage.Usage:
     return usage.usage_in_window(read_ensemble(DAG, log).painter(as_of).ledger())
 
 
-def test_a_hold_and_the_eviction_it_caused_are_one_thing() -> None:
+def test_hold_and_its_eviction_are_one_cause() -> None:
     log = Log().submit(77, NODE).execute(77, site="near", at="11:00:00")
     log.evict(77, None, at="12:00:00").hold(77, 34, "memory exceeded", at="12:00:01", subcode=102)
     log.release(77).execute(77, site="near", at="13:00:00").terminate(77, at="14:00:00")
@@ -177,7 +175,7 @@ def test_a_hold_and_the_eviction_it_caused_are_one_thing() -> None:
     assert (found.total.evictions, found.total.holds) == (0, 1)
 
 
-def test_a_hold_of_a_job_that_never_ran_is_of_no_site() -> None:
+def test_hold_of_a_job_that_never_ran_has_no_site() -> None:
     found = places(Log().submit(77, NODE).hold(77, 13, "no such file", subcode=2))
     (place,) = found.sites
     assert (place.name, place.holds, place.totals.executions) == (None, 1, 0)
@@ -185,7 +183,7 @@ def test_a_hold_of_a_job_that_never_ran_is_of_no_site() -> None:
     assert (cause.key, cause.occurrences, cause.executions) == ("13/2", 1, 0)
 
 
-def test_a_removal_whose_end_is_unknown_is_apart_from_one_whose_end_is_known() -> None:
+def test_removals_with_unknown_end_are_separate() -> None:
     log = Log()
     log.submit(77, NODE).execute(77, site="near", at="11:00:00").remove(77, at="20:00:00")
     log.submit(78, OTHER, at="20:30:00").execute(78, site="near", at="21:00:00")
@@ -196,7 +194,7 @@ def test_a_removal_whose_end_is_unknown_is_apart_from_one_whose_end_is_known() -
     assert "condor_rm" in by_end[False][0]
 
 
-def test_texts_of_one_code_stay_readable() -> None:
+def test_texts_of_one_code_are_readable() -> None:
     log = Log()
     for job, node, at, why in ((77, NODE, 11, "disk is full"), (78, OTHER, 13, "disk is gone")):
         log.submit(job, node, at=f"{at}:00:00").execute(job, at=f"{at}:10:00")
@@ -209,7 +207,7 @@ def test_texts_of_one_code_stay_readable() -> None:
 # --- waits and transfers ----------------------------------------------------------------------
 
 
-def test_waits_that_led_to_nothing_are_reported_apart() -> None:
+def test_waits_without_a_start_are_separate() -> None:
     log = Log().submit(77, NODE, at="10:00:00").submit(78, OTHER, at="10:30:00")
     log.remove(78, at="11:30:00")
     found = places(log, as_of="13:00:00")
@@ -217,7 +215,7 @@ def test_waits_that_led_to_nothing_are_reported_apart() -> None:
     assert found.total.wait_seconds.n == 0
 
 
-def test_evicted_and_removed_in_one_breath_is_no_wait() -> None:
+def test_eviction_with_removal_is_not_a_wait() -> None:
     log = Log().submit(77, NODE, at="10:00:00").execute(77, at="10:05:00")
     log.evict(77, 1023, "DAG Removed", at="12:00:00").remove(77, at="12:00:00")
     found = places(log)
@@ -225,7 +223,7 @@ def test_evicted_and_removed_in_one_breath_is_no_wait() -> None:
     assert found.total.wait_seconds.median == 300
 
 
-def test_a_transfer_that_led_nowhere_is_not_dropped() -> None:
+def test_transfer_without_a_start_is_kept() -> None:
     log = Log().submit(77, NODE, at="10:00:00").transfer(77, "started input", at="10:10:00")
     log.hold(77, 13, "transfer failed", at="12:10:00", subcode=2)
     found = places(log)
@@ -234,7 +232,7 @@ def test_a_transfer_that_led_nowhere_is_not_dropped() -> None:
     assert sum(place.input.stalls for place in found.sites) == 1
 
 
-def test_a_stall_is_longer_than_the_habit() -> None:
+def test_stall_is_longer_than_usual() -> None:
     assert usage.stall_limit(usage.distribution([3600.0] * 4)) == 3 * 3600
     assert usage.stall_limit(usage.distribution([60.0] * 4)) == usage.STALL_MIN_SECONDS
     assert usage.stall_limit(usage.distribution([3600.0])) == usage.STALL_MIN_SECONDS, (

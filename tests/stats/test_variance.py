@@ -1,4 +1,4 @@
-"""How much of the variation of epoch times lies between GPU models, sites, hosts and runs."""
+"""The shares of GPU models, sites, hosts and runs in the variance of epoch times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.commands import Captured, json_output, text_output
 from tests.support.records import read_dagdir
 
 
-def test_intervals_hold_the_planted_shares() -> None:
+def test_intervals_contain_the_planted_shares() -> None:
     # Hundreds of seeds of more sizes, by effect, are in tests/bench/README.md.
     held = []
     for deviations in ((0.5, 0.1, 0.05, 0.05, 0.1), (0.1, 0.1, 0.05, 0.4, 0.1), (0.15,) * 5):
@@ -31,7 +31,7 @@ def test_intervals_hold_the_planted_shares() -> None:
     assert mean(held) >= 0.75
 
 
-def test_a_balanced_design_has_the_components_of_the_analysis_of_variance() -> None:
+def test_balanced_design_agrees_with_anova() -> None:
     rng = Random(8)
     models, sites, hosts, epochs = range(6), range(5), range(4), range(6)
     of_site: dict[tuple[int, int], float] = {}
@@ -94,7 +94,7 @@ def test_a_balanced_design_has_the_components_of_the_analysis_of_variance() -> N
         (Effects(0, 0, 0, 0, 0), "same time", {"gpu", "site", "host", "run", "rest"}),
     ],
 )
-def test_what_cannot_be_told_apart_has_no_share(
+def test_confounded_effects_have_no_share(
     effects: Effects, missing: str, without: set[str]
 ) -> None:
     variation = epoch_variation(planted(effects, 1).ledger)
@@ -102,7 +102,7 @@ def test_what_cannot_be_told_apart_has_no_share(
     assert missing in text(sentences(variation)[0])
 
 
-def test_no_place_is_chosen_where_epochs_of_one_number_took_longer_everywhere() -> None:
+def test_longer_epochs_make_no_site_slow() -> None:
     """METL's third and fourth epochs took two and three times as long, each at few hosts."""
     log = SHARED / "examples" / "metl-aws"
     if not log.exists():
@@ -117,7 +117,7 @@ def test_no_place_is_chosen_where_epochs_of_one_number_took_longer_everywhere() 
     assert (unaffected.between_numbers or 0) < 0.1
 
 
-def test_the_sentence_names_shares_that_sum_to_a_hundred(tmp_path: Path, capsys: Captured) -> None:
+def test_shares_in_the_sentence_sum_to_100(tmp_path: Path, capsys: Captured) -> None:
     made = planted(Effects(gpu=0.6, site=0.05, host=0.05, runs=8, epochs=12), seed=0)
     variation = epoch_variation(made.ledger)
     whole = percents(variation)
@@ -131,7 +131,7 @@ def test_the_sentence_names_shares_that_sum_to_a_hundred(tmp_path: Path, capsys:
     assert [each["share"] for each in shares] == pytest.approx([e.share for e in variation.shares])
 
 
-def test_hosts_that_each_run_has_for_itself_are_not_to_choose_by() -> None:
+def test_hosts_of_single_runs_are_not_compared() -> None:
     rng = Random(3)
     observed = [
         Observation(10 + run / 5 + rng.gauss(0, 0.1), ("gpu", "site", f"host{run}"), f"run{run}")
@@ -142,7 +142,7 @@ def test_hosts_that_each_run_has_for_itself_are_not_to_choose_by() -> None:
     assert choice(shares, spread) is None
 
 
-def test_what_may_explain_a_place_is_read_from_its_log(tmp_path: Path) -> None:
+def test_explanations_of_a_site_are_read_from_its_log(tmp_path: Path) -> None:
     made = planted(Effects(runs=4, epochs=6), seed=2)
     made.write(tmp_path)
     for place in epoch_variation(read_dagdir(tmp_path).ledger()).places:

@@ -1,4 +1,4 @@
-"""Windows of time: whatever they cut through, they sum to the whole."""
+"""Windows of time sum to the whole, wherever they cut."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def over_the_border() -> Ledger:
     return ledger_of(log)
 
 
-def test_an_execution_over_the_border_of_a_month() -> None:
+def test_execution_across_the_end_of_a_month() -> None:
     ledger = over_the_border()
     october, november = (
         clip_ledger(ledger, parse_window(None, None, month)) for month in ("2025-10", "2025-11")
     )
     assert seconds(october) == {"good": 2 * 2 * 3600, "bad": 0, "in flight": 0}
     assert seconds(november) == {"good": 2 * 10 * 3600, "bad": 0, "in flight": 0}
-    # It is counted, completes its epoch and has moved its bytes in the month that it ended in.
+    # It counts, and completes its epoch and transfers, in the month of its end.
     spent = [sum_executions(each.executions) for each in (october, november)]
     assert [(each.executions, each.completed_epochs) for each in spent] == [(0, 0), (1, 1)]
     assert (len(october.epochs), len(november.epochs)) == (0, 1)
@@ -77,11 +77,11 @@ def test_an_execution_over_the_border_of_a_month() -> None:
     assert november.executions[0].bytes_sent == 5
     assert [job.bytes_received for job in (*october.jobs, *november.jobs)] == [None, 6]
     assert [run.hours.goodput for run in (*october.runs, *november.runs)] == [4, 20]
-    # Its own times stay what they are.
+    # Its own times are unchanged.
     assert november.executions[0].start == at("2025-10-31T22:00")
 
 
-def test_the_moment_between_two_windows_is_in_the_later_one() -> None:
+def test_boundary_belongs_to_the_later_window() -> None:
     ledger, end = over_the_border(), at("2025-11-01T10:00")
     before = clip_ledger(ledger, TimeWindow(until=end))
     after = clip_ledger(ledger, TimeWindow(since=end))
@@ -90,7 +90,7 @@ def test_the_moment_between_two_windows_is_in_the_later_one() -> None:
     assert (len(before.epochs), len(after.epochs)) == (0, 1)
 
 
-def test_the_night_the_clocks_go_back() -> None:
+def test_window_across_the_repeated_hour() -> None:
     log = Log().submit(77, NODE, at="2025-11-01 21:00:00")
     log.execute(77, gpus=1, at="2025-11-01 22:00:00").terminate(77, at="2025-11-02 08:00:00")
     ledger = ledger_of(log, Settings(zone=CHICAGO))
@@ -102,12 +102,12 @@ def test_the_night_the_clocks_go_back() -> None:
             TimeWindow(since=at("2025-11-02T02:00")),
         )
     ]
-    # From the first 01:30 to 02:00 it is one and a half hours.
+    # From the first 01:30 to 02:00 are one and a half hours.
     assert parts == [3.5, 1.5, 6.0]
     assert sum(parts) == seconds(ledger)["good"] / 3600 == 11.0
 
 
-def test_an_execution_in_the_second_pass_of_an_hour() -> None:
+def test_execution_in_the_second_pass_of_an_hour() -> None:
     log = Log().submit(77, NODE, at="2025-11-02 00:30:00")
     log.execute(77, gpus=1, at="2025-11-02 01:40:00").raw(6, 77, "Image size of job updated: 1")
     log.terminate(77, at="2025-11-02 01:10:00").submit(78, at="2025-11-02 04:00:00")
@@ -131,7 +131,7 @@ def total(parts: Iterable[int | float | None]) -> float:
 
 
 def sums(ledger: Ledger) -> dict[str, float]:
-    """Everything that is added up or counted anywhere."""
+    """All sums and counts."""
     spent = sum_executions(ledger.executions)
     out: dict[str, float] = {
         "executions": spent.executions,
@@ -199,12 +199,12 @@ def test_windows_cut_anywhere_sum_to_the_whole(
     check(ledger, cuts)
 
 
-def test_a_window_without_ends_is_the_whole() -> None:
+def test_window_without_ends_is_the_whole() -> None:
     ledger = over_the_border()
     assert clip_ledger(ledger, ALL) is ledger
 
 
-# --- what is asked for ------------------------------------------------------------------------
+# --- arguments --------------------------------------------------------------------------------
 
 
 def test_months_dates_and_moments() -> None:
@@ -228,7 +228,7 @@ def test_months_dates_and_moments() -> None:
         ("2025-11-02T00:00Z", None, None, "the logs' own is not known: add --tz"),
     ],
 )
-def test_what_is_no_window(
+def test_invalid_windows_are_refused(
     since: str | None, until: str | None, month: str | None, sentence: str
 ) -> None:
     with pytest.raises(InputError) as error:
@@ -236,7 +236,7 @@ def test_what_is_no_window(
     assert sentence in str(error.value)
 
 
-def test_an_hour_that_there_never_was() -> None:
+def test_window_in_the_skipped_hour() -> None:
     assert parse_window("2026-03-08T02:30", None, None) == TimeWindow(at("2026-03-08T02:30"))
     with pytest.raises(InputError, match="clocks went forward"):
         parse_window("2026-03-08T02:30", None, None, CHICAGO)
@@ -258,7 +258,7 @@ def test_an_hour_that_there_never_was() -> None:
         ),
     ],
 )
-def test_how_a_window_is_reported(window: TimeWindow, words: str) -> None:
+def test_text_of_a_window(window: TimeWindow, words: str) -> None:
     assert window_text(window) == words
 
 
@@ -270,7 +270,7 @@ def test_weeks_begin_on_monday() -> None:
     )
 
 
-def test_years_that_a_damaged_log_says() -> None:
+def test_years_of_a_damaged_log() -> None:
     for unit in Unit:
         assert partition(datetime(1, 1, 1), datetime(1, 1, 1), unit)
         assert partition(datetime(9999, 12, 31), datetime.max, unit)
