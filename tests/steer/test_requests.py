@@ -1,5 +1,5 @@
-"""The files that ask a gate for something: whole or not there, never through a link, and read by
-the gate itself as they were meant."""
+"""Files with requests to a gate: complete or absent, never written through a link, and read back by
+the gate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def all_names(home: Path) -> list[str]:
     return sorted(str(path.relative_to(home)) for path in home.rglob("*") if path.is_file())
 
 
-def test_files_are_called_by_the_dags_name_and_the_runs_uuid() -> None:
+def test_files_are_named_by_dag_and_uuid() -> None:
     assert f"gate/ens/{UUID}.stop" == STOP
     assert gate_requests.request_file("sub/two.dag", UUID, "pause") == f"gate/two/{UUID}.pause"
     assert gate_requests.gate_rules("sub/two.dag") == "two.gate.json"
@@ -29,7 +29,7 @@ def test_files_are_called_by_the_dags_name_and_the_runs_uuid() -> None:
     assert placed == "placement/two/run0-train_epoch3.inc"
 
 
-def test_what_is_there_is_left_and_nothing_else_lies_about(tmp_path: Path) -> None:
+def test_existing_files_are_kept_and_no_other_is_left(tmp_path: Path) -> None:
     assert gate_requests.write_file(tmp_path, STOP, b"by anna\n", keep=True)
     assert not gate_requests.write_file(tmp_path, STOP, b"by ben\n", keep=True)
     assert (tmp_path / STOP).read_bytes() == b"by anna\n"
@@ -44,7 +44,7 @@ def test_what_is_there_is_left_and_nothing_else_lies_about(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
-def test_dagmans_user_can_read_files_and_write_beside_them(tmp_path: Path, umask: int) -> None:
+def test_dagmans_user_can_read_and_write(tmp_path: Path, umask: int) -> None:
     home = tmp_path / "ens"
     home.mkdir()
     home.chmod(0o2770)
@@ -59,14 +59,14 @@ def test_dagmans_user_can_read_files_and_write_beside_them(tmp_path: Path, umask
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can write for others")
-def test_what_root_makes_belongs_to_the_dags_owner(tmp_path: Path) -> None:
+def test_files_of_root_belong_to_the_dags_owner(tmp_path: Path) -> None:
     os.chown(tmp_path, 12345, 12345)
     gate_requests.write_file(tmp_path, STOP, b"")
     assert (tmp_path / "gate/ens").stat().st_uid == 12345
 
 
 @pytest.mark.parametrize("link", ["gate", "gate/ens", STOP])
-def test_no_link_is_followed(tmp_path: Path, link: str) -> None:
+def test_links_are_not_followed(tmp_path: Path, link: str) -> None:
     home, elsewhere = tmp_path / "ens", tmp_path / "elsewhere"
     home.mkdir()
     elsewhere.mkdir()
@@ -85,7 +85,7 @@ def test_no_link_is_followed(tmp_path: Path, link: str) -> None:
     assert (elsewhere / "precious").read_text() == "precious"
 
 
-def test_a_folder_in_a_files_place_stays(tmp_path: Path) -> None:
+def test_folder_in_place_of_a_file_is_kept(tmp_path: Path) -> None:
     (tmp_path / STOP).mkdir(parents=True)
     with pytest.raises(gate_requests.NoFile, match="no ordinary file"):
         gate_requests.write_file(tmp_path, STOP, b"")
@@ -101,11 +101,11 @@ def test_a_folder_in_a_files_place_stays(tmp_path: Path) -> None:
         *("a" * 201, "x\u202ey", "x\x00", "x\u2028y"),
     ],
 )
-def test_what_is_no_site(text: str) -> None:
+def test_invalid_site_is_refused(text: str) -> None:
     assert gate_requests.site_of(text) is None
 
 
-def test_a_stop_file_says_who_asked() -> None:
+def test_stop_file_names_its_author() -> None:
     result = gate_requests.author_line().decode("ascii")
     assert result.startswith("by ")
     assert result.endswith(" with metlmon\n")
@@ -123,6 +123,6 @@ def test_a_stop_file_says_who_asked() -> None:
         (b"[" * 60000, ""),
     ],
 )
-def test_what_the_gate_wrote_may_be_anything(tmp_path: Path, content: bytes, why: str) -> None:
+def test_any_file_of_the_gate_is_read(tmp_path: Path, content: bytes, why: str) -> None:
     (tmp_path / "x").write_bytes(content)
     assert gate_requests.stop_reason(tmp_path, "x") == why

@@ -1,4 +1,4 @@
-"""What can be asked of runs, what is left out and why; and when an idle job can go elsewhere."""
+"""Requests offered for runs, the runs left out and why; and when an idle job can be retargeted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def refused(act: PoolAction, row: Run, **more: object) -> str | None:
     return offer(act, selected(row), **more).refused  # type: ignore[arg-type]
 
 
-def test_stopping_now_also_removes_the_job_of_the_epoch_under_way() -> None:
+def test_stop_now_removes_the_running_job() -> None:
     word = replace(WORD, jobs=(queued(7), queued(8, "run0-eval_epoch2")))
     evaluation = training(8, "run0-eval_epoch2")
     made = offer(PoolAction.STOP_NOW, selected(run(), training(), evaluation), word=word)
@@ -100,7 +100,7 @@ def test_stopping_now_also_removes_the_job_of_the_epoch_under_way() -> None:
         (PoolAction.STOP_NOW, run(retries_left=None), None),
     ],
 )
-def test_why_not(act: PoolAction, row: Run, why: str | None) -> None:
+def test_refusals_have_their_reason(act: PoolAction, row: Run, why: str | None) -> None:
     made = offer(act, selected(row), word=replace(WORD, jobs=(queued(7),)))
     assert made.refused == why
     assert (made.request is None) == (why is not None)
@@ -110,20 +110,20 @@ def test_why_not(act: PoolAction, row: Run, why: str | None) -> None:
 @pytest.mark.parametrize(
     "state", [DagState.DONE, DagState.FAILED, DagState.REMOVED, DagState.NOT_SUBMITTED]
 )
-def test_without_a_dagman_nobody_looks_at_gates(act: PoolAction, state: DagState) -> None:
+def test_gates_need_a_dagman(act: PoolAction, state: DagState) -> None:
     row = run(asked(pause_requested=at(9)))
     ended = state is not DagState.NOT_SUBMITTED
     said = f"the DAG has ended: {state}" if ended else "the DAG is not submitted"
     assert refused(act, row, state=state) == said
 
 
-def test_files_need_no_schedd() -> None:
+def test_requests_by_files_need_no_schedd() -> None:
     for act in FILES_ALONE:
         assert refused(act, run(), word=NO_SCHEDD) is None
         assert refused(act, run(), word=QueueSnapshot(is_pending=True)) is None
     assert refused(PoolAction.RESUME_RUN, run(asked(pause_requested=at(9))), word=NO_SCHEDD) is None
     assert refused(PoolAction.STOP_NOW, run(), word=NO_SCHEDD) == "no schedd is known here"
-    # What the files rule out is refused for that.
+    # It is refused for the reason in the files.
     why = refused(PoolAction.STOP_NOW, run(), word=NO_SCHEDD, state=DagState.DONE)
     assert why == "the DAG has ended: done"
     assert offer(PoolAction.STOP).refused == "no run is selected"
@@ -138,14 +138,14 @@ def test_files_need_no_schedd() -> None:
         (PoolAction.SEND, {"jobs": (queued(7),)}, None),
     ],
 )
-def test_what_the_queue_rules_out(
+def test_queue_may_rule_out_a_request(
     act: PoolAction, change: dict[str, object], why: str | None
 ) -> None:
     found = refused(act, run(), word=replace(WORD, **change))
     assert found is None if why is None else why in (found or "")
 
 
-def test_of_several_none_of_which_can_be_the_reasons_are_counted() -> None:
+def test_reasons_of_refused_runs_are_counted() -> None:
     made = offer(
         PoolAction.STOP, selected(run(None)), selected(run(None)), selected(run(epochs_done=10))
     )
@@ -155,7 +155,7 @@ def test_of_several_none_of_which_can_be_the_reasons_are_counted() -> None:
     assert not is_already_done(made)
 
 
-def test_what_is_taken_back_is_what_was_asked() -> None:
+def test_withdrawal_deletes_the_request() -> None:
     def files(**gate: object) -> tuple[str, ...]:
         made = offer(PoolAction.RESUME_RUN, selected(run(asked(**gate))))
         return made.request.runs[0].files
@@ -179,7 +179,7 @@ def retarget(
     return next(each for each in made if each.act is PoolAction.RETARGET)
 
 
-def test_an_idle_job_can_go_elsewhere_and_its_retry_with_it() -> None:
+def test_idle_job_and_its_retry_are_retargeted() -> None:
     made = retarget()
     assert made.request.targets[0].file == "placement/ens/run0-train_epoch2.inc"
     assert made.effect == (
@@ -189,7 +189,7 @@ def test_an_idle_job_can_go_elsewhere_and_its_retry_with_it() -> None:
     assert made.undo == "retarget to delta"
 
 
-def test_without_a_gate_its_submit_file_reads_no_placement() -> None:
+def test_job_without_a_gate_has_no_placement() -> None:
     made = retarget(gate=False)
     assert made.request.targets[0].file is None
     assert made.effect.endswith("sets MetlSite; a retry goes where the DAG file says")
@@ -209,5 +209,5 @@ def test_without_a_gate_its_submit_file_reads_no_placement() -> None:
         (State.IDLE, {"owner": "ben"}, "belongs to ben, you are anna"),
     ],
 )
-def test_what_cannot_be_retargeted(state: State, ad: dict[str, object], why: str) -> None:
+def test_other_jobs_cannot_be_retargeted(state: State, ad: dict[str, object], why: str) -> None:
     assert retarget(state, **ad).refused == why  # type: ignore[arg-type]

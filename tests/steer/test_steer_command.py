@@ -1,5 +1,5 @@
-"""``metlmon act stop``, ``pause``, ``send`` and their like as a script meets them: real files, a
-schedd in memory."""
+"""``metlmon act stop``, ``pause``, ``send`` and others for scripts: real files, and a schedd in
+memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.queue_rows import Schedd, dagman
 
 @pytest.fixture(name="dagdir")
 def _dagdir(tmp_path: Path) -> Dagdir:
-    """Run 0: its first epoch is done, its second runs. Run 1: its first one is idle."""
+    """Run 0: its first epoch is done, its second runs. Run 1: its first epoch is idle."""
     found = Dagdir(tmp_path / "ensemble", "")
     rules(found.path, "ens", UUID, OTHER)
     found.write("ens.dag", gated_dag([UUID, OTHER], "ens", "delta", retries=2))
@@ -63,7 +63,7 @@ def file(dagdir: Dagdir, what: str, uuid: str = UUID) -> Path:
     return dagdir.path / "gate" / "ens" / f"{uuid}.{what}"
 
 
-def test_it_says_what_it_writes_and_then_that_it_did(
+def test_files_are_announced_and_confirmed(
     dagdir: Dagdir, schedd: Schedd, capsys: Captured
 ) -> None:
     code, out, err = spoken(capsys, "stop", dagdir.path, "run0", "--yes")
@@ -82,7 +82,7 @@ def test_it_says_what_it_writes_and_then_that_it_did(
     )
 
 
-def test_all_means_all_runs_and_a_uuid_one(
+def test_all_selects_all_runs_and_a_uuid_one(
     dagdir: Dagdir, schedd: Schedd, capsys: Captured
 ) -> None:
     result = output_of(capsys, "pause", dagdir.path, "all")
@@ -94,7 +94,7 @@ def test_all_means_all_runs_and_a_uuid_one(
     assert not file(dagdir, "pause", OTHER).exists()
 
 
-def test_a_dry_run_touches_nothing(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
+def test_dry_run_changes_nothing(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
     code, out, err = spoken(capsys, "stop-now", dagdir.path, "run0", "--dry-run")
     assert (code, out) == (Exit.OK, "")
     assert f"gate/ens/{UUID}.stop" in err
@@ -107,7 +107,7 @@ def test_a_dry_run_touches_nothing(dagdir: Dagdir, schedd: Schedd, capsys: Captu
     assert schedd.acts() == []
 
 
-def test_sending_and_going_back(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
+def test_send_and_its_withdrawal(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
     result = output_of(capsys, "send", dagdir.path, "run0", "--to", "SDSC PRP")
     assert (result["code"], result["request"]["site"]) == (Exit.OK, "SDSC PRP")
     assert file(dagdir, "target").read_text() == "SDSC PRP\n"
@@ -119,7 +119,7 @@ def test_sending_and_going_back(dagdir: Dagdir, schedd: Schedd, capsys: Captured
     assert not file(dagdir, "target").exists()
 
 
-def test_sending_to_any_of_several_sites_needs_requirements_that_match_a_list(
+def test_send_to_several_sites_needs_list_requirements(
     dagdir: Dagdir, schedd: Schedd, capsys: Captured
 ) -> None:
     result = output_of(capsys, "send", dagdir.path, "run0", "--to", "delta|SDSC PRP")
@@ -134,7 +134,7 @@ def test_sending_to_any_of_several_sites_needs_requirements_that_match_a_list(
     assert file(dagdir, "target").read_text() == "delta|SDSC PRP\n"
 
 
-def test_a_waiting_job_is_retargeted_to_any_of_several_sites_if_it_matches_a_list(
+def test_idle_job_with_list_requirements_is_retargeted(
     dagdir: Dagdir, schedd: Schedd, capsys: Captured
 ) -> None:
     result = output_of(capsys, "retarget", dagdir.path, "run1", "--to", "delta|SDSC PRP")
@@ -161,7 +161,7 @@ def test_a_waiting_job_is_retargeted_to_any_of_several_sites_if_it_matches_a_lis
         (("stop", "run0", "--value", "3"), "--value is for priority"),
     ],
 )
-def test_what_cannot_be_meant(
+def test_invalid_arguments_are_refused(
     arguments: tuple[str, ...], report_of: str, dagdir: Dagdir, schedd: Schedd, capsys: Captured
 ) -> None:
     act, *rest = arguments
@@ -172,7 +172,7 @@ def test_what_cannot_be_meant(
     assert not (dagdir.path / "gate").exists()
 
 
-def test_a_site_that_the_collector_does_not_know(
+def test_site_unknown_to_the_collector(
     dagdir: Dagdir, schedd: Schedd, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = ("Expanse-GPU", "Delta-GPU", "CHTC-Spark-CE1")
@@ -183,7 +183,7 @@ def test_a_site_that_the_collector_does_not_know(
         assert (code, out) == (Exit.REFUSED, "")
         assert unknown in err
         assert not file(dagdir, "target").exists()
-    # Who is asked may say yes: sites come and go.
+    # The user may confirm, since sites come and go.
     monkeypatch.setattr(act, "confirmed", lambda: True)
     code, _, err = spoken(capsys, "send", dagdir.path, "run0", "--to", "Expnse-GPU")
     assert code == Exit.OK

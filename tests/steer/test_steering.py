@@ -1,4 +1,4 @@
-"""Acting on runs and on an idle job's place: files first, then jobs, and every answer shown."""
+"""Acting on runs and on an idle job's target: files first, then jobs, and every answer shown."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.support.queue_rows import Schedd, dag, dagman, picture
 
 
 class Ensemble:
-    """A dagdir with gated runs, its schedd, and what is on disk."""
+    """A dagdir with gated runs, its schedd, and its files."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -75,7 +75,7 @@ def _there(tmp_path: Path) -> Ensemble:
 
 
 @pytest.mark.parametrize(("act", "what"), [(PoolAction.STOP, "stop"), (PoolAction.PAUSE, "pause")])
-def test_asking_writes_a_file_and_asks_no_schedd(
+def test_request_writes_a_file_without_the_schedd(
     there: Ensemble, act: PoolAction, what: str
 ) -> None:
     there.schedd.down = "no schedd is known here"
@@ -90,7 +90,7 @@ def test_asking_writes_a_file_and_asks_no_schedd(
     assert there.schedd.asked == []
 
 
-def test_a_pause_and_a_stop_are_taken_back(there: Ensemble) -> None:
+def test_pause_and_stop_are_withdrawn(there: Ensemble) -> None:
     there.perform(there.order(PoolAction.PAUSE))
     there.perform(there.order(PoolAction.STOP))
     both = asked(pause_requested=at(9), stop_requested=at(9))
@@ -103,7 +103,7 @@ def test_a_pause_and_a_stop_are_taken_back(there: Ensemble) -> None:
     assert answer.reply is ResultCode.ALREADY
 
 
-def test_a_stop_that_was_met_cannot_be_taken_back(there: Ensemble) -> None:
+def test_answered_stop_cannot_be_withdrawn(there: Ensemble) -> None:
     there.perform(there.order(PoolAction.STOP))
     there.stopped("asked to stop")
     (answer,) = there.perform(there.order(PoolAction.RESUME_RUN, asked(stop_requested=at(9))))
@@ -113,7 +113,7 @@ def test_a_stop_that_was_met_cannot_be_taken_back(there: Ensemble) -> None:
     assert there.file("stop").exists()
 
 
-def test_a_stop_that_is_met_while_it_is_taken_back_is_reported(
+def test_stop_answered_during_withdrawal_is_reported(
     there: Ensemble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there.perform(there.order(PoolAction.STOP))
@@ -137,7 +137,7 @@ def test_a_stop_that_is_met_while_it_is_taken_back_is_reported(
         (PoolAction.SEND, ResultCode.BAD_STATE),
     ],
 )
-def test_what_was_stopped_since_is_reported_with_the_reason(
+def test_run_stopped_meanwhile_is_reported_with_the_reason(
     there: Ensemble, act: PoolAction, reply: ResultCode
 ) -> None:
     order = there.order(act, site="delta" if act is PoolAction.SEND else None)
@@ -147,7 +147,7 @@ def test_what_was_stopped_since_is_reported_with_the_reason(
     assert not there.file("stop").exists()
 
 
-def test_sending_writes_where_to_and_takes_it_back(there: Ensemble) -> None:
+def test_send_writes_and_withdraws_the_target(there: Ensemble) -> None:
     order = there.order(PoolAction.SEND, site=" SDSC PRP ")
     (answer,) = there.perform(order)
     assert answer.reply is ResultCode.DONE
@@ -166,9 +166,7 @@ def test_sending_writes_where_to_and_takes_it_back(there: Ensemble) -> None:
 
 @pytest.mark.parametrize("act", [PoolAction.SEND, PoolAction.RETARGET])
 @pytest.mark.parametrize("site", [None, "", " ", 'a"', "$(HOME)", "a\nqueue 9", "a\\"])
-def test_what_is_no_site_is_written_nowhere(
-    there: Ensemble, act: PoolAction, site: str | None
-) -> None:
+def test_invalid_site_is_not_written(there: Ensemble, act: PoolAction, site: str | None) -> None:
     if act is PoolAction.SEND and site == AS_THE_DAG_SAYS:
         return
     order = replace(there.order(act), site=site)
@@ -178,7 +176,7 @@ def test_what_is_no_site_is_written_nowhere(
     assert not (there.home / "gate").exists()
 
 
-def test_without_the_gates_file_nobody_would_read_it(there: Ensemble) -> None:
+def test_request_without_gate_rules_is_refused(there: Ensemble) -> None:
     order = there.order(PoolAction.STOP)
     (there.home / "ens.gate.json").unlink()
     (answer,) = there.perform(order)
@@ -187,7 +185,7 @@ def test_without_the_gates_file_nobody_would_read_it(there: Ensemble) -> None:
     assert not (there.home / "gate").exists()
 
 
-def test_anothers_directory_is_permission_denied(
+def test_foreign_directory_is_permission_denied(
     there: Ensemble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -203,7 +201,7 @@ def test_anothers_directory_is_permission_denied(
 # --- stopping now -----------------------------------------------------------------------------
 
 
-def test_stopping_now_writes_before_it_removes(there: Ensemble) -> None:
+def test_stop_now_writes_before_it_removes(there: Ensemble) -> None:
     seen: list[bool] = []
     act = there.schedd.act
 
@@ -221,7 +219,7 @@ def test_stopping_now_writes_before_it_removes(there: Ensemble) -> None:
     assert seen == [True]
 
 
-def test_without_the_file_no_job_is_removed(there: Ensemble) -> None:
+def test_stop_now_removes_no_job_without_the_file(there: Ensemble) -> None:
     there.file("stop").mkdir(parents=True)
     answers = there.perform(there.order(PoolAction.STOP_NOW))
     assert [each.reply for each in answers] == [ResultCode.FAILED, ResultCode.FAILED]
@@ -229,7 +227,7 @@ def test_without_the_file_no_job_is_removed(there: Ensemble) -> None:
     assert there.schedd.acts() == []
 
 
-def test_with_its_last_retry_gone_since_nothing_is_touched(there: Ensemble) -> None:
+def test_stop_now_on_the_last_retry_is_refused(there: Ensemble) -> None:
     order = there.order(PoolAction.STOP_NOW)
     there.logs.runs = (run(retries_left=0),)
     answers = there.perform(order)
@@ -238,7 +236,7 @@ def test_with_its_last_retry_gone_since_nothing_is_touched(there: Ensemble) -> N
     assert not there.file("stop").exists()
 
 
-def test_without_a_schedd_stopping_now_writes_nothing(there: Ensemble) -> None:
+def test_stop_now_writes_nothing_without_a_schedd(there: Ensemble) -> None:
     order = there.order(PoolAction.STOP_NOW)
     there.schedd.down = "the schedd does not answer"
     with pytest.raises(PoolError, match="does not answer"):
@@ -264,9 +262,7 @@ def _idle(there: Ensemble) -> Ensemble:
         ({"by_site": False}, "its requirements do not look at MetlSite: it would not go there"),
     ],
 )
-def test_what_has_changed_since_is_not_touched(
-    idle: Ensemble, ad: dict[str, object], output_of: str
-) -> None:
+def test_changed_job_is_not_touched(idle: Ensemble, ad: dict[str, object], output_of: str) -> None:
     order = idle.order(PoolAction.RETARGET, site="expanse")
     idle.schedd.jobs[7, 0] = replace(idle.schedd.jobs[7, 0], **ad)  # type: ignore[arg-type]
     assert idle.perform(order) == (ActionResult("7.0", ResultCode.BAD_STATE, output_of),)
@@ -274,7 +270,7 @@ def test_what_has_changed_since_is_not_touched(
     assert not (idle.home / "placement").exists()
 
 
-def test_an_edit_is_believed_when_the_ad_has_it(idle: Ensemble) -> None:
+def test_edit_is_verified_in_the_ad(idle: Ensemble) -> None:
     order = idle.order(PoolAction.RETARGET, site="expanse")
     idle.schedd.deaf = {7}
     assert idle.perform(order) == (
@@ -286,7 +282,7 @@ def test_an_edit_is_believed_when_the_ad_has_it(idle: Ensemble) -> None:
     assert answer == ActionResult("7.0", ResultCode.DENIED, "the job belongs to ben, you are anna")
 
 
-def test_a_job_that_starts_in_this_moment_is_reported(idle: Ensemble) -> None:
+def test_job_that_starts_meanwhile_is_reported(idle: Ensemble) -> None:
     order = idle.order(PoolAction.RETARGET, site="expanse")
     edit = idle.schedd.edit
 
@@ -300,7 +296,7 @@ def test_a_job_that_starts_in_this_moment_is_reported(idle: Ensemble) -> None:
     assert "it began to run in this moment" in answer.text
 
 
-def test_a_placement_that_cannot_be_written_is_reported_with_the_answer(idle: Ensemble) -> None:
+def test_unwritable_placement_is_reported_with_the_answer(idle: Ensemble) -> None:
     (idle.home / "placement").write_text("in the way")
     (answer,) = idle.perform(idle.order(PoolAction.RETARGET, site="expanse"))
     assert answer.reply is ResultCode.DONE
