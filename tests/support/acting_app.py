@@ -1,4 +1,4 @@
-"""The application with a pool that records what it is asked to do."""
+"""The application with a pool that records its requests."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.support.screen_view import NARROW, Eager, Seen
 
 
 class Punctual(Eager):
-    """The queue was asked twelve seconds ago, whenever the tests run."""
+    """A queue answer from twelve seconds ago, whenever the tests run."""
 
     def now(self) -> float:
         return NOW
 
 
 class Acted(Seen):
-    """What is on the screen, and what the pool was asked to do."""
+    """The screen, and the requests to the pool."""
 
     pool: FakePool
 
@@ -30,7 +30,7 @@ class Acted(Seen):
         return [(order.act, [each.id for each in order.targets]) for order in self.pool.orders]
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Waits for what another thread brings about."""
+        """Wait for the effect of another thread."""
         for _ in range(2000):
             if holds():
                 return

@@ -1,4 +1,4 @@
-"""A gated ensemble over three sites, of which one fails every job, in the middle of its epochs."""
+"""A gated ensemble over three sites, one of which fails every job, in the middle of its epochs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ RUNS = (UUID, OTHER, THIRD)
 
 
 def advised(path: Path, gated: bool = True, lists: bool = True) -> Dagdir:
-    """Three runs of six epochs: two are done of each; of the third epochs two run, one is idle.
+    """Three runs of six epochs: two are done of each; of the third epochs two run and one is idle.
 
-    ``gated``: with a gate, and a submit file that goes by MetlSite; ``lists``: as a list.
+    ``gated``: with a gate, and a submit file that uses MetlSite; ``lists``: as a list.
     """
     dagdir = Dagdir(path, "")
     if gated:

@@ -1,4 +1,4 @@
-"""A feed that shows what a snapshot builder gives."""
+"""A feed on a snapshot builder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.sample_snapshots import FakeFeed, update
 
 
 class BuilderFeed(FakeFeed):
-    """Shows what was read of a dagdir, which is called ``name``, and what its trainings wrote."""
+    """Shows what was read of a dagdir called ``name``, and what its trainings wrote."""
 
     def __init__(
         self,

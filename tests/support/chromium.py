@@ -31,7 +31,7 @@ Message = dict[str, Any]
 
 
 class Chromium:
-    """A browser with a profile of its own, which loads nothing by itself."""
+    """A browser with a profile of its own, which loads no page by itself."""
 
     def __init__(self, profile: Path, *options: str) -> None:
         assert BROWSER is not None
@@ -40,7 +40,7 @@ class Chromium:
         self._read, self._write = ours_read, ours_write
 
         def connect() -> None:
-            # Where --remote-debugging-pipe reads and writes; first out of the way of each other.
+            # The descriptors of --remote-debugging-pipe; first moved out of each other's way.
             read, write = os.dup2(theirs_read, 61), os.dup2(theirs_write, 62)
             os.dup2(read, 3)
             os.dup2(write, 4)
@@ -83,7 +83,7 @@ class Chromium:
         os.close(self._write)
 
     def call(self, method: str, session: str | None = None, **params: object) -> Message:
-        """The result of one command."""
+        """Call one command; return its result."""
         self._sent += 1
         number = self._sent
         message: Message = {"id": number, "method": method, "params": params}
@@ -106,13 +106,13 @@ class Chromium:
             assert self.take(deadline - time.monotonic()), f"{what} did not come"
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until something that events change is so."""
+        """Wait for a condition that events change."""
         deadline = time.monotonic() + PATIENCE
         while not condition():
             assert self.take(deadline - time.monotonic()), f"{what} did not come"
 
     def take(self, seconds: float) -> bool:
-        """Take what comes within this time; False if nothing does."""
+        """Receive messages within this time; False if there are none."""
         if not select.select([self._read], [], [], max(seconds, 0))[0]:
             return False
         data = os.read(self._read, 1 << 20)
@@ -191,7 +191,7 @@ class Page:
         return status
 
     def picture(self) -> bytes:
-        """What the tab shows, as PNG."""
+        """The tab as PNG."""
         return base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
 
     def events(self, method: str) -> list[Message]:
@@ -200,7 +200,7 @@ class Page:
         return [each["params"] for each in found if each["method"] == method]
 
     def output(self) -> bytes:
-        """What the server's programs have written to the terminals of this tab."""
+        """The bytes that the server's programs have written to the terminals of this tab."""
         frames = [each["response"] for each in self.events("Network.webSocketFrameReceived")]
         return b"".join(
             base64.b64decode(frame["payloadData"]) for frame in frames if frame["opcode"] == 2
@@ -211,6 +211,6 @@ class Page:
         return self.events("Network.webSocketFrameSent")
 
     def requested(self) -> list[str]:
-        """The URLs that were asked for, and those of websockets."""
+        """The requested URLs, including those of websockets."""
         sent = [each["request"]["url"] for each in self.events("Network.requestWillBeSent")]
         return sent + [each["url"] for each in self.events("Network.webSocketCreated")]

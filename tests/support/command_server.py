@@ -1,4 +1,4 @@
-"""Commands of the program, each in a process of its own, forked from one that has imported it."""
+"""Commands of the program, each in its own process, forked from one that has imported it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run_program(
     user: int | None = None,
     limits: Mapping[int, int] | None = None,
 ) -> Ran:
-    """Run the program in ``directory``, as ``user``, its streams files: what it printed.
+    """Run the program in ``directory``, as ``user``, with files as streams; return its output.
 
     ``limits``: of resources, by their numbers in ``resource``.
     """
@@ -43,7 +43,7 @@ def run_program(
 
 
 def read_before(dagdir: Path) -> None:
-    """Have the server read ``dagdir`` now: commands on all of it need not read it again."""
+    """Let the server read ``dagdir`` now, so that commands on all of it need not."""
     server = _server()
     assert server.stdin is not None
     pickle.dump(dagdir, server.stdin)
@@ -60,7 +60,7 @@ def _serve() -> None:
     from metlmon.cli.main import main
     from tests.support.shared_readers import shared_readers
 
-    # An ordinary user may be unable to read this Python: what is needed is imported before.
+    # An ordinary user may be unable to read this Python: import everything before.
     for module in pkgutil.walk_packages([str(ROOT / "metlmon")], "metlmon."):
         if "__main__" not in module.name and "trainer" not in module.name:
             importlib.import_module(module.name)
@@ -73,7 +73,7 @@ def _serve() -> None:
 
 
 def _answer(answers: BinaryIO, dagdirs: set[Path]) -> None:
-    """Answer requests; ``dagdirs``: those that are read before a command is run on them."""
+    """Answer requests; ``dagdirs``: those read before a command runs on them."""
     from tests.support.shared_readers import read_shared
 
     while True:

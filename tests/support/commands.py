@@ -1,4 +1,4 @@
-"""Commands run in this process, and what they print."""
+"""Commands run in this process, and their output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def text_output(command: str, capsys: Captured, *arguments: object) -> str:
 
 
 def json_output(command: str, capsys: Captured, *arguments: object) -> dict[str, Any]:
-    """The JSON of a command that succeeds, as the standard has it: no NaN, no Infinity."""
+    """The JSON of a successful command, by the standard: no NaN, no Infinity."""
     text = text_output(command, capsys, *arguments, "--json")
     value: dict[str, Any] = json.loads(text, parse_constant=_refuse)
     return value
@@ -39,7 +39,7 @@ def _refuse(name: str) -> NoReturn:
 
 
 def usage_error(command: str, capsys: Captured, *arguments: object) -> str:
-    """The one line on standard error of a command that cannot be used so."""
+    """The only line on standard error of a command with bad arguments."""
     code, out, err = run_command(command, capsys, *arguments)
     assert (code, out) == (Exit.USAGE, "")
     assert err.startswith("metlmon: ")

@@ -1,4 +1,4 @@
-"""HTCondor's own DAG files, with what the official parsers say of each."""
+"""HTCondor's own DAG files, with the official parsers' verdict on each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INDEX = SHARED / "conformance" / "dags_index.json"
 
 
 def cases() -> Iterator[Any]:
-    """One parameter for each DAG file; where they are absent one that is skipped, saying so."""
+    """One parameter for each DAG file; a skipped one with the reason if they are missing."""
     if not INDEX.exists():
         reason = "no conformance files beside this checkout"
         yield pytest.param({}, marks=pytest.mark.skip(reason=reason), id="absent")

@@ -1,4 +1,4 @@
-"""DAGs written down in a test: file name → text, read as if they lay in one directory."""
+"""DAGs written in tests: file name → text, read as if they were in one directory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def weave(text: str | bytes, *more_dags: str, **files: str) -> Workflow:
 
 
 def report_of(workflow: Workflow) -> list[str]:
-    """Its problems, as a person would read them."""
+    """Its problems as text."""
     return [str(problem) for problem in workflow.problems]
 
 

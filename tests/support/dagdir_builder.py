@@ -1,4 +1,4 @@
-"""Dagdirs written down in a test, in a directory of its own, and what a reader says of them."""
+"""Dagdirs written by a test, and a reader's view of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PARENT {NODE} CHILD run0-train_epoch1
 
 
 class Dagdir:
-    """A directory that grows. Every file is written without any help of metlmon."""
+    """A growing directory, written without metlmon's code."""
 
     def __init__(self, path: Path, dag: str = DAG) -> None:
         self.path = path
@@ -38,7 +38,7 @@ class Dagdir:
             self.write("run.dag", dag)
 
     def write(self, name: str, content: str | bytes) -> Path:
-        """A file written anew, in place: the inode stays."""
+        """Rewrite a file in place: the inode stays."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -49,7 +49,7 @@ class Dagdir:
             file.write(content)
 
     def replace(self, name: str, content: bytes) -> None:
-        """By rename: another inode."""
+        """Replace a file by rename: another inode."""
         beside = self.path / f".{name}.new"
         beside.write_bytes(content)
         os.replace(beside, self.path / name)
@@ -61,13 +61,13 @@ class Dagdir:
         now: str | None = None,
         settings: Settings | None = None,
     ) -> DagdirReader:
-        """One that has read everything there is; ``now`` is the access point's time."""
+        """A reader that has read everything; ``now`` is the access point's time."""
         clock = None if now is None else lambda: datetime.fromisoformat(now)
         return read_all(DagdirReader(self.path, settings, as_of=as_of, live=live, local_now=clock))
 
 
 def again(reader: DagdirReader) -> Status:
-    """Look and read on, then the picture."""
+    """Check the files, read on, and return the snapshot."""
     reader.check()
     reader.read_all()
     return reader.snapshot_builder().status()

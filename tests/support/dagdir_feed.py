@@ -1,4 +1,4 @@
-"""Feeds that show generated dagdirs, and what their trainings wrote."""
+"""Feeds on generated dagdirs, including the files of their trainings."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.support.recordings import read_all
 
 
 def dagdir_feed(path: Path, as_of: datetime | None = None) -> BuilderFeed:
-    """Shows a dagdir as it is now."""
+    """A feed on a dagdir as it is now."""
     builder, files = _read(path, as_of)
     return BuilderFeed(builder, "sweep", files)
 
 
 @cache
 def _read(path: Path, as_of: datetime | None) -> tuple[SnapshotBuilder, JobFiles]:
-    """A dagdir that does not change, read once for all feeds that show it."""
+    """A dagdir that does not change, read once for all its feeds."""
     reader = read_all(DagdirReader(path, as_of=as_of, live=True if as_of is not None else None))
     painter = reader.snapshot_builder()
     files = TrainingFiles(reader.dagdir, painter.ensemble.settings)
@@ -41,7 +41,7 @@ def sweep(rates: tuple[str, ...] = sweeps.RATES, widths: tuple[str, ...] = sweep
 
 @cache
 def bag() -> Path:
-    """A bag's dagdir, four hours after its beginning, made once: two of its shards are held."""
+    """A bag's dagdir four hours after its beginning, made once: two of its shards are held."""
     path = Path(_place().name) / "bag"
     lived = bags.live(240, 24, seed=3)
     held = [e.shard for e in lived.attempts if e.start < BAG_SECONDS - 60 < e.end]

@@ -1,4 +1,4 @@
-"""What something costs this thread, for tests of how cost grows with what is read."""
+"""The CPU cost of code in this thread, for tests of growth."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 
 def effort(work: Callable[[], object]) -> float:
-    """Seconds of CPU. Cycles are not looked for meanwhile: in a process in which thousands of
-    tests have left their objects behind, that takes longer than the work."""
+    """Seconds of CPU, without garbage collection: in a process in which thousands of tests have
+    left their objects, that would take longer than the work."""
     looking = gc.isenabled()
     gc.disable()
     try:

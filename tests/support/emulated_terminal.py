@@ -1,4 +1,4 @@
-"""What an application writes to its terminal, and what an emulated one shows of it."""
+"""An application's terminal output, and the emulated terminal that shows it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.terminal import FillingScreen
 
 
 class Drawn(Eager):
-    """Paints as for a terminal."""
+    """Paints as for a real terminal."""
 
     @property
     def is_headless(self) -> bool:
@@ -24,7 +24,7 @@ class Drawn(Eager):
 
 
 class Terminal(Seen):
-    """An application under a pilot, its bytes, and what a terminal makes of them."""
+    """An application under a pilot, its bytes, and an emulator that they are fed to."""
 
     def __init__(self, app: Eager, feed: FakeFeed, pilot: object, size: tuple[int, int]) -> None:
         super().__init__(app, feed, pilot)  # type: ignore[arg-type]
@@ -37,13 +37,13 @@ class Terminal(Seen):
         self.stream.feed(text)
 
     def taken(self) -> int:
-        """Bytes written since this was asked last."""
+        """Bytes written since the last call."""
         text, self.written = "".join(self.written), []
         return len(text.encode())
 
     def differing(self) -> list[tuple[int, int]]:
-        """Cells in which the terminal does not show what the application does: text, ground,
-        bold, reverse; the foreground where something is written."""
+        """Cells in which the terminal differs from the application: text, background, bold,
+        reverse; the foreground where there is text."""
         found = []
         for y, strip in enumerate(self.app.screen._compositor.render_strips()):
             x = 0
@@ -72,13 +72,13 @@ def hexed(colour: object) -> str:
 async def terminal(
     feed: FakeFeed | None = None, size: tuple[int, int] = (120, 40)
 ) -> AsyncIterator[Terminal]:
-    """The application on such a terminal, all that it paints at first painted."""
+    """The application on such a terminal, after its first paint."""
     feed = feed or FakeFeed(update())
     app = Drawn(feed, AppOptions())
     async with app.run_test(size=size) as pilot:
         made = Terminal(app, feed, pilot, size)
         app._driver.write = made.write  # type: ignore[method-assign]
-        # Of all colours, whatever terminal the tests run in.
+        # With all colours, whatever terminal the tests run in.
         app._screen_buffer = ScreenBuffer(ColorSystem.TRUECOLOR)
         app.screen_buffer.resize(*size)
         app.screen.refresh()

@@ -1,5 +1,5 @@
-"""Event logs and DAGMan's files written down in a test, in HTCondor's own words, and the state
-model after it has read them."""
+"""Event logs and DAGMan's files written by tests in HTCondor's wording, and the state model that
+has read them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ EVICTED = """\
 
 
 def moment(at: str) -> datetime:
-    """``10:00:00`` on the day, or ``11-02 01:30:00`` of the year, or the whole."""
+    """``10:00:00`` on the default day, ``11-02 01:30:00`` of the year, or a whole time."""
     if len(at) <= 8:
         at = f"{DAY} {at}"
     elif at[4] != "-":
@@ -64,7 +64,7 @@ def moment(at: str) -> datetime:
 
 
 class Log:
-    """One event log. An event comes a minute after the one before it unless ``at`` says when
+    """An event log. An event is a minute after the one before it unless ``at`` is given
     (:func:`moment`); ``job`` is a cluster, or cluster and proc."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Log:
     def raw(
         self, number: int, job: int | tuple[int, int], text: str, body: str = "", at: str = ""
     ) -> Log:
-        """Any event at all."""
+        """Add any event."""
         cluster, proc = job if isinstance(job, tuple) else (job, 0)
         self.clock = moment(at) if at else self.clock + A_MINUTE
         header = f"{number:03d} ({cluster:03d}.{proc:03d}.000) {self.clock} {text}"
@@ -163,7 +163,7 @@ class Log:
         return self.raw(5, job, "Job terminated.", first + body.split("\n", 1)[1])
 
     def requeue(self, job: int | tuple[int, int], code: int, at: str = "") -> Log:
-        """004 of a job whose on_exit_remove was false: it ended, and goes on."""
+        """004 of a job whose on_exit_remove was false: it ended, and stays in the queue."""
         body = f"\t(0) Job terminated and was requeued\n{EVICTED.split(chr(10), 1)[1]}"
         body = body.format(sent=0, received=0)
         body += f"\t(1) Normal termination (return value {code})\n"
@@ -246,7 +246,7 @@ class Log:
         return self.raw(16, job, "POST Script terminated.", body, at)
 
     def pre_skip(self, node: str, at: str = "") -> Log:
-        """As DAGMan writes it for a node that has no job."""
+        """As DAGMan writes it for a node without a job."""
         body = f"    DAG Node: {node}\n"
         text = "PRE script return value is PRE_SKIP value"
         return self.raw(34, (0, 2147483647), text, body, at)
@@ -265,7 +265,7 @@ def log_of_events(events: Iterable[Event], file: str = "metl.log") -> Log:
 
 
 class Out:
-    """A ``.dagman.out being written; ``at`` as in :class:`Log`."""
+    """A ``.dagman.out``; ``at`` as in :class:`Log`."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
@@ -281,7 +281,7 @@ class Out:
         return self
 
     def start(self, at: str = "", done: int | None = 0, cluster: int | None = None) -> Out:
-        """``cluster``: of a process that has it in its name; ``done`` None: it comes no further."""
+        """``cluster``: of a process named after it; ``done`` None: it gets no further."""
         self.say(f"** {_process(cluster)} (CONDOR_DAGMAN) STARTING UP", at)
         if done is None:
             return self
@@ -304,7 +304,7 @@ def _process(cluster: int | None) -> str:
 
 @dataclass
 class EnsembleReading:
-    """The state model after all was read; ``as_of`` and ``live`` as for a painter."""
+    """The state model after reading everything; ``as_of``, ``live``: of its snapshots."""
 
     ensemble: Ensemble
 
@@ -357,8 +357,8 @@ def read_ensemble(
     status: bytes = b"",
     metrics: bytes = b"",
 ) -> EnsembleReading:
-    """Read these DAGs (text of ``run.dag``, or file → text) and what was written of them.
-    DAGMan's files other than ``out`` belong to the first DAG."""
+    """Read these DAGs (text of ``run.dag``, or file → text) and their logs. DAGMan's files other
+    than ``out`` belong to the first DAG."""
     if isinstance(dags, str):
         dags = {"run.dag": dags}
     ensemble = Ensemble(settings, moment(cut) if cut else None)
@@ -401,5 +401,5 @@ ONE_NODE = "JOB run0-train_epoch0 train.sub\n"
 
 
 def of_one_job(*logs: Log, settings: Settings | None = None) -> EnsembleReading:
-    """An ensemble of one node, for what is of jobs alone."""
+    """An ensemble of one node, for facts of jobs only."""
     return read_ensemble(ONE_NODE, *logs, settings=settings)

@@ -1,4 +1,4 @@
-"""Home with summaries that a test makes, without a process that reads."""
+"""Home with summaries made by a test, without a process that reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TROUBLE = "held by the access point: disk quota exceeded"
 
 
 def summary(path: str | Path, state: str = "running", **fields: object) -> HomeSummary:
-    """One that is read; ``fields`` of its figures."""
+    """A summary that has been read; ``fields`` of its figures."""
     values: dict[str, object] = {
         **{"as_of": datetime(2025, 11, 14, 8, 14), "live": state == "running"},
         **{"state": EnsembleState(state), "done": 12, "total": 30, "hours": GpuHours(90.0, 10.0)},
@@ -48,7 +48,7 @@ ENSEMBLES = (
 
 
 class FakeHome(HomeFeed):
-    """Summaries that a test makes, without a process."""
+    """Home with summaries made by a test, without a process."""
 
     def __init__(self, *summaries: HomeSummary) -> None:
         super().__init__(["/data"])

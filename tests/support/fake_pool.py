@@ -1,4 +1,4 @@
-"""Pools and feeds for screens: scripted ones, and those of a schedd whose every text is hostile."""
+"""Pools and feeds for screens: scripted ones, and those of a schedd whose texts are all hostile."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ QUEUED = QueueJob(
 
 
 def queued_as(job: Job) -> QueueJob:
-    """A job of the logs, as the queue has it."""
+    """The queue's record of a job in the logs."""
     return QueueJob(
         job.cluster,
         job.proc,
@@ -78,10 +78,10 @@ def queued_as(job: Job) -> QueueJob:
 
 
 class FakePool:
-    """Previews as of a queue with all jobs; answers DONE, or what ``replies`` has for a subject.
+    """Previews as of a queue with all jobs; answers DONE, or ``replies`` for a subject.
 
-    ``where``, ``sites``, ``submitted``: the answers; one that is an error is raised. ``gate``,
-    open at first: what the pool waits for before it answers, and behind its first result.
+    ``where``, ``sites``, ``submitted``: the answers; an error among them is raised. ``gate``, open
+    at first: the pool waits for it before it answers, and after its first result.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class FakePool:
 
 
 class QueuedFeed(FakeFeed):
-    """A feed whose jobs are in the state of their run, and in the queue as well."""
+    """A feed whose jobs have the state of their run, in the queue as well."""
 
     queued: QueueJob | None = QUEUED
 
@@ -186,7 +186,7 @@ class QueuedFeed(FakeFeed):
 
 
 def many(n: int) -> Snapshot:
-    """A snapshot of this number of runs, all running."""
+    """A snapshot of so many running runs."""
     return update(status(tuple(run(f"run{i}", i % 20, 30, State.RUNNING) for i in range(n))))
 
 
@@ -200,7 +200,7 @@ PAYLOAD = (
 
 
 def harmed(thing: Any) -> Any:
-    """The same record of a pool with the payload in front of every text in it."""
+    """The record of a pool with the payload before each of its texts."""
     if isinstance(thing, Enum | datetime):
         return thing
     if isinstance(thing, str):
@@ -214,13 +214,13 @@ def harmed(thing: Any) -> Any:
 
 
 class HostileFeed(QueuedFeed):
-    """A feed of jobs of which the schedd says such texts."""
+    """A feed of jobs with such texts from the schedd."""
 
     queued = harmed(replace(QUEUED, differs="x"))
 
 
 class HostilePool(FakePool):
-    """A pool whose schedd answers such texts."""
+    """A pool whose schedd answers with such texts."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""A loopback proxy in front of a tracking server that records calls, and fails as it is asked to.
+"""A loopback proxy of a tracking server that records calls, and fails on request.
 
-Without a server behind it, every call that has no fault is answered with 503.
+Without a server behind it, every call without a fault is answered with 503.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ READING_POSTS: Final = ("runs/search", "experiments/search")
 
 
 class Call(NamedTuple):
-    """A request that reached the tracker, as the ``number``-th one, from 0."""
+    """The ``number``-th request that reached the tracker, from 0."""
 
     number: int
     method: str
@@ -41,10 +41,10 @@ class Call(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A fault: this answer in place of the server's; ``passes_on``: the call reaches it still.
+    """A fault: this answer instead of the server's; ``passes_on``: the server gets the call, too.
 
-    ``cut``: the connection closes after half of the body, or without any answer; ``drips``: it
-    has no end.
+    ``cut``: the connection closes after half of the body, or without any answer; ``drips``: the
+    answer has no end.
     """
 
     code: int = 200
@@ -82,12 +82,12 @@ class Slow:
         self._over.wait()
 
     def over(self) -> None:
-        """Let the calls go that wait."""
+        """Release the waiting calls."""
         self._over.set()
 
 
 class Kill(NamedTuple):
-    """A fault: SIGKILL to the process that calls; ``passes_on``: after the server has the call."""
+    """A fault: SIGKILL to the calling process; ``passes_on``: after the server has the call."""
 
     pid: Callable[[], int]
     passes_on: bool
@@ -97,7 +97,7 @@ Fault = Answer | Slow | Kill
 
 
 class FaultyTracker:
-    """The proxy. ``fault``: called with each call; what it returns happens to the call.
+    """The proxy. ``fault``: a function of a call that returns its fault.
 
     ``calls``: all calls so far. Use it with ``with``.
     """
@@ -133,11 +133,11 @@ class FaultyTracker:
         return [call for call in self.calls if call.writes]
 
     def always(self, fault: Fault) -> None:
-        """From now on this happens to every call."""
+        """Apply this fault to every call from now on."""
         self.fault = lambda call: fault
 
     def at(self, number: int, fault: Fault) -> None:
-        """This happens to the call with this number, counted from 0."""
+        """Apply this fault to the call with this number, counted from 0."""
         self.fault = lambda call: fault if call.number == number else None
 
     def reset(self) -> None:
@@ -147,7 +147,7 @@ class FaultyTracker:
         self.fault = lambda call: None
 
     def encrypt(self, context: ssl.SSLContext) -> None:
-        """From now on speak TLS."""
+        """Use TLS from now on."""
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
 
     # --- in the threads of the server -------------------------------------------------------
@@ -193,7 +193,7 @@ class FaultyTracker:
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         server.daemon_threads = True
-        # A client may go before it has its answer.
+        # A client may close before it has its answer.
         server.handle_error = lambda *_: None  # type: ignore[method-assign]
         return server
 
@@ -242,7 +242,7 @@ def _send(handler: Any, answer: Answer) -> None:
 
 
 def web_listener(answer: Fault = Answer()) -> FaultyTracker:  # noqa: B008
-    """A web server that answers every call so. Use it with ``with``."""
+    """A web server with this answer to every call. Use it with ``with``."""
     listener = FaultyTracker(None)
     listener.always(answer)
     return listener

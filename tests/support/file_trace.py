@@ -1,4 +1,4 @@
-"""What the kernel saw happen to the files of a directory, and how they stood before and after."""
+"""File operations in a directory as seen by the kernel, and its state before and after."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _HEAD = struct.Struct("iIII")
 
 
 class Watched:
-    """A directory and all below it, while something runs. ``seen``: what was done to which
-    file, by anybody."""
+    """A directory and all below it, traced within the context. ``seen``: the operations on each
+    file, by any process."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -74,7 +74,7 @@ class Watched:
 
 
 def standing(directory: Path) -> dict[str, tuple[int, ...]]:
-    """Of every file: kind, mode, inode, size, mtime, ctime, owner. Not when it was read last."""
+    """The state of every file: kind, mode, inode, size, mtime, ctime, owner, but not atime."""
     found = {}
     for folder, folders, files in os.walk(directory):
         for name in [".", *folders, *files]:

@@ -1,4 +1,4 @@
-"""A written ensemble of which some has run: what DAGMan and the jobs leave, to the byte."""
+"""A written ensemble that has run in part: the exact files of DAGMan and the jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def ran(
     removed: Iterable[str] = (),
     rescue: bool = True,
 ) -> None:
-    """Jobs of these nodes, in the log, and DAGMan's rescue file, which it writes when it was
+    """Write jobs of these nodes to the log, and the rescue file that DAGMan writes when it was
     removed or a node failed."""
     done, removed = list(done), list(removed)
     name, log = "ensemble", Log()
@@ -42,7 +42,7 @@ def ran(
 
 
 def running(directory: Path, name: str = "ensemble") -> None:
-    """The lock file of a DAGMan."""
+    """Write the lock file of a DAGMan."""
     (directory / f"{name}.dag.lock").write_text("12345\n")
     (directory / f"{name}.dag.dagman.out").write_text("")
 

@@ -1,4 +1,4 @@
-"""An ensemble at four sites with every kind of trouble, and a feed that shows it."""
+"""An ensemble at four sites with every kind of trouble, and a feed on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ A40, A100, L40S = "NVIDIA A40", "NVIDIA A100-SXM4-80GB", "NVIDIA L40S"
 AS_OF = "2026-05-14 20:00:00"
 
 PLACES = (
-    # run, site, GPU model, how many, minutes of each epoch
+    # run, site, GPU model, number of GPUs, minutes of each epoch
     ("run0", "delta", A40, 2, (281, 275, 290, 279, 284, 288, 276)),
     ("run1", "expanse", A40, 2, (502, 514, 489, 530, 497)),
     ("run2", "CHTC-Spark-CE1", A100, 1, (252, 264, 249, 255, 260, 258, 262, 251)),
@@ -50,12 +50,11 @@ def _log() -> tuple[Log, list[str], list[str]]:
                     log.evict(job, 1005, "Unspecified job interruption", at=str(at))
                 at += timedelta(minutes=30)
             log.execute(job, gpus=gpus, gpu=gpu, site=site, at=str(at))
-            # What was nearly done is finished in a short second try.
+            # The nearly finished epoch is completed in a short second try.
             at += timedelta(minutes=19 if run == "run3" and epoch == 1 else minutes)
             log.terminate(job, run=(2_000_000_000, 9_000_000_000), at=str(at))
             at += timedelta(minutes=1)
-    # What is not done: one that runs, one that waits, one removed while it waited, one whose
-    # input never came.
+    # Open jobs: one running, one idle, one removed while idle, one whose input never arrived.
     for last, epoch in (("run0", 7), ("run1", 5), ("run2", 8), ("run3", 4)):
         nodes.append(f"{last}-train_epoch{epoch}")
         targets.append("ospool")
@@ -73,7 +72,7 @@ def _log() -> tuple[Log, list[str], list[str]]:
 
 @cache
 def painter() -> SnapshotBuilder:
-    """Everything that is in the log."""
+    """The snapshot builder after reading the whole log."""
     log, nodes, targets = _log()
     dag = "".join(
         f'JOB {node} train.sub\nVARS {node} ResourceName="{target}"\n'
@@ -83,5 +82,5 @@ def painter() -> SnapshotBuilder:
 
 
 def placed_feed(of: SnapshotBuilder | None = None) -> BuilderFeed:
-    """A feed that shows it."""
+    """A feed on it."""
     return BuilderFeed(of or painter(), "global_pretraining")

@@ -1,4 +1,4 @@
-"""Gated runs, written short: as a picture has them, and as files beside a DAG."""
+"""Gated runs in short form: as in a snapshot, and as files beside a DAG."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def training(
 
 
 def queued(cluster: int = 7, node: str = "run0-train_epoch2", **more: object) -> QueueJob:
-    """The same as the schedd has it: pinned to delta, and its requirements say so."""
+    """The queue's record of it: pinned to delta by its requirements."""
     status = more.pop("status", 2)
     more = {"site": "delta", "by_site": True, **more}
     return job(cluster, status, node=node, **more)  # type: ignore[arg-type]
@@ -83,7 +83,7 @@ def selected(of: Run | None = None, *jobs: Job) -> SelectedRun:
 
 
 class GatedLogs(Logs):
-    """A feed with runs in its picture."""
+    """A feed on a snapshot with these runs."""
 
     def __init__(self, *rows: Job, runs: Iterable[Run], dagdir: Path) -> None:
         super().__init__(*rows, dags=[dag()], dagdir=dagdir)
@@ -96,7 +96,7 @@ class GatedLogs(Logs):
 
 
 def rules(dagdir: Path, name: str = "ens", *uuids: str) -> None:
-    """The file by which the gate knows its runs, and the DAG file beside it."""
+    """Write the file by which the gate knows its runs, and the DAG file beside it."""
     runs = {uuid: {"name": "run0", "metrics": "output"} for uuid in uuids or (UUID,)}
     result = {"schema": 1, "dag": name, "rules": {}, "runs": runs}
     (dagdir / f"{name}.gate.json").write_text(json.dumps(result))

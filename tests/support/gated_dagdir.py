@@ -1,5 +1,5 @@
-"""A dagdir with a gate, written down in a test: rules, metrics as trainings write them, and the
-gate asked with the words that DAGMan gives it."""
+"""A dagdir with a gate: rules, metrics as trainings write them, and the gate called with DAGMan's
+arguments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENT = {"metric": "val_loss", "patience": 2, "min_delta": 0.001}
 
 
 class Gated:
-    """``ensemble.dag``'s directory, with the runs ``uuids``."""
+    """The directory of ``ensemble.dag``, with the runs ``uuids``."""
 
     def __init__(self, path: Path, rules: Mapping[str, Any], *uuids: str) -> None:
         self.path = path
@@ -55,7 +55,7 @@ class Gated:
         return path
 
     def trained(self, losses: Sequence[float], uuid: str = UUID) -> None:
-        """A version for each epoch, one job each, in the trainer's own form."""
+        """Write a version for each epoch, one job each, in the trainer's own form."""
         for epoch, loss in enumerate(losses):
             self.metrics(epoch, table(epoch, loss), uuid)
 
@@ -66,7 +66,7 @@ class Gated:
         return [*words, uuid, str(epoch), what, node]
 
     def asks(self, epoch: object, uuid: str = UUID, what: str = "train") -> int:
-        """The exit status. The gate prints nothing, whatever happens."""
+        """Run the gate; return its exit status. It must print nothing."""
         out = StringIO()
         with chdir(self.path), redirect_stdout(out), redirect_stderr(StringIO()):
             code = gate.main(self.command(epoch, uuid, what)[4:])
@@ -74,7 +74,7 @@ class Gated:
         return code
 
     def asks_in_a_process(self, epoch: object) -> int:
-        """As DAGMan asks: a gate that hangs fails the test."""
+        """Run the gate in a process, so that a hang fails the test."""
         done = subprocess.run(
             self.command(epoch),
             cwd=self.path,
@@ -98,7 +98,7 @@ class Gated:
 
 
 def table(epoch: int, loss: float) -> str:
-    """A ``metrics.csv`` with the columns, the sparse rows and the line ends of the trainer's."""
+    """A ``metrics.csv`` with the trainer's columns, sparse rows and line ends."""
     return "\r\n".join(
         (
             "lr-Adagrad,step,train_loss_step,epoch,val_loss,val_loss_best,test_loss",
@@ -119,7 +119,7 @@ def gated_dag(
     epochs: int = 4,
     gated: bool = True,
 ) -> str:
-    """A DAG of runs ``run0``, ``run1``…, whose epochs a gate with these rules decides on."""
+    """A DAG of runs ``run0``, ``run1``…, whose epochs have a gate with these rules."""
     lines = []
     for number, uuid in enumerate(uuids):
         for epoch in range(epochs):

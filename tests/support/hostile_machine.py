@@ -1,7 +1,7 @@
-"""A far machine whose answers are bad: a program ``ssh`` that spoils what the agent says.
+"""A remote machine with bad answers: a program ``ssh`` that spoils the agent's frames.
 
-It runs the project's own agent on this machine, and passes its frames on. Which one is spoiled, and
-how, is in a file (:class:`HostileMachine`); run as a program, this module is that ``ssh``.
+It runs the project's own agent here and passes its frames on. A file (:class:`HostileMachine`) says
+which one is spoiled and how; run as a program, this module is that ``ssh``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def packed(text: bytes, data: bytes = b"") -> bytes:
 
 
 def changed(change: Callable[[Any], Any]) -> Callable[[bytes], Frames]:
-    """A frame whose message is another one."""
+    """A frame with another message."""
 
     def spoil(content: bytes) -> Frames:
         message, data = decode(content)
@@ -42,7 +42,7 @@ def changed(change: Callable[[Any], Any]) -> Callable[[bytes], Frames]:
 
 
 def without(message: Any) -> Any:
-    """A message in which every list is shorter than it should be, and no greeting has a name."""
+    """A message in which every list is too short, and no greeting has a name."""
     return {
         key: value[:-1] if isinstance(value, list) else {} if key == "hello" else value
         for key, value in message.items()
@@ -84,7 +84,7 @@ SILENT: Final = ("silent", "drip")
 
 
 class HostileMachine:
-    """The program ``ssh`` in ``directory``, to be first in ``PATH``."""
+    """The program ``ssh`` in ``directory``, to be put first in ``PATH``."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir()
@@ -104,9 +104,9 @@ class HostileMachine:
         self._write(None, 0, False)
 
     def spoil(self, mode: str, after: int = 0, *, always: bool = False) -> None:
-        """Spoil a frame of the next or the present connection, after so many that pass from now on.
+        """Spoil a frame of the next or present connection, after so many that pass from now on.
 
-        ``always``: also those behind it, of all connections.
+        ``always``: also all later ones, of all connections.
         """
         self._write(mode, after, always)
 
@@ -147,7 +147,7 @@ def main() -> None:
 
 
 def mode_of(spoiled: Path, *, take: bool = True) -> str | None:
-    """How the next frame is spoiled; ``take``: it is counted."""
+    """How the next frame is spoiled; ``take``: it counts."""
     mode, after, always = json.loads(spoiled.read_text())
     if mode is None or not take:
         return None if mode is None else str(mode)

@@ -1,4 +1,4 @@
-"""A small ensemble in which nothing is wrong, and how the tests spoil it."""
+"""A small correct ensemble, and how tests spoil it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ GOOD: Mapping[str, str] = {
 
 
 def write(directory: Path, files: Mapping[str, str | bytes]) -> Path:
-    """These files, in a directory that may not be there yet; scripts can be run."""
+    """Write these files, into a directory that need not exist; scripts are executable."""
     for name, text in files.items():
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,10 +77,10 @@ def damaged(file: str, old: str, new: str, **more: str | bytes) -> dict[str, str
 
 
 def findings(directory: Path, only: str = "") -> tuple[Finding, ...]:
-    """What the check finds, with the built-in settings."""
+    """The findings of the check with the built-in settings."""
     return check(directory / only, Settings()).findings
 
 
 def report_of(directory: Path) -> list[tuple[str, str, int | None]]:
-    """Kind, file and line of everything found."""
+    """Kind, file and line of all findings."""
     return [(each.kind, each.file, each.line) for each in findings(directory)]

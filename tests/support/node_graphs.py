@@ -1,4 +1,4 @@
-"""Graphs of nodes as the tree of them takes them, and DAGs of some shapes."""
+"""Graphs of nodes for their tree, and DAGs of some shapes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def dag_of(
 
 
 def words(rows: Iterable[TreeRow]) -> list[str]:
-    """The rows as a person sees them: how far in, folded or not, and what."""
+    """The rows as text: depth, folded or not, and content."""
     mark = {None: " ", True: "-", False: "+"}
     return [f"{'  ' * row.depth}{mark[row.open]}{_word(row)}" for row in rows]
 
@@ -53,7 +53,7 @@ FAN = "JOB init a.sub\nRETRY ALL_NODES 2\nPROVISIONER machines p.sub\nFINAL repo
 
 
 def fan(width: int = 40) -> str:
-    """init, so many that work beside each other, and one that gathers."""
+    """init, so many parallel workers, and a node that gathers."""
     workers = [f"work_{n:03}" for n in range(width)]
     lines = [f"JOB {name} a.sub\nPARENT init CHILD {name}\n" for name in workers]
     joined = f"JOB gather g.sub\nPARENT {' '.join(workers)} CHILD gather\n"
@@ -77,7 +77,7 @@ def fan_log() -> Log:
 
 
 def evaluated(runs: int = 2, epochs: int = 4) -> str:
-    """Runs as the experiment's: train_epoch0's evaluation is eval_epoch1, and no evaluation may
+    """Runs like the experiment's: train_epoch0's evaluation is eval_epoch1, and no evaluation may
     fail the DAG."""
     text = "JOB init a.sub\nPROVISIONER machines a.sub\nSERVICE monitor a.sub\nFINAL report a.sub\n"
     for r in range(runs):
@@ -93,8 +93,8 @@ def evaluated(runs: int = 2, epochs: int = 4) -> str:
 
 
 def evaluated_log() -> Log:
-    """Epochs 0 and 1 of run0 are done; its first evaluation too, the job of its second failed and
-    was let pass. The provisioner and the service run."""
+    """Epochs 0 and 1 of run0 are done, and its first evaluation; the job of the second failed and
+    was passed. The provisioner and the service run."""
     log = Log().submit(1, "machines").execute(1).submit(2, "monitor").execute(2)
     log.submit(3, "init").execute(3).terminate(3)
     for e in range(2):

@@ -1,4 +1,4 @@
-"""How long tests wait for what must come."""
+"""How long tests wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs as the logs and as the queue have them, written short."""
+"""Jobs in the logs and in the queue, in short form."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def row(
     run: str | None = "run0",
     since: datetime = NINE,
 ) -> Job:
-    """A job as the logs have it."""
+    """A job as in the logs."""
     return Job(
         dag="ens.dag",
         in_dag="ens.dag",
@@ -52,7 +52,7 @@ def job(
     directory: Path | str = DAGDIR,
     **more: object,
 ) -> QueueJob:
-    """A job as the queue has it."""
+    """A job as in the queue."""
     made = QueueJob(
         cluster=cluster,
         proc=0,
@@ -84,13 +84,13 @@ def dag(state: DagState = DagState.RUNNING, **more: object) -> DagRow:
 
 
 def picture(dags: Iterable[DagRow]) -> Status:
-    """An ensemble with these DAGs."""
+    """A snapshot with these DAGs."""
     latest = NullFeed(DAGDIR).latest
     return replace(latest.status, as_of=NINE, live=True, dags=tuple(dags))
 
 
 class Logs(NullFeed):
-    """A feed of the jobs and DAGs that a test gives it."""
+    """A feed on the jobs and DAGs of a test."""
 
     def __init__(self, *rows: Job, dags: Iterable[DagRow] = (), dagdir: Path = DAGDIR) -> None:
         super().__init__(dagdir)
@@ -131,7 +131,7 @@ def submit_command(path: Path, text: str = "") -> str:
 
 
 class Schedd:
-    """A pool connection with a queue in memory, its answers, and a record of the requests."""
+    """A pool connection with a queue in memory, set answers, and a record of the requests."""
 
     def __init__(self, *jobs: QueueJob) -> None:
         self.jobs = {(each.cluster, each.proc): each for each in jobs}
@@ -187,6 +187,6 @@ class Schedd:
         """Do nothing: no process was started."""
 
     def acts(self) -> list[tuple[object, ...]]:
-        """What was done, without what was only looked at."""
+        """The changing requests, without queries."""
         looks = {"where", "query", "job", "dagmans"}
         return [what for what in self.asked if what[0] not in looks]

@@ -1,4 +1,4 @@
-"""A recording of the pool, copied to be damaged, and all its outputs."""
+"""A recording of the pool, copied to be damaged, and all outputs of it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 
 def copied(name: str, to: Path) -> Path:
-    """One of the recordings, writable."""
+    """A writable copy of a recording."""
     return writable_copy(FIXTURES / name, to)
 
 
 def writable_copy(source: Path, to: Path, *ignored: str) -> Path:
-    """A copy of a directory that its owner may change, as the original may not be."""
+    """A copy of a directory, writable even if the original is not."""
     ignore = shutil.ignore_patterns(*ignored)
     shutil.copytree(source, to, ignore=ignore, copy_function=shutil.copyfile)
     for path in (to, *to.rglob("*")):
@@ -32,27 +32,27 @@ def writable_copy(source: Path, to: Path, *ignored: str) -> Path:
 
 
 def opened(dagdir: Path) -> DagdirReader:
-    """A reader that has read all there is."""
+    """A reader that has read everything."""
     return read_all(DagdirReader(dagdir, live=False))
 
 
 def read_all(reader: DagdirReader) -> DagdirReader:
-    """The reader, once it has read all there is."""
+    """The reader, once it has read everything."""
     reader.open()
     reader.read_all()
     return reader
 
 
 def again(reader: DagdirReader) -> dict[str, Any]:
-    """What it tells after another look."""
+    """Its result after another check."""
     reader.check()
     reader.read_all()
     return report_of(reader)
 
 
 def report_of(reader: DagdirReader) -> dict[str, Any]:
-    """Every field of ``status --json`` and ``jobs --json``, but for the sentences that only
-    who was there can say."""
+    """Every field of ``status --json`` and ``jobs --json``, except sentences that need an earlier
+    reading."""
     painter = reader.snapshot_builder()
     status = painter.status()
     stamp = painter.clock.with_offset

@@ -1,4 +1,4 @@
-"""Records and ensembles for tests: what a test does not give is empty."""
+"""Records and ensembles for tests, with empty values by default."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _empty(annotation: Any) -> Any:
 def execution_at(
     site: str | None, gpu: str | None = None, gpus: int | None = None, seconds: float = 0.0
 ) -> Execution:
-    """An execution of an epoch that is known by its place alone."""
+    """An execution of an epoch, known only by its place."""
     start = datetime(2026, 1, 1)
     return Execution(
         job=(0, 0), start=start, end=start, seconds=seconds, outcome=Outcome.GOOD, site=site,
@@ -69,7 +69,7 @@ def job_at(
     code: int | None = None,
     submitted: datetime | None = None,
 ) -> Job:
-    """The job of an epoch, where it ran last, and why it is held."""
+    """The job of an epoch, its last place, and the reason of its hold."""
     now = datetime(2026, 1, 1)
     holds = () if hold is None else (Hold(now, None, 0, code, None, hold, None, None, hold),)
     return Job(

@@ -1,4 +1,4 @@
-"""Cuts a recorded dagdir into the pieces that a replay writes, by the times in its files."""
+"""Cut a recorded dagdir into the pieces that a replay writes, by the times in its files."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def replay_pieces(recording: Path) -> list[ReplayPiece]:
 
 
 def extract_story(directory: Path) -> tuple[Path, Captions]:
-    """Write the demo's ensemble into ``directory``; returns its dagdir, and what happens when."""
+    """Write the demo's ensemble into ``directory``; return its dagdir, and its events by time."""
     pieces, captions = read_story()
     Replay(pieces, directory / "ensemble", 1.0).write_until(pieces[-1].time)
     return directory / "ensemble", captions

@@ -1,11 +1,11 @@
-"""A process that writes a recorded dagdir as HTCondor did, up to a given point.
+"""A process that writes a recorded dagdir as HTCondor did, up to a given time.
 
-Reads lines from standard input: ``until TIME`` writes all that was written up to then,
-``copy DIR PATTERN`` puts files of another recording beside it. Answers each with ``done``.
+Reads lines from standard input: ``until TIME`` writes everything up to then, ``copy DIR PATTERN``
+adds files of another recording. Answers each with ``done``.
 
-The recording's own ``nodes.log`` has only its last life: that is what DAGMan leaves. It is
-written here as DAGMan writes it, the events it logs taken from the job log, and truncated in
-place at the start of every life.
+The recording's own ``nodes.log`` has only its last life: DAGMan leaves no more. Here it is written
+as by DAGMan: its events are taken from the job log, and it is truncated in place at the start of
+every life.
 """
 
 from __future__ import annotations

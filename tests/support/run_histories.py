@@ -1,4 +1,4 @@
-"""Ensembles that are described in a line: what each epoch of each run took."""
+"""Ensembles described in one line: the duration of each epoch of each run."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ A40 = "NVIDIA A40"
 
 
 class Past(Struct, frozen=True):
-    """One run: seconds of its epochs from completion to completion (``wait`` of them idle),
-    and how long the next has lasted; ``running``: it is executed, else it is idle."""
+    """One run: seconds of its epochs from completion to completion (``wait`` of them idle), and of
+    the open one; ``running``: it executes, else it is idle."""
 
     cycles: Sequence[float] = ()
     age: float = 0.0
@@ -76,7 +76,7 @@ def basis(
 
 
 def status(ledger: Ledger, dag: DagState = DagState.RUNNING) -> Status:
-    """The picture that goes with a ledger, as far as figures look at it."""
+    """The snapshot of a ledger, as far as figures need it."""
     return blank(
         Status,
         dagdir=ledger.dagdir,

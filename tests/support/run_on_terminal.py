@@ -1,6 +1,6 @@
 """Run the application on this process's terminal: ``python run_on_terminal.py WHAT``.
 
-WHAT: ``plain``, ``hostile`` (what the schedd says), ``broken`` (a screen raises), ``worker`` (a
+WHAT: ``plain``, ``hostile`` (texts of the schedd), ``broken`` (a screen raises), ``worker`` (a
 worker raises), ``hopeless`` (before the first screen), ``stuck`` (little patience with a signal).
 """
 
@@ -43,5 +43,5 @@ def main(what: str) -> int:
 
 
 if __name__ == "__main__":
-    # The interpreter would flush standard output, also into a terminal that is gone.
+    # The interpreter would flush standard output, even into a closed terminal.
     os._exit(main(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""Reports of ensembles, made as the command makes them."""
+"""Reports of ensembles, made like by the command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOSTILE = "</title><script>alert(1)</script><img src=x onerror=alert(2)>|`&\"'\x
 
 @cache
 def painter(name: str) -> SnapshotBuilder:
-    """A fixture or example, as it was read."""
+    """The snapshot builder of a fixture or example."""
     return read_dagdir(shared_path(f"examples/{name}") if name in EXAMPLES else FIXTURES / name)
 
 
@@ -38,7 +38,7 @@ def report_of_log(log: Log, title: str | None = None) -> Report:
 
 
 def hostile() -> Report:
-    """One whose sites, GPU models and reasons mean harm."""
+    """One with hostile sites, GPU models and reasons."""
     log = Log().submit(77, NODE, at="10:00:00")
     gpu = HOSTILE.replace('"', "'").replace("\\", "")
     log.execute(77, gpu=gpu, site=gpu, at="10:10:00")

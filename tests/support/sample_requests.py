@@ -28,7 +28,7 @@ NAP_SH = b'#!/bin/sh\nsleep "$3"\n'
 
 
 def nap(folder: Path, text: str = NAP) -> str:
-    """A template of one's own in ``folder``, with what it ships; its path."""
+    """A template in ``folder``, with the files that it ships; return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "nap.sh").write_bytes(NAP_SH)
     path = folder / "nap.sub"
@@ -37,7 +37,7 @@ def nap(folder: Path, text: str = NAP) -> str:
 
 
 def a_request(tmp_path: Path, text: str = NAP, **changes: Any) -> Request:
-    """Two runs of three epochs, into a directory that is not there yet."""
+    """Two runs of three epochs, for a directory that does not exist yet."""
     result: dict[str, Any] = {"directory": tmp_path / "new", "runs": 2, "epochs": 3, **changes}
     return Request(template=nap(tmp_path / "own", text), **result)
 
@@ -47,7 +47,7 @@ def text_of(plan: Plan, name: str) -> str:
 
 
 def woven(plan: Plan) -> Workflow:
-    """What the reader of DAG files makes of a plan, before anything is written."""
+    """The workflow read from a plan, without writing it."""
     directory = Path("/planned")
     files = {directory / file.name: file.data for file in plan.files}
 

@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Hand-made pictures of an ensemble, and a feed that shows them: no files, no clock."""
+"""Hand-made snapshots of an ensemble, and a feed on them: no files, no clock."""
 
 from __future__ import annotations
 
@@ -347,7 +347,7 @@ def update(made: Status | None = None, progress: Progress = WHOLE) -> Snapshot:
 
 
 class FakeFeed(Feed):
-    """Shows what a test tells it to."""
+    """Shows the snapshots that a test publishes."""
 
     def __init__(self, first: Snapshot | None = None, dagdir: Path | None = None) -> None:
         self._latest = first
@@ -378,7 +378,7 @@ class FakeFeed(Feed):
         self.stopped = True
 
     def publish(self, new: Snapshot) -> None:
-        """A new picture, as from the feed's thread."""
+        """Publish a snapshot, as from the feed's thread."""
         self._latest = new
         assert self._notify is not None
         self._notify(new)
@@ -430,7 +430,7 @@ class FakeFeed(Feed):
 
 
 def ledger(of: Snapshot | None) -> Ledger:
-    """The runs of a picture, and what is held, failed or removed of them."""
+    """The runs of a snapshot, with their holds, failures and removals."""
     status = of.status if of is not None else None
     runs = status.runs if status else ()
     as_of, live = (status.as_of, status.live) if status else (None, False)

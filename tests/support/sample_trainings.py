@@ -1,5 +1,5 @@
-"""What trainings wrote, made up: twelve runs that learn, of which one runs away, in two
-cohorts; and a feed that tells of them."""
+"""Made-up training outputs: twelve runs in two cohorts, one of which diverges; and a feed on
+them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOST = "run7"
 
 
 def loss(n: int, epoch: int) -> float:
-    """A fixed curve for each run; run7 runs away in epoch 4 and is NaN from 5 on."""
+    """A fixed curve for each run; run7 diverges in epoch 4 and is NaN from 5 on."""
     if n == 7 and epoch >= 4:
         return 90.0 if epoch == 4 else math.nan
     wave = ((n * 7919 + epoch * 104729) % 1000) / 20000
@@ -39,7 +39,7 @@ def training(key: str, n: int, epochs: int) -> TrainingOutput:
 
 
 def learning(labels: bool = True) -> FakeFeed:
-    """A live feed whose runs have written what they reached."""
+    """A live feed whose runs have written their metrics."""
     picture = update(replace(status(), runs=RUNS))
     feed = FakeFeed(picture, Path("/nowhere/global_pretraining"))
     book = ledger(picture)

@@ -1,4 +1,4 @@
-"""An application that repaints at once, and what stands on its screen."""
+"""An application that repaints at once, and the text on its screen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _parse = Stylesheet._parse_rules
 
 
 def _parse_once(self: Stylesheet, css: str, **place: object) -> list[RuleSet]:
-    """Parsing the same styles for each application would take a tenth of the screens' tests."""
+    """Parsing the same styles for each application would take a tenth of the screen tests' time."""
     key = (css, *place.values(), frozenset(self._variables.items()))
     if key not in _parsed:
         _parsed[key] = _parse(self, css, **place)  # type: ignore[arg-type]
@@ -55,7 +55,7 @@ async def visit_all(press: Callable[..., Awaitable[None]]) -> None:
 class Eager(MetlmonApp):
     """Repaints at once, in one theme whatever terminal the tests run in.
 
-    As if a key had been pressed before: the cursor is on the first row, in trouble too.
+    As after a key press: the cursor is on the first row, whatever is in trouble.
     """
 
     CONFIRM_SECONDS = 0.0
@@ -74,7 +74,7 @@ class Seen:
 
     @property
     def lines(self) -> list[str]:
-        """What stands on the screen now."""
+        """The lines on the screen now."""
         return [strip.text for strip in self.app.screen._compositor.render_strips()]
 
     @property
@@ -82,7 +82,7 @@ class Seen:
         return "\n".join(self.lines)
 
     def line(self, having: str) -> str:
-        """The first line with this text; an assertion when there is none."""
+        """The first line with this text; fails without one."""
         found = [line for line in self.lines if having in line]
         assert found, f"{having!r} is not on the screen:\n{self.text}"
         return found[0]
@@ -99,7 +99,7 @@ class Seen:
             await self._finish()
 
     async def settle(self) -> None:
-        """Let messages, workers and statistics come to an end."""
+        """Wait for messages, workers and statistics to end."""
         await self.pilot.pause()
         await self._finish()
 
@@ -108,17 +108,17 @@ class Seen:
         await self.pilot.pause()
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait for what comes from another thread."""
+        """Wait for the effect of another thread."""
         deadline = time.monotonic() + PATIENCE
         while not condition():
             assert time.monotonic() < deadline, f"it never came to that:\n{self.text}"
             await self.pilot.pause()
-            # The thread needs a turn, too.
+            # Give the thread a turn, too.
             await asyncio.sleep(0.005)
         await self.settle()
 
     async def publish(self, new: object) -> None:
-        """A new picture arrives."""
+        """Publish a snapshot."""
         self.feed.publish(new)  # type: ignore[arg-type]
         await self.settle()
 
@@ -152,9 +152,9 @@ async def opened(
 
 
 def pressed(*keys: str, drawn: str = "") -> Callable[[Pilot[int]], Awaitable[None]]:
-    """What a picture is taken after: these keys, each when the one before has had its effect.
+    """The state for a picture: these keys, each after the effect of the one before.
 
-    ``drawn``: what stands on the screen after each of them.
+    ``drawn``: text on the screen after each of them.
     """
 
     async def go(pilot: Pilot[int]) -> None:

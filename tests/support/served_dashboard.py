@@ -1,4 +1,4 @@
-"""``metlmon serve`` under test: in this process or as a program, and tabs of a browser.
+"""``metlmon serve`` under test: in this process or as a program, with tabs of a browser.
 
 A tab does what textual.js does.
 """
@@ -35,14 +35,14 @@ REQUIRED: Final = "METLMON_POOL_REQUIRED"
 
 
 def needed_module(name: str) -> Any:
-    """A module that needs textual-serve; without that the tests of a file are skipped."""
+    """A module that needs textual-serve, without which the tests of a file are skipped."""
     if os.environ.get(REQUIRED):
         return import_module(name)
     return pytest.importorskip(name, reason="no textual-serve here", exc_type=ImportError)
 
 
 class Tab:
-    """A tab of a browser: its connection, and what its terminal of 120×40 shows.
+    """A tab of a browser: its connection, and its terminal of 120×40.
 
     It replies to cursor position requests while ``replies`` is set, as every terminal does.
     """
@@ -65,7 +65,7 @@ class Tab:
 
     @property
     def text(self) -> str:
-        """What the terminal shows."""
+        """The text on the terminal."""
         return "\n".join(line.rstrip() for line in self.screen.display)
 
     async def press(self, *keys: str) -> None:
@@ -85,7 +85,7 @@ class Tab:
         return message.type in (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT)
 
     async def wait_for(self, text: str) -> None:
-        """Wait until the terminal shows this."""
+        """Wait until this text is on the terminal."""
         while text not in self.text:
             try:
                 is_open = await self.take()
@@ -94,8 +94,8 @@ class Tab:
             assert is_open, f"{text!r} was not shown:\n{self.text}"
 
     async def press_until_written(self, key: str, text: str) -> None:
-        """Press the key until the program has written this. (On a busy machine the time of a
-        message can be over before it is drawn.)"""
+        """Press the key until the program has written this (on a busy machine a message may expire
+        before it is drawn)."""
         for _ in range(int(PATIENCE // ATTEMPT_SECONDS)):
             await self.press(key)
             with suppress(TimeoutError):
@@ -105,7 +105,7 @@ class Tab:
         pytest.fail(f"{text!r} was not written:\n{self.text}")
 
     async def wait_silent(self, seconds: float) -> None:
-        """Take all messages until none has come for this time."""
+        """Take all messages until there was none for this time."""
         with suppress(TimeoutError):
             while await self.take(seconds):
                 pass
@@ -117,7 +117,7 @@ class Tab:
 
 @asynccontextmanager
 async def open_tab(url: str) -> AsyncIterator[Tab]:
-    """A tab that has connected as the page of ``url`` does."""
+    """A tab connected like the page of ``url``."""
     base, _, token = url.partition("/?token=")
     address = f"{base}/ws/{token}?width=120&height=40"
     async with (
@@ -171,7 +171,7 @@ class Served:
         return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
     def end(self, number: int) -> tuple[int, str, str]:
-        """Send a signal: its exit status, and what else it has printed."""
+        """Send a signal; return its exit status, and its further output."""
         self.process.send_signal(number)
         out, err = self.process.communicate(timeout=PATIENCE)
         return self.process.returncode, out, err

@@ -18,7 +18,7 @@ def is_fixture(path: Path) -> bool:
 
 @contextmanager
 def shared_readers(is_shared: Callable[[Path], bool] = is_fixture) -> Iterator[None]:
-    """Within the context, a command uses what an earlier one has read of such a dagdir."""
+    """Within the context, a command uses the reader of an earlier one on such a dagdir."""
     read_all = reading._read_all
     readers: dict[tuple[object, ...], DagdirReader] = {}
 
@@ -38,5 +38,5 @@ def shared_readers(is_shared: Callable[[Path], bool] = is_fixture) -> Iterator[N
 
 
 def read_shared(dagdir: Path) -> None:
-    """Read ``dagdir`` for all commands that follow, which have no options for reading."""
+    """Read ``dagdir`` for all later commands without options for reading."""
     reading._read_all(DagdirReader(dagdir, load_settings(dagdir)))

@@ -1,8 +1,8 @@
-"""An OpenSSH server on the loopback interface, and a line to it that can be cut.
+"""An OpenSSH server on the loopback interface, and a connection to it that can be cut.
 
-The server, its keys and the client's configuration are in one directory; nothing of the user's own
-``~/.ssh`` is read. Programs that start ``ssh`` use the configuration by the directory
-:attr:`SshServer.bin`, first in ``PATH``.
+The server, its keys and the client's configuration are in one directory; the user's ``~/.ssh`` is
+not read. Programs that start ``ssh`` use the configuration through the directory
+:attr:`SshServer.bin`, put first in ``PATH``.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Host *
 
 
 class NoSshServer(Exception):
-    """There is no OpenSSH server here; ``str()`` is the reason."""
+    """No OpenSSH server can be used; ``str()`` is the reason."""
 
 
 class SshServer:
@@ -137,7 +137,7 @@ class SshServer:
         return name
 
     def path_variable(self) -> str:
-        """A ``PATH`` in which ``ssh`` is the one of this server."""
+        """A ``PATH`` whose first ``ssh`` is that of this server."""
         return f"{self.bin}:{os.environ['PATH']}"
 
     def _wait_for_port(self) -> None:
@@ -153,7 +153,7 @@ class SshServer:
         raise NoSshServer(f"sshd does not start here: {reason or 'no reason given'}")
 
     def _log_in(self) -> None:
-        """Raises NoSshServer if a command cannot be run: an account may be locked."""
+        """Raise NoSshServer if a command cannot be run: an account may be locked."""
         command = [str(self.bin / "ssh"), "access-point", "true"]
         ran = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60)
         if ran.returncode != 0:
@@ -168,7 +168,7 @@ def free_port() -> int:
 
 
 def _make_key(path: Path, passphrase: str = "") -> None:
-    # One round of the key's derivation: the default ones take a second on a busy machine.
+    # One round of key derivation: the default takes a second on a busy machine.
     kind = ["-t", "ed25519", "-a", "1", "-N", passphrase, "-C", path.name]
     command = ["ssh-keygen", "-q", *kind, "-f", str(path)]
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
@@ -200,7 +200,7 @@ class Line:
 
     def __exit__(self, *_: object) -> None:
         self._is_closed = True
-        # The thread may have closed it already, when it was awake.
+        # The thread may have closed it, when it woke up.
         with suppress(OSError):
             self._wake.send(b"x")
         self._thread.join()

@@ -1,4 +1,4 @@
-"""Sessions that have read all there is before a screen asks: no thread, no clock, no wait."""
+"""Sessions that have read everything before a screen opens: no thread, no clock, no wait."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["FIXTURES", "Seen", "Still", "app", "opened", "session"]
 
 
 class Still(Session):
-    """A session whose one picture is there; its past is read in a thread as ever."""
+    """A session with one snapshot; its past is read in a thread as usual."""
 
     def start(self, notify: Callable[[Snapshot], None]) -> None:
-        """There will be no other picture."""
+        """Do nothing: it has no other snapshot."""
 
 
 def session(dagdir: Path, as_of: datetime | None = None) -> Still:
-    """All of ``dagdir``, read."""
+    """A session that has read all of ``dagdir``."""
     reader = read_all(DagdirReader(dagdir, as_of=as_of))
     made = Still(reader)
     made.take()

@@ -1,4 +1,4 @@
-"""A program on a pseudo-terminal, and an emulator that shows what its bytes leave there."""
+"""A program on a pseudo-terminal, and an emulator of the terminal's screen."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def terminal_environment(**changes: str | None) -> dict[str, str]:
 
 
 class PseudoTerminal:
-    """A program on a terminal of its own; ``bytes`` is all that it wrote. Use it with ``with``."""
+    """A program on a terminal of its own; ``bytes`` is all its output. Use it with ``with``."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class PseudoTerminal:
         os.write(self.master, encode_keys(text))
 
     def command(self, line: str) -> None:
-        """Give a shell this line."""
+        """Type a command line of a shell."""
         os.write(self.master, f"{line}\r".encode())
 
     def pump(self, seconds: float = 0.0) -> bool:
@@ -170,14 +170,14 @@ class PseudoTerminal:
             )
 
     def wait_for(self, text: str, gone: str | None = None) -> None:
-        """Until this text is on the screen, and ``gone`` is not."""
+        """Wait until this text is on the screen, and ``gone`` is not."""
         self.until(
             lambda: text in self.text and (gone is None or gone not in self.text),
             f"{text!r} did not come",
         )
 
     def rest(self, seconds: float = 0.4) -> None:
-        """Until nothing has been written for this time."""
+        """Wait until there was no output for this time."""
         deadline = time.monotonic() + PATIENCE
         while self.pump(seconds):
             assert time.monotonic() < deadline, "it never rests"

@@ -1,7 +1,7 @@
-"""Ensembles for trackers, and what a tracking server must have of one.
+"""Ensembles for trackers, and the expected content of a tracking server.
 
-The points are computed from the files that ``metlmon export`` and ``metlmon curves`` write, without
-a line of the exporter.
+The points are computed from files of ``metlmon export`` and ``metlmon curves``, without the
+exporter's code.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def dag_text() -> str:
 
 
 def metrics_csv(values: Iterable[tuple[int, float]]) -> str:
-    """What Lightning writes of the validation loss, by epoch."""
+    """Lightning's file with the validation loss by epoch."""
     return "epoch,step,val_loss\n" + "".join(f"{e},{100 * e},{v}\n" for e, v in values)
 
 
 def small_ensemble(path: Path) -> Dagdir:
-    """Two runs of two epochs that are done: one was evicted and goes on, one diverges."""
+    """Two finished runs of two epochs: one was evicted and continues, one diverges."""
     path.mkdir(parents=True, exist_ok=True)
     dagdir = Dagdir(path, dag_text())
     dagdir.write("metlmon.toml", 'tz = "America/Chicago"\n')
@@ -79,11 +79,11 @@ def small_ensemble(path: Path) -> Dagdir:
     return dagdir
 
 
-# --- what a server has ------------------------------------------------------------------------
+# --- content of a server ----------------------------------------------------------------------
 
 
 class RunState(NamedTuple):
-    """A run of a server, comparable to one of another experiment. Times in milliseconds."""
+    """A run of a server, comparable with that of another experiment. Times in milliseconds."""
 
     parent: str | None
     status: str
@@ -96,7 +96,7 @@ class RunState(NamedTuple):
 
 
 def server_state(server: TrackingServer, experiment: str) -> dict[str, RunState]:
-    """All runs of an experiment by name, which no two of them share."""
+    """All runs of an experiment by name, which must be unique."""
     runs = server.runs(experiment)
     names = {run.id: run.name for run in runs}
     assert len(set(names.values())) == len(runs), sorted(names.values())
@@ -119,7 +119,7 @@ def _run_state(server: TrackingServer, run: StoredRun, names: dict[str, str]) ->
     )
 
 
-# --- what it must have ------------------------------------------------------------------------
+# --- expected content -------------------------------------------------------------------------
 
 Points = dict[tuple[str, int], tuple[float, int | None]]
 """Value and time, None if no column has it, by metric and step."""
@@ -192,12 +192,12 @@ def _read(path: Path) -> list[Row]:
 
 
 def _milliseconds(text: str) -> int | None:
-    """A time of a table; one without an offset is this machine's, as the exporter takes it."""
+    """A time of a table; one without an offset is local, as for the exporter."""
     return round(1000 * datetime.fromisoformat(text).timestamp()) if text else None
 
 
 def stored_points(run: StoredRun) -> Points:
-    """The points that a server has of a run; no two of them are at one step of one metric."""
+    """The points of a run on the server; each metric has one at a step."""
     points: Points = {}
     for key, metric in run.metrics.items():
         for point in metric:

@@ -1,7 +1,7 @@
-"""A real MLflow tracking server on the loopback interface, and what it has stored.
+"""A real MLflow tracking server on the loopback interface, and its content.
 
-One server serves all tests of a process: each test has an experiment of its own. What is stored is
-read from the server's database, without a line of metlmon's.
+One server serves all tests of a process, each with an experiment of its own. The content is read
+from the server's database, without metlmon's code.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ENVIRONMENT: Final = {
 
 
 class NoTrackingServer(Exception):
-    """There is no MLflow here; ``str()`` is the reason."""
+    """MLflow is not installed; ``str()`` is the reason."""
 
 
 class Point(NamedTuple):
@@ -52,7 +52,7 @@ class Point(NamedTuple):
 
 
 class StoredRun(NamedTuple):
-    """A run as the server has it. Times are in milliseconds since 1970."""
+    """A run on the server. Times are in milliseconds since 1970."""
 
     id: str
     name: str
@@ -110,7 +110,7 @@ class TrackingServer:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        # Left in the base directory of pytest, a database of each session would pile up.
+        # In pytest's base directory the databases of all sessions would pile up.
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _wait_until_healthy(self) -> None:
@@ -125,7 +125,7 @@ class TrackingServer:
         raise RuntimeError(f"mlflow server did not start:\n{log}")
 
     def call(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a POST below ``/api/2.0/mlflow/``, as another program would send it."""
+        """The answer to a POST below ``/api/2.0/mlflow/``, as from another program."""
         request = urllib.request.Request(
             f"{self.url}/api/2.0/mlflow/{path}",
             json.dumps(body).encode(),

@@ -1,4 +1,4 @@
-"""Files of W&B runs, written without the library: its log of records, and the records in it."""
+"""Files of W&B runs, written without the library: its log of records, and the records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEADER: Final = b":W&B\xe1\xbe\0"
 
 
 def log_file(records: Iterable[bytes]) -> bytes:
-    """The file with these records."""
+    """A file with these records."""
     out = bytearray(HEADER)
     for record in records:
         begin = True
@@ -34,7 +34,7 @@ def log_file(records: Iterable[bytes]) -> bytes:
 
 
 def log_records(data: bytes) -> Iterator[bytes]:
-    """The complete records in a file that is not damaged."""
+    """The complete records in an undamaged file."""
     assert data[:7] == HEADER
     at, parts = 7, b""
     while True:

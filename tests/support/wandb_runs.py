@@ -1,8 +1,8 @@
 """W&B runs that the real library writes offline, in a process of its own.
 
-``python -m tests.support.wandb_runs FILE`` writes the runs that the JSON in FILE describes. A run
-with ``killed`` is ended by SIGKILL as soon as its file has two blocks, and so is the library's
-service process: nothing of it is finished.
+``python -m tests.support.wandb_runs FILE`` writes the runs described by the JSON in FILE. A run
+with ``killed`` is ended by SIGKILL once its file has two blocks, and so is the library's service
+process: no end of it is written.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RunRequest(Struct):
 
 
 def write_runs(requests: Sequence[RunRequest], home: Path) -> None:
-    """Let the library write these runs, without a network and with its own files in ``home``."""
+    """Let the library write these runs, without a network and with its files in ``home``."""
     description = home / "requests.json"
     description.write_text(json.dumps(to_builtins(requests)))
     environment = {

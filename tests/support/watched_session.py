@@ -1,4 +1,4 @@
-"""A session over a dagdir, and the snapshots that it publishes."""
+"""A session on a dagdir, and its published snapshots."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class WatchedSession:
             self._news.notify_all()
 
     def until(self, wanted: Callable[[Snapshot], bool]) -> Snapshot:
-        """The first snapshot from now on of which this holds."""
+        """The first later snapshot for which this is true."""
         with self._news:
             there = self._news.wait_for(
                 lambda: self.latest is not None and wanted(self.latest), PATIENCE
