@@ -1,4 +1,4 @@
-"""The tracking server of these tests, and a tracker in front of it that can fail."""
+"""The tracking server of these tests, and a proxy in front of it that can fail."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def _tracking_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Track
 
 @pytest.fixture(name="tracker")
 def _tracker(tracking_server: TrackingServer) -> Iterator[FaultyTracker]:
-    """A tracker in front of the server; what it answers can be chosen."""
+    """A proxy in front of the server, whose answers can be chosen."""
     with FaultyTracker(tracking_server.url) as tracker:
         yield tracker

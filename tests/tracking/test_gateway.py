@@ -1,8 +1,8 @@
-"""The gateway of a facility (mltf-gateway) takes the project that ``metlmon new`` writes.
+"""The gateway of a facility (mltf-gateway) accepts the project that ``metlmon new`` writes.
 
-Its server and the packer of its client are real, over HTTP; in place of Slurm is an executor that
-does what the gateway's job does: unpack the project and call ``mlflow run``. Whom the token is of
-is the identity provider's matter, and replaced.
+Its server and the packer of its client are real, over HTTP; instead of Slurm an executor does what
+the gateway's job does: unpack the project and call ``mlflow run``. The identity provider, which
+checks the token, is replaced.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ USER = "subject-of-the-token"
 
 
 class Gateway:
-    """The server of the gateway on the loopback interface. ``accepted``: what its executor got."""
+    """The gateway's server on the loopback interface. ``accepted``: the jobs of its executor."""
 
     def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.accepted: list[tuple[dict[str, Any], Any]] = []
@@ -75,7 +75,7 @@ def _gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gatewa
     gateway.close()
 
 
-def test_the_gateway_accepts_and_runs_the_project(
+def test_gateway_accepts_and_runs_the_project(
     gateway: Gateway, tracking_server: TrackingServer, tmp_path: Path
 ) -> None:
     from mltf_gateway.client.backend_adapter import RESTAdapter
@@ -121,7 +121,7 @@ def test_the_gateway_accepts_and_runs_the_project(
     tarball = str(context["files"]["client-tarball"])
     subprocess.run(["tar", "-xf", tarball, "-C", str(payload)], check=True)
     words = Path(str(context["files"]["mltf_cmd.sh"])).read_text().split()
-    # As the gateway's inside.sh ends, but without an environment from the network.
+    # Like the end of the gateway's inside.sh, without an environment from the network.
     subprocess.run(
         [sys.executable, "-m", "mlflow", "run", *words, "--env-manager", "local", "."],
         cwd=payload,

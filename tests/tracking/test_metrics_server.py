@@ -1,4 +1,4 @@
-"""``export --to openmetrics --listen``: scrapes of a live ensemble, on this machine only."""
+"""``export --to openmetrics --listen``: scrapes of a live ensemble, from this machine only."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _server() -> Iterator[MetricsServer]:
     server.stop()
 
 
-def test_a_reader_gets_a_type_that_it_takes(server: MetricsServer) -> None:
+def test_content_type_is_negotiated(server: MetricsServer) -> None:
     types = {
         PROMETHEUS: CONTENT_TYPE_LATEST,
         "text/plain": CONTENT_TYPE_PLAIN_0_0_4,
@@ -86,7 +86,7 @@ def test_a_reader_gets_a_type_that_it_takes(server: MetricsServer) -> None:
         assert (answer.status, answer.headers["Allow"]) == (405, "GET")
 
 
-def test_a_host_by_another_name_is_refused(server: MetricsServer) -> None:
+def test_other_host_headers_are_refused(server: MetricsServer) -> None:
     port = server.port
     for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"LOCALHOST:{port}", f"[::1]:{port}"):
         assert Answer(port, host=host).status == 200
@@ -100,16 +100,16 @@ def test_a_host_by_another_name_is_refused(server: MetricsServer) -> None:
     for host in wrong:
         answer = Answer(port, host=host)
         assert (answer.status, "epochs" in answer.text) == (403, False), host
-    # None at all, and two of them.
+    # No Host header, and two of them.
     for headers in ("", f"Host: localhost:{port}\r\nHost: evil.example\r\n"):
         with socket.create_connection(("127.0.0.1", port), timeout=30) as raw:
             raw.sendall(f"GET /metrics HTTP/1.1\r\n{headers}\r\n".encode())
             assert raw.recv(100).startswith(b"HTTP/1.0 403")
 
 
-def test_it_listens_on_the_loopback_addresses_alone(server: MetricsServer) -> None:
+def test_server_listens_on_loopback_only(server: MetricsServer) -> None:
     with pytest.raises(ConnectionRefusedError):
-        # Another address of this machine, which 0.0.0.0 would cover.
+        # Another address of this machine, which 0.0.0.0 would include.
         socket.create_connection(("127.0.0.2", server.port), timeout=30)
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
@@ -118,7 +118,7 @@ def test_it_listens_on_the_loopback_addresses_alone(server: MetricsServer) -> No
     assert Answer(server.port, address="::1", host=f"[::1]:{server.port}").status == 200
 
 
-def test_a_port_that_is_taken(server: MetricsServer) -> None:
+def test_occupied_port_is_refused(server: MetricsServer) -> None:
     with pytest.raises(InputError, match=f"--listen {server.port}: .*; choose another port"):
         MetricsServer(server.port)
 
@@ -131,7 +131,7 @@ def scrape_until(port: int, line: str) -> str:
     return text
 
 
-def test_a_scrape_follows_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scrape_follows_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export_openmetrics, "UPDATE_SECONDS", 0.0)
     dagdir = Dagdir(tmp_path / "ensemble")
     log = Log().submit(77, NODE)
@@ -153,7 +153,7 @@ def test_a_scrape_follows_the_directory(tmp_path: Path, monkeypatch: pytest.Monk
         metrics.stop()
 
 
-def test_the_command_serves_until_it_is_interrupted() -> None:
+def test_command_serves_until_interrupted() -> None:
     words = ["export", str(ROOT / "fixtures" / "demo"), "--to", "openmetrics", "--listen", "0"]
     process = subprocess.Popen(
         [sys.executable, "-m", "metlmon", *words], cwd=ROOT, stderr=subprocess.PIPE, text=True

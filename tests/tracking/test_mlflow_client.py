@@ -1,4 +1,4 @@
-"""Calls of a tracking server: which one, sentences for what goes wrong, and no secret in them."""
+"""Calls of a tracking server: one sentence for each error, without any secret."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def search(client: TrackingClient) -> Any:
 
 
 def failure(client: TrackingClient) -> TrackingError:
-    """The error of a search, in which there is no secret."""
+    """The error of a search, which must have no secret."""
     with pytest.raises(TrackingError) as raised:
         search(client)
     assert TOKEN not in f"{raised.value} {raised.value!r}"
@@ -62,7 +62,7 @@ def failure(client: TrackingClient) -> TrackingError:
     return raised.value
 
 
-def test_a_call(tracker: FaultyTracker, client: TrackingClient) -> None:
+def test_call_has_method_path_and_headers(tracker: FaultyTracker, client: TrackingClient) -> None:
     tracker.always(answer({"run": {"info": {"run_id": "7", "run_uuid": "7", "end_time": "12"}}}))
     run = client.call("get_run", "a b&c")
     assert (run.info.run_id, run.info.end_time, run.data.tags) == ("7", 12, {})
@@ -79,7 +79,7 @@ def test_a_call(tracker: FaultyTracker, client: TrackingClient) -> None:
     [b"[]", b"7", b"{", b"\xff", b'{"runs": 3}', b"[" * 100_000],
     ids=repr,
 )
-def test_an_answer_of_something_else(
+def test_other_answers_are_one_sentence(
     body: bytes, tracker: FaultyTracker, client: TrackingClient
 ) -> None:
     tracker.always(Answer(200, body))
@@ -110,7 +110,7 @@ def test_an_answer_of_something_else(
         (503, b'{"error_code": 3}', "503 error", "export again", True),
     ],
 )
-def test_a_refusal(
+def test_refusals_are_one_sentence(
     code: int,
     body: bytes,
     cause: str,
@@ -133,7 +133,7 @@ def test_a_refusal(
     [(Credentials(token=TOKEN), TOKEN), (Credentials(user="ada", password=TOKEN), f"ada:{TOKEN}")],
 )
 @pytest.mark.parametrize("before", [0, 270], ids="before {}".format)
-def test_no_part_of_a_repeated_secret_is_left(
+def test_repeated_secrets_are_hidden(
     credentials: Credentials, secret: str, before: int, tracker: FaultyTracker
 ) -> None:
     """Not even where the text is cut."""
@@ -141,7 +141,7 @@ def test_no_part_of_a_repeated_secret_is_left(
     assert TOKEN[:8] not in str(failure(TrackingClient(tracker.url, credentials)))
 
 
-def test_no_proxy_is_asked_for_this_machine(
+def test_loopback_uses_no_proxy(
     tracker: FaultyTracker, client: TrackingClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with FaultyTracker(None) as proxy:
@@ -151,7 +151,7 @@ def test_no_proxy_is_asked_for_this_machine(
         assert (len(tracker.calls), proxy.calls) == (1, [])
 
 
-def test_no_file_of_the_home_has_credentials_for_it(
+def test_netrc_is_not_used(
     tracker: FaultyTracker,
     client: TrackingClient,
     tmp_path: Path,
@@ -194,23 +194,21 @@ def endless_server() -> Iterator[str]:
         thread.join(60)
 
 
-def test_an_answer_without_an_end() -> None:
-    """No part of it is late by itself."""
+def test_endless_answer_times_out() -> None:
+    """No single part of it is late."""
     with endless_server() as url:
         error = failure(TrackingClient(url, seconds=0.1))
     assert f"{url} did not answer within 0.1 s when asked to search for runs" in str(error)
     assert error.transient
 
 
-def test_after_the_deadline_of_all_calls_there_is_none(
-    tracker: FaultyTracker, client: TrackingClient
-) -> None:
+def test_no_call_after_the_overall_deadline(tracker: FaultyTracker, client: TrackingClient) -> None:
     client.deadline = 0.0
     assert failure(client).transient
     assert tracker.calls == []
 
 
-def test_nobody_answers() -> None:
+def test_missing_server_is_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
     error = failure(TrackingClient(url))
@@ -222,7 +220,7 @@ def test_nobody_answers() -> None:
 
 @pytest.fixture(name="certificate")
 def _certificate(tmp_path: Path) -> Path:
-    """A certificate of 127.0.0.1, signed by itself, with its key in one file."""
+    """A self-signed certificate of 127.0.0.1, with its key in the same file."""
     x509 = pytest.importorskip("cryptography.x509")
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -247,9 +245,7 @@ def _certificate(tmp_path: Path) -> Path:
     return path
 
 
-def test_encrypted_calls_need_a_certificate_that_is_trusted(
-    tracker: FaultyTracker, certificate: Path
-) -> None:
+def test_tls_needs_a_trusted_certificate(tracker: FaultyTracker, certificate: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     tracker.encrypt(context)
@@ -306,9 +302,7 @@ def header(client: TrackingClient) -> str | None:
         (None, "", HOST),
     ],
 )
-def test_the_address_is_the_first_that_is_set(
-    given: str | None, environment: str, expected: str
-) -> None:
+def test_first_given_address_counts(given: str | None, environment: str, expected: str) -> None:
     assert server(given, CONFIGURED, MLFLOW_TRACKING_URI=environment).uri == expected
 
 
@@ -320,7 +314,7 @@ def test_the_address_is_the_first_that_is_set(
         ("https://ada:sesame@mlflow.example.edu", "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACK"),
     ],
 )
-def test_an_address_that_cannot_be_used(uri: str | None, sentence: str) -> None:
+def test_unusable_address_is_refused(uri: str | None, sentence: str) -> None:
     with pytest.raises(InputError) as error:
         server(uri)
     assert sentence in str(error.value)
@@ -338,7 +332,7 @@ def test_an_address_that_cannot_be_used(uri: str | None, sentence: str) -> None:
         ({"URI": "https://ada:p%40w@mlflow.example.edu"}, "Basic YWRhOnBAdw=="),
     ],
 )
-def test_credentials_of_the_environment(
+def test_credentials_from_the_environment(
     environment: Mapping[str, str], expected: str | None
 ) -> None:
     variables = {f"MLFLOW_TRACKING_{name}": value for name, value in environment.items()}
@@ -347,7 +341,7 @@ def test_credentials_of_the_environment(
     assert header(client) == expected
 
 
-def test_credentials_of_the_settings_are_for_their_server_alone() -> None:
+def test_credentials_of_the_settings_are_for_their_server_only() -> None:
     assert header(server(None, CONFIGURED)) == "Bearer configured-token"
     assert header(server(HOST, CONFIGURED)) == "Bearer configured-token"
     for other in (
@@ -357,19 +351,19 @@ def test_credentials_of_the_settings_are_for_their_server_alone() -> None:
         "http://mlflow.example.edu",
     ):
         assert header(server(other, CONFIGURED)) is None, other
-    # Those of the environment go first.
+    # Those of the environment take precedence.
     assert header(server(None, CONFIGURED, MLFLOW_TRACKING_TOKEN="t")) == "Bearer t"
 
 
 @pytest.mark.parametrize("token", ["t\r\nX-Other: 1", "tökén"])
-def test_a_token_that_no_header_may_have(token: str) -> None:
+def test_token_invalid_in_a_header_is_refused(token: str) -> None:
     with pytest.raises(InputError, match="no HTTP header may have") as error:
         server(HOST, MLFLOW_TRACKING_TOKEN=token)
     assert token not in str(error.value)
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "soon", "nan", "1e9"])
-def test_a_time_limit_that_is_none(seconds: str) -> None:
+def test_invalid_time_limit_is_refused(seconds: str) -> None:
     with pytest.raises(InputError, match="MLFLOW_HTTP_REQUEST_TIMEOUT="):
         server(HOST, MLFLOW_HTTP_REQUEST_TIMEOUT=seconds)
     assert server(HOST, MLFLOW_HTTP_REQUEST_TIMEOUT="7.5").seconds == 7.5
@@ -384,11 +378,11 @@ def test_a_time_limit_that_is_none(seconds: str) -> None:
         ("http://mlflow.example.edu", "", False),
     ],
 )
-def test_secrets_in_clear_are_known(uri: str, token: str, clear: bool) -> None:
+def test_plain_secrets_are_collected(uri: str, token: str, clear: bool) -> None:
     assert server(uri, MLFLOW_TRACKING_TOKEN=token).sends_secrets_in_clear is clear
 
 
-def test_the_experiment_is_the_first_that_is_set() -> None:
+def test_first_given_experiment_counts() -> None:
     variable: dict[str, Any] = {"MLFLOW_EXPERIMENT_NAME": "theirs"}
     assert experiment_name("given", variable, CONFIGURED) == "given"
     assert experiment_name(None, variable, CONFIGURED) == "theirs"

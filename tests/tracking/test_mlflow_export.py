@@ -1,4 +1,4 @@
-"""``export --to mlflow``: what a real server has afterwards is what the logs say."""
+"""``export --to mlflow``: the content of a real server afterwards agrees with the logs."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ ENSEMBLES: Final = {
 def export(
     tracker: FaultyTracker, capsys: Captured, dagdir: Path, experiment: str, *more: str
 ) -> tuple[int, str, str]:
-    """Exit status and both outputs of an export by way of the tracker, whose calls are counted."""
+    """Exit status and both outputs of an export through the proxy, which counts the calls."""
     tracker.calls.clear()
     options = ("--tracking-uri", tracker.url, "--experiment", experiment, *more)
     return run_command("export --to mlflow", capsys, dagdir, *options)
 
 
 def wrote(result: tuple[int, str, str]) -> str:
-    """The first line of an export that succeeded."""
+    """The first line of a successful export."""
     code, out, err = result
     assert code == Exit.OK, err
     return out.splitlines()[0].rpartition(": ")[2]
@@ -96,7 +96,7 @@ def _small(
 
 
 @pytest.mark.parametrize("name", ENSEMBLES)
-def test_every_point_is_a_value_of_the_tables(
+def test_points_agree_with_the_tables(
     name: str,
     tracker: FaultyTracker,
     tracking_server: TrackingServer,
@@ -125,7 +125,7 @@ def test_every_point_is_a_value_of_the_tables(
 
 
 def check_runs(runs: list[StoredRun], dagdir: Path, tables: Path, capsys: Captured) -> None:
-    """States, hours, epochs and parents of the runs, against ``status --json`` and ``runs.csv``."""
+    """Compare states, hours, epochs and parents with ``status --json`` and ``runs.csv``."""
     status = json_output("status", capsys, dagdir)
     [parent] = [run for run in runs if run.parent is None]
     children = {run.tags["metlmon.key"].partition("/")[2]: run for run in runs if run.parent}
@@ -151,7 +151,7 @@ def check_runs(runs: list[StoredRun], dagdir: Path, tables: Path, capsys: Captur
     assert parent.status == ("FAILED" if failed else "FINISHED")
 
 
-def test_params_tags_and_the_report(small: Small) -> None:
+def test_params_tags_and_report_are_exported(small: Small) -> None:
     first = small.written()
     assert first.startswith("3 new runs, 50 points, ")
     assert first.endswith(", the report")
@@ -165,7 +165,7 @@ def test_params_tags_and_the_report(small: Small) -> None:
     # A diverged run: NaN is stored as such.
     values = [point.value for point in run1.metrics["val_loss"]]
     assert (values[0], math.isnan(values[1])) == (0.5, True)
-    # An epoch that was evicted and tried again: one point, with what it lost.
+    # An epoch that was evicted and retried: one point, with its lost hours.
     [bad] = [p.value for p in run0.metrics["metlmon/gpu_hours_badput"] if p.step == 1]
     [tries] = [p.value for p in run0.metrics["metlmon/attempts"] if p.step == 1]
     assert (bad, tries) == (pytest.approx(2 / 60), 2)
@@ -173,7 +173,7 @@ def test_params_tags_and_the_report(small: Small) -> None:
     assert b"run0" in report.read_bytes()
 
 
-def test_a_dry_run_says_what_an_export_does(small: Small) -> None:
+def test_dry_run_agrees_with_the_export(small: Small) -> None:
     code, out, _ = small.export("--dry-run")
     assert (code, small.tracker.writes, small.server.runs(small.experiment)) == (Exit.OK, [], [])
     lines = out.splitlines()
@@ -194,8 +194,8 @@ def test_a_dry_run_says_what_an_export_does(small: Small) -> None:
     assert "  update run0: FINISHED, 1 point" in out.splitlines()
 
 
-def test_long_and_odd_texts_are_what_a_server_takes(small: Small) -> None:
-    """More params than a call may have, a long value, and names of any characters."""
+def test_long_and_odd_texts_are_accepted(small: Small) -> None:
+    """More params than a call may have, a long value, and names with any characters."""
     more = {f"p{number}": str(number) for number in range(250)}
     more |= {"long": "x" * 9000, "odd+name": "é \U0001f600 'quoted'"}
     lines = [
@@ -216,7 +216,7 @@ def test_long_and_odd_texts_are_what_a_server_takes(small: Small) -> None:
     assert run.params["odd_name"] == "é \U0001f600 'quoted'"
     own = {name for name in run.metrics if not name.startswith(("metlmon/", "system/"))}
     assert own >= {"val loss ___", "_up", "a/b", "c_d", "größe"}
-    # Different names stay different, and a column of the frame keeps its own.
+    # Names stay distinct, and a column of the frame keeps its own.
     (same,) = own - {"val loss ___", "_up", "a/b", "c_d", "größe"}
     assert same.startswith("val loss ____")
     (other,) = [name for name in run.metrics if name.startswith("metlmon/seconds_")]
@@ -225,7 +225,7 @@ def test_long_and_odd_texts_are_what_a_server_takes(small: Small) -> None:
     assert small.written() == "up to date"
 
 
-def test_answers_come_in_pages(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paged_answers_are_read(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     small.export()
     before = small.state
     parent = small.runs["ensemble"]
@@ -242,7 +242,7 @@ def test_answers_come_in_pages(small: Small, monkeypatch: pytest.MonkeyPatch) ->
     assert small.state == before
 
 
-def test_a_tag_that_no_longer_holds_goes(small: Small) -> None:
+def test_outdated_tag_is_deleted(small: Small) -> None:
     log = Log().submit(101, node("run0", 0)).hold(101, 13, "the disk is full")
     small.dagdir.write("metl.log", log.data)
     small.dagdir.write("run.dag.dagman.out", Out().start().data)
@@ -257,10 +257,10 @@ def test_a_tag_that_no_longer_holds_goes(small: Small) -> None:
     assert "metlmon.hold_reason" not in at_once
 
 
-# --- what others did on the server --------------------------------------------------------------
+# --- changes by others on the server ------------------------------------------------------------
 
 
-def test_what_people_wrote_stays(small: Small) -> None:
+def test_values_of_others_are_kept(small: Small) -> None:
     small.export()
     run = small.runs["run0"]
     call = small.server.call
@@ -276,7 +276,7 @@ def test_what_people_wrote_stays(small: Small) -> None:
     assert [point.value for point in run.metrics["accuracy"]] == [0.9]
 
 
-def test_only_a_second_run_without_content_is_deleted(small: Small) -> None:
+def test_only_an_empty_duplicate_is_deleted(small: Small) -> None:
     small.export()
     runs = small.runs
     key, ensemble = (runs["run0"].tags[f"metlmon.{name}"] for name in ("key", "ensemble"))
@@ -293,9 +293,9 @@ def test_only_a_second_run_without_content_is_deleted(small: Small) -> None:
         }
         return str(small.server.call("runs/create", body)["run"]["info"]["run_id"])
 
-    # As a create leaves it that was carried out after its time limit.
+    # As left by a create that was carried out after its time limit.
     create("late", **{"metlmon.key": key})
-    # Of other people: runs that refer to the ensemble, and a copy.
+    # Runs of other people that refer to the ensemble, and a copy.
     create("mine")
     create("mine, too")
     create("a copy", **{"metlmon.key": key, "paper": "figure 2"})
@@ -307,7 +307,7 @@ def test_only_a_second_run_without_content_is_deleted(small: Small) -> None:
     assert [call.path.rpartition("/")[2] for call in small.tracker.writes].count("delete") == 1
 
 
-def test_a_changed_param_is_refused_in_one_sentence(small: Small) -> None:
+def test_changed_param_is_refused_in_one_sentence(small: Small) -> None:
     small.export()
     text = dag_text().replace('lr="1.0"', 'lr="7.0"')
     small.dagdir.write("run.dag", text)
@@ -329,7 +329,7 @@ def test_a_changed_param_is_refused_in_one_sentence(small: Small) -> None:
     assert small.runs["run0"].params == {"lr": "7.0"}
 
 
-def test_a_run_that_the_server_refuses_is_left(small: Small) -> None:
+def test_run_refused_by_the_server_is_skipped(small: Small) -> None:
     refused = Answer(400, b'{"error_code": "INVALID_PARAMETER_VALUE", "message": "too long"}')
     small.tracker.at(8, refused)
     code, _, err = small.export()
@@ -341,10 +341,10 @@ def test_a_run_that_the_server_refuses_is_left(small: Small) -> None:
     assert small.runs["run1"].status == "FINISHED"
 
 
-def test_a_run_of_the_server_becomes_the_parent(
+def test_existing_run_becomes_the_parent(
     tracker: FaultyTracker, tracking_server: TrackingServer, capsys: Captured, tmp_path: Path
 ) -> None:
-    """As the project backend exports into the run that ``mlflow run`` has made."""
+    """As the project backend exports into the run of ``mlflow run``."""
     experiment = tracking_server.call("experiments/create", {"name": "given"})["experiment_id"]
     body = {"experiment_id": experiment, "run_name": "mine", "start_time": 1000}
     given = tracking_server.call("runs/create", body)["run"]["info"]["run_id"]
@@ -358,6 +358,6 @@ def test_a_run_of_the_server_becomes_the_parent(
     parents = {name: run.parent for name, run in runs.items()}
     assert parents == {"mine": None, "run0": given, "run1": given}
     assert (runs["mine"].status, runs["mine"].start) == ("FINISHED", 1000)
-    # From now on its tag leads to it.
+    # From now on it is found by its tag.
     assert wrote(export(tracker, capsys, tmp_path / "ensemble", "given", "--tz", "UTC")) != ""
     assert len(tracking_server.runs("given")) == 3

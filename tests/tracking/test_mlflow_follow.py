@@ -1,7 +1,7 @@
 """``export --to mlflow --follow``: a server is kept up to date, whatever it does.
 
-A story is what happens in the pauses of the follower, in which all is written that was there
-before: no test waits for the clock.
+A story is what happens in the pauses of the follower, when all earlier events have been exported:
+no test waits for the clock.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Step = Callable[[], object]
 
 
 class Story:
-    """A small ensemble that grows, a follower of it, and what happens in its pauses."""
+    """A growing small ensemble, a follower of it, and events in its pauses."""
 
     def __init__(self, path: Path, tracker: FaultyTracker, experiment: str) -> None:
         self.dagdir = small_ensemble(path)
@@ -56,17 +56,17 @@ class Story:
         self.follower: Any = None
 
     def grow(self, events: int) -> None:
-        """The next events are logged."""
+        """Log the next events."""
         self.dagdir.append(LOG, b"".join(self.events[:events]))
         del self.events[:events]
 
     def finish(self) -> None:
-        """All events are logged, and DAGMan has ended."""
+        """Log all events, including the end of DAGMan."""
         self.grow(len(self.events))
         self.dagdir.write(OUT, self.end)
 
     def fails_again(self) -> Step:
-        """A step that goes by when two more calls have failed."""
+        """A step that ends when two more calls have failed."""
         before: list[int] = []
 
         def step() -> bool:
@@ -79,7 +79,7 @@ class Story:
         raise KeyboardInterrupt
 
     def run(self, monkeypatch: pytest.MonkeyPatch, *steps: Step) -> int:
-        """Follow, with a step in each pause, again if it returns False."""
+        """Follow, with a step in each pause; a step that returns False is repeated."""
         left = list(steps)
 
         def pause(seconds: float) -> None:
@@ -114,13 +114,13 @@ def points(server: TrackingServer, story: Story) -> dict[str, int]:
 
 
 def check_final(story: Story, server: TrackingServer, capsys: Captured) -> None:
-    """What was written step by step is what one export writes."""
+    """Check that the stepwise result equals that of one export."""
     at_once = f"{story.experiment} at once"
     command = ["export", str(story.dagdir.path), "--to", "mlflow", "--experiment", at_once]
     assert main([*command, "--tracking-uri", server.url]) == Exit.OK
     followed, exported = (server_state(server, name) for name in (story.experiment, at_once))
     for run in followed:
-        # The report names the time at which it was made.
+        # The report has the time of its creation.
         assert bool(followed[run].report) == bool(exported[run].report)
         changing = {"tags": {}, "report": ""}
         assert followed[run]._replace(**changing) == exported[run]._replace(**changing)
@@ -129,7 +129,7 @@ def check_final(story: Story, server: TrackingServer, capsys: Captured) -> None:
     capsys.readouterr()
 
 
-def test_an_ensemble_is_followed_to_its_end(
+def test_ensemble_is_followed_to_its_end(
     story: Story, tracking_server: TrackingServer, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[dict[str, int]] = []
@@ -160,7 +160,7 @@ def test_an_ensemble_is_followed_to_its_end(
     check_final(story, tracking_server, capsys)
 
 
-def test_an_outage_is_two_lines(
+def test_outage_is_two_lines(
     story: Story, tracking_server: TrackingServer, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     story.grow(4)
@@ -169,7 +169,7 @@ def test_an_outage_is_two_lines(
         lambda: story.tracker.always(BROKEN),
         lambda: story.grow(2),
         story.fails_again(),
-        # A token that has expired is no end, either.
+        # An expired token does not end it, either.
         lambda: story.tracker.always(REFUSED),
         story.fails_again(),
         lambda: story.grow(3),
@@ -185,7 +185,7 @@ def test_an_outage_is_two_lines(
     check_final(story, tracking_server, capsys)
 
 
-def test_the_last_state_is_written_at_an_interrupt(
+def test_interrupt_exports_the_last_state(
     story: Story, tracking_server: TrackingServer, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def grow_unnoticed() -> None:
@@ -201,7 +201,7 @@ def test_the_last_state_is_written_at_an_interrupt(
     assert capsys.readouterr().err == ""
 
 
-def test_an_interrupt_while_the_server_fails(
+def test_interrupt_during_an_outage_ends(
     story: Story, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     story.grow(4)
@@ -216,7 +216,7 @@ def test_an_interrupt_while_the_server_fails(
     )
 
 
-def test_a_refusal_of_the_first_export_ends_it(
+def test_refused_first_export_ends_the_follower(
     story: Story, tracker: FaultyTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tracker.always(REFUSED)
@@ -267,7 +267,7 @@ def test_signals_end_the_command(
 
 
 @pytest.mark.parametrize("other", ["--dry-run", "--as-of=yesterday"])
-def test_it_follows_what_happens_from_now_on(other: str, capsys: Captured) -> None:
+def test_follower_exports_later_events(other: str, capsys: Captured) -> None:
     command = ("--follow", "--tracking-uri", "http://127.0.0.1:9", other)
     error = usage_error("export --to mlflow", capsys, FIXTURES / "demo", *command)
     assert error.endswith(f"from now on: leave out {other.partition('=')[0]}\n")

@@ -1,4 +1,4 @@
-"""Exports that are interrupted at any call: the next one completes them.
+"""Exports interrupted at any call are completed by the next one.
 
 The process is killed before or after the server has the call, answers are lost, and the server
 refuses, fails, is slow or vanishes.
@@ -55,7 +55,7 @@ SEED: Final = 19
 
 
 class Undisturbed(NamedTuple):
-    """An export of the ensemble that nothing interrupted: number of calls, and what it left."""
+    """An uninterrupted export of the ensemble: its number of calls, and its result."""
 
     dagdir: Path
     calls: int
@@ -63,7 +63,7 @@ class Undisturbed(NamedTuple):
 
 
 def arguments(undisturbed_or_path: Path, tracker: FaultyTracker, experiment: str) -> list[str]:
-    """The command line of an export by way of the tracker."""
+    """The command line of an export through the proxy."""
     options = ["--to", "mlflow", "--tracking-uri", tracker.url, "--experiment", experiment]
     return ["export", str(undisturbed_or_path), *options]
 
@@ -80,7 +80,7 @@ def _undisturbed(
 
 @pytest.fixture(name="pauses", autouse=True)
 def _pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses between attempts, which nobody waits for."""
+    """The pauses between attempts, without waiting."""
     pauses: list[float] = []
     monkeypatch.setattr(mlflow_export.time, "sleep", pauses.append)
     return pauses
@@ -93,7 +93,7 @@ def check_mended(
     experiment: str,
     capsys: Captured,
 ) -> None:
-    """A further export makes the state that of one without faults."""
+    """Check that another export gives the state of one without faults."""
     tracker.reset()
     command = arguments(undisturbed.dagdir, tracker, experiment)
     code, _, err = run_command("", capsys, *command)
@@ -114,7 +114,7 @@ def run_export(command: list[str], environment: dict[str, str]) -> None:
 
 @pytest.fixture(name="start_export", scope="module")
 def _start_export() -> Iterator[Callable[[list[str]], ForkServerProcess]]:
-    """Starts exports, each by a fork of one process that has imported everything."""
+    """Start exports, each a fork of one process that has imported everything."""
     context = multiprocessing.get_context("forkserver")
     modules = [__name__, "metlmon.cli.commands.export_mlflow", "mlflow.store.tracking.rest_store"]
     context.set_forkserver_preload(modules)
@@ -133,7 +133,7 @@ def _start_export() -> Iterator[Callable[[list[str]], ForkServerProcess]]:
         process.join()
 
 
-def test_an_export_that_is_killed_is_completed_by_the_next_one(
+def test_killed_export_is_completed_by_the_next_one(
     tracker: FaultyTracker,
     tracking_server: TrackingServer,
     undisturbed: Undisturbed,
@@ -153,14 +153,14 @@ def test_an_export_that_is_killed_is_completed_by_the_next_one(
         check_mended(tracker, tracking_server, undisturbed, experiment, capsys)
 
 
-def test_a_lost_answer_changes_nothing(
+def test_lost_answer_changes_nothing(
     tracker: FaultyTracker,
     tracking_server: TrackingServer,
     undisturbed: Undisturbed,
     capsys: Captured,
     pauses: list[float],
 ) -> None:
-    """The server has the call, the client does not know: it looks again before it writes."""
+    """The server has the call, which the client does not know: it checks before it writes again."""
     for number in range(0, undisturbed.calls, 6):
         tracker.reset()
         tracker.at(number, LOST)
@@ -186,7 +186,7 @@ FAULTS: Final[dict[str, tuple[Fault | None, str]]] = {
 
 
 @pytest.mark.parametrize(("fault", "first"), [*((fault, 9) for fault in FAULTS), ("401", 0)])
-def test_a_server_that_fails_is_one_sentence(
+def test_failing_server_is_one_sentence(
     fault: str,
     first: int,
     tracker: FaultyTracker,
@@ -195,7 +195,7 @@ def test_a_server_that_fails_is_one_sentence(
     capsys: Captured,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """From the call ``first`` on; the next export mends what was half written."""
+    """From call ``first`` on; the next export completes partial writes."""
     experiment = f"fails {fault} {first}"
     answer, sentence = FAULTS[fault]
     slow = Slow()
@@ -214,7 +214,7 @@ def test_a_server_that_fails_is_one_sentence(
     check_mended(tracker, tracking_server, undisturbed, experiment, capsys)
 
 
-def test_a_server_that_fails_for_a_moment_is_not_noticed(
+def test_transient_failure_is_retried(
     tracker: FaultyTracker,
     tracking_server: TrackingServer,
     undisturbed: Undisturbed,
@@ -226,7 +226,7 @@ def test_a_server_that_fails_for_a_moment_is_not_noticed(
     code, out, err = run_command("", capsys, *command)
     assert (code, err, pauses) == (Exit.OK, "", [1.0, 2.0])
     assert server_state(tracking_server, "for a moment") == undisturbed.state
-    # What is printed counts what both attempts wrote.
+    # The output counts the writes of both attempts.
     assert ": 3 new runs, 50 points, " in out
 
 
@@ -238,7 +238,7 @@ def _ensemble(tmp_path: Path) -> TrackedEnsemble:
     return ensemble
 
 
-def test_a_line_of_progress_ends_before_an_error(ensemble: TrackedEnsemble) -> None:
+def test_progress_line_ends_before_an_error(ensemble: TrackedEnsemble) -> None:
     shown: list[tuple[int, int]] = []
     with canned_tracker() as tracker:
         tracker.fault = lambda call: take_everything(call) if call.number < 7 else REFUSED
@@ -250,7 +250,7 @@ def test_a_line_of_progress_ends_before_an_error(ensemble: TrackedEnsemble) -> N
 
 
 @pytest.mark.parametrize("endpoint", ["runs/search", "metrics/get-history"])
-def test_a_server_that_repeats_a_page_for_ever(ensemble: TrackedEnsemble, endpoint: str) -> None:
+def test_server_that_repeats_a_page_is_stopped(ensemble: TrackedEnsemble, endpoint: str) -> None:
     point = {"key": ensemble.parent.points[-1].key, "step": 9999, "value": 1, "timestamp": 1}
     run = {"info": {"run_id": "1", "experiment_id": "1"}, "data": {"metrics": [point]}}
 

@@ -28,7 +28,7 @@ OUT = "run.dag.dagman.out"
 
 @pytest.fixture(name="dagdir")
 def _dagdir(tmp_path: Path) -> Dagdir:
-    """Two runs of two epochs that were submitted to DAGMan; nothing is logged yet."""
+    """Two runs of two epochs submitted to DAGMan, with no event yet."""
     dagdir = Dagdir(tmp_path / "ensemble", dag_text())
     dagdir.write("metlmon.toml", 'tz = "UTC"\n')
     dagdir.write(OUT, Out().start().data)
@@ -60,7 +60,7 @@ def at(time: str) -> int:
 
 
 def values(run: TrackedRun, key: str) -> dict[int, float]:
-    """The values of a metric by step, of which each has one."""
+    """The values of a metric by step, one for each."""
     points = [point for point in run.points if point.key == key]
     assert len({point.step for point in points}) == len(points)
     return {point.step: point.value for point in points}
@@ -75,7 +75,7 @@ def statuses(ensemble: TrackedEnsemble) -> dict[str, str]:
 
 
 def ended(log: Log, *jobs: tuple[int, str, int]) -> Log:
-    """Epochs that were submitted, executed and completed, one after the other."""
+    """Submit, execute and complete epochs one after another."""
     for cluster, run, epoch in jobs:
         log.submit(cluster, node(run, epoch)).execute(cluster, gpus=2).terminate(cluster)
     return log
@@ -84,12 +84,12 @@ def ended(log: Log, *jobs: tuple[int, str, int]) -> Log:
 # --- states and ends --------------------------------------------------------------------------
 
 
-def test_nothing_was_submitted(dagdir: Dagdir) -> None:
+def test_unsubmitted_ensemble_has_no_runs(dagdir: Dagdir) -> None:
     reader = read(dagdir)
     assert tracked_ensemble(reader.snapshot_builder(), input_with_trainings(reader)) is None
 
 
-def test_a_run_goes_on_between_two_epochs(dagdir: Dagdir) -> None:
+def test_run_is_running_between_epochs(dagdir: Dagdir) -> None:
     dagdir.write(LOG, ended(Log(), (101, "run0", 0)).submit(102, node("run1", 0)).data)
     ensemble = tracked(dagdir)
     assert statuses(ensemble) == {"ensemble": "RUNNING", "run0": "RUNNING", "run1": "SCHEDULED"}
@@ -98,7 +98,7 @@ def test_a_run_goes_on_between_two_epochs(dagdir: Dagdir) -> None:
     assert steps(child(ensemble)) == {0}
 
 
-def test_a_run_ends_with_its_last_epoch(dagdir: Dagdir) -> None:
+def test_run_ends_with_its_last_epoch(dagdir: Dagdir) -> None:
     log = ended(Log(), (101, "run0", 0), (102, "run0", 1), (103, "run1", 0))
     dagdir.write(LOG, log.data)
     ensemble = tracked(dagdir)
@@ -107,8 +107,8 @@ def test_a_run_ends_with_its_last_epoch(dagdir: Dagdir) -> None:
     assert ensemble.parent.end is None
 
 
-def test_an_epoch_that_dagman_calls_done_ends_with_its_job(dagdir: Dagdir) -> None:
-    """Its files are read one after the other: the event log may be behind."""
+def test_epoch_done_by_dagman_ends_with_its_job(dagdir: Dagdir) -> None:
+    """Files are read one after another: the event log may be behind."""
     log = Log().submit(101, node("run0", 0)).execute(101, gpus=2)
     out = Out().start().submitted(node("run0", 0), 101)
     out.say(f"Node {node('run0', 0)} job completed").exit(0, "10:09:00")
@@ -120,7 +120,7 @@ def test_an_epoch_that_dagman_calls_done_ends_with_its_job(dagdir: Dagdir) -> No
     assert values(child(tracked(dagdir)), "metlmon/gpu_hours_goodput") == {0: 2 * 6 / 60}
 
 
-def test_a_rescue_goes_on_with_the_run(dagdir: Dagdir) -> None:
+def test_rescue_continues_the_run(dagdir: Dagdir) -> None:
     log = Log().submit(101, node("run0", 0)).execute(101, gpus=2).terminate(101, code=1)
     dagdir.write(LOG, log.data)
     out = Out().start().exit(1, "10:20:00")
@@ -161,7 +161,7 @@ def test_a_removed_ensemble_is_killed(dagdir: Dagdir) -> None:
 # --- points -----------------------------------------------------------------------------------
 
 
-def test_an_ensemble_without_gpus_has_no_gpu_hours(dagdir: Dagdir) -> None:
+def test_ensemble_without_gpus_has_no_gpu_hours(dagdir: Dagdir) -> None:
     log = Log().submit(101, node("run0", 0)).execute(101, gpus=0)
     log.raw(5, 101, "Job terminated.", "\t(1) Normal termination (return value 0)\n")
     dagdir.write(LOG, log.data)
@@ -175,7 +175,7 @@ def test_an_ensemble_without_gpus_has_no_gpu_hours(dagdir: Dagdir) -> None:
     )
 
 
-def test_an_epoch_whose_logs_are_not_here_has_no_cost(dagdir: Dagdir) -> None:
+def test_epoch_without_logs_has_no_cost(dagdir: Dagdir) -> None:
     """Unknown is not 0: the epoch was done before these logs begin."""
     dagdir.write(
         "run.dag", dag_text().replace("run0-train_epoch0 train", "run0-train_epoch0 train DONE", 1)
@@ -190,7 +190,7 @@ def test_an_epoch_whose_logs_are_not_here_has_no_cost(dagdir: Dagdir) -> None:
 # --- params, tags and the description -----------------------------------------------------------
 
 
-def test_params_are_what_never_changes_within_a_run(dagdir: Dagdir) -> None:
+def test_params_are_constant_within_a_run(dagdir: Dagdir) -> None:
     more = [
         f'VARS {node("run0", 0)} optimizer="adam" attempt="$(RETRY)" empty="" seed="1"',
         f'VARS {node("run0", 1)} optimizer="adam" attempt="$(RETRY)" empty="" seed="2"',
@@ -206,7 +206,7 @@ def test_params_are_what_never_changes_within_a_run(dagdir: Dagdir) -> None:
     assert params == {"lr": "1.0", "optimizer": "adam"}
 
 
-def test_the_description_cannot_leave_its_table(dagdir: Dagdir) -> None:
+def test_description_stays_in_its_table(dagdir: Dagdir) -> None:
     log = Log().submit(101, node("run0", 0)).execute(101, site="A|B\x1b[31m<img src=x>")
     dagdir.write(LOG, log.terminate(101).data)
     run = child(tracked(dagdir))
@@ -216,7 +216,7 @@ def test_the_description_cannot_leave_its_table(dagdir: Dagdir) -> None:
     assert all(text.isprintable() for text in run.tags.values())
 
 
-def test_the_key_is_that_of_the_first_job(tmp_path: Path) -> None:
+def test_key_is_that_of_the_first_job(tmp_path: Path) -> None:
     first = small_ensemble(tmp_path / "one")
     second = small_ensemble(tmp_path / "two")
     assert tracked(first).parent.key == tracked(second).parent.key
@@ -227,7 +227,7 @@ def test_the_key_is_that_of_the_first_job(tmp_path: Path) -> None:
     assert tracked(third).parent.key != tracked(first).parent.key
 
 
-def test_a_zone_that_is_not_known_is_said(dagdir: Dagdir) -> None:
+def test_unknown_zone_is_reported(dagdir: Dagdir) -> None:
     dagdir.write(LOG, ended(Log(), (101, "run0", 0)).data)
     assert tracked(dagdir).zone_known
     (dagdir.path / "metlmon.toml").unlink()

@@ -1,4 +1,4 @@
-"""``export --to openmetrics``: what parsers of Prometheus read is what ``--json`` prints."""
+"""``export --to openmetrics``: samples read by Prometheus' parsers agree with ``--json``."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def exported(capsys: Captured, dagdir: Path) -> str:
 
 
 def values(families: Iterable[Any]) -> Values:
-    """Samples by name and labels; each once."""
+    """Samples by name and labels; each occurs once."""
     found: Values = {}
     for family in families:
         for sample in family.samples:
@@ -77,7 +77,7 @@ def parsed(text: str) -> Values:
 
 
 class Expected:
-    """The samples that follow from the JSON of other commands."""
+    """The samples expected from the JSON of other commands."""
 
     def __init__(self) -> None:
         self.values: Values = defaultdict(float)
@@ -194,7 +194,7 @@ def test_values_are_those_of_status_json_in_both_formats(dagdir: Path, capsys: C
     found = parsed(text)
     expected = expected_samples(status, jobs)
     expected["metlmon_stopped_runs", ()] = health["runs_stopped"]
-    # States in which nothing is: JSON has no field of them.
+    # States without members: JSON has no field of them.
     for key in [key for key in found if key[0] in ("metlmon_jobs", "metlmon_dags")]:
         expected.setdefault(key, 0)
     # Hours in JSON are rounded to 0.004 s.
@@ -205,7 +205,7 @@ def test_values_are_those_of_status_json_in_both_formats(dagdir: Path, capsys: C
     }
     assert not differ
     assert status["causes"] or dagdir.name in ("holds",)
-    # What the textfile collector reads, and an older Prometheus.
+    # Read by the textfile collector and an older Prometheus.
     classic = values(classic_parser.text_string_to_metric_families(text))
     assert classic == pytest.approx(found, nan_ok=True)
     for family in openmetrics_parser.text_string_to_metric_families(text):
@@ -214,7 +214,7 @@ def test_values_are_those_of_status_json_in_both_formats(dagdir: Path, capsys: C
         assert declared.unit or not family.name.endswith(("_seconds", "_bytes"))
 
 
-def test_no_label_names_a_cluster_or_a_host(dagdir: Path, capsys: Captured) -> None:
+def test_labels_have_no_cluster_or_host(dagdir: Path, capsys: Captured) -> None:
     labels = {pair for _, pairs in parsed(exported(capsys, dagdir)) for pair in pairs}
     assert {name for name, _ in labels} <= LABELS
     texts = {text for _, text in labels}
@@ -229,7 +229,7 @@ def test_no_label_names_a_cluster_or_a_host(dagdir: Path, capsys: Captured) -> N
     assert not [(name, text) for name in names for text in texts if name in text]
     clusters = {str(job["cluster"]) for job in jobs}
     words = {word for text in texts for word in re.findall(r"\d+", text) if len(word) > 2}
-    # Codes of holds and vacations are no clusters, whatever their number.
+    # Codes of holds and evictions are not clusters, whatever their number.
     codes = {text.partition(" ")[0] for name, text in labels if name == "cause"}
     assert not clusters & (words - codes)
     assert not clusters & texts
@@ -240,7 +240,7 @@ def test_no_label_names_a_cluster_or_a_host(dagdir: Path, capsys: Captured) -> N
 HOSTILE: Final = "a{x='1'},=#EOF"
 
 
-def test_hostile_names_stay_one_label(capsys: Captured, tmp_path: Path) -> None:
+def test_hostile_names_are_one_label(capsys: Captured, tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "ensemble", DAG.replace("run0", HOSTILE))
     site = r"x\"y\\n{z=2}" + "\x1b[31m\u202e"
     log = Log().submit(77, NODE.replace("run0", HOSTILE)).execute(77, site=site)
@@ -257,8 +257,8 @@ def test_hostile_names_stay_one_label(capsys: Captured, tmp_path: Path) -> None:
     assert values(classic_parser.text_string_to_metric_families(text)) == found
 
 
-def test_a_run_that_is_but_a_cluster_has_no_series(capsys: Captured, tmp_path: Path) -> None:
-    """Such runs have no name, and there may be thousands of them."""
+def test_run_without_a_name_has_no_series(capsys: Captured, tmp_path: Path) -> None:
+    """Such runs are clusters, and there may be thousands of them."""
     dagdir = Dagdir(tmp_path / "ensemble", "")
     log = Log()
     log.batch_name = "named"
@@ -275,7 +275,7 @@ def test_a_run_that_is_but_a_cluster_has_no_series(capsys: Captured, tmp_path: P
     assert found["metlmon_site_executions_total", (("site", "Delta"),)] == 11
 
 
-def test_an_ensemble_without_gpus_has_its_own_unit(capsys: Captured, tmp_path: Path) -> None:
+def test_ensemble_without_gpus_has_its_own_unit(capsys: Captured, tmp_path: Path) -> None:
     log = Log().submit(77, NODE, at="00:00:00").execute(77, gpus=None, at="01:00:00")
     log.evict(77, at="02:00:00").execute(77, gpus=None, at="03:00:00").terminate(77, at="05:00:00")
     dagdir = Dagdir(tmp_path / "ensemble")
@@ -295,7 +295,7 @@ def test_an_ensemble_without_gpus_has_its_own_unit(capsys: Captured, tmp_path: P
 # --- the file -----------------------------------------------------------------------------------
 
 
-def test_an_older_file_is_replaced_whole(
+def test_file_is_replaced_atomically(
     capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "x.prom"
@@ -312,7 +312,7 @@ def test_an_older_file_is_replaced_whole(
     for dagdir in (FIXTURES / "demo", FIXTURES / "rescue"):
         run_command("export --to openmetrics", capsys, dagdir, "--out", target, *ZONE)
         assert target.read_text() == exported(capsys, dagdir)
-    # The collector reads what ends with .prom.
+    # The collector reads files named *.prom.
     assert [draft.suffix == ".prom" for draft in drafts] == [False, False]
 
 
@@ -326,7 +326,7 @@ def test_an_older_file_is_replaced_whole(
         (("--to", "csv", "--listen", "0"), "--to openmetrics"),
     ],
 )
-def test_options_that_do_not_go_together(
+def test_conflicting_options_are_refused(
     capsys: Captured, options: tuple[str, ...], reason: str
 ) -> None:
     assert reason in usage_error("export --to openmetrics", capsys, FIXTURES / "demo", *options)
@@ -343,7 +343,7 @@ def _dashboard(capsys: Captured) -> dict[str, Any]:
     return dashboard
 
 
-def test_queries_name_metrics_that_are_exported(dashboard: dict[str, Any]) -> None:
+def test_dashboard_queries_name_exported_metrics(dashboard: dict[str, Any]) -> None:
     queries = [
         target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())
     ]
@@ -356,7 +356,7 @@ def test_queries_name_metrics_that_are_exported(dashboard: dict[str, Any]) -> No
         assert query.count("(") == query.count(")")
         for words in re.findall(r"\bby \(([^)]*)\)", query):
             assert {word.strip() for word in words.split(",")} <= LABELS
-    # Values that are counted in states name states that there are.
+    # Values counted by state must name existing states.
     states = {
         s for q in queries for m in re.findall(r'state!?=~?"([^"]*)"', q) for s in m.split("|")
     }
@@ -367,7 +367,7 @@ def test_queries_name_metrics_that_are_exported(dashboard: dict[str, Any]) -> No
     }
 
 
-def test_a_dashboard_replaces_no_file(capsys: Captured, tmp_path: Path) -> None:
+def test_dashboard_replaces_no_file(capsys: Captured, tmp_path: Path) -> None:
     target = tmp_path / "dashboard.json"
     command = "export --to openmetrics --dashboard"
     assert run_command(command, capsys, "--out", target)[0] == Exit.OK

@@ -1,4 +1,4 @@
-"""``export --to optuna``: what Optuna loads is what ``grid --json`` prints."""
+"""``export --to optuna``: studies loaded by Optuna agree with ``grid --json``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _read_once() -> Iterator[None]:
 
 @pytest.fixture(name="generated", scope="module")
 def _generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sweep that runs: some of its runs are done, held, not begun, or have a NaN."""
+    """A running sweep: some of its runs are done, held, unsubmitted, or have a NaN."""
     path = tmp_path_factory.mktemp("sweep")
     sweeps.write(path)
     return path
@@ -71,7 +71,7 @@ def _typed(text: str) -> float | str:
 
 
 def _state(run: dict[str, Any]) -> TrialState:
-    """The state of a run of ``grid --json`` in Optuna's words."""
+    """Optuna's state for a run of ``grid --json``."""
     if run["stopped"]:
         return TrialState.PRUNED
     if run["epochs_done"] + run["epochs_skipped"] >= run["epochs_total"]:
@@ -82,9 +82,7 @@ def _state(run: dict[str, Any]) -> TrialState:
     return TrialState.RUNNING if begun else TrialState.WAITING
 
 
-def test_states_values_and_parameters_are_those_of_the_grid(
-    dagdir: Path, study: optuna.Study, capsys: Captured
-) -> None:
+def test_trials_agree_with_the_grid(dagdir: Path, study: optuna.Study, capsys: Captured) -> None:
     cells = json_output("grid", capsys, dagdir, *ZONE)["cells"]
     runs = {run["run"]: run for cell in cells for run in cell["runs"]}
     rows = json_output("status", capsys, dagdir, *ZONE)["runs"]
@@ -105,9 +103,7 @@ def test_states_values_and_parameters_are_those_of_the_grid(
         assert [trial.state.name for trial in study.trials].count("PRUNED") == 3
 
 
-def test_a_study_has_what_its_generator_wrote(
-    generated: Path, capsys: Captured, tmp_path: Path
-) -> None:
+def test_study_agrees_with_its_generator(generated: Path, capsys: Captured, tmp_path: Path) -> None:
     """Its losses are a function of the parameters and the epoch."""
     study = load(written(capsys, generated, tmp_path / "study.journal"))
     points = [(rate, width) for rate in sweeps.RATES for width in sweeps.WIDTHS]
@@ -128,7 +124,7 @@ def test_a_study_has_what_its_generator_wrote(
     assert study.best_value == min(trial.value for trial in complete if trial.value is not None)
 
 
-def test_optuna_goes_on_with_the_study(capsys: Captured, tmp_path: Path) -> None:
+def test_optuna_continues_the_study(capsys: Captured, tmp_path: Path) -> None:
     study = load(written(capsys, FIXTURES / "trainer", tmp_path / "study.journal"))
     before = len(study.trials)
     trial = study.ask(study.best_trial.distributions)
@@ -138,7 +134,7 @@ def test_optuna_goes_on_with_the_study(capsys: Captured, tmp_path: Path) -> None
     assert again.best_trial.number == trial.number == before
 
 
-def test_a_metric_of_which_more_is_better(capsys: Captured, tmp_path: Path) -> None:
+def test_maximised_metric(capsys: Captured, tmp_path: Path) -> None:
     metrics = json_output("grid", capsys, FIXTURES / "trainer", *ZONE)["metrics"]
     assert len(metrics) > 1
     goals = set()
@@ -158,7 +154,7 @@ def test_a_metric_of_which_more_is_better(capsys: Captured, tmp_path: Path) -> N
     assert {"min", "max"} <= goals
 
 
-def test_what_is_no_sweep_is_one_sentence(capsys: Captured, tmp_path: Path) -> None:
+def test_ensemble_without_a_sweep_is_one_sentence(capsys: Captured, tmp_path: Path) -> None:
     file = tmp_path / "x.journal"
     demo = FIXTURES / "demo"
     assert "No sweep here" in usage_error("export --to optuna", capsys, demo, "--out", file)
@@ -185,7 +181,7 @@ def test_what_is_no_sweep_is_one_sentence(capsys: Captured, tmp_path: Path) -> N
         (("", 'a"\n'), "Categorical", ("", 'a"\n')),
     ],
 )
-def test_distributions_are_optunas(
+def test_distributions_are_valid_in_optuna(
     values: tuple[str | None, ...], kind: str, typed: tuple[Any, ...]
 ) -> None:
     distribution = distribution_of(Variable("x", values))

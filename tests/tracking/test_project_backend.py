@@ -1,7 +1,7 @@
-"""The project backend: projects as MLflow reads them, and what it makes of ``mlflow run``.
+"""The project backend: projects as MLflow reads them, and its handling of ``mlflow run``.
 
-The server is MLflow's own; the pool is one in memory, so that nothing runs. What a real pool makes
-of it: ``tests/pool/test_project_backend_on_pool.py``.
+The server is MLflow's own; the pool is in memory, so that nothing runs. A real pool:
+``tests/pool/test_project_backend_on_pool.py``.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ ExecutionException = mlflow_projects.ExecutionException
 
 @pytest.fixture(name="project")
 def _project(tmp_path: Path) -> Path:
-    """A project that ``metlmon new`` wrote, away from the current directory."""
+    """A project that ``metlmon new`` wrote, outside the current directory."""
     directory = tmp_path / "project"
     options = ["--name", "study", "--runs", "2", "--epochs", "3", "--set", "hidden=16"]
     assert main(["new", str(directory), "--mlproject", *options]) == 0
     return directory
 
 
-# --- as MLflow reads it ---------------------------------------------------------------------
+# --- reading by MLflow ----------------------------------------------------------------------
 
 
 def test_mlflow_reads_the_project(project: Path) -> None:
@@ -55,7 +55,7 @@ def test_mlflow_reads_the_project(project: Path) -> None:
     assert entry.parameters["runs"].type == "float"
 
 
-def test_the_command_of_mlflow_is_a_command_of_the_shell(project: Path, tmp_path: Path) -> None:
+def test_command_of_mlflow_is_valid_in_the_shell(project: Path, tmp_path: Path) -> None:
     entry = mlflow_projects.load_project(str(project)).get_entry_point("main")
     command = entry.compute_command({"hidden": "a b'; exit 9;'"}, str(tmp_path))
     words = shlex.split(command)
@@ -125,7 +125,7 @@ def _backend(
     mlflow.set_tracking_uri(before)
 
 
-def test_it_writes_submits_and_returns_a_handle(backend: Backend, tmp_path: Path) -> None:
+def test_backend_writes_submits_and_returns_a_handle(backend: Backend, tmp_path: Path) -> None:
     handle = backend.run({"runs": 4, "hidden": "8"}, {"sites": ["Delta-GPU"], "memory": "2 GB"})
     dag = tmp_path / "here/study/study.dag"
     assert backend.pool.dags == [dag]
@@ -158,7 +158,7 @@ log = own.log
 """
 
 
-def test_files_of_the_project_come_along(
+def test_files_of_the_project_are_copied(
     backend: Backend, tmp_path: Path, capsys: Captured
 ) -> None:
     project = backend.project = tmp_path / "own"
@@ -181,9 +181,7 @@ def test_files_of_the_project_come_along(
 
 
 @pytest.mark.parametrize("name", ["../data/table.csv", "link/../../../data/table.csv"])
-def test_a_file_outside_of_the_project_is_refused_and_replaces_none(
-    backend: Backend, tmp_path: Path, name: str
-) -> None:
+def test_file_outside_the_project_is_refused(backend: Backend, tmp_path: Path, name: str) -> None:
     project = backend.project = tmp_path / "own"
     (project / "a/b").mkdir(parents=True)
     (project / "link").symlink_to("a/b")
@@ -219,7 +217,7 @@ def test_a_file_outside_of_the_project_is_refused_and_replaces_none(
         ({}, {"directory": "/proc/none/new"}, "--backend-config directory: "),
     ],
 )
-def test_a_mistake_makes_no_run(
+def test_error_makes_no_run(
     parameters: dict[str, str], config: dict[str, Any], sentence: str, backend: Backend
 ) -> None:
     with pytest.raises(ExecutionException) as raised:
@@ -230,7 +228,7 @@ def test_a_mistake_makes_no_run(
     assert list(Path().iterdir()) == []
 
 
-def test_where_nothing_can_be_submitted_there_is_no_run(
+def test_impossible_submission_makes_no_run(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(sentence: str, **options: Any) -> None:
@@ -254,7 +252,7 @@ def test_where_nothing_can_be_submitted_there_is_no_run(
     refused("read_only = true")
 
 
-def test_a_swept_value_is_named_once(backend: Backend, tmp_path: Path) -> None:
+def test_swept_value_is_named_once(backend: Backend, tmp_path: Path) -> None:
     backend.project = tmp_path / "sweep"
     words = ["new", str(backend.project), "--sweep", "learning_rate=0.1,0.2", "--mlproject"]
     assert main(words) == 0
@@ -263,7 +261,7 @@ def test_a_swept_value_is_named_once(backend: Backend, tmp_path: Path) -> None:
     assert str(raised.value).startswith("-P learning_rate: learning_rate is '99'")
 
 
-def test_a_dag_that_is_refused_is_a_run_that_failed(backend: Backend) -> None:
+def test_refused_dag_is_a_failed_run(backend: Backend) -> None:
     backend.pool.submitted = PoolError("the schedd takes no more jobs")
     with pytest.raises(ExecutionException, match="the schedd takes no more jobs"):
         backend.run()
@@ -271,7 +269,7 @@ def test_a_dag_that_is_refused_is_a_run_that_failed(backend: Backend) -> None:
     assert backend.exports == []
 
 
-def test_a_store_without_a_server_is_refused(backend: Backend, tmp_path: Path) -> None:
+def test_store_without_a_server_is_refused(backend: Backend, tmp_path: Path) -> None:
     from metlmon.project_backend import ProjectBackend
 
     store = f"sqlite:///{tmp_path}/store.db"
@@ -280,7 +278,7 @@ def test_a_store_without_a_server_is_refused(backend: Backend, tmp_path: Path) -
     assert backend.pool.dags == []
 
 
-def test_a_dag_that_is_removed_before_its_first_job_ends_its_run(
+def test_dag_removed_before_its_first_job_ends_its_run(
     tracking_server: TrackingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_server.url)
