@@ -1,4 +1,4 @@
-"""Data on which the bundled trainer is quick."""
+"""Small data for the bundled trainer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write_table(path: Path, first: int = 0, rows: int = 1000) -> None:
 
 @pytest.fixture(scope="session", name="small")
 def _small(tmp_path_factory: pytest.TempPathFactory) -> Data:
-    """The option of a table with a tenth of the usual data, where these matter not."""
+    """The option of a table with a tenth of the usual data."""
     path = tmp_path_factory.mktemp("small") / "table.tsv"
     write_table(path, rows=400)
     return "--data", path

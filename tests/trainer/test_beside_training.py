@@ -1,5 +1,5 @@
-"""What the bundled trainer does beside a chain of epochs: sweeps, stages, evaluations, shards,
-and epochs of several machines."""
+"""The bundled trainer beside a chain of epochs: sweeps, stages, evaluations, shards, and epochs of
+several machines."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 SWEPT = ("--learning-rate", "0.1", "--batch-size", "64", "--hidden", "4")
 
 
-def test_swept_options_make_another_model_however_it_is_cut(tmp_path: Path, small: Data) -> None:
+def test_swept_options_change_the_model(tmp_path: Path, small: Data) -> None:
     run(tmp_path / "usual", "--max-epochs", 2, *small)
     run(tmp_path / "one", "--max-epochs", 2, *SWEPT, *small)
     cut = one_job_an_epoch(tmp_path, 2, *SWEPT, *small)
@@ -46,7 +46,7 @@ def test_swept_options_make_another_model_however_it_is_cut(tmp_path: Path, smal
         assert line in found
 
 
-def test_what_an_option_may_be(tmp_path: Path) -> None:
+def test_options_are_validated(tmp_path: Path) -> None:
     for words in (("--learning-rate", "0"), ("--learning-rate", "x"), ("--batch-size", "0")):
         run(tmp_path, *words, status=2)
     run(tmp_path, "--rank", "2", "--machines", "2", status=2)
@@ -57,7 +57,7 @@ def rates(folder: Path, version: int) -> list[float]:
     return [float(value) for value in column(folder, version, "lr-Adagrad").values()]
 
 
-def test_a_later_stage_has_a_schedule_of_its_own(tmp_path: Path) -> None:
+def test_later_stage_has_its_own_schedule(tmp_path: Path) -> None:
     stage = ("--max-epochs", 3, "--schedule-from", 2)
     run(tmp_path, "--max-epochs", 3, "--stop-after-epoch", 2)
     run(tmp_path, *stage, "--stop-after-epoch", 3, "--learning-rate", "0.05")
@@ -80,20 +80,20 @@ def table(path: Path, targets: int) -> Path:
     return path
 
 
-def test_a_later_stage_may_have_other_data_and_other_targets(tmp_path: Path) -> None:
+def test_later_stage_may_have_other_data_and_targets(tmp_path: Path) -> None:
     data = table(tmp_path / "fine.tsv", targets=1)
     run(tmp_path, "--max-epochs", 2, "--stop-after-epoch", 1)
     options = ("--max-epochs", 3, "--schedule-from", 1, "--data", data)
     _, err = run(tmp_path, *options[:2], *options[4:], status=train.EXIT_CHECKPOINT)
     assert "its data is" in err
-    # Positions of this table are fewer than the protein's: its embedding cannot go on.
+    # This table has fewer positions than the protein: its embedding cannot continue.
     _, err = run(tmp_path, *options, status=train.EXIT_CHECKPOINT)
     assert "not of this model's size" in err
     whole = data.read_text() + "M0A\t1.0\n" + f"{train.WILD_TYPE[55]}55A\t1.0\n"
     data.write_text(whole)
     run(tmp_path, *options, "--stop-after-epoch", 2)
     assert train.unpack(last(tmp_path)).best.epoch == 1  # type: ignore[union-attr]
-    # From then on the data are the run's.
+    # From then on the data belong to the run.
     run(tmp_path, *options, "--stop-after-epoch", 3)
 
 
@@ -102,7 +102,7 @@ def everything(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
-def test_an_evaluation_leaves_the_training_as_it_is(trained: Path) -> None:
+def test_evaluation_does_not_change_the_training(trained: Path) -> None:
     before = everything(trained / "output")
     out, _ = run(trained, "--evaluate", 2)
     assert everything(trained / "output") == before
@@ -126,7 +126,7 @@ def test_an_evaluation_leaves_the_training_as_it_is(trained: Path) -> None:
         (("--machines", 2, "--rank", 1, "--data", "gone"), "output"),
     ],
 )
-def test_what_is_to_be_brought_back_is_there_when_it_fails(
+def test_output_files_exist_after_a_failure(
     tmp_path: Path, words: tuple[object, ...], folder: str
 ) -> None:
     # HTCondor holds a job without its transfer_output_files: it would never count as failed.
@@ -136,7 +136,7 @@ def test_what_is_to_be_brought_back_is_there_when_it_fails(
     assert (tmp_path / folder).is_dir()
 
 
-def test_shards_together_are_every_variant_once(trained: Path, tmp_path: Path) -> None:
+def test_shards_cover_every_variant_once(trained: Path, tmp_path: Path) -> None:
     checkpoint = logs(trained) / "checkpoints" / "last.ckpt"
     for shard in range(3):
         run(tmp_path, "--infer", f"{shard}/3", "--checkpoint", checkpoint)
@@ -154,14 +154,14 @@ def test_pairs_of_substitutions_are_counted_once() -> None:
     assert found == 56 * 55 // 2 * 19 * 19
 
 
-def test_a_shard_that_is_missing_is_reported(tmp_path: Path) -> None:
+def test_missing_shard_is_reported(tmp_path: Path) -> None:
     run(tmp_path, "--infer", "0/2")
     _, err = run(tmp_path, "--gather", 2, status=train.EXIT_DATA)
     assert "shard_1.tsv" in err
 
 
 def together(folder: Path, epochs: int, machines: int, *data: object) -> Path:
-    """Each epoch by several machines, each in a directory of its own, as HTCondor has them."""
+    """Each epoch on several machines, each in its own directory, as under HTCondor."""
     run_folder = folder / "output"
     run_folder.mkdir(parents=True)
     for epoch in range(1, epochs + 1):
@@ -175,7 +175,7 @@ def together(folder: Path, epochs: int, machines: int, *data: object) -> Path:
     return folder
 
 
-def test_an_epoch_starts_with_the_average_of_all_machines(tmp_path: Path, small: Data) -> None:
+def test_epoch_starts_with_the_average_of_all_machines(tmp_path: Path, small: Data) -> None:
     folder = together(tmp_path, 2, 3, *small)
     before = [
         train.unpack((path / "output/training_logs" / UUID / "checkpoints" / name).read_bytes())
@@ -198,7 +198,7 @@ def test_an_epoch_starts_with_the_average_of_all_machines(tmp_path: Path, small:
         assert values == pytest.approx([sum(column) / 3 for column in columns])
 
 
-def test_numbers_of_another_epoch_are_not_averaged(tmp_path: Path, small: Data) -> None:
+def test_weights_of_another_epoch_are_not_averaged(tmp_path: Path, small: Data) -> None:
     folder = together(tmp_path, 2, 2, *small)
     checkpoints = logs(folder) / "checkpoints"
     late = train.unpack((checkpoints / "rank_1.ckpt").read_bytes())

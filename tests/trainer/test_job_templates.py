@@ -1,4 +1,4 @@
-"""The templates that come along: what they declare, ask for and never say."""
+"""The bundled templates: what they declare and request, and what they never contain."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OF_OTHER_SHAPES: dict[str, set[str]] = {
 
 
 def filled(name: str, **given: str) -> dict[str, str]:
-    """Commands of the description: the last of each name, in lower case."""
+    """The commands of the description: the last of each name, in lower case."""
     template = load_template(name)
     values = {each.name: each.default for each in template.parameters}
     values |= {
@@ -69,7 +69,7 @@ NODE = {"run_uuid": "75f86c77", "random_seed": "7", "epochs": "30", "epoch": "4"
 
 
 @pytest.mark.parametrize("name", OF_OTHER_SHAPES)
-def test_a_template_asks_for_what_is_there(name: str) -> None:
+def test_templates_use_declared_parameters(name: str) -> None:
     template = load_template(name)
     assert template.title != name
     assert template.about.endswith(".")
@@ -84,7 +84,7 @@ def test_a_template_asks_for_what_is_there(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["trainer", "metl"])
-def test_an_epoch_carries_its_runs_folder_and_says_where_it_ran(name: str) -> None:
+def test_epoch_transfers_its_folder_and_logs_its_site(name: str) -> None:
     commands = filled(name)
     assert commands["when_to_transfer_output"] == "ON_EXIT_OR_EVICT"
     assert commands["preserve_relative_paths"] == "true"
@@ -99,7 +99,7 @@ def test_an_epoch_carries_its_runs_folder_and_says_where_it_ran(name: str) -> No
 
 
 @pytest.mark.parametrize("name", ["trainer", "metl"])
-def test_what_was_not_asked_for_is_left_out(name: str) -> None:
+def test_unrequested_commands_are_omitted(name: str) -> None:
     bare = filled(name)
     absent = {"gpus_minimum_memory", "requirements", "+projectname", "retry_request_memory"}
     assert not absent & set(bare)
@@ -109,7 +109,7 @@ def test_what_was_not_asked_for_is_left_out(name: str) -> None:
     assert asked["+projectname"] == '"MLSupplement"'
 
 
-def test_the_trainer_understands_the_arguments_of_its_template() -> None:
+def test_trainer_accepts_the_arguments_of_its_template() -> None:
     given = {"data": "/home/somebody/gb1.tsv", "fail_rate": "0.2", "diverge_at": "2"}
     args = train.parse_arguments(words("trainer", NODE, **given))
     assert (args.uuid, args.seed, args.max_epochs, args.stop_after_epoch) == ("75f86c77", 7, 30, 4)
@@ -133,7 +133,7 @@ def test_metl_runs_its_script_in_the_container() -> None:
     ]
 
 
-def test_what_can_be_swept_reaches_the_trainer() -> None:
+def test_swept_parameters_reach_the_trainer() -> None:
     more = {"learning_rate": "0.05", "batch_size": "16", "hidden": "4", "stage_first": "3"}
     args = train.parse_arguments(words("trainer", NODE, **more))
     assert (args.learning_rate, args.batch_size, args.hidden) == (0.05, 16, 4)
@@ -143,7 +143,7 @@ def test_what_can_be_swept_reaches_the_trainer() -> None:
     assert usual.schedule_from == 0
 
 
-def test_an_evaluation_touches_nothing_of_the_training() -> None:
+def test_evaluation_template_changes_no_training_file() -> None:
     commands = filled("evaluate")
     assert commands["transfer_input_files"] == "$(continue_from_checkpoint)"
     assert commands["transfer_output_files"] == "evaluation"
@@ -151,12 +151,12 @@ def test_an_evaluation_touches_nothing_of_the_training() -> None:
     assert (args.uuid, args.evaluate) == ("75f86c77", 4)
 
 
-def test_machines_know_their_rank() -> None:
+def test_machines_get_their_rank() -> None:
     args = train.parse_arguments(words("multinode", {**NODE, "Process": "1", "Cluster": "99"}))
     assert (args.machines, args.rank) == (2, 1)
 
 
-def test_shards_and_what_gathers_them() -> None:
+def test_shards_and_their_gather_node() -> None:
     args = train.parse_arguments(
         words("infer", {"shard": "2", "shards": "8"}, checkpoint="a/last.ckpt")
     )
@@ -164,7 +164,7 @@ def test_shards_and_what_gathers_them() -> None:
     assert train.parse_arguments(words("gather", {"shards": "8"})).gather == 8
 
 
-def test_the_provisioner_goes_along_and_can_be_run() -> None:
+def test_provisioner_is_shipped_and_executable() -> None:
     ((name, data, executable),) = load_template("provision").shipped_files
     assert (name, executable) == ("provision.sh", True)
     assert b'condor_qedit "$job" ProvisionerState 2' in data

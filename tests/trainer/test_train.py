@@ -1,4 +1,4 @@
-"""The bundled trainer as its jobs run it: a process of its own, in a directory of its own."""
+"""The bundled trainer as its jobs run it: a process in a directory of its own."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def start(
 def run(
     folder: Path, *arguments: object, status: int = 0, environment: dict[str, str] | None = None
 ) -> tuple[str, str]:
-    """What it printed, and its messages about trouble."""
+    """Its output, and its error messages."""
     with start(folder, *arguments, environment=environment) as process:
         out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == status, (out, err)
@@ -77,7 +77,7 @@ def rows(folder: Path, version: int) -> list[dict[str, str]]:
 
 
 def column(folder: Path, version: int, name: str) -> dict[int, str]:
-    """Step → value, where a row says it."""
+    """Step → value, in the rows that have it."""
     return {int(row["step"]): row[name] for row in rows(folder, version) if row.get(name)}
 
 
@@ -87,7 +87,7 @@ def figures_of(folder: Path, version: int) -> dict[str, str]:
 
 
 def wait_for(stream: IO[bytes], text: bytes) -> None:
-    """Read until ``text`` has come."""
+    """Read until ``text`` appears."""
     deadline = time.monotonic() + PATIENCE
     seen = b""
     while text not in seen:
@@ -98,8 +98,8 @@ def wait_for(stream: IO[bytes], text: bytes) -> None:
 
 
 def one_job_an_epoch(base: Path, epochs: int, *arguments: object) -> Path:
-    """Each job in a directory of its own, with the output of the one before: as HTCondor
-    carries it. The last one's directory."""
+    """Run each job in its own directory with the output of the one before, as HTCondor transfers
+    it; return the last directory."""
     before = None
     for epoch in range(1, epochs + 1):
         folder = base / f"job{epoch}"
@@ -151,7 +151,7 @@ def test_five_jobs_of_one_epoch_equal_one_job_of_five(tmp_path: Path, small: Dat
 
 
 @pytest.mark.parametrize("program", [TRAINER, GATE], ids=lambda program: program.name)
-def test_it_is_python_3_6_and_nothing_but_the_standard_library(program: Path) -> None:
+def test_trainer_is_python_3_6_and_standard_library_only(program: Path) -> None:
     wanted = set()
     for node in ast.walk(ast.parse(program.read_text(encoding="utf-8"), feature_version=(3, 6))):
         if isinstance(node, ast.Import):
@@ -162,7 +162,7 @@ def test_it_is_python_3_6_and_nothing_but_the_standard_library(program: Path) ->
     assert not wanted & {"dataclasses", "__future__", "contextvars"}  # Python 3.6 has them not
 
 
-def test_the_files_are_those_of_metl(apart: Path) -> None:
+def test_files_are_those_of_metl(apart: Path) -> None:
     base = logs(apart)
     assert sorted(path.name for path in base.iterdir()) == [
         f"{UUID}.ndjson",
@@ -202,7 +202,7 @@ def checkpoints_of(folder: Path) -> list[CheckpointRecord]:
     return read_events(path.read_text().splitlines(), path.name)
 
 
-def test_the_sidecar_names_the_checkpoint_and_its_parent(apart: Path) -> None:
+def test_sidecar_names_the_checkpoint_and_its_parent(apart: Path) -> None:
     found = sidecar(apart)
     assert found["checkpoint_hash"] == "sha256:" + hashlib.sha256(last(apart)).hexdigest()
     before = last(apart.parent / "job2")
@@ -213,7 +213,7 @@ def test_the_sidecar_names_the_checkpoint_and_its_parent(apart: Path) -> None:
     )
 
 
-def test_the_events_travel_from_job_to_job(apart: Path) -> None:
+def test_provenance_events_pass_from_job_to_job(apart: Path) -> None:
     records = checkpoints_of(apart)
     assert [record.epoch for record in records] == [0, 1, 2]
     assert [record.parent for record in records] == [None, *[r.digest for r in records[:-1]]]
@@ -221,7 +221,7 @@ def test_the_events_travel_from_job_to_job(apart: Path) -> None:
         assert record.digest == hashlib.sha256(last(apart.parent / job)).hexdigest()
 
 
-def test_a_job_names_itself_and_its_site(tmp_path: Path, small: Data) -> None:
+def test_job_records_its_id_and_site(tmp_path: Path, small: Data) -> None:
     ads = {"_CONDOR_JOB_AD": tmp_path / "job.ad", "_CONDOR_MACHINE_AD": tmp_path / "machine.ad"}
     ads["_CONDOR_JOB_AD"].write_text('ClusterId = 12\nProcId = 3\nEnvironment = "KEY=1"\n')
     ads["_CONDOR_MACHINE_AD"].write_text('Cpus = 1\nGLIDEIN_ResourceName = "Delta-GPU"\n')
@@ -234,7 +234,7 @@ def test_a_job_names_itself_and_its_site(tmp_path: Path, small: Data) -> None:
     assert (record.job, record.site) == ((12, 3), "Delta-GPU")
 
 
-def test_an_epoch_that_is_trained_again_has_the_same_checkpoint(apart: Path) -> None:
+def test_retrained_epoch_has_the_same_checkpoint(apart: Path) -> None:
     """A job that ended between sidecar and checkpoint has recorded the epoch already."""
     folder = apart.parent / "again"
     shutil.copytree(apart, folder)
@@ -268,19 +268,19 @@ def test_metrics_are_sparse_and_each_version_has_its_own_epochs(apart: Path) -> 
         (2, 10.0, "Epoch 3:   0%|          | 2/102968 [00:10<143:00:30, 5.00s/it"),
     ],
 )
-def test_a_line_of_progress(done: int, passed: float, line: str) -> None:
+def test_progress_line(done: int, passed: float, line: str) -> None:
     assert train.progress_text(3, done, 102968, passed) == line
 
 
 # --- being killed ---------------------------------------------------------------------------
 
 
-def test_killed_in_mid_epoch_it_goes_on_as_if_nothing_had_been(begun: Path, whole: Path) -> None:
+def test_killed_training_resumes_with_the_same_result(begun: Path, whole: Path) -> None:
     with start(begun, "--max-epochs", 3, "--slow-factor", 60) as process:
         assert process.stdout is not None
         wait_for(process.stdout, b"loss=")
         process.kill()
-    # What a process leaves that is killed while it writes.
+    # What a process killed while writing leaves.
     for beside in ("last.ckpt.tmp", "epoch=1-step=2-val_loss=0.50.ckpt.tmp"):
         (logs(begun) / "checkpoints" / beside).write_bytes(b"half")
     run(begun, "--max-epochs", 3)
@@ -291,7 +291,7 @@ def test_killed_in_mid_epoch_it_goes_on_as_if_nothing_had_been(begun: Path, whol
     assert [row["epoch"] for row in rows(begun, 2) if row["val_loss"]] == ["1", "2"]
 
 
-def test_sigterm_ends_it_by_that_signal_with_all_files_whole(begun: Path) -> None:
+def test_sigterm_leaves_complete_files(begun: Path) -> None:
     before = last(begun)
     with start(begun, "--max-epochs", 3, "--slow-factor", 60) as process:
         assert process.stdout is not None
@@ -304,7 +304,7 @@ def test_sigterm_ends_it_by_that_signal_with_all_files_whole(begun: Path) -> Non
     assert not list(logs(begun).rglob("*.tmp"))
 
 
-def test_started_again_when_all_is_trained_it_has_nothing_to_do(begun: Path) -> None:
+def test_restart_after_the_last_epoch_does_nothing(begun: Path) -> None:
     before, figures = last(begun), figures_of(begun, 0)
     out, _ = run(begun, "--max-epochs", 3, "--stop-after-epoch", 1)
     assert "trained already" in out
@@ -316,7 +316,7 @@ def test_started_again_when_all_is_trained_it_has_nothing_to_do(begun: Path) -> 
     assert kinds == ["job.assigned", "epoch.started", "epoch.completed", "job.assigned"]
 
 
-# --- checkpoints that are none --------------------------------------------------------------
+# --- invalid checkpoints --------------------------------------------------------------------
 
 
 def small_checkpoint() -> bytes:
@@ -339,9 +339,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("damage", DAMAGED)
-def test_a_damaged_or_foreign_checkpoint_is_refused_in_a_sentence(
-    tmp_path: Path, damage: str
-) -> None:
+def test_bad_checkpoint_is_refused_in_a_sentence(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "last.ckpt"
     path.write_bytes(DAMAGED[damage])
     with pytest.raises(train.TrainerError, match=re.escape(str(path))) as error:
@@ -350,7 +348,7 @@ def test_a_damaged_or_foreign_checkpoint_is_refused_in_a_sentence(
     assert "take it away" in str(error.value)
 
 
-def test_a_damaged_checkpoint_ends_the_job_by_its_own_status_and_is_left(tmp_path: Path) -> None:
+def test_damaged_checkpoint_has_its_own_exit_status(tmp_path: Path) -> None:
     folder = logs(tmp_path) / "checkpoints"
     folder.mkdir(parents=True)
     (folder / "last.ckpt").write_bytes(DAMAGED["cut"])
@@ -366,7 +364,7 @@ def test_a_damaged_checkpoint_ends_the_job_by_its_own_status_and_is_left(tmp_pat
         (("--data", "table.tsv"), "data"),
     ],
 )
-def test_another_runs_checkpoint_is_refused(
+def test_checkpoint_of_another_run_is_refused(
     begun: Path, arguments: tuple[object, ...], named: str
 ) -> None:
     write_table(begun / "table.tsv")
@@ -375,20 +373,20 @@ def test_another_runs_checkpoint_is_refused(
     assert err.count("\n") == 1
 
 
-def test_another_runs_folder_is_not_taken_for_its_own(begun: Path) -> None:
+def test_folder_of_another_run_is_not_used(begun: Path) -> None:
     shutil.copytree(logs(begun), logs(begun).with_name("another"))
     _, err = run(begun, "--uuid", "another", "--max-epochs", 3, status=train.EXIT_CHECKPOINT)
     assert "uuid" in err
 
 
-def test_a_checkpoint_that_is_asked_for_continues_another_run(begun: Path) -> None:
+def test_requested_checkpoint_continues_another_run(begun: Path) -> None:
     path = logs(begun) / "checkpoints" / "last.ckpt"
     stop = ("--max-epochs", 3, "--stop-after-epoch", 1)
     out, _ = run(begun, "--uuid", "another", *stop, "--checkpoint", path)
     assert f"resuming training from: {path}" in out
 
 
-def test_a_longer_run_says_that_its_horizon_moved(begun: Path) -> None:
+def test_longer_run_reports_its_changed_horizon(begun: Path) -> None:
     out, _ = run(begun, "--max-epochs", 9, "--stop-after-epoch", 1)
     assert "horizon was 3 epochs and is 9" in out
 
@@ -396,7 +394,7 @@ def test_a_longer_run_says_that_its_horizon_moved(begun: Path) -> None:
 # --- demonstrations -------------------------------------------------------------------------
 
 
-def test_a_failure_on_purpose_leaves_what_a_retry_needs(begun: Path, whole: Path) -> None:
+def test_simulated_failure_leaves_what_a_retry_needs(begun: Path, whole: Path) -> None:
     _, err = run(begun, "--max-epochs", 3, "--fail-rate", 1, status=train.EXIT_FAILED)
     assert "--fail-rate" in err
     run(begun, "--max-epochs", 3)
@@ -404,7 +402,7 @@ def test_a_failure_on_purpose_leaves_what_a_retry_needs(begun: Path, whole: Path
     assert (logs(begun) / "version_2").is_dir()
 
 
-def test_an_eviction_comes_at_a_jobs_first_start_only(tmp_path: Path, small: Data) -> None:
+def test_simulated_eviction_happens_at_the_first_start_only(tmp_path: Path, small: Data) -> None:
     slow = ("--max-epochs", 1, "--slow-factor", 60, "--evict-after", 0.3, *small)
     run(tmp_path, *slow, status=-signal.SIGTERM)
     ad = tmp_path / "job.ad"
@@ -415,7 +413,7 @@ def test_an_eviction_comes_at_a_jobs_first_start_only(tmp_path: Path, small: Dat
     run(tmp_path, *quick, environment={"_CONDOR_JOB_AD": str(ad)})
 
 
-def test_a_run_diverges_when_told_to(tmp_path: Path) -> None:
+def test_simulated_divergence(tmp_path: Path) -> None:
     run(tmp_path, "--max-epochs", 4, "--diverge-at", 3)
     losses = [float(each) for each in column(tmp_path, 0, "val_loss").values()]
     assert losses[1] < losses[0]
@@ -427,10 +425,10 @@ def test_a_run_diverges_when_told_to(tmp_path: Path) -> None:
     assert len(best(tmp_path)) == 1
 
 
-# --- somebody's own data --------------------------------------------------------------------
+# --- other data -----------------------------------------------------------------------------
 
 
-def test_a_table_of_variants_is_learned(tmp_path: Path) -> None:
+def test_table_of_variants_is_learned(tmp_path: Path) -> None:
     write_table(tmp_path / "gb1.tsv")
     run(tmp_path, "--data", "gb1.tsv", "--max-epochs", 12)
     assert float(figures_of(tmp_path, 0)["test/pearson_score"]) > 0.5
@@ -445,7 +443,7 @@ def test_positions_may_count_from_any_number(tmp_path: Path) -> None:
     assert zero.mark != one.mark
 
 
-def test_a_file_is_found_by_its_name_where_htcondor_put_it(
+def test_transferred_file_is_found_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_table(tmp_path / "gb1.tsv")
@@ -453,7 +451,7 @@ def test_a_file_is_found_by_its_name_where_htcondor_put_it(
     assert train.read_data("/home/somebody/data/gb1.tsv").targets == ("score",)
 
 
-def test_total_score_comes_first_and_other_columns_do_not_count(tmp_path: Path) -> None:
+def test_total_score_is_preferred(tmp_path: Path) -> None:
     lines = ["fa_score\tn_mut\tvariant\ttotal_score"]
     lines += [f"0.{n}\t2\tA{n}G,K99R\t{n}.5" for n in range(30)]
     lines += ["\t1\tA0G\t3.0", "nan\t1\tA0G\t3.0"]
@@ -488,7 +486,7 @@ def test_unusable_data_is_refused_with_its_line(tmp_path: Path, text: bytes, sen
     assert str(path) in str(error.value)
 
 
-def test_data_that_is_not_there_ends_it_with_a_sentence(tmp_path: Path) -> None:
+def test_missing_data_is_one_sentence(tmp_path: Path) -> None:
     _, err = run(tmp_path, "--data", "no.tsv", status=train.EXIT_DATA)
     assert err == "train.py: no.tsv: cannot be read: No such file or directory\n"
 
@@ -516,7 +514,7 @@ def test_wrong_arguments_are_refused(arguments: tuple[str, ...], capsys: Capture
     assert "train.py: error: " in capsys.readouterr().err
 
 
-def test_a_job_without_a_locale_may_have_any_path(tmp_path: Path) -> None:
+def test_any_path_works_without_a_locale(tmp_path: Path) -> None:
     out, _ = run(tmp_path, "--max-epochs", 1, "--output", "größe", environment={"LC_ALL": "C"})
     assert "gr" in out
     assert (tmp_path / "größe" / "training_logs" / UUID / "version_0" / "args.txt").exists()
