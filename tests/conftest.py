@@ -1,4 +1,4 @@
-"""What the tests of all packages share."""
+"""Fixtures and ordering of all tests."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# A busy machine is no failure: nothing here depends on how long an example takes.
+# A busy machine is not a failure: no test depends on the duration of an example.
 settings.register_profile("metlmon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("metlmon")
 
 # Scanning the objects that live as long as the tests would take a third of their time.
 gc.set_threshold(50_000, 20, 100)
 
-# With it the programs that tests start would write at once what they otherwise keep in a buffer.
+# With it the programs of tests would write unbuffered.
 os.environ.pop("PYTHONUNBUFFERED", None)
 
 HERE = Path(__file__).resolve().parent
@@ -76,7 +76,7 @@ def _order(item: pytest.Item, place: str) -> int:
 
 
 def pytest_collection_finish() -> None:
-    """Take modules and tests out of the garbage collector's sight."""
+    """Exclude modules and tests from garbage collection."""
     gc.collect()
     gc.freeze()
     # Reading a dagdir asks for the count, and counting a million objects takes 10 to 20 ms.
@@ -84,7 +84,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """Leave the collections at the end of a process nothing to look at."""
+    """Leave no objects to the collections at the end of a process."""
     gc.freeze()
 
 
@@ -102,7 +102,7 @@ Shared = Callable[[str], Path]
 
 
 def shared_path(path: str) -> Path:
-    """``path`` below :data:`SHARED`; the test that asks is skipped where it is absent."""
+    """``path`` below :data:`SHARED`; skips the test if it does not exist."""
     found = SHARED / path
     if not found.exists():
         pytest.skip(f"no {path} beside this checkout: the real recordings are not here")
@@ -117,7 +117,7 @@ def _shared() -> Shared:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_files_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The user's cache, settings and state are neither read nor written."""
+    """Isolate tests from the user's cache, settings and state."""
     with pytest.MonkeyPatch.context() as patched:
         for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
             patched.setenv(name, str(tmp_path_factory.mktemp(name.split("_")[1].lower())))
@@ -129,7 +129,7 @@ _made_directories: defaultdict[str, Iterator[int]] = defaultdict(count)
 
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As pytest's, without a look at the directories of all tests before and a link to it."""
+    """Like pytest's, without a link to it and without listing earlier tests' directories."""
     name = re.sub(r"\W", "_", request.node.name)[:30]
     while True:
         path = tmp_path_factory.getbasetemp() / f"{name}{next(_made_directories[name])}"

@@ -61,7 +61,7 @@ class Recorder:
 
 
 def make_ensemble(folder: Path) -> Path:
-    """An ensemble with one running epoch; its log."""
+    """Write an ensemble with one running epoch; return its log."""
     folder.mkdir()
     (folder / "e.dag").write_text(DAG)
     (folder / "a.sub").write_text("executable=a\nlog=metl.log\nqueue\n")
@@ -105,7 +105,7 @@ def _shown(app: MetlmonApp) -> bool:
 
 
 def record_reader(recorder: Recorder, log: Path) -> None:
-    """Record a look of the reader alone, with the snapshot after it."""
+    """Record one check of the reader alone, with the snapshot after it."""
     reader = DagdirReader(log.parent, live=True)
     reader.open()
     reader.read_all()

@@ -1,12 +1,12 @@
-"""What commands and screens show of every fixture, to compare before and after a refactoring.
+"""Output of commands and screens for every fixture, to compare before and after a refactoring.
 
     python -m tests.outputs write DIR [--of PLACE ...]    # a file for each output
     python -m tests.outputs compare OLD NEW   # exit status 1 where they differ
 
-Outputs are those of commands with and without ``--json``, also of a moment in the middle, tables
+Outputs are those of commands with and without ``--json``, also as of a time in the middle, tables
 of ``export``, and the text of screens at 80×24 and 200×50. JSON is compared field by field: fields
-may be added, numbers rounded otherwise, and sentences (texts with a blank in them) put better.
-Texts are compared line by line.
+may be added, numbers rounded otherwise, and sentences (texts with a blank in them) reworded. Texts
+are compared line by line.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def write_all_of(job: tuple[str, Path, Path]) -> int:
 
 
 def limited(make: Callable[[], str]) -> str:
-    """An output, or why there is none."""
+    """An output, or the reason of its absence."""
 
     def give_up(*_: object) -> None:
         raise TimeoutError(f"more than {SECONDS} s")
@@ -102,7 +102,7 @@ def limited(make: Callable[[], str]) -> str:
 
 
 def outputs(path: Path) -> Iterator[tuple[str, Callable[[], str]]]:
-    """The name of each output of an input, and what makes it."""
+    """The name of each output of an input, and the function that makes it."""
 
     def both(name: str, *words: str) -> Iterator[tuple[str, Callable[[], str]]]:
         yield name, partial(printed, *words, "--json")
@@ -149,7 +149,7 @@ def run_names(path: Path) -> list[str]:
 
 
 def printed(*words: str) -> str:
-    """What ``metlmon WORDS`` prints, its exit status and its warnings behind it."""
+    """The output of ``metlmon WORDS``, followed by its exit status and warnings."""
     from metlmon.cli.main import main
 
     out, err = io.StringIO(), io.StringIO()
@@ -162,7 +162,7 @@ def printed(*words: str) -> str:
 
 
 def exported(to: str, *words: str) -> str:
-    """What ``metlmon export --to TO`` prints or writes."""
+    """The output or file of ``metlmon export --to TO``."""
     if to == "openmetrics":
         return printed("export", *words, "--to", to)
     with TemporaryDirectory() as place:
@@ -178,7 +178,7 @@ def screen_texts(path: Path, size: tuple[int, int]) -> str:
 
 
 async def screens_of(path: Path, size: tuple[int, int]) -> str:
-    """The text of each screen that is reached by keys from the overview."""
+    """The text of each screen reachable by keys from the overview."""
     from metlmon.config.loader import load_settings
     from metlmon.live.dagdir_reader import DagdirReader
     from tests.support.screen_view import VISITS
@@ -216,7 +216,7 @@ def write(target: Path, places: Sequence[Path]) -> int:
 
 
 def flattened(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Each value of a JSON object by its path; objects and lists without anything in them, too."""
+    """Each value of a JSON object by its path, including empty objects and lists."""
     if isinstance(value, dict) and value:
         for key, each in value.items():
             yield from flattened(each, f"{path}.{key}")
@@ -241,7 +241,7 @@ def json_differences(old: str, new: str) -> Iterator[tuple[str, str]]:
 
 
 def are_equal(old: object, new: object) -> bool:
-    """Whether two values are equal, sentences, or one number that was rounded in two ways."""
+    """Whether two values are equal, both sentences, or one number rounded in two ways."""
     if isinstance(old, float | int) and isinstance(new, float | int):
         roundings = (new, round(new, 3), round(new, 4), round(new, 6))
         return old in roundings or float(f"{old:.12g}") == new

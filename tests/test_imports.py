@@ -1,6 +1,6 @@
-"""What a command may import besides what it needs, and the cycles that there are not.
+"""What a command may import beyond its needs, and the absence of import cycles.
 
-``tests/bench/startup.py`` measures what they cost.
+``tests/bench/startup.py`` measures the cost.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ NEVER_AT_FIRST = {
 
 
 def imported(code: str, *arguments: str) -> set[str]:
-    """What a new interpreter has imported beyond what it starts with, after this code."""
+    """The modules that a new interpreter imports for this code, beyond its own."""
     result = "import atexit, sys\nbefore = set(sys.modules)\n"
     result += "tell = lambda: print(*sorted(set(sys.modules) - before), file=sys.stderr)\n"
     result += "atexit.register(tell)\n" + code
@@ -87,13 +87,13 @@ def imported(code: str, *arguments: str) -> set[str]:
 
 
 def of(command: str) -> set[str]:
-    """What this command imports."""
+    """The imports of this command."""
     words = command.replace("DIR", DEMO).split()
     return imported("from metlmon.cli.main import main\nassert main(sys.argv[1:]) == 0", *words)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_imports_what_it_needs(command: str) -> None:
+def test_commands_import_only_what_they_need(command: str) -> None:
     found = of(command)
     assert "metlmon.cli.main" in found
     tops = {name.split(".")[0] for name in found} - set(sys.stdlib_module_names)
@@ -114,7 +114,7 @@ WITHOUT_FRAMES = [
 
 def test_only_exports_import_pandas() -> None:
     commands = [command.replace("DIR", DEMO) for command in WITHOUT_FRAMES]
-    # Some have nothing to say of the demo: what they import is looked at all the same.
+    # Some have no output for the demo; their imports count all the same.
     code = "from metlmon.cli.main import main\nfor each in sys.argv[1:]: main(each.split())"
     found = imported(code, *commands)
     assert {"metlmon.report", "metlmon.cli.commands.config"} <= found, "all of them ran"
@@ -123,7 +123,7 @@ def test_only_exports_import_pandas() -> None:
     assert not {name.split(".")[0] for name in found} & heavy
 
 
-def test_textual_is_bound_below_its_next_major_version() -> None:
+def test_textual_is_pinned_below_its_next_major_version() -> None:
     """``screens`` extends private parts of it."""
     text = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     assert [each for each in text if each.startswith("textual")] == ["textual>=8.2,<9"]
@@ -131,12 +131,12 @@ def test_textual_is_bound_below_its_next_major_version() -> None:
     assert private
 
 
-def test_what_reads_nothing_defines_no_records() -> None:
+def test_commands_without_reading_define_no_records() -> None:
     for command in ("--version", "--help"):
         assert not of(command) & {"dataclasses", "inspect", "pathlib", "json", "datetime"}
 
 
-def test_the_first_screen_waits_for_no_other() -> None:
+def test_first_screen_imports_no_other_screen() -> None:
     opening = (
         "metlmon.cli.main metlmon.cli.commands.status metlmon.cli.session_setup metlmon.pool.client"
     )
@@ -164,7 +164,7 @@ def product_imports(file: Path, modules: Set[str]) -> Iterator[str]:
     """The modules of the product that a file imports, in functions, too."""
     tree = ast.parse(file.read_text())
     if "screens" in file.parts:
-        # Screens and the application name each other's classes, for types alone.
+        # Screens and the application import each other's classes for types only.
         tree.body = [each for each in tree.body if not is_for_types(each)]
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
@@ -174,7 +174,7 @@ def product_imports(file: Path, modules: Set[str]) -> Iterator[str]:
             yield from {alias.name for alias in node.names} & modules
 
 
-def test_modules_import_each_other_in_no_cycle() -> None:
+def test_modules_have_no_import_cycle() -> None:
     files = [file for top in ("metlmon", "screens") for file in (ROOT / top).rglob("*.py")]
     modules = {module_name(file) for file in files}
     graph = {module_name(file): {*product_imports(file, modules)} for file in files}

@@ -1,4 +1,4 @@
-"""What is installed from a wheel works without the checkout: demo, status, the dashboard."""
+"""A wheel works without the checkout: demo, status, the dashboard."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment that holds the wheel and nothing of the checkout. The packages it
-    requires are lent by the environment the tests run in: nothing is fetched."""
+    """An environment with the wheel and nothing of the checkout. Required packages come from the
+    environment of the tests, without the network."""
     home = tmp_path_factory.mktemp("installed")
     venv.create(home)
     pip = [sys.executable, "-m", "pip", "--python", home / "bin" / "python"]
@@ -59,7 +59,7 @@ def command(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str
     )
 
 
-def test_the_wheel_holds_the_recording_and_no_tests(wheel: Path) -> None:
+def test_wheel_has_the_recording_and_no_tests(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert "metlmon/story.zip" in names
@@ -68,7 +68,7 @@ def test_the_wheel_holds_the_recording_and_no_tests(wheel: Path) -> None:
     assert not [name for name in names if name.startswith(("tests/", "fixtures/"))]
 
 
-def test_the_wheel_holds_what_is_written_beside_a_dag(wheel: Path) -> None:
+def test_wheel_has_the_files_written_beside_a_dag(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         held = {name: archive.read(name) for name in archive.namelist()}
     trainer = CHECKOUT / "metlmon" / "trainer"
@@ -78,7 +78,7 @@ def test_the_wheel_holds_what_is_written_beside_a_dag(wheel: Path) -> None:
         assert held[path.relative_to(CHECKOUT).as_posix()] == path.read_bytes()
 
 
-def test_it_is_the_installed_one_that_runs(installed: Path) -> None:
+def test_installed_program_runs(installed: Path) -> None:
     where = subprocess.run(
         [installed / "bin" / "python", "-c", "import metlmon, screens; print(metlmon.__file__)"],
         cwd=installed,
@@ -96,7 +96,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_dag_is_written(shape: str, installed: Path) -> None:
+def test_installed_program_writes_a_dag(shape: str, installed: Path) -> None:
     asked = ("new", f"made-{shape}", "--shape", shape, *SHAPES[shape])
     done = command(installed, *asked)
     assert done.returncode == 0, done.stderr
@@ -123,7 +123,7 @@ def terminal(installed: Path, *arguments: str) -> PseudoTerminal:
     return PseudoTerminal(argv, (80, 24), environment, cwd=installed)
 
 
-def test_watch_opens_on_a_terminal_and_leaves_it(installed: Path) -> None:
+def test_installed_watch_opens_and_leaves_the_terminal(installed: Path) -> None:
     with terminal(installed, "watch", str(CHECKOUT / "fixtures" / "rescue")) as screen:
         screen.until(lambda: "run3" in screen.text and "4/4" in screen.text, "no run is shown")
         screen.wait_for("16 of 16 done")
@@ -131,7 +131,7 @@ def test_watch_opens_on_a_terminal_and_leaves_it(installed: Path) -> None:
         assert screen.end() == 0
 
 
-def test_the_demo_moves_on_a_terminal(installed: Path) -> None:
+def test_installed_demo_plays_on_a_terminal(installed: Path) -> None:
     with terminal(installed, "demo", "--speed", "500000") as screen:
         screen.until(lambda: "running" in screen.text and "run0" in screen.text, "it does not run")
         screen.wait_for("40/40")
