@@ -535,6 +535,7 @@ class SnapshotBuilder:
                 replace(epochs[node], evaluations=tuple(side_rows.get(node, ()))) for node in listed
             ),
             tuple(side.values()),
+            nodes_unlogged=len(derivation.unlogged_nodes() & {*counted, *others, *side}),
         )
 
     def _epoch_before(self, key: NodeKey, run: RunNodes) -> NodeKey | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from itertools import chain, islice
 from typing import Final, NamedTuple
@@ -823,10 +824,14 @@ class Derivation:
     @property
     def nodes_unlogged(self) -> int:
         """As in :class:`metlmon.snapshot.records.Status`."""
+        return len(self.unlogged_nodes())
+
+    def unlogged_nodes(self) -> AbstractSet[NodeKey]:
+        """The nodes whose hours are missing, as in :class:`metlmon.snapshot.records.Status`."""
         lacking = self.sums.unlogged
         if self.totals.hour_unit is HourUnit.GPU:
             lacking = lacking | self.sums.without_slot
-        return len(lacking)
+        return lacking
 
     def side_counts(self) -> tuple[int, int, int, int, int]:
         """Counts of side nodes: total, done, failed, overruled, removed."""

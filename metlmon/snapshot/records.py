@@ -921,25 +921,21 @@ class Status(Struct, frozen=True):
 
 
 class RunView(Struct, frozen=True):
-    """One run with its epochs in order, and all its side nodes."""
+    """One run with its epochs in order, and all its side nodes.
+
+    ``nodes_unlogged``: number of its nodes whose hours are missing, as in :class:`Status`.
+    """
 
     row: Run
     epochs: tuple[Epoch, ...]
     side: tuple[Epoch, ...]
+    nodes_unlogged: int = 0
 
     @property
     def other_side_nodes(self) -> tuple[Epoch, ...]:
         """The side nodes that belong to no epoch."""
         paired = {row.node_key for epoch in self.epochs for row in epoch.evaluations}
         return tuple(row for row in self.side if row.node_key not in paired)
-
-    @property
-    def nodes_unlogged(self) -> int:
-        """Number of its nodes whose GPU-hours are missing, as in :class:`Status`."""
-        rows = (*self.epochs, *self.side)
-        return sum(
-            row.lacks_hours or (row.state is State.COMPLETED and not row.attempts) for row in rows
-        )
 
 
 class NodeRow(Node, frozen=True, kw_only=True):

@@ -279,3 +279,15 @@ def test_usual_silence_of_a_log_is_not_a_gap() -> None:
     kinds = [each.kind for each in make_health(made).entries]
     assert kinds.count("log-damage") == 3
     assert "log-gap" not in kinds
+
+
+def test_nodes_that_never_run_lack_no_hours_of_their_run() -> None:
+    """As for the whole ensemble: DONE in the DAG file, as in one that continues another."""
+    log = Log().submit(77, "run0-train_epoch1").execute(77, gpus=1).terminate(77)
+    dag = "JOB run0-train_epoch0 a.sub DONE\nJOB run0-train_epoch1 a.sub\n"
+    painter = read_ensemble(dag, log).painter()
+    (run,) = painter.status().runs
+    view = painter.run_view(run.key)
+    assert view is not None
+    assert (view.row.epochs_done, view.nodes_unlogged) == (2, 0)
+    assert painter.status().nodes_unlogged == 0
