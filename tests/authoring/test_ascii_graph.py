@@ -71,7 +71,7 @@ def test_a_chain(own: str) -> None:
     )  # fmt: skip
 
 
-def test_evaluations_are_listed_beneath_the_chain(own: str) -> None:
+def test_evaluations_are_listed_below_the_chain(own: str) -> None:
     graph = build_graph(Request(own, Path("x"), runs=10, epochs=30, evaluation=Evaluation(own)))
     assert drawn(graph, 40) == (
         "run0 … run9  10 runs like this\n"

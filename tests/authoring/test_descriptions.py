@@ -61,7 +61,7 @@ def test_empty_description_is_a_chain_with_a_gate(tmp_path: Path) -> None:
     assert found == usual
 
 
-def test_values_and_regions_as_people_write_them(tmp_path: Path) -> None:
+def test_values_and_regions_in_usual_notation(tmp_path: Path) -> None:
     found = read(
         tmp_path,
         """\
@@ -348,7 +348,7 @@ def test_every_shape_has_an_example(tmp_path: Path, shape: EnsembleShape) -> Non
         ("0", 0),
     ],
 )
-def test_sizes(text: str, size: int) -> None:
+def test_sizes_are_read(text: str, size: int) -> None:
     assert read_size(text) == size
 
 
@@ -356,11 +356,11 @@ def test_sizes(text: str, size: int) -> None:
     ("text", "seeds"),
     [("", ()), ("7", (7,)), ("7, 11 13,", (7, 11, 13)), ("1-3,9", (1, 2, 3, 9)), ("-4", (-4,))],
 )
-def test_seeds_as_text(text: str, seeds: tuple[int, ...]) -> None:
+def test_seeds_are_read(text: str, seeds: tuple[int, ...]) -> None:
     assert read_seeds(text) == seeds
 
 
-def test_names_as_text() -> None:
+def test_names_are_read() -> None:
     assert read_names(" A ,B,, A,C D") == ("A", "B", "C D")
     assert read_names("") == ()
 

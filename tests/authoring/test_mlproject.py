@@ -339,7 +339,7 @@ def test_runs_in_sub_dags_are_executed(tmp_path: Path) -> None:
     assert len((request.directory / "out/epochs").read_text().splitlines()) == 6
 
 
-def test_the_bundled_trainer_trains(tmp_path: Path) -> None:
+def test_bundled_trainer_trains(tmp_path: Path) -> None:
     request = Request("trainer", tmp_path / "new", runs=1, epochs=2, mlproject=True)
     done = run_script(request)
     assert done.returncode == 0, done.stderr

@@ -72,7 +72,7 @@ def test_counts_graph_and_files_are_printed_and_written(capsys: Captured, own: s
     assert "metlmon watch ensemble" in err
 
 
-def test_a_dry_run_writes_nothing(capsys: Captured, own: str) -> None:
+def test_dry_run_writes_nothing(capsys: Captured, own: str) -> None:
     for words in ("--dry-run", "--picture", "--explain run0-train_epoch0", "--dry-run --json"):
         code, out, _ = run_new(capsys, f"--template {own} {words}")
         assert (code, files_here()) == (Exit.OK, [])

@@ -43,7 +43,7 @@ def _dagdir(tmp_path: Path) -> Path:
     return dagdir.path
 
 
-def test_logs_alone(capsys: Captured, dagdir: Path) -> None:
+def test_annexes_from_logs(capsys: Captured, dagdir: Path) -> None:
     report = json_output("annexes", capsys, dagdir, *THEN)
     (row,) = report["annexes"]
     assert (row["name"], row["site"], row["state"]) == ("gpu-annex", "Delta-GPU", "gone")

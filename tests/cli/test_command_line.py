@@ -80,7 +80,7 @@ def test_other_words_are_not_times(text: str) -> None:
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_sections_are_listed_and_found_by_the_beginning_of_their_titles(capsys: Captured) -> None:
+def test_sections_are_listed_and_found_by_prefix(capsys: Captured) -> None:
     printed = text_output("help", capsys)
     for title in sections(GUIDE.read_text()):
         assert f"  {title.lower()}\n" in printed
@@ -99,7 +99,7 @@ def test_columns_of_the_overview_are_explained(capsys: Captured) -> None:
         assert re.search(rf"^{re.escape(column.title)}  .*{re.escape(column.doc)}$", printed, re.M)
 
 
-def test_commands_that_readme_and_guide_name_exist_and_each_is_in_one_group() -> None:
+def test_commands_in_readme_and_guide_exist() -> None:
     text = (ROOT / "README.md").read_text() + GUIDE.read_text()
     named = set(re.findall(r"^metlmon ([a-z]+)\b", text, re.MULTILINE))
     assert named

@@ -48,7 +48,7 @@ def test_passed_failures_are_listed_once(dagdir: str, capsys: Captured) -> None:
     assert "✓ epoch done, next waiting, job failed" in row
 
 
-def test_a_run_of_overruled_epochs_alone_has_no_goodput(dagdir: str, capsys: Captured) -> None:
+def test_run_of_overruled_epochs_has_no_goodput(dagdir: str, capsys: Captured) -> None:
     """Its only epochs took hours that are badput: neither sum is unknown."""
     lines = text_output("status", capsys, dagdir, "--no-live").splitlines()
     (row,) = [line for line in lines if line.startswith("run0 ")]

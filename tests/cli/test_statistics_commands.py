@@ -65,7 +65,7 @@ def test_backtest_without_data(tmp_path: Path, capsys: Captured) -> None:
 # --- curves -----------------------------------------------------------------------------------
 
 
-def test_curves_for_people(capsys: Captured) -> None:
+def test_curves_as_text(capsys: Captured) -> None:
     result = text_output("curves", capsys, TRAINER, "--ascii")
     assert result.isascii()
     lines = result.splitlines()
@@ -83,7 +83,7 @@ def test_unknown_metric_is_refused(capsys: Captured) -> None:
     assert "--metric val_los: no run has it; there are: val_loss, val_loss_best," in captured.err
 
 
-def test_curves_as_they_were(capsys: Captured) -> None:
+def test_as_of_limits_the_epochs_of_curves(capsys: Captured) -> None:
     """Of a moment only the epochs that were completed by then."""
     moment = "2026-11-21T14:22:00"
     done = json_output("status", capsys, TRAINER, "--as-of", moment)
@@ -100,7 +100,7 @@ def printed_timeline(capsys: Captured, *arguments: str) -> list[str]:
     return text_output("timeline", capsys, *arguments).splitlines()
 
 
-def test_a_timeline_fits_the_terminal(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timeline_fits_the_terminal(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     for columns in (60, 80, 200):
         monkeypatch.setenv("COLUMNS", str(columns))
         lines = printed_timeline(capsys, str(TRAINER), "--ascii")
@@ -129,7 +129,7 @@ BY = ("run", "site", "gpu", "host", "request")
 
 
 @pytest.mark.parametrize("by", BY)
-def test_the_groups_of_usage_as_text_are_those_of_json(capsys: Captured, by: str) -> None:
+def test_groups_of_text_and_json_agree(capsys: Captured, by: str) -> None:
     read = json_output("usage", capsys, DEMO, "--by", by)
     out = text_output("usage", capsys, DEMO, "--by", by)
     assert read["by"] == by

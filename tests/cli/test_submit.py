@@ -56,7 +56,7 @@ FILES = [
 # --- previews -------------------------------------------------------------------------------
 
 
-def test_a_dry_run_prints_every_file_and_writes_none(
+def test_dry_run_prints_every_file_and_writes_none(
     capsys: Captured, own: str, pool: FakePool
 ) -> None:
     code, out, err = spoken(

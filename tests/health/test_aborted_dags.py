@@ -354,7 +354,7 @@ def test_service_node_ends_with_its_dag(
 
 @pytest.mark.parametrize("reason", [EXITED, "Removed by DAGMan (by user anna)"])
 @pytest.mark.parametrize("started", [True, False])
-def test_a_service_node_that_waited_as_its_dag_ended(
+def test_idle_service_node_at_the_end_of_its_dag(
     tmp_path: Path, reason: str, started: bool
 ) -> None:
     """What its machine had ended long before is lost."""

@@ -132,7 +132,7 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize(("dagdir", "dag", "more"), LAYOUTS.values(), ids=LAYOUTS)
-def test_names_are_relative_to(
+def test_names_are_relative_to_the_submission_directory(
     tmp_path: Path, dagdir: str, dag: dict[str, str], more: dict[str, str]
 ) -> None:
     write(tmp_path, dag | more)

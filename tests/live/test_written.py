@@ -246,7 +246,7 @@ def test_pattern_for_printed_values(dagdir: Dagdir) -> None:
     assert look.values("perplexity") == {0: 8.0, 1: math.inf}
 
 
-def test_a_pattern_for_files(dagdir: Dagdir) -> None:
+def test_pattern_for_files(dagdir: Dagdir) -> None:
     numbered = re.compile(r"^(?P<epoch>\d+) (?P<value>\S+)$")
     patterns = (
         MetricPattern("loss", "log/{uuid}.txt", numbered),

@@ -155,7 +155,7 @@ def test_failed_upload_stores_no_time(finished: bool, ends_as: str) -> None:
     assert 1050 <= upload.seconds <= 1058
 
 
-def test_the_output_of_an_end_that_could_not_be_logged_is_no_checkpoint() -> None:
+def test_output_of_an_unlogged_end_is_not_a_checkpoint() -> None:
     """The disk was full: the job runs again, from what it had stored before."""
     log = uploaded(uploaded(running(), "11:00:00"), "12:59:50").terminate(77, at="13:00:00")
     text = "\tUserLog Unable to log ULOG_JOB_TERMINATED event\n"

@@ -43,7 +43,7 @@ def causes_in(reading: EnsembleReading) -> list[str]:
 
 
 @pytest.mark.parametrize("code", [1005, 1013, None, 1004, 1023, 1014])
-def test_codes_of_a_startd_that_shuts_down_and_of_users(code: int | None) -> None:
+def test_codes_of_startd_shutdowns_and_users(code: int | None) -> None:
     expected = SHUTDOWN if code in {1004, 1023, 1014} else ANNEX_EXPIRED_INFERRED
     assert causes(later(evicted(started(), 77, 78, 79, code=code))) == [expected] * 3
 

@@ -112,11 +112,11 @@ def test_hours_by_cause(ledger: Ledger) -> None:
     assert causes == TRUTH["by_cause"]
 
 
-def test_holds(ledger: Ledger) -> None:
+def test_holds_are_those_of_the_truth(ledger: Ledger) -> None:
     holds = Counter(f"{hold.code}/{hold.subcode}" for job in ledger.jobs for hold in job.holds)
     assert holds == TRUTH["holds"]
 
 
-def test_hidden_epochs(ledger: Ledger) -> None:
+def test_hidden_epochs_are_those_of_the_truth(ledger: Ledger) -> None:
     assert sorted(epoch.node for epoch in ledger.epochs if epoch.hidden) == TRUTH["hidden"]
     assert TRUTH["hidden"]

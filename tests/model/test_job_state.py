@@ -284,7 +284,7 @@ def test_checkpoint_before_a_disconnection_counts() -> None:
     assert (lost.stored, lost.lost) == (1800, 4200)
 
 
-def test_what_was_stored_before_is_kept_when_the_job_runs_again() -> None:
+def test_checkpoint_before_a_rerun_counts() -> None:
     """The transfers of its next execution are not this one's."""
     log = submitted().execute(77, at="10:00:00").transfer(77, "started output", at="10:29:00")
     log.transfer(77, "finished output", at="10:30:00").disconnect(77, at="11:00:00")

@@ -210,7 +210,7 @@ def test_post_script_after_a_failed_submission() -> None:
 
 
 @pytest.mark.parametrize("reported_by", ["log", "out"])
-def test_a_node_in_a_rescue_file_ended_with_its_post_script(reported_by: str) -> None:
+def test_done_node_ended_with_its_post_script(reported_by: str) -> None:
     """Which overruled its job; DAGMan then failed elsewhere, or starts again: no nodes.log."""
     log = Log().submit(77, EPOCH0, at="09:00:00").execute(77).terminate(77, 1, at="10:00:00")
     out = Out().start(at="08:59:00").submitted(EPOCH0, 77, at="09:00:00")

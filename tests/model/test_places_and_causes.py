@@ -139,7 +139,7 @@ def test_median_of_epochs_excludes_evaluations() -> None:
         ("Bridges2-GPU|Expanse-GPU", "Delta-GPU", True),
     ],
 )
-def test_off_target(target: str, where: str, off: bool) -> None:
+def test_run_at_another_site_is_off_target(target: str, where: str, off: bool) -> None:
     dag = f"JOB {NODE} t.sub\nJOB run1-train_epoch0 t.sub\n"
     dag += f'VARS {NODE} ResourceName="{target}"\nVARS run1-train_epoch0 ResourceName="expanse"\n'
     run = read_ensemble(dag, Log().submit(77, NODE).execute(77, site=where)).run("run0")

@@ -61,7 +61,7 @@ def test_queued_jobs_of_a_run_exclude_other_sub_dags(tmp_path: Path) -> None:
     ]
 
 
-def test_the_last_of_several_procs_completes_an_epoch() -> None:
+def test_last_of_several_procs_completes_an_epoch() -> None:
     log = Log()
     for proc in range(3):
         log.submit((77, proc), "run0-train_epoch0", at="09:00:00")
@@ -73,7 +73,7 @@ def test_the_last_of_several_procs_completes_an_epoch() -> None:
     assert [entry.job for entry in ledger.executions if entry.final] == [(77, 1)]
 
 
-def test_procs_of_one_submission_hide_no_compute() -> None:
+def test_procs_of_one_submission_are_not_hidden_compute() -> None:
     """The last one may start late, and be short."""
     log = Log()
     for proc in range(2):
@@ -85,7 +85,7 @@ def test_procs_of_one_submission_hide_no_compute() -> None:
     assert not epoch.hidden
 
 
-def test_jobs_in_the_queue_are_counted_by_jobs(tmp_path: Path) -> None:
+def test_queued_jobs_are_counted_by_job(tmp_path: Path) -> None:
     """A node may have several, and that of a sub-DAG trains nothing."""
     (tmp_path / "top.dag").write_text("SUBDAG EXTERNAL A inner.dag\n")
     (tmp_path / "inner.dag").write_text(chain("run0", None, range(2)))
@@ -101,7 +101,7 @@ def test_jobs_in_the_queue_are_counted_by_jobs(tmp_path: Path) -> None:
     assert running_text(status, status.dags[0]) == "▶ 2 jobs running"
 
 
-def test_sub_dags_without_any_file_of_dagman(tmp_path: Path) -> None:
+def test_sub_dags_without_files_of_dagman(tmp_path: Path) -> None:
     """Their nodes tell the state of the SUBDAG nodes, also while the log grows."""
     for run in range(2):
         (tmp_path / f"r{run}.dag").write_text(chain(f"r{run}", None, range(2)))

@@ -91,7 +91,7 @@ def feed() -> BuilderFeed:
     return BuilderFeed(read_ensemble({"run.dag": evaluated()}, evaluated_log()).painter())
 
 
-async def test_they_are_counted_on_the_overview_and_shown_beside_their_epochs() -> None:
+async def test_evaluations_are_counted_and_shown_beside_epochs() -> None:
     async with opened(feed(), size=WIDE) as seen:
         assert "1 evaluation failed (POST script passed)" in seen.text, "and that is no alarm"
         await seen.press("enter")

@@ -24,7 +24,7 @@ def feed(width: int = 40, log: Log | None = None) -> BuilderFeed:
     return BuilderFeed(read_ensemble({"run.dag": fan(width)}, log or fan_log()).painter())
 
 
-async def test_trouble_stands_first_what_is_alike_is_one_row_and_rows_fold_and_unfold() -> None:
+async def test_trouble_is_first_and_rows_fold_and_unfold() -> None:
     async with opened(feed(), size=WIDE) as seen:
         await seen.press("6")
         rows = [line for line in seen.lines if "work_" in line]

@@ -170,7 +170,7 @@ def test_each_of_several_jobs_gets_an_answer(acting: Acting) -> None:
         acting.becomes(run, truth.RUNNING)
 
 
-def test_a_finished_job_is_refused(acting: Acting) -> None:
+def test_finished_job_is_refused(acting: Acting) -> None:
     (done,) = acting.pool.history(acting.of_dag, 'DAGNodeName == "run5-train_epoch0"')
     for what in ("hold", "release", "remove", "vacate"):
         answered = acting.act(what, name(done), expect=REFUSED)
@@ -178,7 +178,7 @@ def test_a_finished_job_is_refused(acting: Acting) -> None:
         assert "completed" in json.dumps([answered["refused"], answered["left_out"]])
 
 
-def test_someone_elses_job_is_refused(acting: Acting, second_colleague: str) -> None:
+def test_job_of_another_user_is_refused(acting: Acting, second_colleague: str) -> None:
     before = acting.job(0)
     for what in ("hold", "remove", "vacate"):
         answered = acting.act(what, name(before), expect=REFUSED, user=second_colleague)
@@ -220,7 +220,7 @@ def test_nothing_is_done_without_confirmation(acting: Acting) -> None:
     assert acting.job(0)["JobStatus"] == truth.RUNNING
 
 
-def test_a_read_only_setting_refuses_everything(acting: Acting) -> None:
+def test_read_only_setting_refuses_actions(acting: Acting) -> None:
     settings = acting.pool.place(acting.dag.directory / "metlmon.toml", "read_only = true\n")
     try:
         for what in ("hold", "remove-dag"):
@@ -295,7 +295,7 @@ def test_halt_and_resume(acting: Acting) -> None:
     assert not halt.exists()
 
 
-def test_remove(acting: Acting) -> None:
+def test_job_is_removed(acting: Acting) -> None:
     job = acting.job(3)
     assert replies(acting.act("remove", "run3")) == [(name(job), "done")]
     (gone,) = until(

@@ -124,7 +124,7 @@ def test_jobs_of_another_directory_are_not_touched(
 
 
 @pytest.mark.parametrize("place", [linked, copied])
-def test_the_dagman_of_another_directory_is_not_touched(
+def test_dagman_of_another_directory_is_not_touched(
     pool: Pool,
     ours: gated_dag.Gated,
     colleague: str,

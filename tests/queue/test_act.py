@@ -275,7 +275,7 @@ def test_outside_dag_is_resubmitted_only_by_name(
 # --- excluding a site or a host ---------------------------------------------------------------
 
 
-def test_a_site_is_excluded_and_included_again(act: Act) -> None:
+def test_site_is_excluded_and_included_again(act: Act) -> None:
     code, out, err = act("exclude-site", "Expanse-GPU", "--yes")
     assert (code, out) == (Exit.OK, "79.0  done\n")
     assert err.splitlines()[:2] == ["exclude the site Expanse-GPU", "  79.0  run0  epoch 2  idle"]
@@ -289,7 +289,7 @@ def test_a_site_is_excluded_and_included_again(act: Act) -> None:
     assert (output["request"]["dags"], output["answers"][0]["reply"]) == ([], "done")
 
 
-def test_a_host_is_excluded_where_a_job_has_run_on_it(act: Act) -> None:
+def test_only_hosts_with_executions_are_excluded(act: Act) -> None:
     code, _, err = act("exclude-host", "gpu1.example.edu", "--yes")
     assert code == Exit.REFUSED
     assert "no job has run on a host of the name gpu1.example.edu" in err

@@ -140,21 +140,21 @@ def test_dagmans_job_is_separate(place: Path, dagmans: list[int]) -> None:
     assert word.foreign_jobs == (() if dagmans else ((9, 0),))
 
 
-def test_a_thousand_jobs_of_one_dagman_cost_one_id() -> None:
+def test_jobs_of_one_dagman_are_queried_by_its_id() -> None:
     schedd = Schedd(dagman(), *(job(n) for n in range(100, 1100)))
     queue, _ = asker(Logs(*(row(n) for n in range(100, 1100)), dags=[dag()]), schedd)
     assert len(queue.query().jobs) == 1000
     assert asked(schedd) == [({9}, {9})]
 
 
-def test_jobs_that_no_dagman_of_ours_has_are_asked_for_by_their_numbers() -> None:
+def test_other_jobs_are_queried_by_their_ids() -> None:
     schedd = Schedd(dagman(), job(1), job(2, dagman=None))
     queue, _ = asker(Logs(row(1), row(2), row(3), dags=[dag()]), schedd)
     assert [each.cluster for each in queue.query().jobs] == [1, 2]
     assert asked(schedd) == [({9}, {9}), (set(), {2, 3})]
 
 
-def test_a_dagman_below_that_was_found_by_its_number_is_asked_for_its_jobs() -> None:
+def test_jobs_of_a_nested_dagman_are_queried() -> None:
     below = replace(dagman(20, "inner.dag"), node="sub", dagman=None)
     schedd, logs = Schedd(below, job(21, dagman=20)), Logs(row(20, node="sub"))
     logs.logs += (LogRow("inner.dag.dagman.log", 0, 0, None, None),)

@@ -120,7 +120,7 @@ def test_refusals_have_a_reason(rows: tuple[object, ...], word: QueueSnapshot, w
         (PoolAction.HOLD, State.SUSPENDED, 7, None),
     ],
 )
-def test_where_the_queue_has_another_state_than_the_log(
+def test_differences_between_queue_and_log(
     act: PoolAction, state: State, status: int, why: str | None
 ) -> None:
     made = offer(act, row(1, state), word=replace(WORD, jobs=(job(1, status),)))

@@ -152,7 +152,7 @@ def test_job_is_checked_again_before_the_edit(now: dict[str, object], code: Resu
     assert schedd.acts() == []
 
 
-def test_a_request_that_was_not_set_or_a_job_that_was_not_released_is_no_success() -> None:
+def test_failed_edit_or_release_is_no_success() -> None:
     one = held(1)
     preview, schedd = preview_of(RAISE, one)
     schedd.deaf = {1}

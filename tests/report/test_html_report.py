@@ -56,7 +56,7 @@ def page_of(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_needs_nothing_else_and_every_reference_leads_somewhere(name: str) -> None:
+def test_page_is_self_contained_and_references_resolve(name: str) -> None:
     html = page_of(name)
     tags = Tags()
     tags.feed(html)

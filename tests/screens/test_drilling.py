@@ -48,7 +48,7 @@ async def test_enter_drills_down_and_escape_returns() -> None:
     assert seen.app.return_code == 0
 
 
-async def test_the_history_of_a_run_and_of_its_job() -> None:
+async def test_run_and_job_show_their_history() -> None:
     async with opened(size=WIDE) as seen:
         await seen.press("down", "enter")
         assert "■ held epoch 15 for 2d04h at UIUC-RAILS" in seen.lines[0]

@@ -102,7 +102,7 @@ def test_snapshot_line_has_no_end_in_the_past(live: bool, last: str, state: str,
     assert (drawn["last"], drawn["state"], drawn["eta"]) == (last, state, eta)
 
 
-def test_an_ensemble_that_is_done_says_how_many_nodes_failed_and_live_ones_come_first() -> None:
+def test_finished_line_has_its_failed_nodes_and_live_ones_are_first() -> None:
     trouble = {"trouble": TROUBLE, "headline": TROUBLE}
     rows = home_rows([
         summary("/data/done", "done", nodes_failed=3),

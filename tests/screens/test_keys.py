@@ -137,7 +137,7 @@ def test_the_guide_has_every_key() -> None:
     assert "\n".join(rows) in guide
 
 
-async def test_digits_choose_screens_and_other_keys_say_that_they_do_nothing() -> None:
+async def test_digits_choose_screens_and_unbound_keys_are_reported() -> None:
     async with opened(size=NARROW) as seen:
         for number, names in enumerate(TABS, 1):
             await seen.press(str(number))

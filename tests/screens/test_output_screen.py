@@ -60,7 +60,7 @@ async def test_output_opens_at_its_end_and_is_followed(dagdir: Path) -> None:
         await seen.until(lambda: "one more line" in seen.text)
 
 
-async def test_long_lines_wrap_or_are_cut_and_the_id_is_copied(
+async def test_long_lines_are_wrapped_or_cut_and_the_id_is_copied(
     dagdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TMUX", raising=False)

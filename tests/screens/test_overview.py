@@ -87,7 +87,7 @@ async def test_filter_and_its_inverse() -> None:
         assert "[esc] clears the filter" in seen.text
 
 
-async def test_what_needs_a_person_first_or_alone() -> None:
+async def test_trouble_is_sorted_first_or_filtered() -> None:
     def order(lines: list[str]) -> list[str]:
         names = {run.run for run in RUNS}
         return list(dict.fromkeys(w for line in lines for w in line.split() if w in names))

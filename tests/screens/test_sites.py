@@ -224,7 +224,7 @@ def test_failures_row_opens_the_failed_executions(source: str) -> None:
     assert sorted(shown, key=id) == sorted(found.executions, key=id)
 
 
-async def test_profiles_and_usage_of_resources_open_their_executions() -> None:
+async def test_profiles_and_usage_open_their_executions() -> None:
     async with opened(placed_feed(), size=NARROW) as seen:
         await seen.press("3", *["v"] * usage_table.VIEWS.index(usage_table.PROFILES))
         for title in ("POOL", "EPOCHS", "MEAN EPOCH", "80 %", "MEAN WAIT", "LOSS"):

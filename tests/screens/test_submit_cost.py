@@ -107,9 +107,7 @@ def test_all_machines_of_an_epoch_are_counted(tmp_path: Path) -> None:
     assert known.gpu_hours == pytest.approx(8 * 2 / 60)
 
 
-def test_nothing_is_reported_where_too_few_epochs_tell_or_are_planned(
-    first_round: StatsInput, tmp_path: Path
-) -> None:
+def test_too_few_epochs_give_no_cost(first_round: StatsInput, tmp_path: Path) -> None:
     (tmp_path / "ens.dag").write_text("JOB run0-train_epoch0 ens.sub\n")
     assert cost_history(stats_input(read_dagdir(tmp_path))) is None
     assert estimate_cost(None, 600, 30) is None

@@ -36,7 +36,7 @@ def watch(*arguments: str) -> list[str]:
     return app_process.watch_command(["--no-notify", *arguments])
 
 
-async def test_keys_lead_to_a_job_and_out_and_what_needs_a_terminal_is_refused() -> None:
+async def test_keys_open_a_job_but_nothing_that_needs_a_terminal() -> None:
     async with running_tab(watch("--read-only", "--", DEMO)) as tab:
         await tab.wait_for("run5")
         assert "read-only" in tab.text

@@ -60,7 +60,7 @@ def upgrade(origin: str | None) -> list[str]:
     return [*lines, *([f"Origin: {origin}"] if origin is not None else [])]
 
 
-async def test_the_page_loads_nothing_from_elsewhere_and_runs_no_name(
+async def test_page_loads_nothing_foreign_and_runs_no_name(
     server: DashboardServer,
 ) -> None:
     page = await ask(server, f"/?token={server.token}")

@@ -121,7 +121,7 @@ def test_json_keeps_gpu_hours_beside_the_others(capsys: Captured, tmp_path: Path
         assert "gpu-h" not in text.lower()
 
 
-def test_bars_and_executions_are_headed_by_the_measure() -> None:
+def test_bars_and_executions_name_the_unit() -> None:
     places = usage_in_window(in_hour_unit(report_of(log_of(4)).ledger()))
     for view in usage_table.VIEWS:
         heads = [spec.title for spec in view.columns_of(view.rows(places), places)]

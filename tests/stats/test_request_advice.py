@@ -145,7 +145,7 @@ def test_new_uses_fitting_requests_by_default(tmp_path: Path, capsys: Captured) 
     assert answer["requests"].keys() == {"gpus", "gpu_memory_mb"}
 
 
-def test_fields_are_those_of_trainings(tmp_path: Path) -> None:
+def test_fields_apply_to_trainings(tmp_path: Path) -> None:
     assert advised_fields(()) == {}
     assert "memory_mb" not in advised_fields(advice_of(dagdir(tmp_path, [9000] * 4)))
     # A fitting request is used, too: the default may be less.

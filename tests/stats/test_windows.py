@@ -207,7 +207,7 @@ def test_window_without_ends_is_the_whole() -> None:
 # --- arguments --------------------------------------------------------------------------------
 
 
-def test_months_dates_and_moments() -> None:
+def test_months_dates_and_times() -> None:
     assert parse_window(None, None, None) == ALL
     assert parse_window(None, None, "2025-12") == TimeWindow(at("2025-12-01"), at("2026-01-01"))
     window = parse_window("2025-11-01", "2025-11-14 08:14", None)

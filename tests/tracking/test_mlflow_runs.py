@@ -143,7 +143,7 @@ def test_rescue_continues_the_run(dagdir: Dagdir) -> None:
     assert {point.time for point in done.points} == {at("11:31:00")}
 
 
-def test_a_removed_ensemble_is_killed(dagdir: Dagdir) -> None:
+def test_removed_ensemble_is_killed(dagdir: Dagdir) -> None:
     log = ended(Log(), (101, "run0", 0)).submit(102, node("run0", 1))
     log.submit(103, node("run1", 0)).execute(103).remove(102).remove(103)
     dagdir.write(LOG, log.data)

@@ -186,7 +186,7 @@ def expected_samples(status: dict[str, Any], jobs: list[dict[str, Any]]) -> Valu
     return dict(expected.values)
 
 
-def test_values_are_those_of_status_json_in_both_formats(dagdir: Path, capsys: Captured) -> None:
+def test_values_agree_with_status_json_in_both_formats(dagdir: Path, capsys: Captured) -> None:
     status = json_output("status", capsys, dagdir, *ZONE)
     jobs = json_output("jobs", capsys, dagdir, *ZONE)["jobs"]
     health = json_output("health", capsys, dagdir, *ZONE)
