@@ -292,9 +292,7 @@ class RunScreen(ListScreen, ActionScreen, PlotScreen):
         skipped = f"   {row.epochs_skipped} skipped" if row.epochs_skipped else ""
         execution_count = sum(epoch.attempts for epoch in view.epochs)
         executions = f"   {formatting.count(execution_count, 'execution')}"
-        hours = line("   ") + gpu_hours(
-            row.hours, least=view.nodes_unlogged + row.epochs_unknown > 0
-        )
+        hours = line("   ") + gpu_hours(row.hours, least=row.lacks_hours)
         failed = overview_header.failed_evaluations(_side_counts(view))
         details = line((inferred + skipped, DIM)) + (line("   ") + failed if failed else ())
         long = progress(20) + details + line((executions, DIM)) + hours

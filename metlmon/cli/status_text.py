@@ -107,7 +107,7 @@ def print_run(view: RunView, origins: Mapping[int, CheckpointOrigin], figures: R
         f"{plain(row.run, NAME_LIMIT)}  {plain(row.uuid or '', 16)}  {plain(row.dag, NAME_LIMIT)}"
     )
     done = f"{row.epochs_done} of {count(row.epochs_total, row.item)} done"
-    out.print(line((f"{name}  {done}", BOLD)), hours_line(row.hours, view.nodes_unlogged))
+    out.print(line((f"{name}  {done}", BOLD)), hours_line(row.hours, row.nodes_unlogged))
     rows = [*view.epochs, *view.side]
     out.table(epochs.columns(view, origins=origins, figures=figures), rows, *_gate_lines(row), "")
     for epoch in view.epochs:

@@ -146,7 +146,7 @@ class SnapshotBuilder:
             special_nodes=tuple(row for row in special if row is not None),
             side_nodes=SideCounts(*derivation.side_counts()),
             other_states=_all_states(derivation.sums.other_states),
-            nodes_unlogged=derivation.nodes_unlogged,
+            nodes_unlogged=len(derivation.unlogged),
             jobs_queued=len(queued),
             jobs_running=sum(job.state is State.RUNNING for job in queued),
         )
@@ -461,7 +461,7 @@ class SnapshotBuilder:
             for key in run.nodes():
                 for execution in derivation.node_executions(key):
                     totals.add(execution)
-        overruled = derivation.sums.overruled
+        overruled, unlogged = derivation.sums.overruled, derivation.unlogged
         latest = self.epoch(run_state.latest) if run_state.latest else None
         failed = self.epoch(run_state.failed) if run_state.failed else None
         current = failed or latest
@@ -493,6 +493,7 @@ class SnapshotBuilder:
             epochs_overruled=sum(key in overruled for key in run_state.epochs.values())
             if overruled
             else 0,
+            nodes_unlogged=len(unlogged.intersection(run.nodes())) if unlogged else 0,
         )
 
     def find_runs(self, wanted: str) -> list[Run]:
@@ -535,7 +536,6 @@ class SnapshotBuilder:
                 replace(epochs[node], evaluations=tuple(side_rows.get(node, ()))) for node in listed
             ),
             tuple(side.values()),
-            nodes_unlogged=len(derivation.unlogged_nodes() & {*counted, *others, *side}),
         )
 
     def _epoch_before(self, key: NodeKey, run: RunNodes) -> NodeKey | None:
@@ -740,7 +740,7 @@ def _build_ledger(builder: SnapshotBuilder) -> Ledger:
         transfers=tuple(chain.from_iterable(job.transfers for job in jobs)),
         # A copy, since the reader still refines the offset from UTC.
         seconds_between=deepcopy(builder.clock).seconds,
-        nodes_unlogged=derivation.nodes_unlogged,
+        nodes_unlogged=len(derivation.unlogged),
         measure=derivation.totals.hour_unit,
         faults=tuple(
             _fault(builder, key)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from collections.abc import Set as AbstractSet
 from datetime import datetime
 from itertools import chain, islice
 from typing import Final, NamedTuple
@@ -520,6 +519,9 @@ class Derivation:
         self._note_strays()
         self._add_expiries(as_of)
         self.totals = self._add_up()
+        self.unlogged = self.sums.unlogged
+        if self.totals.hour_unit is HourUnit.GPU:
+            self.unlogged = self.unlogged | self.sums.without_slot
 
     def _count_up_to(self, as_of: datetime | None) -> None:
         self._factory.as_of = as_of
@@ -820,18 +822,6 @@ class Derivation:
         """The name of a run, and its label."""
         name, labels = self.run_name(run), self.ensemble.settings.labels
         return name, next((rule.name for rule in labels if rule.matches(name, run.uuid)), None)
-
-    @property
-    def nodes_unlogged(self) -> int:
-        """As in :class:`metlmon.snapshot.records.Status`."""
-        return len(self.unlogged_nodes())
-
-    def unlogged_nodes(self) -> AbstractSet[NodeKey]:
-        """The nodes whose hours are missing, as in :class:`metlmon.snapshot.records.Status`."""
-        lacking = self.sums.unlogged
-        if self.totals.hour_unit is HourUnit.GPU:
-            lacking = lacking | self.sums.without_slot
-        return lacking
 
     def side_counts(self) -> tuple[int, int, int, int, int]:
         """Counts of side nodes: total, done, failed, overruled, removed."""

@@ -701,7 +701,8 @@ class Run(Struct, frozen=True):
     ``epochs_unknown``: epochs whose state is in none of the files here, so that more than
     ``epochs_done`` may be done. ``epochs_overruled``: of the done ones, those whose failed job a
     POST script overruled. ``seconds``: how long the failed, else the latest epoch has been in its
-    state. ``retries_left``: those that DAGMan has left for that epoch.
+    state. ``retries_left``: those that DAGMan has left for that epoch. ``nodes_unlogged``: number
+    of its nodes whose hours are missing, as in :class:`Status`.
     """
 
     json_omits: ClassVar = frozenset({"abort"})
@@ -728,6 +729,12 @@ class Run(Struct, frozen=True):
     abort: DagAbort | None = None
     seconds: float | None = None
     retries_left: int | None = None
+    nodes_unlogged: int = 0
+
+    @property
+    def lacks_hours(self) -> bool:
+        """Whether its hours are lower bounds: the logs lack some, or may."""
+        return self.nodes_unlogged + self.epochs_unknown > 0
 
     @property
     def shown_epoch(self) -> Epoch | None:
@@ -921,15 +928,11 @@ class Status(Struct, frozen=True):
 
 
 class RunView(Struct, frozen=True):
-    """One run with its epochs in order, and all its side nodes.
-
-    ``nodes_unlogged``: number of its nodes whose hours are missing, as in :class:`Status`.
-    """
+    """One run with its epochs in order, and all its side nodes."""
 
     row: Run
     epochs: tuple[Epoch, ...]
     side: tuple[Epoch, ...]
-    nodes_unlogged: int = 0
 
     @property
     def other_side_nodes(self) -> tuple[Epoch, ...]:

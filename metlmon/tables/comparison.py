@@ -254,7 +254,8 @@ def _hours_rows(runs: Sequence[ComparedRun]) -> Iterator[CompareRow]:
         ("goodput", [each.goodput for each in hours], PLAIN),
         ("badput", [each.badput for each in hours], BAD),
     ):
-        cells = [hours_cell(value, style) for value in values]
+        of_runs = zip(runs, values, strict=True)
+        cells = [hours_cell(value, style, run.row.lacks_hours) for run, value in of_runs]
         yield CompareRow(f"{name} {unit}", cells, _difference(values, formatting.hours))
     shares = [formatting.share(each.badput, each.goodput + each.badput) for each in hours]
     lost = [line((share, BAD if share != "0 %" else DIM)) for share in shares]

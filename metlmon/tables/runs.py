@@ -248,6 +248,7 @@ def every_column(
             doc="all hours of the run, once all runs have ended",
             unit=unit,
             drop=7.5,
+            cell=lambda row, _: _hours(row, row.hours.total),
         ),
         Column(
             "site",
@@ -279,6 +280,7 @@ def every_column(
             doc="hours of what succeeded, or up to the last checkpoint",
             unit=unit,
             drop=19,
+            cell=lambda row, _: _hours(row, row.hours.goodput),
         ),
         Column(
             "lost",
@@ -450,9 +452,10 @@ def tries_style(tries: int) -> TextStyle:
     return NOTE if tries > 2 else PLAIN
 
 
-def hours_cell(hours: float, style: TextStyle = PLAIN) -> Line:
-    """A number of GPU-hours, dim for 0."""
-    return line((formatting.hours(hours), style if hours > 0 else DIM))
+def hours_cell(hours: float, style: TextStyle = PLAIN, more: bool = False) -> Line:
+    """A number of GPU-hours, dim for 0, with ``≥`` before it if there may be ``more``."""
+    text = formatting.at_least(formatting.hours(hours), more)
+    return line((text, style if hours > 0 else DIM))
 
 
 def _is_unlogged(row: Run) -> bool:
@@ -464,13 +467,17 @@ def _is_unlogged(row: Run) -> bool:
     return row.epochs_done + row.epochs_unknown > overruled and not row.hours.goodput
 
 
+def _hours(row: Run, hours: float) -> Line:
+    return UNKNOWN_CELL if _is_unlogged(row) else hours_cell(hours, more=row.lacks_hours)
+
+
 def _lost(row: Run, cells: int | None) -> Line:
     """``87.9  41 %`` of the hours that have ended; only the share if there is less room."""
     bad, ended = row.hours.badput, row.hours.badput + row.hours.goodput
     if _is_unlogged(row) and not bad:
         return UNKNOWN_CELL
     share = formatting.UNKNOWN if _is_unlogged(row) else formatting.share(bad, ended)
-    full = hours_cell(bad, BAD) + line((share.rjust(SHARE_CELLS), DIM))
+    full = hours_cell(bad, BAD, row.lacks_hours) + line((share.rjust(SHARE_CELLS), DIM))
     short = line((share, BAD if bad > 0 else DIM))
     return first_that_fits((full, short), LONGEST if cells is None else cells)
 
@@ -582,7 +589,7 @@ def _dropped(row: Run, shown: set[str], cells: int, figures: RunFigures | None) 
         ("lost", "badput ", row.hours.badput, BAD),
     )
     parts += [
-        line((label, DIM)) + hours_cell(seconds, style) + line((unit, DIM))
+        line((label, DIM)) + hours_cell(seconds, style, row.lacks_hours) + line((unit, DIM))
         for name, label, seconds, style in hours
         if name not in shown and seconds is not None
     ]

@@ -17,7 +17,8 @@ from metlmon.report.usage import ReportUsage
 from metlmon.snapshot.records import HOUR, Transfer
 from metlmon.stats.usage import usage_in_window
 from metlmon.stats.windows import ALL, TimeWindow
-from metlmon.text.spans import to_ascii
+from metlmon.tables.runs import columns
+from metlmon.text.spans import text, to_ascii
 from tests.support.event_logs import Log, Out, read_ensemble
 from tests.support.recordings import FIXTURES
 from tests.support.records import read_dagdir
@@ -156,7 +157,7 @@ def test_gpu_hours_of_a_late_log_are_a_lower_bound() -> None:
     assert "with at least 4.000 GPU-hours" in made.headline
     assert any("Of 2 nodes that ran the logs lack hours" in each for each in made.limitations)
     (view,) = (found.run_view(run.key) for run in found.ledger().runs)
-    assert view.nodes_unlogged == 2
+    assert view.row.nodes_unlogged == 2
 
 
 def test_gpu_hours_note_submissions_missing_from_the_log() -> None:
@@ -200,6 +201,9 @@ def test_gpu_hours_exclude_an_execution_with_a_cut_001(tmp_path: Path) -> None:
     (tmp_path / "metl.log").write_bytes(log.terminate(78, at="12:00:00").data)
     status = read_dagdir(tmp_path).status()
     assert (status.hours.goodput, status.nodes_unlogged) == (2.0, 1)
+    (run,) = status.runs
+    drawn = {each.name: text(each.draw(run)) for each in columns([run])}
+    assert (drawn["good"], drawn["hours"], drawn["lost"].split()[0]) == ("≥2.0", "≥2.0", "≥0")
 
 
 def test_status_file_gives_no_end_of_an_epoch() -> None:
@@ -289,5 +293,5 @@ def test_nodes_that_never_run_lack_no_hours_of_their_run() -> None:
     (run,) = painter.status().runs
     view = painter.run_view(run.key)
     assert view is not None
-    assert (view.row.epochs_done, view.nodes_unlogged) == (2, 0)
+    assert (view.row.epochs_done, view.row.nodes_unlogged) == (2, 0)
     assert painter.status().nodes_unlogged == 0
