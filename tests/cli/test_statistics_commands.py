@@ -84,7 +84,7 @@ def test_unknown_metric_is_refused(capsys: Captured) -> None:
 
 
 def test_as_of_limits_the_epochs_of_curves(capsys: Captured) -> None:
-    """Of a moment only the epochs that were completed by then."""
+    """Only epochs that were completed by then."""
     moment = "2026-11-21T14:22:00"
     done = json_output("status", capsys, TRAINER, "--as-of", moment)
     output = json_output("curves", capsys, TRAINER, "--as-of", moment)

@@ -14,7 +14,7 @@ from tests.support.screen_view import MIDDLE, NARROW, WIDE, Seen, opened
 
 
 async def open_grid(seen: Seen, words: str = "best 0.2133") -> None:
-    """The grid, when what the trainings wrote is read."""
+    """The grid, once the metrics have been read."""
     await seen.press("6", "6")
     await seen.until(lambda: words in seen.text)
     await seen.settle()

@@ -49,8 +49,8 @@ def truth_of(directory: Path) -> dict[str, Any]:
 def test_figures_are_those_of_the_generator(
     ensembles: Ensembles, name: str, recent: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of a large one most jobs are compressed, and lives are folded again when they are asked
-    for: every time as other objects."""
+    """As in a large ensemble, most jobs are compressed, and each query folds their events again,
+    into other objects."""
     monkeypatch.setattr(job_events, "MAX_RECENT_JOBS", recent)
     reader, truth = opened(ensembles[name]), truth_of(ensembles[name])
     assert differences(reader, truth) == []

@@ -99,7 +99,7 @@ EVICTIONS = {"run0-train_epoch1": (2, 4), "run1-train_epoch1": (0, 7)}
 
 
 def write(pool: Pool) -> Path:
-    """The ensemble's files."""
+    """Write the ensemble."""
     directory = pool.directory("checkpoints")
     pool.place(directory / "train.py", TRAINING, 0o755)
     pool.place(directory / "diary", "", 0o666)

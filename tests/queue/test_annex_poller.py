@@ -404,7 +404,7 @@ SEVERAL_MODELS = {key: FULL[key] for key in FULL if key != "GPUs_DeviceName"} | 
 
 
 def selected(*ads: dict[str, Any]) -> list[dict[str, Any]]:
-    """The ads of these that a collector answers with."""
+    """The ads that a collector would answer with."""
     classad = pytest.importorskip("classad2")
     constraint, attributes = annex_ads.GPU_SLOTS
     found = []
@@ -435,7 +435,7 @@ def test_slot_that_takes_no_job_has_no_free_gpu(state: str) -> None:
 
 
 class Pool(Annexes):
-    """The pool's collector besides: it answers ``free``."""
+    """A pool whose collector answers ``free``."""
 
     free: tuple[FreeGpus, ...] | PoolError = (FreeGpus("Delta-GPU", A100, 3, NOW),)
     questions = 0

@@ -337,14 +337,14 @@ def metlmon(server: SshServer, home: Path, *arguments: str) -> PseudoTerminal:
 
 
 def answer(terminal: PseudoTerminal, prompt: str, text: str) -> None:
-    """Answer a prompt, before which nothing but prompts has been written."""
+    """Answer a prompt; only prompts may have been written before."""
     terminal.wait_for(prompt)
     assert b"\x1b" not in terminal.bytes
     terminal.command(text)
 
 
 def screen(terminal: PseudoTerminal, text: str) -> str:
-    """The screen as soon as it shows this text; ends the program."""
+    """The screen once it shows this text; ends the program."""
     terminal.wait_for(text)
     assert b"\x1b[?1049h" in terminal.bytes
     shown = terminal.text

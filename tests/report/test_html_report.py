@@ -271,7 +271,7 @@ def cells(line: str) -> list[str]:
 
 
 def tables(text: str) -> list[list[list[str]]]:
-    """Every pipe table, by its rows' cells."""
+    """Every pipe table as rows of cells."""
     found: list[list[list[str]]] = []
     inside = False
     for line in text.splitlines():

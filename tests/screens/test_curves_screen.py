@@ -24,7 +24,7 @@ DRAWN = "┤"
 
 
 async def open_curves(seen: Seen, *keys: str) -> None:
-    """To the curves, and until they are drawn."""
+    """Open the curves, and wait until they are drawn."""
     await seen.press(*keys, "5")
     await seen.until(lambda: DRAWN in seen.text or "+" in seen.lines[3])
 

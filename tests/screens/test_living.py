@@ -18,7 +18,7 @@ from tests.support.screen_view import Seen, opened
 
 @contextmanager
 def writer(directory: Path) -> Iterator[Callable[[str], None]]:
-    """The other process: it writes on request, and is waited for."""
+    """The other process: it writes on request, and the test waits for it."""
     script = Path(__file__).parents[1] / "support" / "replay_writer.py"
     with subprocess.Popen(
         [sys.executable, str(script), str(FIXTURES / "rescue"), str(directory)],

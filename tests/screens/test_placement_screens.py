@@ -58,7 +58,7 @@ class AnnexPool(FakePool):
 
 
 class AtNoon(Eager):
-    """The time at which the annexes were asked."""
+    """The time of the query of annexes."""
 
     copied = ""
 

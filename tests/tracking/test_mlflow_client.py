@@ -285,7 +285,7 @@ def server(
 
 
 def header(client: TrackingClient) -> str | None:
-    """What the client sends as ``Authorization``."""
+    """The ``Authorization`` header of the client."""
     pytest.importorskip("mlflow", reason="mlflow-skinny, of the extra mlflow, is not installed")
     with FaultyTracker(None) as tracker:
         tracker.always(Answer(200, b"{}"))
